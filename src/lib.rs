@@ -1,0 +1,1 @@
+//! Collectives and shared memory between the processes of one machine.
