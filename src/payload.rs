@@ -1,0 +1,135 @@
+//! The payload's boundary: raw views of staging, and the copies and folds through them.
+//!
+//! Staging is memory that other processes write. No reference to it is ever made: a view is a pointer and a
+//! length, and only the copies below touch what is behind it. Which rank may do so at which moment is decided in
+//! `protocol`, which the model checkers explore (SAFETY.md, invariant I2).
+
+use core::marker::PhantomData;
+
+use crate::sys::copy;
+
+/// Staging that the holder may fill.
+#[derive(Debug)]
+pub struct Sink<'a> {
+    start: *mut u8,
+    len: usize,
+    cell: PhantomData<&'a ()>,
+}
+
+/// Staging that the holder may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    start: *const u8,
+    len: usize,
+    cell: PhantomData<&'a ()>,
+}
+
+impl<'a> Sink<'a> {
+    /// The view of `len` bytes from `start`.
+    ///
+    /// # Safety
+    /// For the lifetime `'a` the bytes are mapped and writable, and the protocol gives them to this rank.
+    pub unsafe fn new(start: *mut u8, len: usize) -> Self {
+        Sink { start, len, cell: PhantomData }
+    }
+
+    /// The view without its first `offset` bytes.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    #[must_use]
+    pub fn after(self, offset: usize) -> Self {
+        assert!(offset <= self.len);
+        let start = self.start.wrapping_add(offset);
+        Sink { start, len: self.len - offset, cell: PhantomData }
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Panics
+    /// When they reach past the end of the view.
+    #[inline]
+    pub fn put(&mut self, offset: usize, bytes: &[u8]) {
+        assert!(offset <= self.len && bytes.len() <= self.len - offset);
+        let target = self.start.wrapping_add(offset);
+        // SAFETY: I1 and I2: the range is inside the view, which is ours to write; a private slice does not
+        // overlap with it.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+    }
+}
+
+impl<'a> Source<'a> {
+    /// The view of `len` bytes from `start`.
+    ///
+    /// # Safety
+    /// For the lifetime `'a` the bytes are mapped, and the protocol gives them to this rank to read.
+    pub unsafe fn new(start: *const u8, len: usize) -> Self {
+        Source { start, len, cell: PhantomData }
+    }
+
+    /// The view without its first `offset` bytes.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    #[must_use]
+    pub fn after(self, offset: usize) -> Self {
+        assert!(offset <= self.len);
+        let start = self.start.wrapping_add(offset);
+        Source { start, len: self.len - offset, cell: PhantomData }
+    }
+
+    /// `N` bytes from `offset`.
+    ///
+    /// # Panics
+    /// When they reach past the end of the view.
+    #[inline]
+    pub fn array<const N: usize>(&self, offset: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.get(offset, &mut bytes);
+        bytes
+    }
+
+    /// Copies bytes from `offset` on to `target`.
+    ///
+    /// # Panics
+    /// When they reach past the end of the view.
+    #[inline]
+    pub fn get(&self, offset: usize, target: &mut [u8]) {
+        let source = self.range(offset, target.len());
+        // SAFETY: I1 and I2: the range is inside the view, which nobody writes meanwhile; a private slice does
+        // not overlap with it.
+        unsafe { core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), target.len()) };
+    }
+
+    /// The same with stores that do not keep the target in the cache. Pays where the target is larger than that.
+    /// The bytes are visible to other threads only after [`copy::fence`].
+    ///
+    /// # Panics
+    /// When they reach past the end of the view.
+    pub fn stream(&self, offset: usize, target: &mut [u8]) {
+        let source = self.range(offset, target.len());
+        // SAFETY: I1 and I2, as in `get`.
+        unsafe { copy::stream(source, target.as_mut_ptr(), target.len()) };
+    }
+
+    /// Combines `target[i] = combine(target[i], staging[i])` for elements that lie from the view's start on.
+    ///
+    /// # Panics
+    /// When they reach past the end of the view.
+    #[inline]
+    pub fn fold<T: bytemuck::Pod>(&self, target: &mut [T], combine: impl Fn(T, T) -> T) {
+        let source = self.range(0, size_of_val(target)).cast::<T>();
+        for (i, value) in target.iter_mut().enumerate() {
+            // SAFETY: I1 and I2: element `i` is inside the range just checked, and nobody writes meanwhile; any
+            // bytes are a `Pod`; no alignment is assumed.
+            let other = unsafe { source.wrapping_add(i).read_unaligned() };
+            *value = combine(*value, other);
+        }
+    }
+
+    #[inline]
+    fn range(&self, offset: usize, len: usize) -> *const u8 {
+        assert!(offset <= self.len && len <= self.len - offset);
+        self.start.wrapping_add(offset)
+    }
+}

@@ -1,0 +1,120 @@
+//! Reduction in rank order, so that the result has the same bits on every rank and in every run.
+//!
+//! Element `i` of the result is `((x0[i] ∘ x1[i]) ∘ x2[i]) ∘ …`, always from rank 0 on and always one after the
+//! other. No tree, no identity element. What differs with the size is only who computes what:
+//!
+//! | size | rounds | who folds |
+//! | --- | --- | --- |
+//! | fits into a note | 1 | every rank, everything, from the notes |
+//! | small | 1 for each chunk | every rank, everything, from staging |
+//! | large | 2 for each chunk | each rank its slice; then everyone copies the slices of the others |
+//!
+//! The last is the two-phase form (reduce-scatter, then allgather; Rabenseifner 2004) with the slices folded
+//! straight from everybody's staging. A rank puts its finished slice into its buffer of the *other* parity, the one
+//! that belongs to the second round: written over the contributions it would race with ranks that still fold.
+
+use core::ops::Range;
+
+use super::sequence::INLINE;
+use super::{Call, Failure, Member, Payload, Platform};
+use crate::distribute::block;
+use crate::payload::{Sink, Source};
+
+/// The caller's side of a reduction. Ranges count elements.
+pub trait Reduction {
+    /// The number of elements, the same on every rank.
+    fn elements(&self) -> usize;
+    /// Bytes per element, the same on every rank.
+    fn element_size(&self) -> usize;
+    /// Copies a part of this rank's contribution into staging.
+    fn contribute(&mut self, part: Range<usize>, staging: Sink<'_>);
+    /// Starts a part of the result with what rank 0 contributed.
+    fn start(&mut self, part: Range<usize>, staging: Source<'_>);
+    /// Continues a part of the result with what the next rank contributed.
+    fn fold(&mut self, part: Range<usize>, staging: Source<'_>);
+    /// Copies a finished part of the result into staging.
+    fn publish(&mut self, part: Range<usize>, staging: Sink<'_>);
+    /// Copies a finished part of the result out of staging.
+    fn collect(&mut self, part: Range<usize>, staging: Source<'_>);
+}
+
+/// How a reduction uses staging: the same on every rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The staging's capacity in bytes; a multiple of the element size.
+    pub chunk: usize,
+    /// From this many bytes on, a chunk is folded in slices.
+    pub slices_from: usize,
+}
+
+impl<P: Platform> Member<'_, P> {
+    /// Reduces element by element, in rank order.
+    ///
+    /// # Errors
+    /// As [`Member::open`].
+    pub fn allreduce(&mut self, call: &Call, plan: Plan, data: &mut impl Reduction) -> Result<(), Failure> {
+        let (len, size) = (data.elements(), data.element_size());
+        if len * size <= INLINE {
+            let parity = self.open(call, |note| data.contribute(0..len, note))?;
+            self.fold_all(0..len, data, |member, rank, look| member.inline(rank, parity, look));
+            return Ok(());
+        }
+        let step = plan.chunk / size;
+        let mut start = 0;
+        while start < len {
+            let part = start..(start + step).min(len);
+            self.chunk(self.rank, self.next_parity()).write(|staging| data.contribute(part.clone(), staging));
+            let parity = if start == 0 { self.open(call, |_| ())? } else { self.round()? };
+            if part.len() * size < plan.slices_from {
+                self.fold_all(part, data, |member, rank, look| member.chunk(rank, parity).read(look));
+            } else {
+                self.fold_slices(part, parity, data)?;
+            }
+            start += step;
+        }
+        Ok(())
+    }
+
+    /// Folds a part over all ranks, in rank order.
+    #[inline]
+    fn fold_all<D: Reduction>(
+        &self,
+        part: Range<usize>,
+        data: &mut D,
+        read: impl Fn(&Self, usize, &mut dyn FnMut(Source<'_>)),
+    ) {
+        for rank in 0..self.size() {
+            read(self, rank, &mut |staging| match rank {
+                0 => data.start(part.clone(), staging),
+                _ => data.fold(part.clone(), staging),
+            });
+        }
+    }
+
+    /// Folds this rank's slice of a part, and exchanges the slices in one more round.
+    fn fold_slices<D: Reduction>(
+        &mut self,
+        part: Range<usize>,
+        parity: usize,
+        data: &mut D,
+    ) -> Result<(), Failure> {
+        let (ranks, size) = (self.size(), data.element_size());
+        let slice = |rank: usize| {
+            let slice = block(part.len(), ranks, rank);
+            part.start + slice.start..part.start + slice.end
+        };
+        let offset = |slice: &Range<usize>| (slice.start - part.start) * size;
+
+        let mine = slice(self.rank);
+        self.fold_all(mine.clone(), data, |member, rank, look| {
+            member.chunk(rank, parity).read(|staging| look(staging.after(offset(&mine))));
+        });
+        self.chunk(self.rank, self.next_parity()).write(|staging| data.publish(mine.clone(), staging));
+        let parity = self.round()?;
+        for rank in self.others() {
+            let theirs = slice(rank);
+            self.chunk(rank, parity).read(|staging| data.collect(theirs, staging));
+        }
+        Ok(())
+    }
+}

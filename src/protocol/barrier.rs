@@ -1,0 +1,132 @@
+//! One round: arrive, then wait until everybody has arrived.
+//!
+//! ```text
+//!  rank 0's words      rank 1's words      rank 2's words        round 6, all ranks
+//!  even     odd        even     odd        even     odd
+//!  [ 4 ]   [ 5 ]       [ 4 ]   [ 5 ]       [ 4 ]   [ 5 ]
+//!    │                   ┆                   ┆
+//!    │ 1. publish: note, staging             ┆                    own memory only
+//!    ▼ 2. arrive: 4 → 6, Release             ┆                    one compare-exchange
+//!  [ 6 ] ◀───────────────┼───────────────────┤
+//!    │ 3. wait: look at each other word until it holds 6, Acquire │
+//!    └──────────────▶  [ 6 ] ────────────▶ [ 6 ]   4. read what they published
+//! ```
+//!
+//! There is no counter that all ranks write: each word has one writer that advances it, so arriving costs one
+//! cache line and a rank that is missing can be named. This is the all-to-all ("flat") form of a dissemination
+//! barrier; two words a rank, alternating as in a sense-reversing barrier (Hensgen, Finkel and Manber 1988;
+//! Mellor-Crummey and Scott 1991), replace the reset of a counter.
+//!
+//! **Sleeping.** A rank that has spun long enough sets `WAITER` in the word that it waits for, and sleeps on that
+//! very word. The owner's compare-exchange then fails once, shows the bit, and is followed by a wake-up. An owner
+//! that nobody waits for makes no system call.
+//!
+//! **Poison.** Whoever finds that a round can not complete sets `POISON` in all words: see [`super::membership`].
+//! It makes the owner's compare-exchange fail for ever, so a frozen word's generation is final, and a waiter
+//! needs no second word to watch: both "arrived" and "will never arrive" appear in the word that it looks at.
+
+use super::generation::{POISON, WAITER};
+use super::{Expired, Failure, Generation, Member, Ordering, Platform};
+use Ordering::{Acquire, Relaxed, Release};
+
+impl<P: Platform> Member<'_, P> {
+    /// Arrives at the next round and waits for all ranks. Returns the round's parity.
+    ///
+    /// After `Ok`, what every rank published for this parity before it arrived may be read, until this rank
+    /// arrives at the next round.
+    ///
+    /// # Errors
+    /// [`Failure::Dead`] when the round did not and will not complete on any rank.
+    #[inline]
+    pub fn round(&mut self) -> Result<usize, Failure> {
+        let generation = self.completed.next();
+        self.platform.point("round")?;
+        self.arrive(generation)?;
+        self.platform.point("arrived")?;
+        for rank in self.others() {
+            self.wait_for(rank, generation)?;
+        }
+        self.completed = generation;
+        self.platform.point("completed")?;
+        Ok(generation.parity())
+    }
+
+    /// Advances this rank's own word, from its previous value and from nothing else: a swap would erase poison.
+    #[inline]
+    fn arrive(&self, generation: Generation) -> Result<(), Failure> {
+        let word = &self.segment.records[self.rank][generation.parity()].word;
+        let (previous, next) = (generation.previous().previous().word(), generation.word());
+        match self.platform.compare_exchange("arrive", word, previous, next, Release, Relaxed) {
+            Ok(_) => Ok(()),
+            Err(seen) => self.arrive_and_wake(word, seen, next),
+        }
+    }
+
+    /// The rest of an arrival when somebody sleeps on the word, or has poisoned it.
+    #[cold]
+    fn arrive_and_wake(&self, word: &P::Word, seen: u32, next: u32) -> Result<(), Failure> {
+        // Between the two attempts nothing but poison can have happened to the word: a waiter sets one bit, once.
+        if seen & POISON == 0
+            && self.platform.compare_exchange("arrive-waiter", word, seen, next, Release, Relaxed).is_ok()
+        {
+            self.platform.point("arrived-unwoken")?;
+            self.platform.wake_all("arrive-wake", word);
+            return Ok(());
+        }
+        Err(self.failure())
+    }
+
+    #[inline]
+    fn wait_for(&self, rank: usize, generation: Generation) -> Result<(), Failure> {
+        let word = &self.segment.records[rank][generation.parity()].word;
+        let settled = |seen: u32| seen & !WAITER != generation.previous().previous().word();
+        let seen = match self.platform.spin("spin", word, Acquire, settled) {
+            Ok(seen) => seen,
+            Err(seen) => match self.sleep_until(word, seen, settled) {
+                Ok(seen) => seen,
+                Err(Stopping::Expired(Expired)) => return self.give_up(rank, generation),
+                Err(Stopping::Failure(failure)) => return Err(failure),
+            },
+        };
+        if Generation::of_word(seen) == generation {
+            return Ok(());
+        }
+        Err(self.failure())
+    }
+
+    /// Sleeps on the word until it is settled. `seen` is what the spinning saw last.
+    #[cold]
+    fn sleep_until(
+        &self,
+        word: &P::Word,
+        mut seen: u32,
+        settled: impl Fn(u32) -> bool,
+    ) -> Result<u32, Stopping> {
+        let deadline = self.platform.deadline();
+        loop {
+            // Two values are unsettled, with and without the bit, so a failed exchange shows either the bit,
+            // set by another waiter, or the end of the wait.
+            if seen & WAITER == 0 {
+                let marked = seen | WAITER;
+                match self.platform.compare_exchange("waiter", word, seen, marked, Relaxed, Acquire) {
+                    Ok(_) => seen = marked,
+                    Err(now) if settled(now) => return Ok(now),
+                    Err(now) => seen = now,
+                }
+            }
+            self.platform.point("sleeping").map_err(|stopped| Stopping::Failure(stopped.into()))?;
+            let slept = self.platform.wait("sleep", word, seen, &deadline);
+            seen = self.platform.load("woken", word, Acquire);
+            if settled(seen) {
+                return Ok(seen);
+            }
+            slept.map_err(Stopping::Expired)?;
+        }
+    }
+}
+
+/// Why a sleep ended without an answer.
+enum Stopping {
+    Expired(Expired),
+    Failure(Failure),
+}

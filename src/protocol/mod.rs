@@ -1,0 +1,113 @@
+//! The model-checked core.
+//!
+//! Everything that two ranks must agree on is decided here, once, in safe code that is generic over a
+//! [`Platform`]: the abstract machine of atomic words, sleeping and payload cells. The same source runs over a
+//! shared mapping in production and under the model checkers in `loom-tests` and `shuttle-tests`.
+//!
+//! | file | question that it answers |
+//! | --- | --- |
+//! | [`platform`] | what does a protocol need from the machine? |
+//! | [`generation`] | what does an arrival word hold, and how does it wrap? |
+//! | [`barrier`] | how does one round work: arrive, then wait for all? |
+//! | [`sequence`] | how do ranks notice that they called different things? |
+//! | [`transfer`] | how do blocks of any length reach everybody? |
+//! | [`allreduce`] | how does a reduction give the same bits everywhere? |
+//! | [`membership`] | how does a rank join, leave, give up, and learn that another has? |
+//!
+//! This module is public for the tests that live outside `src`; it is no part of the library's interface.
+
+pub mod allreduce;
+pub mod barrier;
+pub mod generation;
+pub mod membership;
+pub mod platform;
+pub mod sequence;
+pub mod transfer;
+
+pub use generation::Generation;
+pub use membership::{Cause, CauseKind, Failure, claim};
+pub use platform::{Expired, Ordering, Payload, Platform, Stopped};
+pub use sequence::Call;
+
+/// One arrival word and what is published with it: the unit in which a rank tells the others "I am here".
+///
+/// A rank owns two, used by the parity of the generation. Everything that a small collective needs from a rank
+/// lies in the first 64 bytes, so that one cache-line transfer brings it; 128 bytes keep neighbours apart on
+/// machines with longer lines or with adjacent-line prefetch.
+#[repr(C, align(128))]
+pub struct Record<P: Platform> {
+    /// `generation << 2 | POISON | WAITER`, see [`generation`].
+    pub word: P::Word,
+    /// The [`Call`] that this rank makes, and its contribution where that is small.
+    pub note: P::Note,
+}
+
+/// The shared control structures of one communicator, wherever they live: a mapping in production, an `Arc`
+/// under a model checker.
+pub struct Segment<'s, P: Platform> {
+    /// Why the communicator was poisoned: 0, or a packed [`Cause`]. Set once.
+    pub cause: &'s P::Word64,
+    /// By rank: 0, or the process that has claimed the rank.
+    pub claims: &'s [P::Word],
+    /// By rank and parity: the arrival words and notes.
+    pub records: &'s [[Record<P>; 2]],
+    /// By rank and parity: the staging buffers for what does not fit into a note.
+    pub chunks: &'s [[P::Chunk; 2]],
+}
+
+impl<P: Platform> Clone for Segment<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for Segment<'_, P> {}
+
+/// One rank's view of a segment: the state of every protocol in this module.
+pub struct Member<'s, P: Platform> {
+    platform: &'s P,
+    segment: Segment<'s, P>,
+    rank: usize,
+    completed: Generation,
+}
+
+impl<'s, P: Platform> Member<'s, P> {
+    /// The view of `rank`, which has completed every round up to `completed`.
+    ///
+    /// # Panics
+    /// When the segment's tables differ in length, or `rank` is not in them.
+    pub fn new(platform: &'s P, segment: Segment<'s, P>, rank: usize, completed: Generation) -> Self {
+        assert!(rank < segment.records.len());
+        assert!(segment.chunks.len() == segment.records.len());
+        Member { platform, segment, rank, completed }
+    }
+
+    /// The number of ranks.
+    pub fn size(&self) -> usize {
+        self.segment.records.len()
+    }
+
+    /// The last round that this rank has completed: what the next [`Member::new`] starts from.
+    pub fn completed(&self) -> Generation {
+        self.completed
+    }
+
+    /// The parity of the next round, hence of the buffers that this rank may fill before it arrives.
+    fn next_parity(&self) -> usize {
+        self.completed.next().parity()
+    }
+
+    fn note(&self, rank: usize, parity: usize) -> &'s P::Note {
+        &self.segment.records[rank][parity].note
+    }
+
+    fn chunk(&self, rank: usize, parity: usize) -> &'s P::Chunk {
+        &self.segment.chunks[rank][parity]
+    }
+
+    /// The other ranks, each starting with its own successor, so that not all read the same memory at once.
+    fn others(&self) -> impl Iterator<Item = usize> + use<P> {
+        let (rank, size) = (self.rank, self.size());
+        (rank + 1..size).chain(0..rank)
+    }
+}

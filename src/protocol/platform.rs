@@ -1,0 +1,125 @@
+//! What a protocol needs from the machine.
+
+pub use core::sync::atomic::Ordering;
+
+use crate::payload::{Sink, Source};
+
+/// The deadline of a wait has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expired;
+
+/// A test has ended this rank at a named point. Never seen in production.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped;
+
+/// A machine: words that can be waited on, and the operations on them.
+///
+/// Every operation takes the name of its site, by which SAFETY.md, the models and the mutants refer to it.
+/// Production ignores it. Orderings are literals at the call sites in this module's siblings; a platform
+/// forwards them.
+///
+/// # Safety
+/// The protocols guard payload by these words alone, so an implementation promises that the atomic operations
+/// have the semantics of Rust's atomics, with at least the ordering given, among all ranks.
+pub unsafe trait Platform {
+    /// A 32-bit word that can be waited on.
+    type Word;
+    /// A 64-bit word.
+    type Word64;
+    /// A rank's small published record.
+    type Note: Payload;
+    /// A rank's staging buffer.
+    type Chunk: Payload;
+    /// A moment after which a wait gives up.
+    type Deadline;
+
+    /// Reads a word.
+    #[track_caller]
+    fn load(&self, site: &'static str, word: &Self::Word, order: Ordering) -> u32;
+
+    /// Replaces `current` by `new`, or returns what was there instead. Never fails spuriously.
+    #[track_caller]
+    fn compare_exchange(
+        &self,
+        site: &'static str,
+        word: &Self::Word,
+        current: u32,
+        new: u32,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u32, u32>;
+
+    /// Sets bits, and returns what was there before.
+    #[track_caller]
+    fn fetch_or(&self, site: &'static str, word: &Self::Word, bits: u32, order: Ordering) -> u32;
+
+    /// Reads a 64-bit word.
+    #[track_caller]
+    fn load64(&self, site: &'static str, word: &Self::Word64, order: Ordering) -> u64;
+
+    /// Replaces `current` by `new`, or returns what was there instead. Never fails spuriously.
+    #[track_caller]
+    fn compare_exchange64(
+        &self,
+        site: &'static str,
+        word: &Self::Word64,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64>;
+
+    /// Reads a word again and again until `until` holds for what was read (`Ok`), or until it is time to sleep
+    /// (`Err`, with what was read last). Both results were read with `order`.
+    #[track_caller]
+    fn spin(
+        &self,
+        site: &'static str,
+        word: &Self::Word,
+        order: Ordering,
+        until: impl Fn(u32) -> bool,
+    ) -> Result<u32, u32>;
+
+    /// The moment at which a wait that begins now has lasted too long.
+    fn deadline(&self) -> Self::Deadline;
+
+    /// Sleeps while the word holds `expected`, at most until the deadline.
+    ///
+    /// May return at any time, and gives no happens-before: the caller reads the word again. What must hold is
+    /// that no wake-up is lost: a `wake_all` that follows a change of the word ends every wait for the old value.
+    #[track_caller]
+    fn wait(
+        &self,
+        site: &'static str,
+        word: &Self::Word,
+        expected: u32,
+        deadline: &Self::Deadline,
+    ) -> Result<(), Expired>;
+
+    /// Ends every wait on the word.
+    #[track_caller]
+    fn wake_all(&self, site: &'static str, word: &Self::Word);
+
+    /// A named place at which a test may stop or stall this rank.
+    #[inline(always)]
+    fn point(&self, name: &'static str) -> Result<(), Stopped> {
+        let _ = name;
+        Ok(())
+    }
+}
+
+/// Bytes that one rank writes and others read, never at the same time.
+///
+/// A protocol decides who may touch a cell and when; what is copied is the caller's business, in a closure over
+/// a raw view. No reference to the bytes ever exists.
+///
+/// # Safety
+/// The view given to the closure is valid for the length that it states for as long as the closure runs. That
+/// nobody writes meanwhile is the calling protocol's promise: see SAFETY.md, "The trusted base".
+pub unsafe trait Payload {
+    /// Lets the owner fill the cell.
+    fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R;
+
+    /// Lets a rank look at the cell.
+    fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R;
+}

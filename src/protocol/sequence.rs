@@ -1,0 +1,115 @@
+//! How ranks notice that they called different things.
+//!
+//! In the first round of a call every rank publishes what it calls, in the line that the others look at anyway.
+//! After the round all ranks hold the same R descriptions, so all reach the same verdict: go on, or report the
+//! difference. Either way every rank has consumed one round, and the next call can follow.
+//!
+//! A rank that can not take part, because its own arguments are wrong, still arrives and says so. It must not
+//! leave the others waiting, nor leave the round early: what is published for a round may be read until the next.
+
+use super::{Failure, Member, Payload, Platform};
+use crate::payload::{Sink, Source};
+
+/// What a rank calls. Only what has to be equal on all ranks is in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    /// Which operation; the numbers are the caller's.
+    pub operation: u8,
+    /// Which reduction; the numbers are the caller's.
+    pub reduction: u8,
+    /// Which element type; the numbers are the caller's.
+    pub element: u8,
+    /// Whether the rank refuses to take part.
+    pub refused: bool,
+    /// Bytes per element, and how they are aligned.
+    pub shape: u32,
+    /// How many elements.
+    pub length: u64,
+    /// The root, or a digest of the counts.
+    pub extra: u64,
+}
+
+/// How many bytes of a note the description takes.
+const HEAD: usize = 28;
+
+/// The small contributions that fit into a note, in bytes. The first 32 lie in the word's own cache line.
+pub const INLINE: usize = NOTE - HEAD;
+
+/// The size of a note in bytes.
+pub const NOTE: usize = 124;
+
+impl Call {
+    fn encode(&self, note: &mut Sink<'_>) {
+        let flags = u8::from(self.refused);
+        note.put(0, &[self.operation, self.reduction, self.element, flags]);
+        note.put(4, &self.length.to_ne_bytes());
+        note.put(12, &self.extra.to_ne_bytes());
+        note.put(20, &self.shape.to_ne_bytes());
+    }
+
+    fn decode(note: &Source<'_>) -> Self {
+        let [operation, reduction, element, flags] = note.array(0);
+        Call {
+            operation,
+            reduction,
+            element,
+            refused: flags != 0,
+            shape: u32::from_ne_bytes(note.array(20)),
+            length: u64::from_ne_bytes(note.array(4)),
+            extra: u64::from_ne_bytes(note.array(12)),
+        }
+    }
+}
+
+impl<P: Platform> Member<'_, P> {
+    /// The first round of a call: publishes `call` and what `inline` adds, waits for all ranks, and compares.
+    /// Returns the round's parity.
+    ///
+    /// # Errors
+    /// As [`Member::round`]; [`Failure::Refused`] and [`Failure::Mismatch`], on every rank alike.
+    #[inline]
+    pub fn open(&mut self, call: &Call, inline: impl FnOnce(Sink<'_>)) -> Result<usize, Failure> {
+        self.note(self.rank, self.next_parity()).write(|mut note| {
+            call.encode(&mut note);
+            inline(note.after(HEAD));
+        });
+        let parity = self.round()?;
+        let mut same = !call.refused;
+        for rank in self.others() {
+            same &= self.call_of(rank, parity) == *call;
+        }
+        if same { Ok(parity) } else { Err(self.verdict(parity)) }
+    }
+
+    /// Takes part in a call only to say that this rank can not.
+    ///
+    /// # Errors
+    /// As [`Member::round`].
+    pub fn refuse(&mut self, call: &Call) -> Result<(), Failure> {
+        let refused = Call { refused: true, ..*call };
+        match self.open(&refused, |_| ()) {
+            Err(Failure::Refused(_)) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// Reads what `rank` has published beside its call.
+    #[inline]
+    pub(super) fn inline<R>(&self, rank: usize, parity: usize, look: impl FnOnce(Source<'_>) -> R) -> R {
+        self.note(rank, parity).read(|note| look(note.after(HEAD)))
+    }
+
+    #[inline]
+    fn call_of(&self, rank: usize, parity: usize) -> Call {
+        self.note(rank, parity).read(|note| Call::decode(&note))
+    }
+
+    #[cold]
+    fn verdict(&self, parity: usize) -> Failure {
+        let calls: Vec<Call> = (0..self.size()).map(|rank| self.call_of(rank, parity)).collect();
+        match calls.iter().position(|call| call.refused) {
+            Some(rank) => Failure::Refused(rank),
+            None => Failure::Mismatch(calls),
+        }
+    }
+}
