@@ -175,7 +175,6 @@ pub(crate) fn describe(code: u8, shape: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealed::Sealed;
 
     struct Pair<T>(T, T, Option<T>);
 

@@ -221,6 +221,14 @@ impl Layout {
         bytes
     }
 
+    /// The process that made a segment, if its preamble can be read.
+    pub fn holder(preamble: &[u8]) -> Option<u32> {
+        let mut fields = Fields(preamble);
+        let magic = u64::from_ne_bytes(fields.take().ok()?);
+        let [version, _, pid] = [fields.take().ok()?, fields.take().ok()?, fields.take().ok()?];
+        (magic == MAGIC && u32::from_ne_bytes(version) == VERSION).then_some(u32::from_ne_bytes(pid))
+    }
+
     /// Reads what a file of `length` bytes says of itself. Nothing in it is believed unchecked.
     ///
     /// # Errors

@@ -27,9 +27,6 @@ impl Moment {
 
     pub(crate) fn timespec(self) -> libc::timespec {
         let seconds = (self.0 / 1_000_000_000).min(libc::time_t::MAX as u64);
-        libc::timespec {
-            tv_sec: seconds as libc::time_t,
-            tv_nsec: (self.0 % 1_000_000_000) as _,
-        }
+        libc::timespec { tv_sec: seconds as libc::time_t, tv_nsec: (self.0 % 1_000_000_000) as _ }
     }
 }
