@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use bytemuck::Pod;
 
+use crate::blocks;
 use crate::buffers::{FromRoot, Gather, Reduce};
 use crate::element::{self, Number, ReduceOp};
 use crate::error::{Called, Error, Operation, TimeOut};
@@ -156,8 +157,8 @@ impl Communicator {
     ) -> Result<(), Error> {
         let operation = Operation::Allgatherv;
         let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
-        let call = Call { length: total, extra: digest(counts), ..call::<T>(operation) };
-        if let Err(error) = self.check_blocks(send, recv, counts, displs) {
+        let call = Call { length: total, extra: blocks::digest(counts), ..call::<T>(operation) };
+        if let Err(error) = blocks::check(self.rank, self.size(), send.len(), recv.len(), counts, displs) {
             return Err(self.refuse(&call, error));
         }
         let width = size_of::<T>();
@@ -230,31 +231,6 @@ impl Communicator {
             return Err(Error::Forked { operation: Operation::Init });
         }
         Ok(())
-    }
-
-    /// Where the blocks belong must be in `recv`, each in a place of its own.
-    fn check_blocks<T>(&self, send: &[T], recv: &[T], counts: &[usize], displs: &[usize]) -> Result<(), Error> {
-        let operation = Operation::Allgatherv;
-        let size_error = |expected, actual| Error::InvalidBufferSize { operation, expected, actual };
-        for table in [counts, displs] {
-            if table.len() != self.size() {
-                return Err(size_error(self.size(), table.len()));
-            }
-        }
-        if send.len() != counts[self.rank] {
-            return Err(size_error(counts[self.rank], send.len()));
-        }
-        let mut end = 0;
-        let mut ascending = true;
-        for (count, displ) in counts.iter().zip(displs) {
-            let needed = displ.checked_add(*count).unwrap_or(usize::MAX);
-            if needed > recv.len() {
-                return Err(size_error(needed, recv.len()));
-            }
-            ascending &= *displ >= end || *count == 0;
-            end = end.max(needed);
-        }
-        if ascending { Ok(()) } else { no_overlap(operation, counts, displs) }
     }
 
     fn reduction<T: Number>(&self, length: usize, op: ReduceOp) -> Call {
@@ -400,29 +376,8 @@ fn call<T: 'static>(operation: Operation) -> Call {
     }
 }
 
-/// FNV-1a over the counts: ranks whose counts differ notice, though only the digest is compared.
-fn digest(counts: &[usize]) -> u64 {
-    counts.iter().fold(0xCBF2_9CE4_8422_2325, |hash: u64, count| {
-        (hash ^ *count as u64).wrapping_mul(0x0000_0100_0000_01B3)
-    })
-}
-
 /// From how many bytes on folding in slices pays for its second round. With two ranks it never does: each would
 /// still read and write as much.
 fn slices_from(ranks: usize) -> usize {
     if ranks <= 2 { usize::MAX } else { 16 << 10 }
-}
-
-#[cold]
-fn no_overlap(operation: Operation, counts: &[usize], displs: &[usize]) -> Result<(), Error> {
-    let mut order: Vec<usize> = (0..counts.len()).filter(|rank| counts[*rank] > 0).collect();
-    order.sort_by_key(|rank| displs[*rank]);
-    for pair in order.windows(2) {
-        let (first, second) = (pair[0], pair[1]);
-        if displs[first] + counts[first] > displs[second] {
-            let (first, second) = (first as u32, second as u32);
-            return Err(Error::OverlappingBlocks { operation, first, second });
-        }
-    }
-    Ok(())
 }

@@ -1,5 +1,7 @@
 //! Collectives and shared memory between the processes of one machine.
 
+#[doc(hidden)]
+pub mod blocks;
 mod buffers;
 mod communicator;
 mod config;
