@@ -347,9 +347,10 @@ fn look<E>(
     if lock::holder(&file).map_err(&io)? != Holder::Job {
         return Ok(Err(LastSeen::Stale));
     }
-    // The length first: a segment that is being made only grows.
+    let bytes = preamble(&file).map_err(&io)?;
+    // The length last: it is that of the finished segment if the bytes are.
     let len = file.metadata().map_err(&io)?.len();
-    match validate(&preamble(&file).map_err(&io)?, len).map_err(OpenError::Rejected)? {
+    match validate(&bytes, len).map_err(OpenError::Rejected)? {
         Verdict::HalfMade => Ok(Err(LastSeen::HalfMade)),
         Verdict::Ready => {
             let len = usize::try_from(len).map_err(|_| io(io::Error::from_raw_os_error(libc::EFBIG)))?;

@@ -4,6 +4,7 @@ use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -12,9 +13,24 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 const ROLE: &str = "INTRANODE_TEST_ROLE";
 
+/// A process that starts has copies of all descriptors, and with them of all locks, for a moment. Tests in which that
+/// matters exclude it.
+static STARTING: RwLock<()> = RwLock::new(());
+
+/// While this is held, no other test starts a process.
+pub(crate) fn nothing_starts() -> RwLockReadGuard<'static, ()> {
+    STARTING.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// To be held while a process starts.
+pub(crate) fn starting() -> RwLockWriteGuard<'static, ()> {
+    STARTING.write().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Whether `check` holds in a forked child, which does nothing else. `check` must not allocate, lock or panic: the
 /// other threads of this process do not exist in the child.
 pub(crate) fn in_forked_child(check: impl FnOnce() -> bool) -> bool {
+    let _starting = starting();
     // SAFETY: the child only runs `check`, which keeps to what a child may do, and ends without running destructors.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
@@ -58,12 +74,14 @@ pub(crate) struct Helper {
 impl Helper {
     /// Starts one ignored test of this program in a role.
     pub(crate) fn start(test: &str, role: &str) -> Self {
+        let starting = starting();
         let mut child = command(test, role)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .expect("a helper process");
+        drop(starting);
         let output = BufReader::new(child.stderr.take().expect("a pipe"));
         let (sender, answers) = channel();
         thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));

@@ -21,7 +21,7 @@ const MODE: u32 = 0o600;
 /// Why a name can not be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unusable {
-    #[error("the name must be '/' and up to 254 bytes without '/' and NUL, not only dots")]
+    #[error("the name must be '/' and up to 254 bytes without '/' and NUL, not '.' or '..'")]
     Name,
     #[error("{} belongs to user {uid}", path.display())]
     Foreign { path: PathBuf, uid: u32 },

@@ -41,7 +41,7 @@ pub(super) fn holder(file: &File) -> io::Result<Holder> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(match (i32::from(lock.l_type) == i32::from(libc::F_UNLCK), lock.l_len) {
+    Ok(match (lock.l_type == libc::F_UNLCK as libc::c_short, lock.l_len) {
         (true, _) => Holder::Nobody,
         (false, JOB) => Holder::Job,
         (false, _) => Holder::Reclaimer,
