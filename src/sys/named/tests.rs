@@ -3,7 +3,7 @@ use std::convert::Infallible;
 use std::os::unix::fs::symlink;
 use std::process::{self, Command};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::SystemTime;
 
 use super::*;
@@ -241,6 +241,32 @@ fn who_removes_a_stale_file_is_not_taken_for_a_live_job() {
     fs::remove_file(shm(&name)).unwrap();
     drop((reclaimer, nothing_starts));
     drop(rival.join().unwrap().unwrap());
+}
+
+#[test]
+fn a_stale_file_that_another_has_replaced_meanwhile_is_not_removed_again() {
+    let name = name("slow");
+    let path = shm(&name);
+    abandon(create_signed(&name, Way::Nameless).unwrap());
+    let slow = file::existing(&path).unwrap().unwrap();
+    let winner = create_signed(&name, Way::Nameless).unwrap();
+    assert!(winner.reclaimed);
+    assert!(lock::reclaim(&slow).unwrap());
+    assert!(!remove(&path, &slow).unwrap());
+    assert!(path.exists());
+}
+
+#[test]
+fn a_new_file_that_was_removed_before_it_was_locked_is_lost() {
+    let name = name("lost");
+    let path = shm(&name);
+    let new = file::exclusive(&path).unwrap();
+    let mut link = Link::new(&new, &path).unwrap();
+    let winner = create_signed(&name, Way::Exclusive).unwrap();
+    assert!(winner.reclaimed);
+    assert!(!link.claim(&new).unwrap());
+    drop(link);
+    assert!(path.exists());
 }
 
 #[test]
@@ -549,7 +575,7 @@ fn fork_sleeper() -> i32 {
     pid
 }
 
-/// Makes a segment that takes a while, under an alarm every 100 µs.
+/// Makes a segment that takes a while, in a thread that gets a signal every 100 µs or so.
 fn alarmed(name: &str) -> String {
     static ALARMS: AtomicU32 = AtomicU32::new(0);
     extern "C" fn count(_signal: libc::c_int) {
@@ -561,18 +587,23 @@ fn alarmed(name: &str) -> String {
     action.sa_sigaction = handler as libc::sighandler_t;
     // SAFETY: the handler does nothing but an atomic addition.
     assert_eq!(unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) }, 0);
-    let every = |micros| {
-        let time = libc::timeval { tv_sec: 0, tv_usec: micros };
-        let timer = libc::itimerval { it_interval: time, it_value: time };
-        // SAFETY: the timer outlives the call.
-        assert_eq!(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) }, 0);
-    };
-    every(100);
-    let created = create(name, 64 << 20, sign);
-    let opened = open(name, |_, _| Ok::<_, Infallible>(Verdict::Ready), in_time());
-    every(0);
-    match (created, opened) {
-        (Ok(_), Ok(_)) => format!("alarms {}", ALARMS.load(Ordering::Relaxed)),
-        other => format!("{other:?}"),
-    }
+    // SAFETY: no memory is involved.
+    let thread = unsafe { libc::pthread_self() };
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                // SAFETY: the scope's thread lives as long as this one.
+                unsafe { libc::pthread_kill(thread, libc::SIGALRM) };
+                thread::sleep(Duration::from_micros(100));
+            }
+        });
+        let created = create(name, 64 << 20, sign);
+        let opened = open(name, |_, _| Ok::<_, Infallible>(Verdict::Ready), in_time());
+        done.store(true, Ordering::Relaxed);
+        match (created, opened) {
+            (Ok(_), Ok(_)) => format!("alarms {}", ALARMS.load(Ordering::Relaxed)),
+            other => format!("{other:?}"),
+        }
+    })
 }
