@@ -5,5 +5,6 @@ pub(crate) mod fork;
 pub(crate) mod mapping;
 pub(crate) mod memory;
 pub(crate) mod named;
+pub(crate) mod pthread;
 #[cfg(test)]
 mod testing;
