@@ -86,6 +86,8 @@ pub struct Called {
     pub length: u64,
     /// The root, of a broadcast.
     pub root: Option<u64>,
+    /// A digest of the counts, of an allgatherv: equal totals may hide different counts.
+    pub counts: Option<u64>,
 }
 
 impl fmt::Display for Called {
@@ -102,10 +104,13 @@ impl fmt::Display for Called {
             write!(f, "{reduction}, ")?;
         }
         write!(f, "{} × {}", self.length, self.element)?;
-        match self.root {
-            Some(root) => write!(f, ", root {root})"),
-            None => write!(f, ")"),
+        if let Some(root) = self.root {
+            write!(f, ", root {root}")?;
         }
+        if let Some(counts) = self.counts {
+            write!(f, ", counts with digest {counts:016x}")?;
+        }
+        write!(f, ")")
     }
 }
 
@@ -119,6 +124,7 @@ impl Called {
             element: describe(call.element, call.shape),
             length: call.length,
             root: (operation == Some(Operation::Broadcast)).then_some(call.extra),
+            counts: (operation == Some(Operation::Allgatherv)).then_some(call.extra),
         }
     }
 }
@@ -208,7 +214,7 @@ pub enum Error {
     },
 
     /// The ranks called different things. The communicator can be used further.
-    #[error("{operation}: the ranks called different things: {}", list(calls))]
+    #[error("the ranks called different things: {}", list(calls))]
     Mismatch {
         /// The operation that this rank called.
         operation: Operation,
@@ -409,6 +415,7 @@ mod tests {
             element: "f64".to_owned(),
             length,
             root: None,
+            counts: None,
         };
         let calls = [call(0, Operation::Barrier, 0), call(1, Operation::Allgather, 7)];
         let error = Error::Mismatch { operation: Operation::Barrier, calls: Box::new(calls) };

@@ -18,7 +18,7 @@ use crate::config::{Config, WaitKind};
 use crate::error::{Error, InitFailure, Operation};
 use crate::layout::{Layout, LayoutError};
 use crate::protocol::{Call, Cause, CauseKind, membership};
-use crate::sys::machine::{Machine, Wait};
+use crate::sys::machine::Machine;
 use crate::sys::mapping::Mapping;
 use crate::sys::named::{self, CreateError, Created, Link, OpenError, Unusable, Verdict};
 use crate::sys::processors::Processors;
@@ -48,7 +48,7 @@ impl Config {
         let started = Instant::now();
         let (world, link) = if self.rank == 0 { self.create()? } else { (self.open(started)?, None) };
         let machine = Machine {
-            wait: self.wait_on(&world),
+            wait: world.wait(),
             spin: SpinPolicy::new(self.size, 0),
             patience: self.join_timeout.map(|timeout| timeout.saturating_sub(started.elapsed())),
         };
@@ -71,9 +71,14 @@ impl Config {
     fn create(&self) -> Result<(Arc<World>, Option<Link>), Error> {
         let chunk = self.staging.unwrap_or_else(|| Layout::default_chunk(self.size));
         let layout = Layout::new(self.size, chunk).map_err(|error| self.failed(&error.to_string(), None))?;
-        let init = |mapping: &Mapping| World::initialise(mapping, &layout, std::process::id());
+        let pthread = self.wait == WaitKind::Pthread;
+        let mut result = Ok(());
+        let init = |mapping: &Mapping| {
+            result = World::initialise(mapping, &layout, std::process::id(), pthread);
+        };
         let Created { link, mapping, reclaimed } =
             named::create(&self.name, layout.len(), init).map_err(|error| self.not_created(error))?;
+        result.map_err(|error| self.failed("its mutexes could not be made", Some(error)))?;
         if reclaimed {
             let name = &self.name;
             // Nothing depends on whether anybody reads this.
@@ -103,19 +108,11 @@ impl Config {
         if layout.ranks() == self.size {
             return Ok(world);
         }
-        let machine = Machine { wait: self.wait_on(&world), spin: SpinPolicy::new(1, 1), patience: None };
+        let machine = Machine { wait: world.wait(), spin: SpinPolicy::new(1, 1), patience: None };
         let cause = Cause { kind: CauseKind::WrongSize, rank: self.rank, detail: self.size as u32 };
         let _ = membership::poison(&machine, world.segment(), cause);
         let error = LayoutError::Size { segment: layout.ranks(), expected: self.size };
         Err(self.failed(&error.to_string(), None))
-    }
-
-    fn wait_on(&self, world: &Arc<World>) -> Wait {
-        match self.wait {
-            #[cfg(target_os = "linux")]
-            WaitKind::Native => Wait::Futex,
-            _ => unimplemented!(),
-        }
     }
 
     fn claim(&self, world: &World, machine: &Machine) -> Result<(), Error> {

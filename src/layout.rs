@@ -3,6 +3,7 @@
 //! ```text
 //!        0  preamble   what the segment is: magic, version, word size, ranks, chunk, length
 //!      128  cause      one 64-bit word: why the communicator was poisoned
+//!      136  wait       one 32-bit word: how ranks sleep
 //!      256  claims     one 32-bit word a rank: which process has taken it
 //!        …  records    two records a rank (one for each parity), 128 bytes each
 //!        …  pairs      mutex and condition variable of the pthread wait
@@ -40,6 +41,7 @@ pub const CHUNK_STEP: usize = 64;
 pub const MAX_CHUNK: usize = 1 << 30;
 
 const CAUSE: usize = 128;
+const WAIT: usize = 136;
 const CLAIMS: usize = 256;
 const RECORD: usize = 128;
 const ALIGN: usize = 128;
@@ -173,6 +175,11 @@ impl Layout {
         CAUSE
     }
 
+    /// The offset of the word that says how ranks sleep.
+    pub fn wait(&self) -> usize {
+        WAIT
+    }
+
     /// The offset of the claims.
     pub fn claims(&self) -> usize {
         CLAIMS
@@ -288,7 +295,8 @@ mod tests {
 
     /// Every part as (offset, length), in the order of the map.
     fn parts(layout: &Layout) -> Vec<(usize, usize)> {
-        let mut parts = vec![(0, PREAMBLE), (layout.cause(), 8), (layout.claims(), 4 * layout.ranks())];
+        let mut parts = vec![(0, PREAMBLE), (layout.cause(), 8), (layout.wait(), 4)];
+        parts.push((layout.claims(), 4 * layout.ranks()));
         parts.push((layout.records(), 2 * RECORD * layout.ranks()));
         parts.extend((0..PAIRS).map(|pair| (layout.pair(pair).unwrap(), PAIR)));
         for rank in 0..layout.ranks() {

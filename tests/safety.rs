@@ -62,7 +62,8 @@ fn sites() -> BTreeMap<String, BTreeSet<&'static str>> {
         for operation in OPERATIONS {
             for call in source.split(operation).skip(1) {
                 let name = call.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next());
-                let name = name.unwrap_or_else(|| panic!("{path}: a {operation} whose site has no literal name"));
+                let name =
+                    name.unwrap_or_else(|| panic!("{path}: a {operation} whose site has no literal name"));
                 sites.entry(name.to_owned()).or_default().insert(operation);
             }
         }
@@ -120,7 +121,8 @@ fn safety_comments(source: &str) -> Vec<String> {
 }
 
 fn is_invariant(word: &str) -> bool {
-    word.strip_prefix('I').is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
+    word.strip_prefix('I')
+        .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
 }
 
 #[test]
@@ -128,7 +130,8 @@ fn unsafe_code_is_where_it_may_be() {
     let inventory = first_column(&safety(), "file");
     let mut found = BTreeSet::new();
     for (path, source) in sources("src") {
-        let is_unsafe = |line: &str| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == "unsafe");
+        let is_unsafe =
+            |line: &str| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == "unsafe");
         if source.lines().filter(|line| !line.trim_start().starts_with("//")).any(is_unsafe) {
             found.insert(path);
         }

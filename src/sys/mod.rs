@@ -11,6 +11,7 @@ pub(crate) mod mapping;
 pub(crate) mod memory;
 pub(crate) mod named;
 pub(crate) mod processors;
+pub(crate) mod pthread;
 pub(crate) mod spin;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -153,9 +153,7 @@ fn create_exclusive(
             Err(error) => return Err(Unusable::io(path)(error).into()),
         };
         let mut link = Link::new(&file, path)?;
-        // Until it is locked, another rank 0 may take it for a stale one and remove it.
-        if lock::claim(&file).map_err(Unusable::io(path))? && link.is_there().map_err(Unusable::io(path))? {
-            link.linked = true;
+        if link.claim(&file).map_err(Unusable::io(path))? {
             let mapping = fill(&file, path, len, init)?;
             link.keep(file);
             return Ok(Created { link, mapping, reclaimed: *reclaimed });
@@ -184,9 +182,7 @@ fn clear(path: &Path) -> Result<bool, CreateError> {
         let Some(file) = file::existing(path)? else { return Ok(false) };
         let io = Unusable::io(path);
         if lock::reclaim(&file).map_err(&io)? {
-            // Whoever had the lock before may have put another file in its place.
-            if Identity::at(path).map_err(&io)? == Some(Identity::of(&file).map_err(&io)?) {
-                fs::remove_file(path).map_err(&io)?;
+            if remove(path, &file).map_err(&io)? {
                 return Ok(true);
             }
         } else if lock::holder(&file).map_err(&io)? == Holder::Job {
@@ -196,6 +192,16 @@ fn clear(path: &Path) -> Result<bool, CreateError> {
         }
     }
     Err(CreateError::Contended { path: path.to_owned() })
+}
+
+/// Removes a file, which must be locked, by its name. False: the name is not this file's any more, since whoever had
+/// the lock before has removed it, and may have put another in its place.
+fn remove(path: &Path, file: &File) -> io::Result<bool> {
+    let there = Identity::at(path)? == Some(Identity::of(file)?);
+    if there {
+        fs::remove_file(path)?;
+    }
+    Ok(there)
 }
 
 /// The first bytes of a segment; fewer if it is shorter.
@@ -247,6 +253,13 @@ impl Link {
         {
             self.lock = Some(file);
         }
+    }
+
+    /// Locks a new file that has its name already. False: it is lost. Until it is locked, another rank 0 may take it
+    /// for a stale one and remove it.
+    fn claim(&mut self, file: &File) -> io::Result<bool> {
+        self.linked = lock::claim(file)? && self.is_there()?;
+        Ok(self.linked)
     }
 
     /// Whether the name still refers to this segment.

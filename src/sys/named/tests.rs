@@ -3,7 +3,7 @@ use std::convert::Infallible;
 use std::os::unix::fs::symlink;
 use std::process::{self, Command};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::SystemTime;
 
 use super::*;
@@ -244,6 +244,32 @@ fn who_removes_a_stale_file_is_not_taken_for_a_live_job() {
 }
 
 #[test]
+fn a_stale_file_that_another_has_replaced_meanwhile_is_not_removed_again() {
+    let name = name("slow");
+    let path = shm(&name);
+    abandon(create_signed(&name, Way::Nameless).unwrap());
+    let slow = file::existing(&path).unwrap().unwrap();
+    let winner = create_signed(&name, Way::Nameless).unwrap();
+    assert!(winner.reclaimed);
+    assert!(lock::reclaim(&slow).unwrap());
+    assert!(!remove(&path, &slow).unwrap());
+    assert!(path.exists());
+}
+
+#[test]
+fn a_new_file_that_was_removed_before_it_was_locked_is_lost() {
+    let name = name("lost");
+    let path = shm(&name);
+    let new = file::exclusive(&path).unwrap();
+    let mut link = Link::new(&new, &path).unwrap();
+    let winner = create_signed(&name, Way::Exclusive).unwrap();
+    assert!(winner.reclaimed);
+    assert!(!link.claim(&new).unwrap());
+    drop(link);
+    assert!(path.exists());
+}
+
+#[test]
 fn probing_does_not_take_the_lock() {
     let name = name("probe");
     abandon(create_signed(&name, Way::Nameless).unwrap());
@@ -359,6 +385,27 @@ fn signals_do_not_disturb_the_allocation() {
     let alarms: u32 = answer.strip_prefix("alarms ").unwrap_or_else(|| panic!("{answer}")).parse().unwrap();
     assert!(alarms > 10, "{alarms} alarms");
     assert!(!shm(&name).exists());
+}
+
+/// Some kernels undo what a signal interrupts; then only steps that are short enough ever succeed.
+#[test]
+#[cfg(target_os = "linux")]
+fn steps_shrink_until_they_fit_between_two_signals() {
+    let len = (40 << 20) + 12345;
+    let (mut done, mut refused) = (0, 0);
+    let result = file::in_steps(len, |offset, size| {
+        assert_eq!(offset, done);
+        if size > 100 << 10 {
+            refused += 1;
+            assert!(refused < 1000, "no progress");
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        done += size;
+        Ok(())
+    });
+    result.unwrap();
+    assert_eq!(done, len);
+    assert!(refused > 8);
 }
 
 /// FAULTS 19, in a mount namespace with a /dev/shm of its own.
@@ -549,7 +596,7 @@ fn fork_sleeper() -> i32 {
     pid
 }
 
-/// Makes a segment that takes a while, under an alarm every 100 µs.
+/// Makes a segment that takes a while, in a thread that gets a signal every 100 µs or so.
 fn alarmed(name: &str) -> String {
     static ALARMS: AtomicU32 = AtomicU32::new(0);
     extern "C" fn count(_signal: libc::c_int) {
@@ -561,18 +608,24 @@ fn alarmed(name: &str) -> String {
     action.sa_sigaction = handler as libc::sighandler_t;
     // SAFETY: the handler does nothing but an atomic addition.
     assert_eq!(unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) }, 0);
-    let every = |micros| {
-        let time = libc::timeval { tv_sec: 0, tv_usec: micros };
-        let timer = libc::itimerval { it_interval: time, it_value: time };
-        // SAFETY: the timer outlives the call.
-        assert_eq!(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) }, 0);
-    };
-    every(100);
-    let created = create(name, 64 << 20, sign);
-    let opened = open(name, |_, _| Ok::<_, Infallible>(Verdict::Ready), in_time());
-    every(0);
-    match (created, opened) {
-        (Ok(_), Ok(_)) => format!("alarms {}", ALARMS.load(Ordering::Relaxed)),
-        other => format!("{other:?}"),
-    }
+    // SAFETY: no memory is involved.
+    let thread = unsafe { libc::pthread_self() };
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                // SAFETY: the scope's thread lives as long as this one.
+                unsafe { libc::pthread_kill(thread, libc::SIGALRM) };
+                thread::sleep(Duration::from_micros(100));
+            }
+        });
+        let mut failures = (0..8).filter_map(|_| {
+            let created = create(name, 64 << 20, sign);
+            let opened = open(name, |_, _| Ok::<_, Infallible>(Verdict::Ready), in_time());
+            (created.is_err() || opened.is_err()).then(|| format!("{created:?} {opened:?}"))
+        });
+        let failure = failures.next();
+        done.store(true, Ordering::Relaxed);
+        failure.unwrap_or_else(|| format!("alarms {}", ALARMS.load(Ordering::Relaxed)))
+    })
 }
