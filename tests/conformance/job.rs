@@ -15,7 +15,7 @@ use anyhow::{Context, bail, ensure};
 use crate::scenario::{LIMIT, Outcome, seed_variable};
 
 /// Every way to wait that is tested.
-pub(crate) const WAITS: [Wait; 1] = [Wait("futex")];
+pub(crate) const WAITS: [Wait; 2] = [Wait("futex"), Wait("pthread")];
 
 /// A value of `INTRANODE_WAIT`.
 #[derive(Clone, Copy)]
