@@ -45,6 +45,29 @@ fn signed(preamble: &[u8], len: u64) -> Result<Verdict, u64> {
     }
 }
 
+/// Anything is taken for a segment here.
+fn create_in(
+    directory: &Path,
+    name: &str,
+    len: usize,
+    init: impl FnMut(&Mapping),
+    way: Way,
+) -> Result<Created, CreateError> {
+    super::create_in(directory, name, len, |_| true, init, way)
+}
+
+fn create(name: &str, len: usize, init: impl FnMut(&Mapping)) -> Result<Created, CreateError> {
+    super::create(name, len, |_| true, init)
+}
+
+fn open<E>(
+    name: &str,
+    validate: impl FnMut(&[u8], u64) -> Result<Verdict, E>,
+    deadline: Option<Instant>,
+) -> Result<Mapping, OpenError<E>> {
+    super::open(name, |_| true, validate, deadline)
+}
+
 fn in_time() -> Option<Instant> {
     Some(Instant::now() + LIMIT)
 }
@@ -88,6 +111,22 @@ fn what_one_makes_another_opens() {
         drop(created);
         assert!(!shm(&name).exists());
     }
+}
+
+#[test]
+fn a_file_of_another_program_is_not_touched() {
+    let name = name("precious");
+    fs::write(shm(&name), "precious").unwrap();
+    let ours = |bytes: &[u8]| bytes.starts_with(b"ours");
+    for way in WAYS {
+        let _nothing_starts = nothing_starts();
+        let error = super::create_in(Path::new(file::DIRECTORY), &name, LEN, ours, sign, way).unwrap_err();
+        assert!(matches!(error, CreateError::Foreign { .. }), "{error:?}");
+    }
+    let error = super::open(&name, ours, signed, in_time()).unwrap_err();
+    assert!(matches!(error, OpenError::Foreign { .. }), "{error:?}");
+    assert_eq!(fs::read(shm(&name)).unwrap(), b"precious");
+    fs::remove_file(shm(&name)).unwrap();
 }
 
 #[test]
