@@ -85,8 +85,13 @@ impl Pair {
 
     /// Ends all waits on words that have changed.
     pub(crate) fn wake_all(&self) {
+        self.wake_all_within(SLICE);
+    }
+
+    fn wake_all_within(&self, patience: u64) {
+        // Whoever has seen the old word has the mutex until it is asleep, so that no wake-up comes between.
         // Without it after all if its holder was stopped: whoever falls asleep meanwhile looks again after a slice.
-        let _locked = self.lock(now() + SLICE);
+        let _locked = self.lock(now() + patience);
         // SAFETY: `init` has made it.
         unsafe { libc::pthread_cond_broadcast(self.condvar.get()) };
     }

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::SystemTime;
 
 use super::*;
-use crate::sys::testing::{
-    Helper, LIMIT, command, in_forked_child, nothing_starts, prepare, role, starting, told,
-};
+use crate::sys::testing::{Helper, LIMIT, in_forked_child, nothing_starts, role, starting, told};
+#[cfg(target_os = "linux")]
+use crate::sys::testing::{command, prepare};
 
 const LEN: usize = 256 << 10;
 const HELPER: &str = "sys::named::tests::helper";
