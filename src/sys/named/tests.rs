@@ -357,7 +357,7 @@ fn a_forked_child_unlinks_nothing() {
 /// FAULTS 17.
 #[test]
 fn of_many_racing_for_a_stale_name_one_wins_and_the_others_join_it() {
-    const RACES: usize = 400;
+    const RACES: usize = 1000;
     let name = name("race");
     let mut creators: Vec<_> = (0..4).map(|_| Helper::start(HELPER, "rank")).collect();
     let mut joiners: Vec<_> = (0..2).map(|_| Helper::start(HELPER, "rank")).collect();
