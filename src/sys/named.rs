@@ -32,6 +32,9 @@ use super::memory;
 /// How many of a segment's first bytes can be seen before it is mapped.
 pub(crate) const PREAMBLE: usize = 256;
 
+/// How many of them are the magic number, which is written last.
+const MAGIC: usize = 8;
+
 /// How often a name is tried that others keep taking or removing, and the pause between: a second in all.
 const ATTEMPTS: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(1);
@@ -200,7 +203,7 @@ fn clear(path: &Path, ours: &impl Fn(&[u8]) -> bool) -> Result<bool, CreateError
         let io = Unusable::io(path);
         if lock::reclaim(&file).map_err(&io)? {
             let bytes = preamble(&file).map_err(&io)?;
-            if !bytes.is_empty() && !ours(&bytes) {
+            if !made_by_a_job(&bytes, ours) {
                 return Err(CreateError::Foreign { path: path.to_owned() });
             }
             if remove(path, &file).map_err(&io)? {
@@ -223,6 +226,12 @@ fn remove(path: &Path, file: &File) -> io::Result<bool> {
         fs::remove_file(path)?;
     }
     Ok(there)
+}
+
+/// Whether a job has made the file that begins with these bytes. One that was killed before it wrote its magic number
+/// has left zeros there, or nothing.
+fn made_by_a_job(bytes: &[u8], ours: &impl Fn(&[u8]) -> bool) -> bool {
+    bytes.iter().take(MAGIC).all(|byte| *byte == 0) || ours(bytes)
 }
 
 /// The first bytes of a segment; fewer if it is shorter.
@@ -343,7 +352,8 @@ pub(crate) enum OpenError<E> {
 
 /// Maps the segment of a name as soon as there is a live one.
 ///
-/// `ours` tells by the first bytes of a file whether a job has made it. `validate` is given the segment's first bytes, at most [`PREAMBLE`], and its length.
+/// `ours` tells by the first bytes of a file whether a job has made it. `validate` is given the segment's first bytes,
+/// at most [`PREAMBLE`], and its length.
 pub(crate) fn open<E>(
     name: &str,
     ours: impl Fn(&[u8]) -> bool,
@@ -388,8 +398,7 @@ fn look<E>(
     let bytes = preamble(&file).map_err(&io)?;
     if !live {
         // The next rank 0 removes what a job has left, and nothing else.
-        let stale = bytes.is_empty() || ours(&bytes);
-        return if stale {
+        return if made_by_a_job(&bytes, ours) {
             Ok(Err(LastSeen::Stale))
         } else {
             Err(OpenError::Foreign { path: path.to_owned() })

@@ -129,6 +129,24 @@ fn a_file_of_another_program_is_not_touched() {
     fs::remove_file(shm(&name)).unwrap();
 }
 
+/// FAULTS 12: a rank 0 that was killed before it wrote its magic number spoils the name for nobody.
+#[test]
+fn what_was_never_finished_is_reclaimed() {
+    let name = name("unfinished");
+    let ours = |bytes: &[u8]| bytes.starts_with(b"ours");
+    let mut all_but_the_magic_number = vec![1; LEN];
+    all_but_the_magic_number[..MAGIC].fill(0);
+    for left in [Vec::new(), vec![0; 100], vec![0; LEN], all_but_the_magic_number] {
+        fs::write(shm(&name), left).unwrap();
+        let opened = super::open(&name, ours, signed, soon()).unwrap_err();
+        assert!(matches!(opened, OpenError::TimedOut { last: LastSeen::Stale, .. }), "{opened:?}");
+        let _nothing_starts = nothing_starts();
+        let created = super::create_in(Path::new(file::DIRECTORY), &name, LEN, ours, sign, Way::Exclusive);
+        assert!(created.unwrap().reclaimed);
+        assert!(!shm(&name).exists());
+    }
+}
+
 #[test]
 fn it_is_private_to_the_user_and_has_all_its_memory() {
     use std::os::unix::fs::MetadataExt;
