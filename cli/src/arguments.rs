@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use intranode::Config;
 
+use crate::bench::{BenchArguments, Cases};
 use crate::job::Job;
 
 #[derive(Parser)]
@@ -22,23 +24,28 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Start a program in N processes that find each other by their environment
     Run(RunArguments),
+    /// Measure the collectives between N processes
+    Bench(BenchArguments),
     /// What a rank's process is before it becomes the program
     #[command(name = "__rank", hide = true)]
     Rank(RankArguments),
     /// The process that cleans up if the launcher is killed
     #[command(name = "__guard", hide = true)]
     Guard(GuardArguments),
+    /// A rank of the benchmark
+    #[command(name = "__bench", hide = true)]
+    Measure(Cases),
 }
 
 #[derive(Args)]
 pub(crate) struct RunArguments {
     /// How many ranks
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = ranks)]
     ranks: u32,
 
-    /// After how long without progress a collective fails [default: the library's]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    timeout: Option<u64>,
+    /// After how long without progress a collective fails; `none` waits for ever [default: the library's]
+    #[arg(long, value_name = "SECONDS", value_parser = timeout)]
+    timeout: Option<String>,
 
     /// Put `[rank] ` in front of every line of output
     #[arg(long)]
@@ -53,7 +60,7 @@ pub(crate) struct RunArguments {
     name: Option<String>,
 
     /// After how long ranks that were told to end (SIGTERM) are killed
-    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    #[arg(long, value_name = "SECONDS", default_value_t = Job::KILL_AFTER)]
     kill_after: u64,
 
     /// The program and its arguments
@@ -96,19 +103,30 @@ pub(crate) struct GuardArguments {
     pub(crate) name: Option<String>,
 }
 
-/// A POSIX shared-memory name: a slash, then at least one byte that is none.
-fn job_name(text: &str) -> Result<String, String> {
-    const LONGEST: usize = 255;
-    let Some(rest) = text.strip_prefix('/') else {
-        return Err("a job's name starts with '/'".to_owned());
+/// A value that the library will accept for a variable: its rules are not written down a second time here.
+fn setting(variable: &str, value: &str) -> Result<String, String> {
+    let look_up = |name: &str| match name {
+        name if name == variable => Some(value),
+        "INTRANODE_NAME" => Some("/name"),
+        "INTRANODE_RANK" => Some("0"),
+        "INTRANODE_SIZE" => Some("1"),
+        _ => None,
     };
-    if rest.is_empty() || rest.contains('/') {
-        return Err("a job's name is one '/' and at least one other character, without a second '/'".to_owned());
-    }
-    if text.len() > LONGEST {
-        return Err(format!("a job's name has at most {LONGEST} bytes"));
-    }
-    Ok(text.to_owned())
+    let config = Config::from_lookup("INTRANODE", |name| look_up(name).map(str::to_owned));
+    config.map(|_| value.to_owned()).map_err(|error| error.to_string())
+}
+
+fn job_name(text: &str) -> Result<String, String> {
+    setting("INTRANODE_NAME", text)
+}
+
+fn timeout(text: &str) -> Result<String, String> {
+    setting("INTRANODE_TIMEOUT", text)
+}
+
+/// How many ranks, for every command that starts some.
+pub(crate) fn ranks(text: &str) -> Result<u32, String> {
+    setting("INTRANODE_SIZE", text)?.parse().map_err(|error| format!("{error}"))
 }
 
 #[cfg(test)]
@@ -122,11 +140,16 @@ mod tests {
     }
 
     #[test]
-    fn names_follow_the_rules_of_posix_shared_memory() {
-        assert!(job_name("/job-42").is_ok());
-        for wrong in ["", "/", "job", "/a/b", "//"] {
+    fn values_follow_the_library_s_rules() {
+        assert_eq!(job_name("/job-42").as_deref(), Ok("/job-42"));
+        assert_eq!(timeout("0.5").as_deref(), Ok("0.5"));
+        assert_eq!(ranks("4"), Ok(4));
+        for wrong in ["", "/", "job", "/a/b"] {
             assert!(job_name(wrong).is_err(), "{wrong:?}");
         }
-        assert!(job_name(&format!("/{}", "x".repeat(255))).is_err());
+        for wrong in ["0", "-1", "soon"] {
+            assert!(timeout(wrong).is_err(), "{wrong:?}");
+            assert!(ranks(wrong).is_err(), "{wrong:?}");
+        }
     }
 }

@@ -19,10 +19,27 @@ pub(crate) struct Job {
     pub(crate) program: Vec<OsString>,
     pub(crate) ranks: u32,
     pub(crate) name: Option<String>,
-    pub(crate) timeout: Option<u64>,
+    pub(crate) timeout: Option<String>,
     pub(crate) tag: bool,
     pub(crate) bind: bool,
     pub(crate) kill_after: Duration,
+}
+
+impl Job {
+    /// How long ranks may take to end after SIGTERM, where nobody says otherwise.
+    pub(crate) const KILL_AFTER: u64 = 5;
+
+    pub(crate) fn new(program: Vec<OsString>, ranks: u32) -> Self {
+        Self {
+            program,
+            ranks,
+            name: None,
+            timeout: None,
+            tag: false,
+            bind: false,
+            kill_after: Duration::from_secs(Self::KILL_AFTER),
+        }
+    }
 }
 
 /// Runs the job and returns its exit status: 0, or that of the rank that failed first.
@@ -77,8 +94,8 @@ fn start(job: &Job, name: &str, rank: u32) -> Result<Child> {
         command.env(format!("{prefix}_NAME"), name);
         command.env(format!("{prefix}_RANK"), rank.to_string());
         command.env(format!("{prefix}_SIZE"), job.ranks.to_string());
-        if let Some(seconds) = job.timeout {
-            command.env(format!("{prefix}_TIMEOUT"), seconds.to_string());
+        if let Some(seconds) = &job.timeout {
+            command.env(format!("{prefix}_TIMEOUT"), seconds);
         }
     }
     command.env("COBRE_COMM_BACKEND", "shm");

@@ -3,6 +3,7 @@
 //! Linux only: the launcher relies on signalfd, process groups and the parent-death signal.
 
 mod arguments;
+mod bench;
 mod guard;
 mod job;
 mod leftovers;
@@ -23,8 +24,12 @@ use clap::Parser;
 const LAUNCHER_FAILED: u8 = 125;
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
+    let command = Arguments::parse().command;
+    let failed = if matches!(command, Command::Measure(_)) { 1 } else { LAUNCHER_FAILED };
+    let outcome = match command {
         Command::Run(arguments) => job::run(&arguments.into_job()),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Measure(cases) => bench::measure(&cases),
         Command::Rank(arguments) => Err(rank::become_program(&arguments)),
         Command::Guard(arguments) => guard::stand(&arguments),
     };
@@ -33,7 +38,7 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("intranode: {error:#}");
             let cannot_start = error.downcast_ref::<program::CannotStart>();
-            ExitCode::from(cannot_start.map_or(LAUNCHER_FAILED, program::CannotStart::status))
+            ExitCode::from(cannot_start.map_or(failed, program::CannotStart::status))
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The launcher over real processes.
 
+mod bench;
 mod ending;
 mod environment;
 mod leftovers;

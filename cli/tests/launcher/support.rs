@@ -99,7 +99,7 @@ impl Launcher {
         lines
     }
 
-    /// Waits for the launcher and asserts that none of its processes is left.
+    /// Waits for the launcher and asserts that none of its processes and files is left.
     pub(crate) fn finish(mut self) -> Finished {
         let reader = thread::spawn({
             let mut stdout = self.stdout;
@@ -118,16 +118,17 @@ impl Launcher {
             self.process.kill().unwrap();
             self.process.wait().unwrap();
         }
-        // A process that was sent SIGKILL needs a moment to be gone.
+        // What was sent SIGKILL needs a moment to be gone.
         let left = || living(&self.mark);
-        let clean = eventually(Duration::from_secs(1), || left().is_empty());
-        let left = left();
+        let segment = format!("intranode-{}-", self.process.id());
+        let clean = eventually(Duration::from_secs(1), || left().is_empty() && segments(&segment).is_empty());
+        let (left, segments) = (left(), segments(&segment));
         for &pid in &left {
             let _ = kill(pid, Signal::SIGKILL);
         }
         let (stdout, stderr) = (reader.join().unwrap(), self.stderr.join().unwrap());
         assert!(ended, "the launcher did not end; stdout: {stdout} stderr: {stderr}");
-        assert!(clean, "processes are left: {left:?}; stdout: {stdout} stderr: {stderr}");
+        assert!(clean, "left behind: {left:?} {segments:?}; stdout: {stdout} stderr: {stderr}");
         Finished { status: status.unwrap(), stdout, stderr }
     }
 
@@ -170,6 +171,13 @@ fn living(mark: &str) -> Vec<Pid> {
         }
     }
     found
+}
+
+/// The shared memory of jobs whose name, made up by a launcher, begins like this.
+fn segments(prefix: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir("/dev/shm").unwrap().flatten();
+    let matching = entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()));
+    matching.map(|entry| entry.path()).collect()
 }
 
 /// Whether `condition` came true in time.
