@@ -1,5 +1,6 @@
 //! The ranks from their start to the end of the last one.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
@@ -25,7 +26,7 @@ pub(crate) struct Watch {
     kill_after: Duration,
     first_failure: Option<Failure>,
     /// What was sent to the ranks: deaths by these are no news.
-    sent: Vec<Signal>,
+    sent: BTreeSet<Signal>,
     next_step: Option<Step>,
 }
 
@@ -46,7 +47,14 @@ impl Step {
 
 impl Watch {
     pub(crate) fn new(guard: Guard, kill_after: Duration) -> Self {
-        Self { ranks: Vec::new(), guard, kill_after, first_failure: None, sent: Vec::new(), next_step: None }
+        Self {
+            ranks: Vec::new(),
+            guard,
+            kill_after,
+            first_failure: None,
+            sent: BTreeSet::new(),
+            next_step: None,
+        }
     }
 
     /// Adds the next rank.
@@ -62,8 +70,9 @@ impl Watch {
             match signals.next(self.next_step.map(Step::due))? {
                 Some(Event::Child(first)) => self.collect(first)?,
                 Some(Event::PassOn(signal)) => self.pass_on(signal),
-                None => self.take_step(),
+                None => {}
             }
+            self.take_step();
         }
         Ok(self.first_failure)
     }
@@ -130,7 +139,7 @@ impl Watch {
     }
 
     fn signal_all(&mut self, signal: Signal) {
-        self.sent.push(signal);
+        self.sent.insert(signal);
         for child in self.ranks.iter().flatten() {
             // It can only fail for a group that has just ended, or for a process that has changed its user.
             let _ = killpg(pid_of(child), signal);
@@ -150,7 +159,7 @@ impl Failure {
     /// The library tells of a death before the dead rank's memory is given back, which takes long for much
     /// memory, so a rank that exits with an error can be gone first. Nobody answers an error by such a signal,
     /// except by SIGABRT (a panic that aborts).
-    fn may_react_to(&self, later: ExitStatus, sent: &[Signal]) -> bool {
+    fn may_react_to(&self, later: ExitStatus, sent: &BTreeSet<Signal>) -> bool {
         let died = later.signal().is_some_and(|number| {
             number != Signal::SIGABRT as i32 && !sent.iter().any(|&signal| signal as i32 == number)
         });

@@ -77,3 +77,46 @@ fn repetition(collective: &mut dyn Collective, comm: &Communicator, turn: u64, c
     comm.allgather(&[mine], &mut times)?;
     Ok(times.into_iter().fold(0.0, f64::max))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use intranode::Error;
+
+    const BUDGET: Budget = Budget { time: Duration::ZERO, repetitions: Some(7) };
+
+    /// An operation that does nothing, right until repetition `wrong`.
+    struct Nothing {
+        wrong: u64,
+    }
+
+    impl Collective for Nothing {
+        fn prepare(&mut self, _turn: u64) {}
+
+        fn call(&mut self, _comm: &Communicator) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn is_right(&self, turn: u64) -> bool {
+            turn < self.wrong
+        }
+    }
+
+    #[test]
+    fn all_ranks_see_the_same_times() {
+        let measured = |comm: Communicator| measure(&mut Nothing { wrong: u64::MAX }, &comm, &BUDGET).unwrap();
+        let times = intranode::threads(3, measured).unwrap();
+        assert_eq!(times[0].len(), 7);
+        assert!(times.iter().all(|others| *others == times[0]));
+    }
+
+    #[test]
+    fn a_wrong_result_on_one_rank_is_an_error_on_all() {
+        let measured = |comm: Communicator| {
+            let wrong = if comm.rank() == 1 { 4 } else { u64::MAX };
+            measure(&mut Nothing { wrong }, &comm, &BUDGET).unwrap_err().to_string()
+        };
+        let errors = intranode::threads(3, measured).unwrap();
+        assert_eq!(errors[1], "the result of repetition 4 is wrong");
+    }
+}
