@@ -143,7 +143,7 @@ impl Demo<'_> {
 fn print_table(runs: &[Run]) {
     println!();
     println!(
-        "{:<8} {:>5} {:>9} {:>9} {:>24} {:>24} {:>24}  equal to local, bit for bit",
+        "{:<8} {:>5} {:>9} {:>9} {:>22} {:>22} {:>22}  equal to local, bit for bit",
         "backend", "ranks", "seconds", "training", "lower bound", "upper bound", "simulated cost"
     );
     for run in runs {
@@ -153,7 +153,7 @@ fn print_table(runs: &[Run]) {
             Verdict::Different(differences) => format!("NO: {} differences", differences.len()),
         };
         println!(
-            "{:<8} {:>5} {:>9.2} {:>9.2} {:>24.17e} {:>24.17e} {:>24.17e}  {verdict}",
+            "{:<8} {:>5} {:>9.2} {:>9.2} {:>22e} {:>22e} {:>22e}  {verdict}",
             run.backend,
             run.ranks,
             run.seconds,
