@@ -126,24 +126,37 @@ impl Layout {
     /// # Errors
     /// When a number is not allowed, or the segment would be larger than the address space.
     pub fn new(ranks: usize, chunk: usize) -> Result<Self, LayoutError> {
+        Self::within(ranks, chunk, wide(isize::MAX.unsigned_abs()))
+    }
+
+    /// The same for a process whose mappings have at most `most` bytes.
+    ///
+    /// The arithmetic is in 64 bits everywhere, so that what a process of 32 bits computes can be tested in any.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn within(ranks: usize, chunk: usize, most: u64) -> Result<Self, LayoutError> {
         if !(1..=MAX_RANKS).contains(&ranks) {
             return Err(LayoutError::Ranks(ranks));
         }
         if !(CHUNK_STEP..=MAX_CHUNK).contains(&chunk) || !chunk.is_multiple_of(CHUNK_STEP) {
             return Err(LayoutError::Chunk(chunk));
         }
-        Self::checked(ranks, chunk).ok_or(LayoutError::Overflow)
+        Self::checked(ranks, chunk, most).ok_or(LayoutError::Overflow)
     }
 
-    fn checked(ranks: usize, chunk: usize) -> Option<Self> {
-        let cells = ranks.checked_mul(2)?;
-        let claims = ranks.checked_mul(size_of::<u32>())?;
-        let records = CLAIMS.checked_add(claims)?.checked_next_multiple_of(ALIGN)?;
-        let pairs = records.checked_add(cells.checked_mul(RECORD)?)?;
-        let staging = pairs.checked_add(PAIRS.checked_mul(PAIR)?)?.checked_next_multiple_of(STAGING_ALIGN)?;
-        let len = staging.checked_add(cells.checked_mul(chunk)?)?;
+    fn checked(ranks: usize, chunk: usize, most: u64) -> Option<Self> {
+        let cells = wide(ranks).checked_mul(2)?;
+        let claims = wide(ranks).checked_mul(wide(size_of::<u32>()))?;
+        let records = wide(CLAIMS).checked_add(claims)?.checked_next_multiple_of(wide(ALIGN))?;
+        let pairs = records.checked_add(cells.checked_mul(wide(RECORD))?)?;
+        let after_pairs = pairs.checked_add(wide(PAIRS).checked_mul(wide(PAIR))?)?;
+        let staging = after_pairs.checked_next_multiple_of(wide(STAGING_ALIGN))?;
+        let len = staging.checked_add(cells.checked_mul(wide(chunk))?)?;
+        let offset = |offset: u64| usize::try_from(offset).ok();
+        let (records, pairs, staging) = (offset(records)?, offset(pairs)?, offset(staging)?);
         // What a mapping can be at most.
-        isize::try_from(len).ok()?;
+        let len = offset(len).filter(|len| wide(*len) <= most && isize::try_from(*len).is_ok())?;
         Some(Layout { ranks, chunk, records, pairs, staging, len })
     }
 
