@@ -98,7 +98,8 @@ impl Config {
             found = Some(layout);
             Ok::<_, LayoutError>(Verdict::Ready)
         };
-        let deadline = self.join_timeout.map(|timeout| started + timeout);
+        // A moment too far away for the clock never comes.
+        let deadline = self.join_timeout.and_then(|timeout| started.checked_add(timeout));
         let mapping = named::open(&self.name, validate, deadline).map_err(|error| self.not_opened(error))?;
         let layout = match found {
             Some(layout) if World::is_initialised(&mapping) => layout,
