@@ -46,7 +46,7 @@ pub struct Communicator {
     completed: AtomicU32,
     busy: AtomicBool,
     /// Wakes sleepers for their deadlines, where sleeping itself has none.
-    _ticker: Option<Arc<Ticker>>,
+    ticker: Option<Arc<Ticker>>,
 }
 
 impl Communicator {
@@ -64,7 +64,7 @@ impl Communicator {
             rank,
             completed: AtomicU32::new(completed.number()),
             busy: AtomicBool::new(false),
-            _ticker: ticker,
+            ticker,
         }
     }
 
@@ -353,6 +353,8 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         if self.world.forked() {
+            // Its thread does not exist here, so nobody can wait for its end.
+            std::mem::forget(self.ticker.take());
             return;
         }
         if std::thread::panicking() {

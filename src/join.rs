@@ -77,7 +77,8 @@ impl Config {
             result = World::initialise(mapping, &layout, std::process::id(), pthread);
         };
         let Created { link, mapping, reclaimed } =
-            named::create(&self.name, layout.len(), init).map_err(|error| self.not_created(error))?;
+            named::create(&self.name, layout.len(), Layout::is_segment, init)
+                .map_err(|error| self.not_created(error))?;
         result.map_err(|error| self.failed("its mutexes could not be made", Some(error)))?;
         if reclaimed {
             let name = &self.name;
@@ -100,7 +101,8 @@ impl Config {
         };
         // A moment too far away for the clock never comes.
         let deadline = self.join_timeout.and_then(|timeout| started.checked_add(timeout));
-        let mapping = named::open(&self.name, validate, deadline).map_err(|error| self.not_opened(error))?;
+        let mapping = named::open(&self.name, Layout::is_segment, validate, deadline)
+            .map_err(|error| self.not_opened(error))?;
         let layout = match found {
             Some(layout) if World::is_initialised(&mapping) => layout,
             _ => return Err(self.failed("the segment is not what it was a moment before", None)),
@@ -172,7 +174,9 @@ impl Config {
             CreateError::Memory { requested, .. } | CreateError::NoSpace { requested, .. } => {
                 Error::AllocationFailed { requested_bytes: requested, reason: error.to_string().into() }
             }
-            CreateError::Contended { .. } => self.failed(&error.to_string(), None),
+            CreateError::Contended { .. } | CreateError::Foreign { .. } => {
+                self.failed(&error.to_string(), None)
+            }
             CreateError::Unusable(unusable) => self.unusable(unusable),
         }
     }
@@ -193,6 +197,7 @@ impl Config {
                 };
                 Error::InitializationFailed(Box::new(failure))
             }
+            OpenError::Foreign { .. } => self.failed(&error.to_string(), None),
             OpenError::Unusable(unusable) => self.unusable(unusable),
         }
     }

@@ -241,6 +241,11 @@ impl Layout {
         bytes
     }
 
+    /// Whether these first bytes of a file are those of a segment, of whatever version.
+    pub fn is_segment(preamble: &[u8]) -> bool {
+        Fields(preamble).take().is_ok_and(|magic| u64::from_ne_bytes(magic) == MAGIC)
+    }
+
     /// The process that made a segment, if its preamble can be read.
     pub fn holder(preamble: &[u8]) -> Option<u32> {
         let mut fields = Fields(preamble);

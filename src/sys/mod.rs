@@ -2,6 +2,8 @@
 
 pub mod cast;
 pub(crate) mod clock;
+#[cfg(test)]
+mod contract;
 pub(crate) mod copy;
 pub(crate) mod fork;
 #[cfg(target_os = "linux")]

@@ -44,7 +44,7 @@ impl Processors {
 #[cfg(target_os = "linux")]
 fn affinity() -> [u64; LIMIT / 64] {
     let mut mask = [0u64; LIMIT / 64];
-    // SAFETY: the call writes at most the length that it is given.
+    // SAFETY: I7: the call writes at most the length that it is given.
     let status = unsafe { libc::sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr().cast()) };
     if status == 0 { mask } else { [0; LIMIT / 64] }
 }
