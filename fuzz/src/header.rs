@@ -77,6 +77,7 @@ fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
 }
 
 fn check(bytes: &[u8], length: u64) -> bool {
+    assert_eq!(Layout::is_segment(bytes), bytes.starts_with(&MAGIC.to_ne_bytes()));
     // The holder is only named in a message, but out of any bytes.
     let holder = Layout::holder(bytes);
     let expected = Header::read(bytes, length);

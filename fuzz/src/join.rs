@@ -16,7 +16,7 @@ use nix::libc;
 
 use super::header::Made;
 use super::input::Input;
-use super::model::{Header, Map};
+use super::model::{Header, MAGIC, Map};
 
 /// How long to wait for a job that can not come.
 const SHORT: Duration = Duration::from_millis(1);
@@ -52,11 +52,14 @@ struct Case {
 
 fn check(config: Config, file: &Hostile, made: &Made, case: Case) -> bool {
     let joined = config.join_timeout(patience(made, &case)).join();
-    let unfinished = made.bytes[..visible(made)].iter().take(8).all(|byte| *byte == 0);
+    let magic = &made.bytes[..visible(made).min(8)];
+    let (unfinished, begins_right) = (magic.iter().all(|byte| *byte == 0), *magic == MAGIC.to_ne_bytes());
     if case.size == 0 || case.size > 65_536 || case.rank >= case.size {
         assert!(matches!(joined, Err(Error::InvalidConfiguration(_))), "{joined:?}");
     } else if case.rank == 0 {
         assert!(failure(joined).reason.contains("live job"));
+    } else if case.lock != Lock::Job && !unfinished && !begins_right {
+        assert!(failure(joined).reason.contains("another program"));
     } else if case.lock != Lock::Job || unfinished {
         assert_eq!(failure(joined).missing, [0]);
     } else if case.header.is_none() {
