@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use bytemuck::Pod;
+use crossbeam_utils::CachePadded;
 
 use crate::blocks;
 use crate::buffers::{FromRoot, Gather, Reduce};
@@ -42,11 +43,16 @@ pub struct Communicator {
     world: Arc<World>,
     machine: Machine,
     rank: usize,
+    /// On a cache line of its own: ranks that are threads may keep their communicators side by side.
+    state: CachePadded<State>,
+    /// Wakes sleepers for their deadlines, where sleeping itself has none.
+    ticker: Option<Arc<Ticker>>,
+}
+
+struct State {
     /// The last completed round. Only the holder of `busy` changes it.
     completed: AtomicU32,
     busy: AtomicBool,
-    /// Wakes sleepers for their deadlines, where sleeping itself has none.
-    ticker: Option<Arc<Ticker>>,
 }
 
 impl Communicator {
@@ -62,8 +68,10 @@ impl Communicator {
             world,
             machine,
             rank,
-            completed: AtomicU32::new(completed.number()),
-            busy: AtomicBool::new(false),
+            state: CachePadded::new(State {
+                completed: AtomicU32::new(completed.number()),
+                busy: AtomicBool::new(false),
+            }),
             ticker,
         }
     }
@@ -281,16 +289,16 @@ impl Communicator {
         if self.world.forked() {
             return Err(Error::Forked { operation });
         }
-        if self.busy.swap(true, Ordering::Acquire) {
+        if self.state.busy.swap(true, Ordering::Acquire) {
             self.poison(CauseKind::ConcurrentUse, 0);
             return Err(Error::ConcurrentUse { operation });
         }
-        let completed = Generation::new(self.completed.load(Ordering::Relaxed));
+        let completed = Generation::new(self.state.completed.load(Ordering::Relaxed));
         let mut member = Member::new(&self.machine, self.world.segment(), self.rank, completed);
         let result = call(&mut member);
-        self.completed.store(member.completed().number(), Ordering::Relaxed);
+        self.state.completed.store(member.completed().number(), Ordering::Relaxed);
         let result = result.map_err(|failure| self.report(operation, &member, failure));
-        self.busy.store(false, Ordering::Release);
+        self.state.busy.store(false, Ordering::Release);
         result
     }
 
@@ -360,7 +368,7 @@ impl Drop for Communicator {
         if std::thread::panicking() {
             self.poison(CauseKind::Panicked, 0);
         } else {
-            self.poison(CauseKind::Left, self.completed.load(Ordering::Relaxed));
+            self.poison(CauseKind::Left, self.state.completed.load(Ordering::Relaxed));
         }
     }
 }

@@ -4,7 +4,7 @@
 const LIMIT: usize = 1024;
 
 /// What one rank knows about its processors. All ranks' together tell whether each rank can have one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Processors {
     /// The affinity mask; empty if the system does not tell.
@@ -12,6 +12,11 @@ pub(crate) struct Processors {
     /// How many of them the quota of the control group allows at a time.
     quota: u64,
 }
+
+// SAFETY: I4: only integers, of one size, hence without padding; zeros are valid.
+unsafe impl bytemuck::Zeroable for Processors {}
+// SAFETY: I4: as above; any bytes are valid.
+unsafe impl bytemuck::Pod for Processors {}
 
 impl Processors {
     /// Those of the calling thread.
