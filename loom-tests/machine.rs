@@ -72,6 +72,12 @@ pub(crate) struct Fate {
     pub(crate) spurious: Option<usize>,
 }
 
+impl Fate {
+    pub(crate) fn is_any(self) -> bool {
+        self.dies.is_some() || self.expires.is_some() || self.spurious.is_some()
+    }
+}
+
 /// One rank's machine.
 pub(crate) struct Machine {
     pub(crate) actor: usize,
@@ -79,12 +85,12 @@ pub(crate) struct Machine {
     fate: Fate,
     visits: Cell<usize>,
     waits: Cell<usize>,
-    pub(crate) died: Cell<bool>,
+    pub(crate) met_its_fate: Cell<bool>,
 }
 
 impl Machine {
     pub(crate) fn new(actor: usize, waiting: Waiting, fate: Fate) -> Self {
-        Machine { actor, waiting, fate, visits: Cell::new(0), waits: Cell::new(0), died: Cell::new(false) }
+        Machine { actor, waiting, fate, visits: Cell::new(0), waits: Cell::new(0), met_its_fate: Cell::new(false) }
     }
 
     pub(crate) fn record(&self, site: &'static str, act: Act) {
@@ -200,10 +206,12 @@ unsafe impl Platform for Machine {
     fn wait(&self, site: &'static str, word: &Word, expected: u32, (): &()) -> Result<(), Expired> {
         self.waits.set(self.waits.get() + 1);
         if self.fate.expires == Some(self.waits.get()) {
+            self.met_its_fate.set(true);
             self.record(site, Act::Expired);
             return Err(Expired);
         }
         if self.fate.spurious == Some(self.waits.get()) {
+            self.met_its_fate.set(true);
             self.record(site, Act::Note("returns for no reason"));
             return Ok(());
         }
@@ -229,7 +237,7 @@ unsafe impl Platform for Machine {
         if self.visits.get() != occurrence {
             return Ok(());
         }
-        self.died.set(true);
+        self.met_its_fate.set(true);
         self.record(name, Act::Stopped);
         Err(Stopped)
     }

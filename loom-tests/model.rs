@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use intranode::protocol::membership::{self, Cause};
 use intranode::protocol::{CauseKind, Failure, Generation, Member};
@@ -109,25 +111,32 @@ impl Model {
             .map(|actor| actor.rank.map_or("bystander".to_owned(), |rank| format!("rank {rank}")))
             .collect();
         let model = self.clone();
-        explore(self.bound, &columns, move || model.execute(mutation))
+        let met = Arc::new(AtomicBool::new(false));
+        let fate = Arc::clone(&met);
+        let explored = explore(self.bound, &columns, move || model.execute(mutation, &fate))?;
+        // A model of a death in which nobody dies would show nothing.
+        let fated = self.actors.iter().any(|actor| actor.fate.is_any());
+        assert!(!fated || met.load(Relaxed), "no execution in which the fate comes true");
+        Ok(explored)
     }
 
     /// One execution: the first actor runs on loom's own thread.
-    fn execute(&self, mutation: Option<Mutation>) {
+    fn execute(&self, mutation: Option<Mutation>, met: &Arc<AtomicBool>) {
         let start = Generation::new(self.start);
         let claims = self.actors.iter().any(|actor| actor.script.contains(&Step::Claim));
         let world = Rc::new(World::new(self.ranks(), start, claims, self.actors.len()));
         for index in 1..self.actors.len() {
-            let (model, world) = (self.clone(), Rc::clone(&world));
-            loom::thread::spawn(move || model.play(index, &world, mutation));
+            let (model, world, met) = (self.clone(), Rc::clone(&world), Arc::clone(met));
+            loom::thread::spawn(move || model.play(index, &world, mutation, &met));
         }
-        self.play(0, &world, mutation);
+        self.play(0, &world, mutation, met);
     }
 
-    fn play(&self, index: usize, world: &World, mutation: Option<Mutation>) {
+    fn play(&self, index: usize, world: &World, mutation: Option<Mutation>, met: &AtomicBool) {
         let actor = &self.actors[index];
         let platform = Weakened::new(Machine::new(index, self.waiting, actor.fate), mutation);
         let outcome = act(actor, index, &platform, world, Generation::new(self.start));
+        met.fetch_or(platform.inner().met_its_fate.get(), Relaxed);
         world.outcomes.borrow_mut()[index] = outcome;
         world.running.set(world.running.get() - 1);
         if world.running.get() == 0 {
@@ -168,7 +177,7 @@ fn act(actor: &Actor, index: usize, platform: &Rank, world: &World, start: Gener
             _ => {}
         }
     }
-    if platform.inner().died.get() {
+    if outcome.calls.last() == Some(&Err(Failure::Stopped)) {
         // Whoever notices the death poisons; its thread stands in for the dead one. It has one life only.
         let _ = mourn(actor.rank.unwrap_or(index));
     }

@@ -74,3 +74,9 @@ pub(crate) fn agreement(
 pub(crate) fn only(kind: CauseKind, rank: usize) -> impl Fn(Cause) -> bool + Send + Sync {
     move |cause| cause.kind == kind && cause.rank == rank
 }
+
+/// Of all who claimed the rank, one has it.
+pub(crate) fn claimed_once(_: &[Actor], outcomes: &[Outcome]) {
+    let winners = outcomes.iter().filter(|outcome| outcome.calls == [Ok(())]).count();
+    assert!(winners == 1, "{winners} threads have claimed one rank");
+}

@@ -1,40 +1,94 @@
 //! Every collective gives every rank the right data and the right verdict.
 
+use crate::machine::Fate;
 use crate::machine::Waiting::{self, Blocking, Dozing, Parking, Spinning};
 use crate::model::Model;
 use crate::program::{FULL, Step};
 
-const BARRIER: Step = Step::Barrier;
-
 pub(crate) fn models() -> Vec<Model> {
     let mut models = Vec::new();
     for waiting in [Spinning, Dozing, Blocking, Parking] {
-        models.extend(pair(waiting));
+        models.extend(two_ranks(waiting));
+    }
+    models.extend(three_ranks());
+    models
+}
+
+/// Two ranks, without a bound.
+fn two_ranks(waiting: Waiting) -> Vec<Model> {
+    let same = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
+    let reduce = |numbers, sliced| [Step::Reduce { numbers, sliced }];
+    let gather = |numbers| [Step::Gather { numbers }];
+    let cast = |root, numbers| [Step::Broadcast { root, numbers }];
+    // Three rounds come back to the first buffer. Where that is 373,000 executions, once is enough.
+    let thrice = |model: Model| if waiting == Parking { model.long() } else { model };
+    let mut models = vec![
+        same("round_twice", &[Step::Round; 2]),
+        thrice(same("round_thrice", &[Step::Round; 3])),
+        same("barrier_twice", &[Step::Barrier; 2]),
+        same("allreduce_inline", &reduce(1, false)),
+        same("allreduce_one_phase", &reduce(FULL, false)),
+        same("allreduce_one_phase_two_chunks", &reduce(FULL + 1, false)),
+        same("allreduce_slices", &reduce(FULL, true)),
+        same("gather_inline", &gather(1)),
+        same("gather_one_chunk", &gather(FULL)),
+        same("gather_two_chunks", &gather(FULL + 1)),
+        thrice(same("gather_three_chunks", &gather(2 * FULL + 1))),
+    ];
+    for root in [0, 1] {
+        models.push(same(&format!("broadcast_from_{root}_inline"), &cast(root, 1)));
+        models.push(same(&format!("broadcast_from_{root}_one_chunk"), &cast(root, FULL)));
+        models.push(same(&format!("broadcast_from_{root}_two_chunks"), &cast(root, FULL + 1)));
+        models.push(thrice(same(&format!("broadcast_from_{root}_three_times"), &[cast(root, 1)[0]; 3])));
+    }
+    // The first round after each of these numbers, and the second, are on both sides of the wrap or next to it.
+    let last = u32::MAX >> 2;
+    for (name, start) in [("wrap_before", last - 2), ("wrap_first", last - 1), ("wrap_second", last)] {
+        models.push(same(name, &gather(1).repeat(2)).start(start));
+    }
+    let [refuse, barrier] = [Step::Refuse, Step::Barrier];
+    let once = gather(1)[0];
+    models.extend([
+        Model::new("refusal", waiting, &[&[refuse, once], &[once, once]]),
+        same("refusal_by_both", &[refuse, once]),
+        Model::new("mismatch", waiting, &[&[barrier, once], &[once, once]]),
+        Model::new("mismatch_of_lengths", waiting, &[&gather(FULL), &gather(FULL + 1)]),
+        Model::new("mismatch_of_roots", waiting, &[&cast(0, FULL), &cast(1, FULL)]),
+        thrice(Model::new("two_refusals", waiting, &[&[refuse, refuse, once], &[once; 3]])),
+    ]);
+    if waiting == Parking {
+        for sleep in [1, 2] {
+            let wakes = Fate { spurious: Some(sleep), ..Fate::default() };
+            models.push(same(&format!("spurious_return_{sleep}"), &[once, once]).fate(0, wakes));
+        }
     }
     models
 }
 
-/// One collective of each kind, by two ranks, without a bound.
-fn pair(waiting: Waiting) -> Vec<Model> {
-    let both = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
-    let reduce = |numbers, sliced| [Step::Reduce { numbers, sliced }];
-    let gather = |numbers| [Step::Gather { numbers }];
-    let cast = |root, numbers| [Step::Broadcast { root, numbers }];
-    vec![
-        both("round", &[Step::Round]),
-        both("round_twice", &[Step::Round; 2]),
-        both("round_thrice", &[Step::Round; 3]),
-        both("barrier_twice", &[BARRIER; 2]),
-        both("barrier_thrice", &[BARRIER; 3]),
-        both("allreduce_inline", &reduce(1, false)),
-        both("allreduce_one_phase", &reduce(FULL, false)),
-        both("allreduce_two_chunks", &reduce(FULL + 1, false)),
-        both("allreduce_slices", &reduce(FULL, true)),
-        both("gather_inline", &gather(1)),
-        both("gather_one_chunk", &gather(FULL)),
-        both("gather_two_chunks", &gather(FULL + 1)),
-        both("gather_three_chunks", &gather(2 * FULL + 1)),
-        both("broadcast_from_0_inline", &cast(0, 1)),
-        both("broadcast_from_1_two_chunks", &cast(1, FULL + 1)),
-    ]
+/// Three ranks: blocking without a bound where that is finite enough, and with a bound.
+fn three_ranks() -> Vec<Model> {
+    let (once, chunks) = (Step::Gather { numbers: 1 }, Step::Gather { numbers: FULL + 1 });
+    let slices = Step::Reduce { numbers: FULL, sliced: true };
+    let inline = Step::Reduce { numbers: 1, sliced: false };
+    let same = |name: &str, waiting, script: &[Step]| Model::same(name, waiting, 3, script);
+    let mut models = vec![
+        same("gather_inline", Blocking, &[once]),
+        same("allreduce_inline", Blocking, &[inline]),
+        same("gather_twice", Blocking, &[once; 2]).long(),
+        same("gather_one_chunk_twice", Parking, &[once]).long(),
+    ];
+    for (waiting, bound) in [(Blocking, 2), (Parking, 1)] {
+        models.extend([
+            same("gather_two_chunks", waiting, &[chunks]).bound(bound),
+            same("allreduce_slices", waiting, &[slices]).bound(bound),
+            same("broadcast_three_times", waiting, &[Step::Broadcast { root: 1, numbers: 1 }; 3]).bound(bound),
+        ]);
+        let refusals: [&[Step]; 3] =
+            [&[Step::Refuse, Step::Refuse, once], &[once; 3], &[once, Step::Refuse, once]];
+        models.push(Model::new("refusals", waiting, &refusals).bound(bound));
+    }
+    models.push(same("gather_inline", Parking, &[once]).bound(3));
+    models.push(same("exp_inline", Spinning, &[once]).bound(1));
+    models.push(same("exp_inline", Dozing, &[once]).bound(1));
+    models
 }
