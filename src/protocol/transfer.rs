@@ -28,6 +28,8 @@ pub trait Exchange {
     fn length(&self, rank: usize) -> usize;
     /// Copies a part of this rank's own block into staging.
     fn put(&mut self, part: Range<usize>, staging: Sink<'_>);
+    /// Copies a part of this rank's own block to where it is wanted, if that is elsewhere. No staging involved.
+    fn keep(&mut self, part: Range<usize>);
     /// Copies a part of another rank's block out of staging.
     fn get(&mut self, rank: usize, part: Range<usize>, staging: Source<'_>);
 }
@@ -48,9 +50,11 @@ impl<P: Platform> Member<'_, P> {
             let part = |len: usize| start.min(len)..(start + chunk).min(len);
             let mine = part(blocks.length(self.rank));
             if !mine.is_empty() {
-                self.chunk(self.rank, self.next_parity()).write(|staging| blocks.put(mine, staging));
+                let parity = self.next_parity();
+                self.chunk(self.rank, parity).write(|staging| blocks.put(mine.clone(), staging));
             }
             let parity = if start == 0 { self.open(call, |_| ())? } else { self.round()? };
+            blocks.keep(mine);
             for rank in self.others() {
                 let theirs = part(blocks.length(rank));
                 if !theirs.is_empty() {
@@ -71,6 +75,7 @@ impl<P: Platform> Member<'_, P> {
                 blocks.put(0..own, note)
             }
         })?;
+        blocks.keep(0..own);
         for rank in self.others() {
             let len = blocks.length(rank);
             if len > 0 {

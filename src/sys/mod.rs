@@ -1,3 +1,19 @@
 //! Everything unsafe: the mapping, sleeping and waking, the segment's file, copying.
 
+pub mod cast;
+pub(crate) mod clock;
 pub(crate) mod copy;
+pub(crate) mod fork;
+#[cfg(target_os = "linux")]
+pub(crate) mod futex;
+pub(crate) mod machine;
+pub(crate) mod mapping;
+pub(crate) mod memory;
+pub(crate) mod named;
+pub(crate) mod processors;
+pub(crate) mod pthread;
+pub(crate) mod spin;
+#[cfg(test)]
+pub(crate) mod testing;
+pub(crate) mod thread_wait;
+pub(crate) mod world;

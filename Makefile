@@ -1,0 +1,24 @@
+# Two commands for a fresh machine: `make demo` runs the main job on real input, `make test` passes all the tests.
+
+.PHONY: demo test lint cmake
+
+demo: cmake
+	cobre/demo.sh
+
+# Cobre's crates bring a solver in C++, so that package is built once only: in release, for lint and tests alike.
+test: cmake
+	cargo test --locked --workspace --exclude intranode-cobre
+	cargo test --locked --features loom --test loom
+	cargo test --locked --features shuttle --test shuttle
+	cargo test --locked --release --package intranode-cobre
+
+lint: cmake
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --exclude intranode-cobre --all-targets --all-features -- --deny warnings
+	cargo clippy --locked --release --package intranode-cobre --all-targets --all-features -- --deny warnings
+	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --workspace --exclude intranode-cobre --no-deps --document-private-items
+	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --release --package intranode-cobre --no-deps
+
+# The solver's build needs cmake and a C++ compiler.
+cmake:
+	@command -v cmake c++ >/dev/null || .ci/install-build-tools

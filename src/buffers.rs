@@ -1,0 +1,157 @@
+//! The caller's buffers, as the protocols use them.
+
+use std::ops::Range;
+
+use bytemuck::Pod;
+
+use crate::element::{Number, ReduceOp, sealed::Folder};
+use crate::payload::{Sink, Source};
+use crate::protocol::allreduce::Reduction;
+use crate::protocol::transfer::Exchange;
+use crate::sys::copy;
+
+/// From how many bytes on received data is stored past the cache.
+const STREAM_FROM: usize = 16 << 20;
+
+/// Blocks of bytes from every rank, each with its place in the receive buffer.
+pub(crate) struct Gather<'a, P> {
+    send: &'a [u8],
+    recv: &'a mut [u8],
+    place: P,
+    rank: usize,
+    stream: bool,
+}
+
+impl<'a, P: Fn(usize) -> Range<usize>> Gather<'a, P> {
+    /// `place(rank)` is where the block of `rank` belongs in `recv`.
+    pub(crate) fn new(send: &'a [u8], recv: &'a mut [u8], rank: usize, place: P) -> Self {
+        let stream = recv.len() >= STREAM_FROM;
+        Gather { send, recv, place, rank, stream }
+    }
+
+    fn target(&mut self, rank: usize, part: &Range<usize>) -> &mut [u8] {
+        let block = (self.place)(rank);
+        &mut self.recv[block.start + part.start..block.start + part.end]
+    }
+}
+
+impl<P: Fn(usize) -> Range<usize>> Exchange for Gather<'_, P> {
+    #[inline]
+    fn length(&self, rank: usize) -> usize {
+        (self.place)(rank).len()
+    }
+
+    #[inline]
+    fn put(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
+        staging.put(0, &self.send[part]);
+    }
+
+    #[inline]
+    fn keep(&mut self, part: Range<usize>) {
+        let own = &self.send[part.clone()];
+        self.target(self.rank, &part).copy_from_slice(own);
+    }
+
+    #[inline]
+    fn get(&mut self, rank: usize, part: Range<usize>, staging: Source<'_>) {
+        let stream = self.stream;
+        let target = self.target(rank, &part);
+        if stream {
+            staging.stream(0, target);
+        } else {
+            staging.get(0, target);
+        }
+    }
+}
+
+impl<P> Drop for Gather<'_, P> {
+    fn drop(&mut self) {
+        if self.stream {
+            copy::fence();
+        }
+    }
+}
+
+/// One block of bytes from the root to everybody.
+pub(crate) struct FromRoot<'a> {
+    pub(crate) buffer: &'a mut [u8],
+    pub(crate) root: usize,
+}
+
+impl Exchange for FromRoot<'_> {
+    #[inline]
+    fn length(&self, rank: usize) -> usize {
+        if rank == self.root { self.buffer.len() } else { 0 }
+    }
+
+    #[inline]
+    fn put(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
+        staging.put(0, &self.buffer[part]);
+    }
+
+    #[inline]
+    fn keep(&mut self, _: Range<usize>) {}
+
+    #[inline]
+    fn get(&mut self, _: usize, part: Range<usize>, staging: Source<'_>) {
+        staging.get(0, &mut self.buffer[part]);
+    }
+}
+
+/// Values to reduce: from `send`, or in place.
+pub(crate) struct Reduce<'a, T> {
+    pub(crate) send: Option<&'a [T]>,
+    pub(crate) recv: &'a mut [T],
+    pub(crate) op: ReduceOp,
+}
+
+impl<T: Number> Reduction for Reduce<'_, T> {
+    #[inline]
+    fn elements(&self) -> usize {
+        self.recv.len()
+    }
+
+    #[inline]
+    fn element_size(&self) -> usize {
+        size_of::<T>()
+    }
+
+    #[inline]
+    fn contribute(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
+        let send = self.send.unwrap_or(self.recv);
+        staging.put(0, bytemuck::cast_slice(&send[part]));
+    }
+
+    #[inline]
+    fn start(&mut self, part: Range<usize>, staging: Source<'_>) {
+        staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[part]));
+    }
+
+    #[inline]
+    fn fold(&mut self, part: Range<usize>, staging: Source<'_>) {
+        T::fold(self.op, Into { target: &mut self.recv[part], staging });
+    }
+
+    #[inline]
+    fn publish(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
+        staging.put(0, bytemuck::cast_slice(&self.recv[part]));
+    }
+
+    #[inline]
+    fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {
+        self.start(part, staging);
+    }
+}
+
+/// Staged values to be folded into a part of the result.
+struct Into<'a, T> {
+    target: &'a mut [T],
+    staging: Source<'a>,
+}
+
+impl<T: Pod> Folder<T> for Into<'_, T> {
+    #[inline]
+    fn each(self, combine: impl Fn(T, T) -> T) {
+        self.staging.fold(self.target, combine);
+    }
+}

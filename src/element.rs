@@ -1,0 +1,231 @@
+//! What can be sent, and what can be reduced.
+
+use std::any::TypeId;
+use std::fmt;
+
+use bytemuck::Pod;
+
+/// An element-wise reduction.
+///
+/// The fold goes from rank 0's value to the last rank's, one after the other, so the result has the same bits on
+/// every rank and in every run.
+///
+/// * Integer sums and products wrap.
+/// * A floating-point sum or product that is not a number is the type's canonical quiet NaN, whatever NaNs went in.
+/// * `Min` and `Max` of floating-point values follow IEEE 754-2019's `minimum` and `maximum`: a NaN from any rank
+///   gives the canonical NaN, and −0 is less than +0.
+/// * With one rank the result is that rank's value, unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ReduceOp {
+    /// The sum.
+    Sum = 1,
+    /// The product.
+    Prod = 2,
+    /// The least value.
+    Min = 3,
+    /// The greatest value.
+    Max = 4,
+    /// Bitwise and, of integers.
+    BitAnd = 5,
+    /// Bitwise or, of integers.
+    BitOr = 6,
+    /// Bitwise exclusive or, of integers.
+    BitXor = 7,
+}
+
+impl ReduceOp {
+    pub(crate) const ALL: [ReduceOp; 7] = [
+        ReduceOp::Sum,
+        ReduceOp::Prod,
+        ReduceOp::Min,
+        ReduceOp::Max,
+        ReduceOp::BitAnd,
+        ReduceOp::BitOr,
+        ReduceOp::BitXor,
+    ];
+
+    /// Whether it is defined for integers only.
+    pub fn is_bitwise(self) -> bool {
+        matches!(self, ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor)
+    }
+}
+
+impl fmt::Display for ReduceOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A number that can be reduced: `u8` to `u64`, `i8` to `i64`, `usize`, `isize`, `f32`, `f64`.
+pub trait Number: Pod + sealed::Sealed {}
+
+pub(crate) mod sealed {
+    use super::ReduceOp;
+
+    pub trait Sealed: Sized {
+        /// Whether bitwise reductions are not defined.
+        const FLOAT: bool;
+
+        /// `target[i] = op(target[i], other[i])`, where `fold` goes over the elements.
+        fn fold(op: ReduceOp, fold: impl Folder<Self>);
+    }
+
+    /// Something that can apply a combination to all its elements. The choice of the operation stays outside the
+    /// loop over the elements.
+    pub trait Folder<T> {
+        fn each(self, combine: impl Fn(T, T) -> T);
+    }
+}
+
+macro_rules! integers {
+    ($($number:ty)*) => {$(
+        impl Number for $number {}
+        impl sealed::Sealed for $number {
+            const FLOAT: bool = false;
+
+            #[inline]
+            fn fold(op: ReduceOp, fold: impl sealed::Folder<Self>) {
+                match op {
+                    ReduceOp::Sum => fold.each(<$number>::wrapping_add),
+                    ReduceOp::Prod => fold.each(<$number>::wrapping_mul),
+                    ReduceOp::Min => fold.each(Ord::min),
+                    ReduceOp::Max => fold.each(Ord::max),
+                    ReduceOp::BitAnd => fold.each(|a, b| a & b),
+                    ReduceOp::BitOr => fold.each(|a, b| a | b),
+                    ReduceOp::BitXor => fold.each(|a, b| a ^ b),
+                }
+            }
+        }
+    )*};
+}
+
+macro_rules! floats {
+    ($($number:ident)*) => {$(
+        impl Number for $number {}
+        impl sealed::Sealed for $number {
+            const FLOAT: bool = true;
+
+            #[inline]
+            fn fold(op: ReduceOp, fold: impl sealed::Folder<Self>) {
+                // The sign and the payload of an arithmetic NaN are not specified, so two ranks could differ.
+                let canonical = |value: $number| if value.is_nan() { $number::NAN } else { value };
+                match op {
+                    ReduceOp::Sum => fold.each(|a, b| canonical(a + b)),
+                    ReduceOp::Prod => fold.each(|a, b| canonical(a * b)),
+                    // Equal values differ at most in the sign of a zero: its bit decides.
+                    ReduceOp::Min => fold.each(|a, b| {
+                        let less = if a == b { $number::from_bits(a.to_bits() | b.to_bits()) } else if a < b { a } else { b };
+                        if a.is_nan() | b.is_nan() { $number::NAN } else { less }
+                    }),
+                    ReduceOp::Max => fold.each(|a, b| {
+                        let more = if a == b { $number::from_bits(a.to_bits() & b.to_bits()) } else if a > b { a } else { b };
+                        if a.is_nan() | b.is_nan() { $number::NAN } else { more }
+                    }),
+                    ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor => {
+                        unreachable!("bitwise reductions of floating-point values are refused")
+                    }
+                }
+            }
+        }
+    )*};
+}
+
+integers!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
+floats!(f32 f64);
+
+const NAMES: [&str; 13] =
+    ["data", "u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize", "f32", "f64"];
+
+/// A code for an element type that means the same in every process, whatever compiler built it: the index in
+/// [`NAMES`]. All types but the numbers are "data", which their size and alignment tell apart.
+pub(crate) fn code<T: 'static>() -> u8 {
+    let id = TypeId::of::<T>();
+    let known = [
+        TypeId::of::<u8>(),
+        TypeId::of::<u16>(),
+        TypeId::of::<u32>(),
+        TypeId::of::<u64>(),
+        TypeId::of::<usize>(),
+        TypeId::of::<i8>(),
+        TypeId::of::<i16>(),
+        TypeId::of::<i32>(),
+        TypeId::of::<i64>(),
+        TypeId::of::<isize>(),
+        TypeId::of::<f32>(),
+        TypeId::of::<f64>(),
+    ];
+    known.iter().position(|known| *known == id).map_or(0, |index| index as u8 + 1)
+}
+
+/// Size and alignment of an element in one number.
+pub(crate) fn shape<T>() -> u32 {
+    let size = u32::try_from(size_of::<T>()).unwrap_or(u32::MAX >> 6).min(u32::MAX >> 6);
+    size << 6 | align_of::<T>().trailing_zeros()
+}
+
+/// An element type in words, from its code and shape.
+pub(crate) fn describe(code: u8, shape: u32) -> String {
+    match NAMES.get(usize::from(code)) {
+        Some(name) if code > 0 => (*name).to_owned(),
+        _ => format!("{} bytes aligned to {}", shape >> 6, 1u64 << (shape & 63)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Pair<T>(T, T, Option<T>);
+
+    impl<T: Copy> sealed::Folder<T> for &mut Pair<T> {
+        fn each(self, combine: impl Fn(T, T) -> T) {
+            self.2 = Some(combine(self.0, self.1));
+        }
+    }
+
+    fn reduce<T: Number>(op: ReduceOp, a: T, b: T) -> T {
+        let mut pair = Pair(a, b, None);
+        T::fold(op, &mut pair);
+        pair.2.expect("every operation combines")
+    }
+
+    #[test]
+    fn integers_wrap() {
+        assert_eq!(reduce(ReduceOp::Sum, 250u8, 10), 4);
+        assert_eq!(reduce(ReduceOp::Prod, i32::MIN, -1), i32::MIN);
+        assert_eq!(reduce(ReduceOp::Min, -3i64, 2), -3);
+        assert_eq!(reduce(ReduceOp::Max, 3usize, 2), 3);
+        assert_eq!(reduce(ReduceOp::BitAnd, 6u16, 3), 2);
+        assert_eq!(reduce(ReduceOp::BitOr, 6u16, 3), 7);
+        assert_eq!(reduce(ReduceOp::BitXor, 6u16, 3), 5);
+    }
+
+    #[test]
+    fn zeros_and_nans_have_one_answer() {
+        let (minus, plus, nan) = (-0.0f64, 0.0f64, f64::from_bits(0xFFF8_0000_0000_0001));
+        for (a, b) in [(minus, plus), (plus, minus)] {
+            assert_eq!(reduce(ReduceOp::Min, a, b).to_bits(), minus.to_bits());
+            assert_eq!(reduce(ReduceOp::Max, a, b).to_bits(), plus.to_bits());
+        }
+        for op in [ReduceOp::Min, ReduceOp::Max, ReduceOp::Sum, ReduceOp::Prod] {
+            for (a, b) in [(nan, 1.0), (1.0, nan), (nan, nan)] {
+                assert_eq!(reduce(op, a, b).to_bits(), f64::NAN.to_bits(), "{op} {a} {b}");
+            }
+        }
+        assert_eq!(reduce(ReduceOp::Min, -1.0f32, 2.0), -1.0);
+        assert_eq!(reduce(ReduceOp::Max, f32::NEG_INFINITY, 2.0), 2.0);
+    }
+
+    #[test]
+    fn codes_are_distinct_and_named() {
+        let codes = [code::<u8>(), code::<u16>(), code::<u32>(), code::<u64>(), code::<usize>(), code::<i8>()];
+        let more = [code::<i16>(), code::<i32>(), code::<i64>(), code::<isize>(), code::<f32>(), code::<f64>()];
+        let mut all = [codes, more].concat();
+        all.dedup();
+        assert_eq!(all, (1..13).collect::<Vec<u8>>());
+        assert_eq!(describe(code::<f64>(), shape::<f64>()), "f64");
+        assert_eq!(describe(code::<[u16; 3]>(), shape::<[u16; 3]>()), "6 bytes aligned to 2");
+        assert_ne!(shape::<[u16; 4]>(), shape::<u64>());
+    }
+}

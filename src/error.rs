@@ -1,0 +1,427 @@
+//! What can go wrong.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use crate::element::{ReduceOp, describe};
+
+/// A collective operation, or a step in a communicator's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Operation {
+    /// Joining: the step that makes a communicator.
+    Init = 1,
+    /// `barrier`
+    Barrier = 2,
+    /// `allreduce` and `allreduce_in_place`
+    Allreduce = 3,
+    /// `allgatherv`
+    Allgatherv = 4,
+    /// `allgather`
+    Allgather = 5,
+    /// `broadcast`
+    Broadcast = 6,
+}
+
+impl Operation {
+    const ALL: [Operation; 6] = [
+        Operation::Init,
+        Operation::Barrier,
+        Operation::Allreduce,
+        Operation::Allgatherv,
+        Operation::Allgather,
+        Operation::Broadcast,
+    ];
+
+    /// The name: `"barrier"`, `"allgatherv"`, …
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Init => "init",
+            Operation::Barrier => "barrier",
+            Operation::Allreduce => "allreduce",
+            Operation::Allgatherv => "allgatherv",
+            Operation::Allgather => "allgather",
+            Operation::Broadcast => "broadcast",
+        }
+    }
+
+    pub(crate) fn of_code(code: u8) -> Option<Self> {
+        Operation::ALL.into_iter().find(|operation| *operation as u8 == code)
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl PartialEq<str> for Operation {
+    fn eq(&self, other: &str) -> bool {
+        self.as_str() == other
+    }
+}
+
+impl PartialEq<&str> for Operation {
+    fn eq(&self, other: &&str) -> bool {
+        self.as_str() == *other
+    }
+}
+
+/// What a rank called, as the other ranks see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Called {
+    /// The rank.
+    pub rank: usize,
+    /// The operation; `None` if this library does not know it.
+    pub operation: Option<Operation>,
+    /// The reduction, of an allreduce.
+    pub reduction: Option<ReduceOp>,
+    /// The element type, in words.
+    pub element: String,
+    /// The number of elements: of the buffer, or of all blocks together.
+    pub length: u64,
+    /// The root, of a broadcast.
+    pub root: Option<u64>,
+    /// A digest of the counts, of an allgatherv: equal totals may hide different counts.
+    pub counts: Option<u64>,
+}
+
+impl fmt::Display for Called {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(operation) = self.operation else {
+            return write!(f, "rank {} called something unknown", self.rank);
+        };
+        write!(f, "rank {} called {operation}", self.rank)?;
+        if matches!(operation, Operation::Init | Operation::Barrier) {
+            return Ok(());
+        }
+        write!(f, "(")?;
+        if let Some(reduction) = self.reduction {
+            write!(f, "{reduction}, ")?;
+        }
+        write!(f, "{} × {}", self.length, self.element)?;
+        if let Some(root) = self.root {
+            write!(f, ", root {root}")?;
+        }
+        if let Some(counts) = self.counts {
+            write!(f, ", counts with digest {counts:016x}")?;
+        }
+        write!(f, ")")
+    }
+}
+
+impl Called {
+    pub(crate) fn new(rank: usize, call: &crate::protocol::Call) -> Self {
+        let operation = Operation::of_code(call.operation);
+        Called {
+            rank,
+            operation,
+            reduction: ReduceOp::ALL.into_iter().find(|op| *op as u8 == call.reduction),
+            element: describe(call.element, call.shape),
+            length: call.length,
+            root: (operation == Some(Operation::Broadcast)).then_some(call.extra),
+            counts: (operation == Some(Operation::Allgatherv)).then_some(call.extra),
+        }
+    }
+}
+
+/// What was wrong with a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BadSetting {
+    /// The environment variable, or the argument of [`Config::new`](crate::Config::new).
+    pub setting: String,
+    /// Its value; `None` if it is not set.
+    pub value: Option<String>,
+    /// What is allowed.
+    pub allowed: String,
+}
+
+/// Why a segment could not be joined.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct InitFailure {
+    /// The name of the job.
+    pub name: String,
+    /// The rank that could not join.
+    pub rank: usize,
+    /// What happened, and what to do.
+    pub reason: String,
+    /// The ranks that never came, where that is the reason.
+    pub missing: Vec<usize>,
+    /// The operating system's error, where there is one.
+    pub source: Option<io::Error>,
+}
+
+/// Everything that this library reports.
+///
+/// After an error the contents of receive buffers are unspecified. [`is_fatal`](Error::is_fatal) tells whether the
+/// communicator can still be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A buffer, or a table of counts or displacements, of this rank has the wrong length.
+    #[error("{operation}: a buffer of this rank has {actual} elements and needs {expected}")]
+    InvalidBufferSize {
+        /// The operation.
+        operation: Operation,
+        /// The length that is needed, in elements; `usize::MAX` if it does not fit into a `usize`.
+        expected: usize,
+        /// The length that was given, in elements.
+        actual: usize,
+    },
+
+    /// This rank named a root that does not exist.
+    #[error("broadcast: root {root} is not one of {size} ranks, which count from 0")]
+    InvalidRoot {
+        /// The root that was named.
+        root: usize,
+        /// The number of ranks.
+        size: usize,
+    },
+
+    /// This rank asked for a reduction that its element type does not have.
+    #[error("allreduce: {reduction} is not defined for {element}; bitwise reductions need integers")]
+    InvalidReduction {
+        /// The reduction.
+        reduction: ReduceOp,
+        /// The element type.
+        element: &'static str,
+    },
+
+    /// Two blocks of this rank's receive buffer overlap.
+    #[error("{operation}: the blocks of rank {first} and rank {second} overlap in the receive buffer")]
+    OverlappingBlocks {
+        /// The operation.
+        operation: Operation,
+        /// The rank whose block begins first.
+        first: u32,
+        /// The rank whose block begins before that has ended.
+        second: u32,
+    },
+
+    /// Another rank could not take part because of its own arguments. The communicator can be used further.
+    #[error("{operation}: rank {rank} refused its own arguments; its own error says why")]
+    Refused {
+        /// The operation that this rank called.
+        operation: Operation,
+        /// The first rank that refused.
+        rank: usize,
+    },
+
+    /// The ranks called different things. The communicator can be used further.
+    #[error("the ranks called different things: {}", list(calls))]
+    Mismatch {
+        /// The operation that this rank called.
+        operation: Operation,
+        /// What each rank called, by rank.
+        calls: Box<[Called]>,
+    },
+
+    /// No progress for as long as the time-out.
+    #[error(
+        "{operation}: {} did not arrive within {:?}; they are frozen, dead, or busy for longer than the time-out",
+        ranks(late), .info.timeout
+    )]
+    TimedOut {
+        /// The operation that this rank called.
+        operation: Operation,
+        /// The ranks that did not arrive.
+        late: Box<[usize]>,
+        /// More about it.
+        info: Box<TimeOut>,
+    },
+
+    /// A rank has died, or its thread panicked.
+    #[error("{operation}: rank {rank} (process {pid}) has died")]
+    RankDied {
+        /// The operation that this rank called.
+        operation: Operation,
+        /// The rank that died.
+        rank: usize,
+        /// Its process.
+        pid: u32,
+    },
+
+    /// A rank has left in order, while this one went on.
+    #[error("{operation}: rank {rank} has left after {rounds} rounds; it made fewer calls than this rank")]
+    RankLeft {
+        /// The operation that this rank called.
+        operation: Operation,
+        /// The rank that left.
+        rank: usize,
+        /// How many rounds it had completed (modulo 2³⁰).
+        rounds: u32,
+    },
+
+    /// A rank called [`abort`](crate::Communicator::abort).
+    #[error("{operation}: rank {rank} aborted the job with code {code}")]
+    Aborted {
+        /// The operation that this rank called.
+        operation: Operation,
+        /// The rank that called it.
+        rank: usize,
+        /// The exit code.
+        code: i32,
+    },
+
+    /// The communicator can not be used any more, because of what a rank did.
+    #[error("{operation}: rank {rank} has made the communicator unusable: {reason}")]
+    Poisoned {
+        /// The operation that this rank called.
+        operation: Operation,
+        /// The rank.
+        rank: usize,
+        /// What it did.
+        reason: &'static str,
+    },
+
+    /// There is not enough memory.
+    #[error("{requested_bytes} bytes could not be allocated: {reason}")]
+    AllocationFailed {
+        /// How many bytes were requested.
+        requested_bytes: usize,
+        /// Why not, and what to do.
+        reason: Box<str>,
+    },
+
+    /// This rank could not join.
+    #[error("rank {} could not join {}: {}", .0.rank, .0.name, .0.reason)]
+    InitializationFailed(#[source] Box<InitFailure>),
+
+    /// A setting is missing, or has a value that is not allowed.
+    #[error("{}", setting(.0))]
+    InvalidConfiguration(Box<BadSetting>),
+
+    /// Two threads of this rank called at the same time. No order of ranks can repair that, so the communicator
+    /// has ended for all of them.
+    #[error("{operation}: another thread of this rank is inside a collective; calls must not overlap")]
+    ConcurrentUse {
+        /// The operation that the second thread called.
+        operation: Operation,
+    },
+
+    /// The caller is a forked child of the rank. Only the process that joined can call.
+    #[error("{operation}: this process was forked from a rank; only the process that joined can call")]
+    Forked {
+        /// The operation.
+        operation: Operation,
+    },
+}
+
+/// More about a time-out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TimeOut {
+    /// The time-out of this rank.
+    pub timeout: Option<Duration>,
+    /// The processes of the late ranks.
+    pub pids: Vec<u32>,
+    /// The round at which they did not arrive (modulo 2³⁰).
+    pub round: u32,
+}
+
+impl std::error::Error for InitFailure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|error| error as _)
+    }
+}
+
+impl fmt::Display for InitFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl Error {
+    /// Whether the communicator has ended. If not, all ranks have consumed the same call, and the next may follow.
+    pub fn is_fatal(&self) -> bool {
+        !matches!(
+            self,
+            Error::InvalidBufferSize { .. }
+                | Error::InvalidRoot { .. }
+                | Error::InvalidReduction { .. }
+                | Error::OverlappingBlocks { .. }
+                | Error::Refused { .. }
+                | Error::Mismatch { .. }
+        )
+    }
+
+    /// The operation that failed.
+    pub fn operation(&self) -> Operation {
+        match self {
+            Error::InvalidBufferSize { operation, .. }
+            | Error::OverlappingBlocks { operation, .. }
+            | Error::Refused { operation, .. }
+            | Error::Mismatch { operation, .. }
+            | Error::TimedOut { operation, .. }
+            | Error::RankDied { operation, .. }
+            | Error::RankLeft { operation, .. }
+            | Error::Aborted { operation, .. }
+            | Error::Poisoned { operation, .. }
+            | Error::ConcurrentUse { operation }
+            | Error::Forked { operation } => *operation,
+            Error::InvalidRoot { .. } => Operation::Broadcast,
+            Error::InvalidReduction { .. } => Operation::Allreduce,
+            Error::AllocationFailed { .. }
+            | Error::InitializationFailed(_)
+            | Error::InvalidConfiguration(_) => Operation::Init,
+        }
+    }
+}
+
+fn list(calls: &[Called]) -> String {
+    let calls: Vec<String> = calls.iter().map(Called::to_string).collect();
+    calls.join("; ")
+}
+
+fn ranks(late: &[usize]) -> String {
+    let names: Vec<String> = late.iter().map(usize::to_string).collect();
+    match names.as_slice() {
+        [one] => format!("rank {one}"),
+        many => format!("ranks {}", many.join(", ")),
+    }
+}
+
+fn setting(bad: &BadSetting) -> String {
+    let BadSetting { setting, value, allowed } = bad;
+    match value {
+        Some(value) => format!("{setting} is {value:?}; allowed is {allowed}"),
+        None => format!("{setting} is not set; it must be {allowed}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_small_and_cross_threads() {
+        fn crosses<T: Send + Sync + 'static>() {}
+        crosses::<Error>();
+        assert!(size_of::<Result<(), Error>>() <= 32);
+    }
+
+    #[test]
+    fn a_mismatch_says_who_called_what() {
+        let call = |rank, operation, length| Called {
+            rank,
+            operation: Some(operation),
+            reduction: None,
+            element: "f64".to_owned(),
+            length,
+            root: None,
+            counts: None,
+        };
+        let calls = [call(0, Operation::Barrier, 0), call(1, Operation::Allgather, 7)];
+        let error = Error::Mismatch { operation: Operation::Barrier, calls: Box::new(calls) };
+        let text = error.to_string();
+        assert!(text.contains("rank 0 called barrier"), "{text}");
+        assert!(text.contains("rank 1 called allgather(7 × f64)"), "{text}");
+        assert!(!error.is_fatal());
+    }
+}

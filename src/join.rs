@@ -1,0 +1,202 @@
+//! How a process becomes a rank.
+//!
+//! 1. Rank 0 makes the segment; the others wait for its name, and check what they find.
+//! 2. Each claims its rank.
+//! 3. All meet in a first round, whose time-out is that of joining. From here on everybody is there.
+//! 4. Rank 0 removes the name: another job may use it.
+//! 5. All tell each other which processors they may use, which decides how to wait.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytemuck::Zeroable;
+
+use crate::buffers::Gather;
+use crate::communicator::Communicator;
+use crate::config::{Config, WaitKind};
+use crate::error::{Error, InitFailure, Operation};
+use crate::layout::{Layout, LayoutError};
+use crate::protocol::{Call, Cause, CauseKind, membership};
+use crate::sys::machine::Machine;
+use crate::sys::mapping::Mapping;
+use crate::sys::named::{self, CreateError, Created, Link, OpenError, Unusable, Verdict};
+use crate::sys::processors::Processors;
+use crate::sys::spin::SpinPolicy;
+use crate::sys::world::{START, World};
+
+const CALL: Call = Call {
+    operation: Operation::Init as u8,
+    reduction: 0,
+    element: 0,
+    refused: false,
+    shape: 0,
+    length: 0,
+    extra: 0,
+};
+
+impl Config {
+    /// Joins the job, and returns when all its ranks have. Rank 0 may come last. As soon as all are there the name
+    /// is free again.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfiguration`] for values that are not allowed; [`Error::AllocationFailed`] without memory;
+    /// [`Error::InitializationFailed`] when a rank does not come in time, was told another size, is there twice, or
+    /// what is found under the name can not be joined.
+    pub fn join(self) -> Result<Communicator, Error> {
+        self.check()?;
+        let started = Instant::now();
+        let (world, link) = if self.rank == 0 { self.create()? } else { (self.open(started)?, None) };
+        let machine = Machine {
+            wait: world.wait(),
+            spin: SpinPolicy::new(self.size, 0),
+            patience: self.join_timeout.map(|timeout| timeout.saturating_sub(started.elapsed())),
+        };
+        self.claim(&world, &machine)?;
+        let joining = Communicator::new(Arc::clone(&world), machine, self.rank, START, None);
+        joining
+            .collective(Operation::Init, |member| member.open(&CALL, |_| ()).map(drop))
+            .map_err(|error| self.not_all_came(error))?;
+        if let Some(mut link) = link
+            && let Err(error) = link.unlink()
+        {
+            return Err(self.failed("its name could not be removed", Some(error)));
+        }
+        let processors = self.exchange_processors(&joining).map_err(|error| self.not_all_came(error))?;
+        let machine =
+            Machine { spin: SpinPolicy::new(self.size, processors), patience: self.timeout, ..machine };
+        Ok(joining.with_machine(machine))
+    }
+
+    fn create(&self) -> Result<(Arc<World>, Option<Link>), Error> {
+        let chunk = self.staging.unwrap_or_else(|| Layout::default_chunk(self.size));
+        let layout = Layout::new(self.size, chunk).map_err(|error| self.failed(&error.to_string(), None))?;
+        let pthread = self.wait == WaitKind::Pthread;
+        let mut result = Ok(());
+        let init = |mapping: &Mapping| {
+            result = World::initialise(mapping, &layout, std::process::id(), pthread);
+        };
+        let Created { link, mapping, reclaimed } =
+            named::create(&self.name, layout.len(), init).map_err(|error| self.not_created(error))?;
+        result.map_err(|error| self.failed("its mutexes could not be made", Some(error)))?;
+        if reclaimed {
+            let name = &self.name;
+            // Nothing depends on whether anybody reads this.
+            let _ =
+                writeln!(std::io::stderr(), "intranode: removed what a job that has ended left under {name}");
+        }
+        Ok((Arc::new(World::new(mapping, layout)), Some(link)))
+    }
+
+    fn open(&self, started: Instant) -> Result<Arc<World>, Error> {
+        let mut found = None;
+        let validate = |preamble: &[u8], length: u64| {
+            if preamble.iter().take(8).all(|byte| *byte == 0) {
+                return Ok(Verdict::HalfMade);
+            }
+            let (layout, _) = Layout::decode(preamble, length)?;
+            found = Some(layout);
+            Ok::<_, LayoutError>(Verdict::Ready)
+        };
+        let deadline = self.join_timeout.map(|timeout| started + timeout);
+        let mapping = named::open(&self.name, validate, deadline).map_err(|error| self.not_opened(error))?;
+        let layout = match found {
+            Some(layout) if World::is_initialised(&mapping) => layout,
+            _ => return Err(self.failed("the segment is not what it was a moment before", None)),
+        };
+        let world = Arc::new(World::new(mapping, layout));
+        if layout.ranks() == self.size {
+            return Ok(world);
+        }
+        let machine = Machine { wait: world.wait(), spin: SpinPolicy::new(1, 1), patience: None };
+        let cause = Cause { kind: CauseKind::WrongSize, rank: self.rank, detail: self.size as u32 };
+        let _ = membership::poison(&machine, world.segment(), cause);
+        let error = LayoutError::Size { segment: layout.ranks(), expected: self.size };
+        Err(self.failed(&error.to_string(), None))
+    }
+
+    fn claim(&self, world: &World, machine: &Machine) -> Result<(), Error> {
+        membership::claim(machine, world.segment(), self.rank, std::process::id()).map_err(|owner| {
+            let rank = self.rank;
+            let reason =
+                format!("process {owner} is rank {rank} already; give every process a rank of its own");
+            self.failed(&reason, None)
+        })
+    }
+
+    fn exchange_processors(&self, joining: &Communicator) -> Result<usize, Error> {
+        let own = [Processors::available()];
+        let mut all = vec![Processors::zeroed(); self.size];
+        let width = size_of::<Processors>();
+        let place = |rank: usize| rank * width..(rank + 1) * width;
+        let (send, recv) = (bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(&mut all));
+        let mut blocks = Gather::new(send, recv, self.rank, place);
+        joining.collective(Operation::Init, |member| member.transfer(&CALL, joining.chunk(), &mut blocks))?;
+        drop(blocks);
+        Ok(Processors::count(&all))
+    }
+
+    fn failed(&self, reason: &str, source: Option<std::io::Error>) -> Error {
+        let name = self.name.clone();
+        let reason = reason.to_owned();
+        let failure = InitFailure { name, rank: self.rank, reason, missing: Vec::new(), source };
+        Error::InitializationFailed(Box::new(failure))
+    }
+
+    /// What an error in the first rounds means.
+    fn not_all_came(&self, error: Error) -> Error {
+        let Error::TimedOut { late, .. } = error else {
+            return self.failed(&error.to_string(), None);
+        };
+        let missing = late.into_vec();
+        let names: Vec<String> = missing.iter().map(usize::to_string).collect();
+        let timeout = self.join_timeout.unwrap_or_default();
+        let reason = format!(
+            "rank {} never joined within {timeout:?}; start all {} ranks, with the same name and size",
+            names.join(", "),
+            self.size,
+        );
+        let failure = InitFailure { name: self.name.clone(), rank: self.rank, reason, missing, source: None };
+        Error::InitializationFailed(Box::new(failure))
+    }
+
+    fn not_created(&self, error: CreateError) -> Error {
+        match error {
+            CreateError::Live { preamble } => {
+                let holder = Layout::holder(&preamble);
+                let holder = holder.map_or("another program".to_owned(), |pid| format!("process {pid}"));
+                let reason = format!("{holder} is rank 0 of a live job of this name; use another name");
+                self.failed(&reason, None)
+            }
+            CreateError::Memory { requested, .. } | CreateError::NoSpace { requested, .. } => {
+                Error::AllocationFailed { requested_bytes: requested, reason: error.to_string().into() }
+            }
+            CreateError::Contended { .. } => self.failed(&error.to_string(), None),
+            CreateError::Unusable(unusable) => self.unusable(unusable),
+        }
+    }
+
+    fn not_opened(&self, error: OpenError<LayoutError>) -> Error {
+        match error {
+            OpenError::Rejected(layout) => self.failed(&layout.to_string(), None),
+            OpenError::TimedOut { .. } => {
+                let text = error.to_string();
+                let timeout = self.join_timeout.unwrap_or_default();
+                let reason = format!("rank 0 never joined within {timeout:?} ({text})");
+                let failure = InitFailure {
+                    name: self.name.clone(),
+                    rank: self.rank,
+                    reason,
+                    missing: vec![0],
+                    source: None,
+                };
+                Error::InitializationFailed(Box::new(failure))
+            }
+            OpenError::Unusable(unusable) => self.unusable(unusable),
+        }
+    }
+
+    fn unusable(&self, error: Unusable) -> Error {
+        self.failed(&error.to_string(), None)
+    }
+}

@@ -1,0 +1,379 @@
+//! The segment's map: every offset and size, by checked arithmetic. Nothing else computes one.
+//!
+//! ```text
+//!        0  preamble   what the segment is: magic, version, word size, ranks, chunk, length
+//!      128  cause      one 64-bit word: why the communicator was poisoned
+//!      136  wait       one 32-bit word: how ranks sleep
+//!      256  claims     one 32-bit word a rank: which process has taken it
+//!        …  records    two records a rank (one for each parity), 128 bytes each
+//!        …  pairs      mutex and condition variable of the pthread wait
+//!        …  staging    two chunks a rank (one for each parity)
+//! ```
+//!
+//! The map follows from the number of ranks and the chunk's size alone, so a rank that has read the preamble
+//! needs nothing else, and a file whose length does not fit is refused.
+
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing
+)]
+
+use std::fmt;
+
+/// The length of the encoded preamble.
+pub const PREAMBLE: usize = 64;
+
+/// How many mutex-and-condition pairs a segment has.
+pub const PAIRS: usize = 16;
+
+/// The room for one of them.
+pub const PAIR: usize = 128;
+
+/// The most ranks that a segment can have: what fits into the packed cause of a poisoned communicator.
+pub const MAX_RANKS: usize = 1 << 16;
+
+/// The granularity of chunks. A multiple of every element's size that is reduced.
+pub const CHUNK_STEP: usize = 64;
+
+/// The largest chunk.
+pub const MAX_CHUNK: usize = 1 << 30;
+
+const CAUSE: usize = 128;
+const WAIT: usize = 136;
+const CLAIMS: usize = 256;
+const RECORD: usize = 128;
+const ALIGN: usize = 128;
+const STAGING_ALIGN: usize = 4096;
+
+const MAGIC: u64 = u64::from_be_bytes(*b"intranod");
+const VERSION: u32 = 1;
+
+/// Where everything lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    ranks: usize,
+    chunk: usize,
+    records: usize,
+    pairs: usize,
+    staging: usize,
+    len: usize,
+}
+
+/// Why there is no such layout, or a file is not a segment that this process can use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// The number of ranks is 0 or too large.
+    Ranks(usize),
+    /// The chunk is 0, too large, or no multiple of [`CHUNK_STEP`].
+    Chunk(usize),
+    /// The segment is larger than the address space.
+    Overflow,
+    /// The file does not begin as a segment does.
+    Foreign,
+    /// The segment was made by another version of the layout.
+    Version(u32),
+    /// The segment was made by a process with other words or another byte order.
+    Machine,
+    /// The segment is for another number of ranks.
+    Size {
+        /// What the segment was made for.
+        segment: usize,
+        /// What this rank was told.
+        expected: usize,
+    },
+    /// The file's length is not what its preamble implies.
+    Length {
+        /// The file's length.
+        actual: u64,
+        /// The length that the preamble implies.
+        expected: u64,
+    },
+}
+
+impl fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LayoutError::Ranks(ranks) => write!(f, "{ranks} ranks, allowed are 1 to {MAX_RANKS}"),
+            LayoutError::Chunk(chunk) => {
+                write!(f, "chunks of {chunk} bytes, allowed are multiples of {CHUNK_STEP} up to {MAX_CHUNK}")
+            }
+            LayoutError::Overflow => write!(f, "the segment would be larger than the address space"),
+            LayoutError::Foreign => write!(f, "it is not a segment of this library"),
+            LayoutError::Version(version) => {
+                write!(f, "it has layout version {version}, this program has version {VERSION}")
+            }
+            LayoutError::Machine => {
+                write!(f, "it was made by a program with another word size or byte order")
+            }
+            LayoutError::Size { segment, expected } => {
+                write!(f, "it was made for {segment} ranks, this rank was told {expected}")
+            }
+            LayoutError::Length { actual, expected } => {
+                write!(f, "it is {actual} bytes long and should be {expected}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LayoutError {}
+
+impl Layout {
+    /// The layout for so many ranks with chunks of so many bytes.
+    ///
+    /// # Errors
+    /// When a number is not allowed, or the segment would be larger than the address space.
+    pub fn new(ranks: usize, chunk: usize) -> Result<Self, LayoutError> {
+        if !(1..=MAX_RANKS).contains(&ranks) {
+            return Err(LayoutError::Ranks(ranks));
+        }
+        if !(CHUNK_STEP..=MAX_CHUNK).contains(&chunk) || !chunk.is_multiple_of(CHUNK_STEP) {
+            return Err(LayoutError::Chunk(chunk));
+        }
+        Self::checked(ranks, chunk).ok_or(LayoutError::Overflow)
+    }
+
+    fn checked(ranks: usize, chunk: usize) -> Option<Self> {
+        let cells = ranks.checked_mul(2)?;
+        let claims = ranks.checked_mul(size_of::<u32>())?;
+        let records = CLAIMS.checked_add(claims)?.checked_next_multiple_of(ALIGN)?;
+        let pairs = records.checked_add(cells.checked_mul(RECORD)?)?;
+        let staging = pairs.checked_add(PAIRS.checked_mul(PAIR)?)?.checked_next_multiple_of(STAGING_ALIGN)?;
+        let len = staging.checked_add(cells.checked_mul(chunk)?)?;
+        // What a mapping can be at most.
+        isize::try_from(len).ok()?;
+        Some(Layout { ranks, chunk, records, pairs, staging, len })
+    }
+
+    /// The chunk's size where none is asked for: what stays in cache, and less for many ranks.
+    pub fn default_chunk(ranks: usize) -> usize {
+        const STAGING: usize = 4 << 20;
+        let share = STAGING.checked_div(ranks.saturating_mul(2)).unwrap_or(STAGING);
+        share.clamp(STAGING_ALIGN, 256 << 10).next_multiple_of(STAGING_ALIGN)
+    }
+
+    /// The number of ranks.
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// The size of one staging buffer in bytes.
+    pub fn chunk(&self) -> usize {
+        self.chunk
+    }
+
+    /// The length of the segment in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a segment is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The offset of the cause word.
+    pub fn cause(&self) -> usize {
+        CAUSE
+    }
+
+    /// The offset of the word that says how ranks sleep.
+    pub fn wait(&self) -> usize {
+        WAIT
+    }
+
+    /// The offset of the claims.
+    pub fn claims(&self) -> usize {
+        CLAIMS
+    }
+
+    /// The offset of the records.
+    pub fn records(&self) -> usize {
+        self.records
+    }
+
+    /// The offset of a mutex-and-condition pair; `None` if there is no such pair.
+    pub fn pair(&self, index: usize) -> Option<usize> {
+        let offset = index.checked_mul(PAIR)?;
+        (index < PAIRS).then(|| self.pairs.checked_add(offset)).flatten()
+    }
+
+    /// The pair that serves the word at this offset of the segment: some pair, the same on every rank.
+    pub fn pair_of(&self, offset: usize) -> usize {
+        offset.checked_div(ALIGN).and_then(|line| line.checked_rem(PAIRS)).unwrap_or(0)
+    }
+
+    /// The offset of a rank's staging buffer; `None` if there is no such rank or parity.
+    pub fn staging(&self, rank: usize, parity: usize) -> Option<usize> {
+        if rank >= self.ranks || parity >= 2 {
+            return None;
+        }
+        let cell = rank.checked_mul(2)?.checked_add(parity)?;
+        self.staging.checked_add(cell.checked_mul(self.chunk)?)
+    }
+
+    /// The bytes at the start of a segment that say what it is. `pid` made it.
+    pub fn preamble(&self, pid: u32) -> [u8; PREAMBLE] {
+        let mut bytes = [0; PREAMBLE];
+        let fields: [&[u8]; 7] = [
+            &MAGIC.to_ne_bytes(),
+            &VERSION.to_ne_bytes(),
+            &usize::BITS.to_ne_bytes(),
+            &pid.to_ne_bytes(),
+            &wide(self.ranks).to_ne_bytes(),
+            &wide(self.chunk).to_ne_bytes(),
+            &wide(self.len).to_ne_bytes(),
+        ];
+        for (target, byte) in bytes.iter_mut().zip(fields.into_iter().flatten()) {
+            *target = *byte;
+        }
+        bytes
+    }
+
+    /// The process that made a segment, if its preamble can be read.
+    pub fn holder(preamble: &[u8]) -> Option<u32> {
+        let mut fields = Fields(preamble);
+        let magic = u64::from_ne_bytes(fields.take().ok()?);
+        let [version, _, pid] = [fields.take().ok()?, fields.take().ok()?, fields.take().ok()?];
+        (magic == MAGIC && u32::from_ne_bytes(version) == VERSION).then_some(u32::from_ne_bytes(pid))
+    }
+
+    /// Reads what a file of `length` bytes says of itself. Nothing in it is believed unchecked.
+    ///
+    /// # Errors
+    /// When it is not a segment that this process can use.
+    pub fn decode(preamble: &[u8], length: u64) -> Result<(Self, u32), LayoutError> {
+        let mut fields = Fields(preamble);
+        let magic = u64::from_ne_bytes(fields.take()?);
+        if magic == MAGIC.swap_bytes() {
+            return Err(LayoutError::Machine);
+        }
+        if magic != MAGIC {
+            return Err(LayoutError::Foreign);
+        }
+        let version = u32::from_ne_bytes(fields.take()?);
+        if version != VERSION {
+            return Err(LayoutError::Version(version));
+        }
+        if u32::from_ne_bytes(fields.take()?) != usize::BITS {
+            return Err(LayoutError::Machine);
+        }
+        let pid = u32::from_ne_bytes(fields.take()?);
+        let ranks = narrow(u64::from_ne_bytes(fields.take()?));
+        let chunk = narrow(u64::from_ne_bytes(fields.take()?));
+        let stated = u64::from_ne_bytes(fields.take()?);
+        let layout = Layout::new(ranks, chunk)?;
+        let expected = wide(layout.len);
+        match [stated, length].into_iter().find(|len| *len != expected) {
+            Some(actual) => Err(LayoutError::Length { actual, expected }),
+            None => Ok((layout, pid)),
+        }
+    }
+}
+
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], LayoutError> {
+        let (field, rest) = self.0.split_first_chunk().ok_or(LayoutError::Foreign)?;
+        self.0 = rest;
+        Ok(*field)
+    }
+}
+
+fn wide(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+fn narrow(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+#[expect(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "the tests' own numbers")]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Every part as (offset, length), in the order of the map.
+    fn parts(layout: &Layout) -> Vec<(usize, usize)> {
+        let mut parts = vec![(0, PREAMBLE), (layout.cause(), 8), (layout.wait(), 4)];
+        parts.push((layout.claims(), 4 * layout.ranks()));
+        parts.push((layout.records(), 2 * RECORD * layout.ranks()));
+        parts.extend((0..PAIRS).map(|pair| (layout.pair(pair).unwrap(), PAIR)));
+        for rank in 0..layout.ranks() {
+            parts.extend((0..2).map(|parity| (layout.staging(rank, parity).unwrap(), layout.chunk())));
+        }
+        parts
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_apart_and_inside(ranks in 1usize..300, steps in 1usize..100) {
+            let layout = Layout::new(ranks, steps * CHUNK_STEP).unwrap();
+            let mut end = 0;
+            for (start, len) in parts(&layout) {
+                prop_assert!(start >= end, "{layout:?}: {start} < {end}");
+                end = start + len;
+            }
+            prop_assert!(end <= layout.len());
+            prop_assert_eq!(layout.records() % ALIGN, 0);
+            prop_assert_eq!(layout.staging(0, 0).unwrap() % STAGING_ALIGN, 0);
+        }
+
+        #[test]
+        fn any_numbers_give_a_layout_or_an_error(ranks in any::<usize>(), chunk in any::<usize>()) {
+            if let Ok(layout) = Layout::new(ranks, chunk) {
+                prop_assert!(layout.len() > ranks);
+            }
+        }
+
+        #[test]
+        fn a_preamble_round_trips(ranks in 1usize..MAX_RANKS, steps in 1usize..1000, pid in any::<u32>()) {
+            let layout = Layout::new(ranks, steps * CHUNK_STEP).unwrap();
+            let length = wide(layout.len());
+            prop_assert_eq!(Layout::decode(&layout.preamble(pid), length), Ok((layout, pid)));
+        }
+
+        #[test]
+        fn a_flipped_bit_is_refused_or_harmless(byte in 0usize..PREAMBLE, bit in 0u32..8) {
+            let layout = Layout::new(4, 4096).unwrap();
+            let mut preamble = layout.preamble(77);
+            preamble[byte] ^= 1 << bit;
+            let decoded = Layout::decode(&preamble, wide(layout.len()));
+            // Only the creator's pid and the unused tail may change without notice: nothing depends on them.
+            let free = (16..20).contains(&byte) || byte >= 44;
+            prop_assert_eq!(decoded.is_ok(), free);
+        }
+
+        #[test]
+        fn any_bytes_are_refused_or_consistent(bytes in prop::collection::vec(any::<u8>(), 0..100), len in any::<u64>()) {
+            prop_assert!(Layout::decode(&bytes, len).is_err());
+        }
+    }
+
+    #[test]
+    fn the_errors_name_what_is_wrong() {
+        assert_eq!(Layout::new(0, 4096), Err(LayoutError::Ranks(0)));
+        assert_eq!(Layout::new(MAX_RANKS + 1, 4096), Err(LayoutError::Ranks(MAX_RANKS + 1)));
+        assert_eq!(Layout::new(2, 100), Err(LayoutError::Chunk(100)));
+        assert_eq!(Layout::new(2, 0), Err(LayoutError::Chunk(0)));
+        let layout = Layout::new(2, 4096).unwrap();
+        let mut other = layout.preamble(1);
+        other[8..12].copy_from_slice(&9u32.to_ne_bytes());
+        assert_eq!(Layout::decode(&other, wide(layout.len())), Err(LayoutError::Version(9)));
+        let mut other = layout.preamble(1);
+        other[..8].reverse();
+        assert_eq!(Layout::decode(&other, wide(layout.len())), Err(LayoutError::Machine));
+        let short = Layout::decode(&layout.preamble(1), 100);
+        assert_eq!(short, Err(LayoutError::Length { actual: 100, expected: wide(layout.len()) }));
+    }
+
+    #[test]
+    fn staging_stays_small_for_many_ranks() {
+        for ranks in [1, 2, 4, 8, 16, 64, 128, 256] {
+            let chunk = Layout::default_chunk(ranks);
+            let layout = Layout::new(ranks, chunk).unwrap();
+            assert!(layout.len() <= 6 << 20, "{ranks} ranks take {} bytes", layout.len());
+        }
+        assert_eq!(Layout::default_chunk(2), 256 << 10);
+    }
+}

@@ -1,0 +1,30 @@
+//! Slices of a generic type seen as slices of the concrete type that it is.
+
+use core::any::TypeId;
+
+/// The same slice, if `T` and `U` are the same type.
+///
+/// For adapters whose interface is generic over more than what can cross processes, and which decide by the type at
+/// run time.
+///
+/// ```
+/// let numbers = [1.0f64, 2.0];
+/// assert_eq!(intranode::cast::slice::<f64, f64>(&numbers), Some(&numbers[..]));
+/// assert_eq!(intranode::cast::slice::<f64, u64>(&numbers), None);
+/// ```
+pub fn slice<T: 'static, U: 'static>(slice: &[T]) -> Option<&[U]> {
+    if TypeId::of::<T>() != TypeId::of::<U>() {
+        return None;
+    }
+    // SAFETY: the types are the same, just checked; pointer, length and lifetime are those of a live slice.
+    Some(unsafe { core::slice::from_raw_parts(slice.as_ptr().cast(), slice.len()) })
+}
+
+/// The same slice, if `T` and `U` are the same type.
+pub fn slice_mut<T: 'static, U: 'static>(slice: &mut [T]) -> Option<&mut [U]> {
+    if TypeId::of::<T>() != TypeId::of::<U>() {
+        return None;
+    }
+    // SAFETY: as in `slice`; the exclusive borrow goes over to the result.
+    Some(unsafe { core::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), slice.len()) })
+}

@@ -1,0 +1,116 @@
+//! Knowing that this process is a forked child.
+
+use std::io;
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::mapping;
+
+/// What the page holds. The kernel gives a forked child a page of zeros instead.
+const WIPED: u32 = 0;
+const MARKED: u32 = 1;
+/// The kernel refused to wipe: process ids are compared.
+const COMPARED: u32 = 2;
+
+/// Tells whether this process was forked after the guard was made.
+///
+/// Comparing process ids costs a system call each time, and a grandchild can have the id of its grandparent. A page
+/// that the kernel wipes in a child costs one load. Where there is no such page, process ids have to do.
+#[derive(Debug)]
+pub(crate) struct ForkGuard {
+    page: *mut u8,
+    pid: u32,
+}
+
+// SAFETY: the page is only ever used as an atomic word, and belongs to this guard.
+unsafe impl Send for ForkGuard {}
+// SAFETY: as above.
+unsafe impl Sync for ForkGuard {}
+
+impl ForkGuard {
+    /// A guard for the process that calls.
+    pub(crate) fn new() -> io::Result<Self> {
+        Self::with(wipe_on_fork)
+    }
+
+    fn with(wipe_on_fork: impl FnOnce(*mut u8) -> bool) -> io::Result<Self> {
+        let page = mapping::map(size_of::<AtomicU32>(), libc::MAP_PRIVATE | libc::MAP_ANON, -1)?;
+        let guard = ForkGuard { page, pid: process::id() };
+        let mark = if wipe_on_fork(page) { MARKED } else { COMPARED };
+        guard.word().store(mark, Ordering::Relaxed);
+        Ok(guard)
+    }
+
+    /// Whether this process is a forked child of the one that made the guard.
+    #[inline]
+    pub(crate) fn forked(&self) -> bool {
+        match self.word().load(Ordering::Relaxed) {
+            MARKED => false,
+            WIPED => true,
+            _ => process::id() != self.pid,
+        }
+    }
+
+    #[inline]
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: the page is aligned, readable and writable for as long as the guard lives, in a child too.
+        unsafe { &*self.page.cast::<AtomicU32>() }
+    }
+}
+
+impl Drop for ForkGuard {
+    fn drop(&mut self) {
+        // SAFETY: `new` mapped it, a child has it too, and nothing refers to it any more.
+        unsafe { mapping::unmap(self.page, size_of::<AtomicU32>()) };
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn wipe_on_fork(page: *mut u8) -> bool {
+    // SAFETY: a private anonymous page of ours.
+    unsafe { libc::madvise(page.cast(), size_of::<AtomicU32>(), libc::MADV_WIPEONFORK) == 0 }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn wipe_on_fork(_page: *mut u8) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::testing::in_forked_child;
+
+    #[test]
+    fn a_forked_child_is_told_and_its_parent_is_not() {
+        let guard = ForkGuard::new().unwrap();
+        assert!(!guard.forked());
+        assert!(in_forked_child(|| guard.forked()));
+        assert!(!guard.forked());
+    }
+
+    #[test]
+    fn where_the_kernel_refuses_to_wipe_process_ids_tell() {
+        let guard = ForkGuard::with(|_| false).unwrap();
+        assert_eq!(guard.word().load(Ordering::Relaxed), COMPARED);
+        assert!(!guard.forked());
+        assert!(in_forked_child(|| guard.forked()));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn linux_wipes() {
+        let guard = ForkGuard::new().unwrap();
+        assert_eq!(guard.word().load(Ordering::Relaxed), MARKED);
+    }
+
+    #[test]
+    fn a_child_can_drop_its_copy_and_have_its_own() {
+        let mut guard = Some(ForkGuard::new().unwrap());
+        assert!(in_forked_child(|| {
+            drop(guard.take());
+            ForkGuard::new().is_ok_and(|own| !own.forked())
+        }));
+        assert!(!guard.as_ref().unwrap().forked());
+    }
+}

@@ -1,0 +1,192 @@
+//! Memory that ranks share.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::ptr;
+
+use super::fork::ForkGuard;
+
+/// A stretch of mapped memory, unmapped on drop.
+///
+/// A forked child does not get it: it would keep the file, and the lock on it, alive after its parent's death. So in
+/// a child there is nothing to touch (ask [`Mapping::forked`] first) and nothing to unmap.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: *mut u8,
+    len: usize,
+    guard: ForkGuard,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread. It hands out a raw pointer only; who may touch what is the
+// protocols' business.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes of a file, which may then be closed.
+    ///
+    /// If someone cuts the file short later, touching what is gone is a SIGBUS: only a sealed file is safe from that.
+    pub(crate) fn of(file: &File, len: usize) -> io::Result<Self> {
+        if file.metadata()?.len() < len as u64 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
+        }
+        Self::new(len, libc::MAP_SHARED, file.as_raw_fd())
+    }
+
+    /// Zeroed memory of this process alone, for ranks that are its threads.
+    pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
+        Self::new(len, libc::MAP_PRIVATE | libc::MAP_ANON, -1)
+    }
+
+    fn new(len: usize, flags: libc::c_int, fd: RawFd) -> io::Result<Self> {
+        let guard = ForkGuard::new()?;
+        let mapping = Mapping { start: map(len, flags, fd)?, len, guard };
+        withhold_from_children(mapping.start, len)?;
+        Ok(mapping)
+    }
+
+    /// Where it begins: aligned to a page.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// How long it is, in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether this process is a forked child, in which the mapping does not exist.
+    #[inline]
+    pub(crate) fn forked(&self) -> bool {
+        self.guard.forked()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if !self.guard.forked() {
+            // SAFETY: `new` mapped it; whoever has the pointer also keeps the mapping.
+            unsafe { unmap(self.start, self.len) };
+        }
+    }
+}
+
+/// Maps `len` bytes, readable and writable, wherever there is room.
+pub(super) fn map(len: usize, flags: libc::c_int, fd: RawFd) -> io::Result<*mut u8> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    let start = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, fd, 0) };
+    if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start.cast()) }
+}
+
+/// Unmaps what [`map`] mapped.
+///
+/// # Safety
+/// `start` and `len` are those of one mapping, which this process has, and which nothing uses any more.
+pub(super) unsafe fn unmap(start: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    let result = unsafe { libc::munmap(start.cast(), len) };
+    debug_assert_eq!(result, 0, "munmap: {}", io::Error::last_os_error());
+}
+
+fn withhold_from_children(start: *mut u8, len: usize) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    // SAFETY: a mapping of ours; the advice concerns children only.
+    let result = unsafe { libc::madvise(start.cast(), len, libc::MADV_DONTFORK) };
+    #[cfg(not(target_os = "linux"))]
+    // SAFETY: a mapping of ours; the advice concerns children only.
+    let result = unsafe { libc::minherit(start.cast(), len, libc::VM_INHERIT_NONE) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::sys::testing::in_forked_child;
+
+    fn word(mapping: &Mapping, offset: usize) -> &AtomicU32 {
+        assert!(offset + size_of::<AtomicU32>() <= mapping.len());
+        // SAFETY: inside the mapping, aligned by the callers, and used as an atomic only.
+        unsafe { &*mapping.start().wrapping_add(offset).cast::<AtomicU32>() }
+    }
+
+    fn file(bytes: &[u8]) -> File {
+        let path = std::env::temp_dir().join(format!("mapping-{}-{:p}", std::process::id(), bytes));
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .expect("a file in the temporary directory");
+        std::fs::remove_file(&path).unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn two_mappings_of_a_file_are_the_same_memory() {
+        let file = file(&[7; 5000]);
+        let (one, other) = (Mapping::of(&file, 5000).unwrap(), Mapping::of(&file, 5000).unwrap());
+        drop(file);
+        assert_eq!((one.len(), other.len()), (5000, 5000));
+        assert_ne!(one.start(), other.start());
+        assert_eq!(word(&one, 4096).load(Ordering::Relaxed), 0x0707_0707);
+        word(&one, 4096).store(42, Ordering::Relaxed);
+        assert_eq!(word(&other, 4096).load(Ordering::Relaxed), 42);
+    }
+
+    #[test]
+    fn a_file_that_is_too_short_is_refused() {
+        let error = Mapping::of(&file(&[7; 4096]), 4097).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn anonymous_memory_is_zeroed_and_aligned() {
+        let mapping = Mapping::anonymous(1 << 20).unwrap();
+        assert_eq!(mapping.start().align_offset(4096), 0);
+        assert!((0..1 << 20).step_by(4).all(|offset| word(&mapping, offset).load(Ordering::Relaxed) == 0));
+        word(&mapping, (1 << 20) - 4).store(1, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn nothing_maps_to_nothing() {
+        assert!(Mapping::anonymous(0).is_err());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn drop_unmaps() {
+        use std::os::unix::fs::MetadataExt;
+        let file = file(&[7; 4096]);
+        let inode = format!(" {} ", file.metadata().unwrap().ino());
+        let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().contains(&inode);
+        let mapping = Mapping::of(&file, 4096).unwrap();
+        assert!(mapped());
+        drop(mapping);
+        assert!(!mapped());
+    }
+
+    #[test]
+    fn a_forked_child_neither_has_it_nor_unmaps_what_took_its_place() {
+        let mut mapping = Some(Mapping::anonymous(1 << 16).unwrap());
+        let start = mapping.as_ref().unwrap().start();
+        assert!(in_forked_child(|| {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANON;
+            // SAFETY: without MAP_FIXED the address is a wish: nothing that exists is replaced.
+            let place = unsafe { libc::mmap(start.cast(), 1 << 16, libc::PROT_READ, flags, -1, 0) };
+            let forked = mapping.as_ref().is_some_and(Mapping::forked);
+            drop(mapping.take());
+            // SAFETY: the page was mapped above, and is still there if drop did what it should; else the child ends
+            // by a signal, which is a failure too.
+            let byte = unsafe { place.cast::<u8>().read_volatile() };
+            forked && place.cast() == start && byte == 0
+        }));
+        assert_eq!(word(mapping.as_ref().unwrap(), 0).load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,195 @@
+//! How much memory this process may still use.
+//!
+//! Inside a memory limit, allocating too much ends in a kill, never in an error. So whoever allocates asks first.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Limits above this stand for "none": version 1 writes the largest number of pages.
+const NO_LIMIT: u64 = 1 << 60;
+
+/// The two versions of control groups name their files differently.
+struct Files {
+    limit: &'static str,
+    usage: &'static str,
+    /// Memory in use that the kernel gives back on demand: file pages. Shared memory is not among them.
+    cache: [&'static str; 2],
+}
+
+const V2: Files =
+    Files { limit: "memory.max", usage: "memory.current", cache: ["inactive_file", "active_file"] };
+const V1: Files = Files {
+    limit: "memory.limit_in_bytes",
+    usage: "memory.usage_in_bytes",
+    cache: ["total_inactive_file", "total_active_file"],
+};
+
+/// The bytes that the control groups of this process let it use beyond what is in use now. None: no limit is known.
+///
+/// Swap does not count: shared memory that fits only by swapping is no use.
+pub(crate) fn available() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    available_under(Path::new("/sys/fs/cgroup"), &groups)
+}
+
+/// As [`available`], with the control groups mounted at `root`, and the text of `/proc/self/cgroup`.
+fn available_under(root: &Path, proc_self_cgroup: &str) -> Option<u64> {
+    proc_self_cgroup
+        .lines()
+        .filter_map(|line| group(root, line))
+        .filter_map(|(mount, path, files)| {
+            // Each level has a limit of its own. A container may see its own group as the root, under another name than
+            // the one in /proc: then only the root exists.
+            mount
+                .join(&path)
+                .ancestors()
+                .take_while(|level| level.starts_with(&mount))
+                .filter_map(|level| left(level, files))
+                .min()
+        })
+        .min()
+}
+
+/// Where the memory files of the group in a line of `/proc/self/cgroup` are: the mount, the path in it, their names.
+fn group(root: &Path, line: &str) -> Option<(PathBuf, PathBuf, &'static Files)> {
+    let mut fields = line.splitn(3, ':');
+    let (hierarchy, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+    let path: PathBuf =
+        Path::new(path).components().filter(|part| matches!(part, std::path::Component::Normal(_))).collect();
+    if controllers.split(',').any(|controller| controller == "memory") {
+        Some((root.join("memory"), path, &V1))
+    } else if hierarchy == "0" && controllers.is_empty() {
+        let unified = root.join("unified");
+        Some((if unified.is_dir() { unified } else { root.to_owned() }, path, &V2))
+    } else {
+        None
+    }
+}
+
+/// What one level of the hierarchy leaves.
+fn left(level: &Path, files: &Files) -> Option<u64> {
+    let number = |name| fs::read_to_string(level.join(name)).ok()?.trim().parse::<u64>().ok();
+    let limit = number(files.limit).filter(|limit| *limit < NO_LIMIT)?;
+    let statistics = fs::read_to_string(level.join("memory.stat")).unwrap_or_default();
+    let cache = statistics
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(key, _)| files.cache.contains(key))
+        .filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok())
+        .fold(0u64, u64::saturating_add);
+    let usage = number(files.usage).unwrap_or(0).saturating_sub(cache);
+    Some(limit.saturating_sub(usage))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that looks like /sys/fs/cgroup, removed on drop.
+    struct Fake(PathBuf);
+
+    impl Fake {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let root = std::env::temp_dir().join(format!("cgroup-{}-{name}", std::process::id()));
+            for (path, text) in files {
+                let path = root.join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            Fake(root)
+        }
+    }
+
+    impl Drop for Fake {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    #[test]
+    fn version_2_takes_the_tightest_level() {
+        let fake = Fake::new(
+            "v2",
+            &[
+                ("a/memory.max", "1000\n"),
+                ("a/memory.current", "900\n"),
+                ("a/b/memory.max", "500\n"),
+                ("a/b/memory.current", "100\n"),
+                ("a/b/c/memory.max", "max\n"),
+                ("a/b/c/memory.current", "50\n"),
+            ],
+        );
+        assert_eq!(available_under(&fake.0, "0::/a/b/c\n"), Some(100));
+        assert_eq!(available_under(&fake.0, "0::/a\n"), Some(100));
+        assert_eq!(available_under(&fake.0, "0::/\n"), None);
+    }
+
+    #[test]
+    fn file_pages_count_as_free() {
+        let fake = Fake::new(
+            "cache",
+            &[
+                ("memory.max", "1000\n"),
+                ("memory.current", "990\n"),
+                ("memory.stat", "anon 500\nfile 400\nshmem 90\ninactive_file 300\nactive_file 100\nslab 7\n"),
+            ],
+        );
+        assert_eq!(available_under(&fake.0, "0::/\n"), Some(1000 - 990 + 400));
+    }
+
+    #[test]
+    fn version_1_takes_the_memory_hierarchy() {
+        let fake = Fake::new(
+            "v1",
+            &[
+                ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
+                ("memory/memory.usage_in_bytes", "123456\n"),
+                ("memory/job/memory.limit_in_bytes", "4096\n"),
+                ("memory/job/memory.usage_in_bytes", "4000\n"),
+                (
+                    "memory/job/memory.stat",
+                    "inactive_file 1\nactive_file 2\ntotal_inactive_file 10\ntotal_active_file 20\n",
+                ),
+                ("unified/cgroup.procs", ""),
+            ],
+        );
+        let groups = "5:devices:/\n4:cpu,memory:/job\n1:name=systemd:/x\n0::/\n";
+        assert_eq!(available_under(&fake.0, groups), Some(4096 - 4000 + 30));
+        assert_eq!(available_under(&fake.0, "4:memory:/\n0::/\n"), None);
+    }
+
+    #[test]
+    fn a_container_that_sees_its_group_as_the_root_finds_it() {
+        let fake = Fake::new("container", &[("memory.max", "800\n"), ("memory.current", "300\n")]);
+        assert_eq!(available_under(&fake.0, "0::/system.slice/docker-0123.scope\n"), Some(500));
+        assert_eq!(available_under(&fake.0, "0::/../other\n"), Some(500));
+    }
+
+    #[test]
+    fn a_group_over_its_limit_has_nothing_left() {
+        let fake = Fake::new("over", &[("memory.max", "100\n"), ("memory.current", "300\n")]);
+        assert_eq!(available_under(&fake.0, "0::/\n"), Some(0));
+    }
+
+    #[test]
+    fn what_can_not_be_read_is_no_limit() {
+        let fake = Fake::new("odd", &[("memory.max", "plenty\n"), ("x", "")]);
+        for groups in ["", "\n", "0::", "0::/\n", "::::\n", "4:memory\n", "1:memory:/nowhere\n"] {
+            assert_eq!(available_under(&fake.0, groups), None, "{groups:?}");
+        }
+        assert_eq!(available_under(Path::new("/nowhere at all"), "0::/\n"), None);
+    }
+
+    #[test]
+    fn nothing_less_than_zero_with_odd_numbers() {
+        let fake = Fake::new(
+            "huge",
+            &[
+                ("memory.max", "5000"),
+                ("memory.current", "18446744073709551615"),
+                ("memory.stat", "inactive_file 18446744073709551615\nactive_file 18446744073709551615\n"),
+            ],
+        );
+        assert_eq!(available_under(&fake.0, "0::/\n"), Some(5000));
+    }
+}

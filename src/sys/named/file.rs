@@ -1,0 +1,197 @@
+//! The file behind a name: making, finding, linking, filling it.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+#[cfg(target_os = "linux")]
+use {std::ffi::CString, std::os::fd::AsRawFd, std::os::unix::ffi::OsStrExt};
+
+/// Where segments have their names. Elsewhere than on Linux, shared-memory objects can not be locked, so that nobody
+/// could tell a dead job's from a live one's: there it is a file.
+#[cfg(target_os = "linux")]
+pub(super) const DIRECTORY: &str = "/dev/shm";
+#[cfg(not(target_os = "linux"))]
+pub(super) const DIRECTORY: &str = "/tmp";
+
+/// Only the user who made it may open it.
+const MODE: u32 = 0o600;
+
+/// Why a name can not be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unusable {
+    #[error("the name must be '/' and up to 254 bytes without '/' and NUL, not '.' or '..'")]
+    Name,
+    #[error("{} belongs to user {uid}", path.display())]
+    Foreign { path: PathBuf, uid: u32 },
+    #[error("{} is not a regular file", path.display())]
+    NotRegular { path: PathBuf },
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+}
+
+impl Unusable {
+    pub(super) fn io(path: &Path) -> impl Fn(io::Error) -> Unusable {
+        move |source| Unusable::Io { path: path.to_owned(), source }
+    }
+}
+
+/// The path of a name, which begins with '/' like any POSIX shared-memory name.
+pub(super) fn path(directory: &Path, name: &str) -> Result<PathBuf, Unusable> {
+    let file = name.strip_prefix('/').ok_or(Unusable::Name)?;
+    let fits = (1..255).contains(&file.len());
+    if !fits || file.contains(['/', '\0']) || matches!(file, "." | "..") {
+        return Err(Unusable::Name);
+    }
+    Ok(directory.join(file))
+}
+
+/// What tells one file from another that has the same name later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    pub(super) fn of(file: &File) -> io::Result<Self> {
+        Ok(Self::from(&file.metadata()?))
+    }
+
+    /// The identity of what has this name now, if anything has.
+    pub(super) fn at(path: &Path) -> io::Result<Option<Self>> {
+        match fs::symlink_metadata(path) {
+            Ok(metadata) => Ok(Some(Self::from(&metadata))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn from(metadata: &Metadata) -> Self {
+        Identity { device: metadata.dev(), inode: metadata.ino() }
+    }
+}
+
+/// A new file without a name, which vanishes unless it is linked.
+#[cfg(target_os = "linux")]
+pub(super) fn nameless(directory: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).mode(MODE).custom_flags(libc::O_TMPFILE).open(directory)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn nameless(_directory: &Path) -> io::Result<File> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Gives a nameless file its name, if that is free.
+#[cfg(target_os = "linux")]
+pub(super) fn link(file: &File, path: &Path) -> io::Result<()> {
+    let target = CString::new(path.as_os_str().as_bytes())?;
+    let link = |source: &CString, flags| {
+        let (source, target) = (source.as_ptr(), target.as_ptr());
+        // A relative source, the empty one, starts from the file itself.
+        // SAFETY: both paths end in NUL and outlive the call.
+        let result = unsafe { libc::linkat(file.as_raw_fd(), source, libc::AT_FDCWD, target, flags) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    let descriptor = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    match link(&descriptor, libc::AT_SYMLINK_FOLLOW) {
+        // Without /proc. This way needs a privilege, or a recent kernel.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => link(&CString::default(), libc::AT_EMPTY_PATH),
+        result => result,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn link(_file: &File, _path: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// A new, empty file under a name that must be free.
+pub(super) fn exclusive(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(MODE)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+}
+
+/// What has this name, if anything has. It must be a regular file of this user.
+pub(super) fn existing(path: &Path) -> Result<Option<File>, Unusable> {
+    // O_NONBLOCK: opening a fifo or a device must not hang.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => {
+            // A reason that helps more, where there is one.
+            if let Ok(metadata) = fs::symlink_metadata(path) {
+                check(path, &metadata)?;
+            }
+            return Err(Unusable::Io { path: path.to_owned(), source });
+        }
+    };
+    check(path, &file.metadata().map_err(Unusable::io(path))?)?;
+    Ok(Some(file))
+}
+
+fn check(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
+    // SAFETY: always succeeds, and touches no memory.
+    let user = unsafe { libc::geteuid() };
+    if !metadata.is_file() {
+        Err(Unusable::NotRegular { path: path.to_owned() })
+    } else if metadata.uid() != user {
+        Err(Unusable::Foreign { path: path.to_owned(), uid: metadata.uid() })
+    } else {
+        Ok(())
+    }
+}
+
+/// Gives a file `len` bytes of memory, now: a store into a hole would be a SIGBUS when there is no more.
+#[cfg(target_os = "linux")]
+pub(super) fn allocate(file: &File, len: usize) -> io::Result<()> {
+    in_steps(len, |offset, size| {
+        let too_large = |_| io::Error::from_raw_os_error(libc::EFBIG);
+        let (offset, size) = (offset.try_into().map_err(too_large)?, size.try_into().map_err(too_large)?);
+        // SAFETY: the descriptor is open; no memory is involved.
+        match unsafe { libc::posix_fallocate(file.as_raw_fd(), offset, size) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    })
+}
+
+/// Allocates in steps. Where a signal makes the kernel undo the step that it interrupts, steps shrink until they fit
+/// between two signals.
+#[cfg(target_os = "linux")]
+pub(super) fn in_steps(len: usize, mut allocate: impl FnMut(usize, usize) -> io::Result<()>) -> io::Result<()> {
+    const LARGEST: usize = 16 << 20;
+    const SMALLEST: usize = 64 << 10;
+    let (mut done, mut step) = (0, LARGEST);
+    while done < len {
+        let size = step.min(len - done);
+        match allocate(done, size) {
+            Ok(()) => (done, step) = (done + size, (2 * step).min(LARGEST)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => step = (step / 2).max(SMALLEST),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Gives a file `len` bytes.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn allocate(file: &File, len: usize) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    let zeros = vec![0; 1 << 20];
+    let mut done = 0;
+    while done < len {
+        let now = zeros.len().min(len - done);
+        file.write_all_at(&zeros[..now], done as u64)?;
+        done += now;
+    }
+    Ok(())
+}

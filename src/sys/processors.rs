@@ -1,0 +1,89 @@
+//! Which processors this process may use.
+
+/// How many processors a set can name.
+const LIMIT: usize = 1024;
+
+/// What one rank knows about its processors. All ranks' together tell whether each rank can have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub(crate) struct Processors {
+    /// The affinity mask; empty if the system does not tell.
+    mask: [u64; LIMIT / 64],
+    /// How many of them the quota of the control group allows at a time.
+    quota: u64,
+}
+
+impl Processors {
+    /// Those of the calling thread.
+    pub(crate) fn available() -> Self {
+        // The standard library looks at the affinity mask and at the quotas of cgroups v1 and v2.
+        let usable = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+        Processors { mask: affinity(), quota: usable }
+    }
+
+    /// How many processors ranks with these have together.
+    pub(crate) fn count(ranks: &[Processors]) -> usize {
+        let mut union = [0u64; LIMIT / 64];
+        let mut quota = u64::MAX;
+        for rank in ranks {
+            let own: u32 = rank.mask.iter().map(|word| word.count_ones()).sum();
+            if own == 0 {
+                // Nothing is known but the number.
+                return ranks.iter().map(|rank| rank.quota).min().unwrap_or(1) as usize;
+            }
+            if rank.quota < u64::from(own) {
+                quota = quota.min(rank.quota);
+            }
+            union.iter_mut().zip(rank.mask).for_each(|(all, mask)| *all |= mask);
+        }
+        let named: u32 = union.iter().map(|word| word.count_ones()).sum();
+        u64::from(named).min(quota) as usize
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn affinity() -> [u64; LIMIT / 64] {
+    let mut mask = [0u64; LIMIT / 64];
+    // SAFETY: the call writes at most the length that it is given.
+    let status = unsafe { libc::sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr().cast()) };
+    if status == 0 { mask } else { [0; LIMIT / 64] }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn affinity() -> [u64; LIMIT / 64] {
+    [0; LIMIT / 64]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rank(mask: u64, quota: u64) -> Processors {
+        let mut processors = Processors { mask: [0; LIMIT / 64], quota };
+        processors.mask[1] = mask;
+        processors
+    }
+
+    #[test]
+    fn pinned_ranks_have_their_processors_together() {
+        assert_eq!(Processors::count(&[rank(0b01, 1), rank(0b10, 1)]), 2);
+        assert_eq!(Processors::count(&[rank(0b01, 1), rank(0b01, 1)]), 1);
+        assert_eq!(Processors::count(&[rank(0b1111, 4), rank(0b1111, 4)]), 4);
+    }
+
+    #[test]
+    fn a_quota_counts_less_than_the_mask() {
+        assert_eq!(Processors::count(&[rank(0b1111, 2), rank(0b1111, 2)]), 2);
+    }
+
+    #[test]
+    fn without_a_mask_the_number_counts() {
+        assert_eq!(Processors::count(&[rank(0, 3), rank(0b1, 1)]), 1);
+        assert_eq!(Processors::count(&[rank(0, 3), rank(0, 3)]), 3);
+    }
+
+    #[test]
+    fn this_process_has_some() {
+        assert!(Processors::count(&[Processors::available()]) > 0);
+    }
+}

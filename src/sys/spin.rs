@@ -1,0 +1,75 @@
+//! How long to look at a word before sleeping on it.
+//!
+//! Waking a sleeper costs a system call here and some 25 µs until another core has switched to it, a hundred
+//! times a cache-line transfer, so with a processor for every rank it pays to look for a while. With fewer, looking
+//! keeps the very rank from running that is waited for: then the processor is given away instead, a few times,
+//! since a switch costs less than a sleep and a wake-up.
+
+use std::time::{Duration, Instant};
+
+/// What a rank does before it sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SpinPolicy {
+    /// How long to look, where every rank has a processor.
+    spin: Duration,
+    /// How often to give the processor away, where not.
+    yields: u32,
+}
+
+/// So many looks come before the first look at the clock.
+const QUICK: u32 = 200;
+
+/// So many looks come between two looks at the clock.
+const BATCH: u32 = 50;
+
+impl SpinPolicy {
+    /// The policy for so many ranks on so many processors.
+    pub(crate) fn new(ranks: usize, processors: usize) -> Self {
+        if ranks <= processors {
+            SpinPolicy { spin: Duration::from_micros(50), yields: 0 }
+        } else {
+            SpinPolicy { spin: Duration::ZERO, yields: 16 }
+        }
+    }
+
+    /// Calls `look` until it gives `true` or the patience is over.
+    #[inline]
+    pub(crate) fn spin(self, mut look: impl FnMut() -> bool) {
+        if look() {
+            return;
+        }
+        if self.spin.is_zero() {
+            return self.yield_until(look);
+        }
+        for _ in 0..QUICK {
+            if look() {
+                return;
+            }
+            core::hint::spin_loop();
+        }
+        self.spin_by_the_clock(look);
+    }
+
+    #[cold]
+    fn spin_by_the_clock(self, mut look: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while start.elapsed() < self.spin {
+            for _ in 0..BATCH {
+                if look() {
+                    return;
+                }
+                core::hint::spin_loop();
+            }
+        }
+    }
+
+    #[cold]
+    fn yield_until(self, mut look: impl FnMut() -> bool) {
+        for _ in 0..self.yields {
+            std::thread::yield_now();
+            if look() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! One segment in memory, seen through its layout.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use std::io;
+
+use super::machine::{Chunk, Machine, Pairs, Wait};
+use super::mapping::Mapping;
+use super::pthread::{PAIR_ALIGN, PAIR_SIZE, Pair};
+use crate::layout::{Layout, PAIR, PAIRS, PREAMBLE};
+use crate::protocol::{Generation, Record, Segment};
+
+/// The round that every communicator starts after.
+pub(crate) const START: Generation = Generation::new(0);
+
+/// A mapped segment.
+pub(crate) struct World {
+    mapping: Mapping,
+    layout: Layout,
+    chunks: Box<[[Chunk; 2]]>,
+}
+
+impl World {
+    /// Fills a segment that is all zeros, and that nobody else uses yet. `pid` makes it, for ranks that sleep by
+    /// `pthread` or by what the system does best.
+    pub(crate) fn initialise(mapping: &Mapping, layout: &Layout, pid: u32, pthread: bool) -> io::Result<()> {
+        assert!(mapping.len() >= layout.len());
+        wait_of(mapping, layout).store(u32::from(pthread), Relaxed);
+        for index in 0..PAIRS {
+            let offset = layout.pair(index).expect("the index is in range");
+            // SAFETY: I1: inside the mapping and aligned by the layout, which has this room for it.
+            unsafe { Pair::init(mapping.start().wrapping_add(offset)) }?;
+        }
+        let words = START.initial_words();
+        for pair in records(mapping, layout) {
+            for (record, word) in pair.iter().zip(words) {
+                record.word.store(word, Relaxed);
+            }
+        }
+        let preamble = layout.preamble(pid);
+        let (magic, rest) = preamble.split_first_chunk().expect("a preamble is longer than its magic number");
+        // SAFETY: I1: the preamble lies inside the mapping; without its magic number nobody looks at it.
+        unsafe {
+            core::ptr::copy_nonoverlapping(rest.as_ptr(), mapping.start().wrapping_add(MAGIC), rest.len())
+        };
+        magic_of(mapping).store(u64::from_ne_bytes(*magic), Release);
+        Ok(())
+    }
+
+    /// Whether the segment in `mapping` has been initialised. If so, what was written then is visible.
+    pub(crate) fn is_initialised(mapping: &Mapping) -> bool {
+        magic_of(mapping).load(Acquire) != 0
+    }
+
+    /// The segment in `mapping`, which is at least as long as the layout says.
+    pub(crate) fn new(mapping: Mapping, layout: Layout) -> Self {
+        assert!(mapping.len() >= layout.len());
+        let chunk = |rank, parity| {
+            let offset = layout.staging(rank, parity).expect("the rank is one of the layout's");
+            // SAFETY: I1: the layout keeps its parts apart and inside the mapping, which the world keeps.
+            unsafe { Chunk::new(mapping.start().wrapping_add(offset), layout.chunk()) }
+        };
+        let chunks = (0..layout.ranks()).map(|rank| [chunk(rank, 0), chunk(rank, 1)]).collect();
+        World { mapping, layout, chunks }
+    }
+
+    /// Whether this process is a forked child, in which the segment does not exist.
+    #[inline]
+    pub(crate) fn forked(&self) -> bool {
+        self.mapping.forked()
+    }
+
+    /// How ranks sleep in this segment: decided by whoever made it.
+    pub(crate) fn wait(&self) -> Wait {
+        #[cfg(target_os = "linux")]
+        if wait_of(&self.mapping, &self.layout).load(Relaxed) == 0 {
+            return Wait::Futex;
+        }
+        // SAFETY: I1: `initialise` has made the pairs, and whoever has the machine keeps the world.
+        Wait::Pthread(unsafe { Pairs::new(self.mapping.start(), self.layout) })
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The control structures in the mapping.
+    #[inline]
+    pub(crate) fn segment(&self) -> Segment<'_, Machine> {
+        let (start, ranks) = (self.mapping.start(), self.layout.ranks());
+        let cause = start.wrapping_add(self.layout.cause()).cast::<AtomicU64>();
+        let claims = start.wrapping_add(self.layout.claims()).cast::<AtomicU32>();
+        Segment {
+            // SAFETY: I1: inside the mapping and aligned by the layout; an atomic may be changed by others.
+            cause: unsafe { &*cause },
+            // SAFETY: I1, as above, for each of the claims.
+            claims: unsafe { core::slice::from_raw_parts(claims, ranks) },
+            records: records(&self.mapping, &self.layout),
+            chunks: &self.chunks,
+        }
+    }
+}
+
+/// The length of the magic number.
+const MAGIC: usize = size_of::<u64>();
+
+fn magic_of(mapping: &Mapping) -> &AtomicU64 {
+    assert!(mapping.len() >= PREAMBLE);
+    // SAFETY: I1: inside the mapping, which is aligned to a page; an atomic may be changed by others.
+    unsafe { &*mapping.start().cast::<AtomicU64>() }
+}
+
+fn wait_of<'a>(mapping: &'a Mapping, layout: &Layout) -> &'a AtomicU32 {
+    let word = mapping.start().wrapping_add(layout.wait()).cast::<AtomicU32>();
+    // SAFETY: I1: inside the mapping and aligned by the layout; an atomic may be changed by others.
+    unsafe { &*word }
+}
+
+#[inline]
+fn records<'a>(mapping: &'a Mapping, layout: &Layout) -> &'a [[Record<Machine>; 2]] {
+    let start = mapping.start().wrapping_add(layout.records()).cast::<[Record<Machine>; 2]>();
+    // SAFETY: I1: inside the mapping and aligned by the layout; a record is atomics and cells, which others may
+    // change.
+    unsafe { core::slice::from_raw_parts(start, layout.ranks()) }
+}
+
+const _: () = assert!(PAIR_SIZE <= PAIR && PAIR.is_multiple_of(PAIR_ALIGN));
+const _: () = assert!(size_of::<Record<Machine>>() == 128 && align_of::<Record<Machine>>() == 128);

@@ -1,0 +1,113 @@
+//! Ranks as threads of one process.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use crate::communicator::Communicator;
+use crate::config::Config;
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::protocol::membership;
+use crate::sys::machine::{Machine, Wait};
+use crate::sys::mapping::Mapping;
+use crate::sys::processors::Processors;
+use crate::sys::spin::SpinPolicy;
+use crate::sys::thread_wait::Ticker;
+use crate::sys::world::{START, World};
+
+/// Runs `program` on `size` ranks that are threads of this process, and returns what each returned, by rank.
+///
+/// The collectives are the same as between processes, over the same protocols. For tests, and for programs that want
+/// to run either way. The time-out is that of [`Config::new`].
+///
+/// ```
+/// let ranks = intranode::threads(3, |comm| comm.rank())?;
+/// assert_eq!(ranks, [0, 1, 2]);
+/// # Ok::<(), intranode::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::InvalidConfiguration`] for a size that is not allowed; [`Error::AllocationFailed`] without memory.
+///
+/// # Panics
+/// When a rank panics, after all have ended. The others get an error that names it.
+pub fn threads<R, F>(size: usize, program: F) -> Result<Vec<R>, Error>
+where
+    R: Send,
+    F: Fn(Communicator) -> R + Sync,
+{
+    threads_with(&Config::new("/threads", 0, size), program)
+}
+
+/// The same with the time-out and the staging of `config`; its name, rank and join time-out do not matter.
+///
+/// # Errors
+/// As [`threads`].
+///
+/// # Panics
+/// As [`threads`].
+pub fn threads_with<R, F>(config: &Config, program: F) -> Result<Vec<R>, Error>
+where
+    R: Send,
+    F: Fn(Communicator) -> R + Sync,
+{
+    config.check()?;
+    let communicators = world(config.size, config.staging, config.timeout)?;
+    let program = &program;
+    std::thread::scope(|scope| {
+        let start = |comm: Communicator| {
+            let name = format!("rank {}", comm.rank());
+            std::thread::Builder::new().name(name).spawn_scoped(scope, move || program(comm))
+        };
+        // All have to be started before the first is waited for. One that can not be started drops its
+        // communicator, which tells the others.
+        let threads: Vec<_> = communicators.into_iter().map(start).collect();
+        let results: Vec<_> = threads.into_iter().map(|thread| thread.map(|thread| thread.join())).collect();
+        let mut values = Vec::with_capacity(results.len());
+        for result in results {
+            match result {
+                Ok(Ok(value)) => values.push(value),
+                Ok(Err(panic)) => resume_unwind(panic),
+                Err(error) => {
+                    return Err(Error::AllocationFailed {
+                        requested_bytes: 0,
+                        reason: format!("a thread could not be started: {error}").into(),
+                    });
+                }
+            }
+        }
+        Ok(values)
+    })
+}
+
+fn world(size: usize, staging: Option<usize>, timeout: Option<Duration>) -> Result<Vec<Communicator>, Error> {
+    let chunk = staging.unwrap_or_else(|| Layout::default_chunk(size));
+    let failed =
+        |requested_bytes, reason: String| Error::AllocationFailed { requested_bytes, reason: reason.into() };
+    let layout = Layout::new(size, chunk).map_err(|error| failed(usize::MAX, error.to_string()))?;
+    let mapping = Mapping::anonymous(layout.len()).map_err(|error| failed(layout.len(), error.to_string()))?;
+    World::initialise(&mapping, &layout, std::process::id(), false)
+        .map_err(|error| failed(layout.len(), error.to_string()))?;
+    let world = Arc::new(World::new(mapping, layout));
+    let processors = Processors::count(&[Processors::available()]);
+    let machine = Machine { wait: Wait::Threads, spin: SpinPolicy::new(size, processors), patience: timeout };
+    let ticker = match timeout {
+        Some(_) => Some(Arc::new(ticker(&world).map_err(|error| failed(0, error.to_string()))?)),
+        None => None,
+    };
+    let communicator = |rank| {
+        let claimed = membership::claim(&machine, world.segment(), rank, std::process::id());
+        debug_assert_eq!(claimed, Ok(()), "nobody else knows this world");
+        Communicator::new(Arc::clone(&world), machine, rank, START, ticker.clone())
+    };
+    Ok((0..size).map(communicator).collect())
+}
+
+fn ticker(world: &Arc<World>) -> std::io::Result<Ticker> {
+    let world = Arc::clone(world);
+    Ticker::start(move |visit: &mut dyn FnMut(&AtomicU32)| {
+        world.segment().records.iter().flatten().for_each(|record| visit(&record.word));
+    })
+}
