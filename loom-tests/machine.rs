@@ -7,6 +7,7 @@ use loom::sync::atomic::{AtomicU32, AtomicU64};
 use loom::thread::Thread;
 
 use crate::cells::{Chunk, Note};
+use crate::parking::Queue;
 use crate::trace::{self, Act, Label};
 use crate::{blocking, dozing, parking, spinning};
 
@@ -30,8 +31,7 @@ pub(crate) struct Word {
     pub(crate) label: Label,
     /// Blocked until the word changes.
     pub(crate) blocked: RefCell<Vec<Thread>>,
-    /// Asleep until somebody wakes.
-    pub(crate) parked: RefCell<Vec<Thread>>,
+    pub(crate) queue: Queue,
 }
 
 impl Word {
@@ -41,7 +41,7 @@ impl Word {
             newest: Cell::new(value),
             label,
             blocked: RefCell::default(),
-            parked: RefCell::default(),
+            queue: Queue::new(),
         }
     }
 

@@ -166,6 +166,8 @@ impl Exchange for Blocks {
         staging.put(0, &bytemuck::cast_slice(&self.blocks[self.rank])[part]);
     }
 
+    fn keep(&mut self, _: Range<usize>) {}
+
     fn get(&mut self, rank: usize, part: Range<usize>, staging: Source<'_>) {
         staging.get(0, &mut bytemuck::cast_slice_mut(&mut self.blocks[rank])[part]);
     }

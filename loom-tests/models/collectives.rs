@@ -88,7 +88,5 @@ fn three_ranks() -> Vec<Model> {
         models.push(Model::new("refusals", waiting, &refusals).bound(bound));
     }
     models.push(same("gather_inline", Parking, &[once]).bound(3));
-    models.push(same("exp_inline", Spinning, &[once]).bound(1));
-    models.push(same("exp_inline", Dozing, &[once]).bound(1));
     models
 }
