@@ -90,7 +90,14 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(actor: usize, waiting: Waiting, fate: Fate) -> Self {
-        Machine { actor, waiting, fate, visits: Cell::new(0), waits: Cell::new(0), met_its_fate: Cell::new(false) }
+        Machine {
+            actor,
+            waiting,
+            fate,
+            visits: Cell::new(0),
+            waits: Cell::new(0),
+            met_its_fate: Cell::new(false),
+        }
     }
 
     pub(crate) fn record(&self, site: &'static str, act: Act) {
@@ -109,13 +116,6 @@ impl Machine {
         word.changed(change(before));
         self.record(site, Act::Modify(word.label, before, change(before)));
         before
-    }
-
-    /// A plain store, likewise.
-    pub(crate) fn store(&self, site: &'static str, word: &Word, value: u32, order: Ordering) {
-        word.modelled.store(value, order);
-        word.changed(value);
-        self.record(site, Act::Store(word.label, value));
     }
 
     /// Wakes the longest sleeper only.

@@ -14,7 +14,9 @@ mod models;
 mod parking;
 mod program;
 mod report;
+mod sites;
 mod spinning;
+mod sweep;
 mod trace;
 mod verdict;
 mod weakened;
@@ -32,10 +34,11 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| ()));
 
     let arguments = Arguments::from_args();
-    let models = models::all().into_iter().filter(|model| !model.long || report::is_long_run()).map(|model| {
-        Trial::test(format!("model::{}", model.id()), move || report::run(&model))
-    });
-    let trials = models.chain(known_bad::trials());
+    let models = models::all()
+        .into_iter()
+        .filter(|model| !model.long || report::is_long_run())
+        .map(|model| Trial::test(format!("model::{}", model.id()), move || report::run(&model)));
+    let trials = models.chain(known_bad::trials()).chain(sweep::trials());
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
     if arguments.list {
         return ExitCode::SUCCESS;

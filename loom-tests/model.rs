@@ -98,6 +98,12 @@ impl Model {
         self.actors.iter().filter(|actor| actor.rank.is_some()).count()
     }
 
+    /// The rounds of the longest script.
+    pub(crate) fn rounds(&self) -> usize {
+        let rounds = |actor: &Actor| actor.script.iter().map(|step| step.rounds()).sum();
+        self.actors.iter().map(rounds).max().unwrap_or(0)
+    }
+
     /// The name under which the model is selected, recorded and shown.
     pub(crate) fn id(&self) -> String {
         let waiting = format!("{:?}", self.waiting).to_lowercase();

@@ -58,9 +58,20 @@ impl Step {
         }
     }
 
+    /// The rounds that the step takes.
+    pub(crate) fn rounds(self) -> usize {
+        match self {
+            Step::Reduce { numbers: 1, .. } => 1,
+            Step::Reduce { numbers, sliced } => numbers.div_ceil(FULL) * if sliced { 2 } else { 1 },
+            Step::Gather { numbers } | Step::Broadcast { numbers, .. } => numbers.div_ceil(FULL),
+            Step::Round | Step::Barrier | Step::Refuse => 1,
+            Step::Claim | Step::Leave | Step::Abort | Step::Mourn(_) => 0,
+        }
+    }
+
     /// Whether all ranks have to take part.
     pub(crate) fn is_collective(self) -> bool {
-        !matches!(self, Step::Claim | Step::Leave | Step::Abort | Step::Mourn(_))
+        self.rounds() > 0
     }
 
     /// Does the step as the `nth` of this rank, and checks what it brought.

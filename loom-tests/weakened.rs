@@ -143,7 +143,8 @@ unsafe impl<P: WakeOne> Platform for Weakened<P> {
             Some(Weakening::Skipped) => Ok(current),
             Some(Weakening::Unconditional) => {
                 let mut current = current;
-                while let Err(seen) = self.inner.compare_exchange64(site, word, current, new, success, failure) {
+                while let Err(seen) = self.inner.compare_exchange64(site, word, current, new, success, failure)
+                {
                     current = seen;
                 }
                 Ok(current)

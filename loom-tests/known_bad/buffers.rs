@@ -3,27 +3,52 @@
 use super::{KnownBad, Party, Reason};
 use crate::machine::Waiting;
 
-const fn race(name: &'static str, threads: usize, run: fn(&mut Party<'_>, bool), story: &'static str) -> KnownBad {
+const fn race(
+    name: &'static str,
+    threads: usize,
+    run: fn(&mut Party<'_>, bool),
+    story: &'static str,
+) -> KnownBad {
     KnownBad { name, story, reason: Reason::Race, waiting: Waiting::Blocking, threads, run }
 }
 
 pub(crate) const ALL: [KnownBad; 6] = [
-    race("one_buffer", 2, one_buffer, "One buffer a rank: written for the next round while a peer reads this one's."),
-    race("root_runs_ahead", 2, root_runs_ahead, "A root does not wait for its readers: it is two rounds ahead."),
+    race(
+        "one_buffer",
+        2,
+        one_buffer,
+        "One buffer a rank: written for the next round while a peer reads this one's.",
+    ),
+    race(
+        "root_runs_ahead",
+        2,
+        root_runs_ahead,
+        "A root does not wait for its readers: it is two rounds ahead.",
+    ),
     race(
         "readers_wait_for_root_only",
         3,
         readers_wait_for_root_only,
         "A reader waits for the root alone: as the next root it overwrites what a slower reader still reads.",
     ),
-    race("refuser_leaves", 2, refuser_leaves, "A rank that refuses does not wait: after two refusals it laps a peer."),
+    race(
+        "refuser_leaves",
+        2,
+        refuser_leaves,
+        "A rank that refuses does not wait: after two refusals it laps a peer.",
+    ),
     race(
         "parity_by_chunk",
         2,
         parity_by_chunk,
         "The buffer follows the chunk's index: two calls of one chunk each share a buffer in a row.",
     ),
-    race("slice_in_place", 2, slice_in_place, "The folded slice is written over contributions that others still fold."),
+    race(
+        "slice_in_place",
+        2,
+        slice_in_place,
+        "The folded slice is written over contributions that others still fold.",
+    ),
 ];
 
 fn one_buffer(party: &mut Party<'_>, mistake: bool) {

@@ -141,7 +141,8 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn reject(bad: &KnownBad) -> Result<(), Failed> {
-    let mended = check(bad, false).map_err(|no| format!("mended, it still fails: {}\n{}", no.message, no.trace))?;
+    let mended =
+        check(bad, false).map_err(|no| format!("mended, it still fails: {}\n{}", no.message, no.trace))?;
     let Err(rejected) = check(bad, true) else {
         return Err(format!("{} executions, and nothing found", mended.executions).into());
     };
@@ -152,10 +153,7 @@ fn reject(bad: &KnownBad) -> Result<(), Failed> {
     Ok(())
 }
 
-fn check(
-    bad: &KnownBad,
-    mistake: bool,
-) -> Result<crate::explore::Explored, crate::explore::Rejected> {
+fn check(bad: &KnownBad, mistake: bool) -> Result<crate::explore::Explored, crate::explore::Rejected> {
     let bad = *bad;
     let columns: Vec<_> = (0..bad.threads).map(|thread| format!("thread {thread}")).collect();
     // Three threads are searched up to a number of preemptions that is enough for the mistake to show.

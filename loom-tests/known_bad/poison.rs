@@ -69,6 +69,10 @@ fn arrive_by_swap(party: &mut Party<'_>, mistake: bool) {
     let mut verdicts = party.ground.verdicts.borrow_mut();
     verdicts[party.rank] = Some(together);
     if let [Some(first), Some(second), _] = verdicts[..] {
-        assert!(first == second, "disagreement: one rank has completed round {}, the other has not", next.number());
+        assert!(
+            first == second,
+            "disagreement: one rank has completed round {}, the other has not",
+            next.number()
+        );
     }
 }

@@ -75,18 +75,24 @@ fn three_ranks() -> Vec<Model> {
         same("gather_inline", Blocking, &[once]),
         same("allreduce_inline", Blocking, &[inline]),
         same("gather_twice", Blocking, &[once; 2]).long(),
-        same("gather_one_chunk_twice", Parking, &[once]).long(),
+        same("gather_inline", Parking, &[once]).long(),
     ];
     for (waiting, bound) in [(Blocking, 2), (Parking, 1)] {
         models.extend([
             same("gather_two_chunks", waiting, &[chunks]).bound(bound),
             same("allreduce_slices", waiting, &[slices]).bound(bound),
-            same("broadcast_three_times", waiting, &[Step::Broadcast { root: 1, numbers: 1 }; 3]).bound(bound),
         ]);
         let refusals: [&[Step]; 3] =
             [&[Step::Refuse, Step::Refuse, once], &[once; 3], &[once, Step::Refuse, once]];
-        models.push(Model::new("refusals", waiting, &refusals).bound(bound));
+        let thrice = [
+            same("broadcast_three_times", waiting, &[Step::Broadcast { root: 1, numbers: 1 }; 3]),
+            Model::new("refusals", waiting, &refusals),
+        ];
+        models.extend(thrice.map(|model| model.bound(bound)).map(|model| match waiting {
+            Parking => model.long(),
+            _ => model,
+        }));
     }
-    models.push(same("gather_inline", Parking, &[once]).bound(3));
+    models.push(same("gather_inline", Parking, &[once]).bound(2));
     models
 }

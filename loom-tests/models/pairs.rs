@@ -16,15 +16,6 @@ const CALLS: [(&str, Step); 9] = [
     ("broadcast_two_chunks", Step::Broadcast { root: 1, numbers: FULL + 1 }),
 ];
 
-/// The rounds of a call.
-fn rounds(step: Step) -> usize {
-    match step {
-        Step::Reduce { sliced: true, .. } => 2,
-        Step::Gather { numbers } | Step::Broadcast { numbers, .. } if numbers > FULL => 2,
-        _ => 1,
-    }
-}
-
 pub(crate) fn models() -> Vec<Model> {
     let mut models = Vec::new();
     for (first_name, first) in CALLS {
@@ -34,7 +25,7 @@ pub(crate) fn models() -> Vec<Model> {
             models.push(Model::same(&name, Blocking, 2, &script));
             // Four rounds are 100,000 executions here; three have come back to the first buffer.
             let spinning = Model::same(&name, Spinning, 2, &script);
-            models.push(if rounds(first) + rounds(second) > 3 { spinning.long() } else { spinning });
+            models.push(if spinning.rounds() > 3 { spinning.long() } else { spinning });
         }
     }
     models
