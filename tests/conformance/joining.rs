@@ -14,10 +14,15 @@ use nix::fcntl::{FcntlArg, fcntl};
 use crate::job::{Job, WAITS, Wait, await_word};
 use crate::scenario::{Outcome, ensure_matches, still_works};
 
+/// What a process does instead of a row.
+type Role = fn() -> Outcome;
+
 /// What a process of this file can do that no row of the others does.
-pub(crate) const ROLES: &[(&str, fn() -> Outcome)] = &[
+pub(crate) const ROLES: &[(&str, Role)] = &[
     ("join", join),
     ("join_and_wait", join_and_wait),
+    ("join_with_a_staging_of_its_own", join_with_a_staging_of_its_own),
+    ("join_two_jobs", join_two_jobs),
     ("report", report),
     ("report_in_half_a_second", report_in_half_a_second),
 ];
@@ -28,11 +33,14 @@ pub(crate) fn trials() -> Vec<Trial> {
     let tests: &[(&str, Test)] = &[
         ("rank_0_starts_last", rank_0_starts_last),
         ("the_name_is_free_once_all_have_joined", the_name_is_free_once_all_have_joined),
+        ("the_staging_of_rank_0_counts", the_staging_of_rank_0_counts),
+        ("two_jobs_at_once", two_jobs_at_once),
         ("a_rank_that_never_joins_is_named", a_rank_that_never_joins_is_named),
         ("ranks_with_different_sizes", ranks_with_different_sizes),
         ("two_processes_with_rank_0", two_processes_with_rank_0),
         ("two_processes_with_rank_1", two_processes_with_rank_1),
         ("a_stale_segment_is_removed", a_stale_segment_is_removed),
+        ("a_stale_segment_of_another_version_is_removed", a_stale_segment_of_another_version),
         ("ranks_that_meet_a_stale_segment_wait_for_the_new_one", ranks_that_meet_a_stale_segment),
         ("a_segment_of_another_program", a_segment_of_another_program),
         ("a_live_segment_of_another_program", a_live_segment_of_another_program),
@@ -46,7 +54,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             trials.push(Trial::test(name, move || test(wait).map_err(|error| format!("{error:#}").into())));
         }
     }
-    let settings: &[(&str, fn() -> Outcome)] = &[
+    let settings: &[(&str, Role)] = &[
         ("settings::bad_values_in_the_environment_are_named", bad_values_in_the_environment_are_named),
         ("settings::missing_variables_are_named", missing_variables_are_named),
         ("settings::bad_arguments_are_named", bad_arguments_are_named),
@@ -68,6 +76,29 @@ fn join_and_wait() -> Outcome {
     println!("joined");
     await_word()?;
     still_works(&comm)
+}
+
+fn join_with_a_staging_of_its_own() -> Outcome {
+    let rank: usize = std::env::var("INTRANODE_RANK")?.parse()?;
+    let comm = Config::from_env()?.staging(64 * (rank + 1)).join()?;
+    let mut data = vec![rank; 1000];
+    comm.allreduce_in_place(&mut data, ReduceOp::Max)?;
+    ensure!(data == vec![comm.size() - 1; 1000]);
+    Ok(())
+}
+
+fn join_two_jobs() -> Outcome {
+    let one = Communicator::from_env()?;
+    let name = std::env::var("INTRANODE_NAME")? + "_second";
+    // In the other one this process has another rank.
+    let other = Config::new(name, one.size() - 1 - one.rank(), one.size()).join()?;
+    for _ in 0..100 {
+        still_works(&one)?;
+        still_works(&other)?;
+    }
+    // The end of one is not the end of the other.
+    other.leave()?;
+    still_works(&one)
 }
 
 /// Joins in vain, and tells why.
@@ -133,6 +164,18 @@ fn the_name_is_free_once_all_have_joined(wait: Wait) -> Outcome {
     second.tell_all()?;
     second.finish(&[0; 2])?;
     first.finish(&[0; 2])
+}
+
+fn the_staging_of_rank_0_counts(wait: Wait) -> Outcome {
+    let mut job = Job::new(4, wait);
+    job.start_all("join_with_a_staging_of_its_own")?;
+    job.finish(&[0; 4])
+}
+
+fn two_jobs_at_once(wait: Wait) -> Outcome {
+    let mut job = Job::new(4, wait);
+    job.start_all("join_two_jobs")?;
+    job.finish(&[0; 4])
 }
 
 fn a_rank_that_never_joins_is_named(wait: Wait) -> Outcome {
@@ -257,13 +300,12 @@ fn ensure_refused(job: &mut Job, content: &[u8], rank_0: &str, rank_1: &str) -> 
     job.left_nothing()
 }
 
-const FOREIGN: &str = "not a segment of this library";
-
 fn a_segment_of_another_program(wait: Wait) -> Outcome {
     let mut job = Job::new(2, wait);
     let content = [0x2A; 10_000];
     plant(&job, &content)?;
-    ensure_refused(&mut job, &content, FOREIGN, FOREIGN)
+    let told = "is a file of another program";
+    ensure_refused(&mut job, &content, told, told)
 }
 
 fn a_live_segment_of_another_program(wait: Wait) -> Outcome {
@@ -271,7 +313,7 @@ fn a_live_segment_of_another_program(wait: Wait) -> Outcome {
     let content = [0x2A; 10_000];
     let file = plant(&job, &content)?;
     lock(&file)?;
-    ensure_refused(&mut job, &content, "another program", FOREIGN)
+    ensure_refused(&mut job, &content, "another program", "not a segment of this library")
 }
 
 /// What a live job's segment begins with, changed, and filled up to its length.
@@ -284,10 +326,21 @@ fn segment(change: impl FnOnce(&mut [u8; PREAMBLE])) -> Vec<u8> {
     content
 }
 
+/// The version comes after the eight bytes of the magic number.
+fn other_version(preamble: &mut [u8; PREAMBLE]) {
+    preamble[8..12].copy_from_slice(&77u32.to_ne_bytes());
+}
+
+fn a_stale_segment_of_another_version(wait: Wait) -> Outcome {
+    let mut job = Job::new(2, wait);
+    plant(&job, &segment(other_version))?;
+    job.start_all("join")?;
+    job.finish(&[0; 2])
+}
+
 fn a_live_segment_of_another_version(wait: Wait) -> Outcome {
     let mut job = Job::new(2, wait);
-    // The version comes after the eight bytes of the magic number.
-    let content = segment(|preamble| preamble[8..12].copy_from_slice(&77u32.to_ne_bytes()));
+    let content = segment(other_version);
     let file = plant(&job, &content)?;
     lock(&file)?;
     ensure_refused(&mut job, &content, "live job", "layout version 77")

@@ -11,6 +11,7 @@ mod collectives;
 mod delays;
 mod endings;
 mod errors;
+mod examples;
 mod job;
 mod joining;
 mod mismatch;
@@ -55,5 +56,6 @@ fn main() -> ExitCode {
     trials.extend(joining::trials());
     trials.extend(endings::trials());
     trials.extend(random::trials());
+    trials.extend(examples::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
