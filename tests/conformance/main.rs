@@ -20,6 +20,7 @@ mod processes;
 mod random;
 mod reductions;
 mod scenario;
+mod settings;
 mod threads;
 
 use std::process::ExitCode;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         trials.extend(processes::trials(scenario));
     }
     trials.extend(joining::trials());
+    trials.extend(settings::trials());
     trials.extend(endings::trials());
     trials.extend(random::trials());
     trials.extend(examples::trials());
