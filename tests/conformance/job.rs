@@ -86,10 +86,19 @@ impl Job {
         role: &str,
         change: impl FnOnce(&mut Command),
     ) -> anyhow::Result<usize> {
+        self.start_program(rank, &env::current_exe()?, |command| change(command.env(ROLE, role)))
+    }
+
+    /// Starts any program as a rank.
+    pub(crate) fn start_program(
+        &mut self,
+        rank: usize,
+        program: &Path,
+        change: impl FnOnce(&mut Command),
+    ) -> anyhow::Result<usize> {
         let output = tempfile::tempfile()?;
-        let mut command = Command::new(env::current_exe()?);
+        let mut command = Command::new(program);
         command
-            .env(ROLE, role)
             .env("INTRANODE_NAME", &self.name)
             .env("INTRANODE_RANK", rank.to_string())
             .env("INTRANODE_SIZE", self.size.to_string())
@@ -197,11 +206,18 @@ impl Job {
         if all {
             return Ok(());
         }
-        let mut report = format!("hung, and killed after {LIMIT:?}:");
-        for process in self.processes.iter_mut().filter(|process| process.status.is_none()) {
-            let _ = process.child.kill();
-            process.status = Some(process.child.wait()?);
-            report += &format!("\nrank {}, which wrote: {}", process.rank, process.output()?);
+        let mut report = format!("killed after {LIMIT:?}:");
+        for process in &mut self.processes {
+            let end = match process.status.map(code) {
+                Some(code) => format!("ended with {code}"),
+                None => {
+                    // An error means that it has ended by now.
+                    let _ = process.child.kill();
+                    process.status = Some(process.child.wait()?);
+                    "hung".to_owned()
+                }
+            };
+            report += &format!("\nrank {} {end}; it wrote: {}", process.rank, process.output()?);
         }
         bail!(report)
     }

@@ -11,6 +11,7 @@ mod collectives;
 mod delays;
 mod endings;
 mod errors;
+mod examples;
 mod job;
 mod joining;
 mod mismatch;
@@ -19,6 +20,7 @@ mod processes;
 mod random;
 mod reductions;
 mod scenario;
+mod settings;
 mod threads;
 
 use std::process::ExitCode;
@@ -53,7 +55,9 @@ fn main() -> ExitCode {
         trials.extend(processes::trials(scenario));
     }
     trials.extend(joining::trials());
+    trials.extend(settings::trials());
     trials.extend(endings::trials());
     trials.extend(random::trials());
+    trials.extend(examples::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
