@@ -14,6 +14,7 @@ use crate::protocol::allreduce::Plan;
 use crate::protocol::{Call, Cause, CauseKind, Failure, Generation, Member, membership};
 use crate::sys::machine::Machine;
 use crate::sys::thread_wait::Ticker;
+use crate::sys::watcher::Watcher;
 use crate::sys::world::World;
 
 /// One rank's membership in a group of ranks.
@@ -47,6 +48,9 @@ pub struct Communicator {
     busy: AtomicBool,
     /// Wakes sleepers for their deadlines, where sleeping itself has none.
     _ticker: Option<Arc<Ticker>>,
+    /// Tells when another rank dies, and the others when this one does. Ends after `Drop` has said that this rank
+    /// leaves.
+    _watcher: Option<Watcher>,
 }
 
 impl Communicator {
@@ -65,7 +69,14 @@ impl Communicator {
             completed: AtomicU32::new(completed.number()),
             busy: AtomicBool::new(false),
             _ticker: ticker,
+            _watcher: None,
         }
+    }
+
+    /// The same rank, watching the others.
+    pub(crate) fn with_watcher(mut self, watcher: Watcher) -> Self {
+        self._watcher = Some(watcher);
+        self
     }
 
     /// The same rank with another way to wait.
