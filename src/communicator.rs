@@ -323,8 +323,11 @@ impl Communicator {
                 let calls = calls.iter().enumerate().map(|(rank, call)| Called::new(rank, call)).collect();
                 Error::Mismatch { operation, calls }
             }
-            Failure::Dead(Some(cause)) => self.report_end(operation, member, cause),
-            Failure::Dead(None) | Failure::Stopped => {
+            // A rank that was told another size may have any number; all others are among these.
+            Failure::Dead(Some(cause)) if cause.kind == CauseKind::WrongSize || cause.rank < self.size() => {
+                self.report_end(operation, member, cause)
+            }
+            Failure::Dead(_) | Failure::Stopped => {
                 let reason = "the segment's memory was overwritten";
                 Error::Poisoned { operation, rank: self.rank, reason }
             }
@@ -348,7 +351,7 @@ impl Communicator {
             CauseKind::Left => Error::RankLeft { operation, rank, rounds: detail },
             CauseKind::Aborted => Error::Aborted { operation, rank, code: detail as i32 },
             CauseKind::Died => {
-                let pid = self.pid(rank.min(self.size() - 1));
+                let pid = self.pid(rank);
                 Error::RankDied { operation, rank, pid }
             }
             CauseKind::Panicked => poisoned("its thread panicked"),

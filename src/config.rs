@@ -135,7 +135,7 @@ impl Config {
         self
     }
 
-    /// How to sleep. Must be the same on all ranks.
+    /// How to sleep. Rank 0's counts.
     #[must_use]
     pub fn wait(mut self, wait: WaitKind) -> Self {
         self.wait = wait;

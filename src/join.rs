@@ -18,7 +18,7 @@ use crate::config::{Config, WaitKind};
 use crate::error::{Error, InitFailure, Operation};
 use crate::layout::{Layout, LayoutError};
 use crate::protocol::{Call, Cause, CauseKind, membership};
-use crate::sys::machine::{Machine, Wait};
+use crate::sys::machine::Machine;
 use crate::sys::mapping::Mapping;
 use crate::sys::named::{self, CreateError, Created, Link, OpenError, Unusable, Verdict};
 use crate::sys::processors::Processors;
@@ -49,7 +49,7 @@ impl Config {
         let started = Instant::now();
         let (world, link) = if self.rank == 0 { self.create()? } else { (self.open(started)?, None) };
         let machine = Machine {
-            wait: self.wait_on(&world),
+            wait: world.wait(),
             spin: SpinPolicy::new(self.size, 0),
             patience: self.join_timeout.map(|timeout| timeout.saturating_sub(started.elapsed())),
         };
@@ -73,9 +73,15 @@ impl Config {
     fn create(&self) -> Result<(Arc<World>, Option<Link>), Error> {
         let chunk = self.staging.unwrap_or_else(|| Layout::default_chunk(self.size));
         let layout = Layout::new(self.size, chunk).map_err(|error| self.failed(&error.to_string(), None))?;
-        let init = |mapping: &Mapping| World::initialise(mapping, &layout, std::process::id());
+        let pthread = self.wait == WaitKind::Pthread;
+        let mut result = Ok(());
+        let init = |mapping: &Mapping| {
+            result = World::initialise(mapping, &layout, std::process::id(), pthread);
+        };
         let Created { link, mapping, reclaimed } =
-            named::create(&self.name, layout.len(), init).map_err(|error| self.not_created(error))?;
+            named::create(&self.name, layout.len(), Layout::is_segment, init)
+                .map_err(|error| self.not_created(error))?;
+        result.map_err(|error| self.failed("its mutexes could not be made", Some(error)))?;
         if reclaimed {
             let name = &self.name;
             // Nothing depends on whether anybody reads this.
@@ -95,8 +101,10 @@ impl Config {
             found = Some(layout);
             Ok::<_, LayoutError>(Verdict::Ready)
         };
-        let deadline = self.join_timeout.map(|timeout| started + timeout);
-        let mapping = named::open(&self.name, validate, deadline).map_err(|error| self.not_opened(error))?;
+        // A moment too far away for the clock never comes.
+        let deadline = self.join_timeout.and_then(|timeout| started.checked_add(timeout));
+        let mapping = named::open(&self.name, Layout::is_segment, validate, deadline)
+            .map_err(|error| self.not_opened(error))?;
         let layout = match found {
             Some(layout) if World::is_initialised(&mapping) => layout,
             _ => return Err(self.failed("the segment is not what it was a moment before", None)),
@@ -105,19 +113,11 @@ impl Config {
         if layout.ranks() == self.size {
             return Ok(world);
         }
-        let machine = Machine { wait: self.wait_on(&world), spin: SpinPolicy::new(1, 1), patience: None };
+        let machine = Machine { wait: world.wait(), spin: SpinPolicy::new(1, 1), patience: None };
         let cause = Cause { kind: CauseKind::WrongSize, rank: self.rank, detail: self.size as u32 };
         let _ = membership::poison(&machine, world.segment(), cause);
         let error = LayoutError::Size { segment: layout.ranks(), expected: self.size };
         Err(self.failed(&error.to_string(), None))
-    }
-
-    fn wait_on(&self, world: &Arc<World>) -> Wait {
-        match self.wait {
-            #[cfg(target_os = "linux")]
-            WaitKind::Native => Wait::Futex,
-            _ => unimplemented!(),
-        }
     }
 
     fn claim(&self, world: &World, machine: &Machine) -> Result<(), Error> {
@@ -192,7 +192,9 @@ impl Config {
             CreateError::Memory { requested, .. } | CreateError::NoSpace { requested, .. } => {
                 Error::AllocationFailed { requested_bytes: requested, reason: error.to_string().into() }
             }
-            CreateError::Contended { .. } => self.failed(&error.to_string(), None),
+            CreateError::Contended { .. } | CreateError::Foreign { .. } => {
+                self.failed(&error.to_string(), None)
+            }
             CreateError::Unusable(unusable) => self.unusable(unusable),
         }
     }
@@ -213,6 +215,7 @@ impl Config {
                 };
                 Error::InitializationFailed(Box::new(failure))
             }
+            OpenError::Foreign { .. } => self.failed(&error.to_string(), None),
             OpenError::Unusable(unusable) => self.unusable(unusable),
         }
     }

@@ -3,6 +3,7 @@
 //! ```text
 //!        0  preamble   what the segment is: magic, version, word size, ranks, chunk, length
 //!      128  cause      one 64-bit word: why the communicator was poisoned
+//!      136  wait       one 32-bit word: how ranks sleep
 //!      256  claims     one 32-bit word a rank: which process has taken it
 //!        …  spaces     one 32-bit word a rank: the space that the process's number counts in
 //!        …  alive      one slot for each owner and watcher (for many ranks: each owner), a row for each owner
@@ -50,6 +51,7 @@ pub const CHUNK_STEP: usize = 64;
 pub const MAX_CHUNK: usize = 1 << 30;
 
 const CAUSE: usize = 128;
+const WAIT: usize = 136;
 const CLAIMS: usize = 256;
 const RECORD: usize = 128;
 const ALIGN: usize = 128;
@@ -137,31 +139,45 @@ impl Layout {
     /// # Errors
     /// When a number is not allowed, or the segment would be larger than the address space.
     pub fn new(ranks: usize, chunk: usize) -> Result<Self, LayoutError> {
+        Self::within(ranks, chunk, wide(isize::MAX.unsigned_abs()))
+    }
+
+    /// The same for a process whose mappings have at most `most` bytes.
+    ///
+    /// The arithmetic is in 64 bits everywhere, so that what a process of 32 bits computes can be tested in any.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn within(ranks: usize, chunk: usize, most: u64) -> Result<Self, LayoutError> {
         if !(1..=MAX_RANKS).contains(&ranks) {
             return Err(LayoutError::Ranks(ranks));
         }
         if !(CHUNK_STEP..=MAX_CHUNK).contains(&chunk) || !chunk.is_multiple_of(CHUNK_STEP) {
             return Err(LayoutError::Chunk(chunk));
         }
-        Self::checked(ranks, chunk).ok_or(LayoutError::Overflow)
+        Self::checked(ranks, chunk, most).ok_or(LayoutError::Overflow)
     }
 
-    fn checked(ranks: usize, chunk: usize) -> Option<Self> {
-        let cells = ranks.checked_mul(2)?;
-        let words = ranks.checked_mul(size_of::<u32>())?;
-        let spaces = CLAIMS.checked_add(words)?.checked_next_multiple_of(ALIGN)?;
-        let alive = spaces.checked_add(words)?.checked_next_multiple_of(ALIGN)?;
+    fn checked(ranks: usize, chunk: usize, most: u64) -> Option<Self> {
+        let cells = wide(ranks).checked_mul(2)?;
+        let words = wide(ranks).checked_mul(wide(size_of::<u32>()))?;
+        let spaces = wide(CLAIMS).checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
+        let alive = spaces.checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
         let alive_row = match ranks {
             2..=MAX_PAIRED => ranks.checked_mul(ALIVE)?.checked_next_multiple_of(ALIGN)?,
             _ => ALIVE,
         };
-        let rows = ranks.checked_mul(alive_row)?;
-        let records = alive.checked_add(rows)?.checked_next_multiple_of(ALIGN)?;
-        let pairs = records.checked_add(cells.checked_mul(RECORD)?)?;
-        let staging = pairs.checked_add(PAIRS.checked_mul(PAIR)?)?.checked_next_multiple_of(STAGING_ALIGN)?;
-        let len = staging.checked_add(cells.checked_mul(chunk)?)?;
+        let rows = wide(ranks).checked_mul(wide(alive_row))?;
+        let records = alive.checked_add(rows)?.checked_next_multiple_of(wide(ALIGN))?;
+        let pairs = records.checked_add(cells.checked_mul(wide(RECORD))?)?;
+        let after_pairs = pairs.checked_add(wide(PAIRS).checked_mul(wide(PAIR))?)?;
+        let staging = after_pairs.checked_next_multiple_of(wide(STAGING_ALIGN))?;
+        let len = staging.checked_add(cells.checked_mul(wide(chunk))?)?;
+        let offset = |offset: u64| usize::try_from(offset).ok();
+        let (spaces, alive) = (offset(spaces)?, offset(alive)?);
+        let (records, pairs, staging) = (offset(records)?, offset(pairs)?, offset(staging)?);
         // What a mapping can be at most.
-        isize::try_from(len).ok()?;
+        let len = offset(len).filter(|len| wide(*len) <= most && isize::try_from(*len).is_ok())?;
         Some(Layout { ranks, chunk, spaces, alive, alive_row, records, pairs, staging, len })
     }
 
@@ -191,6 +207,11 @@ impl Layout {
     /// The offset of the cause word.
     pub fn cause(&self) -> usize {
         CAUSE
+    }
+
+    /// The offset of the word that says how ranks sleep.
+    pub fn wait(&self) -> usize {
+        WAIT
     }
 
     /// The offset of the claims.
@@ -262,6 +283,11 @@ impl Layout {
         bytes
     }
 
+    /// Whether these first bytes of a file are those of a segment, of whatever version.
+    pub fn is_segment(preamble: &[u8]) -> bool {
+        Fields(preamble).take().is_ok_and(|magic| u64::from_ne_bytes(magic) == MAGIC)
+    }
+
     /// The process that made a segment, if its preamble can be read.
     pub fn holder(preamble: &[u8]) -> Option<u32> {
         let mut fields = Fields(preamble);
@@ -329,7 +355,8 @@ mod tests {
 
     /// Every part as (offset, length), in the order of the map.
     fn parts(layout: &Layout) -> Vec<(usize, usize)> {
-        let mut parts = vec![(0, PREAMBLE), (layout.cause(), 8), (layout.claims(), 4 * layout.ranks())];
+        let mut parts = vec![(0, PREAMBLE), (layout.cause(), 8), (layout.wait(), 4)];
+        parts.push((layout.claims(), 4 * layout.ranks()));
         parts.push((layout.spaces(), 4 * layout.ranks()));
         for owner in 0..layout.ranks() {
             parts.extend((0..layout.watchers()).map(|watcher| (layout.alive(owner, watcher).unwrap(), ALIVE)));

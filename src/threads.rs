@@ -88,7 +88,8 @@ fn world(size: usize, staging: Option<usize>, timeout: Option<Duration>) -> Resu
         |requested_bytes, reason: String| Error::AllocationFailed { requested_bytes, reason: reason.into() };
     let layout = Layout::new(size, chunk).map_err(|error| failed(usize::MAX, error.to_string()))?;
     let mapping = Mapping::anonymous(layout.len()).map_err(|error| failed(layout.len(), error.to_string()))?;
-    World::initialise(&mapping, &layout, std::process::id());
+    World::initialise(&mapping, &layout, std::process::id(), false)
+        .map_err(|error| failed(layout.len(), error.to_string()))?;
     let world = Arc::new(World::new(mapping, layout));
     let processors = Processors::count(&[Processors::available()]);
     let machine = Machine { wait: Wait::Threads, spin: SpinPolicy::new(size, processors), patience: timeout };

@@ -12,7 +12,7 @@
 //! **Leaving** is poison too, after the last round: all words have reached that round, because this rank saw them
 //! there, so it can fail only later rounds, which do need the rank that has left.
 
-use super::generation::{POISON, WAITER};
+use super::generation::POISON;
 use super::{Call, Generation, Member, Ordering, Platform, Segment, Stopped};
 use Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -115,13 +115,13 @@ pub fn poison<P: Platform>(platform: &P, segment: Segment<'_, P>, cause: Cause) 
 }
 
 /// Sets the poison bit everywhere and wakes everybody, also where that was done before: whoever did it may have
-/// died in between.
+/// died in between. Also where nobody seems to wait: a rank that has died between its arrival and its wake-up has
+/// taken `WAITER` with it, and left the sleepers.
 fn spread<P: Platform>(platform: &P, segment: Segment<'_, P>) -> Result<(), Stopped> {
     for record in segment.records.iter().flatten() {
-        if platform.fetch_or("poison", &record.word, POISON, AcqRel) & WAITER != 0 {
-            platform.point("poisoned-unwoken")?;
-            platform.wake_all("poison-wake", &record.word);
-        }
+        platform.fetch_or("poison", &record.word, POISON, AcqRel);
+        platform.point("poisoned-unwoken")?;
+        platform.wake_all("poison-wake", &record.word);
     }
     Ok(())
 }

@@ -25,6 +25,11 @@ impl Moment {
         Moment::now() >= self
     }
 
+    pub(crate) fn nanoseconds(self) -> u64 {
+        self.0
+    }
+
+    #[cfg(target_os = "linux")]
     pub(crate) fn timespec(self) -> libc::timespec {
         let seconds = (self.0 / 1_000_000_000).min(libc::time_t::MAX as u64);
         libc::timespec { tv_sec: seconds as libc::time_t, tv_nsec: (self.0 % 1_000_000_000) as _ }

@@ -5,8 +5,10 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::clock::Moment;
+use super::pthread::Pair;
 use super::spin::SpinPolicy;
 use super::thread_wait;
+use crate::layout::Layout;
 use crate::payload::{Sink, Source};
 use crate::protocol::sequence::NOTE;
 use crate::protocol::{Expired, Payload, Platform};
@@ -17,8 +19,41 @@ pub(crate) enum Wait {
     /// Linux: on the word itself, across processes.
     #[cfg(target_os = "linux")]
     Futex,
+    /// On a mutex and a condition variable in the segment, across processes.
+    Pthread(Pairs),
     /// Ranks that are threads of one process.
     Threads,
+}
+
+/// The mutexes and condition variables of a segment. Each serves several words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pairs {
+    segment: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: I1: only an address; the pairs are made for use by several threads.
+unsafe impl Send for Pairs {}
+// SAFETY: I1: as above.
+unsafe impl Sync for Pairs {}
+
+impl Pairs {
+    /// Those of the segment that begins at `segment`.
+    ///
+    /// # Safety
+    /// The segment has this layout, its pairs have been made, and it stays mapped for as long as this is used.
+    pub(crate) unsafe fn new(segment: *mut u8, layout: Layout) -> Self {
+        Pairs { segment, layout }
+    }
+
+    /// The pair for a word of the segment: the same on every rank.
+    fn of(&self, word: &AtomicU32) -> &Pair {
+        let offset = word.as_ptr().addr().wrapping_sub(self.segment.addr());
+        let pair =
+            self.layout.pair(self.layout.pair_of(offset)).expect("the layout has the pairs that it names");
+        // SAFETY: I1: `new` was promised that the pair is there.
+        unsafe { Pair::at(self.segment.wrapping_add(pair)) }
+    }
 }
 
 /// One rank's machine.
@@ -112,6 +147,10 @@ unsafe impl Platform for Machine {
         match self.wait {
             #[cfg(target_os = "linux")]
             Wait::Futex => super::futex::wait(word, expected, *deadline),
+            Wait::Pthread(pairs) => {
+                let expired = pairs.of(word).wait(word, expected, deadline.map(Moment::nanoseconds));
+                if expired { Err(Expired) } else { Ok(()) }
+            }
             Wait::Threads => thread_wait::wait(word, expected, *deadline),
         }
     }
@@ -121,6 +160,7 @@ unsafe impl Platform for Machine {
         match self.wait {
             #[cfg(target_os = "linux")]
             Wait::Futex => super::futex::wake_all(word),
+            Wait::Pthread(pairs) => pairs.of(word).wake_all(),
             Wait::Threads => thread_wait::wake_all(word),
         }
     }

@@ -116,13 +116,10 @@ mod tests {
     }
 
     fn file(bytes: &[u8]) -> File {
-        let path = std::env::temp_dir().join(format!("mapping-{}-{:p}", std::process::id(), bytes));
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path)
-            .expect("a file in the temporary directory");
+        static FILES: AtomicU32 = AtomicU32::new(0);
+        let number = FILES.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("mapping-{}-{number}", std::process::id()));
+        let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         file.write_all(bytes).unwrap();
         file

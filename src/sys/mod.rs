@@ -2,6 +2,8 @@
 
 pub mod cast;
 pub(crate) mod clock;
+#[cfg(test)]
+mod contract;
 pub(crate) mod copy;
 pub(crate) mod fork;
 #[cfg(target_os = "linux")]
@@ -11,6 +13,7 @@ pub(crate) mod mapping;
 pub(crate) mod memory;
 pub(crate) mod named;
 pub(crate) mod processors;
+pub(crate) mod pthread;
 pub(crate) mod spin;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -3,9 +3,12 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::machine::{Chunk, Machine};
+use std::io;
+
+use super::machine::{Chunk, Machine, Pairs, Wait};
 use super::mapping::Mapping;
-use crate::layout::{Layout, PREAMBLE};
+use super::pthread::{PAIR_ALIGN, PAIR_SIZE, Pair};
+use crate::layout::{Layout, PAIR, PAIRS, PREAMBLE};
 use crate::protocol::{Generation, Record, Segment};
 
 /// The round that every communicator starts after.
@@ -19,9 +22,16 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Fills a segment that is all zeros and that nobody else can see yet.
-    pub(crate) fn initialise(mapping: &Mapping, layout: &Layout, pid: u32) {
+    /// Fills a segment that is all zeros, and that nobody else uses yet. `pid` makes it, for ranks that sleep by
+    /// `pthread` or by what the system does best.
+    pub(crate) fn initialise(mapping: &Mapping, layout: &Layout, pid: u32, pthread: bool) -> io::Result<()> {
         assert!(mapping.len() >= layout.len());
+        wait_of(mapping, layout).store(u32::from(pthread), Relaxed);
+        for index in 0..PAIRS {
+            let offset = layout.pair(index).expect("the index is in range");
+            // SAFETY: I1: inside the mapping and aligned by the layout, which has this room for it.
+            unsafe { Pair::init(mapping.start().wrapping_add(offset)) }?;
+        }
         let words = START.initial_words();
         for pair in records(mapping, layout) {
             for (record, word) in pair.iter().zip(words) {
@@ -35,6 +45,7 @@ impl World {
             core::ptr::copy_nonoverlapping(rest.as_ptr(), mapping.start().wrapping_add(MAGIC), rest.len())
         };
         magic_of(mapping).store(u64::from_ne_bytes(*magic), Release);
+        Ok(())
     }
 
     /// Whether the segment in `mapping` has been initialised. If so, what was written then is visible.
@@ -58,6 +69,16 @@ impl World {
     #[inline]
     pub(crate) fn forked(&self) -> bool {
         self.mapping.forked()
+    }
+
+    /// How ranks sleep in this segment: decided by whoever made it.
+    pub(crate) fn wait(&self) -> Wait {
+        #[cfg(target_os = "linux")]
+        if wait_of(&self.mapping, &self.layout).load(Relaxed) == 0 {
+            return Wait::Futex;
+        }
+        // SAFETY: I1: `initialise` has made the pairs, and whoever has the machine keeps the world.
+        Wait::Pthread(unsafe { Pairs::new(self.mapping.start(), self.layout) })
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -108,6 +129,12 @@ fn magic_of(mapping: &Mapping) -> &AtomicU64 {
     unsafe { &*mapping.start().cast::<AtomicU64>() }
 }
 
+fn wait_of<'a>(mapping: &'a Mapping, layout: &Layout) -> &'a AtomicU32 {
+    let word = mapping.start().wrapping_add(layout.wait()).cast::<AtomicU32>();
+    // SAFETY: I1: inside the mapping and aligned by the layout; an atomic may be changed by others.
+    unsafe { &*word }
+}
+
 #[inline]
 fn records<'a>(mapping: &'a Mapping, layout: &Layout) -> &'a [[Record<Machine>; 2]] {
     let start = mapping.start().wrapping_add(layout.records()).cast::<[Record<Machine>; 2]>();
@@ -116,4 +143,5 @@ fn records<'a>(mapping: &'a Mapping, layout: &Layout) -> &'a [[Record<Machine>; 
     unsafe { core::slice::from_raw_parts(start, layout.ranks()) }
 }
 
+const _: () = assert!(PAIR_SIZE <= PAIR && PAIR.is_multiple_of(PAIR_ALIGN));
 const _: () = assert!(size_of::<Record<Machine>>() == 128 && align_of::<Record<Machine>>() == 128);

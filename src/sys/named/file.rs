@@ -151,23 +151,32 @@ fn check(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
 }
 
 /// Gives a file `len` bytes of memory, now: a store into a hole would be a SIGBUS when there is no more.
-///
-/// In steps, since a signal makes the kernel undo the step that it interrupts. The steps shrink until they fit between
-/// two signals.
 #[cfg(target_os = "linux")]
 pub(super) fn allocate(file: &File, len: usize) -> io::Result<()> {
+    in_steps(len, |offset, size| {
+        let too_large = |_| io::Error::from_raw_os_error(libc::EFBIG);
+        let (offset, size) = (offset.try_into().map_err(too_large)?, size.try_into().map_err(too_large)?);
+        // SAFETY: the descriptor is open; no memory is involved.
+        match unsafe { libc::posix_fallocate(file.as_raw_fd(), offset, size) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    })
+}
+
+/// Allocates in steps. Where a signal makes the kernel undo the step that it interrupts, steps shrink until they fit
+/// between two signals.
+#[cfg(target_os = "linux")]
+pub(super) fn in_steps(len: usize, mut allocate: impl FnMut(usize, usize) -> io::Result<()>) -> io::Result<()> {
     const LARGEST: usize = 16 << 20;
     const SMALLEST: usize = 64 << 10;
     let (mut done, mut step) = (0, LARGEST);
     while done < len {
-        let now = step.min(len - done);
-        let too_large = |_| io::Error::from_raw_os_error(libc::EFBIG);
-        let (offset, size) = (done.try_into().map_err(too_large)?, now.try_into().map_err(too_large)?);
-        // SAFETY: the descriptor is open; no memory is involved.
-        match unsafe { libc::posix_fallocate(file.as_raw_fd(), offset, size) } {
-            0 => (done, step) = (done + now, (2 * step).min(LARGEST)),
-            libc::EINTR => step = (step / 2).max(SMALLEST),
-            error => return Err(io::Error::from_raw_os_error(error)),
+        let size = step.min(len - done);
+        match allocate(done, size) {
+            Ok(()) => (done, step) = (done + size, (2 * step).min(LARGEST)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => step = (step / 2).max(SMALLEST),
+            Err(error) => return Err(error),
         }
     }
     Ok(())
