@@ -12,6 +12,7 @@ use crate::element::{self, Number, ReduceOp};
 use crate::error::{Called, Error, Operation, TimeOut};
 use crate::protocol::allreduce::Plan;
 use crate::protocol::{Call, Cause, CauseKind, Failure, Generation, Member, membership};
+use crate::sys::fatal::FatalSignals;
 use crate::sys::machine::Machine;
 use crate::sys::thread_wait::Ticker;
 use crate::sys::watcher::Watcher;
@@ -51,6 +52,7 @@ pub struct Communicator {
     /// Tells when another rank dies, and the others when this one does. Ends after `Drop` has said that this rank
     /// leaves.
     _watcher: Option<Watcher>,
+    _fatal_signals: Option<FatalSignals>,
 }
 
 impl Communicator {
@@ -70,12 +72,14 @@ impl Communicator {
             busy: AtomicBool::new(false),
             _ticker: ticker,
             _watcher: None,
+            _fatal_signals: None,
         }
     }
 
-    /// The same rank, watching the others.
-    pub(crate) fn with_watcher(mut self, watcher: Watcher) -> Self {
+    /// The same rank, watching the others, and telling them of more than they can see.
+    pub(crate) fn with_watcher(mut self, watcher: Watcher, fatal_signals: Option<FatalSignals>) -> Self {
         self._watcher = Some(watcher);
+        self._fatal_signals = fatal_signals;
         self
     }
 

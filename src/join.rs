@@ -18,6 +18,7 @@ use crate::config::{Config, WaitKind};
 use crate::error::{Error, InitFailure, Operation};
 use crate::layout::{Layout, LayoutError};
 use crate::protocol::{Call, Cause, CauseKind, membership};
+use crate::sys::fatal::FatalSignals;
 use crate::sys::machine::Machine;
 use crate::sys::mapping::Mapping;
 use crate::sys::named::{self, CreateError, Created, Link, OpenError, Unusable, Verdict};
@@ -142,7 +143,13 @@ impl Config {
         };
         let watcher = Watcher::start(world, self.rank, died)
             .map_err(|error| self.failed("its watcher's thread could not be started", Some(error)))?;
-        Ok(comm.with_watcher(watcher))
+        let announce = || FatalSignals::announce(world, machine, self.rank);
+        let fatal_signals = self
+            .fatal_signals
+            .then(announce)
+            .transpose()
+            .map_err(|error| self.failed("a handler for fatal signals is not allowed", Some(error)))?;
+        Ok(comm.with_watcher(watcher, fatal_signals))
     }
 
     fn exchange_processors(&self, joining: &Communicator) -> Result<usize, Error> {

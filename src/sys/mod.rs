@@ -5,6 +5,7 @@ pub(crate) mod clock;
 #[cfg(test)]
 mod contract;
 pub(crate) mod copy;
+pub(crate) mod fatal;
 pub(crate) mod fork;
 #[cfg(target_os = "linux")]
 pub(crate) mod futex;

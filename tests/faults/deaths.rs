@@ -12,7 +12,7 @@ use crate::job::Job;
 use crate::rank::{self, Buffers, KINDS, Kind, collective};
 use crate::{Program, Test, repeat};
 
-pub const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("row_01_killed_in_a_barrier_of_2", || killed_in_barriers(2, 40)),
     ("row_01_killed_in_a_barrier_of_4", || killed_in_barriers(4, 40)),
     ("row_01_killed_in_a_barrier_of_8", || killed_in_barriers(8, 20)),
@@ -27,7 +27,7 @@ pub const TESTS: &[Test] = &[
     ("row_11_becomes_another_program", becomes_another_program),
 ];
 
-pub const PROGRAMS: &[Program] = &[
+pub(crate) const PROGRAMS: &[Program] = &[
     ("barriers", || rank::repeat(&rank::join()?, |comm| comm.barrier())),
     ("collectives", collectives),
     ("holds 4 GiB", holds_4_gib),

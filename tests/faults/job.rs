@@ -16,19 +16,33 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 
+use crate::rank;
 use crate::report::{self, Report};
 
 /// Nothing takes longer than this, or it has hung.
-pub const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 /// A death has to be known after this time, also on a busy machine. On an idle one it takes a thousandth of it.
-pub const BOUND: Duration = Duration::from_secs(1);
+pub(crate) const BOUND: Duration = Duration::from_secs(1);
 
 /// The variable that makes this program a rank, and says what it does.
-pub const PROGRAM: &str = "FAULTS_PROGRAM";
+pub(crate) const PROGRAM: &str = "FAULTS_PROGRAM";
+
+/// What must not happen.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    #[error("it hangs: {0}")]
+    Hang(String),
+    #[error("wrong data: {0}")]
+    WrongData(String),
+    #[error("a wrong error: {0}")]
+    WrongName(String),
+    #[error("something is left: {0}")]
+    Leftover(String),
+}
 
 /// A job, whose processes run this very program.
-pub struct Job {
+pub(crate) struct Job {
     name: String,
     size: usize,
     ranks: BTreeMap<usize, Rank>,
@@ -44,19 +58,19 @@ struct Rank {
 
 impl Job {
     /// A job under a name of its own, without ranks.
-    pub fn new(size: usize) -> Self {
+    pub(crate) fn new(size: usize) -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         Job { name: format!("/faults-{}-{number}", std::process::id()), size, ranks: BTreeMap::new() }
     }
 
     /// A job of which every rank runs this program and has joined.
-    pub fn joined(size: usize, program: &str) -> Result<Self> {
+    pub(crate) fn joined(size: usize, program: &str) -> Result<Self> {
         Self::joined_with(size, |_| program, |_| ())
     }
 
     /// The same with a program for each rank, and changes to the environment.
-    pub fn joined_with<'p>(
+    pub(crate) fn joined_with<'p>(
         size: usize,
         program: impl Fn(usize) -> &'p str,
         change: impl Fn(&mut Command),
@@ -69,25 +83,40 @@ impl Job {
         Ok(job)
     }
 
-    pub fn await_joined(&mut self, ranks: impl IntoIterator<Item = usize>) -> Result<()> {
+    pub(crate) fn await_joined(&mut self, ranks: impl IntoIterator<Item = usize>) -> Result<()> {
         ranks.into_iter().try_for_each(|rank| self.await_line(rank, "joined"))
     }
 
-    pub fn name(&self) -> &str {
+    /// Another job under the same name, without ranks.
+    pub(crate) fn namesake(&self) -> Self {
+        Job { name: self.name.clone(), size: self.size, ranks: BTreeMap::new() }
+    }
+
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
+    /// Waits until the name exists.
+    pub(crate) fn await_name(&self) -> Result<()> {
+        let started = Instant::now();
+        while !self.path().exists() {
+            ensure!(started.elapsed() < LIMIT, "no {} appears", self.name);
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
     /// Where the name's file is.
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         Path::new("/dev/shm").join(&self.name[1..])
     }
 
-    pub fn ranks(&self) -> Vec<usize> {
+    pub(crate) fn ranks(&self) -> Vec<usize> {
         self.ranks.keys().copied().collect()
     }
 
     /// Starts a process as a rank.
-    pub fn start(&mut self, rank: usize, program: &str, change: impl Fn(&mut Command)) -> Result<()> {
+    pub(crate) fn start(&mut self, rank: usize, program: &str, change: impl Fn(&mut Command)) -> Result<()> {
         let mut command = Command::new(std::env::current_exe()?);
         command
             .env(PROGRAM, program)
@@ -101,7 +130,7 @@ impl Job {
     }
 
     /// Starts a command as a rank.
-    pub fn spawn(&mut self, rank: usize, mut command: Command) -> Result<()> {
+    pub(crate) fn spawn(&mut self, rank: usize, mut command: Command) -> Result<()> {
         let complaints = tempfile::tempfile()?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints.try_clone()?);
         let mut child = command.spawn()?;
@@ -117,55 +146,71 @@ impl Job {
         self.ranks.get_mut(&rank).context("such a rank was started")
     }
 
-    pub fn pid(&mut self, rank: usize) -> Result<u32> {
+    pub(crate) fn pid(&mut self, rank: usize) -> Result<u32> {
         Ok(self.rank(rank)?.child.id())
     }
 
     /// The next line that a rank writes.
-    pub fn line(&mut self, rank: usize) -> Result<String> {
+    pub(crate) fn line(&mut self, rank: usize) -> Result<String> {
         let process = self.rank(rank)?;
         match process.lines.recv_timeout(LIMIT) {
             Ok(line) => Ok(line),
-            Err(RecvTimeoutError::Timeout) => bail!("rank {rank} hangs; it wrote {:?}", process.complaints()),
-            Err(RecvTimeoutError::Disconnected) => {
-                bail!("rank {rank} has ended without a word; it wrote {:?}", process.complaints())
+            Err(error) => {
+                let text = format!("rank {rank} wrote {:?}", process.complaints());
+                match error {
+                    RecvTimeoutError::Timeout => bail!(Trouble::Hang(text)),
+                    _ if text.contains(rank::WRONG_DATA) => bail!(Trouble::WrongData(text)),
+                    _ => bail!("ended without a word: {text}"),
+                }
             }
         }
     }
 
-    pub fn await_line(&mut self, rank: usize, expected: &str) -> Result<()> {
+    pub(crate) fn await_line(&mut self, rank: usize, expected: &str) -> Result<()> {
         let line = self.line(rank)?;
         ensure!(line == expected, "rank {rank} says {line:?} in place of {expected:?}");
         Ok(())
     }
 
     /// Tells a rank to go on, which waits for that.
-    pub fn tell(&mut self, rank: usize, line: &str) -> Result<()> {
+    pub(crate) fn tell(&mut self, rank: usize, line: &str) -> Result<()> {
         let input = self.rank(rank)?.input.as_mut().context("its input is open")?;
         Ok(writeln!(input, "{line}")?)
     }
 
     /// What a rank reports as its end.
-    pub fn report(&mut self, rank: usize) -> Result<Report> {
+    pub(crate) fn report(&mut self, rank: usize) -> Result<Report> {
         let line = self.line(rank)?;
         Report::parse(&line).with_context(|| format!("rank {rank} says {line:?}"))
     }
 
     /// Sends a signal to a rank. Returns the time just before.
-    pub fn signal(&mut self, rank: usize, signal: Signal) -> Result<Duration> {
+    pub(crate) fn signal(&mut self, rank: usize, signal: Signal) -> Result<Duration> {
         let pid = Pid::from_raw(self.pid(rank)?.try_into()?);
         let before = report::now();
         signal::kill(pid, signal)?;
         Ok(before)
     }
 
-    pub fn kill(&mut self, rank: usize) -> Result<Duration> {
+    pub(crate) fn kill(&mut self, rank: usize) -> Result<Duration> {
         self.signal(rank, Signal::SIGKILL)
     }
 
     /// Each of these ranks reports, in time, that one of the victims has died, and all report the same. Returns the
     /// time from `since` to the last report.
-    pub fn all_name(&mut self, ranks: &[usize], victims: &[usize], since: Duration) -> Result<Duration> {
+    pub(crate) fn all_name(&mut self, ranks: &[usize], victims: &[usize], since: Duration) -> Result<Duration> {
+        let last = self.all_name_at_last(ranks, victims, since)?;
+        ensure!(last < BOUND, "known only after {last:?}");
+        Ok(last)
+    }
+
+    /// The same, however long it takes.
+    pub(crate) fn all_name_at_last(
+        &mut self,
+        ranks: &[usize],
+        victims: &[usize],
+        since: Duration,
+    ) -> Result<Duration> {
         let mut pids = BTreeMap::new();
         for victim in victims {
             pids.insert(*victim, self.pid(*victim)?);
@@ -174,40 +219,49 @@ impl Job {
         let mut named = None;
         for rank in ranks {
             let report = self.report(*rank)?;
-            let told = || format!("rank {rank} reports {report:?}; the victims were {pids:?}");
-            ensure!(report.kind == "died", "{}", told());
-            let [victim] = report.ranks[..] else { bail!("{}", told()) };
-            ensure!(pids.get(&victim).copied() == report.pid && report.pid.is_some(), "{}", told());
-            ensure!(*named.get_or_insert(victim) == victim, "not the same on all ranks: {}", told());
+            let died = |victim: &usize| {
+                report.kind == "died" && report.ranks == [*victim] && report.pid == pids.get(victim).copied()
+            };
+            let told = victims.iter().copied().find(died);
+            if told.is_none() || told != *named.get_or_insert(told) {
+                bail!(Trouble::WrongName(format!("rank {rank} reports {report:?}; the victims were {pids:?}")));
+            }
             last = last.max(report.at.saturating_sub(since));
         }
-        ensure!(last < BOUND, "known only after {last:?}");
         Ok(last)
     }
 
     /// Waits until a process has ended: its code, or minus its signal.
-    pub fn status(&mut self, rank: usize) -> Result<i32> {
+    pub(crate) fn status(&mut self, rank: usize) -> Result<i32> {
         let process = self.rank(rank)?;
         let started = Instant::now();
         while !process.ended()? {
-            ensure!(started.elapsed() < LIMIT, "rank {rank} does not end; it wrote {:?}", process.complaints());
+            let hangs =
+                || Trouble::Hang(format!("rank {rank} does not end; it wrote {:?}", process.complaints()));
+            ensure!(started.elapsed() < LIMIT, hangs());
             thread::sleep(Duration::from_millis(1));
         }
         let status = process.status.context("it has ended")?;
         Ok(status.code().or(status.signal().map(|signal| -signal)).unwrap_or(i32::MIN))
     }
 
-    pub fn has_ended(&mut self, rank: usize) -> Result<bool> {
+    pub(crate) fn has_ended(&mut self, rank: usize) -> Result<bool> {
         self.rank(rank)?.ended()
     }
 
     /// Lets all ranks go, which end with status 0, but for the victims: those were killed by a signal. Nothing is left.
-    pub fn finish(&mut self, victims: &[usize]) -> Result<()> {
+    pub(crate) fn finish(&mut self, victims: &[usize]) -> Result<()> {
         self.finish_with(|rank| if victims.contains(&rank) { -(Signal::SIGKILL as i32) } else { 0 })
     }
 
     /// The same with a status for each rank.
-    pub fn finish_with(&mut self, expected: impl Fn(usize) -> i32) -> Result<()> {
+    pub(crate) fn finish_with(&mut self, expected: impl Fn(usize) -> i32) -> Result<()> {
+        self.release(expected)?;
+        self.left_nothing()
+    }
+
+    /// Lets all ranks go, which end with these statuses.
+    pub(crate) fn release(&mut self, expected: impl Fn(usize) -> i32) -> Result<()> {
         for process in self.ranks.values_mut() {
             process.input = None;
         }
@@ -216,25 +270,25 @@ impl Job {
             let complaints = self.rank(rank)?.complaints();
             ensure!(status == expected(rank), "rank {rank} ended with {status}; it wrote {complaints:?}");
         }
-        self.left_nothing()
+        Ok(())
     }
 
     /// Fails if a file or a process of the job is left.
-    pub fn left_nothing(&self) -> Result<()> {
+    pub(crate) fn left_nothing(&self) -> Result<()> {
         let own = &self.name[1..];
         for directory in ["/dev/shm", "/tmp"] {
             for entry in fs::read_dir(directory)? {
                 let name = entry?.file_name().to_string_lossy().into_owned();
                 let rest = name.strip_prefix(own);
                 let ours = rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()));
-                ensure!(!ours, "{directory}/{name} is left");
+                ensure!(!ours, Trouble::Leftover(format!("{directory}/{name}")));
             }
         }
         let mark = format!("INTRANODE_NAME={}\0", self.name).into_bytes();
         let started = Instant::now();
         // An orphan is reaped by somebody else, a moment later.
         while let Some(left) = running(&mark)? {
-            ensure!(started.elapsed() < BOUND, "a process is left: {}", left.display());
+            ensure!(started.elapsed() < BOUND, Trouble::Leftover(left.display().to_string()));
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())

@@ -9,8 +9,14 @@
 //!
 //! `FAULTS_REPEAT=10` repeats what is random ten times as often.
 
+mod crashes;
 mod deaths;
+mod endings;
+mod freezing;
 mod job;
+mod joining;
+mod liveness;
+mod processes;
 mod rank;
 mod report;
 
@@ -26,11 +32,30 @@ type Test = (&'static str, fn() -> Result<Completion>);
 type Program = (&'static str, fn() -> Result<()>);
 
 fn tests() -> Vec<Test> {
-    [deaths::TESTS].concat()
+    let all = [
+        deaths::TESTS,
+        crashes::TESTS,
+        processes::TESTS,
+        joining::TESTS,
+        freezing::TESTS,
+        liveness::TESTS,
+        endings::TESTS,
+    ];
+    let mut all = all.concat();
+    all.sort_by_key(|(name, _)| *name);
+    all
 }
 
 fn programs() -> Vec<Program> {
-    [deaths::PROGRAMS].concat()
+    let all = [
+        deaths::PROGRAMS,
+        crashes::PROGRAMS,
+        processes::PROGRAMS,
+        joining::PROGRAMS,
+        liveness::PROGRAMS,
+        endings::PROGRAMS,
+    ];
+    all.concat()
 }
 
 /// How often to do what is random, where `times` is enough for every change.

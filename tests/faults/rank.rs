@@ -8,35 +8,38 @@ use intranode::{Communicator, Config, Error, ReduceOp};
 use crate::report::Report;
 
 /// Says a line to the test.
-pub fn say(line: &str) -> Result<()> {
+pub(crate) fn say(line: &str) -> Result<()> {
     let mut output = std::io::stdout();
     writeln!(output, "{line}")?;
     Ok(output.flush()?)
 }
 
 /// What the test says next; `None` when it lets this rank go.
-pub fn heard() -> Result<Option<String>> {
+pub(crate) fn heard() -> Result<Option<String>> {
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line)?;
     Ok((read > 0).then(|| line.trim_end().to_owned()))
 }
 
 /// Joins, and says so.
-pub fn join() -> Result<Communicator> {
+pub(crate) fn join() -> Result<Communicator> {
     let comm = Config::from_env()?.join()?;
     say("joined")?;
     Ok(comm)
 }
 
 /// Says what has become of this rank, and lives on until the test lets it go.
-pub fn report(error: &Error) -> Result<()> {
+pub(crate) fn report(error: &Error) -> Result<()> {
     say(&Report::of(error).line())?;
     while heard()?.is_some() {}
     Ok(())
 }
 
 /// Repeats a collective until it fails, and reports the failure.
-pub fn repeat(comm: &Communicator, mut call: impl FnMut(&Communicator) -> Result<(), Error>) -> Result<()> {
+pub(crate) fn repeat(
+    comm: &Communicator,
+    mut call: impl FnMut(&Communicator) -> Result<(), Error>,
+) -> Result<()> {
     loop {
         if let Err(error) = call(comm) {
             return report(&error);
@@ -52,18 +55,18 @@ fn value(rank: usize, round: u64, index: usize) -> u8 {
 
 /// Which collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Barrier,
     Allreduce,
     Allgatherv,
     Broadcast,
 }
 
-pub const KINDS: [Kind; 4] = [Kind::Barrier, Kind::Allreduce, Kind::Allgatherv, Kind::Broadcast];
+pub(crate) const KINDS: [Kind; 4] = [Kind::Barrier, Kind::Allreduce, Kind::Allgatherv, Kind::Broadcast];
 
 /// The buffers of [`collective`], kept from call to call.
 #[derive(Default)]
-pub struct Buffers {
+pub(crate) struct Buffers {
     send: Vec<u8>,
     recv: Vec<u8>,
 }
@@ -72,7 +75,7 @@ pub struct Buffers {
 ///
 /// # Panics
 /// When the data is wrong.
-pub fn collective(
+pub(crate) fn collective(
     comm: &Communicator,
     kind: Kind,
     len: usize,
@@ -118,15 +121,18 @@ pub fn collective(
     }
 }
 
+/// How a rank complains about wrong data.
+pub(crate) const WRONG_DATA: &str = "wrong data";
+
 #[track_caller]
 fn check(data: &[u8], step: usize, expected: impl Fn(usize) -> u8) {
     for index in (0..data.len()).step_by(step) {
-        assert_eq!(data[index], expected(index), "wrong data at {index} of {}", data.len());
+        assert_eq!(data[index], expected(index), "{WRONG_DATA} at {index} of {}", data.len());
     }
 }
 
 /// Fails unless the communicator works: all ranks are there, and their values arrive.
-pub fn works(comm: &Communicator, times: u64) -> Result<()> {
+pub(crate) fn works(comm: &Communicator, times: u64) -> Result<()> {
     let mut buffers = Buffers::default();
     for round in 0..times {
         let kind = KINDS[round as usize % KINDS.len()];

@@ -7,27 +7,27 @@ use intranode::Error;
 
 /// The error that a rank got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub(crate) struct Report {
     /// When it got it, on the clock that all processes share.
-    pub at: Duration,
+    pub(crate) at: Duration,
     /// The variant, in words.
-    pub kind: String,
+    pub(crate) kind: String,
     /// The ranks that the error names.
-    pub ranks: Vec<usize>,
+    pub(crate) ranks: Vec<usize>,
     /// The process that the error names.
-    pub pid: Option<u32>,
+    pub(crate) pid: Option<u32>,
     /// The message.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 /// The time on the clock that all processes share.
-pub fn now() -> Duration {
+pub(crate) fn now() -> Duration {
     let clock = nix::time::ClockId::CLOCK_MONOTONIC;
     nix::time::clock_gettime(clock).expect("the monotonic clock is always there").into()
 }
 
 impl Report {
-    pub fn of(error: &Error) -> Self {
+    pub(crate) fn of(error: &Error) -> Self {
         let at = now();
         let (kind, ranks, pid) = match error {
             Error::RankDied { rank, pid, .. } => ("died", vec![*rank], Some(*pid)),
@@ -43,7 +43,7 @@ impl Report {
     }
 
     /// The line that [`Report::parse`] reads.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let ranks: Vec<String> = self.ranks.iter().map(usize::to_string).collect();
         let ranks = if ranks.is_empty() { "-".to_owned() } else { ranks.join(",") };
         let pid = self.pid.map_or("-".to_owned(), |pid| pid.to_string());
@@ -51,7 +51,7 @@ impl Report {
         format!("error {} {} {ranks} {pid} {text}", self.at.as_nanos(), self.kind)
     }
 
-    pub fn parse(line: &str) -> Result<Self> {
+    pub(crate) fn parse(line: &str) -> Result<Self> {
         let mut fields = line.strip_prefix("error ").context("not an error")?.splitn(5, ' ');
         let mut next = || fields.next().context("a field is missing");
         let at = Duration::from_nanos(next()?.parse()?);

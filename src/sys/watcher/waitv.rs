@@ -46,8 +46,8 @@ impl WaitList {
 
     /// Sleeps while each word has the value that was seen, at most until the moment. May return at any time.
     pub(super) fn wait(&self, until: Moment) -> Result<(), Refused> {
-        let until = until.timespec();
-        let until = Timespec { seconds: until.tv_sec as i64, nanoseconds: until.tv_nsec as i64 };
+        let (seconds, nanoseconds) = until.split();
+        let until = Timespec { seconds, nanoseconds };
         // SAFETY: I7: the list and the time are live, the length is the list's; the call writes nothing. An address
         // that was unmapped meanwhile would be an error.
         let status = unsafe {
