@@ -31,6 +31,7 @@ impl Moment {
 
     #[cfg(target_os = "linux")]
     /// In seconds, and nanoseconds beyond that.
+    #[cfg(target_os = "linux")]
     pub(crate) fn split(self) -> (i64, i64) {
         ((self.0 / 1_000_000_000) as i64, (self.0 % 1_000_000_000) as i64)
     }

@@ -14,7 +14,6 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use crate::layout::{ALIVE, MAX_PAIRED};
-use crate::sys::futex;
 use crate::sys::world::World;
 
 /// The thread has ended without leaving: all that the kernel leaves of the word.
@@ -90,12 +89,10 @@ impl Registration {
         Some(registration)
     }
 
-    /// Changes the words, and wakes the peers that wait for this rank to come.
+    /// Changes the words. Nobody needs to be woken: the kernel does that at a death, whatever the sleeper has seen.
     fn mark(&self, value: u32) {
         for watcher in 0..self.world.layout().watchers() {
-            let word = self.world.alive(self.rank, watcher);
-            word.store(value, Ordering::Release);
-            futex::wake_all(word);
+            self.world.alive(self.rank, watcher).store(value, Ordering::Release);
         }
     }
 }

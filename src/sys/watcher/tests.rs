@@ -112,6 +112,25 @@ fn a_watcher_ends_its_thread_and_lets_go_of_the_segment() {
 }
 
 #[test]
+fn no_signal_interrupts_a_watcher() {
+    let world = world(2);
+    let (_watcher, _died) = watch(&world, 0);
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    // Other tests have watchers too, which may end meanwhile.
+    let status = |task: std::path::PathBuf| std::fs::read_to_string(task.join("status")).ok();
+    let watchers: Vec<String> =
+        tasks.filter_map(status).filter(|status| status.contains("intranode-watch")).collect();
+    assert!(!watchers.is_empty());
+    for status in watchers {
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        let mask = u64::from_str_radix(mask.trim(), 16).unwrap();
+        for signal in [libc::SIGALRM, libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGUSR1] {
+            assert!(mask >> (signal - 1) & 1 == 1, "signal {signal} is not blocked in {mask:x}");
+        }
+    }
+}
+
+#[test]
 fn a_forked_child_neither_waits_for_the_thread_nor_marks_the_words() {
     let world = world(2);
     let (watcher, _died) = watch(&world, 0);
