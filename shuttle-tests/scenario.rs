@@ -103,27 +103,33 @@ impl Scenario {
         let memory = Arc::new(Memory::new(&stage, self.ranks(), self.script.plan.chunk, self.start));
         let scenario = Arc::new(self);
 
+        if stage.traced {
+            eprintln!("{scenario:#?}");
+        }
+
         // The order of the spawns makes the actors' numbers.
         let ranks: Vec<_> = (0..scenario.ranks())
             .map(|rank| {
                 let (scenario, stage, memory) = (scenario.clone(), stage.clone(), memory.clone());
-                thread::spawn(move || scenario.live(rank, &stage, &memory))
+                spawn(format!("rank {rank}"), move || scenario.live(rank, &stage, &memory))
             })
             .collect();
-        let watchers = (0..scenario.watchers).map(|_| {
-            let (stage, memory) = (stage.clone(), memory.clone());
-            thread::spawn(move || watch(&stage, &memory))
-        });
-        let watchers: Vec<_> = watchers.collect();
-        let poisoners = scenario.poisoners.iter().map(|(step, cause)| {
-            let (stage, memory, step, cause) = (stage.clone(), memory.clone(), *step, *cause);
-            thread::spawn(move || {
-                if stage.await_bell(step) {
-                    let _ = poison(&*stage, memory.segment(), cause);
-                }
+        let watchers: Vec<_> = (0..scenario.watchers)
+            .map(|watcher| {
+                let (stage, memory) = (stage.clone(), memory.clone());
+                spawn(format!("watcher {watcher}"), move || watch(&stage, &memory))
             })
-        });
-        let poisoners: Vec<_> = poisoners.collect();
+            .collect();
+        let poisoners: Vec<_> = (scenario.poisoners.iter().copied())
+            .map(|(step, cause)| {
+                let (stage, memory) = (stage.clone(), memory.clone());
+                spawn(format!("poisoner {}", cause.detail), move || {
+                    if stage.await_bell(step) {
+                        let _ = poison(&*stage, memory.segment(), cause);
+                    }
+                })
+            })
+            .collect();
 
         stage.end();
         let logs: Vec<Log> = ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect();
@@ -208,6 +214,10 @@ impl Scenario {
         self.exits.get(cause.rank).is_some_and(aborted)
             || self.poisoners.iter().any(|(_, asked)| *asked == cause)
     }
+}
+
+fn spawn<T: Send + 'static>(name: String, body: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+    thread::Builder::new().name(name).spawn(body).expect("a task of shuttle costs nothing")
 }
 
 /// What the watcher of a rank does: it poisons for every rank that dies.

@@ -10,6 +10,8 @@ use shuttle::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::breakage::Breakage;
 use crate::clock::{Clock, lock};
+use crate::dice;
+use crate::explore::SCHEDULE;
 
 /// The time at which every wait has lasted too long.
 pub const FOREVER: u64 = u64::MAX;
@@ -50,6 +52,35 @@ struct Facts {
     seen: BTreeSet<&'static str>,
 }
 
+/// What a step brings with it.
+struct Passed {
+    tick: bool,
+    bell: bool,
+    fate: Option<Fate>,
+}
+
+impl Facts {
+    fn pass(&mut self, actor: usize, site: &'static str) -> Passed {
+        self.steps += 1;
+        self.seen.insert(site);
+        let tick = self.ticks.contains(&self.steps);
+        self.now = self.now.saturating_add(u64::from(tick));
+        let here = |strike: &Strike| strike.actor == actor && strike.site.is_none_or(|at| at == site);
+        let fate = match self.strikes.iter().position(here) {
+            Some(index) if self.strikes[index].after == 0 => {
+                self.struck += 1;
+                Some(self.strikes.remove(index).fate)
+            }
+            Some(index) => {
+                self.strikes[index].after -= 1;
+                None
+            }
+            None => None,
+        };
+        Passed { tick, bell: self.bells.contains(&self.steps), fate }
+    }
+}
+
 /// What the actors wait for outside the protocols.
 #[derive(Default)]
 struct News {
@@ -73,6 +104,8 @@ pub struct Stage {
     news: Mutex<News>,
     changed: Condvar,
     turn: AtomicBool,
+    /// Whether to print every step, because somebody wants to see one schedule again.
+    pub traced: bool,
     /// How often a spinning rank looks before it sleeps.
     pub patience: u32,
     /// One sleep of how many ends for no reason; 0 is none.
@@ -100,6 +133,7 @@ impl Stage {
             news: Mutex::default(),
             changed: Condvar::new(),
             turn: AtomicBool::new(false),
+            traced: std::env::var_os(SCHEDULE).is_some(),
             patience: 0,
             spurious: 0,
             breakage: Breakage::from_env(),
@@ -119,59 +153,29 @@ impl Stage {
 
     /// Every step of an actor begins here: it may be its last for long.
     pub fn step(&self, site: &'static str) {
-        match self.pass(site, |fate| fate != Fate::Stops) {
-            None | Some(Fate::Stops) => (),
-            Some(fate) => self.halt(me(), fate),
-        }
+        let stopped = self.stops_at(site);
+        assert!(!stopped, "{site} is no point");
     }
 
     /// The same for a point, where an actor can also be stopped.
-    pub fn stops_at(&self, point: &'static str) -> bool {
-        match self.pass(point, |_| true) {
-            None => false,
-            Some(Fate::Stops) => {
-                self.tell(me());
-                true
-            }
-            Some(fate) => {
-                self.halt(me(), fate);
-                false
-            }
+    pub fn stops_at(&self, site: &'static str) -> bool {
+        if self.traced {
+            eprintln!("{}: {site}", shuttle::thread::current().name().unwrap_or("main"));
         }
-    }
-
-    fn pass(&self, site: &'static str, possible: impl Fn(Fate) -> bool) -> Option<Fate> {
         let actor = me();
-        let (mut tick, mut bell, mut fate) = (false, false, None);
-        {
-            let mut facts = lock(&self.facts);
-            facts.steps += 1;
-            facts.seen.insert(site);
-            let steps = facts.steps;
-            if facts.ticks.contains(&steps) {
-                facts.now = facts.now.saturating_add(1);
-                tick = true;
-            }
-            bell |= facts.bells.contains(&steps);
-            let here = |strike: &Strike| {
-                strike.actor == actor && strike.site.is_none_or(|at| at == site) && possible(strike.fate)
-            };
-            if let Some(index) = facts.strikes.iter().position(here) {
-                if facts.strikes[index].after > 0 {
-                    facts.strikes[index].after -= 1;
-                } else {
-                    fate = Some(facts.strikes.remove(index).fate);
-                    facts.struck += 1;
-                }
-            }
-        }
-        if tick {
+        let passed = lock(&self.facts).pass(actor, site);
+        if passed.tick {
             self.ring();
         }
-        if bell {
+        if passed.bell {
             self.publish(|_| ());
         }
-        fate
+        match passed.fate {
+            None => (),
+            Some(Fate::Stops) => self.tell(actor),
+            Some(fate) => self.halt(actor, fate),
+        }
+        passed.fate == Some(Fate::Stops)
     }
 
     fn halt(&self, actor: usize, fate: Fate) {
@@ -179,7 +183,7 @@ impl Stage {
             self.tell(actor);
         } else if self.is_rank(actor) {
             // The others get some time in which they can go to sleep, or past this rank's last arrival.
-            for _ in 0..crate::dice::below_power_of_two(9) {
+            for _ in 0..dice::below_power_of_two(9) {
                 self.turn.load(SeqCst);
             }
             lock(&self.facts).now = FOREVER;

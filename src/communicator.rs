@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use bytemuck::Pod;
+use crossbeam_utils::CachePadded;
 
 use crate::blocks;
 use crate::buffers::{FromRoot, Gather, Reduce};
@@ -44,15 +45,20 @@ pub struct Communicator {
     world: Arc<World>,
     machine: Machine,
     rank: usize,
+    /// On a cache line of its own: ranks that are threads may keep their communicators side by side.
+    state: CachePadded<State>,
+    /// Wakes sleepers for their deadlines, where sleeping itself has none.
+    ticker: Option<Arc<Ticker>>,
+    /// Tells when another rank dies, and the others when this one does. Ends after `Drop` has said that this rank
+    /// leaves.
+    watcher: Option<Watcher>,
+    fatal_signals: Option<FatalSignals>,
+}
+
+struct State {
     /// The last completed round. Only the holder of `busy` changes it.
     completed: AtomicU32,
     busy: AtomicBool,
-    /// Wakes sleepers for their deadlines, where sleeping itself has none.
-    _ticker: Option<Arc<Ticker>>,
-    /// Tells when another rank dies, and the others when this one does. Ends after `Drop` has said that this rank
-    /// leaves.
-    _watcher: Option<Watcher>,
-    _fatal_signals: Option<FatalSignals>,
 }
 
 impl Communicator {
@@ -68,18 +74,20 @@ impl Communicator {
             world,
             machine,
             rank,
-            completed: AtomicU32::new(completed.number()),
-            busy: AtomicBool::new(false),
-            _ticker: ticker,
-            _watcher: None,
-            _fatal_signals: None,
+            state: CachePadded::new(State {
+                completed: AtomicU32::new(completed.number()),
+                busy: AtomicBool::new(false),
+            }),
+            ticker,
+            watcher: None,
+            fatal_signals: None,
         }
     }
 
     /// The same rank, watching the others, and telling them of more than they can see.
     pub(crate) fn with_watcher(mut self, watcher: Watcher, fatal_signals: Option<FatalSignals>) -> Self {
-        self._watcher = Some(watcher);
-        self._fatal_signals = fatal_signals;
+        self.watcher = Some(watcher);
+        self.fatal_signals = fatal_signals;
         self
     }
 
@@ -296,16 +304,16 @@ impl Communicator {
         if self.world.forked() {
             return Err(Error::Forked { operation });
         }
-        if self.busy.swap(true, Ordering::Acquire) {
+        if self.state.busy.swap(true, Ordering::Acquire) {
             self.poison(CauseKind::ConcurrentUse, 0);
             return Err(Error::ConcurrentUse { operation });
         }
-        let completed = Generation::new(self.completed.load(Ordering::Relaxed));
+        let completed = Generation::new(self.state.completed.load(Ordering::Relaxed));
         let mut member = Member::new(&self.machine, self.world.segment(), self.rank, completed);
         let result = call(&mut member);
-        self.completed.store(member.completed().number(), Ordering::Relaxed);
+        self.state.completed.store(member.completed().number(), Ordering::Relaxed);
         let result = result.map_err(|failure| self.report(operation, &member, failure));
-        self.busy.store(false, Ordering::Release);
+        self.state.busy.store(false, Ordering::Release);
         result
     }
 
@@ -368,12 +376,14 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         if self.world.forked() {
+            // Its thread does not exist here, so nobody can wait for its end.
+            std::mem::forget(self.ticker.take());
             return;
         }
         if std::thread::panicking() {
             self.poison(CauseKind::Panicked, 0);
         } else {
-            self.poison(CauseKind::Left, self.completed.load(Ordering::Relaxed));
+            self.poison(CauseKind::Left, self.state.completed.load(Ordering::Relaxed));
         }
     }
 }

@@ -9,7 +9,7 @@ pub(crate) struct Moment(u64);
 impl Moment {
     pub(crate) fn now() -> Self {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the call only writes the timespec that it is given.
+        // SAFETY: I7: the call only writes the timespec that it is given.
         let status = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
         assert_eq!(status, 0, "the monotonic clock is always there");
         Moment(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)

@@ -43,9 +43,10 @@ struct Job {
 /// While this lives, a fatal signal in this process ends the communicator for the other ranks.
 pub(crate) struct FatalSignals {
     link: &'static Link,
+    world: Arc<World>,
 }
 
-// SAFETY: I10: a link is shared by all threads anyway; its atomic is all that changes.
+// SAFETY: I11: a link is shared by all threads anyway; its atomic is all that changes.
 unsafe impl Sync for Link {}
 
 impl FatalSignals {
@@ -61,18 +62,23 @@ impl FatalSignals {
         let free = |link: &&Link| {
             link.job.compare_exchange(ptr::null_mut(), job, Ordering::SeqCst, Ordering::SeqCst).is_ok()
         };
-        Ok(FatalSignals { link: links().find(free).unwrap_or_else(|| add(job)) })
+        let link = links().find(free).unwrap_or_else(|| add(job));
+        Ok(FatalSignals { link, world: Arc::clone(world) })
     }
 }
 
 impl Drop for FatalSignals {
     fn drop(&mut self) {
+        if self.world.forked() {
+            // A handler that was at work in the parent never ends here.
+            return;
+        }
         let job = self.link.job.swap(ptr::null_mut(), Ordering::SeqCst);
         // SeqCst, here and in the handler: either it finds the place empty, or it is seen here.
         while WALKING.load(Ordering::SeqCst) > 0 {
             std::thread::yield_now();
         }
-        // SAFETY: I10: `announce` made it, and nobody can find it any more.
+        // SAFETY: I11: `announce` made it, and nobody can find it any more.
         drop(unsafe { Box::from_raw(job) });
     }
 }
@@ -87,7 +93,7 @@ fn add(job: *mut Job) -> &'static Link {
 }
 
 fn links() -> impl Iterator<Item = &'static Link> {
-    // SAFETY: I10: null or leaked.
+    // SAFETY: I11: null or leaked.
     let link = |at: *const Link| unsafe { at.as_ref() };
     std::iter::successors(link(JOBS.load(Ordering::SeqCst)), move |before| link(before.next))
 }
@@ -125,7 +131,7 @@ fn set(signal: c_int, handler: libc::sighandler_t, flags: c_int) -> io::Result<(
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler;
     action.sa_flags = flags;
-    // SAFETY: I10: the handler is the default, or does only what a handler may do.
+    // SAFETY: I11: the handler is the default, or does only what a handler may do.
     match unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -135,7 +141,7 @@ fn set(signal: c_int, handler: libc::sighandler_t, flags: c_int) -> io::Result<(
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     WALKING.fetch_add(1, Ordering::SeqCst);
     for link in links() {
-        // SAFETY: I10: while this is counted as walking, a job that can be found is not freed.
+        // SAFETY: I11: while this is counted as walking, a job that can be found is not freed.
         if let Some(job) = unsafe { link.job.load(Ordering::SeqCst).as_ref() }
             && !job.world.forked()
         {
@@ -154,12 +160,12 @@ fn go_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     match before {
         Some(old) if old.sa_sigaction != libc::SIG_DFL => {
             if old.sa_flags & libc::SA_SIGINFO == 0 {
-                // SAFETY: I10: the program has installed it as such a handler.
+                // SAFETY: I11: the program has installed it as such a handler.
                 let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(old.sa_sigaction) };
                 return handler(signal);
             }
             type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
-            // SAFETY: I10: the program has installed it as such a handler.
+            // SAFETY: I11: the program has installed it as such a handler.
             let handler = unsafe { std::mem::transmute::<usize, Handler>(old.sa_sigaction) };
             handler(signal, info, context);
         }

@@ -77,7 +77,7 @@ impl Registration {
         let len = world.layout().watchers();
         let list = Box::into_raw(List::new(len, world.alive(rank, 0).as_ptr()));
         if !set_list(list) {
-            // SAFETY: I9: just made, and the kernel has not taken it.
+            // SAFETY: I10: just made, and the kernel has not taken it.
             drop(unsafe { Box::from_raw(list) });
             return None;
         }
@@ -102,13 +102,13 @@ impl Drop for Registration {
         // First: whatever happens next, this was no death.
         self.mark(LEFT);
         set_list(ptr::null_mut());
-        // SAFETY: I9: `new` made it; the kernel has just forgotten it.
+        // SAFETY: I10: `new` made it; the kernel has just forgotten it.
         drop(unsafe { Box::from_raw(self.list) });
     }
 }
 
 /// Makes this the list of the calling thread.
 fn set_list(list: *mut List) -> bool {
-    // SAFETY: I9: null, or a list that outlives its registration; the length is that of its head.
+    // SAFETY: I10: null, or a list that outlives its registration; the length is that of its head.
     unsafe { libc::syscall(libc::SYS_set_robust_list, list, size_of::<Head>()) == 0 }
 }

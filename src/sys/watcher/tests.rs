@@ -11,7 +11,7 @@ use crate::sys::testing::{LIMIT, in_forked_child};
 fn world(ranks: usize) -> Arc<World> {
     let layout = Layout::new(ranks, 4096).unwrap();
     let mapping = Mapping::anonymous(layout.len()).unwrap();
-    World::initialise(&mapping, &layout, 1);
+    World::initialise(&mapping, &layout, 1, false).unwrap();
     Arc::new(World::new(mapping, layout))
 }
 
