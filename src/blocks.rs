@@ -29,10 +29,10 @@ pub fn check(
     let mut end = 0;
     let mut ascending = true;
     for (count, displ) in counts.iter().zip(displs) {
-        let needed = displ.saturating_add(*count);
-        if needed > recv {
-            return Err(size_error(needed, recv));
-        }
+        // Not saturating: a buffer of elements without size can be as long as the largest number.
+        let Some(needed) = displ.checked_add(*count).filter(|needed| *needed <= recv) else {
+            return Err(size_error(displ.saturating_add(*count), recv));
+        };
         ascending &= *displ >= end || *count == 0;
         end = end.max(needed);
     }
@@ -73,6 +73,12 @@ mod tests {
             *displ + *count <= recv
                 && (*displ..displ + count).all(|at| !std::mem::replace(&mut taken[at], true))
         })
+    }
+
+    #[test]
+    fn a_block_beyond_the_largest_number_does_not_fit_the_largest_buffer() {
+        let error = check(0, 2, 5, usize::MAX, &[5, 7], &[2, usize::MAX - 2]);
+        assert!(matches!(error, Err(Error::InvalidBufferSize { expected: usize::MAX, .. })), "{error:?}");
     }
 
     proptest! {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use bytemuck::Pod;
+use crossbeam_utils::CachePadded;
 
 use crate::blocks;
 use crate::buffers::{FromRoot, Gather, Reduce};
@@ -12,8 +13,10 @@ use crate::element::{self, Number, ReduceOp};
 use crate::error::{Called, Error, Operation, TimeOut};
 use crate::protocol::allreduce::Plan;
 use crate::protocol::{Call, Cause, CauseKind, Failure, Generation, Member, membership};
+use crate::sys::fatal::FatalSignals;
 use crate::sys::machine::Machine;
 use crate::sys::thread_wait::Ticker;
+use crate::sys::watcher::Watcher;
 use crate::sys::world::World;
 
 /// One rank's membership in a group of ranks.
@@ -42,11 +45,20 @@ pub struct Communicator {
     world: Arc<World>,
     machine: Machine,
     rank: usize,
+    /// On a cache line of its own: ranks that are threads may keep their communicators side by side.
+    state: CachePadded<State>,
+    /// Wakes sleepers for their deadlines, where sleeping itself has none.
+    ticker: Option<Arc<Ticker>>,
+    /// Tells when another rank dies, and the others when this one does. Ends after `Drop` has said that this rank
+    /// leaves.
+    watcher: Option<Watcher>,
+    fatal_signals: Option<FatalSignals>,
+}
+
+struct State {
     /// The last completed round. Only the holder of `busy` changes it.
     completed: AtomicU32,
     busy: AtomicBool,
-    /// Wakes sleepers for their deadlines, where sleeping itself has none.
-    _ticker: Option<Arc<Ticker>>,
 }
 
 impl Communicator {
@@ -62,10 +74,21 @@ impl Communicator {
             world,
             machine,
             rank,
-            completed: AtomicU32::new(completed.number()),
-            busy: AtomicBool::new(false),
-            _ticker: ticker,
+            state: CachePadded::new(State {
+                completed: AtomicU32::new(completed.number()),
+                busy: AtomicBool::new(false),
+            }),
+            ticker,
+            watcher: None,
+            fatal_signals: None,
         }
+    }
+
+    /// The same rank, watching the others, and telling them of more than they can see.
+    pub(crate) fn with_watcher(mut self, watcher: Watcher, fatal_signals: Option<FatalSignals>) -> Self {
+        self.watcher = Some(watcher);
+        self.fatal_signals = fatal_signals;
+        self
     }
 
     /// The same rank with another way to wait.
@@ -281,16 +304,16 @@ impl Communicator {
         if self.world.forked() {
             return Err(Error::Forked { operation });
         }
-        if self.busy.swap(true, Ordering::Acquire) {
+        if self.state.busy.swap(true, Ordering::Acquire) {
             self.poison(CauseKind::ConcurrentUse, 0);
             return Err(Error::ConcurrentUse { operation });
         }
-        let completed = Generation::new(self.completed.load(Ordering::Relaxed));
+        let completed = Generation::new(self.state.completed.load(Ordering::Relaxed));
         let mut member = Member::new(&self.machine, self.world.segment(), self.rank, completed);
         let result = call(&mut member);
-        self.completed.store(member.completed().number(), Ordering::Relaxed);
+        self.state.completed.store(member.completed().number(), Ordering::Relaxed);
         let result = result.map_err(|failure| self.report(operation, &member, failure));
-        self.busy.store(false, Ordering::Release);
+        self.state.busy.store(false, Ordering::Release);
         result
     }
 
@@ -312,8 +335,11 @@ impl Communicator {
                 let calls = calls.iter().enumerate().map(|(rank, call)| Called::new(rank, call)).collect();
                 Error::Mismatch { operation, calls }
             }
-            Failure::Dead(Some(cause)) => self.report_end(operation, member, cause),
-            Failure::Dead(None) | Failure::Stopped => {
+            // A rank that was told another size may have any number; all others are among these.
+            Failure::Dead(Some(cause)) if cause.kind == CauseKind::WrongSize || cause.rank < self.size() => {
+                self.report_end(operation, member, cause)
+            }
+            Failure::Dead(_) | Failure::Stopped => {
                 let reason = "the segment's memory was overwritten";
                 Error::Poisoned { operation, rank: self.rank, reason }
             }
@@ -337,7 +363,7 @@ impl Communicator {
             CauseKind::Left => Error::RankLeft { operation, rank, rounds: detail },
             CauseKind::Aborted => Error::Aborted { operation, rank, code: detail as i32 },
             CauseKind::Died => {
-                let pid = self.pid(rank.min(self.size() - 1));
+                let pid = self.pid(rank);
                 Error::RankDied { operation, rank, pid }
             }
             CauseKind::Panicked => poisoned("its thread panicked"),
@@ -350,12 +376,14 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         if self.world.forked() {
+            // Its thread does not exist here, so nobody can wait for its end.
+            std::mem::forget(self.ticker.take());
             return;
         }
         if std::thread::panicking() {
             self.poison(CauseKind::Panicked, 0);
         } else {
-            self.poison(CauseKind::Left, self.completed.load(Ordering::Relaxed));
+            self.poison(CauseKind::Left, self.state.completed.load(Ordering::Relaxed));
         }
     }
 }

@@ -52,7 +52,7 @@ impl<'a> Sink<'a> {
     pub fn put(&mut self, offset: usize, bytes: &[u8]) {
         assert!(offset <= self.len && bytes.len() <= self.len - offset);
         let target = self.start.wrapping_add(offset);
-        // SAFETY: I1 and I2: the range is inside the view, which is ours to write; a private slice does not
+        // SAFETY: I1 and I2: the range is inside the view, which is ours to write. I8: a private slice does not
         // overlap with it.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
     }
@@ -96,8 +96,8 @@ impl<'a> Source<'a> {
     #[inline]
     pub fn get(&self, offset: usize, target: &mut [u8]) {
         let source = self.range(offset, target.len());
-        // SAFETY: I1 and I2: the range is inside the view, which nobody writes meanwhile; a private slice does
-        // not overlap with it.
+        // SAFETY: I1 and I2: the range is inside the view, which nobody writes meanwhile. I8: a private slice
+        // does not overlap with it.
         unsafe { core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), target.len()) };
     }
 
@@ -120,8 +120,8 @@ impl<'a> Source<'a> {
     pub fn fold<T: bytemuck::Pod>(&self, target: &mut [T], combine: impl Fn(T, T) -> T) {
         let source = self.range(0, size_of_val(target)).cast::<T>();
         for (i, value) in target.iter_mut().enumerate() {
-            // SAFETY: I1 and I2: element `i` is inside the range just checked, and nobody writes meanwhile; any
-            // bytes are a `Pod`; no alignment is assumed.
+            // SAFETY: I1 and I2: element `i` is inside the range just checked, and nobody writes meanwhile.
+            // I4: any bytes are a `Pod`; no alignment is assumed.
             let other = unsafe { source.wrapping_add(i).read_unaligned() };
             *value = combine(*value, other);
         }

@@ -16,7 +16,7 @@ pub fn slice<T: 'static, U: 'static>(slice: &[T]) -> Option<&[U]> {
     if TypeId::of::<T>() != TypeId::of::<U>() {
         return None;
     }
-    // SAFETY: the types are the same, just checked; pointer, length and lifetime are those of a live slice.
+    // SAFETY: I9: the types are the same, just checked; pointer, length and lifetime are those of a live slice.
     Some(unsafe { core::slice::from_raw_parts(slice.as_ptr().cast(), slice.len()) })
 }
 
@@ -25,6 +25,6 @@ pub fn slice_mut<T: 'static, U: 'static>(slice: &mut [T]) -> Option<&mut [U]> {
     if TypeId::of::<T>() != TypeId::of::<U>() {
         return None;
     }
-    // SAFETY: as in `slice`; the exclusive borrow goes over to the result.
+    // SAFETY: I9: as in `slice`; the exclusive borrow goes over to the result.
     Some(unsafe { core::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), slice.len()) })
 }

@@ -9,7 +9,7 @@ pub(crate) struct Moment(u64);
 impl Moment {
     pub(crate) fn now() -> Self {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the call only writes the timespec that it is given.
+        // SAFETY: I7: the call only writes the timespec that it is given.
         let status = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
         assert_eq!(status, 0, "the monotonic clock is always there");
         Moment(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
@@ -30,6 +30,12 @@ impl Moment {
     }
 
     #[cfg(target_os = "linux")]
+    /// In seconds, and nanoseconds beyond that.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn split(self) -> (i64, i64) {
+        ((self.0 / 1_000_000_000) as i64, (self.0 % 1_000_000_000) as i64)
+    }
+
     pub(crate) fn timespec(self) -> libc::timespec {
         let seconds = (self.0 / 1_000_000_000).min(libc::time_t::MAX as u64);
         libc::timespec { tv_sec: seconds as libc::time_t, tv_nsec: (self.0 % 1_000_000_000) as _ }

@@ -21,7 +21,7 @@ pub(crate) unsafe fn stream(source: *const u8, target: *mut u8, len: usize) {
 /// call's end, and not the data.
 pub(crate) fn fence() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: x86-64 has SSE.
+    // SAFETY: I7: x86-64 has SSE.
     unsafe {
         core::arch::x86_64::_mm_sfence();
     }

@@ -22,9 +22,9 @@ pub(crate) struct ForkGuard {
     pid: u32,
 }
 
-// SAFETY: the page is only ever used as an atomic word, and belongs to this guard.
+// SAFETY: I5: the page is only ever used as an atomic word, and belongs to this guard.
 unsafe impl Send for ForkGuard {}
-// SAFETY: as above.
+// SAFETY: I5: as above.
 unsafe impl Sync for ForkGuard {}
 
 impl ForkGuard {
@@ -53,21 +53,21 @@ impl ForkGuard {
 
     #[inline]
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: the page is aligned, readable and writable for as long as the guard lives, in a child too.
+        // SAFETY: I5: the page is aligned, readable and writable for as long as the guard lives, in a child too.
         unsafe { &*self.page.cast::<AtomicU32>() }
     }
 }
 
 impl Drop for ForkGuard {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped it, a child has it too, and nothing refers to it any more.
+        // SAFETY: I5: `new` mapped it, a child has it too, and nothing refers to it any more.
         unsafe { mapping::unmap(self.page, size_of::<AtomicU32>()) };
     }
 }
 
 #[cfg(target_os = "linux")]
 fn wipe_on_fork(page: *mut u8) -> bool {
-    // SAFETY: a private anonymous page of ours.
+    // SAFETY: I5: a private anonymous page of ours.
     unsafe { libc::madvise(page.cast(), size_of::<AtomicU32>(), libc::MADV_WIPEONFORK) == 0 }
 }
 

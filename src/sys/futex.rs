@@ -12,7 +12,7 @@ use crate::protocol::Expired;
 pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Moment>) -> Result<(), Expired> {
     let timeout = deadline.map(Moment::timespec);
     let timeout_ptr = timeout.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: the word is a live atomic; the time-out is null or a live timespec; the call touches nothing else.
+    // SAFETY: I3 and I7: the word is a live atomic; the time-out is null or a live timespec; the call touches nothing else.
     let status = unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -33,7 +33,7 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Moment>) ->
 
 /// Ends every sleep on the word.
 pub(crate) fn wake_all(word: &AtomicU32) {
-    // SAFETY: the word is a live atomic; the call touches nothing else.
+    // SAFETY: I3 and I7: the word is a live atomic; the call touches nothing else.
     let status = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
     debug_assert!(status >= 0, "waking needs only a mapped, aligned word");
 }

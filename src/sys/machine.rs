@@ -170,7 +170,7 @@ unsafe impl Platform for Machine {
 #[repr(transparent)]
 pub(crate) struct Note(UnsafeCell<[u32; NOTE / 4]>);
 
-// SAFETY: I2: all access goes through the protocols, which give a note to one writer or to readers.
+// SAFETY: I2 and I6: all access goes through the protocols, which give a note to one writer or to readers.
 unsafe impl Sync for Note {}
 
 // SAFETY: I1: the view is exactly the cell.
@@ -205,9 +205,9 @@ impl Chunk {
     }
 }
 
-// SAFETY: I2: all access goes through the protocols, which give a chunk to one writer or to readers.
+// SAFETY: I2 and I6: all access goes through the protocols, which give a chunk to one writer or to readers.
 unsafe impl Sync for Chunk {}
-// SAFETY: as above; a chunk is only an address.
+// SAFETY: I2: as above; a chunk is only an address.
 unsafe impl Send for Chunk {}
 
 // SAFETY: I1: the view is exactly the buffer.

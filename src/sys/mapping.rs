@@ -18,10 +18,10 @@ pub(crate) struct Mapping {
     guard: ForkGuard,
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread. It hands out a raw pointer only; who may touch what is the
+// SAFETY: I1: a mapping belongs to the process, not to a thread. It hands out a raw pointer only; who may touch what is the
 // protocols' business.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: I1: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -67,7 +67,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         if !self.guard.forked() {
-            // SAFETY: `new` mapped it; whoever has the pointer also keeps the mapping.
+            // SAFETY: I1 and I5: `new` mapped it; whoever has the pointer also keeps the mapping.
             unsafe { unmap(self.start, self.len) };
         }
     }
@@ -76,7 +76,7 @@ impl Drop for Mapping {
 /// Maps `len` bytes, readable and writable, wherever there is room.
 pub(super) fn map(len: usize, flags: libc::c_int, fd: RawFd) -> io::Result<*mut u8> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    // SAFETY: I7: a new mapping at an address of the kernel's choice touches nothing that exists.
     let start = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, fd, 0) };
     if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start.cast()) }
 }
@@ -93,10 +93,10 @@ pub(super) unsafe fn unmap(start: *mut u8, len: usize) {
 
 fn withhold_from_children(start: *mut u8, len: usize) -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    // SAFETY: a mapping of ours; the advice concerns children only.
+    // SAFETY: I7: a mapping of ours; the advice concerns children only.
     let result = unsafe { libc::madvise(start.cast(), len, libc::MADV_DONTFORK) };
     #[cfg(not(target_os = "linux"))]
-    // SAFETY: a mapping of ours; the advice concerns children only.
+    // SAFETY: I7: a mapping of ours; the advice concerns children only.
     let result = unsafe { libc::minherit(start.cast(), len, libc::VM_INHERIT_NONE) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -116,13 +116,10 @@ mod tests {
     }
 
     fn file(bytes: &[u8]) -> File {
-        let path = std::env::temp_dir().join(format!("mapping-{}-{:p}", std::process::id(), bytes));
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path)
-            .expect("a file in the temporary directory");
+        static FILES: AtomicU32 = AtomicU32::new(0);
+        let number = FILES.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("mapping-{}-{number}", std::process::id()));
+        let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         file.write_all(bytes).unwrap();
         file

@@ -32,6 +32,9 @@ use super::memory;
 /// How many of a segment's first bytes can be seen before it is mapped.
 pub(crate) const PREAMBLE: usize = 256;
 
+/// How many of them are the magic number, which is written last.
+const MAGIC: usize = 8;
+
 /// How often a name is tried that others keep taking or removing, and the pause between: a second in all.
 const ATTEMPTS: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(1);
@@ -60,6 +63,9 @@ pub(crate) enum CreateError {
     /// The name was taken and given up again all the time.
     #[error("others kept taking and removing {}", path.display())]
     Contended { path: PathBuf },
+    /// A file that no job has left, and that is not removed therefore.
+    #[error("{} is a file of another program; use another name, or remove it", path.display())]
+    Foreign { path: PathBuf },
     /// The control group's limit forbids it. Nothing was allocated.
     #[error("{requested} bytes are more than the {available} that the memory limit leaves")]
     Memory { requested: usize, available: u64 },
@@ -77,8 +83,15 @@ pub(crate) enum CreateError {
 /// again, with Acquire, after mapping.
 ///
 /// A live job under this name is an error; what a dead one has left is removed.
-pub(crate) fn create(name: &str, len: usize, init: impl FnMut(&Mapping)) -> Result<Created, CreateError> {
-    create_in(Path::new(file::DIRECTORY), name, len, init, Way::Nameless)
+///
+/// `ours` tells by the first bytes of a file whether a job has made it.
+pub(crate) fn create(
+    name: &str,
+    len: usize,
+    ours: impl Fn(&[u8]) -> bool,
+    init: impl FnMut(&Mapping),
+) -> Result<Created, CreateError> {
+    create_in(Path::new(file::DIRECTORY), name, len, ours, init, Way::Nameless)
 }
 
 /// Two ways to make a file.
@@ -87,6 +100,10 @@ enum Way {
     /// Without a name at first. Where this fails, the other way is tried.
     Nameless,
     /// Under its name from the beginning.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "chosen by the tests only; otherwise it is where the first fails")
+    )]
     Exclusive,
 }
 
@@ -94,6 +111,7 @@ fn create_in(
     directory: &Path,
     name: &str,
     len: usize,
+    ours: impl Fn(&[u8]) -> bool,
     mut init: impl FnMut(&Mapping),
     way: Way,
 ) -> Result<Created, CreateError> {
@@ -101,13 +119,13 @@ fn create_in(
     if let Some(available) = memory::available().filter(|available| *available < len as u64) {
         return Err(CreateError::Memory { requested: len, available });
     }
-    let mut reclaimed = clear(&path)?;
+    let mut reclaimed = clear(&path, &ours)?;
     if way == Way::Nameless
-        && let Some(created) = create_nameless(directory, &path, len, &mut init, &mut reclaimed)?
+        && let Some(created) = create_nameless(directory, &path, len, &ours, &mut init, &mut reclaimed)?
     {
         return Ok(created);
     }
-    create_exclusive(&path, len, &mut init, &mut reclaimed)
+    create_exclusive(&path, len, &ours, &mut init, &mut reclaimed)
 }
 
 /// None: this way is not available here.
@@ -115,6 +133,7 @@ fn create_nameless(
     directory: &Path,
     path: &Path,
     len: usize,
+    ours: &impl Fn(&[u8]) -> bool,
     init: &mut impl FnMut(&Mapping),
     reclaimed: &mut bool,
 ) -> Result<Option<Created>, CreateError> {
@@ -130,7 +149,7 @@ fn create_nameless(
                 link.keep(file);
                 return Ok(Some(Created { link, mapping, reclaimed: *reclaimed }));
             }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => *reclaimed |= clear(path)?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => *reclaimed |= clear(path, ours)?,
             Err(_) => return Ok(None),
         }
     }
@@ -140,6 +159,7 @@ fn create_nameless(
 fn create_exclusive(
     path: &Path,
     len: usize,
+    ours: &impl Fn(&[u8]) -> bool,
     init: &mut impl FnMut(&Mapping),
     reclaimed: &mut bool,
 ) -> Result<Created, CreateError> {
@@ -147,7 +167,7 @@ fn create_exclusive(
         let file = match file::exclusive(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                *reclaimed |= clear(path)?;
+                *reclaimed |= clear(path, ours)?;
                 continue;
             }
             Err(error) => return Err(Unusable::io(path)(error).into()),
@@ -177,11 +197,15 @@ fn fill(file: &File, path: &Path, len: usize, init: &mut impl FnMut(&Mapping)) -
 }
 
 /// Removes what a dead job has left under a name. True: there was something.
-fn clear(path: &Path) -> Result<bool, CreateError> {
+fn clear(path: &Path, ours: &impl Fn(&[u8]) -> bool) -> Result<bool, CreateError> {
     for _ in 0..ATTEMPTS {
         let Some(file) = file::existing(path)? else { return Ok(false) };
         let io = Unusable::io(path);
         if lock::reclaim(&file).map_err(&io)? {
+            let bytes = preamble(&file).map_err(&io)?;
+            if !made_by_a_job(&bytes, ours) {
+                return Err(CreateError::Foreign { path: path.to_owned() });
+            }
             if remove(path, &file).map_err(&io)? {
                 return Ok(true);
             }
@@ -202,6 +226,12 @@ fn remove(path: &Path, file: &File) -> io::Result<bool> {
         fs::remove_file(path)?;
     }
     Ok(there)
+}
+
+/// Whether a job has made the file that begins with these bytes. One that was killed before it wrote its magic number
+/// has left zeros there, or nothing.
+fn made_by_a_job(bytes: &[u8], ours: &impl Fn(&[u8]) -> bool) -> bool {
+    bytes.iter().take(MAGIC).all(|byte| *byte == 0) || ours(bytes)
 }
 
 /// The first bytes of a segment; fewer if it is shorter.
@@ -310,6 +340,9 @@ pub(crate) enum OpenError<E> {
         LastSeen::HalfMade => "the segment was never finished",
     })]
     TimedOut { path: PathBuf, last: LastSeen },
+    /// A file that no job has left.
+    #[error("{} is a file of another program; use another name, or remove it", path.display())]
+    Foreign { path: PathBuf },
     /// The segment is not what was expected.
     #[error("the segment was refused")]
     Rejected(E),
@@ -319,25 +352,28 @@ pub(crate) enum OpenError<E> {
 
 /// Maps the segment of a name as soon as there is a live one.
 ///
-/// `validate` is given the segment's first bytes, at most [`PREAMBLE`], and its length.
+/// `ours` tells by the first bytes of a file whether a job has made it. `validate` is given the segment's first bytes,
+/// at most [`PREAMBLE`], and its length.
 pub(crate) fn open<E>(
     name: &str,
+    ours: impl Fn(&[u8]) -> bool,
     validate: impl FnMut(&[u8], u64) -> Result<Verdict, E>,
     deadline: Option<Instant>,
 ) -> Result<Mapping, OpenError<E>> {
-    open_in(Path::new(file::DIRECTORY), name, validate, deadline)
+    open_in(Path::new(file::DIRECTORY), name, ours, validate, deadline)
 }
 
 fn open_in<E>(
     directory: &Path,
     name: &str,
+    ours: impl Fn(&[u8]) -> bool,
     mut validate: impl FnMut(&[u8], u64) -> Result<Verdict, E>,
     deadline: Option<Instant>,
 ) -> Result<Mapping, OpenError<E>> {
     let path = file::path(directory, name)?;
     let mut pause = FIRST_PAUSE;
     loop {
-        let last = match look(&path, &mut validate)? {
+        let last = match look(&path, &ours, &mut validate)? {
             Ok(mapping) => return Ok(mapping),
             Err(last) => last,
         };
@@ -353,14 +389,21 @@ fn open_in<E>(
 /// One look at the name: the segment, or what is there instead.
 fn look<E>(
     path: &Path,
+    ours: &impl Fn(&[u8]) -> bool,
     validate: &mut impl FnMut(&[u8], u64) -> Result<Verdict, E>,
 ) -> Result<Result<Mapping, LastSeen>, OpenError<E>> {
     let io = Unusable::io(path);
     let Some(file) = file::existing(path)? else { return Ok(Err(LastSeen::Nothing)) };
-    if lock::holder(&file).map_err(&io)? != Holder::Job {
-        return Ok(Err(LastSeen::Stale));
-    }
+    let live = lock::holder(&file).map_err(&io)? == Holder::Job;
     let bytes = preamble(&file).map_err(&io)?;
+    if !live {
+        // The next rank 0 removes what a job has left, and nothing else.
+        return if made_by_a_job(&bytes, ours) {
+            Ok(Err(LastSeen::Stale))
+        } else {
+            Err(OpenError::Foreign { path: path.to_owned() })
+        };
+    }
     // The length last: it is that of the finished segment if the bytes are.
     let len = file.metadata().map_err(&io)?.len();
     match validate(&bytes, len).map_err(OpenError::Rejected)? {

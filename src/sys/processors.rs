@@ -4,7 +4,7 @@
 const LIMIT: usize = 1024;
 
 /// What one rank knows about its processors. All ranks' together tell whether each rank can have one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Processors {
     /// The affinity mask; empty if the system does not tell.
@@ -12,6 +12,11 @@ pub(crate) struct Processors {
     /// How many of them the quota of the control group allows at a time.
     quota: u64,
 }
+
+// SAFETY: I4: only integers, of one size, hence without padding; zeros are valid.
+unsafe impl bytemuck::Zeroable for Processors {}
+// SAFETY: I4: as above; any bytes are valid.
+unsafe impl bytemuck::Pod for Processors {}
 
 impl Processors {
     /// Those of the calling thread.
@@ -44,7 +49,7 @@ impl Processors {
 #[cfg(target_os = "linux")]
 fn affinity() -> [u64; LIMIT / 64] {
     let mut mask = [0u64; LIMIT / 64];
-    // SAFETY: the call writes at most the length that it is given.
+    // SAFETY: I7: the call writes at most the length that it is given.
     let status = unsafe { libc::sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr().cast()) };
     if status == 0 { mask } else { [0; LIMIT / 64] }
 }

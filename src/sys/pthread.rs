@@ -31,9 +31,9 @@ pub(crate) struct Pair {
     condvar: UnsafeCell<libc::pthread_cond_t>,
 }
 
-// SAFETY: both are made for use by several threads; all access is by the C library's functions.
+// SAFETY: I1: both are made for use by several threads; all access is by the C library's functions.
 unsafe impl Send for Pair {}
-// SAFETY: as above.
+// SAFETY: I1: as above.
 unsafe impl Sync for Pair {}
 
 impl Pair {
@@ -85,16 +85,21 @@ impl Pair {
 
     /// Ends all waits on words that have changed.
     pub(crate) fn wake_all(&self) {
+        self.wake_all_within(SLICE);
+    }
+
+    fn wake_all_within(&self, patience: u64) {
+        // Whoever has seen the old word has the mutex until it is asleep, so that no wake-up comes between.
         // Without it after all if its holder was stopped: whoever falls asleep meanwhile looks again after a slice.
-        let _locked = self.lock(now() + SLICE);
-        // SAFETY: `init` has made it.
+        let _locked = self.lock(now() + patience);
+        // SAFETY: I1 and I7: `init` has made it.
         unsafe { libc::pthread_cond_broadcast(self.condvar.get()) };
     }
 
     /// Takes the mutex, if that is possible in time.
     fn lock(&self, until: u64) -> Option<Locked<'_>> {
         for attempt in 0.. {
-            // SAFETY: `init` has made it.
+            // SAFETY: I1 and I7: `init` has made it.
             match unsafe { libc::pthread_mutex_trylock(self.mutex.get()) } {
                 0 => return Some(Locked { pair: self }),
                 libc::EBUSY if now() >= until => return None,
@@ -110,7 +115,7 @@ impl Pair {
     /// has died. There is nothing to repair: the mutex guards no data.
     #[cfg(target_os = "linux")]
     fn recovered(&self, error: libc::c_int) -> bool {
-        // SAFETY: this thread holds it, in the state that this function is for.
+        // SAFETY: I1 and I7: this thread holds it, in the state that this function is for.
         error == libc::EOWNERDEAD && unsafe { libc::pthread_mutex_consistent(self.mutex.get()) } == 0
     }
 
@@ -139,7 +144,7 @@ impl Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // SAFETY: `init` has made it. If a failed sleep has lost it, a robust mutex reports that, and the others
+        // SAFETY: I1 and I7: `init` has made it. If a failed sleep has lost it, a robust mutex reports that, and the others
         // never lose it.
         unsafe { libc::pthread_mutex_unlock(self.pair.mutex.get()) };
     }
@@ -152,7 +157,7 @@ fn timed_wait(
     until: u64,
 ) -> libc::c_int {
     let until = timespec(until);
-    // SAFETY: both are initialised, this thread holds the mutex, and the time outlives the call.
+    // SAFETY: I1 and I7: both are initialised, this thread holds the mutex, and the time outlives the call.
     unsafe { libc::pthread_cond_timedwait(condvar, mutex, &raw const until) }
 }
 
@@ -163,7 +168,7 @@ fn timed_wait(
     until: u64,
 ) -> libc::c_int {
     let left = timespec(until.saturating_sub(now()));
-    // SAFETY: both are initialised, this thread holds the mutex, and the time outlives the call.
+    // SAFETY: I1 and I7: both are initialised, this thread holds the mutex, and the time outlives the call.
     unsafe { libc::pthread_cond_timedwait_relative_np(condvar, mutex, &raw const left) }
 }
 
@@ -175,7 +180,7 @@ fn timespec(nanos: u64) -> libc::timespec {
 /// The monotonic clock, in nanoseconds.
 fn now() -> u64 {
     let mut time = timespec(0);
-    // SAFETY: the clock exists, and the time is ours to write.
+    // SAFETY: I1 and I7: the clock exists, and the time is ours to write.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -183,32 +188,32 @@ fn now() -> u64 {
 fn init_mutex(mutex: *mut libc::pthread_mutex_t) -> io::Result<()> {
     let mut attributes = MaybeUninit::uninit();
     let attributes = attributes.as_mut_ptr();
-    // SAFETY: room for the attributes, which this makes.
+    // SAFETY: I1 and I7: room for the attributes, which this makes.
     check(unsafe { libc::pthread_mutexattr_init(attributes) })?;
-    // SAFETY: the attributes were made above.
+    // SAFETY: I1 and I7: the attributes were made above.
     check(unsafe { libc::pthread_mutexattr_setpshared(attributes, libc::PTHREAD_PROCESS_SHARED) })?;
     #[cfg(target_os = "linux")]
-    // SAFETY: the attributes were made above.
+    // SAFETY: I1 and I7: the attributes were made above.
     check(unsafe { libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST) })?;
-    // SAFETY: the caller owns the mutex's place.
+    // SAFETY: I1 and I7: the caller owns the mutex's place.
     check(unsafe { libc::pthread_mutex_init(mutex, attributes) })?;
-    // SAFETY: the attributes were made above.
+    // SAFETY: I1 and I7: the attributes were made above.
     check(unsafe { libc::pthread_mutexattr_destroy(attributes) })
 }
 
 fn init_condvar(condvar: *mut libc::pthread_cond_t) -> io::Result<()> {
     let mut attributes = MaybeUninit::uninit();
     let attributes = attributes.as_mut_ptr();
-    // SAFETY: room for the attributes, which this makes.
+    // SAFETY: I1 and I7: room for the attributes, which this makes.
     check(unsafe { libc::pthread_condattr_init(attributes) })?;
-    // SAFETY: the attributes were made above.
+    // SAFETY: I1 and I7: the attributes were made above.
     check(unsafe { libc::pthread_condattr_setpshared(attributes, libc::PTHREAD_PROCESS_SHARED) })?;
     #[cfg(not(target_vendor = "apple"))]
-    // SAFETY: the attributes were made above.
+    // SAFETY: I1 and I7: the attributes were made above.
     check(unsafe { libc::pthread_condattr_setclock(attributes, libc::CLOCK_MONOTONIC) })?;
-    // SAFETY: the caller owns the condition variable's place.
+    // SAFETY: I1 and I7: the caller owns the condition variable's place.
     check(unsafe { libc::pthread_cond_init(condvar, attributes) })?;
-    // SAFETY: the attributes were made above.
+    // SAFETY: I1 and I7: the attributes were made above.
     check(unsafe { libc::pthread_condattr_destroy(attributes) })
 }
 

@@ -91,7 +91,7 @@ pub(super) fn link(file: &File, path: &Path) -> io::Result<()> {
     let link = |source: &CString, flags| {
         let (source, target) = (source.as_ptr(), target.as_ptr());
         // A relative source, the empty one, starts from the file itself.
-        // SAFETY: both paths end in NUL and outlive the call.
+        // SAFETY: I7: both paths end in NUL and outlive the call.
         let result = unsafe { libc::linkat(file.as_raw_fd(), source, libc::AT_FDCWD, target, flags) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
@@ -139,7 +139,7 @@ pub(super) fn existing(path: &Path) -> Result<Option<File>, Unusable> {
 }
 
 fn check(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
-    // SAFETY: always succeeds, and touches no memory.
+    // SAFETY: I7: always succeeds, and touches no memory.
     let user = unsafe { libc::geteuid() };
     if !metadata.is_file() {
         Err(Unusable::NotRegular { path: path.to_owned() })
@@ -156,7 +156,7 @@ pub(super) fn allocate(file: &File, len: usize) -> io::Result<()> {
     in_steps(len, |offset, size| {
         let too_large = |_| io::Error::from_raw_os_error(libc::EFBIG);
         let (offset, size) = (offset.try_into().map_err(too_large)?, size.try_into().map_err(too_large)?);
-        // SAFETY: the descriptor is open; no memory is involved.
+        // SAFETY: I7: the descriptor is open; no memory is involved.
         match unsafe { libc::posix_fallocate(file.as_raw_fd(), offset, size) } {
             0 => Ok(()),
             error => Err(io::Error::from_raw_os_error(error)),

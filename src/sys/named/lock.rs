@@ -36,7 +36,7 @@ pub(super) fn reclaim(file: &File) -> io::Result<bool> {
 /// Finds out who has the lock, without taking it.
 pub(super) fn holder(file: &File) -> io::Result<Holder> {
     let mut lock = describe(JOB);
-    // SAFETY: the descriptor is open and the description is ours to write into.
+    // SAFETY: I7: the descriptor is open and the description is ours to write into.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
     if result < 0 {
         return Err(io::Error::last_os_error());
@@ -50,7 +50,7 @@ pub(super) fn holder(file: &File) -> io::Result<Holder> {
 
 fn set(file: &File, len: libc::off_t) -> io::Result<bool> {
     let lock = describe(len);
-    // SAFETY: the descriptor is open and the description outlives the call.
+    // SAFETY: I7: the descriptor is open and the description outlives the call.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     if result >= 0 {
         return Ok(true);
@@ -60,7 +60,7 @@ fn set(file: &File, len: libc::off_t) -> io::Result<bool> {
 }
 
 fn describe(len: libc::off_t) -> libc::flock {
-    // SAFETY: a plain structure of integers, for which zeros are valid.
+    // SAFETY: I7: a plain structure of integers, for which zeros are valid.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     // These constants are `c_int` on one system and `c_short` on another.
     lock.l_type = libc::F_WRLCK as _;

@@ -165,6 +165,27 @@ fn no_wake_up_is_lost_between_processes() {
 }
 
 #[test]
+fn no_wake_up_comes_between_looking_and_sleeping() {
+    let room = Room::new("between");
+    let waking = AtomicU32::new(0);
+    thread::scope(|scope| {
+        let locked = room.shared.pair().lock(now()).unwrap();
+        scope.spawn(|| {
+            waking.store(1, Ordering::Relaxed);
+            room.shared.pair().wake_all_within(ENDLESS);
+        });
+        while waking.load(Ordering::Relaxed) == 0 {
+            thread::yield_now();
+        }
+        // Time for a wake-up that does not wait for the mutex to be too early.
+        thread::sleep(NAP);
+        let until = now() + LIMIT.as_nanos() as u64;
+        locked.sleep(until);
+        assert!(now() < until, "a wake-up was lost");
+    });
+}
+
+#[test]
 fn everybody_is_woken() {
     const SLEEPERS: u32 = 6;
     let room = Room::new("everybody");

@@ -1,0 +1,122 @@
+//! From one collective to a list of times per call.
+//!
+//! A repetition is: write a new payload, meet, call (several times, if one call is too short for the clock), look at
+//! the clock, check the result, exchange the times. Only the calls are timed, and the repetition's time is the slowest
+//! rank's.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use intranode::Communicator;
+
+use super::collective::Collective;
+
+/// So long are the calls of one repetition at least, unless there are [`MOST_CALLS`]: the clock costs some
+/// hundredths of a microsecond.
+const LONG_ENOUGH: Duration = Duration::from_millis(1);
+const MOST_CALLS: u64 = 1000;
+
+/// Fewer have no median worth the name, more add nothing.
+const FEWEST_REPETITIONS: u64 = 5;
+const MOST_REPETITIONS: u64 = 10_000;
+
+pub(crate) struct Budget {
+    pub(crate) time: Duration,
+    pub(crate) repetitions: Option<u32>,
+}
+
+/// The time per call in microseconds, by repetition; the same on every rank.
+pub(crate) fn measure(
+    collective: &mut dyn Collective,
+    comm: &Communicator,
+    budget: &Budget,
+) -> Result<Vec<f64>> {
+    let mut turn = 0;
+    let mut repeat = |calls: u64| {
+        turn += 1;
+        repetition(collective, comm, turn, calls)
+    };
+    // The first ones touch the buffers and warm up, and tell how much fits into the budget. All ranks see the same
+    // times, so all count alike.
+    let mut calls = 1;
+    let mut whole;
+    loop {
+        let begin = Instant::now();
+        let each = repeat(calls)?;
+        whole = begin.elapsed();
+        if calls == MOST_CALLS || each * calls as f64 >= LONG_ENOUGH.as_secs_f64() {
+            break;
+        }
+        calls = (2 * calls).min(MOST_CALLS);
+    }
+    let repetitions = agree(comm, budget, whole)?;
+    (0..repetitions).map(|_| Ok(repeat(calls)? * 1e6)).collect()
+}
+
+/// How many repetitions fit into the budget, in rank 0's judgement: its clock alone counts, or the ranks would
+/// stop at different times.
+fn agree(comm: &Communicator, budget: &Budget, whole: Duration) -> Result<u64> {
+    let fitting = (budget.time.as_secs_f64() / whole.as_secs_f64()) as u64;
+    let fitting = fitting.clamp(FEWEST_REPETITIONS, MOST_REPETITIONS);
+    let mut agreed = [budget.repetitions.map_or(fitting, u64::from)];
+    comm.broadcast(&mut agreed, 0)?;
+    Ok(agreed[0])
+}
+
+/// The slowest rank's time per call, in seconds.
+fn repetition(collective: &mut dyn Collective, comm: &Communicator, turn: u64, calls: u64) -> Result<f64> {
+    collective.prepare(turn);
+    comm.barrier()?;
+    let begin = Instant::now();
+    for _ in 0..calls {
+        collective.call(comm)?;
+    }
+    let mine = begin.elapsed().as_secs_f64() / calls as f64;
+    ensure!(collective.is_right(turn), "the result of repetition {turn} is wrong");
+    let mut times = vec![0.0; comm.size()];
+    comm.allgather(&[mine], &mut times)?;
+    Ok(times.into_iter().fold(0.0, f64::max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use intranode::Error;
+
+    const BUDGET: Budget = Budget { time: Duration::ZERO, repetitions: Some(7) };
+
+    /// An operation that does nothing, right until repetition `wrong`.
+    struct Nothing {
+        wrong: u64,
+    }
+
+    impl Collective for Nothing {
+        fn prepare(&mut self, _turn: u64) {}
+
+        fn call(&mut self, _comm: &Communicator) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn is_right(&self, turn: u64) -> bool {
+            turn < self.wrong
+        }
+    }
+
+    #[test]
+    fn all_ranks_see_the_same_times() {
+        let measured = |comm: Communicator| measure(&mut Nothing { wrong: u64::MAX }, &comm, &BUDGET).unwrap();
+        let times = intranode::threads(3, measured).unwrap();
+        assert_eq!(times[0].len(), 7);
+        assert!(times.iter().all(|others| *others == times[0]));
+    }
+
+    #[test]
+    fn a_wrong_result_on_one_rank_is_an_error_on_all() {
+        let measured = |comm: Communicator| {
+            let wrong = if comm.rank() == 1 { 4 } else { u64::MAX };
+            measure(&mut Nothing { wrong }, &comm, &BUDGET).unwrap_err().to_string()
+        };
+        let errors = intranode::threads(3, measured).unwrap();
+        assert_eq!(errors[1], "the result of repetition 4 is wrong");
+    }
+}

@@ -1,0 +1,80 @@
+//! Rows for people or for programs.
+
+use std::io::{self, Write, stdout};
+
+use serde::Serialize;
+
+use super::Operation;
+
+/// One line; the fields and their names are relied on by programs.
+#[derive(Serialize)]
+pub(crate) struct Row {
+    op: Operation,
+    bytes: usize,
+    ranks: usize,
+    median_us: f64,
+    min_us: f64,
+    max_us: f64,
+    repetitions: usize,
+}
+
+impl Row {
+    /// `times` in microseconds per call, at least one.
+    pub(crate) fn new(op: Operation, bytes: usize, ranks: usize, mut times: Vec<f64>) -> Self {
+        times.sort_by(f64::total_cmp);
+        let (lower, upper) = (times[(times.len() - 1) / 2], times[times.len() / 2]);
+        Self {
+            op,
+            bytes,
+            ranks,
+            median_us: lower.midpoint(upper),
+            min_us: times[0],
+            max_us: times[times.len() - 1],
+            repetitions: times.len(),
+        }
+    }
+}
+
+pub(crate) struct Report {
+    json: bool,
+    header_due: bool,
+}
+
+impl Report {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json, header_due: !json }
+    }
+
+    /// At once, so that somebody who watches sees each row when it is there.
+    pub(crate) fn print(&mut self, row: &Row) -> io::Result<()> {
+        let mut out = stdout().lock();
+        if std::mem::take(&mut self.header_due) {
+            let names = ["median µs", "min µs", "max µs"];
+            let [median, min, max] = names;
+            writeln!(out, "{:<10} {:>11} {:>5} {median:>12} {min:>12} {max:>12}", "op", "bytes", "ranks")?;
+        }
+        if self.json {
+            serde_json::to_writer(&mut out, row)?;
+            writeln!(out)?;
+        } else {
+            let Row { op, bytes, ranks, median_us, min_us, max_us, .. } = row;
+            let op = format!("{op:?}").to_lowercase();
+            writeln!(out, "{op:<10} {bytes:>11} {ranks:>5} {median_us:>12.3} {min_us:>12.3} {max_us:>12.3}")?;
+        }
+        out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        let row = |times: &[f64]| Row::new(Operation::Barrier, 0, 2, times.to_vec());
+        let odd = row(&[5.0, 1.0, 2.0]);
+        assert_eq!((odd.min_us, odd.median_us, odd.max_us, odd.repetitions), (1.0, 2.0, 5.0, 3));
+        assert_eq!(row(&[5.0, 1.0, 2.0, 3.0]).median_us, 2.5);
+        assert_eq!(row(&[4.0]).median_us, 4.0);
+    }
+}

@@ -1,0 +1,129 @@
+//! A job from its name to its last process: what `intranode run` does.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, stdin};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+
+use crate::guard::Guard;
+use crate::signals::Signals;
+use crate::tagging::Tagging;
+use crate::watch::Watch;
+use crate::{leftovers, processors, program, terminal};
+
+pub(crate) struct Job {
+    /// The program, then its arguments.
+    pub(crate) program: Vec<OsString>,
+    pub(crate) ranks: u32,
+    pub(crate) name: Option<String>,
+    pub(crate) timeout: Option<String>,
+    pub(crate) tag: bool,
+    pub(crate) bind: bool,
+    pub(crate) kill_after: Duration,
+}
+
+impl Job {
+    /// How long ranks may take to end after SIGTERM, where nobody says otherwise.
+    pub(crate) const KILL_AFTER: u64 = 5;
+
+    pub(crate) fn new(program: Vec<OsString>, ranks: u32) -> Self {
+        Self {
+            program,
+            ranks,
+            name: None,
+            timeout: None,
+            tag: false,
+            bind: false,
+            kill_after: Duration::from_secs(Self::KILL_AFTER),
+        }
+    }
+}
+
+/// Runs the job and returns its exit status: 0, or that of the rank that failed first.
+pub(crate) fn run(job: &Job) -> Result<u8> {
+    program::check(&job.program[0])?;
+    let name = job.name.clone().unwrap_or_else(new_name);
+    // A name that was given belongs to whoever gave it: a file under it may be another job's.
+    let own_name = job.name.is_none().then_some(name.as_str());
+
+    // Before the first rank, so that no signal finds ranks that nobody would pass it on to.
+    let signals = Signals::block()?;
+    let guard = Guard::start(own_name)?;
+    let mut tagging = job.tag.then(Tagging::new);
+    let mut watch = Watch::new(guard, job.kill_after);
+
+    for rank in 0..job.ranks {
+        let mut child = start(job, &name, rank).with_context(|| format!("cannot start rank {rank}"))?;
+        if let Some(tagging) = &mut tagging {
+            tagging.add(rank, &mut child);
+        }
+        if let Some(input) = child.stdin.take() {
+            terminal::feed(input);
+        }
+        watch.add(child)?;
+    }
+
+    let printing = tagging.map(Tagging::start).transpose()?;
+    let failure = watch.until_all_ended(&signals)?;
+    if let Some(printing) = printing {
+        printing.finish();
+    }
+    if let Some(own_name) = own_name {
+        leftovers::remove(own_name);
+    }
+    Ok(failure.map_or(0, |failure| {
+        eprintln!("intranode: {failure}");
+        failure.status()
+    }))
+}
+
+/// Starts this program again as rank `rank`; [`crate::rank`] makes the job's program out of it.
+fn start(job: &Job, name: &str, rank: u32) -> Result<Child> {
+    let itself = std::env::current_exe().context("cannot find the launcher's own file")?;
+    let mut command = Command::new(itself);
+    command.arg("__rank").args(["--launcher", &std::process::id().to_string()]);
+    if job.bind {
+        command.args(["--bind", &rank.to_string(), &job.ranks.to_string()]);
+    }
+    command.arg("--").args(&job.program);
+
+    for prefix in ["INTRANODE", "COBRE_SHM"] {
+        command.env(format!("{prefix}_NAME"), name);
+        command.env(format!("{prefix}_RANK"), rank.to_string());
+        command.env(format!("{prefix}_SIZE"), job.ranks.to_string());
+        if let Some(seconds) = &job.timeout {
+            command.env(format!("{prefix}_TIMEOUT"), seconds);
+        }
+    }
+    command.env("COBRE_COMM_BACKEND", "shm");
+    for variable in ["RAYON_NUM_THREADS", "OMP_NUM_THREADS"] {
+        if std::env::var_os(variable).is_none() {
+            command.env(variable, processors::threads_per_rank(job.ranks).to_string());
+        }
+    }
+
+    // A process group of its own: what a terminal or a shell sends to the launcher's group reaches the rank
+    // once, through the launcher, and whatever the rank starts can be ended together with it.
+    command.process_group(0);
+    if rank != 0 {
+        command.stdin(Stdio::null());
+    } else if stdin().is_terminal() {
+        // A process group in the background is stopped when it reads from the terminal.
+        command.stdin(Stdio::piped());
+    }
+    if job.tag {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    }
+    command.spawn().context("cannot start a process")
+}
+
+/// A name that no other job on this machine has; short enough for every system (31 bytes).
+fn new_name() -> String {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // The time tells apart jobs whose process ids are equal: in turn, or in two containers.
+    let moment = since_epoch.as_nanos() as u32;
+    format!("/intranode-{}-{moment:08x}", std::process::id())
+}

@@ -1,0 +1,87 @@
+//! Signals as events of one loop.
+//!
+//! They are blocked and read from a descriptor instead of being handled. So no disposition changes: what
+//! was ignored when the launcher started (`nohup`, a shell's background jobs) stays ignored by the ranks.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
+
+/// What the ranks get when the launcher gets it.
+const PASSED_ON: [Signal; 8] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGTSTP,
+    Signal::SIGCONT,
+];
+
+pub(crate) enum Event {
+    /// A rank has ended or stopped. Several such signals may have become one, which then names the first.
+    Child(Pid),
+    PassOn(Signal),
+}
+
+pub(crate) struct Signals(SignalFd);
+
+impl Signals {
+    /// Blocks them in this thread and in the threads and processes that it starts from now on.
+    pub(crate) fn block() -> Result<Self> {
+        // Where SIGCHLD was ignored at the start, the system would not keep the status of a rank that has
+        // ended. A handler ends that. It never runs: the signal is blocked.
+        signal_hook::flag::register(Signal::SIGCHLD as i32, Arc::new(AtomicBool::new(false)))
+            .context("cannot ask for the ends of the ranks")?;
+        let set = set();
+        set.thread_block().context("cannot block signals")?;
+        let descriptor = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+            .context("cannot receive signals")?;
+        Ok(Self(descriptor))
+    }
+
+    /// The next signal, or none until `deadline`.
+    pub(crate) fn next(&self, deadline: Option<Instant>) -> Result<Option<Event>> {
+        loop {
+            if let Some(signal) = self.0.read_signal().context("cannot read a signal")? {
+                let kind = Signal::try_from(signal.ssi_signo as i32).context("an unknown signal")?;
+                return Ok(Some(match kind {
+                    Signal::SIGCHLD => Event::Child(Pid::from_raw(signal.ssi_pid as i32)),
+                    other => Event::PassOn(other),
+                }));
+            }
+            let mut descriptors = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut descriptors, until(deadline)) {
+                Ok(0) => return Ok(None),
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return Err(error).context("cannot wait for a signal"),
+            }
+        }
+    }
+}
+
+/// In a rank, before it becomes the program: exec would hand the blocking on.
+pub(crate) fn unblock() -> Result<()> {
+    set().thread_unblock().context("cannot unblock signals")
+}
+
+fn set() -> SigSet {
+    PASSED_ON.into_iter().chain([Signal::SIGCHLD]).collect()
+}
+
+/// Rounded up: a wait that ends too early would turn in circles until the deadline.
+fn until(deadline: Option<Instant>) -> PollTimeout {
+    deadline.map_or(PollTimeout::NONE, |deadline| {
+        let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+    })
+}

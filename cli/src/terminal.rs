@@ -1,0 +1,46 @@
+//! The terminal's input for rank 0.
+//!
+//! The ranks are in process groups of their own, which for a terminal is the background: a rank that read from
+//! it would be stopped. So the launcher reads and hands on, as long as it is in the foreground itself.
+
+use std::fs::File;
+use std::io::{Read, Write, stdin};
+use std::os::fd::AsFd;
+use std::process::ChildStdin;
+use std::thread;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, Signal};
+
+/// How often a launcher in the background looks whether it has been fetched to the foreground.
+const BACKGROUND: Duration = Duration::from_millis(200);
+
+/// Feeds rank 0 from a thread that ends with the input, the rank or the launcher.
+pub(crate) fn feed(mut rank: ChildStdin) {
+    let Ok(terminal) = stdin().as_fd().try_clone_to_owned() else {
+        return;
+    };
+    let mut terminal = File::from(terminal);
+    thread::spawn(move || {
+        // Blocked, a read from the background fails (EIO) and does not stop the launcher.
+        let stop: SigSet = [Signal::SIGTTIN].into_iter().collect();
+        if stop.thread_block().is_err() {
+            return;
+        }
+        let mut bytes = [0; 4096];
+        loop {
+            match terminal.read(&mut bytes) {
+                Ok(0) => return,
+                Ok(count) => {
+                    if rank.write_all(&bytes[..count]).is_err() {
+                        return;
+                    }
+                }
+                Err(error) if error.raw_os_error() == Some(Errno::EIO as i32) => thread::sleep(BACKGROUND),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    });
+}

@@ -1,0 +1,9 @@
+//! The launcher over real processes.
+
+mod bench;
+mod ending;
+mod environment;
+mod leftovers;
+mod output;
+mod signals;
+mod support;

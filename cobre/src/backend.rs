@@ -1,0 +1,260 @@
+//! `ShmBackend`: Cobre's traits over a communicator.
+
+use std::any::{Any, type_name};
+use std::env;
+
+use cobre_comm::{
+    BackendError, BackendKind, CommData, CommError, Communicator, ExecutionTopology, HostInfo, LocalBackend,
+    ReduceOp, TopologyProvider,
+};
+use intranode::cast::{slice, slice_mut};
+use intranode::{Config, Operation};
+
+use crate::coded::{Coded, decode, encode};
+use crate::error;
+
+/// The prefixes of the variables that say which rank of which job a process is, in order of precedence.
+const PREFIXES: [&str; 2] = ["COBRE_SHM", "INTRANODE"];
+
+/// The variables of a prefix that have to be set.
+const REQUIRED: [&str; 3] = ["NAME", "RANK", "SIZE"];
+
+/// Cobre's communicator over shared memory, between the processes of one machine.
+///
+/// Results do not depend on the number of ranks by chance: a reduction folds the values in the order of the
+/// ranks, so it has the same bits on every rank and in every run.
+///
+/// # What can cross
+///
+/// Cobre lets any `Copy` type be sent. References and padding must not cross processes, so the type is
+/// looked at when a collective is called: numbers (`u8` to `u64`, `i8` to `i64`, `usize`, `isize`, `f32`,
+/// `f64`), `bool` and `char`. Any other type is [`CommError::CollectiveFailed`], with its name, on the
+/// ranks that use it; the other ranks are told, and the next collective works. A `bool` has no sum, a `char`
+/// neither sum nor bitwise or, and floating-point values have no bitwise or.
+///
+/// # Errors
+///
+/// A rank's own wrong arguments are [`CommError::InvalidBufferSize`] and [`CommError::InvalidRoot`], as with
+/// every backend; the other ranks then get [`CommError::CollectiveFailed`] with a message that names the
+/// rank. So do all ranks when one of them is missing, has died, or calls something else. The code in it is 0,
+/// since there is no MPI.
+pub struct ShmBackend {
+    native: intranode::Communicator,
+    topology: ExecutionTopology,
+}
+
+impl ShmBackend {
+    /// Joins the job that the environment names: `COBRE_SHM_NAME`, `COBRE_SHM_RANK`, `COBRE_SHM_SIZE` and, if
+    /// they are set, `COBRE_SHM_TIMEOUT` and `COBRE_SHM_JOIN_TIMEOUT` in seconds. Where none of the first
+    /// three is set, the same with `INTRANODE_`.
+    ///
+    /// # Errors
+    /// [`BackendError::MissingConfiguration`] names the variables that are not set,
+    /// [`BackendError::InitializationFailed`] says what else is wrong, or why the ranks did not meet.
+    pub fn from_env() -> Result<Self, BackendError> {
+        let prefix = prefix().unwrap_or(PREFIXES[0]);
+        let missing: Vec<String> = unset(prefix).collect();
+        if !missing.is_empty() {
+            return Err(error::missing(missing));
+        }
+        Self::join(Config::from_env_prefix(prefix).map_err(error::joining)?)
+    }
+
+    /// Whether the environment says anything for [`from_env`](Self::from_env) to read.
+    pub fn is_configured() -> bool {
+        prefix().is_some()
+    }
+
+    /// Joins the job of `config`.
+    ///
+    /// # Errors
+    /// [`BackendError::InitializationFailed`].
+    pub fn join(config: Config) -> Result<Self, BackendError> {
+        config.join().map(Self::from_communicator).map_err(error::joining)
+    }
+
+    /// A backend over a communicator that has joined already.
+    pub fn from_communicator(native: intranode::Communicator) -> Self {
+        let hostname = LocalBackend.topology().leader_hostname().to_string();
+        let topology = ExecutionTopology {
+            // Cobre's list of backends is closed; this is what it calls one that is not on it.
+            backend: BackendKind::Auto,
+            world_size: native.size(),
+            hosts: vec![HostInfo { hostname, ranks: (0..native.size()).collect() }],
+            mpi: None,
+            slurm: None,
+        };
+        ShmBackend { native, topology }
+    }
+
+    /// The communicator underneath, with all that Cobre's traits do not offer.
+    pub fn communicator(&self) -> &intranode::Communicator {
+        &self.native
+    }
+
+    /// Tells the other ranks that this one can not take part in `operation`, and gives the reason to the
+    /// caller.
+    #[cold]
+    fn refuse(&self, operation: Operation, own: CommError) -> CommError {
+        match self.native.refuse_call(operation) {
+            Ok(()) => own,
+            Err(fatal) => error::collective(fatal),
+        }
+    }
+
+    #[cold]
+    fn refuse_type<T>(&self, operation: Operation) -> CommError {
+        let message =
+            format!("values of type {} can not cross processes; numbers, bool and char can", type_name::<T>());
+        self.refuse(operation, error::failed(operation.as_str(), message))
+    }
+
+    fn gather_coded<C: Coded>(
+        &self,
+        send: &[C],
+        recv: &mut [C],
+        counts: &[usize],
+        displs: &[usize],
+    ) -> Result<(), CommError> {
+        // What lies between the blocks stays as it is.
+        let mut codes = encode(recv);
+        self.native.allgatherv(&encode(send), &mut codes, counts, displs).map_err(error::collective)?;
+        decode("allgatherv", &codes, recv)
+    }
+
+    fn reduce_coded<C: Coded>(&self, send: &[C], recv: &mut [C], op: ReduceOp) -> Result<(), CommError> {
+        let mut codes = encode(recv);
+        self.native.allreduce(&encode(send), &mut codes, native(op)).map_err(error::collective)?;
+        decode("allreduce", &codes, recv)
+    }
+
+    fn broadcast_coded<C: Coded>(&self, buf: &mut [C], root: usize) -> Result<(), CommError> {
+        let mut codes = encode(buf);
+        self.native.broadcast(&mut codes, root).map_err(error::collective)?;
+        decode("broadcast", &codes, buf)
+    }
+}
+
+/// Goes on with the numbers of `$call` if the element type is one of them. After monomorphisation one call is
+/// left, or none.
+macro_rules! if_number {
+    (|$number:ident| $call:expr) => {
+        if_number!(@each |$number| $call; u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64)
+    };
+    (@each |$number:ident| $call:expr; $($type:ty)*) => {$(
+        {
+            type $number = $type;
+            if let Some(result) = $call {
+                return result.map_err(error::collective);
+            }
+        }
+    )*};
+}
+
+impl Communicator for ShmBackend {
+    fn allgatherv<T: CommData>(
+        &self,
+        send: &[T],
+        recv: &mut [T],
+        counts: &[usize],
+        displs: &[usize],
+    ) -> Result<(), CommError> {
+        if_number!(
+            |N| both::<T, N>(send, recv).map(|(send, recv)| self.native.allgatherv(send, recv, counts, displs))
+        );
+        if let Some((send, recv)) = both::<T, bool>(send, recv) {
+            return self.gather_coded(send, recv, counts, displs);
+        }
+        if let Some((send, recv)) = both::<T, char>(send, recv) {
+            return self.gather_coded(send, recv, counts, displs);
+        }
+        Err(self.refuse_type::<T>(Operation::Allgatherv))
+    }
+
+    fn allreduce<T: CommData>(&self, send: &[T], recv: &mut [T], op: ReduceOp) -> Result<(), CommError> {
+        let operation = Operation::Allreduce;
+        if send.is_empty() && recv.is_empty() {
+            let error = CommError::InvalidBufferSize { operation: "allreduce", expected: 1, actual: 0 };
+            return Err(self.refuse(operation, error));
+        }
+        if_number!(|N| both::<T, N>(send, recv).map(|(send, recv)| self.native.allreduce(
+            send,
+            recv,
+            native(op)
+        )));
+        if let Some((send, recv)) = both::<T, bool>(send, recv)
+            && op != ReduceOp::Sum
+        {
+            return self.reduce_coded(send, recv, op);
+        }
+        if let Some((send, recv)) = both::<T, char>(send, recv)
+            && matches!(op, ReduceOp::Min | ReduceOp::Max)
+        {
+            return self.reduce_coded(send, recv, op);
+        }
+        let zero: &dyn Any = &T::default();
+        if zero.is::<bool>() || zero.is::<char>() {
+            let message = format!("{op:?} is not defined for {}", type_name::<T>());
+            return Err(self.refuse(operation, error::failed("allreduce", message)));
+        }
+        Err(self.refuse_type::<T>(operation))
+    }
+
+    fn broadcast<T: CommData>(&self, buf: &mut [T], root: usize) -> Result<(), CommError> {
+        if_number!(|N| slice_mut::<T, N>(buf).map(|buf| self.native.broadcast(buf, root)));
+        if let Some(buf) = slice_mut::<T, bool>(buf) {
+            return self.broadcast_coded(buf, root);
+        }
+        if let Some(buf) = slice_mut::<T, char>(buf) {
+            return self.broadcast_coded(buf, root);
+        }
+        Err(self.refuse_type::<T>(Operation::Broadcast))
+    }
+
+    fn barrier(&self) -> Result<(), CommError> {
+        self.native.barrier().map_err(error::collective)
+    }
+
+    fn rank(&self) -> usize {
+        self.native.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.native.size()
+    }
+
+    fn abort(&self, error_code: i32) -> ! {
+        self.native.abort(error_code)
+    }
+}
+
+impl TopologyProvider for ShmBackend {
+    /// One host with all ranks. Its `backend` is [`BackendKind::Auto`], since Cobre's list has no name for
+    /// this one.
+    fn topology(&self) -> &ExecutionTopology {
+        &self.topology
+    }
+}
+
+fn both<'a, T: 'static, U: 'static>(send: &'a [T], recv: &'a mut [T]) -> Option<(&'a [U], &'a mut [U])> {
+    slice(send).zip(slice_mut(recv))
+}
+
+fn native(op: ReduceOp) -> intranode::ReduceOp {
+    match op {
+        ReduceOp::Sum => intranode::ReduceOp::Sum,
+        ReduceOp::Min => intranode::ReduceOp::Min,
+        ReduceOp::Max => intranode::ReduceOp::Max,
+        ReduceOp::BitwiseOr => intranode::ReduceOp::BitOr,
+    }
+}
+
+/// The first prefix of which any variable is set.
+fn prefix() -> Option<&'static str> {
+    PREFIXES.into_iter().find(|prefix| unset(prefix).count() < REQUIRED.len())
+}
+
+/// The variables of a prefix that have to be set and are not.
+fn unset(prefix: &str) -> impl Iterator<Item = String> + '_ {
+    REQUIRED.iter().map(move |suffix| format!("{prefix}_{suffix}")).filter(|name| env::var_os(name).is_none())
+}

@@ -1,0 +1,172 @@
+//! Starting the ranks of a run on this machine, and ending them together.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::failure::{Failure, Kind, Outcome};
+use crate::run::STOPPED_ON_REQUEST;
+
+/// How long the other ranks may take to end by themselves after one has failed.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Tells a rank the process that started it.
+const LAUNCHER: &str = "COBRE_SHM_LAUNCHER";
+
+/// A name that no other job on this machine has.
+pub(crate) fn unique_name() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("/cobre-shm-{}-{:x}", std::process::id(), now.as_nanos())
+}
+
+/// Makes this rank end with the process that launched it, also when that is killed.
+pub(crate) fn end_with_launcher() -> Outcome<()> {
+    let Some(launcher) = std::env::var(LAUNCHER).ok().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw)
+    else {
+        return Ok(());
+    };
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| Failure::new(Kind::Internal, error))?;
+    // It may have ended before the line above.
+    if getppid() == Some(launcher) {
+        Ok(())
+    } else {
+        Err(Failure::new(Kind::Internal, "the launcher has ended"))
+    }
+}
+
+/// Runs this very command line as `ranks` processes and gives the status of the first that fails.
+pub(crate) fn start(ranks: usize) -> Outcome<ExitCode> {
+    let signals = listen()?;
+    let name = unique_name();
+    let mut job = Job::default();
+    for rank in 0..ranks {
+        match spawn(&name, rank, ranks) {
+            Ok(child) => job.children.push(Some(child)),
+            Err(error) => {
+                job.kill(Signal::KILL);
+                job.first_failure = Some(Kind::Internal as u8);
+                eprintln!("cobre-shm: rank {rank} can not be started: {error}");
+                break;
+            }
+        }
+    }
+    job.wait(&signals);
+    // Gone already unless a rank ended while the ranks were still meeting.
+    let _ = rustix::shm::unlink(&name);
+    Ok(job.first_failure.map_or(ExitCode::SUCCESS, ExitCode::from))
+}
+
+/// The signals that concern the launcher, as a channel.
+fn listen() -> Outcome<Receiver<i32>> {
+    let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM])
+        .map_err(|error| Failure::new(Kind::Internal, error))?;
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if sender.send(signal).is_err() {
+                break;
+            }
+        }
+    });
+    Ok(receiver)
+}
+
+fn spawn(name: &str, rank: usize, ranks: usize) -> std::io::Result<Child> {
+    Command::new(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .env("COBRE_COMM_BACKEND", "shm")
+        .env("COBRE_SHM_NAME", name)
+        .env("COBRE_SHM_RANK", rank.to_string())
+        .env("COBRE_SHM_SIZE", ranks.to_string())
+        .env(LAUNCHER, std::process::id().to_string())
+        .spawn()
+}
+
+/// The running ranks, by rank; none where a rank has ended.
+#[derive(Default)]
+struct Job {
+    children: Vec<Option<Child>>,
+    first_failure: Option<u8>,
+    /// When the ranks that still run are killed.
+    deadline: Option<Instant>,
+    asked_to_stop: bool,
+}
+
+impl Job {
+    fn wait(&mut self, signals: &Receiver<i32>) {
+        self.reap();
+        while self.children.iter().any(Option::is_some) {
+            let signal = match self.deadline {
+                None => signals.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(deadline) => signals.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+            };
+            match signal {
+                Ok(SIGCHLD) => {}
+                Ok(signal) => self.pass_on(signal),
+                Err(_) => {
+                    self.kill(Signal::KILL);
+                    self.deadline = Some(Instant::now() + GRACE);
+                }
+            }
+            self.reap();
+        }
+    }
+
+    /// A first signal goes to the ranks, which may still write their results; a second one ends them.
+    fn pass_on(&mut self, signal: i32) {
+        let signal = match Signal::from_named_raw(signal) {
+            Some(signal) if !self.asked_to_stop => signal,
+            _ => Signal::KILL,
+        };
+        self.asked_to_stop = true;
+        self.kill(signal);
+    }
+
+    /// Children that have not been waited for: their process ids can not belong to others.
+    fn kill(&mut self, signal: Signal) {
+        for child in self.children.iter().flatten() {
+            let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            if let Some(pid) = pid {
+                // It may have ended in the meantime, which is what the signal is for.
+                let _ = kill_process(pid, signal);
+            }
+        }
+    }
+
+    fn reap(&mut self) {
+        for (rank, slot) in self.children.iter_mut().enumerate() {
+            let Some(child) = slot else { continue };
+            let code = match child.try_wait() {
+                Ok(None) => continue,
+                Ok(Some(status)) => code_of(rank, status),
+                Err(error) => {
+                    eprintln!("cobre-shm: rank {rank} can not be waited for: {error}");
+                    Kind::Internal as u8
+                }
+            };
+            *slot = None;
+            if code == 0 {
+                continue;
+            }
+            self.first_failure.get_or_insert(code);
+            // All ranks stop together on request, so nobody has to be hurried.
+            if code != STOPPED_ON_REQUEST {
+                self.deadline.get_or_insert_with(|| Instant::now() + GRACE);
+            }
+        }
+    }
+}
+
+/// The exit code as a shell gives it; says so when a signal ended the rank, which can not do so itself.
+fn code_of(rank: usize, status: ExitStatus) -> u8 {
+    if let Some(signal) = status.signal() {
+        eprintln!("cobre-shm: rank {rank} was ended by signal {signal}");
+        return u8::try_from(128 + signal).unwrap_or(u8::MAX);
+    }
+    status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(Kind::Internal as u8)
+}

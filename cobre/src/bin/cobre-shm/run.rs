@@ -1,0 +1,199 @@
+//! `cobre-shm run`: one rank of a run, or the start of all of them.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use cobre_comm::{Communicator, LocalBackend};
+use cobre_sddp::setup::{PostTrainingSimulation, RunPhasePlan, signal_stop_requested};
+use intranode_cobre::ShmBackend;
+
+use crate::failure::{Failure, Kind, Outcome};
+use crate::launch;
+use crate::policy;
+use crate::simulation;
+use crate::stop::StopRequest;
+use crate::study::{Session, Study};
+use crate::training;
+
+/// The exit code of `cobre run` after a signal: training stopped, the policy is written.
+pub(crate) const STOPPED_ON_REQUEST: u8 = 5;
+
+/// Who carries the messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Backend {
+    /// The processes of this machine, over shared memory.
+    #[value(alias = "auto")]
+    Shm,
+    /// Cobre's own backend of a single process.
+    Local,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The case directory.
+    case: PathBuf,
+    /// Where the results go [default: CASE/output]
+    #[arg(long, visible_alias = "output", value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// How many processes work together [default: 1, or what the launcher says]
+    #[arg(short = 'n', long, value_name = "N")]
+    ranks: Option<NonZeroUsize>,
+    /// Threads of each rank [default: RAYON_NUM_THREADS, or the rank's share of the processors]
+    #[arg(long, value_name = "T")]
+    threads: Option<NonZeroUsize>,
+    /// Who carries the messages
+    #[arg(long, value_enum, env = "COBRE_COMM_BACKEND", default_value = "shm")]
+    backend: Backend,
+    /// Let every rank write its own policy, to DIR/rank-<R>, so that they can be compared
+    #[arg(long, value_name = "DIR")]
+    policy_per_rank: Option<PathBuf>,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
+    let wanted = arguments.ranks.map(NonZeroUsize::get);
+    match arguments.backend {
+        Backend::Local => {
+            expect_ranks(wanted, 1, "the local backend")?;
+            run_rank(arguments, LocalBackend, "local")
+        }
+        Backend::Shm if ShmBackend::is_configured() => {
+            launch::end_with_launcher()?;
+            let comm = ShmBackend::from_env()?;
+            expect_ranks(wanted, comm.size(), "the environment")?;
+            run_rank(arguments, comm, "shm")
+        }
+        Backend::Shm => match wanted.unwrap_or(1) {
+            1 => {
+                let alone = intranode::Config::new(launch::unique_name(), 0, 1);
+                run_rank(arguments, ShmBackend::join(alone)?, "shm")
+            }
+            ranks => launch::start(ranks),
+        },
+    }
+}
+
+fn expect_ranks(wanted: Option<usize>, actual: usize, who: &str) -> Outcome<()> {
+    match wanted {
+        Some(wanted) if wanted != actual => Err(Failure::new(
+            Kind::Input,
+            format_args!("-n {wanted} was asked for, but {who} has {actual} rank(s): leave -n out"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn run_rank<C: Communicator>(arguments: &Arguments, comm: C, backend: &'static str) -> Outcome<ExitCode> {
+    let threads = threads_of_a_rank(arguments.threads, comm.size());
+    let output = arguments.out.clone().unwrap_or_else(|| arguments.case.join("output"));
+    let session = Session {
+        comm,
+        backend,
+        hostname: cobre_io::get_hostname(),
+        case: arguments.case.clone(),
+        output,
+        policy_per_rank: arguments.policy_per_rank.clone(),
+        threads,
+        quiet: arguments.quiet,
+    };
+    let outcome = phases(&session);
+    let ranks = session.comm.size();
+    outcome.map_err(|failure| {
+        if ranks == 1 {
+            return failure;
+        }
+        let failure = failure.on_rank(session.comm.rank());
+        if !failure.is_agreed() {
+            // The others do not know of it and may wait for this rank.
+            failure.print();
+            session.comm.abort(i32::from(failure.code()));
+        }
+        failure
+    })
+}
+
+/// Training, simulation and all writing; the same on every rank.
+fn phases<C: Communicator>(session: &Session<C>) -> Outcome<ExitCode> {
+    let stop = StopRequest::install()?;
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(session.threads)
+        .build_global()
+        .map_err(|error| Failure::new(Kind::Internal, error))?;
+    if session.speaks() {
+        eprintln!(
+            "backend {}: {} rank(s), {} thread(s) each",
+            session.backend,
+            session.comm.size(),
+            session.threads
+        );
+    }
+
+    let mut study = Study::load(session)?;
+    study.write_models(session)?;
+    let scenarios = study.setup.simulation_config.n_scenarios;
+    let code = match RunPhasePlan::resolve(study.config.training.enabled, scenarios > 0) {
+        RunPhasePlan::TrainedThenSimulated => train_then_simulate(session, &mut study, &stop)?,
+        RunPhasePlan::SimulateFromPolicy => {
+            let loaded = policy::load_for_simulation(session, &mut study)?;
+            simulation::simulate(session, &study, &loaded)?;
+            ExitCode::SUCCESS
+        }
+        RunPhasePlan::Nothing => {
+            if session.speaks() {
+                eprintln!("training and simulation are both turned off: nothing to do");
+            }
+            ExitCode::SUCCESS
+        }
+    };
+    if session.speaks() {
+        eprintln!("results: {}", session.output.display());
+    }
+    Ok(code)
+}
+
+fn train_then_simulate<C: Communicator>(
+    session: &Session<C>,
+    study: &mut Study,
+    stop: &StopRequest,
+) -> Outcome<ExitCode> {
+    policy::prepare_training(session, study)?;
+    stop.open();
+    let trained = training::train(session, study, stop.flag())?;
+    training::write(session, study, &trained)?;
+    if let Some(error) = trained.error {
+        // The iterations before the error are written. Training has told every rank.
+        return Err(Failure::from(error).agreed());
+    }
+    let level = stop.agreed_level(&session.comm)?;
+    let decision = &trained.result.stop_decision;
+    let stopped = signal_stop_requested(decision, level);
+    if !stopped {
+        stop.close();
+    }
+
+    let scenarios = study.setup.simulation_config.n_scenarios;
+    match PostTrainingSimulation::resolve(scenarios > 0, decision, level) {
+        PostTrainingSimulation::Run => simulation::simulate(session, study, &trained.result)?,
+        PostTrainingSimulation::SkipAfterSignalStop => {
+            simulation::write_skipped(session, scenarios)?;
+        }
+        PostTrainingSimulation::NotRequested => {}
+    }
+    Ok(if stopped { ExitCode::from(STOPPED_ON_REQUEST) } else { ExitCode::SUCCESS })
+}
+
+/// What was asked for, else what the launcher says, else this rank's share of the processors.
+fn threads_of_a_rank(asked: Option<NonZeroUsize>, ranks: usize) -> usize {
+    let told = || std::env::var("RAYON_NUM_THREADS").ok().and_then(|value| value.parse().ok());
+    asked.or_else(told).map_or_else(
+        || {
+            let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+            (processors / ranks).max(1)
+        },
+        NonZeroUsize::get,
+    )
+}

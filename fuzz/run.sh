@@ -1,0 +1,19 @@
+#!/bin/sh
+# Runs the fuzz targets, or those that are named, one after the other, each for FUZZ_SECONDS with the address sanitizer.
+# New inputs go to fuzz/work; `cargo fuzz cmin` picks those worth keeping.
+set -eu
+cd "$(dirname "$0")"
+
+# The sanitizer and the coverage are unstable options of a stable compiler.
+export RUSTC_BOOTSTRAP=1
+
+command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
+command -v c++ >/dev/null || { echo "fuzzing needs a C++ compiler (Debian: apt-get install g++)" >&2; exit 1; }
+
+for target in ${*:-$(cargo fuzz list)}; do
+    mkdir -p "work/$target"
+    set -- "work/$target" "corpus/$target" -- -max_total_time="${FUZZ_SECONDS:-60}" -max_len=400 -print_final_stats=1
+    dictionary=dictionaries/$target.dict
+    [ ! -f "$dictionary" ] || set -- "$@" -dict="$dictionary"
+    cargo fuzz run --sanitizer address "$target" "$@"
+done

@@ -1,0 +1,99 @@
+//! The environment: a configuration exactly where every variable has an allowed value, else an error that names a
+//! variable and the value that it has.
+
+use std::time::Duration;
+
+use intranode::{Config, Error};
+
+/// The prefix that the inputs use.
+const PREFIX: &str = "JOB";
+
+/// The input: lines of `NAME=value`, as in an environment. The first of a name counts. True: it was
+/// accepted.
+pub fn run(data: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(data);
+    let variables: Vec<(&str, &str)> = text.split('\n').filter_map(|line| line.split_once('=')).collect();
+    let get = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+    let config = Config::from_lookup(PREFIX, get);
+    let expected = expect(|suffix| get(&format!("{PREFIX}_{suffix}")), get("INTRANODE_WAIT"));
+    match config {
+        Ok(config) => {
+            let expected = expected.unwrap_or_else(|| panic!("{variables:?}: {config:?}"));
+            let shown = format!("{config:?}");
+            for part in expected {
+                assert!(shown.contains(&part), "{part} is not in {shown}");
+            }
+            true
+        }
+        Err(Error::InvalidConfiguration(bad)) => {
+            assert_eq!(expected, None, "{variables:?}: {bad:?}");
+            // A number may be shown without its plus and its leading zeros.
+            let (shown, set) = (bad.value.as_deref(), get(&bad.setting));
+            let number = |text: Option<&str>| text.and_then(whole);
+            let same =
+                shown == set.as_deref() || (number(shown).is_some() && number(shown) == number(set.as_deref()));
+            assert!(same, "{bad:?} for {set:?}");
+            let text = Error::InvalidConfiguration(bad.clone()).to_string();
+            assert!(text.contains(&bad.setting) && text.contains(&bad.allowed), "{text}");
+            false
+        }
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+/// What a configuration must show of itself; `None` where there must be none.
+fn expect(get: impl Fn(&str) -> Option<String>, wait: Option<String>) -> Option<Vec<String>> {
+    let name = get("NAME")?;
+    let rest = name.strip_prefix('/')?;
+    if rest.is_empty()
+        || rest.len() > 230
+        || rest == "."
+        || rest == ".."
+        || rest.bytes().any(|b| b == b'/' || b == 0)
+    {
+        return None;
+    }
+    let (rank, size) = (whole(&get("RANK")?)?, whole(&get("SIZE")?)?);
+    if size == 0 || size > 65_536 || rank >= size {
+        return None;
+    }
+    let timeout = seconds(get("TIMEOUT"), 60)?;
+    let join_timeout = seconds(get("JOIN_TIMEOUT"), 30)?;
+    let wait = match wait.as_deref() {
+        None | Some("futex" | "native") => "Native",
+        Some("pthread") => "Pthread",
+        Some(_) => return None,
+    };
+    Some(vec![
+        format!("name: {name:?}, rank: {rank}, size: {size}"),
+        format!("timeout: {timeout:?}, join_timeout: {join_timeout:?}"),
+        format!("wait: {wait}"),
+    ])
+}
+
+/// Decimal digits, perhaps after a plus, for which there is room.
+fn whole(text: &str) -> Option<u128> {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    let number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let value = digits.trim_start_matches('0');
+    match value {
+        "" => number.then_some(0),
+        // Longer than any number that is allowed.
+        _ if value.len() > 20 => None,
+        _ => number.then(|| value.parse().ok()).flatten(),
+    }
+}
+
+/// The outer `None`: not allowed.
+fn seconds(value: Option<String>, default: u64) -> Option<Option<Duration>> {
+    match value.as_deref() {
+        None => Some(Some(Duration::from_secs(default))),
+        Some("none") => Some(None),
+        Some(text) => {
+            let seconds: f64 = text.parse().ok()?;
+            // Less than half a nanosecond is rounded to nothing; 2^64 seconds do not fit.
+            let allowed = seconds > 0.000_000_000_5 && seconds < 18_446_744_073_709_551_616.0;
+            allowed.then(|| Some(Duration::from_secs_f64(seconds)))
+        }
+    }
+}

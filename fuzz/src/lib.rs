@@ -1,0 +1,14 @@
+//! The bodies of the fuzz targets: what must hold for every input. A body panics where it does not, and returns whether
+//! the input was accepted.
+//!
+//! `cargo fuzz run` calls them with libFuzzer's inputs, `tests/fuzz_corpus.rs` of the main package with the corpora and
+//! their mutations on stable Rust.
+
+pub mod blocks;
+pub mod environment;
+pub mod header;
+pub mod input;
+#[cfg(target_os = "linux")]
+pub mod join;
+pub mod layout;
+pub mod model;

@@ -1,0 +1,64 @@
+//! The segment's map and header once more, written down from their description and not from the code: in 128 bits,
+//! where nothing can overflow, and with the literal numbers of version 1.
+
+use std::ops::Range;
+
+/// The magic number that a header begins with.
+pub const MAGIC: u64 = 0x696E_7472_616E_6F64;
+
+/// The largest mapping of a process with this many bits.
+pub fn address_space(bits: u32) -> u128 {
+    (1 << (bits - 1)) - 1
+}
+
+/// Where everything should lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Map {
+    pub chunk: u128,
+    pub records: u128,
+    pub pairs: u128,
+    pub staging: u128,
+    pub len: u128,
+}
+
+impl Map {
+    /// The map for so many ranks and chunks of so many bytes; `None` where one of the two is not allowed.
+    pub fn new(ranks: u128, chunk: u128) -> Option<Self> {
+        if ranks == 0 || ranks > 65_536 || chunk == 0 || chunk > 1 << 30 || !chunk.is_multiple_of(64) {
+            return None;
+        }
+        let up = |offset: u128, step: u128| offset.div_ceil(step) * step;
+        let records = up(256 + 4 * ranks, 128);
+        let pairs = records + 2 * 128 * ranks;
+        let staging = up(pairs + 16 * 128, 4096);
+        Some(Map { chunk, records, pairs, staging, len: staging + 2 * ranks * chunk })
+    }
+
+    /// A rank's staging buffer.
+    pub fn staging(&self, rank: u128, parity: u128) -> Range<u128> {
+        let start = self.staging + (2 * rank + parity) * self.chunk;
+        start..start + self.chunk
+    }
+}
+
+/// What a file's first bytes say, if this process can use them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub pid: u32,
+    pub ranks: u64,
+    pub chunk: u64,
+}
+
+impl Header {
+    /// Reads the header of a file of `length` bytes; `None` if it must be refused.
+    pub fn read(bytes: &[u8], length: u64) -> Option<Self> {
+        let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let long = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let (magic, version, bits, pid) = (long(0)?, word(8)?, word(12)?, word(16)?);
+        let (ranks, chunk, stated) = (long(20)?, long(28)?, long(36)?);
+        let map = Map::new(ranks.into(), chunk.into())?;
+        let fits = map.len <= address_space(usize::BITS);
+        let right = magic == MAGIC && version == 1 && bits == usize::BITS && fits;
+        (right && map.len == stated.into() && map.len == length.into()).then_some(Header { pid, ranks, chunk })
+    }
+}

@@ -1,0 +1,233 @@
+//! One execution: ranks that follow a script, those who poison, and what must hold at the end.
+
+use std::sync::Arc;
+
+use intranode::protocol::generation::POISON;
+use intranode::protocol::membership::poison;
+use intranode::protocol::{Cause, CauseKind, Failure, Generation, Member};
+use shuttle::thread;
+
+use crate::dice;
+use crate::machine::Memory;
+use crate::script::Script;
+use crate::stage::{Stage, Strike};
+
+/// How a rank ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Leaves,
+    Aborts(u32),
+}
+
+/// What an execution is made of.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub script: Script,
+    /// The generation before the first round.
+    pub start: Generation,
+    /// By rank: after how many calls it ends, and how.
+    pub exits: Vec<(usize, Exit)>,
+    pub strikes: Vec<Strike>,
+    /// How many actors poison for every rank that dies.
+    pub watchers: usize,
+    /// Actors that poison once so many steps have been made.
+    pub poisoners: Vec<(u64, Cause)>,
+    /// The steps at which waits that have begun before become too long.
+    pub ticks: Vec<u64>,
+}
+
+/// What became of a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// The calls that gave it what they had to.
+    pub calls: usize,
+    /// The last round that it has completed.
+    pub completed: Generation,
+    pub end: End,
+}
+
+/// How a rank ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By itself.
+    Exited,
+    /// With an error, and the ranks that were late.
+    Failed(Cause, Vec<usize>),
+    /// In the middle, without a word.
+    Stopped,
+}
+
+/// What became of all.
+pub struct Outcome {
+    pub logs: Vec<Log>,
+    pub struck: usize,
+    pub seen: std::collections::BTreeSet<&'static str>,
+}
+
+impl Scenario {
+    /// Ranks that make all calls and leave.
+    pub fn new(script: Script) -> Self {
+        let exits = vec![(script.len(), Exit::Leaves); script.ranks];
+        // Just below the wrap, or anywhere else.
+        let start = Generation::new(match dice::once_in(2) {
+            true => 0u32.wrapping_sub(dice::below(8) as u32),
+            false => dice::below(1 << 20) as u32,
+        });
+        let (strikes, poisoners, ticks) = (Vec::new(), Vec::new(), Vec::new());
+        Scenario { script, start, exits, strikes, watchers: 0, poisoners, ticks }
+    }
+
+    /// The number of ranks.
+    pub fn ranks(&self) -> usize {
+        self.script.ranks
+    }
+
+    /// The actor that is a rank.
+    pub fn rank(&self, rank: usize) -> usize {
+        1 + rank
+    }
+
+    /// The actor that is a watcher.
+    pub fn watcher(&self, watcher: usize) -> usize {
+        1 + self.ranks() + watcher
+    }
+
+    /// Plays it, and checks what must hold whatever happened.
+    pub fn play(self) -> Outcome {
+        let others = self.watchers + self.poisoners.len();
+        let bells = self.poisoners.iter().map(|(step, _)| *step).collect();
+        let mut stage = Stage::new(self.ranks(), others, self.strikes.clone(), self.ticks.clone(), bells);
+        stage.patience = dice::one_of(&[0, 1, 4]);
+        stage.spurious = dice::one_of(&[0, 8]);
+        let stage = Arc::new(stage);
+        let memory = Arc::new(Memory::new(&stage, self.ranks(), self.script.plan.chunk, self.start));
+        let scenario = Arc::new(self);
+
+        if stage.traced {
+            eprintln!("{scenario:#?}");
+        }
+
+        // The order of the spawns makes the actors' numbers.
+        let ranks: Vec<_> = (0..scenario.ranks())
+            .map(|rank| {
+                let (scenario, stage, memory) = (scenario.clone(), stage.clone(), memory.clone());
+                spawn(format!("rank {rank}"), move || scenario.live(rank, &stage, &memory))
+            })
+            .collect();
+        let watchers: Vec<_> = (0..scenario.watchers)
+            .map(|watcher| {
+                let (stage, memory) = (stage.clone(), memory.clone());
+                spawn(format!("watcher {watcher}"), move || watch(&stage, &memory))
+            })
+            .collect();
+        let poisoners: Vec<_> = (scenario.poisoners.iter().copied())
+            .map(|(step, cause)| {
+                let (stage, memory) = (stage.clone(), memory.clone());
+                spawn(format!("poisoner {}", cause.detail), move || {
+                    if stage.await_bell(step) {
+                        let _ = poison(&*stage, memory.segment(), cause);
+                    }
+                })
+            })
+            .collect();
+
+        stage.end();
+        let logs: Vec<Log> = ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect();
+        for other in watchers.into_iter().chain(poisoners) {
+            other.join().expect("no panic");
+        }
+        scenario.check_agreement(&logs);
+        scenario.check_causes(&logs, &stage);
+        Outcome { logs, struck: stage.struck(), seen: stage.seen() }
+    }
+
+    fn live(&self, rank: usize, stage: &Arc<Stage>, memory: &Memory) -> Log {
+        let mut member = Member::new(&**stage, memory.segment(), rank, self.start);
+        let (calls, end) = self.follow(rank, &mut member, memory);
+        stage.settle();
+        Log { calls, completed: member.completed(), end }
+    }
+
+    fn follow(&self, rank: usize, member: &mut Member<'_, Stage>, memory: &Memory) -> (usize, End) {
+        let (calls, exit) = self.exits[rank];
+        for call in 0..calls {
+            match self.script.perform(call, rank, member) {
+                Ok(()) => (),
+                Err(Failure::Dead(Some(cause))) => {
+                    for word in memory.words() {
+                        assert!(word & POISON != 0, "unpoisoned: rank {rank} has failed before all words were");
+                    }
+                    return (call, End::Failed(cause, member.late(member.completed().next())));
+                }
+                Err(Failure::Stopped) => return (call, End::Stopped),
+                Err(other) => panic!("no cause: {other:?}, call {call}, rank {rank}"),
+            }
+        }
+        let exited = match exit {
+            Exit::Leaves => member.leave(),
+            Exit::Aborts(code) => member.poison(CauseKind::Aborted, rank, code),
+        };
+        (calls, if exited.is_ok() { End::Exited } else { End::Stopped })
+    }
+
+    /// For every call: the right result on every rank that lives, or the same error on every one.
+    fn check_agreement(&self, logs: &[Log]) {
+        let Some(failed) = logs.iter().find(|log| matches!(log.end, End::Failed(..))) else { return };
+        for (rank, log) in logs.iter().enumerate() {
+            let agrees = match log.end {
+                End::Failed(..) => log == failed,
+                End::Exited | End::Stopped => log.calls <= failed.calls,
+            };
+            assert!(agrees, "disagreement: rank {rank} has {log:?}, another has {failed:?}");
+        }
+    }
+
+    /// What a rank is told is what has happened.
+    fn check_causes(&self, logs: &[Log], stage: &Stage) {
+        for log in logs {
+            let End::Failed(cause, late) = &log.end else { continue };
+            let round = log.completed.next();
+            let happened = match cause.kind {
+                CauseKind::Died => stage.dead().contains(&cause.rank),
+                // Who was late may have arrived after all; then it is the next round that fails.
+                CauseKind::TimedOut => {
+                    let named = Generation::new(cause.detail);
+                    stage.now() > 0 && (named == round || named.next() == round)
+                }
+                CauseKind::Left => {
+                    let left = &logs[cause.rank];
+                    let asked = (left.calls, Exit::Leaves) == self.exits[cause.rank];
+                    asked && left.completed == log.completed && cause.detail == log.completed.number()
+                }
+                _ => self.asked_for(*cause),
+            };
+            assert!(happened, "wrong cause: {cause:?} in {log:?}");
+            assert!(!late.is_empty(), "wrong verdict: a round failed though all had arrived: {log:?}");
+        }
+    }
+
+    fn asked_for(&self, cause: Cause) -> bool {
+        let aborted = |(_, exit): &(usize, Exit)| match exit {
+            Exit::Aborts(code) => cause == Cause { kind: CauseKind::Aborted, rank: cause.rank, detail: *code },
+            Exit::Leaves => false,
+        };
+        self.exits.get(cause.rank).is_some_and(aborted)
+            || self.poisoners.iter().any(|(_, asked)| *asked == cause)
+    }
+}
+
+fn spawn<T: Send + 'static>(name: String, body: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+    thread::Builder::new().name(name).spawn(body).expect("a task of shuttle costs nothing")
+}
+
+/// What the watcher of a rank does: it poisons for every rank that dies.
+fn watch(stage: &Stage, memory: &Memory) {
+    let mut known = 0;
+    while let Some(rank) = stage.next_death(known) {
+        known += 1;
+        let cause = Cause { kind: CauseKind::Died, rank, detail: 0 };
+        if poison(stage, memory.segment(), cause).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! A sequence of calls, how a rank makes them, and what a sequential model says must come out.
+
+use std::ops::Range;
+
+use intranode::payload::{Sink, Source};
+use intranode::protocol::allreduce::{Plan, Reduction};
+use intranode::protocol::transfer::Exchange;
+use intranode::protocol::{Call, Failure, Member};
+
+use crate::dice;
+use crate::stage::Stage;
+
+/// What one call does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Barrier,
+    /// A reduction of so many elements.
+    Allreduce(usize),
+    /// By rank, the length of its block; a broadcast has one that is not 0.
+    Transfer(Vec<usize>),
+}
+
+/// One call of every rank.
+#[derive(Clone, Debug)]
+pub struct Step {
+    operation: Operation,
+    /// These ranks call something else.
+    odd: Vec<usize>,
+    /// These ranks refuse.
+    refusers: Vec<usize>,
+}
+
+/// All calls of an execution.
+#[derive(Clone, Debug)]
+pub struct Script {
+    pub ranks: usize,
+    pub plan: Plan,
+    pub steps: Vec<Step>,
+}
+
+/// The element's size, which the chunk must be a multiple of.
+const ELEMENT: usize = size_of::<u64>();
+
+impl Script {
+    /// A random sequence. `mishaps`: one step of how many is a mismatch, and one a refusal; 0 is none.
+    pub fn random(ranks: usize, steps: usize, mishaps: usize) -> Self {
+        // Small enough that what is long for a note takes several chunks, and a slice may be empty.
+        let chunk = dice::one_of(&[3, 8, 21]) * ELEMENT;
+        let plan = Plan { chunk, slices_from: dice::one_of(&[0, chunk, usize::MAX]) };
+        let some = || match mishaps > 0 && dice::once_in(mishaps) {
+            true => (0..ranks).filter(|_| dice::once_in(ranks)).collect(),
+            false => Vec::new(),
+        };
+        let step = |_| Step { operation: Operation::random(ranks), odd: some(), refusers: some() };
+        Script { ranks, plan, steps: (0..steps).map(step).collect() }
+    }
+
+    /// The number of calls.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// What a rank calls in a step.
+    fn call(&self, index: usize, rank: usize) -> Call {
+        let operation = self.operation(index, rank);
+        let (number, length) = match &operation {
+            Operation::Barrier => (1, 0),
+            Operation::Allreduce(elements) => (2, *elements),
+            Operation::Transfer(lengths) => (3, lengths.iter().sum()),
+        };
+        let refused = self.steps[index].refusers.contains(&rank);
+        let (length, extra) = (length as u64, index as u64);
+        Call { operation: number, reduction: 1, element: 2, refused, shape: 8, length, extra }
+    }
+
+    fn operation(&self, index: usize, rank: usize) -> Operation {
+        let step = &self.steps[index];
+        match &step.operation {
+            operation if !step.odd.contains(&rank) => operation.clone(),
+            Operation::Barrier => Operation::Allreduce(40),
+            _ => Operation::Barrier,
+        }
+    }
+
+    /// Makes the call. `Ok` if what came out is what had to come out.
+    ///
+    /// # Errors
+    /// Where the communicator has ended, or this rank.
+    ///
+    /// # Panics
+    /// Where anything else came out.
+    pub fn perform(&self, index: usize, rank: usize, member: &mut Member<'_, Stage>) -> Result<(), Failure> {
+        let call = self.call(index, rank);
+        let step = &self.steps[index];
+        let outcome = if call.refused {
+            member.refuse(&call)
+        } else {
+            match self.operation(index, rank) {
+                Operation::Barrier => member.open(&call, |_| ()).map(drop),
+                Operation::Allreduce(elements) => self.allreduce(index, rank, elements, &call, member),
+                Operation::Transfer(lengths) => self.transfer(index, rank, lengths, &call, member),
+            }
+        };
+        let calls = || (0..self.ranks).map(|rank| self.call(index, rank)).collect::<Vec<_>>();
+        let expected = match step.refusers.first() {
+            Some(_) if call.refused => Ok(()),
+            Some(first) => Err(Failure::Refused(*first)),
+            None if calls().iter().any(|other| *other != call) => Err(Failure::Mismatch(calls())),
+            None => Ok(()),
+        };
+        match outcome {
+            Err(ended @ (Failure::Dead(_) | Failure::Stopped)) => Err(ended),
+            outcome => {
+                assert_eq!(outcome, expected, "wrong verdict: call {index}, rank {rank}");
+                Ok(())
+            }
+        }
+    }
+
+    fn allreduce(
+        &self,
+        index: usize,
+        rank: usize,
+        elements: usize,
+        call: &Call,
+        member: &mut Member<'_, Stage>,
+    ) -> Result<(), Failure> {
+        let send = (0..elements).map(|element| contribution(index, rank, element)).collect();
+        let mut sums = Sums { send, recv: vec![0; elements] };
+        member.allreduce(call, self.plan, &mut sums)?;
+        for (element, sum) in sums.recv.into_iter().enumerate() {
+            let all = (0..self.ranks).map(|rank| contribution(index, rank, element));
+            let model = all.reduce(combine).expect("there is a rank");
+            assert_eq!(sum, model, "wrong result: call {index}, rank {rank}, element {element}");
+        }
+        Ok(())
+    }
+
+    fn transfer(
+        &self,
+        index: usize,
+        rank: usize,
+        lengths: Vec<usize>,
+        call: &Call,
+        member: &mut Member<'_, Stage>,
+    ) -> Result<(), Failure> {
+        let model = |from: usize| -> Vec<u8> {
+            (0..lengths[from]).map(|byte| contribution(index, from, byte) as u8).collect()
+        };
+        let received = lengths.iter().map(|len| vec![0; *len]).collect();
+        let mut blocks = Blocks { rank, own: model(rank), received };
+        member.transfer(call, self.plan.chunk, &mut blocks)?;
+        for (from, block) in blocks.received.into_iter().enumerate() {
+            assert_eq!(block, model(from), "wrong result: call {index}, rank {rank}, block {from}");
+        }
+        Ok(())
+    }
+}
+
+impl Operation {
+    fn random(ranks: usize) -> Self {
+        // 96 bytes fit into a note.
+        let elements = || dice::one_of(&[0, 1, 12, 13, 30, 70]);
+        let bytes = || dice::one_of(&[0, 0, 1, 96, 97, 168, 169, 400]);
+        match dice::below(4) {
+            0 => Operation::Barrier,
+            1 => Operation::Allreduce(elements()),
+            2 => Operation::Transfer((0..ranks).map(|_| bytes()).collect()),
+            _ => {
+                let mut lengths = vec![0; ranks];
+                lengths[dice::below(ranks)] = bytes();
+                Operation::Transfer(lengths)
+            }
+        }
+    }
+}
+
+/// What a rank puts in: different in every call, on every rank, in every place.
+fn contribution(index: usize, rank: usize, place: usize) -> u64 {
+    let name = (index << 40 | rank << 20 | place) as u64;
+    (name + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
+}
+
+/// Neither commutative nor associative, so that only the order of the ranks gives the model's result.
+fn combine(sum: u64, next: u64) -> u64 {
+    sum.wrapping_mul(31).wrapping_add(next)
+}
+
+struct Sums {
+    send: Vec<u64>,
+    recv: Vec<u64>,
+}
+
+impl Reduction for Sums {
+    fn elements(&self) -> usize {
+        self.send.len()
+    }
+
+    fn element_size(&self) -> usize {
+        ELEMENT
+    }
+
+    fn contribute(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
+        staging.put(0, bytemuck::cast_slice(&self.send[part]));
+    }
+
+    fn start(&mut self, part: Range<usize>, staging: Source<'_>) {
+        staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[part]));
+    }
+
+    fn fold(&mut self, part: Range<usize>, staging: Source<'_>) {
+        staging.fold(&mut self.recv[part], combine);
+    }
+
+    fn publish(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
+        staging.put(0, bytemuck::cast_slice(&self.recv[part]));
+    }
+
+    fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {
+        staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[part]));
+    }
+}
+
+struct Blocks {
+    rank: usize,
+    own: Vec<u8>,
+    received: Vec<Vec<u8>>,
+}
+
+impl Exchange for Blocks {
+    fn length(&self, rank: usize) -> usize {
+        self.received[rank].len()
+    }
+
+    fn put(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
+        staging.put(0, &self.own[part]);
+    }
+
+    fn keep(&mut self, part: Range<usize>) {
+        self.received[self.rank][part.clone()].copy_from_slice(&self.own[part]);
+    }
+
+    fn get(&mut self, rank: usize, part: Range<usize>, staging: Source<'_>) {
+        staging.get(0, &mut self.received[rank][part]);
+    }
+}

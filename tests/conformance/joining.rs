@@ -1,0 +1,348 @@
+//! How processes become ranks, and what keeps them from it.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use intranode::layout::{Layout, PREAMBLE};
+use intranode::{Communicator, Config, Error, ReduceOp};
+use libtest_mimic::Trial;
+use nix::fcntl::{FcntlArg, fcntl};
+
+use crate::job::{Job, WAITS, Wait, await_word};
+use crate::scenario::{Outcome, still_works};
+
+/// What a process does instead of a row.
+type Role = fn() -> Outcome;
+
+/// What a process of this file can do that no row of the others does.
+pub(crate) const ROLES: &[(&str, Role)] = &[
+    ("join", join),
+    ("join_and_wait", join_and_wait),
+    ("join_with_a_staging_of_its_own", join_with_a_staging_of_its_own),
+    ("join_two_jobs", join_two_jobs),
+    ("report", report),
+    ("report_in_half_a_second", report_in_half_a_second),
+];
+
+type Test = fn(Wait) -> Outcome;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let tests: &[(&str, Test)] = &[
+        ("rank_0_starts_last", rank_0_starts_last),
+        ("the_name_is_free_once_all_have_joined", the_name_is_free_once_all_have_joined),
+        ("the_staging_of_rank_0_counts", the_staging_of_rank_0_counts),
+        ("two_jobs_at_once", two_jobs_at_once),
+        ("a_rank_that_never_joins_is_named", a_rank_that_never_joins_is_named),
+        ("ranks_with_different_sizes", ranks_with_different_sizes),
+        ("two_processes_with_rank_0", two_processes_with_rank_0),
+        ("two_processes_with_rank_1", two_processes_with_rank_1),
+        ("a_stale_segment_is_removed", a_stale_segment_is_removed),
+        ("a_stale_segment_of_another_version_is_removed", a_stale_segment_of_another_version),
+        ("ranks_that_meet_a_stale_segment_wait_for_the_new_one", ranks_that_meet_a_stale_segment),
+        ("a_segment_of_another_program", a_segment_of_another_program),
+        ("a_live_segment_of_another_program", a_live_segment_of_another_program),
+        ("a_live_segment_of_another_version", a_live_segment_of_another_version),
+        ("a_live_segment_cut_short", a_live_segment_cut_short),
+    ];
+    let mut trials = Vec::new();
+    for wait in WAITS {
+        for (name, test) in tests.iter().copied() {
+            let name = format!("processes::{}::{name}", wait.name());
+            trials.push(Trial::test(name, move || test(wait).map_err(|error| format!("{error:#}").into())));
+        }
+    }
+    trials
+}
+
+fn join() -> Outcome {
+    println!("joining");
+    still_works(&Communicator::from_env()?)
+}
+
+fn join_and_wait() -> Outcome {
+    let comm = Communicator::from_env()?;
+    still_works(&comm)?;
+    println!("joined");
+    await_word()?;
+    still_works(&comm)
+}
+
+fn join_with_a_staging_of_its_own() -> Outcome {
+    let rank: usize = std::env::var("INTRANODE_RANK")?.parse()?;
+    let comm = Config::from_env()?.staging(64 * (rank + 1)).join()?;
+    let mut data = vec![rank; 1000];
+    comm.allreduce_in_place(&mut data, ReduceOp::Max)?;
+    ensure!(data == vec![comm.size() - 1; 1000]);
+    Ok(())
+}
+
+fn join_two_jobs() -> Outcome {
+    let one = Communicator::from_env()?;
+    let name = std::env::var("INTRANODE_NAME")? + "_second";
+    // In the other one this process has another rank.
+    let other = Config::new(name, one.size() - 1 - one.rank(), one.size()).join()?;
+    for _ in 0..100 {
+        still_works(&one)?;
+        still_works(&other)?;
+    }
+    // The end of one is not the end of the other.
+    other.leave()?;
+    still_works(&one)
+}
+
+/// Joins in vain, and tells why.
+fn report() -> Outcome {
+    report_failure(Config::from_env().and_then(Config::join))
+}
+
+fn report_in_half_a_second() -> Outcome {
+    let start = Instant::now();
+    let result = Config::from_env()?.join_timeout(Duration::from_millis(500)).join();
+    // The first rank whose time is up ends it for all.
+    let took = start.elapsed();
+    ensure!(took < Duration::from_millis(1500), "it took {took:?}");
+    report_failure(result)
+}
+
+fn report_failure(result: Result<Communicator, Error>) -> Outcome {
+    let error = result.err().context("it joined")?;
+    ensure!(error.is_fatal());
+    println!("told: {error}");
+    match error {
+        Error::InitializationFailed(failure) => println!("InitializationFailed, missing {:?}", failure.missing),
+        Error::InvalidConfiguration(bad) => println!("InvalidConfiguration of {}", bad.setting),
+        other => println!("{other:?}"),
+    }
+    Ok(())
+}
+
+/// The processes ended well, after they had written all of these.
+pub(crate) fn ensure_told(job: &mut Job, processes: &[usize], parts: &[&str]) -> Outcome {
+    job.wait_all()?;
+    for process in processes {
+        let output = job.output(*process)?;
+        ensure!(job.code(*process) == Some(0), "process {process} failed: {output}");
+        let missing = parts.iter().find(|part| !output.contains(**part));
+        ensure!(missing.is_none(), "process {process} did not say {missing:?}: {output}");
+    }
+    Ok(())
+}
+
+fn rank_0_starts_last(wait: Wait) -> Outcome {
+    let mut job = Job::new(4, wait);
+    for rank in 1..4 {
+        let process = job.start(rank, "join")?;
+        job.await_output(process, "joining")?;
+    }
+    job.start(0, "join")?;
+    job.finish(&[0; 4])
+}
+
+fn the_name_is_free_once_all_have_joined(wait: Wait) -> Outcome {
+    let mut first = Job::new(2, wait);
+    let mut second = first.namesake();
+    for job in [&mut first, &mut second] {
+        job.start_all("join_and_wait")?;
+        for process in 0..2 {
+            job.await_output(process, "joined")?;
+        }
+        ensure!(!job.path().exists(), "{} is still there", job.name());
+    }
+    first.tell_all()?;
+    first.wait_all()?;
+    second.tell_all()?;
+    second.finish(&[0; 2])?;
+    first.finish(&[0; 2])
+}
+
+fn the_staging_of_rank_0_counts(wait: Wait) -> Outcome {
+    let mut job = Job::new(4, wait);
+    job.start_all("join_with_a_staging_of_its_own")?;
+    job.finish(&[0; 4])
+}
+
+fn two_jobs_at_once(wait: Wait) -> Outcome {
+    let mut job = Job::new(4, wait);
+    job.start_all("join_two_jobs")?;
+    job.finish(&[0; 4])
+}
+
+fn a_rank_that_never_joins_is_named(wait: Wait) -> Outcome {
+    // Rank 0 is there, rank 1 is not; then the other way round.
+    for (there, missing) in [(vec![0, 2], "1"), (vec![0], "1, 2"), (vec![1, 2], "0")] {
+        let mut job = Job::new(3, wait);
+        let start = Instant::now();
+        for rank in &there {
+            job.start(*rank, "report_in_half_a_second")?;
+        }
+        let processes: Vec<usize> = (0..there.len()).collect();
+        let named = format!("missing [{missing}]");
+        let told = format!("rank {missing} never joined within 500ms");
+        ensure_told(&mut job, &processes, &[&told, &named])?;
+        ensure!(start.elapsed() >= Duration::from_millis(500), "too early");
+        job.left_nothing()?;
+    }
+    Ok(())
+}
+
+fn ranks_with_different_sizes(wait: Wait) -> Outcome {
+    for told in ["2", "4"] {
+        let mut job = Job::new(3, wait);
+        let right = job.start(0, "report")?;
+        let wrong = job.start_with(1, "report", |command| _ = command.env("INTRANODE_SIZE", told))?;
+        let reason = format!("made for 3 ranks, this rank was told {told}");
+        ensure_told(&mut job, &[wrong], &["InitializationFailed", &reason])?;
+        ensure_told(&mut job, &[right], &["InitializationFailed", "rank 1", "another number of ranks"])?;
+        job.left_nothing()?;
+    }
+    Ok(())
+}
+
+fn two_processes_with_rank_0(wait: Wait) -> Outcome {
+    let mut job = Job::new(2, wait);
+    let first = job.start(0, "join")?;
+    job.await_name()?;
+    let second = job.start(0, "report")?;
+    let holder = format!("process {}", job.pid(first));
+    job.await_output(second, "told")?;
+    job.start(1, "join")?;
+    ensure_told(&mut job, &[second], &["InitializationFailed", "rank 0", &holder])?;
+    job.finish(&[0; 2])
+}
+
+fn two_processes_with_rank_1(wait: Wait) -> Outcome {
+    // Whichever of the two comes second is told so; the job goes on with the other.
+    let mut job = Job::new(3, wait);
+    job.start(0, "join")?;
+    let twins = [job.start(1, "join")?, job.start(1, "join")?];
+    let second = job.first_to_end(&twins)?;
+    let first = twins[usize::from(second == twins[0])];
+    job.start(2, "join")?;
+    job.wait_all()?;
+    let output = job.output(second)?;
+    let told = format!("process {} is rank 1 already", job.pid(first));
+    ensure!(job.code(second) == Some(1) && output.contains(&told), "no {told:?}: {output}");
+    for process in [0, first, 3] {
+        ensure!(job.code(process) == Some(0), "the job was disturbed: {}", job.output(process)?);
+    }
+    job.left_nothing()
+}
+
+/// A job of which rank 0 was killed while it waited for the others.
+fn leave_a_stale_segment(wait: Wait) -> anyhow::Result<Job> {
+    let mut dead = Job::new(2, wait);
+    let rank_0 = dead.start(0, "join")?;
+    dead.await_name()?;
+    dead.kill(rank_0)?;
+    ensure!(dead.path().exists(), "the kill left nothing");
+    Ok(dead)
+}
+
+fn a_stale_segment_is_removed(wait: Wait) -> Outcome {
+    let dead = leave_a_stale_segment(wait)?;
+    let mut job = dead.namesake();
+    job.start_all("join")?;
+    job.finish(&[0; 2])?;
+    let said = format!("removed what a job that has ended left under {}", job.name());
+    let outputs = job.output(0)? + &job.output(1)?;
+    ensure!(outputs.matches(&said).count() == 1, "{outputs}");
+    Ok(())
+}
+
+fn ranks_that_meet_a_stale_segment(wait: Wait) -> Outcome {
+    let dead = leave_a_stale_segment(wait)?;
+    let mut job = dead.namesake();
+    let early = job.start(1, "join")?;
+    job.await_output(early, "joining")?;
+    job.start(0, "join")?;
+    job.finish(&[0; 2])
+}
+
+/// A file of somebody else under the job's name.
+fn plant(job: &Job, content: &[u8]) -> anyhow::Result<File> {
+    let mut file = File::options().read(true).write(true).create_new(true).open(job.path())?;
+    file.write_all(content)?;
+    Ok(file)
+}
+
+/// Locks the file as a live job does.
+fn lock(file: &File) -> Outcome {
+    let description = nix::libc::flock {
+        l_type: nix::libc::F_WRLCK as _,
+        l_whence: nix::libc::SEEK_SET as _,
+        l_start: 0,
+        l_len: 1,
+        l_pid: 0,
+    };
+    fcntl(file, FcntlArg::F_OFD_SETLK(&description))?;
+    Ok(())
+}
+
+/// Both ranks of a job are told what is wrong with the file under its name, which stays as it is.
+fn ensure_refused(job: &mut Job, content: &[u8], rank_0: &str, rank_1: &str) -> Outcome {
+    job.start(0, "report")?;
+    job.start(1, "report")?;
+    ensure_told(job, &[0], &["InitializationFailed", rank_0])?;
+    ensure_told(job, &[1], &["InitializationFailed", rank_1])?;
+    ensure!(fs::read(job.path()).is_ok_and(|now| now == content), "the file was changed or removed");
+    fs::remove_file(job.path())?;
+    job.left_nothing()
+}
+
+fn a_segment_of_another_program(wait: Wait) -> Outcome {
+    let mut job = Job::new(2, wait);
+    let content = [0x2A; 10_000];
+    plant(&job, &content)?;
+    let told = "is a file of another program";
+    ensure_refused(&mut job, &content, told, told)
+}
+
+fn a_live_segment_of_another_program(wait: Wait) -> Outcome {
+    let mut job = Job::new(2, wait);
+    let content = [0x2A; 10_000];
+    let file = plant(&job, &content)?;
+    lock(&file)?;
+    ensure_refused(&mut job, &content, "another program", "not a segment of this library")
+}
+
+/// What a live job's segment begins with, changed, and filled up to its length.
+fn segment(change: impl FnOnce(&mut [u8; PREAMBLE])) -> Vec<u8> {
+    let layout = Layout::new(2, 4096).expect("a small segment");
+    let mut preamble = layout.preamble(std::process::id());
+    change(&mut preamble);
+    let mut content = preamble.to_vec();
+    content.resize(layout.len(), 0);
+    content
+}
+
+/// The version comes after the eight bytes of the magic number.
+fn other_version(preamble: &mut [u8; PREAMBLE]) {
+    preamble[8..12].copy_from_slice(&77u32.to_ne_bytes());
+}
+
+fn a_stale_segment_of_another_version(wait: Wait) -> Outcome {
+    let mut job = Job::new(2, wait);
+    plant(&job, &segment(other_version))?;
+    job.start_all("join")?;
+    job.finish(&[0; 2])
+}
+
+fn a_live_segment_of_another_version(wait: Wait) -> Outcome {
+    let mut job = Job::new(2, wait);
+    let content = segment(other_version);
+    let file = plant(&job, &content)?;
+    lock(&file)?;
+    ensure_refused(&mut job, &content, "live job", "layout version 77")
+}
+
+fn a_live_segment_cut_short(wait: Wait) -> Outcome {
+    let mut job = Job::new(2, wait);
+    let mut content = segment(|_| ());
+    content.truncate(content.len() - 4096);
+    let file = plant(&job, &content)?;
+    lock(&file)?;
+    let holder = format!("process {}", std::process::id());
+    ensure_refused(&mut job, &content, &holder, &format!("is {} bytes long", content.len()))
+}

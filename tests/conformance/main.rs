@@ -1,0 +1,63 @@
+//! What a backend of Cobre must show, over real processes and over ranks as threads.
+//!
+//! Each row is a *scenario*: what one rank does and checks. Two drivers run it, so a test has a name such as
+//! `processes::futex::4::allgatherv_one_rank_sends_nothing` or `threads::2::broadcast_64_mb`. A process is this very
+//! program again, told by its environment which rank it is.
+//!
+//! Delays and sizes are random where the rows ask for it. The seed is printed; `CONFORMANCE_SEED` repeats a run.
+
+mod board;
+mod collectives;
+mod delays;
+mod endings;
+mod errors;
+mod examples;
+mod job;
+mod joining;
+mod mismatch;
+mod model;
+mod processes;
+mod random;
+mod reductions;
+mod scenario;
+mod settings;
+mod threads;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+use scenario::Scenario;
+
+/// Every row that a joined communicator can show.
+fn scenarios() -> Vec<Scenario> {
+    let mut all = collectives::rows();
+    all.extend(reductions::rows());
+    all.extend(delays::rows());
+    all.extend(errors::rows());
+    all.extend(mismatch::rows());
+    all.extend(endings::rows());
+    all
+}
+
+fn main() -> ExitCode {
+    if let Some(role) = job::role() {
+        return processes::run_as_rank(&role);
+    }
+    threads::hush_deliberate_panics();
+    let arguments = Arguments::from_args();
+    if !arguments.list {
+        eprintln!("CONFORMANCE_SEED={}", scenario::seed());
+    }
+    let mut trials: Vec<Trial> = Vec::new();
+    for scenario in scenarios() {
+        trials.extend(threads::trials(scenario));
+        trials.extend(processes::trials(scenario));
+    }
+    trials.extend(joining::trials());
+    trials.extend(settings::trials());
+    trials.extend(endings::trials());
+    trials.extend(random::trials());
+    trials.extend(examples::trials());
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

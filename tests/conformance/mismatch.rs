@@ -1,0 +1,227 @@
+//! Ranks that call different things: everybody is told the same, soon, and can go on.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use intranode::{Called, Communicator, Error, Operation, ReduceOp};
+
+use crate::scenario::{Outcome, Scenario, row, still_works};
+
+const RANKS: &[usize] = &[2, 4, 8];
+
+pub(crate) fn rows() -> Vec<Scenario> {
+    vec![
+        row!(mismatch_of_every_pair_of_collectives_at_1_b).ranks(RANKS),
+        row!(mismatch_of_every_pair_of_collectives_at_8_kb).ranks(RANKS),
+        row!(mismatch_of_every_pair_of_collectives_at_8_mb).ranks(RANKS),
+        row!(mismatch_of_every_pair_of_collectives_through_tiny_staging).ranks(RANKS).staging(64),
+        row!(mismatch_of_element_types).ranks(RANKS),
+        row!(mismatch_of_lengths).ranks(RANKS),
+        row!(mismatch_of_reductions).ranks(RANKS),
+        row!(mismatch_of_roots).ranks(RANKS),
+        row!(mismatch_of_counts).ranks(RANKS),
+        row!(mismatch_of_a_refused_and_another_call).ranks(RANKS),
+    ]
+}
+
+const SIZES: [usize; 3] = [1, 8 << 10, 8 << 20];
+
+const ALL: [Operation; 5] = [
+    Operation::Barrier,
+    Operation::Allreduce,
+    Operation::Allgatherv,
+    Operation::Allgather,
+    Operation::Broadcast,
+];
+
+/// Calls an operation on so many bytes.
+fn call(comm: &Communicator, operation: Operation, bytes: usize) -> Result<(), Error> {
+    let (size, send) = (comm.size(), vec![1u8; bytes]);
+    let mut recv = vec![0; bytes * size];
+    match operation {
+        Operation::Barrier => comm.barrier(),
+        Operation::Allreduce => comm.allreduce(&send, &mut recv[..bytes], ReduceOp::Sum),
+        Operation::Allgatherv => {
+            let displs: Vec<usize> = (0..size).map(|rank| rank * bytes).collect();
+            comm.allgatherv(&send, &mut recv, &vec![bytes; size], &displs)
+        }
+        Operation::Allgather => comm.allgather(&send, &mut recv),
+        Operation::Broadcast => comm.broadcast(&mut recv[..bytes], 0),
+        other => unreachable!("{other} is not called here"),
+    }
+}
+
+/// Each rank has made its own call; `check` looks at what rank `rank` is said to have called.
+fn ensure_mismatch(
+    comm: &Communicator,
+    took: Duration,
+    result: Result<(), Error>,
+    check: impl Fn(usize, &Called) -> Outcome,
+) -> Outcome {
+    let error = result.err().context("no error")?;
+    ensure!(took < Duration::from_secs(1), "it took {took:?}");
+    ensure!(!error.is_fatal());
+    let text = error.to_string();
+    let Error::Mismatch { operation, calls } = error else {
+        anyhow::bail!("expected a mismatch, got {error:?}")
+    };
+    ensure!(calls.len() == comm.size(), "{text}");
+    ensure!(calls[comm.rank()].operation == Some(operation), "{text}");
+    for (rank, called) in calls.iter().enumerate() {
+        ensure!(called.rank == rank, "{text}");
+        check(rank, called).with_context(|| text.clone())?;
+        // The message says who called what.
+        ensure!(
+            text.contains(&called.to_string()) && called.to_string().contains(&format!("rank {rank}")),
+            "{text}"
+        );
+    }
+
+    // The same on every rank, after its own operation's name; and the communicator can be used for finding out.
+    still_works(comm)?;
+    let (_, common) = text.split_once(": ").context("the operation comes first")?;
+    let mut own = common.as_bytes().to_vec();
+    own.resize(4096, 0);
+    let mut all = vec![0; own.len() * comm.size()];
+    comm.allgather(&own, &mut all)?;
+    for (rank, other) in all.chunks(own.len()).enumerate() {
+        ensure!(other == own, "rank {rank} was told {}", String::from_utf8_lossy(other));
+    }
+    Ok(())
+}
+
+/// Every ordered pair: rank `odd` calls one thing, the others another.
+fn every_pair(comm: &Communicator, bytes: usize) -> Outcome {
+    for (index, one) in ALL.into_iter().enumerate() {
+        for other in ALL.into_iter().filter(|other| *other != one) {
+            // Each rank is the odd one in turn.
+            let odd = index % comm.size();
+            let mine = |rank| if rank == odd { one } else { other };
+            let start = Instant::now();
+            let result = call(comm, mine(comm.rank()), bytes);
+            let check = |rank, called: &Called| {
+                ensure!(called.operation == Some(mine(rank)), "rank {rank} called {}", mine(rank));
+                Ok(())
+            };
+            ensure_mismatch(comm, start.elapsed(), result, check)
+                .with_context(|| format!("rank {odd} {one}, the others {other}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn mismatch_of_every_pair_of_collectives_at_1_b(comm: Communicator) -> Outcome {
+    every_pair(&comm, 1)
+}
+
+fn mismatch_of_every_pair_of_collectives_at_8_kb(comm: Communicator) -> Outcome {
+    every_pair(&comm, 8 << 10)
+}
+
+fn mismatch_of_every_pair_of_collectives_at_8_mb(comm: Communicator) -> Outcome {
+    every_pair(&comm, 8 << 20)
+}
+
+fn mismatch_of_every_pair_of_collectives_through_tiny_staging(comm: Communicator) -> Outcome {
+    every_pair(&comm, 1000)
+}
+
+/// Two variants of a call, on the last rank and on the others.
+fn variants(
+    comm: &Communicator,
+    call: impl Fn(bool) -> Result<(), Error>,
+    check: impl Fn(bool, &Called) -> bool,
+) -> Outcome {
+    let odd = |rank| rank == comm.size() - 1;
+    let start = Instant::now();
+    let result = call(odd(comm.rank()));
+    ensure_mismatch(comm, start.elapsed(), result, |rank, called| {
+        ensure!(check(odd(rank), called), "{called:?}");
+        Ok(())
+    })
+}
+
+fn mismatch_of_element_types(comm: Communicator) -> Outcome {
+    for bytes in SIZES {
+        let len = bytes.div_ceil(8);
+        let reduce = |odd| match odd {
+            true => comm.allreduce_in_place(&mut vec![1u64; len], ReduceOp::Sum),
+            false => comm.allreduce_in_place(&mut vec![1f64; len], ReduceOp::Sum),
+        };
+        variants(&comm, reduce, |odd, called| called.element == if odd { "u64" } else { "f64" })?;
+        // Other types of the same size, known by their alignment only.
+        let send = |odd| match odd {
+            true => comm.broadcast(&mut vec![[0u8; 8]; len], 0),
+            false => comm.broadcast(&mut vec![[0u32; 2]; len], 0),
+        };
+        let words = |odd| if odd { "8 bytes aligned to 1" } else { "8 bytes aligned to 4" };
+        variants(&comm, send, |odd, called| called.element == words(odd))?;
+    }
+    Ok(())
+}
+
+fn mismatch_of_lengths(comm: Communicator) -> Outcome {
+    for bytes in SIZES {
+        let len = |odd: bool| bytes + usize::from(odd);
+        for operation in [Operation::Allreduce, Operation::Allgather, Operation::Broadcast] {
+            let call = |odd| call(&comm, operation, len(odd));
+            variants(&comm, call, |odd, called| called.length == len(odd) as u64)
+                .with_context(|| operation.as_str())?;
+        }
+        variants(&comm, |odd| call(&comm, Operation::Allgatherv, len(odd)), |_, called| called.length > 0)?;
+    }
+    Ok(())
+}
+
+fn mismatch_of_reductions(comm: Communicator) -> Outcome {
+    for bytes in SIZES {
+        let op = |odd| if odd { ReduceOp::Max } else { ReduceOp::Sum };
+        let call = |odd| comm.allreduce_in_place(&mut vec![1u8; bytes], op(odd));
+        variants(&comm, call, |odd, called| called.reduction == Some(op(odd)))?;
+    }
+    Ok(())
+}
+
+fn mismatch_of_roots(comm: Communicator) -> Outcome {
+    for bytes in SIZES {
+        let call = |odd| comm.broadcast(&mut vec![1u8; bytes], usize::from(odd));
+        variants(&comm, call, |odd, called| called.root == Some(u64::from(odd)))?;
+    }
+    Ok(())
+}
+
+fn mismatch_of_counts(comm: Communicator) -> Outcome {
+    // The same number of elements in all, and of this rank: only who else sends how many differs.
+    let size = comm.size();
+    for bytes in SIZES {
+        let call = |odd: bool| {
+            let mut counts = vec![bytes; size];
+            let (from, to) = if odd { (0, size - 1) } else { (0, 0) };
+            counts[from] -= 1;
+            counts[to] += 1;
+            let displs: Vec<usize> = (0..size).map(|rank| counts[..rank].iter().sum()).collect();
+            comm.allgatherv(&vec![1u8; counts[comm.rank()]], &mut vec![0; bytes * size], &counts, &displs)
+        };
+        variants(&comm, call, |_, called| called.length == (bytes * size) as u64)?;
+    }
+    Ok(())
+}
+
+fn mismatch_of_a_refused_and_another_call(comm: Communicator) -> Outcome {
+    // A rank that refuses is named, whatever the others call.
+    let last = comm.size() - 1;
+    let error = if comm.rank() == last {
+        comm.broadcast(&mut [0u8], usize::MAX)
+    } else if comm.rank() == 0 {
+        comm.barrier()
+    } else {
+        call(&comm, Operation::Allgather, 1000)
+    };
+    let error = error.expect_err("nobody called what the others called");
+    match error {
+        Error::InvalidRoot { .. } => ensure!(comm.rank() == last),
+        Error::Refused { rank, .. } => ensure!(rank == last),
+        other => anyhow::bail!("{other:?}"),
+    }
+    still_works(&comm)
+}

@@ -1,0 +1,135 @@
+//! What the collectives mean, written down without them.
+
+use std::fmt::Debug;
+
+use anyhow::bail;
+use fastrand::Rng;
+use intranode::bytemuck::{self, Pod};
+use intranode::{Number, ReduceOp};
+
+use crate::scenario::Outcome;
+
+/// Every reduction.
+pub(crate) const OPERATIONS: [ReduceOp; 7] = [
+    ReduceOp::Sum,
+    ReduceOp::Prod,
+    ReduceOp::Min,
+    ReduceOp::Max,
+    ReduceOp::BitAnd,
+    ReduceOp::BitOr,
+    ReduceOp::BitXor,
+];
+
+/// Those of floating-point values.
+pub(crate) const ARITHMETIC: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max];
+
+/// A number whose reductions are modelled.
+pub(crate) trait Value: Number + Debug {
+    /// Which reductions it has.
+    const REDUCTIONS: &[ReduceOp];
+    /// Any value, the odd ones more often than by chance.
+    fn any(random: &mut Rng) -> Self;
+    /// What a reduction makes of two values.
+    fn combine(op: ReduceOp, a: Self, b: Self) -> Self;
+}
+
+macro_rules! integers {
+    ($($number:ident)*) => {$(
+        impl Value for $number {
+            const REDUCTIONS: &[ReduceOp] = &OPERATIONS;
+
+            fn any(random: &mut Rng) -> Self {
+                match random.u8(..8) {
+                    0 => $number::MIN,
+                    1 => $number::MAX,
+                    2 => 0,
+                    _ => random.$number(..),
+                }
+            }
+
+            fn combine(op: ReduceOp, a: Self, b: Self) -> Self {
+                // Wide enough for any sum and product, then cut off.
+                let (wide_a, wide_b) = (a as i128, b as i128);
+                match op {
+                    ReduceOp::Sum => (wide_a + wide_b) as $number,
+                    ReduceOp::Prod => wide_a.wrapping_mul(wide_b) as $number,
+                    ReduceOp::Min => if wide_a < wide_b { a } else { b },
+                    ReduceOp::Max => if wide_a > wide_b { a } else { b },
+                    ReduceOp::BitAnd => (wide_a & wide_b) as $number,
+                    ReduceOp::BitOr => (wide_a | wide_b) as $number,
+                    ReduceOp::BitXor => (wide_a ^ wide_b) as $number,
+                }
+            }
+        }
+    )*};
+}
+
+macro_rules! floats {
+    ($($number:ident)*) => {$(
+        impl Value for $number {
+            const REDUCTIONS: &[ReduceOp] = &ARITHMETIC;
+
+            fn any(random: &mut Rng) -> Self {
+                let odd = [
+                    0.0, -0.0, 1.0, -1.0, 1e16, -1e16, $number::MAX, $number::MIN_POSITIVE / 4.0,
+                    $number::INFINITY, $number::NEG_INFINITY, $number::NAN, -$number::NAN,
+                ];
+                if random.u8(..4) == 0 { odd[random.usize(..odd.len())] } else { (random.$number() - 0.5) * 1e6 }
+            }
+
+            fn combine(op: ReduceOp, a: Self, b: Self) -> Self {
+                let result = match op {
+                    ReduceOp::Sum => a + b,
+                    ReduceOp::Prod => a * b,
+                    _ if a.is_nan() || b.is_nan() => $number::NAN,
+                    ReduceOp::Min => if a.total_cmp(&b).is_lt() { a } else { b },
+                    ReduceOp::Max => if a.total_cmp(&b).is_gt() { a } else { b },
+                    bitwise => panic!("{bitwise} of floating-point values"),
+                };
+                if result.is_nan() { $number::NAN } else { result }
+            }
+        }
+    )*};
+}
+
+integers!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
+floats!(f32 f64);
+
+/// What `rank` contributes: every rank knows it of every other.
+pub(crate) fn values<T: Value>(seed: u64, rank: usize, len: usize) -> Vec<T> {
+    let mut random = Rng::with_seed(seed.wrapping_mul(0x9E37_79B9).wrapping_add(rank as u64));
+    (0..len).map(|_| T::any(&mut random)).collect()
+}
+
+/// The contributions of all ranks, folded in rank order.
+pub(crate) fn reduced<T: Value>(op: ReduceOp, seed: u64, ranks: usize, len: usize) -> Vec<T> {
+    let mut result = values::<T>(seed, 0, len);
+    for rank in 1..ranks {
+        for (total, value) in result.iter_mut().zip(values(seed, rank, len)) {
+            *total = T::combine(op, *total, value);
+        }
+    }
+    result
+}
+
+/// Element `index` of what `rank` sends, where there are too many to keep a copy. Exact in an `f64`.
+pub(crate) fn element(rank: usize, index: usize) -> f64 {
+    (rank * 1_000_000_000 + index) as f64
+}
+
+/// The first `len` of these.
+pub(crate) fn elements(rank: usize, len: usize) -> Vec<f64> {
+    (0..len).map(|index| element(rank, index)).collect()
+}
+
+/// Fails at the first element whose bytes are not as expected.
+pub(crate) fn ensure_same<T: Pod + Debug>(got: &[T], expected: &[T]) -> Outcome {
+    if got.len() != expected.len() {
+        bail!("{} elements, expected {}", got.len(), expected.len());
+    }
+    let same = |(got, expected): (&T, &T)| bytemuck::bytes_of(got) == bytemuck::bytes_of(expected);
+    match got.iter().zip(expected).position(|pair| !same(pair)) {
+        Some(index) => bail!("element {index} is {:?}, expected {:?}", got[index], expected[index]),
+        None => Ok(()),
+    }
+}

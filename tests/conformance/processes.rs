@@ -1,0 +1,49 @@
+//! Scenarios over real processes.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use intranode::Config;
+use libtest_mimic::{Failed, Trial};
+
+use crate::job::{Job, WAITS, Wait};
+use crate::scenario::{Outcome, Scenario};
+
+/// One trial for each number of ranks and each way to wait.
+pub(crate) fn trials(scenario: Scenario) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for wait in WAITS {
+        for size in scenario.ranks.iter().copied() {
+            let name = format!("processes::{}::{size}::{}", wait.name(), scenario.name);
+            trials.push(Trial::test(name, move || run(scenario, size, wait)));
+        }
+    }
+    trials
+}
+
+fn run(scenario: Scenario, size: usize, wait: Wait) -> Result<(), Failed> {
+    let ends: Vec<i32> = (0..size).map(|rank| (scenario.ends)(rank, size)).collect();
+    let mut job = Job::new(size, wait);
+    job.start_all(scenario.name).and_then(|()| job.finish(&ends)).map_err(|error| format!("{error:#}").into())
+}
+
+/// What a process does that was started as a rank.
+pub(crate) fn run_as_rank(role: &str) -> ExitCode {
+    match play(role) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("failed: {error:?}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn play(role: &str) -> Outcome {
+    if let Some((_, body)) = crate::joining::ROLES.iter().find(|(name, _)| *name == role) {
+        return body();
+    }
+    let all = crate::scenarios();
+    let scenario = all.iter().find(|scenario| scenario.name == role).context("no such role")?;
+    let comm = scenario.configure(Config::from_env()?).join()?;
+    (scenario.body)(comm)
+}

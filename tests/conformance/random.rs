@@ -1,0 +1,207 @@
+//! Random worlds against a sequential model.
+
+use anyhow::Context;
+use intranode::{Communicator, Config, Error, ReduceOp};
+use libtest_mimic::Trial;
+use proptest::prelude::*;
+use proptest::test_runner::{TestCaseError, TestRunner};
+
+use crate::model::{OPERATIONS, Value, ensure_same, reduced, values};
+use crate::scenario::{Outcome, ensure_matches, seed};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let worlds = || {
+        let config = ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() };
+        TestRunner::new(config)
+            .run(&world(), |world| play(&world).map_err(|error| TestCaseError::fail(format!("{error:#}"))))
+            .map_err(|failure| failure.to_string().into())
+    };
+    vec![Trial::test("threads::random_worlds_agree_with_the_model", worlds)]
+}
+
+/// A few ranks, and what they call one after the other.
+#[derive(Clone, Debug)]
+struct World {
+    ranks: usize,
+    staging: Option<usize>,
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    kind: Kind,
+    call: Call,
+}
+
+#[derive(Clone, Debug)]
+enum Call {
+    Barrier,
+    Allreduce {
+        len: usize,
+        op: ReduceOp,
+        in_place: bool,
+    },
+    Allgather {
+        len: usize,
+    },
+    /// By rank. `order` says whose block comes first in the receive buffer of rank 0; the others rotate it.
+    Allgatherv {
+        counts: Vec<usize>,
+        gaps: Vec<usize>,
+        order: Vec<usize>,
+    },
+    Broadcast {
+        len: usize,
+        root: usize,
+    },
+    /// The rank calls with a buffer that is too short.
+    Wrong {
+        rank: usize,
+        len: usize,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    U8,
+    U16,
+    U32,
+    U64,
+    Usize,
+    I8,
+    I16,
+    I32,
+    I64,
+    Isize,
+    F32,
+    F64,
+}
+
+fn world() -> impl Strategy<Value = World> {
+    let staging = prop::sample::select(vec![None, Some(64), Some(128), Some(192), Some(1024), Some(4096)]);
+    (1usize..=6, staging).prop_flat_map(|(ranks, staging)| {
+        let steps = prop::collection::vec(step(ranks), 1..12);
+        steps.prop_map(move |steps| World { ranks, staging, steps })
+    })
+}
+
+/// Nothing, a few, around the inline size, and many chunks.
+fn length() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(0), 0usize..6, 0usize..120, 0usize..3000]
+}
+
+fn step(ranks: usize) -> impl Strategy<Value = Step> {
+    use Kind::*;
+    let kind = prop::sample::select(vec![U8, U16, U32, U64, Usize, I8, I16, I32, I64, Isize, F32, F64]);
+    let each = |strategy| prop::collection::vec(strategy, ranks);
+    let order = Just((0..ranks).collect::<Vec<usize>>()).prop_shuffle();
+    let op = prop::sample::select(OPERATIONS.to_vec());
+    let call = prop_oneof![
+        1 => Just(Call::Barrier),
+        3 => (length(), op, any::<bool>()).prop_map(|(len, op, in_place)| Call::Allreduce { len, op, in_place }),
+        2 => length().prop_map(|len| Call::Allgather { len }),
+        4 => (each(length().boxed()), each((0usize..5).boxed()), order)
+            .prop_map(|(counts, gaps, order)| Call::Allgatherv { counts, gaps, order }),
+        2 => (length(), 0..ranks).prop_map(|(len, root)| Call::Broadcast { len, root }),
+        1 => (0..ranks, length()).prop_map(|(rank, len)| Call::Wrong { rank, len }),
+    ];
+    (kind, call).prop_map(|(kind, call)| Step { kind, call })
+}
+
+fn play(world: &World) -> Outcome {
+    let mut config = Config::new("/threads", 0, world.ranks);
+    if let Some(staging) = world.staging {
+        config = config.staging(staging);
+    }
+    let results = intranode::threads_with(&config, |comm| play_rank(&comm, &world.steps))?;
+    for (rank, result) in results.into_iter().enumerate() {
+        result.with_context(|| format!("rank {rank}"))?;
+    }
+    Ok(())
+}
+
+fn play_rank(comm: &Communicator, steps: &[Step]) -> Outcome {
+    for (index, Step { kind, call }) in steps.iter().enumerate() {
+        let seed = seed().wrapping_add(index as u64);
+        let outcome = match kind {
+            Kind::U8 => play_step::<u8>(comm, call, seed),
+            Kind::U16 => play_step::<u16>(comm, call, seed),
+            Kind::U32 => play_step::<u32>(comm, call, seed),
+            Kind::U64 => play_step::<u64>(comm, call, seed),
+            Kind::Usize => play_step::<usize>(comm, call, seed),
+            Kind::I8 => play_step::<i8>(comm, call, seed),
+            Kind::I16 => play_step::<i16>(comm, call, seed),
+            Kind::I32 => play_step::<i32>(comm, call, seed),
+            Kind::I64 => play_step::<i64>(comm, call, seed),
+            Kind::Isize => play_step::<isize>(comm, call, seed),
+            Kind::F32 => play_step::<f32>(comm, call, seed),
+            Kind::F64 => play_step::<f64>(comm, call, seed),
+        };
+        outcome.with_context(|| format!("step {index}: {call:?}"))?;
+    }
+    Ok(())
+}
+
+fn play_step<T: Value>(comm: &Communicator, call: &Call, seed: u64) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    match call {
+        Call::Barrier => Ok(comm.barrier()?),
+        Call::Allreduce { len, op, in_place } => reduce::<T>(comm, *len, *op, *in_place, seed),
+        Call::Allgather { len } => {
+            let mut recv = values(!seed, rank, len * size);
+            comm.allgather(&values::<T>(seed, rank, *len), &mut recv)?;
+            let expected: Vec<T> = (0..size).flat_map(|rank| values(seed, rank, *len)).collect();
+            ensure_same(&recv, &expected)
+        }
+        Call::Allgatherv { counts, gaps, order } => {
+            let (displs, len) = places(rank, counts, gaps, order);
+            let mut recv = values::<T>(!seed, rank, len);
+            let mut expected = recv.clone();
+            for (rank, (displ, count)) in displs.iter().zip(counts).enumerate() {
+                expected[*displ..displ + count].copy_from_slice(&values(seed, rank, *count));
+            }
+            comm.allgatherv(&values(seed, rank, counts[rank]), &mut recv, counts, &displs)?;
+            ensure_same(&recv, &expected)
+        }
+        Call::Broadcast { len, root } => {
+            let mut buffer = values::<T>(seed, rank, *len);
+            comm.broadcast(&mut buffer, *root)?;
+            ensure_same(&buffer, &values(seed, *root, *len))
+        }
+        Call::Wrong { rank: wrong, len } => {
+            let mut recv = vec![T::zeroed(); len * size + usize::from(rank == *wrong)];
+            let result = comm.allgather(&values(seed, rank, *len), &mut recv);
+            if rank == *wrong {
+                ensure_matches!(result, Err(Error::InvalidBufferSize { .. }));
+            } else {
+                ensure_matches!(result, Err(Error::Refused { rank, .. }) if rank == wrong);
+            }
+            Ok(())
+        }
+    }
+}
+
+fn reduce<T: Value>(comm: &Communicator, len: usize, op: ReduceOp, in_place: bool, seed: u64) -> Outcome {
+    let mut own = values::<T>(seed, comm.rank(), len);
+    let mut recv = values::<T>(!seed, comm.rank(), len);
+    let result =
+        if in_place { comm.allreduce_in_place(&mut own, op) } else { comm.allreduce(&own, &mut recv, op) };
+    if !T::REDUCTIONS.contains(&op) {
+        ensure_matches!(result, Err(Error::InvalidReduction { .. }));
+        return Ok(());
+    }
+    result?;
+    ensure_same(if in_place { &own } else { &recv }, &reduced(op, seed, comm.size(), len))
+}
+
+/// Where a rank puts the blocks, in an order of its own, with gaps; and the length of its receive buffer.
+fn places(rank: usize, counts: &[usize], gaps: &[usize], order: &[usize]) -> (Vec<usize>, usize) {
+    let mut displs = vec![0; counts.len()];
+    let mut end = 0;
+    for position in 0..order.len() {
+        let block = order[(position + rank) % order.len()];
+        displs[block] = end + gaps[position];
+        end = displs[block] + counts[block];
+    }
+    (displs, end + gaps[0])
+}

@@ -1,0 +1,115 @@
+//! One row: what each rank does and checks.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use intranode::{Communicator, Config, ReduceOp};
+
+/// What a check gives.
+pub(crate) type Outcome = anyhow::Result<()>;
+
+/// No trial takes longer than this, or it has hung.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// One row of the tables.
+#[derive(Clone, Copy)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    /// What each rank does.
+    pub(crate) body: fn(Communicator) -> Outcome,
+    /// With how many ranks it runs.
+    pub(crate) ranks: &'static [usize],
+    /// How a rank of a world ends: its process's status. A panic is 101, also of a thread.
+    pub(crate) ends: fn(rank: usize, size: usize) -> i32,
+    /// Whether it can run as threads of this process.
+    pub(crate) threads: bool,
+    staging: Option<usize>,
+    timeout: Option<Duration>,
+}
+
+impl Scenario {
+    pub(crate) const fn new(name: &'static str, body: fn(Communicator) -> Outcome) -> Self {
+        let ends = |_, _| 0;
+        Scenario { name, body, ranks: &[1, 2, 4, 8], ends, threads: true, staging: None, timeout: None }
+    }
+
+    pub(crate) const fn ranks(mut self, ranks: &'static [usize]) -> Self {
+        self.ranks = ranks;
+        self
+    }
+
+    pub(crate) const fn staging(mut self, bytes: usize) -> Self {
+        self.staging = Some(bytes);
+        self
+    }
+
+    pub(crate) const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    pub(crate) const fn ends(mut self, ends: fn(usize, usize) -> i32) -> Self {
+        self.ends = ends;
+        self
+    }
+
+    pub(crate) const fn processes_only(mut self) -> Self {
+        self.threads = false;
+        self
+    }
+
+    /// How its ranks join.
+    pub(crate) fn configure(&self, mut config: Config) -> Config {
+        if let Some(staging) = self.staging {
+            config = config.staging(staging);
+        }
+        if let Some(timeout) = self.timeout {
+            config = config.timeout(timeout);
+        }
+        config
+    }
+}
+
+/// A scenario under its function's name.
+macro_rules! row {
+    ($function:ident) => {
+        $crate::scenario::Scenario::new(stringify!($function), $function)
+    };
+}
+pub(crate) use row;
+
+/// Fails unless the value matches the pattern, and shows the value.
+macro_rules! ensure_matches {
+    ($value:expr, $($pattern:tt)+) => {
+        match &$value {
+            $($pattern)+ => {}
+            other => anyhow::bail!("expected {}, got {other:?}", stringify!($($pattern)+)),
+        }
+    };
+}
+pub(crate) use ensure_matches;
+
+const SEED: &str = "CONFORMANCE_SEED";
+
+/// The seed of everything random: from the environment, as the ranks get it from the driver, or a new one.
+pub(crate) fn seed() -> u64 {
+    static CHOSEN: OnceLock<u64> = OnceLock::new();
+    *CHOSEN.get_or_init(|| match std::env::var(SEED) {
+        Ok(seed) => seed.parse().expect("CONFORMANCE_SEED is a number"),
+        Err(_) => fastrand::u64(..),
+    })
+}
+
+/// The variable that gives a rank the driver's seed.
+pub(crate) fn seed_variable() -> (&'static str, String) {
+    (SEED, seed().to_string())
+}
+
+/// Whether the communicator can still be used: all ranks are there, and their values arrive.
+pub(crate) fn still_works(comm: &Communicator) -> Outcome {
+    comm.barrier()?;
+    let mut sum = [0];
+    comm.allreduce(&[comm.rank()], &mut sum, ReduceOp::Sum)?;
+    anyhow::ensure!(sum[0] == comm.size() * (comm.size() - 1) / 2, "a later sum is {}", sum[0]);
+    Ok(())
+}
