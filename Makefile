@@ -1,8 +1,10 @@
 # Two commands for a fresh machine: `make demo` runs the main job on real input, `make test` passes all the tests.
 
-.PHONY: demo test lint cmake
+# FUZZ_SECONDS=600 make fuzz: each fuzz target for so long, with the address sanitizer.
 
-demo: cmake
+.PHONY: demo test lint fuzz cmake
+
+demo:
 	cobre/demo.sh
 
 # Cobre's crates bring a solver in C++, so that package is built once only: in release, for lint and tests alike.
@@ -18,6 +20,9 @@ lint: cmake
 	cargo clippy --locked --release --package intranode-cobre --all-targets --all-features -- --deny warnings
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --workspace --exclude intranode-cobre --no-deps --document-private-items
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --release --package intranode-cobre --no-deps
+
+fuzz:
+	fuzz/run.sh
 
 # The solver's build needs cmake and a C++ compiler.
 cmake:

@@ -11,7 +11,8 @@ use intranode::{Blocks, Communicator, Error};
 const END: usize = 1_000_000;
 
 fn is_prime(number: usize) -> bool {
-    number >= 2 && (2..).take_while(|factor| factor * factor <= number).all(|factor| number % factor != 0)
+    number >= 2
+        && (2..).take_while(|factor| factor * factor <= number).all(|factor| !number.is_multiple_of(factor))
 }
 
 fn main() -> Result<(), Error> {

@@ -13,8 +13,10 @@ use crate::element::{self, Number, ReduceOp};
 use crate::error::{Called, Error, Operation, TimeOut};
 use crate::protocol::allreduce::Plan;
 use crate::protocol::{Call, Cause, CauseKind, Failure, Generation, Member, membership};
+use crate::sys::fatal::FatalSignals;
 use crate::sys::machine::Machine;
 use crate::sys::thread_wait::Ticker;
+use crate::sys::watcher::Watcher;
 use crate::sys::world::World;
 
 /// One rank's membership in a group of ranks.
@@ -47,6 +49,10 @@ pub struct Communicator {
     state: CachePadded<State>,
     /// Wakes sleepers for their deadlines, where sleeping itself has none.
     ticker: Option<Arc<Ticker>>,
+    /// Tells when another rank dies, and the others when this one does. Ends after `Drop` has said that this rank
+    /// leaves.
+    watcher: Option<Watcher>,
+    fatal_signals: Option<FatalSignals>,
 }
 
 struct State {
@@ -73,7 +79,16 @@ impl Communicator {
                 busy: AtomicBool::new(false),
             }),
             ticker,
+            watcher: None,
+            fatal_signals: None,
         }
+    }
+
+    /// The same rank, watching the others, and telling them of more than they can see.
+    pub(crate) fn with_watcher(mut self, watcher: Watcher, fatal_signals: Option<FatalSignals>) -> Self {
+        self.watcher = Some(watcher);
+        self.fatal_signals = fatal_signals;
+        self
     }
 
     /// The same rank with another way to wait.

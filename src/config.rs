@@ -29,6 +29,7 @@ pub struct Config {
     pub(crate) join_timeout: Option<Duration>,
     pub(crate) staging: Option<usize>,
     pub(crate) wait: WaitKind,
+    pub(crate) fatal_signals: bool,
     /// The environment's prefix, for messages.
     prefix: Option<String>,
 }
@@ -57,6 +58,7 @@ impl Config {
             join_timeout: Some(Duration::from_secs(30)),
             staging: None,
             wait: WaitKind::Native,
+            fatal_signals: false,
             prefix: None,
         }
     }
@@ -139,6 +141,17 @@ impl Config {
     #[must_use]
     pub fn wait(mut self, wait: WaitKind) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Whether the other ranks are told of a fatal signal (SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE) at once. Otherwise
+    /// they learn of this rank's death when its process ends, which a core dump delays by seconds. Not set at first.
+    ///
+    /// This puts a handler in place for the rest of the process's life, which afterwards does what was to be done before.
+    /// Not for programs that go on after such a signal: the communicator has ended then.
+    #[must_use]
+    pub fn fatal_signals(mut self, tell: bool) -> Self {
+        self.fatal_signals = tell;
         self
     }
 

@@ -1,7 +1,7 @@
 //! How a process becomes a rank.
 //!
 //! 1. Rank 0 makes the segment; the others wait for its name, and check what they find.
-//! 2. Each claims its rank.
+//! 2. Each claims its rank, and starts to watch the others: from here on a death is noticed.
 //! 3. All meet in a first round, whose time-out is that of joining. From here on everybody is there.
 //! 4. Rank 0 removes the name: another job may use it.
 //! 5. All tell each other which processors they may use, which decides how to wait.
@@ -18,11 +18,13 @@ use crate::config::{Config, WaitKind};
 use crate::error::{Error, InitFailure, Operation};
 use crate::layout::{Layout, LayoutError};
 use crate::protocol::{Call, Cause, CauseKind, membership};
+use crate::sys::fatal::FatalSignals;
 use crate::sys::machine::Machine;
 use crate::sys::mapping::Mapping;
 use crate::sys::named::{self, CreateError, Created, Link, OpenError, Unusable, Verdict};
 use crate::sys::processors::Processors;
 use crate::sys::spin::SpinPolicy;
+use crate::sys::watcher::Watcher;
 use crate::sys::world::{START, World};
 
 const CALL: Call = Call {
@@ -54,6 +56,7 @@ impl Config {
         };
         self.claim(&world, &machine)?;
         let joining = Communicator::new(Arc::clone(&world), machine, self.rank, START, None);
+        let joining = self.watch(joining, &world, machine)?;
         joining
             .collective(Operation::Init, |member| member.open(&CALL, |_| ()).map(drop))
             .map_err(|error| self.not_all_came(error))?;
@@ -125,6 +128,28 @@ impl Config {
                 format!("process {owner} is rank {rank} already; give every process a rank of its own");
             self.failed(&reason, None)
         })
+    }
+
+    /// Ends the communicator for everybody when another rank dies.
+    fn watch(&self, comm: Communicator, world: &Arc<World>, machine: Machine) -> Result<Communicator, Error> {
+        if self.size == 1 {
+            return Ok(comm);
+        }
+        let watched = Arc::clone(world);
+        let died = move |rank| {
+            let cause = Cause { kind: CauseKind::Died, rank, detail: 0 };
+            // Only tests stop a rank in between.
+            let _ = membership::poison(&machine, watched.segment(), cause);
+        };
+        let watcher = Watcher::start(world, self.rank, died)
+            .map_err(|error| self.failed("its watcher's thread could not be started", Some(error)))?;
+        let announce = || FatalSignals::announce(world, machine, self.rank);
+        let fatal_signals = self
+            .fatal_signals
+            .then(announce)
+            .transpose()
+            .map_err(|error| self.failed("a handler for fatal signals is not allowed", Some(error)))?;
+        Ok(comm.with_watcher(watcher, fatal_signals))
     }
 
     fn exchange_processors(&self, joining: &Communicator) -> Result<usize, Error> {

@@ -5,6 +5,8 @@
 //!      128  cause      one 64-bit word: why the communicator was poisoned
 //!      136  wait       one 32-bit word: how ranks sleep
 //!      256  claims     one 32-bit word a rank: which process has taken it
+//!        …  spaces     one 32-bit word a rank: the space that the process's number counts in
+//!        …  alive      one slot for each owner and watcher (for many ranks: each owner), a row for each owner
 //!        …  records    two records a rank (one for each parity), 128 bytes each
 //!        …  pairs      mutex and condition variable of the pthread wait
 //!        …  staging    two chunks a rank (one for each parity)
@@ -34,6 +36,14 @@ pub const PAIR: usize = 128;
 /// The most ranks that a segment can have: what fits into the packed cause of a poisoned communicator.
 pub const MAX_RANKS: usize = 1 << 16;
 
+/// The room for a word that says whether a rank is alive. The kernel walks a list whose nodes lie as far apart as the
+/// words, and a node is a pointer.
+pub const ALIVE: usize = 8;
+
+/// Up to so many ranks there is a word for each owner and each watcher, so that the kernel, which wakes one sleeper a
+/// word, wakes every watcher. A watcher can sleep on 128 words at once, one of which is its own.
+pub const MAX_PAIRED: usize = 128;
+
 /// The granularity of chunks. A multiple of every element's size that is reduced.
 pub const CHUNK_STEP: usize = 64;
 
@@ -55,6 +65,9 @@ const VERSION: u32 = 1;
 pub struct Layout {
     ranks: usize,
     chunk: usize,
+    spaces: usize,
+    alive: usize,
+    alive_row: usize,
     records: usize,
     pairs: usize,
     staging: usize,
@@ -147,17 +160,25 @@ impl Layout {
 
     fn checked(ranks: usize, chunk: usize, most: u64) -> Option<Self> {
         let cells = wide(ranks).checked_mul(2)?;
-        let claims = wide(ranks).checked_mul(wide(size_of::<u32>()))?;
-        let records = wide(CLAIMS).checked_add(claims)?.checked_next_multiple_of(wide(ALIGN))?;
+        let words = wide(ranks).checked_mul(wide(size_of::<u32>()))?;
+        let spaces = wide(CLAIMS).checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
+        let alive = spaces.checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
+        let alive_row = match ranks {
+            2..=MAX_PAIRED => ranks.checked_mul(ALIVE)?.checked_next_multiple_of(ALIGN)?,
+            _ => ALIVE,
+        };
+        let rows = wide(ranks).checked_mul(wide(alive_row))?;
+        let records = alive.checked_add(rows)?.checked_next_multiple_of(wide(ALIGN))?;
         let pairs = records.checked_add(cells.checked_mul(wide(RECORD))?)?;
         let after_pairs = pairs.checked_add(wide(PAIRS).checked_mul(wide(PAIR))?)?;
         let staging = after_pairs.checked_next_multiple_of(wide(STAGING_ALIGN))?;
         let len = staging.checked_add(cells.checked_mul(wide(chunk))?)?;
         let offset = |offset: u64| usize::try_from(offset).ok();
+        let (spaces, alive) = (offset(spaces)?, offset(alive)?);
         let (records, pairs, staging) = (offset(records)?, offset(pairs)?, offset(staging)?);
         // What a mapping can be at most.
         let len = offset(len).filter(|len| wide(*len) <= most && isize::try_from(*len).is_ok())?;
-        Some(Layout { ranks, chunk, records, pairs, staging, len })
+        Some(Layout { ranks, chunk, spaces, alive, alive_row, records, pairs, staging, len })
     }
 
     /// The chunk's size where none is asked for: what stays in cache, and less for many ranks.
@@ -196,6 +217,27 @@ impl Layout {
     /// The offset of the claims.
     pub fn claims(&self) -> usize {
         CLAIMS
+    }
+
+    /// The offset of the spaces.
+    pub fn spaces(&self) -> usize {
+        self.spaces
+    }
+
+    /// How many words say whether a rank is alive: one for each watcher, or one for all of them.
+    pub fn watchers(&self) -> usize {
+        if self.ranks <= MAX_PAIRED { self.ranks } else { 1 }
+    }
+
+    /// The offset of the word that tells `watcher` whether `owner` is alive; `None` if there is no such rank. The words
+    /// of an owner lie [`ALIVE`] bytes apart.
+    pub fn alive(&self, owner: usize, watcher: usize) -> Option<usize> {
+        if owner >= self.ranks || watcher >= self.ranks {
+            return None;
+        }
+        let row = owner.checked_mul(self.alive_row)?;
+        let column = watcher.checked_rem(self.watchers())?.checked_mul(ALIVE)?;
+        self.alive.checked_add(row)?.checked_add(column)
     }
 
     /// The offset of the records.
@@ -315,6 +357,10 @@ mod tests {
     fn parts(layout: &Layout) -> Vec<(usize, usize)> {
         let mut parts = vec![(0, PREAMBLE), (layout.cause(), 8), (layout.wait(), 4)];
         parts.push((layout.claims(), 4 * layout.ranks()));
+        parts.push((layout.spaces(), 4 * layout.ranks()));
+        for owner in 0..layout.ranks() {
+            parts.extend((0..layout.watchers()).map(|watcher| (layout.alive(owner, watcher).unwrap(), ALIVE)));
+        }
         parts.push((layout.records(), 2 * RECORD * layout.ranks()));
         parts.extend((0..PAIRS).map(|pair| (layout.pair(pair).unwrap(), PAIR)));
         for rank in 0..layout.ranks() {
@@ -334,7 +380,26 @@ mod tests {
             }
             prop_assert!(end <= layout.len());
             prop_assert_eq!(layout.records() % ALIGN, 0);
+            prop_assert_eq!(layout.claims() % 4, 0);
+            prop_assert_eq!(layout.spaces() % 4, 0);
             prop_assert_eq!(layout.staging(0, 0).unwrap() % STAGING_ALIGN, 0);
+        }
+
+        #[test]
+        fn every_watcher_has_a_word_of_every_rank(
+            ranks in 1usize..300, owner in 0usize..300, watcher in 0usize..300,
+        ) {
+            let layout = Layout::new(ranks, CHUNK_STEP).unwrap();
+            let first = layout.alive(owner, 0);
+            let word = layout.alive(owner, watcher);
+            prop_assert_eq!(word.is_some(), owner < ranks && watcher < ranks);
+            if let (Some(first), Some(word)) = (first, word) {
+                prop_assert_eq!(word % ALIVE, 0);
+                prop_assert_eq!(word, first + watcher % layout.watchers() * ALIVE);
+                // Two owners never write the same line, where each watcher has a word of its own.
+                let line = |owner| layout.alive(owner, 0).map(|offset| offset / ALIGN);
+                prop_assert!(layout.watchers() == 1 || owner == 0 || line(owner) != line(owner - 1));
+            }
         }
 
         #[test]

@@ -14,7 +14,7 @@
 
 use super::generation::POISON;
 use super::{Call, Generation, Member, Ordering, Platform, Segment, Stopped};
-use Ordering::{AcqRel, Acquire, Relaxed};
+use Ordering::{AcqRel, Relaxed};
 
 /// Why a communicator was poisoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +149,8 @@ impl<P: Platform> Member<'_, P> {
     pub(super) fn give_up(&self, rank: usize, generation: Generation) -> Result<(), Failure> {
         self.poison(CauseKind::TimedOut, rank, generation.number())?;
         let word = &self.segment.records[rank][generation.parity()].word;
-        if Generation::of_word(self.platform.load("late", word, Acquire)) == generation {
+        // Relaxed: poisoning has read the word's last generation, and has acquired what came with it.
+        if Generation::of_word(self.platform.load("late", word, Relaxed)) == generation {
             return Ok(());
         }
         Err(self.failure())
@@ -171,7 +172,7 @@ impl<P: Platform> Member<'_, P> {
         let arrived = |rank: usize| {
             let word = &self.segment.records[rank][generation.parity()].word;
             let behind = generation.previous().previous();
-            Generation::of_word(self.platform.load("late", word, Relaxed)) != behind
+            Generation::of_word(self.platform.load("missing", word, Relaxed)) != behind
         };
         (0..self.size()).filter(|rank| !arrived(*rank)).collect()
     }

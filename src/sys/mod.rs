@@ -5,6 +5,7 @@ pub(crate) mod clock;
 #[cfg(test)]
 mod contract;
 pub(crate) mod copy;
+pub(crate) mod fatal;
 pub(crate) mod fork;
 #[cfg(target_os = "linux")]
 pub(crate) mod futex;
@@ -18,4 +19,6 @@ pub(crate) mod spin;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod thread_wait;
+#[cfg_attr(not(target_os = "linux"), path = "watcher/none.rs")]
+pub(crate) mod watcher;
 pub(crate) mod world;

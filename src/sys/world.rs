@@ -85,6 +85,27 @@ impl World {
         &self.layout
     }
 
+    /// The word by which `watcher` knows whether `owner` is alive; see [`super::watcher`].
+    #[cfg(target_os = "linux")]
+    pub(crate) fn alive(&self, owner: usize, watcher: usize) -> &AtomicU32 {
+        self.word(self.layout.alive(owner, watcher).expect("the ranks are the layout's"))
+    }
+
+    /// The space that the number of a rank's process counts in; 0 as long as that is not known.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn space(&self, rank: usize) -> &AtomicU32 {
+        assert!(rank < self.layout.ranks());
+        self.word(self.layout.spaces() + rank * size_of::<AtomicU32>())
+    }
+
+    /// The word at an offset that the layout has given.
+    #[cfg(target_os = "linux")]
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        let word = self.mapping.start().wrapping_add(offset).cast::<AtomicU32>();
+        // SAFETY: I1: inside the mapping and aligned by the layout; an atomic may be changed by others.
+        unsafe { &*word }
+    }
+
     /// The control structures in the mapping.
     #[inline]
     pub(crate) fn segment(&self) -> Segment<'_, Machine> {

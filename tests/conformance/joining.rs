@@ -1,60 +1,56 @@
 //! How processes become ranks, and what keeps them from it.
 
-use std::fs::{self, File};
-use std::io::Write;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use intranode::layout::{Layout, PREAMBLE};
-use intranode::{BadSetting, Communicator, Config, Error, ReduceOp};
+use intranode::{Communicator, Config, Error, ReduceOp};
 use libtest_mimic::Trial;
-use nix::fcntl::{FcntlArg, fcntl};
 
 use crate::job::{Job, WAITS, Wait, await_word};
-use crate::scenario::{Outcome, ensure_matches, still_works};
+use crate::scenario::{Outcome, still_works};
+
+/// What a process does instead of a row.
+type Role = fn() -> Outcome;
 
 /// What a process of this file can do that no row of the others does.
-pub(crate) const ROLES: &[(&str, fn() -> Outcome)] = &[
+pub(crate) const ROLES: &[(&str, Role)] = &[
     ("join", join),
     ("join_and_wait", join_and_wait),
+    ("join_with_a_staging_of_its_own", join_with_a_staging_of_its_own),
+    ("join_two_jobs", join_two_jobs),
     ("report", report),
     ("report_in_half_a_second", report_in_half_a_second),
 ];
 
-type Test = fn(Wait) -> Outcome;
+/// A row that starts its own jobs.
+pub(crate) type Test = fn(Wait) -> Outcome;
+
+/// One trial for each way to wait.
+pub(crate) fn over_every_wait(tests: &[(&str, Test)]) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for wait in WAITS.iter().copied() {
+        for (name, test) in tests.iter().copied() {
+            let name = format!("processes::{}::{name}", wait.name());
+            trials.push(Trial::test(name, move || test(wait).map_err(|error| format!("{error:#}").into())));
+        }
+    }
+    trials
+}
 
 pub(crate) fn trials() -> Vec<Trial> {
     let tests: &[(&str, Test)] = &[
         ("rank_0_starts_last", rank_0_starts_last),
         ("the_name_is_free_once_all_have_joined", the_name_is_free_once_all_have_joined),
+        ("the_staging_of_rank_0_counts", the_staging_of_rank_0_counts),
+        ("two_jobs_at_once", two_jobs_at_once),
         ("a_rank_that_never_joins_is_named", a_rank_that_never_joins_is_named),
         ("ranks_with_different_sizes", ranks_with_different_sizes),
         ("two_processes_with_rank_0", two_processes_with_rank_0),
         ("two_processes_with_rank_1", two_processes_with_rank_1),
         ("a_stale_segment_is_removed", a_stale_segment_is_removed),
         ("ranks_that_meet_a_stale_segment_wait_for_the_new_one", ranks_that_meet_a_stale_segment),
-        ("a_segment_of_another_program", a_segment_of_another_program),
-        ("a_live_segment_of_another_program", a_live_segment_of_another_program),
-        ("a_live_segment_of_another_version", a_live_segment_of_another_version),
-        ("a_live_segment_cut_short", a_live_segment_cut_short),
     ];
-    let mut trials = Vec::new();
-    for wait in WAITS {
-        for (name, test) in tests.iter().copied() {
-            let name = format!("processes::{}::{name}", wait.name());
-            trials.push(Trial::test(name, move || test(wait).map_err(|error| format!("{error:#}").into())));
-        }
-    }
-    let settings: &[(&str, fn() -> Outcome)] = &[
-        ("settings::bad_values_in_the_environment_are_named", bad_values_in_the_environment_are_named),
-        ("settings::missing_variables_are_named", missing_variables_are_named),
-        ("settings::bad_arguments_are_named", bad_arguments_are_named),
-    ];
-    for (name, test) in settings.iter().copied() {
-        trials.push(Trial::test(name, move || test().map_err(|error| format!("{error:#}").into())));
-    }
-    trials
+    over_every_wait(tests)
 }
 
 fn join() -> Outcome {
@@ -68,6 +64,29 @@ fn join_and_wait() -> Outcome {
     println!("joined");
     await_word()?;
     still_works(&comm)
+}
+
+fn join_with_a_staging_of_its_own() -> Outcome {
+    let rank: usize = std::env::var("INTRANODE_RANK")?.parse()?;
+    let comm = Config::from_env()?.staging(64 * (rank + 1)).join()?;
+    let mut data = vec![rank; 1000];
+    comm.allreduce_in_place(&mut data, ReduceOp::Max)?;
+    ensure!(data == vec![comm.size() - 1; 1000]);
+    Ok(())
+}
+
+fn join_two_jobs() -> Outcome {
+    let one = Communicator::from_env()?;
+    let name = std::env::var("INTRANODE_NAME")? + "_second";
+    // In the other one this process has another rank.
+    let other = Config::new(name, one.size() - 1 - one.rank(), one.size()).join()?;
+    for _ in 0..100 {
+        still_works(&one)?;
+        still_works(&other)?;
+    }
+    // The end of one is not the end of the other.
+    other.leave()?;
+    still_works(&one)
 }
 
 /// Joins in vain, and tells why.
@@ -97,7 +116,7 @@ fn report_failure(result: Result<Communicator, Error>) -> Outcome {
 }
 
 /// The processes ended well, after they had written all of these.
-fn ensure_told(job: &mut Job, processes: &[usize], parts: &[&str]) -> Outcome {
+pub(crate) fn ensure_told(job: &mut Job, processes: &[usize], parts: &[&str]) -> Outcome {
     job.wait_all()?;
     for process in processes {
         let output = job.output(*process)?;
@@ -133,6 +152,18 @@ fn the_name_is_free_once_all_have_joined(wait: Wait) -> Outcome {
     second.tell_all()?;
     second.finish(&[0; 2])?;
     first.finish(&[0; 2])
+}
+
+fn the_staging_of_rank_0_counts(wait: Wait) -> Outcome {
+    let mut job = Job::new(4, wait);
+    job.start_all("join_with_a_staging_of_its_own")?;
+    job.finish(&[0; 4])
+}
+
+fn two_jobs_at_once(wait: Wait) -> Outcome {
+    let mut job = Job::new(4, wait);
+    job.start_all("join_two_jobs")?;
+    job.finish(&[0; 4])
 }
 
 fn a_rank_that_never_joins_is_named(wait: Wait) -> Outcome {
@@ -224,165 +255,4 @@ fn ranks_that_meet_a_stale_segment(wait: Wait) -> Outcome {
     job.await_output(early, "joining")?;
     job.start(0, "join")?;
     job.finish(&[0; 2])
-}
-
-/// A file of somebody else under the job's name.
-fn plant(job: &Job, content: &[u8]) -> anyhow::Result<File> {
-    let mut file = File::options().read(true).write(true).create_new(true).open(job.path())?;
-    file.write_all(content)?;
-    Ok(file)
-}
-
-/// Locks the file as a live job does.
-fn lock(file: &File) -> Outcome {
-    let description = nix::libc::flock {
-        l_type: nix::libc::F_WRLCK as _,
-        l_whence: nix::libc::SEEK_SET as _,
-        l_start: 0,
-        l_len: 1,
-        l_pid: 0,
-    };
-    fcntl(file, FcntlArg::F_OFD_SETLK(&description))?;
-    Ok(())
-}
-
-/// Both ranks of a job are told what is wrong with the file under its name, which stays as it is.
-fn ensure_refused(job: &mut Job, content: &[u8], rank_0: &str, rank_1: &str) -> Outcome {
-    job.start(0, "report")?;
-    job.start(1, "report")?;
-    ensure_told(job, &[0], &["InitializationFailed", rank_0])?;
-    ensure_told(job, &[1], &["InitializationFailed", rank_1])?;
-    ensure!(fs::read(job.path()).is_ok_and(|now| now == content), "the file was changed or removed");
-    fs::remove_file(job.path())?;
-    job.left_nothing()
-}
-
-const FOREIGN: &str = "not a segment of this library";
-
-fn a_segment_of_another_program(wait: Wait) -> Outcome {
-    let mut job = Job::new(2, wait);
-    let content = [0x2A; 10_000];
-    plant(&job, &content)?;
-    ensure_refused(&mut job, &content, FOREIGN, FOREIGN)
-}
-
-fn a_live_segment_of_another_program(wait: Wait) -> Outcome {
-    let mut job = Job::new(2, wait);
-    let content = [0x2A; 10_000];
-    let file = plant(&job, &content)?;
-    lock(&file)?;
-    ensure_refused(&mut job, &content, "another program", FOREIGN)
-}
-
-/// What a live job's segment begins with, changed, and filled up to its length.
-fn segment(change: impl FnOnce(&mut [u8; PREAMBLE])) -> Vec<u8> {
-    let layout = Layout::new(2, 4096).expect("a small segment");
-    let mut preamble = layout.preamble(std::process::id());
-    change(&mut preamble);
-    let mut content = preamble.to_vec();
-    content.resize(layout.len(), 0);
-    content
-}
-
-fn a_live_segment_of_another_version(wait: Wait) -> Outcome {
-    let mut job = Job::new(2, wait);
-    // The version comes after the eight bytes of the magic number.
-    let content = segment(|preamble| preamble[8..12].copy_from_slice(&77u32.to_ne_bytes()));
-    let file = plant(&job, &content)?;
-    lock(&file)?;
-    ensure_refused(&mut job, &content, "live job", "layout version 77")
-}
-
-fn a_live_segment_cut_short(wait: Wait) -> Outcome {
-    let mut job = Job::new(2, wait);
-    let mut content = segment(|_| ());
-    content.truncate(content.len() - 4096);
-    let file = plant(&job, &content)?;
-    lock(&file)?;
-    let holder = format!("process {}", std::process::id());
-    ensure_refused(&mut job, &content, &holder, &format!("is {} bytes long", content.len()))
-}
-
-/// Runs a process whose environment is changed so that it can not join; gives what it tells.
-fn told_by(change: impl FnOnce(&mut Command)) -> anyhow::Result<String> {
-    let mut job = Job::new(2, WAITS[0]);
-    let process = job.start_with(0, "report", change)?;
-    ensure_told(&mut job, &[process], &["told: "])?;
-    job.output(process)
-}
-
-fn bad_values_in_the_environment_are_named() -> Outcome {
-    let long = format!("/{}", "x".repeat(300));
-    let cases = [
-        ("NAME", "", "'/'"),
-        ("NAME", "job", "'/'"),
-        ("NAME", "/", "'/'"),
-        ("NAME", "/a/b", "'/'"),
-        ("NAME", &long, "230 bytes"),
-        ("RANK", "2", "0 to 1"),
-        ("RANK", "-1", "a number"),
-        ("RANK", "one", "a number"),
-        ("RANK", "", "a number"),
-        ("SIZE", "0", "1 to 65536"),
-        ("SIZE", "-2", "1 to 65536"),
-        ("SIZE", "two", "1 to 65536"),
-        ("SIZE", "65537", "1 to 65536"),
-        ("TIMEOUT", "0", "positive"),
-        ("TIMEOUT", "soon", "positive"),
-        ("JOIN_TIMEOUT", "-1", "positive"),
-        ("WAIT", "busy", "futex or pthread"),
-    ];
-    for (variable, value, allowed) in cases {
-        let variable = format!("INTRANODE_{variable}");
-        let told = told_by(|command| _ = command.env(&variable, value))?;
-        let named = format!("InvalidConfiguration of {variable}");
-        for part in [named.as_str(), value, allowed] {
-            ensure!(told.contains(part), "{variable}={value} does not say {part}: {told}");
-        }
-    }
-    Ok(())
-}
-
-fn missing_variables_are_named() -> Outcome {
-    for variable in ["INTRANODE_NAME", "INTRANODE_RANK", "INTRANODE_SIZE"] {
-        let told = told_by(|command| _ = command.env_remove(variable))?;
-        let named = format!("InvalidConfiguration of {variable}");
-        for part in [named.as_str(), "is not set; it must be"] {
-            ensure!(told.contains(part), "without {variable} it does not say {part}: {told}");
-        }
-    }
-    Ok(())
-}
-
-fn bad_arguments_are_named() -> Outcome {
-    let long = format!("/{}", "x".repeat(300));
-    let cases = [
-        (Config::new("", 0, 1), "name", ""),
-        (Config::new("job", 0, 1), "name", "job"),
-        (Config::new("/", 0, 1), "name", "/"),
-        (Config::new("/a/b", 0, 1), "name", "/a/b"),
-        (Config::new(long.as_str(), 0, 1), "name", &long),
-        (Config::new("/job", 2, 2), "rank", "2"),
-        (Config::new("/job", usize::MAX, 2), "rank", "18446744073709551615"),
-        (Config::new("/job", 0, 0), "size", "0"),
-        (Config::new("/job", 0, 65_537), "size", "65537"),
-        (Config::new("/job", 0, 1).staging(0), "staging", "0"),
-        (Config::new("/job", 0, 1).staging(100), "staging", "100"),
-    ];
-    for (config, setting, value) in cases {
-        let error = config.join().err().context("it joined")?;
-        ensure!(error.to_string().contains(setting) && error.to_string().contains(value), "{error}");
-        let Error::InvalidConfiguration(bad) = error else { anyhow::bail!("{error:?}") };
-        let BadSetting { setting: named, value: shown, allowed, .. } = *bad;
-        ensure!(named == setting && shown.as_deref() == Some(value) && !allowed.is_empty());
-    }
-    let error = intranode::threads(0, |_| ()).err().context("no ranks at all")?;
-    ensure_matches!(error, Error::InvalidConfiguration(bad) if bad.setting == "size");
-    // Nothing of it has an effect on what comes after.
-    let sums = intranode::threads(2, |comm| {
-        let mut sum = [1];
-        comm.allreduce_in_place(&mut sum, ReduceOp::Sum).map(|()| sum[0])
-    })?;
-    ensure!(sums.into_iter().collect::<Result<Vec<i32>, _>>()? == [2, 2]);
-    Ok(())
 }

@@ -11,6 +11,10 @@ mod collectives;
 mod delays;
 mod endings;
 mod errors;
+mod examples;
+// Its files are locked as a job locks its own, for which there is a safe function on Linux only.
+#[cfg(target_os = "linux")]
+mod foreign;
 mod job;
 mod joining;
 mod mismatch;
@@ -19,6 +23,7 @@ mod processes;
 mod random;
 mod reductions;
 mod scenario;
+mod settings;
 mod threads;
 
 use std::process::ExitCode;
@@ -53,7 +58,11 @@ fn main() -> ExitCode {
         trials.extend(processes::trials(scenario));
     }
     trials.extend(joining::trials());
+    #[cfg(target_os = "linux")]
+    trials.extend(foreign::trials());
+    trials.extend(settings::trials());
     trials.extend(endings::trials());
     trials.extend(random::trials());
+    trials.extend(examples::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -164,11 +164,14 @@ fn allreduce_every_type_and_operation_through_tiny_staging(comm: Communicator) -
 }
 
 fn allreduce_around_the_inline_and_the_chunk_size(comm: Communicator) -> Outcome {
+    let chunk = Layout::default_chunk(comm.size());
     // 16 KiB: from there on a chunk is folded in slices.
-    for size in [INLINE, 16 << 10, Layout::default_chunk(comm.size()), 3 * Layout::default_chunk(comm.size())] {
-        for len in size - 2..=size + 2 {
+    for size in [INLINE, 16 << 10, chunk] {
+        for len in size - 1..=size + 1 {
             check::<u8>(&comm, ReduceOp::Sum, seed(), len)?;
         }
+    }
+    for size in [INLINE, chunk, 3 * chunk] {
         for len in size / 8 - 1..=size / 8 + 1 {
             check::<f64>(&comm, ReduceOp::Sum, seed(), len)?;
         }

@@ -1,0 +1,238 @@
+//! Kills and freezes ranks at random, thousands of times, and reports how the others fared.
+//!
+//! ```text
+//! cargo run --release --example chaos -- --kills 2000 --ranks 2,4,8
+//! ```
+//!
+//! Each job does random collectives, whose results are checked, until one of its ranks is killed (or, one time in
+//! twenty, stopped and continued). What is random comes from the job's seed: the collectives, the victim, the moment. A
+//! job that goes wrong prints its seed, and `--seed SEED --kills 1 --ranks R` repeats its choices.
+//!
+//! | argument | meaning |
+//! | --- | --- |
+//! | `--kills N` | how many jobs for each number of ranks; 100 if not given |
+//! | `--ranks A,B` | with how many ranks; 2,4,8 if not given |
+//! | `--seconds S` | begin no more jobs after so long |
+//! | `--victim-mib M` | the victim holds so much memory |
+//! | `--seed S` | the seed of the first job; those after it count up |
+
+#[path = "../tests/faults/job.rs"]
+#[allow(dead_code, reason = "the tests use more of it")]
+mod job;
+#[path = "../tests/faults/rank.rs"]
+#[allow(dead_code, reason = "as above")]
+mod rank;
+#[path = "../tests/faults/report.rs"]
+mod report;
+
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use fastrand::Rng;
+use nix::sys::signal::Signal::{SIGCONT, SIGSTOP};
+
+use job::{Job, Trouble};
+
+/// The variables that tell a rank what to do.
+const SEED: &str = "CHAOS_SEED";
+const VICTIM: &str = "CHAOS_VICTIM";
+const MEMORY: &str = "CHAOS_VICTIM_MIB";
+
+/// The time-out of jobs in which a rank is stopped.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+fn main() -> ExitCode {
+    let result = if std::env::var_os(job::PROGRAM).is_some() { be_a_rank() } else { run() };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:?}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Does collectives, the same as the other ranks, until one fails.
+fn be_a_rank() -> Result<()> {
+    let mut random = Rng::with_seed(variable(SEED)?);
+    let comm = rank::join()?;
+    let mebibytes = if comm.rank() as u64 == variable(VICTIM)? { variable(MEMORY)? } else { 0 };
+    let mut memory = vec![0u8; (mebibytes as usize) << 20];
+    memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+    rank::say("ready")?;
+    let (mut buffers, mut round) = (rank::Buffers::default(), 0);
+    rank::repeat(&comm, |comm| {
+        round += 1;
+        let kind = rank::KINDS[random.usize(0..rank::KINDS.len())];
+        // As often a few bytes as a megabyte.
+        let most = 1 << random.u32(0..=20);
+        rank::collective(comm, kind, random.usize(0..=most), round, &mut buffers)
+    })
+}
+
+fn variable(name: &str) -> Result<u64> {
+    Ok(std::env::var(name)?.parse()?)
+}
+
+/// What to do.
+struct Plan {
+    kills: u64,
+    ranks: Vec<usize>,
+    seconds: Option<u64>,
+    victim_mib: u64,
+    seed: u64,
+}
+
+impl Plan {
+    fn of_arguments() -> Result<Self> {
+        let seed = fastrand::u64(..1 << 32);
+        let mut plan = Plan { kills: 100, ranks: vec![2, 4, 8], seconds: None, victim_mib: 0, seed };
+        let mut arguments = std::env::args().skip(1);
+        while let Some(name) = arguments.next() {
+            let value = arguments.next().with_context(|| format!("{name} needs a value"))?;
+            match name.as_str() {
+                "--kills" => plan.kills = value.parse()?,
+                "--ranks" => plan.ranks = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
+                "--seconds" => plan.seconds = Some(value.parse()?),
+                "--victim-mib" => plan.victim_mib = value.parse()?,
+                "--seed" => plan.seed = value.parse()?,
+                _ => bail!("{name} is not an argument; see the top of examples/chaos.rs"),
+            }
+        }
+        ensure!(plan.ranks.iter().all(|size| *size >= 2), "a job needs a survivor");
+        Ok(plan)
+    }
+}
+
+/// What became of the jobs with so many ranks.
+#[derive(Default)]
+struct Tally {
+    /// From each kill to the last survivor's error.
+    delays: Vec<Duration>,
+    frozen: usize,
+    hangs: usize,
+    wrong_names: usize,
+    wrong_data: usize,
+    leftovers: usize,
+    others: usize,
+}
+
+fn run() -> Result<()> {
+    let plan = Plan::of_arguments()?;
+    let started = Instant::now();
+    println!("seed {}", plan.seed);
+    println!(
+        "{:>5} {:>6} {:>6} {:>9} {:>9} {:>9} {:>6} {:>11} {:>10} {:>9} {:>6}",
+        "ranks",
+        "kills",
+        "frozen",
+        "median",
+        "99 %",
+        "worst",
+        "hangs",
+        "wrong names",
+        "wrong data",
+        "leftovers",
+        "others"
+    );
+    let mut all_well = true;
+    for size in &plan.ranks {
+        let mut tally = Tally::default();
+        for seed in plan.seed..plan.seed + plan.kills {
+            if plan.seconds.is_some_and(|seconds| started.elapsed().as_secs() >= seconds) {
+                break;
+            }
+            if let Err(error) = one_job(*size, seed, plan.victim_mib, &mut tally) {
+                eprintln!("ranks {size}, seed {seed}: {error:#}");
+                tally.count(&error);
+            }
+        }
+        tally.print(*size);
+        all_well &= tally.all_is_well();
+    }
+    ensure!(all_well, "not all went well");
+    Ok(())
+}
+
+fn one_job(size: usize, seed: u64, victim_mib: u64, tally: &mut Tally) -> Result<()> {
+    let mut random = Rng::with_seed(seed);
+    let victim = random.usize(0..size);
+    let freeze = random.u32(0..20) == 0;
+    let moment = Duration::from_micros(random.u64(0..5000));
+    let mut job = Job::joined_with(
+        size,
+        |_| "chaos",
+        |command| {
+            command
+                .env(SEED, seed.to_string())
+                .env(VICTIM, victim.to_string())
+                .env(MEMORY, victim_mib.to_string());
+            if freeze {
+                command.env("INTRANODE_TIMEOUT", PATIENCE.as_secs_f64().to_string());
+            }
+        },
+    )?;
+    (0..size).try_for_each(|rank| job.await_line(rank, "ready"))?;
+    thread::sleep(moment);
+    let survivors: Vec<usize> = (0..size).filter(|rank| *rank != victim).collect();
+    if freeze {
+        job.signal(victim, SIGSTOP)?;
+        survivors.iter().try_for_each(|rank| is_late(&mut job, *rank, victim))?;
+        job.signal(victim, SIGCONT)?;
+        is_late(&mut job, victim, victim)?;
+        tally.frozen += 1;
+        return job.finish(&[]);
+    }
+    let since = job.kill(victim)?;
+    tally.delays.push(job.all_name_at_last(&survivors, &[victim], since)?);
+    job.finish(&[victim])
+}
+
+fn is_late(job: &mut Job, rank: usize, victim: usize) -> Result<()> {
+    let report = job.report(rank)?;
+    let right = report.kind == "timed-out" && report.ranks == [victim];
+    ensure!(right, Trouble::WrongName(format!("rank {rank} reports {report:?}; rank {victim} was stopped")));
+    Ok(())
+}
+
+impl Tally {
+    fn count(&mut self, error: &anyhow::Error) {
+        let counter = match error.downcast_ref() {
+            Some(Trouble::Hang(_)) => &mut self.hangs,
+            Some(Trouble::WrongName(_)) => &mut self.wrong_names,
+            Some(Trouble::WrongData(_)) => &mut self.wrong_data,
+            Some(Trouble::Leftover(_)) => &mut self.leftovers,
+            None => &mut self.others,
+        };
+        *counter += 1;
+    }
+
+    fn all_is_well(&self) -> bool {
+        self.hangs + self.wrong_names + self.wrong_data + self.leftovers + self.others == 0
+    }
+
+    fn print(&mut self, size: usize) {
+        self.delays.sort();
+        let at = |share: usize| {
+            let index = (self.delays.len() * share / 100).min(self.delays.len().saturating_sub(1));
+            self.delays
+                .get(index)
+                .map_or("-".to_owned(), |delay| format!("{:.3} ms", delay.as_secs_f64() * 1e3))
+        };
+        println!(
+            "{size:>5} {:>6} {:>6} {:>9} {:>9} {:>9} {:>6} {:>11} {:>10} {:>9} {:>6}",
+            self.delays.len(),
+            self.frozen,
+            at(50),
+            at(99),
+            at(100),
+            self.hangs,
+            self.wrong_names,
+            self.wrong_data,
+            self.leftovers,
+            self.others
+        );
+    }
+}

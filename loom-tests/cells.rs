@@ -1,0 +1,47 @@
+//! Payload cells whose every access loom checks against all others.
+
+use intranode::payload::{Sink, Source};
+use intranode::protocol::Payload;
+use loom::cell::UnsafeCell;
+
+use crate::trace::{self, Act, Label};
+
+/// Bytes in one loom cell. One cell for the whole payload: finer ones would not find more, and cost more.
+pub(crate) struct Bytes<const N: usize> {
+    cell: UnsafeCell<[u8; N]>,
+    label: Label,
+}
+
+/// Room for a call's description and one number.
+pub(crate) type Note = Bytes<40>;
+
+/// Bytes in a chunk: more than fits into a real note, so that the chunked path is taken.
+pub(crate) const CHUNK: usize = 104;
+
+/// Room for one chunk.
+pub(crate) type Chunk = Bytes<CHUNK>;
+
+impl<const N: usize> Bytes<N> {
+    pub(crate) fn new(label: Label) -> Self {
+        Bytes { cell: UnsafeCell::new([0; N]), label }
+    }
+}
+
+// SAFETY: the view is that of the array for as long as loom counts the access.
+unsafe impl<const N: usize> Payload for Bytes<N> {
+    fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
+        trace::record_here("payload", Act::Write(self.label));
+        self.cell.with_mut(|bytes| {
+            // SAFETY: the array is N bytes; loom has checked that nobody else touches it.
+            fill(unsafe { Sink::new(bytes.cast(), N) })
+        })
+    }
+
+    fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R {
+        trace::record_here("payload", Act::Read(self.label));
+        self.cell.with(|bytes| {
+            // SAFETY: the array is N bytes; loom has checked that nobody writes it.
+            look(unsafe { Source::new(bytes.cast(), N) })
+        })
+    }
+}

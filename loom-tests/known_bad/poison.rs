@@ -1,0 +1,78 @@
+//! Poison in the wrong place, and poison that is lost.
+
+use intranode::protocol::generation::{POISON, WAITER};
+use intranode::protocol::{Ordering, Platform};
+
+use super::{KnownBad, Party, Reason};
+use crate::machine::Waiting;
+use Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+pub(crate) const ALL: [KnownBad; 2] = [
+    KnownBad {
+        name: "separate_poison_word",
+        story: "A rank looks at a poison word before it sleeps on another: \
+                the poisoner wakes an empty queue in between.",
+        reason: Reason::Deadlock,
+        waiting: Waiting::Parking,
+        threads: 2,
+        run: separate_poison_word,
+    },
+    KnownBad {
+        name: "arrive_by_swap",
+        story: "An arrival that overwrites whatever is there erases poison: ranks disagree about the round.",
+        reason: Reason::Assertion("disagreement"),
+        waiting: Waiting::Blocking,
+        threads: 3,
+        run: arrive_by_swap,
+    },
+];
+
+/// Thread 0 waits for thread 1, which does not arrive but poisons. Thread 0's other word is the poison word.
+fn separate_poison_word(party: &mut Party<'_>, mistake: bool) {
+    let next = party.next();
+    let old = next.previous().previous().word();
+    let word = party.word(1, next.parity());
+    let poison = if mistake { party.word(0, 0) } else { word };
+    if party.rank == 1 {
+        party.machine.fetch_or("poison", poison, POISON, AcqRel);
+        party.machine.wake_all("poison-wake", word);
+        return;
+    }
+    loop {
+        if party.machine.load("poisoned?", poison, Acquire) & POISON != 0 {
+            return;
+        }
+        let marked = party.machine.compare_exchange("waiter", word, old, old | WAITER, Relaxed, Acquire);
+        match marked {
+            Err(seen) if seen & !WAITER != old => return,
+            _ => {}
+        }
+        let _ = party.machine.wait("sleep", word, old | WAITER, &());
+    }
+}
+
+/// Threads 0 and 1 meet, thread 2 poisons.
+fn arrive_by_swap(party: &mut Party<'_>, mistake: bool) {
+    if party.rank == 2 {
+        party.poison_all();
+        return;
+    }
+    let next = party.next();
+    let arrived = if mistake {
+        let word = party.word(party.rank, next.parity());
+        party.machine.modify("arrive", word, Release, |_| next.word());
+        true
+    } else {
+        party.arrive()
+    };
+    let together = arrived && party.wait_for(1 - party.rank);
+    let mut verdicts = party.ground.verdicts.borrow_mut();
+    verdicts[party.rank] = Some(together);
+    if let [Some(first), Some(second), _] = verdicts[..] {
+        assert!(
+            first == second,
+            "disagreement: one rank has completed round {}, the other has not",
+            next.number()
+        );
+    }
+}

@@ -1,0 +1,191 @@
+//! A model: threads with scripts, a way of waiting, and what must hold at the end of each execution.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use intranode::protocol::membership::{self, Cause};
+use intranode::protocol::{CauseKind, Failure, Generation, Member};
+
+use crate::explore::{Explored, Rejected, explore};
+use crate::machine::{Fate, Machine, Waiting};
+use crate::program::Step;
+use crate::weakened::{Mutation, Weakened};
+use crate::world::{Outcome, Rank, World};
+
+/// One thread of a model.
+#[derive(Clone)]
+pub(crate) struct Actor {
+    /// The rank that it is; `None` for a bystander who only poisons.
+    pub(crate) rank: Option<usize>,
+    pub(crate) script: Vec<Step>,
+    pub(crate) fate: Fate,
+}
+
+type Check = Arc<dyn Fn(&[Actor], &[Outcome]) + Send + Sync>;
+
+/// What is explored.
+#[derive(Clone)]
+pub(crate) struct Model {
+    pub(crate) name: String,
+    pub(crate) waiting: Waiting,
+    /// The number of preemptions in an execution; `None` for any number.
+    pub(crate) bound: Option<usize>,
+    pub(crate) actors: Vec<Actor>,
+    /// The last round before the model.
+    pub(crate) start: u32,
+    pub(crate) check: Check,
+    /// Only in the long run.
+    pub(crate) long: bool,
+}
+
+impl Model {
+    /// Every rank runs its script, and every call must bring what it should.
+    pub(crate) fn new(name: impl Into<String>, waiting: Waiting, scripts: &[&[Step]]) -> Self {
+        let actor = |(rank, script): (usize, &&[Step])| Actor {
+            rank: Some(rank),
+            script: script.to_vec(),
+            fate: Fate::default(),
+        };
+        Model {
+            name: name.into(),
+            waiting,
+            bound: None,
+            actors: scripts.iter().enumerate().map(actor).collect(),
+            start: 4,
+            check: Arc::new(crate::verdict::exact),
+            long: false,
+        }
+    }
+
+    /// All ranks run the same script.
+    pub(crate) fn same(name: impl Into<String>, waiting: Waiting, ranks: usize, script: &[Step]) -> Self {
+        Model::new(name, waiting, &vec![script; ranks])
+    }
+
+    pub(crate) fn bound(mut self, bound: usize) -> Self {
+        self.bound = Some(bound);
+        self
+    }
+
+    pub(crate) fn start(mut self, start: u32) -> Self {
+        self.start = start;
+        self
+    }
+
+    pub(crate) fn fate(mut self, rank: usize, fate: Fate) -> Self {
+        self.actors[rank].fate = fate;
+        self
+    }
+
+    pub(crate) fn bystander(mut self, script: &[Step]) -> Self {
+        self.actors.push(Actor { rank: None, script: script.to_vec(), fate: Fate::default() });
+        self
+    }
+
+    pub(crate) fn check(mut self, check: impl Fn(&[Actor], &[Outcome]) + Send + Sync + 'static) -> Self {
+        self.check = Arc::new(check);
+        self
+    }
+
+    pub(crate) fn long(mut self) -> Self {
+        self.long = true;
+        self
+    }
+
+    pub(crate) fn ranks(&self) -> usize {
+        self.actors.iter().filter(|actor| actor.rank.is_some()).count()
+    }
+
+    /// The rounds of the longest script.
+    pub(crate) fn rounds(&self) -> usize {
+        let rounds = |actor: &Actor| actor.script.iter().map(|step| step.rounds()).sum();
+        self.actors.iter().map(rounds).max().unwrap_or(0)
+    }
+
+    /// The name under which the model is selected, recorded and shown.
+    pub(crate) fn id(&self) -> String {
+        let waiting = format!("{:?}", self.waiting).to_lowercase();
+        let bound = self.bound.map(|bound| format!("::bound_{bound}")).unwrap_or_default();
+        format!("{}::x{}::{waiting}{bound}", self.name, self.ranks())
+    }
+
+    /// Explores the model, on a machine with a mutation if one is given.
+    pub(crate) fn explore(&self, mutation: Option<Mutation>) -> Result<Explored, Rejected> {
+        let columns: Vec<_> = (self.actors.iter())
+            .map(|actor| actor.rank.map_or("bystander".to_owned(), |rank| format!("rank {rank}")))
+            .collect();
+        let model = self.clone();
+        let met = Arc::new(AtomicBool::new(false));
+        let fate = Arc::clone(&met);
+        let explored = explore(self.bound, &columns, move || model.execute(mutation, &fate))?;
+        // A model of a death in which nobody dies would show nothing.
+        let fated = self.actors.iter().any(|actor| actor.fate.is_any());
+        assert!(!fated || met.load(Relaxed), "no execution in which the fate comes true");
+        Ok(explored)
+    }
+
+    /// One execution: the first actor runs on loom's own thread.
+    fn execute(&self, mutation: Option<Mutation>, met: &Arc<AtomicBool>) {
+        let start = Generation::new(self.start);
+        let claims = self.actors.iter().any(|actor| actor.script.contains(&Step::Claim));
+        let world = Rc::new(World::new(self.ranks(), start, claims, self.actors.len()));
+        for index in 1..self.actors.len() {
+            let (model, world, met) = (self.clone(), Rc::clone(&world), Arc::clone(met));
+            loom::thread::spawn(move || model.play(index, &world, mutation, &met));
+        }
+        self.play(0, &world, mutation, met);
+    }
+
+    fn play(&self, index: usize, world: &World, mutation: Option<Mutation>, met: &AtomicBool) {
+        let actor = &self.actors[index];
+        let platform = Weakened::new(Machine::new(index, self.waiting, actor.fate), mutation);
+        let outcome = act(actor, index, &platform, world, Generation::new(self.start));
+        met.fetch_or(platform.inner().met_its_fate.get(), Relaxed);
+        world.outcomes.borrow_mut()[index] = outcome;
+        world.running.set(world.running.get() - 1);
+        if world.running.get() == 0 {
+            (self.check)(&self.actors, &world.outcomes.borrow());
+        }
+    }
+}
+
+/// Runs a script to its end, or to that of its rank.
+fn act(actor: &Actor, index: usize, platform: &Rank, world: &World, start: Generation) -> Outcome {
+    let mut outcome = Outcome::default();
+    let segment = world.segment();
+    let mourn = |rank: usize| {
+        let cause = Cause { kind: CauseKind::Died, rank, detail: 0 };
+        membership::poison(platform, segment, cause).map_err(Failure::from)
+    };
+    let mut member = actor.rank.map(|rank| Member::new(platform, segment, rank, start));
+    for (nth, step) in actor.script.iter().enumerate() {
+        let result = match (*step, &mut member) {
+            (Step::Mourn(rank), _) => mourn(rank),
+            (Step::Claim, _) => {
+                let claimed = membership::claim(platform, segment, 0, index as u32 + 1);
+                claimed.map_err(|_| Failure::Refused(0))
+            }
+            (step, Some(member)) => step.run(nth, index, member),
+            (step, None) => unreachable!("{step:?} by a bystander"),
+        };
+        outcome.calls.push(result.clone());
+        match result {
+            Err(Failure::Dead(_)) => {
+                outcome.late = (member.as_ref()).map(|member| {
+                    let completed = member.completed();
+                    (completed.number(), member.late(completed.next()))
+                });
+                break;
+            }
+            Err(Failure::Stopped) => break,
+            _ => {}
+        }
+    }
+    if outcome.calls.last() == Some(&Err(Failure::Stopped)) {
+        // Whoever notices the death poisons; its thread stands in for the dead one. It has one life only.
+        let _ = mourn(actor.rank.unwrap_or(index));
+    }
+    outcome
+}

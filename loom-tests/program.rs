@@ -1,0 +1,185 @@
+//! What the ranks of a model do, and what they must get.
+
+use std::ops::Range;
+
+use intranode::payload::{Sink, Source};
+use intranode::protocol::allreduce::{Plan, Reduction};
+use intranode::protocol::transfer::Exchange;
+use intranode::protocol::{Call, CauseKind, Failure, Member};
+
+use crate::cells::CHUNK;
+use crate::world::Rank;
+
+/// Numbers that fill a chunk.
+pub(crate) const FULL: usize = CHUNK / 8;
+
+/// One step of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A bare round.
+    Round,
+    /// A round with a verdict.
+    Barrier,
+    /// A reduction of so many numbers, folded by everybody or in slices.
+    Reduce { numbers: usize, sliced: bool },
+    /// Every rank sends so many numbers.
+    Gather { numbers: usize },
+    /// One rank sends so many numbers.
+    Broadcast { root: usize, numbers: usize },
+    /// The rank refuses to take part.
+    Refuse,
+    /// The rank takes itself.
+    Claim,
+    /// The rank leaves.
+    Leave,
+    /// The rank ends the communicator.
+    Abort,
+    /// Somebody sees that this rank has died.
+    Mourn(usize),
+}
+
+impl Step {
+    /// What the rank publishes about this step.
+    pub(crate) fn call(self) -> Call {
+        let call = |operation, length: usize, extra: usize| Call {
+            operation,
+            shape: 8,
+            length: length as u64,
+            extra: extra as u64,
+            ..Call::default()
+        };
+        match self {
+            Step::Barrier => call(1, 0, 0),
+            Step::Reduce { numbers, .. } => call(2, numbers, 0),
+            Step::Gather { numbers } => call(3, numbers, 0),
+            Step::Broadcast { root, numbers } => call(4, numbers, root),
+            Step::Refuse => Call { refused: true, ..call(5, 0, 0) },
+            other => unreachable!("{other:?} is no call"),
+        }
+    }
+
+    /// The rounds that the step takes.
+    pub(crate) fn rounds(self) -> usize {
+        match self {
+            Step::Reduce { numbers: 1, .. } => 1,
+            Step::Reduce { numbers, sliced } => numbers.div_ceil(FULL) * if sliced { 2 } else { 1 },
+            Step::Gather { numbers } | Step::Broadcast { numbers, .. } => numbers.div_ceil(FULL),
+            Step::Round | Step::Barrier | Step::Refuse => 1,
+            Step::Claim | Step::Leave | Step::Abort | Step::Mourn(_) => 0,
+        }
+    }
+
+    /// Whether all ranks have to take part.
+    pub(crate) fn is_collective(self) -> bool {
+        self.rounds() > 0
+    }
+
+    /// Does the step as the `nth` of this rank, and checks what it brought.
+    pub(crate) fn run(self, nth: usize, rank: usize, member: &mut Member<'_, Rank>) -> Result<(), Failure> {
+        let ranks = member.size();
+        match self {
+            Step::Round => member.round().map(drop),
+            Step::Barrier => member.open(&self.call(), |_| ()).map(drop),
+            Step::Refuse => member.refuse(&self.call()),
+            Step::Leave => member.leave().map_err(Failure::from),
+            Step::Abort => member.poison(CauseKind::Aborted, rank, 77).map_err(Failure::from),
+            Step::Reduce { numbers, sliced } => {
+                let plan = Plan { chunk: CHUNK, slices_from: if sliced { 0 } else { usize::MAX } };
+                let mut data = Folding { mine: numbers_of(nth, rank, numbers), result: vec![0; numbers] };
+                member.allreduce(&self.call(), plan, &mut data)?;
+                let mut expected = numbers_of(nth, 0, numbers);
+                for other in 1..ranks {
+                    for (sum, value) in expected.iter_mut().zip(numbers_of(nth, other, numbers)) {
+                        *sum = combine(*sum, value);
+                    }
+                }
+                assert!(data.result == expected, "wrong data: rank {rank} folded {:?}", data.result);
+                Ok(())
+            }
+            Step::Gather { .. } | Step::Broadcast { .. } => {
+                let sends = |of| match self {
+                    Step::Gather { numbers } => numbers,
+                    Step::Broadcast { root, numbers } if root == of => numbers,
+                    _ => 0,
+                };
+                let mut blocks: Vec<_> = (0..ranks).map(|of| vec![0; sends(of)]).collect();
+                blocks[rank] = numbers_of(nth, rank, sends(rank));
+                let mut data = Blocks { rank, blocks };
+                member.transfer(&self.call(), CHUNK, &mut data)?;
+                for of in 0..ranks {
+                    let expected = numbers_of(nth, of, sends(of));
+                    let got = &data.blocks[of];
+                    assert!(*got == expected, "wrong data: rank {rank} got {got:?} from {of}");
+                }
+                Ok(())
+            }
+            Step::Claim | Step::Mourn(_) => unreachable!("no step of a member"),
+        }
+    }
+}
+
+/// What a rank sends in its `nth` step.
+fn numbers_of(nth: usize, rank: usize, numbers: usize) -> Vec<u64> {
+    (0..numbers).map(|i| (1000 * nth + 100 * rank + i + 1) as u64).collect()
+}
+
+/// A fold in which the order shows.
+fn combine(sum: u64, next: u64) -> u64 {
+    sum.wrapping_mul(31).wrapping_add(next)
+}
+
+struct Folding {
+    mine: Vec<u64>,
+    result: Vec<u64>,
+}
+
+impl Reduction for Folding {
+    fn elements(&self) -> usize {
+        self.mine.len()
+    }
+
+    fn element_size(&self) -> usize {
+        8
+    }
+
+    fn contribute(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
+        staging.put(0, bytemuck::cast_slice(&self.mine[part]));
+    }
+
+    fn start(&mut self, part: Range<usize>, staging: Source<'_>) {
+        staging.get(0, bytemuck::cast_slice_mut(&mut self.result[part]));
+    }
+
+    fn fold(&mut self, part: Range<usize>, staging: Source<'_>) {
+        staging.fold(&mut self.result[part], combine);
+    }
+
+    fn publish(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
+        staging.put(0, bytemuck::cast_slice(&self.result[part]));
+    }
+
+    fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {
+        staging.get(0, bytemuck::cast_slice_mut(&mut self.result[part]));
+    }
+}
+
+struct Blocks {
+    rank: usize,
+    blocks: Vec<Vec<u64>>,
+}
+
+impl Exchange for Blocks {
+    fn length(&self, rank: usize) -> usize {
+        self.blocks[rank].len() * 8
+    }
+
+    fn put(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
+        staging.put(0, &bytemuck::cast_slice(&self.blocks[self.rank])[part]);
+    }
+
+    fn keep(&mut self, _: Range<usize>) {}
+
+    fn get(&mut self, rank: usize, part: Range<usize>, staging: Source<'_>) {
+        staging.get(0, &mut bytemuck::cast_slice_mut(&mut self.blocks[rank])[part]);
+    }
+}

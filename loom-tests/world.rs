@@ -1,0 +1,58 @@
+//! A segment in ordinary memory, and what its ranks have seen.
+
+use std::cell::{Cell, RefCell};
+
+use intranode::protocol::{Failure, Generation, Record, Segment};
+use loom::sync::atomic::AtomicU64;
+
+use crate::cells::{Bytes, Chunk};
+use crate::machine::{Machine, Word};
+use crate::trace::Label;
+use crate::weakened::Weakened;
+
+/// The platform of every model.
+pub(crate) type Rank = Weakened<Machine>;
+
+/// What one thread saw.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// The result of each call, in order; a call that ends the rank is the last.
+    pub(crate) calls: Vec<Result<(), Failure>>,
+    /// After a dead call: the last round completed, and who was late at the next.
+    pub(crate) late: Option<(u32, Vec<usize>)>,
+}
+
+/// Everything that the threads of one execution share.
+pub(crate) struct World {
+    cause: AtomicU64,
+    claims: Vec<Word>,
+    records: Vec<[Record<Rank>; 2]>,
+    chunks: Vec<[Chunk; 2]>,
+    pub(crate) outcomes: RefCell<Vec<Outcome>>,
+    pub(crate) running: Cell<usize>,
+}
+
+impl World {
+    /// A segment of `ranks` ranks that have completed all rounds up to `start`.
+    pub(crate) fn new(ranks: usize, start: Generation, claims: bool, threads: usize) -> Self {
+        let words = start.initial_words();
+        let label = |what, rank, parity| Label { what, rank, parity };
+        let record = |rank, parity| Record {
+            word: Word::new(words[parity], label("word", rank, parity)),
+            note: Bytes::new(label("note", rank, parity)),
+        };
+        let chunk = |rank, parity| Bytes::new(label("chunk", rank, parity));
+        World {
+            cause: AtomicU64::new(0),
+            claims: (0..ranks).filter(|_| claims).map(|rank| Word::new(0, label("claim", rank, 0))).collect(),
+            records: (0..ranks).map(|rank| [record(rank, 0), record(rank, 1)]).collect(),
+            chunks: (0..ranks).map(|rank| [chunk(rank, 0), chunk(rank, 1)]).collect(),
+            outcomes: RefCell::new((0..threads).map(|_| Outcome::default()).collect()),
+            running: Cell::new(threads),
+        }
+    }
+
+    pub(crate) fn segment(&self) -> Segment<'_, Rank> {
+        Segment { cause: &self.cause, claims: &self.claims, records: &self.records, chunks: &self.chunks }
+    }
+}

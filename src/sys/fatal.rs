@@ -1,0 +1,183 @@
+//! Telling the other ranks of a fatal signal before it ends this process.
+//!
+//! The watchers notice a death when the process's threads end. A core dump comes before that, and can take seconds.
+//!
+//! A handler may interrupt anything, so it only reads atomics and makes system calls: it walks a list to which entries
+//! are added and whose links never change, and poisons. Then it does what would have happened without it.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::machine::{Machine, Wait};
+use super::world::World;
+use crate::protocol::{Cause, CauseKind, membership};
+
+/// The signals that end a process because of a mistake of its own.
+const SIGNALS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT, libc::SIGILL, libc::SIGFPE];
+
+/// What was there before the handler, by the signals' order.
+static BEFORE: [OnceLock<libc::sigaction>; SIGNALS.len()] = [const { OnceLock::new() }; SIGNALS.len()];
+
+/// All jobs of this process that want it.
+static JOBS: AtomicPtr<Link> = AtomicPtr::new(ptr::null_mut());
+
+/// How many handlers are walking the list.
+static WALKING: AtomicUsize = AtomicUsize::new(0);
+
+/// A place for a job. Never freed, but used again.
+struct Link {
+    job: AtomicPtr<Job>,
+    next: *const Link,
+}
+
+struct Job {
+    world: Arc<World>,
+    machine: Machine,
+    rank: usize,
+}
+
+/// While this lives, a fatal signal in this process ends the communicator for the other ranks.
+pub(crate) struct FatalSignals {
+    link: &'static Link,
+    world: Arc<World>,
+}
+
+// SAFETY: I11: a link is shared by all threads anyway; its atomic is all that changes.
+unsafe impl Sync for Link {}
+
+impl FatalSignals {
+    pub(crate) fn announce(world: &Arc<World>, machine: Machine, rank: usize) -> io::Result<Self> {
+        install()?;
+        // A pthread wait looks again after a moment, and a handler must not wake it: no mutexes here.
+        let wait = if let Wait::Pthread(_) = machine.wait { Wait::Threads } else { machine.wait };
+        let job = Box::into_raw(Box::new(Job {
+            world: Arc::clone(world),
+            machine: Machine { wait, ..machine },
+            rank,
+        }));
+        let free = |link: &&Link| {
+            link.job.compare_exchange(ptr::null_mut(), job, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        };
+        let link = links().find(free).unwrap_or_else(|| add(job));
+        Ok(FatalSignals { link, world: Arc::clone(world) })
+    }
+}
+
+impl Drop for FatalSignals {
+    fn drop(&mut self) {
+        if self.world.forked() {
+            // A handler that was at work in the parent never ends here.
+            return;
+        }
+        let job = self.link.job.swap(ptr::null_mut(), Ordering::SeqCst);
+        // SeqCst, here and in the handler: either it finds the place empty, or it is seen here.
+        while WALKING.load(Ordering::SeqCst) > 0 {
+            std::thread::yield_now();
+        }
+        // SAFETY: I11: `announce` made it, and nobody can find it any more.
+        drop(unsafe { Box::from_raw(job) });
+    }
+}
+
+fn add(job: *mut Job) -> &'static Link {
+    static ADDING: Mutex<()> = Mutex::new(());
+    let _adding = ADDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let next = JOBS.load(Ordering::SeqCst);
+    let link = Box::leak(Box::new(Link { job: AtomicPtr::new(job), next }));
+    JOBS.store(link, Ordering::SeqCst);
+    link
+}
+
+fn links() -> impl Iterator<Item = &'static Link> {
+    // SAFETY: I11: null or leaked.
+    let link = |at: *const Link| unsafe { at.as_ref() };
+    std::iter::successors(link(JOBS.load(Ordering::SeqCst)), move |before| link(before.next))
+}
+
+/// Puts the handler in place, once and for good: taking it out could break a chain.
+fn install() -> io::Result<()> {
+    static RESULT: OnceLock<Result<(), i32>> = OnceLock::new();
+    let install_all =
+        || SIGNALS.iter().zip(&BEFORE).try_for_each(|(signal, before)| install_one(*signal, before));
+    let result = RESULT.get_or_init(|| install_all().map_err(|error| error.raw_os_error().unwrap_or_default()));
+    result.map_err(io::Error::from_raw_os_error)
+}
+
+fn install_one(signal: c_int, before: &OnceLock<libc::sigaction>) -> io::Result<()> {
+    let mut old = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: I7: it only writes what was there.
+    if unsafe { libc::sigaction(signal, ptr::null(), old.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: I7: the call has succeeded, so it has written all of it.
+    let old = unsafe { old.assume_init() };
+    if old.sa_sigaction == libc::SIG_IGN {
+        // It does not end this process.
+        return Ok(());
+    }
+    // Before the handler can run.
+    let _ = before.set(old);
+    let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = handle;
+    // On the stack for signals: the fault may be that the other one is full.
+    set(signal, handler as libc::sighandler_t, libc::SA_SIGINFO | libc::SA_ONSTACK)
+}
+
+fn set(signal: c_int, handler: libc::sighandler_t, flags: c_int) -> io::Result<()> {
+    // SAFETY: I7: a plain structure for which zeros are valid: no other signals are blocked.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler;
+    action.sa_flags = flags;
+    // SAFETY: I11: the handler is the default, or does only what a handler may do.
+    match unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    WALKING.fetch_add(1, Ordering::SeqCst);
+    for link in links() {
+        // SAFETY: I11: while this is counted as walking, a job that can be found is not freed.
+        if let Some(job) = unsafe { link.job.load(Ordering::SeqCst).as_ref() }
+            && !job.world.forked()
+        {
+            let cause = Cause { kind: CauseKind::Died, rank: job.rank, detail: 0 };
+            let _ = membership::poison(&job.machine, job.world.segment(), cause);
+        }
+    }
+    WALKING.fetch_sub(1, Ordering::SeqCst);
+    go_on(signal, info, context);
+}
+
+/// Does what would have happened without this handler.
+fn go_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let before =
+        SIGNALS.iter().zip(&BEFORE).find(|(known, _)| **known == signal).and_then(|(_, old)| old.get());
+    match before {
+        Some(old) if old.sa_sigaction != libc::SIG_DFL => {
+            if old.sa_flags & libc::SA_SIGINFO == 0 {
+                // SAFETY: I11: the program has installed it as such a handler.
+                let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(old.sa_sigaction) };
+                return handler(signal);
+            }
+            type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+            // SAFETY: I11: the program has installed it as such a handler.
+            let handler = unsafe { std::mem::transmute::<usize, Handler>(old.sa_sigaction) };
+            handler(signal, info, context);
+        }
+        _ => {
+            let _ = set(signal, libc::SIG_DFL, 0);
+            // SAFETY: I7: the kernel gives every handler a live description of its signal.
+            let sent = unsafe { (*info).si_code } <= 0;
+            if sent {
+                // SAFETY: I7: touches no memory. It is delivered when the handler returns.
+                unsafe { libc::raise(signal) };
+            }
+            // Otherwise the faulty instruction is tried again, and ends the process with all that a core dump can tell.
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Rows 5 and 6: a rank's own mistakes, from a segmentation fault to a panic that is caught.
+
+use std::hint::black_box;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use intranode::Config;
+use libtest_mimic::Completion;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use crate::job::{BOUND, Job};
+use crate::report::now;
+use crate::{Program, Test, rank};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("row_05_aborts", || crashes("aborts", 6)),
+    ("row_05_segmentation_fault", || crashes("faults", 11)),
+    ("row_05_stack_overflow", || crashes("overflows", 6)),
+    ("row_05_aborts_with_the_handler", || crashes("aborts, announced", 6)),
+    ("row_05_segmentation_fault_with_the_handler", || crashes("faults, announced", 11)),
+    ("row_05_stack_overflow_with_the_handler", || crashes("overflows, announced", 6)),
+    ("row_05_a_core_dump_is_under_way", a_core_dump_is_under_way),
+    ("row_06_a_panic_unwinds_out_of_the_rank", a_panic_unwinds),
+    ("row_06_a_panic_is_caught_inside_the_rank", a_panic_is_caught),
+];
+
+pub(crate) const PROGRAMS: &[Program] = &[
+    ("aborts", || crash(false, || std::process::abort())),
+    ("faults", || crash(false, fault)),
+    ("overflows", || crash(false, overflow)),
+    ("aborts, announced", || crash(true, || std::process::abort())),
+    ("faults, announced", || crash(true, fault)),
+    ("overflows, announced", || crash(true, overflow)),
+    ("dumps core, announced", dumps_core),
+    ("panics", panics),
+    ("catches its panic", catches_its_panic),
+];
+
+fn crashes(program: &str, signal: i32) -> Result<Completion> {
+    let mut job = Job::joined_with(3, |rank| if rank == 1 { program } else { "barriers" }, |_| ())?;
+    let since = now();
+    job.tell(1, "crash")?;
+    job.all_name(&[0, 2], &[1], since)?;
+    job.finish_with(|rank| if rank == 1 { -signal } else { 0 })?;
+    Ok(Completion::Completed)
+}
+
+fn crash(announced: bool, crash: fn()) -> Result<()> {
+    // Without a core dump, but where that is the point.
+    setrlimit(Resource::RLIMIT_CORE, 0, getrlimit(Resource::RLIMIT_CORE)?.1)?;
+    let _comm = Config::from_env()?.fatal_signals(announced).join()?;
+    rank::say("joined")?;
+    rank::heard()?;
+    crash();
+    Ok(())
+}
+
+fn fault() {
+    let nowhere = black_box(std::ptr::without_provenance::<u8>(8));
+    // SAFETY: none: the test is about what happens then.
+    black_box(unsafe { nowhere.read_volatile() });
+}
+
+fn overflow() {
+    #[expect(unconditional_recursion, reason = "until the stack is full")]
+    fn deeper(depth: u64) -> u64 {
+        black_box([depth; 64]);
+        deeper(black_box(depth + 1)) + 1
+    }
+    black_box(deeper(1));
+}
+
+/// The survivors know before the core is written.
+fn a_core_dump_is_under_way() -> Result<Completion> {
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern")?;
+    if pattern.starts_with('|') {
+        return Ok(Completion::ignored_with("core dumps go to another program here"));
+    }
+    if getrlimit(Resource::RLIMIT_CORE)?.1 < CORE {
+        return Ok(Completion::ignored_with("the limit on core dumps is too low"));
+    }
+    let directory = tempfile::tempdir()?;
+    let program = |rank| if rank == 1 { "dumps core, announced" } else { "barriers" };
+    let mut job = Job::joined_with(3, program, |command| {
+        command.current_dir(&directory);
+    })?;
+    job.await_line(1, "is large")?;
+    let since = now();
+    job.tell(1, "crash")?;
+    let named = job.all_name(&[0, 2], &[1], since)?;
+    job.status(1)?;
+    let ended = now() - since;
+    ensure!(named < ended, "known after {named:?}, when the process had ended after {ended:?}");
+    job.finish_with(|rank| if rank == 1 { -6 } else { 0 })?;
+    let size: u64 =
+        std::fs::read_dir(directory.path())?.map(|core| Ok(core?.metadata()?.len())).sum::<Result<_>>()?;
+    if size < CORE {
+        return Ok(Completion::ignored_with("the system has written no core"));
+    }
+    Ok(Completion::Completed)
+}
+
+/// So much takes a while to write.
+const CORE: u64 = 256 << 20;
+
+fn dumps_core() -> Result<()> {
+    let most = getrlimit(Resource::RLIMIT_CORE)?.1;
+    setrlimit(Resource::RLIMIT_CORE, most, most)?;
+    let _comm = Config::from_env()?.fatal_signals(true).join()?;
+    rank::say("joined")?;
+    let memory = black_box(vec![1u8; CORE as usize]);
+    rank::say("is large")?;
+    rank::heard()?;
+    black_box(memory.len());
+    std::process::abort()
+}
+
+fn a_panic_unwinds() -> Result<Completion> {
+    let mut job = Job::joined_with(3, |rank| if rank == 1 { "panics" } else { "barriers" }, |_| ())?;
+    let since = now();
+    job.tell(1, "panic")?;
+    for rank in [0, 2] {
+        let report = job.report(rank)?;
+        ensure!(report.kind == "poisoned" && report.ranks == [1], "{report:?}");
+        ensure!(report.text.contains("panicked"), "{report:?}");
+        ensure!(report.at - since < BOUND, "{report:?}");
+    }
+    ensure!(!job.has_ended(1)?, "it is alive");
+    job.finish(&[])?;
+    Ok(Completion::Completed)
+}
+
+/// A panic that ends the rank, but not yet the process.
+fn panics() -> Result<()> {
+    let comm = rank::join()?;
+    rank::heard()?;
+    let ended = catch_unwind(AssertUnwindSafe(move || {
+        let _comm = comm;
+        panic_any("for the test");
+    }));
+    ensure!(ended.is_err());
+    rank::heard()?;
+    Ok(())
+}
+
+fn a_panic_is_caught() -> Result<Completion> {
+    let mut job = Job::joined(3, "catches its panic")?;
+    for rank in 0..3 {
+        job.await_line(rank, "works")?;
+    }
+    job.finish(&[])?;
+    Ok(Completion::Completed)
+}
+
+fn catches_its_panic() -> Result<()> {
+    let comm = rank::join()?;
+    rank::works(&comm, 10)?;
+    if comm.rank() == 1 {
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            std::thread::sleep(Duration::from_millis(1));
+            panic_any("for the test");
+        }));
+        ensure!(caught.is_err());
+    }
+    rank::works(&comm, 1000)?;
+    rank::say("works")?;
+    rank::heard()?;
+    Ok(())
+}

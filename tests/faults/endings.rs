@@ -1,0 +1,110 @@
+//! Rows 28 and 29: signals all the time, and ranks that leave as soon as they can.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use intranode::{Communicator, Config, ReduceOp};
+use libtest_mimic::Completion;
+use nix::libc;
+use nix::sys::signal::{SaFlags, SigAction, SigEvent, SigHandler, SigSet, SigevNotify, Signal, sigaction};
+use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
+use nix::time::ClockId;
+
+use crate::job::Job;
+use crate::{Program, Test, rank, repeat};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("row_28_signals_while_joining_and_waiting", signals_all_the_time),
+    ("row_29_leaves_after_the_last_collective_of_2", || leave_at_once(2, 100)),
+    ("row_29_leaves_after_the_last_collective_of_4", || leave_at_once(4, 50)),
+    ("row_29_leaves_after_the_last_collective_of_8", || leave_at_once(8, 25)),
+];
+
+pub(crate) const PROGRAMS: &[Program] = &[("under signals", under_signals), ("leaves at once", leaves_at_once)];
+
+fn signals_all_the_time() -> Result<Completion> {
+    let mut job = Job::joined(3, "under signals")?;
+    for rank in 0..3 {
+        job.await_line(rank, "works")?;
+    }
+    job.finish(&[])?;
+    Ok(Completion::Completed)
+}
+
+static SIGNALS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn count(_: libc::c_int) {
+    SIGNALS.fetch_add(1, Ordering::Relaxed);
+}
+
+fn under_signals() -> Result<()> {
+    // Interrupted calls are not taken up again by the system: no SA_RESTART.
+    let action = SigAction::new(SigHandler::Handler(count), SaFlags::empty(), SigSet::empty());
+    let mut timers = Vec::new();
+    for signal in [Signal::SIGALRM, Signal::SIGCHLD] {
+        // SAFETY: the handler adds to an atomic, nothing else.
+        unsafe { sigaction(signal, &action) }?;
+        let notify = SigevNotify::SigevSignal { signal, si_value: 0 };
+        let mut timer = Timer::new(ClockId::CLOCK_MONOTONIC, SigEvent::new(notify))?;
+        let often = Expiration::Interval(Duration::from_micros(100).into());
+        timer.set(often, TimerSetTimeFlags::empty())?;
+        timers.push(timer);
+    }
+    let comm = rank::join()?;
+    rank::works(&comm, 300)?;
+    // The others sleep for long, again and again.
+    for round in 0..6 {
+        if comm.rank() == round % comm.size() {
+            let until = crate::report::now() + Duration::from_millis(50);
+            while crate::report::now() < until {}
+        }
+        comm.barrier()?;
+    }
+    ensure!(SIGNALS.load(Ordering::Relaxed) > 100, "the signals did not come");
+    drop(timers);
+    rank::say("works")?;
+    rank::heard()?;
+    Ok(())
+}
+
+const JOBS: &str = "FAULTS_JOBS";
+
+fn leave_at_once(size: usize, times: usize) -> Result<Completion> {
+    let times = repeat(times).to_string();
+    let mut job = Job::new(size);
+    for rank in 0..size {
+        job.start(rank, "leaves at once", |command| {
+            command.env(JOBS, &times);
+        })?;
+    }
+    for rank in 0..size {
+        job.await_line(rank, "all is well")?;
+    }
+    job.finish(&[])?;
+    Ok(Completion::Completed)
+}
+
+/// Many jobs, one after the other, of one collective each.
+fn leaves_at_once() -> Result<()> {
+    let name = std::env::var("INTRANODE_NAME")?;
+    let rank = std::env::var("INTRANODE_RANK")?.parse()?;
+    let size = std::env::var("INTRANODE_SIZE")?.parse()?;
+    for number in 0..std::env::var(JOBS)?.parse::<usize>()? {
+        let comm = Config::new(format!("{name}-{number}"), rank, size).join()?;
+        last_collective(&comm, number)?;
+        comm.leave()?;
+    }
+    rank::say("all is well")?;
+    rank::heard()?;
+    Ok(())
+}
+
+fn last_collective(comm: &Communicator, number: usize) -> Result<()> {
+    let len = [1, 1000, 100_000][number % 3];
+    let mut sum = vec![0u64; len];
+    comm.allreduce(&vec![comm.rank() as u64 + 1; len], &mut sum, ReduceOp::Sum)?;
+    let expected = (1..=comm.size() as u64).sum::<u64>();
+    ensure!(sum.iter().all(|value| *value == expected), "wrong data");
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Rows 13 and 14: a rank is stopped, which nobody can tell from being slow.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use libtest_mimic::Completion;
+use nix::sys::signal::Signal::{SIGCONT, SIGSTOP};
+
+use crate::job::{BOUND, Job};
+use crate::report::now;
+use crate::{Test, repeat};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("row_13_frozen", frozen),
+    ("row_14_a_frozen_waiter_learns_of_a_death", a_frozen_waiter_learns_of_a_death),
+];
+
+const TIMEOUT: Duration = Duration::from_millis(500);
+
+fn frozen() -> Result<Completion> {
+    for _ in 0..repeat(3) {
+        let mut job = Job::joined_with(
+            3,
+            |_| "barriers",
+            |command| {
+                command.env("INTRANODE_TIMEOUT", TIMEOUT.as_secs_f64().to_string());
+            },
+        )?;
+        let since = job.signal(1, SIGSTOP)?;
+        let mut texts = Vec::new();
+        for rank in [0, 2] {
+            let report = job.report(rank)?;
+            ensure!(report.kind == "timed-out" && report.ranks == [1], "{report:?}");
+            let after = report.at - since;
+            // The others may have waited a little before the signal was sent.
+            ensure!(after > TIMEOUT / 2 && after < TIMEOUT + BOUND, "after {after:?}");
+            texts.push(report.text);
+        }
+        job.signal(1, SIGCONT)?;
+        let report = job.report(1)?;
+        ensure!(report.kind == "timed-out" && report.ranks == [1], "the frozen rank: {report:?}");
+        texts.push(report.text);
+        ensure!(texts.iter().all(|text| *text == texts[0]), "not the same on all ranks: {texts:?}");
+        job.finish(&[])?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn a_frozen_waiter_learns_of_a_death() -> Result<Completion> {
+    for _ in 0..repeat(3) {
+        let mut job = Job::joined(2, "barriers")?;
+        job.signal(0, SIGSTOP)?;
+        job.kill(1)?;
+        job.status(1)?;
+        let since = now();
+        job.signal(0, SIGCONT)?;
+        job.all_name(&[0], &[1], since)?;
+        job.finish(&[1])?;
+    }
+    Ok(Completion::Completed)
+}

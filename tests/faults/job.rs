@@ -1,0 +1,340 @@
+//! The tests' side of a job: processes that are its ranks, told what to do and asked what happened to them.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
+
+use crate::rank;
+use crate::report::{self, Report};
+
+/// Nothing takes longer than this, or it has hung.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// A death has to be known after this time, also on a busy machine. On an idle one it takes a thousandth of it.
+pub(crate) const BOUND: Duration = Duration::from_secs(1);
+
+/// The variable that makes this program a rank, and says what it does.
+pub(crate) const PROGRAM: &str = "FAULTS_PROGRAM";
+
+/// What must not happen.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    #[error("it hangs: {0}")]
+    Hang(String),
+    #[error("wrong data: {0}")]
+    WrongData(String),
+    #[error("a wrong error: {0}")]
+    WrongName(String),
+    #[error("something is left: {0}")]
+    Leftover(String),
+}
+
+/// A job, whose processes run this very program.
+pub(crate) struct Job {
+    name: String,
+    size: usize,
+    ranks: BTreeMap<usize, Rank>,
+}
+
+struct Rank {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    complaints: File,
+    status: Option<ExitStatus>,
+}
+
+impl Job {
+    /// A job under a name of its own, without ranks.
+    pub(crate) fn new(size: usize) -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Job { name: format!("/faults-{}-{number}", std::process::id()), size, ranks: BTreeMap::new() }
+    }
+
+    /// A job of which every rank runs this program and has joined.
+    pub(crate) fn joined(size: usize, program: &str) -> Result<Self> {
+        Self::joined_with(size, |_| program, |_| ())
+    }
+
+    /// The same with a program for each rank, and changes to the environment.
+    pub(crate) fn joined_with<'p>(
+        size: usize,
+        program: impl Fn(usize) -> &'p str,
+        change: impl Fn(&mut Command),
+    ) -> Result<Self> {
+        let mut job = Job::new(size);
+        for rank in 0..size {
+            job.start(rank, program(rank), &change)?;
+        }
+        job.await_joined(0..size)?;
+        Ok(job)
+    }
+
+    pub(crate) fn await_joined(&mut self, ranks: impl IntoIterator<Item = usize>) -> Result<()> {
+        ranks.into_iter().try_for_each(|rank| self.await_line(rank, "joined"))
+    }
+
+    /// Another job under the same name, without ranks.
+    pub(crate) fn namesake(&self) -> Self {
+        Job { name: self.name.clone(), size: self.size, ranks: BTreeMap::new() }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits until the name exists.
+    pub(crate) fn await_name(&self) -> Result<()> {
+        let started = Instant::now();
+        while !self.path().exists() {
+            ensure!(started.elapsed() < LIMIT, "no {} appears", self.name);
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Where the name's file is.
+    pub(crate) fn path(&self) -> PathBuf {
+        Path::new("/dev/shm").join(&self.name[1..])
+    }
+
+    pub(crate) fn ranks(&self) -> Vec<usize> {
+        self.ranks.keys().copied().collect()
+    }
+
+    /// Starts a process as a rank.
+    pub(crate) fn start(&mut self, rank: usize, program: &str, change: impl Fn(&mut Command)) -> Result<()> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .env(PROGRAM, program)
+            .env("INTRANODE_NAME", &self.name)
+            .env("INTRANODE_RANK", rank.to_string())
+            .env("INTRANODE_SIZE", self.size.to_string())
+            .env("INTRANODE_TIMEOUT", LIMIT.as_secs().to_string())
+            .env("INTRANODE_JOIN_TIMEOUT", LIMIT.as_secs().to_string());
+        change(&mut command);
+        self.spawn(rank, command)
+    }
+
+    /// Starts a command as a rank.
+    pub(crate) fn spawn(&mut self, rank: usize, mut command: Command) -> Result<()> {
+        let complaints = tempfile::tempfile()?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints.try_clone()?);
+        let mut child = command.spawn()?;
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().context("a pipe")?);
+        let (sender, lines) = channel();
+        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        self.ranks.insert(rank, Rank { child, input, lines, complaints, status: None });
+        Ok(())
+    }
+
+    fn rank(&mut self, rank: usize) -> Result<&mut Rank> {
+        self.ranks.get_mut(&rank).context("such a rank was started")
+    }
+
+    pub(crate) fn pid(&mut self, rank: usize) -> Result<u32> {
+        Ok(self.rank(rank)?.child.id())
+    }
+
+    /// The next line that a rank writes.
+    pub(crate) fn line(&mut self, rank: usize) -> Result<String> {
+        let process = self.rank(rank)?;
+        match process.lines.recv_timeout(LIMIT) {
+            Ok(line) => Ok(line),
+            Err(error) => {
+                let text = format!("rank {rank} wrote {:?}", process.complaints());
+                match error {
+                    RecvTimeoutError::Timeout => bail!(Trouble::Hang(text)),
+                    _ if text.contains(rank::WRONG_DATA) => bail!(Trouble::WrongData(text)),
+                    _ => bail!("ended without a word: {text}"),
+                }
+            }
+        }
+    }
+
+    pub(crate) fn await_line(&mut self, rank: usize, expected: &str) -> Result<()> {
+        let line = self.line(rank)?;
+        ensure!(line == expected, "rank {rank} says {line:?} in place of {expected:?}");
+        Ok(())
+    }
+
+    /// Tells a rank to go on, which waits for that.
+    pub(crate) fn tell(&mut self, rank: usize, line: &str) -> Result<()> {
+        let input = self.rank(rank)?.input.as_mut().context("its input is open")?;
+        Ok(writeln!(input, "{line}")?)
+    }
+
+    /// What a rank reports as its end.
+    pub(crate) fn report(&mut self, rank: usize) -> Result<Report> {
+        let line = self.line(rank)?;
+        Report::parse(&line).with_context(|| format!("rank {rank} says {line:?}"))
+    }
+
+    /// Sends a signal to a rank. Returns the time just before.
+    pub(crate) fn signal(&mut self, rank: usize, signal: Signal) -> Result<Duration> {
+        let pid = Pid::from_raw(self.pid(rank)?.try_into()?);
+        let before = report::now();
+        signal::kill(pid, signal)?;
+        Ok(before)
+    }
+
+    pub(crate) fn kill(&mut self, rank: usize) -> Result<Duration> {
+        self.signal(rank, Signal::SIGKILL)
+    }
+
+    /// Each of these ranks reports, in time, that one of the victims has died, and all report the same. Returns the
+    /// time from `since` to the last report.
+    pub(crate) fn all_name(&mut self, ranks: &[usize], victims: &[usize], since: Duration) -> Result<Duration> {
+        let last = self.all_name_at_last(ranks, victims, since)?;
+        ensure!(last < BOUND, "known only after {last:?}");
+        Ok(last)
+    }
+
+    /// The same, however long it takes.
+    pub(crate) fn all_name_at_last(
+        &mut self,
+        ranks: &[usize],
+        victims: &[usize],
+        since: Duration,
+    ) -> Result<Duration> {
+        let mut pids = BTreeMap::new();
+        for victim in victims {
+            pids.insert(*victim, self.pid(*victim)?);
+        }
+        let mut last = Duration::ZERO;
+        let mut named = None;
+        for rank in ranks {
+            let report = self.report(*rank)?;
+            let died = |victim: &usize| {
+                report.kind == "died" && report.ranks == [*victim] && report.pid == pids.get(victim).copied()
+            };
+            let told = victims.iter().copied().find(died);
+            if told.is_none() || told != *named.get_or_insert(told) {
+                bail!(Trouble::WrongName(format!("rank {rank} reports {report:?}; the victims were {pids:?}")));
+            }
+            last = last.max(report.at.saturating_sub(since));
+        }
+        Ok(last)
+    }
+
+    /// Waits until a process has ended: its code, or minus its signal.
+    pub(crate) fn status(&mut self, rank: usize) -> Result<i32> {
+        let process = self.rank(rank)?;
+        let started = Instant::now();
+        while !process.ended()? {
+            let hangs =
+                || Trouble::Hang(format!("rank {rank} does not end; it wrote {:?}", process.complaints()));
+            ensure!(started.elapsed() < LIMIT, hangs());
+            thread::sleep(Duration::from_millis(1));
+        }
+        let status = process.status.context("it has ended")?;
+        Ok(status.code().or(status.signal().map(|signal| -signal)).unwrap_or(i32::MIN))
+    }
+
+    pub(crate) fn has_ended(&mut self, rank: usize) -> Result<bool> {
+        self.rank(rank)?.ended()
+    }
+
+    /// Lets all ranks go, which end with status 0, but for the victims: those were killed by a signal. Nothing is left.
+    pub(crate) fn finish(&mut self, victims: &[usize]) -> Result<()> {
+        self.finish_with(|rank| if victims.contains(&rank) { -(Signal::SIGKILL as i32) } else { 0 })
+    }
+
+    /// The same with a status for each rank.
+    pub(crate) fn finish_with(&mut self, expected: impl Fn(usize) -> i32) -> Result<()> {
+        self.release(expected)?;
+        self.left_nothing()
+    }
+
+    /// Lets all ranks go, which end with these statuses.
+    pub(crate) fn release(&mut self, expected: impl Fn(usize) -> i32) -> Result<()> {
+        for process in self.ranks.values_mut() {
+            process.input = None;
+        }
+        for rank in self.ranks() {
+            let status = self.status(rank)?;
+            let complaints = self.rank(rank)?.complaints();
+            ensure!(status == expected(rank), "rank {rank} ended with {status}; it wrote {complaints:?}");
+        }
+        Ok(())
+    }
+
+    /// Fails if a file or a process of the job is left.
+    pub(crate) fn left_nothing(&self) -> Result<()> {
+        let own = &self.name[1..];
+        for directory in ["/dev/shm", "/tmp"] {
+            for entry in fs::read_dir(directory)? {
+                let name = entry?.file_name().to_string_lossy().into_owned();
+                let rest = name.strip_prefix(own);
+                let ours = rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()));
+                ensure!(!ours, Trouble::Leftover(format!("{directory}/{name}")));
+            }
+        }
+        let mark = format!("INTRANODE_NAME={}\0", self.name).into_bytes();
+        let started = Instant::now();
+        // An orphan is reaped by somebody else, a moment later.
+        while let Some(left) = running(&mark)? {
+            ensure!(started.elapsed() < BOUND, Trouble::Leftover(left.display().to_string()));
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+/// A process whose environment has this mark.
+fn running(mark: &[u8]) -> Result<Option<PathBuf>> {
+    for process in fs::read_dir("/proc")? {
+        let path = process?.path();
+        // Unreadable: it has ended, or is somebody else's.
+        let environment = fs::read(path.join("environ")).unwrap_or_default();
+        if environment.windows(mark.len()).any(|window| window == mark) {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        for process in self.ranks.values_mut().filter(|process| process.status.is_none()) {
+            // An error means that it has ended already.
+            let _ = process.child.kill();
+            let _ = process.child.wait();
+        }
+        // What a failed test leaves; the next one has another name.
+        let _ = fs::remove_file(self.path());
+    }
+}
+
+impl Rank {
+    fn ended(&mut self) -> Result<bool> {
+        if self.status.is_none() {
+            self.status = self.child.try_wait()?;
+        }
+        Ok(self.status.is_some())
+    }
+
+    fn complaints(&self) -> String {
+        let read = || {
+            let mut bytes = vec![0; usize::try_from(self.complaints.metadata()?.len())?];
+            // The position belongs to the writers too.
+            self.complaints.read_exact_at(&mut bytes, 0)?;
+            Ok::<_, anyhow::Error>(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        read().unwrap_or_else(|error| error.to_string())
+    }
+}

@@ -1,0 +1,151 @@
+//! Rows 12 and 16: ranks are killed while they join, one at every step, or all at once.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use libtest_mimic::Completion;
+use nix::sys::ptrace;
+use nix::sys::signal::{self, Signal};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::job::Job;
+use crate::report::now;
+use crate::{Program, Test, rank, repeat};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("row_12_rank_0_is_killed_at_a_step_of_joining", || killed_at_each_step(0)),
+    ("row_12_rank_1_is_killed_at_a_step_of_joining", || killed_at_each_step(1)),
+    ("row_16_all_are_killed_while_they_join", || all_are_killed(2)),
+    ("row_16_all_are_killed_after_they_joined", || all_are_killed(3)),
+];
+
+pub(crate) const PROGRAMS: &[Program] = &[("stops first", stops_first), ("joins", joins)];
+
+const JOIN_TIMEOUT: Duration = Duration::from_millis(300);
+
+fn in_short(command: &mut Command) {
+    command.env("INTRANODE_JOIN_TIMEOUT", JOIN_TIMEOUT.as_secs_f64().to_string());
+}
+
+/// Kills one of two ranks at a system call, another one each time, until it gets through.
+fn killed_at_each_step(victim: usize) -> Result<Completion> {
+    let survivor = 1 - victim;
+    // All of them with FAULTS_REPEAT=8.
+    let stride = 8usize.div_ceil(repeat(1));
+    let mut outcomes = [0; 3];
+    for calls in (0..).map(|step| fastrand::usize(0..stride) + step * stride) {
+        let mut job = Job::new(2);
+        job.start(survivor, "joins", in_short)?;
+        job.start(victim, "stops first", in_short)?;
+        let pid = Pid::from_raw(job.pid(victim)?.try_into()?);
+        let through = match run_until(pid, calls) {
+            Err(error) => return Ok(Completion::ignored_with(format!("ptrace: {error}"))),
+            Ok(through) => through,
+        };
+        let since = now();
+        if through {
+            // It has joined, and waits to be killed.
+            job.kill(victim)?;
+        }
+        let mut report = job.line(survivor)?;
+        let joined = report == "joined";
+        if joined {
+            report = job.line(survivor)?;
+        }
+        let report = crate::report::Report::parse(&report)?;
+        let named = [format!("rank {victim} never joined"), format!("rank {victim} (process {pid}) has died")];
+        let how = named.iter().position(|text| report.text.contains(text));
+        let Some(how) = how else { bail!("killed at call {calls}: {report:?}") };
+        ensure!(!joined || report.kind == "died", "{report:?}");
+        ensure!(report.at - since < JOIN_TIMEOUT + crate::job::BOUND, "{report:?}");
+        outcomes[if joined { 2 } else { how }] += 1;
+        job.release(|rank| if rank == victim { -9 } else { 0 })?;
+        // What rank 0 may have left is no obstacle for the next job of this name.
+        let mut next = job.namesake();
+        next.start(0, "leaves", |_| ())?;
+        next.start(1, "barriers", |_| ())?;
+        next.await_joined([0, 1])?;
+        next.tell(0, "leave")?;
+        let left = next.report(1)?;
+        ensure!(left.kind == "left", "{left:?}");
+        next.finish(&[])?;
+        if through {
+            break;
+        }
+    }
+    let [never, died, after] = outcomes;
+    eprintln!("rank {victim}: never joined {never}, died while joining {died}, died afterwards {after}");
+    ensure!(never > 0 && died > 0 && after > 0, "not all steps were met");
+    Ok(Completion::Completed)
+}
+
+/// Lets a traced process make so many system calls, then kills it. True: it was through before.
+fn run_until(pid: Pid, calls: usize) -> Result<bool, nix::Error> {
+    ensure_stopped(waitpid(pid, None)?)?;
+    ptrace::setoptions(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD | ptrace::Options::PTRACE_O_EXITKILL)?;
+    for _ in 0..calls {
+        ptrace::syscall(pid, None)?;
+        match waitpid(pid, None)? {
+            WaitStatus::PtraceSyscall(_) => {}
+            // It stops itself a second time when it has joined.
+            WaitStatus::Stopped(_, Signal::SIGSTOP) => return Ok(true),
+            _ => return Err(nix::Error::EINVAL),
+        }
+    }
+    signal::kill(pid, Signal::SIGKILL)?;
+    Ok(false)
+}
+
+fn ensure_stopped(status: WaitStatus) -> Result<(), nix::Error> {
+    if let WaitStatus::Stopped(_, Signal::SIGSTOP) = status { Ok(()) } else { Err(nix::Error::EPERM) }
+}
+
+fn stops_first() -> Result<()> {
+    // An error shows in the test as an end without a stop.
+    ptrace::traceme()?;
+    signal::raise(Signal::SIGSTOP)?;
+    let comm = intranode::Config::from_env()?.join()?;
+    signal::raise(Signal::SIGSTOP)?;
+    rank::repeat(&comm, |comm| comm.barrier())
+}
+
+/// Reports also why it can not join.
+fn joins() -> Result<()> {
+    match rank::join() {
+        Ok(comm) => rank::repeat(&comm, |comm| comm.barrier()),
+        Err(error) => rank::report(&error.downcast()?),
+    }
+}
+
+/// Of a job of three, so many have come.
+fn all_are_killed(come: usize) -> Result<Completion> {
+    for _ in 0..repeat(5) {
+        let mut job = Job::new(3);
+        for rank in 0..come {
+            job.start(rank, "barriers", |_| ())?;
+        }
+        if come == 3 {
+            job.await_joined(0..3)?;
+        } else {
+            job.await_name()?;
+        }
+        for rank in job.ranks() {
+            job.kill(rank)?;
+        }
+        for rank in job.ranks() {
+            job.status(rank)?;
+        }
+        ensure!(job.path().exists() == (come < 3), "the name is there until all have joined");
+        let mut next = job.namesake();
+        for rank in 0..3 {
+            next.start(rank, "barriers", |_| ())?;
+        }
+        next.await_joined(0..3)?;
+        let since = next.kill(2)?;
+        next.all_name(&[0, 1], &[2], since)?;
+        next.finish(&[2])?;
+    }
+    Ok(Completion::Completed)
+}

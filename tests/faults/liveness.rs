@@ -1,0 +1,159 @@
+//! Rows 23 to 25: what the watchers see by is damaged, forbidden, or in another world.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use intranode::layout::Layout;
+use libtest_mimic::Completion;
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+
+use crate::job::{Job, PROGRAM};
+use crate::report::now;
+use crate::{Program, Test, rank, repeat};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("row_23_a_liveness_word_is_overwritten", a_word_is_overwritten),
+    ("row_24_sleeping_on_many_words_is_switched_off", || sleeping_is_refused("barriers", true)),
+    ("row_24_sleeping_on_many_words_gives_eperm", || sleeping_is_refused("refused with EPERM", false)),
+    ("row_24_sleeping_on_many_words_gives_enosys", || sleeping_is_refused("refused with ENOSYS", false)),
+    ("row_25_another_space_of_process_numbers", another_space),
+];
+
+pub(crate) const PROGRAMS: &[Program] = &[
+    ("refused with EPERM", || refused(Errno::EPERM)),
+    ("refused with ENOSYS", || refused(Errno::ENOSYS)),
+    ("in another space", in_another_space),
+    ("says its number", says_its_number),
+];
+
+/// How long it may take to notice the end of a process whose word is damaged.
+const BACKUP: Duration = Duration::from_millis(200);
+
+fn a_word_is_overwritten() -> Result<Completion> {
+    for _ in 0..repeat(3) {
+        let mut job = Job::joined(3, "barriers")?;
+        for watcher in [0, 2] {
+            overwrite(&mut job, 1, watcher)?;
+        }
+        job.kill(1)?;
+        job.status(1)?;
+        let since = now();
+        let last = job.all_name(&[0, 2], &[1], since)?;
+        if last > BACKUP {
+            eprintln!("noticed after {last:?}: is the machine busy?");
+        }
+        job.finish(&[1])?;
+    }
+    Ok(Completion::Completed)
+}
+
+/// Writes nonsense over the word by which `watcher` knows that `owner` is alive.
+fn overwrite(job: &mut Job, owner: usize, watcher: usize) -> Result<()> {
+    let layout = Layout::new(3, Layout::default_chunk(3))?;
+    let offset = layout.alive(owner, watcher).context("there is such a rank")?;
+    let process = format!("/proc/{}", job.pid(owner)?);
+    let maps = fs::read_to_string(format!("{process}/maps"))?;
+    let segment = format!("/dev/shm{}", job.name());
+    let mapping = maps.lines().find(|line| line.contains(&segment) || line.contains("/dev/shm/#"));
+    let mapping = mapping.with_context(|| format!("no segment in {maps}"))?;
+    let start = u64::from_str_radix(mapping.split('-').next().unwrap_or_default(), 16)?;
+    let memory = File::options().read(true).write(true).open(format!("{process}/mem"))?;
+    let at = start + offset as u64;
+    let mut word = [0; 4];
+    memory.read_exact_at(&mut word, at)?;
+    ensure!(u32::from_ne_bytes(word) & 0x8000_0000 != 0, "that is no liveness word: {word:?}");
+    Ok(memory.write_all_at(&0x1234_5678u32.to_ne_bytes(), at)?)
+}
+
+fn sleeping_is_refused(program: &str, switched_off: bool) -> Result<Completion> {
+    let job = |size| {
+        Job::joined_with(
+            size,
+            |_| program,
+            |command| {
+                if switched_off {
+                    command.env("INTRANODE_LIVENESS", "scan");
+                }
+            },
+        )
+    };
+    for size in [2, 4] {
+        for _ in 0..repeat(5) {
+            let mut job = job(size)?;
+            let victim = fastrand::usize(0..size);
+            let others: Vec<usize> = (0..size).filter(|rank| *rank != victim).collect();
+            let since = job.kill(victim)?;
+            job.all_name(&others, &[victim], since)?;
+            job.finish(&[victim])?;
+        }
+    }
+    let mut job = job(4)?;
+    job.kill(0)?;
+    job.kill(1)?;
+    let since = job.kill(3)?;
+    job.all_name(&[2], &[0, 1, 3], since)?;
+    job.finish(&[0, 1, 3])?;
+    Ok(Completion::Completed)
+}
+
+/// A rank under a policy that forbids to sleep on many words.
+fn refused(error: Errno) -> Result<()> {
+    let rules = [(nix::libc::SYS_futex_waitv, vec![])].into_iter().collect();
+    let refuse = SeccompAction::Errno(error as u32);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, std::env::consts::ARCH.try_into()?)?;
+    apply_filter(&BpfProgram::try_from(filter)?)?;
+    rank::repeat(&rank::join()?, |comm| comm.barrier())
+}
+
+/// The victim has another number for itself than the survivors have for it.
+fn another_space() -> Result<Completion> {
+    for _ in 0..repeat(3) {
+        let mut job = Job::new(3);
+        job.start(1, "in another space", |_| ())?;
+        let number = job.line(1)?;
+        if let Some(reason) = number.strip_prefix("not allowed: ") {
+            return Ok(Completion::ignored_with(reason));
+        }
+        job.start(0, "barriers", |_| ())?;
+        job.start(2, "barriers", |_| ())?;
+        job.await_joined(0..3)?;
+        let since = now();
+        job.tell(1, "die")?;
+        for rank in [0, 2] {
+            let report = job.report(rank)?;
+            ensure!(report.kind == "died" && report.ranks == [1], "{report:?}");
+            ensure!(
+                report.pid.map(|pid| pid.to_string()).as_ref() == Some(&number),
+                "{report:?}, not {number}"
+            );
+            ensure!(report.at - since < crate::job::BOUND, "{report:?}");
+        }
+        job.finish(&[])?;
+    }
+    Ok(Completion::Completed)
+}
+
+/// Starts the real rank as the first process of a new space.
+fn in_another_space() -> Result<()> {
+    if let Err(error) = unshare(CloneFlags::CLONE_NEWPID) {
+        return rank::say(&format!("not allowed: unshare: {error}"));
+    }
+    let status = Command::new(std::env::current_exe()?).env(PROGRAM, "says its number").status()?;
+    ensure!(!status.success(), "it was killed");
+    Ok(())
+}
+
+fn says_its_number() -> Result<()> {
+    rank::say(&std::process::id().to_string())?;
+    let comm = rank::join()?;
+    let input = std::thread::spawn(rank::heard);
+    while !input.is_finished() {
+        comm.barrier()?;
+    }
+    std::process::exit(9)
+}

@@ -1,0 +1,154 @@
+//! Rows 9, 10 and 30: what a process may do beside being a rank.
+
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+use intranode::{Communicator, Config, Error};
+use libtest_mimic::Completion;
+use nix::libc;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
+
+use crate::job::Job;
+use crate::report::Report;
+use crate::{Program, Test, rank};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("row_09_the_thread_that_joined_ends", || works_on("joins on a thread")),
+    ("row_09_the_main_thread_ends", || works_on("main thread ends")),
+    ("row_10_a_child_outlives_the_killed_rank", a_child_outlives_its_rank),
+    ("row_10_a_child_ends", || works_on("has a child that ends")),
+    ("row_10_a_child_calls_the_library", || works_on("has a child that calls")),
+    ("row_30_two_jobs_in_one_process", two_jobs_in_one_process),
+];
+
+pub(crate) const PROGRAMS: &[Program] = &[
+    ("works", || works(&rank::join()?)),
+    ("joins on a thread", joins_on_a_thread),
+    ("main thread ends", main_thread_ends),
+    ("has a child that outlives it", has_a_child_that_outlives_it),
+    ("has a child that ends", || has_a_child(|_| true)),
+    ("has a child that calls", || has_a_child(|comm| matches!(comm.barrier(), Err(Error::Forked { .. })))),
+    ("is in two jobs", is_in_two_jobs),
+];
+
+fn works_on(program: &str) -> Result<Completion> {
+    let mut job = Job::joined_with(3, |rank| if rank == 1 { program } else { "works" }, |_| ())?;
+    for rank in 0..3 {
+        job.await_line(rank, "works")?;
+    }
+    job.finish(&[])?;
+    Ok(Completion::Completed)
+}
+
+fn works(comm: &Communicator) -> Result<()> {
+    rank::works(comm, 10_000)?;
+    rank::say("works")?;
+    rank::heard()?;
+    Ok(())
+}
+
+fn joins_on_a_thread() -> Result<()> {
+    let comm = thread::spawn(rank::join).join().ok().context("no panic")??;
+    works(&comm)
+}
+
+fn main_thread_ends() -> Result<()> {
+    let comm = rank::join()?;
+    thread::spawn(move || {
+        let worked = works(&comm);
+        drop(comm);
+        std::process::exit(i32::from(worked.is_err()));
+    });
+    // SAFETY: ends this thread alone, as `pthread_exit` does, but without unwinding; what it owns stays.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+    unreachable!("the thread has ended")
+}
+
+/// How a forked child ends for which all went as it should: unlike any end that just happens.
+const AS_EXPECTED: i32 = 42;
+
+/// A child that checks something and ends, while its parent goes on.
+fn has_a_child(check: fn(&Communicator) -> bool) -> Result<()> {
+    let comm = rank::join()?;
+    // SAFETY: the child makes one call, which gives up before it allocates or locks, and ends at once.
+    let child = match unsafe { fork() }? {
+        ForkResult::Parent { child } => child,
+        ForkResult::Child => {
+            let status = if check(&comm) { AS_EXPECTED } else { 1 };
+            // SAFETY: ends the child, without running what belongs to the parent.
+            unsafe { libc::_exit(status) }
+        }
+    };
+    let status = waitpid(child, None)?;
+    ensure!(matches!(status, WaitStatus::Exited(_, AS_EXPECTED)), "{status:?}");
+    works(&comm)
+}
+
+fn a_child_outlives_its_rank() -> Result<Completion> {
+    let program = |rank| if rank == 1 { "has a child that outlives it" } else { "barriers" };
+    let mut job = Job::joined_with(3, program, |_| ())?;
+    job.await_line(1, "has a child")?;
+    let since = job.kill(1)?;
+    job.all_name(&[0, 2], &[1], since)?;
+    // The child lives until the test closes its parent's input.
+    job.finish(&[1])?;
+    Ok(Completion::Completed)
+}
+
+fn has_a_child_that_outlives_it() -> Result<()> {
+    let comm = rank::join()?;
+    // SAFETY: the child only reads what it has inherited, and ends.
+    if let ForkResult::Child = unsafe { fork() }? {
+        let mut byte = 0u8;
+        // SAFETY: one byte into a live buffer of that size.
+        unsafe { libc::read(0, (&raw mut byte).cast(), 1) };
+        // SAFETY: ends the child, without running what belongs to the parent.
+        unsafe { libc::_exit(0) }
+    }
+    rank::say("has a child")?;
+    rank::repeat(&comm, |comm| comm.barrier())
+}
+
+/// Rank 0 of two jobs, each with one other rank, of which one dies.
+fn two_jobs_in_one_process() -> Result<Completion> {
+    let mut first = Job::new(2);
+    let mut second = Job::new(2);
+    let name = second.name().to_owned();
+    first.start(0, "is in two jobs", |command| {
+        command.env(OTHER, &name);
+    })?;
+    first.start(1, "barriers", |_| ())?;
+    second.start(1, "works", |_| ())?;
+    first.await_joined([0, 1])?;
+    second.await_joined([1])?;
+    let since = first.kill(1)?;
+    first.all_name(&[0], &[1], since)?;
+    // The other job does all its work after that.
+    first.tell(0, "go on")?;
+    first.await_line(0, "works")?;
+    second.await_line(1, "works")?;
+    first.finish(&[1])?;
+    second.finish(&[])?;
+    Ok(Completion::Completed)
+}
+
+const OTHER: &str = "FAULTS_OTHER_NAME";
+
+fn is_in_two_jobs() -> Result<()> {
+    let first = Config::from_env()?.join()?;
+    let second = Config::new(std::env::var(OTHER)?, 0, 2).join()?;
+    rank::say("joined")?;
+    let error = loop {
+        if let Err(error) = first.barrier() {
+            break error;
+        }
+    };
+    rank::say(&Report::of(&error).line())?;
+    rank::heard()?;
+    rank::works(&second, 10_000)?;
+    ensure!(first.barrier().is_err(), "the first job has ended");
+    rank::say("works")?;
+    rank::heard()?;
+    Ok(())
+}

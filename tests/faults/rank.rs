@@ -1,0 +1,143 @@
+//! The ranks' side: what a process does that was started as a rank.
+
+use std::io::{BufRead, Write};
+
+use anyhow::{Result, ensure};
+use intranode::{Communicator, Config, Error, ReduceOp};
+
+use crate::report::Report;
+
+/// Says a line to the test.
+pub(crate) fn say(line: &str) -> Result<()> {
+    let mut output = std::io::stdout();
+    writeln!(output, "{line}")?;
+    Ok(output.flush()?)
+}
+
+/// What the test says next; `None` when it lets this rank go.
+pub(crate) fn heard() -> Result<Option<String>> {
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line)?;
+    Ok((read > 0).then(|| line.trim_end().to_owned()))
+}
+
+/// Joins, and says so.
+pub(crate) fn join() -> Result<Communicator> {
+    let comm = Config::from_env()?.join()?;
+    say("joined")?;
+    Ok(comm)
+}
+
+/// Says what has become of this rank, and lives on until the test lets it go.
+pub(crate) fn report(error: &Error) -> Result<()> {
+    say(&Report::of(error).line())?;
+    while heard()?.is_some() {}
+    Ok(())
+}
+
+/// Repeats a collective until it fails, and reports the failure.
+pub(crate) fn repeat(
+    comm: &Communicator,
+    mut call: impl FnMut(&Communicator) -> Result<(), Error>,
+) -> Result<()> {
+    loop {
+        if let Err(error) = call(comm) {
+            return report(&error);
+        }
+    }
+}
+
+/// Rank `rank`'s part of what the ranks exchange in a round: anything, but known to all.
+fn value(rank: usize, round: u64, index: usize) -> u8 {
+    let mixed = (rank as u64 + 1) ^ round << 8 ^ (index as u64) << 40;
+    (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
+}
+
+/// Which collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Barrier,
+    Allreduce,
+    Allgatherv,
+    Broadcast,
+}
+
+pub(crate) const KINDS: [Kind; 4] = [Kind::Barrier, Kind::Allreduce, Kind::Allgatherv, Kind::Broadcast];
+
+/// The buffers of [`collective`], kept from call to call.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    send: Vec<u8>,
+    recv: Vec<u8>,
+}
+
+/// One collective over so many bytes a rank, checked against what it should give.
+///
+/// # Panics
+/// When the data is wrong.
+pub(crate) fn collective(
+    comm: &Communicator,
+    kind: Kind,
+    len: usize,
+    round: u64,
+    buffers: &mut Buffers,
+) -> Result<(), Error> {
+    let (rank, size) = (comm.rank(), comm.size());
+    let Buffers { send, recv } = buffers;
+    // The same value over long stretches: a large buffer is filled and checked in no time.
+    let step = (len / 64).max(1);
+    let fill = |buffer: &mut Vec<u8>, len| {
+        buffer.resize(len, 0);
+        buffer.chunks_mut(step).enumerate().for_each(|(index, part)| part.fill(value(rank, round, index)));
+    };
+    match kind {
+        Kind::Barrier => comm.barrier(),
+        Kind::Allreduce => {
+            fill(send, len);
+            recv.resize(len, 0);
+            comm.allreduce(send, recv, ReduceOp::BitXor)?;
+            let expected = |index| (0..size).fold(0, |xor, rank| xor ^ value(rank, round, index / step));
+            check(recv, step, expected);
+            Ok(())
+        }
+        Kind::Allgatherv => {
+            let counts: Vec<usize> = (0..size).map(|rank| len - rank.min(len)).collect();
+            let displs: Vec<usize> = (0..size).map(|rank| rank * len).collect();
+            fill(send, counts[rank]);
+            recv.resize(len * size, 0);
+            comm.allgatherv(send, recv, &counts, &displs)?;
+            for rank in 0..size {
+                check(&recv[displs[rank]..][..counts[rank]], step, |index| value(rank, round, index / step));
+            }
+            Ok(())
+        }
+        Kind::Broadcast => {
+            let root = round as usize % size;
+            fill(recv, len);
+            comm.broadcast(recv, root)?;
+            check(recv, step, |index| value(root, round, index / step));
+            Ok(())
+        }
+    }
+}
+
+/// How a rank complains about wrong data.
+pub(crate) const WRONG_DATA: &str = "wrong data";
+
+#[track_caller]
+fn check(data: &[u8], step: usize, expected: impl Fn(usize) -> u8) {
+    for index in (0..data.len()).step_by(step) {
+        assert_eq!(data[index], expected(index), "{WRONG_DATA} at {index} of {}", data.len());
+    }
+}
+
+/// Fails unless the communicator works: all ranks are there, and their values arrive.
+pub(crate) fn works(comm: &Communicator, times: u64) -> Result<()> {
+    let mut buffers = Buffers::default();
+    for round in 0..times {
+        let kind = KINDS[round as usize % KINDS.len()];
+        collective(comm, kind, 10, round, &mut buffers)?;
+    }
+    ensure!(times > 0, "nothing was checked");
+    Ok(())
+}
