@@ -72,6 +72,8 @@ fn killed_in_collectives(size: usize, lengths: &[usize]) -> Result<Completion> {
                         command.env(KIND, kind.to_string()).env(BYTES, bytes.to_string());
                     },
                 )?;
+                // To touch large buffers for the first time takes longer than anything else.
+                (0..size).try_for_each(|rank| job.await_line(rank, "warm"))?;
                 random_moment();
                 let victim = fastrand::usize(0..size);
                 let since = job.kill(victim)?;
@@ -88,7 +90,10 @@ fn collectives() -> Result<()> {
     let kind = KINDS[std::env::var(KIND)?.parse::<usize>()?];
     let bytes = std::env::var(BYTES)?.parse()?;
     let (mut buffers, mut round) = (Buffers::default(), 0);
-    rank::repeat(&rank::join()?, |comm| {
+    let comm = rank::join()?;
+    collective(&comm, kind, bytes, round, &mut buffers)?;
+    rank::say("warm")?;
+    rank::repeat(&comm, |comm| {
         round += 1;
         collective(comm, kind, bytes, round, &mut buffers)
     })
