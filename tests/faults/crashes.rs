@@ -9,9 +9,9 @@ use intranode::Config;
 use libtest_mimic::Completion;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::job::{BOUND, Job};
-use crate::report::now;
-use crate::{Program, Test, rank};
+use super::job::{BOUND, Job};
+use super::report::now;
+use super::{Program, Test, rank};
 
 pub(crate) const TESTS: &[Test] = &[
     ("row_05_aborts", || crashes("aborts", 6)),

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use libtest_mimic::Completion;
 
-use crate::job::Job;
-use crate::rank::{self, Buffers, KINDS, Kind, collective};
-use crate::{Program, Test, repeat};
+use super::job::Job;
+use super::rank::{self, Buffers, KINDS, Kind, collective};
+use super::{Program, Test, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
     ("row_01_killed_in_a_barrier_of_2", || killed_in_barriers(2, 40)),
@@ -111,7 +111,7 @@ fn the_victim_holds_4_gib() -> Result<Completion> {
     // Its memory is still being taken down.
     let named = job.all_name(&[0, 2], &[1], since)?;
     job.status(1)?;
-    let ended = crate::report::now() - since;
+    let ended = super::report::now() - since;
     ensure!(named < ended, "named after {named:?}, when the process had ended after {ended:?}");
     job.finish(&[1])?;
     Ok(Completion::Completed)
@@ -150,7 +150,7 @@ fn several_are_killed(victims: &[usize]) -> Result<Completion> {
 fn ends_without_leaving(program: &str) -> Result<Completion> {
     for _ in 0..repeat(5) {
         let mut job = Job::joined_with(3, |rank| if rank == 1 { program } else { "barriers" }, |_| ())?;
-        let since = crate::report::now();
+        let since = super::report::now();
         job.tell(1, "end")?;
         job.all_name(&[0, 2], &[1], since)?;
         job.finish(&[])?;
@@ -194,7 +194,7 @@ fn leaves() -> Result<()> {
 fn becomes_another_program() -> Result<Completion> {
     for _ in 0..repeat(5) {
         let mut job = Job::joined_with(3, |rank| if rank == 1 { "execs" } else { "barriers" }, |_| ())?;
-        let since = crate::report::now();
+        let since = super::report::now();
         job.tell(1, "become another program")?;
         job.all_name(&[0, 2], &[1], since)?;
         ensure!(!job.has_ended(1)?, "the other program runs");

@@ -6,9 +6,9 @@ use anyhow::{Result, ensure};
 use libtest_mimic::Completion;
 use nix::sys::signal::Signal::{SIGCONT, SIGSTOP};
 
-use crate::job::{BOUND, Job};
-use crate::report::now;
-use crate::{Test, repeat};
+use super::job::{BOUND, Job};
+use super::report::now;
+use super::{Test, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
     ("row_13_frozen", frozen),

@@ -16,8 +16,8 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 
-use crate::rank;
-use crate::report::{self, Report};
+use super::rank;
+use super::report::{self, Report};
 
 /// Nothing takes longer than this, or it has hung.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);

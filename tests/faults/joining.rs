@@ -10,9 +10,9 @@ use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::job::Job;
-use crate::report::now;
-use crate::{Program, Test, rank, repeat};
+use super::job::Job;
+use super::report::now;
+use super::{Program, Test, rank, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
     ("row_12_rank_0_is_killed_at_a_step_of_joining", || killed_at_each_step(0)),
@@ -54,12 +54,12 @@ fn killed_at_each_step(victim: usize) -> Result<Completion> {
         if joined {
             report = job.line(survivor)?;
         }
-        let report = crate::report::Report::parse(&report)?;
+        let report = super::report::Report::parse(&report)?;
         let named = [format!("rank {victim} never joined"), format!("rank {victim} (process {pid}) has died")];
         let how = named.iter().position(|text| report.text.contains(text));
         let Some(how) = how else { bail!("killed at call {calls}: {report:?}") };
         ensure!(!joined || report.kind == "died", "{report:?}");
-        ensure!(report.at - since < JOIN_TIMEOUT + crate::job::BOUND, "{report:?}");
+        ensure!(report.at - since < JOIN_TIMEOUT + super::job::BOUND, "{report:?}");
         outcomes[if joined { 2 } else { how }] += 1;
         job.release(|rank| if rank == victim { -9 } else { 0 })?;
         // What rank 0 may have left is no obstacle for the next job of this name.

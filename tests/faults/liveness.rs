@@ -13,9 +13,9 @@ use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
-use crate::job::{Job, PROGRAM};
-use crate::report::now;
-use crate::{Program, Test, rank, repeat};
+use super::job::{Job, PROGRAM};
+use super::report::now;
+use super::{Program, Test, rank, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
     ("row_23_a_liveness_word_is_overwritten", a_word_is_overwritten),
@@ -155,7 +155,7 @@ fn another_space() -> Result<Completion> {
                 report.pid.map(|pid| pid.to_string()).as_ref() == Some(&number),
                 "{report:?}, not {number}"
             );
-            ensure!(report.at - since < crate::job::BOUND, "{report:?}");
+            ensure!(report.at - since < super::job::BOUND, "{report:?}");
         }
         job.finish(&[])?;
     }

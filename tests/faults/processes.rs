@@ -9,9 +9,9 @@ use nix::libc;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
-use crate::job::Job;
-use crate::report::Report;
-use crate::{Program, Test, rank};
+use super::job::Job;
+use super::report::Report;
+use super::{Program, Test, rank};
 
 pub(crate) const TESTS: &[Test] = &[
     ("row_09_the_thread_that_joined_ends", || works_on("joins on a thread")),

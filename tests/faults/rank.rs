@@ -5,7 +5,7 @@ use std::io::{BufRead, Write};
 use anyhow::{Result, ensure};
 use intranode::{Communicator, Config, Error, ReduceOp};
 
-use crate::report::Report;
+use super::report::Report;
 
 /// Says a line to the test.
 pub(crate) fn say(line: &str) -> Result<()> {

@@ -1,0 +1,94 @@
+//! What a job must survive: deaths, departures, freezes and accidents, over real processes.
+//!
+//! Each test shows one row of the table of faults that DESIGN's promises rest on, and has its number. Beyond what the
+//! row says, every test asserts that nothing hangs, that no wrong data is returned as a success, that the survivors
+//! live on, and that neither a file nor a process is left. A death has to be known by all survivors after a second;
+//! `cargo run --release --example chaos` reports how long it really takes.
+//!
+//! A rank is a process that runs this very program, told by its environment what to do: see `programs`.
+//!
+//! `FAULTS_REPEAT=10` repeats what is random ten times as often.
+
+mod crashes;
+mod deaths;
+mod endings;
+mod freezing;
+mod job;
+mod joining;
+mod liveness;
+mod processes;
+mod rank;
+mod report;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use libtest_mimic::{Arguments, Completion, Trial};
+
+/// A test: what one row says.
+type Test = (&'static str, fn() -> Result<Completion>);
+
+/// What a rank does.
+type Program = (&'static str, fn() -> Result<()>);
+
+fn tests() -> Vec<Test> {
+    let all = [
+        deaths::TESTS,
+        crashes::TESTS,
+        processes::TESTS,
+        joining::TESTS,
+        freezing::TESTS,
+        liveness::TESTS,
+        endings::TESTS,
+    ];
+    let mut all = all.concat();
+    all.sort_by_key(|(name, _)| *name);
+    all
+}
+
+fn programs() -> Vec<Program> {
+    let all = [
+        deaths::PROGRAMS,
+        crashes::PROGRAMS,
+        processes::PROGRAMS,
+        joining::PROGRAMS,
+        liveness::PROGRAMS,
+        endings::PROGRAMS,
+    ];
+    all.concat()
+}
+
+/// How often to do what is random, where `times` is enough for every change.
+fn repeat(times: usize) -> usize {
+    let factor =
+        std::env::var("FAULTS_REPEAT").ok().map(|factor| factor.parse().expect("FAULTS_REPEAT is a number"));
+    times * factor.unwrap_or(1)
+}
+
+pub(crate) fn main() -> ExitCode {
+    if let Ok(name) = std::env::var(job::PROGRAM) {
+        let programs = programs();
+        let (_, program) = programs.iter().find(|(known, _)| *known == name).expect("the program is known");
+        return match program() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error:?}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let trial = |(name, test): Test| {
+        let run = move || match test() {
+            Ok(Completion::Ignored { reason }) => {
+                eprintln!("{name}: SKIPPED: {}", reason.as_deref().unwrap_or_default());
+                Ok(Completion::Ignored { reason })
+            }
+            other => other.map_err(|error| format!("{error:#}").into()),
+        };
+        Trial::ignorable_test(name, run)
+    };
+    let mut arguments = Arguments::from_args();
+    // Ranks should have the processors for themselves.
+    arguments.test_threads = arguments.test_threads.or(Some(1));
+    libtest_mimic::run(&arguments, tests().into_iter().map(trial).collect()).exit_code()
+}
