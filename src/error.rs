@@ -225,7 +225,7 @@ pub enum Error {
     /// No progress for as long as the time-out.
     #[error(
         "{operation}: {} did not arrive within {:?}; they are frozen, dead, or busy for longer than the time-out",
-        ranks(late), .info.timeout
+        ranks(late), .info.timeout.unwrap_or_default()
     )]
     TimedOut {
         /// The operation that this rank called.
@@ -236,7 +236,7 @@ pub enum Error {
         info: Box<TimeOut>,
     },
 
-    /// A rank has died, or its thread panicked.
+    /// A rank's process has ended, or become another program, without leaving.
     #[error("{operation}: rank {rank} (process {pid}) has died")]
     RankDied {
         /// The operation that this rank called.
