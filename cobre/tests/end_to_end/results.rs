@@ -82,6 +82,9 @@ fn threads_make_no_difference() {
     bench.succeed(&["run", "case", "--out=one", "--backend=local", "--threads=1"]);
     bench.succeed(&["run", "case", "--out=four", "-n2", "--threads=2"]);
     bench.succeed(&["compare", "one", "four"]);
+    // Three ranks have 3, 2 and 2 forward passes, which Cobre can not deal out to two threads.
+    bench.succeed(&["run", "case", "--out=six", "-n3", "--threads=2"]);
+    bench.succeed(&["compare", "one", "six"]);
 }
 
 #[test]
