@@ -11,6 +11,7 @@ mod run;
 mod simulation;
 mod stop;
 mod study;
+mod threads;
 mod training;
 
 use std::process::ExitCode;

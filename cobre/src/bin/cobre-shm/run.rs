@@ -15,6 +15,7 @@ use crate::policy;
 use crate::simulation;
 use crate::stop::StopRequest;
 use crate::study::{Session, Study};
+use crate::threads;
 use crate::training;
 
 /// The exit code of `cobre run` after a signal: training stopped, the policy is written.
@@ -88,7 +89,7 @@ fn expect_ranks(wanted: Option<usize>, actual: usize, who: &str) -> Outcome<()> 
 }
 
 fn run_rank<C: Communicator>(arguments: &Arguments, comm: C, backend: &'static str) -> Outcome<ExitCode> {
-    let threads = threads_of_a_rank(arguments.threads, comm.size());
+    let threads = threads::of_a_rank(arguments.threads, comm.size());
     let output = arguments.out.clone().unwrap_or_else(|| arguments.case.join("output"));
     let session = Session {
         comm,
@@ -184,16 +185,4 @@ fn train_then_simulate<C: Communicator>(
         PostTrainingSimulation::NotRequested => {}
     }
     Ok(if stopped { ExitCode::from(STOPPED_ON_REQUEST) } else { ExitCode::SUCCESS })
-}
-
-/// What was asked for, else what the launcher says, else this rank's share of the processors.
-fn threads_of_a_rank(asked: Option<NonZeroUsize>, ranks: usize) -> usize {
-    let told = || std::env::var("RAYON_NUM_THREADS").ok().and_then(|value| value.parse().ok());
-    asked.or_else(told).map_or_else(
-        || {
-            let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-            (processors / ranks).max(1)
-        },
-        NonZeroUsize::get,
-    )
 }

@@ -18,6 +18,7 @@ use cobre_solver::{ActiveSolver, active_solver_metadata_id, active_solver_versio
 use crate::failure::{Outcome, agree};
 use crate::report::{Events, seconds};
 use crate::study::{Session, Study};
+use crate::threads;
 
 /// What training leaves for the phases after it.
 pub(crate) struct Trained {
@@ -38,15 +39,16 @@ pub(crate) fn train<C: Communicator>(
     study.setup.enable_periodic_checkpoints(&study.system, &session.output);
     let started_at = now_iso8601();
     let mut solver = agree(&session.comm, ActiveSolver::new().map_err(Into::into))?;
+    let passes = study.setup.loop_params.forward_passes as usize;
+    let threads = threads::for_training(passes, session.comm.size(), session.threads);
+    if threads < session.threads && session.speaks() {
+        eprintln!(
+            "training uses {threads} thread(s) a rank: Cobre can not deal {passes} forward passes out to more"
+        );
+    }
     let (sender, events) = Events::collect(session.speaks());
-    let outcome = study.setup.train(
-        &mut solver,
-        &session.comm,
-        session.threads,
-        ActiveSolver::new,
-        Some(sender),
-        Some(stop),
-    );
+    let outcome =
+        study.setup.train(&mut solver, &session.comm, threads, ActiveSolver::new, Some(sender), Some(stop));
     let events = events.finish();
     let outcome = outcome?;
     let mut output = study.setup.build_training_output(&outcome.result, &events);

@@ -1,0 +1,147 @@
+//! Endings: mistakes, signals and deaths.
+
+use std::fs;
+use std::process::{Child, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::bench::{Bench, LIMIT, files, finish, said, start};
+
+/// The lines that start with the program's name.
+fn complaints(output: &Output) -> Vec<String> {
+    said(output).lines().filter(|line| line.starts_with("cobre-shm: ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn failures_are_one_line_and_the_same_status_from_all_ranks() {
+    let bench = Bench::new();
+    for n in ["-n1", "-n3"] {
+        let output = bench.run(&["run", "nowhere", n]);
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        let complaints = complaints(&output);
+        assert_eq!(complaints.len(), 1, "{complaints:?}");
+        assert!(complaints[0].contains("nowhere: there is no such case directory"), "{complaints:?}");
+    }
+    bench.case(&[]);
+    fs::write(bench.path("case/stages.json"), "{").expect("writing");
+    let output = bench.run(&["run", "case", "-n2"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(complaints(&output)[0].contains("stages.json"), "{}", said(&output));
+
+    let output = bench.run(&["case", "case"]);
+    assert_eq!(output.status.code(), Some(1));
+    let output = bench.run(&["run", "case", "-n2", "--backend=local"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(complaints(&output)[0].contains("-n 2"), "{}", said(&output));
+}
+
+#[test]
+fn variables_are_named() {
+    let bench = Bench::new();
+    bench.case(&[]);
+    for (variables, expected) in [
+        (&[("COBRE_SHM_NAME", "/job")][..], "COBRE_SHM_RANK, COBRE_SHM_SIZE"),
+        (&[("INTRANODE_RANK", "0"), ("INTRANODE_SIZE", "1")], "INTRANODE_NAME"),
+        (
+            &[("COBRE_SHM_NAME", "/job"), ("COBRE_SHM_RANK", "two"), ("COBRE_SHM_SIZE", "3")],
+            "COBRE_SHM_RANK is \"two\"",
+        ),
+        (
+            &[("COBRE_SHM_NAME", "/job"), ("COBRE_SHM_RANK", "3"), ("COBRE_SHM_SIZE", "3")],
+            "COBRE_SHM_RANK is \"3\"",
+        ),
+        (
+            &[("COBRE_SHM_NAME", "job"), ("COBRE_SHM_RANK", "0"), ("COBRE_SHM_SIZE", "1")],
+            "COBRE_SHM_NAME is \"job\"",
+        ),
+    ] {
+        let mut command = bench.program(&["run", "case"]);
+        command.envs(variables.iter().copied());
+        let output = finish(start(command));
+        assert_eq!(output.status.code(), Some(4), "{variables:?}: {}", said(&output));
+        let complaints = complaints(&output);
+        assert!(complaints.len() == 1 && complaints[0].contains(expected), "{complaints:?}");
+    }
+}
+
+/// Starts a run that would take for ever, and waits until it has trained for an iteration.
+fn start_long_run(bench: &Bench) -> Child {
+    bench.case(&["--iterations=1000000"]);
+    let log = fs::File::create(bench.path("log")).expect("a log");
+    let mut command = bench.program(&["run", "case", "--out=out", "-n2"]);
+    let child = command.stdout(Stdio::null()).stderr(log).spawn().expect("the program starts");
+    let deadline = Instant::now() + LIMIT;
+    while !log_of(bench).contains("iteration    1 ") {
+        assert!(Instant::now() < deadline, "{}", log_of(bench));
+        thread::sleep(Duration::from_millis(2));
+    }
+    child
+}
+
+fn log_of(bench: &Bench) -> String {
+    fs::read_to_string(bench.path("log")).expect("the log")
+}
+
+fn pid(number: u32) -> Pid {
+    i32::try_from(number).ok().and_then(Pid::from_raw).expect("a process")
+}
+
+/// The ranks that a launcher started.
+fn children(launcher: u32) -> Vec<u32> {
+    let path = format!("/proc/{launcher}/task/{launcher}/children");
+    let text = fs::read_to_string(path).expect("its children");
+    text.split_whitespace().map(|number| number.parse().expect("a number")).collect()
+}
+
+fn is_running(process: u32) -> bool {
+    // An ended process that nobody has waited for is still there, without a command line.
+    fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|line| !line.is_empty())
+}
+
+#[track_caller]
+fn all_end(processes: &[u32]) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while processes.iter().any(|process| is_running(*process)) {
+        assert!(Instant::now() < deadline, "a rank still runs");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_signal_stops_training_and_the_policy_is_written() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let bench = Bench::new();
+        let child = start_long_run(&bench);
+        kill_process(pid(child.id()), signal).expect("it is running");
+        assert_eq!(finish(child).status.code(), Some(5), "{}", log_of(&bench));
+        let training = bench.json("out/training/metadata.json");
+        assert_eq!(training["status"], "partial");
+        assert_eq!(files(&bench.path("out/policy/cuts")).len(), 6);
+        assert_eq!(bench.json("out/simulation/metadata.json")["status"], "partial");
+    }
+}
+
+#[test]
+fn the_death_of_a_rank_ends_the_run_with_its_status() {
+    let bench = Bench::new();
+    let child = start_long_run(&bench);
+    let ranks = children(child.id());
+    assert_eq!(ranks.len(), 2);
+    kill_process(pid(ranks[1]), Signal::KILL).expect("it is running");
+    let output = finish(child);
+    assert_eq!(output.status.code(), Some(128 + 9), "{}", log_of(&bench));
+    assert!(log_of(&bench).contains("cobre-shm: rank 1 was ended by signal 9"), "{}", log_of(&bench));
+    all_end(&ranks);
+}
+
+#[test]
+fn the_death_of_the_launcher_ends_the_ranks() {
+    let bench = Bench::new();
+    let mut child = start_long_run(&bench);
+    let ranks = children(child.id());
+    child.kill().expect("it is running");
+    child.wait().expect("its status");
+    all_end(&ranks);
+}

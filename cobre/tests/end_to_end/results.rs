@@ -1,0 +1,207 @@
+//! The results: the same from any number of processes, and a comparison that sees when they are not.
+
+use std::fs;
+use std::process::Child;
+
+use serde_json::json;
+
+use crate::bench::{Bench, files, finish, said, start, succeeded};
+
+/// Runs the case of `bench` with the local backend and with these numbers of ranks, and compares all
+/// that they write: with `cobre-shm compare`, and the policy of every rank also byte by byte.
+fn all_equal(bench: &Bench, ranks: &[usize], more: &[&str]) {
+    bench.succeed(&[&["run", "case", "--out=local", "--backend=local", "--threads=1"], more].concat());
+    for ranks in ranks {
+        let (out, policies) = (format!("ranks-{ranks}"), format!("policies-{ranks}"));
+        let (n, policy_per_rank) = (format!("-n{ranks}"), format!("--policy-per-rank={policies}"));
+        let run = ["run", "case", "--out", &out, &n, &policy_per_rank, "--threads=1"];
+        bench.succeed(&[&run[..], more].concat());
+        let report = bench.succeed(&["compare", "local", &out]);
+        assert!(report.starts_with("equal: "), "{report}");
+        for rank in 0..*ranks {
+            for part in ["cuts", "basis"] {
+                let expected = files(&bench.path("local/policy").join(part));
+                assert_eq!(expected.len(), 6, "a file for each stage");
+                let actual = files(&bench.path(&format!("{policies}/rank-{rank}/{part}")));
+                assert!(expected == actual, "{part} of rank {rank} of {ranks}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_number_of_ranks_gives_the_same_results() {
+    let bench = Bench::new();
+    bench.case(&["--iterations=5", "--cut-selection=lml1", "--max-active-per-stage=20"]);
+    all_equal(&bench, &[1, 2, 3, 4, 8], &["--quiet"]);
+    // It was a training: the bound rises, and cuts were dropped.
+    let metadata = bench.json("ranks-8/training/metadata.json");
+    assert_eq!(metadata["iterations"]["completed"], 5);
+    assert_eq!(metadata["distribution"]["world_size"], 8);
+    assert_eq!(metadata["distribution"]["backend"], "shm");
+    assert!(metadata["row_pool"]["cuts_active"].as_u64() < metadata["row_pool"]["total_generated"].as_u64());
+    assert!(bench.path("ranks-8/training/cut_selection/iterations.parquet").exists());
+    assert_eq!(bench.json("ranks-8/simulation/metadata.json")["scenarios"]["completed"], 6);
+}
+
+fn cut_selection(name: &str) {
+    let bench = Bench::new();
+    bench.case(&["--iterations=4", &format!("--cut-selection={name}")]);
+    all_equal(&bench, &[2, 3], &["--quiet"]);
+}
+
+#[test]
+fn without_cut_selection() {
+    cut_selection("off");
+}
+
+#[test]
+fn cut_selection_level1() {
+    cut_selection("level1");
+}
+
+#[test]
+fn cut_selection_lml1() {
+    cut_selection("lml1");
+}
+
+#[test]
+fn cut_selection_domination() {
+    cut_selection("domination");
+}
+
+#[test]
+fn cut_selection_dynamic() {
+    cut_selection("dynamic");
+}
+
+#[test]
+fn threads_make_no_difference() {
+    let bench = Bench::new();
+    bench.case(&["--iterations=3"]);
+    bench.succeed(&["run", "case", "--out=one", "--backend=local", "--threads=1"]);
+    bench.succeed(&["run", "case", "--out=four", "-n2", "--threads=2"]);
+    bench.succeed(&["compare", "one", "four"]);
+    // Three ranks have 3, 2 and 2 forward passes, which Cobre can not deal out to two threads.
+    bench.succeed(&["run", "case", "--out=six", "-n3", "--threads=2"]);
+    bench.succeed(&["compare", "one", "six"]);
+}
+
+#[test]
+fn the_demo_compares_all_runs() {
+    let bench = Bench::new();
+    let table = bench.succeed(&[
+        "demo",
+        "demo",
+        "--ranks=1,2",
+        "--stages=4",
+        "--hydros=2",
+        "--iterations=2",
+        "--scenarios=2",
+    ]);
+    let verdicts: Vec<&str> = table.lines().filter(|line| line.contains("yes: ")).collect();
+    assert_eq!(verdicts.len(), 2, "{table}");
+    assert!(verdicts[1].contains("2 policies"), "{table}");
+}
+
+/// Ranks started by hand, as a launcher or a shell does, with the default output directory.
+#[test]
+fn ranks_started_one_by_one() {
+    let bench = Bench::new();
+    bench.case(&["--iterations=2"]);
+    for prefix in ["COBRE_SHM", "INTRANODE"] {
+        let name = format!("/by-hand-{prefix}-{}", std::process::id());
+        // Rank 0 comes last.
+        let ranks: Vec<Child> = (0..3)
+            .rev()
+            .map(|rank| {
+                let mut command = bench.program(&["run", "case"]);
+                command.env("COBRE_COMM_BACKEND", "shm");
+                for (suffix, value) in
+                    [("NAME", name.clone()), ("RANK", rank.to_string()), ("SIZE", "3".into())]
+                {
+                    command.env(format!("{prefix}_{suffix}"), value);
+                }
+                start(command)
+            })
+            .collect();
+        for rank in ranks {
+            succeeded(finish(rank));
+        }
+        bench.succeed(&["run", "case", "--out=local", "--backend=local"]);
+        bench.succeed(&["compare", "local", "case/output"]);
+        fs::remove_dir_all(bench.path("case/output")).expect("it was written");
+    }
+}
+
+#[test]
+fn a_run_is_resumed_and_a_policy_simulated() {
+    let bench = Bench::new();
+    bench.case(&["--iterations=2"]);
+    bench.succeed(&["run", "case", "--out=local", "--backend=local"]);
+    bench.succeed(&["run", "case", "--out=ranks-2", "-n2"]);
+
+    let mut config = bench.json("case/config.json");
+    config["training"]["stopping_rules"][0]["limit"] = json!(4);
+    config["policy"] = json!({ "mode": "resume" });
+    fs::write(bench.path("case/config.json"), config.to_string()).expect("a new configuration");
+    bench.succeed(&["run", "case", "--out=local", "--backend=local"]);
+    bench.succeed(&["run", "case", "--out=ranks-2", "-n2"]);
+    bench.succeed(&["compare", "local", "ranks-2"]);
+    let completed = &bench.json("ranks-2/training/metadata.json")["iterations"]["completed"];
+    assert_eq!(*completed, 4);
+
+    config["training"]["enabled"] = json!(false);
+    fs::write(bench.path("case/config.json"), config.to_string()).expect("a new configuration");
+    for arguments in [["--out=local", "--backend=local"], ["--out=ranks-2", "-n2"]] {
+        bench.succeed(&[&["run", "case"], &arguments[..]].concat());
+    }
+    let output = bench.run(&["run", "case", "--out=empty", "-n2"]);
+    assert_eq!(output.status.code(), Some(1), "there is no policy to simulate: {}", said(&output));
+    bench.succeed(&["compare", "local", "ranks-2"]);
+    assert_eq!(bench.json("ranks-2/simulation/metadata.json")["scenarios"]["completed"], 6);
+}
+
+#[test]
+fn compare_sees_a_single_bit() {
+    let bench = Bench::new();
+    bench.case(&["--iterations=2"]);
+    bench.succeed(&["run", "case", "--out=a", "--backend=local"]);
+    bench.succeed(&["run", "case", "--out=b", "--backend=local"]);
+    bench.succeed(&["compare", "a", "b"]);
+
+    let cuts = bench.path("b/policy/cuts/002.bin");
+    let good = fs::read(&cuts).expect("the cuts");
+    let mut bad = good.clone();
+    *bad.last_mut().expect("a byte") ^= 1;
+    fs::write(&cuts, bad).expect("writing");
+    differ(&bench, "policy/cuts/002.bin: byte ");
+    fs::write(&cuts, good).expect("writing");
+
+    let summary = bench.path("b/simulation/paths.parquet");
+    fs::rename(&summary, bench.path("elsewhere")).expect("renaming");
+    differ(&bench, "simulation/paths.parquet: missing");
+    fs::rename(bench.path("elsewhere"), summary).expect("renaming");
+
+    let mut metadata = bench.json("b/training/metadata.json");
+    let bound = metadata["bounds"]["final_lower_bound"].as_f64().expect("a bound");
+    metadata["bounds"]["final_lower_bound"] = json!(f64::from_bits(bound.to_bits() ^ 1));
+    fs::write(bench.path("b/training/metadata.json"), metadata.to_string()).expect("writing");
+    differ(&bench, "training/metadata.json: /bounds/final_lower_bound is");
+
+    // Columns, and what is next to the columns that differ by nature.
+    bench.succeed(&["case", "other", "--stages=6", "--seed=2", "--iterations=2"]);
+    bench.succeed(&["run", "other", "--out=b", "--backend=local"]);
+    differ(&bench, "training/convergence.parquet: column lower_bound differs in row 0");
+    let output = bench.run(&["compare", "a", "case"]);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[track_caller]
+fn differ(bench: &Bench, line: &str) {
+    let output = bench.run(&["compare", "a", "b"]);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.lines().any(|printed| printed.starts_with(line)), "{printed}");
+    assert!(printed.contains("DIFFERENT: "), "{printed}");
+}
