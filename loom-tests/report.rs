@@ -19,8 +19,9 @@ const HEADING: &str = "| model | executions | waiting | ranks | rounds | preempt
 
 struct Swept {
     mutation: Mutation,
-    caught: Option<(String, Rejected)>,
-    why: &'static str,
+    /// The model that failed.
+    caught_by: String,
+    rejected: Rejected,
 }
 
 static EXPLORED: Mutex<Vec<(Model, Explored)>> = Mutex::new(Vec::new());
@@ -67,9 +68,9 @@ pub(crate) fn add_rejected(name: &'static str, story: &'static str, reason: Reas
     REJECTED.lock().unwrap().push((name, story, reason, rejected));
 }
 
-/// Notes what became of a weakening.
-pub(crate) fn add_swept(mutation: Mutation, caught: Option<(String, Rejected)>, why: &'static str) {
-    SWEPT.lock().unwrap().push(Swept { mutation, caught, why });
+/// Notes which model has caught a weakening, and how it failed.
+pub(crate) fn add_swept(mutation: Mutation, caught_by: String, rejected: Rejected) {
+    SWEPT.lock().unwrap().push(Swept { mutation, caught_by, rejected });
 }
 
 /// Prints the tables, and records them on request.
@@ -119,10 +120,7 @@ fn models() -> String {
     if table.is_empty() {
         return table;
     }
-    format!(
-        "\n{HEADING}{table}\n{} models, {executions} executions, {seconds:.0} seconds of one processor.\n",
-        rows.len()
-    )
+    format!("\n{HEADING}{table}\n{} models, {executions} executions, {seconds:.0} seconds.\n", rows.len())
 }
 
 fn known_bad() -> String {
@@ -147,13 +145,10 @@ fn swept() -> String {
         return String::new();
     }
     let mut table = "\n| site | weakened | caught by | with |\n| --- | --- | --- | --- |\n".to_owned();
-    for Swept { mutation, caught, why } in &*rows {
-        let (model, with) = match caught {
-            Some((model, no)) => (model.as_str(), no.message.lines().next().unwrap_or_default()),
-            None => ("none", *why),
-        };
-        let with: String = with.chars().take(90).collect();
-        writeln!(table, "| {} | {:?} | {model} | {with} |", mutation.site, mutation.weakening).unwrap();
+    for Swept { mutation, caught_by, rejected } in &*rows {
+        let line = rejected.message.lines().next().unwrap_or_default();
+        let with = line.split([';', '.', ':']).next().unwrap_or_default();
+        writeln!(table, "| {} | {:?} | {caught_by} | {with} |", mutation.site, mutation.weakening).unwrap();
     }
     table
 }
@@ -161,12 +156,11 @@ fn swept() -> String {
 /// Prints the failing executions.
 fn print_traces() {
     for (name, story, _, no) in &*REJECTED.lock().unwrap() {
-        println!("\n{name}: {story}\n\n{}\n=> {}", no.trace, no.message);
+        println!("\n{name}: {story}\n\n{}\nfails: {}", no.trace, no.message);
     }
-    for Swept { mutation, caught, .. } in &*SWEPT.lock().unwrap() {
-        if let Some((model, no)) = caught {
-            let Mutation { site, weakening } = mutation;
-            println!("\n{site} with {weakening:?}, in {model}:\n\n{}\n=> {}", no.trace, no.message);
-        }
+    for Swept { mutation, caught_by, rejected } in &*SWEPT.lock().unwrap() {
+        let Mutation { site, weakening } = mutation;
+        let Rejected { trace, message, .. } = rejected;
+        println!("\n{site} with {weakening:?}, in {caught_by}:\n\n{trace}\nfails: {message}");
     }
 }

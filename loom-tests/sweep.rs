@@ -5,16 +5,10 @@
 use intranode::protocol::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use libtest_mimic::{Failed, Trial};
 
+use crate::machine::Waiting;
 use crate::model::Model;
 use crate::weakened::{Mutation, Weakening};
 use crate::{models, report, sites};
-
-/// What no model catches, and why it is right all the same.
-const SURVIVORS: [(&str, Weakening, &str); 1] = [(
-    "poison-wake",
-    Weakening::WakeOne,
-    "whoever is woken by poison poisons and wakes again before it reports, so the wake-up goes from one to the next",
-)];
 
 /// Models with more executions than this are left to the long run.
 const SHORT: u64 = 20_000;
@@ -61,11 +55,14 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// The models for the sweep, from the smallest on. Pairs of calls have nothing that is not in the others.
-fn ladder() -> Vec<Model> {
+/// The models for the sweep, from the smallest on. Pairs of calls have nothing that is not in the others, and what
+/// is wrong with sleeping shows where ranks sleep.
+fn ladder(weakening: Weakening) -> Vec<Model> {
     let limit = if report::is_long_run() { u64::MAX } else { SHORT };
+    let sleeping = matches!(weakening, Weakening::NoWake | Weakening::WakeOne | Weakening::Unchecked);
     let mut models: Vec<_> = (models::all().into_iter())
         .filter(|model| !model.name.starts_with("pair_"))
+        .filter(|model| !sleeping || model.waiting == Waiting::Parking)
         .filter_map(|model| report::recorded(&model.id()).map(|executions| (executions, model)))
         .filter(|(executions, _)| *executions <= limit)
         .collect();
@@ -74,25 +71,11 @@ fn ladder() -> Vec<Model> {
 }
 
 fn sweep(mutation: Mutation) -> Result<(), Failed> {
-    let survivor = SURVIVORS
-        .iter()
-        .find(|(site, weakening, _)| (*site, *weakening) == (mutation.site, mutation.weakening));
-    let caught = ladder().into_iter().find_map(|model| {
-        let rejected = model.explore(Some(mutation)).err()?;
-        Some((model.id(), rejected))
-    });
-    match (caught, survivor) {
-        (Some((model, rejected)), None) => {
-            report::add_swept(mutation, Some((model, rejected)), "");
-            Ok(())
-        }
-        (None, Some((_, _, why))) => {
-            report::add_swept(mutation, None, why);
-            Ok(())
-        }
-        (None, None) => Err("no model fails without it".into()),
-        (Some((model, rejected)), Some(_)) => {
-            Err(format!("listed as a survivor, and caught by {model}: {}", rejected.message).into())
+    for model in ladder(mutation.weakening) {
+        if let Err(rejected) = model.explore(Some(mutation)) {
+            report::add_swept(mutation, model.id(), rejected);
+            return Ok(());
         }
     }
+    Err("no model fails without it".into())
 }

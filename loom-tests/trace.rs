@@ -107,7 +107,7 @@ impl fmt::Display for Act {
             Act::Exchange(word, from, to, Err(seen)) => {
                 write!(f, "{word} {} -> {} fails: {}", Shown(from), Shown(to), Shown(seen))
             }
-            Act::Modify(word, before, after) => write!(f, "{word} {} => {}", Shown(before), Shown(after)),
+            Act::Modify(word, before, after) => write!(f, "{word} {} -> {}", Shown(before), Shown(after)),
             Act::Load64(seen) => write!(f, "cause is {seen:#x}"),
             Act::Exchange64(Ok(_), to) => write!(f, "cause := {to:#x}"),
             Act::Exchange64(Err(seen), _) => write!(f, "cause stays {seen:#x}"),

@@ -1,4 +1,47 @@
-//! Collectives and shared memory between the processes of one machine.
+//! Collectives and shared memory between the processes of one machine: what MPI gives inside a node, without an MPI
+//! runtime, a daemon, or a launcher that must be installed.
+//!
+//! N processes that know a common name, and each its rank, join one shared-memory segment:
+//!
+//! ```no_run
+//! use intranode::{Communicator, ReduceOp};
+//!
+//! let comm = Communicator::from_env()?; // INTRANODE_NAME, INTRANODE_RANK, INTRANODE_SIZE
+//! let mut greatest = [comm.rank() as f64];
+//! comm.allreduce_in_place(&mut greatest, ReduceOp::Max)?;
+//! comm.barrier()?;
+//! # Ok::<(), intranode::Error>(())
+//! ```
+//!
+//! | to … | there is |
+//! | --- | --- |
+//! | join | [`Communicator::from_env`], [`Config`]; [`threads()`] for ranks that are threads |
+//! | synchronise | [`barrier`](Communicator::barrier) |
+//! | combine | [`allreduce`](Communicator::allreduce), [`allreduce_in_place`](Communicator::allreduce_in_place) with a [`ReduceOp`] |
+//! | collect | [`allgather`](Communicator::allgather), [`allgatherv`](Communicator::allgatherv) |
+//! | distribute | [`broadcast`](Communicator::broadcast), and [`Blocks`] for who does what |
+//! | end | [`leave`](Communicator::leave) or drop, [`abort`](Communicator::abort) |
+//!
+//! # What holds
+//!
+//! * **The same bits** on every rank and in every run: reductions go in rank order.
+//! * **The right result on every surviving rank, or the same error on every one**, whatever happens. Errors name the
+//!   rank; [`Error::is_fatal`] tells whether the communicator can be used further.
+//! * **Mistakes are found.** Ranks that call different things all get [`Error::Mismatch`], which says who called what.
+//! * **Waiting costs little.** A rank spins for some microseconds while every rank can have a processor, otherwise it
+//!   gives its own away; then it sleeps.
+//! * **Nothing is left behind.** The segment has a name only until all ranks have joined.
+//!
+//! What moves is plain old data ([`bytemuck::Pod`]); what is reduced is a [`Number`]. Data of any length streams
+//! through staging buffers of fixed size.
+//!
+//! # How it is checked
+//!
+//! Everything that ranks must agree on is written once, in safe code over an abstract machine, and explored by the
+//! model checkers loom and shuttle from the same source: `cargo test --features loom`. SAFETY.md in the repository
+//! says what that shows, and what it does not.
+
+#![deny(unsafe_code)]
 
 #[doc(hidden)]
 pub mod blocks;
@@ -12,19 +55,20 @@ mod join;
 #[doc(hidden)]
 pub mod layout;
 #[doc(hidden)]
+#[expect(unsafe_code, reason = "the payload's boundary")]
 pub mod payload;
 #[doc(hidden)]
 pub mod protocol;
+#[expect(unsafe_code, reason = "everything unsafe is here")]
 mod sys;
 mod threads;
+
+pub use bytemuck;
 
 pub use communicator::Communicator;
 pub use config::{Config, WaitKind};
 pub use distribute::Blocks;
 pub use element::{Number, ReduceOp};
 pub use error::{BadSetting, Called, Error, InitFailure, Operation, TimeOut};
-pub use threads::{threads, threads_with};
-
-pub use bytemuck;
-
 pub use sys::cast;
+pub use threads::{threads, threads_with};

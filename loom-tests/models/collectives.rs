@@ -11,6 +11,7 @@ pub(crate) fn models() -> Vec<Model> {
         models.extend(two_ranks(waiting));
     }
     models.extend(three_ranks());
+    models.push(Model::same("round_thrice", Parking, 2, &[Step::Round; 3]).long());
     models
 }
 
@@ -20,8 +21,8 @@ fn two_ranks(waiting: Waiting) -> Vec<Model> {
     let reduce = |numbers, sliced| [Step::Reduce { numbers, sliced }];
     let gather = |numbers| [Step::Gather { numbers }];
     let cast = |root, numbers| [Step::Broadcast { root, numbers }];
-    // Three rounds come back to the first buffer. Where that is 373,000 executions, once is enough.
-    let thrice = |model: Model| if waiting == Parking { model.long() } else { model };
+    // Three rounds come back to the first buffer. Where that is a million executions, a bound has to do.
+    let thrice = |model: Model| if waiting == Parking { model.bound(3) } else { model };
     let mut models = vec![
         same("round_twice", &[Step::Round; 2]),
         thrice(same("round_thrice", &[Step::Round; 3])),
@@ -71,28 +72,17 @@ fn three_ranks() -> Vec<Model> {
     let slices = Step::Reduce { numbers: FULL, sliced: true };
     let inline = Step::Reduce { numbers: 1, sliced: false };
     let same = |name: &str, waiting, script: &[Step]| Model::same(name, waiting, 3, script);
-    let mut models = vec![
+    let refusals: [&[Step]; 3] = [&[Step::Refuse, Step::Refuse, once], &[once; 3], &[once, Step::Refuse, once]];
+    vec![
         same("gather_inline", Blocking, &[once]),
         same("allreduce_inline", Blocking, &[inline]),
-        same("gather_twice", Blocking, &[once; 2]).long(),
-        same("gather_inline", Parking, &[once]).long(),
-    ];
-    for (waiting, bound) in [(Blocking, 2), (Parking, 1)] {
-        models.extend([
-            same("gather_two_chunks", waiting, &[chunks]).bound(bound),
-            same("allreduce_slices", waiting, &[slices]).bound(bound),
-        ]);
-        let refusals: [&[Step]; 3] =
-            [&[Step::Refuse, Step::Refuse, once], &[once; 3], &[once, Step::Refuse, once]];
-        let thrice = [
-            same("broadcast_three_times", waiting, &[Step::Broadcast { root: 1, numbers: 1 }; 3]),
-            Model::new("refusals", waiting, &refusals),
-        ];
-        models.extend(thrice.map(|model| model.bound(bound)).map(|model| match waiting {
-            Parking => model.long(),
-            _ => model,
-        }));
-    }
-    models.push(same("gather_inline", Parking, &[once]).bound(2));
-    models
+        same("gather_two_chunks", Blocking, &[chunks]).bound(2),
+        same("gather_two_chunks", Blocking, &[chunks]).long(),
+        same("allreduce_slices", Blocking, &[slices]).bound(2),
+        same("broadcast_three_times", Blocking, &[Step::Broadcast { root: 1, numbers: 1 }; 3]).bound(2),
+        Model::new("refusals", Blocking, &refusals).bound(2),
+        same("gather_inline", Parking, &[once]).bound(2),
+        same("gather_inline", Parking, &[once]).bound(3).long(),
+        same("gather_two_chunks", Parking, &[chunks]).bound(1),
+    ]
 }

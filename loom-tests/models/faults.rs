@@ -27,15 +27,10 @@ const CHUNKS: &[Step] = &[Step::Gather { numbers: FULL + 1 }];
 pub(crate) fn models() -> Vec<Model> {
     let mut models = Vec::new();
     for model in [membership(), poison(), late(), deaths()].concat() {
-        // Two ranks that poison each other's words, with every wake-up a step: without a bound this is for the long
-        // run.
+        // Two ranks that poison each other's words are too much without a bound.
         let large = model.waiting == Parking && model.name != "leave_after_last_round";
-        if model.bound.is_none() && (large || model.name.starts_with("time_out")) {
-            models.push(model.clone().bound(3));
-            models.push(model.long());
-        } else {
-            models.push(model);
-        }
+        let large = model.bound.is_none() && (large || model.name.starts_with("time_out"));
+        models.push(if large { model.bound(3) } else { model });
     }
     models
 }
@@ -96,12 +91,11 @@ fn poison() -> Vec<Model> {
             .check(agreement(0, |cause| cause.kind == Died))
             .bound(2),
     );
-    models.push(
-        Model::same("poison_races_completion", Blocking, 3, ONCE)
-            .bystander(&[Step::Mourn(1)])
-            .check(agreement(0, only(Died, 1)))
-            .bound(2),
-    );
+    let three = Model::same("poison_races_completion", Blocking, 3, ONCE)
+        .bystander(&[Step::Mourn(1)])
+        .check(agreement(0, only(Died, 1)));
+    models.push(three.clone().bound(1));
+    models.push(three.bound(2).long());
     models
 }
 
@@ -109,18 +103,20 @@ fn poison() -> Vec<Model> {
 fn late() -> Vec<Model> {
     let mut models = Vec::new();
     for waiting in [Dozing, Parking] {
+        let expires = |check| Fate { expires: Some(check), ..Fate::default() };
         for check in [1, 2] {
-            let expires = Fate { expires: Some(check), ..Fate::default() };
-            models.extend([
+            models.push(
                 Model::same(format!("time_out_{check}"), waiting, 2, TWICE)
-                    .fate(0, expires)
+                    .fate(0, expires(check))
                     .check(agreement(0, only(TimedOut, 1))),
-                Model::same(format!("time_out_{check}_both"), waiting, 2, ONCE)
-                    .fate(0, expires)
-                    .fate(1, expires)
-                    .check(agreement(0, |cause| cause.kind == TimedOut)),
-            ]);
+            );
         }
+        models.push(
+            Model::same("time_out_of_both", waiting, 2, ONCE)
+                .fate(0, expires(1))
+                .fate(1, expires(1))
+                .check(agreement(0, |cause| cause.kind == TimedOut)),
+        );
     }
     let expires = Fate { expires: Some(1), ..Fate::default() };
     models.push(

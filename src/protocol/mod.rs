@@ -20,6 +20,7 @@ pub mod allreduce;
 pub mod barrier;
 pub mod generation;
 pub mod membership;
+#[expect(unsafe_code, reason = "declares the traits whose implementations promise something")]
 pub mod platform;
 pub mod sequence;
 pub mod transfer;
