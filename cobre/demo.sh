@@ -8,4 +8,4 @@ command -v cmake c++ >/dev/null || .ci/install-build-tools
 target=${CARGO_TARGET_DIR:-target}
 cargo build --release --locked --package intranode-cobre
 rm -rf "$target/demo"
-"$target/release/cobre-shm" demo "$target/demo" --iterations 30 --cut-selection lml1 --max-active-per-stage 200 "$@"
+"$target/release/cobre-shm" demo "$target/demo" --iterations 20 --cut-selection lml1 --max-active-per-stage 200 "$@"

@@ -12,7 +12,7 @@
 //! | --- | --- |
 //! | `--kills N` | how many jobs for each number of ranks; 100 if not given |
 //! | `--ranks A,B` | with how many ranks; 2,4,8 if not given |
-//! | `--seconds S` | begin no more jobs after so long |
+//! | `--seconds S` | begin no more jobs after so long, shared among the numbers of ranks |
 //! | `--victim-mib M` | the victim holds so much memory |
 //! | `--seed S` | the seed of the first job; those after it count up |
 
@@ -121,7 +121,6 @@ struct Tally {
 
 fn run() -> Result<()> {
     let plan = Plan::of_arguments()?;
-    let started = Instant::now();
     println!("seed {}", plan.seed);
     println!(
         "{:>5} {:>6} {:>6} {:>9} {:>9} {:>9} {:>6} {:>11} {:>10} {:>9} {:>6}",
@@ -140,8 +139,10 @@ fn run() -> Result<()> {
     let mut all_well = true;
     for size in &plan.ranks {
         let mut tally = Tally::default();
+        let started = Instant::now();
+        let share = plan.seconds.map(|seconds| Duration::from_secs(seconds) / plan.ranks.len() as u32);
         for seed in plan.seed..plan.seed + plan.kills {
-            if plan.seconds.is_some_and(|seconds| started.elapsed().as_secs() >= seconds) {
+            if share.is_some_and(|share| started.elapsed() >= share) {
                 break;
             }
             if let Err(error) = one_job(*size, seed, plan.victim_mib, &mut tally) {

@@ -37,6 +37,10 @@ pub fn check(ranks: usize, chunk: usize, most: u64, asked: (usize, usize)) {
     let inside = rank < ranks && parity < 2;
     let expected = inside.then(|| map.staging(rank as u128, parity as u128).start);
     assert_eq!(layout.staging(rank, parity).map(|offset| offset as u128), expected);
+    let alive = rank < ranks && parity < ranks;
+    let watcher = if ranks <= 128 { parity } else { 0 };
+    let expected = alive.then(|| map.alive + rank as u128 * map.alive_row + 8 * watcher as u128);
+    assert_eq!(layout.alive(rank, parity).map(|offset| offset as u128), expected);
     // Any word has a pair.
     assert!(layout.pair(layout.pair_of(rank)).is_some());
     assert_eq!(layout.pair(rank).is_some(), rank < 16);
@@ -76,6 +80,14 @@ fn check_parts(layout: &Layout, map: &Map) {
     part(layout.cause(), 8, 8);
     part(layout.wait(), 4, 4);
     part(layout.claims(), 4 * ranks, 4);
+    part(layout.spaces(), 4 * ranks, 4);
+    let watchers = if ranks <= 128 { ranks } else { 1 };
+    assert_eq!((layout.watchers(), layout.spaces() as u128), (watchers, map.spaces));
+    for owner in (0..ranks.min(32)).chain(ranks.saturating_sub(32).max(ranks.min(32))..ranks) {
+        let row = layout.alive(owner, 0).expect("an owner's words");
+        assert_eq!(row as u128, map.alive + owner as u128 * map.alive_row);
+        part(row, 8 * watchers, 8);
+    }
     part(layout.records(), 2 * 128 * ranks, 128);
     (0..16).for_each(|pair| part(layout.pair(pair).expect("16 pairs"), 128, 128));
     assert_eq!(layout.records() as u128, map.records);

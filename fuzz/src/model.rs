@@ -15,6 +15,9 @@ pub fn address_space(bits: u32) -> u128 {
 #[derive(Clone, Copy, Debug)]
 pub struct Map {
     pub chunk: u128,
+    pub spaces: u128,
+    pub alive: u128,
+    pub alive_row: u128,
     pub records: u128,
     pub pairs: u128,
     pub staging: u128,
@@ -28,10 +31,15 @@ impl Map {
             return None;
         }
         let up = |offset: u128, step: u128| offset.div_ceil(step) * step;
-        let records = up(256 + 4 * ranks, 128);
+        let spaces = up(256 + 4 * ranks, 128);
+        let alive = up(spaces + 4 * ranks, 128);
+        // A row of lines for each owner, with 8 bytes for each watcher; one slot for all watchers where they are many.
+        let alive_row = if (2..=128).contains(&ranks) { up(8 * ranks, 128) } else { 8 };
+        let records = up(alive + ranks * alive_row, 128);
         let pairs = records + 2 * 128 * ranks;
         let staging = up(pairs + 16 * 128, 4096);
-        Some(Map { chunk, records, pairs, staging, len: staging + 2 * ranks * chunk })
+        let len = staging + 2 * ranks * chunk;
+        Some(Map { chunk, spaces, alive, alive_row, records, pairs, staging, len })
     }
 
     /// A rank's staging buffer.

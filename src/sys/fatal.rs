@@ -181,3 +181,27 @@ fn go_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Layout;
+    use crate::sys::mapping::Mapping;
+    use crate::sys::spin::SpinPolicy;
+
+    /// That the handler does its work is shown over real processes: it is the last thing that they do.
+    #[test]
+    fn places_are_used_again_and_let_go_of_the_segment() {
+        let layout = Layout::new(2, 4096).unwrap();
+        let mapping = Mapping::anonymous(layout.len()).unwrap();
+        World::initialise(&mapping, &layout, 1, false).unwrap();
+        let world = Arc::new(World::new(mapping, layout));
+        let machine = Machine { wait: Wait::Threads, spin: SpinPolicy::new(1, 1), patience: None };
+        for _ in 0..3 {
+            let both = [0, 1].map(|rank| FatalSignals::announce(&world, machine, rank).unwrap());
+            assert_eq!(links().count(), 2);
+            drop(both);
+        }
+        assert_eq!(Arc::strong_count(&world), 1);
+    }
+}

@@ -247,7 +247,7 @@ pub(crate) fn trials() -> Vec<Trial> {
                 .try_for_each(|kind| leave_as_threads(size, kind))
                 .map_err(|error| format!("{error:#}").into())
         }));
-        for wait in WAITS {
+        for wait in WAITS.iter().copied() {
             let name = format!(
                 "processes::{}::{size}::all_leave_straight_after_the_last_collective_20_times",
                 wait.name()

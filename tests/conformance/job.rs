@@ -15,7 +15,11 @@ use anyhow::{Context, bail, ensure};
 use crate::scenario::{LIMIT, Outcome, seed_variable};
 
 /// Every way to wait that is tested.
-pub(crate) const WAITS: [Wait; 2] = [Wait("futex"), Wait("pthread")];
+pub(crate) const WAITS: &[Wait] =
+    if cfg!(target_os = "linux") { &[Wait("futex"), Wait("pthread")] } else { &[Wait("pthread")] };
+
+/// Where the names of segments are files.
+const DIRECTORY: &str = if cfg!(target_os = "linux") { "/dev/shm" } else { "/tmp" };
 
 /// A value of `INTRANODE_WAIT`.
 #[derive(Clone, Copy)]
@@ -155,7 +159,7 @@ impl Job {
 
     /// Where the name's file is.
     pub(crate) fn path(&self) -> std::path::PathBuf {
-        Path::new("/dev/shm").join(&self.name[1..])
+        Path::new(DIRECTORY).join(&self.name[1..])
     }
 
     /// Tells all processes to go on: see [`await_word`].
@@ -242,11 +246,12 @@ impl Job {
     pub(crate) fn left_nothing(&self) -> Outcome {
         let own = &self.name[1..];
         let parts = format!("{own}_");
-        for entry in fs::read_dir("/dev/shm").into_iter().flatten() {
+        for entry in fs::read_dir(DIRECTORY).into_iter().flatten() {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            ensure!(name != own && !name.starts_with(&parts), "/dev/shm/{name} is left");
+            ensure!(name != own && !name.starts_with(&parts), "{DIRECTORY}/{name} is left");
         }
         let mark = format!("INTRANODE_NAME={}\0", self.name).into_bytes();
+        // Where there is no /proc, only the files count.
         for process in fs::read_dir("/proc").into_iter().flatten() {
             let path = process?.path();
             // Unreadable: it has ended, or is somebody else's.

@@ -12,6 +12,9 @@ mod delays;
 mod endings;
 mod errors;
 mod examples;
+// Its files are locked as a job locks its own, for which there is a safe function on Linux only.
+#[cfg(target_os = "linux")]
+mod foreign;
 mod job;
 mod joining;
 mod mismatch;
@@ -55,6 +58,8 @@ fn main() -> ExitCode {
         trials.extend(processes::trials(scenario));
     }
     trials.extend(joining::trials());
+    #[cfg(target_os = "linux")]
+    trials.extend(foreign::trials());
     trials.extend(settings::trials());
     trials.extend(endings::trials());
     trials.extend(random::trials());

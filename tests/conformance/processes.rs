@@ -12,7 +12,7 @@ use crate::scenario::{Outcome, Scenario};
 /// One trial for each number of ranks and each way to wait.
 pub(crate) fn trials(scenario: Scenario) -> Vec<Trial> {
     let mut trials = Vec::new();
-    for wait in WAITS {
+    for wait in WAITS.iter().copied() {
         for size in scenario.ranks.iter().copied() {
             let name = format!("processes::{}::{size}::{}", wait.name(), scenario.name);
             trials.push(Trial::test(name, move || run(scenario, size, wait)));

@@ -1,7 +1,8 @@
-//! Rows 23 to 25: what the watchers see by is damaged, forbidden, or in another world.
+//! Rows 23 to 26: what the watchers see by is damaged, forbidden, or in another world.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_24_sleeping_on_many_words_gives_eperm", || sleeping_is_refused("refused with EPERM", false)),
     ("row_24_sleeping_on_many_words_gives_enosys", || sleeping_is_refused("refused with ENOSYS", false)),
     ("row_25_another_space_of_process_numbers", another_space),
+    ("row_26_an_unprivileged_user", an_unprivileged_user),
 ];
 
 pub(crate) const PROGRAMS: &[Program] = &[
@@ -108,6 +110,28 @@ fn refused(error: Errno) -> Result<()> {
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, std::env::consts::ARCH.try_into()?)?;
     apply_filter(&BpfProgram::try_from(filter)?)?;
     rank::repeat(&rank::join()?, |comm| comm.barrier())
+}
+
+/// The user who may do least.
+const NOBODY: u32 = 65534;
+
+fn an_unprivileged_user() -> Result<Completion> {
+    let become_nobody = |command: &mut Command| {
+        if nix::unistd::geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY).current_dir("/");
+        }
+    };
+    let mut job = Job::new(3);
+    if let Err(error) = job.start(0, "barriers", become_nobody) {
+        return Ok(Completion::ignored_with(format!("this program can not be run as another user: {error:#}")));
+    }
+    job.start(1, "barriers", become_nobody)?;
+    job.start(2, "barriers", become_nobody)?;
+    job.await_joined(0..3)?;
+    let since = job.kill(1)?;
+    job.all_name(&[0, 2], &[1], since)?;
+    job.finish(&[1])?;
+    Ok(Completion::Completed)
 }
 
 /// The victim has another number for itself than the survivors have for it.

@@ -95,6 +95,8 @@ struct Job {
     /// When the ranks that still run are killed.
     deadline: Option<Instant>,
     asked_to_stop: bool,
+    /// From then on a rank that is ended by a signal may be ended by this launcher.
+    sent_signals: bool,
 }
 
 impl Job {
@@ -129,6 +131,7 @@ impl Job {
 
     /// Children that have not been waited for: their process ids can not belong to others.
     fn kill(&mut self, signal: Signal) {
+        self.sent_signals = true;
         for child in self.children.iter().flatten() {
             let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
             if let Some(pid) = pid {
@@ -139,34 +142,42 @@ impl Job {
     }
 
     fn reap(&mut self) {
-        for (rank, slot) in self.children.iter_mut().enumerate() {
-            let Some(child) = slot else { continue };
-            let code = match child.try_wait() {
+        for rank in 0..self.children.len() {
+            let Some(child) = &mut self.children[rank] else { continue };
+            match child.try_wait() {
                 Ok(None) => continue,
-                Ok(Some(status)) => code_of(rank, status),
+                Ok(Some(status)) => self.ended(rank, status),
                 Err(error) => {
                     eprintln!("cobre-shm: rank {rank} can not be waited for: {error}");
-                    Kind::Internal as u8
+                    self.failed(Kind::Internal as u8);
                 }
-            };
-            *slot = None;
-            if code == 0 {
-                continue;
             }
-            self.first_failure.get_or_insert(code);
-            // All ranks stop together on request, so nobody has to be hurried.
-            if code != STOPPED_ON_REQUEST {
-                self.deadline.get_or_insert_with(|| Instant::now() + GRACE);
+            self.children[rank] = None;
+        }
+    }
+
+    fn ended(&mut self, rank: usize, status: ExitStatus) {
+        if let Some(signal) = status.signal() {
+            let code = u8::try_from(128 + signal).unwrap_or(u8::MAX);
+            if !self.sent_signals {
+                // It can not say so itself. The others may have ended before it was gone, but because of it.
+                eprintln!("cobre-shm: rank {rank} was ended by signal {signal}");
+                self.first_failure = Some(code);
+            }
+            self.failed(code);
+        } else {
+            let code = status.code().and_then(|code| u8::try_from(code).ok());
+            match code.unwrap_or(Kind::Internal as u8) {
+                0 => {}
+                // All ranks stop together on request, so nobody has to be hurried.
+                STOPPED_ON_REQUEST => drop(self.first_failure.get_or_insert(STOPPED_ON_REQUEST)),
+                code => self.failed(code),
             }
         }
     }
-}
 
-/// The exit code as a shell gives it; says so when a signal ended the rank, which can not do so itself.
-fn code_of(rank: usize, status: ExitStatus) -> u8 {
-    if let Some(signal) = status.signal() {
-        eprintln!("cobre-shm: rank {rank} was ended by signal {signal}");
-        return u8::try_from(128 + signal).unwrap_or(u8::MAX);
+    fn failed(&mut self, code: u8) {
+        self.first_failure.get_or_insert(code);
+        self.deadline.get_or_insert_with(|| Instant::now() + GRACE);
     }
-    status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(Kind::Internal as u8)
 }

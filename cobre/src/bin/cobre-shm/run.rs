@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     /// Who carries the messages
     #[arg(long, value_enum, env = "COBRE_COMM_BACKEND", default_value = "shm")]
     backend: Backend,
-    /// Let every rank write its own policy, to DIR/rank-<R>, so that they can be compared
+    /// Let every rank write its own policy, to DIR/rank-0 and so on, so that they can be compared
     #[arg(long, value_name = "DIR")]
     policy_per_rank: Option<PathBuf>,
     /// Say nothing but errors

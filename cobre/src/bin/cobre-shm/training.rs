@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use cobre_comm::{Communicator, ReduceOp};
+use cobre_comm::Communicator;
 use cobre_io::{
     DistributionInfo, HostLayout, MetadataTrainingSolveStats, OutputContext, TrainingOutput, now_iso8601,
 };
@@ -50,7 +50,7 @@ pub(crate) fn train<C: Communicator>(
     let events = events.finish();
     let outcome = outcome?;
     let mut output = study.setup.build_training_output(&outcome.result, &events);
-    output.training_solve_stats = solve_statistics(session, &outcome.result, &output)?;
+    output.training_solve_stats = solve_statistics(session, &outcome.result, &output);
     if session.speaks() {
         eprintln!(
             "training: {} iterations in {:.3} s ({}), lower {:.6e}, upper {:.6e}, {} cuts active",
@@ -71,31 +71,26 @@ pub(crate) fn train<C: Communicator>(
     })
 }
 
-/// The counters of all ranks together.
+/// The counters of all ranks together. Nothing has to be exchanged: every rank's log holds the backward
+/// passes of all ranks, and the sums of their forward passes. (`cobre run` adds up the logs of all ranks, and so
+/// counts some solves once for every rank.)
 fn solve_statistics<C: Communicator>(
     session: &Session<C>,
     result: &TrainingResult,
     output: &TrainingOutput,
-) -> Outcome<MetadataTrainingSolveStats> {
-    // The log holds the backward pass of every rank, so each rank counts its own part only.
-    let rank = u32::try_from(session.comm.rank()).ok();
+) -> MetadataTrainingSolveStats {
     let (first_try, retried, failed, forward, backward) =
-        aggregate_solver_stats_log(&result.solver_stats_log, rank);
+        aggregate_solver_stats_log(&result.solver_stats_log, None);
     let solves = output.convergence_records.iter().map(|record| u64::from(record.lp_solves)).sum();
-
-    let mut counts = [0_u64; 4];
-    session.comm.allreduce(&[solves, first_try, retried, failed], &mut counts, ReduceOp::Sum)?;
-    let mut times = [0.0_f64; 2];
-    session.comm.allreduce(&[forward, backward], &mut times, ReduceOp::Sum)?;
-    Ok(MetadataTrainingSolveStats {
-        total_lp_solves: Some(counts[0]),
-        first_try: Some(counts[1]),
-        retried: Some(counts[2]),
-        failed: Some(counts[3]),
-        forward_solve_seconds: Some(times[0]),
-        backward_solve_seconds: Some(times[1]),
+    MetadataTrainingSolveStats {
+        total_lp_solves: Some(solves),
+        first_try: Some(first_try),
+        retried: Some(retried),
+        failed: Some(failed),
+        forward_solve_seconds: Some(forward),
+        backward_solve_seconds: Some(backward),
         parallelism: Some(parallelism(session)),
-    })
+    }
 }
 
 /// Writes the policy and the training records: rank 0 for all, and each rank its own policy where

@@ -19,11 +19,7 @@ pub(super) enum Rule {
 
 /// By the end of the path, so that a directory inside an output directory can be compared as well.
 const RULES: &[(&str, Rule)] = &[
-    (
-        "training/convergence.parquet",
-        // Solves are those of rank 0.
-        Rule::Columns(&["time_forward_ms", "time_backward_ms", "time_total_ms", "lp_solves"]),
-    ),
+    ("training/convergence.parquet", Rule::Columns(&["time_forward_ms", "time_backward_ms", "time_total_ms"])),
     ("training/cut_selection/iterations.parquet", Rule::Columns(&["selection_time_ms"])),
     ("training/timing/iterations.parquet", Rule::Nothing),
     ("training/solver/iterations.parquet", Rule::Nothing),
@@ -39,8 +35,6 @@ const RULES: &[(&str, Rule)] = &[
             "/started_at",
             "/completed_at",
             "/duration_seconds",
-            "/solve_stats/total_lp_solves",
-            "/solve_stats/first_try",
             "/solve_stats/forward_solve_seconds",
             "/solve_stats/backward_solve_seconds",
             "/solve_stats/parallelism",
