@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| ()));
 
     let arguments = Arguments::from_args();
+    assert!(arguments.filter.is_none() || !report::is_recording(), "only a run of everything can be recorded");
     let models = models::all()
         .into_iter()
         .filter(|model| !model.long || report::is_long_run())
