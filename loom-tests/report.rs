@@ -33,7 +33,8 @@ pub(crate) fn is_long_run() -> bool {
     env::var_os("INTRANODE_LOOM_FULL").is_some()
 }
 
-fn is_recording() -> bool {
+/// Whether this run is to be recorded.
+pub(crate) fn is_recording() -> bool {
     env::var_os("INTRANODE_LOOM_RECORD").is_some()
 }
 
