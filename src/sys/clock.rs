@@ -29,13 +29,13 @@ impl Moment {
         self.0
     }
 
-    #[cfg(target_os = "linux")]
     /// In seconds, and nanoseconds beyond that.
     #[cfg(target_os = "linux")]
     pub(crate) fn split(self) -> (i64, i64) {
         ((self.0 / 1_000_000_000) as i64, (self.0 % 1_000_000_000) as i64)
     }
 
+    #[cfg(target_os = "linux")]
     pub(crate) fn timespec(self) -> libc::timespec {
         let seconds = (self.0 / 1_000_000_000).min(libc::time_t::MAX as u64);
         libc::timespec { tv_sec: seconds as libc::time_t, tv_nsec: (self.0 % 1_000_000_000) as _ }

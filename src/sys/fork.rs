@@ -67,8 +67,13 @@ impl Drop for ForkGuard {
 
 #[cfg(target_os = "linux")]
 fn wipe_on_fork(page: *mut u8) -> bool {
-    // SAFETY: I5: a private anonymous page of ours.
-    unsafe { libc::madvise(page.cast(), size_of::<AtomicU32>(), libc::MADV_WIPEONFORK) == 0 }
+    const UNKNOWN: libc::c_int = -1;
+    let advise = |advice| {
+        // SAFETY: I5: a private anonymous page of ours.
+        unsafe { libc::madvise(page.cast(), size_of::<AtomicU32>(), advice) == 0 }
+    };
+    // An emulator such as qemu-user says yes to any advice, and does not wipe. A kernel refuses what it does not know.
+    !advise(UNKNOWN) && advise(libc::MADV_WIPEONFORK)
 }
 
 #[cfg(not(target_os = "linux"))]

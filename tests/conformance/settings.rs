@@ -76,7 +76,7 @@ fn missing_variables_are_named() -> Outcome {
 }
 
 fn bad_arguments_are_named() -> Outcome {
-    let long = format!("/{}", "x".repeat(300));
+    let (long, huge) = (format!("/{}", "x".repeat(300)), usize::MAX.to_string());
     let cases = [
         (Config::new("", 0, 1), "name", ""),
         (Config::new("job", 0, 1), "name", "job"),
@@ -84,7 +84,7 @@ fn bad_arguments_are_named() -> Outcome {
         (Config::new("/a/b", 0, 1), "name", "/a/b"),
         (Config::new(long.as_str(), 0, 1), "name", &long),
         (Config::new("/job", 2, 2), "rank", "2"),
-        (Config::new("/job", usize::MAX, 2), "rank", "18446744073709551615"),
+        (Config::new("/job", usize::MAX, 2), "rank", &huge),
         (Config::new("/job", 0, 0), "size", "0"),
         (Config::new("/job", 0, 65_537), "size", "65537"),
         (Config::new("/job", 0, 1).staging(0), "staging", "0"),
