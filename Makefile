@@ -2,7 +2,7 @@
 
 # FUZZ_SECONDS=600 make fuzz: each fuzz target for so long, with the address sanitizer.
 
-.PHONY: demo test lint fuzz cmake
+.PHONY: demo test lint fuzz aarch64 check-macos chaos cmake
 
 demo:
 	cobre/demo.sh
@@ -23,6 +23,18 @@ lint: cmake
 
 fuzz:
 	fuzz/run.sh
+
+# The tests for another architecture, under an emulator.
+aarch64:
+	.ci/aarch64
+
+# Compiles for macOS, if the toolchain can.
+check-macos:
+	.ci/check-macos
+
+# Kills ranks at random, and counts what their survivors see.
+chaos:
+	cargo run --locked --release --example chaos -- --kills 100000 --seconds 60
 
 # The solver's build needs cmake and a C++ compiler.
 cmake:

@@ -59,7 +59,7 @@ pub mod layout;
 pub mod payload;
 #[doc(hidden)]
 pub mod protocol;
-#[expect(unsafe_code, reason = "everything unsafe is here")]
+#[expect(unsafe_code, reason = "the one place for it")]
 mod sys;
 mod threads;
 
