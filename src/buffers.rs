@@ -133,6 +133,18 @@ impl<T: Number> Reduction for Reduce<'_, T> {
     }
 
     #[inline]
+    fn take_own(&mut self, part: Range<usize>, first: bool) -> bool {
+        let Some(send) = self.send else { return false };
+        let (own, target) = (&send[part.clone()], &mut self.recv[part]);
+        if first {
+            target.copy_from_slice(own);
+        } else {
+            T::fold(self.op, Zip { target, own });
+        }
+        true
+    }
+
+    #[inline]
     fn publish(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
         staging.put(0, bytemuck::cast_slice(&self.recv[part]));
     }
@@ -153,5 +165,20 @@ impl<T: Pod> Folder<T> for Into<'_, T> {
     #[inline]
     fn each(self, combine: impl Fn(T, T) -> T) {
         self.staging.fold(self.target, combine);
+    }
+}
+
+/// Private values to be folded into a part of the result.
+struct Zip<'a, T> {
+    target: &'a mut [T],
+    own: &'a [T],
+}
+
+impl<T: Pod> Folder<T> for Zip<'_, T> {
+    #[inline]
+    fn each(self, combine: impl Fn(T, T) -> T) {
+        for (value, own) in self.target.iter_mut().zip(self.own) {
+            *value = combine(*value, *own);
+        }
     }
 }

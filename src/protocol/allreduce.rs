@@ -32,6 +32,12 @@ pub trait Reduction {
     fn start(&mut self, part: Range<usize>, staging: Source<'_>);
     /// Continues a part of the result with what the next rank contributed.
     fn fold(&mut self, part: Range<usize>, staging: Source<'_>);
+    /// Does what `start` (if `first`) or `fold` would do with this rank's own contribution, from where it came from:
+    /// staging was filled past the cache. False if it is not there any more.
+    fn take_own(&mut self, part: Range<usize>, first: bool) -> bool {
+        let _ = (part, first);
+        false
+    }
     /// Copies a finished part of the result into staging.
     fn publish(&mut self, part: Range<usize>, staging: Sink<'_>);
     /// Copies a finished part of the result out of staging.
@@ -84,6 +90,9 @@ impl<P: Platform> Member<'_, P> {
         read: impl Fn(&Self, usize, &mut dyn FnMut(Source<'_>)),
     ) {
         for rank in 0..self.size() {
+            if rank == self.rank && data.take_own(part.clone(), rank == 0) {
+                continue;
+            }
             read(self, rank, &mut |staging| match rank {
                 0 => data.start(part.clone(), staging),
                 _ => data.fold(part.clone(), staging),
