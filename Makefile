@@ -38,4 +38,4 @@ chaos:
 
 # The solver's build needs cmake and a C++ compiler.
 cmake:
-	@command -v cmake c++ >/dev/null || .ci/install-build-tools
+	@command -v cmake >/dev/null && command -v c++ >/dev/null || .ci/install-build-tools
