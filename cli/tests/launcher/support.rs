@@ -6,6 +6,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,8 @@ pub(crate) fn unique() -> String {
 
 pub(crate) struct Launcher {
     process: Child,
-    stdout: BufReader<ChildStdout>,
+    /// Line by line, as it comes.
+    stdout: Receiver<String>,
     stderr: JoinHandle<String>,
     mark: String,
 }
@@ -39,7 +41,9 @@ pub(crate) struct Finished {
 
 /// A launcher's command, to be changed before [`start`].
 pub(crate) fn intranode<const N: usize>(arguments: [&str; N]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_intranode"));
+    // Whoever runs the tests in the background may have signals ignored, which stays so in what they start.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,QUIT", env!("CARGO_BIN_EXE_intranode")]);
     command.args(arguments).stdin(Stdio::null());
     command
 }
@@ -62,7 +66,7 @@ pub(crate) fn start(mut command: Command) -> Launcher {
     let mut process = command.spawn().unwrap();
     let mut stderr = process.stderr.take().unwrap();
     Launcher {
-        stdout: BufReader::new(process.stdout.take().unwrap()),
+        stdout: lines_of(process.stdout.take().unwrap()),
         stderr: thread::spawn(move || {
             let mut text = String::new();
             stderr.read_to_string(&mut text).unwrap();
@@ -71,6 +75,19 @@ pub(crate) fn start(mut command: Command) -> Launcher {
         process,
         mark,
     }
+}
+
+fn lines_of(output: ChildStdout) -> Receiver<String> {
+    let (sender, lines) = channel();
+    thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let mut line = String::new();
+        while output.read_line(&mut line).unwrap() > 0 {
+            // Nobody listens any more when a test has failed.
+            let _ = sender.send(std::mem::take(&mut line));
+        }
+    });
+    lines
 }
 
 impl Launcher {
@@ -93,22 +110,24 @@ impl Launcher {
 
     /// The next `count` lines, sorted: ranks write in any order.
     pub(crate) fn lines(&mut self, count: usize) -> Vec<String> {
-        let mut lines: Vec<String> = (&mut self.stdout).lines().take(count).map(Result::unwrap).collect();
+        let mut lines = Vec::new();
+        while lines.len() < count {
+            match self.stdout.recv_timeout(LIMIT) {
+                Ok(line) => lines.push(line.trim_end_matches('\n').to_owned()),
+                Err(error) => {
+                    for pid in living(&self.mark) {
+                        let _ = kill(pid, Signal::SIGKILL);
+                    }
+                    panic!("the output ended early, or did not come: {error}, after {lines:?}");
+                }
+            }
+        }
         lines.sort();
-        assert_eq!(lines.len(), count, "the output ended early: {lines:?}");
         lines
     }
 
     /// Waits for the launcher and asserts that none of its processes and files is left.
     pub(crate) fn finish(mut self) -> Finished {
-        let reader = thread::spawn({
-            let mut stdout = self.stdout;
-            move || {
-                let mut text = String::new();
-                stdout.read_to_string(&mut text).unwrap();
-                text
-            }
-        });
         let mut status = None;
         let ended = eventually(LIMIT, || {
             status = self.process.try_wait().unwrap();
@@ -126,7 +145,7 @@ impl Launcher {
         for &pid in &left {
             let _ = kill(pid, Signal::SIGKILL);
         }
-        let (stdout, stderr) = (reader.join().unwrap(), self.stderr.join().unwrap());
+        let (stdout, stderr): (String, _) = (self.stdout.iter().collect(), self.stderr.join().unwrap());
         assert!(ended, "the launcher did not end; stdout: {stdout} stderr: {stderr}");
         assert!(clean, "left behind: {left:?} {segments:?}; stdout: {stdout} stderr: {stderr}");
         Finished { status: status.unwrap(), stdout, stderr }
