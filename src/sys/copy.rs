@@ -1,5 +1,64 @@
 //! Copies that do not go through the cache.
 
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// From how many bytes on it can pay to publish past the cache.
+const LARGE: usize = 1 << 10;
+
+/// From how many bytes on the cost of publishing can be measured.
+const MEASURED: usize = 16 << 10;
+
+/// What a line may cost before it is dear. Between cores that share a cache it takes some 6 ns to take a line back from
+/// a reader, between others 25; storing past the cache, and reading from memory afterwards, costs about 10.
+const DEAR: Duration = Duration::from_nanos(12);
+
+/// How many copies go past the cache before the ordinary way is measured again.
+const STREAMED: u32 = 64;
+
+/// How many copies are still to go past the cache. Of the process, since it is about its processors.
+static TO_STREAM: AtomicU32 = AtomicU32::new(0);
+
+/// Copies into memory that other cores have read since it was written last, and makes it ready to be read again.
+///
+/// An ordinary store has to take each line back from its readers; a store past the cache does not wait for that. Which
+/// is better depends on how far apart the cores are, and that can change, so it is measured as it goes.
+///
+/// # Safety
+/// As for [`core::ptr::copy_nonoverlapping`].
+#[inline]
+pub(crate) unsafe fn publish(source: *const u8, target: *mut u8, len: usize) {
+    if len < LARGE {
+        // SAFETY: the caller's promise.
+        unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { publish_large(source, target, len) };
+    }
+}
+
+/// # Safety
+/// As for [`core::ptr::copy_nonoverlapping`].
+unsafe fn publish_large(source: *const u8, target: *mut u8, len: usize) {
+    let to_stream = TO_STREAM.load(Relaxed);
+    if to_stream > 0 {
+        // SAFETY: the caller's promise.
+        unsafe { stream(source, target, len) };
+        fence();
+        if len >= MEASURED {
+            TO_STREAM.store(to_stream - 1, Relaxed);
+        }
+        return;
+    }
+    let start = (len >= MEASURED).then(Instant::now);
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
+    let lines = u32::try_from(len / 64).unwrap_or(u32::MAX);
+    if start.is_some_and(|start| start.elapsed() > DEAR * lines) {
+        TO_STREAM.store(STREAMED, Relaxed);
+    }
+}
+
 /// Copies `len` bytes with stores that bypass the cache where the machine has them.
 ///
 /// # Safety
