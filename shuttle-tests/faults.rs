@@ -18,7 +18,7 @@ const POINTS: [&str; 7] =
     ["round", "arrived", "completed", "arrived-unwoken", "sleeping", "cause-written", "poisoned-unwoken"];
 
 /// All other places where a rank makes a step.
-const STEPS: [&str; 16] = [
+const STEPS: [&str; 17] = [
     "note-fill",
     "note-look",
     "chunk-fill",
@@ -35,6 +35,7 @@ const STEPS: [&str; 16] = [
     "poison-wake",
     "cause-read",
     "late",
+    "missing",
 ];
 
 pub fn trials() -> Vec<Trial> {
