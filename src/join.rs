@@ -165,9 +165,12 @@ impl Config {
     }
 
     fn failed(&self, reason: &str, source: Option<std::io::Error>) -> Error {
+        self.failure(reason.to_owned(), Vec::new(), source)
+    }
+
+    fn failure(&self, reason: String, missing: Vec<usize>, source: Option<std::io::Error>) -> Error {
         let name = self.name.clone();
-        let reason = reason.to_owned();
-        let failure = InitFailure { name, rank: self.rank, reason, missing: Vec::new(), source };
+        let failure = InitFailure { name, rank: self.rank, reason, missing, source };
         Error::InitializationFailed(Box::new(failure))
     }
 
@@ -184,8 +187,7 @@ impl Config {
             names.join(", "),
             self.size,
         );
-        let failure = InitFailure { name: self.name.clone(), rank: self.rank, reason, missing, source: None };
-        Error::InitializationFailed(Box::new(failure))
+        self.failure(reason, missing, None)
     }
 
     fn not_created(&self, error: CreateError) -> Error {
@@ -213,14 +215,7 @@ impl Config {
                 let text = error.to_string();
                 let timeout = self.join_timeout.unwrap_or_default();
                 let reason = format!("rank 0 never joined within {timeout:?} ({text})");
-                let failure = InitFailure {
-                    name: self.name.clone(),
-                    rank: self.rank,
-                    reason,
-                    missing: vec![0],
-                    source: None,
-                };
-                Error::InitializationFailed(Box::new(failure))
+                self.failure(reason, vec![0], None)
             }
             OpenError::Foreign { .. } => self.failed(&error.to_string(), None),
             OpenError::Unusable(unusable) => self.unusable(unusable),
