@@ -5,7 +5,7 @@ use std::ops::Range;
 use intranode::payload::{Sink, Source};
 use intranode::protocol::allreduce::{Plan, Reduction};
 use intranode::protocol::transfer::Exchange;
-use intranode::protocol::{Call, Failure, Member};
+use intranode::protocol::{Call, Failure, Member, Staging};
 
 use crate::dice;
 use crate::stage::Stage;
@@ -46,7 +46,9 @@ impl Script {
     pub fn random(ranks: usize, steps: usize, mishaps: usize) -> Self {
         // Small enough that what is long for a note takes several chunks, and a slice may be empty.
         let chunk = dice::one_of(&[3, 8, 21]) * ELEMENT;
-        let plan = Plan { chunk, slices_from: dice::one_of(&[0, chunk, usize::MAX]) };
+        let staging =
+            Staging { capacity: 4 * chunk.next_power_of_two(), part: chunk, moving_from: 2 * ELEMENT };
+        let plan = Plan { staging, slices_from: dice::one_of(&[0, chunk, usize::MAX]) };
         let some = || match mishaps > 0 && dice::once_in(mishaps) {
             true => (0..ranks).filter(|_| dice::once_in(ranks)).collect(),
             false => Vec::new(),
@@ -149,7 +151,7 @@ impl Script {
         };
         let received = lengths.iter().map(|len| vec![0; *len]).collect();
         let mut blocks = Blocks { rank, own: model(rank), received };
-        member.transfer(call, self.plan.chunk, &mut blocks)?;
+        member.transfer(call, self.plan.staging, &mut blocks)?;
         for (from, block) in blocks.received.into_iter().enumerate() {
             assert_eq!(block, model(from), "wrong result: call {index}, rank {rank}, block {from}");
         }

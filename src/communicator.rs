@@ -12,7 +12,7 @@ use crate::buffers::{FromRoot, Gather, Reduce};
 use crate::element::{self, Number, ReduceOp};
 use crate::error::{Called, Error, Operation, TimeOut};
 use crate::protocol::allreduce::Plan;
-use crate::protocol::{Call, Cause, CauseKind, Failure, Generation, Member, membership};
+use crate::protocol::{Call, Cause, CauseKind, Failure, Generation, Member, Staging, membership};
 use crate::sys::fatal::FatalSignals;
 use crate::sys::machine::Machine;
 use crate::sys::thread_wait::Ticker;
@@ -97,9 +97,10 @@ impl Communicator {
         self
     }
 
-    /// The staging's capacity in bytes.
-    pub(crate) fn chunk(&self) -> usize {
-        self.world.layout().chunk()
+    /// How calls use the staging buffers.
+    pub(crate) fn staging(&self) -> Staging {
+        let capacity = self.world.layout().chunk();
+        Staging { capacity, part: capacity.min(PART), moving_from: MOVING_FROM }
     }
 
     /// Joins the job that the environment names: [`Config::from_env`](crate::Config::from_env), then
@@ -220,9 +221,9 @@ impl Communicator {
         if root >= size {
             return Err(self.refuse(&call, Error::InvalidRoot { root, size }));
         }
-        let chunk = self.chunk();
+        let staging = self.staging();
         let mut blocks = FromRoot { buffer: bytemuck::cast_slice_mut(buffer), root };
-        self.collective(operation, |member| member.transfer(&call, chunk, &mut blocks))
+        self.collective(operation, |member| member.transfer(&call, staging, &mut blocks))
     }
 
     /// Takes part in the other ranks' call of `operation`, only to say that this rank can not: they get
@@ -266,7 +267,7 @@ impl Communicator {
             let element = std::any::type_name::<T>();
             return Err(self.refuse(call, Error::InvalidReduction { reduction, element }));
         }
-        let plan = Plan { chunk: self.chunk(), slices_from: slices_from(self.size()) };
+        let plan = Plan { staging: self.staging(), slices_from: slices_from(self.size()) };
         self.collective(Operation::Allreduce, |member| member.allreduce(call, plan, &mut data))
     }
 
@@ -280,8 +281,8 @@ impl Communicator {
     ) -> Result<(), Error> {
         let (send, recv) = (bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv));
         let mut blocks = Gather::new(send, recv, self.rank, place);
-        let chunk = self.chunk();
-        self.collective(operation, |member| member.transfer(call, chunk, &mut blocks))
+        let staging = self.staging();
+        self.collective(operation, |member| member.transfer(call, staging, &mut blocks))
     }
 
     /// Tells the others that this rank can not take part, and returns what this rank reports.
@@ -403,6 +404,13 @@ fn call<T: 'static>(operation: Operation) -> Call {
         ..Call::default()
     }
 }
+
+/// The most bytes of a rank's message that go through staging in one round. Long enough for a round's cost not to
+/// count, short enough for what is written to be read from a cache.
+const PART: usize = 256 << 10;
+
+/// From how many bytes on a part is worth moving through its buffer.
+const MOVING_FROM: usize = 2 << 10;
 
 /// From how many bytes on folding in slices pays for its second round. With two ranks it never does: each would
 /// still read and write as much.

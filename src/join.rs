@@ -159,7 +159,7 @@ impl Config {
         let place = |rank: usize| rank * width..(rank + 1) * width;
         let (send, recv) = (bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(&mut all));
         let mut blocks = Gather::new(send, recv, self.rank, place);
-        joining.collective(Operation::Init, |member| member.transfer(&CALL, joining.chunk(), &mut blocks))?;
+        joining.collective(Operation::Init, |member| member.transfer(&CALL, joining.staging(), &mut blocks))?;
         drop(blocks);
         Ok(Processors::count(&all))
     }

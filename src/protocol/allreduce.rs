@@ -16,7 +16,7 @@
 use core::ops::Range;
 
 use super::sequence::INLINE;
-use super::{Call, Failure, Member, Payload, Platform};
+use super::{Call, Failure, Member, Payload, Platform, Staging};
 use crate::distribute::block;
 use crate::payload::{Sink, Source};
 
@@ -47,8 +47,8 @@ pub trait Reduction {
 /// How a reduction uses staging: the same on every rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The staging's capacity in bytes; a multiple of the element size.
-    pub chunk: usize,
+    /// Where the parts go through.
+    pub staging: Staging,
     /// From this many bytes on, a chunk is folded in slices.
     pub slices_from: usize,
 }
@@ -65,16 +65,20 @@ impl<P: Platform> Member<'_, P> {
             self.fold_all(0..len, data, |member, rank, look| member.inline(rank, parity, look));
             return Ok(());
         }
-        let step = plan.chunk / size;
+        let step = plan.staging.part / size;
         let mut start = 0;
         while start < len {
             let part = start..(start + step).min(len);
-            self.chunk(self.rank, self.next_parity()).write(|staging| data.contribute(part.clone(), staging));
+            let place = plan.staging.place(part.len() * size, self.completed().next());
+            self.chunk(self.rank, self.next_parity())
+                .write(|staging| data.contribute(part.clone(), staging.after(place)));
             let parity = if start == 0 { self.open(call, |_| ())? } else { self.round()? };
             if part.len() * size < plan.slices_from {
-                self.fold_all(part, data, |member, rank, look| member.chunk(rank, parity).read(look));
+                self.fold_all(part, data, |member, rank, look| {
+                    member.chunk(rank, parity).read(|staging| look(staging.after(place)));
+                });
             } else {
-                self.fold_slices(part, parity, data)?;
+                self.fold_slices(part, parity, place, plan.staging, data)?;
             }
             start += step;
         }
@@ -105,6 +109,8 @@ impl<P: Platform> Member<'_, P> {
         &mut self,
         part: Range<usize>,
         parity: usize,
+        place: usize,
+        staging: Staging,
         data: &mut D,
     ) -> Result<(), Failure> {
         let (ranks, size) = (self.size(), data.element_size());
@@ -116,13 +122,15 @@ impl<P: Platform> Member<'_, P> {
 
         let mine = slice(self.rank);
         self.fold_all(mine.clone(), data, |member, rank, look| {
-            member.chunk(rank, parity).read(|staging| look(staging.after(offset(&mine))));
+            member.chunk(rank, parity).read(|staging| look(staging.after(place + offset(&mine))));
         });
-        self.chunk(self.rank, self.next_parity()).write(|staging| data.publish(mine.clone(), staging));
+        let place = staging.place(slice(0).len() * size, self.completed().next());
+        self.chunk(self.rank, self.next_parity())
+            .write(|staging| data.publish(mine.clone(), staging.after(place)));
         let parity = self.round()?;
         for rank in self.others() {
             let theirs = slice(rank);
-            self.chunk(rank, parity).read(|staging| data.collect(theirs, staging));
+            self.chunk(rank, parity).read(|staging| data.collect(theirs, staging.after(place)));
         }
         Ok(())
     }

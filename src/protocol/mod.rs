@@ -23,12 +23,14 @@ pub mod membership;
 #[expect(unsafe_code, reason = "declares the traits whose implementations promise something")]
 pub mod platform;
 pub mod sequence;
+pub mod staging;
 pub mod transfer;
 
 pub use generation::Generation;
 pub use membership::{Cause, CauseKind, Failure, claim};
 pub use platform::{Expired, Ordering, Payload, Platform, Stopped};
 pub use sequence::Call;
+pub use staging::Staging;
 
 /// One arrival word and what is published with it: the unit in which a rank tells the others "I am here".
 ///
