@@ -42,6 +42,9 @@ fn play(role: &str) -> Outcome {
     if let Some((_, body)) = crate::joining::ROLES.iter().find(|(name, _)| *name == role) {
         return body();
     }
+    if role == crate::random::ROLE {
+        return crate::random::play_process();
+    }
     let all = crate::scenarios();
     let scenario = all.iter().find(|scenario| scenario.name == role).context("no such role")?;
     let comm = scenario.configure(Config::from_env()?).join()?;
