@@ -31,6 +31,7 @@
 mod pidfd;
 mod robust;
 mod signals;
+mod slice;
 #[cfg(test)]
 mod tests;
 mod waitv;
@@ -96,6 +97,7 @@ impl Watcher {
             died,
         };
         let run = move || {
+            slice::shorten();
             let registration = Registration::new(&watch.world, rank);
             // Nobody listens any more: then the rank has left already.
             let _ = ready.send(());
