@@ -1,6 +1,7 @@
 //! The communicator: what a program calls.
 
 use std::ops::Range;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -26,7 +27,8 @@ use crate::sys::world::World;
 /// has been in the same call; everything is afterwards.
 ///
 /// A communicator can be shared between threads, but calls must not overlap: a second call at the same time is
-/// [`Error::ConcurrentUse`].
+/// [`Error::ConcurrentUse`]. It can be kept across a panic that is caught. One that is dropped while its thread panics
+/// tells the others so.
 ///
 /// ```
 /// use intranode::ReduceOp;
@@ -235,13 +237,21 @@ impl Communicator {
         self.collective(operation, |member| member.refuse(&call))
     }
 
-    /// Ends the job: every rank that is in a call, or makes one, gets [`Error::Aborted`] with this code, and this
-    /// process exits with it.
+    /// Ends the job, with every rank.
+    ///
+    /// This process exits with the code. Every other rank gets [`Error::Aborted`] with it, at once if it is in a call,
+    /// otherwise from the next that it makes, and should end too: it can write what has to be written before.
+    /// `intranode run` ends the ranks that are still there after a second, those that make no call among them. The
+    /// library itself ends no process but this one: others may have more to do than to be a rank.
+    ///
+    /// An abort is never a success: where the system would see status 0, since it keeps only 8 bits of the code, this
+    /// process exits with 1.
     pub fn abort(&self, code: i32) -> ! {
         if !self.world.forked() {
             self.poison(CauseKind::Aborted, code as u32);
         }
-        std::process::exit(code)
+        let success = code & 0xFF == 0;
+        std::process::exit(if success { 1 } else { code })
     }
 
     /// Leaves in order. What all ranks have called is complete; a rank that calls more gets [`Error::RankLeft`].
@@ -330,10 +340,11 @@ impl Communicator {
     #[cold]
     fn report(&self, operation: Operation, member: &Member<'_, Machine>, failure: Failure) -> Error {
         match failure {
-            Failure::Refused(rank) => Error::Refused { operation, rank },
+            // What they say was consumed.
+            Failure::Refused(rank) => Error::Refused { operation, rank, round: member.completed().number() },
             Failure::Mismatch(calls) => {
                 let calls = calls.iter().enumerate().map(|(rank, call)| Called::new(rank, call)).collect();
-                Error::Mismatch { operation, calls }
+                Error::Mismatch { operation, round: member.completed().number(), calls }
             }
             // A rank that was told another size may have any number; all others are among these.
             Failure::Dead(Some(cause)) if cause.kind == CauseKind::WrongSize || cause.rank < self.size() => {
@@ -341,14 +352,20 @@ impl Communicator {
             }
             Failure::Dead(_) | Failure::Stopped => {
                 let reason = "the segment's memory was overwritten";
-                Error::Poisoned { operation, rank: self.rank, reason }
+                Error::Poisoned {
+                    operation,
+                    round: member.completed().next().number(),
+                    rank: self.rank,
+                    reason,
+                }
             }
         }
     }
 
     fn report_end(&self, operation: Operation, member: &Member<'_, Machine>, cause: Cause) -> Error {
         let Cause { kind, rank, detail } = cause;
-        let poisoned = |reason| Error::Poisoned { operation, rank, reason };
+        let round = member.completed().next().number();
+        let poisoned = |reason| Error::Poisoned { operation, round, rank, reason };
         match kind {
             CauseKind::TimedOut => {
                 let mut late = member.late(Generation::new(detail));
@@ -360,12 +377,9 @@ impl Communicator {
                 let info = Box::new(TimeOut { timeout: self.machine.patience, pids, round: detail });
                 Error::TimedOut { operation, late: late.into_boxed_slice(), info }
             }
-            CauseKind::Left => Error::RankLeft { operation, rank, rounds: detail },
-            CauseKind::Aborted => Error::Aborted { operation, rank, code: detail as i32 },
-            CauseKind::Died => {
-                let pid = self.pid(rank);
-                Error::RankDied { operation, rank, pid }
-            }
+            CauseKind::Left => Error::RankLeft { operation, round, rank, rounds: detail },
+            CauseKind::Aborted => Error::Aborted { operation, round, rank, code: detail as i32 },
+            CauseKind::Died => Error::RankDied { operation, round, rank, pid: self.pid(rank) },
             CauseKind::Panicked => poisoned("its thread panicked"),
             CauseKind::ConcurrentUse => poisoned("two of its threads called at the same time"),
             CauseKind::WrongSize => poisoned("it was told another number of ranks"),
@@ -387,6 +401,11 @@ impl Drop for Communicator {
         }
     }
 }
+
+// A panic that is caught does not disturb a communicator that is kept: calls take plain data and run no code of the
+// program, so none can unwind half-way; and another rank never depends on what this one has not finished.
+impl UnwindSafe for Communicator {}
+impl RefUnwindSafe for Communicator {}
 
 impl std::fmt::Debug for Communicator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
