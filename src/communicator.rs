@@ -14,6 +14,7 @@ use crate::element::{self, Number, ReduceOp};
 use crate::error::{Called, Error, Operation, TimeOut};
 use crate::protocol::allreduce::Plan;
 use crate::protocol::{Call, Cause, CauseKind, Failure, Generation, Member, membership};
+use crate::state::{JobState, Observer};
 use crate::sys::fatal::FatalSignals;
 use crate::sys::machine::Machine;
 use crate::sys::thread_wait::Ticker;
@@ -55,6 +56,8 @@ pub struct Communicator {
     /// leaves.
     watcher: Option<Watcher>,
     fatal_signals: Option<FatalSignals>,
+    /// Looks at all ranks now and then, for reports of the job's state.
+    observer: Option<Arc<Observer>>,
 }
 
 struct State {
@@ -83,6 +86,7 @@ impl Communicator {
             ticker,
             watcher: None,
             fatal_signals: None,
+            observer: None,
         }
     }
 
@@ -90,6 +94,12 @@ impl Communicator {
     pub(crate) fn with_watcher(mut self, watcher: Watcher, fatal_signals: Option<FatalSignals>) -> Self {
         self.watcher = Some(watcher);
         self.fatal_signals = fatal_signals;
+        self
+    }
+
+    /// The same rank, which reports the state of the job at a time-out.
+    pub(crate) fn with_observer(mut self, observer: Option<Arc<Observer>>) -> Self {
+        self.observer = observer;
         self
     }
 
@@ -266,6 +276,23 @@ impl Communicator {
         Ok(())
     }
 
+    /// What can be seen of all ranks from here: who waits in which operation, and for whom. No other rank takes part.
+    ///
+    /// [`Config::state_reports`](crate::Config::state_reports) has it written when a call times out, and on a signal;
+    /// then it also says since when.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a forked child.
+    pub fn state(&self) -> Result<JobState, Error> {
+        if self.world.forked() {
+            return Err(Error::Forked { operation: Operation::Init });
+        }
+        Ok(match &self.observer {
+            Some(observer) => observer.state(),
+            None => Observer::new(&self.world, "the job", self.rank).state(),
+        })
+    }
+
     fn reduction<T: Number>(&self, length: usize, op: ReduceOp) -> Call {
         Call { reduction: op as u8, length: length as u64, ..call::<T>(Operation::Allreduce) }
     }
@@ -372,6 +399,12 @@ impl Communicator {
                 if late.is_empty() {
                     // It came after all, too late for the rank that had given up.
                     late.push(rank);
+                }
+                // Nobody advances any more, so all agree on who writes.
+                if let Some(observer) = &self.observer
+                    && (0..self.size()).find(|rank| !late.contains(rank)) == Some(self.rank)
+                {
+                    observer.write();
                 }
                 let pids = late.iter().map(|rank| self.pid(*rank)).collect();
                 let info = Box::new(TimeOut { timeout: self.machine.patience, pids, round: detail });

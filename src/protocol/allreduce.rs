@@ -70,11 +70,11 @@ impl<P: Platform> Member<'_, P> {
         while start < len {
             let part = start..(start + step).min(len);
             self.chunk(self.rank, self.next_parity()).write(|staging| data.contribute(part.clone(), staging));
-            let parity = if start == 0 { self.open(call, |_| ())? } else { self.round()? };
+            let parity = if start == 0 { self.open(call, |_| ())? } else { self.go_on(call)? };
             if part.len() * size < plan.slices_from {
                 self.fold_all(part, data, |member, rank, look| member.chunk(rank, parity).read(look));
             } else {
-                self.fold_slices(part, parity, data)?;
+                self.fold_slices(call, part, parity, data)?;
             }
             start += step;
         }
@@ -103,6 +103,7 @@ impl<P: Platform> Member<'_, P> {
     /// Folds this rank's slice of a part, and exchanges the slices in one more round.
     fn fold_slices<D: Reduction>(
         &mut self,
+        call: &Call,
         part: Range<usize>,
         parity: usize,
         data: &mut D,
@@ -119,7 +120,7 @@ impl<P: Platform> Member<'_, P> {
             member.chunk(rank, parity).read(|staging| look(staging.after(offset(&mine))));
         });
         self.chunk(self.rank, self.next_parity()).write(|staging| data.publish(mine.clone(), staging));
-        let parity = self.round()?;
+        let parity = self.go_on(call)?;
         for rank in self.others() {
             let theirs = slice(rank);
             self.chunk(rank, parity).read(|staging| data.collect(theirs, staging));

@@ -53,7 +53,7 @@ impl<P: Platform> Member<'_, P> {
                 let parity = self.next_parity();
                 self.chunk(self.rank, parity).write(|staging| blocks.put(mine.clone(), staging));
             }
-            let parity = if start == 0 { self.open(call, |_| ())? } else { self.round()? };
+            let parity = if start == 0 { self.open(call, |_| ())? } else { self.go_on(call)? };
             blocks.keep(mine);
             for rank in self.others() {
                 let theirs = part(blocks.length(rank));
