@@ -1,6 +1,7 @@
 //! The communicator: what a program calls.
 
 use std::ops::Range;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -11,8 +12,8 @@ use crate::blocks;
 use crate::buffers::{FromRoot, Gather, Reduce};
 use crate::element::{self, Number, ReduceOp};
 use crate::error::{Called, Error, Operation, TimeOut};
-use crate::protocol::allreduce::Plan;
-use crate::protocol::{Call, Cause, CauseKind, Failure, Generation, Member, Staging, membership};
+use crate::protocol::{Call, Cause, CauseKind, Failure, Generation, Member, membership};
+use crate::state::{JobState, Observer};
 use crate::sys::fatal::FatalSignals;
 use crate::sys::machine::Machine;
 use crate::sys::thread_wait::Ticker;
@@ -26,7 +27,8 @@ use crate::sys::world::World;
 /// has been in the same call; everything is afterwards.
 ///
 /// A communicator can be shared between threads, but calls must not overlap: a second call at the same time is
-/// [`Error::ConcurrentUse`].
+/// [`Error::ConcurrentUse`]. It can be kept across a panic that is caught. One that is dropped while its thread panics
+/// tells the others so.
 ///
 /// ```
 /// use intranode::ReduceOp;
@@ -53,6 +55,8 @@ pub struct Communicator {
     /// leaves.
     watcher: Option<Watcher>,
     fatal_signals: Option<FatalSignals>,
+    /// Looks at all ranks now and then, for reports of the job's state.
+    observer: Option<Arc<Observer>>,
 }
 
 struct State {
@@ -81,6 +85,7 @@ impl Communicator {
             ticker,
             watcher: None,
             fatal_signals: None,
+            observer: None,
         }
     }
 
@@ -91,16 +96,16 @@ impl Communicator {
         self
     }
 
+    /// The same rank, which reports the state of the job at a time-out.
+    pub(crate) fn with_observer(mut self, observer: Option<Arc<Observer>>) -> Self {
+        self.observer = observer;
+        self
+    }
+
     /// The same rank with another way to wait.
     pub(crate) fn with_machine(mut self, machine: Machine) -> Self {
         self.machine = machine;
         self
-    }
-
-    /// How calls use the staging buffers.
-    pub(crate) fn staging(&self) -> Staging {
-        let capacity = self.world.layout().chunk();
-        Staging { capacity, part: capacity.min(PART), moving_from: MOVING_FROM }
     }
 
     /// Joins the job that the environment names: [`Config::from_env`](crate::Config::from_env), then
@@ -221,9 +226,8 @@ impl Communicator {
         if root >= size {
             return Err(self.refuse(&call, Error::InvalidRoot { root, size }));
         }
-        let staging = self.staging();
         let mut blocks = FromRoot { buffer: bytemuck::cast_slice_mut(buffer), root };
-        self.collective(operation, |member| member.transfer(&call, staging, &mut blocks))
+        self.collective(operation, |member| member.transfer(&call, &mut blocks))
     }
 
     /// Takes part in the other ranks' call of `operation`, only to say that this rank can not: they get
@@ -236,13 +240,21 @@ impl Communicator {
         self.collective(operation, |member| member.refuse(&call))
     }
 
-    /// Ends the job: every rank that is in a call, or makes one, gets [`Error::Aborted`] with this code, and this
-    /// process exits with it.
+    /// Ends the job, with every rank.
+    ///
+    /// This process exits with the code. Every other rank gets [`Error::Aborted`] with it, at once if it is in a call,
+    /// otherwise from the next that it makes, and should end too: it can write what has to be written before.
+    /// `intranode run` ends the ranks that are still there after a second, those that make no call among them. The
+    /// library itself ends no process but this one: others may have more to do than to be a rank.
+    ///
+    /// An abort is never a success: where the system would see status 0, since it keeps only 8 bits of the code, this
+    /// process exits with 1.
     pub fn abort(&self, code: i32) -> ! {
         if !self.world.forked() {
             self.poison(CauseKind::Aborted, code as u32);
         }
-        std::process::exit(code)
+        let success = code & 0xFF == 0;
+        std::process::exit(if success { 1 } else { code })
     }
 
     /// Leaves in order. What all ranks have called is complete; a rank that calls more gets [`Error::RankLeft`].
@@ -257,6 +269,23 @@ impl Communicator {
         Ok(())
     }
 
+    /// What can be seen of all ranks from here: who waits in which operation, and for whom. No other rank takes part.
+    ///
+    /// [`Config::state_reports`](crate::Config::state_reports) has it written when a call times out, and on a signal;
+    /// then it also says since when.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a forked child.
+    pub fn state(&self) -> Result<JobState, Error> {
+        if self.world.forked() {
+            return Err(Error::Forked { operation: Operation::Init });
+        }
+        Ok(match &self.observer {
+            Some(observer) => observer.state(),
+            None => Observer::new(&self.world, "the job", self.rank).state(),
+        })
+    }
+
     fn reduction<T: Number>(&self, length: usize, op: ReduceOp) -> Call {
         Call { reduction: op as u8, length: length as u64, ..call::<T>(Operation::Allreduce) }
     }
@@ -267,8 +296,8 @@ impl Communicator {
             let element = std::any::type_name::<T>();
             return Err(self.refuse(call, Error::InvalidReduction { reduction, element }));
         }
-        let plan = Plan { staging: self.staging(), slices_from: slices_from(self.size()) };
-        self.collective(Operation::Allreduce, |member| member.allreduce(call, plan, &mut data))
+        let slices_from = slices_from(self.size());
+        self.collective(Operation::Allreduce, |member| member.allreduce(call, slices_from, &mut data))
     }
 
     fn gather<T: Pod>(
@@ -281,8 +310,7 @@ impl Communicator {
     ) -> Result<(), Error> {
         let (send, recv) = (bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv));
         let mut blocks = Gather::new(send, recv, self.rank, place);
-        let staging = self.staging();
-        self.collective(operation, |member| member.transfer(call, staging, &mut blocks))
+        self.collective(operation, |member| member.transfer(call, &mut blocks))
     }
 
     /// Tells the others that this rank can not take part, and returns what this rank reports.
@@ -331,10 +359,11 @@ impl Communicator {
     #[cold]
     fn report(&self, operation: Operation, member: &Member<'_, Machine>, failure: Failure) -> Error {
         match failure {
-            Failure::Refused(rank) => Error::Refused { operation, rank },
+            // What they say was consumed.
+            Failure::Refused(rank) => Error::Refused { operation, rank, round: member.completed().number() },
             Failure::Mismatch(calls) => {
                 let calls = calls.iter().enumerate().map(|(rank, call)| Called::new(rank, call)).collect();
-                Error::Mismatch { operation, calls }
+                Error::Mismatch { operation, round: member.completed().number(), calls }
             }
             // A rank that was told another size may have any number; all others are among these.
             Failure::Dead(Some(cause)) if cause.kind == CauseKind::WrongSize || cause.rank < self.size() => {
@@ -342,14 +371,20 @@ impl Communicator {
             }
             Failure::Dead(_) | Failure::Stopped => {
                 let reason = "the segment's memory was overwritten";
-                Error::Poisoned { operation, rank: self.rank, reason }
+                Error::Poisoned {
+                    operation,
+                    round: member.completed().next().number(),
+                    rank: self.rank,
+                    reason,
+                }
             }
         }
     }
 
     fn report_end(&self, operation: Operation, member: &Member<'_, Machine>, cause: Cause) -> Error {
         let Cause { kind, rank, detail } = cause;
-        let poisoned = |reason| Error::Poisoned { operation, rank, reason };
+        let round = member.completed().next().number();
+        let poisoned = |reason| Error::Poisoned { operation, round, rank, reason };
         match kind {
             CauseKind::TimedOut => {
                 let mut late = member.late(Generation::new(detail));
@@ -357,16 +392,19 @@ impl Communicator {
                     // It came after all, too late for the rank that had given up.
                     late.push(rank);
                 }
+                // Nobody advances any more, so all agree on who writes.
+                if let Some(observer) = &self.observer
+                    && (0..self.size()).find(|rank| !late.contains(rank)) == Some(self.rank)
+                {
+                    observer.write();
+                }
                 let pids = late.iter().map(|rank| self.pid(*rank)).collect();
                 let info = Box::new(TimeOut { timeout: self.machine.patience, pids, round: detail });
                 Error::TimedOut { operation, late: late.into_boxed_slice(), info }
             }
-            CauseKind::Left => Error::RankLeft { operation, rank, rounds: detail },
-            CauseKind::Aborted => Error::Aborted { operation, rank, code: detail as i32 },
-            CauseKind::Died => {
-                let pid = self.pid(rank);
-                Error::RankDied { operation, rank, pid }
-            }
+            CauseKind::Left => Error::RankLeft { operation, round, rank, rounds: detail },
+            CauseKind::Aborted => Error::Aborted { operation, round, rank, code: detail as i32 },
+            CauseKind::Died => Error::RankDied { operation, round, rank, pid: self.pid(rank) },
             CauseKind::Panicked => poisoned("its thread panicked"),
             CauseKind::ConcurrentUse => poisoned("two of its threads called at the same time"),
             CauseKind::WrongSize => poisoned("it was told another number of ranks"),
@@ -389,6 +427,11 @@ impl Drop for Communicator {
     }
 }
 
+// A panic that is caught does not disturb a communicator that is kept: calls take plain data and run no code of the
+// program, so none can unwind half-way; and another rank never depends on what this one has not finished.
+impl UnwindSafe for Communicator {}
+impl RefUnwindSafe for Communicator {}
+
 impl std::fmt::Debug for Communicator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Communicator").field("rank", &self.rank).field("size", &self.size()).finish()
@@ -404,13 +447,6 @@ fn call<T: 'static>(operation: Operation) -> Call {
         ..Call::default()
     }
 }
-
-/// The most bytes of a rank's message that go through staging in one round. Long enough for a round's cost not to
-/// count, short enough for what is written to be read from a cache.
-const PART: usize = 256 << 10;
-
-/// From how many bytes on a part is worth moving through its buffer.
-const MOVING_FROM: usize = 2 << 10;
 
 /// From how many bytes on folding in slices pays for its second round. With two ranks it never does: each would
 /// still read and write as much.

@@ -30,6 +30,7 @@ pub struct Config {
     pub(crate) staging: Option<usize>,
     pub(crate) wait: WaitKind,
     pub(crate) fatal_signals: bool,
+    pub(crate) state_reports: bool,
     /// The environment's prefix, for messages.
     prefix: Option<String>,
 }
@@ -59,6 +60,7 @@ impl Config {
             staging: None,
             wait: WaitKind::Native,
             fatal_signals: false,
+            state_reports: false,
             prefix: None,
         }
     }
@@ -74,7 +76,8 @@ impl Config {
 
     /// Reads the variables `{prefix}_NAME`, `{prefix}_RANK`, `{prefix}_SIZE` and, if they are set,
     /// `{prefix}_TIMEOUT` and `{prefix}_JOIN_TIMEOUT`, in seconds (fractions are allowed; `none` waits for ever).
-    /// `INTRANODE_WAIT=pthread` chooses [`WaitKind::Pthread`].
+    /// `INTRANODE_WAIT=pthread` chooses [`WaitKind::Pthread`], `INTRANODE_STATE=1` has
+    /// [`state_reports`](Config::state_reports) written.
     ///
     /// # Errors
     /// [`Error::InvalidConfiguration`] names the variable, its value and what is allowed.
@@ -109,6 +112,11 @@ impl Config {
             None | Some("futex" | "native") => WaitKind::Native,
             Some("pthread") => WaitKind::Pthread,
             Some(other) => return Err(bad("INTRANODE_WAIT", Some(other), "futex or pthread")),
+        };
+        config.state_reports = match get("INTRANODE_STATE").as_deref() {
+            None | Some("0") => false,
+            Some("1") => true,
+            Some(other) => return Err(bad("INTRANODE_STATE", Some(other), "0 or 1")),
         };
         config.check()?;
         Ok(config)
@@ -152,6 +160,17 @@ impl Config {
     #[must_use]
     pub fn fatal_signals(mut self, tell: bool) -> Self {
         self.fatal_signals = tell;
+        self
+    }
+
+    /// Whether the [state](crate::JobState) of the job is written to standard error: when a call times out, by the first
+    /// rank that was there in time; and by this process when it gets SIGUSR2, on Linux. Not set at first, since a program
+    /// may use that signal itself; its handler is called too.
+    ///
+    /// Costs nothing in a call: the thread that watches the other ranks looks at them ten times a second.
+    #[must_use]
+    pub fn state_reports(mut self, write: bool) -> Self {
+        self.state_reports = write;
         self
     }
 
@@ -251,6 +270,7 @@ mod tests {
         assert_eq!(with("COBRE_SHM_TIMEOUT", "2.5").unwrap().timeout, Some(Duration::from_millis(2500)));
         assert_eq!(with("COBRE_SHM_TIMEOUT", "none").unwrap().timeout, None);
         assert_eq!(with("INTRANODE_WAIT", "pthread").unwrap().wait, WaitKind::Pthread);
+        assert!(!config.state_reports && with("INTRANODE_STATE", "1").unwrap().state_reports);
     }
 
     #[test]
@@ -282,6 +302,7 @@ mod tests {
             ("COBRE_SHM_TIMEOUT", "NaN"),
             ("COBRE_SHM_JOIN_TIMEOUT", "inf"),
             ("INTRANODE_WAIT", "busy"),
+            ("INTRANODE_STATE", "yes"),
         ];
         for (name, value) in cases {
             assert_names(with(name, value), name, Some(value));

@@ -205,27 +205,32 @@ pub enum Error {
     },
 
     /// Another rank could not take part because of its own arguments. The communicator can be used further.
-    #[error("{operation}: rank {rank} refused its own arguments; its own error says why")]
+    #[error("{operation}, round {round}: rank {rank} refused its own arguments; its own error says why")]
     Refused {
         /// The operation that this rank called.
         operation: Operation,
+        /// The round in which it did (modulo 2³⁰): the same on every rank.
+        round: u32,
         /// The first rank that refused.
         rank: usize,
     },
 
     /// The ranks called different things. The communicator can be used further.
-    #[error("the ranks called different things: {}", list(calls))]
+    #[error("round {round}: the ranks called different things: {}", list(calls))]
     Mismatch {
         /// The operation that this rank called.
         operation: Operation,
+        /// The round in which they met (modulo 2³⁰): the same on every rank.
+        round: u32,
         /// What each rank called, by rank.
         calls: Box<[Called]>,
     },
 
     /// No progress for as long as the time-out.
     #[error(
-        "{operation}: {} did not arrive within {:?}; they are frozen, dead, or busy for longer than the time-out",
-        ranks(late), .info.timeout.unwrap_or_default()
+        "{operation}, round {}: {} did not arrive within {:?}; they are frozen, dead, or busy for longer than the \
+         time-out",
+        .info.round, ranks(late), .info.timeout.unwrap_or_default()
     )]
     TimedOut {
         /// The operation that this rank called.
@@ -237,10 +242,12 @@ pub enum Error {
     },
 
     /// A rank's process has ended, or become another program, without leaving.
-    #[error("{operation}: rank {rank} (process {pid}) has died")]
+    #[error("{operation}, round {round}: rank {rank} (process {pid}) has died")]
     RankDied {
         /// The operation that this rank called.
         operation: Operation,
+        /// The round that failed (modulo 2³⁰): the same on every rank.
+        round: u32,
         /// The rank that died.
         rank: usize,
         /// Its process.
@@ -248,10 +255,14 @@ pub enum Error {
     },
 
     /// A rank has left in order, while this one went on.
-    #[error("{operation}: rank {rank} has left after {rounds} rounds; it made fewer calls than this rank")]
+    #[error(
+        "{operation}, round {round}: rank {rank} has left after {rounds} rounds; it made fewer calls than this rank"
+    )]
     RankLeft {
         /// The operation that this rank called.
         operation: Operation,
+        /// The round that failed (modulo 2³⁰): the same on every rank.
+        round: u32,
         /// The rank that left.
         rank: usize,
         /// How many rounds it had completed (modulo 2³⁰).
@@ -259,10 +270,12 @@ pub enum Error {
     },
 
     /// A rank called [`abort`](crate::Communicator::abort).
-    #[error("{operation}: rank {rank} aborted the job with code {code}")]
+    #[error("{operation}, round {round}: rank {rank} aborted the job with code {code}")]
     Aborted {
         /// The operation that this rank called.
         operation: Operation,
+        /// The round that failed (modulo 2³⁰): the same on every rank.
+        round: u32,
         /// The rank that called it.
         rank: usize,
         /// The exit code.
@@ -270,10 +283,12 @@ pub enum Error {
     },
 
     /// The communicator can not be used any more, because of what a rank did.
-    #[error("{operation}: rank {rank} has made the communicator unusable: {reason}")]
+    #[error("{operation}, round {round}: rank {rank} has made the communicator unusable: {reason}")]
     Poisoned {
         /// The operation that this rank called.
         operation: Operation,
+        /// The round that failed (modulo 2³⁰): the same on every rank.
+        round: u32,
         /// The rank.
         rank: usize,
         /// What it did.
@@ -418,9 +433,9 @@ mod tests {
             counts: None,
         };
         let calls = [call(0, Operation::Barrier, 0), call(1, Operation::Allgather, 7)];
-        let error = Error::Mismatch { operation: Operation::Barrier, calls: Box::new(calls) };
+        let error = Error::Mismatch { operation: Operation::Barrier, round: 7, calls: Box::new(calls) };
         let text = error.to_string();
-        assert!(text.contains("rank 0 called barrier"), "{text}");
+        assert!(text.starts_with("round 7: ") && text.contains("rank 0 called barrier"), "{text}");
         assert!(text.contains("rank 1 called allgather(7 × f64)"), "{text}");
         assert!(!error.is_fatal());
     }

@@ -8,6 +8,7 @@
 
 use std::io::Write;
 use std::sync::Arc;
+use std::thread::Builder;
 use std::time::Instant;
 
 use bytemuck::Zeroable;
@@ -18,13 +19,15 @@ use crate::config::{Config, WaitKind};
 use crate::error::{Error, InitFailure, Operation};
 use crate::layout::{Layout, LayoutError};
 use crate::protocol::{Call, Cause, CauseKind, membership};
+use crate::state::Observer;
+use crate::sys::asked;
 use crate::sys::fatal::FatalSignals;
 use crate::sys::machine::Machine;
 use crate::sys::mapping::Mapping;
 use crate::sys::named::{self, CreateError, Created, Link, OpenError, Unusable, Verdict};
 use crate::sys::processors::Processors;
 use crate::sys::spin::SpinPolicy;
-use crate::sys::watcher::Watcher;
+use crate::sys::watcher::{Listener, Watcher};
 use crate::sys::world::{START, World};
 
 const CALL: Call = Call {
@@ -135,13 +138,14 @@ impl Config {
         if self.size == 1 {
             return Ok(comm);
         }
-        let watched = Arc::clone(world);
-        let died = move |rank| {
-            let cause = Cause { kind: CauseKind::Died, rank, detail: 0 };
-            // Only tests stop a rank in between.
-            let _ = membership::poison(&machine, watched.segment(), cause);
-        };
-        let watcher = Watcher::start(world, self.rank, died)
+        let mut observer = None;
+        if self.state_reports {
+            asked::install()
+                .map_err(|error| self.failed("a handler for SIGUSR2 is not allowed", Some(error)))?;
+            observer = Some(Arc::new(Observer::new(world, &self.name, self.rank)));
+        }
+        let vigil = Vigil { world: Arc::clone(world), machine, observer: observer.clone() };
+        let watcher = Watcher::start(world, self.rank, vigil)
             .map_err(|error| self.failed("its watcher's thread could not be started", Some(error)))?;
         let announce = || FatalSignals::announce(world, machine, self.rank);
         let fatal_signals = self
@@ -149,7 +153,7 @@ impl Config {
             .then(announce)
             .transpose()
             .map_err(|error| self.failed("a handler for fatal signals is not allowed", Some(error)))?;
-        Ok(comm.with_watcher(watcher, fatal_signals))
+        Ok(comm.with_watcher(watcher, fatal_signals).with_observer(observer))
     }
 
     fn exchange_processors(&self, joining: &Communicator) -> Result<usize, Error> {
@@ -159,7 +163,7 @@ impl Config {
         let place = |rank: usize| rank * width..(rank + 1) * width;
         let (send, recv) = (bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(&mut all));
         let mut blocks = Gather::new(send, recv, self.rank, place);
-        joining.collective(Operation::Init, |member| member.transfer(&CALL, joining.staging(), &mut blocks))?;
+        joining.collective(Operation::Init, |member| member.transfer(&CALL, &mut blocks))?;
         drop(blocks);
         Ok(Processors::count(&all))
     }
@@ -224,5 +228,33 @@ impl Config {
 
     fn unusable(&self, error: Unusable) -> Error {
         self.failed(&error.to_string(), None)
+    }
+}
+
+/// What a rank's watcher does.
+struct Vigil {
+    world: Arc<World>,
+    machine: Machine,
+    observer: Option<Arc<Observer>>,
+}
+
+impl Listener for Vigil {
+    fn died(&self, rank: usize) {
+        let cause = Cause { kind: CauseKind::Died, rank, detail: 0 };
+        // Only tests stop a rank in between.
+        let _ = membership::poison(&self.machine, self.world.segment(), cause);
+    }
+
+    fn tick(&self) {
+        if let Some(observer) = &self.observer {
+            observer.look();
+        }
+    }
+
+    fn asked(&self) {
+        if let Some(observer) = self.observer.clone() {
+            // On a thread of its own: who reads may keep the writer waiting. If there is none, nobody is told.
+            let _ = Builder::new().name("intranode-state".to_owned()).spawn(move || observer.write());
+        }
     }
 }

@@ -59,6 +59,7 @@ pub mod layout;
 pub mod payload;
 #[doc(hidden)]
 pub mod protocol;
+mod state;
 #[expect(unsafe_code, reason = "the one place for it")]
 mod sys;
 mod threads;
@@ -70,5 +71,6 @@ pub use config::{Config, WaitKind};
 pub use distribute::Blocks;
 pub use element::{Number, ReduceOp};
 pub use error::{BadSetting, Called, Error, InitFailure, Operation, TimeOut};
+pub use state::{JobState, RankState};
 pub use sys::cast;
 pub use threads::{threads, threads_with};

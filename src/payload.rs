@@ -5,6 +5,7 @@
 //! `protocol`, which the model checkers explore (SAFETY.md, invariant I2).
 
 use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::sys::copy;
 
@@ -55,6 +56,19 @@ impl<'a> Sink<'a> {
         // SAFETY: I1 and I2: the range is inside the view, which is ours to write. I8: a private slice does not
         // overlap with it.
         unsafe { copy::publish(bytes.as_ptr(), target, bytes.len()) };
+    }
+
+    /// Stores one byte in a way that lets anybody look at it meanwhile, as at a number that means nothing else.
+    ///
+    /// # Panics
+    /// When it lies past the end of the view.
+    #[inline]
+    pub fn show(&mut self, offset: usize, byte: u8) {
+        assert!(offset < self.len);
+        // SAFETY: I1 and I2: the byte is inside the view, which is ours to write; whoever reads it without being allowed
+        // to reads it atomically too.
+        let shown = unsafe { AtomicU8::from_ptr(self.start.wrapping_add(offset)) };
+        shown.store(byte, Ordering::Relaxed);
     }
 }
 

@@ -63,6 +63,10 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "SECONDS", default_value_t = Job::KILL_AFTER)]
     kill_after: u64,
 
+    /// Write who waits for whom, since when: at a time-out, and when the launcher or a rank gets SIGUSR2
+    #[arg(long)]
+    state: bool,
+
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -77,6 +81,7 @@ impl RunArguments {
             timeout: self.timeout,
             tag: self.tag,
             bind: self.bind,
+            state: self.state,
             kill_after: Duration::from_secs(self.kill_after),
         }
     }

@@ -22,6 +22,7 @@ pub(crate) struct Job {
     pub(crate) timeout: Option<String>,
     pub(crate) tag: bool,
     pub(crate) bind: bool,
+    pub(crate) state: bool,
     pub(crate) kill_after: Duration,
 }
 
@@ -37,6 +38,7 @@ impl Job {
             timeout: None,
             tag: false,
             bind: false,
+            state: false,
             kill_after: Duration::from_secs(Self::KILL_AFTER),
         }
     }
@@ -97,6 +99,9 @@ fn start(job: &Job, name: &str, rank: u32) -> Result<Child> {
         if let Some(seconds) = &job.timeout {
             command.env(format!("{prefix}_TIMEOUT"), seconds);
         }
+    }
+    if job.state {
+        command.env("INTRANODE_STATE", "1");
     }
     command.env("COBRE_COMM_BACKEND", "shm");
     for variable in ["RAYON_NUM_THREADS", "OMP_NUM_THREADS"] {

@@ -78,17 +78,17 @@ mod tests {
 
     #[test]
     fn everything_else_is_a_failed_collective_of_that_name_with_code_0() {
-        let operation = Operation::Barrier;
+        let (operation, round) = (Operation::Barrier, 5);
         for error in [
-            Error::Refused { operation, rank: 3 },
-            Error::RankDied { operation, rank: 3, pid: 7 },
-            Error::RankLeft { operation, rank: 3, rounds: 7 },
-            Error::Aborted { operation, rank: 3, code: 7 },
-            Error::Poisoned { operation, rank: 3, reason: "it is a test" },
+            Error::Refused { operation, round, rank: 3 },
+            Error::RankDied { operation, round, rank: 3, pid: 7 },
+            Error::RankLeft { operation, round, rank: 3, rounds: 7 },
+            Error::Aborted { operation, round, rank: 3, code: 7 },
+            Error::Poisoned { operation, round, rank: 3, reason: "it is a test" },
         ] {
             let (name, code, message) = parts(error);
             assert_eq!((name, code), ("barrier", 0));
-            assert!(message.contains("rank 3"), "{message}");
+            assert!(message.contains("rank 3") && message.contains("round 5"), "{message}");
         }
         for error in [Error::ConcurrentUse { operation }, Error::Forked { operation }] {
             assert_eq!(parts(error).0, "barrier");

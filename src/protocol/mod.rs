@@ -56,6 +56,8 @@ pub struct Segment<'s, P: Platform> {
     pub records: &'s [[Record<P>; 2]],
     /// By rank and parity: the staging buffers for what does not fit into a note.
     pub chunks: &'s [[P::Chunk; 2]],
+    /// How those are used.
+    pub staging: Staging,
 }
 
 impl<P: Platform> Clone for Segment<'_, P> {
@@ -106,6 +108,11 @@ impl<'s, P: Platform> Member<'s, P> {
 
     fn chunk(&self, rank: usize, parity: usize) -> &'s P::Chunk {
         &self.segment.chunks[rank][parity]
+    }
+
+    /// Where in the buffers of the next round the parts begin, if the longest has `len` bytes.
+    fn place(&self, len: usize) -> usize {
+        self.segment.staging.place(len, self.completed.next())
     }
 
     /// The other ranks, each starting with its own successor, so that not all read the same memory at once.

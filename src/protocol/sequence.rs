@@ -29,6 +29,9 @@ pub struct Call {
     pub extra: u64,
 }
 
+/// Where in a note the operation is: the one byte that is looked at from outside, to tell what a rank is at.
+pub const OPERATION: usize = 0;
+
 /// How many bytes of a note the description takes.
 const HEAD: usize = 28;
 
@@ -41,7 +44,8 @@ pub const NOTE: usize = 124;
 impl Call {
     fn encode(&self, note: &mut Sink<'_>) {
         let flags = u8::from(self.refused);
-        note.put(0, &[self.operation, self.reduction, self.element, flags]);
+        note.show(OPERATION, self.operation);
+        note.put(1, &[self.reduction, self.element, flags]);
         note.put(4, &self.length.to_ne_bytes());
         note.put(12, &self.extra.to_ne_bytes());
         note.put(20, &self.shape.to_ne_bytes());
@@ -79,6 +83,15 @@ impl<P: Platform> Member<'_, P> {
             same &= self.call_of(rank, parity) == *call;
         }
         if same { Ok(parity) } else { Err(self.verdict(parity)) }
+    }
+
+    /// A further round of the call, which compares nothing. Shows that this rank is still at it.
+    ///
+    /// # Errors
+    /// As [`Member::round`].
+    pub(super) fn go_on(&mut self, call: &Call) -> Result<usize, Failure> {
+        self.note(self.rank, self.next_parity()).write(|mut note| note.show(OPERATION, call.operation));
+        self.round()
     }
 
     /// Takes part in a call only to say that this rank can not.

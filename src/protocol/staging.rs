@@ -24,7 +24,19 @@ pub struct Staging {
     pub moving_from: usize,
 }
 
+/// The most bytes of a rank's message that go through staging in one round: long enough for the round's cost not to
+/// count, short enough for what is written to be read from a cache.
+const PART: usize = 256 << 10;
+
+/// From how many bytes on a part is worth moving through its buffer.
+const MOVING_FROM: usize = 2 << 10;
+
 impl Staging {
+    /// What suits buffers of this size, which is a multiple of the size of what is reduced.
+    pub fn of(capacity: usize) -> Self {
+        Staging { capacity, part: capacity.min(PART), moving_from: MOVING_FROM }
+    }
+
     /// Where in its buffer each rank's part of a round begins, if the longest has `len` bytes.
     pub(super) fn place(self, len: usize, round: Generation) -> usize {
         let place = len.next_power_of_two();

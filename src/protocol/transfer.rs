@@ -19,7 +19,7 @@
 use core::ops::Range;
 
 use super::sequence::INLINE;
-use super::{Call, Failure, Member, Payload, Platform, Staging};
+use super::{Call, Failure, Member, Payload, Platform};
 use crate::payload::{Sink, Source};
 
 /// The caller's side of a transfer: the blocks, in bytes.
@@ -35,30 +35,26 @@ pub trait Exchange {
 }
 
 impl<P: Platform> Member<'_, P> {
-    /// Brings every rank's block to every other rank. `staging` is the same on every rank.
+    /// Brings every rank's block to every other rank.
     ///
     /// # Errors
     /// As [`Member::open`].
-    pub fn transfer(
-        &mut self,
-        call: &Call,
-        staging: Staging,
-        blocks: &mut impl Exchange,
-    ) -> Result<(), Failure> {
+    pub fn transfer(&mut self, call: &Call, blocks: &mut impl Exchange) -> Result<(), Failure> {
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
         if longest <= INLINE {
             return self.transfer_inline(call, blocks);
         }
+        let step = self.segment.staging.part;
         let mut start = 0;
         while start < longest {
-            let part = |len: usize| start.min(len)..(start + staging.part).min(len);
+            let part = |len: usize| start.min(len)..(start + step).min(len);
             let mine = part(blocks.length(self.rank));
-            let place = staging.place(part(longest).len(), self.completed().next());
+            let place = self.place(part(longest).len());
             if !mine.is_empty() {
                 let parity = self.next_parity();
                 self.chunk(self.rank, parity).write(|staging| blocks.put(mine.clone(), staging.after(place)));
             }
-            let parity = if start == 0 { self.open(call, |_| ())? } else { self.round()? };
+            let parity = if start == 0 { self.open(call, |_| ())? } else { self.go_on(call)? };
             blocks.keep(mine);
             for rank in self.others() {
                 let theirs = part(blocks.length(rank));
@@ -66,7 +62,7 @@ impl<P: Platform> Member<'_, P> {
                     self.chunk(rank, parity).read(|staging| blocks.get(rank, theirs, staging.after(place)));
                 }
             }
-            start += staging.part;
+            start += step;
         }
         Ok(())
     }

@@ -7,11 +7,11 @@
 
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use super::handler;
 use super::machine::{Machine, Wait};
 use super::world::World;
 use crate::protocol::{Cause, CauseKind, membership};
@@ -108,34 +108,14 @@ fn install() -> io::Result<()> {
 }
 
 fn install_one(signal: c_int, before: &OnceLock<libc::sigaction>) -> io::Result<()> {
-    let mut old = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: I7: it only writes what was there.
-    if unsafe { libc::sigaction(signal, ptr::null(), old.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: I7: the call has succeeded, so it has written all of it.
-    let old = unsafe { old.assume_init() };
+    let old = handler::current(signal)?;
     if old.sa_sigaction == libc::SIG_IGN {
         // It does not end this process.
         return Ok(());
     }
     // Before the handler can run.
     let _ = before.set(old);
-    let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = handle;
-    // On the stack for signals: the fault may be that the other one is full.
-    set(signal, handler as libc::sighandler_t, libc::SA_SIGINFO | libc::SA_ONSTACK)
-}
-
-fn set(signal: c_int, handler: libc::sighandler_t, flags: c_int) -> io::Result<()> {
-    // SAFETY: I7: a plain structure for which zeros are valid: no other signals are blocked.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = handler;
-    action.sa_flags = flags;
-    // SAFETY: I11: the handler is the default, or does only what a handler may do.
-    match unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    handler::set(signal, handle, 0)
 }
 
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
@@ -157,29 +137,17 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
 fn go_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let before =
         SIGNALS.iter().zip(&BEFORE).find(|(known, _)| **known == signal).and_then(|(_, old)| old.get());
-    match before {
-        Some(old) if old.sa_sigaction != libc::SIG_DFL => {
-            if old.sa_flags & libc::SA_SIGINFO == 0 {
-                // SAFETY: I11: the program has installed it as such a handler.
-                let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(old.sa_sigaction) };
-                return handler(signal);
-            }
-            type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
-            // SAFETY: I11: the program has installed it as such a handler.
-            let handler = unsafe { std::mem::transmute::<usize, Handler>(old.sa_sigaction) };
-            handler(signal, info, context);
-        }
-        _ => {
-            let _ = set(signal, libc::SIG_DFL, 0);
-            // SAFETY: I7: the kernel gives every handler a live description of its signal.
-            let sent = unsafe { (*info).si_code } <= 0;
-            if sent {
-                // SAFETY: I7: touches no memory. It is delivered when the handler returns.
-                unsafe { libc::raise(signal) };
-            }
-            // Otherwise the faulty instruction is tried again, and ends the process with all that a core dump can tell.
-        }
+    if before.is_some_and(|before| handler::call(before, signal, info, context)) {
+        return;
     }
+    let _ = handler::set_default(signal);
+    // SAFETY: I7: the kernel gives every handler a live description of its signal.
+    let sent = unsafe { (*info).si_code } <= 0;
+    if sent {
+        // SAFETY: I7: touches no memory. It is delivered when the handler returns.
+        unsafe { libc::raise(signal) };
+    }
+    // Otherwise the faulty instruction is tried again, and ends the process with all that a core dump can tell.
 }
 
 #[cfg(test)]

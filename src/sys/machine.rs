@@ -1,7 +1,7 @@
 //! The production platform: the processor's atomics over mapped memory.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::clock::Moment;
@@ -10,7 +10,7 @@ use super::spin::SpinPolicy;
 use super::thread_wait;
 use crate::layout::Layout;
 use crate::payload::{Sink, Source};
-use crate::protocol::sequence::NOTE;
+use crate::protocol::sequence::{NOTE, OPERATION};
 use crate::protocol::{Expired, Payload, Platform};
 
 /// How a rank sleeps.
@@ -170,7 +170,17 @@ unsafe impl Platform for Machine {
 #[repr(transparent)]
 pub(crate) struct Note(UnsafeCell<[u32; NOTE / 4]>);
 
-// SAFETY: I2 and I6: all access goes through the protocols, which give a note to one writer or to readers.
+impl Note {
+    /// The operation that the owner's last call of this parity names, at whatever moment this is.
+    pub(crate) fn operation(&self) -> u8 {
+        let byte = self.0.get().cast::<u8>().wrapping_add(OPERATION);
+        // SAFETY: I1 and I3: inside the note; its owner stores this byte atomically.
+        unsafe { AtomicU8::from_ptr(byte) }.load(Ordering::Relaxed)
+    }
+}
+
+// SAFETY: I2 and I6: all access goes through the protocols, which give a note to one writer or to readers. What is read
+// from outside of them is stored atomically.
 unsafe impl Sync for Note {}
 
 // SAFETY: I1: the view is exactly the cell.

@@ -1,5 +1,7 @@
 //! Everything unsafe: the mapping, sleeping and waking, the segment's file, copying.
 
+#[cfg_attr(not(target_os = "linux"), path = "asked/none.rs")]
+pub(crate) mod asked;
 pub mod cast;
 pub(crate) mod clock;
 #[cfg(test)]
@@ -9,6 +11,7 @@ pub(crate) mod fatal;
 pub(crate) mod fork;
 #[cfg(target_os = "linux")]
 pub(crate) mod futex;
+mod handler;
 pub(crate) mod machine;
 pub(crate) mod mapping;
 pub(crate) mod memory;

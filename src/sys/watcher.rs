@@ -31,6 +31,7 @@
 mod pidfd;
 mod robust;
 mod signals;
+mod slice;
 #[cfg(test)]
 mod tests;
 mod waitv;
@@ -46,8 +47,8 @@ use self::pidfd::Processes;
 use self::robust::Registration;
 use self::waitv::{Refused, WaitList};
 use super::clock::Moment;
-use super::futex;
 use super::world::World;
+use super::{asked, futex};
 use crate::layout::MAX_PAIRED;
 
 /// How often the words are looked at where sleeping on them is not possible.
@@ -66,6 +67,24 @@ const VARIABLE: &str = "INTRANODE_LIVENESS";
 const RUNNING: u32 = 0;
 const ENDING: u32 = 1;
 
+/// Whom a watcher tells, on its own thread, which must not be kept: a death is not noticed meanwhile.
+pub(crate) trait Listener: Send + 'static {
+    /// A rank has died.
+    fn died(&self, rank: usize);
+
+    /// Some time has passed, [`BACKUP`] or less.
+    fn tick(&self) {}
+
+    /// This process was asked for the state of its jobs.
+    fn asked(&self) {}
+}
+
+impl<F: Fn(usize) + Send + 'static> Listener for F {
+    fn died(&self, rank: usize) {
+        self(rank);
+    }
+}
+
 /// The watcher of one rank in one segment. Ends on drop, which tells the peers that this rank has left.
 pub(crate) struct Watcher {
     world: Arc<World>,
@@ -74,13 +93,9 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Registers `rank` with its peers, and watches them: `died` is called, on another thread, for each that dies.
-    /// Peers that have not come yet are watched from when they come.
-    pub(crate) fn start(
-        world: &Arc<World>,
-        rank: usize,
-        died: impl Fn(usize) + Send + 'static,
-    ) -> io::Result<Self> {
+    /// Registers `rank` with its peers, and watches them: the listener is told of each that dies. Peers that have not
+    /// come yet are watched from when they come.
+    pub(crate) fn start(world: &Arc<World>, rank: usize, listener: impl Listener) -> io::Result<Self> {
         let end = Arc::new(AtomicU32::new(RUNNING));
         let (ready, registered) = sync_channel(1);
         let ranks = world.layout().ranks();
@@ -93,9 +108,11 @@ impl Watcher {
             end: Arc::clone(&end),
             rank,
             scan,
-            died,
+            asked: asked::count().map(|count| (count, count.load(Ordering::Acquire))),
+            listener,
         };
         let run = move || {
+            slice::shorten();
             let registration = Registration::new(&watch.world, rank);
             // Nobody listens any more: then the rank has left already.
             let _ = ready.send(());
@@ -127,7 +144,7 @@ impl Drop for Watcher {
 }
 
 /// The state of a watcher's thread.
-struct Watch<F> {
+struct Watch<L> {
     world: Arc<World>,
     end: Arc<AtomicU32>,
     rank: usize,
@@ -136,16 +153,20 @@ struct Watch<F> {
     words: WaitList,
     processes: Processes,
     scan: bool,
-    died: F,
+    /// How often this process was asked, and how often that was noticed.
+    asked: Option<(&'static AtomicU32, u32)>,
+    listener: L,
 }
 
-impl<F: Fn(usize)> Watch<F> {
+impl<L: Listener> Watch<L> {
     fn run(&mut self) {
         let mut backup = Moment::after(BACKUP);
         while self.end.load(Ordering::Acquire) == RUNNING {
             self.look_at_words();
+            self.look_for_questions();
             if backup.has_passed() {
                 self.look_at_processes();
+                self.listener.tick();
                 backup = Moment::after(BACKUP);
             }
             self.sleep(backup);
@@ -154,14 +175,14 @@ impl<F: Fn(usize)> Watch<F> {
 
     /// Finds out who has died or left, and prepares to sleep until another does.
     fn look_at_words(&mut self) {
-        let Watch { world, rank, peers, words, died, .. } = self;
+        let Watch { world, rank, peers, words, listener, .. } = self;
         words.clear();
         words.push(&self.end, RUNNING);
         peers.retain(|peer| {
             let word = world.alive(*peer, *rank);
             let seen = word.load(Ordering::Acquire);
             match seen {
-                robust::DIED => died(*peer),
+                robust::DIED => listener.died(*peer),
                 robust::LEFT => {}
                 _ => words.push(word, seen),
             }
@@ -169,15 +190,25 @@ impl<F: Fn(usize)> Watch<F> {
         });
     }
 
+    fn look_for_questions(&mut self) {
+        let Some((count, noticed)) = &mut self.asked else { return };
+        let now = count.load(Ordering::Acquire);
+        self.words.push(count, now);
+        if now != *noticed {
+            *noticed = now;
+            self.listener.asked();
+        }
+    }
+
     fn look_at_processes(&mut self) {
-        let Watch { world, rank, peers, processes, died, .. } = self;
+        let Watch { world, rank, peers, processes, listener, .. } = self;
         peers.retain(|peer| {
             if !processes.ended(world, *peer) {
                 return true;
             }
             // Whoever leaves says so before its process ends.
             if world.alive(*peer, *rank).load(Ordering::Acquire) != robust::LEFT {
-                died(*peer);
+                listener.died(*peer);
             }
             false
         });

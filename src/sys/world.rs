@@ -9,7 +9,8 @@ use super::machine::{Chunk, Machine, Pairs, Wait};
 use super::mapping::Mapping;
 use super::pthread::{PAIR_ALIGN, PAIR_SIZE, Pair};
 use crate::layout::{Layout, PAIR, PAIRS, PREAMBLE};
-use crate::protocol::{Generation, Record, Segment};
+use crate::protocol::generation::POISON;
+use crate::protocol::{Generation, Record, Segment, Staging};
 
 /// The round that every communicator starts after.
 pub(crate) const START: Generation = Generation::new(0);
@@ -81,6 +82,21 @@ impl World {
         Wait::Pthread(unsafe { Pairs::new(self.mapping.start(), self.layout) })
     }
 
+    /// What can be seen of a rank from outside. Nothing is synchronised with what it does meanwhile.
+    pub(crate) fn glimpse(&self, rank: usize) -> Glimpse {
+        let segment = self.segment();
+        let generation = |record: &Record<Machine>| Generation::of_word(record.word.load(Relaxed));
+        let [even, odd] = &segment.records[rank];
+        // The words of a rank are one round apart.
+        let (round, record) = match (generation(even), generation(odd)) {
+            (even_round, odd_round) if odd_round.next() == even_round => (even_round, even),
+            (_, odd_round) => (odd_round, odd),
+        };
+        let poisoned = (even.word.load(Relaxed) | odd.word.load(Relaxed)) & POISON != 0;
+        let pid = segment.claims[rank].load(Relaxed);
+        Glimpse { round, operation: record.note.operation(), pid, poisoned }
+    }
+
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -119,8 +135,22 @@ impl World {
             claims: unsafe { core::slice::from_raw_parts(claims, ranks) },
             records: records(&self.mapping, &self.layout),
             chunks: &self.chunks,
+            staging: Staging::of(self.layout.chunk()),
         }
     }
+}
+
+/// A rank from outside, at some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Glimpse {
+    /// The last round at which it has arrived.
+    pub(crate) round: Generation,
+    /// What it called then.
+    pub(crate) operation: u8,
+    /// 0: it has not come yet.
+    pub(crate) pid: u32,
+    /// Whether the communicator has ended.
+    pub(crate) poisoned: bool,
 }
 
 /// The length of the magic number.

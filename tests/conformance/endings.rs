@@ -1,6 +1,6 @@
 //! How a communicator ends: in order, too late, too early, by abort, by panic, by misuse.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::panic::{catch_unwind, panic_any};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,10 @@ pub(crate) fn rows() -> Vec<Scenario> {
             .ranks(&[1, 2, 4, 8])
             .processes_only()
             .ends(|rank, size| if rank == size - 1 { 7 } else { 0 }),
+        row!(an_abort_is_never_a_success)
+            .ranks(&[1, 2])
+            .processes_only()
+            .ends(|rank, size| i32::from(rank == size - 1)),
         row!(a_panic_names_its_rank).ranks(SEVERAL).ends(|rank, size| if rank == size - 1 { 101 } else { 0 }),
         row!(a_panic_that_is_caught_has_no_effect),
         row!(two_threads_of_a_rank_call_at_once).ranks(SEVERAL),
@@ -160,6 +164,16 @@ fn abort_7(comm: Communicator) -> Outcome {
     Ok(())
 }
 
+fn an_abort_is_never_a_success(comm: Communicator) -> Outcome {
+    // All that the system keeps of it is 0.
+    const CODE: i32 = 256;
+    if comm.rank() == comm.size() - 1 {
+        comm.abort(CODE);
+    }
+    ensure_matches!(comm.barrier(), Err(Error::Aborted { code: CODE, .. }));
+    Ok(())
+}
+
 fn a_panic_names_its_rank(comm: Communicator) -> Outcome {
     let panicking = comm.size() - 1;
     comm.barrier()?;
@@ -174,10 +188,10 @@ fn a_panic_names_its_rank(comm: Communicator) -> Outcome {
 }
 
 fn a_panic_that_is_caught_has_no_effect(comm: Communicator) -> Outcome {
-    let caught = catch_unwind(AssertUnwindSafe(|| {
+    let caught = catch_unwind(|| {
         let _kept = &comm;
         panic_any(DELIBERATE)
-    }));
+    });
     ensure!(caught.is_err());
     still_works(&comm)
 }

@@ -62,7 +62,7 @@ fn ensure_mismatch(
     ensure!(took < Duration::from_secs(1), "it took {took:?}");
     ensure!(!error.is_fatal());
     let text = error.to_string();
-    let Error::Mismatch { operation, calls } = error else {
+    let Error::Mismatch { operation, calls, .. } = error else {
         anyhow::bail!("expected a mismatch, got {error:?}")
     };
     ensure!(calls.len() == comm.size(), "{text}");

@@ -245,6 +245,11 @@ impl Job {
         Ok(status.code().or(status.signal().map(|signal| -signal)).unwrap_or(i32::MIN))
     }
 
+    /// What a rank has written to standard error.
+    pub(crate) fn complaints(&mut self, rank: usize) -> Result<String> {
+        Ok(self.rank(rank)?.complaints())
+    }
+
     pub(crate) fn has_ended(&mut self, rank: usize) -> Result<bool> {
         self.rank(rank)?.ended()
     }

@@ -19,6 +19,7 @@ mod liveness;
 mod processes;
 mod rank;
 mod report;
+mod states;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,7 @@ fn tests() -> Vec<Test> {
         freezing::TESTS,
         liveness::TESTS,
         endings::TESTS,
+        states::TESTS,
     ];
     let mut all = all.concat();
     all.sort_by_key(|(name, _)| *name);
@@ -54,6 +56,7 @@ fn programs() -> Vec<Program> {
         joining::PROGRAMS,
         liveness::PROGRAMS,
         endings::PROGRAMS,
+        states::PROGRAMS,
     ];
     all.concat()
 }

@@ -5,16 +5,20 @@ use std::sync::Arc;
 
 use super::world::World;
 
+/// Whom a watcher would tell.
+#[expect(dead_code, reason = "nothing is told here")]
+pub(crate) trait Listener: Send + 'static {
+    fn died(&self, rank: usize);
+    fn tick(&self) {}
+    fn asked(&self) {}
+}
+
 /// Watches nobody.
 pub(crate) struct Watcher;
 
 impl Watcher {
-    /// Calls `died` never.
-    pub(crate) fn start(
-        _world: &Arc<World>,
-        _rank: usize,
-        _died: impl Fn(usize) + Send + 'static,
-    ) -> io::Result<Self> {
+    /// Tells nothing.
+    pub(crate) fn start(_world: &Arc<World>, _rank: usize, _listener: impl Listener) -> io::Result<Self> {
         Ok(Watcher)
     }
 }

@@ -1,0 +1,44 @@
+//! Being asked, by SIGUSR2, what the state of this process's jobs is.
+//!
+//! A handler may hardly do anything. This one counts, and wakes the watchers, which sleep on the count among other things.
+//! They look, and have the answer written.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{futex, handler};
+
+/// How often.
+static ASKED: AtomicU32 = AtomicU32::new(0);
+
+/// What was there before the handler.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// Puts the handler in place, once and for good: taking it out could break a chain.
+pub(crate) fn install() -> io::Result<()> {
+    static RESULT: OnceLock<Result<(), i32>> = OnceLock::new();
+    let install = || {
+        // Before the handler can run.
+        let _ = BEFORE.set(handler::current(libc::SIGUSR2)?);
+        // Calls of the program that the signal interrupts are taken up again.
+        handler::set(libc::SIGUSR2, handle, libc::SA_RESTART)
+    };
+    let result =
+        RESULT.get_or_init(|| install().map_err(|error: io::Error| error.raw_os_error().unwrap_or_default()));
+    result.map_err(io::Error::from_raw_os_error)
+}
+
+/// How often this process was asked: a word that a watcher can sleep on. None: nobody wants to know.
+pub(crate) fn count() -> Option<&'static AtomicU32> {
+    BEFORE.get().map(|_| &ASKED)
+}
+
+extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    ASKED.fetch_add(1, Ordering::Relaxed);
+    futex::wake_all(&ASKED);
+    if let Some(before) = BEFORE.get() {
+        handler::call(before, signal, info, context);
+    }
+}

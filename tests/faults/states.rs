@@ -1,0 +1,192 @@
+//! What a rank can tell about its job when something is wrong: who waits for whom, in what, since when.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use libtest_mimic::Completion;
+use nix::sys::signal::Signal::{SIGCONT, SIGSTOP, SIGUSR2};
+
+use super::job::{Job, LIMIT};
+use super::{Program, Test, rank};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("state_is_written_at_a_time_out_by_one_rank", at_a_time_out),
+    ("state_is_written_at_sigusr2_by_ranks_that_wait_compute_and_are_told", at_a_signal),
+    ("state_at_sigusr2_leaves_the_program_s_own_handler_alone", beside_a_handler),
+    ("state_of_those_who_have_joined_at_sigusr2_while_joining", while_joining),
+];
+
+pub(crate) const PROGRAMS: &[Program] = &[
+    ("collectives, then a barrier", collectives_then_a_barrier),
+    ("collectives, then stays away", collectives_then_stays_away),
+    ("has a handler", has_a_handler),
+];
+
+fn reporting(command: &mut std::process::Command) {
+    command.env("INTRANODE_STATE", "1");
+}
+
+fn collectives_then_a_barrier() -> Result<()> {
+    let comm = rank::join()?;
+    rank::works(&comm, 4)?;
+    rank::say("waits")?;
+    rank::repeat(&comm, |comm| comm.barrier())
+}
+
+/// Its last call was a broadcast of several rounds: the others' last but one.
+fn collectives_then_stays_away() -> Result<()> {
+    let comm = rank::join()?;
+    rank::works(&comm, 4)?;
+    rank::say("stays away")?;
+    while rank::heard()?.is_some() {}
+    Ok(())
+}
+
+/// The lines in which somebody sees these ranks so; the time is left out.
+fn await_written(job: &mut Job, writer: usize, lines: &[&str]) -> Result<String> {
+    let started = Instant::now();
+    loop {
+        let text = job.complaints(writer)?;
+        if lines.iter().all(|line| text.contains(line)) {
+            return Ok(text);
+        }
+        ensure!(started.elapsed() < LIMIT, "rank {writer} did not write {lines:?}, but {text:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn seen(job: &mut Job, waiting: &[usize], away: usize) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for rank in waiting {
+        lines.push(format!("rank {rank} (process {}) waits in barrier, round ", job.pid(*rank)?));
+    }
+    lines.push(format!("rank {away} (process {}) has done broadcast, round ", job.pid(away)?));
+    Ok(lines)
+}
+
+fn at_a_time_out() -> Result<Completion> {
+    let program = |rank| if rank == 0 { "collectives, then stays away" } else { "collectives, then a barrier" };
+    let mut job = Job::joined_with(3, program, |command| {
+        reporting(command);
+        command.env("INTRANODE_TIMEOUT", "0.5");
+    })?;
+    for rank in [1, 2] {
+        job.await_line(rank, "waits")?;
+        let report = job.report(rank)?;
+        ensure!(report.kind == "timed-out" && report.ranks == [0], "{report:?}");
+    }
+    let expected = seen(&mut job, &[1, 2], 0)?;
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    let text = await_written(&mut job, 1, &expected)?;
+    ensure!(
+        text.contains(&format!("the state of {}, which has ended, as rank 1 sees it", job.name())),
+        "{text}"
+    );
+    ensure!(text.contains(", for 0."), "not since when: {text}");
+    // The others have nothing to add.
+    ensure!(job.complaints(2)?.is_empty() && job.complaints(0)?.is_empty());
+    job.release(|_| 0)?;
+    job.left_nothing()?;
+    Ok(Completion::Completed)
+}
+
+fn at_a_signal() -> Result<Completion> {
+    for scan in [false, true] {
+        let program =
+            |rank| if rank == 2 { "collectives, then stays away" } else { "collectives, then a barrier" };
+        let mut job = Job::joined_with(3, program, |command| {
+            reporting(command);
+            if scan {
+                command.env("INTRANODE_LIVENESS", "scan");
+            }
+        })?;
+        job.await_line(0, "waits")?;
+        job.await_line(1, "waits")?;
+        job.await_line(2, "stays away")?;
+        let expected = seen(&mut job, &[0, 1], 2)?;
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        // The others can not tell a rank that is frozen from one that stays away.
+        job.signal(1, SIGSTOP)?;
+        for rank in [0, 2] {
+            // Until all have gone to wait.
+            let started = Instant::now();
+            while !expected.iter().all(|line| job.complaints(rank).is_ok_and(|text| text.contains(line))) {
+                ensure!(started.elapsed() < LIMIT, "rank {rank} wrote {:?}", job.complaints(rank));
+                job.signal(rank, SIGUSR2)?;
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            ensure!(job.complaints(rank)?.contains(&format!("as rank {rank} sees it")));
+        }
+        job.signal(1, SIGCONT)?;
+        // Nobody was disturbed by it.
+        let since = job.kill(2)?;
+        job.all_name(&[0, 1], &[2], since)?;
+        job.finish(&[2])?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn beside_a_handler() -> Result<Completion> {
+    let mut job = Job::joined_with(2, |rank| if rank == 0 { "has a handler" } else { "barriers" }, reporting)?;
+    job.signal(0, SIGUSR2)?;
+    job.await_line(0, "handled")?;
+    await_written(&mut job, 0, &["as rank 0 sees it"])?;
+    job.tell(0, "go")?;
+    let left = job.report(1)?;
+    ensure!(left.kind == "left", "{left:?}");
+    job.finish(&[])?;
+    Ok(Completion::Completed)
+}
+
+fn has_a_handler() -> Result<()> {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static HANDLED: AtomicBool = AtomicBool::new(false);
+    extern "C" fn handle(_: nix::libc::c_int) {
+        HANDLED.store(true, Ordering::Relaxed);
+    }
+    let handler = nix::sys::signal::SigHandler::Handler(handle);
+    // SAFETY: the handler stores to an atomic, nothing else.
+    unsafe { nix::sys::signal::signal(SIGUSR2, handler) }?;
+    let comm = rank::join()?;
+    while !HANDLED.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    rank::say("handled")?;
+    rank::heard()?;
+    Ok(comm.leave()?)
+}
+
+fn while_joining() -> Result<Completion> {
+    let mut job = Job::new(3);
+    job.start(0, "barriers", reporting)?;
+    job.start(1, "barriers", reporting)?;
+    let expected = ["rank 2 has not joined", "rank 0 (process", "waits in init, round 1, for"];
+    let started = Instant::now();
+    // A rank that has not got as far ends by it: not before the name is there, and the handler.
+    job.await_name()?;
+    while !handles_usr2(job.pid(0)?)? {
+        ensure!(started.elapsed() < LIMIT, "no handler");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    while !expected.iter().all(|line| job.complaints(0).is_ok_and(|text| text.contains(line))) {
+        ensure!(started.elapsed() < LIMIT, "rank 0 wrote {:?}", job.complaints(0));
+        job.signal(0, SIGUSR2)?;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    job.start(2, "leaves", reporting)?;
+    job.await_joined(0..3)?;
+    job.tell(2, "leave")?;
+    for rank in [0, 1] {
+        let left = job.report(rank)?;
+        ensure!(left.kind == "left", "{left:?}");
+    }
+    job.finish(&[])?;
+    Ok(Completion::Completed)
+}
+
+/// Whether a process has a handler for SIGUSR2.
+fn handles_usr2(pid: u32) -> Result<bool> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim();
+    Ok(u64::from_str_radix(caught, 16)? >> (SIGUSR2 as i32 - 1) & 1 == 1)
+}
