@@ -44,9 +44,9 @@ impl Drop for Name {
 struct Rank(Child);
 
 impl Rank {
-    fn start(name: &Name, rank: u32, seconds: &str) -> Self {
+    fn start(name: &Name, rank: u32) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_intranode"));
-        command.args(["__bench", "--op", "barrier", "--seconds", seconds]);
+        command.args(["__bench", "--op", "barrier", "--repetitions", "100"]);
         command.env("INTRANODE_NAME", &name.0).env("INTRANODE_SIZE", "2");
         command.env("INTRANODE_RANK", rank.to_string()).stdout(Stdio::null());
         Rank(command.spawn().unwrap())
@@ -72,7 +72,7 @@ impl Drop for Rank {
 
 /// A rank 0 that waits for the other.
 fn joining(name: &Name) -> Rank {
-    let rank = Rank::start(name, 0, "0.1");
+    let rank = Rank::start(name, 0);
     assert!(eventually(LIMIT, || name.file().exists()));
     rank
 }
@@ -133,7 +133,7 @@ fn a_job_that_is_joining_is_left_alone() {
     let finished = run(clean(&["--yes"], &[&name])).succeeded();
     assert!(finished.stdout.starts_with("nothing to remove"), "{}", finished.stdout);
     assert!(name.file().exists());
-    let rank_1 = Rank::start(&name, 1, "0.1");
+    let rank_1 = Rank::start(&name, 1);
     assert!(rank_0.ends_well() && rank_1.ends_well());
     assert!(!name.file().exists());
 }
@@ -142,7 +142,7 @@ fn a_job_that_is_joining_is_left_alone() {
 fn a_job_that_has_joined_is_left_alone() {
     let name = Name::new();
     let rank_0 = joining(&name);
-    let rank_1 = Rank::start(&name, 1, "0.1");
+    let rank_1 = Rank::start(&name, 1);
     assert!(eventually(LIMIT, || !name.file().exists()));
     // The name is free: what is under it is another job's.
     leave(&name);
@@ -221,7 +221,11 @@ fn a_dry_run_over_all_names_changes_nothing() {
     let name = Name::new();
     leave(&name);
     let finished = run(clean(&["--dry-run"], &[])).succeeded();
-    assert!(finished.stdout.lines().any(|line| line.starts_with(&format!("{}  ", name.0))), "{}", finished.stdout);
+    assert!(
+        finished.stdout.lines().any(|line| line.starts_with(&format!("{}  ", name.0))),
+        "{}",
+        finished.stdout
+    );
     assert!(name.file().exists());
     assert_eq!(run(clean(&["--dry-run", "--yes"], &[])).code(), 2);
 }
