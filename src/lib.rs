@@ -59,6 +59,8 @@ pub mod layout;
 pub mod payload;
 #[doc(hidden)]
 pub mod protocol;
+#[doc(hidden)]
+pub mod stale;
 mod state;
 #[expect(unsafe_code, reason = "the one place for it")]
 mod sys;

@@ -7,13 +7,14 @@ use clap::{Args, Parser, Subcommand};
 use intranode::Config;
 
 use crate::bench::{BenchArguments, Cases};
+use crate::clean::CleanArguments;
 use crate::job::Job;
 
 #[derive(Parser)]
 #[command(
     name = "intranode",
     version,
-    about = "Starts the ranks of a job on this machine, and measures their collectives"
+    about = "Starts the ranks of a job on this machine, measures their collectives, and cleans up"
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     Run(RunArguments),
     /// Measure the collectives between N processes
     Bench(BenchArguments),
+    /// List the shared memory that jobs which were killed have left, and remove it if you agree
+    Clean(CleanArguments),
     /// What a rank's process is before it becomes the program
     #[command(name = "__rank", hide = true)]
     Rank(RankArguments),
@@ -121,7 +124,8 @@ fn setting(variable: &str, value: &str) -> Result<String, String> {
     config.map(|_| value.to_owned()).map_err(|error| error.to_string())
 }
 
-fn job_name(text: &str) -> Result<String, String> {
+/// A job's name, for every command that takes one.
+pub(crate) fn job_name(text: &str) -> Result<String, String> {
     setting("INTRANODE_NAME", text)
 }
 

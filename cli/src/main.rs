@@ -1,9 +1,11 @@
-//! `intranode run` starts the ranks of a job, `intranode bench` measures the collectives.
+//! `intranode run` starts the ranks of a job, `intranode bench` measures the collectives, `intranode clean` removes what
+//! was left behind.
 //!
 //! Linux only: the launcher relies on signalfd, process groups and the parent-death signal.
 
 mod arguments;
 mod bench;
+mod clean;
 mod guard;
 mod job;
 mod leftovers;
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
     let outcome = match command {
         Command::Run(arguments) => job::run(&arguments.into_job()),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Clean(arguments) => clean::run(&arguments),
         Command::Measure(cases) => bench::measure(&cases),
         Command::Rank(arguments) => Err(rank::become_program(&arguments)),
         Command::Guard(arguments) => guard::stand(&arguments),

@@ -11,6 +11,7 @@
 //! has left: the next rank 0 of that name removes it, the others wait for the next one.
 
 mod file;
+pub(crate) mod leftovers;
 mod lock;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! The launcher over real processes.
 
 mod bench;
+mod clean;
 mod ending;
 mod environment;
 mod leftovers;

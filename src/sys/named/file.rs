@@ -138,7 +138,7 @@ pub(super) fn existing(path: &Path) -> Result<Option<File>, Unusable> {
     Ok(Some(file))
 }
 
-fn check(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
+pub(super) fn check(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
     // SAFETY: I7: always succeeds, and touches no memory.
     let user = unsafe { libc::geteuid() };
     if !metadata.is_file() {

@@ -1,0 +1,128 @@
+//! `intranode clean`: removes what jobs that were killed have left behind.
+
+use std::io::{BufRead, Write, stdin, stdout};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use intranode::stale::{self, Leftover, Removal};
+
+use crate::arguments::job_name;
+
+#[derive(Args)]
+pub(crate) struct CleanArguments {
+    /// Only show what would be removed
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Remove it without asking
+    #[arg(short, long, conflicts_with = "dry_run")]
+    yes: bool,
+
+    /// Only what jobs of these names have left [default: of any name]
+    #[arg(value_name = "/NAME", value_parser = job_name)]
+    names: Vec<String>,
+}
+
+/// Returns 1 if something that belongs to nobody could not be removed.
+pub(crate) fn run(arguments: &CleanArguments) -> Result<u8> {
+    let mut found = stale::find().context("cannot list the names of shared memory")?;
+    found.retain(|leftover| is_wanted(&leftover.name(), &arguments.names));
+    if found.is_empty() {
+        println!("nothing to remove: no shared memory of jobs that have ended");
+        return Ok(0);
+    }
+    for leftover in &found {
+        println!("{}", describe(leftover));
+    }
+    if arguments.dry_run || !(arguments.yes || is_agreed(found.len())?) {
+        println!("nothing was removed");
+        return Ok(0);
+    }
+    let removed = found.iter().map(remove).filter(|removed| *removed).count();
+    Ok(u8::from(removed < found.len()))
+}
+
+/// The job's own segment, and its regions.
+fn is_wanted(found: &str, names: &[String]) -> bool {
+    let belongs = |name: &String| {
+        found.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with("_region_"))
+    };
+    names.is_empty() || names.iter().any(belongs)
+}
+
+fn describe(leftover: &Leftover) -> String {
+    let mut text = format!("{}  {}", leftover.name(), size(leftover.bytes()));
+    if let Some(pid) = leftover.maker() {
+        text += &format!("  made by process {pid}");
+    }
+    if let Some(age) = leftover.made().and_then(|made| SystemTime::now().duration_since(made).ok()) {
+        text += &format!("  {} ago", time(age));
+    }
+    text
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_048_576 => format!("{} KiB", bytes.div_ceil(1024)),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+fn time(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
+}
+
+fn is_agreed(count: usize) -> Result<bool> {
+    print!("Remove {}? Nobody uses it any more. [y/N] ", if count == 1 { "it" } else { "them all" });
+    stdout().flush()?;
+    let mut answer = String::new();
+    stdin().lock().read_line(&mut answer)?;
+    if !answer.ends_with('\n') {
+        println!();
+    }
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Whether it is gone.
+fn remove(leftover: &Leftover) -> bool {
+    let name = leftover.name();
+    match leftover.remove() {
+        Ok(Removal::Removed) => println!("removed {name}"),
+        Ok(Removal::Gone) => println!("{name} was removed by another, or has been used again"),
+        Ok(_) => println!("{name} is being removed by another"),
+        Err(error) => {
+            eprintln!("intranode: {name} cannot be removed: {error}");
+            return false;
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_means_its_segment_and_its_regions() {
+        let names = ["/job".to_owned(), "/other".to_owned()];
+        for wanted in ["/job", "/job_region_0", "/other_region_12"] {
+            assert!(is_wanted(wanted, &names) && is_wanted(wanted, &[]), "{wanted}");
+        }
+        for unwanted in ["/job2", "/job_second", "/jo", "/another"] {
+            assert!(!is_wanted(unwanted, &names) && is_wanted(unwanted, &[]), "{unwanted}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_for_people() {
+        assert_eq!([size(1), size(6 << 20), size(1 << 30)], ["1 KiB", "6.0 MiB", "1024.0 MiB"]);
+        let times = [1, 121, 7201, 172_801].map(|seconds| time(Duration::from_secs(seconds)));
+        assert_eq!(times, ["1 s", "2 min", "2 h", "2 days"]);
+    }
+}
