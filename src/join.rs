@@ -13,12 +13,12 @@ use std::time::Instant;
 
 use bytemuck::Zeroable;
 
-use crate::buffers::Gather;
 use crate::communicator::Communicator;
 use crate::config::{Config, WaitKind};
 use crate::error::{Error, InitFailure, Operation};
 use crate::layout::{Layout, LayoutError};
 use crate::protocol::{Call, Cause, CauseKind, membership};
+use crate::seat::Seat;
 use crate::state::Observer;
 use crate::sys::asked;
 use crate::sys::fatal::FatalSignals;
@@ -58,9 +58,11 @@ impl Config {
             patience: self.join_timeout.map(|timeout| timeout.saturating_sub(started.elapsed())),
         };
         self.claim(&world, &machine)?;
-        let joining = Communicator::new(Arc::clone(&world), machine, self.rank, START, None);
+        let seat = Seat::new(Arc::clone(&world), machine, self.rank, self.name.as_str().into(), START);
+        let joining = Communicator::new(seat, None);
         let joining = self.watch(joining, &world, machine)?;
         joining
+            .seat
             .collective(Operation::Init, |member| member.open(&CALL, |_| ()).map(drop))
             .map_err(|error| self.not_all_came(error))?;
         if let Some(mut link) = link
@@ -162,9 +164,7 @@ impl Config {
         let width = size_of::<Processors>();
         let place = |rank: usize| rank * width..(rank + 1) * width;
         let (send, recv) = (bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(&mut all));
-        let mut blocks = Gather::new(send, recv, self.rank, place);
-        joining.collective(Operation::Init, |member| member.transfer(&CALL, &mut blocks))?;
-        drop(blocks);
+        joining.seat.gather(Operation::Init, &CALL, send, recv, place)?;
         Ok(Processors::count(&all))
     }
 

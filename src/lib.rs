@@ -20,6 +20,7 @@
 //! | combine | [`allreduce`](Communicator::allreduce), [`allreduce_in_place`](Communicator::allreduce_in_place) with a [`ReduceOp`] |
 //! | collect | [`allgather`](Communicator::allgather), [`allgatherv`](Communicator::allgatherv) |
 //! | distribute | [`broadcast`](Communicator::broadcast), and [`Blocks`] for who does what |
+//! | share one copy of data | [`region`](Communicator::region): [`Region`], then [`Shared`] |
 //! | end | [`leave`](Communicator::leave) or drop, [`abort`](Communicator::abort) |
 //!
 //! # What holds
@@ -59,6 +60,9 @@ pub mod layout;
 pub mod payload;
 #[doc(hidden)]
 pub mod protocol;
+mod region;
+mod seat;
+mod share;
 #[doc(hidden)]
 pub mod stale;
 mod state;
@@ -73,6 +77,7 @@ pub use config::{Config, WaitKind};
 pub use distribute::Blocks;
 pub use element::{Number, ReduceOp};
 pub use error::{BadSetting, Called, Error, InitFailure, Operation, TimeOut};
+pub use region::{Populate, Published, Region, Shared};
 pub use state::{JobState, RankState};
 pub use sys::cast;
 pub use threads::{threads, threads_with};

@@ -12,6 +12,7 @@
 //! | [`sequence`] | how do ranks notice that they called different things? |
 //! | [`transfer`] | how do blocks of any length reach everybody? |
 //! | [`allreduce`] | how does a reduction give the same bits everywhere? |
+//! | [`region`] | when may shared memory be written in place, and when read? |
 //! | [`membership`] | how does a rank join, leave, give up, and learn that another has? |
 //!
 //! This module is public for the tests that live outside `src`; it is no part of the library's interface.
@@ -22,6 +23,7 @@ pub mod generation;
 pub mod membership;
 #[expect(unsafe_code, reason = "declares the traits whose implementations promise something")]
 pub mod platform;
+pub mod region;
 pub mod sequence;
 pub mod staging;
 pub mod transfer;

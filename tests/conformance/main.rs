@@ -22,6 +22,7 @@ mod model;
 mod processes;
 mod random;
 mod reductions;
+mod regions;
 mod scenario;
 mod settings;
 mod threads;
@@ -40,6 +41,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(errors::rows());
     all.extend(mismatch::rows());
     all.extend(endings::rows());
+    all.extend(regions::rows());
     all
 }
 
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
     trials.extend(foreign::trials());
     trials.extend(settings::trials());
     trials.extend(endings::trials());
+    trials.extend(regions::trials());
     trials.extend(random::trials());
     trials.extend(examples::trials());
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -16,6 +16,7 @@ mod freezing;
 mod job;
 mod joining;
 mod liveness;
+mod memory;
 mod processes;
 mod rank;
 mod report;
@@ -40,6 +41,7 @@ fn tests() -> Vec<Test> {
         joining::TESTS,
         freezing::TESTS,
         liveness::TESTS,
+        memory::TESTS,
         endings::TESTS,
         states::TESTS,
     ];
@@ -55,6 +57,7 @@ fn programs() -> Vec<Program> {
         processes::PROGRAMS,
         joining::PROGRAMS,
         liveness::PROGRAMS,
+        memory::PROGRAMS,
         endings::PROGRAMS,
         states::PROGRAMS,
     ];
