@@ -132,7 +132,8 @@ impl Seat {
         let _ = membership::poison(&self.machine, self.world.segment(), Cause { kind, rank, detail });
     }
 
-    fn pid(&self, rank: usize) -> u32 {
+    /// The process that is a rank.
+    pub(crate) fn pid(&self, rank: usize) -> u32 {
         membership::owner(&self.machine, self.world.segment(), rank)
     }
 

@@ -48,14 +48,16 @@ impl Communicator {
         let world = Arc::new(World::new(mapping, layout));
 
         let machine = Machine { wait: world.wait(), ..seat.machine };
-        // Nobody else has this rank: all agree on the order.
-        let _ = membership::claim(&machine, world.segment(), rank, std::process::id());
+        for (rank, of_parent) in group.iter().enumerate() {
+            // Whoever comes first says whose they are: all know the same.
+            let _ = membership::claim(&machine, world.segment(), rank, seat.pid(*of_parent));
+        }
         let joined: Arc<[usize]> = group.iter().map(|rank| self.joined_as[*rank]).collect();
         let announce = || FatalSignals::announce(&world, machine, rank).ok();
         let fatal_signals = self.family.fatal_signals.then(announce).flatten();
         let child = Seat::new(Arc::clone(&world), machine, rank, Arc::clone(&seat.job), START);
         let child = self.child(child, joined, fatal_signals);
-        // After this everybody has claimed its rank, and is told of deaths.
+        // After this everybody is told of deaths.
         child.seat.collective(OPERATION, |member| member.open(&call, |_| ()).map(drop))?;
         Ok(child)
     }
