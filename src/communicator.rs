@@ -10,13 +10,13 @@ use crate::blocks;
 use crate::buffers::{FromRoot, Reduce};
 use crate::element::{self, Number, ReduceOp};
 use crate::error::{Error, Operation};
-use crate::protocol::{Call, CauseKind};
+use crate::family::Family;
+use crate::protocol::Call;
 use crate::seat::Seat;
 use crate::state::{JobState, Observer};
 use crate::sys::fatal::FatalSignals;
 use crate::sys::machine::Machine;
 use crate::sys::thread_wait::Ticker;
-use crate::sys::watcher::Watcher;
 
 /// One rank's membership in a group of ranks.
 ///
@@ -43,42 +43,57 @@ use crate::sys::watcher::Watcher;
 /// ```
 pub struct Communicator {
     pub(crate) seat: Arc<Seat>,
+    /// By rank: its number in the communicator that was joined, of which this one is a part.
+    pub(crate) joined_as: Arc<[usize]>,
     /// Wakes sleepers for their deadlines, where sleeping itself has none.
     ticker: Option<Arc<Ticker>>,
-    /// Tells when another rank dies, and the others when this one does. Ends after `Drop` has said that this rank
-    /// leaves.
-    watcher: Option<Watcher>,
     fatal_signals: Option<FatalSignals>,
+    /// Its watcher ends after `Drop` has said that this rank leaves.
+    pub(crate) family: Arc<Family>,
 }
 
 impl Communicator {
-    /// The communicator of a rank that has joined.
+    /// The communicator of a rank that is joining.
     pub(crate) fn new(seat: Seat, ticker: Option<Arc<Ticker>>) -> Self {
-        Communicator { seat: Arc::new(seat), ticker, watcher: None, fatal_signals: None }
+        let joined_as = (0..seat.size()).collect();
+        Communicator { seat: Arc::new(seat), joined_as, ticker, fatal_signals: None, family: Arc::default() }
+    }
+
+    /// A communicator of some of the ranks, of which this is one.
+    pub(crate) fn child(
+        &self,
+        seat: Seat,
+        joined_as: Arc<[usize]>,
+        fatal_signals: Option<FatalSignals>,
+    ) -> Self {
+        let (seat, family) = (Arc::new(seat), Arc::clone(&self.family));
+        family.admit(&seat, &joined_as);
+        Communicator { seat, joined_as, ticker: None, fatal_signals, family }
+    }
+
+    /// The same rank, watching the others, and telling them of more than they can see.
+    pub(crate) fn with_family(mut self, family: Family, fatal_signals: Option<FatalSignals>) -> Self {
+        self.family = Arc::new(family);
+        self.fatal_signals = fatal_signals;
+        self
     }
 
     /// The same rank, which reports the state of the job at a time-out.
     ///
     /// # Panics
-    /// When a region has been made already.
+    /// When it has joined already.
     pub(crate) fn with_observer(mut self, observer: Option<Arc<Observer>>) -> Self {
-        Arc::get_mut(&mut self.seat).expect("nothing was made of it yet").observer = observer;
+        Arc::get_mut(&mut self.seat).expect("nobody else knows it yet").observer = observer;
         self
     }
 
-    /// The same rank, watching the others, and telling them of more than they can see.
-    pub(crate) fn with_watcher(mut self, watcher: Watcher, fatal_signals: Option<FatalSignals>) -> Self {
-        self.watcher = Some(watcher);
-        self.fatal_signals = fatal_signals;
-        self
-    }
-
-    /// The same rank with another way to wait.
+    /// The rank when it has joined, with its way to wait.
     ///
     /// # Panics
-    /// When a region has been made already.
-    pub(crate) fn with_machine(mut self, machine: Machine) -> Self {
-        Arc::get_mut(&mut self.seat).expect("nothing was made of it yet").machine = machine;
+    /// When it has joined already.
+    pub(crate) fn joined(mut self, machine: Machine) -> Self {
+        Arc::get_mut(&mut self.seat).expect("nobody else knows it yet").machine = machine;
+        self.family.admit(&self.seat, &self.joined_as);
         self
     }
 
@@ -214,7 +229,7 @@ impl Communicator {
         self.seat.collective(operation, |member| member.refuse(&call))
     }
 
-    /// Ends the job, with every rank.
+    /// Ends the job, with every rank: all communicators that were joined or split together with this one.
     ///
     /// This process exits with the code. Every other rank gets [`Error::Aborted`] with it, at once if it is in a call,
     /// otherwise from the next that it makes, and should end too: it can write what has to be written before.
@@ -225,7 +240,7 @@ impl Communicator {
     /// process exits with 1.
     pub fn abort(&self, code: i32) -> ! {
         if !self.seat.world.forked() {
-            self.seat.poison(CauseKind::Aborted, code as u32);
+            self.family.abort(code);
         }
         let success = code & 0xFF == 0;
         std::process::exit(if success { 1 } else { code })

@@ -31,10 +31,12 @@ pub enum Operation {
     Publish = 9,
     /// `reclaim` of a region
     Reclaim = 10,
+    /// `split` and `split_local`
+    Split = 11,
 }
 
 impl Operation {
-    const ALL: [Operation; 10] = [
+    const ALL: [Operation; 11] = [
         Operation::Init,
         Operation::Barrier,
         Operation::Allreduce,
@@ -45,6 +47,7 @@ impl Operation {
         Operation::Assign,
         Operation::Publish,
         Operation::Reclaim,
+        Operation::Split,
     ];
 
     /// The name: `"barrier"`, `"allgatherv"`, …
@@ -60,6 +63,7 @@ impl Operation {
             Operation::Assign => "assign",
             Operation::Publish => "publish",
             Operation::Reclaim => "reclaim",
+            Operation::Split => "split",
         }
     }
 
@@ -114,7 +118,7 @@ impl fmt::Display for Called {
             return write!(f, "rank {} called something unknown", self.rank);
         };
         write!(f, "rank {} called {operation}", self.rank)?;
-        if matches!(operation, Operation::Init | Operation::Barrier) {
+        if matches!(operation, Operation::Init | Operation::Barrier | Operation::Split) {
             return Ok(());
         }
         write!(f, "(")?;

@@ -16,6 +16,7 @@ use bytemuck::Zeroable;
 use crate::communicator::Communicator;
 use crate::config::{Config, WaitKind};
 use crate::error::{Error, InitFailure, Operation};
+use crate::family::{Family, Kin};
 use crate::layout::{Layout, LayoutError};
 use crate::protocol::{Call, Cause, CauseKind, membership};
 use crate::seat::Seat;
@@ -73,7 +74,7 @@ impl Config {
         let processors = self.exchange_processors(&joining).map_err(|error| self.not_all_came(error))?;
         let machine =
             Machine { spin: SpinPolicy::new(self.size, processors), patience: self.timeout, ..machine };
-        Ok(joining.with_machine(machine))
+        Ok(joining.joined(machine))
     }
 
     fn create(&self) -> Result<(Arc<World>, Option<Link>), Error> {
@@ -146,7 +147,9 @@ impl Config {
                 .map_err(|error| self.failed("a handler for SIGUSR2 is not allowed", Some(error)))?;
             observer = Some(Arc::new(Observer::new(world, &self.name, self.rank)));
         }
-        let vigil = Vigil { world: Arc::clone(world), machine, observer: observer.clone() };
+        let kin = Arc::<Kin>::default();
+        let vigil =
+            Vigil { world: Arc::clone(world), machine, kin: Arc::clone(&kin), observer: observer.clone() };
         let watcher = Watcher::start(world, self.rank, vigil)
             .map_err(|error| self.failed("its watcher's thread could not be started", Some(error)))?;
         let announce = || FatalSignals::announce(world, machine, self.rank);
@@ -155,7 +158,8 @@ impl Config {
             .then(announce)
             .transpose()
             .map_err(|error| self.failed("a handler for fatal signals is not allowed", Some(error)))?;
-        Ok(comm.with_watcher(watcher, fatal_signals).with_observer(observer))
+        let family = Family::new(kin, watcher, self.fatal_signals);
+        Ok(comm.with_family(family, fatal_signals).with_observer(observer))
     }
 
     fn exchange_processors(&self, joining: &Communicator) -> Result<usize, Error> {
@@ -235,6 +239,7 @@ impl Config {
 struct Vigil {
     world: Arc<World>,
     machine: Machine,
+    kin: Arc<Kin>,
     observer: Option<Arc<Observer>>,
 }
 
@@ -243,6 +248,7 @@ impl Listener for Vigil {
         let cause = Cause { kind: CauseKind::Died, rank, detail: 0 };
         // Only tests stop a rank in between.
         let _ = membership::poison(&self.machine, self.world.segment(), cause);
+        self.kin.died(rank);
     }
 
     fn tick(&self) {

@@ -21,6 +21,7 @@
 //! | collect | [`allgather`](Communicator::allgather), [`allgatherv`](Communicator::allgatherv) |
 //! | distribute | [`broadcast`](Communicator::broadcast), and [`Blocks`] for who does what |
 //! | share one copy of data | [`region`](Communicator::region): [`Region`], then [`Shared`] |
+//! | work in groups | [`split`](Communicator::split), [`split_local`](Communicator::split_local) |
 //! | end | [`leave`](Communicator::leave) or drop, [`abort`](Communicator::abort) |
 //!
 //! # What holds
@@ -52,6 +53,7 @@ mod config;
 mod distribute;
 mod element;
 mod error;
+mod family;
 mod join;
 #[doc(hidden)]
 pub mod layout;
@@ -63,6 +65,7 @@ pub mod protocol;
 mod region;
 mod seat;
 mod share;
+mod split;
 #[doc(hidden)]
 pub mod stale;
 mod state;

@@ -121,14 +121,19 @@ impl Seat {
         result
     }
 
-    /// Ends the communicator for all ranks.
+    /// Ends the communicator for all ranks, because of this one.
     pub(crate) fn poison(&self, kind: CauseKind, detail: u32) {
-        let cause = Cause { kind, rank: self.rank, detail };
-        // Only tests stop a rank in between.
-        let _ = membership::poison(&self.machine, self.world.segment(), cause);
+        self.poison_for(kind, self.rank, detail);
     }
 
-    fn pid(&self, rank: usize) -> u32 {
+    /// The same because of any rank.
+    pub(crate) fn poison_for(&self, kind: CauseKind, rank: usize, detail: u32) {
+        // Only tests stop a rank in between.
+        let _ = membership::poison(&self.machine, self.world.segment(), Cause { kind, rank, detail });
+    }
+
+    /// The process that is a rank.
+    pub(crate) fn pid(&self, rank: usize) -> u32 {
         membership::owner(&self.machine, self.world.segment(), rank)
     }
 

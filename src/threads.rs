@@ -103,7 +103,7 @@ fn world(size: usize, staging: Option<usize>, timeout: Option<Duration>) -> Resu
         let claimed = membership::claim(&machine, world.segment(), rank, std::process::id());
         debug_assert_eq!(claimed, Ok(()), "nobody else knows this world");
         let seat = Seat::new(Arc::clone(&world), machine, rank, Arc::clone(&job), START);
-        Communicator::new(seat, ticker.clone())
+        Communicator::new(seat, ticker.clone()).joined(machine)
     };
     Ok((0..size).map(communicator).collect())
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::mapping::Mapping;
 use super::memory::{self, Left, Limit};
-use super::named::{self, CreateError, Identity, Link, Part, Way};
+use super::named::{self, CreateError, Identity, Link, PREFIX, Part, Way};
 #[cfg(target_os = "linux")]
 use super::sealed;
 
@@ -253,7 +253,7 @@ fn not_it() -> io::Error {
 }
 
 fn name(job: &str, number: u32) -> String {
-    format!("{job}_region_{number}")
+    format!("{job}{PREFIX}{number}")
 }
 
 fn allocate(file: &File, part: Range<usize>) -> Result<(), Refusal> {

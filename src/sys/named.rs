@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use self::file::{Identity, Unusable, allocate};
 use self::lock::Holder;
-pub(crate) use self::part::Part;
+pub(crate) use self::part::{PREFIX, Part};
 use super::fork::ForkGuard;
 use super::mapping::Mapping;
 use super::memory;
@@ -118,6 +118,7 @@ fn create_in(
         return Err(CreateError::Memory { requested: len, available });
     }
     let mut reclaimed = clear(&path, &ours)?;
+    part::sweep(directory, &path);
     if way == Way::Nameless
         && let Some(created) = create_nameless(directory, &path, len, &ours, &mut init, &mut reclaimed)?
     {

@@ -15,6 +15,7 @@ mod examples;
 // Its files are locked as a job locks its own, for which there is a safe function on Linux only.
 #[cfg(target_os = "linux")]
 mod foreign;
+mod groups;
 mod job;
 mod joining;
 mod mismatch;
@@ -42,6 +43,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(mismatch::rows());
     all.extend(endings::rows());
     all.extend(regions::rows());
+    all.extend(groups::rows());
     all
 }
 

@@ -12,6 +12,7 @@
 mod crashes;
 mod deaths;
 mod endings;
+mod families;
 mod freezing;
 mod job;
 mod joining;
@@ -40,6 +41,7 @@ fn tests() -> Vec<Test> {
         processes::TESTS,
         joining::TESTS,
         freezing::TESTS,
+        families::TESTS,
         liveness::TESTS,
         memory::TESTS,
         endings::TESTS,
@@ -56,6 +58,7 @@ fn programs() -> Vec<Program> {
         crashes::PROGRAMS,
         processes::PROGRAMS,
         joining::PROGRAMS,
+        families::PROGRAMS,
         liveness::PROGRAMS,
         memory::PROGRAMS,
         endings::PROGRAMS,

@@ -4,13 +4,31 @@
 //! is under it until then is zeros: a dead job's part looks like a segment that was never finished, and is removed like
 //! one.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::file::{self, Identity, Unusable};
 use super::{CreateError, Link, Way, clear, lock};
 use crate::layout::Layout;
+
+/// What stands between the name of a job and the number of its part.
+pub(crate) const PREFIX: &str = "_region_";
+
+/// Removes the parts that dead jobs of this name have left: their makers were killed while they had names.
+pub(super) fn sweep(directory: &Path, job: &Path) {
+    let Some(job) = job.file_name().and_then(|name| name.to_str()) else { return };
+    let is_part = |name: &str| {
+        let number = name.strip_prefix(job).and_then(|rest| rest.strip_prefix(PREFIX));
+        number.is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(is_part) {
+            // A part of a live job is locked. One that can not be removed does no harm to this job.
+            let _ = clear(&entry.path(), &Layout::is_segment);
+        }
+    }
+}
 
 /// A part that is being made.
 pub(crate) struct Part {
