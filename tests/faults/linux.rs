@@ -16,6 +16,7 @@ mod freezing;
 mod job;
 mod joining;
 mod liveness;
+mod memory;
 mod processes;
 mod rank;
 mod report;
@@ -41,6 +42,7 @@ fn tests() -> Vec<Test> {
         freezing::TESTS,
         liveness::TESTS,
         endings::TESTS,
+        memory::TESTS,
         states::TESTS,
     ];
     let mut all = all.concat();
@@ -56,6 +58,7 @@ fn programs() -> Vec<Program> {
         joining::PROGRAMS,
         liveness::PROGRAMS,
         endings::PROGRAMS,
+        memory::PROGRAMS,
         states::PROGRAMS,
     ];
     all.concat()
