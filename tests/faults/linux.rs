@@ -9,6 +9,7 @@
 //!
 //! `FAULTS_REPEAT=10` repeats what is random ten times as often.
 
+mod calls;
 mod crashes;
 mod deaths;
 mod endings;
@@ -17,6 +18,7 @@ mod job;
 mod joining;
 mod liveness;
 mod memory;
+mod names;
 mod processes;
 mod rank;
 mod report;
@@ -42,6 +44,8 @@ fn tests() -> Vec<Test> {
         freezing::TESTS,
         liveness::TESTS,
         endings::TESTS,
+        names::TESTS,
+        calls::TESTS,
         memory::TESTS,
         states::TESTS,
     ];
@@ -58,6 +62,8 @@ fn programs() -> Vec<Program> {
         joining::PROGRAMS,
         liveness::PROGRAMS,
         endings::PROGRAMS,
+        names::PROGRAMS,
+        calls::PROGRAMS,
         memory::PROGRAMS,
         states::PROGRAMS,
     ];

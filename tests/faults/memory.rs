@@ -11,7 +11,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 use super::job::Job;
-use super::{Program, Test, rank};
+use super::{Program, Test, rank, states};
 
 pub(crate) const TESTS: &[Test] = &[
     ("row_19_dev_shm_has_64_kib", || in_dev_shm_of("64k")),
@@ -85,6 +85,7 @@ fn has_a_small_dev_shm() -> Result<()> {
 }
 
 fn announced(command: &mut std::process::Command) {
+    states::reporting(command);
     command.env("INTRANODE_JOIN_TIMEOUT", "1");
 }
 
@@ -94,10 +95,12 @@ fn cut_short_while_joining() -> Result<Completion> {
     job.start(0, "joins, announced", announced)?;
     job.await_name()?;
     job.start(1, "joins, announced", announced)?;
-    // Both sleep in the segment.
     for rank in 0..2 {
         job.await_line(rank, "joining")?;
     }
+    let waits = [0, 1].map(|rank| Ok(format!("rank {rank} (process {}) waits in init", job.pid(rank)?)));
+    let [first, second]: [Result<String>; 2] = waits;
+    states::await_state(&mut job, 1, &[&first?, &second?])?;
     File::options().write(true).truncate(true).open(job.path())?;
     for rank in 0..2 {
         let line = job.line(rank)?;
