@@ -69,10 +69,9 @@ fn four_ranks_0_race() -> Result<Completion> {
         ensure!(told.iter().all(|line| line.contains(&holder)), "{told:?}, not {holder}");
         job.start(3, "works when told", |_| ())?;
         job.await_joined([winner, 1, 2, 3])?;
-        for process in [winner, 1, 2, 3] {
-            job.tell(process, "work")?;
-            job.await_line(process, "works")?;
-        }
+        let members = [winner, 1, 2, 3];
+        members.iter().try_for_each(|process| job.tell(*process, "work"))?;
+        members.iter().try_for_each(|process| job.await_line(*process, "works"))?;
         job.finish(&[])?;
     }
     Ok(Completion::Completed)
