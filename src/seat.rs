@@ -116,9 +116,18 @@ impl Seat {
         let mut member = Member::new(&self.machine, self.world.segment(), self.rank, completed);
         let result = call(&mut member);
         self.state.completed.store(member.completed().number(), Ordering::Relaxed);
-        let result = result.map_err(|failure| self.report(operation, &member, failure));
+        let mut result = result.map_err(|failure| self.report(operation, &member, failure));
+        if self.world.torn() {
+            result = Err(self.torn(operation, &member));
+        }
         self.state.busy.store(false, Ordering::Release);
         result
+    }
+
+    #[cold]
+    fn torn(&self, operation: Operation, member: &Member<'_, Machine>) -> Error {
+        let reason = "another program has cut the file of its segment short";
+        Error::Poisoned { operation, round: member.completed().next().number(), rank: self.rank, reason }
     }
 
     /// Ends the communicator for all ranks, because of this one.

@@ -120,18 +120,36 @@ fn install_one(signal: c_int, before: &OnceLock<libc::sigaction>) -> io::Result<
 
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     WALKING.fetch_add(1, Ordering::SeqCst);
-    for link in links() {
-        // SAFETY: I11: while this is counted as walking, a job that can be found is not freed.
-        if let Some(job) = unsafe { link.job.load(Ordering::SeqCst).as_ref() }
-            && !job.world.forked()
-        {
+    // SAFETY: I11: while this is counted as walking, a job that can be found is not freed.
+    let jobs = || links().filter_map(|link| unsafe { link.job.load(Ordering::SeqCst).as_ref() });
+    let jobs = || jobs().filter(|job| !job.world.forked());
+    // A segment that somebody has cut short is an error of this rank's calls, not its end.
+    let torn = gone(signal, info).is_some_and(|address| jobs().any(|job| job.world.tear(address)));
+    if !torn {
+        for job in jobs() {
             let cause = Cause { kind: CauseKind::Died, rank: job.rank, detail: 0 };
             let _ = membership::poison(&job.machine, job.world.segment(), cause);
         }
     }
     WALKING.fetch_sub(1, Ordering::SeqCst);
-    go_on(signal, info, context);
+    if !torn {
+        go_on(signal, info, context);
+    }
 }
+
+/// The address of memory that is gone, if that is what the signal is about.
+fn gone(signal: c_int, info: *mut libc::siginfo_t) -> Option<usize> {
+    // SAFETY: I7: the kernel gives every handler a live description of its signal.
+    let info = unsafe { info.as_ref() }?;
+    if signal != libc::SIGBUS || info.si_code != BUS_ADRERR {
+        return None;
+    }
+    // SAFETY: I7: such a signal has an address.
+    Some(unsafe { info.si_addr() }.addr())
+}
+
+/// Memory that does not exist: the file ends before it.
+const BUS_ADRERR: c_int = 2;
 
 /// Does what would have happened without this handler.
 fn go_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {

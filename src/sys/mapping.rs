@@ -73,6 +73,22 @@ impl Mapping {
     pub(crate) fn forked(&self) -> bool {
         self.guard.forked()
     }
+
+    /// Whether the byte at this address is one of it.
+    pub(crate) fn contains(&self, address: usize) -> bool {
+        let start = self.start.addr();
+        (start..start + self.len).contains(&address)
+    }
+
+    /// Puts zeros, of this process alone, in place of everything: somebody has cut the file short. Makes system calls
+    /// only, so a handler of signals may call it. False: the system does not allow it.
+    pub(crate) fn replace(&self) -> bool {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_FIXED;
+        // SAFETY: I1: it replaces all of a mapping of ours, which stays readable and writable.
+        let replaced = unsafe { libc::mmap(self.start.cast(), self.len, access, flags, -1, 0) };
+        replaced == self.start.cast() && withhold_from_children(self.start, self.len).is_ok()
+    }
 }
 
 impl Drop for Mapping {
@@ -160,6 +176,19 @@ mod tests {
         assert_eq!(mapping.start().align_offset(4096), 0);
         assert!((0..1 << 20).step_by(4).all(|offset| word(&mapping, offset).load(Ordering::Relaxed) == 0));
         word(&mapping, (1 << 20) - 4).store(1, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn what_was_cut_off_can_be_replaced_by_zeros() {
+        let file = file(&[7; 8192]);
+        let mapping = Mapping::of(&file, 8192).unwrap();
+        let neighbour = Mapping::anonymous(4096).unwrap();
+        file.set_len(0).unwrap();
+        let start = mapping.start().addr();
+        assert!(mapping.contains(start) && mapping.contains(start + 8191) && !mapping.contains(start + 8192));
+        assert!(!mapping.contains(neighbour.start().addr()));
+        assert!(mapping.replace());
+        assert!((0..8192).step_by(4).all(|offset| word(&mapping, offset).load(Ordering::Relaxed) == 0));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One segment in memory, seen through its layout.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use std::io;
 
@@ -20,6 +20,8 @@ pub(crate) struct World {
     mapping: Mapping,
     layout: Layout,
     chunks: Box<[[Chunk; 2]]>,
+    /// Whether what is mapped is not the segment any more.
+    torn: AtomicBool,
 }
 
 impl World {
@@ -63,13 +65,29 @@ impl World {
             unsafe { Chunk::new(mapping.start().wrapping_add(offset), layout.chunk()) }
         };
         let chunks = (0..layout.ranks()).map(|rank| [chunk(rank, 0), chunk(rank, 1)]).collect();
-        World { mapping, layout, chunks }
+        World { mapping, layout, chunks, torn: AtomicBool::new(false) }
     }
 
     /// Whether this process is a forked child, in which the segment does not exist.
     #[inline]
     pub(crate) fn forked(&self) -> bool {
         self.mapping.forked()
+    }
+
+    /// To be called by a handler of signals where memory at this address is gone. False: it is not the segment's.
+    pub(crate) fn tear(&self, address: usize) -> bool {
+        if !self.mapping.contains(address) {
+            return false;
+        }
+        // First: zeros must not be taken for data.
+        self.torn.store(true, Relaxed);
+        self.mapping.replace()
+    }
+
+    /// Whether somebody has cut the segment short: what was read is zeros.
+    #[inline]
+    pub(crate) fn torn(&self) -> bool {
+        self.torn.load(Relaxed)
     }
 
     /// How ranks sleep in this segment: decided by whoever made it.

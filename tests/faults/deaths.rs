@@ -18,7 +18,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_01_killed_in_a_barrier_of_8", || killed_in_barriers(8, 20)),
     ("row_02_killed_in_a_collective_of_2", || killed_in_collectives(2, &[1, 4096, 1 << 20, 64 << 20])),
     ("row_02_killed_in_a_collective_of_4", || killed_in_collectives(4, &[1, 4096, 1 << 20])),
-    ("row_03_the_victim_holds_4_gib", the_victim_holds_4_gib),
+    ("row_02_killed_in_a_collective_of_8", || killed_in_collectives(8, &[1, 4096, 1 << 20])),
+    ("row_03_the_victim_holds_4_gib", || the_victim_holds_4_gib(|_| ())),
+    ("row_24_killed_in_a_collective_of_4", || killed_in_collectives_with(4, &[1, 4096, 1 << 20], scanning)),
+    ("row_24_the_victim_holds_4_gib", || the_victim_holds_4_gib(scanning)),
     ("row_04_two_are_killed_together", || several_are_killed(&[1, 3])),
     ("row_04_all_but_one_are_killed", || several_are_killed(&[0, 1, 3])),
     ("row_07_exits_without_leaving", || ends_without_leaving("exits")),
@@ -62,6 +65,10 @@ const KIND: &str = "FAULTS_KIND";
 const BYTES: &str = "FAULTS_BYTES";
 
 fn killed_in_collectives(size: usize, lengths: &[usize]) -> Result<Completion> {
+    killed_in_collectives_with(size, lengths, |_| ())
+}
+
+fn killed_in_collectives_with(size: usize, lengths: &[usize], change: fn(&mut Command)) -> Result<Completion> {
     for (kind, name) in KINDS.iter().enumerate().filter(|(_, kind)| **kind != Kind::Barrier) {
         for bytes in lengths {
             for _ in 0..repeat(2) {
@@ -70,6 +77,7 @@ fn killed_in_collectives(size: usize, lengths: &[usize]) -> Result<Completion> {
                     |_| "collectives",
                     |command| {
                         command.env(KIND, kind.to_string()).env(BYTES, bytes.to_string());
+                        change(command);
                     },
                 )?;
                 // To touch large buffers for the first time takes longer than anything else.
@@ -99,13 +107,18 @@ fn collectives() -> Result<()> {
     })
 }
 
-fn the_victim_holds_4_gib() -> Result<Completion> {
+/// Without sleeping on many words.
+fn scanning(command: &mut Command) {
+    command.env("INTRANODE_LIVENESS", "scan");
+}
+
+fn the_victim_holds_4_gib(change: fn(&mut Command)) -> Result<Completion> {
     let free = available_memory()?;
     if free < 8 << 30 {
         return Ok(Completion::ignored_with(format!("only {} MiB of memory are free", free >> 20)));
     }
     let program = |rank| if rank == 1 { "holds 4 GiB" } else { "barriers" };
-    let mut job = Job::joined_with(3, program, |_| ())?;
+    let mut job = Job::joined_with(3, program, change)?;
     job.await_line(1, "holds it")?;
     let since = job.kill(1)?;
     // Its memory is still being taken down.

@@ -166,6 +166,20 @@ impl Job {
         }
     }
 
+    /// The line of whichever of these ranks writes one first.
+    pub(crate) fn first_line(&mut self, ranks: &[usize]) -> Result<(usize, String)> {
+        let started = Instant::now();
+        loop {
+            for rank in ranks {
+                if let Ok(line) = self.rank(*rank)?.lines.try_recv() {
+                    return Ok((*rank, line));
+                }
+            }
+            ensure!(started.elapsed() < LIMIT, Trouble::Hang(format!("none of {ranks:?} says a word")));
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     pub(crate) fn await_line(&mut self, rank: usize, expected: &str) -> Result<()> {
         let line = self.line(rank)?;
         ensure!(line == expected, "rank {rank} says {line:?} in place of {expected:?}");

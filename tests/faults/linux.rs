@@ -9,6 +9,7 @@
 //!
 //! `FAULTS_REPEAT=10` repeats what is random ten times as often.
 
+mod calls;
 mod crashes;
 mod deaths;
 mod endings;
@@ -18,8 +19,10 @@ mod job;
 mod joining;
 mod liveness;
 mod memory;
+mod names;
 mod processes;
 mod rank;
+mod region_memory;
 mod report;
 mod states;
 
@@ -43,8 +46,11 @@ fn tests() -> Vec<Test> {
         freezing::TESTS,
         families::TESTS,
         liveness::TESTS,
-        memory::TESTS,
+        region_memory::TESTS,
         endings::TESTS,
+        names::TESTS,
+        calls::TESTS,
+        memory::TESTS,
         states::TESTS,
     ];
     let mut all = all.concat();
@@ -60,8 +66,11 @@ fn programs() -> Vec<Program> {
         joining::PROGRAMS,
         families::PROGRAMS,
         liveness::PROGRAMS,
-        memory::PROGRAMS,
+        region_memory::PROGRAMS,
         endings::PROGRAMS,
+        names::PROGRAMS,
+        calls::PROGRAMS,
+        memory::PROGRAMS,
         states::PROGRAMS,
     ];
     all.concat()

@@ -37,6 +37,7 @@ impl Report {
             Error::Poisoned { rank, .. } => ("poisoned", vec![*rank], None),
             Error::Forked { .. } => ("forked", vec![], None),
             Error::InitializationFailed(failure) => ("not-joined", failure.missing.clone(), None),
+            Error::AllocationFailed { .. } => ("no-memory", vec![], None),
             _ => ("other", vec![], None),
         };
         Report { at, kind: kind.to_owned(), ranks, pid, text: error.to_string() }

@@ -22,7 +22,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("has a handler", has_a_handler),
 ];
 
-fn reporting(command: &mut std::process::Command) {
+pub(crate) fn reporting(command: &mut std::process::Command) {
     command.env("INTRANODE_STATE", "1");
 }
 
@@ -108,13 +108,7 @@ fn at_a_signal() -> Result<Completion> {
         // The others can not tell a rank that is frozen from one that stays away.
         job.signal(1, SIGSTOP)?;
         for rank in [0, 2] {
-            // Until all have gone to wait.
-            let started = Instant::now();
-            while !expected.iter().all(|line| job.complaints(rank).is_ok_and(|text| text.contains(line))) {
-                ensure!(started.elapsed() < LIMIT, "rank {rank} wrote {:?}", job.complaints(rank));
-                job.signal(rank, SIGUSR2)?;
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            await_state(&mut job, rank, &expected)?;
             ensure!(job.complaints(rank)?.contains(&format!("as rank {rank} sees it")));
         }
         job.signal(1, SIGCONT)?;
@@ -161,18 +155,7 @@ fn while_joining() -> Result<Completion> {
     job.start(0, "barriers", reporting)?;
     job.start(1, "barriers", reporting)?;
     let expected = ["rank 2 has not joined", "rank 0 (process", "waits in init, round 1, for"];
-    let started = Instant::now();
-    // A rank that has not got as far ends by it: not before the name is there, and the handler.
-    job.await_name()?;
-    while !handles_usr2(job.pid(0)?)? {
-        ensure!(started.elapsed() < LIMIT, "no handler");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    while !expected.iter().all(|line| job.complaints(0).is_ok_and(|text| text.contains(line))) {
-        ensure!(started.elapsed() < LIMIT, "rank 0 wrote {:?}", job.complaints(0));
-        job.signal(0, SIGUSR2)?;
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    await_state(&mut job, 0, &expected)?;
     job.start(2, "leaves", reporting)?;
     job.await_joined(0..3)?;
     job.tell(2, "leave")?;
@@ -182,6 +165,22 @@ fn while_joining() -> Result<Completion> {
     }
     job.finish(&[])?;
     Ok(Completion::Completed)
+}
+
+/// Asks a rank that reports again and again until it has seen all of this.
+pub(crate) fn await_state(job: &mut Job, rank: usize, expected: &[&str]) -> Result<()> {
+    let started = Instant::now();
+    // A rank that has not got as far ends by the signal.
+    while !handles_usr2(job.pid(rank)?)? {
+        ensure!(started.elapsed() < LIMIT, "no handler");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    while !expected.iter().all(|line| job.complaints(rank).is_ok_and(|text| text.contains(line))) {
+        ensure!(started.elapsed() < LIMIT, "rank {rank} wrote {:?}", job.complaints(rank));
+        job.signal(rank, SIGUSR2)?;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }
 
 /// Whether a process has a handler for SIGUSR2.
