@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use intranode::Communicator;
+use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::arguments::ranks;
@@ -145,6 +146,17 @@ pub(crate) fn measure(cases: &Cases) -> Result<u8> {
             report.print(&Row::new(operation, bytes, comm.size(), times))?;
         }
     }
+    comm.leave()?;
+    Ok(0)
+}
+
+/// In each rank whose start is measured: tells when it has been through the first barrier, by a clock that its starter
+/// can read too.
+pub(crate) fn start_up() -> Result<u8> {
+    let comm = Communicator::from_env()?;
+    comm.barrier()?;
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
+    println!("{}.{:09}", now.tv_sec(), now.tv_nsec());
     comm.leave()?;
     Ok(0)
 }
