@@ -1,7 +1,7 @@
 //! Payload cells whose every access loom checks against all others.
 
 use intranode::payload::{Sink, Source};
-use intranode::protocol::Payload;
+use intranode::protocol::{Payload, Staging};
 use loom::cell::UnsafeCell;
 
 use crate::trace::{self, Act, Label};
@@ -15,11 +15,12 @@ pub(crate) struct Bytes<const N: usize> {
 /// Room for a call's description and one number.
 pub(crate) type Note = Bytes<40>;
 
-/// Bytes in a chunk: more than fits into a real note, so that the chunked path is taken.
-pub(crate) const CHUNK: usize = 104;
+/// Staging in which parts hold more than fits into a real note, so that the chunked path is taken, and move between
+/// two places.
+pub(crate) const STAGING: Staging = Staging { capacity: 256, part: 104, moving_from: 0 };
 
-/// Room for one chunk.
-pub(crate) type Chunk = Bytes<CHUNK>;
+/// A rank's staging buffer of one parity.
+pub(crate) type Chunk = Bytes<{ STAGING.capacity }>;
 
 impl<const N: usize> Bytes<N> {
     pub(crate) fn new(label: Label) -> Self {

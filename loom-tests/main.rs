@@ -5,6 +5,7 @@
 
 mod blocking;
 mod cells;
+mod contract;
 mod dozing;
 mod explore;
 mod known_bad;
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
         .into_iter()
         .filter(|model| !model.long || report::is_long_run())
         .map(|model| Trial::test(format!("model::{}", model.id()), move || report::run(&model)));
-    let trials = models.chain(known_bad::trials()).chain(sweep::trials());
+    let trials = models.chain(contract::trials()).chain(known_bad::trials()).chain(sweep::trials());
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
     if arguments.list {
         return ExitCode::SUCCESS;

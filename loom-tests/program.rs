@@ -3,15 +3,15 @@
 use std::ops::Range;
 
 use intranode::payload::{Sink, Source};
-use intranode::protocol::allreduce::{Plan, Reduction};
+use intranode::protocol::allreduce::Reduction;
 use intranode::protocol::transfer::Exchange;
 use intranode::protocol::{Call, CauseKind, Failure, Member};
 
-use crate::cells::CHUNK;
+use crate::cells::STAGING;
 use crate::world::Rank;
 
 /// Numbers that fill a chunk.
-pub(crate) const FULL: usize = CHUNK / 8;
+pub(crate) const FULL: usize = STAGING.part / 8;
 
 /// One step of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,9 +84,9 @@ impl Step {
             Step::Leave => member.leave().map_err(Failure::from),
             Step::Abort => member.poison(CauseKind::Aborted, rank, 77).map_err(Failure::from),
             Step::Reduce { numbers, sliced } => {
-                let plan = Plan { chunk: CHUNK, slices_from: if sliced { 0 } else { usize::MAX } };
+                let slices_from = if sliced { 0 } else { usize::MAX };
                 let mut data = Folding { mine: numbers_of(nth, rank, numbers), result: vec![0; numbers] };
-                member.allreduce(&self.call(), plan, &mut data)?;
+                member.allreduce(&self.call(), slices_from, &mut data)?;
                 let mut expected = numbers_of(nth, 0, numbers);
                 for other in 1..ranks {
                     for (sum, value) in expected.iter_mut().zip(numbers_of(nth, other, numbers)) {
@@ -105,7 +105,7 @@ impl Step {
                 let mut blocks: Vec<_> = (0..ranks).map(|of| vec![0; sends(of)]).collect();
                 blocks[rank] = numbers_of(nth, rank, sends(rank));
                 let mut data = Blocks { rank, blocks };
-                member.transfer(&self.call(), CHUNK, &mut data)?;
+                member.transfer(&self.call(), &mut data)?;
                 for of in 0..ranks {
                     let expected = numbers_of(nth, of, sends(of));
                     let got = &data.blocks[of];

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use intranode::protocol::{Failure, Generation, Record, Segment};
 use loom::sync::atomic::AtomicU64;
 
-use crate::cells::{Bytes, Chunk};
+use crate::cells::{Bytes, Chunk, STAGING};
 use crate::machine::{Machine, Word};
 use crate::trace::Label;
 use crate::weakened::Weakened;
@@ -53,6 +53,12 @@ impl World {
     }
 
     pub(crate) fn segment(&self) -> Segment<'_, Rank> {
-        Segment { cause: &self.cause, claims: &self.claims, records: &self.records, chunks: &self.chunks }
+        Segment {
+            cause: &self.cause,
+            claims: &self.claims,
+            records: &self.records,
+            chunks: &self.chunks,
+            staging: STAGING,
+        }
     }
 }

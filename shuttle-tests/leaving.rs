@@ -1,7 +1,7 @@
 //! Joining and leaving: who is inside a round is never failed by who leaves after it.
 
 use intranode::protocol::membership::{claim, owner};
-use intranode::protocol::{CauseKind, Generation};
+use intranode::protocol::{CauseKind, Generation, Staging};
 use libtest_mimic::Trial;
 use shuttle::thread;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ fn some_go_on() {
 fn claims() {
     let (ranks, rivals) = (3, 3);
     let stage = Arc::new(Stage::new(ranks, rivals * ranks, Vec::new(), Vec::new(), Vec::new()));
-    let memory = Arc::new(Memory::new(&stage, ranks, 8, Generation::new(0)));
+    let memory = Arc::new(Memory::new(&stage, ranks, Staging::of(8), Generation::new(0)));
     let rivals: Vec<_> = (0..rivals * ranks)
         .map(|rival| {
             let (stage, memory) = (stage.clone(), memory.clone());

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use intranode::payload::{Sink, Source};
 use intranode::protocol::generation::{POISON, WAITER};
 use intranode::protocol::sequence::NOTE;
-use intranode::protocol::{Expired, Generation, Ordering, Payload, Platform, Record, Segment, Stopped};
+use intranode::protocol::{
+    Expired, Generation, Ordering, Payload, Platform, Record, Segment, Staging, Stopped,
+};
 use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use crate::breakage::Breakage;
@@ -283,17 +285,18 @@ pub struct Memory {
     claims: Vec<Word>,
     records: Vec<[Record<Stage>; 2]>,
     chunks: Vec<[Cell; 2]>,
+    staging: Staging,
 }
 
 impl Memory {
     /// The segment of `ranks` ranks before the first round after `start`.
-    pub fn new(stage: &Arc<Stage>, ranks: usize, chunk: usize, start: Generation) -> Self {
+    pub fn new(stage: &Arc<Stage>, ranks: usize, staging: Staging, start: Generation) -> Self {
         let actors = stage.actors();
         let note =
             |rank, parity| Cell::new(stage, format!("note {rank}/{parity}"), ["note-fill", "note-look"], NOTE);
-        let staging = |rank, parity| {
+        let chunk = |rank, parity| {
             let name = format!("chunk {rank}/{parity}");
-            Cell::new(stage, name, ["chunk-fill", "chunk-look"], chunk)
+            Cell::new(stage, name, ["chunk-fill", "chunk-look"], staging.capacity)
         };
         let record = |rank, parity: usize| Record {
             word: Word::new(start.initial_words()[parity], actors),
@@ -301,16 +304,17 @@ impl Memory {
         };
         let buffers = |rank| match stage.breakage {
             Some(Breakage::OneBuffer) => {
-                let both = staging(rank, 0);
+                let both = chunk(rank, 0);
                 [both.clone(), both]
             }
-            _ => [staging(rank, 0), staging(rank, 1)],
+            _ => [chunk(rank, 0), chunk(rank, 1)],
         };
         Memory {
             cause: Word64 { value: AtomicU64::new(0), known: Mutex::default() },
             claims: (0..ranks).map(|_| Word::new(0, actors)).collect(),
             records: (0..ranks).map(|rank| [record(rank, 0), record(rank, 1)]).collect(),
             chunks: (0..ranks).map(buffers).collect(),
+            staging,
         }
     }
 
@@ -321,6 +325,12 @@ impl Memory {
 
     /// The segment.
     pub fn segment(&self) -> Segment<'_, Stage> {
-        Segment { cause: &self.cause, claims: &self.claims, records: &self.records, chunks: &self.chunks }
+        Segment {
+            cause: &self.cause,
+            claims: &self.claims,
+            records: &self.records,
+            chunks: &self.chunks,
+            staging: self.staging,
+        }
     }
 }

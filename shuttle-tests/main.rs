@@ -11,6 +11,7 @@
 mod breakage;
 mod clock;
 mod collectives;
+mod contract;
 mod dice;
 mod explore;
 mod faults;
@@ -26,7 +27,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments = libtest_mimic::Arguments::from_args();
     explore::take_over_panics();
-    let trials = [collectives::trials(), faults::trials(), leaving::trials(), replay::trials()];
+    let trials =
+        [collectives::trials(), contract::trials(), faults::trials(), leaving::trials(), replay::trials()];
     let conclusion = libtest_mimic::run(&arguments, trials.into_iter().flatten().collect());
     if !arguments.list && conclusion.num_passed + conclusion.num_failed == 0 {
         eprintln!("no model ran");

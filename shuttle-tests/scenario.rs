@@ -100,7 +100,7 @@ impl Scenario {
         stage.patience = dice::one_of(&[0, 1, 4]);
         stage.spurious = dice::one_of(&[0, 8]);
         let stage = Arc::new(stage);
-        let memory = Arc::new(Memory::new(&stage, self.ranks(), self.script.plan.chunk, self.start));
+        let memory = Arc::new(Memory::new(&stage, self.ranks(), self.script.staging, self.start));
         let scenario = Arc::new(self);
 
         if stage.traced {

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use intranode::payload::{Sink, Source};
-use intranode::protocol::allreduce::{Plan, Reduction};
+use intranode::protocol::allreduce::Reduction;
 use intranode::protocol::transfer::Exchange;
-use intranode::protocol::{Call, Failure, Member};
+use intranode::protocol::{Call, Failure, Member, Staging};
 
 use crate::dice;
 use crate::stage::Stage;
@@ -34,7 +34,8 @@ pub struct Step {
 #[derive(Clone, Debug)]
 pub struct Script {
     pub ranks: usize,
-    pub plan: Plan,
+    pub staging: Staging,
+    pub slices_from: usize,
     pub steps: Vec<Step>,
 }
 
@@ -46,13 +47,15 @@ impl Script {
     pub fn random(ranks: usize, steps: usize, mishaps: usize) -> Self {
         // Small enough that what is long for a note takes several chunks, and a slice may be empty.
         let chunk = dice::one_of(&[3, 8, 21]) * ELEMENT;
-        let plan = Plan { chunk, slices_from: dice::one_of(&[0, chunk, usize::MAX]) };
+        let staging =
+            Staging { capacity: 4 * chunk.next_power_of_two(), part: chunk, moving_from: 2 * ELEMENT };
+        let slices_from = dice::one_of(&[0, chunk, usize::MAX]);
         let some = || match mishaps > 0 && dice::once_in(mishaps) {
             true => (0..ranks).filter(|_| dice::once_in(ranks)).collect(),
             false => Vec::new(),
         };
         let step = |_| Step { operation: Operation::random(ranks), odd: some(), refusers: some() };
-        Script { ranks, plan, steps: (0..steps).map(step).collect() }
+        Script { ranks, staging, slices_from, steps: (0..steps).map(step).collect() }
     }
 
     /// The number of calls.
@@ -127,7 +130,7 @@ impl Script {
     ) -> Result<(), Failure> {
         let send = (0..elements).map(|element| contribution(index, rank, element)).collect();
         let mut sums = Sums { send, recv: vec![0; elements] };
-        member.allreduce(call, self.plan, &mut sums)?;
+        member.allreduce(call, self.slices_from, &mut sums)?;
         for (element, sum) in sums.recv.into_iter().enumerate() {
             let all = (0..self.ranks).map(|rank| contribution(index, rank, element));
             let model = all.reduce(combine).expect("there is a rank");
@@ -149,7 +152,7 @@ impl Script {
         };
         let received = lengths.iter().map(|len| vec![0; *len]).collect();
         let mut blocks = Blocks { rank, own: model(rank), received };
-        member.transfer(call, self.plan.chunk, &mut blocks)?;
+        member.transfer(call, &mut blocks)?;
         for (from, block) in blocks.received.into_iter().enumerate() {
             assert_eq!(block, model(from), "wrong result: call {index}, rank {rank}, block {from}");
         }

@@ -3,23 +3,20 @@
 use std::ops::Range;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use bytemuck::Pod;
-use crossbeam_utils::CachePadded;
 
 use crate::blocks;
-use crate::buffers::{FromRoot, Gather, Reduce};
+use crate::buffers::{FromRoot, Reduce};
 use crate::element::{self, Number, ReduceOp};
-use crate::error::{Called, Error, Operation, TimeOut};
-use crate::protocol::allreduce::Plan;
-use crate::protocol::{Call, Cause, CauseKind, Failure, Generation, Member, membership};
+use crate::error::{Error, Operation};
+use crate::family::Family;
+use crate::protocol::Call;
+use crate::seat::Seat;
 use crate::state::{JobState, Observer};
 use crate::sys::fatal::FatalSignals;
 use crate::sys::machine::Machine;
 use crate::sys::thread_wait::Ticker;
-use crate::sys::watcher::Watcher;
-use crate::sys::world::World;
 
 /// One rank's membership in a group of ranks.
 ///
@@ -45,73 +42,59 @@ use crate::sys::world::World;
 /// # Ok::<(), intranode::Error>(())
 /// ```
 pub struct Communicator {
-    world: Arc<World>,
-    machine: Machine,
-    rank: usize,
-    /// On a cache line of its own: ranks that are threads may keep their communicators side by side.
-    state: CachePadded<State>,
+    pub(crate) seat: Arc<Seat>,
+    /// By rank: its number in the communicator that was joined, of which this one is a part.
+    pub(crate) joined_as: Arc<[usize]>,
     /// Wakes sleepers for their deadlines, where sleeping itself has none.
     ticker: Option<Arc<Ticker>>,
-    /// Tells when another rank dies, and the others when this one does. Ends after `Drop` has said that this rank
-    /// leaves.
-    watcher: Option<Watcher>,
     fatal_signals: Option<FatalSignals>,
-    /// Looks at all ranks now and then, for reports of the job's state.
-    observer: Option<Arc<Observer>>,
-}
-
-struct State {
-    /// The last completed round. Only the holder of `busy` changes it.
-    completed: AtomicU32,
-    busy: AtomicBool,
+    /// Its watcher ends after `Drop` has said that this rank leaves.
+    pub(crate) family: Arc<Family>,
 }
 
 impl Communicator {
-    /// The communicator of a rank that has joined.
-    pub(crate) fn new(
-        world: Arc<World>,
-        machine: Machine,
-        rank: usize,
-        completed: Generation,
-        ticker: Option<Arc<Ticker>>,
+    /// The communicator of a rank that is joining.
+    pub(crate) fn new(seat: Seat, ticker: Option<Arc<Ticker>>) -> Self {
+        let joined_as = (0..seat.size()).collect();
+        Communicator { seat: Arc::new(seat), joined_as, ticker, fatal_signals: None, family: Arc::default() }
+    }
+
+    /// A communicator of some of the ranks, of which this is one.
+    pub(crate) fn child(
+        &self,
+        seat: Seat,
+        joined_as: Arc<[usize]>,
+        fatal_signals: Option<FatalSignals>,
     ) -> Self {
-        Communicator {
-            world,
-            machine,
-            rank,
-            state: CachePadded::new(State {
-                completed: AtomicU32::new(completed.number()),
-                busy: AtomicBool::new(false),
-            }),
-            ticker,
-            watcher: None,
-            fatal_signals: None,
-            observer: None,
-        }
+        let (seat, family) = (Arc::new(seat), Arc::clone(&self.family));
+        family.admit(&seat, &joined_as);
+        Communicator { seat, joined_as, ticker: None, fatal_signals, family }
     }
 
     /// The same rank, watching the others, and telling them of more than they can see.
-    pub(crate) fn with_watcher(mut self, watcher: Watcher, fatal_signals: Option<FatalSignals>) -> Self {
-        self.watcher = Some(watcher);
+    pub(crate) fn with_family(mut self, family: Family, fatal_signals: Option<FatalSignals>) -> Self {
+        self.family = Arc::new(family);
         self.fatal_signals = fatal_signals;
         self
     }
 
     /// The same rank, which reports the state of the job at a time-out.
+    ///
+    /// # Panics
+    /// When it has joined already.
     pub(crate) fn with_observer(mut self, observer: Option<Arc<Observer>>) -> Self {
-        self.observer = observer;
+        Arc::get_mut(&mut self.seat).expect("nobody else knows it yet").observer = observer;
         self
     }
 
-    /// The same rank with another way to wait.
-    pub(crate) fn with_machine(mut self, machine: Machine) -> Self {
-        self.machine = machine;
+    /// The rank when it has joined, with its way to wait.
+    ///
+    /// # Panics
+    /// When it has joined already.
+    pub(crate) fn joined(mut self, machine: Machine) -> Self {
+        Arc::get_mut(&mut self.seat).expect("nobody else knows it yet").machine = machine;
+        self.family.admit(&self.seat, &self.joined_as);
         self
-    }
-
-    /// The staging's capacity in bytes.
-    pub(crate) fn chunk(&self) -> usize {
-        self.world.layout().chunk()
     }
 
     /// Joins the job that the environment names: [`Config::from_env`](crate::Config::from_env), then
@@ -126,13 +109,13 @@ impl Communicator {
     /// This rank: 0 to `size() - 1`.
     #[inline]
     pub fn rank(&self) -> usize {
-        self.rank
+        self.seat.rank
     }
 
     /// The number of ranks.
     #[inline]
     pub fn size(&self) -> usize {
-        self.world.layout().ranks()
+        self.seat.size()
     }
 
     /// Waits until every rank has called it. One round, as in `protocol::barrier`.
@@ -142,7 +125,7 @@ impl Communicator {
     /// error.
     pub fn barrier(&self) -> Result<(), Error> {
         let call = Call { operation: Operation::Barrier as u8, ..Call::default() };
-        self.collective(Operation::Barrier, |member| member.open(&call, |_| ()).map(drop))
+        self.seat.collective(Operation::Barrier, |member| member.open(&call, |_| ()).map(drop))
     }
 
     /// Combines `send[i]` of all ranks into `recv[i]`, on every rank, in rank order: the same bits on every rank and
@@ -159,7 +142,7 @@ impl Communicator {
         let call = self.reduction::<T>(send.len(), op);
         if send.len() != recv.len() {
             let error = Error::InvalidBufferSize { operation, expected: send.len(), actual: recv.len() };
-            return Err(self.refuse(&call, error));
+            return Err(self.seat.refuse(&call, error));
         }
         self.reduce(&call, Reduce { send: Some(send), recv, op })
     }
@@ -193,8 +176,8 @@ impl Communicator {
         let operation = Operation::Allgatherv;
         let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
         let call = Call { length: total, extra: blocks::digest(counts), ..call::<T>(operation) };
-        if let Err(error) = blocks::check(self.rank, self.size(), send.len(), recv.len(), counts, displs) {
-            return Err(self.refuse(&call, error));
+        if let Err(error) = blocks::check(self.seat.rank, self.size(), send.len(), recv.len(), counts, displs) {
+            return Err(self.seat.refuse(&call, error));
         }
         let width = size_of::<T>();
         let place = |rank: usize| displs[rank] * width..(displs[rank] + counts[rank]) * width;
@@ -212,7 +195,7 @@ impl Communicator {
         let expected = send.len().saturating_mul(self.size());
         if recv.len() != expected {
             let error = Error::InvalidBufferSize { operation, expected, actual: recv.len() };
-            return Err(self.refuse(&call, error));
+            return Err(self.seat.refuse(&call, error));
         }
         let width = size_of_val(send);
         self.gather(&call, operation, send, recv, |rank| rank * width..(rank + 1) * width)
@@ -230,11 +213,10 @@ impl Communicator {
         let call = Call { length: buffer.len() as u64, extra: root as u64, ..call::<T>(operation) };
         let size = self.size();
         if root >= size {
-            return Err(self.refuse(&call, Error::InvalidRoot { root, size }));
+            return Err(self.seat.refuse(&call, Error::InvalidRoot { root, size }));
         }
-        let chunk = self.chunk();
         let mut blocks = FromRoot { buffer: bytemuck::cast_slice_mut(buffer), root };
-        self.collective(operation, |member| member.transfer(&call, chunk, &mut blocks))
+        self.seat.collective(operation, |member| member.transfer(&call, &mut blocks))
     }
 
     /// Takes part in the other ranks' call of `operation`, only to say that this rank can not: they get
@@ -244,10 +226,10 @@ impl Communicator {
     /// When the communicator has ended.
     pub fn refuse_call(&self, operation: Operation) -> Result<(), Error> {
         let call = Call { operation: operation as u8, ..Call::default() };
-        self.collective(operation, |member| member.refuse(&call))
+        self.seat.collective(operation, |member| member.refuse(&call))
     }
 
-    /// Ends the job, with every rank.
+    /// Ends the job, with every rank: all communicators that were joined or split together with this one.
     ///
     /// This process exits with the code. Every other rank gets [`Error::Aborted`] with it, at once if it is in a call,
     /// otherwise from the next that it makes, and should end too: it can write what has to be written before.
@@ -257,8 +239,8 @@ impl Communicator {
     /// An abort is never a success: where the system would see status 0, since it keeps only 8 bits of the code, this
     /// process exits with 1.
     pub fn abort(&self, code: i32) -> ! {
-        if !self.world.forked() {
-            self.poison(CauseKind::Aborted, code as u32);
+        if !self.seat.world.forked() {
+            self.family.abort(code);
         }
         let success = code & 0xFF == 0;
         std::process::exit(if success { 1 } else { code })
@@ -270,7 +252,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::Forked`] in a forked child, which is no rank.
     pub fn leave(self) -> Result<(), Error> {
-        if self.world.forked() {
+        if self.seat.world.forked() {
             return Err(Error::Forked { operation: Operation::Init });
         }
         Ok(())
@@ -284,12 +266,12 @@ impl Communicator {
     /// # Errors
     /// [`Error::Forked`] in a forked child.
     pub fn state(&self) -> Result<JobState, Error> {
-        if self.world.forked() {
+        if self.seat.world.forked() {
             return Err(Error::Forked { operation: Operation::Init });
         }
-        Ok(match &self.observer {
+        Ok(match &self.seat.observer {
             Some(observer) => observer.state(),
-            None => Observer::new(&self.world, "the job", self.rank).state(),
+            None => Observer::new(&self.seat.world, "the job", self.seat.rank).state(),
         })
     }
 
@@ -301,10 +283,10 @@ impl Communicator {
         let reduction = data.op;
         if T::FLOAT && reduction.is_bitwise() {
             let element = std::any::type_name::<T>();
-            return Err(self.refuse(call, Error::InvalidReduction { reduction, element }));
+            return Err(self.seat.refuse(call, Error::InvalidReduction { reduction, element }));
         }
-        let plan = Plan { chunk: self.chunk(), slices_from: slices_from(self.size()) };
-        self.collective(Operation::Allreduce, |member| member.allreduce(call, plan, &mut data))
+        let slices_from = slices_from(self.size());
+        self.seat.collective(Operation::Allreduce, |member| member.allreduce(call, slices_from, &mut data))
     }
 
     fn gather<T: Pod>(
@@ -316,131 +298,18 @@ impl Communicator {
         place: impl Fn(usize) -> Range<usize>,
     ) -> Result<(), Error> {
         let (send, recv) = (bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv));
-        let mut blocks = Gather::new(send, recv, self.rank, place);
-        let chunk = self.chunk();
-        self.collective(operation, |member| member.transfer(call, chunk, &mut blocks))
-    }
-
-    /// Tells the others that this rank can not take part, and returns what this rank reports.
-    #[cold]
-    fn refuse(&self, call: &Call, error: Error) -> Error {
-        let operation = error.operation();
-        match self.collective(operation, |member| member.refuse(call)) {
-            Ok(()) => error,
-            Err(fatal) => fatal,
-        }
-    }
-
-    /// One call, by one thread.
-    #[inline]
-    pub(crate) fn collective<R>(
-        &self,
-        operation: Operation,
-        call: impl FnOnce(&mut Member<'_, Machine>) -> Result<R, Failure>,
-    ) -> Result<R, Error> {
-        if self.world.forked() {
-            return Err(Error::Forked { operation });
-        }
-        if self.state.busy.swap(true, Ordering::Acquire) {
-            self.poison(CauseKind::ConcurrentUse, 0);
-            return Err(Error::ConcurrentUse { operation });
-        }
-        let completed = Generation::new(self.state.completed.load(Ordering::Relaxed));
-        let mut member = Member::new(&self.machine, self.world.segment(), self.rank, completed);
-        let result = call(&mut member);
-        self.state.completed.store(member.completed().number(), Ordering::Relaxed);
-        let mut result = result.map_err(|failure| self.report(operation, &member, failure));
-        if self.world.torn() {
-            result = Err(self.torn(operation, &member));
-        }
-        self.state.busy.store(false, Ordering::Release);
-        result
-    }
-
-    #[cold]
-    fn torn(&self, operation: Operation, member: &Member<'_, Machine>) -> Error {
-        let reason = "another program has cut the file of its segment short";
-        Error::Poisoned { operation, round: member.completed().next().number(), rank: self.rank, reason }
-    }
-
-    fn poison(&self, kind: CauseKind, detail: u32) {
-        let cause = Cause { kind, rank: self.rank, detail };
-        // Only tests stop a rank in between.
-        let _ = membership::poison(&self.machine, self.world.segment(), cause);
-    }
-
-    fn pid(&self, rank: usize) -> u32 {
-        membership::owner(&self.machine, self.world.segment(), rank)
-    }
-
-    #[cold]
-    fn report(&self, operation: Operation, member: &Member<'_, Machine>, failure: Failure) -> Error {
-        match failure {
-            // What they say was consumed.
-            Failure::Refused(rank) => Error::Refused { operation, rank, round: member.completed().number() },
-            Failure::Mismatch(calls) => {
-                let calls = calls.iter().enumerate().map(|(rank, call)| Called::new(rank, call)).collect();
-                Error::Mismatch { operation, round: member.completed().number(), calls }
-            }
-            // A rank that was told another size may have any number; all others are among these.
-            Failure::Dead(Some(cause)) if cause.kind == CauseKind::WrongSize || cause.rank < self.size() => {
-                self.report_end(operation, member, cause)
-            }
-            Failure::Dead(_) | Failure::Stopped => {
-                let reason = "the segment's memory was overwritten";
-                Error::Poisoned {
-                    operation,
-                    round: member.completed().next().number(),
-                    rank: self.rank,
-                    reason,
-                }
-            }
-        }
-    }
-
-    fn report_end(&self, operation: Operation, member: &Member<'_, Machine>, cause: Cause) -> Error {
-        let Cause { kind, rank, detail } = cause;
-        let round = member.completed().next().number();
-        let poisoned = |reason| Error::Poisoned { operation, round, rank, reason };
-        match kind {
-            CauseKind::TimedOut => {
-                let mut late = member.late(Generation::new(detail));
-                if late.is_empty() {
-                    // It came after all, too late for the rank that had given up.
-                    late.push(rank);
-                }
-                // Nobody advances any more, so all agree on who writes.
-                if let Some(observer) = &self.observer
-                    && (0..self.size()).find(|rank| !late.contains(rank)) == Some(self.rank)
-                {
-                    observer.write();
-                }
-                let pids = late.iter().map(|rank| self.pid(*rank)).collect();
-                let info = Box::new(TimeOut { timeout: self.machine.patience, pids, round: detail });
-                Error::TimedOut { operation, late: late.into_boxed_slice(), info }
-            }
-            CauseKind::Left => Error::RankLeft { operation, round, rank, rounds: detail },
-            CauseKind::Aborted => Error::Aborted { operation, round, rank, code: detail as i32 },
-            CauseKind::Died => Error::RankDied { operation, round, rank, pid: self.pid(rank) },
-            CauseKind::Panicked => poisoned("its thread panicked"),
-            CauseKind::ConcurrentUse => poisoned("two of its threads called at the same time"),
-            CauseKind::WrongSize => poisoned("it was told another number of ranks"),
-        }
+        self.seat.gather(operation, call, send, recv, place)
     }
 }
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        if self.world.forked() {
+        if self.seat.world.forked() {
             // Its thread does not exist here, so nobody can wait for its end.
             std::mem::forget(self.ticker.take());
             return;
         }
-        if std::thread::panicking() {
-            self.poison(CauseKind::Panicked, 0);
-        } else {
-            self.poison(CauseKind::Left, self.state.completed.load(Ordering::Relaxed));
-        }
+        self.seat.go();
     }
 }
 
@@ -451,12 +320,12 @@ impl RefUnwindSafe for Communicator {}
 
 impl std::fmt::Debug for Communicator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Communicator").field("rank", &self.rank).field("size", &self.size()).finish()
+        f.debug_struct("Communicator").field("rank", &self.seat.rank).field("size", &self.size()).finish()
     }
 }
 
 /// What all calls with elements of `T` say.
-fn call<T: 'static>(operation: Operation) -> Call {
+pub(crate) fn call<T: 'static>(operation: Operation) -> Call {
     Call {
         operation: operation as u8,
         element: element::code::<T>(),

@@ -23,16 +23,31 @@ pub enum Operation {
     Allgather = 5,
     /// `broadcast`
     Broadcast = 6,
+    /// `region`
+    Region = 7,
+    /// `distribute` and `assign` of a region
+    Assign = 8,
+    /// `publish` of a region
+    Publish = 9,
+    /// `reclaim` of a region
+    Reclaim = 10,
+    /// `split` and `split_local`
+    Split = 11,
 }
 
 impl Operation {
-    const ALL: [Operation; 6] = [
+    const ALL: [Operation; 11] = [
         Operation::Init,
         Operation::Barrier,
         Operation::Allreduce,
         Operation::Allgatherv,
         Operation::Allgather,
         Operation::Broadcast,
+        Operation::Region,
+        Operation::Assign,
+        Operation::Publish,
+        Operation::Reclaim,
+        Operation::Split,
     ];
 
     /// The name: `"barrier"`, `"allgatherv"`, …
@@ -44,6 +59,11 @@ impl Operation {
             Operation::Allgatherv => "allgatherv",
             Operation::Allgather => "allgather",
             Operation::Broadcast => "broadcast",
+            Operation::Region => "region",
+            Operation::Assign => "assign",
+            Operation::Publish => "publish",
+            Operation::Reclaim => "reclaim",
+            Operation::Split => "split",
         }
     }
 
@@ -88,6 +108,8 @@ pub struct Called {
     pub root: Option<u64>,
     /// A digest of the counts, of an allgatherv: equal totals may hide different counts.
     pub counts: Option<u64>,
+    /// Which region, of a region's own operations: its number among those of its leader.
+    pub region: Option<u64>,
 }
 
 impl fmt::Display for Called {
@@ -96,7 +118,7 @@ impl fmt::Display for Called {
             return write!(f, "rank {} called something unknown", self.rank);
         };
         write!(f, "rank {} called {operation}", self.rank)?;
-        if matches!(operation, Operation::Init | Operation::Barrier) {
+        if matches!(operation, Operation::Init | Operation::Barrier | Operation::Split) {
             return Ok(());
         }
         write!(f, "(")?;
@@ -106,6 +128,9 @@ impl fmt::Display for Called {
         write!(f, "{} × {}", self.length, self.element)?;
         if let Some(root) = self.root {
             write!(f, ", root {root}")?;
+        }
+        if let Some(region) = self.region {
+            write!(f, ", region {region}")?;
         }
         if let Some(counts) = self.counts {
             write!(f, ", counts with digest {counts:016x}")?;
@@ -125,6 +150,8 @@ impl Called {
             length: call.length,
             root: (operation == Some(Operation::Broadcast)).then_some(call.extra),
             counts: (operation == Some(Operation::Allgatherv)).then_some(call.extra),
+            region: matches!(operation, Some(Operation::Assign | Operation::Publish | Operation::Reclaim))
+                .then_some(call.extra),
         }
     }
 }
@@ -193,8 +220,8 @@ pub enum Error {
         element: &'static str,
     },
 
-    /// Two blocks of this rank's receive buffer overlap.
-    #[error("{operation}: the blocks of rank {first} and rank {second} overlap in the receive buffer")]
+    /// Two blocks overlap: in this rank's receive buffer, or in a region of which ranks ask for parts.
+    #[error("{operation}: the blocks of rank {first} and rank {second} overlap")]
     OverlappingBlocks {
         /// The operation.
         operation: Operation,
@@ -361,6 +388,7 @@ impl Error {
                 | Error::InvalidRoot { .. }
                 | Error::InvalidReduction { .. }
                 | Error::OverlappingBlocks { .. }
+                | Error::AllocationFailed { .. }
                 | Error::Refused { .. }
                 | Error::Mismatch { .. }
         )
@@ -431,6 +459,7 @@ mod tests {
             length,
             root: None,
             counts: None,
+            region: None,
         };
         let calls = [call(0, Operation::Barrier, 0), call(1, Operation::Allgather, 7)];
         let error = Error::Mismatch { operation: Operation::Barrier, round: 7, calls: Box::new(calls) };

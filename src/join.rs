@@ -13,12 +13,13 @@ use std::time::Instant;
 
 use bytemuck::Zeroable;
 
-use crate::buffers::Gather;
 use crate::communicator::Communicator;
 use crate::config::{Config, WaitKind};
 use crate::error::{Error, InitFailure, Operation};
+use crate::family::{Family, Kin};
 use crate::layout::{Layout, LayoutError};
 use crate::protocol::{Call, Cause, CauseKind, membership};
+use crate::seat::Seat;
 use crate::state::Observer;
 use crate::sys::asked;
 use crate::sys::fatal::FatalSignals;
@@ -58,9 +59,11 @@ impl Config {
             patience: self.join_timeout.map(|timeout| timeout.saturating_sub(started.elapsed())),
         };
         self.claim(&world, &machine)?;
-        let joining = Communicator::new(Arc::clone(&world), machine, self.rank, START, None);
+        let seat = Seat::new(Arc::clone(&world), machine, self.rank, self.name.as_str().into(), START);
+        let joining = Communicator::new(seat, None);
         let joining = self.watch(joining, &world, machine)?;
         joining
+            .seat
             .collective(Operation::Init, |member| member.open(&CALL, |_| ()).map(drop))
             .map_err(|error| self.not_all_came(error))?;
         if let Some(mut link) = link
@@ -71,7 +74,7 @@ impl Config {
         let processors = self.exchange_processors(&joining).map_err(|error| self.not_all_came(error))?;
         let machine =
             Machine { spin: SpinPolicy::new(self.size, processors), patience: self.timeout, ..machine };
-        Ok(joining.with_machine(machine))
+        Ok(joining.joined(machine))
     }
 
     fn create(&self) -> Result<(Arc<World>, Option<Link>), Error> {
@@ -144,7 +147,9 @@ impl Config {
                 .map_err(|error| self.failed("a handler for SIGUSR2 is not allowed", Some(error)))?;
             observer = Some(Arc::new(Observer::new(world, &self.name, self.rank)));
         }
-        let vigil = Vigil { world: Arc::clone(world), machine, observer: observer.clone() };
+        let kin = Arc::<Kin>::default();
+        let vigil =
+            Vigil { world: Arc::clone(world), machine, kin: Arc::clone(&kin), observer: observer.clone() };
         let watcher = Watcher::start(world, self.rank, vigil)
             .map_err(|error| self.failed("its watcher's thread could not be started", Some(error)))?;
         let announce = || FatalSignals::announce(world, machine, self.rank);
@@ -153,7 +158,8 @@ impl Config {
             .then(announce)
             .transpose()
             .map_err(|error| self.failed("a handler for fatal signals is not allowed", Some(error)))?;
-        Ok(comm.with_watcher(watcher, fatal_signals).with_observer(observer))
+        let family = Family::new(kin, watcher, self.fatal_signals);
+        Ok(comm.with_family(family, fatal_signals).with_observer(observer))
     }
 
     fn exchange_processors(&self, joining: &Communicator) -> Result<usize, Error> {
@@ -162,9 +168,7 @@ impl Config {
         let width = size_of::<Processors>();
         let place = |rank: usize| rank * width..(rank + 1) * width;
         let (send, recv) = (bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(&mut all));
-        let mut blocks = Gather::new(send, recv, self.rank, place);
-        joining.collective(Operation::Init, |member| member.transfer(&CALL, joining.chunk(), &mut blocks))?;
-        drop(blocks);
+        joining.seat.gather(Operation::Init, &CALL, send, recv, place)?;
         Ok(Processors::count(&all))
     }
 
@@ -235,6 +239,7 @@ impl Config {
 struct Vigil {
     world: Arc<World>,
     machine: Machine,
+    kin: Arc<Kin>,
     observer: Option<Arc<Observer>>,
 }
 
@@ -243,6 +248,7 @@ impl Listener for Vigil {
         let cause = Cause { kind: CauseKind::Died, rank, detail: 0 };
         // Only tests stop a rank in between.
         let _ = membership::poison(&self.machine, self.world.segment(), cause);
+        self.kin.died(rank);
     }
 
     fn tick(&self) {

@@ -181,11 +181,12 @@ impl Layout {
         Some(Layout { ranks, chunk, spaces, alive, alive_row, records, pairs, staging, len })
     }
 
-    /// The chunk's size where none is asked for: what stays in cache, and less for many ranks.
+    /// The chunk's size where none is asked for: more than a core's own cache, see [`crate::protocol::staging`], and
+    /// less for many ranks.
     pub fn default_chunk(ranks: usize) -> usize {
         const STAGING: usize = 4 << 20;
         let share = STAGING.checked_div(ranks.saturating_mul(2)).unwrap_or(STAGING);
-        share.clamp(STAGING_ALIGN, 256 << 10).next_multiple_of(STAGING_ALIGN)
+        share.clamp(STAGING_ALIGN, 1 << 20).next_multiple_of(STAGING_ALIGN)
     }
 
     /// The number of ranks.
@@ -457,6 +458,6 @@ mod tests {
             let layout = Layout::new(ranks, chunk).unwrap();
             assert!(layout.len() <= 6 << 20, "{ranks} ranks take {} bytes", layout.len());
         }
-        assert_eq!(Layout::default_chunk(2), 256 << 10);
+        assert_eq!(Layout::default_chunk(2), 1 << 20);
     }
 }

@@ -20,6 +20,8 @@
 //! | combine | [`allreduce`](Communicator::allreduce), [`allreduce_in_place`](Communicator::allreduce_in_place) with a [`ReduceOp`] |
 //! | collect | [`allgather`](Communicator::allgather), [`allgatherv`](Communicator::allgatherv) |
 //! | distribute | [`broadcast`](Communicator::broadcast), and [`Blocks`] for who does what |
+//! | share one copy of data | [`region`](Communicator::region): [`Region`], then [`Shared`] |
+//! | work in groups | [`split`](Communicator::split), [`split_local`](Communicator::split_local) |
 //! | end | [`leave`](Communicator::leave) or drop, [`abort`](Communicator::abort) |
 //!
 //! # What holds
@@ -51,6 +53,7 @@ mod config;
 mod distribute;
 mod element;
 mod error;
+mod family;
 mod join;
 #[doc(hidden)]
 pub mod layout;
@@ -59,6 +62,10 @@ pub mod layout;
 pub mod payload;
 #[doc(hidden)]
 pub mod protocol;
+mod region;
+mod seat;
+mod share;
+mod split;
 #[doc(hidden)]
 pub mod stale;
 mod state;
@@ -73,6 +80,7 @@ pub use config::{Config, WaitKind};
 pub use distribute::Blocks;
 pub use element::{Number, ReduceOp};
 pub use error::{BadSetting, Called, Error, InitFailure, Operation, TimeOut};
+pub use region::{Populate, Published, Region, Shared};
 pub use state::{JobState, RankState};
 pub use sys::cast;
 pub use threads::{threads, threads_with};

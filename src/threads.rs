@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::protocol::membership;
+use crate::seat::Seat;
 use crate::sys::machine::{Machine, Wait};
 use crate::sys::mapping::Mapping;
 use crate::sys::processors::Processors;
@@ -97,10 +98,12 @@ fn world(size: usize, staging: Option<usize>, timeout: Option<Duration>) -> Resu
         Some(_) => Some(Arc::new(ticker(&world).map_err(|error| failed(0, error.to_string()))?)),
         None => None,
     };
+    let job: Arc<str> = format!("/intranode-threads-{}", std::process::id()).into();
     let communicator = |rank| {
         let claimed = membership::claim(&machine, world.segment(), rank, std::process::id());
         debug_assert_eq!(claimed, Ok(()), "nobody else knows this world");
-        Communicator::new(Arc::clone(&world), machine, rank, START, ticker.clone())
+        let seat = Seat::new(Arc::clone(&world), machine, rank, Arc::clone(&job), START);
+        Communicator::new(seat, ticker.clone()).joined(machine)
     };
     Ok((0..size).map(communicator).collect())
 }

@@ -4,10 +4,10 @@ use intranode::protocol::generation::{POISON, WAITER};
 use intranode::protocol::{Ordering, Platform};
 
 use super::{KnownBad, Party, Reason};
-use crate::machine::Waiting;
+use crate::machine::{Waiting, Word};
 use Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-pub(crate) const ALL: [KnownBad; 2] = [
+pub(crate) const ALL: [KnownBad; 3] = [
     KnownBad {
         name: "separate_poison_word",
         story: "A rank looks at a poison word before it sleeps on another: \
@@ -25,6 +25,15 @@ pub(crate) const ALL: [KnownBad; 2] = [
         threads: 3,
         run: arrive_by_swap,
     },
+    KnownBad {
+        name: "selfish_survivor",
+        story: "A rank that meets poison goes without waking: who had poisoned died before it could, \
+                and a sleeper stays asleep.",
+        reason: Reason::Deadlock,
+        waiting: Waiting::Parking,
+        threads: 3,
+        run: selfish_survivor,
+    },
 ];
 
 /// Thread 0 waits for thread 1, which does not arrive but poisons. Thread 0's other word is the poison word.
@@ -38,16 +47,42 @@ fn separate_poison_word(party: &mut Party<'_>, mistake: bool) {
         party.machine.wake_all("poison-wake", word);
         return;
     }
-    loop {
-        if party.machine.load("poisoned?", poison, Acquire) & POISON != 0 {
-            return;
-        }
+    sleep_on(party, word, old, || party.machine.load("poisoned?", poison, Acquire) & POISON != 0);
+}
+
+/// Sleeps until the word is not `old` any more, or there is no need to.
+fn sleep_on(party: &Party<'_>, word: &Word, old: u32, needless: impl Fn() -> bool) {
+    while !needless() {
         let marked = party.machine.compare_exchange("waiter", word, old, old | WAITER, Relaxed, Acquire);
         match marked {
             Err(seen) if seen & !WAITER != old => return,
             _ => {}
         }
         let _ = party.machine.wait("sleep", word, old | WAITER, &());
+    }
+}
+
+/// Thread 1 waits for thread 0, whose word thread 2 poisons. It dies before it can wake anybody.
+fn selfish_survivor(party: &mut Party<'_>, mistake: bool) {
+    let next = party.next();
+    let old = next.previous().previous().word();
+    let word = party.word(0, next.parity());
+    match party.rank {
+        0 => {
+            let arrive =
+                |from| party.machine.compare_exchange("arrive", word, from, next.word(), Release, Relaxed);
+            if arrive(old).is_ok() {
+                return;
+            }
+            let poisoned = arrive(old | WAITER).is_err();
+            if !(poisoned && mistake) {
+                party.machine.wake_all("wake", word);
+            }
+        }
+        1 => sleep_on(party, word, old, || false),
+        _ => {
+            party.machine.fetch_or("poison", word, POISON, AcqRel);
+        }
     }
 }
 

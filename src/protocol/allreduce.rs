@@ -44,37 +44,38 @@ pub trait Reduction {
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>);
 }
 
-/// How a reduction uses staging: the same on every rank.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    /// The staging's capacity in bytes; a multiple of the element size.
-    pub chunk: usize,
-    /// From this many bytes on, a chunk is folded in slices.
-    pub slices_from: usize,
-}
-
 impl<P: Platform> Member<'_, P> {
-    /// Reduces element by element, in rank order.
+    /// Reduces element by element, in rank order. From `slices_from` bytes on, the same on every rank, a part is folded
+    /// in slices.
     ///
     /// # Errors
     /// As [`Member::open`].
-    pub fn allreduce(&mut self, call: &Call, plan: Plan, data: &mut impl Reduction) -> Result<(), Failure> {
+    pub fn allreduce(
+        &mut self,
+        call: &Call,
+        slices_from: usize,
+        data: &mut impl Reduction,
+    ) -> Result<(), Failure> {
         let (len, size) = (data.elements(), data.element_size());
         if len * size <= INLINE {
             let parity = self.open(call, |note| data.contribute(0..len, note))?;
             self.fold_all(0..len, data, |member, rank, look| member.inline(rank, parity, look));
             return Ok(());
         }
-        let step = plan.chunk / size;
+        let step = self.segment.staging.part / size;
         let mut start = 0;
         while start < len {
             let part = start..(start + step).min(len);
-            self.chunk(self.rank, self.next_parity()).write(|staging| data.contribute(part.clone(), staging));
+            let place = self.place(part.len() * size);
+            self.chunk(self.rank, self.next_parity())
+                .write(|staging| data.contribute(part.clone(), staging.after(place)));
             let parity = if start == 0 { self.open(call, |_| ())? } else { self.go_on(call)? };
-            if part.len() * size < plan.slices_from {
-                self.fold_all(part, data, |member, rank, look| member.chunk(rank, parity).read(look));
+            if part.len() * size < slices_from {
+                self.fold_all(part, data, |member, rank, look| {
+                    member.chunk(rank, parity).read(|staging| look(staging.after(place)));
+                });
             } else {
-                self.fold_slices(call, part, parity, data)?;
+                self.fold_slices(call, part, parity, place, data)?;
             }
             start += step;
         }
@@ -106,6 +107,7 @@ impl<P: Platform> Member<'_, P> {
         call: &Call,
         part: Range<usize>,
         parity: usize,
+        place: usize,
         data: &mut D,
     ) -> Result<(), Failure> {
         let (ranks, size) = (self.size(), data.element_size());
@@ -117,13 +119,15 @@ impl<P: Platform> Member<'_, P> {
 
         let mine = slice(self.rank);
         self.fold_all(mine.clone(), data, |member, rank, look| {
-            member.chunk(rank, parity).read(|staging| look(staging.after(offset(&mine))));
+            member.chunk(rank, parity).read(|staging| look(staging.after(place + offset(&mine))));
         });
-        self.chunk(self.rank, self.next_parity()).write(|staging| data.publish(mine.clone(), staging));
+        let place = self.place(slice(0).len() * size);
+        self.chunk(self.rank, self.next_parity())
+            .write(|staging| data.publish(mine.clone(), staging.after(place)));
         let parity = self.go_on(call)?;
         for rank in self.others() {
             let theirs = slice(rank);
-            self.chunk(rank, parity).read(|staging| data.collect(theirs, staging));
+            self.chunk(rank, parity).read(|staging| data.collect(theirs, staging.after(place)));
         }
         Ok(())
     }

@@ -12,6 +12,7 @@
 //! | [`sequence`] | how do ranks notice that they called different things? |
 //! | [`transfer`] | how do blocks of any length reach everybody? |
 //! | [`allreduce`] | how does a reduction give the same bits everywhere? |
+//! | [`region`] | when may shared memory be written in place, and when read? |
 //! | [`membership`] | how does a rank join, leave, give up, and learn that another has? |
 //!
 //! This module is public for the tests that live outside `src`; it is no part of the library's interface.
@@ -22,13 +23,16 @@ pub mod generation;
 pub mod membership;
 #[expect(unsafe_code, reason = "declares the traits whose implementations promise something")]
 pub mod platform;
+pub mod region;
 pub mod sequence;
+pub mod staging;
 pub mod transfer;
 
 pub use generation::Generation;
 pub use membership::{Cause, CauseKind, Failure, claim};
 pub use platform::{Expired, Ordering, Payload, Platform, Stopped};
 pub use sequence::Call;
+pub use staging::Staging;
 
 /// One arrival word and what is published with it: the unit in which a rank tells the others "I am here".
 ///
@@ -54,6 +58,8 @@ pub struct Segment<'s, P: Platform> {
     pub records: &'s [[Record<P>; 2]],
     /// By rank and parity: the staging buffers for what does not fit into a note.
     pub chunks: &'s [[P::Chunk; 2]],
+    /// How those are used.
+    pub staging: Staging,
 }
 
 impl<P: Platform> Clone for Segment<'_, P> {
@@ -104,6 +110,11 @@ impl<'s, P: Platform> Member<'s, P> {
 
     fn chunk(&self, rank: usize, parity: usize) -> &'s P::Chunk {
         &self.segment.chunks[rank][parity]
+    }
+
+    /// Where in the buffers of the next round the parts begin, if the longest has `len` bytes.
+    fn place(&self, len: usize) -> usize {
+        self.segment.staging.place(len, self.completed.next())
     }
 
     /// The other ranks, each starting with its own successor, so that not all read the same memory at once.

@@ -35,33 +35,34 @@ pub trait Exchange {
 }
 
 impl<P: Platform> Member<'_, P> {
-    /// Brings every rank's block to every other rank. `chunk` is the staging's capacity in bytes, the same on
-    /// every rank.
+    /// Brings every rank's block to every other rank.
     ///
     /// # Errors
     /// As [`Member::open`].
-    pub fn transfer(&mut self, call: &Call, chunk: usize, blocks: &mut impl Exchange) -> Result<(), Failure> {
+    pub fn transfer(&mut self, call: &Call, blocks: &mut impl Exchange) -> Result<(), Failure> {
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
         if longest <= INLINE {
             return self.transfer_inline(call, blocks);
         }
+        let step = self.segment.staging.part;
         let mut start = 0;
         while start < longest {
-            let part = |len: usize| start.min(len)..(start + chunk).min(len);
+            let part = |len: usize| start.min(len)..(start + step).min(len);
             let mine = part(blocks.length(self.rank));
+            let place = self.place(part(longest).len());
             if !mine.is_empty() {
                 let parity = self.next_parity();
-                self.chunk(self.rank, parity).write(|staging| blocks.put(mine.clone(), staging));
+                self.chunk(self.rank, parity).write(|staging| blocks.put(mine.clone(), staging.after(place)));
             }
             let parity = if start == 0 { self.open(call, |_| ())? } else { self.go_on(call)? };
             blocks.keep(mine);
             for rank in self.others() {
                 let theirs = part(blocks.length(rank));
                 if !theirs.is_empty() {
-                    self.chunk(rank, parity).read(|staging| blocks.get(rank, theirs, staging));
+                    self.chunk(rank, parity).read(|staging| blocks.get(rank, theirs, staging.after(place)));
                 }
             }
-            start += chunk;
+            start += step;
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! What every way of sleeping must do: the platform's contract, for each of them.
 //!
-//! The simulated machines of the model checkers pass the same demands as models, beside them.
+//! The demands are programs that run on any platform; the model checkers run them on their machines too.
+
+mod programs;
 
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
@@ -14,7 +16,8 @@ use super::thread_wait::Ticker;
 use super::world::World;
 use crate::layout::Layout;
 use crate::protocol::generation::WAITER;
-use crate::protocol::{Expired, Platform};
+use crate::protocol::{Payload, Platform, Record};
+use programs::{Until, change, outlast, sleep_until, spin_until, take_turns, value};
 
 /// A segment, one word of it, and a machine that sleeps on it.
 struct Bed {
@@ -24,8 +27,12 @@ struct Bed {
 }
 
 impl Bed {
+    fn record(&self) -> &Record<Machine> {
+        &self.world.segment().records[0][0]
+    }
+
     fn word(&self) -> &AtomicU32 {
-        &self.world.segment().records[0][0].word
+        &self.record().word
     }
 }
 
@@ -44,47 +51,39 @@ fn bed(way: &str) -> Bed {
     let machine = Machine { wait, spin: SpinPolicy::new(2, 1), patience: None };
     let bed = Bed { world, machine, _ticker: ticker };
     // The ticker wakes those who say that they wait, as the protocols do.
-    bed.word().store(WAITER, Relaxed);
+    bed.word().store(value(0), Relaxed);
     bed
-}
-
-fn wait(bed: &Bed, expected: u32, within: Option<Duration>) -> Result<(), Expired> {
-    let machine = Machine { patience: within, ..bed.machine };
-    machine.wait("contract", bed.word(), expected, &machine.deadline())
 }
 
 /// Two threads take turns a great many times, always asleep in between. A lost wake-up is a hang; with the ways that
 /// look again by themselves, a delay of some milliseconds.
 fn no_wake_up_is_lost(way: &str) {
     let turns: u32 = std::env::var("INTRANODE_HAND_OFFS").map_or(20_000, |turns| turns.parse().unwrap());
+    alternate(way, sleep_until, turns);
+}
+
+/// The same without sleep.
+fn spinning_hands_over(way: &str) {
+    alternate(way, spin_until, 1000);
+}
+
+fn alternate(way: &str, until: Until<Machine>, turns: u32) {
     let bed = bed(way);
-    let player = |me: u32| {
-        for turn in (me..turns).step_by(2) {
-            let before = turn << 1 | WAITER;
-            loop {
-                let seen = bed.word().load(Acquire);
-                if seen == before {
-                    break;
-                }
-                let _ = wait(&bed, seen, None);
-            }
-            bed.word().store((turn + 1) << 1 | WAITER, Release);
-            bed.machine.wake_all("contract", bed.word());
-        }
-    };
     std::thread::scope(|scope| {
-        scope.spawn(|| player(0));
-        scope.spawn(|| player(1));
+        for player in [0, 1] {
+            let bed = &bed;
+            scope.spawn(move || take_turns(&bed.machine, bed.record(), until, player, turns));
+        }
     });
-    assert_eq!(bed.word().load(Relaxed), turns << 1 | WAITER);
+    assert_eq!(bed.word().load(Relaxed), value(turns));
 }
 
 /// A change before the wait ends it at once, without any wake-up.
 fn a_change_before_the_wait_ends_it(way: &str) {
     let bed = bed(way);
-    bed.word().store(5 << 1 | WAITER, Release);
-    bed.machine.wake_all("contract", bed.word());
-    assert_eq!(wait(&bed, WAITER, None), Ok(()));
+    change(&bed.machine, bed.word(), value(0), value(5));
+    let ended = bed.machine.wait("sleep", bed.word(), value(0), &bed.machine.deadline());
+    assert_eq!(ended, Ok(()));
 }
 
 /// Every sleeper is woken, not one of them.
@@ -95,16 +94,13 @@ fn all_are_woken(way: &str) {
         for _ in 0..4 {
             scope.spawn(|| {
                 asleep.fetch_add(1, Relaxed);
-                while bed.word().load(Acquire) == WAITER {
-                    let _ = wait(&bed, WAITER, None);
-                }
+                sleep_until(&bed.machine, bed.word(), value(1));
             });
         }
         while asleep.load(Relaxed) < 4 {
             std::thread::yield_now();
         }
-        bed.word().store(1 << 1 | WAITER, Release);
-        bed.machine.wake_all("contract", bed.word());
+        change(&bed.machine, bed.word(), value(0), value(1));
     });
 }
 
@@ -112,8 +108,8 @@ fn all_are_woken(way: &str) {
 fn the_deadline_is_kept(way: &str) {
     let (bed, patience) = (bed(way), Duration::from_millis(50));
     let machine = Machine { patience: Some(patience), ..bed.machine };
-    let (start, deadline) = (Instant::now(), machine.deadline());
-    while machine.wait("contract", bed.word(), WAITER, &deadline).is_ok() {}
+    let start = Instant::now();
+    outlast(&machine, bed.word(), value(0));
     let waited = start.elapsed();
     assert!(waited >= patience, "{waited:?}");
     assert!(waited < Duration::from_secs(5), "{waited:?}");
@@ -145,6 +141,11 @@ macro_rules! contract {
             #[test]
             fn no_wake_up_is_lost() {
                 super::no_wake_up_is_lost(stringify!($way));
+            }
+
+            #[test]
+            fn spinning_hands_over() {
+                super::spinning_hands_over(stringify!($way));
             }
 
             #[test]

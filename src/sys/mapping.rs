@@ -57,6 +57,17 @@ impl Mapping {
         self.len
     }
 
+    /// Lets this process write it, or not. In a process that may not, a stray store is a fault.
+    pub(crate) fn protect(&self, writable: bool) -> io::Result<()> {
+        if self.guard.forked() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let access = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        // SAFETY: I7: a mapping of ours; nothing is moved. Who may still have a reference is the callers' business.
+        let result = unsafe { libc::mprotect(self.start.cast(), self.len, access) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Whether this process is a forked child, in which the mapping does not exist.
     #[inline]
     pub(crate) fn forked(&self) -> bool {

@@ -2,8 +2,64 @@
 //!
 //! Inside a memory limit, allocating too much ends in a kill, never in an error. So whoever allocates asks first.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// What limits an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Limit {
+    /// The memory limit of the control group.
+    ControlGroup = 1,
+    /// The machine's memory.
+    Machine = 2,
+    /// The file system of named shared memory.
+    FileSystem = 3,
+    /// What a process can map.
+    AddressSpace = 4,
+}
+
+impl Limit {
+    const ALL: [Limit; 4] = [Limit::ControlGroup, Limit::Machine, Limit::FileSystem, Limit::AddressSpace];
+
+    /// The limit with this number.
+    pub(crate) fn of_code(code: u32) -> Option<Self> {
+        Limit::ALL.into_iter().find(|limit| *limit as u32 == code)
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Limit::ControlGroup => "the control group's memory limit",
+            Limit::Machine => "the machine's memory",
+            Limit::FileSystem => "the file system of shared memory",
+            Limit::AddressSpace => "a process's address space",
+        })
+    }
+}
+
+/// How many bytes a limit leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub(crate) bytes: u64,
+    pub(crate) limit: Limit,
+}
+
+/// What the tightest known limit leaves, of those that hold for all memory.
+pub(crate) fn tightest() -> Option<Left> {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| machine(&text));
+    let group = available().map(|bytes| Left { bytes, limit: Limit::ControlGroup });
+    let machine = machine.map(|bytes| Left { bytes, limit: Limit::Machine });
+    group.into_iter().chain(machine).min_by_key(|left| left.bytes)
+}
+
+/// What `/proc/meminfo` says could be allocated without swapping.
+fn machine(meminfo: &str) -> Option<u64> {
+    let value = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
 
 /// Limits above this stand for "none": version 1 writes the largest number of pages.
 const NO_LIMIT: u64 = 1 << 60;
@@ -104,6 +160,17 @@ mod tests {
         fn drop(&mut self) {
             fs::remove_dir_all(&self.0).unwrap();
         }
+    }
+
+    #[test]
+    fn the_machine_says_what_is_available() {
+        let text =
+            "MemTotal:       32768000 kB\nMemFree:          100 kB\nMemAvailable:   20480 kB\nBuffers: 1 kB\n";
+        assert_eq!(machine(text), Some(20480 * 1024));
+        for text in ["", "MemAvailable:", "MemAvailable: many kB", "MemAvailable: 5", "MemFree: 5 kB"] {
+            assert_eq!(machine(text), None, "{text:?}");
+        }
+        assert_eq!(machine(&format!("MemAvailable: {} kB", u64::MAX)), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 #[cfg_attr(not(target_os = "linux"), path = "asked/none.rs")]
 pub(crate) mod asked;
+pub(crate) mod backing;
 pub mod cast;
 pub(crate) mod clock;
 #[cfg(test)]
@@ -18,6 +19,9 @@ pub(crate) mod memory;
 pub(crate) mod named;
 pub(crate) mod processors;
 pub(crate) mod pthread;
+pub(crate) mod region;
+#[cfg(target_os = "linux")]
+mod sealed;
 pub(crate) mod spin;
 #[cfg(test)]
 pub(crate) mod testing;

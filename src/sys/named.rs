@@ -13,6 +13,7 @@
 mod file;
 pub(crate) mod leftovers;
 mod lock;
+mod part;
 #[cfg(test)]
 mod tests;
 
@@ -23,9 +24,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use self::file::Identity;
-pub(crate) use self::file::Unusable;
+pub(crate) use self::file::{Identity, Unusable, allocate};
 use self::lock::Holder;
+pub(crate) use self::part::{PREFIX, Part};
 use super::fork::ForkGuard;
 use super::mapping::Mapping;
 use super::memory;
@@ -97,14 +98,10 @@ pub(crate) fn create(
 
 /// Two ways to make a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     /// Without a name at first. Where this fails, the other way is tried.
     Nameless,
     /// Under its name from the beginning.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "chosen by the tests only; otherwise it is where the first fails")
-    )]
     Exclusive,
 }
 
@@ -121,6 +118,7 @@ fn create_in(
         return Err(CreateError::Memory { requested: len, available });
     }
     let mut reclaimed = clear(&path, &ours)?;
+    part::sweep(directory, &path);
     if way == Way::Nameless
         && let Some(created) = create_nameless(directory, &path, len, &ours, &mut init, &mut reclaimed)?
     {
@@ -185,7 +183,7 @@ fn create_exclusive(
 
 /// Allocates, maps and initialises.
 fn fill(file: &File, path: &Path, len: usize, init: &mut impl FnMut(&Mapping)) -> Result<Mapping, CreateError> {
-    file::allocate(file, len).map_err(|source| match source.kind() {
+    file::allocate(file, 0..len).map_err(|source| match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             let directory = path.parent().unwrap_or(path).to_owned();
             CreateError::NoSpace { requested: len, directory, source }

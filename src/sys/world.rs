@@ -10,7 +10,7 @@ use super::mapping::Mapping;
 use super::pthread::{PAIR_ALIGN, PAIR_SIZE, Pair};
 use crate::layout::{Layout, PAIR, PAIRS, PREAMBLE};
 use crate::protocol::generation::POISON;
-use crate::protocol::{Generation, Record, Segment};
+use crate::protocol::{Generation, Record, Segment, Staging};
 
 /// The round that every communicator starts after.
 pub(crate) const START: Generation = Generation::new(0);
@@ -153,6 +153,7 @@ impl World {
             claims: unsafe { core::slice::from_raw_parts(claims, ranks) },
             records: records(&self.mapping, &self.layout),
             chunks: &self.chunks,
+            staging: Staging::of(self.layout.chunk()),
         }
     }
 }

@@ -15,6 +15,7 @@ mod examples;
 // Its files are locked as a job locks its own, for which there is a safe function on Linux only.
 #[cfg(target_os = "linux")]
 mod foreign;
+mod groups;
 mod job;
 mod joining;
 mod mismatch;
@@ -22,6 +23,7 @@ mod model;
 mod processes;
 mod random;
 mod reductions;
+mod regions;
 mod scenario;
 mod settings;
 mod threads;
@@ -40,6 +42,8 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(errors::rows());
     all.extend(mismatch::rows());
     all.extend(endings::rows());
+    all.extend(regions::rows());
+    all.extend(groups::rows());
     all
 }
 
@@ -62,6 +66,7 @@ fn main() -> ExitCode {
     trials.extend(foreign::trials());
     trials.extend(settings::trials());
     trials.extend(endings::trials());
+    trials.extend(regions::trials());
     trials.extend(random::trials());
     trials.extend(examples::trials());
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -39,8 +39,12 @@ pub(crate) fn run_as_rank(role: &str) -> ExitCode {
 }
 
 fn play(role: &str) -> Outcome {
-    if let Some((_, body)) = crate::joining::ROLES.iter().find(|(name, _)| *name == role) {
+    let mut roles = crate::joining::ROLES.iter().chain([&crate::regions::ROLE]);
+    if let Some((_, body)) = roles.find(|(name, _)| *name == role) {
         return body();
+    }
+    if role == crate::random::ROLE {
+        return crate::random::play_process();
     }
     let all = crate::scenarios();
     let scenario = all.iter().find(|scenario| scenario.name == role).context("no such role")?;

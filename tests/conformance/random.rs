@@ -1,43 +1,66 @@
-//! Random worlds against a sequential model.
+//! Random worlds against a sequential model, with ranks as threads and as processes.
+//!
+//! What fails is made smaller until nothing can be left out. `CONFORMANCE_SEED` repeats the choice of worlds.
 
 use anyhow::Context;
 use intranode::{Communicator, Config, Error, ReduceOp};
-use libtest_mimic::Trial;
+use libtest_mimic::{Failed, Trial};
 use proptest::prelude::*;
-use proptest::test_runner::{TestCaseError, TestRunner};
+use proptest::test_runner::{RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use serde::{Deserialize, Serialize};
 
+use crate::job::{Job, WAITS, Wait};
 use crate::model::{OPERATIONS, Value, ensure_same, reduced, values};
 use crate::scenario::{Outcome, ensure_matches, seed};
 
+/// The role of a process that is a rank of a random world.
+pub(crate) const ROLE: &str = "random_world";
+
+/// The variable that gives a process its world.
+const WORLD: &str = "CONFORMANCE_WORLD";
+
 pub(crate) fn trials() -> Vec<Trial> {
-    let worlds = || {
-        let config = ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() };
-        TestRunner::new(config)
-            .run(&world(), |world| play(&world).map_err(|error| TestCaseError::fail(format!("{error:#}"))))
-            .map_err(|failure| failure.to_string().into())
-    };
-    vec![Trial::test("threads::random_worlds_agree_with_the_model", worlds)]
+    let mut trials =
+        vec![Trial::test("threads::random_worlds_agree_with_the_model", || try_worlds(1000, play))];
+    for wait in WAITS {
+        let name = format!("processes::{}::random_worlds_agree_with_the_model", wait.name());
+        trials.push(Trial::test(name, || try_worlds(50, |world| play_processes(world, *wait))));
+    }
+    trials
+}
+
+/// Plays so many random worlds, or as many as `PROPTEST_CASES` says.
+fn try_worlds(cases: u32, play: impl Fn(&World) -> Outcome) -> Result<(), Failed> {
+    let asked = std::env::var_os("PROPTEST_CASES").is_some();
+    let cases = if asked { ProptestConfig::default().cases } else { cases };
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let mut random = fastrand::Rng::with_seed(seed());
+    let numbers: [u8; 32] = std::array::from_fn(|_| random.u8(..));
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &numbers))
+        .run(&world(), |world| play(&world).map_err(|error| TestCaseError::fail(format!("{error:#}"))))
+        .map_err(|failure| failure.to_string().into())
 }
 
 /// A few ranks, and what they call one after the other.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct World {
     ranks: usize,
     staging: Option<usize>,
     steps: Vec<Step>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Step {
     kind: Kind,
     call: Call,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 enum Call {
     Barrier,
     Allreduce {
         len: usize,
+        #[serde(with = "by_place")]
         op: ReduceOp,
         in_place: bool,
     },
@@ -61,7 +84,7 @@ enum Call {
     },
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Kind {
     U8,
     U16,
@@ -75,6 +98,24 @@ enum Kind {
     Isize,
     F32,
     F64,
+}
+
+/// A reduction is written as its place in the list of all.
+mod by_place {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::{OPERATIONS, ReduceOp};
+
+    pub(super) fn serialize<S: Serializer>(op: &ReduceOp, serializer: S) -> Result<S::Ok, S::Error> {
+        let place = OPERATIONS.iter().position(|other| other == op).expect("the list has all");
+        serializer.serialize_u64(place as u64)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ReduceOp, D::Error> {
+        let place = usize::deserialize(deserializer)?;
+        OPERATIONS.get(place).copied().ok_or_else(|| D::Error::custom("no such reduction"))
+    }
 }
 
 fn world() -> impl Strategy<Value = World> {
@@ -108,11 +149,38 @@ fn step(ranks: usize) -> impl Strategy<Value = Step> {
     (kind, call).prop_map(|(kind, call)| Step { kind, call })
 }
 
-fn play(world: &World) -> Outcome {
-    let mut config = Config::new("/threads", 0, world.ranks);
-    if let Some(staging) = world.staging {
-        config = config.staging(staging);
+impl World {
+    /// How its ranks join.
+    fn configure(&self, config: Config) -> Config {
+        match self.staging {
+            Some(staging) => config.staging(staging),
+            None => config,
+        }
     }
+}
+
+/// Plays a world in processes.
+fn play_processes(world: &World, wait: Wait) -> Outcome {
+    let json = serde_json::to_string(world)?;
+    let mut job = Job::new(world.ranks, wait);
+    for rank in 0..world.ranks {
+        job.start_with(rank, ROLE, |command| {
+            command.env(WORLD, &json);
+        })?;
+    }
+    job.finish(&vec![0; world.ranks])
+}
+
+/// What one of those processes does.
+pub(crate) fn play_process() -> Outcome {
+    let world: World = serde_json::from_str(&std::env::var(WORLD)?)?;
+    let comm = world.configure(Config::from_env()?).join()?;
+    play_rank(&comm, &world.steps)
+}
+
+/// Plays a world in threads of this process.
+fn play(world: &World) -> Outcome {
+    let config = world.configure(Config::new("/threads", 0, world.ranks));
     let results = intranode::threads_with(&config, |comm| play_rank(&comm, &world.steps))?;
     for (rank, result) in results.into_iter().enumerate() {
         result.with_context(|| format!("rank {rank}"))?;

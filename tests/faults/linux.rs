@@ -13,9 +13,11 @@ mod calls;
 mod crashes;
 mod deaths;
 mod endings;
+mod families;
 mod freezing;
 mod job;
 mod joining;
+mod limits;
 mod liveness;
 mod memory;
 mod names;
@@ -42,7 +44,9 @@ fn tests() -> Vec<Test> {
         processes::TESTS,
         joining::TESTS,
         freezing::TESTS,
+        families::TESTS,
         liveness::TESTS,
+        limits::TESTS,
         endings::TESTS,
         names::TESTS,
         calls::TESTS,
@@ -60,7 +64,9 @@ fn programs() -> Vec<Program> {
         crashes::PROGRAMS,
         processes::PROGRAMS,
         joining::PROGRAMS,
+        families::PROGRAMS,
         liveness::PROGRAMS,
+        limits::PROGRAMS,
         endings::PROGRAMS,
         names::PROGRAMS,
         calls::PROGRAMS,

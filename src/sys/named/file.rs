@@ -1,12 +1,16 @@
 //! The file behind a name: making, finding, linking, filling it.
 
+use std::ffi::CString;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 #[cfg(target_os = "linux")]
-use {std::ffi::CString, std::os::fd::AsRawFd, std::os::unix::ffi::OsStrExt};
+use std::os::fd::AsRawFd;
 
 /// Where segments have their names. Elsewhere than on Linux, shared-memory objects can not be locked, so that nobody
 /// could tell a dead job's from a live one's: there it is a file.
@@ -49,13 +53,13 @@ pub(super) fn path(directory: &Path, name: &str) -> Result<PathBuf, Unusable> {
 
 /// What tells one file from another that has the same name later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
-    device: u64,
-    inode: u64,
+pub(crate) struct Identity {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
 }
 
 impl Identity {
-    pub(super) fn of(file: &File) -> io::Result<Self> {
+    pub(crate) fn of(file: &File) -> io::Result<Self> {
         Ok(Self::from(&file.metadata()?))
     }
 
@@ -150,12 +154,29 @@ pub(super) fn check(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
     }
 }
 
-/// Gives a file `len` bytes of memory, now: a store into a hole would be a SIGBUS when there is no more.
+/// How many bytes there is room for in the file system of a directory. None: it does not say.
+pub(super) fn room(directory: &Path) -> Option<u64> {
+    let path = CString::new(directory.as_os_str().as_bytes()).ok()?;
+    let mut found = MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: I7: the path ends in NUL; it writes all of the answer, or fails.
+    if unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: I7: the call has succeeded.
+    let found = unsafe { found.assume_init() };
+    // A file system without a limit has no blocks at all.
+    #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
+    let (all, free, size) = (found.f_blocks as u64, found.f_bavail as u64, found.f_frsize as u64);
+    (all > 0).then(|| free.saturating_mul(size))
+}
+
+/// Gives a part of a file memory, now: a store into a hole would be a SIGBUS when there is no more.
 #[cfg(target_os = "linux")]
-pub(super) fn allocate(file: &File, len: usize) -> io::Result<()> {
-    in_steps(len, |offset, size| {
+pub(crate) fn allocate(file: &File, part: Range<usize>) -> io::Result<()> {
+    in_steps(part.len(), |offset, size| {
         let too_large = |_| io::Error::from_raw_os_error(libc::EFBIG);
-        let (offset, size) = (offset.try_into().map_err(too_large)?, size.try_into().map_err(too_large)?);
+        let (offset, size) =
+            ((part.start + offset).try_into().map_err(too_large)?, size.try_into().map_err(too_large)?);
         // SAFETY: I7: the descriptor is open; no memory is involved.
         match unsafe { libc::posix_fallocate(file.as_raw_fd(), offset, size) } {
             0 => Ok(()),
@@ -182,14 +203,14 @@ pub(super) fn in_steps(len: usize, mut allocate: impl FnMut(usize, usize) -> io:
     Ok(())
 }
 
-/// Gives a file `len` bytes.
+/// Fills a part of a file with zeros.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn allocate(file: &File, len: usize) -> io::Result<()> {
+pub(crate) fn allocate(file: &File, part: Range<usize>) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
     let zeros = vec![0; 1 << 20];
-    let mut done = 0;
-    while done < len {
-        let now = zeros.len().min(len - done);
+    let mut done = part.start;
+    while done < part.end {
+        let now = zeros.len().min(part.end - done);
         file.write_all_at(&zeros[..now], done as u64)?;
         done += now;
     }

@@ -1,0 +1,87 @@
+//! Where in a staging buffer the parts of a message lie.
+//!
+//! Before a core writes a line that another has read, it has to take it back, which takes three times as long as
+//! reading it. So buffers are larger than what goes through them in a round, and parts move on from round to round:
+//! when a place comes round again, other lines have pushed its lines out of the caches of those that read them.
+//!
+//! ```text
+//! round      2          4          6                    2 + 2n
+//! buffer   | part     | part     | part     |    …    | part     |     the other parity's buffer likewise
+//! ```
+//!
+//! This is about speed alone. What keeps a part from being overwritten too early is its round's parity.
+
+use super::generation::Generation;
+
+/// How calls use the staging buffers: the same on every rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Staging {
+    /// The size of a buffer in bytes.
+    pub capacity: usize,
+    /// The most that goes through it in one round; a multiple of the size of what is reduced.
+    pub part: usize,
+    /// Parts shorter than this do not move on: for so few lines the way to memory is longer.
+    pub moving_from: usize,
+}
+
+/// The most bytes of a rank's message that go through staging in one round: long enough for the round's cost not to
+/// count, short enough for what is written to be read from a cache.
+const PART: usize = 256 << 10;
+
+/// From how many bytes on a part is worth moving through its buffer.
+const MOVING_FROM: usize = 2 << 10;
+
+impl Staging {
+    /// What suits buffers of this size, which is a multiple of the size of what is reduced.
+    pub fn of(capacity: usize) -> Self {
+        Staging { capacity, part: capacity.min(PART), moving_from: MOVING_FROM }
+    }
+
+    /// Where in its buffer each rank's part of a round begins, if the longest has `len` bytes.
+    pub(super) fn place(self, len: usize, round: Generation) -> usize {
+        let place = len.next_power_of_two();
+        let Some(doublings) = (self.capacity >> place.trailing_zeros()).checked_ilog2() else {
+            return 0;
+        };
+        if len < self.moving_from {
+            return 0;
+        }
+        let turn = (round.number() / 2) as usize;
+        (turn & ((1 << doublings) - 1)) * place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The places of a part of `len` bytes in consecutive rounds of one parity.
+    fn places(staging: Staging, len: usize, rounds: u32) -> Vec<usize> {
+        (0..rounds).map(|turn| staging.place(len, Generation::new(2 * turn))).collect()
+    }
+
+    #[test]
+    fn parts_move_through_the_whole_buffer_and_stay_inside() {
+        let staging = Staging { capacity: 4096, part: 1024, moving_from: 100 };
+        assert_eq!(places(staging, 1024, 5), [0, 1024, 2048, 3072, 0]);
+        assert_eq!(places(staging, 600, 3), [0, 1024, 2048]);
+        assert_eq!(places(staging, 99, 3), [0, 0, 0]);
+        for capacity in [64, 192, 4096, 5000] {
+            for len in 0..=capacity {
+                let staging = Staging { capacity, part: capacity, moving_from: 0 };
+                assert!(places(staging, len, 100).iter().all(|place| place + len <= capacity));
+            }
+        }
+    }
+
+    #[test]
+    fn both_rounds_of_a_pair_have_the_same_place() {
+        let staging = Staging { capacity: 4096, part: 1024, moving_from: 0 };
+        for round in (0..10).step_by(2) {
+            assert_eq!(
+                staging.place(1024, Generation::new(round)),
+                staging.place(1024, Generation::new(round + 1))
+            );
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Typed memory that all ranks see in place.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use crate::communicator::{Communicator, call};
+use crate::distribute::Blocks;
+use crate::error::{Error, Operation};
+use crate::protocol::Call;
+use crate::protocol::region::{Owners, Parts};
+use crate::seat::Seat;
+use crate::share::{Wanted, share};
+use crate::sys::region::Memory;
+
+/// The epoch in which each rank writes the parts that it owns, and nobody reads those of others.
+#[derive(Debug)]
+pub enum Populate {}
+
+/// The epoch in which every rank reads everything, and nobody writes.
+#[derive(Debug)]
+pub enum Published {}
+
+/// A region that every rank can read: a plain slice.
+pub type Shared<T> = Region<T, Published>;
+
+/// `len` values of `T` in one copy of memory for all ranks.
+///
+/// A region is written and read in turns, which are its type: in a write epoch, `Region<T, Populate>`, each rank has
+/// `&mut [T]` of the parts that it owns; in a read epoch, [`Shared<T>`], every rank has `&[T]` of everything. Two
+/// collective calls lie between them, [`publish`](Region::publish) and [`reclaim`](Region::reclaim). So in safe code
+/// nobody writes what another rank reads.
+///
+/// At first the region is zeros, and the leader, rank 0, owns all of it. [`distribute`](Region::distribute) and
+/// [`assign`](Region::assign) give it to others.
+///
+/// Regions and the communicator can be dropped in any order. What was published can be read for as long as the region
+/// lives, also when other ranks have dropped theirs, or have ended.
+///
+/// ```
+/// let sums = intranode::threads(4, |comm| {
+///     let mut region = comm.region::<f64>(100)?;
+///     region.as_mut_slice().fill(0.5); // empty on all ranks but the leader
+///     let shared = region.publish()?;
+///     Ok::<f64, intranode::Error>(shared.iter().sum())
+/// })?;
+/// for sum in sums {
+///     assert_eq!(sum?, 50.0);
+/// }
+/// # Ok::<(), intranode::Error>(())
+/// ```
+pub struct Region<T: Pod, E = Populate> {
+    seat: Arc<Seat>,
+    number: u64,
+    memory: Memory<T, E>,
+}
+
+impl Communicator {
+    /// Makes a region of `len` zeros, of which there is one copy for all ranks. Rank 0, the leader, owns all of it.
+    /// Collective.
+    ///
+    /// Its memory is allocated before this returns. It does not count against the size of `/dev/shm` where the system
+    /// has memory without a name, and lets ranks open each other's; otherwise it is there.
+    ///
+    /// # Errors
+    /// [`Error::AllocationFailed`] on every rank if there is not enough memory, which is looked up before anything is
+    /// allocated. The communicator can be used further. Otherwise as [`barrier`](Communicator::barrier).
+    pub fn region<T: Pod>(&self, len: usize) -> Result<Region<T>, Error> {
+        let seat = &self.seat;
+        let owners = Owners::One(LEADER);
+        let call = Call { length: len as u64, ..call::<T>(Operation::Region) };
+        // Even a region of nothing is mapped: a page.
+        let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
+        let bytes = bytes.map(|bytes| bytes.max(1));
+        let part = if seat.rank == LEADER { 0..bytes.unwrap_or(0) } else { 0..0 };
+        let wanted = Wanted { operation: Operation::Region, call: &call, leader: LEADER, len: bytes, part };
+        let (mapping, number) = share(seat, &wanted, |_| (), |_| Ok(()))?;
+        let parts = Parts::new(owners, len, self.size(), self.rank());
+        let memory = Memory::new(mapping, len, parts);
+        Ok(Region { seat: Arc::clone(seat), number: number.into(), memory })
+    }
+}
+
+/// The rank that makes regions.
+const LEADER: usize = 0;
+
+impl<T: Pod, E> Region<T, E> {
+    /// Whether this rank is the one that owns a new region.
+    pub fn is_leader(&self) -> bool {
+        self.seat.rank == LEADER
+    }
+
+    fn call(&self, operation: Operation) -> Call {
+        Call { length: self.memory.len() as u64, extra: self.number, ..call::<T>(operation) }
+    }
+}
+
+impl<T: Pod> Region<T> {
+    /// The number of values.
+    pub fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What this rank owns: ascending ranges, none of them empty.
+    pub fn parts(&self) -> &[Range<usize>] {
+        self.memory.parts().ranges()
+    }
+
+    /// The values that this rank owns, one slice for each of its [`parts`](Region::parts).
+    ///
+    /// # Panics
+    /// In a forked child, in which the region does not exist.
+    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut [T]> {
+        self.memory.own()
+    }
+
+    /// The values of this rank's first part: all that it owns, unless [`assign`](Region::assign) gave it several. Empty
+    /// if it owns nothing.
+    ///
+    /// # Panics
+    /// In a forked child, in which the region does not exist.
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        self.memory.own().next().unwrap_or_default()
+    }
+
+    /// Gives each rank its block of [`Blocks::new(len, size)`](Blocks::new). Collective.
+    ///
+    /// # Errors
+    /// As [`Communicator::barrier`].
+    pub fn distribute(&mut self) -> Result<(), Error> {
+        let own = Blocks::new(self.len(), self.seat.size()).range(self.seat.rank);
+        self.assign(Some(own))
+    }
+
+    /// Gives each rank the ranges that it asks for, in any order; empty ones do not count. `assign(Some(3..5))` asks for
+    /// one, `assign(None)` for none. What nobody asks for keeps
+    /// its values. Collective.
+    ///
+    /// # Errors
+    /// [`Error::InvalidBufferSize`] for a range that reaches past the end, and [`Error::Refused`] on the other ranks;
+    /// [`Error::OverlappingBlocks`] on every rank if two ranges share a value. Nothing has changed then. Otherwise as
+    /// [`Communicator::barrier`].
+    pub fn assign(&mut self, own: impl IntoIterator<Item = Range<usize>>) -> Result<(), Error> {
+        let own: Vec<_> = own.into_iter().collect();
+        let operation = Operation::Assign;
+        let (seat, len) = (&self.seat, self.len());
+        let call = self.call(operation);
+        if let Some(beyond) = own.iter().find(|part| part.start > part.end || part.end > len) {
+            let error = Error::InvalidBufferSize { operation, expected: beyond.end, actual: len };
+            return Err(seat.refuse(&call, error));
+        }
+        let counts = seat.exchange(operation, &call, [own.len() as u64])?;
+        let table = self.exchange_parts(&call, &own, &counts)?;
+        let parts = Parts::of_table(&table, seat.rank).map_err(|(first, second)| {
+            let (first, second) = (first as u32, second as u32);
+            Error::OverlappingBlocks { operation, first, second }
+        })?;
+        self.memory.assign(parts);
+        Ok(())
+    }
+
+    /// The ranges that every rank asks for, of which there are so many.
+    fn exchange_parts(
+        &self,
+        call: &Call,
+        own: &[Range<usize>],
+        counts: &[[u64; 1]],
+    ) -> Result<Vec<Vec<Range<usize>>>, Error> {
+        let send: Vec<[u64; 2]> = own.iter().map(|part| [part.start as u64, part.end as u64]).collect();
+        let width = size_of::<[u64; 2]>();
+        let mut ends = Vec::with_capacity(counts.len());
+        let mut end = 0usize;
+        for [count] in counts {
+            end += *count as usize;
+            ends.push(end);
+        }
+        let start = |rank: usize| if rank == 0 { 0 } else { ends[rank - 1] };
+        let mut recv = vec![[0u64; 2]; end];
+        let (from, to) = (bytemuck::cast_slice(&send), bytemuck::cast_slice_mut(recv.as_mut_slice()));
+        self.seat.gather(Operation::Assign, call, from, to, |rank| start(rank) * width..ends[rank] * width)?;
+        let ranges = |rank: usize| {
+            recv[start(rank)..ends[rank]].iter().map(|[start, end]| *start as usize..*end as usize).collect()
+        };
+        Ok((0..counts.len()).map(ranges).collect())
+    }
+
+    /// Ends the write epoch: after this every rank can read everything, in place. Collective; it costs a round,
+    /// whatever the size.
+    ///
+    /// Before any rank can read, the memory of every rank has become read-only, so that a stray store is a fault in the
+    /// process that made it.
+    ///
+    /// # Errors
+    /// As [`Communicator::barrier`]. The region is gone then.
+    pub fn publish(self) -> Result<Shared<T>, Error> {
+        let call = self.call(Operation::Publish);
+        let Region { seat, number, memory, .. } = self;
+        // The round that follows orders ordinary stores only.
+        crate::sys::copy::fence();
+        match memory.protect() {
+            Ok(memory) => {
+                let published = seat.collective(Operation::Publish, |member| member.publish(&call, true))?;
+                Ok(Region { seat, number, memory: memory.publish(published) })
+            }
+            Err(error) => Err(not_protected(&seat, Operation::Publish, &call, size_of::<T>(), &error)),
+        }
+    }
+}
+
+impl<T: Pod> Shared<T> {
+    /// All values.
+    ///
+    /// # Panics
+    /// In a forked child, in which the region does not exist.
+    pub fn as_slice(&self) -> &[T] {
+        self.memory.values()
+    }
+
+    /// Ends the read epoch: after this each rank can write what it owned before. Collective.
+    ///
+    /// # Errors
+    /// As [`Communicator::barrier`]. The region is gone then.
+    pub fn reclaim(self) -> Result<Region<T>, Error> {
+        let call = self.call(Operation::Reclaim);
+        let Region { seat, number, memory, .. } = self;
+        match memory.unprotect() {
+            Ok(memory) => {
+                let taken = seat.collective(Operation::Reclaim, |member| member.take_back(&call, true))?;
+                Ok(Region { seat, number, memory: memory.take_back(taken) })
+            }
+            Err(error) => Err(not_protected(&seat, Operation::Reclaim, &call, size_of::<T>(), &error)),
+        }
+    }
+}
+
+/// Tells the others that this rank's memory could not change its protection, so that none of them goes on.
+#[cold]
+fn not_protected(
+    seat: &Seat,
+    operation: Operation,
+    call: &Call,
+    width: usize,
+    error: &std::io::Error,
+) -> Error {
+    let result = seat.collective(operation, |member| match operation {
+        Operation::Publish => member.publish(call, false).map(drop),
+        _ => member.take_back(call, false).map(drop),
+    });
+    match result {
+        Err(fatal) if fatal.is_fatal() => fatal,
+        _ => Error::AllocationFailed {
+            requested_bytes: usize::try_from(call.length).unwrap_or(usize::MAX).saturating_mul(width),
+            reason: format!("the system does not change the memory's protection: {error}").into(),
+        },
+    }
+}
+
+impl<T: Pod> Deref for Shared<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.as_slice()
+    }
+}
+
+impl<T: Pod> AsRef<[T]> for Shared<T> {
+    fn as_ref(&self) -> &[T] {
+        self.as_slice()
+    }
+}
+
+impl<T: Pod + fmt::Debug> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<T: Pod> fmt::Debug for Region<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region").field("len", &self.len()).field("parts", &self.parts()).finish()
+    }
+}

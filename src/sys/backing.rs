@@ -1,0 +1,290 @@
+//! Memory that one rank makes and others find: for regions, and for the segments of further communicators.
+//!
+//! | kind | who finds it how | what it needs |
+//! | --- | --- | --- |
+//! | sealed | through the descriptor of its maker: `/proc/<process>/fd/<number>` | Linux, `/proc`, one space of processes |
+//! | named | by the name `{job}_region_{number}` | room in `/dev/shm` |
+//!
+//! Nothing of what is found is believed: it must be the very file that its maker has made, and as long, and sealed if it
+//! is said to be. All memory is allocated before anybody stores into it.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::mapping::Mapping;
+use super::memory::{self, Left, Limit};
+use super::named::{self, CreateError, Identity, Link, PREFIX, Part, Way};
+#[cfg(target_os = "linux")]
+use super::sealed;
+
+/// Chooses memory with a name where that without would be possible, so that it can be tested.
+#[cfg(target_os = "linux")]
+const VARIABLE: &str = "INTRANODE_MEMORY";
+
+/// How many names are tried where jobs of the same name have regions at the same time.
+const ATTEMPTS: usize = 100;
+
+/// How memory is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Kind {
+    Sealed = 1,
+    Named = 2,
+}
+
+impl Kind {
+    /// In the order in which they are tried.
+    pub(crate) const ALL: [Kind; 2] = [Kind::Sealed, Kind::Named];
+}
+
+/// What others need to know to find memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    kind: Kind,
+    process: u32,
+    descriptor: u32,
+    /// The how-manieth memory of its maker.
+    pub(crate) number: u32,
+    identity: Identity,
+    len: u64,
+}
+
+/// A ticket as words.
+pub(crate) type Words = [u64; 5];
+
+impl Ticket {
+    pub(crate) fn encode(&self) -> Words {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let Identity { device, inode } = self.identity;
+        [pair(self.kind as u32, self.descriptor), pair(self.process, self.number), device, inode, self.len]
+    }
+
+    /// The ticket in these words, if it is one.
+    pub(crate) fn decode([kind, maker, device, inode, len]: Words) -> Option<Self> {
+        let pair = |word: u64| (word as u32, (word >> 32) as u32);
+        let ((kind, descriptor), (process, number)) = (pair(kind), pair(maker));
+        let kind = Kind::ALL.into_iter().find(|known| *known as u32 == kind)?;
+        Some(Ticket { kind, process, descriptor, number, identity: Identity { device, inode }, len })
+    }
+}
+
+/// Why there is no memory.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// There is not enough.
+    Memory(Left),
+    /// The system says no.
+    System(io::Error),
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Refusal::System(error)
+    }
+}
+
+/// Memory that this process has made.
+pub(crate) struct Made {
+    pub(crate) mapping: Mapping,
+    pub(crate) ticket: Ticket,
+    held: Held,
+}
+
+/// What keeps memory findable.
+enum Held {
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there is no such memory"))]
+    Open {
+        _file: File,
+    },
+    Named {
+        _link: Link,
+    },
+}
+
+impl Made {
+    /// Nobody can find the memory any more.
+    pub(crate) fn hide(self) -> Mapping {
+        let Made { mapping, held, .. } = self;
+        drop(held);
+        mapping
+    }
+}
+
+/// Makes `len` bytes of zeros, and allocates those in `part`. `place` is called in between.
+pub(crate) fn make(
+    kind: Kind,
+    job: &str,
+    len: usize,
+    part: Range<usize>,
+    place: impl Fn(&Mapping),
+) -> Result<Made, Refusal> {
+    if let Some(left) = memory::tightest().filter(|left| left.bytes < len as u64) {
+        return Err(Refusal::Memory(left));
+    }
+    let fill = |file: &File| {
+        let mapping = Mapping::of(file, len)?;
+        place(&mapping);
+        allocate(file, part.clone())?;
+        Ok::<_, Refusal>(mapping)
+    };
+    match kind {
+        Kind::Sealed => make_sealed(len, fill),
+        Kind::Named => make_named(job, len, fill),
+    }
+}
+
+fn next_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+#[cfg(target_os = "linux")]
+fn make_sealed(len: usize, fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> Result<Made, Refusal> {
+    use std::os::fd::AsRawFd;
+    forbidden_for_tests()?;
+    let file = sealed::make(len as u64).map_err(too_large)?;
+    let mapping = fill(&file)?;
+    let ticket = Ticket {
+        kind: Kind::Sealed,
+        process: std::process::id(),
+        descriptor: file.as_raw_fd() as u32,
+        number: next_number(),
+        identity: Identity::of(&file)?,
+        len: len as u64,
+    };
+    Ok(Made { mapping, ticket, held: Held::Open { _file: file } })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn make_sealed(_len: usize, _fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> Result<Made, Refusal> {
+    Err(Refusal::System(io::ErrorKind::Unsupported.into()))
+}
+
+fn make_named(
+    job: &str,
+    len: usize,
+    fill: impl Fn(&File) -> Result<Mapping, Refusal>,
+) -> Result<Made, Refusal> {
+    let room = Part::room().map(|bytes| Left { bytes, limit: Limit::FileSystem });
+    if let Some(left) = room.filter(|left| left.bytes < len as u64) {
+        return Err(Refusal::Memory(left));
+    }
+    let mut way = Way::Nameless;
+    let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
+    for _ in 0..ATTEMPTS {
+        let number = next_number();
+        match try_named(&name(job, number), len, way, &fill)? {
+            Ok((mapping, identity, link)) => {
+                let ticket = Ticket {
+                    kind: Kind::Named,
+                    process: std::process::id(),
+                    descriptor: 0,
+                    number,
+                    identity,
+                    len: len as u64,
+                };
+                return Ok(Made { mapping, ticket, held: Held::Named { _link: link } });
+            }
+            // The name belongs to another job, or not every step is possible here.
+            Err(error) => {
+                last = error;
+                way = Way::Exclusive;
+            }
+        }
+    }
+    Err(last.into())
+}
+
+/// The inner error is one after which another name, and the other way, may succeed.
+type Tried<T> = Result<Result<T, io::Error>, Refusal>;
+
+fn try_named(
+    name: &str,
+    len: usize,
+    way: Way,
+    fill: impl Fn(&File) -> Result<Mapping, Refusal>,
+) -> Tried<(Mapping, Identity, Link)> {
+    let other = |error: CreateError| Ok(Err(io::Error::other(error)));
+    let part = match Part::new(name, way) {
+        Ok(part) => part,
+        Err(error) => return other(error),
+    };
+    part.file().set_len(len as u64).map_err(too_large)?;
+    let mapping = fill(part.file())?;
+    let identity = Identity::of(part.file())?;
+    match part.show() {
+        Ok(link) => Ok(Ok((mapping, identity, link))),
+        Err(error) => other(error),
+    }
+}
+
+/// Maps the memory that another rank has made, and allocates a part of it.
+pub(crate) fn find(job: &str, ticket: &Ticket, part: Range<usize>) -> Result<Mapping, Refusal> {
+    let len = usize::try_from(ticket.len).map_err(|_| too_large(io::Error::from_raw_os_error(libc::EFBIG)))?;
+    let file = match ticket.kind {
+        Kind::Sealed => find_sealed(ticket)?,
+        Kind::Named => Part::find(&name(job, ticket.number), ticket.identity).map_err(io::Error::other)?,
+    };
+    if file.metadata()?.len() != ticket.len {
+        return Err(not_it().into());
+    }
+    let mapping = Mapping::of(&file, len)?;
+    allocate(&file, part)?;
+    Ok(mapping)
+}
+
+#[cfg(target_os = "linux")]
+fn find_sealed(ticket: &Ticket) -> io::Result<File> {
+    forbidden_for_tests()?;
+    let file = sealed::open(ticket.process, ticket.descriptor as _)?;
+    if Identity::of(&file)? == ticket.identity && sealed::is_sealed(&file) { Ok(file) } else { Err(not_it()) }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn find_sealed(_ticket: &Ticket) -> io::Result<File> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// What is there is not what its maker has described: its process has another number here, for example.
+fn not_it() -> io::Error {
+    io::Error::from_raw_os_error(libc::ESTALE)
+}
+
+fn name(job: &str, number: u32) -> String {
+    format!("{job}{PREFIX}{number}")
+}
+
+fn allocate(file: &File, part: Range<usize>) -> Result<(), Refusal> {
+    named::allocate(file, part).map_err(|error| match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::OutOfMemory => {
+            let room = Left { bytes: Part::room().unwrap_or(0), limit: Limit::FileSystem };
+            Refusal::Memory(memory::tightest().filter(|left| left.bytes < room.bytes).unwrap_or(room))
+        }
+        _ => too_large(error),
+    })
+}
+
+/// A length that the system can not even express is a lack of memory.
+fn too_large(error: io::Error) -> Refusal {
+    match error.raw_os_error() {
+        Some(libc::EFBIG | libc::EINVAL | libc::EOVERFLOW) => {
+            Refusal::Memory(Left { bytes: isize::MAX as u64, limit: Limit::AddressSpace })
+        }
+        _ => Refusal::System(error),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn forbidden_for_tests() -> io::Result<()> {
+    match std::env::var_os(VARIABLE) {
+        Some(value) if value == "named" => Err(io::Error::from_raw_os_error(libc::EPERM)),
+        _ => Ok(()),
+    }
+}
+
+/// What to say of a length that is no number.
+pub(crate) fn too_long() -> Refusal {
+    too_large(io::Error::from_raw_os_error(libc::EFBIG))
+}

@@ -1,0 +1,173 @@
+//! Rows 2 and 30 where they are about regions, and about communicators that were split from another.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use intranode::{Communicator, Error};
+use libtest_mimic::Completion;
+
+use super::job::{BOUND, Job};
+use super::{Program, Test, rank, repeat};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("row_02_killed_while_regions_are_made_and_published", || killed_in("makes regions", 10)),
+    ("row_02_killed_while_regions_with_names_are_made", regions_with_names),
+    ("row_02_killed_in_the_epochs_of_a_region", || killed_in("turns a region", 10)),
+    ("row_30_killed_while_communicators_are_split", || killed_in("splits", 10)),
+    ("row_30_a_child_inherits_the_death_when_its_parent_is_gone", || killed_in("has a child only", 5)),
+    ("row_30_only_the_children_of_the_dead_rank_are_told", only_its_children_are_told),
+    ("row_30_a_region_outlives_the_rank_that_made_it", a_region_outlives_its_maker),
+];
+
+pub(crate) const PROGRAMS: &[Program] = &[
+    ("makes regions", || rank::repeat(&rank::join()?, make_a_region)),
+    ("turns a region", turns_a_region),
+    ("splits", || rank::repeat(&rank::join()?, |comm| comm.split_local()?.barrier())),
+    ("has a child only", has_a_child_only),
+    ("is in a half", is_in_a_half),
+    ("reads what the dead have written", reads_what_the_dead_have_written),
+];
+
+fn killed_in(program: &str, times: usize) -> Result<Completion> {
+    for _ in 0..repeat(times) {
+        let mut job = Job::joined(3, program)?;
+        thread::sleep(Duration::from_micros(fastrand::u64(0..3000)));
+        let victim = fastrand::usize(0..3);
+        let since = job.kill(victim)?;
+        let others: Vec<_> = (0..3).filter(|rank| *rank != victim).collect();
+        job.all_name(&others, &[victim], since)?;
+        job.finish(&[victim])?;
+    }
+    Ok(Completion::Completed)
+}
+
+/// What a maker leaves that was killed while its memory had a name is removed by the next job of the job's name.
+fn regions_with_names() -> Result<Completion> {
+    for _ in 0..repeat(10) {
+        let named = |command: &mut std::process::Command| {
+            command.env("INTRANODE_MEMORY", "named");
+        };
+        let mut job = Job::joined_with(2, |_| "makes regions", named)?;
+        thread::sleep(Duration::from_micros(fastrand::u64(0..3000)));
+        let since = job.kill(0)?;
+        job.all_name(&[1], &[0], since)?;
+        job.release(|rank| if rank == 0 { -9 } else { 0 })?;
+        let mut next = job.namesake();
+        next.start(0, "works", named)?;
+        next.start(1, "works", named)?;
+        next.await_joined([0, 1])?;
+        next.await_line(0, "works")?;
+        next.finish(&[])?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn make_a_region(comm: &Communicator) -> Result<(), Error> {
+    let mut region = comm.region::<u64>(10_000)?;
+    region.distribute()?;
+    let own = comm.rank() as u64 + 1;
+    region.as_mut_slice().fill(own);
+    let shared = region.publish()?;
+    assert!(shared.iter().is_sorted() && shared[0] == 1, "{}", rank::WRONG_DATA);
+    Ok(())
+}
+
+fn turns_a_region() -> Result<()> {
+    let (mut kept, mut turn) = (None, 0);
+    rank::repeat(&rank::join()?, |comm| {
+        let mut region = match kept.take() {
+            Some(region) => region,
+            None => {
+                let mut region = comm.region::<u64>(1_000_000)?;
+                region.distribute()?;
+                region
+            }
+        };
+        let size = comm.size() as u64;
+        region.as_mut_slice().fill(turn * size + comm.rank() as u64);
+        let shared = region.publish()?;
+        let ends = [shared[0], shared[shared.len() - 1]];
+        assert!(ends == [turn * size, turn * size + size - 1], "{}: {ends:?}", rank::WRONG_DATA);
+        kept = Some(shared.reclaim()?);
+        turn += 1;
+        Ok(())
+    })
+}
+
+fn has_a_child_only() -> Result<()> {
+    let comm = Communicator::from_env()?;
+    let child = comm.split_local()?;
+    drop(comm);
+    rank::say("joined")?;
+    rank::repeat(&child, Communicator::barrier)
+}
+
+/// Ranks 0 and 2 are one group, ranks 1 and 3 another. Rank 3 dies.
+fn only_its_children_are_told() -> Result<Completion> {
+    for _ in 0..repeat(3) {
+        let mut job = Job::joined(4, "is in a half")?;
+        (0..4).try_for_each(|rank| job.await_line(rank, "split"))?;
+        let (victim, since) = (job.pid(3)?, job.kill(3)?);
+        let report = job.report(1)?;
+        ensure!((report.kind.as_str(), &*report.ranks) == ("died", &[1]), "{report:?}");
+        ensure!(report.pid == Some(victim) && report.at.saturating_sub(since) < BOUND, "{report:?}");
+        // The other group does all its work after that, and then asks all ranks.
+        for rank in [0, 2] {
+            job.tell(rank, "go on")?;
+        }
+        for rank in [0, 2] {
+            job.await_line(rank, "works")?;
+        }
+        for rank in [0, 2] {
+            job.tell(rank, "call all")?;
+            let report = job.report(rank)?;
+            ensure!((report.kind.as_str(), &*report.ranks) == ("died", &[3]), "{report:?}");
+            ensure!(report.pid == Some(victim), "{report:?}");
+        }
+        job.finish(&[3])?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn is_in_a_half() -> Result<()> {
+    let comm = rank::join()?;
+    let half = comm.split(comm.rank() % 2, comm.rank())?;
+    comm.barrier()?;
+    rank::say("split")?;
+    if comm.rank() % 2 == 1 {
+        return rank::repeat(&half, Communicator::barrier);
+    }
+    rank::heard()?;
+    rank::works(&half, 10_000)?;
+    rank::say("works")?;
+    rank::heard()?;
+    rank::repeat(&comm, Communicator::barrier)
+}
+
+fn a_region_outlives_its_maker() -> Result<Completion> {
+    let mut job = Job::joined(3, "reads what the dead have written")?;
+    (0..3).try_for_each(|rank| job.await_line(rank, "published"))?;
+    job.kill(0)?;
+    job.status(0)?;
+    for rank in [1, 2] {
+        job.tell(rank, "read")?;
+        job.await_line(rank, "read it")?;
+    }
+    job.finish(&[0])?;
+    Ok(Completion::Completed)
+}
+
+fn reads_what_the_dead_have_written() -> Result<()> {
+    let comm = rank::join()?;
+    let mut region = comm.region::<u32>(1 << 20)?;
+    region.as_mut_slice().fill(77);
+    let shared = region.publish()?;
+    rank::say("published")?;
+    rank::heard()?;
+    ensure!(shared.iter().all(|value| *value == 77), rank::WRONG_DATA);
+    ensure!(matches!(shared.reclaim(), Err(Error::RankDied { rank: 0, .. })), "nobody may write it any more");
+    rank::say("read it")?;
+    rank::heard()?;
+    Ok(())
+}
