@@ -11,12 +11,12 @@ pub use crate::sys::named::leftovers::Removal;
 #[derive(Clone, Debug)]
 pub struct Leftover(leftovers::Leftover);
 
-/// All of them that belong to this user.
+/// All of them that belong to this user; with names, only what jobs of these have left.
 ///
 /// # Errors
 /// When the names can not be listed.
-pub fn find() -> io::Result<Vec<Leftover>> {
-    Ok(leftovers::find(Layout::is_segment)?.into_iter().map(Leftover).collect())
+pub fn find(names: &[String]) -> io::Result<Vec<Leftover>> {
+    Ok(leftovers::find(names, Layout::is_segment)?.into_iter().map(Leftover).collect())
 }
 
 impl Leftover {

@@ -26,8 +26,7 @@ pub(crate) struct CleanArguments {
 
 /// Returns 1 if something that belongs to nobody could not be removed.
 pub(crate) fn run(arguments: &CleanArguments) -> Result<u8> {
-    let mut found = stale::find().context("cannot list the names of shared memory")?;
-    found.retain(|leftover| is_wanted(&leftover.name(), &arguments.names));
+    let found = stale::find(&arguments.names).context("cannot list the names of shared memory")?;
     if found.is_empty() {
         println!("nothing to remove: no shared memory of jobs that have ended");
         return Ok(0);
@@ -41,14 +40,6 @@ pub(crate) fn run(arguments: &CleanArguments) -> Result<u8> {
     }
     let removed = found.iter().map(remove).filter(|removed| *removed).count();
     Ok(u8::from(removed < found.len()))
-}
-
-/// The job's own segment, and its regions.
-fn is_wanted(found: &str, names: &[String]) -> bool {
-    let belongs = |name: &String| {
-        found.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with("_region_"))
-    };
-    names.is_empty() || names.iter().any(belongs)
 }
 
 fn describe(leftover: &Leftover) -> String {
@@ -107,17 +98,6 @@ fn remove(leftover: &Leftover) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_means_its_segment_and_its_regions() {
-        let names = ["/job".to_owned(), "/other".to_owned()];
-        for wanted in ["/job", "/job_region_0", "/other_region_12"] {
-            assert!(is_wanted(wanted, &names) && is_wanted(wanted, &[]), "{wanted}");
-        }
-        for unwanted in ["/job2", "/job_second", "/jo", "/another"] {
-            assert!(!is_wanted(unwanted, &names) && is_wanted(unwanted, &[]), "{unwanted}");
-        }
-    }
 
     #[test]
     fn numbers_are_for_people() {

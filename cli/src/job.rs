@@ -11,8 +11,8 @@ use anyhow::{Context, Result};
 use crate::guard::Guard;
 use crate::signals::Signals;
 use crate::tagging::Tagging;
-use crate::watch::Watch;
-use crate::{leftovers, processors, program, terminal};
+use crate::watch::{Failure, Watch};
+use crate::{last_words, leftovers, processors, program, terminal};
 
 pub(crate) struct Job {
     /// The program, then its arguments.
@@ -54,36 +54,34 @@ pub(crate) fn run(job: &Job) -> Result<u8> {
     // Before the first rank, so that no signal finds ranks that nobody would pass it on to.
     let signals = Signals::block()?;
     let guard = Guard::start(own_name)?;
-    let mut tagging = job.tag.then(Tagging::new);
+    let mut tagging = Tagging::new(job.tag);
     let mut watch = Watch::new(guard, job.kill_after);
 
     for rank in 0..job.ranks {
-        let mut child = start(job, &name, rank).with_context(|| format!("cannot start rank {rank}"))?;
-        if let Some(tagging) = &mut tagging {
-            tagging.add(rank, &mut child);
-        }
+        let started = start(job, &name, rank, &mut tagging);
+        let mut child = started.with_context(|| format!("cannot start rank {rank}"))?;
         if let Some(input) = child.stdin.take() {
             terminal::feed(input);
         }
         watch.add(child)?;
     }
 
-    let printing = tagging.map(Tagging::start).transpose()?;
+    let printing = tagging.start()?;
     let failure = watch.until_all_ended(&signals)?;
-    if let Some(printing) = printing {
-        printing.finish();
-    }
+    let last_words = printing.finish(failure.as_ref().map(Failure::rank));
     if let Some(own_name) = own_name {
         leftovers::remove(own_name);
     }
     Ok(failure.map_or(0, |failure| {
-        eprintln!("intranode: {failure}");
+        let panic = failure.may_be_a_panic().then(|| last_words::panic(&last_words)).flatten();
+        let why = panic.map_or(String::new(), |panic| format!(": {panic}"));
+        eprintln!("intranode: {failure}{why}");
         failure.status()
     }))
 }
 
 /// Starts this program again as rank `rank`; [`crate::rank`] makes the job's program out of it.
-fn start(job: &Job, name: &str, rank: u32) -> Result<Child> {
+fn start(job: &Job, name: &str, rank: u32, tagging: &mut Tagging) -> Result<Child> {
     let itself = std::env::current_exe().context("cannot find the launcher's own file")?;
     let mut command = Command::new(itself);
     command.arg("__rank").args(["--launcher", &std::process::id().to_string()]);
@@ -119,10 +117,10 @@ fn start(job: &Job, name: &str, rank: u32) -> Result<Child> {
         // A process group in the background is stopped when it reads from the terminal.
         command.stdin(Stdio::piped());
     }
-    if job.tag {
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    }
-    command.spawn().context("cannot start a process")
+    let terminal = tagging.prepare(&mut command)?;
+    let mut child = command.spawn().context("cannot start a process")?;
+    tagging.add(rank, &mut child, terminal);
+    Ok(child)
 }
 
 /// A name that no other job on this machine has; short enough for every system (31 bytes).

@@ -8,6 +8,7 @@ mod bench;
 mod clean;
 mod guard;
 mod job;
+mod last_words;
 mod leftovers;
 mod processors;
 mod program;

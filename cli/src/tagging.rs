@@ -1,40 +1,66 @@
-//! `--tag`: the ranks' output line by line, each with its rank in front.
+//! The ranks' output that goes through the launcher: standard error, of which it keeps the end to tell why a rank has
+//! failed, and with `--tag` everything, line by line, each with its rank in front.
 
 use std::fs::File;
-use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe, stderr, stdout};
+use std::io::{self, IsTerminal, PipeReader, PipeWriter, Read, Write, pipe, stderr, stdout};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::pty::openpty;
+use nix::sys::termios::{cfmakeraw, tcgetattr};
 
 /// A line that is longer is cut: a program that never ends its line must not fill the launcher's memory.
 const LONGEST_LINE: usize = 1 << 20;
 
+/// How much of a rank's standard error is kept: room for a panic's message, and for a backtrace after it.
+const KEPT: usize = 64 << 10;
+
 /// The pipes of the ranks, collected while they are started.
-#[derive(Default)]
 pub(crate) struct Tagging {
+    tag: bool,
     stdout: Vec<Source>,
     stderr: Vec<Source>,
 }
 
 /// Two threads at work, one for each stream, so that neither waits for the other's reader.
 pub(crate) struct Printing {
-    threads: [JoinHandle<()>; 2],
+    threads: [JoinHandle<Vec<LastWords>>; 2],
     /// Dropped when all ranks have ended.
     running: PipeWriter,
 }
 
 impl Tagging {
-    pub(crate) fn new() -> Self {
-        Self::default()
+    pub(crate) fn new(tag: bool) -> Self {
+        Self { tag, stdout: Vec::new(), stderr: Vec::new() }
     }
 
-    pub(crate) fn add(&mut self, rank: u32, child: &mut Child) {
-        self.stdout.extend(child.stdout.take().map(|pipe| Source::new(rank, pipe.into())));
-        self.stderr.extend(child.stderr.take().map(|pipe| Source::new(rank, pipe.into())));
+    /// Has the output of a rank that is about to be started go through the launcher. Returns the launcher's end, where
+    /// that is not in the child.
+    pub(crate) fn prepare(&self, command: &mut Command) -> Result<Option<OwnedFd>> {
+        if self.tag {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            return Ok(None);
+        }
+        if !stderr().is_terminal() {
+            command.stderr(Stdio::piped());
+            return Ok(None);
+        }
+        // A program that writes to a terminal finds one: it may use colours.
+        let mut plain = tcgetattr(stderr()).context("cannot ask for the terminal's settings")?;
+        cfmakeraw(&mut plain);
+        let terminal = openpty(None, &plain).context("cannot make a terminal")?;
+        command.stderr(terminal.slave);
+        Ok(Some(terminal.master))
+    }
+
+    pub(crate) fn add(&mut self, rank: u32, child: &mut Child, terminal: Option<OwnedFd>) {
+        let source = |pipe| Source::new(rank, self.tag, pipe);
+        self.stdout.extend(child.stdout.take().map(|pipe| source(pipe.into())));
+        self.stderr.extend(child.stderr.take().map(Into::into).or(terminal).map(source));
     }
 
     pub(crate) fn start(self) -> Result<Printing> {
@@ -51,11 +77,29 @@ impl Tagging {
 }
 
 impl Printing {
-    /// Returns when everything that the ranks have written is printed.
-    pub(crate) fn finish(self) {
+    /// Returns when everything that the ranks have written is printed, with the end of what `rank` has written to
+    /// standard error.
+    pub(crate) fn finish(self, rank: Option<u32>) -> Vec<u8> {
         drop(self.running);
-        for thread in self.threads {
-            let _ = thread.join();
+        let [stdout, stderr] = self.threads.map(|thread| thread.join().unwrap_or_default());
+        drop(stdout);
+        let last = stderr.into_iter().find(|words| Some(words.rank) == rank);
+        last.map_or(Vec::new(), |words| words.text)
+    }
+}
+
+/// The end of a stream.
+struct LastWords {
+    rank: u32,
+    text: Vec<u8>,
+}
+
+impl LastWords {
+    fn push(&mut self, bytes: &[u8]) {
+        self.text.extend_from_slice(bytes);
+        // Not each time: what is in front moves.
+        if self.text.len() > 2 * KEPT {
+            self.text.drain(..self.text.len() - KEPT);
         }
     }
 }
@@ -63,12 +107,30 @@ impl Printing {
 /// One stream of one rank.
 struct Source {
     pipe: File,
-    lines: Lines,
+    /// None: it is handed on as it comes.
+    lines: Option<Lines>,
+    last: LastWords,
 }
 
 impl Source {
-    fn new(rank: u32, pipe: OwnedFd) -> Self {
-        Self { pipe: pipe.into(), lines: Lines::new(rank) }
+    fn new(rank: u32, tag: bool, pipe: OwnedFd) -> Self {
+        let last = LastWords { rank, text: Vec::new() };
+        Self { pipe: pipe.into(), lines: tag.then(|| Lines::new(rank)), last }
+    }
+
+    fn push(&mut self, bytes: &[u8], output: &mut Vec<u8>) {
+        self.last.push(bytes);
+        match &mut self.lines {
+            Some(lines) => lines.push(bytes, output),
+            None => output.extend_from_slice(bytes),
+        }
+    }
+
+    fn finish(mut self, output: &mut Vec<u8>) -> LastWords {
+        if let Some(lines) = &mut self.lines {
+            lines.finish(output);
+        }
+        self.last
     }
 }
 
@@ -77,13 +139,14 @@ impl Source {
 ///
 /// If nobody reads the launcher's output any more, this returns and closes the pipes, so that the ranks meet the
 /// broken pipe that they would have met without `--tag`.
-fn print(mut sources: Vec<Source>, ended: &PipeReader, mut output: File) {
+fn print(mut sources: Vec<Source>, ended: &PipeReader, mut output: File) -> Vec<LastWords> {
+    let mut last = Vec::new();
     let mut bytes = vec![0; 1 << 16];
     let mut tagged = Vec::new();
     let mut running = true;
     while !sources.is_empty() {
         let Ok((ready, now_ended)) = wait(&sources, ended, running) else {
-            return;
+            return last;
         };
         if now_ended && running {
             // What was written before is in the pipes now: look once more, without waiting.
@@ -96,20 +159,19 @@ fn print(mut sources: Vec<Source>, ended: &PipeReader, mut output: File) {
         for &index in ready.iter().rev() {
             let source = &mut sources[index];
             match source.pipe.read(&mut bytes) {
-                Ok(count) if count > 0 => source.lines.push(&bytes[..count], &mut tagged),
+                Ok(count) if count > 0 => source.push(&bytes[..count], &mut tagged),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                _ => sources.remove(index).lines.finish(&mut tagged),
+                _ => last.push(sources.remove(index).finish(&mut tagged)),
             }
         }
         if output.write_all(&tagged).is_err() {
-            return;
+            return last;
         }
         tagged.clear();
     }
-    for source in &mut sources {
-        source.lines.finish(&mut tagged);
-    }
+    last.extend(sources.into_iter().map(|source| source.finish(&mut tagged)));
     let _ = output.write_all(&tagged);
+    last
 }
 
 /// The sources that can be read, and whether the ranks have ended.

@@ -166,6 +166,15 @@ impl Failure {
         died && self.status.code().is_some()
     }
 
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank as u32
+    }
+
+    /// Whether a panic ends a process so: by an exit, or by an abort.
+    pub(crate) fn may_be_a_panic(&self) -> bool {
+        self.status.signal().is_none_or(|signal| signal == Signal::SIGABRT as i32)
+    }
+
     /// As a shell gives it: the program's own, or 128 and the signal.
     pub(crate) fn status(&self) -> u8 {
         let status = self.status.code().or_else(|| self.status.signal().map(|signal| 128 + signal));

@@ -124,7 +124,7 @@ fn a_panic_unwinds() -> Result<Completion> {
         let report = job.report(rank)?;
         ensure!(report.kind == "poisoned" && report.ranks == [1], "{report:?}");
         ensure!(report.text.contains("panicked"), "{report:?}");
-        ensure!(report.at - since < BOUND, "{report:?}");
+        ensure!(report.at.saturating_sub(since) < BOUND, "{report:?}");
     }
     ensure!(!job.has_ended(1)?, "it is alive");
     job.finish(&[])?;

@@ -59,7 +59,7 @@ fn killed_at_each_step(victim: usize) -> Result<Completion> {
         let how = named.iter().position(|text| report.text.contains(text));
         let Some(how) = how else { bail!("killed at call {calls}: {report:?}") };
         ensure!(!joined || report.kind == "died", "{report:?}");
-        ensure!(report.at - since < JOIN_TIMEOUT + super::job::BOUND, "{report:?}");
+        ensure!(report.at.saturating_sub(since) < JOIN_TIMEOUT + super::job::BOUND, "{report:?}");
         outcomes[if joined { 2 } else { how }] += 1;
         job.release(|rank| if rank == victim { -9 } else { 0 })?;
         // What rank 0 may have left is no obstacle for the next job of this name.

@@ -17,12 +17,12 @@ mod families;
 mod freezing;
 mod job;
 mod joining;
+mod limits;
 mod liveness;
 mod memory;
 mod names;
 mod processes;
 mod rank;
-mod region_memory;
 mod report;
 mod states;
 
@@ -46,7 +46,7 @@ fn tests() -> Vec<Test> {
         freezing::TESTS,
         families::TESTS,
         liveness::TESTS,
-        region_memory::TESTS,
+        limits::TESTS,
         endings::TESTS,
         names::TESTS,
         calls::TESTS,
@@ -66,7 +66,7 @@ fn programs() -> Vec<Program> {
         joining::PROGRAMS,
         families::PROGRAMS,
         liveness::PROGRAMS,
-        region_memory::PROGRAMS,
+        limits::PROGRAMS,
         endings::PROGRAMS,
         names::PROGRAMS,
         calls::PROGRAMS,

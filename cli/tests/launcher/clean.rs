@@ -112,6 +112,23 @@ fn what_a_dead_job_has_left_is_listed_and_removed() {
 }
 
 #[test]
+fn the_regions_of_a_named_job_go_with_it() {
+    let name = Name::new();
+    leave(&name);
+    // As their makers leave them that are killed before all ranks have them.
+    let (region, other) = (Name(format!("{}_region_3", name.0)), Name(format!("{}_other", name.0)));
+    fs::write(region.file(), [0; 8192]).unwrap();
+    fs::write(other.file(), [0; 8192]).unwrap();
+    let removed = run(clean(&["--yes"], &[&name])).succeeded();
+    assert!(
+        removed.stdout.ends_with(&format!("removed {}\nremoved {}\n", name.0, region.0)),
+        "{}",
+        removed.stdout
+    );
+    assert!(!name.file().exists() && !region.file().exists() && other.file().exists());
+}
+
+#[test]
 fn it_asks_before_it_removes() {
     let name = Name::new();
     leave(&name);

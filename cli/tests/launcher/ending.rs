@@ -69,6 +69,40 @@ fn a_death_by_signal_gives_the_shell_s_status() {
     }
 }
 
+/// What Rust writes when a thread panics; `exit` as it ends then.
+const PANICS: &str = "
+    [ $INTRANODE_RANK = 1 ] || exec sleep 50
+    echo \"thread 'main' (7) panicked at src/main.rs:2:5:\" >&2
+    echo 'no such case' >&2
+    echo 'note: run with RUST_BACKTRACE=1' >&2
+    ulimit -c 0;";
+
+#[test]
+fn the_message_of_a_panic_is_told() {
+    for (end, code, how) in [
+        ("exit 101", 101, "it exited with status 101"),
+        ("kill -ABRT $$", 128 + 6, "it was ended by signal 6 (SIGABRT)"),
+    ] {
+        for options in [&["-n", "2"][..], &["-n", "2", "--tag"]] {
+            let mut command = intranode(["run"]);
+            command.args(options).args(["--", "sh", "-c", &format!("{PANICS} {end}")]);
+            let finished = run(command);
+            assert_eq!(finished.code(), code);
+            let expected =
+                format!("intranode: rank 1 failed first: {how}: panicked at src/main.rs:2:5: no such case");
+            assert_eq!(finished.last_error(), expected);
+            // And not in place of what the rank has written.
+            assert!(finished.stderr.contains("no such case\n"), "{}", finished.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_panic_is_no_reason_for_another_end() {
+    let finished = run(script(["-n", "2"], &format!("{PANICS} kill -KILL $$")));
+    assert_eq!(finished.last_error(), "intranode: rank 1 failed first: it was ended by signal 9 (SIGKILL)");
+}
+
 #[test]
 fn a_signal_without_a_name_is_a_failure_like_others() {
     let finished = run(script(["-n", "2"], "[ $INTRANODE_RANK = 1 ] && kill -40 $$; exec sleep 50"));

@@ -6,5 +6,6 @@ mod ending;
 mod environment;
 mod leftovers;
 mod output;
+mod programs;
 mod signals;
 mod support;

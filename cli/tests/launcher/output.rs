@@ -4,6 +4,7 @@ use std::io::Read;
 use std::process::Stdio;
 use std::time::Duration;
 
+use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
 
 use crate::support::{Directory, eventually, intranode, run, script, start};
@@ -96,4 +97,19 @@ fn ranks_meet_the_broken_pipe_of_a_reader_that_has_gone() {
         // SIGPIPE, as a shell says it.
         assert_eq!(status.and_then(|status| status.code()), Some(128 + 13), "{options:?}");
     }
+}
+
+#[test]
+fn standard_error_is_a_terminal_where_the_launcher_s_is() {
+    let terminal = openpty(None, None).unwrap();
+    let mut command = intranode(["run", "-n", "1", "--", "sh", "-c", "[ -t 2 ] && printf 'one\ntwo' >&2"]);
+    command.stdout(Stdio::null()).stderr(terminal.slave);
+    let mut launcher = command.spawn().unwrap();
+    drop(command);
+    let mut shown = Vec::new();
+    // It ends with an error when nobody has the terminal any more.
+    let _ = std::fs::File::from(terminal.master).read_to_end(&mut shown);
+    assert!(launcher.wait().unwrap().success());
+    // The launcher's own terminal is what makes two characters of the end of a line.
+    assert_eq!(String::from_utf8(shown).unwrap(), "one\r\ntwo");
 }

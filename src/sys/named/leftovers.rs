@@ -13,6 +13,7 @@ use std::time::SystemTime;
 
 use super::file::{self, Identity, Unusable};
 use super::lock::{self, Holder};
+use super::part::PREFIX;
 use super::{preamble, remove};
 
 /// A file that nobody will ever use again.
@@ -40,21 +41,54 @@ pub enum Removal {
     Busy,
 }
 
-/// What dead jobs have left. `ours` tells by the first bytes of a file whether a job has made it.
-pub(crate) fn find(ours: impl Fn(&[u8]) -> bool) -> io::Result<Vec<Leftover>> {
-    find_in(Path::new(file::DIRECTORY), ours)
+/// What dead jobs have left; with names, only those jobs. `ours` tells by the first bytes of a file whether a job has made
+/// it.
+pub(crate) fn find(names: &[String], ours: impl Fn(&[u8]) -> bool) -> io::Result<Vec<Leftover>> {
+    find_in(Path::new(file::DIRECTORY), names, ours)
 }
 
-pub(super) fn find_in(directory: &Path, ours: impl Fn(&[u8]) -> bool) -> io::Result<Vec<Leftover>> {
+fn find_in(directory: &Path, names: &[String], ours: impl Fn(&[u8]) -> bool) -> io::Result<Vec<Leftover>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let place = place(&path, names);
+        if place == Place::Elsewhere {
+            continue;
+        }
+        // The parts of a job are zeros as long as they have a name. That is proof only for who knows the job's name.
+        let zeros = |bytes: &[u8]| !bytes.is_empty() && bytes.iter().all(|byte| *byte == 0);
+        let ours = |bytes: &[u8]| ours(bytes) || place == Place::Part && zeros(bytes);
         // What can not be looked at is not proven to be anything.
-        if let Ok(Some(leftover)) = look(&entry?.path(), &ours) {
+        if let Ok(Some(leftover)) = look(&path, &ours) {
             found.push(leftover);
         }
     }
     found.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(found)
+}
+
+/// What a path is to the jobs of these names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Nothing.
+    Elsewhere,
+    /// One of their names; or no names are given, and it may be anybody's.
+    Name,
+    /// The name of one of their parts.
+    Part,
+}
+
+fn place(path: &Path, names: &[String]) -> Place {
+    let Some(file) = path.file_name().and_then(OsStr::to_str).filter(|_| !names.is_empty()) else {
+        return if names.is_empty() { Place::Name } else { Place::Elsewhere };
+    };
+    let rests = names.iter().filter_map(|name| file.strip_prefix(name.strip_prefix('/')?));
+    let place = |rest: &str| match rest.strip_prefix(PREFIX) {
+        _ if rest.is_empty() => Place::Name,
+        Some(number) if number.parse::<u32>().is_ok() => Place::Part,
+        _ => Place::Elsewhere,
+    };
+    rests.map(place).find(|place| *place != Place::Elsewhere).unwrap_or(Place::Elsewhere)
 }
 
 fn look(path: &Path, ours: &impl Fn(&[u8]) -> bool) -> Result<Option<Leftover>, Unusable> {
@@ -135,7 +169,7 @@ mod tests {
     }
 
     fn found(directory: &Path) -> Vec<String> {
-        find_in(directory, is_ours).unwrap().iter().map(Leftover::name).collect()
+        find_in(directory, &[], is_ours).unwrap().iter().map(Leftover::name).collect()
     }
 
     #[test]
@@ -152,7 +186,7 @@ mod tests {
         symlink(at("stale"), at("link")).unwrap();
         fs::create_dir(at("directory")).unwrap();
         assert_eq!(found(directory.path()), ["/stale", "/stale_region_7"]);
-        for leftover in find_in(directory.path(), is_ours).unwrap() {
+        for leftover in find_in(directory.path(), &[], is_ours).unwrap() {
             assert_eq!((&leftover.preamble[..4], leftover.bytes), (&b"ours"[..], 4096));
             assert_eq!(leftover.remove().unwrap(), Removal::Removed);
             assert_eq!(leftover.remove().unwrap(), Removal::Gone);
@@ -163,11 +197,31 @@ mod tests {
     }
 
     #[test]
+    fn of_a_named_job_parts_without_a_signature_are_found_too() {
+        let _nothing_starts = nothing_starts();
+        let directory = tempfile::tempdir().unwrap();
+        leave(directory.path(), "/job");
+        leave(directory.path(), "/job2");
+        for name in ["job_region_3", "job2_region_1", "job_region_x", "job_other", "zeros"] {
+            fs::write(directory.path().join(name), [0; 4096]).unwrap();
+        }
+        fs::write(directory.path().join("job_region_4"), b"populated by another program").unwrap();
+        let of = |names: &[&str]| -> Vec<String> {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            find_in(directory.path(), &names, is_ours).unwrap().iter().map(Leftover::name).collect()
+        };
+        assert_eq!(of(&["/job"]), ["/job", "/job_region_3"]);
+        assert_eq!(of(&["/job2", "/none"]), ["/job2", "/job2_region_1"]);
+        assert_eq!(of(&[]), ["/job", "/job2"]);
+        assert_eq!(of(&["/zeros", "/jo"]), [""; 0]);
+    }
+
+    #[test]
     fn what_another_has_put_in_its_place_meanwhile_stays() {
         let _nothing_starts = nothing_starts();
         let directory = tempfile::tempdir().unwrap();
         leave(directory.path(), "/job");
-        let [leftover] = &find_in(directory.path(), is_ours).unwrap()[..] else { panic!("not one") };
+        let [leftover] = &find_in(directory.path(), &[], is_ours).unwrap()[..] else { panic!("not one") };
         let next = segment(directory.path(), "/job");
         assert!(next.reclaimed);
         assert_ne!(leftover.remove().unwrap(), Removal::Removed);
@@ -182,7 +236,7 @@ mod tests {
         let _nothing_starts = nothing_starts();
         let directory = tempfile::tempdir().unwrap();
         leave(directory.path(), "/job");
-        let [leftover] = &find_in(directory.path(), is_ours).unwrap()[..] else { panic!("not one") };
+        let [leftover] = &find_in(directory.path(), &[], is_ours).unwrap()[..] else { panic!("not one") };
         let reclaimer = file::existing(&directory.path().join("job")).unwrap().unwrap();
         assert!(lock::reclaim(&reclaimer).unwrap());
         assert_eq!(leftover.remove().unwrap(), Removal::Busy);

@@ -1,0 +1,57 @@
+//! Programs that join: this very one, told by its environment which.
+
+use std::time::Duration;
+
+use intranode::{Communicator, Error};
+
+use crate::support::{intranode, run};
+
+const PROGRAM: &str = "INTRANODE_TEST_PROGRAM";
+
+/// Not a test, unless it is started as a rank.
+#[test]
+fn rank() {
+    let Ok(program) = std::env::var(PROGRAM) else { return };
+    let comm = Communicator::from_env().unwrap();
+    comm.barrier().unwrap();
+    match (program.as_str(), comm.rank()) {
+        ("panics", 1) => panic!("no such case"),
+        ("panics", _) => assert!(matches!(comm.barrier(), Err(Error::Poisoned { rank: 1, .. }))),
+        (code, 1) => comm.abort(code.parse().unwrap()),
+        // It would never notice by itself.
+        _ => std::thread::sleep(Duration::from_secs(100)),
+    }
+}
+
+fn run_as_ranks(program: &str) -> crate::support::Finished {
+    let itself = std::env::current_exe().unwrap();
+    let mut command = intranode(["run", "-n", "3", "--kill-after", "50", "--"]);
+    command.arg(itself).args(["--exact", "programs::rank", "--nocapture"]).env(PROGRAM, program);
+    command.env_remove("RUST_BACKTRACE");
+    run(command)
+}
+
+#[test]
+fn an_abort_ends_every_rank_with_its_code() {
+    let finished = run_as_ranks("7");
+    assert_eq!(finished.code(), 7, "{}", finished.stderr);
+    assert_eq!(finished.last_error(), "intranode: rank 1 failed first: it exited with status 7");
+}
+
+#[test]
+fn an_abort_without_a_code_ends_every_rank_too() {
+    let finished = run_as_ranks("0");
+    assert_eq!(finished.code(), 1, "{}", finished.stderr);
+}
+
+#[test]
+fn a_panic_is_told_with_its_place_and_message() {
+    let finished = run_as_ranks("panics");
+    assert_eq!(finished.code(), 101);
+    let told = finished.last_error();
+    assert!(
+        told.starts_with("intranode: rank 1 failed first: it exited with status 101: panicked at "),
+        "{told}"
+    );
+    assert!(told.contains("programs.rs:") && told.ends_with(": no such case"), "{told}");
+}
