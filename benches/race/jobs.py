@@ -4,11 +4,18 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
 
 MARK = "INTRANODE_RACE"
+
+
+def tell(progress):
+    """What is being done, for somebody who watches."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{progress}", end="", file=sys.stderr, flush=True)
 
 
 class Failed(Exception):

@@ -28,6 +28,8 @@ class Peer:
     about: str
     # From the number of ranks and whether each can have a core: what comes before the program, and the environment.
     launch: Callable[[int, bool], tuple[list[str], dict[str, str]]]
+    # Where it takes part: with a core for each rank (True), with more ranks than cores (False).
+    where: frozenset[bool] = frozenset([True, False])
     home: Path | None = None
     bench: Path | None = None
 
@@ -56,7 +58,7 @@ def open_mpi(more=()):
 
 def mpich(more=None):
     def launch(ranks, fit):
-        polls = {} if fit else {"MPIR_CVAR_POLLS_BEFORE_YIELD": "0"}
+        polls = {} if fit else {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1", "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
         bind = ["-bind-to", "core"] if fit else []
         return ["mpiexec", "-n", str(ranks), *bind], polls | (more or {})
 
@@ -65,26 +67,29 @@ def mpich(more=None):
 
 def impi(more=None):
     def launch(ranks, fit):
-        crowded = {"I_MPI_PIN": "0", "I_MPI_WAIT_MODE": "1", "I_MPI_THREAD_YIELD": "2"}
-        settings = {"I_MPI_FABRICS": "shm"} | ({"I_MPI_PIN": "1"} if fit else crowded)
-        return ["mpiexec", "-n", str(ranks)], settings | (more or {})
+        return ["mpiexec", "-n", str(ranks)], {"I_MPI_FABRICS": "shm"} | (more or {})
 
     return launch
 
 
-RELEASE_GATHER = {f"MPIR_CVAR_{op}_POSIX_INTRA_ALGORITHM": "release_gather" for op in ["BARRIER", "BCAST", "ALLREDUCE"]}
+SETTING = "MPIR_CVAR_{}_POSIX_INTRA_ALGORITHM"
+RELEASE_GATHER = {SETTING.format(operation): "release_gather" for operation in ["BARRIER", "BCAST", "ALLREDUCE"]}
+WAIT_MODE = {"I_MPI_PIN": "0", "I_MPI_WAIT_MODE": "1"}
+FIT, CROWDED = {True}, {False}
 
-# Name, library, launch, what the settings are. A cell's opponent is whichever is fastest in it.
+# Name, library, launch, what the settings are, where they are used: with a core for each rank, with more ranks than
+# cores. A cell's opponent is whichever is fastest in it.
 VARIANTS = [
-    ("openmpi", "openmpi", open_mpi(), "pml ob1, btl sm (single copies by CMA), bound to cores, or yielding when idle"),
-    ("openmpi-tuned", "openmpi", open_mpi(["--mca", "coll", "^han"]), "the same with coll tuned in place of han"),
-    ("openmpi-sm", "openmpi", open_mpi(["--mca", "coll_sm_priority", "100"]), "the same with coll sm first"),
-    ("mpich", "mpich", mpich(), "ch4 with its shared memory, bound to cores, or yielding at every poll"),
-    ("mpich-rg", "mpich", mpich(RELEASE_GATHER), "the same with release-gather collectives"),
-    ("impi", "impi", impi(), "fabric shm, pinned, or wait mode and yielding"),
-    ("impi-cma", "impi", impi({"I_MPI_SHM_CMA": "1"}), "the same with single copies by CMA"),
+    ("openmpi", "openmpi", open_mpi(), "pml ob1, btl sm with CMA, bound to cores, or yielding when idle", FIT | CROWDED),
+    ("openmpi-tuned", "openmpi", open_mpi(["--mca", "coll", "^han"]), "the same, coll tuned", FIT | CROWDED),
+    ("openmpi-sm", "openmpi", open_mpi(["--mca", "coll_sm_priority", "100"]), "the same, coll sm", FIT),
+    ("openmpi-basic", "openmpi", open_mpi(["--mca", "coll", "^han,tuned"]), "the same, coll basic", CROWDED),
+    ("mpich", "mpich", mpich(), "ch4's own shared memory, bound to cores, or yielding at every poll", FIT | CROWDED),
+    ("mpich-rg", "mpich", mpich(RELEASE_GATHER), "the same, release-gather collectives", FIT),
+    ("impi", "impi", impi(), "fabric shm, pinned", FIT | CROWDED),
+    ("impi-icx", "impi", impi({"I_MPI_SHM": "icx"}), "the same, transport icx", FIT | CROWDED),
+    ("impi-wait", "impi", impi(WAIT_MODE), "fabric shm, not pinned, wait mode", CROWDED),
 ]
-
 # One for each library, best in most cells.
 QUICK = ["openmpi", "mpich", "impi"]
 
@@ -116,18 +121,19 @@ def build(compiler, source, program, options=(), environment=None):
     return program
 
 
-def others(names, work):
-    """The peers of these names, installed, with `mpi_bench` built for each."""
+def others(names, work, source="mpi_bench.c"):
+    """The peers of these names, installed, with a program over MPI built for each."""
     peers = []
-    for name, library, launch, about in VARIANTS:
+    for name, library, launch, about, where in VARIANTS:
         if name not in names:
             continue
         packages, wrapper, main_package = PACKAGES[library]
         home = install(library, packages, work)
-        peer = Peer(name, version_of(home, main_package), about, launch, home)
+        peer = Peer(name, version_of(home, main_package), about, launch, frozenset(where), home)
         environment = peer.command(1, 1, [])[1]
         compiler = home / "bin" / wrapper
-        peer.bench = build(compiler, HERE / "mpi_bench.c", work / f"mpi_bench-{library}", environment=environment)
+        source_path = HERE / source
+        peer.bench = build(compiler, source_path, work / f"{source_path.stem}-{library}", environment=environment)
         peers.append(peer)
     return peers
 
@@ -135,7 +141,7 @@ def others(names, work):
 def intranode(program=None):
     """This library: its launcher, built in release unless it is given."""
     if program is None:
-        build = ["cargo", "build", "--locked", "--release", "--package", "intranode-cli"]
+        build = ["cargo", "build", "--quiet", "--locked", "--release", "--package", "intranode-cli"]
         subprocess.run(build, cwd=ROOT, check=True)
         program = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/intranode"
     shown = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout

@@ -100,18 +100,21 @@ def race(given, contestants, cores, limiting):
                 # Another one begins each time.
                 turn = block % len(contestants)
                 for peer in contestants[turn:] + contestants[:turn]:
+                    if (ranks <= cores) not in peer.where:
+                        continue
                     place = f"block {block + 1} of {given.blocks}: {ranks} ranks, {operation}, {peer.name}"
-                    print(f"\r\033[K{place}", end="", file=sys.stderr, flush=True)
+                    jobs.tell(place)
                     try:
                         if operation == START_UP:
                             measured = start_up(peer, ranks, cores)
                         else:
                             measured = measure(peer, operation, sizes, ranks, cores, given.seconds)
                     except jobs.Failed as failure:
-                        print(f"\r\033[K{place}: {failure}", file=sys.stderr)
+                        jobs.tell("")
+                        print(f"{place}: {failure}", file=sys.stderr)
                         continue
                     rows += [row | {"block": block, "library": peer.name} for row in measured]
-    print("\r\033[K", end="", file=sys.stderr)
+    jobs.tell("")
     return rows, lines
 
 
