@@ -8,11 +8,15 @@
 //! twenty, stopped and continued). What is random comes from the job's seed: the collectives, the victim, the moment. A
 //! job that goes wrong prints its seed, and `--seed SEED --kills 1 --ranks R` repeats its choices.
 //!
+//! The delays are from the kill to the last survivor's error. A survivor that is not waiting just then finishes what it is
+//! at, which with many ranks, few processors and large contributions is what takes longest.
+//!
 //! | argument | meaning |
 //! | --- | --- |
 //! | `--kills N` | how many jobs for each number of ranks; 100 if not given |
 //! | `--ranks A,B` | with how many ranks; 2,4,8 if not given |
 //! | `--seconds S` | begin no more jobs after so long, shared among the numbers of ranks |
+//! | `--most BYTES` | the largest contribution of a rank to a collective; 1 MiB if not given |
 //! | `--victim-mib M` | the victim holds so much memory |
 //! | `--seed S` | the seed of the first job; those after it count up |
 
@@ -39,6 +43,7 @@ use job::{Job, Trouble};
 const SEED: &str = "CHAOS_SEED";
 const VICTIM: &str = "CHAOS_VICTIM";
 const MEMORY: &str = "CHAOS_VICTIM_MIB";
+const MOST: &str = "CHAOS_MOST";
 
 /// The time-out of jobs in which a rank is stopped.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -63,11 +68,12 @@ fn be_a_rank() -> Result<()> {
     memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
     rank::say("ready")?;
     let (mut buffers, mut round) = (rank::Buffers::default(), 0);
+    let most_of_all = variable(MOST)?;
     rank::repeat(&comm, |comm| {
         round += 1;
         let kind = rank::KINDS[random.usize(0..rank::KINDS.len())];
-        // As often a few bytes as a megabyte.
-        let most = 1 << random.u32(0..=20);
+        // As often a few bytes as many.
+        let most = 1 << random.u32(0..=most_of_all.ilog2());
         rank::collective(comm, kind, random.usize(0..=most), round, &mut buffers)
     })
 }
@@ -81,6 +87,7 @@ struct Plan {
     kills: u64,
     ranks: Vec<usize>,
     seconds: Option<u64>,
+    most: u64,
     victim_mib: u64,
     seed: u64,
 }
@@ -88,7 +95,8 @@ struct Plan {
 impl Plan {
     fn of_arguments() -> Result<Self> {
         let seed = fastrand::u64(..1 << 32);
-        let mut plan = Plan { kills: 100, ranks: vec![2, 4, 8], seconds: None, victim_mib: 0, seed };
+        let mut plan =
+            Plan { kills: 100, ranks: vec![2, 4, 8], seconds: None, most: 1 << 20, victim_mib: 0, seed };
         let mut arguments = std::env::args().skip(1);
         while let Some(name) = arguments.next() {
             let value = arguments.next().with_context(|| format!("{name} needs a value"))?;
@@ -96,11 +104,13 @@ impl Plan {
                 "--kills" => plan.kills = value.parse()?,
                 "--ranks" => plan.ranks = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
                 "--seconds" => plan.seconds = Some(value.parse()?),
+                "--most" => plan.most = value.parse()?,
                 "--victim-mib" => plan.victim_mib = value.parse()?,
                 "--seed" => plan.seed = value.parse()?,
                 _ => bail!("{name} is not an argument; see the top of examples/chaos.rs"),
             }
         }
+        ensure!(plan.most > 0, "--most is at least 1");
         ensure!(plan.ranks.iter().all(|size| *size >= 2), "a job needs a survivor");
         Ok(plan)
     }
@@ -145,7 +155,7 @@ fn run() -> Result<()> {
             if share.is_some_and(|share| started.elapsed() >= share) {
                 break;
             }
-            if let Err(error) = one_job(*size, seed, plan.victim_mib, &mut tally) {
+            if let Err(error) = one_job(*size, seed, &plan, &mut tally) {
                 eprintln!("ranks {size}, seed {seed}: {error:#}");
                 tally.count(&error);
             }
@@ -157,7 +167,7 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-fn one_job(size: usize, seed: u64, victim_mib: u64, tally: &mut Tally) -> Result<()> {
+fn one_job(size: usize, seed: u64, plan: &Plan, tally: &mut Tally) -> Result<()> {
     let mut random = Rng::with_seed(seed);
     let victim = random.usize(0..size);
     let freeze = random.u32(0..20) == 0;
@@ -169,7 +179,8 @@ fn one_job(size: usize, seed: u64, victim_mib: u64, tally: &mut Tally) -> Result
             command
                 .env(SEED, seed.to_string())
                 .env(VICTIM, victim.to_string())
-                .env(MEMORY, victim_mib.to_string());
+                .env(MEMORY, plan.victim_mib.to_string())
+                .env(MOST, plan.most.to_string());
             if freeze {
                 command.env("INTRANODE_TIMEOUT", PATIENCE.as_secs_f64().to_string());
             }

@@ -56,6 +56,11 @@ fn under_signals() -> Result<()> {
     let comm = Config::from_env()?.staging(16 << 20).join()?;
     rank::say("joined")?;
     rank::works(&comm, 300)?;
+    for _ in 0..3 {
+        let mut region = comm.region::<u8>(16 << 20)?;
+        region.as_mut_slice().fill(7);
+        ensure!(region.publish()?.iter().all(|byte| *byte == 7));
+    }
     // The others sleep for long, again and again.
     for round in 0..6 {
         if comm.rank() == round % comm.size() {

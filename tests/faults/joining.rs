@@ -19,6 +19,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_12_rank_1_is_killed_at_a_step_of_joining", || killed_at_each_step(1)),
     ("row_16_all_are_killed_while_they_join", || all_are_killed(2)),
     ("row_16_all_are_killed_after_they_joined", || all_are_killed(3)),
+    ("row_16_all_are_killed_with_regions", all_are_killed_with_regions),
 ];
 
 pub(crate) const PROGRAMS: &[Program] = &[("stops first", stops_first), ("joins", joins)];
@@ -117,6 +118,16 @@ fn joins() -> Result<()> {
         Ok(comm) => rank::repeat(&comm, |comm| comm.barrier()),
         Err(error) => rank::report(&error.downcast()?),
     }
+}
+
+fn all_are_killed_with_regions() -> Result<Completion> {
+    for _ in 0..repeat(5) {
+        let mut job = Job::joined(3, "turns a region")?;
+        std::thread::sleep(Duration::from_micros(fastrand::u64(0..3000)));
+        (0..3).try_for_each(|rank| job.kill(rank).map(drop))?;
+        job.finish(&[0, 1, 2])?;
+    }
+    Ok(Completion::Completed)
 }
 
 /// Of a job of three, so many have come.

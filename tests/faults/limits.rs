@@ -19,13 +19,15 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_19_dev_shm_has_64_mib", || in_dev_shm_of("64m")),
     ("row_20_cut_short_while_joining", cut_short_while_joining),
     ("row_20_cut_short_after_all_have_joined", cut_short_after_all_have_joined),
-    ("row_21_a_segment_beyond_the_limit_of_the_control_group", beyond_the_limit),
+    ("row_21_a_segment_beyond_the_limit_of_the_control_group", a_segment_beyond_the_limit),
+    ("row_21_a_region_beyond_the_limit_of_the_control_group", a_region_beyond_the_limit),
 ];
 
 pub(crate) const PROGRAMS: &[Program] = &[
     ("has a small dev shm", has_a_small_dev_shm),
     ("joins, announced", joins_announced),
     ("joins within a limit", joins_within_a_limit),
+    ("has a region within a limit", has_a_region_within_a_limit),
 ];
 
 const SIZE: &str = "FAULTS_DEV_SHM";
@@ -163,7 +165,7 @@ fn joins_announced() -> Result<()> {
 const LIMIT: usize = 96 << 20;
 const STAGING: usize = 64 << 20;
 
-fn beyond_the_limit() -> Result<Completion> {
+fn a_segment_beyond_the_limit() -> Result<Completion> {
     let group = match Group::new(LIMIT) {
         Ok(group) => group,
         Err(error) => return Ok(Completion::ignored_with(format!("no control group of one's own: {error:#}"))),
@@ -186,11 +188,54 @@ fn beyond_the_limit() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
+fn a_region_beyond_the_limit() -> Result<Completion> {
+    let group = match Group::new(LIMIT) {
+        Ok(group) => group,
+        Err(error) => return Ok(Completion::ignored_with(format!("no control group of one's own: {error:#}"))),
+    };
+    let mut job = Job::new(2);
+    for rank in 0..2 {
+        job.start(rank, "has a region within a limit", |command| {
+            command.env(GROUP, &group.path);
+        })?;
+    }
+    (0..2).try_for_each(|rank| job.await_line(rank, "works"))?;
+    let most = group.most()?;
+    ensure!(most < LIMIT as u64 / 2, "{most} bytes were allocated");
+    job.finish(&[])?;
+    Ok(Completion::Completed)
+}
+
 const GROUP: &str = "FAULTS_GROUP";
 
-fn joins_within_a_limit() -> Result<()> {
+fn enter_the_group() -> Result<()> {
     let group = PathBuf::from(std::env::var(GROUP)?);
-    fs::write(group.join("cgroup.procs"), std::process::id().to_string())?;
+    Ok(fs::write(group.join("cgroup.procs"), std::process::id().to_string())?)
+}
+
+/// Both ranks are refused, whoever of them would allocate, and go on.
+fn has_a_region_within_a_limit() -> Result<()> {
+    enter_the_group()?;
+    let comm = Config::from_env()?.join()?;
+    for _ in 0..2 {
+        match comm.region::<u8>(2 * LIMIT) {
+            Err(Error::AllocationFailed { requested_bytes, reason }) => {
+                ensure!(
+                    requested_bytes == 2 * LIMIT && reason.contains("limit"),
+                    "{requested_bytes}: {reason}"
+                );
+            }
+            other => bail!("{other:?}"),
+        }
+    }
+    comm.region::<u8>(1 << 20)?.publish()?;
+    rank::say("works")?;
+    rank::heard()?;
+    Ok(())
+}
+
+fn joins_within_a_limit() -> Result<()> {
+    enter_the_group()?;
     match Config::from_env()?.staging(STAGING).join() {
         Ok(_) => bail!("it has joined"),
         Err(error @ (Error::AllocationFailed { .. } | Error::InitializationFailed(_))) => rank::report(&error),

@@ -176,6 +176,11 @@ fn in_a_container() -> Result<()> {
     ensure!(unshare(CloneFlags::CLONE_NEWNS) == Err(Errno::EPERM), "the profile is in force");
     let comm = rank::join()?;
     rank::works(&comm, 100)?;
+    let mut region = comm.region::<u64>(1 << 16)?;
+    region.as_mut_slice().fill(3);
+    let shared = region.publish()?;
+    ensure!(shared.iter().all(|value| *value == 3));
+    rank::works(&comm.split_local()?, 10)?;
     rank::say("works")?;
     rank::repeat(&comm, |comm| comm.barrier())
 }

@@ -75,7 +75,7 @@ fn a_killed_rank_ends_the_job() {
 }
 
 #[test]
-fn joined_ranks_end_with_a_killed_launcher() {
+fn row_15_joined_ranks_end_with_a_killed_launcher() {
     let launcher = start(intranode(["bench", "-n", "2", "--op", "barrier", "--seconds", "100"]));
     ranks(&launcher, 2);
     launcher.signal(Signal::SIGKILL);

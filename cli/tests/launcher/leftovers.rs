@@ -33,7 +33,7 @@ fn what_a_rank_leaves_running_ends_with_it() {
 }
 
 #[test]
-fn ranks_end_within_a_second_of_a_killed_launcher() {
+fn row_15_ranks_end_within_a_second_of_a_killed_launcher() {
     // The shell's own child too, which the parent-death signal does not reach.
     let wait = ": > /dev/shm$INTRANODE_NAME; trap '' HUP INT TERM; sleep 50 & echo $INTRANODE_NAME; wait";
     let mut launcher = start(script(["-n", "2"], wait));
