@@ -21,7 +21,9 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let _memory = match arguments[..] {
-        [_, rank, mebibytes] if rank.parse::<usize>()? == comm.rank() => vec![1u8; mebibytes.parse::<usize>()? << 20],
+        [_, rank, mebibytes] if rank.parse::<usize>()? == comm.rank() => {
+            vec![1u8; mebibytes.parse::<usize>()? << 20]
+        }
         _ => Vec::new(),
     };
     comm.barrier()?;

@@ -2,8 +2,8 @@
 //
 // A repetition is: write a new payload, meet, call (several times, if one call is too short for the clock), look at
 // the clock, check the result, exchange the times. Only the calls are timed, and the repetition's time is the slowest
-// rank's. Between the calls of one repetition the payload changes too: one value in each page. The first repetitions
-// touch the buffers and warm up.
+// rank's. Between the calls of one repetition the payload changes too, but only one value in each page: a large call is
+// a repetition of its own, so that its whole payload is new. The first repetitions touch the buffers and warm up.
 //
 //     mpi_bench SECONDS OPERATION:BYTES...    one JSON object a line; OPERATION as in `cases` below
 //     mpi_bench start-up                      each rank prints its monotonic clock after the first barrier
@@ -16,6 +16,7 @@
 
 enum { MOST_CALLS = 1000, FEWEST_REPETITIONS = 5, MOST_REPETITIONS = 10000, PAGE = 512 };
 static const double LONG_ENOUGH = 1e-3;
+static const size_t LARGE = 256 << 10;
 static const double PLACES = 1 << 26;
 
 static int rank, ranks;
@@ -143,13 +144,14 @@ static void measure(enum kind kind, size_t bytes, double seconds) {
     if (kind != BARRIER) recv = buffer(elements, sizeof *recv);
 
     long turn = 0;
+    repetition(kind, &turn, 1);
     int calls = 1;
     double whole;
     for (;;) {
         double begin = now();
         double each = repetition(kind, &turn, calls);
         whole = now() - begin;
-        if (calls == MOST_CALLS || each * calls >= LONG_ENOUGH) break;
+        if (bytes >= LARGE || calls == MOST_CALLS || each * calls >= LONG_ENOUGH) break;
         calls = 2 * calls < MOST_CALLS ? 2 * calls : MOST_CALLS;
     }
     double fitting = seconds / whole;

@@ -140,7 +140,7 @@ pub(crate) fn measure(cases: &Cases) -> Result<u8> {
     let budget = Budget { time: cases.seconds, repetitions: cases.repetitions };
     for (operation, bytes) in cases.list() {
         let mut collective = operation.collective(bytes, &comm);
-        let times = measure::measure(collective.as_mut(), &comm, &budget)
+        let times = measure::measure(collective.as_mut(), bytes, &comm, &budget)
             .with_context(|| format!("{operation:?} of {bytes} bytes on rank {}", comm.rank()))?;
         if let Some(report) = &mut report {
             report.print(&Row::new(operation, bytes, comm.size(), times))?;

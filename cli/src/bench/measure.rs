@@ -2,8 +2,8 @@
 //!
 //! A repetition is: write a new payload, meet, call (several times, if one call is too short for the clock), look at
 //! the clock, check the result, exchange the times. Only the calls are timed, and the repetition's time is the slowest
-//! rank's. Between the calls of one repetition the payload changes too: one value in each page, so that this hardly
-//! counts.
+//! rank's. Between the calls of one repetition the payload changes too, but only one value in each page, so that this
+//! hardly counts: a large call is a repetition of its own, so that its whole payload is new.
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,9 @@ use super::collective::{Collective, PAGE};
 const LONG_ENOUGH: Duration = Duration::from_millis(1);
 const MOST_CALLS: u64 = 1000;
 
+/// From so many bytes on a call is large.
+const LARGE: usize = 256 << 10;
+
 /// Fewer have no median worth the name, more add nothing.
 const FEWEST_REPETITIONS: u64 = 5;
 const MOST_REPETITIONS: u64 = 10_000;
@@ -29,6 +32,7 @@ pub(crate) struct Budget {
 /// The time per call in microseconds, by repetition; the same on every rank.
 pub(crate) fn measure(
     collective: &mut dyn Collective,
+    bytes: usize,
     comm: &Communicator,
     budget: &Budget,
 ) -> Result<Vec<f64>> {
@@ -40,13 +44,14 @@ pub(crate) fn measure(
     };
     // The first ones touch the buffers and warm up, and tell how much fits into the budget. All ranks see the same
     // times, so all count alike.
+    repeat(1)?;
     let mut calls = 1;
     let mut whole;
     loop {
         let begin = Instant::now();
         let each = repeat(calls)?;
         whole = begin.elapsed();
-        if calls == MOST_CALLS || each * calls as f64 >= LONG_ENOUGH.as_secs_f64() {
+        if bytes >= LARGE || calls == MOST_CALLS || each * calls as f64 >= LONG_ENOUGH.as_secs_f64() {
             break;
         }
         calls = (2 * calls).min(MOST_CALLS);
@@ -110,7 +115,8 @@ mod tests {
 
     #[test]
     fn all_ranks_see_the_same_times() {
-        let measured = |comm: Communicator| measure(&mut Nothing { wrong: u64::MAX }, &comm, &BUDGET).unwrap();
+        let measured =
+            |comm: Communicator| measure(&mut Nothing { wrong: u64::MAX }, 0, &comm, &BUDGET).unwrap();
         let times = intranode::threads(3, measured).unwrap();
         assert_eq!(times[0].len(), 7);
         assert!(times.iter().all(|others| *others == times[0]));
@@ -120,7 +126,7 @@ mod tests {
     fn a_wrong_result_on_one_rank_is_an_error_on_all() {
         let measured = |comm: Communicator| {
             let wrong = if comm.rank() == 1 { 4 } else { u64::MAX };
-            measure(&mut Nothing { wrong }, &comm, &BUDGET).unwrap_err().to_string()
+            measure(&mut Nothing { wrong }, 0, &comm, &BUDGET).unwrap_err().to_string()
         };
         let errors = intranode::threads(3, measured).unwrap();
         let is_told = |error: &str| error.starts_with("the result of call ") && error.ends_with(" is wrong");
