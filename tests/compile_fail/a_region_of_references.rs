@@ -1,7 +1,6 @@
 //! A reference means nothing in another process.
 
-fn main() -> Result<(), intranode::Error> {
-    let comm = intranode::Communicator::from_env()?;
-    let region = comm.region::<&'static u8>(10)?;
-    Ok(drop(region))
+fn main() {
+    let comm = intranode::Communicator::from_env().expect("a job");
+    let _ = comm.region::<&'static u8>(10);
 }

@@ -2,7 +2,7 @@
 
 fn main() -> Result<(), intranode::Error> {
     let comm = intranode::Communicator::from_env()?;
-    let mut shared = comm.region::<f64>(10)?.publish()?;
+    let shared = comm.region::<f64>(10)?.publish()?;
     shared[0] = 1.0;
     Ok(())
 }
