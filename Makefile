@@ -2,7 +2,7 @@
 
 # FUZZ_SECONDS=600 make fuzz: each fuzz target for so long, with the address sanitizer.
 
-.PHONY: demo test lint fuzz aarch64 check-macos chaos cmake
+.PHONY: demo test lint fuzz aarch64 check-macos chaos race cmake
 
 demo:
 	cobre/demo.sh
@@ -35,6 +35,10 @@ check-macos:
 # Kills ranks at random, and counts what their survivors see.
 chaos:
 	cargo run --locked --release --example chaos -- --kills 100000 --seconds 60
+
+# Beside Open MPI, MPICH and Intel MPI from PyPI; `make race RACE=--quick` takes some minutes.
+race:
+	benches/race/race.py $(RACE)
 
 # The solver's build needs cmake and a C++ compiler.
 cmake:

@@ -14,6 +14,7 @@ mod model;
 mod models;
 mod parking;
 mod program;
+mod region;
 mod report;
 mod sites;
 mod spinning;

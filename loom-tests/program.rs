@@ -8,6 +8,7 @@ use intranode::protocol::transfer::Exchange;
 use intranode::protocol::{Call, CauseKind, Failure, Member};
 
 use crate::cells::STAGING;
+use crate::region::{self, Part};
 use crate::world::Rank;
 
 /// Numbers that fill a chunk.
@@ -26,6 +27,12 @@ pub(crate) enum Step {
     Gather { numbers: usize },
     /// One rank sends so many numbers.
     Broadcast { root: usize, numbers: usize },
+    /// The rank ends its write epoch, and reads.
+    Publish,
+    /// The same where the rank's mapping can not be protected.
+    Unprotected,
+    /// The rank ends its read epoch, and writes.
+    TakeBack,
     /// The rank refuses to take part.
     Refuse,
     /// The rank takes itself.
@@ -53,6 +60,8 @@ impl Step {
             Step::Reduce { numbers, .. } => call(2, numbers, 0),
             Step::Gather { numbers } => call(3, numbers, 0),
             Step::Broadcast { root, numbers } => call(4, numbers, root),
+            Step::Publish | Step::Unprotected => call(6, 0, 0),
+            Step::TakeBack => call(7, 0, 0),
             Step::Refuse => Call { refused: true, ..call(5, 0, 0) },
             other => unreachable!("{other:?} is no call"),
         }
@@ -65,6 +74,7 @@ impl Step {
             Step::Reduce { numbers, sliced } => numbers.div_ceil(FULL) * if sliced { 2 } else { 1 },
             Step::Gather { numbers } | Step::Broadcast { numbers, .. } => numbers.div_ceil(FULL),
             Step::Round | Step::Barrier | Step::Refuse => 1,
+            Step::Publish | Step::Unprotected | Step::TakeBack => 1,
             Step::Claim | Step::Leave | Step::Abort | Step::Mourn(_) => 0,
         }
     }
@@ -75,12 +85,21 @@ impl Step {
     }
 
     /// Does the step as the `nth` of this rank, and checks what it brought.
-    pub(crate) fn run(self, nth: usize, rank: usize, member: &mut Member<'_, Rank>) -> Result<(), Failure> {
+    pub(crate) fn run(
+        self,
+        nth: usize,
+        rank: usize,
+        member: &mut Member<'_, Rank>,
+        parts: &[Part],
+    ) -> Result<(), Failure> {
         let ranks = member.size();
         match self {
             Step::Round => member.round().map(drop),
             Step::Barrier => member.open(&self.call(), |_| ()).map(drop),
             Step::Refuse => member.refuse(&self.call()),
+            Step::Publish => region::publish(nth, rank, member, &self.call(), true, parts),
+            Step::Unprotected => region::publish(nth, rank, member, &self.call(), false, parts),
+            Step::TakeBack => region::take_back(rank, member, &self.call(), parts),
             Step::Leave => member.leave().map_err(Failure::from),
             Step::Abort => member.poison(CauseKind::Aborted, rank, 77).map_err(Failure::from),
             Step::Reduce { numbers, sliced } => {

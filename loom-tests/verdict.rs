@@ -23,6 +23,9 @@ pub(crate) fn exact(actors: &[Actor], outcomes: &[Outcome]) {
 /// What the `nth` call must bring on a rank when nothing goes wrong with any of them.
 fn predicted(actors: &[Actor], nth: usize, rank: usize) -> Result<(), Failure> {
     let steps: Vec<Step> = actors.iter().map(|actor| actor.script[nth]).collect();
+    if let Some(refuser) = steps.iter().position(|step| *step == Step::Unprotected) {
+        return Err(Failure::Refused(refuser));
+    }
     let refuser = steps.iter().position(|step| *step == Step::Refuse);
     match refuser {
         Some(_) if steps[rank] == Step::Refuse => Ok(()),

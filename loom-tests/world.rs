@@ -7,6 +7,7 @@ use loom::sync::atomic::AtomicU64;
 
 use crate::cells::{Bytes, Chunk, STAGING};
 use crate::machine::{Machine, Word};
+use crate::region::Part;
 use crate::trace::Label;
 use crate::weakened::Weakened;
 
@@ -28,6 +29,7 @@ pub(crate) struct World {
     claims: Vec<Word>,
     records: Vec<[Record<Rank>; 2]>,
     chunks: Vec<[Chunk; 2]>,
+    pub(crate) region: Vec<Part>,
     pub(crate) outcomes: RefCell<Vec<Outcome>>,
     pub(crate) running: Cell<usize>,
 }
@@ -47,6 +49,7 @@ impl World {
             claims: (0..ranks).filter(|_| claims).map(|rank| Word::new(0, label("claim", rank, 0))).collect(),
             records: (0..ranks).map(|rank| [record(rank, 0), record(rank, 1)]).collect(),
             chunks: (0..ranks).map(|rank| [chunk(rank, 0), chunk(rank, 1)]).collect(),
+            region: (0..ranks).map(|rank| Bytes::new(label("part", rank, 0))).collect(),
             outcomes: RefCell::new((0..threads).map(|_| Outcome::default()).collect()),
             running: Cell::new(threads),
         }

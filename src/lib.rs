@@ -60,6 +60,7 @@ pub mod layout;
 #[doc(hidden)]
 #[expect(unsafe_code, reason = "the payload's boundary")]
 pub mod payload;
+mod placement;
 #[doc(hidden)]
 pub mod protocol;
 mod region;
@@ -80,6 +81,7 @@ pub use config::{Config, WaitKind};
 pub use distribute::Blocks;
 pub use element::{Number, ReduceOp};
 pub use error::{BadSetting, Called, Error, InitFailure, Operation, TimeOut};
+pub use placement::{Pages, Placement, RegionOptions};
 pub use region::{Populate, Published, Region, Shared};
 pub use state::{JobState, RankState};
 pub use sys::cast;

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use crate::communicator::{Communicator, call};
-use crate::distribute::Blocks;
+use crate::distribute::{Blocks, block};
 use crate::error::{Error, Operation};
+use crate::placement::{Pages, Placement, RegionOptions, debug, is_set};
 use crate::protocol::Call;
-use crate::protocol::region::{Owners, Parts};
+use crate::protocol::region::Parts;
 use crate::seat::Seat;
 use crate::share::{Wanted, share};
 use crate::sys::region::Memory;
@@ -68,18 +69,41 @@ impl Communicator {
     /// [`Error::AllocationFailed`] on every rank if there is not enough memory, which is looked up before anything is
     /// allocated. The communicator can be used further. Otherwise as [`barrier`](Communicator::barrier).
     pub fn region<T: Pod>(&self, len: usize) -> Result<Region<T>, Error> {
-        let seat = &self.seat;
-        let owners = Owners::One(LEADER);
-        let call = Call { length: len as u64, ..call::<T>(Operation::Region) };
-        // Even a region of nothing is mapped: a page.
+        self.region_with(len, &RegionOptions::new())
+    }
+
+    /// The same with a say in where the memory lies. The options are the same on all ranks.
+    ///
+    /// # Errors
+    /// As [`region`](Communicator::region).
+    pub fn region_with<T: Pod>(&self, len: usize, options: &RegionOptions) -> Result<Region<T>, Error> {
+        let (seat, operation) = (&self.seat, Operation::Region);
+        let call = Call { length: len as u64, extra: options.digest(), ..call::<T>(operation) };
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
+        // Even a region of nothing is mapped: a page.
         let bytes = bytes.map(|bytes| bytes.max(1));
-        let part = if seat.rank == LEADER { 0..bytes.unwrap_or(0) } else { 0..0 };
-        let wanted = Wanted { operation: Operation::Region, call: &call, leader: LEADER, len: bytes, part };
-        let (mapping, number) = share(seat, &wanted, |_| (), |_| Ok(()))?;
-        let parts = Parts::new(owners, len, self.size(), self.rank());
-        let memory = Memory::new(mapping, len, parts);
-        Ok(Region { seat: Arc::clone(seat), number: number.into(), memory })
+        // Whoever allocates decides where a page lies.
+        let part = match options.placement {
+            Placement::Distributed => block(bytes.unwrap_or(0), self.size(), self.rank()),
+            _ if self.rank() == LEADER => 0..bytes.unwrap_or(0),
+            _ => 0..0,
+        };
+        let huge = options.huge_pages;
+        let wanted = Wanted { operation, call: &call, leader: LEADER, len: bytes, part, huge };
+        let (mapping, number) = share(seat, &wanted, |mapping| options.place(mapping, is_set), |_| Ok(()))?;
+        let parts = Parts::new(options.owners(LEADER), len, self.size(), self.rank());
+        let region =
+            Region { seat: Arc::clone(seat), number: number.into(), memory: Memory::new(mapping, len, parts) };
+        if huge && self.rank() == LEADER {
+            // After all have allocated their parts.
+            match region.memory.collapse() {
+                Ok(held) => {
+                    debug(&format!("huge pages hold {held} of {} bytes of a region", bytes.unwrap_or(0)))
+                }
+                Err(error) => debug(&format!("a region has no huge pages: the system says {error}")),
+            }
+        }
+        Ok(region)
     }
 }
 
@@ -90,6 +114,14 @@ impl<T: Pod, E> Region<T, E> {
     /// Whether this rank is the one that owns a new region.
     pub fn is_leader(&self) -> bool {
         self.seat.rank == LEADER
+    }
+
+    /// On which nodes its pages lie, as far as the system tells this process.
+    ///
+    /// # Errors
+    /// What the system says where it does not tell: [`std::io::ErrorKind::Unsupported`] elsewhere than on Linux.
+    pub fn pages(&self) -> std::io::Result<Pages> {
+        self.memory.pages()
     }
 
     fn call(&self, operation: Operation) -> Call {

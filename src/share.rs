@@ -26,6 +26,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) len: Option<usize>,
     /// The bytes that this rank allocates. Together the ranks allocate all.
     pub(crate) part: Range<usize>,
+    /// Whether it may come to have huge pages.
+    pub(crate) huge: bool,
 }
 
 /// What a rank says of its step.
@@ -101,7 +103,7 @@ pub(crate) fn share(
         };
         let found = match made {
             Some(made) => made.map(Found::Made),
-            None => backing::find(&seat.job, &ticket, wanted.part.clone()).map(Found::Mapped),
+            None => backing::find(&seat.job, &ticket, wanted.part.clone(), wanted.huge).map(Found::Mapped),
         };
         let said = found.as_ref().map_or_else(Said::refusal, |_| Said::Done);
         match verdict(&exchange(seat, *operation, call, said)?) {
@@ -156,7 +158,7 @@ fn make(
     fill: impl Fn(&Mapping) -> std::io::Result<()>,
 ) -> Result<Made, Refusal> {
     let len = wanted.len.ok_or_else(backing::too_long)?;
-    let made = backing::make(kind, &seat.job, len, wanted.part.clone(), place)?;
+    let made = backing::make(kind, &seat.job, len, wanted.part.clone(), wanted.huge, place)?;
     fill(&made.mapping)?;
     Ok(made)
 }

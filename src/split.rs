@@ -40,8 +40,8 @@ impl Communicator {
         // Not larger than this communicator's own, which exists.
         let layout = Layout::new(group.len(), seat.world.layout().chunk()).map_err(no_layout)?;
         let part = if rank == 0 { 0..layout.len() } else { 0..0 };
-        let wanted =
-            Wanted { operation: OPERATION, call: &call, leader: group[0], len: Some(layout.len()), part };
+        let len = Some(layout.len());
+        let wanted = Wanted { operation: OPERATION, call: &call, leader: group[0], len, part, huge: false };
         let pthread = sleeps_by_pthread(seat.machine.wait);
         let fill = |mapping: &_| World::initialise(mapping, &layout, std::process::id(), pthread);
         let (mapping, _) = share(seat, &wanted, |_| (), fill)?;

@@ -38,6 +38,9 @@ pub(crate) enum Command {
     /// A rank of the benchmark
     #[command(name = "__bench", hide = true)]
     Measure(Cases),
+    /// A rank whose start is measured
+    #[command(name = "__start-up", hide = true)]
+    StartUp,
 }
 
 #[derive(Args)]

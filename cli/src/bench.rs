@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use intranode::Communicator;
+use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::arguments::ranks;
@@ -139,12 +140,23 @@ pub(crate) fn measure(cases: &Cases) -> Result<u8> {
     let budget = Budget { time: cases.seconds, repetitions: cases.repetitions };
     for (operation, bytes) in cases.list() {
         let mut collective = operation.collective(bytes, &comm);
-        let times = measure::measure(collective.as_mut(), &comm, &budget)
+        let times = measure::measure(collective.as_mut(), bytes, &comm, &budget)
             .with_context(|| format!("{operation:?} of {bytes} bytes on rank {}", comm.rank()))?;
         if let Some(report) = &mut report {
             report.print(&Row::new(operation, bytes, comm.size(), times))?;
         }
     }
+    comm.leave()?;
+    Ok(0)
+}
+
+/// In each rank whose start is measured: tells when it has been through the first barrier, by a clock that its starter
+/// can read too.
+pub(crate) fn start_up() -> Result<u8> {
+    let comm = Communicator::from_env()?;
+    comm.barrier()?;
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
+    println!("{}.{:09}", now.tv_sec(), now.tv_nsec());
     comm.leave()?;
     Ok(0)
 }

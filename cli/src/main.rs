@@ -28,12 +28,13 @@ const LAUNCHER_FAILED: u8 = 125;
 
 fn main() -> ExitCode {
     let command = Arguments::parse().command;
-    let failed = if matches!(command, Command::Measure(_)) { 1 } else { LAUNCHER_FAILED };
+    let failed = if matches!(command, Command::Measure(_) | Command::StartUp) { 1 } else { LAUNCHER_FAILED };
     let outcome = match command {
         Command::Run(arguments) => job::run(&arguments.into_job()),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),
         Command::Measure(cases) => bench::measure(&cases),
+        Command::StartUp => bench::start_up(),
         Command::Rank(arguments) => Err(rank::become_program(&arguments)),
         Command::Guard(arguments) => guard::stand(&arguments),
     };

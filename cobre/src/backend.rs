@@ -2,6 +2,9 @@
 
 use std::any::{Any, type_name};
 use std::env;
+use std::sync::Arc;
+#[cfg(feature = "shared-memory")]
+use std::sync::atomic::AtomicU64;
 
 use cobre_comm::{
     BackendError, BackendKind, CommData, CommError, Communicator, ExecutionTopology, HostInfo, LocalBackend,
@@ -39,7 +42,11 @@ const REQUIRED: [&str; 3] = ["NAME", "RANK", "SIZE"];
 /// rank. So do all ranks when one of them is missing, has died, or calls something else. The code in it is 0,
 /// since there is no MPI.
 pub struct ShmBackend {
-    native: intranode::Communicator,
+    /// Regions find it for as long as the backend exists.
+    pub(crate) native: Arc<intranode::Communicator>,
+    /// How many regions were made, which is the same on all ranks.
+    #[cfg(feature = "shared-memory")]
+    pub(crate) regions: AtomicU64,
     topology: ExecutionTopology,
 }
 
@@ -84,7 +91,12 @@ impl ShmBackend {
             mpi: None,
             slurm: None,
         };
-        ShmBackend { native, topology }
+        ShmBackend {
+            native: Arc::new(native),
+            #[cfg(feature = "shared-memory")]
+            regions: AtomicU64::new(0),
+            topology,
+        }
     }
 
     /// The communicator underneath, with all that Cobre's traits do not offer.
@@ -103,10 +115,10 @@ impl ShmBackend {
     }
 
     #[cold]
-    fn refuse_type<T>(&self, operation: Operation) -> CommError {
+    pub(crate) fn refuse_type<T>(&self, operation: Operation, name: &'static str) -> CommError {
         let message =
             format!("values of type {} can not cross processes; numbers, bool and char can", type_name::<T>());
-        self.refuse(operation, error::failed(operation.as_str(), message))
+        self.refuse(operation, error::failed(name, message))
     }
 
     fn gather_coded<C: Coded>(
@@ -168,7 +180,7 @@ impl Communicator for ShmBackend {
         if let Some((send, recv)) = both::<T, char>(send, recv) {
             return self.gather_coded(send, recv, counts, displs);
         }
-        Err(self.refuse_type::<T>(Operation::Allgatherv))
+        Err(self.refuse_type::<T>(Operation::Allgatherv, "allgatherv"))
     }
 
     fn allreduce<T: CommData>(&self, send: &[T], recv: &mut [T], op: ReduceOp) -> Result<(), CommError> {
@@ -197,7 +209,7 @@ impl Communicator for ShmBackend {
             let message = format!("{op:?} is not defined for {}", type_name::<T>());
             return Err(self.refuse(operation, error::failed("allreduce", message)));
         }
-        Err(self.refuse_type::<T>(operation))
+        Err(self.refuse_type::<T>(operation, "allreduce"))
     }
 
     fn broadcast<T: CommData>(&self, buf: &mut [T], root: usize) -> Result<(), CommError> {
@@ -208,7 +220,7 @@ impl Communicator for ShmBackend {
         if let Some(buf) = slice_mut::<T, char>(buf) {
             return self.broadcast_coded(buf, root);
         }
-        Err(self.refuse_type::<T>(Operation::Broadcast))
+        Err(self.refuse_type::<T>(Operation::Broadcast, "broadcast"))
     }
 
     fn barrier(&self) -> Result<(), CommError> {

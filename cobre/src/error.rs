@@ -11,7 +11,11 @@ const BACKEND: &str = "shm";
 /// Cobre has variants for a rank's own mistakes and for want of memory. Everything else is a collective
 /// that failed; the code is 0, since there is no MPI to have one.
 pub(crate) fn collective(error: Error) -> CommError {
-    let operation = error.operation().as_str();
+    of(error.operation().as_str(), error)
+}
+
+/// The same for an operation that has another name in Cobre.
+pub(crate) fn of(operation: &'static str, error: Error) -> CommError {
     match error {
         Error::InvalidBufferSize { expected, actual, .. } => {
             CommError::InvalidBufferSize { operation, expected, actual }

@@ -21,5 +21,9 @@
 mod backend;
 mod coded;
 mod error;
+#[cfg(feature = "shared-memory")]
+mod shared;
 
 pub use backend::ShmBackend;
+#[cfg(feature = "shared-memory")]
+pub use shared::ShmRegion;

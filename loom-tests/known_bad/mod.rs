@@ -6,6 +6,7 @@
 mod buffers;
 mod classics;
 mod poison;
+mod regions;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -131,7 +132,7 @@ impl Party<'_> {
 }
 
 fn all() -> Vec<KnownBad> {
-    [&classics::ALL[..], &buffers::ALL[..], &poison::ALL[..]].concat()
+    [&classics::ALL[..], &buffers::ALL[..], &poison::ALL[..], &regions::ALL[..]].concat()
 }
 
 /// A test for each.

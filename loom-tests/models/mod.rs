@@ -3,10 +3,11 @@
 mod collectives;
 pub(crate) mod faults;
 mod pairs;
+mod regions;
 
 use crate::model::Model;
 
 /// All models.
 pub(crate) fn all() -> Vec<Model> {
-    [collectives::models(), pairs::models(), faults::models()].concat()
+    [collectives::models(), pairs::models(), faults::models(), regions::models()].concat()
 }

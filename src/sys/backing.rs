@@ -13,6 +13,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::huge;
 use super::mapping::Mapping;
 use super::memory::{self, Left, Limit};
 use super::named::{self, CreateError, Identity, Link, PREFIX, Part, Way};
@@ -112,19 +113,21 @@ impl Made {
     }
 }
 
-/// Makes `len` bytes of zeros, and allocates those in `part`. `place` is called in between.
+/// Makes `len` bytes of zeros, and allocates those in `part`. `place` is called in between. `huge`: the memory may come
+/// to have huge pages.
 pub(crate) fn make(
     kind: Kind,
     job: &str,
     len: usize,
     part: Range<usize>,
+    huge: bool,
     place: impl Fn(&Mapping),
 ) -> Result<Made, Refusal> {
     if let Some(left) = memory::tightest().filter(|left| left.bytes < len as u64) {
         return Err(Refusal::Memory(left));
     }
     let fill = |file: &File| {
-        let mapping = Mapping::of(file, len)?;
+        let mapping = map(file, len, huge)?;
         place(&mapping);
         allocate(file, part.clone())?;
         Ok::<_, Refusal>(mapping)
@@ -133,6 +136,16 @@ pub(crate) fn make(
         Kind::Sealed => make_sealed(len, fill),
         Kind::Named => make_named(job, len, fill),
     }
+}
+
+fn map(file: &File, len: usize, huge: bool) -> io::Result<Mapping> {
+    if !huge || len < huge::ALIGN {
+        return Mapping::of(file, len);
+    }
+    let mapping = Mapping::aligned(file, len, huge::ALIGN)?;
+    // A wish.
+    let _ = huge::advise(&mapping);
+    Ok(mapping)
 }
 
 fn next_number() -> u32 {
@@ -221,7 +234,7 @@ fn try_named(
 }
 
 /// Maps the memory that another rank has made, and allocates a part of it.
-pub(crate) fn find(job: &str, ticket: &Ticket, part: Range<usize>) -> Result<Mapping, Refusal> {
+pub(crate) fn find(job: &str, ticket: &Ticket, part: Range<usize>, huge: bool) -> Result<Mapping, Refusal> {
     let len = usize::try_from(ticket.len).map_err(|_| too_large(io::Error::from_raw_os_error(libc::EFBIG)))?;
     let file = match ticket.kind {
         Kind::Sealed => find_sealed(ticket)?,
@@ -230,7 +243,7 @@ pub(crate) fn find(job: &str, ticket: &Ticket, part: Range<usize>) -> Result<Map
     if file.metadata()?.len() != ticket.len {
         return Err(not_it().into());
     }
-    let mapping = Mapping::of(&file, len)?;
+    let mapping = map(&file, len, huge)?;
     allocate(&file, part)?;
     Ok(mapping)
 }

@@ -58,7 +58,7 @@ fn bed(way: &str) -> Bed {
 /// Two threads take turns a great many times, always asleep in between. A lost wake-up is a hang; with the ways that
 /// look again by themselves, a delay of some milliseconds.
 fn no_wake_up_is_lost(way: &str) {
-    let turns: u32 = std::env::var("INTRANODE_HAND_OFFS").map_or(20_000, |turns| turns.parse().unwrap());
+    let turns: u32 = std::env::var("INTRANODE_HAND_OFFS").map_or(1_000_000, |turns| turns.parse().unwrap());
     alternate(way, sleep_until, turns);
 }
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 
 use super::fork::ForkGuard;
+use super::numa::page_size;
 
 /// A stretch of mapped memory, unmapped on drop.
 ///
@@ -33,6 +34,17 @@ impl Mapping {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
         }
         Self::new(len, libc::MAP_SHARED, file.as_raw_fd())
+    }
+
+    /// The same from an address that is a multiple of `align`, which is one of the page's size.
+    pub(crate) fn aligned(file: &File, len: usize, align: usize) -> io::Result<Self> {
+        if file.metadata()?.len() < len as u64 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
+        }
+        let guard = ForkGuard::new()?;
+        let mapping = Mapping { start: map_aligned(file, len, align)?, len, guard };
+        withhold_from_children(mapping.start, len)?;
+        Ok(mapping)
     }
 
     /// Zeroed memory of this process alone, for ranks that are its threads.
@@ -108,6 +120,38 @@ pub(super) fn map(len: usize, flags: libc::c_int, fd: RawFd) -> io::Result<*mut 
     if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start.cast()) }
 }
 
+/// Maps the first `len` bytes of a file at a multiple of `align`: into the middle of a place that is large enough.
+fn map_aligned(file: &File, len: usize, align: usize) -> io::Result<*mut u8> {
+    let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
+    let len = len.checked_next_multiple_of(page_size()).ok_or_else(too_large)?;
+    let room = len.checked_add(align).ok_or_else(too_large)?;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANON;
+    // SAFETY: I7: a new mapping at an address of the kernel's choice touches nothing that exists.
+    let place = unsafe { libc::mmap(ptr::null_mut(), room, libc::PROT_NONE, flags, -1, 0) };
+    if place == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let place = place.cast::<u8>();
+    let start = place.wrapping_add(place.align_offset(align));
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+    // SAFETY: I7: it replaces a part of what was just mapped, to which nothing refers.
+    let mapped = unsafe { libc::mmap(start.cast(), len, access, flags, file.as_raw_fd(), 0) };
+    if mapped == libc::MAP_FAILED {
+        let error = io::Error::last_os_error();
+        // SAFETY: I7: just mapped, and nothing refers to it.
+        unsafe { unmap(place, room) };
+        return Err(error);
+    }
+    let (before, after) = (start.addr() - place.addr(), start.wrapping_add(len));
+    for (rest, len) in [(place, before), (after, room - before - len)] {
+        if len > 0 {
+            // SAFETY: I7: what is left of it on this side.
+            unsafe { unmap(rest, len) };
+        }
+    }
+    Ok(start)
+}
+
 /// Unmaps what [`map`] mapped.
 ///
 /// # Safety
@@ -168,6 +212,20 @@ mod tests {
     fn a_file_that_is_too_short_is_refused() {
         let error = Mapping::of(&file(&[7; 4096]), 4097).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn an_aligned_mapping_is_the_same_memory() {
+        const ALIGN: usize = 2 << 20;
+        let file = file(&[7; 5000]);
+        let whole = Mapping::of(&file, 5000).unwrap();
+        for _ in 0..100 {
+            let aligned = Mapping::aligned(&file, 5000, ALIGN).unwrap();
+            assert_eq!((aligned.start().align_offset(ALIGN), aligned.len()), (0, 5000));
+            word(&aligned, 4996).fetch_add(1, Ordering::Relaxed);
+        }
+        assert_eq!(word(&whole, 4996).load(Ordering::Relaxed), 0x0707_0707 + 100);
+        assert!(Mapping::aligned(&file, 5001, ALIGN).is_err());
     }
 
     #[test]

@@ -13,10 +13,12 @@ pub(crate) mod fork;
 #[cfg(target_os = "linux")]
 pub(crate) mod futex;
 mod handler;
+pub(crate) mod huge;
 pub(crate) mod machine;
 pub(crate) mod mapping;
 pub(crate) mod memory;
 pub(crate) mod named;
+pub(crate) mod numa;
 pub(crate) mod processors;
 pub(crate) mod pthread;
 pub(crate) mod region;

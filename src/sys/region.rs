@@ -12,7 +12,9 @@ use std::io;
 
 use bytemuck::Pod;
 
+use super::huge;
 use super::mapping::Mapping;
+use crate::placement::Pages;
 use crate::protocol::region::{self, Parts, TakenBack};
 use crate::region::{Populate, Published};
 
@@ -34,6 +36,19 @@ pub(crate) enum Between {}
 impl<T: Pod, S> Memory<T, S> {
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Where its pages lie.
+    pub(crate) fn pages(&self) -> io::Result<Pages> {
+        if self.mapping.forked() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Pages::of(&self.mapping)
+    }
+
+    /// Puts huge pages in place of small ones; how many bytes they hold.
+    pub(crate) fn collapse(&self) -> io::Result<usize> {
+        huge::collapse(&self.mapping)
     }
 
     fn enter<N>(self) -> Memory<T, N> {

@@ -1,7 +1,7 @@
 //! The rows about shared regions.
 
 use anyhow::ensure;
-use intranode::{Communicator, Error, Operation, ReduceOp};
+use intranode::{Blocks, Communicator, Error, Operation, Placement, ReduceOp, RegionOptions};
 use libtest_mimic::Trial;
 
 use crate::job::{Job, WAITS};
@@ -16,6 +16,9 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(region_is_taken_back_and_published_again),
         row!(region_outlives_its_communicator_and_its_peers),
         row!(region_several_of_different_types_at_once),
+        row!(region_placed_in_every_way),
+        row!(region_with_huge_pages),
+        row!(region_with_different_options),
         row!(region_of_nothing),
         row!(region_of_half_of_all_numbers),
         row!(region_parts_that_overlap_or_reach_too_far),
@@ -138,6 +141,67 @@ fn region_several_of_different_types_at_once(comm: Communicator) -> Outcome {
     ensure!(pairs.iter().all(|pair| *pair == [1, 2, 3]));
     ensure!(bytes.publish()?.iter().all(|byte| *byte == 8));
     Ok(())
+}
+
+fn region_placed_in_every_way(comm: Communicator) -> Outcome {
+    const LEN: usize = 300_000;
+    for placement in
+        [Placement::Leader, Placement::Distributed, Placement::Interleaved, Placement::Nodes(vec![0])]
+    {
+        let options = RegionOptions::new().placement(placement.clone());
+        let mut region = comm.region_with::<u64>(LEN, &options)?;
+        let blocks = Blocks::new(LEN, comm.size());
+        let own = match placement {
+            Placement::Distributed => blocks.range(comm.rank()),
+            _ if comm.rank() == 0 => 0..LEN,
+            _ => 0..0,
+        };
+        ensure!(region.as_mut_slice().len() == own.len());
+        region.as_mut_slice().iter_mut().zip(own).for_each(|(value, index)| *value = index as u64);
+        let shared = region.publish()?;
+        ensure!(shared.iter().enumerate().all(|(index, value)| *value == index as u64), "{placement:?}");
+        match shared.pages() {
+            Ok(pages) => {
+                let found: usize = pages.nodes.iter().map(|(_, count)| count).sum();
+                let all = (LEN * size_of::<u64>()).div_ceil(pages.size);
+                ensure!(found + pages.unknown == all, "{pages}");
+                ensure!(pages.unknown == 0 || !cfg!(target_os = "linux"), "{pages}");
+            }
+            // A container may forbid it, and other systems have no such call.
+            Err(error) => eprintln!("where the pages lie is not told: {error}"),
+        }
+    }
+    Ok(())
+}
+
+fn region_with_huge_pages(comm: Communicator) -> Outcome {
+    let options = RegionOptions::new().huge_pages(true);
+    for len in [10, 5 << 20, (4 << 20) + 1] {
+        let mut region = comm.region_with::<u8>(len, &options)?;
+        region.distribute()?;
+        let own = comm.rank() as u8 + 1;
+        region.as_mut_slice().fill(own);
+        let shared = region.publish()?;
+        for rank in 0..comm.size() {
+            let block = &shared[Blocks::new(len, comm.size()).range(rank)];
+            ensure!(block.iter().all(|value| usize::from(*value) == rank + 1));
+        }
+        drop(shared.reclaim()?);
+    }
+    Ok(())
+}
+
+fn region_with_different_options(comm: Communicator) -> Outcome {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    let options = RegionOptions::new().huge_pages(comm.rank() == 0);
+    ensure_matches!(comm.region_with::<u8>(10, &options).map(drop), Err(Error::Mismatch { .. }));
+    ensure_matches!(comm.region::<u8>(10 + comm.rank()).map(drop), Err(Error::Mismatch { .. }));
+    let typed =
+        if comm.rank() == 0 { comm.region::<u32>(10).map(drop) } else { comm.region::<f32>(10).map(drop) };
+    ensure_matches!(typed, Err(Error::Mismatch { .. }));
+    still_works(&comm)
 }
 
 fn region_of_nothing(comm: Communicator) -> Outcome {

@@ -2,19 +2,23 @@
 //!
 //! A repetition is: write a new payload, meet, call (several times, if one call is too short for the clock), look at
 //! the clock, check the result, exchange the times. Only the calls are timed, and the repetition's time is the slowest
-//! rank's.
+//! rank's. Between the calls of one repetition the payload changes too, but only one value in each page, so that this
+//! hardly counts: a large call is a repetition of its own, so that its whole payload is new.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use intranode::Communicator;
 
-use super::collective::Collective;
+use super::collective::{Collective, PAGE};
 
 /// So long are the calls of one repetition at least, unless there are [`MOST_CALLS`]: the clock costs some
 /// hundredths of a microsecond.
 const LONG_ENOUGH: Duration = Duration::from_millis(1);
 const MOST_CALLS: u64 = 1000;
+
+/// From so many bytes on a call is large.
+const LARGE: usize = 256 << 10;
 
 /// Fewer have no median worth the name, more add nothing.
 const FEWEST_REPETITIONS: u64 = 5;
@@ -28,23 +32,26 @@ pub(crate) struct Budget {
 /// The time per call in microseconds, by repetition; the same on every rank.
 pub(crate) fn measure(
     collective: &mut dyn Collective,
+    bytes: usize,
     comm: &Communicator,
     budget: &Budget,
 ) -> Result<Vec<f64>> {
     let mut turn = 0;
     let mut repeat = |calls: u64| {
-        turn += 1;
-        repetition(collective, comm, turn, calls)
+        let first = turn + 1;
+        turn += calls;
+        repetition(collective, comm, first, calls)
     };
     // The first ones touch the buffers and warm up, and tell how much fits into the budget. All ranks see the same
     // times, so all count alike.
+    repeat(1)?;
     let mut calls = 1;
     let mut whole;
     loop {
         let begin = Instant::now();
         let each = repeat(calls)?;
         whole = begin.elapsed();
-        if calls == MOST_CALLS || each * calls as f64 >= LONG_ENOUGH.as_secs_f64() {
+        if bytes >= LARGE || calls == MOST_CALLS || each * calls as f64 >= LONG_ENOUGH.as_secs_f64() {
             break;
         }
         calls = (2 * calls).min(MOST_CALLS);
@@ -63,16 +70,20 @@ fn agree(comm: &Communicator, budget: &Budget, whole: Duration) -> Result<u64> {
     Ok(agreed[0])
 }
 
-/// The slowest rank's time per call, in seconds.
-fn repetition(collective: &mut dyn Collective, comm: &Communicator, turn: u64, calls: u64) -> Result<f64> {
-    collective.prepare(turn);
+/// The slowest rank's time per call, in seconds, of the calls from `first` on.
+fn repetition(collective: &mut dyn Collective, comm: &Communicator, first: u64, calls: u64) -> Result<f64> {
+    collective.prepare(first, 1);
     comm.barrier()?;
     let begin = Instant::now();
-    for _ in 0..calls {
+    for turn in first..first + calls {
+        if turn > first {
+            collective.prepare(turn, PAGE);
+        }
         collective.call(comm)?;
     }
     let mine = begin.elapsed().as_secs_f64() / calls as f64;
-    ensure!(collective.is_right(turn), "the result of repetition {turn} is wrong");
+    let last = first + calls - 1;
+    ensure!(collective.is_right((first, last)), "the result of call {last} is wrong");
     let mut times = vec![0.0; comm.size()];
     comm.allgather(&[mine], &mut times)?;
     Ok(times.into_iter().fold(0.0, f64::max))
@@ -85,26 +96,27 @@ mod tests {
 
     const BUDGET: Budget = Budget { time: Duration::ZERO, repetitions: Some(7) };
 
-    /// An operation that does nothing, right until repetition `wrong`.
+    /// An operation that does nothing, right until call `wrong`.
     struct Nothing {
         wrong: u64,
     }
 
     impl Collective for Nothing {
-        fn prepare(&mut self, _turn: u64) {}
+        fn prepare(&mut self, _turn: u64, _step: usize) {}
 
         fn call(&mut self, _comm: &Communicator) -> Result<(), Error> {
             Ok(())
         }
 
-        fn is_right(&self, turn: u64) -> bool {
-            turn < self.wrong
+        fn is_right(&self, turns: (u64, u64)) -> bool {
+            turns.1 < self.wrong
         }
     }
 
     #[test]
     fn all_ranks_see_the_same_times() {
-        let measured = |comm: Communicator| measure(&mut Nothing { wrong: u64::MAX }, &comm, &BUDGET).unwrap();
+        let measured =
+            |comm: Communicator| measure(&mut Nothing { wrong: u64::MAX }, 0, &comm, &BUDGET).unwrap();
         let times = intranode::threads(3, measured).unwrap();
         assert_eq!(times[0].len(), 7);
         assert!(times.iter().all(|others| *others == times[0]));
@@ -114,9 +126,10 @@ mod tests {
     fn a_wrong_result_on_one_rank_is_an_error_on_all() {
         let measured = |comm: Communicator| {
             let wrong = if comm.rank() == 1 { 4 } else { u64::MAX };
-            measure(&mut Nothing { wrong }, &comm, &BUDGET).unwrap_err().to_string()
+            measure(&mut Nothing { wrong }, 0, &comm, &BUDGET).unwrap_err().to_string()
         };
         let errors = intranode::threads(3, measured).unwrap();
-        assert_eq!(errors[1], "the result of repetition 4 is wrong");
+        let is_told = |error: &str| error.starts_with("the result of call ") && error.ends_with(" is wrong");
+        assert!(is_told(&errors[1]), "{errors:?}");
     }
 }

@@ -8,6 +8,8 @@ mod collectives;
 mod drivers;
 mod errors;
 mod local;
+#[cfg(feature = "shared-memory")]
+mod regions;
 mod types;
 
 use std::process::ExitCode;
@@ -64,7 +66,10 @@ macro_rules! ensure_matches {
 use ensure_matches;
 
 fn all_rows() -> Vec<Row> {
-    [collectives::rows(), types::rows(), errors::rows(), local::rows()].concat()
+    let mut all = [collectives::rows(), types::rows(), errors::rows(), local::rows()].concat();
+    #[cfg(feature = "shared-memory")]
+    all.extend(regions::rows());
+    all
 }
 
 fn main() -> ExitCode {

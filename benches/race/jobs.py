@@ -1,0 +1,69 @@
+"""Jobs that can not get away: every process of one carries a mark in its environment, by which it is found and ended."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+MARK = "INTRANODE_RACE"
+
+
+def tell(progress):
+    """What is being done, for somebody who watches."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{progress}", end="", file=sys.stderr, flush=True)
+
+
+class Failed(Exception):
+    """The job did not do what it should; the message says what came out of it."""
+
+
+class Job:
+    """A command with all that it starts."""
+
+    def __init__(self, command, environment, **options):
+        self.mark = f"{MARK}={uuid.uuid4()}".encode()
+        name, value = self.mark.decode().split("=")
+        environment = environment | {name: value}
+        self.process = subprocess.Popen(command, env=environment, start_new_session=True, **options)
+
+    def pids(self):
+        """The processes of the job that are there now, ended ones that nobody has waited for excepted."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                # It may end in between, or be somebody else's.
+                with contextlib.suppress(OSError):
+                    if self.mark in (entry / "environ").read_bytes().split(b"\0"):
+                        found.append(int(entry.name))
+        return found
+
+    def end(self):
+        """Kills what is left of it."""
+        deadline = time.monotonic() + 10
+        while (left := self.pids()) and time.monotonic() < deadline:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+        self.process.wait()
+        if left:
+            raise Failed(f"processes {left} do not end")
+
+
+def run(command, environment, timeout):
+    """The lines that a job prints."""
+    job = Job(command, environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        out, error = job.process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"not done after {timeout} s") from None
+    finally:
+        job.end()
+    if job.process.returncode != 0:
+        raise Failed(f"status {job.process.returncode}: {error.strip()[-500:]}")
+    return out.splitlines()

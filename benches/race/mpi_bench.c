@@ -1,0 +1,193 @@
+// What the collectives cost over MPI: the counterpart of `intranode bench`, with the same definitions.
+//
+// A repetition is: write a new payload, meet, call (several times, if one call is too short for the clock), look at
+// the clock, check the result, exchange the times. Only the calls are timed, and the repetition's time is the slowest
+// rank's. Between the calls of one repetition the payload changes too, but only one value in each page: a large call is
+// a repetition of its own, so that its whole payload is new. The first repetitions touch the buffers and warm up.
+//
+//     mpi_bench SECONDS OPERATION:BYTES...    one JSON object a line; OPERATION as in `cases` below
+//     mpi_bench start-up                      each rank prints its monotonic clock after the first barrier
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST_CALLS = 1000, FEWEST_REPETITIONS = 5, MOST_REPETITIONS = 10000, PAGE = 512 };
+static const double LONG_ENOUGH = 1e-3;
+static const size_t LARGE = 256 << 10;
+static const double PLACES = 1 << 26;
+
+static int rank, ranks;
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + 1e-9 * time.tv_nsec;
+}
+
+static void *buffer(size_t count, size_t size) {
+    void *memory = calloc(count ? count : 1, size);
+    if (!memory) {
+        fprintf(stderr, "no memory for %zu values\n", count);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    return memory;
+}
+
+// The payload. Every value tells which call, which rank and which place it comes from; all values and their sums are
+// whole numbers that a double holds exactly.
+
+static double first_value(long turn, int of) {
+    return ((double)(turn % 1024) * ranks + of) * PLACES;
+}
+
+static void fill(double *values, size_t count, double first, size_t step) {
+    for (size_t place = 0; place < count; place += step) values[place] = first + place;
+}
+
+// Whether `values` holds `scale` times each place, above `last` in the first value of each page and above `first`
+// elsewhere.
+static int is_filled(const double *values, size_t count, double first, double last, double scale) {
+    int right = 1;
+    for (size_t page = 0; page < count; page += PAGE) {
+        size_t end = page + PAGE < count ? page + PAGE : count;
+        right &= values[page] == last + scale * page;
+        for (size_t place = page + 1; place < end; place++) right &= values[place] == first + scale * place;
+    }
+    return right;
+}
+
+// The operations.
+
+static size_t elements;
+static double *send, *recv;
+static int *counts, *displs;
+
+static void barrier(void) { MPI_Barrier(MPI_COMM_WORLD); }
+
+static void allreduce(void) { MPI_Allreduce(send, recv, (int)elements, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); }
+
+static void allgatherv(void) {
+    MPI_Allgatherv(send, counts[rank], MPI_DOUBLE, recv, counts, displs, MPI_DOUBLE, MPI_COMM_WORLD);
+}
+
+static void broadcast(void) { MPI_Bcast(recv, (int)elements, MPI_DOUBLE, 0, MPI_COMM_WORLD); }
+
+enum kind { BARRIER, ALLREDUCE, ALLGATHERV, BROADCAST };
+static const struct {
+    const char *name;
+    void (*call)(void);
+} cases[] = {{"barrier", barrier}, {"allreduce", allreduce}, {"allgatherv", allgatherv}, {"broadcast", broadcast}};
+
+static void prepare(enum kind kind, long turn, size_t step) {
+    double first = first_value(turn, kind == BROADCAST ? 0 : rank);
+    if (kind == ALLREDUCE) fill(send, elements, first, step);
+    if (kind == ALLGATHERV) fill(send, counts[rank], first, step);
+    if (kind == BROADCAST && rank == 0) fill(recv, elements, first, step);
+}
+
+static int is_right(enum kind kind, long first, long last) {
+    double sums[2] = {0, 0};
+    int right = 1;
+    switch (kind) {
+    case BARRIER:
+        return 1;
+    case ALLREDUCE:
+        for (int of = 0; of < ranks; of++) sums[0] += first_value(first, of), sums[1] += first_value(last, of);
+        return is_filled(recv, elements, sums[0], sums[1], ranks);
+    case ALLGATHERV:
+        for (int of = 0; of < ranks; of++)
+            right &= is_filled(recv + displs[of], counts[of], first_value(first, of), first_value(last, of), 1);
+        return right;
+    case BROADCAST:
+        return is_filled(recv, elements, first_value(first, 0), first_value(last, 0), 1);
+    }
+    return 0;
+}
+
+// The slowest rank's time per call, in seconds.
+static double repetition(enum kind kind, long *turn, int calls) {
+    long first = *turn + 1;
+    *turn += calls;
+    prepare(kind, first, 1);
+    MPI_Barrier(MPI_COMM_WORLD);
+    double begin = now();
+    for (int call = 0; call < calls; call++) {
+        if (call > 0) prepare(kind, first + call, PAGE);
+        cases[kind].call();
+    }
+    double mine = (now() - begin) / calls, slowest;
+    if (!is_right(kind, first, *turn)) {
+        fprintf(stderr, "rank %d: the result of %s of %zu values is wrong\n", rank, cases[kind].name, elements);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return slowest;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void measure(enum kind kind, size_t bytes, double seconds) {
+    elements = bytes / sizeof(double);
+    counts = buffer(ranks, sizeof *counts), displs = buffer(ranks, sizeof *displs);
+    for (int of = 0, displ = 0; of < ranks; displ += counts[of++]) {
+        counts[of] = elements / ranks + ((size_t)of < elements % ranks);
+        displs[of] = displ;
+    }
+    if (kind == ALLREDUCE) send = buffer(elements, sizeof *send);
+    if (kind == ALLGATHERV) send = buffer(counts[rank], sizeof *send);
+    if (kind != BARRIER) recv = buffer(elements, sizeof *recv);
+
+    long turn = 0;
+    repetition(kind, &turn, 1);
+    int calls = 1;
+    double whole;
+    for (;;) {
+        double begin = now();
+        double each = repetition(kind, &turn, calls);
+        whole = now() - begin;
+        if (bytes >= LARGE || calls == MOST_CALLS || each * calls >= LONG_ENOUGH) break;
+        calls = 2 * calls < MOST_CALLS ? 2 * calls : MOST_CALLS;
+    }
+    double fitting = seconds / whole;
+    int repetitions = fitting < FEWEST_REPETITIONS ? FEWEST_REPETITIONS
+                      : fitting > MOST_REPETITIONS ? MOST_REPETITIONS
+                                                   : (int)fitting;
+    MPI_Bcast(&repetitions, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    double *times = buffer(repetitions, sizeof *times);
+    for (int i = 0; i < repetitions; i++) times[i] = 1e6 * repetition(kind, &turn, calls);
+    qsort(times, repetitions, sizeof *times, ascending);
+    if (rank == 0) {
+        double median = (times[(repetitions - 1) / 2] + times[repetitions / 2]) / 2;
+        printf("{\"op\":\"%s\",\"bytes\":%zu,\"ranks\":%d,\"median_us\":%.6g,\"min_us\":%.6g,\"max_us\":%.6g,"
+               "\"repetitions\":%d}\n",
+               cases[kind].name, bytes, ranks, median, times[0], times[repetitions - 1], repetitions);
+        fflush(stdout);
+    }
+    free(times), free(send), free(recv), free(counts), free(displs);
+    send = recv = NULL;
+}
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (argc == 2 && !strcmp(argv[1], "start-up")) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        printf("%.9f\n", now());
+    } else {
+        for (int i = 2; i < argc; i++) {
+            for (int kind = BARRIER; kind <= BROADCAST; kind++) {
+                size_t length = strlen(cases[kind].name);
+                if (!strncmp(argv[i], cases[kind].name, length) && argv[i][length] == ':')
+                    measure(kind, strtoull(argv[i] + length + 1, NULL, 10), atof(argv[1]));
+            }
+        }
+    }
+    MPI_Finalize();
+}

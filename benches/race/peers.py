@@ -1,0 +1,153 @@
+"""The libraries of the race: how each is installed, and started with its best known settings."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+# The packages of each library, the compiler's wrapper in it, and the package that tells the version.
+PACKAGES = {
+    "openmpi": (["openmpi"], "mpicc", "openmpi"),
+    "mpich": (["mpich"], "mpicc", "mpich"),
+    "impi": (["impi-rt", "impi-devel"], "mpigcc", "impi-rt"),
+}
+
+
+@dataclass
+class Peer:
+    """One library with one choice of settings."""
+
+    name: str
+    version: str
+    about: str
+    # From the number of ranks and whether each can have a core: what comes before the program, and the environment.
+    launch: Callable[[int, bool], tuple[list[str], dict[str, str]]]
+    # Where it takes part: with a core for each rank (True), with more ranks than cores (False).
+    where: frozenset[bool] = frozenset([True, False])
+    home: Path | None = None
+    bench: Path | None = None
+
+    def command(self, ranks, cores, program):
+        """The command line that starts `program` in so many processes, and its environment."""
+        before, settings = self.launch(ranks, ranks <= cores)
+        environment = dict(os.environ)
+        if self.home:
+            environment["PATH"] = f"{self.home}/bin:{environment['PATH']}"
+            environment["LD_LIBRARY_PATH"] = f"{self.home}/lib"
+            environment["I_MPI_ROOT"] = f"{self.home}"
+        return [*before, *map(str, program)], environment | settings
+
+
+def open_mpi(more=()):
+    def launch(ranks, fit):
+        bind = ["--bind-to", "core", "--map-by", "core"] if fit else ["--bind-to", "none", "--map-by", ":oversubscribe"]
+        idle = ["--mca", "mpi_yield_when_idle", "0" if fit else "1"]
+        transport = ["--mca", "pml", "ob1", "--mca", "btl", "self,sm"]
+        # A container's user is root; elsewhere these change nothing.
+        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        return ["mpiexec", "-n", str(ranks), *bind, *transport, *idle, *more], root
+
+    return launch
+
+
+def mpich(more=None):
+    def launch(ranks, fit):
+        polls = {} if fit else {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1", "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
+        bind = ["-bind-to", "core"] if fit else []
+        return ["mpiexec", "-n", str(ranks), *bind], polls | (more or {})
+
+    return launch
+
+
+def impi(more=None):
+    def launch(ranks, fit):
+        return ["mpiexec", "-n", str(ranks)], {"I_MPI_FABRICS": "shm"} | (more or {})
+
+    return launch
+
+
+SETTING = "MPIR_CVAR_{}_POSIX_INTRA_ALGORITHM"
+RELEASE_GATHER = {SETTING.format(operation): "release_gather" for operation in ["BARRIER", "BCAST", "ALLREDUCE"]}
+WAIT_MODE = {"I_MPI_PIN": "0", "I_MPI_WAIT_MODE": "1"}
+FIT, CROWDED = {True}, {False}
+
+# Name, library, launch, what the settings are, where they are used: with a core for each rank, with more ranks than
+# cores. A cell's opponent is whichever is fastest in it.
+VARIANTS = [
+    ("openmpi", "openmpi", open_mpi(), "pml ob1, btl sm with CMA, bound to cores, or yielding when idle", FIT | CROWDED),
+    ("openmpi-tuned", "openmpi", open_mpi(["--mca", "coll", "^han"]), "the same, coll tuned", FIT | CROWDED),
+    ("openmpi-sm", "openmpi", open_mpi(["--mca", "coll_sm_priority", "100"]), "the same, coll sm", FIT),
+    ("openmpi-basic", "openmpi", open_mpi(["--mca", "coll", "^han,tuned"]), "the same, coll basic", CROWDED),
+    ("mpich", "mpich", mpich(), "ch4's own shared memory, bound to cores, or yielding at every poll", FIT | CROWDED),
+    ("mpich-rg", "mpich", mpich(RELEASE_GATHER), "the same, release-gather collectives", FIT),
+    ("impi", "impi", impi(), "fabric shm, pinned", FIT | CROWDED),
+    ("impi-icx", "impi", impi({"I_MPI_SHM": "icx"}), "the same, transport icx", FIT | CROWDED),
+    ("impi-wait", "impi", impi(WAIT_MODE), "fabric shm, not pinned, wait mode", CROWDED),
+]
+# One for each library, best in most cells.
+QUICK = ["openmpi", "mpich", "impi"]
+
+
+def install(name, packages, work):
+    """Puts packages into a virtual environment of their own (the libraries share file names), unless it is there."""
+    home = work / f"venv-{name}"
+    if not (home / "installed").exists():
+        shutil.rmtree(home, ignore_errors=True)
+        print(f"installing {' '.join(packages)}", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", home], check=True)
+        pip = [home / "bin/pip", "--quiet", "--disable-pip-version-check", "install"]
+        subprocess.run([*pip, *packages], check=True)
+        (home / "installed").touch()
+    return home
+
+
+def version_of(home, package):
+    show = [home / "bin/pip", "--disable-pip-version-check", "show", package]
+    lines = subprocess.run(show, check=True, capture_output=True, text=True).stdout.splitlines()
+    return next(line.split(": ")[1] for line in lines if line.startswith("Version: "))
+
+
+def build(compiler, source, program, options=(), environment=None):
+    """Compiles a C program, unless it is newer than its source."""
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        command = [compiler, "-O2", "-Wall", source, "-o", program, *options]
+        subprocess.run(list(map(str, command)), env=environment, check=True)
+    return program
+
+
+def others(names, work, source="mpi_bench.c"):
+    """The peers of these names, installed, with a program over MPI built for each."""
+    peers = []
+    for name, library, launch, about, where in VARIANTS:
+        if name not in names:
+            continue
+        packages, wrapper, main_package = PACKAGES[library]
+        home = install(library, packages, work)
+        peer = Peer(name, version_of(home, main_package), about, launch, frozenset(where), home)
+        environment = peer.command(1, 1, [])[1]
+        compiler = home / "bin" / wrapper
+        source_path = HERE / source
+        peer.bench = build(compiler, source_path, work / f"{source_path.stem}-{library}", environment=environment)
+        peers.append(peer)
+    return peers
+
+
+def intranode(program=None):
+    """This library: its launcher, built in release unless it is given."""
+    if program is None:
+        build = ["cargo", "build", "--quiet", "--locked", "--release", "--package", "intranode-cli"]
+        subprocess.run(build, cwd=ROOT, check=True)
+        program = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/intranode"
+    shown = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
+
+    def launch(ranks, fit):
+        return [str(program), "run", "-n", str(ranks), *(["--bind"] if fit else []), "--"], {}
+
+    about = "the launcher's --bind while there is a core for each rank; nothing else"
+    return Peer("intranode", shown.split()[1], about, launch, bench=program)

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""This library beside Open MPI, MPICH and Intel MPI, in one run on one machine.
+
+    benches/race/race.py [--quick] [--out DIR] ...
+
+The libraries come from PyPI into virtual environments under target/race, which can be deleted at any time. Each is
+given its best known settings (peers.py), some several ones: a cell's opponent is whichever is fastest in it. The runs
+of the libraries are interleaved in blocks, so that what else the machine does hits all of them. What is measured is
+defined in mpi_bench.c, and the same in `intranode bench`; limits.c measures what the machine itself takes.
+
+Writes race.json, race.md and race.svg. Needs Python 3.10, a C compiler, cargo, and PyPI.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jobs
+import machine
+import peers
+import report
+
+CELLS = {
+    "barrier": [0],
+    "allreduce": [32, 8 << 10, 1 << 20, 32 << 20],
+    "allgatherv": [1 << 10, 64 << 10, 3_200_000, 206_000_000],
+    "broadcast": [10 << 10, 1 << 20, 64 << 20],
+}
+START_UP = "start-up"
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="few repetitions and one setting a library: some minutes")
+    parser.add_argument("--ranks", default="2,4,8", help="numbers of ranks; 2,4,8 if not given")
+    parser.add_argument("--op", action="append", choices=[*CELLS, START_UP], help="only this operation")
+    parser.add_argument("--most-bytes", type=int, default=1 << 40, help="only cells up to this size")
+    parser.add_argument("--peer", action="append", help="only this peer: " + ", ".join(v[0] for v in peers.VARIANTS))
+    parser.add_argument("--blocks", type=int, help="how often everything is measured")
+    parser.add_argument("--seconds", type=float, help="about how long each measurement may take")
+    parser.add_argument("--intranode", type=Path, help="the launcher, instead of building it")
+    parser.add_argument("--out", type=Path, help="where the results go; target/race/results if not given")
+    given = parser.parse_args()
+    given.blocks = given.blocks or (2 if given.quick else 7)
+    given.seconds = given.seconds or (0.1 if given.quick else 0.5)
+    given.ranks = [int(ranks) for ranks in given.ranks.split(",")]
+    # With few measurements, the settings that are best in most cells.
+    given.peer = given.peer or (peers.QUICK if given.quick else [variant[0] for variant in peers.VARIANTS])
+    return given
+
+
+def measure(peer, operation, sizes, ranks, cores, seconds):
+    """The rows of one operation, by one run."""
+    if peer.home:
+        program = [peer.bench, seconds, *(f"{operation}:{size}" for size in sizes)]
+        command, environment = peer.command(ranks, cores, program)
+    else:
+        command = [peer.bench, "bench", "-n", ranks, "--json", "--seconds", seconds, "--op", operation]
+        command += ["--bind"] if ranks <= cores else []
+        command = [str(word) for word in command + [word for size in sizes if size for word in ("--bytes", size)]]
+        environment = peer.command(ranks, cores, [])[1]
+    lines = jobs.run(command, environment, timeout=60 + 20 * seconds)
+    rows = [json.loads(line) for line in lines if line.startswith("{")]
+    if [row["bytes"] for row in rows] != sizes:
+        raise jobs.Failed(f"{len(rows)} rows for {len(sizes)} sizes")
+    return rows
+
+
+def start_up(peer, ranks, cores):
+    """From the launcher's start until the last rank is through its first barrier."""
+    program = [peer.bench, START_UP] if peer.home else [peer.bench, "__start-up"]
+    command, environment = peer.command(ranks, cores, program)
+    times = []
+    for _ in range(3):
+        begin = time.clock_gettime(time.CLOCK_MONOTONIC)
+        lines = jobs.run(command, environment, timeout=60)
+        done = [float(line) for line in lines]
+        if len(done) != ranks:
+            raise jobs.Failed(f"{len(done)} of {ranks} ranks have started")
+        times.append((max(done) - begin) * 1e6)
+    times.sort()
+    return [{"op": START_UP, "bytes": 0, "ranks": ranks, "median_us": times[1], "min_us": times[0], "max_us": times[2]}]
+
+
+def race(given, contestants, cores, limiting):
+    """All rows, each with its block and its library. What a line takes is measured along: a virtual processor may move
+    next to another one, or away from it."""
+    rows, lines = [], []
+    operations = given.op or [*CELLS, START_UP]
+    for block in range(given.blocks):
+        for ranks in given.ranks:
+            for operation in operations:
+                sizes = [size for size in CELLS.get(operation, [0]) if size <= given.most_bytes]
+                for line in limits(limiting, "line"):
+                    lines.append({"block": block, "ranks": ranks, "op": operation, "median_us": line["median_us"]})
+                # Another one begins each time.
+                turn = block % len(contestants)
+                for peer in contestants[turn:] + contestants[:turn]:
+                    if (ranks <= cores) not in peer.where:
+                        continue
+                    place = f"block {block + 1} of {given.blocks}: {ranks} ranks, {operation}, {peer.name}"
+                    jobs.tell(place)
+                    try:
+                        if operation == START_UP:
+                            measured = start_up(peer, ranks, cores)
+                        else:
+                            measured = measure(peer, operation, sizes, ranks, cores, given.seconds)
+                    except jobs.Failed as failure:
+                        jobs.tell("")
+                        print(f"{place}: {failure}", file=sys.stderr)
+                        continue
+                    rows += [row | {"block": block, "library": peer.name} for row in measured]
+    jobs.tell("")
+    return rows, lines
+
+
+def limits(program, *which):
+    lines = jobs.run([str(program), *which], dict(os.environ), timeout=120)
+    return [json.loads(line) for line in lines]
+
+
+def main():
+    given = arguments()
+    work = Path(os.environ.get("CARGO_TARGET_DIR", peers.ROOT / "target")) / "race"
+    out = given.out or work / "results"
+    work.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
+
+    contestants = [peers.intranode(given.intranode), *peers.others(given.peer, work)]
+    limiting = peers.build(os.environ.get("CC", "cc"), peers.HERE / "limits.c", work / "limits", ["-pthread"])
+    cores = len(os.sched_getaffinity(0))
+    before = machine.load()
+    begin = time.monotonic()
+    rows, lines = race(given, contestants, cores, limiting)
+    results = {
+        "machine": machine.describe(),
+        "quick": given.quick,
+        "libraries": {peer.name: {"version": peer.version, "settings": peer.about} for peer in contestants},
+        "limits": limits(limiting),
+        "lines": lines,
+        "rows": rows,
+        "load": [before, machine.load()],
+        "seconds": round(time.monotonic() - begin),
+    }
+    (out / "race.json").write_text(json.dumps(results, indent=1) + "\n")
+    text = report.report(results)
+    (out / "race.md").write_text(text)
+    print(text)
+    drawing = peers.install("matplotlib", ["matplotlib"], work) / "bin/python"
+    subprocess.run([drawing, peers.HERE / "picture.py", out / "race.json", out / "race.svg"], check=True)
+    print(f"written: {out}/race.json, race.md, race.svg")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Race results as text: the table of ratios, what falls short, the limits.
+
+    benches/race/report.py RACE.json...    several runs of the same race side by side
+"""
+
+import json
+import math
+import statistics
+import sys
+
+import machine
+
+# The least ratio in each cell, and of their geometric mean: with a core for each rank, and without.
+GOALS = {True: (1.5, 2.5), False: (1.0, 3.0)}
+
+
+def size(count):
+    """As people write it."""
+    if count == 0:
+        return ""
+    for unit, name in [(1 << 20, "MiB"), (1 << 10, "KiB")]:
+        if count % unit == 0:
+            return f"{count // unit} {name}"
+    return f"{count / 1e6:g} MB" if count >= 1_000_000 else f"{count} B"
+
+
+def number(value):
+    """Three digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def cells(results):
+    """By (ranks, operation, bytes): the medians by library, each as a list over the blocks."""
+    table = {}
+    for row in results["rows"]:
+        by_library = table.setdefault((row["ranks"], row["op"], row["bytes"]), {})
+        by_library.setdefault(row["library"], {})[row["block"]] = row["median_us"]
+    return table
+
+
+def compare(by_library):
+    """The fastest of the others, its median, ours, and the ratio in each block; `None` if one is missing."""
+    typical = {name: statistics.median(blocks.values()) for name, blocks in by_library.items()}
+    ours = typical.pop("intranode", None)
+    if ours is None or not typical:
+        return None
+    best = min(typical, key=typical.get)
+    mine = by_library["intranode"]
+    ratios = [by_library[best][block] / mine[block] for block in mine if block in by_library[best]]
+    return (best, typical[best], ours, sorted(ratios)) if ratios else None
+
+
+def geometric_mean(values):
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def report(results):
+    """The whole text of one run."""
+    table = cells(results)
+    cores = results["machine"]["processors"]
+    libraries = [name for name in results["libraries"] if name != "intranode"]
+    lines = [
+        f"Median time per call in µs, and how many times faster intranode is than the fastest of the others (median over "
+        f"the blocks, least and most in brackets).",
+        "",
+        f"Machine: {machine.in_words(results['machine'])}. "
+        f"Load average before and after: {results['load'][0]:.1f}, {results['load'][1]:.1f}.",
+        "",
+        "| ranks | operation | size | intranode | " + " | ".join(libraries) + " | ratio |",
+        "| --: | --- | --: | --: |" + " --: |" * len(libraries) + " --: |",
+    ]
+    ratios = {True: [], False: []}
+    short = []
+    for (ranks, operation, count), by_library in table.items():
+        typical = {name: statistics.median(blocks.values()) for name, blocks in by_library.items()}
+        shown = [number(typical[name]) if name in typical else "–" for name in ["intranode", *libraries]]
+        compared = compare(by_library)
+        verdict = "–"
+        if compared:
+            spread = compared[3]
+            ratio = statistics.median(spread)
+            fit = ranks <= cores
+            ratios[fit].append(ratio)
+            verdict = f"{ratio:.2f} ({spread[0]:.2f}–{spread[-1]:.2f})"
+            if ratio < GOALS[fit][0]:
+                verdict = f"**{verdict}**"
+                short.append(f"{operation} {size(count)} at {ranks} ranks: {ratio:.2f}")
+        lines.append(f"| {ranks} | {operation} | {size(count)} | " + " | ".join(shown) + f" | {verdict} |")
+    lines.append("")
+    for fit, some in ratios.items():
+        if some:
+            which = "A core for each rank" if fit else "More ranks than cores"
+            least, mean = GOALS[fit]
+            lines.append(
+                f"{which}: geometric mean {geometric_mean(some):.2f} (goal {mean}), least {min(some):.2f} (goal {least})."
+            )
+    lines += ["", "Below the goal: " + ("; ".join(short) if short else "none") + ".", ""]
+    lines += limits_text(results, table)
+    lines += ["", "| library | version | settings |", "| --- | --- | --- |"]
+    lines += [f"| {name} | {about['version']} | {about['settings']} |" for name, about in results["libraries"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def limits_text(results, table):
+    """The machine's own limits, and how far from them we are."""
+    lines = ["| limit | size | median µs | least µs |", "| --- | --: | --: | --: |"]
+    least = {}
+    for row in results["limits"]:
+        least[row["limit"], row["bytes"]] = row["median_us"]
+        shown = f"{number(row['median_us'])} | {number(row['min_us'])}"
+        lines.append(f"| {row['limit']} | {size(row['bytes'])} | {shown} |")
+    lines.append("")
+    during = sorted(line["median_us"] for line in results["lines"])
+    if during:
+        lines.append(
+            f"- While the libraries were measured, a line took {number(during[0])} to {number(during[-1])} µs, "
+            f"{number(statistics.median(during))} at the median."
+        )
+    for cell, limit, goal in [
+        ((2, "barrier", 0), ("line", 64), 1.8),
+        ((2, "allreduce", 32), ("line", 64), 1.8),
+        ((2, "allgatherv", 206_000_000), ("streaming-copy-by-all", 206_000_000), 1.3),
+    ]:
+        blocks = table.get(cell, {}).get("intranode")
+        if blocks and limit in least:
+            if limit[0] == "line" and during:
+                least[limit] = statistics.median(during)
+            times = statistics.median(blocks.values()) / least[limit]
+            what = f"{cell[1]} {size(cell[2])}".strip()
+            lines.append(f"- {what} at {cell[0]} ranks takes {times:.2f} times the limit `{limit[0]}` (goal {goal}).")
+    return lines
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        with open(name) as file:
+            print(report(json.load(file)))

@@ -1,0 +1,55 @@
+//! A region of which each rank owns one cell: loom checks every access to it against all others.
+
+use intranode::protocol::{Call, Failure, Member, Payload};
+
+use crate::cells::Bytes;
+use crate::world::Rank;
+
+/// What one rank owns.
+pub(crate) type Part = Bytes<8>;
+
+/// A rank's write epoch, and the beginning of its read epoch.
+pub(crate) fn publish(
+    nth: usize,
+    rank: usize,
+    member: &mut Member<'_, Rank>,
+    call: &Call,
+    protected: bool,
+    region: &[Part],
+) -> Result<(), Failure> {
+    write(&region[rank], value(nth, rank));
+    let _published = member.publish(call, protected)?;
+    for (of, part) in region.iter().enumerate() {
+        let (got, expected) = (read(part), value(nth, of));
+        assert!(got == expected, "wrong data: rank {rank} read {got} of {of}, and not {expected}");
+    }
+    Ok(())
+}
+
+/// The end of a rank's read epoch, and the beginning of its next write epoch.
+pub(crate) fn take_back(
+    rank: usize,
+    member: &mut Member<'_, Rank>,
+    call: &Call,
+    region: &[Part],
+) -> Result<(), Failure> {
+    for part in region {
+        read(part);
+    }
+    let _taken = member.take_back(call, true)?;
+    write(&region[rank], 0);
+    Ok(())
+}
+
+fn write(part: &Part, value: u64) {
+    part.write(|mut view| view.put(0, &value.to_ne_bytes()));
+}
+
+fn read(part: &Part) -> u64 {
+    part.read(|view| u64::from_ne_bytes(view.array(0)))
+}
+
+/// What a rank writes in its `nth` step.
+fn value(nth: usize, rank: usize) -> u64 {
+    (1000 * nth + rank + 1) as u64
+}
