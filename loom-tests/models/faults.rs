@@ -26,10 +26,11 @@ const CHUNKS: &[Step] = &[Step::Gather { numbers: FULL + 1 }];
 
 pub(crate) fn models() -> Vec<Model> {
     let mut models = Vec::new();
-    for model in [membership(), poison(), late(), deaths()].concat() {
+    for model in [membership(), poison(), late(), deaths(), together()].concat() {
         // Two ranks that poison each other's words are too much without a bound.
         let large = model.waiting == Parking && model.name != "leave_after_last_round";
-        let large = model.bound.is_none() && (large || model.name.starts_with("time_out"));
+        let large = large || model.name.contains("time_out");
+        let large = model.bound.is_none() && large;
         models.push(if large { model.bound(3) } else { model });
     }
     models
@@ -155,5 +156,45 @@ fn deaths() -> Vec<Model> {
             );
         }
     }
+    models
+}
+
+/// Two things go wrong at once.
+fn together() -> Vec<Model> {
+    let mut models = Vec::new();
+    let dies = |point, occurrence| Fate { dies: Some((point, occurrence)), ..Fate::default() };
+    for waiting in [Dozing, Parking] {
+        // The rank that is given up is the one that dies.
+        for (point, _) in POINTS.iter().filter(|(point, _)| matches!(*point, "round" | "arrived" | "sleeping"))
+        {
+            models.push(
+                Model::same(format!("death_at_{point}_races_time_out"), waiting, 2, ONCE)
+                    .fate(0, Fate { expires: Some(1), ..Fate::default() })
+                    .fate(1, dies(point, 1))
+                    .check(agreement(0, |cause| matches!(cause.kind, Died | TimedOut) && cause.rank == 1)),
+            );
+        }
+        models.push(
+            Model::new("leave_races_death", waiting, &[&[ONCE[0], Step::Leave], TWICE])
+                .fate(1, dies("round", 2))
+                .check(agreement(1, |cause| matches!((cause.kind, cause.rank), (Left, 0) | (Died, 1)))),
+        );
+    }
+    // The third rank is alone, but alive.
+    for (point, _) in POINTS.iter().filter(|(point, _)| matches!(*point, "round" | "arrived")) {
+        models.push(
+            Model::same(format!("two_deaths_at_{point}"), Parking, 3, ONCE)
+                .fate(1, dies(point, 1))
+                .fate(2, dies(point, 1))
+                .check(agreement(0, |cause| cause.kind == Died && cause.rank != 0))
+                .bound(2),
+        );
+    }
+    models.push(
+        Model::new("leave_races_death", Parking, &[&[ONCE[0], Step::Leave], TWICE, TWICE])
+            .fate(1, dies("round", 2))
+            .check(agreement(1, |cause| matches!((cause.kind, cause.rank), (Left, 0) | (Died, 1))))
+            .bound(1),
+    );
     models
 }

@@ -26,9 +26,11 @@ mod rank;
 mod report;
 mod states;
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Arguments, Completion, Trial};
 
 /// A test: what one row says.
@@ -52,6 +54,7 @@ fn tests() -> Vec<Test> {
         calls::TESTS,
         memory::TESTS,
         states::TESTS,
+        &[("every_row_names_its_tests", every_row_names_its_tests)],
     ];
     let mut all = all.concat();
     all.sort_by_key(|(name, _)| *name);
@@ -74,6 +77,46 @@ fn programs() -> Vec<Program> {
         states::PROGRAMS,
     ];
     all.concat()
+}
+
+/// docs/faults.md names a test for every row, no other than there are, and all that begin with the row's number.
+fn every_row_names_its_tests() -> Result<Completion> {
+    const ROWS: usize = 30;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(root.join("docs/faults.md"))?;
+    let mut own: BTreeSet<&str> = tests().into_iter().map(|(name, _)| name).collect();
+    let mut elsewhere = String::new();
+    // The launcher is no part of the package.
+    let launcher = root.join("cli").exists();
+    for file in ["leftovers.rs", "bench.rs"].iter().filter(|_| launcher) {
+        elsewhere += &std::fs::read_to_string(root.join("cli/tests/launcher").join(file))?;
+    }
+    let mut rows = text.lines().filter(|line| line.starts_with("| ") && line.as_bytes()[2].is_ascii_digit());
+    for row in 1..=ROWS {
+        let line = rows.next().with_context(|| format!("row {row} is missing"))?;
+        let mut cells = line.trim_matches('|').split(" | ");
+        ensure!(cells.next().map(str::trim) == Some(&row.to_string()), "not row {row}: {line}");
+        let shown_by = cells.last().context("a last cell")?;
+        let parts: Vec<&str> = shown_by.split('`').collect();
+        ensure!(parts.len() > 1, "row {row} names no test");
+        for (name, after) in parts[1..].iter().zip(&parts[2..]).step_by(2) {
+            if name.starts_with("row_") {
+                ensure!(name.starts_with(&format!("row_{row:02}_")), "{name} stands in row {row}");
+                let known =
+                    own.remove(name) || row == 15 && !launcher || elsewhere.contains(&format!("fn {name}("));
+                ensure!(known, "there is no {name}");
+            } else if let Some(file) = after.trim_start().strip_prefix('(') {
+                let file = file.split(')').next().unwrap_or_default();
+                let source = std::fs::read_to_string(root.join(file)).with_context(|| file.to_owned())?;
+                // Some are lists of functions.
+                let known = source.contains(&format!("fn {name}(")) || source.contains(&format!("\"{name}\""));
+                ensure!(known, "there is no {name} in {file}");
+            }
+        }
+    }
+    own.retain(|name| name.starts_with("row_"));
+    ensure!(own.is_empty(), "docs/faults.md does not name {own:?}");
+    Ok(Completion::Completed)
 }
 
 /// How often to do what is random, where `times` is enough for every change.
