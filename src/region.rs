@@ -224,8 +224,9 @@ impl<T: Pod> Region<T> {
         Ok((0..counts.len()).map(ranges).collect())
     }
 
-    /// Ends the write epoch: after this every rank can read everything, in place. Collective; it costs a round,
-    /// whatever the size.
+    /// Ends the write epoch: after this every rank can read everything, in place. Collective; nothing is copied. It costs
+    /// a round, and what the system takes to change the protection of the pages; an
+    /// [`Exchange`](crate::Exchange) costs the round alone.
     ///
     /// Before any rank can read, the memory of every rank has become read-only, so that a stray store is a fault in the
     /// process that made it.
