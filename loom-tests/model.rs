@@ -167,7 +167,7 @@ fn act(actor: &Actor, index: usize, platform: &Rank, world: &World, start: Gener
                 let claimed = membership::claim(platform, segment, 0, index as u32 + 1);
                 claimed.map_err(|_| Failure::Refused(0))
             }
-            (step, Some(member)) => step.run(nth, index, member, &world.region),
+            (step, Some(member)) => step.run(nth, index, member, world),
             (step, None) => unreachable!("{step:?} by a bystander"),
         };
         outcome.calls.push(result.clone());

@@ -8,8 +8,8 @@ use intranode::protocol::transfer::Exchange;
 use intranode::protocol::{Call, CauseKind, Failure, Member};
 
 use crate::cells::STAGING;
-use crate::region::{self, Part};
-use crate::world::Rank;
+use crate::region;
+use crate::world::{Rank, World};
 
 /// Numbers that fill a chunk.
 pub(crate) const FULL: usize = STAGING.part / 8;
@@ -33,6 +33,8 @@ pub(crate) enum Step {
     Unprotected,
     /// The rank ends its read epoch, and writes.
     TakeBack,
+    /// A turn of an exchange.
+    Turn,
     /// The rank refuses to take part.
     Refuse,
     /// The rank takes itself.
@@ -62,6 +64,7 @@ impl Step {
             Step::Broadcast { root, numbers } => call(4, numbers, root),
             Step::Publish | Step::Unprotected => call(6, 0, 0),
             Step::TakeBack => call(7, 0, 0),
+            Step::Turn => call(8, 0, 0),
             Step::Refuse => Call { refused: true, ..call(5, 0, 0) },
             other => unreachable!("{other:?} is no call"),
         }
@@ -74,7 +77,7 @@ impl Step {
             Step::Reduce { numbers, sliced } => numbers.div_ceil(FULL) * if sliced { 2 } else { 1 },
             Step::Gather { numbers } | Step::Broadcast { numbers, .. } => numbers.div_ceil(FULL),
             Step::Round | Step::Barrier | Step::Refuse => 1,
-            Step::Publish | Step::Unprotected | Step::TakeBack => 1,
+            Step::Publish | Step::Unprotected | Step::TakeBack | Step::Turn => 1,
             Step::Claim | Step::Leave | Step::Abort | Step::Mourn(_) => 0,
         }
     }
@@ -90,16 +93,17 @@ impl Step {
         nth: usize,
         rank: usize,
         member: &mut Member<'_, Rank>,
-        parts: &[Part],
+        world: &World,
     ) -> Result<(), Failure> {
         let ranks = member.size();
         match self {
             Step::Round => member.round().map(drop),
             Step::Barrier => member.open(&self.call(), |_| ()).map(drop),
             Step::Refuse => member.refuse(&self.call()),
-            Step::Publish => region::publish(nth, rank, member, &self.call(), true, parts),
-            Step::Unprotected => region::publish(nth, rank, member, &self.call(), false, parts),
-            Step::TakeBack => region::take_back(rank, member, &self.call(), parts),
+            Step::Publish => region::publish(nth, rank, member, &self.call(), true, &world.region),
+            Step::Unprotected => region::publish(nth, rank, member, &self.call(), false, &world.region),
+            Step::TakeBack => region::take_back(rank, member, &self.call(), &world.region),
+            Step::Turn => region::turn(nth, rank, member, &self.call(), &world.turns),
             Step::Leave => member.leave().map_err(Failure::from),
             Step::Abort => member.poison(CauseKind::Aborted, rank, 77).map_err(Failure::from),
             Step::Reduce { numbers, sliced } => {

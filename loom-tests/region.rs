@@ -41,6 +41,24 @@ pub(crate) fn take_back(
     Ok(())
 }
 
+/// A turn of an exchange: the parts of the one buffer are written, while a slower peer may read the other.
+pub(crate) fn turn(
+    nth: usize,
+    rank: usize,
+    member: &mut Member<'_, Rank>,
+    call: &Call,
+    buffers: &[[Part; 2]],
+) -> Result<(), Failure> {
+    let buffer = nth % 2;
+    write(&buffers[rank][buffer], value(nth, rank));
+    let _published = member.publish(call, true)?;
+    for (of, parts) in buffers.iter().enumerate() {
+        let (got, expected) = (read(&parts[buffer]), value(nth, of));
+        assert!(got == expected, "wrong data: rank {rank} read {got} of {of}, and not {expected}");
+    }
+    Ok(())
+}
+
 fn write(part: &Part, value: u64) {
     part.write(|mut view| view.put(0, &value.to_ne_bytes()));
 }

@@ -30,6 +30,7 @@ pub(crate) struct World {
     records: Vec<[Record<Rank>; 2]>,
     chunks: Vec<[Chunk; 2]>,
     pub(crate) region: Vec<Part>,
+    pub(crate) turns: Vec<[Part; 2]>,
     pub(crate) outcomes: RefCell<Vec<Outcome>>,
     pub(crate) running: Cell<usize>,
 }
@@ -43,12 +44,14 @@ impl World {
             word: Word::new(words[parity], label("word", rank, parity)),
             note: Bytes::new(label("note", rank, parity)),
         };
+        let part = |rank, parity| Bytes::new(label("buffer", rank, parity));
         let chunk = |rank, parity| Bytes::new(label("chunk", rank, parity));
         World {
             cause: AtomicU64::new(0),
             claims: (0..ranks).filter(|_| claims).map(|rank| Word::new(0, label("claim", rank, 0))).collect(),
             records: (0..ranks).map(|rank| [record(rank, 0), record(rank, 1)]).collect(),
             chunks: (0..ranks).map(|rank| [chunk(rank, 0), chunk(rank, 1)]).collect(),
+            turns: (0..ranks).map(|rank| [part(rank, 0), part(rank, 1)]).collect(),
             region: (0..ranks).map(|rank| Bytes::new(label("part", rank, 0))).collect(),
             outcomes: RefCell::new((0..threads).map(|_| Outcome::default()).collect()),
             running: Cell::new(threads),

@@ -33,10 +33,14 @@ pub enum Operation {
     Reclaim = 10,
     /// `split` and `split_local`
     Split = 11,
+    /// `exchange`
+    Exchange = 12,
+    /// `share` of an exchange
+    Share = 13,
 }
 
 impl Operation {
-    const ALL: [Operation; 11] = [
+    const ALL: [Operation; 13] = [
         Operation::Init,
         Operation::Barrier,
         Operation::Allreduce,
@@ -48,6 +52,8 @@ impl Operation {
         Operation::Publish,
         Operation::Reclaim,
         Operation::Split,
+        Operation::Exchange,
+        Operation::Share,
     ];
 
     /// The name: `"barrier"`, `"allgatherv"`, …
@@ -64,7 +70,14 @@ impl Operation {
             Operation::Publish => "publish",
             Operation::Reclaim => "reclaim",
             Operation::Split => "split",
+            Operation::Exchange => "exchange",
+            Operation::Share => "share",
         }
+    }
+
+    /// Whether it is one of a region's own, or of an exchange's.
+    fn is_of_a_region(self) -> bool {
+        matches!(self, Operation::Assign | Operation::Publish | Operation::Reclaim | Operation::Share)
     }
 
     pub(crate) fn of_code(code: u8) -> Option<Self> {
@@ -106,7 +119,7 @@ pub struct Called {
     pub length: u64,
     /// The root, of a broadcast.
     pub root: Option<u64>,
-    /// A digest of the counts, of an allgatherv: equal totals may hide different counts.
+    /// A digest of the counts, of an allgatherv or an exchange: equal totals may hide different counts.
     pub counts: Option<u64>,
     /// Which region, of a region's own operations: its number among those of its leader.
     pub region: Option<u64>,
@@ -149,9 +162,9 @@ impl Called {
             element: describe(call.element, call.shape),
             length: call.length,
             root: (operation == Some(Operation::Broadcast)).then_some(call.extra),
-            counts: (operation == Some(Operation::Allgatherv)).then_some(call.extra),
-            region: matches!(operation, Some(Operation::Assign | Operation::Publish | Operation::Reclaim))
+            counts: matches!(operation, Some(Operation::Allgatherv | Operation::Exchange))
                 .then_some(call.extra),
+            region: operation.is_some_and(Operation::is_of_a_region).then_some(call.extra),
         }
     }
 }

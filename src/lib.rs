@@ -21,6 +21,7 @@
 //! | collect | [`allgather`](Communicator::allgather), [`allgatherv`](Communicator::allgatherv) |
 //! | distribute | [`broadcast`](Communicator::broadcast), and [`Blocks`] for who does what |
 //! | share one copy of data | [`region`](Communicator::region): [`Region`], then [`Shared`] |
+//! | collect and distribute without copies | [`exchange`](Communicator::exchange): [`Exchange`] |
 //! | work in groups | [`split`](Communicator::split), [`split_local`](Communicator::split_local) |
 //! | end | [`leave`](Communicator::leave) or drop, [`abort`](Communicator::abort) |
 //!
@@ -53,6 +54,7 @@ mod config;
 mod distribute;
 mod element;
 mod error;
+mod exchange;
 mod family;
 mod join;
 #[doc(hidden)]
@@ -81,6 +83,7 @@ pub use config::{Config, WaitKind};
 pub use distribute::Blocks;
 pub use element::{Number, ReduceOp};
 pub use error::{BadSetting, Called, Error, InitFailure, Operation, TimeOut};
+pub use exchange::Exchange;
 pub use placement::{Pages, Placement, RegionOptions};
 pub use region::{Populate, Published, Region, Shared};
 pub use state::{JobState, RankState};

@@ -12,7 +12,7 @@ const fn race(
     KnownBad { name, story, reason: Reason::Race, waiting: Waiting::Blocking, threads, run }
 }
 
-pub(crate) const ALL: [KnownBad; 4] = [
+pub(crate) const ALL: [KnownBad; 5] = [
     race(
         "region_read_before_all_have_published",
         2,
@@ -36,6 +36,12 @@ pub(crate) const ALL: [KnownBad; 4] = [
         2,
         reader_arrives_and_reads_on,
         "A reader keeps a reference when it arrives at the round that takes back: the owner writes under it.",
+    ),
+    race(
+        "exchange_kept_across_a_turn",
+        2,
+        exchange_kept_across_a_turn,
+        "A reader keeps what a turn has brought across the next: two turns later the owner writes under it.",
     ),
 ];
 
@@ -86,5 +92,18 @@ fn reader_arrives_and_reads_on(party: &mut Party<'_>, mistake: bool) {
         party.write(REGION);
     } else if mistake {
         party.read(0, REGION);
+    }
+}
+
+fn exchange_kept_across_a_turn(party: &mut Party<'_>, mistake: bool) {
+    for turn in 0..2 {
+        party.write(turn);
+        party.round();
+        party.read(1 - party.rank, turn);
+    }
+    if party.rank == 0 {
+        party.write(0);
+    } else if mistake {
+        party.read(0, 0);
     }
 }

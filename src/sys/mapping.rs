@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 
@@ -71,12 +72,23 @@ impl Mapping {
 
     /// Lets this process write it, or not. In a process that may not, a stray store is a fault.
     pub(crate) fn protect(&self, writable: bool) -> io::Result<()> {
+        self.protect_part(0..self.len, writable)
+    }
+
+    /// The same for the pages of a part, which begins at a page.
+    ///
+    /// # Panics
+    /// When the part reaches past the end.
+    pub(crate) fn protect_part(&self, part: Range<usize>, writable: bool) -> io::Result<()> {
+        assert!(part.start <= part.end && part.end <= self.len);
         if self.guard.forked() {
             return Err(io::ErrorKind::NotFound.into());
         }
         let access = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        // SAFETY: I7: a mapping of ours; nothing is moved. Who may still have a reference is the callers' business.
-        let result = unsafe { libc::mprotect(self.start.cast(), self.len, access) };
+        let start = self.start.wrapping_add(part.start);
+        // SAFETY: I7: a part of a mapping of ours; nothing is moved. Who may still have a reference is the callers'
+        // business.
+        let result = unsafe { libc::mprotect(start.cast(), part.len(), access) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 

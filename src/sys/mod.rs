@@ -28,6 +28,7 @@ pub(crate) mod spin;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod thread_wait;
+pub(crate) mod turns;
 #[cfg_attr(not(target_os = "linux"), path = "watcher/none.rs")]
 pub(crate) mod watcher;
 pub(crate) mod world;

@@ -12,6 +12,7 @@ mod delays;
 mod endings;
 mod errors;
 mod examples;
+mod exchanges;
 // Its files are locked as a job locks its own, for which there is a safe function on Linux only.
 #[cfg(target_os = "linux")]
 mod foreign;
@@ -44,6 +45,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(endings::rows());
     all.extend(regions::rows());
     all.extend(groups::rows());
+    all.extend(exchanges::rows());
     all
 }
 

@@ -1,13 +1,17 @@
 //! Rows 19 to 21: too little memory, and files that others cut short.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use intranode::{Communicator, Error};
 use libtest_mimic::Completion;
+use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 use super::job::Job;
 use super::{Program, Test, rank};
@@ -17,6 +21,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_19_a_region_by_name_larger_than_dev_shm", || in_small_dev_shm("64m", "has no room for 300 MB")),
     ("row_19_dev_shm_is_too_small_for_the_job", || in_small_dev_shm("64k", "has no room to join")),
     ("row_20_a_sealed_region_can_not_be_cut", a_region_can_not_be_cut),
+    ("row_21_larger_than_the_limit_of_the_control_group", larger_than_the_limit),
+    ("row_26_regions_of_an_unprivileged_user", regions_of_an_unprivileged_user),
+    ("row_26_placement_is_refused", || works_under("places a region under a policy")),
 ];
 
 pub(crate) const PROGRAMS: &[Program] = &[
@@ -24,6 +31,9 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("has no room for 300 MB", || in_own_mount(has_no_room_for_a_region)),
     ("has no room to join", || in_own_mount(has_no_room_to_join)),
     ("cuts its region", cuts_its_region),
+    ("asks for more than its limit", asks_for_more_than_its_limit),
+    ("has memory without a name", has_memory_without_a_name),
+    ("places a region under a policy", places_a_region_under_a_policy),
 ];
 
 const LARGE: usize = 300 << 20;
@@ -122,7 +132,11 @@ fn has_no_room_to_join() -> Result<()> {
 }
 
 fn a_region_can_not_be_cut() -> Result<Completion> {
-    let mut job = Job::joined_with(3, |_| "cuts its region", |_| ())?;
+    works_under("cuts its region")
+}
+
+fn works_under(program: &str) -> Result<Completion> {
+    let mut job = Job::joined_with(3, |_| program, |_| ())?;
     for rank in 0..3 {
         job.await_line(rank, "works")?;
     }
@@ -151,6 +165,155 @@ fn cuts_its_region() -> Result<()> {
     comm.barrier()?;
     region.as_mut_slice().fill(5);
     ensure!(region.publish()?.iter().all(|value| *value == 5));
+    rank::say("works")?;
+    rank::heard()?;
+    Ok(())
+}
+
+/// A control group with little memory, for as long as this lives.
+struct Group(PathBuf);
+
+const LIMIT: usize = 64 << 20;
+
+impl Group {
+    /// A group below this process's own; the reason where that is not possible.
+    fn new() -> Result<Self, String> {
+        let groups = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
+        let mount = Path::new("/sys/fs/cgroup");
+        let place = groups.lines().find_map(|line| {
+            let mut fields = line.splitn(3, ':');
+            let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+            let below = |folder: &Path| folder.join(path.trim_start_matches('/'));
+            match controllers {
+                "memory" => Some((below(&mount.join("memory")), "memory.limit_in_bytes")),
+                "" if number == "0" && mount.join("cgroup.controllers").exists() => {
+                    Some((below(mount), "memory.max"))
+                }
+                _ => None,
+            }
+        });
+        let (place, file) = place.ok_or("no memory controller")?;
+        let group = Group(place.join(format!("intranode-{}", std::process::id())));
+        let failed = |error: std::io::Error| format!("{}: {error}", group.0.display());
+        fs::create_dir(&group.0).map_err(failed)?;
+        fs::write(group.0.join(file), LIMIT.to_string()).map_err(failed)?;
+        Ok(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // It can not be removed while a process is in it; the test fails then for that reason.
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+const GROUP: &str = "FAULTS_GROUP";
+
+fn larger_than_the_limit() -> Result<Completion> {
+    let group = match Group::new() {
+        Ok(group) => group,
+        Err(reason) => return Ok(Completion::ignored_with(format!("no control group of its own: {reason}"))),
+    };
+    let mut job = Job::new(2);
+    for rank in 0..2 {
+        job.start(rank, "asks for more than its limit", |command| {
+            command.env(GROUP, &group.0);
+        })?;
+    }
+    for rank in 0..2 {
+        job.await_line(rank, "told")?;
+    }
+    job.finish(&[])?;
+    Ok(Completion::Completed)
+}
+
+fn asks_for_more_than_its_limit() -> Result<()> {
+    let group = PathBuf::from(std::env::var(GROUP)?);
+    fs::write(group.join("cgroup.procs"), std::process::id().to_string())?;
+    let config = intranode::Config::from_env()?;
+    // The segment itself. Only rank 0 makes it.
+    if std::env::var("INTRANODE_RANK")? == "0" {
+        let name = format!("{}-large", std::env::var("INTRANODE_NAME")?);
+        let large = intranode::Config::new(name, 0, 2).staging(LIMIT).join();
+        is_told_of_the_limit(large.map(drop), 4 * LIMIT)?;
+    }
+    let comm = config.join()?;
+    is_told_of_the_limit(comm.region::<u8>(LARGE).map(drop), LARGE)?;
+    let distributed = intranode::RegionOptions::new().placement(intranode::Placement::Distributed);
+    is_told_of_the_limit(comm.region_with::<u8>(LARGE, &distributed).map(drop), LARGE)?;
+    // What fits is there.
+    let mut region = comm.region::<u8>(LIMIT / 8)?;
+    region.as_mut_slice().fill(1);
+    ensure!(region.publish()?.iter().all(|byte| *byte == 1));
+    rank::say("told")?;
+    rank::heard()?;
+    Ok(())
+}
+
+fn is_told_of_the_limit(result: Result<(), Error>, at_least: usize) -> Result<()> {
+    match result {
+        Err(Error::AllocationFailed { requested_bytes, reason }) => {
+            ensure!(requested_bytes >= at_least, "{requested_bytes}");
+            ensure!(reason.contains("memory limit"), "{reason}");
+            Ok(())
+        }
+        other => bail!("{other:?}"),
+    }
+}
+
+/// The user who may do least.
+const NOBODY: u32 = 65534;
+
+fn regions_of_an_unprivileged_user() -> Result<Completion> {
+    let become_nobody = |command: &mut Command| {
+        if nix::unistd::geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY).current_dir("/");
+        }
+    };
+    let mut job = Job::new(3);
+    for rank in 0..3 {
+        if let Err(error) = job.start(rank, "has memory without a name", become_nobody) {
+            let reason = format!("this program can not be run as another user: {error:#}");
+            return Ok(Completion::ignored_with(reason));
+        }
+    }
+    for rank in 0..3 {
+        job.await_line(rank, "works")?;
+    }
+    job.finish(&[])?;
+    Ok(Completion::Completed)
+}
+
+fn has_memory_without_a_name() -> Result<()> {
+    let comm = Communicator::from_env()?;
+    let half = comm.split(comm.rank() % 2, 0)?;
+    let mut region = comm.region::<u64>(100_000)?;
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    ensure!(maps.lines().filter(|line| line.contains("memfd:intranode")).count() == 2, "{maps}");
+    region.as_mut_slice().fill(9);
+    ensure!(region.publish()?.iter().all(|value| *value == 9));
+    half.barrier()?;
+    rank::say("works")?;
+    rank::heard()?;
+    Ok(())
+}
+
+/// Everything works but placement, and the report of it says so.
+fn places_a_region_under_a_policy() -> Result<()> {
+    let calls = [nix::libc::SYS_mbind, nix::libc::SYS_move_pages];
+    let rules = calls.into_iter().map(|call| (call, vec![])).collect();
+    let refuse = SeccompAction::Errno(Errno::EPERM as u32);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, std::env::consts::ARCH.try_into()?)?;
+    apply_filter(&BpfProgram::try_from(filter)?)?;
+    let comm = rank::join()?;
+    let options = intranode::RegionOptions::new().placement(intranode::Placement::Interleaved);
+    let mut region = comm.region_with::<u64>(100_000, &options)?;
+    region.as_mut_slice().fill(9);
+    let shared = region.publish()?;
+    ensure!(shared.iter().all(|value| *value == 9));
+    let error = shared.pages().err().context("it can not be told where they lie")?;
+    ensure!(error.kind() == std::io::ErrorKind::PermissionDenied, "{error}");
     rank::say("works")?;
     rank::heard()?;
     Ok(())

@@ -1,0 +1,9 @@
+//! What must not compile: mistakes with shared memory that the types find.
+//!
+//! The messages beside the programs are those of the compiler that they were recorded with. After a change of it,
+//! `TRYBUILD=overwrite cargo test --test compile_fail` records them again; look at what has changed.
+
+#[test]
+fn mistakes_with_shared_memory_do_not_compile() {
+    trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
+}
