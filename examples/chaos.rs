@@ -38,6 +38,7 @@ use fastrand::Rng;
 use nix::sys::signal::Signal::{SIGCONT, SIGSTOP};
 
 use job::{Job, Trouble};
+use report::Report;
 
 /// The variables that tell a rank what to do.
 const SEED: &str = "CHAOS_SEED";
@@ -69,13 +70,21 @@ fn be_a_rank() -> Result<()> {
     rank::say("ready")?;
     let (mut buffers, mut round) = (rank::Buffers::default(), 0);
     let most_of_all = variable(MOST)?;
-    rank::repeat(&comm, |comm| {
+    let error = loop {
         round += 1;
         let kind = rank::KINDS[random.usize(0..rank::KINDS.len())];
         // As often a few bytes as many.
         let most = 1 << random.u32(0..=most_of_all.ilog2());
-        rank::collective(comm, kind, random.usize(0..=most), round, &mut buffers)
-    })
+        if let Err(error) = rank::collective(&comm, kind, random.usize(0..=most), round, &mut buffers) {
+            break error;
+        }
+    };
+    let report = Report::of(&error);
+    // To report takes processor time that others need to notice.
+    rank::heard()?;
+    rank::say(&report.line())?;
+    while rank::heard()?.is_some() {}
+    Ok(())
 }
 
 fn variable(name: &str) -> Result<u64> {
@@ -191,6 +200,7 @@ fn one_job(size: usize, seed: u64, plan: &Plan, tally: &mut Tally) -> Result<()>
     let survivors: Vec<usize> = (0..size).filter(|rank| *rank != victim).collect();
     if freeze {
         job.signal(victim, SIGSTOP)?;
+        (0..size).try_for_each(|rank| job.tell(rank, "report"))?;
         survivors.iter().try_for_each(|rank| is_late(&mut job, *rank, victim))?;
         job.signal(victim, SIGCONT)?;
         is_late(&mut job, victim, victim)?;
@@ -198,6 +208,8 @@ fn one_job(size: usize, seed: u64, plan: &Plan, tally: &mut Tally) -> Result<()>
         return job.finish(&[]);
     }
     let since = job.kill(victim)?;
+    job.status(victim)?;
+    survivors.iter().try_for_each(|rank| job.tell(*rank, "report"))?;
     tally.delays.push(job.all_name_at_last(&survivors, &[victim], since)?);
     job.finish(&[victim])
 }

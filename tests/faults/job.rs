@@ -230,15 +230,18 @@ impl Job {
             pids.insert(*victim, self.pid(*victim)?);
         }
         let mut last = Duration::ZERO;
-        let mut named = None;
+        let mut named: Option<String> = None;
         for rank in ranks {
             let report = self.report(*rank)?;
             let died = |victim: &usize| {
                 report.kind == "died" && report.ranks == [*victim] && report.pid == pids.get(victim).copied()
             };
-            let told = victims.iter().copied().find(died);
-            if told.is_none() || told != *named.get_or_insert(told) {
-                bail!(Trouble::WrongName(format!("rank {rank} reports {report:?}; the victims were {pids:?}")));
+            // In the same call and round, for the same reason.
+            let same = *named.get_or_insert_with(|| report.text.clone()) == report.text;
+            if !same || !victims.iter().any(died) || !report.text.contains(", round ") {
+                bail!(Trouble::WrongName(format!(
+                    "rank {rank} reports {report:?}, the first {named:?}; the victims were {pids:?}"
+                )));
             }
             last = last.max(report.at.saturating_sub(since));
         }

@@ -25,3 +25,31 @@ pub(super) fn shorten() {
     // SAFETY: I7: it reads a live structure, which states its size. Where it is refused, nothing has changed.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attributes() -> libc::sched_attr {
+        // SAFETY: as in `shorten`.
+        let mut attributes: libc::sched_attr = unsafe { core::mem::zeroed() };
+        let size = size_of::<libc::sched_attr>() as u32;
+        // SAFETY: as in `shorten`.
+        unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
+        attributes
+    }
+
+    #[test]
+    fn nothing_else_about_the_thread_changes() {
+        let compare = || {
+            let before = attributes();
+            shorten();
+            let after = attributes();
+            assert_eq!((after.sched_policy, after.sched_nice), (before.sched_policy, before.sched_nice));
+            assert_eq!(after.sched_flags, before.sched_flags);
+            // Older kernels show none.
+            assert!([0, SHORTEST].contains(&after.sched_runtime), "{}", after.sched_runtime);
+        };
+        std::thread::spawn(compare).join().unwrap();
+    }
+}
