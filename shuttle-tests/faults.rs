@@ -18,11 +18,13 @@ const POINTS: [&str; 7] =
     ["round", "arrived", "completed", "arrived-unwoken", "sleeping", "cause-written", "poisoned-unwoken"];
 
 /// All other places where a rank makes a step.
-const STEPS: [&str; 17] = [
+const STEPS: [&str; 19] = [
     "note-fill",
     "note-look",
     "chunk-fill",
     "chunk-look",
+    "part-fill",
+    "part-look",
     "arrive",
     "arrive-waiter",
     "arrive-wake",

@@ -286,6 +286,8 @@ pub struct Memory {
     records: Vec<[Record<Stage>; 2]>,
     chunks: Vec<[Cell; 2]>,
     staging: Staging,
+    /// By rank: what it owns of a region.
+    pub parts: Vec<Cell>,
 }
 
 impl Memory {
@@ -298,6 +300,8 @@ impl Memory {
             let name = format!("chunk {rank}/{parity}");
             Cell::new(stage, name, ["chunk-fill", "chunk-look"], staging.capacity)
         };
+        let part =
+            |rank| Cell::new(stage, format!("part {rank}"), ["part-fill", "part-look"], size_of::<u64>());
         let record = |rank, parity: usize| Record {
             word: Word::new(start.initial_words()[parity], actors),
             note: note(rank, parity),
@@ -315,6 +319,7 @@ impl Memory {
             records: (0..ranks).map(|rank| [record(rank, 0), record(rank, 1)]).collect(),
             chunks: (0..ranks).map(buffers).collect(),
             staging,
+            parts: (0..ranks).map(part).collect(),
         }
     }
 

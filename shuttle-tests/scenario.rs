@@ -151,7 +151,7 @@ impl Scenario {
     fn follow(&self, rank: usize, member: &mut Member<'_, Stage>, memory: &Memory) -> (usize, End) {
         let (calls, exit) = self.exits[rank];
         for call in 0..calls {
-            match self.script.perform(call, rank, member) {
+            match self.script.perform(call, rank, member, &memory.parts) {
                 Ok(()) => (),
                 Err(Failure::Dead(Some(cause))) => {
                     for word in memory.words() {

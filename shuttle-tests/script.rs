@@ -5,9 +5,10 @@ use std::ops::Range;
 use intranode::payload::{Sink, Source};
 use intranode::protocol::allreduce::Reduction;
 use intranode::protocol::transfer::Exchange;
-use intranode::protocol::{Call, Failure, Member, Staging};
+use intranode::protocol::{Call, Failure, Member, Payload, Staging};
 
 use crate::dice;
+use crate::machine::Cell;
 use crate::stage::Stage;
 
 /// What one call does.
@@ -18,6 +19,8 @@ pub enum Operation {
     Allreduce(usize),
     /// By rank, the length of its block; a broadcast has one that is not 0.
     Transfer(Vec<usize>),
+    /// A write epoch and a read epoch of a region of which each rank owns one part.
+    Epochs,
 }
 
 /// One call of every rank.
@@ -70,6 +73,7 @@ impl Script {
             Operation::Barrier => (1, 0),
             Operation::Allreduce(elements) => (2, *elements),
             Operation::Transfer(lengths) => (3, lengths.iter().sum()),
+            Operation::Epochs => (4, 1),
         };
         let refused = self.steps[index].refusers.contains(&rank);
         let (length, extra) = (length as u64, index as u64);
@@ -92,7 +96,13 @@ impl Script {
     ///
     /// # Panics
     /// Where anything else came out.
-    pub fn perform(&self, index: usize, rank: usize, member: &mut Member<'_, Stage>) -> Result<(), Failure> {
+    pub fn perform(
+        &self,
+        index: usize,
+        rank: usize,
+        member: &mut Member<'_, Stage>,
+        parts: &[Cell],
+    ) -> Result<(), Failure> {
         let call = self.call(index, rank);
         let step = &self.steps[index];
         let outcome = if call.refused {
@@ -102,6 +112,7 @@ impl Script {
                 Operation::Barrier => member.open(&call, |_| ()).map(drop),
                 Operation::Allreduce(elements) => self.allreduce(index, rank, elements, &call, member),
                 Operation::Transfer(lengths) => self.transfer(index, rank, lengths, &call, member),
+                Operation::Epochs => epochs(index, rank, &call, member, parts),
             }
         };
         let calls = || (0..self.ranks).map(|rank| self.call(index, rank)).collect::<Vec<_>>();
@@ -160,15 +171,33 @@ impl Script {
     }
 }
 
+/// Writes this rank's part, reads everything, and gives it back: nobody writes before all have.
+fn epochs(
+    index: usize,
+    rank: usize,
+    call: &Call,
+    member: &mut Member<'_, Stage>,
+    parts: &[Cell],
+) -> Result<(), Failure> {
+    parts[rank].write(|mut view| view.put(0, &contribution(index, rank, 0).to_ne_bytes()));
+    let _published = member.publish(call, true)?;
+    for (of, part) in parts.iter().enumerate() {
+        let got = part.read(|view| u64::from_ne_bytes(view.array(0)));
+        assert_eq!(got, contribution(index, of, 0), "wrong result: call {index}, rank {rank}, part {of}");
+    }
+    member.take_back(call, true).map(drop)
+}
+
 impl Operation {
     fn random(ranks: usize) -> Self {
         // 96 bytes fit into a note.
         let elements = || dice::one_of(&[0, 1, 12, 13, 30, 70]);
         let bytes = || dice::one_of(&[0, 0, 1, 96, 97, 168, 169, 400]);
-        match dice::below(4) {
+        match dice::below(5) {
             0 => Operation::Barrier,
             1 => Operation::Allreduce(elements()),
             2 => Operation::Transfer((0..ranks).map(|_| bytes()).collect()),
+            3 => Operation::Epochs,
             _ => {
                 let mut lengths = vec![0; ranks];
                 lengths[dice::below(ranks)] = bytes();

@@ -247,7 +247,7 @@ impl Communicator {
     }
 
     /// Leaves in order. What all ranks have called is complete; a rank that calls more gets [`Error::RankLeft`].
-    /// Dropping the communicator does the same.
+    /// Dropping the communicator does the same. Communicators split from this one go on.
     ///
     /// # Errors
     /// [`Error::Forked`] in a forked child, which is no rank.
