@@ -17,6 +17,7 @@ mod exchanges;
 #[cfg(target_os = "linux")]
 mod foreign;
 mod groups;
+mod holdings;
 mod job;
 mod joining;
 mod mismatch;
@@ -44,6 +45,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(mismatch::rows());
     all.extend(endings::rows());
     all.extend(regions::rows());
+    all.extend(holdings::rows());
     all.extend(groups::rows());
     all.extend(exchanges::rows());
     all
@@ -68,7 +70,7 @@ fn main() -> ExitCode {
     trials.extend(foreign::trials());
     trials.extend(settings::trials());
     trials.extend(endings::trials());
-    trials.extend(regions::trials());
+    trials.extend(holdings::trials());
     trials.extend(random::trials());
     trials.extend(examples::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
