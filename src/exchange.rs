@@ -1,5 +1,6 @@
 //! Collectives without a copy: every rank writes its block where all read it.
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -115,6 +116,10 @@ impl<T: Pod> Exchange<T> {
         Ok(self.memory.turn(published))
     }
 }
+
+// As for a communicator: a panic that is caught leaves nothing half-way but the program's own plain data.
+impl<T: Pod> UnwindSafe for Exchange<T> {}
+impl<T: Pod> RefUnwindSafe for Exchange<T> {}
 
 impl<T: Pod> std::fmt::Debug for Exchange<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,5 +1,7 @@
 //! Further communicators of some or all ranks.
 
+use std::time::Duration;
+
 use anyhow::ensure;
 use intranode::{Communicator, Error, ReduceOp};
 
@@ -17,7 +19,12 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(split_out_of_step),
         row!(split_leaving_one_is_not_leaving_the_other),
     ];
-    rows.into_iter().map(|row| row.ranks(&[1, 2, 4])).collect()
+    let mut rows: Vec<_> = rows.into_iter().map(|row| row.ranks(&[1, 2, 4])).collect();
+    let ends = |rank, size| if rank == size - 1 { 9 } else { 0 };
+    rows.push(row!(split_abort_ends_parents_and_children).ranks(&[2, 4]).processes_only().ends(ends));
+    let timeout = Duration::from_secs(1);
+    rows.push(row!(split_time_out_is_the_group_s_alone).ranks(&[2, 4]).timeout(timeout));
+    rows
 }
 
 fn split_local_has_the_same_rank_and_size(comm: Communicator) -> Outcome {
@@ -135,5 +142,32 @@ fn split_leaving_one_is_not_leaving_the_other(comm: Communicator) -> Outcome {
     } else {
         ensure_matches!(local.barrier(), Err(Error::RankLeft { rank: 1, .. }));
     }
+    still_works(&comm)
+}
+
+fn split_abort_ends_parents_and_children(comm: Communicator) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let half = comm.split(rank % 2, 0)?;
+    let local = comm.split_local()?;
+    if rank == size - 1 {
+        half.abort(9);
+    }
+    // Also those that the rank called nothing of.
+    for comm in [&comm, &local] {
+        ensure_matches!(comm.barrier(), Err(Error::Aborted { code: 9, rank: by, .. }) if *by == size - 1);
+    }
+    Ok(())
+}
+
+/// A rank that does not come to its group's barrier: the group ends, and its parent goes on.
+fn split_time_out_is_the_group_s_alone(comm: Communicator) -> Outcome {
+    let local = comm.split_local()?;
+    if comm.rank() == 1 {
+        while !matches!(local.state(), Ok(state) if state.ended) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let result = local.barrier();
+    ensure_matches!(result, Err(Error::TimedOut { late, .. }) if **late == [1]);
     still_works(&comm)
 }

@@ -1,19 +1,22 @@
 //! Rows 2 and 30 where they are about regions, and about communicators that were split from another.
 
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use intranode::{Communicator, Error};
 use libtest_mimic::Completion;
+use nix::sched::{CloneFlags, unshare};
 
-use super::job::{BOUND, Job};
+use super::job::{BOUND, Job, PROGRAM};
 use super::{Program, Test, rank, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
     ("row_02_killed_while_regions_are_made_and_published", || killed_in("makes regions", 10)),
     ("row_02_killed_while_regions_with_names_are_made", regions_with_names),
     ("row_02_killed_in_the_epochs_of_a_region", || killed_in("turns a region", 10)),
+    ("row_25_regions_where_processes_have_other_numbers", regions_in_another_space),
     ("row_30_killed_while_communicators_are_split", || killed_in("splits", 10)),
     ("row_30_a_child_inherits_the_death_when_its_parent_is_gone", || killed_in("has a child only", 5)),
     ("row_30_only_the_children_of_the_dead_rank_are_told", only_its_children_are_told),
@@ -25,6 +28,8 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("turns a region", turns_a_region),
     ("splits", || rank::repeat(&rank::join()?, |comm| comm.split_local()?.barrier())),
     ("has a child only", has_a_child_only),
+    ("is in another space", is_in_another_space),
+    ("has regions and a child", has_regions_and_a_child),
     ("is in a half", is_in_a_half),
     ("reads what the dead have written", reads_what_the_dead_have_written),
 ];
@@ -45,7 +50,7 @@ fn killed_in(program: &str, times: usize) -> Result<Completion> {
 /// What a maker leaves that was killed while its memory had a name is removed by the next job of the job's name.
 fn regions_with_names() -> Result<Completion> {
     for _ in 0..repeat(10) {
-        let named = |command: &mut std::process::Command| {
+        let named = |command: &mut Command| {
             command.env("INTRANODE_MEMORY", "named");
         };
         let mut job = Job::joined_with(2, |_| "makes regions", named)?;
@@ -101,6 +106,47 @@ fn has_a_child_only() -> Result<()> {
     drop(comm);
     rank::say("joined")?;
     rank::repeat(&child, Communicator::barrier)
+}
+
+/// The number that the leader has for itself means another process to the others, or none: all use memory with a name.
+fn regions_in_another_space() -> Result<Completion> {
+    for elsewhere in [0, 1] {
+        let mut job = Job::new(3);
+        for rank in 0..3 {
+            let program = if rank == elsewhere { "is in another space" } else { "has regions and a child" };
+            job.start(rank, program, |_| ())?;
+        }
+        for rank in 0..3 {
+            let line = job.line(rank)?;
+            if let Some(reason) = line.strip_prefix("not allowed: ") {
+                return Ok(Completion::ignored_with(reason));
+            }
+            ensure!(line == "works", "rank {rank} says {line:?}");
+        }
+        job.finish(&[])?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn is_in_another_space() -> Result<()> {
+    if let Err(error) = unshare(CloneFlags::CLONE_NEWPID) {
+        return rank::say(&format!("not allowed: unshare: {error}"));
+    }
+    let program = std::env::current_exe()?;
+    let status = Command::new(program).env(PROGRAM, "has regions and a child").status()?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+fn has_regions_and_a_child() -> Result<()> {
+    let comm = Communicator::from_env()?;
+    for _ in 0..10 {
+        make_a_region(&comm)?;
+    }
+    rank::works(&comm.split_local()?, 100)?;
+    rank::say("works")?;
+    rank::heard()?;
+    Ok(())
 }
 
 /// Ranks 0 and 2 are one group, ranks 1 and 3 another. Rank 3 dies.

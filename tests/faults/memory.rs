@@ -1,8 +1,7 @@
-//! Rows 19 to 21: too little memory, and files that others cut short.
+//! Rows 19, 20 and 26 where they are about regions: a small `/dev/shm`, files that others cut short, few privileges.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -17,11 +16,9 @@ use super::job::Job;
 use super::{Program, Test, rank};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("row_19_a_region_larger_than_dev_shm", || in_small_dev_shm("64m", "has a region of 300 MB")),
-    ("row_19_a_region_by_name_larger_than_dev_shm", || in_small_dev_shm("64m", "has no room for 300 MB")),
-    ("row_19_dev_shm_is_too_small_for_the_job", || in_small_dev_shm("64k", "has no room to join")),
+    ("row_19_a_region_larger_than_dev_shm", || in_small_dev_shm("has a region of 300 MB")),
+    ("row_19_a_region_by_name_larger_than_dev_shm", || in_small_dev_shm("has no room for 300 MB")),
     ("row_20_a_sealed_region_can_not_be_cut", a_region_can_not_be_cut),
-    ("row_21_larger_than_the_limit_of_the_control_group", larger_than_the_limit),
     ("row_26_regions_of_an_unprivileged_user", regions_of_an_unprivileged_user),
     ("row_26_placement_is_refused", || works_under("places a region under a policy")),
 ];
@@ -29,26 +26,22 @@ pub(crate) const TESTS: &[Test] = &[
 pub(crate) const PROGRAMS: &[Program] = &[
     ("has a region of 300 MB", || in_own_mount(has_a_large_region)),
     ("has no room for 300 MB", || in_own_mount(has_no_room_for_a_region)),
-    ("has no room to join", || in_own_mount(has_no_room_to_join)),
     ("cuts its region", cuts_its_region),
-    ("asks for more than its limit", asks_for_more_than_its_limit),
     ("has memory without a name", has_memory_without_a_name),
     ("places a region under a policy", places_a_region_under_a_policy),
 ];
 
 const LARGE: usize = 300 << 20;
 
-/// The variable that says how large `/dev/shm` shall be.
-const SIZE: &str = "FAULTS_DEV_SHM";
-/// A directory in which the ranks of a job find the same small file system.
+/// The variable that tells the maker of a small file system from the ranks that have it.
 const SHARED: &str = "FAULTS_SHARED";
 
-/// A job whose ranks have a `/dev/shm` of this size, of their own.
-fn in_small_dev_shm(size: &str, program: &str) -> Result<Completion> {
+/// A job whose ranks have a `/dev/shm` of 64 MiB, of their own.
+fn in_small_dev_shm(program: &str) -> Result<Completion> {
     let mut job = Job::new(2);
     // A mount is for one process and what it starts: this one's helper starts the ranks.
     job.start(0, program, |command: &mut Command| {
-        command.env(SIZE, size).env(SHARED, "maker");
+        command.env(SHARED, "maker");
     })?;
     let line = job.line(0)?;
     if let Some(reason) = line.strip_prefix("not allowed: ") {
@@ -66,12 +59,11 @@ fn in_own_mount(work: fn() -> Result<()>) -> Result<()> {
     if std::env::var(SHARED).as_deref() != Ok("maker") {
         return work();
     }
-    let small = format!("size={}", std::env::var(SIZE)?);
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     let nothing = None::<&str>;
     let made = unshare(CloneFlags::CLONE_NEWNS)
         .and_then(|()| mount(nothing, "/", nothing, private, nothing))
-        .and_then(|()| mount(Some("tmpfs"), "/dev/shm", Some("tmpfs"), MsFlags::empty(), Some(small.as_str())));
+        .and_then(|()| mount(Some("tmpfs"), "/dev/shm", Some("tmpfs"), MsFlags::empty(), Some("size=64m")));
     if let Err(error) = made {
         return rank::say(&format!("not allowed: a mount of its own: {error}"));
     }
@@ -120,17 +112,6 @@ fn has_no_room_for_a_region() -> Result<()> {
     Ok(())
 }
 
-fn has_no_room_to_join() -> Result<()> {
-    if std::env::var("INTRANODE_RANK")? != "0" {
-        return Ok(());
-    }
-    match Communicator::from_env() {
-        Err(Error::AllocationFailed { requested_bytes, .. }) => ensure!(requested_bytes > 64 << 10),
-        other => bail!("{other:?}"),
-    }
-    Ok(())
-}
-
 fn a_region_can_not_be_cut() -> Result<Completion> {
     works_under("cuts its region")
 }
@@ -168,98 +149,6 @@ fn cuts_its_region() -> Result<()> {
     rank::say("works")?;
     rank::heard()?;
     Ok(())
-}
-
-/// A control group with little memory, for as long as this lives.
-struct Group(PathBuf);
-
-const LIMIT: usize = 64 << 20;
-
-impl Group {
-    /// A group below this process's own; the reason where that is not possible.
-    fn new() -> Result<Self, String> {
-        let groups = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
-        let mount = Path::new("/sys/fs/cgroup");
-        let place = groups.lines().find_map(|line| {
-            let mut fields = line.splitn(3, ':');
-            let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-            let below = |folder: &Path| folder.join(path.trim_start_matches('/'));
-            match controllers {
-                "memory" => Some((below(&mount.join("memory")), "memory.limit_in_bytes")),
-                "" if number == "0" && mount.join("cgroup.controllers").exists() => {
-                    Some((below(mount), "memory.max"))
-                }
-                _ => None,
-            }
-        });
-        let (place, file) = place.ok_or("no memory controller")?;
-        let group = Group(place.join(format!("intranode-{}", std::process::id())));
-        let failed = |error: std::io::Error| format!("{}: {error}", group.0.display());
-        fs::create_dir(&group.0).map_err(failed)?;
-        fs::write(group.0.join(file), LIMIT.to_string()).map_err(failed)?;
-        Ok(group)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // It can not be removed while a process is in it; the test fails then for that reason.
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
-const GROUP: &str = "FAULTS_GROUP";
-
-fn larger_than_the_limit() -> Result<Completion> {
-    let group = match Group::new() {
-        Ok(group) => group,
-        Err(reason) => return Ok(Completion::ignored_with(format!("no control group of its own: {reason}"))),
-    };
-    let mut job = Job::new(2);
-    for rank in 0..2 {
-        job.start(rank, "asks for more than its limit", |command| {
-            command.env(GROUP, &group.0);
-        })?;
-    }
-    for rank in 0..2 {
-        job.await_line(rank, "told")?;
-    }
-    job.finish(&[])?;
-    Ok(Completion::Completed)
-}
-
-fn asks_for_more_than_its_limit() -> Result<()> {
-    let group = PathBuf::from(std::env::var(GROUP)?);
-    fs::write(group.join("cgroup.procs"), std::process::id().to_string())?;
-    let config = intranode::Config::from_env()?;
-    // The segment itself. Only rank 0 makes it.
-    if std::env::var("INTRANODE_RANK")? == "0" {
-        let name = format!("{}-large", std::env::var("INTRANODE_NAME")?);
-        let large = intranode::Config::new(name, 0, 2).staging(LIMIT).join();
-        is_told_of_the_limit(large.map(drop), 4 * LIMIT)?;
-    }
-    let comm = config.join()?;
-    is_told_of_the_limit(comm.region::<u8>(LARGE).map(drop), LARGE)?;
-    let distributed = intranode::RegionOptions::new().placement(intranode::Placement::Distributed);
-    is_told_of_the_limit(comm.region_with::<u8>(LARGE, &distributed).map(drop), LARGE)?;
-    // What fits is there.
-    let mut region = comm.region::<u8>(LIMIT / 8)?;
-    region.as_mut_slice().fill(1);
-    ensure!(region.publish()?.iter().all(|byte| *byte == 1));
-    rank::say("told")?;
-    rank::heard()?;
-    Ok(())
-}
-
-fn is_told_of_the_limit(result: Result<(), Error>, at_least: usize) -> Result<()> {
-    match result {
-        Err(Error::AllocationFailed { requested_bytes, reason }) => {
-            ensure!(requested_bytes >= at_least, "{requested_bytes}");
-            ensure!(reason.contains("memory limit"), "{reason}");
-            Ok(())
-        }
-        other => bail!("{other:?}"),
-    }
 }
 
 /// The user who may do least.
