@@ -282,7 +282,9 @@ pub enum Error {
     },
 
     /// A rank's process has ended, or become another program, without leaving.
-    #[error("{operation}, round {round}: rank {rank} (process {pid}) has died")]
+    #[error(
+        "{operation}, round {round}: rank {rank} (process {pid}) has died; its own output, or the log of the system, may say why"
+    )]
     RankDied {
         /// The operation that this rank called.
         operation: Operation,
