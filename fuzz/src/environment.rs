@@ -15,7 +15,8 @@ pub fn run(data: &[u8]) -> bool {
     let variables: Vec<(&str, &str)> = text.split('\n').filter_map(|line| line.split_once('=')).collect();
     let get = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
     let config = Config::from_lookup(PREFIX, get);
-    let expected = expect(|suffix| get(&format!("{PREFIX}_{suffix}")), get("INTRANODE_WAIT"));
+    let expected =
+        expect(|suffix| get(&format!("{PREFIX}_{suffix}")), get("INTRANODE_WAIT"), get("INTRANODE_STATE"));
     match config {
         Ok(config) => {
             let expected = expected.unwrap_or_else(|| panic!("{variables:?}: {config:?}"));
@@ -42,7 +43,11 @@ pub fn run(data: &[u8]) -> bool {
 }
 
 /// What a configuration must show of itself; `None` where there must be none.
-fn expect(get: impl Fn(&str) -> Option<String>, wait: Option<String>) -> Option<Vec<String>> {
+fn expect(
+    get: impl Fn(&str) -> Option<String>,
+    wait: Option<String>,
+    state: Option<String>,
+) -> Option<Vec<String>> {
     let name = get("NAME")?;
     let rest = name.strip_prefix('/')?;
     if rest.is_empty()
@@ -64,10 +69,16 @@ fn expect(get: impl Fn(&str) -> Option<String>, wait: Option<String>) -> Option<
         Some("pthread") => "Pthread",
         Some(_) => return None,
     };
+    let state_reports = match state.as_deref() {
+        None | Some("0") => false,
+        Some("1") => true,
+        Some(_) => return None,
+    };
     Some(vec![
         format!("name: {name:?}, rank: {rank}, size: {size}"),
         format!("timeout: {timeout:?}, join_timeout: {join_timeout:?}"),
         format!("wait: {wait}"),
+        format!("state_reports: {state_reports}"),
     ])
 }
 
