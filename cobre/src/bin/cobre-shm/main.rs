@@ -5,6 +5,7 @@ mod compare;
 mod demo;
 mod failure;
 mod launch;
+mod matrix;
 mod policy;
 mod report;
 mod run;
@@ -13,6 +14,7 @@ mod stop;
 mod study;
 mod threads;
 mod training;
+mod trial;
 
 use std::process::ExitCode;
 
@@ -35,6 +37,8 @@ enum Command {
     Compare(compare::Arguments),
     /// Train one case with Cobre's local backend and with several numbers of ranks, and compare.
     Demo(demo::Arguments),
+    /// Compare every way of selecting cuts, with every number of ranks and threads, with Cobre's local backend.
+    Matrix(matrix::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
         Command::Case(arguments) => case::execute(&arguments),
         Command::Compare(arguments) => compare::execute(&arguments),
         Command::Demo(arguments) => demo::execute(&arguments),
+        Command::Matrix(arguments) => matrix::execute(&arguments),
     };
     match outcome {
         Ok(code) => code,
