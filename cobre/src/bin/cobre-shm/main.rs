@@ -15,6 +15,7 @@ mod study;
 mod threads;
 mod training;
 mod trial;
+mod voices;
 
 use std::process::ExitCode;
 
