@@ -2,7 +2,7 @@
 
 # FUZZ_SECONDS=600 make fuzz: each fuzz target for so long, with the address sanitizer.
 
-.PHONY: demo test lint fuzz aarch64 check-macos chaos race cobre-matrix cmake
+.PHONY: demo test lint fuzz aarch64 check-macos chaos race cobre-matrix memory cmake
 
 # One hydrothermal case by Cobre's own backend and by 1, 2 and 4 processes: every result is the same, bit for bit.
 demo: cmake
@@ -44,6 +44,10 @@ race:
 # Every way in which Cobre selects cuts, with 1 to 8 ranks of 1 or 2 threads, compared with Cobre's own backend bit for bit.
 cobre-matrix: cmake
 	cobre/run.sh matrix
+
+# What it takes to hold a large case's data once for 4 ranks, and once for each.
+memory: cmake
+	cobre/run.sh memory --hydros 180 --thermals 140 --stages 120 --openings 5
 
 # The solver's build needs cmake and a C++ compiler.
 cmake:

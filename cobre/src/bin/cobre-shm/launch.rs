@@ -25,6 +25,11 @@ pub(crate) fn unique_name() -> String {
     format!("/cobre-shm-{}-{:x}", std::process::id(), now.as_nanos())
 }
 
+/// Whether a launcher of this program has started this process as a rank.
+pub(crate) fn is_rank() -> bool {
+    std::env::var_os(LAUNCHER).is_some()
+}
+
 /// Makes this rank end with the process that launched it, also when that is killed.
 pub(crate) fn end_with_launcher() -> Outcome<()> {
     let Some(launcher) = std::env::var(LAUNCHER).ok().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw)

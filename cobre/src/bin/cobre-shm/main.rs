@@ -6,6 +6,7 @@ mod demo;
 mod failure;
 mod launch;
 mod matrix;
+mod memory;
 mod policy;
 mod report;
 mod run;
@@ -40,6 +41,8 @@ enum Command {
     Demo(demo::Arguments),
     /// Compare every way of selecting cuts, with every number of ranks and threads, with Cobre's local backend.
     Matrix(matrix::Arguments),
+    /// Measure what it takes to hold the data of a case once for all ranks, and once for each.
+    Memory(memory::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => compare::execute(&arguments),
         Command::Demo(arguments) => demo::execute(&arguments),
         Command::Matrix(arguments) => matrix::execute(&arguments),
+        Command::Memory(arguments) => memory::execute(&arguments),
     };
     match outcome {
         Ok(code) => code,
