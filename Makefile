@@ -2,10 +2,11 @@
 
 # FUZZ_SECONDS=600 make fuzz: each fuzz target for so long, with the address sanitizer.
 
-.PHONY: demo test lint fuzz aarch64 check-macos chaos race cmake
+.PHONY: demo test lint fuzz aarch64 check-macos chaos race cobre-matrix memory cmake
 
-demo:
-	cobre/demo.sh
+# One hydrothermal case by Cobre's own backend and by 1, 2 and 4 processes: every result is the same, bit for bit.
+demo: cmake
+	cobre/run.sh demo --iterations 20 --cut-selection lml1 --max-active-per-stage 200
 
 # Cobre's crates bring a solver in C++, so that package is built once only: in release, for lint and tests alike.
 test: cmake
@@ -39,6 +40,14 @@ chaos:
 # Beside Open MPI, MPICH and Intel MPI from PyPI; `make race RACE=--quick` takes some minutes.
 race:
 	benches/race/race.py $(RACE)
+
+# Every way in which Cobre selects cuts, with 1 to 8 ranks of 1 or 2 threads, compared with Cobre's own backend bit for bit.
+cobre-matrix: cmake
+	cobre/run.sh matrix
+
+# What it takes to hold a large case's data once for 4 ranks, and once for each.
+memory: cmake
+	cobre/run.sh memory --hydros 180 --thermals 140 --stages 120 --openings 5
 
 # The solver's build needs cmake and a C++ compiler.
 cmake:

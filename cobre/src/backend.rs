@@ -104,6 +104,15 @@ impl ShmBackend {
         &self.native
     }
 
+    /// A backend of the ranks on this machine, which are all of them, in the same order: for a part of the program that
+    /// communicates by itself. Collective. Either can be dropped first.
+    ///
+    /// # Errors
+    /// [`CommError`], as from every collective, and if there is no memory.
+    pub fn split_local(&self) -> Result<ShmBackend, CommError> {
+        self.native.split_local().map(Self::from_communicator).map_err(error::collective)
+    }
+
     /// Tells the other ranks that this one can not take part in `operation`, and gives the reason to the
     /// caller.
     #[cold]

@@ -261,14 +261,13 @@ impl SharedMemoryProvider for ShmBackend {
     ///
     /// # Errors
     /// With several ranks, [`CommError::CollectiveFailed`] on each of them: what this returns is a closed list, with no
-    /// place for a communicator from elsewhere. All ranks of this backend are on one machine: use the backend itself, or
-    /// [`intranode::Communicator::split_local`] of [`communicator`](ShmBackend::communicator).
+    /// place for a communicator from elsewhere. [`ShmBackend::split_local`] gives another backend of the same ranks.
     fn split_local(&self) -> Result<LocalCommKind, CommError> {
         if self.native.size() == 1 {
             return Ok(LocalCommKind::Local(LocalBackend));
         }
-        let message = "Cobre's list of local communicators is closed; ShmBackend::communicator().split_local() gives \
-                       one of all ranks, which are on one machine";
+        let message = "Cobre's list of local communicators is closed, and has none for several processes without \
+                       MPI; call ShmBackend::split_local of intranode_cobre instead";
         Err(error::failed("split_local", message.into()))
     }
 

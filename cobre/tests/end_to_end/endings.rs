@@ -67,10 +67,12 @@ fn variables_are_named() {
 }
 
 /// Starts a run that would take for ever, and waits until it has trained for an iteration.
-fn start_long_run(bench: &Bench) -> Child {
+fn start_long_run(bench: &Bench, ranks: usize, timeout: &str) -> Child {
     bench.case(&["--iterations=1000000"]);
     let log = fs::File::create(bench.path("log")).expect("a log");
-    let mut command = bench.program(&["run", "case", "--out=out", "-n2"]);
+    let mut command =
+        bench.program(&["run", "case", "--out=out", "--threads=1", "--ranks", &ranks.to_string()]);
+    command.env("COBRE_SHM_TIMEOUT", timeout);
     let child = command.stdout(Stdio::null()).stderr(log).spawn().expect("the program starts");
     let deadline = Instant::now() + LIMIT;
     while !log_of(bench).contains("iteration    1 ") {
@@ -101,19 +103,26 @@ fn is_running(process: u32) -> bool {
 }
 
 #[track_caller]
-fn all_end(processes: &[u32]) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+fn all_end(processes: &[u32], limit: Duration) {
+    let deadline = Instant::now() + limit;
     while processes.iter().any(|process| is_running(*process)) {
-        assert!(Instant::now() < deadline, "a rank still runs");
+        assert!(Instant::now() < deadline, "a rank still runs after {limit:?}");
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// What has the name of this launcher's job.
+fn left(launcher: u32) -> Vec<String> {
+    let entries = fs::read_dir("/dev/shm").expect("it is there");
+    let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.contains(&format!("cobre-shm-{launcher}-"))).collect()
 }
 
 #[test]
 fn a_signal_stops_training_and_the_policy_is_written() {
     for signal in [Signal::TERM, Signal::INT] {
         let bench = Bench::new();
-        let child = start_long_run(&bench);
+        let child = start_long_run(&bench, 2, PATIENT);
         kill_process(pid(child.id()), signal).expect("it is running");
         assert_eq!(finish(child).status.code(), Some(5), "{}", log_of(&bench));
         let training = bench.json("out/training/metadata.json");
@@ -123,25 +132,77 @@ fn a_signal_stops_training_and_the_policy_is_written() {
     }
 }
 
-#[test]
-fn the_death_of_a_rank_ends_the_run_with_its_status() {
+/// Long enough for the slowest machine: a test does not wait for it.
+const PATIENT: &str = "60";
+/// What a run takes at most to end after a rank has not come.
+const SOON: Duration = Duration::from_secs(20);
+
+/// The one line that the run has complained with.
+#[track_caller]
+fn only_complaint(bench: &Bench) -> String {
+    let log = log_of(bench);
+    let complaints: Vec<&str> = log.lines().filter(|line| line.starts_with("cobre-shm: ")).collect();
+    assert_eq!(complaints.len(), 1, "{log}");
+    complaints[0].to_owned()
+}
+
+/// Kills a rank of four; how long the others take to end.
+fn kill_one_of_four() -> Duration {
     let bench = Bench::new();
-    let child = start_long_run(&bench);
-    let ranks = children(child.id());
-    assert_eq!(ranks.len(), 2);
-    kill_process(pid(ranks[1]), Signal::KILL).expect("it is running");
+    let child = start_long_run(&bench, 4, PATIENT);
+    let (launcher, ranks) = (child.id(), children(child.id()));
+    assert_eq!(ranks.len(), 4);
+    kill_process(pid(ranks[2]), Signal::KILL).expect("it is running");
+    let killed = Instant::now();
+    all_end(&ranks, SOON);
+    let took = killed.elapsed();
     let output = finish(child);
     assert_eq!(output.status.code(), Some(128 + 9), "{}", log_of(&bench));
-    assert!(log_of(&bench).contains("cobre-shm: rank 1 was ended by signal 9"), "{}", log_of(&bench));
-    all_end(&ranks);
+    let complaint = only_complaint(&bench);
+    assert!(complaint.starts_with("cobre-shm: rank 2 was ended by signal 9"), "{complaint}");
+    assert_eq!(left(launcher), [""; 0]);
+    if took < SECOND {
+        // The launcher would have killed them later: they have ended by themselves, and each for this reason.
+        let died = format!("rank 2 (process {}) has died", ranks[2]);
+        let all = complaint.split_once("; ranks 0, 1, 3: ").is_some_and(|(_, text)| text.contains(&died));
+        assert!(all, "{complaint}");
+    }
+    took
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn the_death_of_a_rank_ends_all_within_a_second_and_is_told_in_one_line() {
+    // Each rank computes until its next collective, which takes longer than that where many others compute too.
+    let mut tries = Vec::new();
+    while tries.len() < 5 && tries.last().is_none_or(|took| *took >= SECOND) {
+        tries.push(kill_one_of_four());
+    }
+    assert!(tries.last().is_some_and(|took| *took < SECOND), "{tries:?}");
+}
+
+#[test]
+fn a_rank_that_hangs_ends_the_run_after_the_time_out() {
+    let bench = Bench::new();
+    let child = start_long_run(&bench, 3, "3");
+    let (launcher, ranks) = (child.id(), children(child.id()));
+    kill_process(pid(ranks[1]), Signal::STOP).expect("it is running");
+    all_end(&ranks, SOON);
+    let output = finish(child);
+    assert_eq!(output.status.code(), Some(4), "{}", log_of(&bench));
+    let complaint = only_complaint(&bench);
+    assert!(complaint.starts_with("cobre-shm: ranks 0, 2: "), "{complaint}");
+    assert!(complaint.contains("rank 1 did not arrive within 3s"), "{complaint}");
+    assert_eq!(left(launcher), [""; 0]);
 }
 
 #[test]
 fn the_death_of_the_launcher_ends_the_ranks() {
     let bench = Bench::new();
-    let mut child = start_long_run(&bench);
+    let mut child = start_long_run(&bench, 2, PATIENT);
     let ranks = children(child.id());
     child.kill().expect("it is running");
     child.wait().expect("its status");
-    all_end(&ranks);
+    all_end(&ranks, SOON);
 }

@@ -18,6 +18,7 @@ pub(crate) fn rows() -> Vec<Row> {
         exactly_one_rank_is_the_leader,
         followers_have_nothing_to_write,
         split_local_is_for_one_rank,
+        a_local_backend_has_the_same_ranks_and_its_own_life,
         several_regions_of_every_type,
         a_region_of_nothing,
         regions_come_and_go_1000_times,
@@ -103,10 +104,34 @@ fn split_local_is_for_one_rank(comm: &ShmBackend) -> Outcome {
         ensure_matches!(
             local.map(|_| ()),
             Err(CommError::CollectiveFailed { operation: "split_local", mpi_error_code: 0, message })
-            if message.contains("communicator().split_local()")
+            if message.contains("ShmBackend::split_local")
         );
     }
     Ok(comm.barrier()?)
+}
+
+fn a_local_backend_has_the_same_ranks_and_its_own_life(comm: &ShmBackend) -> Outcome {
+    let sum = |comm: &ShmBackend| -> Outcome {
+        let mut ranks = [0];
+        comm.allreduce(&[comm.rank()], &mut ranks, ReduceOp::Sum)?;
+        ensure!(ranks == [comm.size() * (comm.size() - 1) / 2]);
+        Ok(())
+    };
+    let first = comm.split_local()?;
+    let second = first.split_local()?;
+    for local in [&first, &second] {
+        ensure!(local.rank() == comm.rank() && local.size() == comm.size());
+        ensure!(local.is_leader() == comm.is_leader());
+    }
+    let region = published(&first, 10, |index| index)?;
+    sum(&first)?;
+    sum(comm)?;
+    // What it was made from goes first.
+    drop(first);
+    sum(&second)?;
+    holds(&region, 10, |index| index)?;
+    drop(second);
+    sum(comm)
 }
 
 fn several_regions_of_every_type(comm: &ShmBackend) -> Outcome {

@@ -179,6 +179,12 @@ impl From<CommError> for Failure {
     }
 }
 
+impl From<intranode::Error> for Failure {
+    fn from(error: intranode::Error) -> Self {
+        Self::new(Kind::Internal, error)
+    }
+}
+
 impl From<BackendError> for Failure {
     fn from(error: BackendError) -> Self {
         Self::new(Kind::Internal, error)

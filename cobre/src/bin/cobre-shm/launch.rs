@@ -1,7 +1,7 @@
 //! Starting the ranks of a run on this machine, and ending them together.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,6 +11,7 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, Kind, Outcome};
 use crate::run::STOPPED_ON_REQUEST;
+use crate::voices::Voices;
 
 /// How long the other ranks may take to end by themselves after one has failed.
 const GRACE: Duration = Duration::from_secs(2);
@@ -22,6 +23,11 @@ const LAUNCHER: &str = "COBRE_SHM_LAUNCHER";
 pub(crate) fn unique_name() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("/cobre-shm-{}-{:x}", std::process::id(), now.as_nanos())
+}
+
+/// Whether a launcher of this program has started this process as a rank.
+pub(crate) fn is_rank() -> bool {
+    std::env::var_os(LAUNCHER).is_some()
 }
 
 /// Makes this rank end with the process that launched it, also when that is killed.
@@ -44,13 +50,19 @@ pub(crate) fn start(ranks: usize) -> Outcome<ExitCode> {
     let signals = listen()?;
     let name = unique_name();
     let mut job = Job::default();
+    let mut voices = Voices::new();
     for rank in 0..ranks {
         match spawn(&name, rank, ranks) {
-            Ok(child) => job.children.push(Some(child)),
+            Ok(mut child) => {
+                if let Some(voice) = child.stderr.take() {
+                    voices.listen(rank, voice);
+                }
+                job.children.push(Some(child));
+            }
             Err(error) => {
                 job.kill(Signal::KILL);
                 job.first_failure = Some(Kind::Internal as u8);
-                eprintln!("cobre-shm: rank {rank} can not be started: {error}");
+                job.observed.push(format!("rank {rank} can not be started: {error}"));
                 break;
             }
         }
@@ -58,6 +70,10 @@ pub(crate) fn start(ranks: usize) -> Outcome<ExitCode> {
     job.wait(&signals);
     // Gone already unless a rank ended while the ranks were still meeting.
     let _ = rustix::shm::unlink(&name);
+    job.observed.extend(voices.complaints());
+    if !job.observed.is_empty() {
+        eprintln!("cobre-shm: {}", job.observed.join("; "));
+    }
     Ok(job.first_failure.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
@@ -84,6 +100,7 @@ fn spawn(name: &str, rank: usize, ranks: usize) -> std::io::Result<Child> {
         .env("COBRE_SHM_RANK", rank.to_string())
         .env("COBRE_SHM_SIZE", ranks.to_string())
         .env(LAUNCHER, std::process::id().to_string())
+        .stderr(Stdio::piped())
         .spawn()
 }
 
@@ -92,6 +109,8 @@ fn spawn(name: &str, rank: usize, ranks: usize) -> std::io::Result<Child> {
 struct Job {
     children: Vec<Option<Child>>,
     first_failure: Option<u8>,
+    /// What the ranks can not say themselves, for the user.
+    observed: Vec<String>,
     /// When the ranks that still run are killed.
     deadline: Option<Instant>,
     asked_to_stop: bool,
@@ -148,7 +167,7 @@ impl Job {
                 Ok(None) => continue,
                 Ok(Some(status)) => self.ended(rank, status),
                 Err(error) => {
-                    eprintln!("cobre-shm: rank {rank} can not be waited for: {error}");
+                    self.observed.push(format!("rank {rank} can not be waited for: {error}"));
                     self.failed(Kind::Internal as u8);
                 }
             }
@@ -160,8 +179,8 @@ impl Job {
         if let Some(signal) = status.signal() {
             let code = u8::try_from(128 + signal).unwrap_or(u8::MAX);
             if !self.sent_signals {
-                // It can not say so itself. The others may have ended before it was gone, but because of it.
-                eprintln!("cobre-shm: rank {rank} was ended by signal {signal}");
+                // The others may have ended before it was gone, but because of it.
+                self.observed.push(format!("rank {rank} was ended by signal {signal}"));
                 self.first_failure = Some(code);
             }
             self.failed(code);

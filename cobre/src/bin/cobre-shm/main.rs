@@ -5,6 +5,8 @@ mod compare;
 mod demo;
 mod failure;
 mod launch;
+mod matrix;
+mod memory;
 mod policy;
 mod report;
 mod run;
@@ -13,6 +15,8 @@ mod stop;
 mod study;
 mod threads;
 mod training;
+mod trial;
+mod voices;
 
 use std::process::ExitCode;
 
@@ -35,6 +39,10 @@ enum Command {
     Compare(compare::Arguments),
     /// Train one case with Cobre's local backend and with several numbers of ranks, and compare.
     Demo(demo::Arguments),
+    /// Compare every way of selecting cuts, with every number of ranks and threads, with Cobre's local backend.
+    Matrix(matrix::Arguments),
+    /// Measure what it takes to hold the data of a case once for all ranks, and once for each.
+    Memory(memory::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +51,8 @@ fn main() -> ExitCode {
         Command::Case(arguments) => case::execute(&arguments),
         Command::Compare(arguments) => compare::execute(&arguments),
         Command::Demo(arguments) => demo::execute(&arguments),
+        Command::Matrix(arguments) => matrix::execute(&arguments),
+        Command::Memory(arguments) => memory::execute(&arguments),
     };
     match outcome {
         Ok(code) => code,

@@ -122,7 +122,8 @@ impl Study {
     }
 }
 
-fn load(case: &Path, output: &Path) -> Outcome<Study> {
+/// Loads the case on this rank alone.
+pub(crate) fn load(case: &Path, output: &Path) -> Outcome<Study> {
     if !case.is_dir() {
         return Err(Failure::io(case, "there is no such case directory"));
     }

@@ -15,12 +15,19 @@ use crate::failure::{Failure, Kind, Outcome};
 
 /// How Cobre thins out the cuts of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum CutSelection {
+pub(crate) enum CutSelection {
     Off,
     Level1,
     Lml1,
     Domination,
     Dynamic,
+}
+
+impl CutSelection {
+    /// As on the command line.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
 }
 
 #[derive(clap::Args)]
@@ -36,37 +43,37 @@ pub(crate) struct Arguments {
 pub(crate) struct Shape {
     /// Hydro plants, in cascades of three
     #[arg(long, default_value = "10", value_name = "N")]
-    hydros: NonZeroU32,
+    pub(crate) hydros: NonZeroU32,
     /// Thermal plants, each dearer than the one before
     #[arg(long, default_value = "5", value_name = "N")]
-    thermals: NonZeroU32,
+    pub(crate) thermals: NonZeroU32,
     /// Stages of a month each
     #[arg(long, default_value = "12", value_name = "N", value_parser = clap::value_parser!(u32).range(2..=600))]
-    stages: u32,
+    pub(crate) stages: u32,
     /// Openings of each stage
     #[arg(long, default_value = "10", value_name = "N")]
-    openings: NonZeroU32,
+    pub(crate) openings: NonZeroU32,
     /// Forward passes of each iteration
     #[arg(long, default_value = "16", value_name = "N")]
-    forward_passes: NonZeroU32,
+    pub(crate) forward_passes: NonZeroU32,
     /// Iterations of the training
     #[arg(long, default_value = "20", value_name = "N")]
-    iterations: NonZeroU32,
+    pub(crate) iterations: NonZeroU32,
     /// Scenarios of the simulation after it; 0 for none
     #[arg(long, default_value_t = 64, value_name = "N")]
-    scenarios: u32,
+    pub(crate) scenarios: u32,
     /// How cuts are selected
     #[arg(long, value_enum, default_value = "off")]
-    cut_selection: CutSelection,
+    pub(crate) cut_selection: CutSelection,
     /// Iterations between two selections of cuts
     #[arg(long, default_value = "5", value_name = "N")]
-    check_frequency: NonZeroU32,
+    pub(crate) check_frequency: NonZeroU32,
     /// The most cuts that a stage keeps active
     #[arg(long, value_name = "K")]
-    max_active_per_stage: Option<NonZeroU32>,
+    pub(crate) max_active_per_stage: Option<NonZeroU32>,
     /// Everything that is drawn by chance follows from it
     #[arg(long, default_value_t = 42, value_name = "S", value_parser = clap::value_parser!(u32))]
-    seed: u32,
+    pub(crate) seed: u32,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
