@@ -2,7 +2,7 @@
 
 # FUZZ_SECONDS=600 make fuzz: each fuzz target for so long, with the address sanitizer.
 
-.PHONY: demo test lint fuzz aarch64 check-macos chaos race cmake
+.PHONY: demo test lint fuzz aarch64 check-macos chaos race instructions cmake
 
 demo:
 	cobre/demo.sh
@@ -36,10 +36,15 @@ check-macos:
 chaos:
 	cargo run --locked --release --example chaos -- --kills 100000 --seconds 60
 
+# Fails where a small collective takes more instructions than its limit.
+instructions:
+	@command -v valgrind >/dev/null || .ci/install valgrind
+	cargo bench --locked --bench instructions
+
 # Beside Open MPI, MPICH and Intel MPI from PyPI; `make race RACE=--quick` takes some minutes.
 race:
 	benches/race/race.py $(RACE)
 
 # The solver's build needs cmake and a C++ compiler.
 cmake:
-	@command -v cmake >/dev/null && command -v c++ >/dev/null || .ci/install-build-tools
+	@command -v cmake >/dev/null && command -v c++ >/dev/null || .ci/install cmake g++

@@ -3,7 +3,7 @@
 # that every result is the same bit for bit, and how long each took. Arguments go to `cobre-shm demo`.
 set -eu
 cd "$(dirname "$0")/.."
-command -v cmake >/dev/null && command -v c++ >/dev/null || .ci/install-build-tools
+command -v cmake >/dev/null && command -v c++ >/dev/null || .ci/install cmake g++
 
 target=${CARGO_TARGET_DIR:-target}
 cargo build --release --locked --package intranode-cobre

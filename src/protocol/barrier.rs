@@ -43,9 +43,7 @@ impl<P: Platform> Member<'_, P> {
         self.platform.point("round")?;
         self.arrive(generation)?;
         self.platform.point("arrived")?;
-        for rank in self.others() {
-            self.wait_for(rank, generation)?;
-        }
+        self.others().try_for_each(|rank| self.wait_for(rank, generation))?;
         self.completed = generation;
         self.platform.point("completed")?;
         Ok(generation.parity())
