@@ -66,6 +66,7 @@ impl<P: Platform> Member<'_, P> {
         let (len, size) = (data.elements(), data.element_size());
         if len * size <= INLINE {
             let parity = self.open(call, |note| data.contribute(0..len, note))?;
+            self.expect_round(0);
             self.fold_all(0..len, From::Notes(parity), data);
             return Ok(());
         }
@@ -77,6 +78,7 @@ impl<P: Platform> Member<'_, P> {
             self.chunk(self.rank, self.next_parity())
                 .write(|staging| data.contribute(part.clone(), staging.after(place)));
             let parity = if start == 0 { self.open(call, |_| ())? } else { self.go_on(call)? };
+            self.expect_round(part.len() * size);
             if part.len() * size < slices_from {
                 self.fold_all(part, From::Chunks(parity, place), data);
             } else {
