@@ -141,7 +141,11 @@ impl<P: Platform> Member<'_, P> {
 }
 
 /// From how many bytes on folding in slices pays for its second round. With two ranks it never does: each would
-/// still read and write as much.
+/// still read and write as much. With many it does early, since otherwise each reads what all have contributed.
 pub fn slices_from(ranks: usize) -> usize {
-    if ranks <= 2 { usize::MAX } else { 16 << 10 }
+    match ranks {
+        ..=2 => usize::MAX,
+        3..=8 => 16 << 10,
+        _ => (128 << 10) / ranks,
+    }
 }
