@@ -2,7 +2,7 @@
 
 # FUZZ_SECONDS=600 make fuzz: each fuzz target for so long, with the address sanitizer.
 
-.PHONY: demo test lint fuzz aarch64 check-macos chaos race cobre-matrix memory cmake
+.PHONY: demo test lint fuzz aarch64 check-macos chaos race instructions cobre-matrix memory cmake
 
 # One hydrothermal case by Cobre's own backend and by 1, 2 and 4 processes: every result is the same, bit for bit.
 demo: cmake
@@ -37,6 +37,11 @@ check-macos:
 chaos:
 	cargo run --locked --release --example chaos -- --kills 100000 --seconds 60
 
+# Fails where a small collective takes more instructions than its limit.
+instructions:
+	@command -v valgrind >/dev/null || .ci/install valgrind
+	cargo bench --locked --bench instructions
+
 # Beside Open MPI, MPICH and Intel MPI from PyPI; `make race RACE=--quick` takes some minutes.
 race:
 	benches/race/race.py $(RACE)
@@ -51,4 +56,4 @@ memory: cmake
 
 # The solver's build needs cmake and a C++ compiler.
 cmake:
-	@command -v cmake >/dev/null && command -v c++ >/dev/null || .ci/install-build-tools
+	@command -v cmake >/dev/null && command -v c++ >/dev/null || .ci/install cmake g++

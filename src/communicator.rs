@@ -11,7 +11,7 @@ use crate::buffers::{FromRoot, Reduce};
 use crate::element::{self, Number, ReduceOp};
 use crate::error::{Error, Operation};
 use crate::family::Family;
-use crate::protocol::Call;
+use crate::protocol::{Call, allreduce};
 use crate::seat::Seat;
 use crate::state::{JobState, Observer};
 use crate::sys::fatal::FatalSignals;
@@ -285,7 +285,7 @@ impl Communicator {
             let element = std::any::type_name::<T>();
             return Err(self.seat.refuse(call, Error::InvalidReduction { reduction, element }));
         }
-        let slices_from = slices_from(self.size());
+        let slices_from = allreduce::slices_from(self.size());
         self.seat.collective(Operation::Allreduce, |member| member.allreduce(call, slices_from, &mut data))
     }
 
@@ -332,10 +332,4 @@ pub(crate) fn call<T: 'static>(operation: Operation) -> Call {
         shape: element::shape::<T>(),
         ..Call::default()
     }
-}
-
-/// From how many bytes on folding in slices pays for its second round. With two ranks it never does: each would
-/// still read and write as much.
-fn slices_from(ranks: usize) -> usize {
-    if ranks <= 2 { usize::MAX } else { 16 << 10 }
 }

@@ -59,8 +59,7 @@ def measure(peer, operation, sizes, ranks, cores, seconds):
         program = [peer.bench, seconds, *(f"{operation}:{size}" for size in sizes)]
         command, environment = peer.command(ranks, cores, program)
     else:
-        command = [peer.bench, "bench", "-n", ranks, "--json", "--seconds", seconds, "--op", operation]
-        command += ["--bind"] if ranks <= cores else []
+        command = [peer.bench, "bench", "-n", ranks, "--bind", "--json", "--seconds", seconds, "--op", operation]
         command = [str(word) for word in command + [word for size in sizes if size for word in ("--bytes", size)]]
         environment = peer.command(ranks, cores, [])[1]
     lines = jobs.run(command, environment, timeout=60 + 20 * seconds)

@@ -44,6 +44,13 @@ pub trait Reduction {
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>);
 }
 
+/// Where the contributions to a part are, by parity: in the notes, or in the chunks from a place on.
+#[derive(Clone, Copy)]
+enum From {
+    Notes(usize),
+    Chunks(usize, usize),
+}
+
 impl<P: Platform> Member<'_, P> {
     /// Reduces element by element, in rank order. From `slices_from` bytes on, the same on every rank, a part is folded
     /// in slices.
@@ -59,7 +66,8 @@ impl<P: Platform> Member<'_, P> {
         let (len, size) = (data.elements(), data.element_size());
         if len * size <= INLINE {
             let parity = self.open(call, |note| data.contribute(0..len, note))?;
-            self.fold_all(0..len, data, |member, rank, look| member.inline(rank, parity, look));
+            self.expect_round(0);
+            self.fold_all(0..len, From::Notes(parity), data);
             return Ok(());
         }
         let step = self.segment.staging.part / size;
@@ -70,10 +78,9 @@ impl<P: Platform> Member<'_, P> {
             self.chunk(self.rank, self.next_parity())
                 .write(|staging| data.contribute(part.clone(), staging.after(place)));
             let parity = if start == 0 { self.open(call, |_| ())? } else { self.go_on(call)? };
+            self.expect_round(part.len() * size);
             if part.len() * size < slices_from {
-                self.fold_all(part, data, |member, rank, look| {
-                    member.chunk(rank, parity).read(|staging| look(staging.after(place)));
-                });
+                self.fold_all(part, From::Chunks(parity, place), data);
             } else {
                 self.fold_slices(call, part, parity, place, data)?;
             }
@@ -84,20 +91,22 @@ impl<P: Platform> Member<'_, P> {
 
     /// Folds a part over all ranks, in rank order.
     #[inline]
-    fn fold_all<D: Reduction>(
-        &self,
-        part: Range<usize>,
-        data: &mut D,
-        read: impl Fn(&Self, usize, &mut dyn FnMut(Source<'_>)),
-    ) {
+    fn fold_all<D: Reduction>(&self, part: Range<usize>, from: From, data: &mut D) {
         for rank in 0..self.size() {
             if rank == self.rank && data.take_own(part.clone(), rank == 0) {
                 continue;
             }
-            read(self, rank, &mut |staging| match rank {
-                0 => data.start(part.clone(), staging),
-                _ => data.fold(part.clone(), staging),
-            });
+            let part = part.clone();
+            let fold = |staging: Source<'_>| match rank {
+                0 => data.start(part, staging),
+                _ => data.fold(part, staging),
+            };
+            match from {
+                From::Notes(parity) => self.inline(rank, parity, fold),
+                From::Chunks(parity, place) => {
+                    self.chunk(rank, parity).read(|staging| fold(staging.after(place)));
+                }
+            }
         }
     }
 
@@ -118,9 +127,7 @@ impl<P: Platform> Member<'_, P> {
         let offset = |slice: &Range<usize>| (slice.start - part.start) * size;
 
         let mine = slice(self.rank);
-        self.fold_all(mine.clone(), data, |member, rank, look| {
-            member.chunk(rank, parity).read(|staging| look(staging.after(place + offset(&mine))));
-        });
+        self.fold_all(mine.clone(), From::Chunks(parity, place + offset(&mine)), data);
         let place = self.place(slice(0).len() * size);
         self.chunk(self.rank, self.next_parity())
             .write(|staging| data.publish(mine.clone(), staging.after(place)));
@@ -130,5 +137,15 @@ impl<P: Platform> Member<'_, P> {
             self.chunk(rank, parity).read(|staging| data.collect(theirs, staging.after(place)));
         }
         Ok(())
+    }
+}
+
+/// From how many bytes on folding in slices pays for its second round. With two ranks it never does: each would
+/// still read and write as much. With many it does early, since otherwise each reads what all have contributed.
+pub fn slices_from(ranks: usize) -> usize {
+    match ranks {
+        ..=2 => usize::MAX,
+        3..=8 => 16 << 10,
+        _ => (128 << 10) / ranks,
     }
 }

@@ -26,8 +26,12 @@
 //! needs no second word to watch: both "arrived" and "will never arrive" appear in the word that it looks at.
 
 use super::generation::{POISON, WAITER};
-use super::{Expired, Failure, Generation, Member, Ordering, Platform};
+use super::{Expired, Failure, Generation, Member, Ordering, Payload, Platform};
 use Ordering::{Acquire, Relaxed, Release};
+
+/// The most bytes of staging for which it pays to take their lines back ahead of time. More take longer than it takes
+/// to read the others' data, and are in the way of that.
+const EXPECTED: usize = 512;
 
 impl<P: Platform> Member<'_, P> {
     /// Arrives at the next round and waits for all ranks. Returns the round's parity.
@@ -43,12 +47,21 @@ impl<P: Platform> Member<'_, P> {
         self.platform.point("round")?;
         self.arrive(generation)?;
         self.platform.point("arrived")?;
-        for rank in self.others() {
-            self.wait_for(rank, generation)?;
-        }
+        self.others().try_for_each(|rank| self.wait_for(rank, generation))?;
         self.completed = generation;
         self.platform.point("completed")?;
         Ok(generation.parity())
+    }
+
+    /// To be called after a round by whoever has data to read first: meanwhile the lines that the next call will write
+    /// come back from those that have read them. `staged` bytes of staging are taken to be written, as by this call.
+    #[inline]
+    pub(super) fn expect_round(&self, staged: usize) {
+        if staged <= EXPECTED {
+            let parity = self.next_parity();
+            self.platform.expect(&self.segment.records[self.rank][parity].word);
+            self.chunk(self.rank, parity).expect(staged);
+        }
     }
 
     /// Advances this rank's own word, from its previous value and from nothing else: a swap would erase poison.

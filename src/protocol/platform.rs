@@ -100,6 +100,12 @@ pub unsafe trait Platform {
     #[track_caller]
     fn wake_all(&self, site: &'static str, word: &Self::Word);
 
+    /// This rank will soon write the record that this word begins. A platform may fetch it meanwhile.
+    #[inline(always)]
+    fn expect(&self, word: &Self::Word) {
+        let _ = word;
+    }
+
     /// A named place at which a test may stop or stall this rank.
     #[inline(always)]
     fn point(&self, name: &'static str) -> Result<(), Stopped> {
@@ -119,6 +125,11 @@ pub unsafe trait Platform {
 pub unsafe trait Payload {
     /// Lets the owner fill the cell.
     fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R;
+
+    /// The owner will soon write the first `len` bytes. A platform may fetch them meanwhile.
+    fn expect(&self, len: usize) {
+        let _ = len;
+    }
 
     /// Lets a rank look at the cell.
     fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R;

@@ -32,7 +32,10 @@ pub struct Call {
 /// Where in a note the operation is: the one byte that is looked at from outside, to tell what a rank is at.
 pub const OPERATION: usize = 0;
 
-/// How many bytes of a note the description takes.
+/// The length of the description.
+const CALL: usize = 24;
+
+/// Where in a note the contribution begins: with the word, half a line.
 const HEAD: usize = 28;
 
 /// The small contributions that fit into a note, in bytes. The first 32 lie in the word's own cache line.
@@ -42,13 +45,15 @@ pub const INLINE: usize = NOTE - HEAD;
 pub const NOTE: usize = 124;
 
 impl Call {
-    fn encode(&self, note: &mut Sink<'_>) {
-        let flags = u8::from(self.refused);
-        note.show(OPERATION, self.operation);
-        note.put(1, &[self.reduction, self.element, flags]);
-        note.put(4, &self.length.to_ne_bytes());
-        note.put(12, &self.extra.to_ne_bytes());
-        note.put(20, &self.shape.to_ne_bytes());
+    /// As it stands in a note. Two calls are equal if these are.
+    #[inline]
+    fn encode(&self) -> [u8; CALL] {
+        let mut bytes = [0; CALL];
+        bytes[..4].copy_from_slice(&[self.operation, self.reduction, self.element, u8::from(self.refused)]);
+        bytes[4..12].copy_from_slice(&self.length.to_ne_bytes());
+        bytes[12..20].copy_from_slice(&self.extra.to_ne_bytes());
+        bytes[20..].copy_from_slice(&self.shape.to_ne_bytes());
+        bytes
     }
 
     fn decode(note: &Source<'_>) -> Self {
@@ -73,15 +78,16 @@ impl<P: Platform> Member<'_, P> {
     /// As [`Member::round`]; [`Failure::Refused`] and [`Failure::Mismatch`], on every rank alike.
     #[inline]
     pub fn open(&mut self, call: &Call, inline: impl FnOnce(Sink<'_>)) -> Result<usize, Failure> {
+        let mine = call.encode();
         self.note(self.rank, self.next_parity()).write(|mut note| {
-            call.encode(&mut note);
+            note.show(OPERATION, mine[OPERATION]);
+            note.put(1, &mine[1..4]);
+            note.put(4, &mine[4..]);
             inline(note.after(HEAD));
         });
         let parity = self.round()?;
-        let mut same = !call.refused;
-        for rank in self.others() {
-            same &= self.call_of(rank, parity) == *call;
-        }
+        let is_mine = |rank| self.note(rank, parity).read(|note| note.array(0) == mine);
+        let same = self.others().fold(!call.refused, |same, rank| same & is_mine(rank));
         if same { Ok(parity) } else { Err(self.verdict(parity)) }
     }
 
@@ -112,7 +118,6 @@ impl<P: Platform> Member<'_, P> {
         self.note(rank, parity).read(|note| look(note.after(HEAD)))
     }
 
-    #[inline]
     fn call_of(&self, rank: usize, parity: usize) -> Call {
         self.note(rank, parity).read(|note| Call::decode(&note))
     }

@@ -55,6 +55,7 @@ impl<P: Platform> Member<'_, P> {
                 self.chunk(self.rank, parity).write(|staging| blocks.put(mine.clone(), staging.after(place)));
             }
             let parity = if start == 0 { self.open(call, |_| ())? } else { self.go_on(call)? };
+            self.expect_round(part(longest).len());
             blocks.keep(mine);
             for rank in self.others() {
                 let theirs = part(blocks.length(rank));
@@ -76,6 +77,7 @@ impl<P: Platform> Member<'_, P> {
                 blocks.put(0..own, note)
             }
         })?;
+        self.expect_round(0);
         blocks.keep(0..own);
         for rank in self.others() {
             let len = blocks.length(rank);

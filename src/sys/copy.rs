@@ -1,23 +1,70 @@
 //! Copies that do not go through the cache.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// From how many bytes on it can pay to publish past the cache.
-const LARGE: usize = 1 << 10;
-
-/// From how many bytes on the cost of publishing can be measured.
-const MEASURED: usize = 16 << 10;
+const LARGE: usize = 2 << 10;
 
 /// What a line may cost before it is dear. Between cores that share a cache it takes some 6 ns to take a line back from
-/// a reader, between others 25; storing past the cache, and reading from memory afterwards, costs about 10.
+/// a reader, between others 25; storing past the cache, and reading from memory afterwards, costs about 6.
 const DEAR: Duration = Duration::from_nanos(12);
 
-/// How many copies go past the cache before the ordinary way is measured again.
-const STREAMED: u32 = 64;
+/// How many bytes are copied before the cost of a copy is measured again: looking at the clock takes a while itself.
+const UNMEASURED: usize = 64 << 10;
 
-/// How many copies are still to go past the cache. Of the process, since it is about its processors.
-static TO_STREAM: AtomicU32 = AtomicU32::new(0);
+/// How many bytes go past the cache before the ordinary way is measured again.
+const STREAMED: usize = 16 << 20;
+
+/// What this process has found out about its processors.
+static FOUND: Found = Found::nothing();
+
+struct Found {
+    /// How many bytes are still to be copied without a look at the clock.
+    unmeasured: AtomicUsize,
+    /// How many bytes are still to go past the cache.
+    to_stream: AtomicUsize,
+    /// Whether the last copy that was measured was dear. One alone may have been interrupted.
+    was_dear: AtomicUsize,
+}
+
+impl Found {
+    const fn nothing() -> Self {
+        let [unmeasured, to_stream, was_dear] = [const { AtomicUsize::new(0) }; 3];
+        Found { unmeasured, to_stream, was_dear }
+    }
+
+    /// Whether the next `len` bytes are to go past the cache.
+    fn streams(&self, len: usize) -> bool {
+        take(&self.to_stream, len)
+    }
+
+    /// Whether the next `len` bytes are to be measured.
+    fn measures(&self, len: usize) -> bool {
+        !take(&self.unmeasured, len)
+    }
+
+    /// It took so long to copy `len` bytes in the ordinary way.
+    fn measured(&self, len: usize, time: Duration) {
+        self.unmeasured.store(UNMEASURED, Relaxed);
+        let lines = u32::try_from(len / 64).unwrap_or(u32::MAX);
+        let dear = usize::from(time > DEAR * lines);
+        if dear + self.was_dear.swap(dear, Relaxed) == 2 {
+            self.to_stream.store(STREAMED, Relaxed);
+            // The first one after that decides whether it goes on.
+            self.unmeasured.store(0, Relaxed);
+        }
+    }
+}
+
+/// Takes `len` from what is left, as far as there is; false if nothing was. Threads that do so at a time may take the same.
+fn take(left: &AtomicUsize, len: usize) -> bool {
+    let before = left.load(Relaxed);
+    if before > 0 {
+        left.store(before.saturating_sub(len), Relaxed);
+    }
+    before > 0
+}
 
 /// Copies into memory that other cores have read since it was written last, and makes it ready to be read again.
 ///
@@ -40,22 +87,17 @@ pub(crate) unsafe fn publish(source: *const u8, target: *mut u8, len: usize) {
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].
 unsafe fn publish_large(source: *const u8, target: *mut u8, len: usize) {
-    let to_stream = TO_STREAM.load(Relaxed);
-    if to_stream > 0 {
+    if FOUND.streams(len) {
         // SAFETY: the caller's promise.
         unsafe { stream(source, target, len) };
         fence();
-        if len >= MEASURED {
-            TO_STREAM.store(to_stream - 1, Relaxed);
-        }
         return;
     }
-    let start = (len >= MEASURED).then(Instant::now);
+    let start = FOUND.measures(len).then(Instant::now);
     // SAFETY: the caller's promise.
     unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
-    let lines = u32::try_from(len / 64).unwrap_or(u32::MAX);
-    if start.is_some_and(|start| start.elapsed() > DEAR * lines) {
-        TO_STREAM.store(STREAMED, Relaxed);
+    if let Some(start) = start {
+        FOUND.measured(len, start.elapsed());
     }
 }
 
@@ -84,6 +126,19 @@ pub(crate) fn fence() {
     unsafe {
         core::arch::x86_64::_mm_sfence();
     }
+}
+
+/// Begins to take the line at `place` from those that have read it, without waiting for it. Only a hint: it changes
+/// nothing, and any address will do.
+#[inline(always)]
+pub(crate) fn own(place: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: I7: a prefetch never faults; processors without it ignore it.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = place;
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -130,6 +185,28 @@ mod x86 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_dear_copies_in_a_row_make_the_next_ones_stream() {
+        let (len, lines) = (1 << 16, 1 << 10);
+        let found = Found::nothing();
+        let measure = |nanoseconds: u64| {
+            while !found.measures(len) {}
+            found.measured(len, Duration::from_nanos(nanoseconds * lines));
+        };
+        for (cost, streams) in [(25, false), (3, false), (25, false), (25, true)] {
+            measure(cost);
+            assert_eq!(found.to_stream.load(Relaxed) > 0, streams);
+        }
+        assert_eq!((0..10_000).filter(|_| found.streams(len)).count(), STREAMED / len);
+        // The next one alone decides.
+        assert!(found.measures(len));
+        found.measured(len, Duration::from_nanos(25 * lines));
+        assert!(found.streams(len));
+        found.to_stream.store(0, Relaxed);
+        measure(3);
+        assert!(!found.streams(len));
+    }
 
     #[test]
     fn streams_any_length_at_any_alignment() {

@@ -132,6 +132,11 @@ unsafe impl Platform for Machine {
         if settled { Ok(seen) } else { Err(seen) }
     }
 
+    #[inline(always)]
+    fn expect(&self, word: &AtomicU32) {
+        super::copy::own(core::ptr::from_ref(word).cast());
+    }
+
     fn deadline(&self) -> Option<Moment> {
         self.patience.map(Moment::after)
     }
@@ -226,6 +231,13 @@ unsafe impl Payload for Chunk {
     fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
         // SAFETY: I1 and I2.
         fill(unsafe { Sink::new(self.start, self.len) })
+    }
+
+    #[inline]
+    fn expect(&self, len: usize) {
+        for offset in (0..len.min(self.len)).step_by(64) {
+            super::copy::own(self.start.wrapping_add(offset));
+        }
     }
 
     #[inline]

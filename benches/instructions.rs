@@ -1,0 +1,85 @@
+//! How many instructions small collectives take, counted by callgrind: the same on every run, where time is not.
+//!
+//! ```text
+//! cargo bench --bench instructions
+//! ```
+//!
+//! It fails where a collective takes more than its limit. The peers have always arrived already, so what counts is the
+//! protocol's own way, without waiting and without the system. Needs valgrind.
+
+use std::env;
+use std::process::{Command, ExitCode};
+
+use intranode::protocol::Failure;
+use mirror::{Data, Mirror, Operation, Shared, call};
+
+#[allow(dead_code, reason = "growth.rs uses more of it")]
+mod mirror;
+
+const RANKS: usize = 8;
+const CHUNK: usize = 1 << 16;
+
+/// What is called, with how many elements a rank, and how many instructions a call may take on x86-64: a tenth more than
+/// when the limit was set, since compilers differ.
+const CASES: [(Operation, usize, u64); 3] =
+    [(Operation::Barrier, 0, 580), (Operation::Allreduce, 4, 1650), (Operation::Allgatherv, 4, 1460)];
+
+/// So many calls are counted, as the difference to half of them.
+const CALLS: u64 = 2000;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).filter(|word| word != "--bench").collect();
+    match &arguments[..] {
+        [case, calls] => {
+            let (operation, elements, _) = CASES[case.parse::<usize>().expect("a case")];
+            run(operation, elements, calls.parse().expect("a number of calls")).expect("the peers are fine");
+            ExitCode::SUCCESS
+        }
+        _ => judge(),
+    }
+}
+
+/// Under callgrind.
+fn run(operation: Operation, elements: usize, calls: u64) -> Result<(), Failure> {
+    let (mirror, shared) = (Mirror::default(), Shared::new(RANKS, CHUNK));
+    let mut member = shared.member(&mirror);
+    let mut data = Data::new(RANKS, elements, false);
+    for _ in 0..calls {
+        call(operation, &mut member, &mut data, usize::MAX)?;
+    }
+    match operation {
+        Operation::Barrier => assert_eq!(mirror.rounds.get(), calls),
+        Operation::Allreduce => assert!(data.holds_the_sum()),
+        Operation::Allgatherv => assert!(data.holds_all_blocks()),
+    }
+    Ok(())
+}
+
+fn judge() -> ExitCode {
+    println!("instructions per call at {RANKS} ranks");
+    let mut all_well = true;
+    for (case, (operation, elements, limit)) in CASES.iter().enumerate() {
+        let each = (count(case, CALLS) - count(case, CALLS / 2)) / (CALLS / 2);
+        // Other instruction sets have other numbers.
+        let well = each <= *limit || cfg!(not(target_arch = "x86_64"));
+        all_well &= well;
+        let name = format!("{operation:?}").to_lowercase();
+        let verdict = if well { "" } else { "  TOO MANY" };
+        println!("{name:<12}{:>5} bytes a rank {each:>6}, limit {limit}{verdict}", elements * size_of::<f64>());
+    }
+    if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// How many instructions the process takes that does so many calls.
+fn count(case: usize, calls: u64) -> u64 {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(env::current_exe().expect("this program's path"))
+        .args([case.to_string(), calls.to_string()])
+        .output()
+        .expect("valgrind can be started; please install it");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let collected = said.lines().find_map(|line| line.split_once("Collected : ")).expect("callgrind's sum").1;
+    collected.trim().parse().expect("a number")
+}

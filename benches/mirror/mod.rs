@@ -1,0 +1,314 @@
+//! A platform whose peers do whatever this rank does, and have always done it already.
+//!
+//! All ranks' notes are one note, and so are all staging buffers of a parity: every peer calls the same, with the same
+//! data. A peer's word holds whatever this rank has last arrived at. So a call runs to its end on one thread, in the same
+//! way every time, and what it does can be counted: instructions by callgrind, words and bytes by the platform itself.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ops::Range;
+use std::rc::Rc;
+
+use intranode::payload::{Sink, Source};
+use intranode::protocol::allreduce::Reduction;
+use intranode::protocol::sequence::NOTE;
+use intranode::protocol::transfer::Exchange;
+use intranode::protocol::{Call, Member};
+use intranode::protocol::{
+    Expired, Failure, Generation, Ordering, Payload, Platform, Record, Segment, Staging,
+};
+
+/// The machine.
+#[derive(Default)]
+pub(crate) struct Mirror {
+    arrived: Cell<u32>,
+    /// How often this rank has arrived.
+    pub(crate) rounds: Cell<u64>,
+    /// How many words of others it has looked at.
+    pub(crate) looks: Cell<u64>,
+}
+
+/// Bytes that all ranks share.
+#[derive(Clone)]
+pub(crate) struct Bytes(Rc<UnsafeCell<Box<[u8]>>>);
+
+impl Bytes {
+    fn new(len: usize) -> Self {
+        Bytes(Rc::new(UnsafeCell::new(vec![0; len].into())))
+    }
+}
+
+// SAFETY: the view is exactly the box, which nothing else refers to while a closure runs: there is one thread, and no
+// protocol looks into one cell from within another.
+unsafe impl Payload for Bytes {
+    fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
+        // SAFETY: as above.
+        let bytes = unsafe { &mut *self.0.get() };
+        // SAFETY: as above.
+        fill(unsafe { Sink::new(bytes.as_mut_ptr(), bytes.len()) })
+    }
+
+    fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R {
+        // SAFETY: as above.
+        let bytes = unsafe { &*self.0.get() };
+        // SAFETY: as above.
+        look(unsafe { Source::new(bytes.as_ptr(), bytes.len()) })
+    }
+}
+
+fn add(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
+}
+
+// SAFETY: there is one thread.
+unsafe impl Platform for Mirror {
+    type Word = Cell<u32>;
+    type Word64 = Cell<u64>;
+    type Note = Bytes;
+    type Chunk = Bytes;
+    type Deadline = ();
+
+    #[inline]
+    fn load(&self, _: &'static str, word: &Cell<u32>, _: Ordering) -> u32 {
+        word.get()
+    }
+
+    #[inline]
+    fn compare_exchange(
+        &self,
+        _: &'static str,
+        word: &Cell<u32>,
+        current: u32,
+        new: u32,
+        _: Ordering,
+        _: Ordering,
+    ) -> Result<u32, u32> {
+        if word.get() != current {
+            return Err(word.get());
+        }
+        word.set(new);
+        self.arrived.set(new);
+        add(&self.rounds);
+        Ok(current)
+    }
+
+    fn fetch_or(&self, _: &'static str, word: &Cell<u32>, bits: u32, _: Ordering) -> u32 {
+        word.replace(word.get() | bits)
+    }
+
+    fn load64(&self, _: &'static str, word: &Cell<u64>, _: Ordering) -> u64 {
+        word.get()
+    }
+
+    fn compare_exchange64(
+        &self,
+        _: &'static str,
+        word: &Cell<u64>,
+        current: u64,
+        new: u64,
+        _: Ordering,
+        _: Ordering,
+    ) -> Result<u64, u64> {
+        if word.get() != current {
+            return Err(word.get());
+        }
+        Ok(word.replace(new))
+    }
+
+    #[inline]
+    fn spin(
+        &self,
+        _: &'static str,
+        _: &Cell<u32>,
+        _: Ordering,
+        until: impl Fn(u32) -> bool,
+    ) -> Result<u32, u32> {
+        add(&self.looks);
+        let seen = self.arrived.get();
+        if until(seen) { Ok(seen) } else { Err(seen) }
+    }
+
+    fn deadline(&self) {}
+
+    fn wait(&self, site: &'static str, _: &Cell<u32>, _: u32, (): &()) -> Result<(), Expired> {
+        unreachable!("{site}: everybody has arrived")
+    }
+
+    fn wake_all(&self, site: &'static str, _: &Cell<u32>) {
+        unreachable!("{site}: nobody sleeps")
+    }
+}
+
+/// What the ranks share.
+pub(crate) struct Shared {
+    cause: Cell<u64>,
+    claims: Vec<Cell<u32>>,
+    records: Vec<[Record<Mirror>; 2]>,
+    chunks: Vec<[Bytes; 2]>,
+    staging: Staging,
+}
+
+const START: Generation = Generation::new(0);
+
+impl Shared {
+    /// Of so many ranks, with staging buffers of so many bytes.
+    pub(crate) fn new(ranks: usize, chunk: usize) -> Self {
+        let words = START.initial_words();
+        let notes = [Bytes::new(NOTE), Bytes::new(NOTE)];
+        let chunks = [Bytes::new(chunk), Bytes::new(chunk)];
+        let record = |parity: usize| Record { word: Cell::new(words[parity]), note: notes[parity].clone() };
+        Shared {
+            cause: Cell::new(0),
+            claims: vec![Cell::new(1); ranks],
+            records: (0..ranks).map(|_| [record(0), record(1)]).collect(),
+            chunks: vec![chunks; ranks],
+            staging: Staging::of(chunk),
+        }
+    }
+
+    /// The view of the last rank.
+    pub(crate) fn member<'s>(&'s self, mirror: &'s Mirror) -> Member<'s, Mirror> {
+        let segment = Segment {
+            cause: &self.cause,
+            claims: &self.claims,
+            records: &self.records,
+            chunks: &self.chunks,
+            staging: self.staging,
+        };
+        Member::new(mirror, segment, self.records.len() - 1, START)
+    }
+}
+
+/// A buffer of each kind, and what has been copied between it and the segment.
+pub(crate) struct Data {
+    ranks: usize,
+    rank: usize,
+    send: Vec<f64>,
+    recv: Vec<f64>,
+    /// By length in bytes: how many pieces this rank has published, and taken from others.
+    pub(crate) published: Vec<usize>,
+    pub(crate) taken: Vec<usize>,
+    counting: bool,
+}
+
+impl Data {
+    /// `elements` of each rank. Pieces are noted down only if asked for: it takes instructions.
+    pub(crate) fn new(ranks: usize, elements: usize, counting: bool) -> Self {
+        // All alike: what a peer has folded is what this rank has.
+        let send = vec![3.0; elements];
+        let recv = vec![0.0; ranks * elements];
+        Data { ranks, rank: ranks - 1, send, recv, published: Vec::new(), taken: Vec::new(), counting }
+    }
+
+    fn publishes(&mut self, bytes: usize) {
+        if self.counting {
+            self.published.push(bytes);
+        }
+    }
+
+    fn takes(&mut self, bytes: usize) {
+        if self.counting {
+            self.taken.push(bytes);
+        }
+    }
+
+    fn place(&self, rank: usize, part: Range<usize>) -> Range<usize> {
+        let start = rank * self.send.len();
+        start + part.start / 8..start + part.end / 8
+    }
+
+    pub(crate) fn holds_all_blocks(&self) -> bool {
+        self.recv.chunks(self.send.len()).all(|block| block == self.send)
+    }
+
+    pub(crate) fn holds_the_sum(&self) -> bool {
+        self.send.iter().zip(&self.recv).all(|(own, sum)| own * self.ranks as f64 == *sum)
+    }
+}
+
+impl Exchange for Data {
+    fn length(&self, _: usize) -> usize {
+        size_of_val(&self.send[..])
+    }
+
+    fn put(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
+        staging.put(0, &bytemuck::cast_slice(&self.send)[part.clone()]);
+        self.publishes(part.len());
+    }
+
+    fn keep(&mut self, part: Range<usize>) {
+        let place = self.place(self.rank, part.clone());
+        self.recv[place].copy_from_slice(&self.send[part.start / 8..part.end / 8]);
+    }
+
+    fn get(&mut self, rank: usize, part: Range<usize>, staging: Source<'_>) {
+        let place = self.place(rank, part.clone());
+        staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[place]));
+        self.takes(part.len());
+    }
+}
+
+impl Reduction for Data {
+    fn elements(&self) -> usize {
+        self.send.len()
+    }
+
+    fn element_size(&self) -> usize {
+        size_of::<f64>()
+    }
+
+    fn contribute(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
+        staging.put(0, bytemuck::cast_slice(&self.send[part.clone()]));
+        self.publishes(8 * part.len());
+    }
+
+    fn start(&mut self, part: Range<usize>, staging: Source<'_>) {
+        self.takes(8 * part.len());
+        staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[part]));
+    }
+
+    fn fold(&mut self, part: Range<usize>, staging: Source<'_>) {
+        self.takes(8 * part.len());
+        staging.fold(&mut self.recv[part], |sum, value: f64| sum + value);
+    }
+
+    fn take_own(&mut self, part: Range<usize>, first: bool) -> bool {
+        for place in part {
+            let before = if first { 0.0 } else { self.recv[place] };
+            self.recv[place] = before + self.send[place];
+        }
+        true
+    }
+
+    fn publish(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
+        self.publishes(8 * part.len());
+        staging.put(0, bytemuck::cast_slice(&self.recv[part]));
+    }
+
+    fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {
+        self.takes(8 * part.len());
+        staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[part]));
+    }
+}
+
+/// A collective over the mirror.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operation {
+    Barrier,
+    Allreduce,
+    Allgatherv,
+}
+
+/// One call. `slices_from` as in production.
+pub(crate) fn call(
+    operation: Operation,
+    member: &mut Member<'_, Mirror>,
+    data: &mut Data,
+    slices_from: usize,
+) -> Result<(), Failure> {
+    let call = Call { operation: operation as u8, length: data.send.len() as u64, ..Call::default() };
+    match operation {
+        Operation::Barrier => member.open(&call, |_| ()).map(drop),
+        Operation::Allreduce => member.allreduce(&call, slices_from, data),
+        Operation::Allgatherv => member.transfer(&call, data),
+    }
+}

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Writes the figures of docs/performance.md, between its markers.
+
+    benches/race/document.py RACE.json...    results of separate runs of race.py on one machine
+"""
+
+import json
+import re
+import statistics
+import subprocess
+import sys
+
+import machine
+import peers
+import report
+
+PAGE = peers.ROOT / "docs/performance.md"
+
+
+def bench(name):
+    """What one of the cargo benches prints."""
+    command = ["cargo", "bench", "--quiet", "--locked", "--bench", name]
+    return subprocess.run(command, cwd=peers.ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def race(runs):
+    """The cells of all runs side by side."""
+    first = runs[0]
+    cores = first["machine"]["processors"]
+    lines = [
+        f"Machine: {machine.in_words(first['machine'])}. Separate runs: {len(runs)}. In each, the ratio of the fastest "
+        "other library's median to ours, with the least and the most over the run's blocks in brackets; **below the "
+        f"goal** of {report.GOALS[True][0]} with a core for each rank, or of {report.GOALS[False][0]:g} with more ranks "
+        "than cores. Times in µs.",
+        "",
+        "| ranks | operation | size | intranode | fastest other | "
+        + " | ".join(f"run {index + 1}" for index in range(len(runs)))
+        + " |",
+        "| --: | --- | --: | --: | --- |" + " --: |" * len(runs),
+    ]
+    tables = [report.cells(run) for run in runs]
+    ratios = [{True: [], False: []} for _ in runs]
+    for cell in tables[0]:
+        ranks, operation, count = cell
+        compared = [report.compare(table[cell]) if cell in table else None for table in tables]
+        if not all(compared):
+            continue
+        fit = ranks <= cores
+        shown = []
+        for index, (_, _, _, spread) in enumerate(compared):
+            ratio = statistics.median(spread)
+            ratios[index][fit].append(ratio)
+            text = f"{ratio:.2f} ({spread[0]:.2f}–{spread[-1]:.2f})"
+            shown.append(f"**{text}**" if ratio < report.GOALS[fit][0] else text)
+        ours = report.number(statistics.median(each[2] for each in compared))
+        names = statistics.mode(each[0] for each in compared)
+        theirs = report.number(statistics.median(each[1] for each in compared))
+        lines.append(
+            f"| {ranks} | {operation} | {report.size(count)} | {ours} | {theirs} ({names}) | " + " | ".join(shown) + " |"
+        )
+    lines.append("")
+    for fit, name in [(True, "With a core for each rank"), (False, "With more ranks than cores")]:
+        means = [f"{report.geometric_mean(each[fit]):.2f}" for each in ratios if each[fit]]
+        if means:
+            lines.append(f"* {name}: geometric mean {', '.join(means)} (goal {report.GOALS[fit][1]}).")
+    for index, run in enumerate(runs):
+        lines += [f"* Run {index + 1}: load average {run['load'][0]:.1f} before, {run['load'][1]:.1f} after."]
+    lines += ["", "| library | version | settings |", "| --- | --- | --- |"]
+    lines += [f"| {name} | {about['version']} | {about['settings']} |" for name, about in first["libraries"].items()]
+    return "\n".join(lines)
+
+
+def main():
+    runs = []
+    for name in sys.argv[1:]:
+        with open(name) as file:
+            runs.append(json.load(file))
+    if not runs:
+        sys.exit(__doc__)
+    last = runs[-1]
+    figures = {
+        "race": race(runs),
+        "limits": "\n".join(report.limits_text(last, report.cells(last))),
+        "instructions": f"```text\n{bench('instructions')}\n```",
+        "growth": bench("growth"),
+    }
+    text = PAGE.read_text()
+    for name, figure in figures.items():
+        text, found = re.subn(
+            rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda match: f"{match[1]}\n{figure}\n\n{match[2]}", text, flags=re.S
+        )
+        assert found == 1, name
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
