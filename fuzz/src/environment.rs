@@ -103,7 +103,7 @@ fn seconds(value: Option<String>, default: u64) -> Option<Option<Duration>> {
         Some(text) => {
             let seconds: f64 = text.parse().ok()?;
             // Less than half a nanosecond is rounded to nothing; 2^64 seconds do not fit.
-            let allowed = seconds >= 0.000_000_000_5 && seconds < 18_446_744_073_709_551_616.0;
+            let allowed = (0.000_000_000_5..18_446_744_073_709_551_616.0).contains(&seconds);
             allowed.then(|| Some(Duration::from_secs_f64(seconds)))
         }
     }
