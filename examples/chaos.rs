@@ -16,7 +16,7 @@
 //! | `--kills N` | how many jobs for each number of ranks; 100 if not given |
 //! | `--ranks A,B` | with how many ranks; 2,4,8 if not given |
 //! | `--seconds S` | begin no more jobs after so long, shared among the numbers of ranks |
-//! | `--most BYTES` | the largest contribution of a rank to a collective; 1 MiB if not given |
+//! | `--most BYTES` | the largest contribution of a rank to a collective; 64 KiB if not given |
 //! | `--victim-mib M` | the victim holds so much memory |
 //! | `--seed S` | the seed of the first job; those after it count up |
 
@@ -67,15 +67,19 @@ fn be_a_rank() -> Result<()> {
     let mebibytes = if comm.rank() as u64 == variable(VICTIM)? { variable(MEMORY)? } else { 0 };
     let mut memory = vec![0u8; (mebibytes as usize) << 20];
     memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
-    rank::say("ready")?;
-    let (mut buffers, mut round) = (rank::Buffers::default(), 0);
     let most_of_all = variable(MOST)?;
+    // Memory that is there already: how long the system takes to give it is not the question.
+    let touched = |len| vec![1; len];
+    let most = most_of_all as usize;
+    let mut buffers = rank::Buffers { send: touched(most), recv: touched(most * comm.size()) };
+    let mut round = 0;
+    rank::say("ready")?;
     let error = loop {
         round += 1;
         let kind = rank::KINDS[random.usize(0..rank::KINDS.len())];
         // As often a few bytes as many.
-        let most = 1 << random.u32(0..=most_of_all.ilog2());
-        if let Err(error) = rank::collective(&comm, kind, random.usize(0..=most), round, &mut buffers) {
+        let most_now = 1 << random.u32(0..=most_of_all.ilog2());
+        if let Err(error) = rank::collective(&comm, kind, random.usize(0..=most_now), round, &mut buffers) {
             break error;
         }
     };
@@ -105,7 +109,7 @@ impl Plan {
     fn of_arguments() -> Result<Self> {
         let seed = fastrand::u64(..1 << 32);
         let mut plan =
-            Plan { kills: 100, ranks: vec![2, 4, 8], seconds: None, most: 1 << 20, victim_mib: 0, seed };
+            Plan { kills: 100, ranks: vec![2, 4, 8], seconds: None, most: 64 << 10, victim_mib: 0, seed };
         let mut arguments = std::env::args().skip(1);
         while let Some(name) = arguments.next() {
             let value = arguments.next().with_context(|| format!("{name} needs a value"))?;

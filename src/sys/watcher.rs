@@ -28,6 +28,7 @@
 //! for each pair, the watcher looks at them every [`SLICE`]. And since a word can be overwritten by mistake, it asks
 //! every [`BACKUP`] whether the peers' processes still exist.
 
+mod beside;
 mod pidfd;
 mod robust;
 mod signals;
@@ -43,6 +44,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use self::beside::Beside;
 use self::pidfd::Processes;
 use self::robust::Registration;
 use self::waitv::{Refused, WaitList};
@@ -113,6 +115,7 @@ impl Watcher {
             end: Arc::clone(&end),
             rank,
             scan,
+            beside: Beside::this_thread(ranks),
             asked: asked::count().map(|count| (count, count.load(Ordering::Acquire))),
             listener,
         };
@@ -158,6 +161,7 @@ struct Watch<L> {
     words: WaitList,
     processes: Processes,
     scan: bool,
+    beside: Beside,
     /// How often this process was asked, and how often that was noticed.
     asked: Option<(&'static AtomicU32, u32)>,
     listener: L,
@@ -166,12 +170,14 @@ struct Watch<L> {
 impl<L: Listener> Watch<L> {
     fn run(&mut self) {
         let mut backup = Moment::after(BACKUP);
+        self.beside.stay();
         while self.end.load(Ordering::Acquire) == RUNNING {
             self.look_at_words();
             self.look_for_questions();
             if backup.has_passed() {
                 self.look_at_processes();
                 self.listener.tick();
+                self.beside.stay();
                 backup = Moment::after(BACKUP);
             }
             self.sleep(backup);

@@ -67,8 +67,8 @@ pub(crate) const KINDS: [Kind; 4] = [Kind::Barrier, Kind::Allreduce, Kind::Allga
 /// The buffers of [`collective`], kept from call to call.
 #[derive(Default)]
 pub(crate) struct Buffers {
-    send: Vec<u8>,
-    recv: Vec<u8>,
+    pub(crate) send: Vec<u8>,
+    pub(crate) recv: Vec<u8>,
 }
 
 /// One collective over so many bytes a rank, checked against what it should give.
