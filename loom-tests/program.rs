@@ -177,6 +177,15 @@ impl Reduction for Folding {
         staging.fold(&mut self.result[part], combine);
     }
 
+    fn start_pair(&mut self, part: Range<usize>, first: bool, staging: Source<'_>) {
+        let (own, target) = (&self.mine[part.clone()], &mut self.result[part]);
+        if first {
+            staging.combine(own, target, combine);
+        } else {
+            staging.combine(own, target, |own, other| combine(other, own));
+        }
+    }
+
     fn publish(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
         staging.put(0, bytemuck::cast_slice(&self.result[part]));
     }

@@ -244,6 +244,15 @@ impl Reduction for Sums {
         staging.fold(&mut self.recv[part], combine);
     }
 
+    fn start_pair(&mut self, part: Range<usize>, first: bool, staging: Source<'_>) {
+        let (own, target) = (&self.send[part.clone()], &mut self.recv[part]);
+        if first {
+            staging.combine(own, target, combine);
+        } else {
+            staging.combine(own, target, |own, other| combine(other, own));
+        }
+    }
+
     fn publish(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
         staging.put(0, bytemuck::cast_slice(&self.recv[part]));
     }

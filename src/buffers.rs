@@ -9,6 +9,7 @@ use crate::payload::{Sink, Source};
 use crate::protocol::allreduce::Reduction;
 use crate::protocol::transfer::Exchange;
 use crate::sys::copy;
+use crate::sys::wide::widest;
 
 /// From how many bytes on received data is stored past the cache.
 const STREAM_FROM: usize = 16 << 20;
@@ -145,6 +146,12 @@ impl<T: Number> Reduction for Reduce<'_, T> {
     }
 
     #[inline]
+    fn start_pair(&mut self, part: Range<usize>, first: bool, staging: Source<'_>) {
+        let own = self.send.map(|send| &send[part.clone()]);
+        T::fold(self.op, Pair { target: &mut self.recv[part], own, first, staging });
+    }
+
+    #[inline]
     fn publish(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
         staging.put(0, bytemuck::cast_slice(&self.recv[part]));
     }
@@ -164,7 +171,7 @@ struct Into<'a, T> {
 impl<T: Pod> Folder<T> for Into<'_, T> {
     #[inline]
     fn each(self, combine: impl Fn(T, T) -> T) {
-        self.staging.fold(self.target, combine);
+        widest(size_of_val(self.target), || self.staging.fold(self.target, combine));
     }
 }
 
@@ -177,8 +184,33 @@ struct Zip<'a, T> {
 impl<T: Pod> Folder<T> for Zip<'_, T> {
     #[inline]
     fn each(self, combine: impl Fn(T, T) -> T) {
-        for (value, own) in self.target.iter_mut().zip(self.own) {
-            *value = combine(*value, *own);
-        }
+        widest(size_of_val(self.target), || {
+            for (value, own) in self.target.iter_mut().zip(self.own) {
+                *value = combine(*value, *own);
+            }
+        });
+    }
+}
+
+/// Private and staged values of which a part of the result begins; the private ones come first or second.
+struct Pair<'a, T> {
+    target: &'a mut [T],
+    /// `None` if they are in the target.
+    own: Option<&'a [T]>,
+    first: bool,
+    staging: Source<'a>,
+}
+
+impl<T: Pod> Folder<T> for Pair<'_, T> {
+    #[inline]
+    fn each(self, combine: impl Fn(T, T) -> T) {
+        let Pair { target, own, staging, .. } = self;
+        let swapped = |own, other| combine(other, own);
+        widest(size_of_val(target), || match (own, self.first) {
+            (Some(own), true) => staging.combine(own, target, &combine),
+            (Some(own), false) => staging.combine(own, target, swapped),
+            (None, true) => staging.fold(target, &combine),
+            (None, false) => staging.fold(target, swapped),
+        });
     }
 }

@@ -130,7 +130,7 @@ impl<'a> Source<'a> {
     ///
     /// # Panics
     /// When they reach past the end of the view.
-    #[inline]
+    #[inline(always)]
     pub fn fold<T: bytemuck::Pod>(&self, target: &mut [T], combine: impl Fn(T, T) -> T) {
         let source = self.range(0, size_of_val(target)).cast::<T>();
         for (i, value) in target.iter_mut().enumerate() {
@@ -138,6 +138,21 @@ impl<'a> Source<'a> {
             // I4: any bytes are a `Pod`; no alignment is assumed.
             let other = unsafe { source.wrapping_add(i).read_unaligned() };
             *value = combine(*value, other);
+        }
+    }
+
+    /// Combines `target[i] = combine(values[i], staging[i])` for elements that lie from the view's start on.
+    ///
+    /// # Panics
+    /// When they reach past the end of the view, or the slices differ in length.
+    #[inline(always)]
+    pub fn combine<T: bytemuck::Pod>(&self, values: &[T], target: &mut [T], combine: impl Fn(T, T) -> T) {
+        assert!(values.len() == target.len());
+        let source = self.range(0, size_of_val(target)).cast::<T>();
+        for (i, (target, value)) in target.iter_mut().zip(values).enumerate() {
+            // SAFETY: I1, I2 and I4, as in `fold`.
+            let other = unsafe { source.wrapping_add(i).read_unaligned() };
+            *target = combine(*value, other);
         }
     }
 

@@ -279,6 +279,11 @@ impl Reduction for Data {
         true
     }
 
+    fn start_pair(&mut self, part: Range<usize>, _: bool, staging: Source<'_>) {
+        self.takes(8 * part.len());
+        staging.combine(&self.send[part.clone()], &mut self.recv[part], |own, other: f64| own + other);
+    }
+
     fn publish(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
         self.publishes(8 * part.len());
         staging.put(0, bytemuck::cast_slice(&self.recv[part]));

@@ -38,6 +38,10 @@ pub trait Reduction {
         let _ = (part, first);
         false
     }
+    /// Starts a part of the result with what ranks 0 and 1 contributed, in one go: in two, the result would be written
+    /// and read once more. One of them is this rank (0, if `first`), whose contribution is taken from where it came
+    /// from; the other's is in staging.
+    fn start_pair(&mut self, part: Range<usize>, first: bool, staging: Source<'_>);
     /// Copies a finished part of the result into staging.
     fn publish(&mut self, part: Range<usize>, staging: Sink<'_>);
     /// Copies a finished part of the result out of staging.
@@ -92,21 +96,29 @@ impl<P: Platform> Member<'_, P> {
     /// Folds a part over all ranks, in rank order.
     #[inline]
     fn fold_all<D: Reduction>(&self, part: Range<usize>, from: From, data: &mut D) {
-        for rank in 0..self.size() {
+        let paired = self.rank < 2 && self.size() > 1;
+        if paired {
+            let part = part.clone();
+            self.look(1 - self.rank, from, |staging| data.start_pair(part, self.rank == 0, staging));
+        }
+        for rank in if paired { 2 } else { 0 }..self.size() {
+            let part = part.clone();
             if rank == self.rank && data.take_own(part.clone(), rank == 0) {
                 continue;
             }
-            let part = part.clone();
-            let fold = |staging: Source<'_>| match rank {
+            self.look(rank, from, |staging| match rank {
                 0 => data.start(part, staging),
                 _ => data.fold(part, staging),
-            };
-            match from {
-                From::Notes(parity) => self.inline(rank, parity, fold),
-                From::Chunks(parity, place) => {
-                    self.chunk(rank, parity).read(|staging| fold(staging.after(place)));
-                }
-            }
+            });
+        }
+    }
+
+    /// Looks at what a rank has contributed.
+    #[inline]
+    fn look<R>(&self, rank: usize, from: From, look: impl FnOnce(Source<'_>) -> R) -> R {
+        match from {
+            From::Notes(parity) => self.inline(rank, parity, look),
+            From::Chunks(parity, place) => self.chunk(rank, parity).read(|staging| look(staging.after(place))),
         }
     }
 

@@ -31,4 +31,5 @@ pub(crate) mod thread_wait;
 pub(crate) mod turns;
 #[cfg_attr(not(target_os = "linux"), path = "watcher/none.rs")]
 pub(crate) mod watcher;
+pub(crate) mod wide;
 pub(crate) mod world;

@@ -1,0 +1,40 @@
+//! Loops over long slices, compiled for wider vectors than every processor of an architecture has.
+
+/// Runs `work`, which is about so many bytes, with the vectors that this processor has. The result is the same.
+#[inline(always)]
+pub(crate) fn widest(bytes: usize, work: impl FnOnce()) {
+    #[cfg(target_arch = "x86_64")]
+    if bytes >= LONG && std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: I7: the processor has just said that it has AVX2.
+        return unsafe { avx2(work) };
+    }
+    let _ = bytes;
+    work();
+}
+
+/// Shorter work is done before the processor could be asked.
+#[cfg(target_arch = "x86_64")]
+const LONG: usize = 512;
+
+/// What is inlined here is compiled for AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn avx2(work: impl FnOnce()) {
+    work();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_done_once_whatever_the_length() {
+        for len in [0, 1, 63, 64, 65, 1000] {
+            let (mut sums, other): (Vec<f64>, Vec<f64>) = (0..len).map(|i| (f64::from(i), 0.1)).unzip();
+            widest(size_of_val(&other[..]), || {
+                sums.iter_mut().zip(&other).for_each(|(sum, value)| *sum += value)
+            });
+            assert!((0..len).all(|i| sums[i as usize] == f64::from(i) + 0.1));
+        }
+    }
+}
