@@ -14,6 +14,9 @@ use crate::sys::wide::widest;
 /// From how many bytes on received data is stored past the cache.
 const STREAM_FROM: usize = 16 << 20;
 
+/// How many bytes stay in the nearest cache from one copy to the next.
+const NEAR: usize = 16 << 10;
+
 /// Blocks of bytes from every rank, each with its place in the receive buffer.
 pub(crate) struct Gather<'a, P> {
     send: &'a [u8],
@@ -34,6 +37,17 @@ impl<'a, P: Fn(usize) -> Range<usize>> Gather<'a, P> {
         let block = (self.place)(rank);
         &mut self.recv[block.start + part.start..block.start + part.end]
     }
+
+    /// Copies a part of this rank's own block into staging, and to its place, while it is near: it comes from memory
+    /// once, and meanwhile what went past the cache reaches memory.
+    fn put_and_keep(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
+        for start in part.clone().step_by(NEAR) {
+            let piece = start..(start + NEAR).min(part.end);
+            let own = &self.send[piece.clone()];
+            staging.put(start - part.start, own);
+            copy::stream_slice(own, self.target(self.rank, &piece));
+        }
+    }
 }
 
 impl<P: Fn(usize) -> Range<usize>> Exchange for Gather<'_, P> {
@@ -44,11 +58,17 @@ impl<P: Fn(usize) -> Range<usize>> Exchange for Gather<'_, P> {
 
     #[inline]
     fn put(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
+        if self.stream {
+            return self.put_and_keep(part, staging);
+        }
         staging.put(0, &self.send[part]);
     }
 
     #[inline]
     fn keep(&mut self, part: Range<usize>) {
+        if self.stream {
+            return;
+        }
         let own = &self.send[part.clone()];
         self.target(self.rank, &part).copy_from_slice(own);
     }
@@ -56,27 +76,28 @@ impl<P: Fn(usize) -> Range<usize>> Exchange for Gather<'_, P> {
     #[inline]
     fn get(&mut self, rank: usize, part: Range<usize>, staging: Source<'_>) {
         let stream = self.stream;
-        let target = self.target(rank, &part);
-        if stream {
-            staging.stream(0, target);
-        } else {
-            staging.get(0, target);
-        }
+        take(&staging, self.target(rank, &part), stream);
     }
 }
 
 impl<P> Drop for Gather<'_, P> {
     fn drop(&mut self) {
-        if self.stream {
-            copy::fence();
-        }
+        end(self.stream);
     }
 }
 
 /// One block of bytes from the root to everybody.
 pub(crate) struct FromRoot<'a> {
-    pub(crate) buffer: &'a mut [u8],
-    pub(crate) root: usize,
+    buffer: &'a mut [u8],
+    root: usize,
+    stream: bool,
+}
+
+impl<'a> FromRoot<'a> {
+    pub(crate) fn new(buffer: &'a mut [u8], root: usize) -> Self {
+        let stream = buffer.len() >= STREAM_FROM;
+        FromRoot { buffer, root, stream }
+    }
 }
 
 impl Exchange for FromRoot<'_> {
@@ -95,7 +116,31 @@ impl Exchange for FromRoot<'_> {
 
     #[inline]
     fn get(&mut self, _: usize, part: Range<usize>, staging: Source<'_>) {
-        staging.get(0, &mut self.buffer[part]);
+        take(&staging, &mut self.buffer[part], self.stream);
+    }
+}
+
+impl Drop for FromRoot<'_> {
+    fn drop(&mut self) {
+        end(self.stream);
+    }
+}
+
+/// Copies out of staging.
+#[inline]
+fn take(staging: &Source<'_>, target: &mut [u8], stream: bool) {
+    if stream {
+        staging.stream(0, target);
+    } else {
+        staging.get(0, target);
+    }
+}
+
+/// To be called before the buffers are given back.
+#[inline]
+fn end(stream: bool) {
+    if stream {
+        copy::fence();
     }
 }
 

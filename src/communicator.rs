@@ -215,7 +215,7 @@ impl Communicator {
         if root >= size {
             return Err(self.seat.refuse(&call, Error::InvalidRoot { root, size }));
         }
-        let mut blocks = FromRoot { buffer: bytemuck::cast_slice_mut(buffer), root };
+        let mut blocks = FromRoot::new(bytemuck::cast_slice_mut(buffer), root);
         self.seat.collective(operation, |member| member.transfer(&call, &mut blocks))
     }
 

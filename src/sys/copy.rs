@@ -118,6 +118,16 @@ pub(crate) unsafe fn stream(source: *const u8, target: *mut u8, len: usize) {
     }
 }
 
+/// [`stream`] for slices.
+///
+/// # Panics
+/// When they differ in length.
+pub(crate) fn stream_slice(source: &[u8], target: &mut [u8]) {
+    assert!(source.len() == target.len());
+    // SAFETY: I8: both are slices, so they are valid and do not overlap.
+    unsafe { stream(source.as_ptr(), target.as_mut_ptr(), source.len()) };
+}
+
 /// Orders streamed stores before everything that follows. Without it another thread of this process could see the
 /// call's end, and not the data.
 pub(crate) fn fence() {
