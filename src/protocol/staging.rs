@@ -26,7 +26,7 @@ pub struct Staging {
 
 /// The most bytes of a rank's message that go through staging in one round: long enough for the round's cost not to
 /// count, short enough for what is written to be read from a cache.
-const PART: usize = 256 << 10;
+const PART: usize = 512 << 10;
 
 /// From how many bytes on a part is worth moving through its buffer.
 const MOVING_FROM: usize = 2 << 10;
