@@ -37,7 +37,7 @@ impl Map {
         let alive_row = if (2..=128).contains(&ranks) { up(8 * ranks, 128) } else { 8 };
         let records = up(alive + ranks * alive_row, 128);
         let pairs = records + 2 * 128 * ranks;
-        let staging = up(pairs + 16 * 128, 4096);
+        let staging = up(pairs + 16 * 128, 4096) + 2048;
         let len = staging + 2 * ranks * chunk;
         Some(Map { chunk, spaces, alive, alive_row, records, pairs, staging, len })
     }
