@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::protocol::CauseKind;
 use crate::seat::Seat;
+use crate::state::Observer;
 use crate::sys::watcher::Watcher;
 
 /// What all communicators of a family have in common.
@@ -52,6 +53,12 @@ impl Kin {
         let mut state = self.state();
         state.dead.push(rank);
         state.members.iter().for_each(|member| member.tell(rank));
+    }
+
+    /// Those who look at the communicators that report their state.
+    pub(crate) fn observers(&self) -> Vec<Arc<Observer>> {
+        let seats = self.state().members.iter().filter_map(|member| member.seat.upgrade()).collect::<Vec<_>>();
+        seats.iter().filter_map(|seat| seat.observer.clone()).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

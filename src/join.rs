@@ -72,8 +72,8 @@ impl Config {
             return Err(self.failed("its name could not be removed", Some(error)));
         }
         let processors = self.exchange_processors(&joining).map_err(|error| self.not_all_came(error))?;
-        let machine =
-            Machine { spin: SpinPolicy::new(self.size, processors), patience: self.timeout, ..machine };
+        let spin = SpinPolicy::chosen(self.spin, self.size, processors);
+        let machine = Machine { spin, patience: self.timeout, ..machine };
         Ok(joining.joined(machine))
     }
 
@@ -252,15 +252,28 @@ impl Listener for Vigil {
     }
 
     fn tick(&self) {
-        if let Some(observer) = &self.observer {
-            observer.look();
-        }
+        self.observers().iter().for_each(|observer| observer.look());
     }
 
     fn asked(&self) {
-        if let Some(observer) = self.observer.clone() {
+        let observers = self.observers();
+        if !observers.is_empty() {
             // On a thread of its own: who reads may keep the writer waiting. If there is none, nobody is told.
-            let _ = Builder::new().name("intranode-state".to_owned()).spawn(move || observer.write());
+            let write = move || observers.iter().for_each(|observer| observer.write());
+            let _ = Builder::new().name("intranode-state".to_owned()).spawn(write);
         }
+    }
+}
+
+impl Vigil {
+    /// Of the job, and of those parts of it that this process is in.
+    fn observers(&self) -> Vec<Arc<Observer>> {
+        let Some(own) = &self.observer else { return Vec::new() };
+        let mut all = self.kin.observers();
+        // While it joins, it is not yet among them.
+        if !all.iter().any(|observer| Arc::ptr_eq(observer, own)) {
+            all.push(Arc::clone(own));
+        }
+        all
     }
 }

@@ -8,6 +8,7 @@ use crate::layout::Layout;
 use crate::protocol::{Call, membership};
 use crate::seat::Seat;
 use crate::share::{Wanted, share};
+use crate::state::Observer;
 use crate::sys::fatal::FatalSignals;
 use crate::sys::machine::{Machine, Wait};
 use crate::sys::world::{START, World};
@@ -55,7 +56,12 @@ impl Communicator {
         let joined: Arc<[usize]> = group.iter().map(|rank| self.joined_as[*rank]).collect();
         let announce = || FatalSignals::announce(&world, machine, rank).ok();
         let fatal_signals = self.family.fatal_signals.then(announce).flatten();
-        let child = Seat::new(Arc::clone(&world), machine, rank, Arc::clone(&seat.job), START);
+        let mut child = Seat::new(Arc::clone(&world), machine, rank, Arc::clone(&seat.job), START);
+        if seat.observer.is_some() {
+            let ranks: Vec<String> = joined.iter().map(usize::to_string).collect();
+            let name = format!("ranks {} of {}", ranks.join(", "), seat.job);
+            child.observer = Some(Arc::new(Observer::new(&world, &name, rank)));
+        }
         let child = self.child(child, joined, fatal_signals);
         // After this everybody is told of deaths.
         child.seat.collective(OPERATION, |member| member.open(&call, |_| ()).map(drop))?;

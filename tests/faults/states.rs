@@ -11,6 +11,7 @@ use super::{Program, Test, rank};
 
 pub(crate) const TESTS: &[Test] = &[
     ("state_is_written_at_a_time_out_by_one_rank", at_a_time_out),
+    ("state_of_a_part_is_written_at_its_time_out", of_a_part),
     ("state_is_written_at_sigusr2_by_ranks_that_wait_compute_and_are_told", at_a_signal),
     ("state_at_sigusr2_leaves_the_program_s_own_handler_alone", beside_a_handler),
     ("state_of_those_who_have_joined_at_sigusr2_while_joining", while_joining),
@@ -19,6 +20,8 @@ pub(crate) const TESTS: &[Test] = &[
 pub(crate) const PROGRAMS: &[Program] = &[
     ("collectives, then a barrier", collectives_then_a_barrier),
     ("collectives, then stays away", collectives_then_stays_away),
+    ("barriers in a part", barriers_in_a_part),
+    ("stays away from a part", stays_away_from_a_part),
     ("has a handler", has_a_handler),
 ];
 
@@ -37,6 +40,23 @@ fn collectives_then_a_barrier() -> Result<()> {
 fn collectives_then_stays_away() -> Result<()> {
     let comm = rank::join()?;
     rank::works(&comm, 4)?;
+    rank::say("stays away")?;
+    while rank::heard()?.is_some() {}
+    Ok(())
+}
+
+fn barriers_in_a_part() -> Result<()> {
+    let comm = rank::join()?;
+    let part = comm.split(comm.rank() / 2, 0)?;
+    rank::works(&part, 4)?;
+    rank::say("waits")?;
+    rank::repeat(&part, |part| part.barrier())
+}
+
+fn stays_away_from_a_part() -> Result<()> {
+    let comm = rank::join()?;
+    let part = comm.split(comm.rank() / 2, 0)?;
+    rank::works(&part, 4)?;
     rank::say("stays away")?;
     while rank::heard()?.is_some() {}
     Ok(())
@@ -85,6 +105,26 @@ fn at_a_time_out() -> Result<Completion> {
     ensure!(text.contains(", for 0."), "not since when: {text}");
     // The others have nothing to add.
     ensure!(job.complaints(2)?.is_empty() && job.complaints(0)?.is_empty());
+    job.release(|_| 0)?;
+    job.left_nothing()?;
+    Ok(Completion::Completed)
+}
+
+fn of_a_part() -> Result<Completion> {
+    let program = |rank| if rank == 2 { "barriers in a part" } else { "stays away from a part" };
+    let mut job = Job::joined_with(4, program, |command| {
+        reporting(command);
+        command.env("INTRANODE_TIMEOUT", "0.5");
+    })?;
+    job.await_line(2, "waits")?;
+    let report = job.report(2)?;
+    ensure!(report.kind == "timed-out" && report.ranks == [1], "{report:?}");
+    let (waiting, away) = (job.pid(2)?, job.pid(3)?);
+    let name = format!("the state of ranks 2, 3 of {}, which has ended, as rank 0 sees it", job.name());
+    let waits = format!("rank 0 (process {waiting}) waits in barrier, round ");
+    let done = format!("rank 1 (process {away}) has done broadcast, round ");
+    let text = await_written(&mut job, 2, &[&name, &waits, &done])?;
+    ensure!(text.contains(", for 0."), "not since when: {text}");
     job.release(|_| 0)?;
     job.left_nothing()?;
     Ok(Completion::Completed)
