@@ -29,6 +29,7 @@ pub struct Config {
     pub(crate) join_timeout: Option<Duration>,
     pub(crate) staging: Option<usize>,
     pub(crate) wait: WaitKind,
+    pub(crate) spin: Option<Duration>,
     pub(crate) fatal_signals: bool,
     pub(crate) state_reports: bool,
     /// The environment's prefix, for messages.
@@ -59,6 +60,7 @@ impl Config {
             join_timeout: Some(Duration::from_secs(30)),
             staging: None,
             wait: WaitKind::Native,
+            spin: None,
             fatal_signals: false,
             state_reports: false,
             prefix: None,
@@ -76,8 +78,8 @@ impl Config {
 
     /// Reads the variables `{prefix}_NAME`, `{prefix}_RANK`, `{prefix}_SIZE` and, if they are set,
     /// `{prefix}_TIMEOUT` and `{prefix}_JOIN_TIMEOUT`, in seconds (fractions are allowed; `none` waits for ever).
-    /// `INTRANODE_WAIT=pthread` chooses [`WaitKind::Pthread`], `INTRANODE_STATE=1` has
-    /// [`state_reports`](Config::state_reports) written.
+    /// `INTRANODE_WAIT=pthread` chooses [`WaitKind::Pthread`], `INTRANODE_SPIN` is the number of microseconds to
+    /// [`spin`](Config::spin), `INTRANODE_STATE=1` has [`state_reports`](Config::state_reports) written.
     ///
     /// # Errors
     /// [`Error::InvalidConfiguration`] names the variable, its value and what is allowed.
@@ -112,6 +114,12 @@ impl Config {
             None | Some("futex" | "native") => WaitKind::Native,
             Some("pthread") => WaitKind::Pthread,
             Some(other) => return Err(bad("INTRANODE_WAIT", Some(other), "futex or pthread")),
+        };
+        config.spin = match get("INTRANODE_SPIN") {
+            None => None,
+            Some(value) => {
+                Some(Duration::from_micros(number::<u32>("INTRANODE_SPIN", &value, SPIN_RULE)?.into()))
+            }
         };
         config.state_reports = match get("INTRANODE_STATE").as_deref() {
             None | Some("0") => false,
@@ -149,6 +157,19 @@ impl Config {
     #[must_use]
     pub fn wait(mut self, wait: WaitKind) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// How long this rank looks at what it waits for before it sleeps, whatever the number of processors. If not set, it
+    /// looks for 50 µs where every rank can have a processor; where not, it gives its processor away up to 16 times
+    /// instead, for another rank to run.
+    ///
+    /// Zero suits ranks that have many threads each, all of which compute: whoever looks takes a processor from them. More
+    /// suits ranks that wait often and not much longer than the default, and have processors of their own: it takes some
+    /// 25 µs to wake a sleeper.
+    #[must_use]
+    pub fn spin(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.spin = time.into();
         self
     }
 
@@ -205,6 +226,7 @@ impl Config {
 const NAME_RULE: &str = "'/' followed by 1 to 230 bytes without '/', as in /job-42";
 const RANK_RULE: &str = "a number from 0 to one less than the size";
 const SIZE_RULE: &str = "a number from 1 to 65536";
+const SPIN_RULE: &str = "a number of microseconds from 0 to 4294967295";
 const SECONDS_RULE: &str = "a positive number of seconds, or none";
 
 fn is_name(name: &str) -> bool {
@@ -273,6 +295,9 @@ mod tests {
         assert_eq!(with("COBRE_SHM_TIMEOUT", "2.5").unwrap().timeout, Some(Duration::from_millis(2500)));
         assert_eq!(with("COBRE_SHM_TIMEOUT", "none").unwrap().timeout, None);
         assert_eq!(with("INTRANODE_WAIT", "pthread").unwrap().wait, WaitKind::Pthread);
+        assert_eq!(config.spin, None);
+        assert_eq!(with("INTRANODE_SPIN", "0").unwrap().spin, Some(Duration::ZERO));
+        assert_eq!(with("INTRANODE_SPIN", "20").unwrap().spin, Some(Duration::from_micros(20)));
         assert!(!config.state_reports && with("INTRANODE_STATE", "1").unwrap().state_reports);
     }
 
@@ -305,6 +330,8 @@ mod tests {
             ("COBRE_SHM_TIMEOUT", "NaN"),
             ("COBRE_SHM_JOIN_TIMEOUT", "inf"),
             ("INTRANODE_WAIT", "busy"),
+            ("INTRANODE_SPIN", "-1"),
+            ("INTRANODE_SPIN", "50us"),
             ("INTRANODE_STATE", "yes"),
         ];
         for (name, value) in cases {

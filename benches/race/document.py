@@ -81,6 +81,7 @@ def main():
     figures = {
         "race": race(runs),
         "limits": "\n".join(report.limits_text(last, report.cells(last))),
+        "waiting": f"```text\n{bench('waiting')}\n```",
         "instructions": f"```text\n{bench('instructions')}\n```",
         "growth": bench("growth"),
     }

@@ -16,7 +16,7 @@ pub fn run(data: &[u8]) -> bool {
     let get = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
     let config = Config::from_lookup(PREFIX, get);
     let expected =
-        expect(|suffix| get(&format!("{PREFIX}_{suffix}")), get("INTRANODE_WAIT"), get("INTRANODE_STATE"));
+        expect(|suffix| get(&format!("{PREFIX}_{suffix}")), |suffix| get(&format!("INTRANODE_{suffix}")));
     match config {
         Ok(config) => {
             let expected = expected.unwrap_or_else(|| panic!("{variables:?}: {config:?}"));
@@ -45,8 +45,7 @@ pub fn run(data: &[u8]) -> bool {
 /// What a configuration must show of itself; `None` where there must be none.
 fn expect(
     get: impl Fn(&str) -> Option<String>,
-    wait: Option<String>,
-    state: Option<String>,
+    common: impl Fn(&str) -> Option<String>,
 ) -> Option<Vec<String>> {
     let name = get("NAME")?;
     let rest = name.strip_prefix('/')?;
@@ -64,12 +63,16 @@ fn expect(
     }
     let timeout = seconds(get("TIMEOUT"), 60)?;
     let join_timeout = seconds(get("JOIN_TIMEOUT"), 30)?;
-    let wait = match wait.as_deref() {
+    let wait = match common("WAIT").as_deref() {
         None | Some("futex" | "native") => "Native",
         Some("pthread") => "Pthread",
         Some(_) => return None,
     };
-    let state_reports = match state.as_deref() {
+    let spin = match common("SPIN") {
+        None => None,
+        Some(text) => Some(Duration::from_micros(u32::try_from(whole(&text)?).ok()?.into())),
+    };
+    let state_reports = match common("STATE").as_deref() {
         None | Some("0") => false,
         Some("1") => true,
         Some(_) => return None,
@@ -77,7 +80,7 @@ fn expect(
     Some(vec![
         format!("name: {name:?}, rank: {rank}, size: {size}"),
         format!("timeout: {timeout:?}, join_timeout: {join_timeout:?}"),
-        format!("wait: {wait}"),
+        format!("wait: {wait}, spin: {spin:?}"),
         format!("state_reports: {state_reports}"),
     ])
 }

@@ -32,6 +32,11 @@ impl SpinPolicy {
         }
     }
 
+    /// The same, unless somebody who knows better has said how long to look.
+    pub(crate) fn chosen(spin: Option<Duration>, ranks: usize, processors: usize) -> Self {
+        spin.map_or(SpinPolicy::new(ranks, processors), |spin| SpinPolicy { spin, yields: 0 })
+    }
+
     /// Calls `look` until it gives `true` or the patience is over.
     #[inline]
     pub(crate) fn spin(self, mut look: impl FnMut() -> bool) {
@@ -71,5 +76,32 @@ impl SpinPolicy {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looks(policy: SpinPolicy) -> u32 {
+        let mut looks = 0;
+        policy.spin(|| {
+            looks += 1;
+            false
+        });
+        looks
+    }
+
+    #[test]
+    fn who_has_a_processor_looks_for_longer_than_who_has_not() {
+        assert!(looks(SpinPolicy::new(2, 2)) > QUICK);
+        assert_eq!(looks(SpinPolicy::new(3, 2)), 1 + 16);
+    }
+
+    #[test]
+    fn a_choice_counts_whatever_the_processors() {
+        assert_eq!(looks(SpinPolicy::chosen(Some(Duration::ZERO), 2, 2)), 1);
+        assert!(looks(SpinPolicy::chosen(Some(Duration::from_micros(1)), 3, 2)) > QUICK);
+        assert_eq!(SpinPolicy::chosen(None, 3, 2), SpinPolicy::new(3, 2));
     }
 }
