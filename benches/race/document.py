@@ -77,10 +77,14 @@ def main():
             runs.append(json.load(file))
     if not runs:
         sys.exit(__doc__)
-    last = runs[-1]
+    # Runs of the same operations stand side by side.
+    tables = {}
+    for run in runs:
+        tables.setdefault(frozenset(row["op"] for row in run["rows"]), []).append(run)
+    fullest = max(runs, key=lambda run: len(run["rows"]))
     figures = {
-        "race": race(runs),
-        "limits": "\n".join(report.limits_text(last, report.cells(last))),
+        "race": "\n\n".join(race(table) for table in tables.values()),
+        "limits": "\n".join(report.limits_text(fullest, report.cells(fullest))),
         "waiting": f"```text\n{bench('waiting')}\n```",
         "instructions": f"```text\n{bench('instructions')}\n```",
         "growth": bench("growth"),

@@ -6,7 +6,8 @@
 The libraries come from PyPI into virtual environments under target/race, which can be deleted at any time. Each is
 given its best known settings (peers.py), some several ones: a cell's opponent is whichever is fastest in it. The runs
 of the libraries are interleaved in blocks, so that what else the machine does hits all of them. What is measured is
-defined in mpi_bench.c, and the same in `intranode bench`; limits.c measures what the machine itself takes.
+defined in mpi_bench.c, and the same in `intranode bench`; limits.c measures what the machine itself takes. With
+`--op training`, Cobre trains over this library and over MPICH, which it is built for first.
 
 Writes race.json, race.md and race.svg. Needs Python 3.10, a C compiler, cargo, and PyPI.
 """
@@ -20,6 +21,7 @@ import sys
 import time
 from pathlib import Path
 
+import cobre
 import jobs
 import machine
 import peers
@@ -32,13 +34,15 @@ CELLS = {
     "broadcast": [10 << 10, 1 << 20, 64 << 20],
 }
 START_UP = "start-up"
+# Takes minutes to build: only if asked for.
+TRAINING = "training"
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few repetitions and one setting a library: some minutes")
     parser.add_argument("--ranks", default="2,4,8", help="numbers of ranks; 2,4,8 if not given")
-    parser.add_argument("--op", action="append", choices=[*CELLS, START_UP], help="only this operation")
+    parser.add_argument("--op", action="append", choices=[*CELLS, START_UP, TRAINING], help="only this operation")
     parser.add_argument("--most-bytes", type=int, default=1 << 40, help="only cells up to this size")
     parser.add_argument("--peer", action="append", help="only this peer: " + ", ".join(v[0] for v in peers.VARIANTS))
     parser.add_argument("--blocks", type=int, help="how often everything is measured")
@@ -87,7 +91,7 @@ def start_up(peer, ranks, cores):
     return [{"op": START_UP, "bytes": 0, "ranks": ranks, "median_us": times[1], "min_us": times[0], "max_us": times[2]}]
 
 
-def race(given, contestants, cores, limiting):
+def race(given, contestants, cores, limiting, training):
     """All rows, each with its block and its library. What a line takes is measured along: a virtual processor may move
     next to another one, or away from it."""
     rows, lines = [], []
@@ -103,11 +107,15 @@ def race(given, contestants, cores, limiting):
                 for peer in contestants[turn:] + contestants[:turn]:
                     if (ranks <= cores) not in peer.where:
                         continue
+                    if operation == TRAINING and peer.home and peer.name != cobre.PEER:
+                        continue
                     place = f"block {block + 1} of {given.blocks}: {ranks} ranks, {operation}, {peer.name}"
                     jobs.tell(place)
                     try:
                         if operation == START_UP:
                             measured = start_up(peer, ranks, cores)
+                        elif operation == TRAINING:
+                            measured = training.measure(peer, ranks, cores)
                         else:
                             measured = measure(peer, operation, sizes, ranks, cores, given.seconds)
                     except jobs.Failed as failure:
@@ -136,7 +144,8 @@ def main():
     cores = len(os.sched_getaffinity(0))
     before = machine.load()
     begin = time.monotonic()
-    rows, lines = race(given, contestants, cores, limiting)
+    training = cobre.Training(work) if TRAINING in (given.op or []) else None
+    rows, lines = race(given, contestants, cores, limiting, training)
     results = {
         "machine": machine.describe(),
         "quick": given.quick,

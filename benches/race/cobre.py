@@ -1,0 +1,60 @@
+"""Cobre's training over this library, and the same Cobre over MPICH."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import jobs
+import peers
+
+# Who takes part: cobre-cli knows MPI, and MPICH is what its own builds are made for.
+PEER = "mpich"
+
+
+class Training:
+    """One case, and a program for each of the two."""
+
+    def __init__(self, work):
+        lock = (peers.ROOT / "Cargo.lock").read_text()
+        version = re.search(r'name = "cobre-sddp"\nversion = "([^"]+)"', lock)[1]
+        self.mpi = work / f"cobre-{version}/bin/cobre"
+        if not self.mpi.exists():
+            home = work / f"venv-{PEER}"
+            print(f"building cobre-cli {version} over {PEER}", file=sys.stderr)
+            environment = os.environ | {"MPICC": f"{home}/bin/mpicc", "LD_LIBRARY_PATH": f"{home}/lib"}
+            where = ["--root", self.mpi.parent.parent, "--target-dir", work / "cobre-build"]
+            install = ["cargo", "install", "--quiet", "--locked", "--features", "mpi", *where, f"cobre-cli@{version}"]
+            subprocess.run(install, env=environment, check=True)
+        subprocess.run(
+            ["cargo", "build", "--quiet", "--locked", "--release", "--package", "intranode-cobre"], cwd=peers.ROOT, check=True
+        )
+        self.ours = work.parent / "release/cobre-shm"
+        self.work = work
+        self.case = work / "cobre-case"
+        shutil.rmtree(self.case, ignore_errors=True)
+        # As `make demo`, but without the simulation: the case's own size is the default.
+        shape = ["--iterations", "20", "--cut-selection", "lml1", "--max-active-per-stage", "200"]
+        subprocess.run([self.ours, "case", self.case, *shape], check=True, stdout=subprocess.DEVNULL)
+
+    def measure(self, peer, ranks, cores):
+        """The seconds that Cobre says its training took, three times; and the bound that it came to."""
+        times = []
+        for _ in range(3):
+            out = self.work / "cobre-out"
+            shutil.rmtree(out, ignore_errors=True)
+            if peer.home:
+                command, environment = peer.command(ranks, cores, [self.mpi, "run", self.case, "--output", out, "--quiet"])
+            else:
+                command = [str(word) for word in [self.ours, "run", self.case, "--out", out, "-n", ranks]]
+                environment = peer.command(ranks, cores, [])[1]
+            jobs.run(command, environment, timeout=300)
+            told = json.loads((out / "training/metadata.json").read_text())
+            times.append(told["duration_seconds"] * 1e6)
+        times.sort()
+        bound = told["bounds"]["final_lower_bound"]
+        return [
+            {"op": "training", "bytes": 0, "ranks": ranks, "median_us": times[1], "min_us": times[0], "max_us": times[2], "bound": bound}
+        ]
