@@ -1,14 +1,17 @@
 //! Which processors this process may use.
 
-/// How many processors a set can name.
-const LIMIT: usize = 1024;
+/// How many processors a mask can name.
+pub(crate) const LIMIT: usize = 1024;
+
+/// A set of processors: a bit each.
+pub(crate) type Mask = [u64; LIMIT / 64];
 
 /// What one rank knows about its processors. All ranks' together tell whether each rank can have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Processors {
     /// The affinity mask; empty if the system does not tell.
-    mask: [u64; LIMIT / 64],
+    mask: Mask,
     /// How many of them the quota of the control group allows at a time.
     quota: u64,
 }
@@ -46,8 +49,9 @@ impl Processors {
     }
 }
 
+/// The processors that the calling thread may use; none if the system does not tell.
 #[cfg(target_os = "linux")]
-fn affinity() -> [u64; LIMIT / 64] {
+pub(crate) fn affinity() -> Mask {
     let mut mask = [0u64; LIMIT / 64];
     // SAFETY: I7: the call writes at most the length that it is given.
     let status = unsafe { libc::sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr().cast()) };
@@ -55,7 +59,7 @@ fn affinity() -> [u64; LIMIT / 64] {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn affinity() -> [u64; LIMIT / 64] {
+fn affinity() -> Mask {
     [0; LIMIT / 64]
 }
 

@@ -9,10 +9,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// How many processors a set can name.
-const LIMIT: usize = 1024;
-
-type Mask = [u64; LIMIT / 64];
+use crate::sys::processors::{LIMIT, Mask, affinity};
 
 /// Keeps the thread that it belongs to beside another.
 pub(super) struct Beside {
@@ -35,17 +32,17 @@ impl Beside {
     /// else run there, this thread goes where it might at first.
     pub(super) fn stay(&mut self) {
         let Some(other) = &self.other else { return };
-        match place(other) {
-            Some(processor) if self.now == Some(processor) => {}
-            Some(processor) if processor < LIMIT => {
-                if self.now.is_none() {
-                    self.allowed = affinity();
-                }
-                let mut only = [0; LIMIT / 64];
-                only[processor / 64] = 1 << (processor % 64);
-                self.now = set_affinity(&only).then_some(processor);
-            }
-            _ => self.anywhere(),
+        let there = place(other);
+        if there.is_some() && there == self.now {
+            return;
+        }
+        if self.now.is_none() {
+            self.allowed = affinity();
+        }
+        if there.is_some_and(|processor| set_affinity(&only(processor))) {
+            self.now = there;
+        } else {
+            self.anywhere();
         }
     }
 
@@ -57,21 +54,21 @@ impl Beside {
     }
 }
 
-/// The processor where a thread is or was last; `None` if it has ended, or has a real-time policy.
+/// The processor where a thread is or was last; `None` if it has ended, has a real-time policy, or there is no telling.
 fn place(stat: &File) -> Option<usize> {
     let mut text = [0; 1024];
     let read = stat.read_at(&mut text, 0).ok()?;
     let text = core::str::from_utf8(&text[..read]).ok()?;
     // The name, which is the second field and in parentheses, may hold anything. The third is the first that is left.
-    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-    let field = |number: usize| fields.get(number - 3)?.parse::<usize>().ok();
-    (field(40)? == 0).then_some(field(39)?)
+    let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(39 - 3);
+    let processor = fields.next()?.parse().ok().filter(|processor| *processor < LIMIT)?;
+    let real_time_priority = fields.next()?;
+    (real_time_priority == "0").then_some(processor)
 }
 
-fn affinity() -> Mask {
-    let mut mask = [0u64; LIMIT / 64];
-    // SAFETY: I7: the call writes at most the length that it is given.
-    unsafe { libc::sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr().cast()) };
+fn only(processor: usize) -> Mask {
+    let mut mask = [0; LIMIT / 64];
+    mask[processor / 64] = 1 << (processor % 64);
     mask
 }
 
@@ -92,10 +89,8 @@ mod tests {
     }
 
     fn first(mask: &Mask) -> Mask {
-        let mut only = [0; LIMIT / 64];
         let index = mask.iter().position(|word| *word != 0).unwrap();
-        only[index] = 1 << mask[index].trailing_zeros();
-        only
+        only(index * 64 + mask[index].trailing_zeros() as usize)
     }
 
     #[test]
