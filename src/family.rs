@@ -57,8 +57,12 @@ impl Kin {
 
     /// Those who look at the communicators that report their state.
     pub(crate) fn observers(&self) -> Vec<Arc<Observer>> {
-        let seats = self.state().members.iter().filter_map(|member| member.seat.upgrade()).collect::<Vec<_>>();
-        seats.iter().filter_map(|seat| seat.observer.clone()).collect()
+        self.seats().iter().filter_map(|seat| seat.observer.clone()).collect()
+    }
+
+    /// The communicators that are left.
+    fn seats(&self) -> Vec<Arc<Seat>> {
+        self.state().members.iter().filter_map(|member| member.seat.upgrade()).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -82,8 +86,6 @@ impl Family {
 
     /// Ends every communicator of the family.
     pub(crate) fn abort(&self, code: i32) {
-        let seats: Vec<_> =
-            self.kin.state().members.iter().filter_map(|member| member.seat.upgrade()).collect();
-        seats.iter().for_each(|seat| seat.poison(CauseKind::Aborted, code as u32));
+        self.kin.seats().iter().for_each(|seat| seat.poison(CauseKind::Aborted, code as u32));
     }
 }

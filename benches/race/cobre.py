@@ -22,25 +22,22 @@ class Training:
         version = re.search(r'name = "cobre-sddp"\nversion = "([^"]+)"', lock)[1]
         self.mpi = work / f"cobre-{version}/bin/cobre"
         if not self.mpi.exists():
-            home = work / f"venv-{PEER}"
+            home = peers.install(PEER, peers.PACKAGES[PEER][0], work)
             print(f"building cobre-cli {version} over {PEER}", file=sys.stderr)
             environment = os.environ | {"MPICC": f"{home}/bin/mpicc", "LD_LIBRARY_PATH": f"{home}/lib"}
             where = ["--root", self.mpi.parent.parent, "--target-dir", work / "cobre-build"]
             install = ["cargo", "install", "--quiet", "--locked", "--features", "mpi", *where, f"cobre-cli@{version}"]
             subprocess.run(install, env=environment, check=True)
-        subprocess.run(
-            ["cargo", "build", "--quiet", "--locked", "--release", "--package", "intranode-cobre"], cwd=peers.ROOT, check=True
-        )
-        self.ours = work.parent / "release/cobre-shm"
+        self.ours = peers.cargo("intranode-cobre", "cobre-shm")
         self.work = work
         self.case = work / "cobre-case"
         shutil.rmtree(self.case, ignore_errors=True)
-        # As `make demo`, but without the simulation: the case's own size is the default.
+        # As `make demo`. The simulation that follows the training is not counted.
         shape = ["--iterations", "20", "--cut-selection", "lml1", "--max-active-per-stage", "200"]
         subprocess.run([self.ours, "case", self.case, *shape], check=True, stdout=subprocess.DEVNULL)
 
     def measure(self, peer, ranks, cores):
-        """The seconds that Cobre says its training took, three times; and the bound that it came to."""
+        """The seconds that Cobre says its training took, three times."""
         times = []
         for _ in range(3):
             out = self.work / "cobre-out"
@@ -53,8 +50,4 @@ class Training:
             jobs.run(command, environment, timeout=300)
             told = json.loads((out / "training/metadata.json").read_text())
             times.append(told["duration_seconds"] * 1e6)
-        times.sort()
-        bound = told["bounds"]["final_lower_bound"]
-        return [
-            {"op": "training", "bytes": 0, "ranks": ranks, "median_us": times[1], "min_us": times[0], "max_us": times[2], "bound": bound}
-        ]
+        return [jobs.row("training", ranks, times)]

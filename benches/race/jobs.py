@@ -18,6 +18,13 @@ def tell(progress):
         print(f"\r\033[K{progress}", end="", file=sys.stderr, flush=True)
 
 
+def row(operation, ranks, times):
+    """The row of an operation without a size, from some times in microseconds."""
+    times = sorted(times)
+    median = times[len(times) // 2]
+    return {"op": operation, "bytes": 0, "ranks": ranks, "median_us": median, "min_us": times[0], "max_us": times[-1]}
+
+
 class Failed(Exception):
     """The job did not do what it should; the message says what came out of it."""
 

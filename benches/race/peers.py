@@ -123,6 +123,13 @@ def build(compiler, source, program, options=(), environment=None):
     return program
 
 
+def cargo(package, program):
+    """A program of this repository, built in release."""
+    build = ["cargo", "build", "--quiet", "--locked", "--release", "--package", package]
+    subprocess.run(build, cwd=ROOT, check=True)
+    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / program
+
+
 def others(names, work, source="mpi_bench.c"):
     """The peers of these names, installed, with a program over MPI built for each."""
     peers = []
@@ -142,10 +149,7 @@ def others(names, work, source="mpi_bench.c"):
 
 def intranode(program=None):
     """This library: its launcher, built in release unless it is given."""
-    if program is None:
-        build = ["cargo", "build", "--quiet", "--locked", "--release", "--package", "intranode-cli"]
-        subprocess.run(build, cwd=ROOT, check=True)
-        program = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/intranode"
+    program = program or cargo("intranode-cli", "intranode")
     shown = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
 
     def launch(ranks, fit):

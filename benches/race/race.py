@@ -87,8 +87,7 @@ def start_up(peer, ranks, cores):
         if len(done) != ranks:
             raise jobs.Failed(f"{len(done)} of {ranks} ranks have started")
         times.append((max(done) - begin) * 1e6)
-    times.sort()
-    return [{"op": START_UP, "bytes": 0, "ranks": ranks, "median_us": times[1], "min_us": times[0], "max_us": times[2]}]
+    return [jobs.row(START_UP, ranks, times)]
 
 
 def race(given, contestants, cores, limiting, training):

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
+use intranode::Communicator;
 use libtest_mimic::Completion;
 use nix::sys::signal::Signal::{SIGCONT, SIGSTOP, SIGUSR2};
 
@@ -29,37 +30,36 @@ pub(crate) fn reporting(command: &mut std::process::Command) {
     command.env("INTRANODE_STATE", "1");
 }
 
-fn collectives_then_a_barrier() -> Result<()> {
-    let comm = rank::join()?;
-    rank::works(&comm, 4)?;
+fn waits_in_a_barrier(comm: &Communicator) -> Result<()> {
+    rank::works(comm, 4)?;
     rank::say("waits")?;
-    rank::repeat(&comm, |comm| comm.barrier())
+    rank::repeat(comm, |comm| comm.barrier())
 }
 
 /// Its last call was a broadcast of several rounds: the others' last but one.
-fn collectives_then_stays_away() -> Result<()> {
-    let comm = rank::join()?;
-    rank::works(&comm, 4)?;
+fn stays_away(comm: &Communicator) -> Result<()> {
+    rank::works(comm, 4)?;
     rank::say("stays away")?;
     while rank::heard()?.is_some() {}
     Ok(())
+}
+
+fn collectives_then_a_barrier() -> Result<()> {
+    waits_in_a_barrier(&rank::join()?)
+}
+
+fn collectives_then_stays_away() -> Result<()> {
+    stays_away(&rank::join()?)
 }
 
 fn barriers_in_a_part() -> Result<()> {
     let comm = rank::join()?;
-    let part = comm.split(comm.rank() / 2, 0)?;
-    rank::works(&part, 4)?;
-    rank::say("waits")?;
-    rank::repeat(&part, |part| part.barrier())
+    waits_in_a_barrier(&comm.split(comm.rank() / 2, 0)?)
 }
 
 fn stays_away_from_a_part() -> Result<()> {
     let comm = rank::join()?;
-    let part = comm.split(comm.rank() / 2, 0)?;
-    rank::works(&part, 4)?;
-    rank::say("stays away")?;
-    while rank::heard()?.is_some() {}
-    Ok(())
+    stays_away(&comm.split(comm.rank() / 2, 0)?)
 }
 
 /// The lines in which somebody sees these ranks so; the time is left out.
