@@ -9,7 +9,7 @@ use crate::trace::{self, Act, Label};
 /// Bytes in one loom cell. One cell for the whole payload: finer ones would not find more, and cost more.
 pub(crate) struct Bytes<const N: usize> {
     cell: UnsafeCell<[u8; N]>,
-    label: Label,
+    pub(crate) label: Label,
 }
 
 /// Room for a call's description and one number.

@@ -189,6 +189,7 @@ unsafe impl Platform for Machine {
         site: &'static str,
         word: &Word,
         order: Ordering,
+        _: bool,
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32> {
         match self.waiting {
@@ -199,6 +200,15 @@ unsafe impl Platform for Machine {
                 if until(seen) { Ok(seen) } else { Err(seen) }
             }
         }
+    }
+
+    /// Ranks share two processors, as far as it matters here: for the order in which a rank waits for the others.
+    fn processor(&self) -> Option<u8> {
+        Some((self.actor % 2) as u8)
+    }
+
+    fn shown(&self, note: &Note) -> u8 {
+        (note.label.rank % 2) as u8
     }
 
     fn deadline(&self) {}

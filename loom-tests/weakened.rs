@@ -158,9 +158,18 @@ unsafe impl<P: WakeOne> Platform for Weakened<P> {
         site: &'static str,
         word: &P::Word,
         order: Ordering,
+        beside: bool,
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32> {
-        self.inner.spin(site, word, self.order(site, order), until)
+        self.inner.spin(site, word, self.order(site, order), beside, until)
+    }
+
+    fn processor(&self) -> Option<u8> {
+        self.inner.processor()
+    }
+
+    fn shown(&self, note: &P::Note) -> u8 {
+        self.inner.shown(note)
     }
 
     fn deadline(&self) -> P::Deadline {

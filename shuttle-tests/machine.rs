@@ -165,6 +165,7 @@ unsafe impl Platform for Stage {
         site: &'static str,
         word: &Word,
         order: Ordering,
+        _: bool,
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32> {
         let mut looks = 0;
@@ -178,6 +179,16 @@ unsafe impl Platform for Stage {
             }
             looks += 1;
         }
+    }
+
+    /// All are beside one another, as far as anybody knows: see [`Stage::shown`].
+    fn processor(&self) -> Option<u8> {
+        Some(0)
+    }
+
+    /// Only a hint, so anything: whom a rank waits for first is up to chance.
+    fn shown(&self, _: &Cell) -> u8 {
+        u8::from(dice::once_in(2))
     }
 
     fn deadline(&self) -> u64 {

@@ -120,6 +120,7 @@ unsafe impl Platform for Mirror {
         _: &'static str,
         _: &Cell<u32>,
         _: Ordering,
+        _: bool,
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32> {
         add(&self.looks);

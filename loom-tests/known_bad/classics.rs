@@ -40,7 +40,7 @@ fn no_generation(party: &mut Party<'_>, mistake: bool) {
     for round in 1..=2 {
         let up = if mistake { start + 4 } else { start + 4 * round };
         party.machine.modify("raise", mine, Release, |_| up);
-        let _ = party.machine.spin("spin", other, Acquire, |seen| seen >= up);
+        let _ = party.machine.spin("spin", other, Acquire, false, |seen| seen >= up);
         if mistake {
             party.machine.modify("lower", mine, Release, |_| start);
         }
@@ -56,7 +56,7 @@ fn central(party: &Party<'_>, reset_late: bool) {
     let start = super::START << 2;
     let arrived = party.machine.modify("arrive", count, AcqRel, |seen| seen + 4);
     if arrived != start + 4 * (ranks - 1) {
-        let _ = party.machine.spin("spin", generation, Acquire, |seen| seen != now);
+        let _ = party.machine.spin("spin", generation, Acquire, false, |seen| seen != now);
         return;
     }
     if !reset_late {
@@ -78,7 +78,7 @@ fn collective_seq(party: &mut Party<'_>, mistake: bool) {
     let sequence = party.word(1, 0);
     let start = super::START << 2;
     for collective in 0..2 {
-        let _ = party.machine.spin("sequence", sequence, Acquire, |seen| seen >= start + 4 * collective);
+        let _ = party.machine.spin("sequence", sequence, Acquire, false, |seen| seen >= start + 4 * collective);
         party.write(0);
         central(party, false);
         party.read(1 - party.rank, 0);

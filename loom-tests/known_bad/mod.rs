@@ -105,7 +105,7 @@ impl Party<'_> {
         let next = self.next();
         let old = next.previous().previous().word();
         let until = |seen: u32| seen & !WAITER != old;
-        let seen = self.machine.spin("spin", self.word(rank, next.parity()), Acquire, until);
+        let seen = self.machine.spin("spin", self.word(rank, next.parity()), Acquire, false, until);
         Generation::of_word(seen.unwrap_or(old)) == next
     }
 

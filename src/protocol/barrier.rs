@@ -17,6 +17,11 @@
 //! barrier; two words a rank, alternating as in a sense-reversing barrier (Hensgen, Finkel and Manber 1988;
 //! Mellor-Crummey and Scott 1991), replace the reset of a counter.
 //!
+//! **Sharing a processor.** Where there are fewer processors than ranks, a rank that waits gives its own away. That
+//! helps those beside it, which it therefore waits for first; as soon as they have arrived it only costs two switches,
+//! and looking for a moment is better. So a round takes as few switches on each processor as there are other ranks.
+//! Ranks show where they are with each arrival: they may be moved.
+//!
 //! **Sleeping.** A rank that has spun long enough sets `WAITER` in the word that it waits for, and sleeps on that
 //! very word. The owner's compare-exchange then fails once, shows the bit, and is followed by a wake-up. An owner
 //! that nobody waits for makes no system call.
@@ -26,6 +31,7 @@
 //! needs no second word to watch: both "arrived" and "will never arrive" appear in the word that it looks at.
 
 use super::generation::{POISON, WAITER};
+use super::sequence::PROCESSOR;
 use super::{Expired, Failure, Generation, Member, Ordering, Payload, Platform};
 use Ordering::{Acquire, Relaxed, Release};
 
@@ -45,9 +51,17 @@ impl<P: Platform> Member<'_, P> {
     pub fn round(&mut self) -> Result<usize, Failure> {
         let generation = self.completed.next();
         self.platform.point("round")?;
+        let processor = self.platform.processor();
+        if let Some(here) = processor {
+            self.note(self.rank, generation.parity()).write(|mut note| note.show(PROCESSOR, here));
+        }
         self.arrive(generation)?;
         self.platform.point("arrived")?;
-        self.others().try_for_each(|rank| self.wait_for(rank, generation))?;
+        if let Some(here) = processor {
+            let beside = |rank: &usize| self.platform.shown(self.note(*rank, generation.parity())) == here;
+            self.others().filter(beside).try_for_each(|rank| self.wait_for(rank, generation, true))?;
+        }
+        self.others().try_for_each(|rank| self.wait_for(rank, generation, false))?;
         self.completed = generation;
         self.platform.point("completed")?;
         Ok(generation.parity())
@@ -90,10 +104,10 @@ impl<P: Platform> Member<'_, P> {
     }
 
     #[inline]
-    fn wait_for(&self, rank: usize, generation: Generation) -> Result<(), Failure> {
+    fn wait_for(&self, rank: usize, generation: Generation, beside: bool) -> Result<(), Failure> {
         let word = &self.segment.records[rank][generation.parity()].word;
         let settled = |seen: u32| seen & !WAITER != generation.previous().previous().word();
-        let seen = match self.platform.spin("spin", word, Acquire, settled) {
+        let seen = match self.platform.spin("spin", word, Acquire, beside, settled) {
             Ok(seen) => seen,
             Err(seen) => match self.sleep_until(word, seen, settled) {
                 Ok(seen) => seen,

@@ -70,15 +70,31 @@ pub unsafe trait Platform {
     ) -> Result<u64, u64>;
 
     /// Reads a word again and again until `until` holds for what was read (`Ok`), or until it is time to sleep
-    /// (`Err`, with what was read last). Both results were read with `order`.
+    /// (`Err`, with what was read last). Both results were read with `order`. `beside`: the rank that will change the
+    /// word is on this rank's processor.
     #[track_caller]
     fn spin(
         &self,
         site: &'static str,
         word: &Self::Word,
         order: Ordering,
+        beside: bool,
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32>;
+
+    /// A number for the processor that this rank is on, if ranks share processors.
+    #[inline(always)]
+    fn processor(&self) -> Option<u8> {
+        None
+    }
+
+    /// The number that the owner of this note has shown, now or at an earlier round. Only a hint, and no access to the
+    /// cell as far as the protocols are concerned.
+    #[inline(always)]
+    fn shown(&self, note: &Self::Note) -> u8 {
+        let _ = note;
+        0
+    }
 
     /// The moment at which a wait that begins now has lasted too long.
     fn deadline(&self) -> Self::Deadline;

@@ -29,11 +29,14 @@ pub struct Call {
     pub extra: u64,
 }
 
-/// Where in a note the operation is: the one byte that is looked at from outside, to tell what a rank is at.
+/// Where in a note the operation is: a byte that is looked at from outside, to tell what a rank is at.
 pub const OPERATION: usize = 0;
 
 /// The length of the description.
 const CALL: usize = 24;
+
+/// Where in a note the owner's processor is. It is no part of the call, and may be looked at from outside too.
+pub const PROCESSOR: usize = CALL;
 
 /// Where in a note the contribution begins: with the word, half a line.
 const HEAD: usize = 28;

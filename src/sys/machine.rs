@@ -10,7 +10,7 @@ use super::spin::SpinPolicy;
 use super::thread_wait;
 use crate::layout::Layout;
 use crate::payload::{Sink, Source};
-use crate::protocol::sequence::{NOTE, OPERATION};
+use crate::protocol::sequence::{NOTE, OPERATION, PROCESSOR};
 use crate::protocol::{Expired, Payload, Platform};
 
 /// How a rank sleeps.
@@ -120,16 +120,27 @@ unsafe impl Platform for Machine {
         _: &'static str,
         word: &AtomicU32,
         order: Ordering,
+        beside: bool,
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32> {
         let mut seen = 0;
         let mut settled = false;
-        self.spin.spin(|| {
+        self.spin.spin(beside, || {
             seen = word.load(order);
             settled = until(seen);
             settled
         });
         if settled { Ok(seen) } else { Err(seen) }
+    }
+
+    #[inline(always)]
+    fn processor(&self) -> Option<u8> {
+        if self.spin.gives_away() { super::processors::current() } else { None }
+    }
+
+    #[inline(always)]
+    fn shown(&self, note: &Note) -> u8 {
+        note.glance(PROCESSOR)
     }
 
     #[inline(always)]
@@ -178,8 +189,15 @@ pub(crate) struct Note(UnsafeCell<[u32; NOTE / 4]>);
 impl Note {
     /// The operation that the owner's last call of this parity names, at whatever moment this is.
     pub(crate) fn operation(&self) -> u8 {
-        let byte = self.0.get().cast::<u8>().wrapping_add(OPERATION);
-        // SAFETY: I1 and I3: inside the note; its owner stores this byte atomically.
+        self.glance(OPERATION)
+    }
+
+    /// A byte that the owner shows.
+    #[inline(always)]
+    fn glance(&self, offset: usize) -> u8 {
+        assert!(offset == OPERATION || offset == PROCESSOR);
+        let byte = self.0.get().cast::<u8>().wrapping_add(offset);
+        // SAFETY: I1 and I3: inside the note; its owner stores these two bytes atomically.
         unsafe { AtomicU8::from_ptr(byte) }.load(Ordering::Relaxed)
     }
 }

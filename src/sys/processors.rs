@@ -59,8 +59,22 @@ pub(crate) fn affinity() -> Mask {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn affinity() -> Mask {
+pub(crate) fn affinity() -> Mask {
     [0; LIMIT / 64]
+}
+
+/// A number for the processor that the calling thread is on, if the system tells.
+#[cfg(target_os = "linux")]
+#[inline]
+pub(crate) fn current() -> Option<u8> {
+    // SAFETY: I7: the call has no preconditions.
+    let processor = unsafe { libc::sched_getcpu() };
+    (processor >= 0).then_some(processor as u8)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn current() -> Option<u8> {
+    None
 }
 
 #[cfg(test)]

@@ -19,6 +19,9 @@ pub(crate) struct SpinPolicy {
 /// So many looks come before the first look at the clock.
 const QUICK: u32 = 200;
 
+/// So many looks, about as long as a switch takes, come before a processor is given away for what happens on another.
+const ELSEWHERE: u32 = 100;
+
 /// So many looks come between two looks at the clock.
 const BATCH: u32 = 50;
 
@@ -37,22 +40,32 @@ impl SpinPolicy {
         spin.map_or(SpinPolicy::new(ranks, processors), |spin| SpinPolicy { spin, yields: 0 })
     }
 
-    /// Calls `look` until it gives `true` or the patience is over.
+    /// Whether a rank gives its processor away before it sleeps.
     #[inline]
-    pub(crate) fn spin(self, mut look: impl FnMut() -> bool) {
+    pub(crate) fn gives_away(self) -> bool {
+        self.yields > 0
+    }
+
+    /// Calls `look` until it gives `true` or the patience is over. `beside`: what is waited for happens on this very
+    /// processor.
+    #[inline]
+    pub(crate) fn spin(self, beside: bool, mut look: impl FnMut() -> bool) {
         if look() {
             return;
         }
-        if self.spin.is_zero() {
-            return self.yield_until(look);
-        }
-        for _ in 0..QUICK {
+        let looks = match self.gives_away() {
+            true if beside => 0,
+            true => ELSEWHERE,
+            false if self.spin.is_zero() => 0,
+            false => QUICK,
+        };
+        for _ in 0..looks {
             if look() {
                 return;
             }
             core::hint::spin_loop();
         }
-        self.spin_by_the_clock(look);
+        if self.gives_away() { self.yield_until(look) } else { self.spin_by_the_clock(look) }
     }
 
     #[cold]
@@ -85,7 +98,7 @@ mod tests {
 
     fn looks(policy: SpinPolicy) -> u32 {
         let mut looks = 0;
-        policy.spin(|| {
+        policy.spin(true, || {
             looks += 1;
             false
         });
@@ -96,6 +109,16 @@ mod tests {
     fn who_has_a_processor_looks_for_longer_than_who_has_not() {
         assert!(looks(SpinPolicy::new(2, 2)) > QUICK);
         assert_eq!(looks(SpinPolicy::new(3, 2)), 1 + 16);
+    }
+
+    #[test]
+    fn who_shares_a_processor_looks_before_giving_it_away_for_somebody_elsewhere() {
+        let mut looks = 0;
+        SpinPolicy::new(3, 2).spin(false, || {
+            looks += 1;
+            false
+        });
+        assert_eq!(looks, 1 + ELSEWHERE + 16);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(crate) fn sleep_until<P: Platform>(platform: &P, word: &P::Word, wanted: u32
 
 /// Spins until the word has this value. On machines that never give up spinning this ends at once when it has.
 pub(crate) fn spin_until<P: Platform>(platform: &P, word: &P::Word, wanted: u32) {
-    while platform.spin("look", word, Acquire, |seen| seen == wanted).is_err() {}
+    while platform.spin("look", word, Acquire, false, |seen| seen == wanted).is_err() {}
 }
 
 /// What one of two players does who take turns: waits for its turn, uses what both share, ends its turn, and wakes the
