@@ -5,9 +5,13 @@
 //! when a place comes round again, other lines have pushed its lines out of the caches of those that read them.
 //!
 //! ```text
-//! round      2          4          6                    2 + 2n
-//! buffer   | part     | part     | part     |    …    | part     |     the other parity's buffer likewise
+//! round             2n          6          4          2
+//! buffer   | rest | part | … | part     | part     | part     |     the other parity's buffer likewise
 //! ```
+//!
+//! They move towards the beginning. Whoever reads a part reads it upwards, and its processor fetches some of the lines
+//! that follow, unasked: downwards these are of the part before, which has been read, and upwards they would be of the
+//! part to come, which its owner would have to take back.
 //!
 //! This is about speed alone. What keeps a part from being overwritten too early is its round's parity.
 
@@ -28,6 +32,9 @@ pub struct Staging {
 /// count, short enough for what is written to be read from a cache.
 const PART: usize = 512 << 10;
 
+/// Places begin with a line, if lines have up to so many bytes.
+const STEP: usize = 128;
+
 /// From how many bytes on a part is worth moving through its buffer.
 const MOVING_FROM: usize = 2 << 10;
 
@@ -39,15 +46,13 @@ impl Staging {
 
     /// Where in its buffer each rank's part of a round begins, if the longest has `len` bytes.
     pub(super) fn place(self, len: usize, round: Generation) -> usize {
-        let place = len.next_power_of_two();
-        let Some(doublings) = (self.capacity >> place.trailing_zeros()).checked_ilog2() else {
-            return 0;
-        };
         if len < self.moving_from {
             return 0;
         }
+        let stride = len.max(1).next_multiple_of(STEP);
+        let Some(last) = (self.capacity / stride).checked_sub(1) else { return 0 };
         let turn = (round.number() / 2) as usize;
-        (turn & ((1 << doublings) - 1)) * place
+        (last - turn % (last + 1)) * stride
     }
 }
 
@@ -63,8 +68,8 @@ mod tests {
     #[test]
     fn parts_move_through_the_whole_buffer_and_stay_inside() {
         let staging = Staging { capacity: 4096, part: 1024, moving_from: 100 };
-        assert_eq!(places(staging, 1024, 5), [0, 1024, 2048, 3072, 0]);
-        assert_eq!(places(staging, 600, 3), [0, 1024, 2048]);
+        assert_eq!(places(staging, 1024, 5), [3072, 2048, 1024, 0, 3072]);
+        assert_eq!(places(staging, 600, 7), [3200, 2560, 1920, 1280, 640, 0, 3200]);
         assert_eq!(places(staging, 99, 3), [0, 0, 0]);
         for capacity in [64, 192, 4096, 5000] {
             for len in 0..=capacity {
