@@ -1,9 +1,13 @@
 //! How long to look at a word before sleeping on it.
 //!
 //! Waking a sleeper costs a system call here and some 25 µs until another core has switched to it, a hundred
-//! times a cache-line transfer, so with a processor for every rank it pays to look for a while. With fewer, looking
-//! keeps the very rank from running that is waited for: then the processor is given away instead, a few times,
-//! since a switch costs less than a sleep and a wake-up.
+//! times a cache-line transfer, so with a processor for every rank it pays to look for a while: for a millisecond, which
+//! bridges the differences between ranks that share their work evenly, and is nothing beside a wait that is long. A rank
+//! that has looked for the time of a sleep and a wake-up goes on to look, but lets other threads on its processor go
+//! first: ranks may have some of their own.
+//!
+//! With fewer processors, looking keeps the very rank from running that is waited for: then the processor is given away
+//! instead, a few times, since a switch costs less than a sleep and a wake-up.
 
 use std::time::{Duration, Instant};
 
@@ -22,6 +26,12 @@ const QUICK: u32 = 200;
 /// So many looks, about as long as a switch takes, come before a processor is given away for what happens on another.
 const ELSEWHERE: u32 = 100;
 
+/// How long to look where every rank has a processor.
+const SPIN: Duration = Duration::from_millis(1);
+
+/// For so long nobody else is let go first.
+const EAGER: Duration = Duration::from_micros(50);
+
 /// So many looks come between two looks at the clock.
 const BATCH: u32 = 50;
 
@@ -29,7 +39,7 @@ impl SpinPolicy {
     /// The policy for so many ranks on so many processors.
     pub(crate) fn new(ranks: usize, processors: usize) -> Self {
         if ranks <= processors {
-            SpinPolicy { spin: Duration::from_micros(50), yields: 0 }
+            SpinPolicy { spin: SPIN, yields: 0 }
         } else {
             SpinPolicy { spin: Duration::ZERO, yields: 16 }
         }
@@ -71,7 +81,14 @@ impl SpinPolicy {
     #[cold]
     fn spin_by_the_clock(self, mut look: impl FnMut() -> bool) {
         let start = Instant::now();
-        while start.elapsed() < self.spin {
+        loop {
+            let elapsed = start.elapsed();
+            if elapsed >= self.spin {
+                return;
+            }
+            if elapsed >= EAGER {
+                std::thread::yield_now();
+            }
             for _ in 0..BATCH {
                 if look() {
                     return;
