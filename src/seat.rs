@@ -116,15 +116,26 @@ impl Seat {
         let mut member = Member::new(&self.machine, self.world.segment(), self.rank, completed);
         let result = call(&mut member);
         self.state.completed.store(member.completed().number(), Ordering::Relaxed);
-        let mut result = result.map_err(|failure| self.report(operation, &member, failure));
-        if self.world.torn() {
-            result = Err(self.torn(operation, &member));
-        }
+        let result = match result {
+            Ok(value) if !self.world.torn() => {
+                self.state.busy.store(false, Ordering::Release);
+                return Ok(value);
+            }
+            other => Err(self.failed(operation, &member, other.err())),
+        };
         self.state.busy.store(false, Ordering::Release);
         result
     }
 
+    /// Why a call has failed, or must be taken to have failed.
     #[cold]
+    fn failed(&self, operation: Operation, member: &Member<'_, Machine>, failure: Option<Failure>) -> Error {
+        match failure {
+            Some(failure) if !self.world.torn() => self.report(operation, member, failure),
+            _ => self.torn(operation, member),
+        }
+    }
+
     fn torn(&self, operation: Operation, member: &Member<'_, Machine>) -> Error {
         let reason = "another program has cut the file of its segment short";
         Error::Poisoned { operation, round: member.completed().next().number(), rank: self.rank, reason }

@@ -20,6 +20,7 @@ pub(crate) struct World {
     mapping: Mapping,
     layout: Layout,
     chunks: Box<[[Chunk; 2]]>,
+    staging: Staging,
     /// Whether what is mapped is not the segment any more.
     torn: AtomicBool,
 }
@@ -65,7 +66,8 @@ impl World {
             unsafe { Chunk::new(mapping.start().wrapping_add(offset), layout.chunk()) }
         };
         let chunks = (0..layout.ranks()).map(|rank| [chunk(rank, 0), chunk(rank, 1)]).collect();
-        World { mapping, layout, chunks, torn: AtomicBool::new(false) }
+        let staging = Staging::of(layout.chunk());
+        World { mapping, layout, chunks, staging, torn: AtomicBool::new(false) }
     }
 
     /// Whether this process is a forked child, in which the segment does not exist.
@@ -153,7 +155,7 @@ impl World {
             claims: unsafe { core::slice::from_raw_parts(claims, ranks) },
             records: records(&self.mapping, &self.layout),
             chunks: &self.chunks,
-            staging: Staging::of(self.layout.chunk()),
+            staging: self.staging,
         }
     }
 }
