@@ -81,7 +81,7 @@ impl<P: Platform> Member<'_, P> {
             let place = self.place(part.len() * size);
             self.chunk(self.rank, self.next_parity())
                 .write(|staging| data.contribute(part.clone(), staging.after(place)));
-            let parity = if start == 0 { self.open(call, |_| ())? } else { self.go_on(call)? };
+            let parity = if start == 0 { self.open(call, |_| ())? } else { self.go_on(call, || ())? };
             self.expect_round(part.len() * size);
             if part.len() * size < slices_from {
                 self.fold_all(part, From::Chunks(parity, place), data);
@@ -143,7 +143,7 @@ impl<P: Platform> Member<'_, P> {
         let place = self.place(slice(0).len() * size);
         self.chunk(self.rank, self.next_parity())
             .write(|staging| data.publish(mine.clone(), staging.after(place)));
-        let parity = self.go_on(call)?;
+        let parity = self.go_on(call, || ())?;
         for rank in self.others() {
             let theirs = slice(rank);
             self.chunk(rank, parity).read(|staging| data.collect(theirs, staging.after(place)));

@@ -49,6 +49,13 @@ impl<P: Platform> Member<'_, P> {
     /// [`Failure::Dead`] when the round did not and will not complete on any rank.
     #[inline]
     pub fn round(&mut self) -> Result<usize, Failure> {
+        self.round_while(|| ())
+    }
+
+    /// The same with something to do between arriving and waiting, when the other ranks' words are on their way: work
+    /// that no other rank waits for.
+    #[inline]
+    pub(super) fn round_while(&mut self, work: impl FnOnce()) -> Result<usize, Failure> {
         let generation = self.completed.next();
         self.platform.point("round")?;
         let processor = self.platform.processor();
@@ -57,6 +64,7 @@ impl<P: Platform> Member<'_, P> {
         }
         self.arrive(generation)?;
         self.platform.point("arrived")?;
+        work();
         if let Some(here) = processor {
             let beside = |rank: &usize| self.platform.shown(self.note(*rank, generation.parity())) == here;
             self.others().filter(beside).try_for_each(|rank| self.wait_for(rank, generation, true))?;

@@ -47,28 +47,50 @@ pub const INLINE: usize = NOTE - HEAD;
 /// The size of a note in bytes.
 pub const NOTE: usize = 124;
 
+/// Where the parts of the description begin.
+const SHAPE: usize = 4;
+const LENGTH: usize = 8;
+const EXTRA: usize = 16;
+
 impl Call {
-    /// As it stands in a note. Two calls are equal if these are.
-    #[inline]
-    fn encode(&self) -> [u8; CALL] {
-        let mut bytes = [0; CALL];
-        bytes[..4].copy_from_slice(&[self.operation, self.reduction, self.element, u8::from(self.refused)]);
-        bytes[4..12].copy_from_slice(&self.length.to_ne_bytes());
-        bytes[12..20].copy_from_slice(&self.extra.to_ne_bytes());
-        bytes[20..].copy_from_slice(&self.shape.to_ne_bytes());
-        bytes
+    fn kind(&self) -> [u8; SHAPE] {
+        [self.operation, self.reduction, self.element, u8::from(self.refused)]
     }
 
-    fn decode(note: &Source<'_>) -> Self {
+    /// Writes the description. Part by part: a part can be read from where it has just been written only as a whole.
+    #[inline]
+    fn show(&self, note: &mut Sink<'_>) {
+        let [operation, reduction, element, flags] = self.kind();
+        note.show(OPERATION, operation);
+        note.put(OPERATION + 1, &[reduction, element, flags]);
+        note.put(SHAPE, &self.shape.to_ne_bytes());
+        note.put(LENGTH, &self.length.to_ne_bytes());
+        note.put(EXTRA, &self.extra.to_ne_bytes());
+    }
+
+    /// The description in words. Two calls are equal if these are.
+    #[inline]
+    fn words(&self) -> [u64; 3] {
+        let ([a, b, c, d], [e, f, g, h]) = (self.kind(), self.shape.to_ne_bytes());
+        [u64::from_ne_bytes([a, b, c, d, e, f, g, h]), self.length, self.extra]
+    }
+
+    /// The words that stand in a note.
+    #[inline]
+    fn words_of(note: &Source<'_>) -> [u64; 3] {
+        [0, LENGTH, EXTRA].map(|offset| u64::from_ne_bytes(note.array(offset)))
+    }
+
+    fn of(note: &Source<'_>) -> Self {
         let [operation, reduction, element, flags] = note.array(0);
         Call {
             operation,
             reduction,
             element,
             refused: flags != 0,
-            shape: u32::from_ne_bytes(note.array(20)),
-            length: u64::from_ne_bytes(note.array(4)),
-            extra: u64::from_ne_bytes(note.array(12)),
+            shape: u32::from_ne_bytes(note.array(SHAPE)),
+            length: u64::from_ne_bytes(note.array(LENGTH)),
+            extra: u64::from_ne_bytes(note.array(EXTRA)),
         }
     }
 }
@@ -81,26 +103,36 @@ impl<P: Platform> Member<'_, P> {
     /// As [`Member::round`]; [`Failure::Refused`] and [`Failure::Mismatch`], on every rank alike.
     #[inline]
     pub fn open(&mut self, call: &Call, inline: impl FnOnce(Sink<'_>)) -> Result<usize, Failure> {
-        let mine = call.encode();
+        self.open_while(call, inline, || ())
+    }
+
+    /// The same with something to do meanwhile: see [`Member::round_while`].
+    #[inline]
+    pub(super) fn open_while(
+        &mut self,
+        call: &Call,
+        inline: impl FnOnce(Sink<'_>),
+        work: impl FnOnce(),
+    ) -> Result<usize, Failure> {
         self.note(self.rank, self.next_parity()).write(|mut note| {
-            note.show(OPERATION, mine[OPERATION]);
-            note.put(1, &mine[1..4]);
-            note.put(4, &mine[4..]);
+            call.show(&mut note);
             inline(note.after(HEAD));
         });
-        let parity = self.round()?;
-        let is_mine = |rank| self.note(rank, parity).read(|note| note.array(0) == mine);
+        let parity = self.round_while(work)?;
+        let mine = call.words();
+        let is_mine = |rank| self.note(rank, parity).read(|note| Call::words_of(&note) == mine);
         let same = self.others().fold(!call.refused, |same, rank| same & is_mine(rank));
         if same { Ok(parity) } else { Err(self.verdict(parity)) }
     }
 
-    /// A further round of the call, which compares nothing. Shows that this rank is still at it.
+    /// A further round of the call, which compares nothing. Shows that this rank is still at it. `work` as in
+    /// [`Member::round_while`].
     ///
     /// # Errors
     /// As [`Member::round`].
-    pub(super) fn go_on(&mut self, call: &Call) -> Result<usize, Failure> {
+    pub(super) fn go_on(&mut self, call: &Call, work: impl FnOnce()) -> Result<usize, Failure> {
         self.note(self.rank, self.next_parity()).write(|mut note| note.show(OPERATION, call.operation));
-        self.round()
+        self.round_while(work)
     }
 
     /// Takes part in a call only to say that this rank can not.
@@ -122,7 +154,7 @@ impl<P: Platform> Member<'_, P> {
     }
 
     fn call_of(&self, rank: usize, parity: usize) -> Call {
-        self.note(rank, parity).read(|note| Call::decode(&note))
+        self.note(rank, parity).read(|note| Call::of(&note))
     }
 
     #[cold]

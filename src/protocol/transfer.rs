@@ -54,9 +54,10 @@ impl<P: Platform> Member<'_, P> {
                 let parity = self.next_parity();
                 self.chunk(self.rank, parity).write(|staging| blocks.put(mine.clone(), staging.after(place)));
             }
-            let parity = if start == 0 { self.open(call, |_| ())? } else { self.go_on(call)? };
+            let keep = || blocks.keep(mine);
+            let parity =
+                if start == 0 { self.open_while(call, |_| (), keep)? } else { self.go_on(call, keep)? };
             self.expect_round(part(longest).len());
-            blocks.keep(mine);
             for rank in self.others() {
                 let theirs = part(blocks.length(rank));
                 if !theirs.is_empty() {
