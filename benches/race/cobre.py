@@ -42,11 +42,9 @@ class Training:
         for _ in range(3):
             out = self.work / "cobre-out"
             shutil.rmtree(out, ignore_errors=True)
-            if peer.home:
-                command, environment = peer.command(ranks, cores, [self.mpi, "run", self.case, "--output", out, "--quiet"])
-            else:
-                command = [str(word) for word in [self.ours, "run", self.case, "--out", out, "-n", ranks]]
-                environment = peer.command(ranks, cores, [])[1]
+            program = self.mpi if peer.home else self.ours
+            quiet = [program, "run", self.case, "--output", out, "--quiet"]
+            command, environment = peer.command(ranks, cores, quiet)
             jobs.run(command, environment, timeout=300)
             told = json.loads((out / "training/metadata.json").read_text())
             times.append(told["duration_seconds"] * 1e6)
