@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use intranode::payload::{Sink, Source};
+use intranode::payload::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::Reduction;
 use intranode::protocol::transfer::Exchange;
 use intranode::protocol::{Call, Failure, Member, Payload, Staging};
@@ -236,25 +236,13 @@ impl Reduction for Sums {
         staging.put(0, bytemuck::cast_slice(&self.send[part]));
     }
 
-    fn start(&mut self, part: Range<usize>, staging: Source<'_>) {
-        staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[part]));
+    fn keeps_own(&self) -> bool {
+        true
     }
 
-    fn fold(&mut self, part: Range<usize>, staging: Source<'_>) {
-        staging.fold(&mut self.recv[part], combine);
-    }
-
-    fn start_pair(&mut self, part: Range<usize>, first: bool, staging: Source<'_>) {
-        let (own, target) = (&self.send[part.clone()], &mut self.recv[part]);
-        if first {
-            staging.combine(own, target, combine);
-        } else {
-            staging.combine(own, target, |own, other| combine(other, own));
-        }
-    }
-
-    fn publish(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
-        staging.put(0, bytemuck::cast_slice(&self.recv[part]));
+    fn fold(&mut self, part: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
+        let own = &self.send[part.clone()];
+        payload::fold(&mut self.recv[part], Some(own), begin, terms, staging, combine);
     }
 
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {

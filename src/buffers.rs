@@ -5,11 +5,11 @@ use std::ops::Range;
 use bytemuck::Pod;
 
 use crate::element::{Number, ReduceOp, sealed::Folder};
-use crate::payload::{Sink, Source};
+use crate::payload::{self, Sink, Source, Term};
 use crate::protocol::allreduce::Reduction;
 use crate::protocol::transfer::Exchange;
 use crate::sys::copy;
-use crate::sys::wide::widest;
+use crate::sys::wide::{Work, widest};
 
 /// From how many bytes on received data is stored past the cache.
 const STREAM_FROM: usize = 16 << 20;
@@ -169,93 +169,48 @@ impl<T: Number> Reduction for Reduce<'_, T> {
     }
 
     #[inline]
-    fn start(&mut self, part: Range<usize>, staging: Source<'_>) {
-        staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[part]));
+    fn keeps_own(&self) -> bool {
+        self.send.is_some()
     }
 
     #[inline]
-    fn fold(&mut self, part: Range<usize>, staging: Source<'_>) {
-        T::fold(self.op, Into { target: &mut self.recv[part], staging });
-    }
-
-    #[inline]
-    fn take_own(&mut self, part: Range<usize>, first: bool) -> bool {
-        let Some(send) = self.send else { return false };
-        let (own, target) = (&send[part.clone()], &mut self.recv[part]);
-        if first {
-            target.copy_from_slice(own);
-        } else {
-            T::fold(self.op, Zip { target, own });
-        }
-        true
-    }
-
-    #[inline]
-    fn start_pair(&mut self, part: Range<usize>, first: bool, staging: Source<'_>) {
+    fn fold(&mut self, part: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
         let own = self.send.map(|send| &send[part.clone()]);
-        T::fold(self.op, Pair { target: &mut self.recv[part], own, first, staging });
-    }
-
-    #[inline]
-    fn publish(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
-        staging.put(0, bytemuck::cast_slice(&self.recv[part]));
+        T::fold(self.op, Terms { target: &mut self.recv[part], own, begin, terms, staging });
     }
 
     #[inline]
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {
-        self.start(part, staging);
+        staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[part]));
     }
 }
 
-/// Staged values to be folded into a part of the result.
-struct Into<'a, T> {
+/// A [`payload::fold`] without the combination.
+struct Terms<'a, T> {
     target: &'a mut [T],
-    staging: Source<'a>,
-}
-
-impl<T: Pod> Folder<T> for Into<'_, T> {
-    #[inline]
-    fn each(self, combine: impl Fn(T, T) -> T) {
-        widest(size_of_val(self.target), || self.staging.fold(self.target, combine));
-    }
-}
-
-/// Private values to be folded into a part of the result.
-struct Zip<'a, T> {
-    target: &'a mut [T],
-    own: &'a [T],
-}
-
-impl<T: Pod> Folder<T> for Zip<'_, T> {
-    #[inline]
-    fn each(self, combine: impl Fn(T, T) -> T) {
-        widest(size_of_val(self.target), || {
-            for (value, own) in self.target.iter_mut().zip(self.own) {
-                *value = combine(*value, *own);
-            }
-        });
-    }
-}
-
-/// Private and staged values of which a part of the result begins; the private ones come first or second.
-struct Pair<'a, T> {
-    target: &'a mut [T],
-    /// `None` if they are in the target.
     own: Option<&'a [T]>,
-    first: bool,
-    staging: Source<'a>,
+    begin: bool,
+    terms: &'a [Term<'a>],
+    staging: Option<Sink<'a>>,
 }
 
-impl<T: Pod> Folder<T> for Pair<'_, T> {
+impl<T: Pod> Folder<T> for Terms<'_, T> {
     #[inline]
     fn each(self, combine: impl Fn(T, T) -> T) {
-        let Pair { target, own, staging, .. } = self;
-        let swapped = |own, other| combine(other, own);
-        widest(size_of_val(target), || match (own, self.first) {
-            (Some(own), true) => staging.combine(own, target, &combine),
-            (Some(own), false) => staging.combine(own, target, swapped),
-            (None, true) => staging.fold(target, &combine),
-            (None, false) => staging.fold(target, swapped),
-        });
+        widest(size_of_val(self.target), Combined { terms: self, combine });
+    }
+}
+
+/// The same with the combination.
+struct Combined<'a, T, C> {
+    terms: Terms<'a, T>,
+    combine: C,
+}
+
+impl<T: Pod, C: Fn(T, T) -> T> Work for Combined<'_, T, C> {
+    #[inline(always)]
+    fn run(self) {
+        let Terms { target, own, begin, terms, staging } = self.terms;
+        payload::fold(target, own, begin, terms, staging, self.combine);
     }
 }

@@ -9,6 +9,10 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::sys::copy;
 
+mod fold;
+
+pub use fold::{TERMS, Term, fold};
+
 /// Staging that the holder may fill.
 #[derive(Debug)]
 pub struct Sink<'a> {
@@ -112,7 +116,7 @@ impl<'a> Source<'a> {
         let source = self.range(offset, target.len());
         // SAFETY: I1 and I2: the range is inside the view, which nobody writes meanwhile. I8: a private slice
         // does not overlap with it.
-        unsafe { core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), target.len()) };
+        unsafe { copy::copy(source, target.as_mut_ptr(), target.len()) };
     }
 
     /// The same with stores that do not keep the target in the cache. Pays where the target is larger than that.
@@ -126,34 +130,10 @@ impl<'a> Source<'a> {
         unsafe { copy::stream(source, target.as_mut_ptr(), target.len()) };
     }
 
-    /// Combines `target[i] = combine(target[i], staging[i])` for elements that lie from the view's start on.
-    ///
-    /// # Panics
-    /// When they reach past the end of the view.
-    #[inline(always)]
-    pub fn fold<T: bytemuck::Pod>(&self, target: &mut [T], combine: impl Fn(T, T) -> T) {
-        let source = self.range(0, size_of_val(target)).cast::<T>();
-        for (i, value) in target.iter_mut().enumerate() {
-            // SAFETY: I1 and I2: element `i` is inside the range just checked, and nobody writes meanwhile.
-            // I4: any bytes are a `Pod`; no alignment is assumed.
-            let other = unsafe { source.wrapping_add(i).read_unaligned() };
-            *value = combine(*value, other);
-        }
-    }
-
-    /// Combines `target[i] = combine(values[i], staging[i])` for elements that lie from the view's start on.
-    ///
-    /// # Panics
-    /// When they reach past the end of the view, or the slices differ in length.
-    #[inline(always)]
-    pub fn combine<T: bytemuck::Pod>(&self, values: &[T], target: &mut [T], combine: impl Fn(T, T) -> T) {
-        assert!(values.len() == target.len());
-        let source = self.range(0, size_of_val(target)).cast::<T>();
-        for (i, (target, value)) in target.iter_mut().zip(values).enumerate() {
-            // SAFETY: I1, I2 and I4, as in `fold`.
-            let other = unsafe { source.wrapping_add(i).read_unaligned() };
-            *target = combine(*value, other);
-        }
+    /// What lies here as a term of a [`fold`], or this rank's own values instead.
+    #[inline]
+    pub fn or_own(self, own: bool) -> Term<'a> {
+        if own { Term::Own } else { Term::Staged(self) }
     }
 
     #[inline]

@@ -8,7 +8,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use intranode::payload::{Sink, Source};
+use intranode::payload::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::Reduction;
 use intranode::protocol::sequence::NOTE;
 use intranode::protocol::transfer::Exchange;
@@ -262,32 +262,18 @@ impl Reduction for Data {
         self.publishes(8 * part.len());
     }
 
-    fn start(&mut self, part: Range<usize>, staging: Source<'_>) {
-        self.takes(8 * part.len());
-        staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[part]));
-    }
-
-    fn fold(&mut self, part: Range<usize>, staging: Source<'_>) {
-        self.takes(8 * part.len());
-        staging.fold(&mut self.recv[part], |sum, value: f64| sum + value);
-    }
-
-    fn take_own(&mut self, part: Range<usize>, first: bool) -> bool {
-        for place in part {
-            let before = if first { 0.0 } else { self.recv[place] };
-            self.recv[place] = before + self.send[place];
-        }
+    fn keeps_own(&self) -> bool {
         true
     }
 
-    fn start_pair(&mut self, part: Range<usize>, _: bool, staging: Source<'_>) {
-        self.takes(8 * part.len());
-        staging.combine(&self.send[part.clone()], &mut self.recv[part], |own, other: f64| own + other);
-    }
-
-    fn publish(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
-        self.publishes(8 * part.len());
-        staging.put(0, bytemuck::cast_slice(&self.recv[part]));
+    fn fold(&mut self, part: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
+        if staging.is_some() {
+            self.publishes(8 * part.len());
+        }
+        let staged = terms.iter().filter(|term| matches!(term, Term::Staged(_))).count();
+        self.takes(8 * part.len() * staged);
+        let own = &self.send[part.clone()];
+        payload::fold(&mut self.recv[part], Some(own), begin, terms, staging, |sum, value: f64| sum + value);
     }
 
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {

@@ -18,7 +18,7 @@ use core::ops::Range;
 use super::sequence::INLINE;
 use super::{Call, Failure, Member, Payload, Platform};
 use crate::distribute::block;
-use crate::payload::{Sink, Source};
+use crate::payload::{Sink, Source, TERMS, Term};
 
 /// The caller's side of a reduction. Ranges count elements.
 pub trait Reduction {
@@ -28,31 +28,66 @@ pub trait Reduction {
     fn element_size(&self) -> usize;
     /// Copies a part of this rank's contribution into staging.
     fn contribute(&mut self, part: Range<usize>, staging: Sink<'_>);
-    /// Starts a part of the result with what rank 0 contributed.
-    fn start(&mut self, part: Range<usize>, staging: Source<'_>);
-    /// Continues a part of the result with what the next rank contributed.
-    fn fold(&mut self, part: Range<usize>, staging: Source<'_>);
-    /// Does what `start` (if `first`) or `fold` would do with this rank's own contribution, from where it came from:
-    /// staging was filled past the cache. False if it is not there any more.
-    fn take_own(&mut self, part: Range<usize>, first: bool) -> bool {
-        let _ = (part, first);
-        false
-    }
-    /// Starts a part of the result with what ranks 0 and 1 contributed, in one go: in two, the result would be written
-    /// and read once more. One of them is this rank (0, if `first`), whose contribution is taken from where it came
-    /// from; the other's is in staging.
-    fn start_pair(&mut self, part: Range<usize>, first: bool, staging: Source<'_>);
-    /// Copies a finished part of the result into staging.
-    fn publish(&mut self, part: Range<usize>, staging: Sink<'_>);
+    /// Whether what this rank contributed stays where it came from as long as the call lasts.
+    fn keeps_own(&self) -> bool;
+    /// Folds what ranks that follow one another have contributed, in this order, into a part of the result. If `begin`,
+    /// the first of them is rank 0. If not, the part holds what the ranks before them have contributed, and
+    /// [`Term::Own`] is only among them if it [is kept](Self::keeps_own). What comes out is put into `staging` too, if
+    /// there is any.
+    fn fold(&mut self, part: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>);
     /// Copies a finished part of the result out of staging.
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>);
 }
 
-/// Where the contributions to a part are, by parity: in the notes, or in the chunks from a place on.
+/// Where the contributions to a part are. Each kind has a fold of its own, so that the short one stays short.
+trait From: Copy {
+    /// Looks at what a rank has contributed.
+    fn look<P: Platform, R>(self, member: &Member<'_, P>, rank: usize, look: impl FnOnce(Source<'_>) -> R)
+    -> R;
+
+    /// Looks at what a rank and the next have contributed.
+    #[inline(always)]
+    fn look_at_two<P: Platform, R>(
+        self,
+        member: &Member<'_, P>,
+        rank: usize,
+        look: impl FnOnce(Source<'_>, Source<'_>) -> R,
+    ) -> R {
+        self.look(member, rank, |a| self.look(member, rank + 1, |b| look(a, b)))
+    }
+}
+
+/// In the notes of a parity.
 #[derive(Clone, Copy)]
-enum From {
-    Notes(usize),
-    Chunks(usize, usize),
+struct Notes(usize);
+
+impl From for Notes {
+    #[inline(always)]
+    fn look<P: Platform, R>(
+        self,
+        member: &Member<'_, P>,
+        rank: usize,
+        look: impl FnOnce(Source<'_>) -> R,
+    ) -> R {
+        member.inline(rank, self.0, look)
+    }
+}
+
+/// In the chunks of a parity, from a place on.
+#[derive(Clone, Copy)]
+struct Chunks(usize, usize);
+
+impl From for Chunks {
+    #[inline(always)]
+    fn look<P: Platform, R>(
+        self,
+        member: &Member<'_, P>,
+        rank: usize,
+        look: impl FnOnce(Source<'_>) -> R,
+    ) -> R {
+        let Chunks(parity, place) = self;
+        member.chunk(rank, parity).read(|staging| look(staging.after(place)))
+    }
 }
 
 impl<P: Platform> Member<'_, P> {
@@ -71,7 +106,7 @@ impl<P: Platform> Member<'_, P> {
         if len * size <= INLINE {
             let parity = self.open(call, |note| data.contribute(0..len, note))?;
             self.expect_round(0);
-            self.fold_all(0..len, From::Notes(parity), data);
+            self.fold_all(0..len, Notes(parity), data, None);
             return Ok(());
         }
         let step = self.segment.staging.part / size;
@@ -79,47 +114,88 @@ impl<P: Platform> Member<'_, P> {
         while start < len {
             let part = start..(start + step).min(len);
             let place = self.place(part.len() * size);
-            self.chunk(self.rank, self.next_parity())
-                .write(|staging| data.contribute(part.clone(), staging.after(place)));
+            let sliced = part.len() * size >= slices_from;
+            self.contribute(part.clone(), sliced, place, data);
             let parity = if start == 0 { self.open(call, |_| ())? } else { self.go_on(call, || ())? };
             self.expect_round(part.len() * size);
-            if part.len() * size < slices_from {
-                self.fold_all(part, From::Chunks(parity, place), data);
-            } else {
+            if sliced {
                 self.fold_slices(call, part, parity, place, data)?;
+            } else {
+                self.fold_all(part, Chunks(parity, place), data, None);
             }
             start += step;
         }
         Ok(())
     }
 
-    /// Folds a part over all ranks, in rank order.
-    #[inline]
-    fn fold_all<D: Reduction>(&self, part: Range<usize>, from: From, data: &mut D) {
-        let paired = self.rank < 2 && self.size() > 1;
-        if paired {
-            let part = part.clone();
-            self.look(1 - self.rank, from, |staging| data.start_pair(part, self.rank == 0, staging));
-        }
-        for rank in if paired { 2 } else { 0 }..self.size() {
-            let part = part.clone();
-            if rank == self.rank && data.take_own(part.clone(), rank == 0) {
-                continue;
-            }
-            self.look(rank, from, |staging| match rank {
-                0 => data.start(part, staging),
-                _ => data.fold(part, staging),
-            });
+    /// Puts this rank's part into staging, without the slice that only this rank folds.
+    fn contribute<D: Reduction>(&self, part: Range<usize>, sliced: bool, place: usize, data: &mut D) {
+        let kept =
+            if sliced && self.takes_own(data) { self.slice(&part, self.rank) } else { part.end..part.end };
+        for piece in [part.start..kept.start, kept.end..part.end] {
+            let offset = (piece.start - part.start) * data.element_size();
+            self.chunk(self.rank, self.next_parity())
+                .write(|staging| data.contribute(piece, staging.after(place + offset)));
         }
     }
 
-    /// Looks at what a rank has contributed.
+    /// The slice of a part that a rank folds.
+    fn slice(&self, part: &Range<usize>, rank: usize) -> Range<usize> {
+        let slice = block(part.len(), self.size(), rank);
+        part.start + slice.start..part.start + slice.end
+    }
+
+    /// Folds a part over all ranks, in rank order, and puts the result into `staging` too, if there is any.
     #[inline]
-    fn look<R>(&self, rank: usize, from: From, look: impl FnOnce(Source<'_>) -> R) -> R {
-        match from {
-            From::Notes(parity) => self.inline(rank, parity, look),
-            From::Chunks(parity, place) => self.chunk(rank, parity).read(|staging| look(staging.after(place))),
+    fn fold_all<D: Reduction>(
+        &self,
+        part: Range<usize>,
+        from: impl From,
+        data: &mut D,
+        mut staging: Option<Sink<'_>>,
+    ) {
+        for start in (0..self.size()).step_by(TERMS) {
+            let terms = start..(start + TERMS).min(self.size());
+            let staging = if terms.end == self.size() { staging.take() } else { None };
+            self.fold_some(part.clone(), from, terms, data, staging);
         }
+    }
+
+    /// Folds what some ranks have contributed, all of it in view at a time.
+    #[inline]
+    fn fold_some<D: Reduction>(
+        &self,
+        part: Range<usize>,
+        from: impl From,
+        ranks: Range<usize>,
+        data: &mut D,
+        staging: Option<Sink<'_>>,
+    ) {
+        let start = ranks.start;
+        let own = if self.takes_own(data) { self.rank } else { usize::MAX };
+        let is_own = |index| start + index == own;
+        let fold = |terms: &[Term<'_>]| data.fold(part, start == 0, terms, staging);
+        match ranks.len() {
+            1 => from.look(self, start, |a| fold(&[a.or_own(is_own(0))])),
+            2 => from.look_at_two(self, start, |a, b| fold(&[a.or_own(is_own(0)), b.or_own(is_own(1))])),
+            3 => from.look_at_two(self, start, |a, b| {
+                from.look(self, start + 2, |c| {
+                    fold(&[a.or_own(is_own(0)), b.or_own(is_own(1)), c.or_own(is_own(2))]);
+                });
+            }),
+            _ => from.look_at_two(self, start, |a, b| {
+                from.look_at_two(self, start + 2, |c, d| {
+                    let (a, b) = (a.or_own(is_own(0)), b.or_own(is_own(1)));
+                    fold(&[a, b, c.or_own(is_own(2)), d.or_own(is_own(3))]);
+                });
+            }),
+        }
+    }
+
+    /// Whether this rank takes its own contribution from where it came from: as long as that is still there.
+    #[inline]
+    fn takes_own<D: Reduction>(&self, data: &D) -> bool {
+        self.rank < TERMS || data.keeps_own()
     }
 
     /// Folds this rank's slice of a part, and exchanges the slices in one more round.
@@ -131,32 +207,27 @@ impl<P: Platform> Member<'_, P> {
         place: usize,
         data: &mut D,
     ) -> Result<(), Failure> {
-        let (ranks, size) = (self.size(), data.element_size());
-        let slice = |rank: usize| {
-            let slice = block(part.len(), ranks, rank);
-            part.start + slice.start..part.start + slice.end
-        };
-        let offset = |slice: &Range<usize>| (slice.start - part.start) * size;
-
-        let mine = slice(self.rank);
-        self.fold_all(mine.clone(), From::Chunks(parity, place + offset(&mine)), data);
-        let place = self.place(slice(0).len() * size);
+        let size = data.element_size();
+        let mine = self.slice(&part, self.rank);
+        let offset = (mine.start - part.start) * size;
+        let from = Chunks(parity, place + offset);
+        let place = self.place(self.slice(&part, 0).len() * size);
         self.chunk(self.rank, self.next_parity())
-            .write(|staging| data.publish(mine.clone(), staging.after(place)));
+            .write(|staging| self.fold_all(mine, from, data, Some(staging.after(place))));
         let parity = self.go_on(call, || ())?;
         for rank in self.others() {
-            let theirs = slice(rank);
+            let theirs = self.slice(&part, rank);
             self.chunk(rank, parity).read(|staging| data.collect(theirs, staging.after(place)));
         }
         Ok(())
     }
 }
 
-/// From how many bytes on folding in slices pays for its second round. With two ranks it never does: each would
-/// still read and write as much. With many it does early, since otherwise each reads what all have contributed.
+/// From how many bytes on folding in slices pays for its second round. With two ranks it does late: each still reads as
+/// much, though it folds half as much. With many it does early, since otherwise each reads what all have contributed.
 pub fn slices_from(ranks: usize) -> usize {
     match ranks {
-        ..=2 => usize::MAX,
+        ..=2 => 512 << 10,
         3..=8 => 16 << 10,
         _ => (128 << 10) / ranks,
     }

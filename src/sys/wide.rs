@@ -1,15 +1,21 @@
 //! Loops over long slices, compiled for wider vectors than every processor of an architecture has.
 
-/// Runs `work`, which is about so many bytes, with the vectors that this processor has. The result is the same.
+/// What can be compiled for several kinds of vectors.
+pub(crate) trait Work {
+    /// Does it. To be inlined always: what is not inlined is compiled for the smallest vectors only.
+    fn run(self);
+}
+
+/// Does `work`, which is about so many bytes, with the vectors that this processor has. The result is the same.
 #[inline(always)]
-pub(crate) fn widest(bytes: usize, work: impl FnOnce()) {
+pub(crate) fn widest(bytes: usize, work: impl Work) {
     #[cfg(target_arch = "x86_64")]
     if bytes >= LONG && std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: I7: the processor has just said that it has AVX2.
         return unsafe { avx2(work) };
     }
     let _ = bytes;
-    work();
+    work.run();
 }
 
 /// Shorter work is done before the processor could be asked.
@@ -19,21 +25,28 @@ const LONG: usize = 512;
 /// What is inlined here is compiled for AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn avx2(work: impl FnOnce()) {
-    work();
+fn avx2(work: impl Work) {
+    work.run();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    struct Add<'a>(&'a mut [f64], &'a [f64]);
+
+    impl Work for Add<'_> {
+        #[inline(always)]
+        fn run(self) {
+            self.0.iter_mut().zip(self.1).for_each(|(sum, value)| *sum += value);
+        }
+    }
+
     #[test]
     fn it_is_done_once_whatever_the_length() {
         for len in [0, 1, 63, 64, 65, 1000] {
             let (mut sums, other): (Vec<f64>, Vec<f64>) = (0..len).map(|i| (f64::from(i), 0.1)).unzip();
-            widest(size_of_val(&other[..]), || {
-                sums.iter_mut().zip(&other).for_each(|(sum, value)| *sum += value)
-            });
+            widest(size_of_val(&other[..]), Add(&mut sums, &other));
             assert!((0..len).all(|i| sums[i as usize] == f64::from(i) + 0.1));
         }
     }

@@ -1,0 +1,221 @@
+//! Folding what several ranks have contributed, in one pass over all of it.
+//!
+//! The result is read and written once, whatever the number of contributions, and it can be published on the way: reading
+//! lines of others and storing past the cache go on at the same time.
+
+use core::ops::Range;
+
+use bytemuck::Pod;
+
+use super::{Sink, Source};
+use crate::sys::copy::{self, Pieces};
+
+/// One of several ranks' values that are to be folded.
+#[derive(Clone, Copy, Debug)]
+pub enum Term<'a> {
+    /// This rank's own, where they came from.
+    Own,
+    /// Those in staging, from the view's start on.
+    Staged(Source<'a>),
+}
+
+/// The most terms of one [`fold`]: more are in each other's way, fewer read and write the target more often.
+pub const TERMS: usize = 4;
+
+/// Folds the terms, one after the other in the order given, into `target`: to what is there, or, if `begin`, from the
+/// first term on. Values that are this rank's own are in `own`, or, if that is none, in `target`. The result is put into
+/// `staging` too, if there is any, as by [`Sink::put`].
+///
+/// # Panics
+/// When a term or the staging is shorter than the target, or there are no terms, or more than [`TERMS`].
+#[inline(always)]
+pub fn fold<T: Pod>(
+    target: &mut [T],
+    own: Option<&[T]>,
+    begin: bool,
+    terms: &[Term<'_>],
+    staging: Option<Sink<'_>>,
+    combine: impl Fn(T, T) -> T,
+) {
+    assert!(terms.len() <= TERMS);
+    let (len, bytes) = (target.len(), size_of_val(target));
+    let target = target.as_mut_ptr();
+    // What is in the target, to begin with or not.
+    let mut sources = [target.cast_const(); 1 + TERMS];
+    for (source, term) in sources[1..].iter_mut().zip(terms) {
+        *source = match (term, own) {
+            (Term::Own, None) => target,
+            (Term::Own, Some(own)) => own[..len].as_ptr(),
+            (Term::Staged(staging), _) => staging.range(0, bytes).cast(),
+        };
+    }
+    let (first, rest) = sources[usize::from(begin)..1 + terms.len()].split_first().expect("there are terms");
+    let terms = Terms { first: *first, rest, combine };
+    match staging {
+        // SAFETY: I1, I2 and I8: `len` values can be read at each of the terms, as has just been checked, and nobody writes
+        // them meanwhile but here; they can be written at the target.
+        None => unsafe { terms.fold(target, len, &()) },
+        Some(staging) => {
+            assert!(bytes <= staging.len);
+            let published = Published { start: staging.start, pieces: Pieces::of(bytes) };
+            // SAFETY: I1, I2 and I8: as above; the staging has room for it, and is this rank's to write.
+            unsafe { terms.fold(target, len, &published) };
+        }
+    }
+}
+
+/// Where else the result goes, block by block.
+trait Also {
+    /// # Safety
+    /// `len` bytes of the result, from `offset` on, can be read at `source`.
+    unsafe fn put(&self, offset: usize, source: *const u8, len: usize);
+}
+
+impl Also for () {
+    #[inline(always)]
+    unsafe fn put(&self, _: usize, _: *const u8, _: usize) {}
+}
+
+/// Staging that is as long as the result.
+struct Published {
+    start: *mut u8,
+    pieces: copy::Pieces,
+}
+
+impl Also for Published {
+    #[inline(always)]
+    unsafe fn put(&self, offset: usize, source: *const u8, len: usize) {
+        let place = self.start.wrapping_add(offset);
+        // SAFETY: the caller's promise; I1 and I2: the staging is as long as the result, and this rank's to write. I8:
+        // private memory does not overlap with it.
+        unsafe { self.pieces.publish(source, place, len) };
+    }
+}
+
+/// What is folded, and how.
+struct Terms<'a, T, C> {
+    first: *const T,
+    rest: &'a [*const T],
+    combine: C,
+}
+
+impl<T: Pod, C: Fn(T, T) -> T> Terms<'_, T, C> {
+    /// # Safety
+    /// `len` values can be read at each term and written at the target, of which a term is all or nothing. `also` is for
+    /// as many.
+    #[inline(always)]
+    unsafe fn fold(&self, target: *mut T, len: usize, also: &impl Also) {
+        let mut done = 0;
+        if size_of::<T>() < 4 {
+            // So that a block of small values is worth a vector.
+            // SAFETY: the caller's promise, here and below.
+            done = unsafe { self.blocks::<64>(target, done..len, also) };
+        }
+        // SAFETY: the caller's promise, as above.
+        done = unsafe { self.blocks::<16>(target, done..len, also) };
+        // SAFETY: the caller's promise, as above.
+        done = unsafe { self.blocks::<4>(target, done..len, also) };
+        // SAFETY: the caller's promise, as above.
+        unsafe { self.blocks::<1>(target, done..len, also) };
+    }
+
+    /// Folds as many blocks of `N` values as the range has, from its start on, and returns where the rest begins. A block is
+    /// written when it has been read from all terms, one of which may be the target: no term has to be told from it.
+    ///
+    /// # Safety
+    /// As for [`Terms::fold`].
+    #[inline(always)]
+    unsafe fn blocks<const N: usize>(&self, target: *mut T, range: Range<usize>, also: &impl Also) -> usize {
+        let mut start = range.start;
+        while range.end - start >= N {
+            let block = |term: *const T| term.wrapping_add(start).cast::<[T; N]>();
+            // SAFETY: the caller's promise: the block is in the range. I4: any bytes are a `Pod`; no alignment is assumed.
+            let mut values = unsafe { block(self.first).read_unaligned() };
+            for term in self.rest {
+                // SAFETY: the caller's promise, as above.
+                let more = unsafe { block(*term).read_unaligned() };
+                for (value, other) in values.iter_mut().zip(more) {
+                    *value = (self.combine)(*value, other);
+                }
+            }
+            // SAFETY: the caller's promise, as above.
+            unsafe { block(target).cast_mut().write_unaligned(values) };
+            // SAFETY: the caller's promise, as above; the block has just been written there.
+            unsafe { also.put(start * size_of::<T>(), block(target).cast(), size_of_val(&values)) };
+            start += N;
+        }
+        start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In which the order shows.
+    fn combine(sum: u16, next: u16) -> u16 {
+        sum.wrapping_mul(31).wrapping_add(next)
+    }
+
+    fn values(term: usize, len: usize) -> Vec<u16> {
+        (0..len).map(|index| (1000 * (term + 1) + 7 * index) as u16).collect()
+    }
+
+    fn source(values: &[u16]) -> Source<'_> {
+        // SAFETY: the slice can be read as long as it is borrowed.
+        unsafe { Source::new(values.as_ptr().cast(), size_of_val(values)) }
+    }
+
+    /// What comes of folding all columns after `before`, index by index.
+    fn expected(before: Option<&[u16]>, columns: &[Vec<u16>], len: usize) -> Vec<u16> {
+        let fold = |index: usize| {
+            let mut column = before.into_iter().chain(columns.iter().map(|column| &column[..]));
+            let first = column.next().expect("something")[index];
+            column.fold(first, |sum, column| combine(sum, column[index]))
+        };
+        (0..len).map(fold).collect()
+    }
+
+    #[test]
+    fn any_number_of_terms_of_any_length_is_folded_in_order() {
+        for len in [0, 1, 3, 4, 15, 16, 17, 64, 65, 200, 3000] {
+            for count in 1..=TERMS {
+                let columns: Vec<_> = (0..count).map(|term| values(term, len)).collect();
+                let terms: Vec<_> = columns.iter().map(|column| Term::Staged(source(column))).collect();
+                let before = values(9, len);
+                for begin in [true, false] {
+                    let mut target = before.clone();
+                    fold(&mut target, None, begin, &terms, None, combine);
+                    assert_eq!(target, expected((!begin).then_some(&before[..]), &columns, len));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn own_values_are_taken_from_where_they_are_and_the_result_is_published() {
+        let len = 1500;
+        let columns: Vec<_> = (0..3).map(|term| values(term, len)).collect();
+        for own in 0..3 {
+            let mut terms: Vec<_> = columns.iter().map(|column| Term::Staged(source(column))).collect();
+            terms[own] = Term::Own;
+            for in_place in [false, true] {
+                let mut target = if in_place { columns[own].clone() } else { vec![0; len] };
+                let mut staging = vec![0u16; len];
+                // SAFETY: the vector can be written as long as it is borrowed.
+                let sink = unsafe { Sink::new(staging.as_mut_ptr().cast(), 2 * len) };
+                let apart = (!in_place).then_some(&columns[own][..]);
+                fold(&mut target, apart, true, &terms, Some(sink), combine);
+                assert_eq!(target, expected(None, &columns, len));
+                assert_eq!(staging, target);
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic = "offset <= self.len"]
+    fn a_term_that_is_too_short_is_not_read() {
+        let short = values(0, 9);
+        fold(&mut values(1, 10), None, true, &[Term::Staged(source(&short))], None, combine);
+    }
+}
