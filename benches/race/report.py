@@ -118,19 +118,25 @@ def limits_text(results, table):
             f"- While the libraries were measured, a line took {number(during[0])} to {number(during[-1])} µs, "
             f"{number(statistics.median(during))} at the median."
         )
-    for cell, limit, goal in [
-        ((2, "barrier", 0), ("line", 64), 1.8),
-        ((2, "allreduce", 32), ("line", 64), 1.8),
-        ((2, "allgatherv", 206_000_000), ("streaming-copy-by-all", 206_000_000), 1.3),
-    ]:
+    compared = [
+        ((2, "barrier", 0), 1, ("line", 64), " (goal 1.8)"),
+        ((2, "allreduce", 32), 1, ("line", 64), " (goal 1.8)"),
+        ((2, "allgatherv", 65536), 1, ("remote-copy", 65536), ""),
+        ((2, "allgatherv", 206_000_000), 1, ("streaming-copy-by-all", 206_000_000), " (goal 1.3)"),
+    ]
+    # Each rank has to run once a round, the last of one round and the first of the next being the same.
+    switches = {ranks: math.ceil(ranks / results["machine"]["processors"]) - 1 for ranks in (4, 8)}
+    compared += [((ranks, "barrier", 0), count, ("switch", 0), "") for ranks, count in switches.items() if count > 0]
+    for cell, count, limit, goal in compared:
         blocks = table.get(cell, {}).get("intranode")
         if blocks and limit in least:
             # A line is compared with what it took just before, since that changes while the libraries are measured.
             then = least[limit]
             before = {block: lines_then.get((block, *cell[:2]), then) if limit[0] == "line" else then for block in blocks}
-            times = statistics.median(took / before[block] for block, took in blocks.items())
+            times = statistics.median(took / before[block] / count for block, took in blocks.items())
             what = f"{cell[1]} {size(cell[2])}".strip()
-            lines.append(f"- {what} at {cell[0]} ranks takes {times:.2f} times the limit `{limit[0]}` (goal {goal}).")
+            of = f"`{limit[0]}`" if count == 1 else f"{count} × `{limit[0]}`"
+            lines.append(f"- {what} at {cell[0]} ranks takes {times:.2f} times the limit {of}{goal}.")
     return lines
 
 
