@@ -18,7 +18,7 @@ const POINTS: [&str; 7] =
     ["round", "arrived", "completed", "arrived-unwoken", "sleeping", "cause-written", "poisoned-unwoken"];
 
 /// All other places where a rank makes a step.
-const STEPS: [&str; 19] = [
+const STEPS: [&str; 20] = [
     "note-fill",
     "note-look",
     "chunk-fill",
@@ -28,6 +28,7 @@ const STEPS: [&str; 19] = [
     "arrive",
     "arrive-waiter",
     "arrive-wake",
+    "beside",
     "spin",
     "waiter",
     "sleep",

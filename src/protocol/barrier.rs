@@ -18,7 +18,7 @@
 //! Mellor-Crummey and Scott 1991), replace the reset of a counter.
 //!
 //! **Sharing a processor.** Where there are fewer processors than ranks, a rank that waits gives its own away. That
-//! helps those beside it, which it therefore waits for first; as soon as they have arrived it only costs two switches,
+//! helps those beside it, which it therefore looks at first; as soon as they have arrived it only costs two switches,
 //! and looking for a moment is better. So a round takes as few switches on each processor as there are other ranks.
 //! Ranks show where they are with each arrival: they may be moved.
 //!
@@ -32,7 +32,7 @@
 
 use super::generation::{POISON, WAITER};
 use super::sequence::PROCESSOR;
-use super::{Expired, Failure, Generation, Member, Ordering, Payload, Platform};
+use super::{Expired, Failure, Generation, Member, Ordering, Payload, Platform, Record};
 use Ordering::{Acquire, Relaxed, Release};
 
 /// The most bytes of staging for which it pays to take their lines back ahead of time. More take longer than it takes
@@ -66,10 +66,9 @@ impl<P: Platform> Member<'_, P> {
         self.platform.point("arrived")?;
         work();
         if let Some(here) = processor {
-            let beside = |rank: &usize| self.platform.shown(self.note(*rank, generation.parity())) == here;
-            self.others().filter(beside).try_for_each(|rank| self.wait_for(rank, generation, true))?;
+            self.give_way(here, generation);
         }
-        self.others().try_for_each(|rank| self.wait_for(rank, generation, false))?;
+        self.others().try_for_each(|rank| self.wait_for(rank, generation))?;
         self.completed = generation;
         self.platform.point("completed")?;
         Ok(generation.parity())
@@ -111,11 +110,22 @@ impl<P: Platform> Member<'_, P> {
         Err(self.failure())
     }
 
+    /// Lets the ranks arrive that share this one's processor, for as long as it is worth while. Nothing is known afterwards:
+    /// they are looked at again, with the others.
+    fn give_way(&self, here: u8, generation: Generation) {
+        for rank in self.others() {
+            let Record { word, note } = &self.segment.records[rank][generation.parity()];
+            if self.platform.shown(note) == here {
+                let _ = self.platform.spin("beside", word, Relaxed, true, generation.settles());
+            }
+        }
+    }
+
     #[inline]
-    fn wait_for(&self, rank: usize, generation: Generation, beside: bool) -> Result<(), Failure> {
+    fn wait_for(&self, rank: usize, generation: Generation) -> Result<(), Failure> {
         let word = &self.segment.records[rank][generation.parity()].word;
-        let settled = |seen: u32| seen & !WAITER != generation.previous().previous().word();
-        let seen = match self.platform.spin("spin", word, Acquire, beside, settled) {
+        let settled = generation.settles();
+        let seen = match self.platform.spin("spin", word, Acquire, false, settled) {
             Ok(seen) => seen,
             Err(seen) => match self.sleep_until(word, seen, settled) {
                 Ok(seen) => seen,

@@ -63,6 +63,13 @@ impl Generation {
         (self.0 & 1) as usize
     }
 
+    /// Whether a word of a rank that is waited for at this generation shows how that ends: all but the word of two
+    /// generations before.
+    pub fn settles(self) -> impl Fn(u32) -> bool + Copy {
+        let before = self.previous().previous().word();
+        move |word| word & !WAITER != before
+    }
+
     /// What the words of the two parities hold before the first round after `self`.
     pub const fn initial_words(self) -> [u32; 2] {
         match self.parity() {
