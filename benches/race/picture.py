@@ -14,6 +14,8 @@ with open(sys.argv[1]) as file:
     results = json.load(file)
 table = cells(results)
 operations = [op for op in ["allreduce", "allgatherv", "broadcast"] if any(cell[1] == op for cell in table)]
+if not operations:
+    sys.exit()
 ranks = sorted({cell[0] for cell in table})
 libraries = list(results["libraries"])
 # The same picture from the same results.
