@@ -15,7 +15,7 @@
 
 use core::ops::Range;
 
-use super::sequence::INLINE;
+use super::sequence::{HEAD, INLINE};
 use super::{Call, Failure, Member, Payload, Platform};
 use crate::distribute::block;
 use crate::payload::{Sink, Source, TERMS, Term};
@@ -41,9 +41,20 @@ pub trait Reduction {
 
 /// Where the contributions to a part are. Each kind has a fold of its own, so that the short one stays short.
 trait From: Copy {
+    /// What a rank has contributed: the cell, and how far into it.
+    fn place<'s, P: Platform>(self, member: &Member<'s, P>, rank: usize) -> (&'s impl Payload, usize);
+
     /// Looks at what a rank has contributed.
-    fn look<P: Platform, R>(self, member: &Member<'_, P>, rank: usize, look: impl FnOnce(Source<'_>) -> R)
-    -> R;
+    #[inline(always)]
+    fn look<P: Platform, R>(
+        self,
+        member: &Member<'_, P>,
+        rank: usize,
+        look: impl FnOnce(Source<'_>) -> R,
+    ) -> R {
+        let (cell, offset) = self.place(member, rank);
+        cell.read(|view| look(view.after(offset)))
+    }
 
     /// Looks at what a rank and the next have contributed.
     #[inline(always)]
@@ -63,13 +74,8 @@ struct Notes(usize);
 
 impl From for Notes {
     #[inline(always)]
-    fn look<P: Platform, R>(
-        self,
-        member: &Member<'_, P>,
-        rank: usize,
-        look: impl FnOnce(Source<'_>) -> R,
-    ) -> R {
-        member.inline(rank, self.0, look)
+    fn place<'s, P: Platform>(self, member: &Member<'s, P>, rank: usize) -> (&'s impl Payload, usize) {
+        (member.note(rank, self.0), HEAD)
     }
 }
 
@@ -79,14 +85,8 @@ struct Chunks(usize, usize);
 
 impl From for Chunks {
     #[inline(always)]
-    fn look<P: Platform, R>(
-        self,
-        member: &Member<'_, P>,
-        rank: usize,
-        look: impl FnOnce(Source<'_>) -> R,
-    ) -> R {
-        let Chunks(parity, place) = self;
-        member.chunk(rank, parity).read(|staging| look(staging.after(place)))
+    fn place<'s, P: Platform>(self, member: &Member<'s, P>, rank: usize) -> (&'s impl Payload, usize) {
+        (member.chunk(rank, self.0), self.1)
     }
 }
 

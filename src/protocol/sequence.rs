@@ -39,7 +39,7 @@ const CALL: usize = 24;
 pub const PROCESSOR: usize = CALL;
 
 /// Where in a note the contribution begins: with the word, half a line.
-const HEAD: usize = 28;
+pub(super) const HEAD: usize = 28;
 
 /// The small contributions that fit into a note, in bytes. The first 32 lie in the word's own cache line.
 pub const INLINE: usize = NOTE - HEAD;
