@@ -186,7 +186,7 @@ unsafe impl Platform for Stage {
         Some(0)
     }
 
-    /// Only a hint, so anything: whom a rank waits for first is up to chance.
+    /// Only a hint, so anything: whom a rank looks at first is up to chance.
     fn shown(&self, _: &Cell) -> u8 {
         u8::from(dice::once_in(2))
     }

@@ -11,7 +11,7 @@ mod regions;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use intranode::protocol::generation::{POISON, WAITER};
+use intranode::protocol::generation::POISON;
 use intranode::protocol::{Generation, Ordering, Payload, Platform};
 use libtest_mimic::{Failed, Trial};
 
@@ -104,8 +104,7 @@ impl Party<'_> {
     fn wait_for(&self, rank: usize) -> bool {
         let next = self.next();
         let old = next.previous().previous().word();
-        let until = |seen: u32| seen & !WAITER != old;
-        let seen = self.machine.spin("spin", self.word(rank, next.parity()), Acquire, false, until);
+        let seen = self.machine.spin("spin", self.word(rank, next.parity()), Acquire, false, next.settles());
         Generation::of_word(seen.unwrap_or(old)) == next
     }
 

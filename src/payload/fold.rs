@@ -8,7 +8,7 @@ use core::ops::Range;
 use bytemuck::Pod;
 
 use super::{Sink, Source};
-use crate::sys::copy::{self, Pieces};
+use crate::sys::copy::Pieces;
 
 /// One of several ranks' values that are to be folded.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ impl Also for () {
 /// Staging that is as long as the result.
 struct Published {
     start: *mut u8,
-    pieces: copy::Pieces,
+    pieces: Pieces,
 }
 
 impl Also for Published {

@@ -136,10 +136,6 @@ impl Drop for Pieces {
     }
 }
 
-/// From how many bytes on a copy is worth asking the processor what it can do.
-#[cfg(target_arch = "x86_64")]
-const LONG: usize = 512;
-
 /// Copies between private memory and memory that other cores use, through the cache. Where there is AVX2, by a plain loop:
 /// where lines come from other caches, the C library's copy takes up to a half longer.
 ///
@@ -148,7 +144,7 @@ const LONG: usize = 512;
 #[inline]
 pub(crate) unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    if len >= LONG && std::arch::is_x86_feature_detected!("avx2") {
+    if super::wide::is_for_avx2(len) {
         // SAFETY: the caller's promise; I7: the processor has just said that it has AVX2.
         return unsafe { x86::copy(source, target, len) };
     }

@@ -10,7 +10,7 @@ pub(crate) trait Work {
 #[inline(always)]
 pub(crate) fn widest(bytes: usize, work: impl Work) {
     #[cfg(target_arch = "x86_64")]
-    if bytes >= LONG && std::arch::is_x86_feature_detected!("avx2") {
+    if is_for_avx2(bytes) {
         // SAFETY: I7: the processor has just said that it has AVX2.
         return unsafe { avx2(work) };
     }
@@ -18,9 +18,12 @@ pub(crate) fn widest(bytes: usize, work: impl Work) {
     work.run();
 }
 
-/// Shorter work is done before the processor could be asked.
+/// Whether this processor has AVX2, and work on so many bytes is worth asking: shorter work is done before the answer.
 #[cfg(target_arch = "x86_64")]
-const LONG: usize = 512;
+#[inline(always)]
+pub(crate) fn is_for_avx2(bytes: usize) -> bool {
+    bytes >= 512 && std::arch::is_x86_feature_detected!("avx2")
+}
 
 /// What is inlined here is compiled for AVX2.
 #[cfg(target_arch = "x86_64")]
