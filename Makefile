@@ -19,6 +19,7 @@ lint: cmake
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --exclude intranode-cobre --all-targets --all-features -- --deny warnings
 	cargo clippy --locked --release --package intranode-cobre --all-targets --all-features -- --deny warnings
+	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --package intranode-cli --bin intranode --no-deps --document-private-items
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --workspace --exclude intranode-cobre --no-deps --document-private-items
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --release --package intranode-cobre --no-deps
 
