@@ -8,8 +8,7 @@ use crate::element::{Number, ReduceOp, sealed::Folder};
 use crate::payload::{self, Sink, Source, Term};
 use crate::protocol::allreduce::Reduction;
 use crate::protocol::transfer::Exchange;
-use crate::sys::copy;
-use crate::sys::wide::{Work, widest};
+use crate::sys::lines;
 
 /// From how many bytes on received data is stored past the cache.
 const STREAM_FROM: usize = 16 << 20;
@@ -45,7 +44,7 @@ impl<'a, P: Fn(usize) -> Range<usize>> Gather<'a, P> {
             let piece = start..(start + NEAR).min(part.end);
             let own = &self.send[piece.clone()];
             staging.put(start - part.start, own);
-            copy::stream_slice(own, self.target(self.rank, &piece));
+            lines::stream_slice(own, self.target(self.rank, &piece));
         }
     }
 }
@@ -140,7 +139,7 @@ fn take(staging: &Source<'_>, target: &mut [u8], stream: bool) {
 #[inline]
 fn end(stream: bool) {
     if stream {
-        copy::fence();
+        lines::fence();
     }
 }
 
@@ -197,20 +196,7 @@ struct Terms<'a, T> {
 impl<T: Pod> Folder<T> for Terms<'_, T> {
     #[inline]
     fn each(self, combine: impl Fn(T, T) -> T) {
-        widest(size_of_val(self.target), Combined { terms: self, combine });
-    }
-}
-
-/// The same with the combination.
-struct Combined<'a, T, C> {
-    terms: Terms<'a, T>,
-    combine: C,
-}
-
-impl<T: Pod, C: Fn(T, T) -> T> Work for Combined<'_, T, C> {
-    #[inline(always)]
-    fn run(self) {
-        let Terms { target, own, begin, terms, staging } = self.terms;
-        payload::fold(target, own, begin, terms, staging, self.combine);
+        let Terms { target, own, begin, terms, staging } = self;
+        payload::fold(target, own, begin, terms, staging, combine);
     }
 }

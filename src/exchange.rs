@@ -111,7 +111,7 @@ impl<T: Pod> Exchange<T> {
     pub fn share(&mut self) -> Result<&[T], Error> {
         let call = Call { length: self.memory.len() as u64, extra: self.number, ..call::<T>(Operation::Share) };
         // The round that follows orders ordinary stores only.
-        crate::sys::copy::fence();
+        crate::sys::lines::fence();
         let published = self.seat.collective(Operation::Share, |member| member.publish(&call, true))?;
         Ok(self.memory.turn(published))
     }

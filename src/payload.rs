@@ -7,7 +7,7 @@
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use crate::sys::copy;
+use crate::sys::{copy, lines};
 
 mod fold;
 
@@ -116,18 +116,18 @@ impl<'a> Source<'a> {
         let source = self.range(offset, target.len());
         // SAFETY: I1 and I2: the range is inside the view, which nobody writes meanwhile. I8: a private slice
         // does not overlap with it.
-        unsafe { copy::copy(source, target.as_mut_ptr(), target.len()) };
+        unsafe { lines::copy(source, target.as_mut_ptr(), target.len()) };
     }
 
     /// The same with stores that do not keep the target in the cache. Pays where the target is larger than that.
-    /// The bytes are visible to other threads only after [`copy::fence`].
+    /// The bytes are visible to other threads only after [`lines::fence`].
     ///
     /// # Panics
     /// When they reach past the end of the view.
     pub fn stream(&self, offset: usize, target: &mut [u8]) {
         let source = self.range(offset, target.len());
         // SAFETY: I1 and I2, as in `get`.
-        unsafe { copy::stream(source, target.as_mut_ptr(), target.len()) };
+        unsafe { lines::stream(source, target.as_mut_ptr(), target.len()) };
     }
 
     /// What lies here as a term of a [`fold`], or this rank's own values instead.

@@ -237,7 +237,7 @@ impl<T: Pod> Region<T> {
         let call = self.call(Operation::Publish);
         let Region { seat, number, memory, .. } = self;
         // The round that follows orders ordinary stores only.
-        crate::sys::copy::fence();
+        crate::sys::lines::fence();
         match memory.protect() {
             Ok(memory) => {
                 let published = seat.collective(Operation::Publish, |member| member.publish(&call, true))?;

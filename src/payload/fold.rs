@@ -9,6 +9,7 @@ use bytemuck::Pod;
 
 use super::{Sink, Source};
 use crate::sys::copy::Pieces;
+use crate::sys::wide::{Work, widest};
 
 /// One of several ranks' values that are to be folded.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +19,15 @@ pub enum Term<'a> {
     /// Those in staging, from the view's start on.
     Staged(Source<'a>),
 }
+
+/// How many bytes of a result are folded before they are published: few enough to be in the nearest cache then.
+const PIECE: usize = 2 << 10;
+
+/// What no vector is longer than, in bytes. One that lies across two lines takes twice as long to store.
+const VECTOR: usize = 32;
+
+/// From how many bytes on it pays to fold the first values one by one, so that the others are stored as whole vectors.
+const ALIGNED_FROM: usize = 512;
 
 /// The most terms of one [`fold`]: more are in each other's way, fewer read and write the target more often.
 pub const TERMS: usize = 4;
@@ -50,98 +60,95 @@ pub fn fold<T: Pod>(
         };
     }
     let (first, rest) = sources[usize::from(begin)..1 + terms.len()].split_first().expect("there are terms");
-    let terms = Terms { first: *first, rest, combine };
-    match staging {
-        // SAFETY: I1, I2 and I8: `len` values can be read at each of the terms, as has just been checked, and nobody writes
-        // them meanwhile but here; they can be written at the target.
-        None => unsafe { terms.fold(target, len, &()) },
-        Some(staging) => {
-            assert!(bytes <= staging.len);
-            let published = Published { start: staging.start, pieces: Pieces::of(bytes) };
-            // SAFETY: I1, I2 and I8: as above; the staging has room for it, and is this rank's to write.
-            unsafe { terms.fold(target, len, &published) };
-        }
+    let terms = &Terms { first: *first, rest, combine };
+    let only = |range| Fold::<_, _, false> { terms, target, also: target, range };
+    let Some(staging) = staging else { return widest(bytes, only(0..len)) };
+    assert!(bytes <= staging.len);
+    let pieces = Pieces::of(bytes);
+    if !pieces.stream() {
+        let also = staging.start.cast();
+        return widest(bytes, Fold::<_, _, true> { terms, target, also, range: 0..len });
+    }
+    let step = (PIECE / size_of::<T>().max(1)).max(1);
+    for start in (0..len).step_by(step) {
+        let end = (start + step).min(len);
+        let (offset, bytes) = (start * size_of::<T>(), (end - start) * size_of::<T>());
+        widest(bytes, only(start..end));
+        let (source, place) = (target.cast::<u8>().wrapping_add(offset), staging.start.wrapping_add(offset));
+        // SAFETY: I1 and I2: the staging is as long as the result, and this rank's to write. I8: private memory does not
+        // overlap with it.
+        unsafe { pieces.publish(source, place, bytes) };
     }
 }
 
-/// Where else the result goes, block by block.
-trait Also {
-    /// # Safety
-    /// `len` bytes of the result, from `offset` on, can be read at `source`.
-    unsafe fn put(&self, offset: usize, source: *const u8, len: usize);
-}
-
-impl Also for () {
-    #[inline(always)]
-    unsafe fn put(&self, _: usize, _: *const u8, _: usize) {}
-}
-
-/// Staging that is as long as the result.
-struct Published {
-    start: *mut u8,
-    pieces: Pieces,
-}
-
-impl Also for Published {
-    #[inline(always)]
-    unsafe fn put(&self, offset: usize, source: *const u8, len: usize) {
-        let place = self.start.wrapping_add(offset);
-        // SAFETY: the caller's promise; I1 and I2: the staging is as long as the result, and this rank's to write. I8:
-        // private memory does not overlap with it.
-        unsafe { self.pieces.publish(source, place, len) };
-    }
-}
-
-/// What is folded, and how.
+/// What is folded, and how. Its terms and its target have been checked.
 struct Terms<'a, T, C> {
     first: *const T,
     rest: &'a [*const T],
     combine: C,
 }
 
-impl<T: Pod, C: Fn(T, T) -> T> Terms<'_, T, C> {
-    /// # Safety
-    /// `len` values can be read at each term and written at the target, of which a term is all or nothing. `also` is for
-    /// as many.
+/// A part of it, to be done with the widest vectors. If `ALSO`, the result is written to a second target too, which has
+/// been checked as well.
+struct Fold<'a, 'b, T, C, const ALSO: bool> {
+    terms: &'a Terms<'b, T, C>,
+    target: *mut T,
+    also: *mut T,
+    range: Range<usize>,
+}
+
+impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool> Work for Fold<'_, '_, T, C, ALSO> {
     #[inline(always)]
-    unsafe fn fold(&self, target: *mut T, len: usize, also: &impl Also) {
-        let mut done = 0;
+    fn run(self) {
+        let Range { start, end } = self.range;
+        let mut done = start;
+        if (end - start) * size_of::<T>() >= ALIGNED_FROM {
+            let head = self.target.wrapping_add(start).align_offset(VECTOR).min(VECTOR);
+            // SAFETY: I1, I2 and I8: the values can be read at each of the terms, and nobody writes them meanwhile but
+            // here; they can be written at the targets. The head is shorter than what there is.
+            done = unsafe { self.blocks::<1>(start..start + head) };
+        }
         if size_of::<T>() < 4 {
             // So that a block of small values is worth a vector.
-            // SAFETY: the caller's promise, here and below.
-            done = unsafe { self.blocks::<64>(target, done..len, also) };
+            // SAFETY: I1, I2 and I8: as above, here and below.
+            done = unsafe { self.blocks::<64>(done..end) };
         }
-        // SAFETY: the caller's promise, as above.
-        done = unsafe { self.blocks::<16>(target, done..len, also) };
-        // SAFETY: the caller's promise, as above.
-        done = unsafe { self.blocks::<4>(target, done..len, also) };
-        // SAFETY: the caller's promise, as above.
-        unsafe { self.blocks::<1>(target, done..len, also) };
+        // SAFETY: I1, I2 and I8: as above.
+        done = unsafe { self.blocks::<16>(done..end) };
+        // SAFETY: I1, I2 and I8: as above.
+        done = unsafe { self.blocks::<4>(done..end) };
+        // SAFETY: I1, I2 and I8: as above.
+        unsafe { self.blocks::<1>(done..end) };
     }
+}
 
+impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool> Fold<'_, '_, T, C, ALSO> {
     /// Folds as many blocks of `N` values as the range has, from its start on, and returns where the rest begins. A block is
     /// written when it has been read from all terms, one of which may be the target: no term has to be told from it.
     ///
     /// # Safety
-    /// As for [`Terms::fold`].
+    /// The range can be read at each term and written at the targets, of which a term is all or nothing.
     #[inline(always)]
-    unsafe fn blocks<const N: usize>(&self, target: *mut T, range: Range<usize>, also: &impl Also) -> usize {
+    unsafe fn blocks<const N: usize>(&self, range: Range<usize>) -> usize {
+        let Terms { first, rest, combine } = self.terms;
         let mut start = range.start;
         while range.end - start >= N {
             let block = |term: *const T| term.wrapping_add(start).cast::<[T; N]>();
             // SAFETY: the caller's promise: the block is in the range. I4: any bytes are a `Pod`; no alignment is assumed.
-            let mut values = unsafe { block(self.first).read_unaligned() };
-            for term in self.rest {
+            let mut values = unsafe { block(*first).read_unaligned() };
+            for term in *rest {
                 // SAFETY: the caller's promise, as above.
                 let more = unsafe { block(*term).read_unaligned() };
                 for (value, other) in values.iter_mut().zip(more) {
-                    *value = (self.combine)(*value, other);
+                    *value = combine(*value, other);
                 }
             }
             // SAFETY: the caller's promise, as above.
-            unsafe { block(target).cast_mut().write_unaligned(values) };
-            // SAFETY: the caller's promise, as above; the block has just been written there.
-            unsafe { also.put(start * size_of::<T>(), block(target).cast(), size_of_val(&values)) };
+            unsafe { block(self.target).cast_mut().write_unaligned(values) };
+            if ALSO {
+                // SAFETY: the caller's promise, as above.
+                unsafe { block(self.also).cast_mut().write_unaligned(values) };
+            }
             start += N;
         }
         start
@@ -151,6 +158,7 @@ impl<T: Pod, C: Fn(T, T) -> T> Terms<'_, T, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::copy;
 
     /// In which the order shows.
     fn combine(sum: u16, next: u16) -> u16 {
@@ -194,12 +202,13 @@ mod tests {
 
     #[test]
     fn own_values_are_taken_from_where_they_are_and_the_result_is_published() {
-        let len = 1500;
+        let len = 5000;
         let columns: Vec<_> = (0..3).map(|term| values(term, len)).collect();
         for own in 0..3 {
             let mut terms: Vec<_> = columns.iter().map(|column| Term::Staged(source(column))).collect();
             terms[own] = Term::Own;
-            for in_place in [false, true] {
+            for (in_place, stream) in [(false, 0), (true, 0), (false, 1 << 20), (true, 1 << 20)] {
+                copy::stream_next(stream);
                 let mut target = if in_place { columns[own].clone() } else { vec![0; len] };
                 let mut staging = vec![0u16; len];
                 // SAFETY: the vector can be written as long as it is borrowed.

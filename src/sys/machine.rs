@@ -145,7 +145,7 @@ unsafe impl Platform for Machine {
 
     #[inline(always)]
     fn expect(&self, word: &AtomicU32) {
-        super::copy::own(core::ptr::from_ref(word).cast());
+        super::lines::own(core::ptr::from_ref(word).cast());
     }
 
     fn deadline(&self) -> Option<Moment> {
@@ -254,7 +254,7 @@ unsafe impl Payload for Chunk {
     #[inline]
     fn expect(&self, len: usize) {
         for offset in (0..len.min(self.len)).step_by(64) {
-            super::copy::own(self.start.wrapping_add(offset));
+            super::lines::own(self.start.wrapping_add(offset));
         }
     }
 

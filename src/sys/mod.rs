@@ -14,6 +14,7 @@ pub(crate) mod fork;
 pub(crate) mod futex;
 mod handler;
 pub(crate) mod huge;
+pub(crate) mod lines;
 pub(crate) mod machine;
 pub(crate) mod mapping;
 pub(crate) mod memory;
