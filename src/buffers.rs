@@ -13,9 +13,6 @@ use crate::sys::lines;
 /// From how many bytes on received data is stored past the cache.
 const STREAM_FROM: usize = 16 << 20;
 
-/// How many bytes stay in the nearest cache from one copy to the next.
-const NEAR: usize = 16 << 10;
-
 /// Blocks of bytes from every rank, each with its place in the receive buffer.
 pub(crate) struct Gather<'a, P> {
     send: &'a [u8],
@@ -37,16 +34,41 @@ impl<'a, P: Fn(usize) -> Range<usize>> Gather<'a, P> {
         &mut self.recv[block.start + part.start..block.start + part.end]
     }
 
-    /// Copies a part of this rank's own block into staging, and to its place, while it is near: it comes from memory
-    /// once, and meanwhile what went past the cache reaches memory.
-    fn put_and_keep(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
-        for start in part.clone().step_by(NEAR) {
-            let piece = start..(start + NEAR).min(part.end);
-            let own = &self.send[piece.clone()];
-            staging.put(start - part.start, own);
-            lines::stream_slice(own, self.target(self.rank, &piece));
-        }
+    /// Copies a part of this rank's own block into staging, and meanwhile what there is to `get`: a part of the block of
+    /// a rank, from its staging. One's own part goes to its place too, while it is near, if received data does not stay in
+    /// the cache: then it comes from memory once.
+    fn put_in_turns(
+        &mut self,
+        part: Range<usize>,
+        staging: Sink<'_>,
+        get: Option<(usize, Range<usize>, Source<'_>)>,
+    ) {
+        let own = &self.send[part.clone()];
+        let (mut kept, mut got) = (0, 0);
+        staging.put_in_turns(own, |put| {
+            if let Some((rank, part, staging)) = &get {
+                let len = if put < own.len() { put } else { part.len() };
+                let stream = self.stream;
+                let target = self.target(*rank, part);
+                let piece = go_on(&mut got, len, target);
+                take(&staging.after(piece.start), &mut target[piece], stream);
+            }
+            if self.stream {
+                let target = self.target(self.rank, &part);
+                let piece = go_on(&mut kept, put, target);
+                lines::stream_slice(&own[piece.clone()], &mut target[piece]);
+            }
+        });
     }
+}
+
+/// What comes next if the first `len` bytes of a target are to be there, or fewer, so that no line is written in two
+/// pieces.
+fn go_on(done: &mut usize, len: usize, target: &[u8]) -> Range<usize> {
+    let end = if len < target.len() { lines::whole(target.as_ptr(), len) } else { target.len() };
+    let start = *done;
+    *done = end.max(start);
+    start..*done
 }
 
 impl<P: Fn(usize) -> Range<usize>> Exchange for Gather<'_, P> {
@@ -58,7 +80,7 @@ impl<P: Fn(usize) -> Range<usize>> Exchange for Gather<'_, P> {
     #[inline]
     fn put(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
         if self.stream {
-            return self.put_and_keep(part, staging);
+            return self.put_in_turns(part, staging, None);
         }
         staging.put(0, &self.send[part]);
     }
@@ -76,6 +98,23 @@ impl<P: Fn(usize) -> Range<usize>> Exchange for Gather<'_, P> {
     fn get(&mut self, rank: usize, part: Range<usize>, staging: Source<'_>) {
         let stream = self.stream;
         take(&staging, self.target(rank, &part), stream);
+    }
+
+    fn get_and_put(
+        &mut self,
+        rank: usize,
+        theirs: Range<usize>,
+        staging: Source<'_>,
+        next: Range<usize>,
+        place: Sink<'_>,
+    ) {
+        // Where all goes through the cache there is nothing to wait for.
+        if self.stream || place.streams() {
+            self.put_in_turns(next, place, Some((rank, theirs, staging)));
+        } else {
+            self.get(rank, theirs, staging);
+            self.put(next, place);
+        }
     }
 }
 
@@ -198,5 +237,51 @@ impl<T: Pod> Folder<T> for Terms<'_, T> {
     fn each(self, combine: impl Fn(T, T) -> T) {
         let Terms { target, own, begin, terms, staging } = self;
         payload::fold(target, own, begin, terms, staging, combine);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_several_parts_come_to_any_place_and_nothing_else_is_touched() {
+        let byte = |rank: usize, index: usize| (index * 7 + index / 251 + 100 * rank) as u8;
+        // Through the cache and past it, with parts that end with a line of their target and that do not.
+        for counts in [[1_700_001, 1_600_000], [1, 1_600_001], [STREAM_FROM, 1_300_003], [600_001, STREAM_FROM]]
+        {
+            for gap in [0, 1, 64] {
+                crate::threads(2, |world| {
+                    let rank = world.rank();
+                    let send: Vec<u8> = (0..counts[rank]).map(|index| byte(rank, index)).collect();
+                    let displs = [gap, 2 * gap + counts[0]];
+                    let mut recv = vec![0xEE; 3 * gap + counts[0] + counts[1]];
+                    world.allgatherv(&send, &mut recv, &counts, &displs).unwrap();
+                    for rank in 0..2 {
+                        let block = &recv[displs[rank]..displs[rank] + counts[rank]];
+                        assert!(block.iter().enumerate().all(|(index, value)| *value == byte(rank, index)));
+                        assert!(recv[displs[rank] - gap..displs[rank]].iter().all(|value| *value == 0xEE));
+                    }
+                    assert!(recv[recv.len() - gap..].iter().all(|value| *value == 0xEE));
+                })
+                .unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_piece_ends_with_a_line_of_its_target_or_with_the_target() {
+        let target = [0u8; 1000];
+        for skipped in 0..70 {
+            let target = &target[skipped..];
+            let (mut done, mut pieces) = (0, Vec::new());
+            for len in [10, 100, 100, 700, target.len()] {
+                pieces.push(go_on(&mut done, len, target));
+            }
+            assert!(pieces.windows(2).all(|pair| pair[0].end == pair[1].start));
+            assert_eq!((pieces[0].start, done), (0, target.len()));
+            let ends = pieces[..4].iter().filter(|piece| !piece.is_empty()).map(|piece| piece.end);
+            assert!(ends.into_iter().all(|end| target[end..].as_ptr().addr() % 64 == 0));
+        }
     }
 }

@@ -7,11 +7,15 @@
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use crate::sys::{copy, lines};
+use crate::sys::copy::{self, Pieces};
+use crate::sys::lines;
 
 mod fold;
 
 pub use fold::{TERMS, Term, fold};
+
+/// How many bytes are put in a turn: few enough for what follows to begin before they have reached memory.
+const TURN: usize = 1 << 10;
 
 /// Staging that the holder may fill.
 #[derive(Debug)]
@@ -60,6 +64,33 @@ impl<'a> Sink<'a> {
         // SAFETY: I1 and I2: the range is inside the view, which is ours to write. I8: a private slice does not
         // overlap with it.
         unsafe { copy::publish(bytes.as_ptr(), target, bytes.len()) };
+    }
+
+    /// Whether what is put here goes past the cache, as things are.
+    #[must_use]
+    pub fn streams(&self) -> bool {
+        copy::streams()
+    }
+
+    /// [`put`](Self::put) at the start of the view, with something else to do in between: `turn` gets how many bytes have
+    /// been put, now and then, and at the end.
+    ///
+    /// # Panics
+    /// When they reach past the end of the view.
+    pub fn put_in_turns(mut self, bytes: &[u8], mut turn: impl FnMut(usize)) {
+        let len = bytes.len();
+        assert!(len <= self.len);
+        let first = len.min(copy::MEASURED);
+        self.put(0, &bytes[..first]);
+        turn(first);
+        let pieces = Pieces::of(len - first);
+        for start in (first..len).step_by(TURN) {
+            let piece = &bytes[start..(start + TURN).min(len)];
+            // SAFETY: I1 and I2: the range is inside the view, which is ours to write. I8: a private slice does not overlap
+            // with it.
+            unsafe { pieces.publish(piece.as_ptr(), self.start.wrapping_add(start), piece.len()) };
+            turn(start + piece.len());
+        }
     }
 
     /// Stores one byte in a way that lets anybody look at it meanwhile, as at a number that means nothing else.
@@ -140,5 +171,27 @@ impl<'a> Source<'a> {
     fn range(&self, offset: usize, len: usize) -> *const u8 {
         assert!(offset <= self.len && len <= self.len - offset);
         self.start.wrapping_add(offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_in_turns_is_there_at_each_turn() {
+        let lengths = [0, 1, TURN, copy::MEASURED, copy::MEASURED + 1, copy::MEASURED + 3 * TURN + 5];
+        for (len, stream) in lengths.into_iter().flat_map(|len| [(len, 0), (len, 1 << 20)]) {
+            copy::stream_next(stream);
+            let bytes: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
+            let mut staging = vec![0xEE; len + 1];
+            // SAFETY: the vector can be written for as long as the view is used.
+            let view = unsafe { Sink::new(staging.as_mut_ptr(), len) };
+            let mut turns = Vec::new();
+            view.put_in_turns(&bytes, |put| turns.push(put));
+            assert!(turns.is_sorted() && turns.last() == Some(&len));
+            assert_eq!(staging[..len], bytes);
+            assert_eq!(staging[len], 0xEE);
+        }
     }
 }

@@ -10,6 +10,9 @@
 //!         read 0   read 1     read 2           every rank, everybody's buffers of that parity
 //! ```
 //!
+//! Between two rounds a rank reads one chunk and writes the next, in buffers of different parities, so it may do both at a
+//! time ([`Exchange::get_and_put`]).
+//!
 //! Two buffers a rank are enough. A rank that writes chunk 2 has completed round g + 1, in which every rank had
 //! arrived, each after it had read chunk 0. The buffer follows the parity of the *round*, which goes on from call
 //! to call; if it followed the chunk's index, two calls of one chunk each would share a buffer in a row. Every
@@ -32,6 +35,18 @@ pub trait Exchange {
     fn keep(&mut self, part: Range<usize>);
     /// Copies a part of another rank's block out of staging.
     fn get(&mut self, rank: usize, part: Range<usize>, staging: Source<'_>);
+    /// [`get`](Self::get) for `theirs`, and [`put`](Self::put) for `next`, which are independent of each other.
+    fn get_and_put(
+        &mut self,
+        rank: usize,
+        theirs: Range<usize>,
+        staging: Source<'_>,
+        next: Range<usize>,
+        place: Sink<'_>,
+    ) {
+        self.get(rank, theirs, staging);
+        self.put(next, place);
+    }
 }
 
 impl<P: Platform> Member<'_, P> {
@@ -45,28 +60,49 @@ impl<P: Platform> Member<'_, P> {
             return self.transfer_inline(call, blocks);
         }
         let step = self.segment.staging.part;
+        let part = |start: usize, len: usize| start.min(len)..(start + step).min(len);
+        let own = blocks.length(self.rank);
         let mut start = 0;
+        let mut place = self.place(part(0, longest).len());
+        self.stage(part(0, own), place, blocks);
         while start < longest {
-            let part = |len: usize| start.min(len)..(start + step).min(len);
-            let mine = part(blocks.length(self.rank));
-            let place = self.place(part(longest).len());
-            if !mine.is_empty() {
-                let parity = self.next_parity();
-                self.chunk(self.rank, parity).write(|staging| blocks.put(mine.clone(), staging.after(place)));
-            }
-            let keep = || blocks.keep(mine);
+            let keep = || blocks.keep(part(start, own));
             let parity =
                 if start == 0 { self.open_while(call, |_| (), keep)? } else { self.go_on(call, keep)? };
-            self.expect_round(part(longest).len());
-            for rank in self.others() {
-                let theirs = part(blocks.length(rank));
-                if !theirs.is_empty() {
-                    self.chunk(rank, parity).read(|staging| blocks.get(rank, theirs, staging.after(place)));
-                }
+            self.expect_round(part(start, longest).len());
+            let (here, next) = (place, start + step);
+            if next < longest {
+                place = self.place(part(next, longest).len());
             }
-            start += step;
+            // It is written while something else is read: both wait for memory, each in its own way.
+            let mut ahead = Some(part(next, own)).filter(|ahead| !ahead.is_empty());
+            for rank in self.others() {
+                let theirs = part(start, blocks.length(rank));
+                if theirs.is_empty() {
+                    continue;
+                }
+                self.chunk(rank, parity).read(|staging| {
+                    let staging = staging.after(here);
+                    match ahead.take() {
+                        None => blocks.get(rank, theirs, staging),
+                        Some(ahead) => self.chunk(self.rank, self.next_parity()).write(|own| {
+                            blocks.get_and_put(rank, theirs, staging, ahead, own.after(place));
+                        }),
+                    }
+                });
+            }
+            self.stage(ahead.unwrap_or_default(), place, blocks);
+            start = next;
         }
         Ok(())
+    }
+
+    /// Writes a part of this rank's block, if there is any, for the next round.
+    #[inline]
+    fn stage(&self, part: Range<usize>, place: usize, blocks: &mut impl Exchange) {
+        if !part.is_empty() {
+            self.chunk(self.rank, self.next_parity()).write(|staging| blocks.put(part, staging.after(place)));
+        }
     }
 
     /// The same for blocks that fit into the notes: one round.

@@ -16,7 +16,7 @@ const DEAR: Duration = Duration::from_nanos(12);
 const UNMEASURED: usize = 256 << 10;
 
 /// The most bytes that are measured at a time, which may be dear.
-const MEASURED: usize = 16 << 10;
+pub(crate) const MEASURED: usize = 16 << 10;
 
 /// How many bytes go past the cache before the ordinary way is measured again.
 const STREAMED: usize = 16 << 20;
@@ -87,6 +87,11 @@ pub(crate) unsafe fn publish(source: *const u8, target: *mut u8, len: usize) {
         // SAFETY: the caller's promise.
         unsafe { publish_large(source, target, len) };
     }
+}
+
+/// Whether what is published next goes past the cache, if it is long enough.
+pub(crate) fn streams() -> bool {
+    FOUND.to_stream.load(Relaxed) > 0
 }
 
 /// # Safety

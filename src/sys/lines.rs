@@ -50,6 +50,12 @@ pub(crate) fn stream_slice(source: &[u8], target: &mut [u8]) {
     unsafe { stream(source.as_ptr(), target.as_mut_ptr(), source.len()) };
 }
 
+/// How much of the first `len` bytes at `target` ends with the end of a line.
+#[inline]
+pub(crate) fn whole(target: *const u8, len: usize) -> usize {
+    len.saturating_sub(target.wrapping_add(len).addr() % LINE)
+}
+
 /// Orders streamed stores before everything that follows. Without it another thread of this process could see the
 /// call's end, and not the data.
 pub(crate) fn fence() {
