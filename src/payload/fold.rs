@@ -103,9 +103,9 @@ impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool> Work for Fold<'_, '_, T, C, ALS
         let Range { start, end } = self.range;
         let mut done = start;
         if (end - start) * size_of::<T>() >= ALIGNED_FROM {
-            let head = self.target.wrapping_add(start).align_offset(VECTOR).min(VECTOR);
+            let head = self.target.wrapping_add(start).align_offset(VECTOR).min(end - start);
             // SAFETY: I1, I2 and I8: the values can be read at each of the terms, and nobody writes them meanwhile but
-            // here; they can be written at the targets. The head is shorter than what there is.
+            // here; they can be written at the targets. The head is at most the range.
             done = unsafe { self.blocks::<1>(start..start + head) };
         }
         if size_of::<T>() < 4 {
