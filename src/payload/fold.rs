@@ -23,11 +23,8 @@ pub enum Term<'a> {
 /// How many bytes of a result are folded before they are published: few enough to be in the nearest cache then.
 const PIECE: usize = 2 << 10;
 
-/// What no vector is longer than, in bytes. One that lies across two lines takes twice as long to store.
+/// The size of wide vectors in bytes. One that lies across two lines takes twice as long to store.
 const VECTOR: usize = 32;
-
-/// From how many bytes on it pays to fold the first values one by one, so that the others are stored as whole vectors.
-const ALIGNED_FROM: usize = 512;
 
 /// The most terms of one [`fold`]: more are in each other's way, fewer read and write the target more often.
 pub const TERMS: usize = 4;
@@ -99,10 +96,10 @@ struct Fold<'a, 'b, T, C, const ALSO: bool> {
 
 impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool> Work for Fold<'_, '_, T, C, ALSO> {
     #[inline(always)]
-    fn run(self) {
+    fn run(self, wide: bool) {
         let Range { start, end } = self.range;
         let mut done = start;
-        if (end - start) * size_of::<T>() >= ALIGNED_FROM {
+        if wide {
             let head = self.target.wrapping_add(start).align_offset(VECTOR).min(end - start);
             // SAFETY: I1, I2 and I8: the values can be read at each of the terms, and nobody writes them meanwhile but
             // here; they can be written at the targets. The head is at most the range.

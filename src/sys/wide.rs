@@ -2,8 +2,9 @@
 
 /// What can be compiled for several kinds of vectors.
 pub(crate) trait Work {
-    /// Does it. To be inlined always: what is not inlined is compiled for the smallest vectors only.
-    fn run(self);
+    /// Does it. `wide`: this is compiled for vectors of 32 bytes. To be inlined always: what is not inlined is compiled for
+    /// the smallest vectors only.
+    fn run(self, wide: bool);
 }
 
 /// Does `work`, which is about so many bytes, with the vectors that this processor has. The result is the same.
@@ -15,7 +16,7 @@ pub(crate) fn widest(bytes: usize, work: impl Work) {
         return unsafe { avx2(work) };
     }
     let _ = bytes;
-    work.run();
+    work.run(false);
 }
 
 /// Whether this processor has AVX2, and work on so many bytes is worth asking: shorter work is done before the answer.
@@ -29,7 +30,7 @@ pub(crate) fn is_for_avx2(bytes: usize) -> bool {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn avx2(work: impl Work) {
-    work.run();
+    work.run(true);
 }
 
 #[cfg(test)]
@@ -40,7 +41,7 @@ mod tests {
 
     impl Work for Add<'_> {
         #[inline(always)]
-        fn run(self) {
+        fn run(self, _: bool) {
             self.0.iter_mut().zip(self.1).for_each(|(sum, value)| *sum += value);
         }
     }
