@@ -50,8 +50,12 @@ impl Script {
     pub fn random(ranks: usize, steps: usize, mishaps: usize) -> Self {
         // Small enough that what is long for a note takes several chunks, and a slice may be empty.
         let chunk = dice::one_of(&[3, 8, 21]) * ELEMENT;
-        let staging =
-            Staging { capacity: 4 * chunk.next_power_of_two(), part: chunk, moving_from: 2 * ELEMENT };
+        let staging = Staging {
+            capacity: 4 * chunk.next_power_of_two(),
+            part: chunk,
+            folded: chunk,
+            moving_from: 2 * ELEMENT,
+        };
         let slices_from = dice::one_of(&[0, chunk, usize::MAX]);
         let some = || match mishaps > 0 && dice::once_in(mishaps) {
             true => (0..ranks).filter(|_| dice::once_in(ranks)).collect(),

@@ -109,7 +109,7 @@ impl<P: Platform> Member<'_, P> {
             self.fold_all(0..len, Notes(parity), data, None);
             return Ok(());
         }
-        let step = self.segment.staging.part / size;
+        let step = self.segment.staging.folded / size;
         let mut start = 0;
         while start < len {
             let part = start..(start + step).min(len);

@@ -22,8 +22,10 @@ use super::generation::Generation;
 pub struct Staging {
     /// The size of a buffer in bytes.
     pub capacity: usize,
-    /// The most that goes through it in one round; a multiple of the size of what is reduced.
+    /// The most that goes through it in one round of a transfer.
     pub part: usize,
+    /// The same of a reduction; a multiple of the size of what is reduced.
+    pub folded: usize,
     /// Parts shorter than this do not move on: for so few lines the way to memory is longer.
     pub moving_from: usize,
 }
@@ -31,6 +33,9 @@ pub struct Staging {
 /// The most bytes of a rank's message that go through staging in one round: long enough for the round's cost not to
 /// count, short enough for what is written to be read from a cache.
 const PART: usize = 512 << 10;
+
+/// The same for a reduction, which takes two rounds for a part.
+const FOLDED: usize = 1 << 20;
 
 /// Places begin with a line, if lines have up to so many bytes.
 const STEP: usize = 128;
@@ -41,7 +46,7 @@ const MOVING_FROM: usize = 2 << 10;
 impl Staging {
     /// What suits buffers of this size, which is a multiple of the size of what is reduced.
     pub fn of(capacity: usize) -> Self {
-        Staging { capacity, part: capacity.min(PART), moving_from: MOVING_FROM }
+        Staging { capacity, part: capacity.min(PART), folded: capacity.min(FOLDED), moving_from: MOVING_FROM }
     }
 
     /// Where in its buffer each rank's part of a round begins, if the longest has `len` bytes.
@@ -67,13 +72,13 @@ mod tests {
 
     #[test]
     fn parts_move_through_the_whole_buffer_and_stay_inside() {
-        let staging = Staging { capacity: 4096, part: 1024, moving_from: 100 };
+        let staging = Staging { capacity: 4096, part: 1024, folded: 1024, moving_from: 100 };
         assert_eq!(places(staging, 1024, 5), [3072, 2048, 1024, 0, 3072]);
         assert_eq!(places(staging, 600, 7), [3200, 2560, 1920, 1280, 640, 0, 3200]);
         assert_eq!(places(staging, 99, 3), [0, 0, 0]);
         for capacity in [64, 192, 4096, 5000] {
             for len in 0..=capacity {
-                let staging = Staging { capacity, part: capacity, moving_from: 0 };
+                let staging = Staging { capacity, part: capacity, folded: capacity, moving_from: 0 };
                 assert!(places(staging, len, 100).iter().all(|place| place + len <= capacity));
             }
         }
@@ -81,7 +86,7 @@ mod tests {
 
     #[test]
     fn both_rounds_of_a_pair_have_the_same_place() {
-        let staging = Staging { capacity: 4096, part: 1024, moving_from: 0 };
+        let staging = Staging { capacity: 4096, part: 1024, folded: 1024, moving_from: 0 };
         for round in (0..10).step_by(2) {
             assert_eq!(
                 staging.place(1024, Generation::new(round)),
