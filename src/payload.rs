@@ -17,6 +17,9 @@ pub use fold::{TERMS, Term, fold};
 /// How many bytes are put in a turn: few enough for what follows to begin before they have reached memory.
 const TURN: usize = 1 << 10;
 
+/// How many bytes are put before the first turn: enough to find out how they are best put.
+const FIRST: usize = 16 << 10;
+
 /// Staging that the holder may fill.
 #[derive(Debug)]
 pub struct Sink<'a> {
@@ -80,7 +83,7 @@ impl<'a> Sink<'a> {
     pub fn put_in_turns(mut self, bytes: &[u8], mut turn: impl FnMut(usize)) {
         let len = bytes.len();
         assert!(len <= self.len);
-        let first = len.min(copy::MEASURED);
+        let first = len.min(FIRST);
         self.put(0, &bytes[..first]);
         turn(first);
         let pieces = Pieces::of(len - first);
@@ -180,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_is_put_in_turns_is_there_at_each_turn() {
-        let lengths = [0, 1, TURN, copy::MEASURED, copy::MEASURED + 1, copy::MEASURED + 3 * TURN + 5];
+        let lengths = [0, 1, TURN, FIRST, FIRST + 1, FIRST + 3 * TURN + 5];
         for (len, stream) in lengths.into_iter().flat_map(|len| [(len, 0), (len, 1 << 20)]) {
             copy::stream_next(stream);
             let bytes: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();

@@ -13,10 +13,7 @@ const LARGE: usize = 2 << 10;
 const DEAR: Duration = Duration::from_nanos(12);
 
 /// How many bytes are copied before the cost of a copy is measured again: looking at the clock takes a while itself.
-const UNMEASURED: usize = 256 << 10;
-
-/// The most bytes that are measured at a time, which may be dear.
-pub(crate) const MEASURED: usize = 16 << 10;
+const UNMEASURED: usize = 64 << 10;
 
 /// How many bytes go past the cache before the ordinary way is measured again.
 const STREAMED: usize = 16 << 20;
@@ -97,19 +94,13 @@ pub(crate) fn streams() -> bool {
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].
 unsafe fn publish_large(source: *const u8, target: *mut u8, len: usize) {
-    let mut pieces = Pieces::of(len);
-    let mut done = 0;
-    if !pieces.streams && FOUND.measures(len) {
-        done = len.min(MEASURED);
-        let start = Instant::now();
-        // SAFETY: the caller's promise.
-        unsafe { lines::copy(source, target, done) };
-        FOUND.measured(done, start.elapsed());
-        pieces = Pieces::of(len - done);
+    let pieces = Pieces::of(len);
+    let start = (!pieces.streams && FOUND.measures(len)).then(Instant::now);
+    // SAFETY: the caller's promise.
+    unsafe { pieces.publish(source, target, len) };
+    if let Some(start) = start {
+        FOUND.measured(len, start.elapsed());
     }
-    let (source, target) = (source.wrapping_add(done), target.wrapping_add(done));
-    // SAFETY: the caller's promise: the rest.
-    unsafe { pieces.publish(source, target, len - done) };
 }
 
 /// [`publish`], piece by piece, as they come.
