@@ -6,50 +6,48 @@ use std::thread::JoinHandle;
 use cobre_core::TrainingEvent;
 
 /// Collects the events of a phase, and prints a line for each iteration where asked to.
-pub(crate) struct Events {
-    collector: JoinHandle<Vec<TrainingEvent>>,
+pub(crate) enum Events {
+    /// By a thread, which prints.
+    Printed(JoinHandle<Vec<TrainingEvent>>),
+    /// When the phase is over: a thread that takes each as it comes would take the rank's processor for it.
+    Kept(Receiver<TrainingEvent>),
 }
 
 impl Events {
     /// Starts collecting; the sender goes to Cobre, which drops it when the phase is over.
     pub(crate) fn collect(print: bool) -> (Sender<TrainingEvent>, Self) {
         let (sender, receiver) = channel();
-        let collector = std::thread::spawn(move || drain(&receiver, print));
-        (sender, Self { collector })
+        let events = match print {
+            true => Events::Printed(std::thread::spawn(move || drain(&receiver))),
+            false => Events::Kept(receiver),
+        };
+        (sender, events)
     }
 
     /// All events of the phase, in order.
     pub(crate) fn finish(self) -> Vec<TrainingEvent> {
-        self.collector.join().unwrap_or_default()
+        match self {
+            Events::Printed(collector) => collector.join().unwrap_or_default(),
+            Events::Kept(receiver) => receiver.iter().collect(),
+        }
     }
 }
 
-fn drain(events: &Receiver<TrainingEvent>, print: bool) -> Vec<TrainingEvent> {
-    let mut collected = Vec::new();
+fn drain(events: &Receiver<TrainingEvent>) -> Vec<TrainingEvent> {
     let mut deviation = 0.0;
-    for event in events {
-        if print {
-            match &event {
-                TrainingEvent::ConvergenceUpdate { upper_bound_std, .. } => deviation = *upper_bound_std,
-                TrainingEvent::IterationSummary {
-                    iteration,
-                    lower_bound,
-                    upper_bound,
-                    gap,
-                    iteration_time_ms,
-                    ..
-                } => eprintln!(
-                    "iteration {iteration:>4}  lower {lower_bound:>14.6e}  upper {upper_bound:>14.6e} ± {deviation:.2e}  \
-                     gap {:>7.3} %  {:>8.3} s",
-                    gap * 100.0,
-                    seconds(*iteration_time_ms)
-                ),
-                _ => {}
-            }
-        }
-        collected.push(event);
-    }
-    collected
+    let print = |event: &TrainingEvent| match event {
+        TrainingEvent::ConvergenceUpdate { upper_bound_std, .. } => deviation = *upper_bound_std,
+        TrainingEvent::IterationSummary {
+            iteration, lower_bound, upper_bound, gap, iteration_time_ms, ..
+        } => eprintln!(
+            "iteration {iteration:>4}  lower {lower_bound:>14.6e}  upper {upper_bound:>14.6e} ± {deviation:.2e}  \
+             gap {:>7.3} %  {:>8.3} s",
+            gap * 100.0,
+            seconds(*iteration_time_ms)
+        ),
+        _ => {}
+    };
+    events.iter().inspect(print).collect()
 }
 
 /// Milliseconds as seconds.
