@@ -7,10 +7,10 @@
 //! The unit is the 64-byte line that moves from the rank that wrote it to a rank that reads it. Each rank reads its
 //! peers' words, what is published beside them, and staging; each published line is taken back from its readers once.
 //! The first table is counted by running the protocols over a platform whose peers have always arrived already. The
-//! second compares, by the same unit, other shapes of arrival that could be built.
+//! second compares, by the same unit, the two shapes of arrival that there are, and two that there could be.
 
-use intranode::protocol::Failure;
 use intranode::protocol::sequence::INLINE;
+use intranode::protocol::{Failure, Group};
 use mirror::{Data, Mirror, Operation, Shared, call};
 
 #[allow(dead_code, reason = "instructions.rs uses more of it")]
@@ -18,6 +18,7 @@ mod mirror;
 
 const LINE: usize = 64;
 const RANKS: [usize; 6] = [2, 4, 8, 16, 32, 64];
+const MANY: [u64; 6] = [8, 16, 32, 64, 128, 256];
 
 /// What is called, with how many bytes in all (allgatherv) or of each rank.
 const CASES: [(Operation, usize); 6] = [
@@ -52,8 +53,7 @@ fn main() -> Result<(), Failure> {
         println!();
     }
     println!();
-    shapes();
-    Ok(())
+    shapes()
 }
 
 fn cost(operation: Operation, bytes: usize, ranks: usize) -> Result<Cost, Failure> {
@@ -74,30 +74,45 @@ fn cost(operation: Operation, bytes: usize, ranks: usize) -> Result<Cost, Failur
     })
 }
 
-/// How else ranks could meet. A step is a transfer that begins when the one before it has ended.
-fn shapes() {
-    println!("A barrier's lines in all, and the steps that follow each other, by the shape of arrival.\n");
-    println!("| shape | what a rank does |{}", RANKS.map(|ranks| format!(" {ranks} ranks |")).concat());
-    println!("| --- | --- |{}", " --: |".repeat(RANKS.len()));
-    let row = |name: &str, what: &str, shape: &dyn Fn(u64) -> (u64, u64)| {
-        let cells = RANKS.map(|ranks| {
-            let (lines, steps) = shape(ranks as u64);
-            format!(" {lines} in {steps} |")
-        });
-        println!("| {name} | {what} |{}", cells.concat());
-    };
-    let logarithm = |ranks: u64| u64::from(ranks.next_power_of_two().ilog2());
-    row("flat", "reads all others", &|ranks| (ranks * (ranks - 1), 1));
-    row("counter", "adds to one line, then reads it", &|ranks| (2 * ranks, ranks + 1));
-    row("dissemination", "reads one other, log₂ R times", &|ranks| {
-        (ranks * logarithm(ranks), logarithm(ranks))
-    });
-    let group = 8;
-    row("groups of 8", "reads its group; one of them reads the other groups", &|ranks| {
-        if ranks <= group {
-            return (ranks * (ranks - 1), 1);
+/// How ranks could meet. A step is a transfer that begins when the one before it has ended.
+fn shapes() -> Result<(), Failure> {
+    println!(
+        "A barrier by the shape of arrival: lines in all / of the busiest rank / steps that follow each other.\n"
+    );
+    println!("| shape | what a rank does |{}", MANY.map(|ranks| format!(" {ranks} ranks |")).concat());
+    println!("| --- | --- |{}", " --: |".repeat(MANY.len()));
+    let row = |name: &str, what: &str, shape: &dyn Fn(u64) -> Result<[u64; 3], Failure>| {
+        print!("| {name} | {what} |");
+        for ranks in MANY {
+            let [all, most, steps] = shape(ranks)?;
+            print!(" {all} / {most} / {steps} |");
         }
-        let groups = ranks / group;
-        (groups * (group - 1) + groups * (groups - 1) + groups * (group - 1), 3)
-    });
+        println!();
+        Ok(())
+    };
+    row("flat, as built", "reads all others", &|ranks| Ok([ranks * (ranks - 1), ranks - 1, 1]))?;
+    row("groups, as built", "reads its group; the first of each reads those of the other groups", &|ranks| {
+        let [all, most] = in_groups(ranks as usize)?;
+        Ok([all, most, 3])
+    })?;
+    row("counter", "adds to one line, then reads it", &|ranks| Ok([2 * ranks, 2, ranks + 1]))?;
+    row("dissemination", "reads one other, log₂ R times", &|ranks| {
+        let logarithm = u64::from(ranks.next_power_of_two().ilog2());
+        Ok([ranks * logarithm, logarithm, logarithm])
+    })
+}
+
+/// The lines that all ranks read in a barrier in groups as large as there are groups, and the most that one reads.
+fn in_groups(ranks: usize) -> Result<[u64; 2], Failure> {
+    let size = (1..).find(|size| size * size >= ranks).unwrap_or(1);
+    let leaders: Vec<usize> = (0..ranks).map(|rank| rank - rank % size).collect();
+    let mut reads = Vec::new();
+    for rank in 0..ranks {
+        let (mirror, shared) = (Mirror::default(), Shared::new(ranks, LINE));
+        let group = Group::new(&leaders, rank);
+        let mut member = shared.rank(&mirror, rank, Some(&group));
+        call(Operation::Barrier, &mut member, &mut Data::new(ranks, 0, false), 0)?;
+        reads.push(mirror.looks.get());
+    }
+    Ok([reads.iter().sum(), reads.iter().copied().max().unwrap_or(0)])
 }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Each job does random collectives, whose results are checked, until one of its ranks is killed (or, one time in
-//! twenty, stopped and continued). What is random comes from the job's seed: the collectives, the victim, the moment. A
+//! twenty, stopped and continued). What is random comes from the job's seed: the collectives, the victim, the moment, the groups. A
 //! job that goes wrong prints its seed, and `--seed SEED --kills 1 --ranks R` repeats its choices.
 //!
 //! The delays are from the kill to the last survivor's error. A survivor that is not waiting just then finishes what it is
@@ -185,6 +185,8 @@ fn one_job(size: usize, seed: u64, plan: &Plan, tally: &mut Tally) -> Result<()>
     let victim = random.usize(0..size);
     let freeze = random.u32(0..20) == 0;
     let moment = Duration::from_micros(random.u64(0..5000));
+    // Half of the jobs meet in groups.
+    let group = if random.bool() { 0 } else { random.usize(1..=size) };
     let mut job = Job::joined_with(
         size,
         |_| "chaos",
@@ -193,7 +195,8 @@ fn one_job(size: usize, seed: u64, plan: &Plan, tally: &mut Tally) -> Result<()>
                 .env(SEED, seed.to_string())
                 .env(VICTIM, victim.to_string())
                 .env(MEMORY, plan.victim_mib.to_string())
-                .env(MOST, plan.most.to_string());
+                .env(MOST, plan.most.to_string())
+                .env("INTRANODE_GROUP", group.to_string());
             if freeze {
                 command.env("INTRANODE_TIMEOUT", PATIENCE.as_secs_f64().to_string());
             }

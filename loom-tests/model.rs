@@ -35,6 +35,8 @@ pub(crate) struct Model {
     pub(crate) actors: Vec<Actor>,
     /// The last round before the model.
     pub(crate) start: u32,
+    /// By rank: the leader of its group. None: they do not meet in groups.
+    pub(crate) leaders: Vec<usize>,
     pub(crate) check: Check,
     /// Only in the long run.
     pub(crate) long: bool,
@@ -54,6 +56,7 @@ impl Model {
             bound: None,
             actors: scripts.iter().enumerate().map(actor).collect(),
             start: 4,
+            leaders: Vec::new(),
             check: Arc::new(crate::verdict::exact),
             long: false,
         }
@@ -71,6 +74,12 @@ impl Model {
 
     pub(crate) fn start(mut self, start: u32) -> Self {
         self.start = start;
+        self
+    }
+
+    /// In groups: by rank, who leads its group.
+    pub(crate) fn led_by(mut self, leaders: &[usize]) -> Self {
+        self.leaders = leaders.to_vec();
         self
     }
 
@@ -108,7 +117,9 @@ impl Model {
     pub(crate) fn id(&self) -> String {
         let waiting = format!("{:?}", self.waiting).to_lowercase();
         let bound = self.bound.map(|bound| format!("::bound_{bound}")).unwrap_or_default();
-        format!("{}::x{}::{waiting}{bound}", self.name, self.ranks())
+        let led: String = self.leaders.iter().map(|leader| format!("_{leader}")).collect();
+        let led = if led.is_empty() { led } else { format!("::led_by{led}") };
+        format!("{}::x{}{led}::{waiting}{bound}", self.name, self.ranks())
     }
 
     /// Explores the model, on a machine with a mutation if one is given.
@@ -130,7 +141,7 @@ impl Model {
     fn execute(&self, mutation: Option<Mutation>, met: &Arc<AtomicBool>) {
         let start = Generation::new(self.start);
         let claims = self.actors.iter().any(|actor| actor.script.contains(&Step::Claim));
-        let world = Rc::new(World::new(self.ranks(), start, claims, self.actors.len()));
+        let world = Rc::new(World::new(self.ranks(), start, claims, self.actors.len(), &self.leaders));
         for index in 1..self.actors.len() {
             let (model, world, met) = (self.clone(), Rc::clone(&world), Arc::clone(met));
             loom::thread::spawn(move || model.play(index, &world, mutation, &met));
@@ -159,7 +170,8 @@ fn act(actor: &Actor, index: usize, platform: &Rank, world: &World, start: Gener
         let cause = Cause { kind: CauseKind::Died, rank, detail: 0 };
         membership::poison(platform, segment, cause).map_err(Failure::from)
     };
-    let mut member = actor.rank.map(|rank| Member::new(platform, segment, rank, start));
+    let mut member =
+        actor.rank.map(|rank| Member::new(platform, segment, rank, start).grouped(world.groups.get(rank)));
     for (nth, step) in actor.script.iter().enumerate() {
         let result = match (*step, &mut member) {
             (Step::Mourn(rank), _) => mourn(rank),

@@ -98,7 +98,7 @@ impl Step {
         let ranks = member.size();
         match self {
             Step::Round => member.round().map(drop),
-            Step::Barrier => member.open(&self.call(), |_| ()).map(drop),
+            Step::Barrier => member.meet(&self.call()),
             Step::Refuse => member.refuse(&self.call()),
             Step::Publish => region::publish(nth, rank, member, &self.call(), true, &world.region),
             Step::Unprotected => region::publish(nth, rank, member, &self.call(), false, &world.region),

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use intranode::protocol::{Failure, Generation, Record, Segment};
+use intranode::protocol::{Failure, Gates, Generation, Group, Record, Segment};
 use loom::sync::atomic::AtomicU64;
 
 use crate::cells::{Bytes, Chunk, STAGING};
@@ -28,6 +28,9 @@ pub(crate) struct World {
     cause: AtomicU64,
     claims: Vec<Word>,
     records: Vec<[Record<Rank>; 2]>,
+    gates: Vec<Gates<Rank>>,
+    /// By rank; empty if ranks do not meet in groups.
+    pub(crate) groups: Vec<Group>,
     chunks: Vec<[Chunk; 2]>,
     pub(crate) region: Vec<Part>,
     pub(crate) turns: Vec<[Part; 2]>,
@@ -36,13 +39,30 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A segment of `ranks` ranks that have completed all rounds up to `start`.
-    pub(crate) fn new(ranks: usize, start: Generation, claims: bool, threads: usize) -> Self {
+    /// A segment of `ranks` ranks that have completed all rounds up to `start`. `leaders`: of each rank's group, or
+    /// nothing.
+    pub(crate) fn new(
+        ranks: usize,
+        start: Generation,
+        claims: bool,
+        threads: usize,
+        leaders: &[usize],
+    ) -> Self {
         let words = start.initial_words();
         let label = |what, rank, parity| Label { what, rank, parity };
         let record = |rank, parity| Record {
             word: Word::new(words[parity], label("word", rank, parity)),
             note: Bytes::new(label("note", rank, parity)),
+        };
+        // Some rounds of each parity were without groups.
+        let unused = (0..4).fold(start, |earlier, _| earlier.previous()).initial_words();
+        let gate = |what, rank, parity: usize| Record {
+            word: Word::new(unused[parity], label(what, rank, parity)),
+            note: Bytes::new(label(what, rank, parity)),
+        };
+        let gates = |rank| Gates {
+            complete: [0, 1].map(|parity| gate("complete", rank, parity)),
+            open: [0, 1].map(|parity| gate("open", rank, parity)),
         };
         let part = |rank, parity| Bytes::new(label("buffer", rank, parity));
         let chunk = |rank, parity| Bytes::new(label("chunk", rank, parity));
@@ -50,6 +70,8 @@ impl World {
             cause: AtomicU64::new(0),
             claims: (0..ranks).filter(|_| claims).map(|rank| Word::new(0, label("claim", rank, 0))).collect(),
             records: (0..ranks).map(|rank| [record(rank, 0), record(rank, 1)]).collect(),
+            gates: (0..leaders.len()).map(gates).collect(),
+            groups: (0..leaders.len()).map(|rank| Group::new(leaders, rank)).collect(),
             chunks: (0..ranks).map(|rank| [chunk(rank, 0), chunk(rank, 1)]).collect(),
             turns: (0..ranks).map(|rank| [part(rank, 0), part(rank, 1)]).collect(),
             region: (0..ranks).map(|rank| Bytes::new(label("part", rank, 0))).collect(),
@@ -63,6 +85,7 @@ impl World {
             cause: &self.cause,
             claims: &self.claims,
             records: &self.records,
+            gates: &self.gates,
             chunks: &self.chunks,
             staging: STAGING,
         }

@@ -14,11 +14,19 @@ use crate::script::Script;
 use crate::stage::{Fate, Strike};
 
 /// The points at which a rank can be stopped.
-const POINTS: [&str; 7] =
-    ["round", "arrived", "completed", "arrived-unwoken", "sleeping", "cause-written", "poisoned-unwoken"];
+const POINTS: [&str; 8] = [
+    "round",
+    "arrived",
+    "complete",
+    "completed",
+    "arrived-unwoken",
+    "sleeping",
+    "cause-written",
+    "poisoned-unwoken",
+];
 
 /// All other places where a rank makes a step.
-const STEPS: [&str; 20] = [
+const STEPS: [&str; 21] = [
     "note-fill",
     "note-look",
     "chunk-fill",
@@ -39,6 +47,7 @@ const STEPS: [&str; 20] = [
     "cause-read",
     "late",
     "missing",
+    "absent",
 ];
 
 pub fn trials() -> Vec<Trial> {

@@ -7,7 +7,7 @@ use intranode::payload::{Sink, Source};
 use intranode::protocol::generation::{POISON, WAITER};
 use intranode::protocol::sequence::NOTE;
 use intranode::protocol::{
-    Expired, Generation, Ordering, Payload, Platform, Record, Segment, Staging, Stopped,
+    Expired, Gates, Generation, Group, Ordering, Payload, Platform, Record, Segment, Staging, Stopped,
 };
 use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -295,6 +295,9 @@ pub struct Memory {
     cause: Word64,
     claims: Vec<Word>,
     records: Vec<[Record<Stage>; 2]>,
+    gates: Vec<Gates<Stage>>,
+    /// By rank; empty if ranks do not meet in groups.
+    pub groups: Vec<Group>,
     chunks: Vec<[Cell; 2]>,
     staging: Staging,
     /// By rank: what it owns of a region.
@@ -302,20 +305,29 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// The segment of `ranks` ranks before the first round after `start`.
-    pub fn new(stage: &Arc<Stage>, ranks: usize, staging: Staging, start: Generation) -> Self {
+    /// The segment of `ranks` ranks before the first round after `start`. `leaders`: of each rank's group, or nothing.
+    pub fn new(
+        stage: &Arc<Stage>,
+        ranks: usize,
+        staging: Staging,
+        start: Generation,
+        leaders: &[usize],
+    ) -> Self {
         let actors = stage.actors();
-        let note =
-            |rank, parity| Cell::new(stage, format!("note {rank}/{parity}"), ["note-fill", "note-look"], NOTE);
+        let note = |what: &str, rank: usize, parity: usize| {
+            Cell::new(stage, format!("{what} {rank}/{parity}"), ["note-fill", "note-look"], NOTE)
+        };
         let chunk = |rank, parity| {
             let name = format!("chunk {rank}/{parity}");
             Cell::new(stage, name, ["chunk-fill", "chunk-look"], staging.capacity)
         };
         let part =
             |rank| Cell::new(stage, format!("part {rank}"), ["part-fill", "part-look"], size_of::<u64>());
-        let record = |rank, parity: usize| Record {
-            word: Word::new(start.initial_words()[parity], actors),
-            note: note(rank, parity),
+        let pair = |what: &str, rank: usize| {
+            [0, 1].map(|parity| Record {
+                word: Word::new(start.initial_words()[parity], actors),
+                note: note(what, rank, parity),
+            })
         };
         let buffers = |rank| match stage.breakage {
             Some(Breakage::OneBuffer) => {
@@ -327,16 +339,20 @@ impl Memory {
         Memory {
             cause: Word64 { value: AtomicU64::new(0), known: Mutex::default() },
             claims: (0..ranks).map(|_| Word::new(0, actors)).collect(),
-            records: (0..ranks).map(|rank| [record(rank, 0), record(rank, 1)]).collect(),
+            records: (0..ranks).map(|rank| pair("note", rank)).collect(),
+            gates: (0..leaders.len())
+                .map(|rank| Gates { complete: pair("complete", rank), open: pair("open", rank) })
+                .collect(),
+            groups: (0..leaders.len()).map(|rank| Group::new(leaders, rank)).collect(),
             chunks: (0..ranks).map(buffers).collect(),
             staging,
             parts: (0..ranks).map(part).collect(),
         }
     }
 
-    /// The arrival words, seen from outside the machine.
+    /// All words, seen from outside the machine.
     pub fn words(&self) -> impl Iterator<Item = u32> {
-        self.records.iter().flatten().map(|record| record.word.value.load(SeqCst))
+        self.segment().words().map(|word| word.value.load(SeqCst))
     }
 
     /// The segment.
@@ -345,6 +361,7 @@ impl Memory {
             cause: &self.cause,
             claims: &self.claims,
             records: &self.records,
+            gates: &self.gates,
             chunks: &self.chunks,
             staging: self.staging,
         }

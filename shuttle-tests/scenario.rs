@@ -100,7 +100,8 @@ impl Scenario {
         stage.patience = dice::one_of(&[0, 1, 4]);
         stage.spurious = dice::one_of(&[0, 8]);
         let stage = Arc::new(stage);
-        let memory = Arc::new(Memory::new(&stage, self.ranks(), self.script.staging, self.start));
+        let Script { staging, leaders, .. } = &self.script;
+        let memory = Arc::new(Memory::new(&stage, self.ranks(), *staging, self.start, leaders));
         let scenario = Arc::new(self);
 
         if stage.traced {
@@ -142,7 +143,8 @@ impl Scenario {
     }
 
     fn live(&self, rank: usize, stage: &Arc<Stage>, memory: &Memory) -> Log {
-        let mut member = Member::new(&**stage, memory.segment(), rank, self.start);
+        let mut member =
+            Member::new(&**stage, memory.segment(), rank, self.start).grouped(memory.groups.get(rank));
         let (calls, end) = self.follow(rank, &mut member, memory);
         stage.settle();
         Log { calls, completed: member.completed(), end }

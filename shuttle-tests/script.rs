@@ -39,6 +39,8 @@ pub struct Script {
     pub ranks: usize,
     pub staging: Staging,
     pub slices_from: usize,
+    /// By rank: the leader of its group. Empty: ranks do not meet in groups.
+    pub leaders: Vec<usize>,
     pub steps: Vec<Step>,
 }
 
@@ -62,7 +64,8 @@ impl Script {
             false => Vec::new(),
         };
         let step = |_| Step { operation: Operation::random(ranks), odd: some(), refusers: some() };
-        Script { ranks, staging, slices_from, steps: (0..steps).map(step).collect() }
+        let leaders = if dice::once_in(2) { Vec::new() } else { random_groups(ranks) };
+        Script { ranks, staging, slices_from, leaders, steps: (0..steps).map(step).collect() }
     }
 
     /// The number of calls.
@@ -113,7 +116,7 @@ impl Script {
             member.refuse(&call)
         } else {
             match self.operation(index, rank) {
-                Operation::Barrier => member.open(&call, |_| ()).map(drop),
+                Operation::Barrier => member.meet(&call),
                 Operation::Allreduce(elements) => self.allreduce(index, rank, elements, &call, member),
                 Operation::Transfer(lengths) => self.transfer(index, rank, lengths, &call, member),
                 Operation::Epochs => epochs(index, rank, &call, member, parts),
@@ -190,6 +193,15 @@ fn epochs(
         assert_eq!(got, contribution(index, of, 0), "wrong result: call {index}, rank {rank}, part {of}");
     }
     member.take_back(call, true).map(drop)
+}
+
+/// The leader of each rank's group: ranks that follow one another, or that do not.
+fn random_groups(ranks: usize) -> Vec<usize> {
+    let groups = 1 + dice::below(ranks.min(4));
+    let group = |rank| if dice::once_in(2) { rank % groups } else { rank * groups / ranks };
+    let numbers: Vec<usize> = (0..ranks).map(group).collect();
+    let leader = |number: &usize| numbers.iter().position(|other| other == number).expect("at least its own");
+    numbers.iter().map(leader).collect()
 }
 
 impl Operation {

@@ -11,6 +11,7 @@ use crate::buffers::{FromRoot, Reduce};
 use crate::element::{self, Number, ReduceOp};
 use crate::error::{Error, Operation};
 use crate::family::Family;
+use crate::groups::Groups;
 use crate::protocol::{Call, allreduce};
 use crate::seat::Seat;
 use crate::state::{JobState, Observer};
@@ -87,12 +88,14 @@ impl Communicator {
         self
     }
 
-    /// The rank when it has joined, with its way to wait.
+    /// The rank when it has joined, with its way to wait and its groups.
     ///
     /// # Panics
     /// When it has joined already.
-    pub(crate) fn joined(mut self, machine: Machine) -> Self {
-        Arc::get_mut(&mut self.seat).expect("nobody else knows it yet").machine = machine;
+    pub(crate) fn joined(mut self, machine: Machine, groups: Option<Groups>) -> Self {
+        let seat = Arc::get_mut(&mut self.seat).expect("nobody else knows it yet");
+        seat.machine = machine;
+        seat.meet_in(groups);
         self.family.admit(&self.seat, &self.joined_as);
         self
     }
@@ -125,7 +128,7 @@ impl Communicator {
     /// error.
     pub fn barrier(&self) -> Result<(), Error> {
         let call = Call { operation: Operation::Barrier as u8, ..Call::default() };
-        self.seat.collective(Operation::Barrier, |member| member.open(&call, |_| ()).map(drop))
+        self.seat.collective(Operation::Barrier, |member| member.meet(&call))
     }
 
     /// Combines `send[i]` of all ranks into `recv[i]`, on every rank, in rank order: the same bits on every rank and

@@ -30,6 +30,7 @@ pub struct Config {
     pub(crate) staging: Option<usize>,
     pub(crate) wait: WaitKind,
     pub(crate) spin: Option<Duration>,
+    pub(crate) group: Option<usize>,
     pub(crate) fatal_signals: bool,
     pub(crate) state_reports: bool,
     /// The environment's prefix, for messages.
@@ -61,6 +62,7 @@ impl Config {
             staging: None,
             wait: WaitKind::Native,
             spin: None,
+            group: None,
             fatal_signals: false,
             state_reports: false,
             prefix: None,
@@ -79,7 +81,7 @@ impl Config {
     /// Reads the variables `{prefix}_NAME`, `{prefix}_RANK`, `{prefix}_SIZE` and, if they are set,
     /// `{prefix}_TIMEOUT` and `{prefix}_JOIN_TIMEOUT`, in seconds (fractions are allowed; `none` waits for ever).
     /// `INTRANODE_WAIT=pthread` chooses [`WaitKind::Pthread`], `INTRANODE_SPIN` is the number of microseconds to
-    /// [`spin`](Config::spin), `INTRANODE_STATE=1` has [`state_reports`](Config::state_reports) written.
+    /// [`spin`](Config::spin), `INTRANODE_GROUP` the number of ranks in a [`group`](Config::group), `INTRANODE_STATE=1` has [`state_reports`](Config::state_reports) written.
     ///
     /// # Errors
     /// [`Error::InvalidConfiguration`] names the variable, its value and what is allowed.
@@ -120,6 +122,10 @@ impl Config {
             Some(value) => {
                 Some(Duration::from_micros(number::<u32>("INTRANODE_SPIN", &value, SPIN_RULE)?.into()))
             }
+        };
+        config.group = match get("INTRANODE_GROUP") {
+            None => None,
+            Some(value) => Some(number("INTRANODE_GROUP", &value, GROUP_RULE)?),
         };
         config.state_reports = match get("INTRANODE_STATE").as_deref() {
             None | Some("0") => false,
@@ -173,6 +179,19 @@ impl Config {
         self
     }
 
+    /// How many ranks form a group when all meet: in a barrier, and where a region is published or taken back. The first
+    /// of a group waits for its others, these first ranks wait for each other, and then tell their groups. So no rank has
+    /// to look at all others, but what one does is seen by another after three steps instead of one.
+    ///
+    /// 0: every rank looks at all others. If not set, that is so up to 63 ranks, and where there are more ranks than
+    /// processors; otherwise the ranks whose processors share a last-level cache form groups, of at most about the square
+    /// root of the number of ranks. Rank 0's setting counts, up to 65536.
+    #[must_use]
+    pub fn group(mut self, ranks: impl Into<Option<usize>>) -> Self {
+        self.group = ranks.into();
+        self
+    }
+
     /// Whether the other ranks are told of a fatal signal (SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE) at once. Otherwise
     /// they learn of this rank's death when its process ends, which a core dump delays by seconds. Not set at first.
     ///
@@ -214,6 +233,13 @@ impl Config {
             let allowed = format!("0 to {}, since {} is {}", self.size - 1, setting("size"), self.size);
             return Err(bad(&setting("rank"), Some(self.rank), &allowed));
         }
+        if let Some(group) = self.group.filter(|group| *group > MAX_RANKS) {
+            return Err(bad(
+                if self.prefix.is_some() { "INTRANODE_GROUP" } else { "group" },
+                Some(group),
+                GROUP_RULE,
+            ));
+        }
         match self.staging {
             Some(staging) if staging == 0 || staging > MAX_CHUNK || staging % CHUNK_STEP != 0 => {
                 Err(bad("staging", Some(staging), "a multiple of 64 bytes up to 1 GiB"))
@@ -227,6 +253,7 @@ const NAME_RULE: &str = "'/' followed by 1 to 230 bytes without '/', as in /job-
 const RANK_RULE: &str = "a number from 0 to one less than the size";
 const SIZE_RULE: &str = "a number from 1 to 65536";
 const SPIN_RULE: &str = "a number of microseconds from 0 to 4294967295";
+const GROUP_RULE: &str = "a number of ranks from 0 to 65536";
 const SECONDS_RULE: &str = "a positive number of seconds, or none";
 
 fn is_name(name: &str) -> bool {
@@ -298,6 +325,7 @@ mod tests {
         assert_eq!(config.spin, None);
         assert_eq!(with("INTRANODE_SPIN", "0").unwrap().spin, Some(Duration::ZERO));
         assert_eq!(with("INTRANODE_SPIN", "20").unwrap().spin, Some(Duration::from_micros(20)));
+        assert_eq!((config.group, with("INTRANODE_GROUP", "8").unwrap().group), (None, Some(8)));
         assert!(!config.state_reports && with("INTRANODE_STATE", "1").unwrap().state_reports);
     }
 
@@ -332,6 +360,8 @@ mod tests {
             ("INTRANODE_WAIT", "busy"),
             ("INTRANODE_SPIN", "-1"),
             ("INTRANODE_SPIN", "50us"),
+            ("INTRANODE_GROUP", "all"),
+            ("INTRANODE_GROUP", "65537"),
             ("INTRANODE_STATE", "yes"),
         ];
         for (name, value) in cases {

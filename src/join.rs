@@ -4,7 +4,7 @@
 //! 2. Each claims its rank, and starts to watch the others: from here on a death is noticed.
 //! 3. All meet in a first round, whose time-out is that of joining. From here on everybody is there.
 //! 4. Rank 0 removes the name: another job may use it.
-//! 5. All tell each other which processors they may use, which decides how to wait.
+//! 5. All tell each other which processors they may use, which decides how to wait, and how to meet.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use crate::communicator::Communicator;
 use crate::config::{Config, WaitKind};
 use crate::error::{Error, InitFailure, Operation};
 use crate::family::{Family, Kin};
+use crate::groups::Meeting;
 use crate::layout::{Layout, LayoutError};
 use crate::protocol::{Call, Cause, CauseKind, membership};
 use crate::seat::Seat;
@@ -29,7 +30,7 @@ use crate::sys::named::{self, CreateError, Created, Link, OpenError, Unusable, V
 use crate::sys::processors::Processors;
 use crate::sys::spin::SpinPolicy;
 use crate::sys::watcher::{Listener, Watcher};
-use crate::sys::world::{START, World};
+use crate::sys::world::{START, Ways, World};
 
 const CALL: Call = Call {
     operation: Operation::Init as u8,
@@ -71,19 +72,23 @@ impl Config {
         {
             return Err(self.failed("its name could not be removed", Some(error)));
         }
-        let processors = self.exchange_processors(&joining).map_err(|error| self.not_all_came(error))?;
+        let all = self.exchange_processors(&joining).map_err(|error| self.not_all_came(error))?;
+        let processors = Processors::count(&all);
         let spin = SpinPolicy::chosen(self.spin, self.size, processors);
         let machine = Machine { spin, patience: self.timeout, ..machine };
-        Ok(joining.joined(machine))
+        let near: Vec<u64> = all.iter().map(|rank| rank.cache).collect();
+        let groups = world.meeting().groups(&near, processors < self.size);
+        Ok(joining.joined(machine, groups))
     }
 
     fn create(&self) -> Result<(Arc<World>, Option<Link>), Error> {
         let chunk = self.staging.unwrap_or_else(|| Layout::default_chunk(self.size));
         let layout = Layout::new(self.size, chunk).map_err(|error| self.failed(&error.to_string(), None))?;
         let pthread = self.wait == WaitKind::Pthread;
+        let ways = Ways { pthread, meeting: Meeting::chosen(self.group, self.size) };
         let mut result = Ok(());
         let init = |mapping: &Mapping| {
-            result = World::initialise(mapping, &layout, std::process::id(), pthread);
+            result = World::initialise(mapping, &layout, std::process::id(), ways);
         };
         let Created { link, mapping, reclaimed } =
             named::create(&self.name, layout.len(), Layout::is_segment, init)
@@ -162,14 +167,17 @@ impl Config {
         Ok(comm.with_family(family, fatal_signals).with_observer(observer))
     }
 
-    fn exchange_processors(&self, joining: &Communicator) -> Result<usize, Error> {
-        let own = [Processors::available()];
+    fn exchange_processors(&self, joining: &Communicator) -> Result<Vec<Processors>, Error> {
+        let mut own = [Processors::available()];
+        if joining.seat.world.meeting() != Meeting::FLAT {
+            own = own.map(Processors::with_cache);
+        }
         let mut all = vec![Processors::zeroed(); self.size];
         let width = size_of::<Processors>();
         let place = |rank: usize| rank * width..(rank + 1) * width;
         let (send, recv) = (bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(&mut all));
         joining.seat.gather(Operation::Init, &CALL, send, recv, place)?;
-        Ok(Processors::count(&all))
+        Ok(all)
     }
 
     fn failed(&self, reason: &str, source: Option<std::io::Error>) -> Error {

@@ -4,10 +4,12 @@
 //!        0  preamble   what the segment is: magic, version, word size, ranks, chunk, length
 //!      128  cause      one 64-bit word: why the communicator was poisoned
 //!      136  wait       one 32-bit word: how ranks sleep
+//!      140  meeting  one 32-bit word: whether ranks meet in groups
 //!      256  claims     one 32-bit word a rank: which process has taken it
 //!        …  spaces     one 32-bit word a rank: the space that the process's number counts in
 //!        …  alive      one slot for each owner and watcher (for many ranks: each owner), a row for each owner
 //!        …  records    two records a rank (one for each parity), 128 bytes each
+//!        …  gates    two records a rank and parity, 128 bytes each: where ranks meet in groups
 //!        …  pairs      mutex and condition variable of the pthread wait
 //!        …  staging    two chunks a rank (one for each parity)
 //! ```
@@ -52,6 +54,7 @@ pub const MAX_CHUNK: usize = 1 << 30;
 
 const CAUSE: usize = 128;
 const WAIT: usize = 136;
+const MEETING: usize = 140;
 const CLAIMS: usize = 256;
 const RECORD: usize = 128;
 const ALIGN: usize = 128;
@@ -73,6 +76,7 @@ pub struct Layout {
     alive: usize,
     alive_row: usize,
     records: usize,
+    gates: usize,
     pairs: usize,
     staging: usize,
     len: usize,
@@ -173,17 +177,19 @@ impl Layout {
         };
         let rows = wide(ranks).checked_mul(wide(alive_row))?;
         let records = alive.checked_add(rows)?.checked_next_multiple_of(wide(ALIGN))?;
-        let pairs = records.checked_add(cells.checked_mul(wide(RECORD))?)?;
+        let gates = records.checked_add(cells.checked_mul(wide(RECORD))?)?;
+        let pairs = gates.checked_add(cells.checked_mul(wide(2))?.checked_mul(wide(RECORD))?)?;
         let after_pairs = pairs.checked_add(wide(PAIRS).checked_mul(wide(PAIR))?)?;
         let staging =
             after_pairs.checked_next_multiple_of(wide(STAGING_ALIGN))?.checked_add(wide(STAGING_AWAY))?;
         let len = staging.checked_add(cells.checked_mul(wide(chunk))?)?;
         let offset = |offset: u64| usize::try_from(offset).ok();
         let (spaces, alive) = (offset(spaces)?, offset(alive)?);
-        let (records, pairs, staging) = (offset(records)?, offset(pairs)?, offset(staging)?);
+        let (records, gates) = (offset(records)?, offset(gates)?);
+        let (pairs, staging) = (offset(pairs)?, offset(staging)?);
         // What a mapping can be at most.
         let len = offset(len).filter(|len| wide(*len) <= most && isize::try_from(*len).is_ok())?;
-        Some(Layout { ranks, chunk, spaces, alive, alive_row, records, pairs, staging, len })
+        Some(Layout { ranks, chunk, spaces, alive, alive_row, records, gates, pairs, staging, len })
     }
 
     /// The chunk's size where none is asked for: more than a core's own cache, see [`crate::protocol::staging`], and
@@ -220,6 +226,11 @@ impl Layout {
         WAIT
     }
 
+    /// The offset of the word that says whether ranks meet in groups.
+    pub fn meeting(&self) -> usize {
+        MEETING
+    }
+
     /// The offset of the claims.
     pub fn claims(&self) -> usize {
         CLAIMS
@@ -249,6 +260,11 @@ impl Layout {
     /// The offset of the records.
     pub fn records(&self) -> usize {
         self.records
+    }
+
+    /// The offset of the gates.
+    pub fn gates(&self) -> usize {
+        self.gates
     }
 
     /// The offset of a mutex-and-condition pair; `None` if there is no such pair.
@@ -361,13 +377,14 @@ mod tests {
 
     /// Every part as (offset, length), in the order of the map.
     fn parts(layout: &Layout) -> Vec<(usize, usize)> {
-        let mut parts = vec![(0, PREAMBLE), (layout.cause(), 8), (layout.wait(), 4)];
+        let mut parts = vec![(0, PREAMBLE), (layout.cause(), 8), (layout.wait(), 4), (layout.meeting(), 4)];
         parts.push((layout.claims(), 4 * layout.ranks()));
         parts.push((layout.spaces(), 4 * layout.ranks()));
         for owner in 0..layout.ranks() {
             parts.extend((0..layout.watchers()).map(|watcher| (layout.alive(owner, watcher).unwrap(), ALIVE)));
         }
         parts.push((layout.records(), 2 * RECORD * layout.ranks()));
+        parts.push((layout.gates(), 4 * RECORD * layout.ranks()));
         parts.extend((0..PAIRS).map(|pair| (layout.pair(pair).unwrap(), PAIR)));
         for rank in 0..layout.ranks() {
             parts.extend((0..2).map(|parity| (layout.staging(rank, parity).unwrap(), layout.chunk())));
@@ -386,6 +403,7 @@ mod tests {
             }
             prop_assert!(end <= layout.len());
             prop_assert_eq!(layout.records() % ALIGN, 0);
+            prop_assert_eq!(layout.gates() % ALIGN, 0);
             prop_assert_eq!(layout.claims() % 4, 0);
             prop_assert_eq!(layout.spaces() % 4, 0);
             prop_assert_eq!(layout.staging(0, 0).unwrap() % STAGING_ALIGN, STAGING_AWAY);

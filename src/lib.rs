@@ -56,6 +56,7 @@ mod element;
 mod error;
 mod exchange;
 mod family;
+mod groups;
 mod join;
 #[doc(hidden)]
 pub mod layout;

@@ -8,7 +8,8 @@ use crossbeam_utils::CachePadded;
 
 use crate::buffers::Gather;
 use crate::error::{Called, Error, Operation, TimeOut};
-use crate::protocol::{Call, Cause, CauseKind, Failure, Generation, Member, membership};
+use crate::groups::Groups;
+use crate::protocol::{Call, Cause, CauseKind, Failure, Generation, Group, Member, membership};
 use crate::state::Observer;
 use crate::sys::machine::Machine;
 use crate::sys::world::World;
@@ -20,6 +21,8 @@ pub(crate) struct Seat {
     pub(crate) rank: usize,
     /// The name of the job, from which further parts of it have theirs.
     pub(crate) job: Arc<str>,
+    /// Where ranks meet in groups: all of them, and what this rank has to know.
+    pub(crate) groups: Option<(Groups, Group)>,
     /// Looks at all ranks now and then, for reports of the job's state.
     pub(crate) observer: Option<Arc<Observer>>,
     /// On a cache line of its own: ranks that are threads may keep their communicators side by side.
@@ -41,7 +44,15 @@ impl Seat {
         completed: Generation,
     ) -> Self {
         let state = State { completed: AtomicU32::new(completed.number()), busy: AtomicBool::new(false) };
-        Seat { world, machine, rank, job, observer: None, state: CachePadded::new(state) }
+        Seat { world, machine, rank, job, groups: None, observer: None, state: CachePadded::new(state) }
+    }
+
+    /// The same rank, where ranks meet in groups if there are any. Before a round that is the same on all ranks.
+    pub(crate) fn meet_in(&mut self, groups: Option<Groups>) {
+        self.groups = groups.map(|groups| {
+            let own = groups.of(self.rank);
+            (groups, own)
+        });
     }
 
     /// The number of ranks.
@@ -113,7 +124,8 @@ impl Seat {
             return Err(Error::ConcurrentUse { operation });
         }
         let completed = Generation::new(self.state.completed.load(Ordering::Relaxed));
-        let mut member = Member::new(&self.machine, self.world.segment(), self.rank, completed);
+        let group = self.groups.as_ref().map(|(_, own)| own);
+        let mut member = Member::new(&self.machine, self.world.segment(), self.rank, completed).grouped(group);
         let result = call(&mut member);
         self.state.completed.store(member.completed().number(), Ordering::Relaxed);
         let result = match result {

@@ -11,7 +11,7 @@ use crate::share::{Wanted, share};
 use crate::state::Observer;
 use crate::sys::fatal::FatalSignals;
 use crate::sys::machine::{Machine, Wait};
-use crate::sys::world::{START, World};
+use crate::sys::world::{START, Ways, World};
 
 const OPERATION: Operation = Operation::Split;
 
@@ -43,8 +43,9 @@ impl Communicator {
         let part = if rank == 0 { 0..layout.len() } else { 0..0 };
         let len = Some(layout.len());
         let wanted = Wanted { operation: OPERATION, call: &call, leader: group[0], len, part, huge: false };
-        let pthread = sleeps_by_pthread(seat.machine.wait);
-        let fill = |mapping: &_| World::initialise(mapping, &layout, std::process::id(), pthread);
+        let meeting = seat.world.meeting().of_part(group.len());
+        let ways = Ways { pthread: sleeps_by_pthread(seat.machine.wait), meeting };
+        let fill = |mapping: &_| World::initialise(mapping, &layout, std::process::id(), ways);
         let (mapping, _) = share(seat, &wanted, |_| (), fill)?;
         let world = Arc::new(World::new(mapping, layout));
 
@@ -57,6 +58,10 @@ impl Communicator {
         let announce = || FatalSignals::announce(&world, machine, rank).ok();
         let fatal_signals = self.family.fatal_signals.then(announce).flatten();
         let mut child = Seat::new(Arc::clone(&world), machine, rank, Arc::clone(&seat.job), START);
+        if let Some((groups, _)) = &seat.groups {
+            let near: Vec<u64> = group.iter().map(|rank| groups.number(*rank)).collect();
+            child.meet_in(meeting.groups(&near, false));
+        }
         if seat.observer.is_some() {
             let ranks: Vec<String> = joined.iter().map(usize::to_string).collect();
             let name = format!("ranks {} of {}", ranks.join(", "), seat.job);
@@ -64,7 +69,7 @@ impl Communicator {
         }
         let child = self.child(child, joined, fatal_signals);
         // After this everybody is told of deaths.
-        child.seat.collective(OPERATION, |member| member.open(&call, |_| ()).map(drop))?;
+        child.seat.collective(OPERATION, |member| member.meet(&call))?;
         Ok(child)
     }
 

@@ -3,11 +3,11 @@
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::time::Duration;
 
 use crate::communicator::Communicator;
 use crate::config::Config;
 use crate::error::Error;
+use crate::groups::Meeting;
 use crate::layout::Layout;
 use crate::protocol::membership;
 use crate::seat::Seat;
@@ -16,7 +16,7 @@ use crate::sys::mapping::Mapping;
 use crate::sys::processors::Processors;
 use crate::sys::spin::SpinPolicy;
 use crate::sys::thread_wait::Ticker;
-use crate::sys::world::{START, World};
+use crate::sys::world::{START, Ways, World};
 
 /// Runs `program` on `size` ranks that are threads of this process, and returns what each returned, by rank.
 ///
@@ -42,7 +42,7 @@ where
     threads_with(&Config::new("/threads", 0, size), program)
 }
 
-/// The same with the time-out and the staging of `config`; its name, rank and join time-out do not matter.
+/// The same with the time-out, the staging and the groups of `config`; its name, rank and join time-out do not matter.
 ///
 /// # Errors
 /// As [`threads`].
@@ -55,7 +55,7 @@ where
     F: Fn(Communicator) -> R + Sync,
 {
     config.check()?;
-    let communicators = world(config.size, config.staging, config.timeout)?;
+    let communicators = world(config)?;
     let program = &program;
     std::thread::scope(|scope| {
         let start = |comm: Communicator| {
@@ -83,13 +83,15 @@ where
     })
 }
 
-fn world(size: usize, staging: Option<usize>, timeout: Option<Duration>) -> Result<Vec<Communicator>, Error> {
-    let chunk = staging.unwrap_or_else(|| Layout::default_chunk(size));
+fn world(config: &Config) -> Result<Vec<Communicator>, Error> {
+    let (size, timeout) = (config.size, config.timeout);
+    let chunk = config.staging.unwrap_or_else(|| Layout::default_chunk(size));
     let failed =
         |requested_bytes, reason: String| Error::AllocationFailed { requested_bytes, reason: reason.into() };
     let layout = Layout::new(size, chunk).map_err(|error| failed(usize::MAX, error.to_string()))?;
     let mapping = Mapping::anonymous(layout.len()).map_err(|error| failed(layout.len(), error.to_string()))?;
-    World::initialise(&mapping, &layout, std::process::id(), false)
+    let ways = Ways { pthread: false, meeting: Meeting::chosen(config.group, size) };
+    World::initialise(&mapping, &layout, std::process::id(), ways)
         .map_err(|error| failed(layout.len(), error.to_string()))?;
     let world = Arc::new(World::new(mapping, layout));
     let processors = Processors::count(&[Processors::available()]);
@@ -103,7 +105,8 @@ fn world(size: usize, staging: Option<usize>, timeout: Option<Duration>) -> Resu
         let claimed = membership::claim(&machine, world.segment(), rank, std::process::id());
         debug_assert_eq!(claimed, Ok(()), "nobody else knows this world");
         let seat = Seat::new(Arc::clone(&world), machine, rank, Arc::clone(&job), START);
-        Communicator::new(seat, ticker.clone()).joined(machine)
+        let groups = world.meeting().groups(&vec![0; size], processors < size);
+        Communicator::new(seat, ticker.clone()).joined(machine, groups)
     };
     Ok((0..size).map(communicator).collect())
 }
@@ -111,6 +114,6 @@ fn world(size: usize, staging: Option<usize>, timeout: Option<Duration>) -> Resu
 fn ticker(world: &Arc<World>) -> std::io::Result<Ticker> {
     let world = Arc::clone(world);
     Ticker::start(move |visit: &mut dyn FnMut(&AtomicU32)| {
-        world.segment().records.iter().flatten().for_each(|record| visit(&record.word));
+        world.segment().words().for_each(visit);
     })
 }

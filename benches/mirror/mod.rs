@@ -12,7 +12,7 @@ use intranode::payload::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::Reduction;
 use intranode::protocol::sequence::NOTE;
 use intranode::protocol::transfer::Exchange;
-use intranode::protocol::{Call, Member};
+use intranode::protocol::{Call, Gates, Group, Member};
 use intranode::protocol::{
     Expired, Failure, Generation, Ordering, Payload, Platform, Record, Segment, Staging,
 };
@@ -144,6 +144,7 @@ pub(crate) struct Shared {
     cause: Cell<u64>,
     claims: Vec<Cell<u32>>,
     records: Vec<[Record<Mirror>; 2]>,
+    gates: Vec<Gates<Mirror>>,
     chunks: Vec<[Bytes; 2]>,
     staging: Staging,
 }
@@ -157,10 +158,12 @@ impl Shared {
         let notes = [Bytes::new(NOTE), Bytes::new(NOTE)];
         let chunks = [Bytes::new(chunk), Bytes::new(chunk)];
         let record = |parity: usize| Record { word: Cell::new(words[parity]), note: notes[parity].clone() };
+        let pair = || [record(0), record(1)];
         Shared {
             cause: Cell::new(0),
             claims: vec![Cell::new(1); ranks],
-            records: (0..ranks).map(|_| [record(0), record(1)]).collect(),
+            records: (0..ranks).map(|_| pair()).collect(),
+            gates: (0..ranks).map(|_| Gates { complete: pair(), open: pair() }).collect(),
             chunks: vec![chunks; ranks],
             staging: Staging::of(chunk),
         }
@@ -168,14 +171,25 @@ impl Shared {
 
     /// The view of the last rank.
     pub(crate) fn member<'s>(&'s self, mirror: &'s Mirror) -> Member<'s, Mirror> {
+        self.rank(mirror, self.records.len() - 1, None)
+    }
+
+    /// The view of a rank, perhaps in a group.
+    pub(crate) fn rank<'s>(
+        &'s self,
+        mirror: &'s Mirror,
+        rank: usize,
+        group: Option<&'s Group>,
+    ) -> Member<'s, Mirror> {
         let segment = Segment {
             cause: &self.cause,
             claims: &self.claims,
             records: &self.records,
+            gates: &self.gates,
             chunks: &self.chunks,
             staging: self.staging,
         };
-        Member::new(mirror, segment, self.records.len() - 1, START)
+        Member::new(mirror, segment, rank, START).grouped(group)
     }
 }
 
@@ -299,7 +313,7 @@ pub(crate) fn call(
 ) -> Result<(), Failure> {
     let call = Call { operation: operation as u8, length: data.send.len() as u64, ..Call::default() };
     match operation {
-        Operation::Barrier => member.open(&call, |_| ()).map(drop),
+        Operation::Barrier => member.meet(&call),
         Operation::Allreduce => member.allreduce(&call, slices_from, data),
         Operation::Allgatherv => member.transfer(&call, data),
     }

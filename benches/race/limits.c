@@ -6,6 +6,7 @@
 // | limit | |
 // | --- | --- |
 // | line | a cache line from one core to the other, one way: two threads answer each other |
+// | lines | the same with many lines at a time, all of which are waited for |
 // | copy | memcpy from one private buffer to another |
 // | streaming-copy | the same with stores past the cache |
 // | streaming-copy-by-all | the same on two cores at a time |
@@ -84,6 +85,22 @@ static void set_and_wake(unsigned turn) {
     syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1);
 }
 
+// As many lines as the ranks of a large machine wait for, each with a neighbour that is fetched along with it.
+static struct {
+    _Alignas(128) atomic_uint word;
+} many[64];
+static unsigned lines;
+
+static void spin_on_all(unsigned turn) {
+    for (unsigned i = 0; i < lines; i++)
+        while (atomic_load_explicit(&many[i].word, memory_order_acquire) != turn) {
+        }
+}
+
+static void set_all(unsigned turn) {
+    for (unsigned i = 0; i < lines; i++) atomic_store_explicit(&many[i].word, turn, memory_order_release);
+}
+
 struct game {
     const char *name;
     int same_core;
@@ -105,7 +122,7 @@ static void play(struct game game) {
     pthread_t partner;
     double times[REPETITIONS];
     bind(cpus[0]);
-    set(0);
+    game.give(0);
     pthread_create(&partner, NULL, answer, &game);
     unsigned turn = 0;
     for (int repetition = 0; repetition < REPETITIONS; repetition++) {
@@ -118,7 +135,7 @@ static void play(struct game game) {
         times[repetition] = (now() - begin) / game.turns;
     }
     pthread_join(partner, NULL);
-    report(game.name, game.same_core ? 0 : 64, times);
+    report(game.name, game.same_core ? 0 : 64 * (lines ? lines : 1), times);
 }
 
 static void plain(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
@@ -216,6 +233,8 @@ int main(int argc, char **argv) {
         if (CPU_ISSET(cpu, &allowed)) cpus[found++] = cpu;
     if (found == 2) play((struct game){"line", 0, 1000, spin, set});
     if (only_line) return 0;
+    for (lines = 4; found == 2 && lines <= 64; lines *= 4) play((struct game){"lines", 0, 1000, spin_on_all, set_all});
+    lines = 0;
     if (found == 2) play((struct game){"wake", 0, 20, sleep_on, set_and_wake});
     play((struct game){"switch", 1, 200, yield, set});
     size_t sizes[] = {8 << 10, 64 << 10, 1 << 20, 32 << 20, 206000000};

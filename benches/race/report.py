@@ -137,7 +137,27 @@ def limits_text(results, table):
             what = f"{cell[1]} {size(cell[2])}".strip()
             of = f"`{limit[0]}`" if count == 1 else f"{count} × `{limit[0]}`"
             lines.append(f"- {what} at {cell[0]} ranks takes {times:.2f} times the limit {of}{goal}.")
-    return lines
+    return lines + shapes(least)
+
+
+def shapes(limits):
+    """What a barrier takes by the times of many lines at a time: flat, and in groups as large as there are groups."""
+    points = [(count, limits.get((name, 64 * count))) for name, count in [("line", 1)] + [("lines", n) for n in (4, 16, 64)]]
+    if not all(time for _, time in points):
+        return []
+
+    def waiting(lines):
+        """Along straight lines through the points, the last of which goes on."""
+        index = next((index for index in range(1, len(points)) if lines <= points[index][0]), len(points) - 1)
+        (before, least), (after, most) = points[index - 1], points[index]
+        return least + (most - least) * (lines - before) / (after - before)
+
+    def grouped(ranks):
+        members = math.isqrt(ranks - 1) + 1
+        return waiting(members - 1) + waiting(math.ceil(ranks / members) - 1) + waiting(1)
+
+    sides = [f"{ranks} ranks {number(waiting(ranks - 1))} and {number(grouped(ranks))} µs" for ranks in (16, 32, 64, 128, 256)]
+    return [f"- By `lines`, waiting for all takes, flat and in groups: {', '.join(sides)}."]
 
 
 if __name__ == "__main__":

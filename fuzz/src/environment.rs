@@ -72,6 +72,10 @@ fn expect(
         None => None,
         Some(text) => Some(Duration::from_micros(u32::try_from(whole(&text)?).ok()?.into())),
     };
+    let group = match common("GROUP") {
+        None => None,
+        Some(text) => Some(whole(&text).filter(|ranks| *ranks <= 65_536)?),
+    };
     let state_reports = match common("STATE").as_deref() {
         None | Some("0") => false,
         Some("1") => true,
@@ -80,7 +84,7 @@ fn expect(
     Some(vec![
         format!("name: {name:?}, rank: {rank}, size: {size}"),
         format!("timeout: {timeout:?}, join_timeout: {join_timeout:?}"),
-        format!("wait: {wait}, spin: {spin:?}"),
+        format!("wait: {wait}, spin: {spin:?}, group: {group:?}"),
         format!("state_reports: {state_reports}"),
     ])
 }

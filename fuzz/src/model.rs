@@ -19,6 +19,7 @@ pub struct Map {
     pub alive: u128,
     pub alive_row: u128,
     pub records: u128,
+    pub gates: u128,
     pub pairs: u128,
     pub staging: u128,
     pub len: u128,
@@ -36,10 +37,11 @@ impl Map {
         // A row of lines for each owner, with 8 bytes for each watcher; one slot for all watchers where they are many.
         let alive_row = if (2..=128).contains(&ranks) { up(8 * ranks, 128) } else { 8 };
         let records = up(alive + ranks * alive_row, 128);
-        let pairs = records + 2 * 128 * ranks;
+        let gates = records + 2 * 128 * ranks;
+        let pairs = gates + 4 * 128 * ranks;
         let staging = up(pairs + 16 * 128, 4096) + 2048;
         let len = staging + 2 * ranks * chunk;
-        Some(Map { chunk, spaces, alive, alive_row, records, pairs, staging, len })
+        Some(Map { chunk, spaces, alive, alive_row, records, gates, pairs, staging, len })
     }
 
     /// A rank's staging buffer.

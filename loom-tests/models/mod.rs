@@ -2,6 +2,7 @@
 
 mod collectives;
 pub(crate) mod faults;
+pub(crate) mod groups;
 mod pairs;
 mod regions;
 
@@ -9,5 +10,5 @@ use crate::model::Model;
 
 /// All models.
 pub(crate) fn all() -> Vec<Model> {
-    [collectives::models(), pairs::models(), faults::models(), regions::models()].concat()
+    [collectives::models(), pairs::models(), faults::models(), regions::models(), groups::models()].concat()
 }

@@ -56,6 +56,22 @@ impl<P: Platform> Member<'_, P> {
     /// that no other rank waits for.
     #[inline]
     pub(super) fn round_while(&mut self, work: impl FnOnce()) -> Result<usize, Failure> {
+        self.round_by(|member, generation, processor| {
+            work();
+            if let Some(here) = processor {
+                member.give_way(here, generation);
+            }
+            member.others().try_for_each(|rank| member.wait_for(rank, generation))?;
+            Ok(generation.parity())
+        })
+    }
+
+    /// A round in which `wait` sees to it that all ranks have arrived. It is told where this rank is, if that matters.
+    #[inline]
+    pub(super) fn round_by<R>(
+        &mut self,
+        wait: impl FnOnce(&Self, Generation, Option<u8>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
         let generation = self.completed.next();
         self.platform.point("round")?;
         let processor = self.platform.processor();
@@ -64,14 +80,10 @@ impl<P: Platform> Member<'_, P> {
         }
         self.arrive(generation)?;
         self.platform.point("arrived")?;
-        work();
-        if let Some(here) = processor {
-            self.give_way(here, generation);
-        }
-        self.others().try_for_each(|rank| self.wait_for(rank, generation))?;
+        let result = wait(self, generation, processor)?;
         self.completed = generation;
         self.platform.point("completed")?;
-        Ok(generation.parity())
+        Ok(result)
     }
 
     /// To be called after a round by whoever has data to read first: meanwhile the lines that the next call will write
@@ -99,15 +111,24 @@ impl<P: Platform> Member<'_, P> {
     /// The rest of an arrival when somebody sleeps on the word, or has poisoned it.
     #[cold]
     fn arrive_and_wake(&self, word: &P::Word, seen: u32, next: u32) -> Result<(), Failure> {
-        // Between the two attempts nothing but poison can have happened to the word: a waiter sets one bit, once.
-        if seen & POISON == 0
-            && self.platform.compare_exchange("arrive-waiter", word, seen, next, Release, Relaxed).is_ok()
-        {
-            self.platform.point("arrived-unwoken")?;
-            self.platform.wake_all("arrive-wake", word);
-            return Ok(());
+        if self.advance(word, seen, next)? { Ok(()) } else { Err(self.failure()) }
+    }
+
+    /// Advances a word that only this rank advances, and that held `seen` a moment ago. False: it is poisoned.
+    pub(super) fn advance(&self, word: &P::Word, mut seen: u32, next: u32) -> Result<bool, Failure> {
+        while seen & POISON == 0 {
+            match self.platform.compare_exchange("arrive-waiter", word, seen, next, Release, Relaxed) {
+                Ok(_) => {
+                    if seen & WAITER != 0 {
+                        self.platform.point("arrived-unwoken")?;
+                        self.platform.wake_all("arrive-wake", word);
+                    }
+                    return Ok(true);
+                }
+                Err(now) => seen = now,
+            }
         }
-        Err(self.failure())
+        Ok(false)
     }
 
     /// Lets the ranks arrive that share this one's processor, for as long as it is worth while. Nothing is known afterwards:
@@ -122,21 +143,27 @@ impl<P: Platform> Member<'_, P> {
     }
 
     #[inline]
-    fn wait_for(&self, rank: usize, generation: Generation) -> Result<(), Failure> {
+    pub(super) fn wait_for(&self, rank: usize, generation: Generation) -> Result<(), Failure> {
         let word = &self.segment.records[rank][generation.parity()].word;
-        let settled = generation.settles();
-        let seen = match self.platform.spin("spin", word, Acquire, false, settled) {
-            Ok(seen) => seen,
-            Err(seen) => match self.sleep_until(word, seen, settled) {
-                Ok(seen) => seen,
-                Err(Stopping::Expired(Expired)) => return self.give_up(rank, generation),
-                Err(Stopping::Failure(failure)) => return Err(failure),
-            },
-        };
-        if Generation::of_word(seen) == generation {
-            return Ok(());
+        match self.look_at(word, generation.settles()) {
+            Ok(seen) if Generation::of_word(seen) == generation => Ok(()),
+            Ok(_) => Err(self.failure()),
+            Err(Stopping::Expired(Expired)) => self.give_up(rank, generation),
+            Err(Stopping::Failure(failure)) => Err(failure),
         }
-        Err(self.failure())
+    }
+
+    /// Looks at a word until it is settled, and sleeps if that takes long.
+    #[inline]
+    pub(super) fn look_at(
+        &self,
+        word: &P::Word,
+        settled: impl Fn(u32) -> bool + Copy,
+    ) -> Result<u32, Stopping> {
+        match self.platform.spin("spin", word, Acquire, false, settled) {
+            Ok(seen) => Ok(seen),
+            Err(seen) => self.sleep_until(word, seen, settled),
+        }
     }
 
     /// Sleeps on the word until it is settled. `seen` is what the spinning saw last.
@@ -171,7 +198,7 @@ impl<P: Platform> Member<'_, P> {
 }
 
 /// Why a sleep ended without an answer.
-enum Stopping {
+pub(super) enum Stopping {
     Expired(Expired),
     Failure(Failure),
 }

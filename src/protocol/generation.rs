@@ -71,6 +71,12 @@ impl Generation {
         move |word| word & !WAITER != before
     }
 
+    /// The same for a word that may not have been used for any number of rounds.
+    pub fn reached(self) -> impl Fn(u32) -> bool + Copy {
+        let there = self.word();
+        move |word| word & POISON != 0 || word & !WAITER == there
+    }
+
     /// What the words of the two parities hold before the first round after `self`.
     pub const fn initial_words(self) -> [u32; 2] {
         match self.parity() {

@@ -1,7 +1,7 @@
 //! How a rank joins, leaves and gives up, and how all ranks agree on what became of a round.
 //!
 //! **Agreement.** A communicator ends by poison: first the cause is written, once, then `POISON` is set in all 2R
-//! arrival words. A poisoned word never advances again, so the frozen words decide: a round in which every word
+//! arrival words, and in the gates. A poisoned word never advances again, so the frozen words decide: a round in which every word
 //! had arrived has succeeded for every rank, whenever that rank looks; any other round fails for every rank,
 //! with the one cause. A call of several rounds succeeds exactly if its last round does. It costs nothing while
 //! all is well.
@@ -118,10 +118,10 @@ pub fn poison<P: Platform>(platform: &P, segment: Segment<'_, P>, cause: Cause) 
 /// died in between. Also where nobody seems to wait: a rank that has died between its arrival and its wake-up has
 /// taken `WAITER` with it, and left the sleepers.
 fn spread<P: Platform>(platform: &P, segment: Segment<'_, P>) -> Result<(), Stopped> {
-    for record in segment.records.iter().flatten() {
-        platform.fetch_or("poison", &record.word, POISON, AcqRel);
+    for word in segment.words() {
+        platform.fetch_or("poison", word, POISON, AcqRel);
         platform.point("poisoned-unwoken")?;
-        platform.wake_all("poison-wake", &record.word);
+        platform.wake_all("poison-wake", word);
     }
     Ok(())
 }

@@ -9,6 +9,7 @@
 //! | [`platform`] | what does a protocol need from the machine? |
 //! | [`generation`] | what does an arrival word hold, and how does it wrap? |
 //! | [`barrier`] | how does one round work: arrive, then wait for all? |
+//! | [`groups`] | how do many ranks meet without looking at all the others? |
 //! | [`sequence`] | how do ranks notice that they called different things? |
 //! | [`transfer`] | how do blocks of any length reach everybody? |
 //! | [`allreduce`] | how does a reduction give the same bits everywhere? |
@@ -20,6 +21,7 @@
 pub mod allreduce;
 pub mod barrier;
 pub mod generation;
+pub mod groups;
 pub mod membership;
 #[expect(unsafe_code, reason = "declares the traits whose implementations promise something")]
 pub mod platform;
@@ -29,6 +31,7 @@ pub mod staging;
 pub mod transfer;
 
 pub use generation::Generation;
+pub use groups::{Gates, Group};
 pub use membership::{Cause, CauseKind, Failure, claim};
 pub use platform::{Expired, Ordering, Payload, Platform, Stopped};
 pub use sequence::Call;
@@ -56,6 +59,8 @@ pub struct Segment<'s, P: Platform> {
     pub claims: &'s [P::Word],
     /// By rank and parity: the arrival words and notes.
     pub records: &'s [[Record<P>; 2]],
+    /// By rank: the words of its group. None where ranks never meet in groups.
+    pub gates: &'s [Gates<P>],
     /// By rank and parity: the staging buffers for what does not fit into a note.
     pub chunks: &'s [[P::Chunk; 2]],
     /// How those are used.
@@ -70,12 +75,21 @@ impl<P: Platform> Clone for Segment<'_, P> {
 
 impl<P: Platform> Copy for Segment<'_, P> {}
 
+impl<'s, P: Platform> Segment<'s, P> {
+    /// All words that a rank may sleep on.
+    pub fn words(self) -> impl Iterator<Item = &'s P::Word> {
+        let gates = self.gates.iter().flat_map(|gates| [&gates.complete, &gates.open]);
+        self.records.iter().chain(gates).flatten().map(|record| &record.word)
+    }
+}
+
 /// One rank's view of a segment: the state of every protocol in this module.
 pub struct Member<'s, P: Platform> {
     platform: &'s P,
     segment: Segment<'s, P>,
     rank: usize,
     completed: Generation,
+    group: Option<&'s Group>,
 }
 
 impl<'s, P: Platform> Member<'s, P> {
@@ -86,7 +100,18 @@ impl<'s, P: Platform> Member<'s, P> {
     pub fn new(platform: &'s P, segment: Segment<'s, P>, rank: usize, completed: Generation) -> Self {
         assert!(rank < segment.records.len());
         assert!(segment.chunks.len() == segment.records.len());
-        Member { platform, segment, rank, completed }
+        Member { platform, segment, rank, completed, group: None }
+    }
+
+    /// The same where ranks meet in groups. All ranks have the same groups.
+    ///
+    /// # Panics
+    /// When the segment has no gates.
+    #[must_use]
+    pub fn grouped(mut self, group: Option<&'s Group>) -> Self {
+        assert!(group.is_none() || self.segment.gates.len() == self.size());
+        self.group = group;
+        self
     }
 
     /// The number of ranks.

@@ -43,7 +43,7 @@ impl<P: Platform> Member<'_, P> {
     /// # Errors
     /// As [`Member::open`]; for a rank that is not protected, [`Failure::Refused`] like for all others.
     pub fn publish(&mut self, call: &Call, protected: bool) -> Result<Published, Failure> {
-        self.open(&Call { refused: !protected, ..*call }, |_| ())?;
+        self.meet(&Call { refused: !protected, ..*call })?;
         Ok(Published(()))
     }
 
@@ -52,7 +52,7 @@ impl<P: Platform> Member<'_, P> {
     /// # Errors
     /// As [`Member::open`]; for a rank that is still protected, [`Failure::Refused`] like for all others.
     pub fn take_back(&mut self, call: &Call, unprotected: bool) -> Result<TakenBack, Failure> {
-        self.open(&Call { refused: !unprotected, ..*call }, |_| ())?;
+        self.meet(&Call { refused: !unprotected, ..*call })?;
         Ok(TakenBack(()))
     }
 }

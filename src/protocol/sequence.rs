@@ -57,15 +57,22 @@ impl Call {
         [self.operation, self.reduction, self.element, u8::from(self.refused)]
     }
 
+    /// Whether this is the call that a note describes.
+    #[inline]
+    pub(super) fn is_in(&self, note: &Source<'_>) -> bool {
+        Call::words_of(note) == self.words()
+    }
+
     /// Writes the description. Part by part: a part can be read from where it has just been written only as a whole.
     #[inline]
-    fn show(&self, note: &mut Sink<'_>) {
-        let [operation, reduction, element, flags] = self.kind();
-        note.show(OPERATION, operation);
-        note.put(OPERATION + 1, &[reduction, element, flags]);
-        note.put(SHAPE, &self.shape.to_ne_bytes());
-        note.put(LENGTH, &self.length.to_ne_bytes());
+    pub(super) fn show(&self, note: &mut Sink<'_>) {
+        // The last first: if there is room for it, there is for the others.
         note.put(EXTRA, &self.extra.to_ne_bytes());
+        note.put(LENGTH, &self.length.to_ne_bytes());
+        note.put(SHAPE, &self.shape.to_ne_bytes());
+        let [operation, reduction, element, flags] = self.kind();
+        note.put(OPERATION + 1, &[reduction, element, flags]);
+        note.show(OPERATION, operation);
     }
 
     /// The description in words. Two calls are equal if these are.
@@ -78,7 +85,8 @@ impl Call {
     /// The words that stand in a note.
     #[inline]
     fn words_of(note: &Source<'_>) -> [u64; 3] {
-        [0, LENGTH, EXTRA].map(|offset| u64::from_ne_bytes(note.array(offset)))
+        let [extra, length, kind] = [EXTRA, LENGTH, 0].map(|offset| u64::from_ne_bytes(note.array(offset)));
+        [kind, length, extra]
     }
 
     fn of(note: &Source<'_>) -> Self {
@@ -114,15 +122,45 @@ impl<P: Platform> Member<'_, P> {
         inline: impl FnOnce(Sink<'_>),
         work: impl FnOnce(),
     ) -> Result<usize, Failure> {
+        let (parity, same) = self.compare_while(call, inline, work)?;
+        self.open_late(call, same)?;
+        self.judge(parity, same)
+    }
+
+    /// A round in which every rank looks at all others. The parity, and whether all call the same.
+    #[inline]
+    pub(super) fn compare_while(
+        &mut self,
+        call: &Call,
+        inline: impl FnOnce(Sink<'_>),
+        work: impl FnOnce(),
+    ) -> Result<(usize, bool), Failure> {
+        self.show_call(call, inline);
+        let parity = self.round_while(work)?;
+        Ok((parity, self.is_same(call, parity)))
+    }
+
+    /// The parity of a round after which all ranks call the same.
+    #[inline]
+    pub(super) fn judge(&self, parity: usize, same: bool) -> Result<usize, Failure> {
+        if same { Ok(parity) } else { Err(self.verdict(parity)) }
+    }
+
+    /// Writes what this rank calls in the next round.
+    #[inline]
+    pub(super) fn show_call(&self, call: &Call, inline: impl FnOnce(Sink<'_>)) {
         self.note(self.rank, self.next_parity()).write(|mut note| {
             call.show(&mut note);
             inline(note.after(HEAD));
         });
-        let parity = self.round_while(work)?;
+    }
+
+    /// Whether all ranks call the same, after a round, and none refuses.
+    #[inline]
+    pub(super) fn is_same(&self, call: &Call, parity: usize) -> bool {
         let mine = call.words();
         let is_mine = |rank| self.note(rank, parity).read(|note| Call::words_of(&note) == mine);
-        let same = self.others().fold(!call.refused, |same, rank| same & is_mine(rank));
-        if same { Ok(parity) } else { Err(self.verdict(parity)) }
+        self.others().fold(!call.refused, |same, rank| same & is_mine(rank))
     }
 
     /// A further round of the call, which compares nothing. Shows that this rank is still at it. `work` as in
@@ -132,7 +170,9 @@ impl<P: Platform> Member<'_, P> {
     /// As [`Member::round`].
     pub(super) fn go_on(&mut self, call: &Call, work: impl FnOnce()) -> Result<usize, Failure> {
         self.note(self.rank, self.next_parity()).write(|mut note| note.show(OPERATION, call.operation));
-        self.round_while(work)
+        let parity = self.round_while(work)?;
+        self.open_late(call, true)?;
+        Ok(parity)
     }
 
     /// Takes part in a call only to say that this rank can not.

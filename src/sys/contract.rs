@@ -13,7 +13,7 @@ use super::machine::{Machine, Wait};
 use super::mapping::Mapping;
 use super::spin::SpinPolicy;
 use super::thread_wait::Ticker;
-use super::world::World;
+use super::world::{Ways, World};
 use crate::layout::Layout;
 use crate::protocol::generation::WAITER;
 use crate::protocol::{Payload, Platform, Record};
@@ -40,7 +40,7 @@ impl Bed {
 fn bed(way: &str) -> Bed {
     let layout = Layout::new(1, 64).unwrap();
     let mapping = Mapping::anonymous(layout.len()).unwrap();
-    World::initialise(&mapping, &layout, 1, way == "pthread").unwrap();
+    World::initialise(&mapping, &layout, 1, Ways { pthread: way == "pthread", ..Ways::default() }).unwrap();
     let world = Arc::new(World::new(mapping, layout));
     let wait = if way == "threads" { Wait::Threads } else { world.wait() };
     let for_ticker = Arc::clone(&world);

@@ -174,13 +174,14 @@ mod tests {
     use crate::layout::Layout;
     use crate::sys::mapping::Mapping;
     use crate::sys::spin::SpinPolicy;
+    use crate::sys::world::Ways;
 
     /// That the handler does its work is shown over real processes: it is the last thing that they do.
     #[test]
     fn places_are_used_again_and_let_go_of_the_segment() {
         let layout = Layout::new(2, 4096).unwrap();
         let mapping = Mapping::anonymous(layout.len()).unwrap();
-        World::initialise(&mapping, &layout, 1, false).unwrap();
+        World::initialise(&mapping, &layout, 1, Ways::default()).unwrap();
         let world = Arc::new(World::new(mapping, layout));
         let machine = Machine { wait: Wait::Threads, spin: SpinPolicy::new(1, 1), patience: None };
         for _ in 0..3 {

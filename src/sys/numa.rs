@@ -24,8 +24,12 @@ pub(crate) fn nodes() -> Vec<u32> {
 }
 
 fn nodes_under(folder: &Path) -> Vec<u32> {
-    let list = fs::read_to_string(folder.join("has_memory")).unwrap_or_default();
-    list.trim().split(',').filter_map(range).flatten().collect()
+    list(&fs::read_to_string(folder.join("has_memory")).unwrap_or_default())
+}
+
+/// The numbers in a list of the system's: `0-3,8`.
+pub(super) fn list(text: &str) -> Vec<u32> {
+    text.trim().split(',').filter_map(range).flatten().collect()
 }
 
 /// `3` or `0-1`.
@@ -35,7 +39,7 @@ fn range(text: &str) -> Option<std::ops::RangeInclusive<u32>> {
     (last < MOST).then_some(first..=last)
 }
 
-/// More nodes than this no system has.
+/// More nodes or processors than this no system has.
 const MOST: u32 = 1 << 12;
 
 /// Distributes the pages of a mapping that are allocated from now on.
@@ -128,7 +132,7 @@ mod tests {
             assert_eq!(nodes_under(&folder), expected, "{text:?}");
         }
         fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(nodes_under(&folder), []);
+        assert!(nodes_under(&folder).is_empty());
     }
 
     #[test]

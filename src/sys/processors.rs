@@ -1,5 +1,8 @@
 //! Which processors this process may use.
 
+use std::fs;
+use std::path::Path;
+
 /// How many processors a mask can name.
 pub(crate) const LIMIT: usize = 1024;
 
@@ -14,6 +17,8 @@ pub(crate) struct Processors {
     mask: Mask,
     /// How many of them the quota of the control group allows at a time.
     quota: u64,
+    /// A number of the cache that all of them share, which nobody else's has; 0 if they do not, or it is not known.
+    pub(crate) cache: u64,
 }
 
 // SAFETY: I4: only integers, of one size, hence without padding; zeros are valid.
@@ -26,7 +31,13 @@ impl Processors {
     pub(crate) fn available() -> Self {
         // The standard library looks at the affinity mask and at the quotas of cgroups v1 and v2.
         let usable = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-        Processors { mask: affinity(), quota: usable }
+        Processors { mask: affinity(), quota: usable, cache: 0 }
+    }
+
+    /// The same, with the cache that they share.
+    pub(crate) fn with_cache(mut self) -> Self {
+        self.cache = last_level_cache(Path::new("/sys/devices/system/cpu"), &self.mask);
+        self
     }
 
     /// How many processors ranks with these have together.
@@ -47,6 +58,22 @@ impl Processors {
         let named: u32 = union.iter().map(|word| word.count_ones()).sum();
         u64::from(named).min(quota) as usize
     }
+}
+
+/// One more than the first processor of those that share the last-level cache with all in the mask; 0 if there is none.
+fn last_level_cache(system: &Path, mask: &Mask) -> u64 {
+    let Some(first) = (0..LIMIT).find(|processor| holds(mask, *processor)) else { return 0 };
+    let caches = (0..).map(|index| system.join(format!("cpu{first}/cache/index{index}")));
+    // The last of a processor's caches that the system lists is the one that the most processors share.
+    let lists = caches.map_while(|cache| fs::read_to_string(cache.join("shared_cpu_list")).ok());
+    let shared = super::numa::list(&lists.last().unwrap_or_default());
+    let inside = |processor: usize| shared.iter().any(|other| *other as usize == processor);
+    let all = (0..LIMIT).filter(|processor| holds(mask, *processor)).all(inside);
+    if all { shared.iter().min().map_or(0, |least| u64::from(*least) + 1) } else { 0 }
+}
+
+fn holds(mask: &Mask, processor: usize) -> bool {
+    mask[processor / 64] >> (processor % 64) & 1 == 1
 }
 
 /// The processors that the calling thread may use; none if the system does not tell.
@@ -82,7 +109,7 @@ mod tests {
     use super::*;
 
     fn rank(mask: u64, quota: u64) -> Processors {
-        let mut processors = Processors { mask: [0; LIMIT / 64], quota };
+        let mut processors = Processors { mask: [0; LIMIT / 64], quota, cache: 0 };
         processors.mask[1] = mask;
         processors
     }
@@ -108,5 +135,25 @@ mod tests {
     #[test]
     fn this_process_has_some() {
         assert!(Processors::count(&[Processors::available()]) > 0);
+    }
+
+    #[test]
+    fn the_cache_that_all_processors_of_a_mask_share_is_found() {
+        let system = tempfile::tempdir().unwrap();
+        for (processor, lists) in [(0, ["0", "0-1,4"]), (1, ["1", "0-1,4"]), (2, ["2", "2-3"])] {
+            for (index, list) in lists.iter().enumerate() {
+                let cache = system.path().join(format!("cpu{processor}/cache/index{index}"));
+                fs::create_dir_all(&cache).unwrap();
+                fs::write(cache.join("shared_cpu_list"), format!("{list}\n")).unwrap();
+            }
+        }
+        let cache = |bits: u64| {
+            let mut mask = [0; LIMIT / 64];
+            mask[0] = bits;
+            last_level_cache(system.path(), &mask)
+        };
+        assert_eq!([0b1, 0b10, 0b1_0011].map(cache), [1; 3]);
+        assert_eq!(cache(0b1100), 3);
+        assert_eq!([0, 0b101, 0b1_0000].map(cache), [0; 3]);
     }
 }

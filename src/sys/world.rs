@@ -8,12 +8,22 @@ use std::io;
 use super::machine::{Chunk, Machine, Pairs, Wait};
 use super::mapping::Mapping;
 use super::pthread::{PAIR_ALIGN, PAIR_SIZE, Pair};
+use crate::groups::Meeting;
 use crate::layout::{Layout, PAIR, PAIRS, PREAMBLE};
 use crate::protocol::generation::POISON;
-use crate::protocol::{Generation, Record, Segment, Staging};
+use crate::protocol::{Gates, Generation, Record, Segment, Staging};
 
 /// The round that every communicator starts after.
 pub(crate) const START: Generation = Generation::new(0);
+
+/// What whoever makes a segment decides for all its ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ways {
+    /// They sleep by mutexes and condition variables, and not by what the system does best.
+    pub(crate) pthread: bool,
+    /// How they meet.
+    pub(crate) meeting: Meeting,
+}
 
 /// A mapped segment.
 pub(crate) struct World {
@@ -21,23 +31,27 @@ pub(crate) struct World {
     layout: Layout,
     chunks: Box<[[Chunk; 2]]>,
     staging: Staging,
+    meeting: Meeting,
     /// Whether what is mapped is not the segment any more.
     torn: AtomicBool,
 }
 
 impl World {
-    /// Fills a segment that is all zeros, and that nobody else uses yet. `pid` makes it, for ranks that sleep by
-    /// `pthread` or by what the system does best.
-    pub(crate) fn initialise(mapping: &Mapping, layout: &Layout, pid: u32, pthread: bool) -> io::Result<()> {
+    /// Fills a segment that is all zeros, and that nobody else uses yet. `pid` makes it.
+    pub(crate) fn initialise(mapping: &Mapping, layout: &Layout, pid: u32, ways: Ways) -> io::Result<()> {
         assert!(mapping.len() >= layout.len());
-        wait_of(mapping, layout).store(u32::from(pthread), Relaxed);
+        word_of(mapping, layout.wait()).store(u32::from(ways.pthread), Relaxed);
+        word_of(mapping, layout.meeting()).store(ways.meeting.0, Relaxed);
         for index in 0..PAIRS {
             let offset = layout.pair(index).expect("the index is in range");
             // SAFETY: I1: inside the mapping and aligned by the layout, which has this room for it.
             unsafe { Pair::init(mapping.start().wrapping_add(offset)) }?;
         }
         let words = START.initial_words();
-        for pair in records(mapping, layout) {
+        let gates = gates_of(mapping, layout, gated(ways.meeting, layout))
+            .iter()
+            .flat_map(|gates| [&gates.complete, &gates.open]);
+        for pair in records(mapping, layout).iter().chain(gates) {
             for (record, word) in pair.iter().zip(words) {
                 record.word.store(word, Relaxed);
             }
@@ -67,7 +81,8 @@ impl World {
         };
         let chunks = (0..layout.ranks()).map(|rank| [chunk(rank, 0), chunk(rank, 1)]).collect();
         let staging = Staging::of(layout.chunk());
-        World { mapping, layout, chunks, staging, torn: AtomicBool::new(false) }
+        let meeting = Meeting(word_of(&mapping, layout.meeting()).load(Relaxed));
+        World { meeting, mapping, layout, chunks, staging, torn: AtomicBool::new(false) }
     }
 
     /// Whether this process is a forked child, in which the segment does not exist.
@@ -95,7 +110,7 @@ impl World {
     /// How ranks sleep in this segment: decided by whoever made it.
     pub(crate) fn wait(&self) -> Wait {
         #[cfg(target_os = "linux")]
-        if wait_of(&self.mapping, &self.layout).load(Relaxed) == 0 {
+        if word_of(&self.mapping, self.layout.wait()).load(Relaxed) == 0 {
             return Wait::Futex;
         }
         // SAFETY: I1: `initialise` has made the pairs, and whoever has the machine keeps the world.
@@ -117,6 +132,11 @@ impl World {
         Glimpse { round, operation: record.note.operation(), pid, poisoned }
     }
 
+    /// How ranks meet in this segment: decided by whoever made it.
+    pub(crate) fn meeting(&self) -> Meeting {
+        self.meeting
+    }
+
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -124,22 +144,14 @@ impl World {
     /// The word by which `watcher` knows whether `owner` is alive; see [`super::watcher`].
     #[cfg(target_os = "linux")]
     pub(crate) fn alive(&self, owner: usize, watcher: usize) -> &AtomicU32 {
-        self.word(self.layout.alive(owner, watcher).expect("the ranks are the layout's"))
+        word_of(&self.mapping, self.layout.alive(owner, watcher).expect("the ranks are the layout's"))
     }
 
     /// The space that the number of a rank's process counts in; 0 as long as that is not known.
     #[cfg(target_os = "linux")]
     pub(crate) fn space(&self, rank: usize) -> &AtomicU32 {
         assert!(rank < self.layout.ranks());
-        self.word(self.layout.spaces() + rank * size_of::<AtomicU32>())
-    }
-
-    /// The word at an offset that the layout has given.
-    #[cfg(target_os = "linux")]
-    fn word(&self, offset: usize) -> &AtomicU32 {
-        let word = self.mapping.start().wrapping_add(offset).cast::<AtomicU32>();
-        // SAFETY: I1: inside the mapping and aligned by the layout; an atomic may be changed by others.
-        unsafe { &*word }
+        word_of(&self.mapping, self.layout.spaces() + rank * size_of::<AtomicU32>())
     }
 
     /// The control structures in the mapping.
@@ -154,6 +166,7 @@ impl World {
             // SAFETY: I1, as above, for each of the claims.
             claims: unsafe { core::slice::from_raw_parts(claims, ranks) },
             records: records(&self.mapping, &self.layout),
+            gates: gates_of(&self.mapping, &self.layout, gated(self.meeting, &self.layout)),
             chunks: &self.chunks,
             staging: self.staging,
         }
@@ -182,8 +195,9 @@ fn magic_of(mapping: &Mapping) -> &AtomicU64 {
     unsafe { &*mapping.start().cast::<AtomicU64>() }
 }
 
-fn wait_of<'a>(mapping: &'a Mapping, layout: &Layout) -> &'a AtomicU32 {
-    let word = mapping.start().wrapping_add(layout.wait()).cast::<AtomicU32>();
+/// A word at an offset that the layout has given.
+fn word_of(mapping: &Mapping, offset: usize) -> &AtomicU32 {
+    let word = mapping.start().wrapping_add(offset).cast::<AtomicU32>();
     // SAFETY: I1: inside the mapping and aligned by the layout; an atomic may be changed by others.
     unsafe { &*word }
 }
@@ -196,5 +210,20 @@ fn records<'a>(mapping: &'a Mapping, layout: &Layout) -> &'a [[Record<Machine>; 
     unsafe { core::slice::from_raw_parts(start, layout.ranks()) }
 }
 
+/// How many ranks have gates.
+#[inline]
+fn gated(meeting: Meeting, layout: &Layout) -> usize {
+    if meeting == Meeting::FLAT { 0 } else { layout.ranks() }
+}
+
+/// The gates of so many ranks.
+#[inline]
+fn gates_of<'a>(mapping: &'a Mapping, layout: &Layout, ranks: usize) -> &'a [Gates<Machine>] {
+    let start = mapping.start().wrapping_add(layout.gates()).cast::<Gates<Machine>>();
+    // SAFETY: I1: as the records.
+    unsafe { core::slice::from_raw_parts(start, ranks) }
+}
+
 const _: () = assert!(PAIR_SIZE <= PAIR && PAIR.is_multiple_of(PAIR_ALIGN));
 const _: () = assert!(size_of::<Record<Machine>>() == 128 && align_of::<Record<Machine>>() == 128);
+const _: () = assert!(size_of::<Gates<Machine>>() == 512 && align_of::<Gates<Machine>>() == 128);

@@ -48,7 +48,16 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(holdings::rows());
     all.extend(groups::rows());
     all.extend(exchanges::rows());
+    all.extend(in_groups());
     all
+}
+
+/// The rows in which ranks do nothing but meet, or some of them do, once more in groups.
+fn in_groups() -> Vec<Scenario> {
+    let meetings =
+        [delays::rows(), mismatch::rows(), endings::rows(), regions::rows(), groups::rows(), exchanges::rows()];
+    let quick = |row: &Scenario| !row.name.contains("10_000") && !row.name.contains("8_mb");
+    meetings.into_iter().flatten().filter(quick).map(|row| row.in_groups(3)).collect()
 }
 
 fn main() -> ExitCode {

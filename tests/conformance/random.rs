@@ -46,6 +46,7 @@ fn try_worlds(cases: u32, play: impl Fn(&World) -> Outcome) -> Result<(), Failed
 struct World {
     ranks: usize,
     staging: Option<usize>,
+    group: Option<usize>,
     steps: Vec<Step>,
 }
 
@@ -120,9 +121,10 @@ mod by_place {
 
 fn world() -> impl Strategy<Value = World> {
     let staging = prop::sample::select(vec![None, Some(64), Some(128), Some(192), Some(1024), Some(4096)]);
-    (1usize..=6, staging).prop_flat_map(|(ranks, staging)| {
+    let group = prop::sample::select(vec![None, Some(1), Some(2), Some(3), Some(8)]);
+    (1usize..=6, staging, group).prop_flat_map(|(ranks, staging, group)| {
         let steps = prop::collection::vec(step(ranks), 1..12);
-        steps.prop_map(move |steps| World { ranks, staging, steps })
+        steps.prop_map(move |steps| World { ranks, staging, group, steps })
     })
 }
 
@@ -152,6 +154,7 @@ fn step(ranks: usize) -> impl Strategy<Value = Step> {
 impl World {
     /// How its ranks join.
     fn configure(&self, config: Config) -> Config {
+        let config = config.group(self.group);
         match self.staging {
             Some(staging) => config.staging(staging),
             None => config,

@@ -25,13 +25,23 @@ pub(crate) struct Scenario {
     /// Whether it can run as threads of this process.
     pub(crate) threads: bool,
     staging: Option<usize>,
+    group: Option<usize>,
     timeout: Option<Duration>,
 }
 
 impl Scenario {
     pub(crate) const fn new(name: &'static str, body: fn(Communicator) -> Outcome) -> Self {
         let ends = |_, _| 0;
-        Scenario { name, body, ranks: &[1, 2, 4, 8], ends, threads: true, staging: None, timeout: None }
+        Scenario {
+            name,
+            body,
+            ranks: &[1, 2, 4, 8],
+            ends,
+            threads: true,
+            staging: None,
+            group: None,
+            timeout: None,
+        }
     }
 
     pub(crate) const fn ranks(mut self, ranks: &'static [usize]) -> Self {
@@ -41,6 +51,13 @@ impl Scenario {
 
     pub(crate) const fn staging(mut self, bytes: usize) -> Self {
         self.staging = Some(bytes);
+        self
+    }
+
+    /// The same where ranks meet in groups of so many, under a name that says so.
+    pub(crate) fn in_groups(mut self, of: usize) -> Self {
+        self.name = Box::leak(format!("{}_in_groups_of_{of}", self.name).into_boxed_str());
+        self.group = Some(of);
         self
     }
 
@@ -63,6 +80,9 @@ impl Scenario {
     pub(crate) fn configure(&self, mut config: Config) -> Config {
         if let Some(staging) = self.staging {
             config = config.staging(staging);
+        }
+        if let Some(group) = self.group {
+            config = config.group(group);
         }
         if let Some(timeout) = self.timeout {
             config = config.timeout(timeout);

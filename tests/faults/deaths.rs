@@ -13,9 +13,10 @@ use super::rank::{self, Buffers, KINDS, Kind, collective};
 use super::{Program, Test, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("row_01_killed_in_a_barrier_of_2", || killed_in_barriers(2, 40)),
-    ("row_01_killed_in_a_barrier_of_4", || killed_in_barriers(4, 40)),
-    ("row_01_killed_in_a_barrier_of_8", || killed_in_barriers(8, 20)),
+    ("row_01_killed_in_a_barrier_of_2", || killed_in_barriers(2, 40, "0")),
+    ("row_01_killed_in_a_barrier_of_4", || killed_in_barriers(4, 40, "0")),
+    ("row_01_killed_in_a_barrier_of_8", || killed_in_barriers(8, 20, "0")),
+    ("row_01_killed_in_a_barrier_in_groups", || killed_in_barriers(8, 20, "3")),
     ("row_02_killed_in_a_collective_of_2", || killed_in_collectives(2, &[1, 4096, 1 << 20, 64 << 20])),
     ("row_02_killed_in_a_collective_of_4", || killed_in_collectives(4, &[1, 4096, 1 << 20])),
     ("row_02_killed_in_a_collective_of_8", || killed_in_collectives(8, &[1, 4096, 1 << 20])),
@@ -49,9 +50,12 @@ fn others(size: usize, victims: &[usize]) -> Vec<usize> {
     (0..size).filter(|rank| !victims.contains(rank)).collect()
 }
 
-fn killed_in_barriers(size: usize, times: usize) -> Result<Completion> {
+fn killed_in_barriers(size: usize, times: usize, group: &str) -> Result<Completion> {
     for _ in 0..repeat(times) {
-        let mut job = Job::joined(size, "barriers")?;
+        let set = |command: &mut Command| {
+            command.env("INTRANODE_GROUP", group);
+        };
+        let mut job = Job::joined_with(size, |_| "barriers", set)?;
         random_moment();
         let victim = fastrand::usize(0..size);
         let since = job.kill(victim)?;

@@ -11,19 +11,21 @@ use super::report::now;
 use super::{Test, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("row_13_frozen", frozen),
+    ("row_13_frozen", || frozen("0")),
+    ("row_13_frozen_in_groups", || frozen("2")),
     ("row_14_a_frozen_waiter_learns_of_a_death", a_frozen_waiter_learns_of_a_death),
 ];
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-fn frozen() -> Result<Completion> {
+fn frozen(group: &str) -> Result<Completion> {
     for _ in 0..repeat(3) {
         let mut job = Job::joined_with(
             3,
             |_| "barriers",
             |command| {
                 command.env("INTRANODE_TIMEOUT", TIMEOUT.as_secs_f64().to_string());
+                command.env("INTRANODE_GROUP", group);
             },
         )?;
         let since = job.signal(1, SIGSTOP)?;

@@ -6,12 +6,13 @@ use super::*;
 use crate::layout::Layout;
 use crate::sys::mapping::Mapping;
 use crate::sys::testing::{LIMIT, in_forked_child};
+use crate::sys::world::Ways;
 
 /// A segment in which the ranks are threads of this process: a robust list is a thread's own.
 fn world(ranks: usize) -> Arc<World> {
     let layout = Layout::new(ranks, 4096).unwrap();
     let mapping = Mapping::anonymous(layout.len()).unwrap();
-    World::initialise(&mapping, &layout, 1, false).unwrap();
+    World::initialise(&mapping, &layout, 1, Ways::default()).unwrap();
     Arc::new(World::new(mapping, layout))
 }
 
