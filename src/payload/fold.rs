@@ -20,9 +20,6 @@ pub enum Term<'a> {
     Staged(Source<'a>),
 }
 
-/// How many bytes of a result are folded before they are published: few enough to be in the nearest cache then.
-const PIECE: usize = 2 << 10;
-
 /// The size of wide vectors in bytes. One that lies across two lines takes twice as long to store.
 const VECTOR: usize = 32;
 
@@ -62,11 +59,11 @@ pub fn fold<T: Pod>(
     let Some(staging) = staging else { return widest(bytes, only(0..len)) };
     assert!(bytes <= staging.len);
     let pieces = Pieces::of(bytes);
-    if !pieces.stream() {
+    let Some(step) = pieces.step().map(|bytes| bytes / size_of::<T>().max(1)) else {
         let also = staging.start.cast();
         return widest(bytes, Fold::<_, _, true> { terms, target, also, range: 0..len });
-    }
-    let step = (PIECE / size_of::<T>().max(1)).max(1);
+    };
+    let step = step.max(1);
     for start in (0..len).step_by(step) {
         let end = (start + step).min(len);
         let (offset, bytes) = (start * size_of::<T>(), (end - start) * size_of::<T>());
@@ -215,6 +212,19 @@ mod tests {
                 assert_eq!(target, expected(None, &columns, len));
                 assert_eq!(staging, target);
             }
+        }
+    }
+
+    #[test]
+    fn a_result_can_be_written_to_two_places_at_a_time() {
+        for len in [0, 1, 15, 70, 3000] {
+            let columns = [values(0, len), values(1, len)];
+            let rest = [columns[1].as_ptr()];
+            let terms = Terms { first: columns[0].as_ptr(), rest: &rest, combine };
+            let mut targets = [vec![0; len], vec![0; len]];
+            let [target, also] = targets.each_mut().map(|target| target.as_mut_ptr());
+            widest(2 * len, Fold::<_, _, true> { terms: &terms, target, also, range: 0..len });
+            assert_eq!(targets, [expected(None, &columns, len), expected(None, &columns, len)]);
         }
     }
 

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::lines;
+use super::{lines, maker};
 
 /// From how many bytes on it can pay to publish past the cache.
 const LARGE: usize = 2 << 10;
@@ -17,6 +17,13 @@ const UNMEASURED: usize = 64 << 10;
 
 /// How many bytes go past the cache before the ordinary way is measured again.
 const STREAMED: usize = 16 << 20;
+
+/// How many bytes that go past the cache are made at a time, before they are published: few enough to be in the nearest
+/// cache then.
+const PIECE: usize = 2 << 10;
+
+/// The same where they are published by the C library, which takes a while to begin.
+const LONG_PIECE: usize = 8 << 10;
 
 /// What this process has found out about its processors.
 static FOUND: Found = Found::nothing();
@@ -115,10 +122,13 @@ impl Pieces {
         Pieces { streams: len >= LARGE && FOUND.streams(len) }
     }
 
-    /// Whether they go past the cache.
+    /// How many bytes to publish at a time of what is just being made. None: each as soon as it is made.
     #[inline]
-    pub(crate) fn stream(&self) -> bool {
-        self.streams
+    pub(crate) fn step(&self) -> Option<usize> {
+        match self.streams {
+            true => Some(PIECE),
+            false => maker::has_fast_strings().then_some(LONG_PIECE),
+        }
     }
 
     /// # Safety

@@ -1,18 +1,20 @@
 //! Copies line by line, with the widest vectors that the processor has.
 
+use super::maker;
+
 /// The bytes that go past the cache together: for fewer, the processor has to fetch the rest of the line. A line of
 /// memory, or a part of one.
 const LINE: usize = 64;
 
-/// Copies between private memory and memory that other cores use, through the cache. Where there is AVX2, by a plain loop:
-/// where lines come from other caches, the C library's copy takes up to a half longer.
+/// Copies between private memory and memory that other cores use, through the cache. Where there is AVX2, by a plain loop,
+/// unless the processor is one on which the C library is [faster](maker::has_fast_strings).
 ///
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].
 #[inline]
 pub(crate) unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    if super::wide::is_for_avx2(len) {
+    if super::wide::is_for_avx2(len) && !maker::has_fast_strings() {
         // SAFETY: the caller's promise; I7: the processor has just said that it has AVX2.
         return unsafe { x86::copy(source, target, len) };
     }
@@ -204,9 +206,16 @@ mod tests {
     #[test]
     fn copies_any_length_at_any_alignment() {
         let source: Vec<u8> = (0..1000u32).map(|i| (i * 7 % 251) as u8).collect();
+        let mut ways: Vec<unsafe fn(*const u8, *mut u8, usize)> = vec![copy, stream];
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // Which of them `copy` is depends on the processor.
+            // SAFETY: I7: the processor has just said that it has AVX2; the rest is the caller's promise.
+            ways.push(|source, target, len| unsafe { x86::copy(source, target, len) });
+        }
         for offset in [0, 1, 15, 16, 63, 64] {
             for len in [0, 1, 63, 64, 65, 127, 128, 700] {
-                for way in [copy, stream] {
+                for way in &ways {
                     let mut target = vec![0xEE; 1000];
                     let (from, to) = (source[3..3 + len].as_ptr(), target[offset..offset + len].as_mut_ptr());
                     // SAFETY: both ranges are inside their vectors, which are distinct.

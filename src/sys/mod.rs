@@ -16,6 +16,7 @@ mod handler;
 pub(crate) mod huge;
 pub(crate) mod lines;
 pub(crate) mod machine;
+pub(crate) mod maker;
 pub(crate) mod mapping;
 pub(crate) mod memory;
 pub(crate) mod named;
