@@ -34,6 +34,12 @@ pub struct Staging {
 /// count, short enough for what is written to be read from a cache.
 const PART: usize = 512 << 10;
 
+/// In so many parts a message of only one sender goes, if they are long enough, and not too long.
+const PARTS: usize = 8;
+
+/// The shortest of these.
+const LEAST: usize = 64 << 10;
+
 /// The same for a reduction, which takes two rounds for a part.
 const FOLDED: usize = 1 << 20;
 
@@ -47,6 +53,13 @@ impl Staging {
     /// What suits buffers of this size, which is a multiple of the size of what is reduced.
     pub fn of(capacity: usize) -> Self {
         Staging { capacity, part: capacity.min(PART), folded: capacity.min(FOLDED), moving_from: MOVING_FROM }
+    }
+
+    /// How many bytes of each block go through staging in one round of a transfer, if the longest has `len`. While the only
+    /// sender writes its first part nobody else has anything to do, nor does it while the last is read, so these are short.
+    pub(super) fn step(self, len: usize, senders: usize) -> usize {
+        let some = if senders == 1 { (len / PARTS).clamp(LEAST, PART) } else { PART };
+        some.next_multiple_of(STEP).min(self.part)
     }
 
     /// Where in its buffer each rank's part of a round begins, if the longest has `len` bytes.
@@ -82,6 +95,15 @@ mod tests {
                 assert!(places(staging, len, 100).iter().all(|place| place + len <= capacity));
             }
         }
+    }
+
+    #[test]
+    fn a_single_sender_s_message_goes_in_shorter_parts() {
+        let staging = Staging::of(1 << 20);
+        assert_eq!(staging.step(1 << 20, 2), PART);
+        assert_eq!([1, 1 << 20, 1 << 30].map(|len| staging.step(len, 1)), [LEAST, 128 << 10, PART]);
+        assert!((0..1 << 20).step_by(1000).all(|len| staging.step(len, 1).is_multiple_of(STEP)));
+        assert_eq!(Staging::of(192).step(1 << 20, 1), 192);
     }
 
     #[test]

@@ -59,7 +59,8 @@ impl<P: Platform> Member<'_, P> {
         if longest <= INLINE {
             return self.transfer_inline(call, blocks);
         }
-        let step = self.segment.staging.part;
+        let senders = (0..self.size()).filter(|rank| blocks.length(*rank) > 0).take(2).count();
+        let step = self.segment.staging.step(longest, senders);
         let part = |start: usize, len: usize| start.min(len)..(start + step).min(len);
         let own = blocks.length(self.rank);
         let mut start = 0;
