@@ -23,6 +23,30 @@ def bench(name):
     return subprocess.run(command, cwd=peers.ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
+# What is timed at every number of ranks: an operation, and its size.
+GROWING = [("barrier", 0), ("allreduce", 32), ("allreduce", 8192), ("allgatherv", 1024), ("allgatherv", 65536), ("broadcast", 10240)]
+
+
+def growth(counts):
+    """What calls take at these numbers of ranks, on however many processors there are."""
+    launcher = peers.cargo("intranode-cli", "intranode")
+    lines = [
+        "Time per call in µs, with ranks bound to the processors of this machine in turn: as growth, not as speed.",
+        "",
+        "| operation | size |" + "".join(f" {count} ranks |" for count in counts),
+        "| --- | --: |" + " --: |" * len(counts),
+    ]
+    for operation, size in GROWING:
+        which = ["--op", operation, *(["--bytes", str(size)] if size else [])]
+        shown = []
+        for count in counts:
+            command = [launcher, "bench", "--ranks", str(count), "--bind", "--json", "--seconds", "0.5", *which]
+            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            shown.append(report.number(json.loads(said.splitlines()[-1])["median_us"]))
+        lines.append(f"| {operation} | {report.size(size)} | " + " | ".join(shown) + " |")
+    return "\n".join(lines)
+
+
 def race(runs):
     """The cells of all runs side by side."""
     first = runs[0]
@@ -87,7 +111,7 @@ def main():
         "limits": "\n".join(report.limits_text(fullest, report.cells(fullest))),
         "waiting": f"```text\n{bench('waiting')}\n```",
         "instructions": f"```text\n{bench('instructions')}\n```",
-        "growth": bench("growth"),
+        "growth": bench("growth") + "\n\n" + growth([2, 4, 8, 16, 32, 64]),
     }
     text = PAGE.read_text()
     for name, figure in figures.items():
