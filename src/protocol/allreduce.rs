@@ -228,7 +228,7 @@ impl<P: Platform> Member<'_, P> {
 pub fn slices_from(ranks: usize) -> usize {
     match ranks {
         ..=2 => 512 << 10,
-        3..=8 => 16 << 10,
+        3..=8 => 8 << 10,
         _ => (128 << 10) / ranks,
     }
 }
