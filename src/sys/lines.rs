@@ -1,20 +1,18 @@
 //! Copies line by line, with the widest vectors that the processor has.
 
-use super::maker;
-
 /// The bytes that go past the cache together: for fewer, the processor has to fetch the rest of the line. A line of
 /// memory, or a part of one.
 const LINE: usize = 64;
 
 /// Copies between private memory and memory that other cores use, through the cache. Where there is AVX2, by a plain loop,
-/// unless the processor is one on which the C library is [faster](maker::has_fast_strings).
+/// unless the processor is one on which the C library is [faster](super::maker::has_fast_strings).
 ///
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].
 #[inline]
 pub(crate) unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    if super::wide::is_for_avx2(len) && !maker::has_fast_strings() {
+    if super::wide::is_for_avx2(len) && !super::maker::has_fast_strings() {
         // SAFETY: the caller's promise; I7: the processor has just said that it has AVX2.
         return unsafe { x86::copy(source, target, len) };
     }
@@ -206,13 +204,16 @@ mod tests {
     #[test]
     fn copies_any_length_at_any_alignment() {
         let source: Vec<u8> = (0..1000u32).map(|i| (i * 7 % 251) as u8).collect();
-        let mut ways: Vec<unsafe fn(*const u8, *mut u8, usize)> = vec![copy, stream];
+        type Way = unsafe fn(*const u8, *mut u8, usize);
+        // Which way `copy` is depends on the processor.
         #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx2") {
-            // Which of them `copy` is depends on the processor.
+        let vectors = std::arch::is_x86_feature_detected!("avx2").then_some::<Way>(|source, target, len| {
             // SAFETY: I7: the processor has just said that it has AVX2; the rest is the caller's promise.
-            ways.push(|source, target, len| unsafe { x86::copy(source, target, len) });
-        }
+            unsafe { x86::copy(source, target, len) }
+        });
+        #[cfg(not(target_arch = "x86_64"))]
+        let vectors = None;
+        let ways: Vec<Way> = [copy as Way, stream].into_iter().chain(vectors).collect();
         for offset in [0, 1, 15, 16, 63, 64] {
             for len in [0, 1, 63, 64, 65, 127, 128, 700] {
                 for way in &ways {
