@@ -104,7 +104,7 @@ fn shapes() -> Result<(), Failure> {
 
 /// The lines that all ranks read in a barrier in groups as large as there are groups, and the most that one reads.
 fn in_groups(ranks: usize) -> Result<[u64; 2], Failure> {
-    let size = (1..).find(|size| size * size >= ranks).unwrap_or(1);
+    let size = (ranks - 1).isqrt() + 1;
     let leaders: Vec<usize> = (0..ranks).map(|rank| rank - rank % size).collect();
     let mut reads = Vec::new();
     for rank in 0..ranks {

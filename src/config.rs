@@ -81,7 +81,8 @@ impl Config {
     /// Reads the variables `{prefix}_NAME`, `{prefix}_RANK`, `{prefix}_SIZE` and, if they are set,
     /// `{prefix}_TIMEOUT` and `{prefix}_JOIN_TIMEOUT`, in seconds (fractions are allowed; `none` waits for ever).
     /// `INTRANODE_WAIT=pthread` chooses [`WaitKind::Pthread`], `INTRANODE_SPIN` is the number of microseconds to
-    /// [`spin`](Config::spin), `INTRANODE_GROUP` the number of ranks in a [`group`](Config::group), `INTRANODE_STATE=1` has [`state_reports`](Config::state_reports) written.
+    /// [`spin`](Config::spin), `INTRANODE_GROUP` the number of ranks in a [`group`](Config::group), `INTRANODE_STATE=1` has
+    /// [`state_reports`](Config::state_reports) written.
     ///
     /// # Errors
     /// [`Error::InvalidConfiguration`] names the variable, its value and what is allowed.

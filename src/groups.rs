@@ -5,6 +5,8 @@
 //! that are on their way at the same time cost little beyond the first, so a step counts for many lines:
 //! docs/performance.md has the counts and the figures from which the numbers here follow.
 
+use std::collections::BTreeMap;
+
 use crate::distribute::block;
 use crate::protocol::Group;
 
@@ -60,22 +62,20 @@ impl Groups {
         Group::new(&self.0, rank)
     }
 
-    /// By rank, a number that the ranks of a group have in common.
+    /// Ranks that are near each other, in groups of at most about the square root of the number of all. `near`: by rank, a
+    /// number that those have in common.
     pub(crate) fn near(near: &[u64]) -> Self {
-        let most = (1..).find(|most| most * most >= near.len()).unwrap_or(1);
-        let mut keys: Vec<u64> = Vec::new();
-        near.iter().for_each(|key| {
-            if !keys.contains(key) {
-                keys.push(*key)
-            }
-        });
-        if keys.len() > 2 * near.len().div_ceil(most) {
+        let most = (near.len() - 1).isqrt() + 1;
+        let mut together: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for (rank, key) in near.iter().enumerate() {
+            together.entry(*key).or_default().push(rank);
+        }
+        if together.len() > 2 * near.len().div_ceil(most) {
             // Where few ranks share a cache, groups of those save nothing.
             return Groups::blocks(near.len(), most);
         }
         let mut leaders = vec![0; near.len()];
-        for key in keys {
-            let ranks: Vec<usize> = (0..near.len()).filter(|rank| near[*rank] == key).collect();
+        for ranks in together.values() {
             let pieces = ranks.len().div_ceil(most);
             for piece in (0..pieces).map(|piece| &ranks[block(ranks.len(), pieces, piece)]) {
                 piece.iter().for_each(|rank| leaders[*rank] = piece[0]);
@@ -89,9 +89,9 @@ impl Groups {
         Groups((0..ranks).map(|rank| rank - rank % most).collect())
     }
 
-    /// The number of a rank's group, from 1 on.
+    /// A number of a rank's group, which no other group has.
     pub(crate) fn number(&self, rank: usize) -> u64 {
-        self.0[rank] as u64 + 1
+        self.0[rank] as u64
     }
 }
 

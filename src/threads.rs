@@ -100,13 +100,13 @@ fn world(config: &Config) -> Result<Vec<Communicator>, Error> {
         Some(_) => Some(Arc::new(ticker(&world).map_err(|error| failed(0, error.to_string()))?)),
         None => None,
     };
+    let groups = world.meeting().groups(&vec![0; size], processors < size);
     let job: Arc<str> = format!("/intranode-threads-{}", std::process::id()).into();
     let communicator = |rank| {
         let claimed = membership::claim(&machine, world.segment(), rank, std::process::id());
         debug_assert_eq!(claimed, Ok(()), "nobody else knows this world");
         let seat = Seat::new(Arc::clone(&world), machine, rank, Arc::clone(&job), START);
-        let groups = world.meeting().groups(&vec![0; size], processors < size);
-        Communicator::new(seat, ticker.clone()).joined(machine, groups)
+        Communicator::new(seat, ticker.clone()).joined(machine, groups.clone())
     };
     Ok((0..size).map(communicator).collect())
 }

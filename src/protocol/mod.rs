@@ -78,9 +78,16 @@ impl<P: Platform> Copy for Segment<'_, P> {}
 impl<'s, P: Platform> Segment<'s, P> {
     /// All words that a rank may sleep on.
     pub fn words(self) -> impl Iterator<Item = &'s P::Word> {
-        let gates = self.gates.iter().flat_map(|gates| [&gates.complete, &gates.open]);
-        self.records.iter().chain(gates).flatten().map(|record| &record.word)
+        pairs(self.records, self.gates).flatten().map(|record| &record.word)
     }
+}
+
+/// The records of both parities, those of the gates among them.
+pub fn pairs<'s, P: Platform>(
+    records: &'s [[Record<P>; 2]],
+    gates: &'s [Gates<P>],
+) -> impl Iterator<Item = &'s [Record<P>; 2]> {
+    records.iter().chain(gates.iter().flat_map(|gates| [&gates.complete, &gates.open]))
 }
 
 /// One rank's view of a segment: the state of every protocol in this module.

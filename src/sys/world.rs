@@ -11,7 +11,7 @@ use super::pthread::{PAIR_ALIGN, PAIR_SIZE, Pair};
 use crate::groups::Meeting;
 use crate::layout::{Layout, PAIR, PAIRS, PREAMBLE};
 use crate::protocol::generation::POISON;
-use crate::protocol::{Gates, Generation, Record, Segment, Staging};
+use crate::protocol::{Gates, Generation, Record, Segment, Staging, pairs};
 
 /// The round that every communicator starts after.
 pub(crate) const START: Generation = Generation::new(0);
@@ -48,10 +48,7 @@ impl World {
             unsafe { Pair::init(mapping.start().wrapping_add(offset)) }?;
         }
         let words = START.initial_words();
-        let gates = gates_of(mapping, layout, gated(ways.meeting, layout))
-            .iter()
-            .flat_map(|gates| [&gates.complete, &gates.open]);
-        for pair in records(mapping, layout).iter().chain(gates) {
+        for pair in pairs(records(mapping, layout), gates(mapping, layout, ways.meeting)) {
             for (record, word) in pair.iter().zip(words) {
                 record.word.store(word, Relaxed);
             }
@@ -166,7 +163,7 @@ impl World {
             // SAFETY: I1, as above, for each of the claims.
             claims: unsafe { core::slice::from_raw_parts(claims, ranks) },
             records: records(&self.mapping, &self.layout),
-            gates: gates_of(&self.mapping, &self.layout, gated(self.meeting, &self.layout)),
+            gates: gates(&self.mapping, &self.layout, self.meeting),
             chunks: &self.chunks,
             staging: self.staging,
         }
@@ -210,15 +207,10 @@ fn records<'a>(mapping: &'a Mapping, layout: &Layout) -> &'a [[Record<Machine>; 
     unsafe { core::slice::from_raw_parts(start, layout.ranks()) }
 }
 
-/// How many ranks have gates.
+/// The gates; none where ranks never meet in groups.
 #[inline]
-fn gated(meeting: Meeting, layout: &Layout) -> usize {
-    if meeting == Meeting::FLAT { 0 } else { layout.ranks() }
-}
-
-/// The gates of so many ranks.
-#[inline]
-fn gates_of<'a>(mapping: &'a Mapping, layout: &Layout, ranks: usize) -> &'a [Gates<Machine>] {
+fn gates<'a>(mapping: &'a Mapping, layout: &Layout, meeting: Meeting) -> &'a [Gates<Machine>] {
+    let ranks = if meeting == Meeting::FLAT { 0 } else { layout.ranks() };
     let start = mapping.start().wrapping_add(layout.gates()).cast::<Gates<Machine>>();
     // SAFETY: I1: as the records.
     unsafe { core::slice::from_raw_parts(start, ranks) }
