@@ -185,8 +185,8 @@ fn one_job(size: usize, seed: u64, plan: &Plan, tally: &mut Tally) -> Result<()>
     let victim = random.usize(0..size);
     let freeze = random.u32(0..20) == 0;
     let moment = Duration::from_micros(random.u64(0..5000));
-    // Half of the jobs meet in groups. Not where a rank is stopped: see `Config::group`.
-    let group = if freeze || random.bool() { 0 } else { random.usize(1..=size) };
+    // Half of the jobs meet in groups.
+    let group = if random.bool() { 0 } else { random.usize(1..=size) };
     let mut job = Job::joined_with(
         size,
         |_| "chaos",

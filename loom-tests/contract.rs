@@ -38,7 +38,7 @@ const SLEEPING_TURNS: Demand = Demand {
     name: "no_wake_up_is_lost",
     threads: 2,
     role: |rank, record, player| take_turns(rank, record, sleep_until, player as u32, TURNS),
-    fate: Fate { dies: None, expires: None, spurious: None },
+    fate: Fate { dies: None, hurries: false, expires: None, spurious: None },
 };
 
 const SPINNING_TURNS: Demand = Demand {

@@ -172,8 +172,8 @@ unsafe impl<P: WakeOne> Platform for Weakened<P> {
         self.inner.shown(note)
     }
 
-    fn deadline(&self) -> P::Deadline {
-        self.inner.deadline()
+    fn deadline(&self, brief: bool) -> P::Deadline {
+        self.inner.deadline(brief)
     }
 
     fn wait(

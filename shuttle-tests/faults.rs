@@ -26,7 +26,7 @@ const POINTS: [&str; 8] = [
 ];
 
 /// All other places where a rank makes a step.
-const STEPS: [&str; 21] = [
+const STEPS: [&str; 20] = [
     "note-fill",
     "note-look",
     "chunk-fill",
@@ -47,7 +47,6 @@ const STEPS: [&str; 21] = [
     "cause-read",
     "late",
     "missing",
-    "absent",
 ];
 
 pub fn trials() -> Vec<Trial> {

@@ -187,9 +187,6 @@ impl Config {
     /// 0: every rank looks at all others. If not set, that is so up to 63 ranks, and where there are more ranks than
     /// processors; otherwise the ranks whose processors share a last-level cache form groups, of at most about the square
     /// root of the number of ranks. Rank 0's setting counts, up to 65536.
-    ///
-    /// A rank that leads a group, and is stopped just after it has arrived, keeps its group in that round until the time-out.
-    /// The error of the next round may then name the ranks of its group beside it.
     #[must_use]
     pub fn group(mut self, ranks: impl Into<Option<usize>>) -> Self {
         self.group = ranks.into();

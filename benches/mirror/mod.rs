@@ -128,7 +128,7 @@ unsafe impl Platform for Mirror {
         if until(seen) { Ok(seen) } else { Err(seen) }
     }
 
-    fn deadline(&self) {}
+    fn deadline(&self, _: bool) {}
 
     fn wait(&self, site: &'static str, _: &Cell<u32>, _: u32, (): &()) -> Result<(), Expired> {
         unreachable!("{site}: everybody has arrived")

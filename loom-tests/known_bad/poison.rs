@@ -58,7 +58,7 @@ fn sleep_on(party: &Party<'_>, word: &Word, old: u32, needless: impl Fn() -> boo
             Err(seen) if seen & !WAITER != old => return,
             _ => {}
         }
-        let _ = party.machine.wait("sleep", word, old | WAITER, &());
+        let _ = party.machine.wait("sleep", word, old | WAITER, &false);
     }
 }
 

@@ -86,8 +86,15 @@ fn faults(leaders: &[usize]) -> Vec<Model> {
             for check in [1, 2] {
                 models.push(
                     same(format!("meet_time_out_{check}_of_{victim}"), waiting, &[Barrier; 2])
-                        .fate(victim, Fate { expires: Some(check), ..Fate::default() })
+                        .fate(victim, Fate { hurries: true, expires: Some(check), ..Fate::default() })
                         .check(agreement(0, only(TimedOut, other))),
+                );
+            }
+            // Whoever leads all others waits at no gate.
+            if leaders[other] == other {
+                models.push(
+                    same(format!("meet_in_a_hurry_of_{victim}"), waiting, &[Barrier; 2])
+                        .fate(victim, Fate { hurries: true, ..Fate::default() }),
                 );
             }
             let reached = POINTS.into_iter().filter(|(_, in_a_round)| *in_a_round).map(|(point, _)| point);
@@ -128,11 +135,14 @@ fn three_ranks() -> impl Iterator<Item = Model> {
 
 fn three_with_faults() -> Vec<Model> {
     let same = |name: String, script: &[Step]| Model::same(name, Parking, 3, script);
+    let hurries = Fate { hurries: true, ..Fate::default() };
     let mut models = vec![
+        // Two of them do not look at gates for long, and may be a round ahead of whoever opens these.
+        same("meet_in_a_hurry".to_owned(), &[Barrier; 2]).fate(1, hurries).fate(2, hurries).bound(1),
         // The first waits for the second, and is waited for itself: the second is to blame.
         same("meet_time_out_of_all".to_owned(), &[Barrier])
-            .fate(0, Fate { expires: Some(1), ..Fate::default() })
-            .fate(2, Fate { expires: Some(1), ..Fate::default() })
+            .fate(0, Fate { hurries: true, expires: Some(1), ..Fate::default() })
+            .fate(2, Fate { hurries: true, expires: Some(1), ..Fate::default() })
             .check(agreement(0, |cause| cause.kind == TimedOut))
             .bound(1),
         same("meet_poison_races".to_owned(), &[Barrier])

@@ -145,7 +145,7 @@ impl<P: Platform> Member<'_, P> {
     #[inline]
     pub(super) fn wait_for(&self, rank: usize, generation: Generation) -> Result<(), Failure> {
         let word = &self.segment.records[rank][generation.parity()].word;
-        match self.look_at(word, generation.settles()) {
+        match self.look_at(word, false, generation.settles()) {
             Ok(seen) if Generation::of_word(seen) == generation => Ok(()),
             Ok(_) => Err(self.failure()),
             Err(Stopping::Expired(Expired)) => self.give_up(rank, generation),
@@ -153,16 +153,17 @@ impl<P: Platform> Member<'_, P> {
         }
     }
 
-    /// Looks at a word until it is settled, and sleeps if that takes long.
+    /// Looks at a word until it is settled, and sleeps if that takes long. `brief`: but not for very long.
     #[inline]
     pub(super) fn look_at(
         &self,
         word: &P::Word,
+        brief: bool,
         settled: impl Fn(u32) -> bool + Copy,
     ) -> Result<u32, Stopping> {
         match self.platform.spin("spin", word, Acquire, false, settled) {
             Ok(seen) => Ok(seen),
-            Err(seen) => self.sleep_until(word, seen, settled),
+            Err(seen) => self.sleep_until(word, brief, seen, settled),
         }
     }
 
@@ -171,10 +172,11 @@ impl<P: Platform> Member<'_, P> {
     fn sleep_until(
         &self,
         word: &P::Word,
+        brief: bool,
         mut seen: u32,
         settled: impl Fn(u32) -> bool,
     ) -> Result<u32, Stopping> {
-        let deadline = self.platform.deadline();
+        let deadline = self.platform.deadline(brief);
         loop {
             // Two values are unsettled, with and without the bit, so a failed exchange shows either the bit,
             // set by another waiter, or the end of the wait.

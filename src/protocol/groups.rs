@@ -17,12 +17,12 @@
 //! **Who opens.** A leader advances its gates in every round, whatever it calls itself: who meets in groups must not wait
 //! for ever because its leader does something else. It is told that there is a difference, and looks at all notes itself.
 //!
-//! **Without the gates.** A gate that is poisoned, or not opened in time, tells nothing. Then the words are looked at: a
-//! round in which all ranks have arrived has succeeded, and who has not arrived is to blame, whatever the leader did.
+//! **Without the gates.** A gate that is poisoned, or not opened soon, tells nothing. Then the words are looked at, as if
+//! there were no groups: a round in which all ranks have arrived has succeeded, and who has not arrived is to blame,
+//! whatever the leader did. So nobody stays behind with a leader that has arrived and stops.
 
 use super::barrier::Stopping;
-use super::{Call, Expired, Failure, Generation, Member, Ordering, Payload, Platform, Record};
-use Ordering::Acquire;
+use super::{Call, Expired, Failure, Generation, Member, Payload, Platform, Record};
 
 /// The words with which the leader of a group speaks for others, by parity. Every rank has them; leaders use them.
 #[repr(C)]
@@ -151,35 +151,13 @@ impl<P: Platform> Member<'_, P> {
 
     /// Waits at a gate. False: it tells nothing, but all ranks have arrived.
     fn pass(&self, gate: &Record<P>, generation: Generation) -> Result<bool, Failure> {
-        match self.look_at(&gate.word, generation.reached()) {
+        match self.look_at(&gate.word, true, generation.reached()) {
             Ok(seen) if Generation::of_word(seen) == generation => Ok(true),
-            Ok(_) => self.have_arrived(generation),
-            Err(Stopping::Expired(Expired)) => match self.absent(generation) {
-                None => Ok(false),
-                Some(rank) => {
-                    self.give_up(rank, generation)?;
-                    self.have_arrived(generation)
-                }
-            },
+            Ok(_) | Err(Stopping::Expired(Expired)) => {
+                self.others().try_for_each(|rank| self.wait_for(rank, generation))?;
+                Ok(false)
+            }
             Err(Stopping::Failure(failure)) => Err(failure),
         }
-    }
-
-    /// The first rank that has not arrived.
-    #[cold]
-    fn absent(&self, generation: Generation) -> Option<usize> {
-        let arrived = |rank: usize| {
-            let word = &self.segment.records[rank][generation.parity()].word;
-            Generation::of_word(self.platform.load("absent", word, Acquire)) == generation
-        };
-        self.others().find(|rank| !arrived(*rank))
-    }
-
-    /// False, if all ranks have arrived in a communicator that has been poisoned.
-    #[cold]
-    fn have_arrived(&self, generation: Generation) -> Result<bool, Failure> {
-        // First: it sees to it that no word advances any more.
-        let failure = self.failure();
-        if failure != Failure::Stopped && self.late(generation).is_empty() { Ok(false) } else { Err(failure) }
     }
 }

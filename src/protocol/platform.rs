@@ -96,8 +96,9 @@ pub unsafe trait Platform {
         0
     }
 
-    /// The moment at which a wait that begins now has lasted too long.
-    fn deadline(&self) -> Self::Deadline;
+    /// The moment at which a wait that begins now has lasted too long: for a rank to be given up, or, if it is to be
+    /// `brief`, for going on to wait for something else instead.
+    fn deadline(&self, brief: bool) -> Self::Deadline;
 
     /// Sleeps while the word holds `expected`, at most until the deadline.
     ///

@@ -82,7 +82,7 @@ fn alternate(way: &str, until: Until<Machine>, turns: u32) {
 fn a_change_before_the_wait_ends_it(way: &str) {
     let bed = bed(way);
     change(&bed.machine, bed.word(), value(0), value(5));
-    let ended = bed.machine.wait("sleep", bed.word(), value(0), &bed.machine.deadline());
+    let ended = bed.machine.wait("sleep", bed.word(), value(0), &bed.machine.deadline(false));
     assert_eq!(ended, Ok(()));
 }
 

@@ -13,6 +13,9 @@ use crate::payload::{Sink, Source};
 use crate::protocol::sequence::{NOTE, OPERATION, PROCESSOR};
 use crate::protocol::{Expired, Payload, Platform};
 
+/// What a brief wait lasts at most: longer than a rank that goes on takes to wake up, and no time for whoever waits long.
+const BRIEF: Duration = Duration::from_millis(10);
+
 /// How a rank sleeps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wait {
@@ -148,8 +151,13 @@ unsafe impl Platform for Machine {
         super::lines::own(core::ptr::from_ref(word).cast());
     }
 
-    fn deadline(&self) -> Option<Moment> {
-        self.patience.map(Moment::after)
+    fn deadline(&self, brief: bool) -> Option<Moment> {
+        let patience = if brief {
+            Some(self.patience.map_or(BRIEF, |patience| patience.min(BRIEF)))
+        } else {
+            self.patience
+        };
+        patience.map(Moment::after)
     }
 
     #[cold]

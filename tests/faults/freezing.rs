@@ -11,15 +11,16 @@ use super::report::now;
 use super::{Test, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("row_13_frozen", || frozen("0")),
-    ("row_13_frozen_in_groups", || frozen("2")),
+    ("row_13_frozen", || frozen("0", &[1])),
+    // Who leads and who follows.
+    ("row_13_frozen_in_groups", || frozen("2", &[0, 1])),
     ("row_14_a_frozen_waiter_learns_of_a_death", a_frozen_waiter_learns_of_a_death),
 ];
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-fn frozen(group: &str) -> Result<Completion> {
-    for _ in 0..repeat(3) {
+fn frozen(group: &str, victims: &[usize]) -> Result<Completion> {
+    for &victim in victims.iter().cycle().take(repeat(3) * victims.len()) {
         let mut job = Job::joined_with(
             3,
             |_| "barriers",
@@ -28,19 +29,19 @@ fn frozen(group: &str) -> Result<Completion> {
                 command.env("INTRANODE_GROUP", group);
             },
         )?;
-        let since = job.signal(1, SIGSTOP)?;
+        let since = job.signal(victim, SIGSTOP)?;
         let mut texts = Vec::new();
-        for rank in [0, 2] {
+        for rank in (0..3).filter(|rank| *rank != victim) {
             let report = job.report(rank)?;
-            ensure!(report.kind == "timed-out" && report.ranks == [1], "{report:?}");
+            ensure!(report.kind == "timed-out" && report.ranks == [victim], "{report:?}");
             let after = report.at.saturating_sub(since);
             // The others may have waited a little before the signal was sent.
             ensure!(after > TIMEOUT / 2 && after < TIMEOUT + BOUND, "after {after:?}");
             texts.push(report.text);
         }
-        job.signal(1, SIGCONT)?;
-        let report = job.report(1)?;
-        ensure!(report.kind == "timed-out" && report.ranks == [1], "the frozen rank: {report:?}");
+        job.signal(victim, SIGCONT)?;
+        let report = job.report(victim)?;
+        ensure!(report.kind == "timed-out" && report.ranks == [victim], "the frozen rank: {report:?}");
         texts.push(report.text);
         ensure!(texts.iter().all(|text| *text == texts[0]), "not the same on all ranks: {texts:?}");
         job.finish(&[])?;

@@ -19,7 +19,7 @@ pub(crate) fn sleep_until<P: Platform>(platform: &P, word: &P::Word, wanted: u32
             return;
         }
         // It may end at any time, for no reason.
-        let _ = platform.wait("sleep", word, seen, &platform.deadline());
+        let _ = platform.wait("sleep", word, seen, &platform.deadline(false));
     }
 }
 
@@ -53,6 +53,6 @@ pub(crate) fn change<P: Platform>(platform: &P, word: &P::Word, from: u32, to: u
 
 /// Sleeps on a word that nobody changes until the deadline has passed.
 pub(crate) fn outlast<P: Platform>(platform: &P, word: &P::Word, unchanged: u32) {
-    let deadline = platform.deadline();
+    let deadline = platform.deadline(false);
     while platform.wait("sleep", word, unchanged, &deadline).is_ok() {}
 }
