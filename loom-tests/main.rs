@@ -16,6 +16,7 @@ mod parking;
 mod program;
 mod region;
 mod report;
+mod single_copy;
 mod sites;
 mod spinning;
 mod sweep;

@@ -9,6 +9,7 @@ use intranode::protocol::{Call, CauseKind, Failure, Member};
 
 use crate::cells::STAGING;
 use crate::region;
+use crate::single_copy::{self, Obstacle};
 use crate::world::{Rank, World};
 
 /// Numbers that fill a chunk.
@@ -27,6 +28,8 @@ pub(crate) enum Step {
     Gather { numbers: usize },
     /// One rank sends so many numbers.
     Broadcast { root: usize, numbers: usize },
+    /// Every rank sends numbers, which the others fetch where they lie.
+    Fetch(Obstacle),
     /// The rank ends its write epoch, and reads.
     Publish,
     /// The same where the rank's mapping can not be protected.
@@ -62,6 +65,7 @@ impl Step {
             Step::Reduce { numbers, .. } => call(2, numbers, 0),
             Step::Gather { numbers } => call(3, numbers, 0),
             Step::Broadcast { root, numbers } => call(4, numbers, root),
+            Step::Fetch(_) => call(9, FULL, 0),
             Step::Publish | Step::Unprotected => call(6, 0, 0),
             Step::TakeBack => call(7, 0, 0),
             Step::Turn => call(8, 0, 0),
@@ -76,6 +80,8 @@ impl Step {
             Step::Reduce { numbers: 1, .. } => 1,
             Step::Reduce { numbers, sliced } => numbers.div_ceil(FULL) * if sliced { 2 } else { 1 },
             Step::Gather { numbers } | Step::Broadcast { numbers, .. } => numbers.div_ceil(FULL),
+            Step::Fetch(Obstacle::Nothing) => 2,
+            Step::Fetch(_) => 3,
             Step::Round | Step::Barrier | Step::Refuse => 1,
             Step::Publish | Step::Unprotected | Step::TakeBack | Step::Turn => 1,
             Step::Claim | Step::Leave | Step::Abort | Step::Mourn(_) => 0,
@@ -104,6 +110,7 @@ impl Step {
             Step::Unprotected => region::publish(nth, rank, member, &self.call(), false, &world.region),
             Step::TakeBack => region::take_back(rank, member, &self.call(), &world.region),
             Step::Turn => region::turn(nth, rank, member, &self.call(), &world.turns),
+            Step::Fetch(obstacle) => single_copy::gather(nth, rank, member, &self.call(), world, obstacle),
             Step::Leave => member.leave().map_err(Failure::from),
             Step::Abort => member.poison(CauseKind::Aborted, rank, 77).map_err(Failure::from),
             Step::Reduce { numbers, sliced } => {
@@ -142,7 +149,7 @@ impl Step {
 }
 
 /// What a rank sends in its `nth` step.
-fn numbers_of(nth: usize, rank: usize, numbers: usize) -> Vec<u64> {
+pub(crate) fn numbers_of(nth: usize, rank: usize, numbers: usize) -> Vec<u64> {
     (0..numbers).map(|i| (1000 * nth + 100 * rank + i + 1) as u64).collect()
 }
 

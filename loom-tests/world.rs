@@ -8,6 +8,7 @@ use loom::sync::atomic::AtomicU64;
 use crate::cells::{Bytes, Chunk, STAGING};
 use crate::machine::{Machine, Word};
 use crate::region::Part;
+use crate::single_copy::Memory;
 use crate::trace::Label;
 use crate::weakened::Weakened;
 
@@ -34,6 +35,8 @@ pub(crate) struct World {
     chunks: Vec<[Chunk; 2]>,
     pub(crate) region: Vec<Part>,
     pub(crate) turns: Vec<[Part; 2]>,
+    /// By rank: what others fetch.
+    pub(crate) memory: Vec<Memory>,
     pub(crate) outcomes: RefCell<Vec<Outcome>>,
     pub(crate) running: Cell<usize>,
 }
@@ -74,6 +77,7 @@ impl World {
             groups: (0..leaders.len()).map(|rank| Group::new(leaders, rank)).collect(),
             chunks: (0..ranks).map(|rank| [chunk(rank, 0), chunk(rank, 1)]).collect(),
             turns: (0..ranks).map(|rank| [part(rank, 0), part(rank, 1)]).collect(),
+            memory: (0..ranks).map(|rank| Bytes::new(label("memory", rank, 0))).collect(),
             region: (0..ranks).map(|rank| Bytes::new(label("part", rank, 0))).collect(),
             outcomes: RefCell::new((0..threads).map(|_| Outcome::default()).collect()),
             running: Cell::new(threads),

@@ -26,7 +26,7 @@ const POINTS: [&str; 8] = [
 ];
 
 /// All other places where a rank makes a step.
-const STEPS: [&str; 20] = [
+const STEPS: [&str; 21] = [
     "note-fill",
     "note-look",
     "chunk-fill",
@@ -47,6 +47,7 @@ const STEPS: [&str; 20] = [
     "cause-read",
     "late",
     "missing",
+    "meanwhile",
 ];
 
 pub fn trials() -> Vec<Trial> {

@@ -233,6 +233,9 @@ unsafe impl Platform for Stage {
     }
 }
 
+/// What a rank keeps outside of its segment, in bytes: a part of a region, or what it sends.
+const PART: usize = 512;
+
 /// Bytes that one rank writes and others read, and who has done so. A clone is the same cell.
 #[derive(Clone)]
 pub struct Cell(Arc<Store>);
@@ -321,8 +324,7 @@ impl Memory {
             let name = format!("chunk {rank}/{parity}");
             Cell::new(stage, name, ["chunk-fill", "chunk-look"], staging.capacity)
         };
-        let part =
-            |rank| Cell::new(stage, format!("part {rank}"), ["part-fill", "part-look"], size_of::<u64>());
+        let part = |rank| Cell::new(stage, format!("part {rank}"), ["part-fill", "part-look"], PART);
         let pair = |what: &str, rank: usize| {
             [0, 1].map(|parity| Record {
                 word: Word::new(start.initial_words()[parity], actors),

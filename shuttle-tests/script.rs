@@ -1,9 +1,11 @@
 //! A sequence of calls, how a rank makes them, and what a sequential model says must come out.
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use intranode::payload::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::Reduction;
+use intranode::protocol::single_copy::Address;
 use intranode::protocol::transfer::Exchange;
 use intranode::protocol::{Call, Failure, Member, Payload, Staging};
 
@@ -31,6 +33,8 @@ pub struct Step {
     odd: Vec<usize>,
     /// These ranks refuse.
     refusers: Vec<usize>,
+    /// Blocks are fetched from where they lie, but not by these ranks.
+    barred: Option<Vec<usize>>,
 }
 
 /// All calls of an execution.
@@ -63,7 +67,9 @@ impl Script {
             true => (0..ranks).filter(|_| dice::once_in(ranks)).collect(),
             false => Vec::new(),
         };
-        let step = |_| Step { operation: Operation::random(ranks), odd: some(), refusers: some() };
+        let barred = || dice::once_in(2).then(some);
+        let step =
+            |_| Step { operation: Operation::random(ranks), odd: some(), refusers: some(), barred: barred() };
         let leaders = if dice::once_in(2) { Vec::new() } else { random_groups(ranks) };
         Script { ranks, staging, slices_from, leaders, steps: (0..steps).map(step).collect() }
     }
@@ -118,7 +124,7 @@ impl Script {
             match self.operation(index, rank) {
                 Operation::Barrier => member.meet(&call),
                 Operation::Allreduce(elements) => self.allreduce(index, rank, elements, &call, member),
-                Operation::Transfer(lengths) => self.transfer(index, rank, lengths, &call, member),
+                Operation::Transfer(lengths) => self.transfer(index, rank, lengths, &call, member, parts),
                 Operation::Epochs => epochs(index, rank, &call, member, parts),
             }
         };
@@ -164,12 +170,19 @@ impl Script {
         lengths: Vec<usize>,
         call: &Call,
         member: &mut Member<'_, Stage>,
+        parts: &[Cell],
     ) -> Result<(), Failure> {
         let model = |from: usize| -> Vec<u8> {
             (0..lengths[from]).map(|byte| contribution(index, from, byte) as u8).collect()
         };
         let received = lengths.iter().map(|len| vec![0; *len]).collect();
-        let mut blocks = Blocks { rank, own: model(rank), received };
+        let own = model(rank);
+        let barred = &self.steps[index].barred;
+        let fetches = barred.as_ref().map(|barred| !barred.contains(&rank));
+        if fetches.is_some() {
+            parts[rank].write(|mut view| view.put(0, &own));
+        }
+        let mut blocks = Blocks { rank, own, received, parts, fetches };
         member.transfer(call, &mut blocks)?;
         for (from, block) in blocks.received.into_iter().enumerate() {
             assert_eq!(block, model(from), "wrong result: call {index}, rank {rank}, block {from}");
@@ -266,13 +279,17 @@ impl Reduction for Sums {
     }
 }
 
-struct Blocks {
+struct Blocks<'p> {
     rank: usize,
     own: Vec<u8>,
     received: Vec<Vec<u8>>,
+    /// By rank: its memory.
+    parts: &'p [Cell],
+    /// Whether blocks are to be fetched from there; false: this rank can not.
+    fetches: Option<bool>,
 }
 
-impl Exchange for Blocks {
+impl Exchange for Blocks<'_> {
     fn length(&self, rank: usize) -> usize {
         self.received[rank].len()
     }
@@ -287,5 +304,21 @@ impl Exchange for Blocks {
 
     fn get(&mut self, rank: usize, part: Range<usize>, staging: Source<'_>) {
         staging.get(0, &mut self.received[rank][part]);
+    }
+
+    fn in_one_copy(&mut self, _: usize, _: usize) -> bool {
+        self.fetches.is_some()
+    }
+
+    fn address(&self) -> Address {
+        NonZeroU64::new(1 + self.rank as u64)
+    }
+
+    fn fetch(&mut self, rank: usize, part: Range<usize>, from: NonZeroU64) -> bool {
+        assert_eq!(from.get(), 1 + rank as u64, "wrong address of rank {rank}");
+        if self.fetches == Some(true) {
+            self.parts[rank].read(|view| view.after(part.start).get(0, &mut self.received[rank][part]));
+        }
+        self.fetches == Some(true)
     }
 }

@@ -1,5 +1,6 @@
 //! The caller's buffers, as the protocols use them.
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use bytemuck::Pod;
@@ -7,7 +8,9 @@ use bytemuck::Pod;
 use crate::element::{Number, ReduceOp, sealed::Folder};
 use crate::payload::{self, Sink, Source, Term};
 use crate::protocol::allreduce::Reduction;
+use crate::protocol::single_copy::Address;
 use crate::protocol::transfer::Exchange;
+use crate::reach::{self, Reach};
 use crate::sys::lines;
 
 /// From how many bytes on received data is stored past the cache.
@@ -20,13 +23,22 @@ pub(crate) struct Gather<'a, P> {
     place: P,
     rank: usize,
     stream: bool,
+    reach: Option<&'a Reach>,
+    /// Whether the blocks go in one copy, as it seems.
+    at_once: bool,
 }
 
 impl<'a, P: Fn(usize) -> Range<usize>> Gather<'a, P> {
     /// `place(rank)` is where the block of `rank` belongs in `recv`.
-    pub(crate) fn new(send: &'a [u8], recv: &'a mut [u8], rank: usize, place: P) -> Self {
+    pub(crate) fn new(
+        send: &'a [u8],
+        recv: &'a mut [u8],
+        rank: usize,
+        place: P,
+        reach: Option<&'a Reach>,
+    ) -> Self {
         let stream = recv.len() >= STREAM_FROM;
-        Gather { send, recv, place, rank, stream }
+        Gather { send, recv, place, rank, stream, reach, at_once: false }
     }
 
     fn target(&mut self, rank: usize, part: &Range<usize>) -> &mut [u8] {
@@ -87,7 +99,8 @@ impl<P: Fn(usize) -> Range<usize>> Exchange for Gather<'_, P> {
 
     #[inline]
     fn keep(&mut self, part: Range<usize>) {
-        if self.stream {
+        // Where it is stored past the cache, it is kept when it is put.
+        if self.stream && !self.at_once {
             return;
         }
         let own = &self.send[part.clone()];
@@ -115,6 +128,27 @@ impl<P: Fn(usize) -> Range<usize>> Exchange for Gather<'_, P> {
             self.get(rank, theirs, staging);
             self.put(next, place);
         }
+    }
+
+    #[inline]
+    fn in_one_copy(&mut self, shortest: usize, total: usize) -> bool {
+        self.at_once = self.reach.is_some_and(|reach| reach.serves(shortest, total));
+        self.at_once
+    }
+
+    fn address(&self) -> Address {
+        reach::address(self.send)
+    }
+
+    fn fetch(&mut self, rank: usize, part: Range<usize>, from: NonZeroU64) -> bool {
+        let reach = self.reach;
+        let target = self.target(rank, &part);
+        reach.is_some_and(|reach| reach.fetch(rank, from, part, target))
+    }
+
+    fn refused(&mut self) {
+        self.at_once = false;
+        self.reach.iter().for_each(|reach| reach.refuse());
     }
 }
 

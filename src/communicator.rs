@@ -13,6 +13,7 @@ use crate::error::{Error, Operation};
 use crate::family::Family;
 use crate::groups::Groups;
 use crate::protocol::{Call, allreduce};
+use crate::reach::Reach;
 use crate::seat::Seat;
 use crate::state::{JobState, Observer};
 use crate::sys::fatal::FatalSignals;
@@ -88,13 +89,14 @@ impl Communicator {
         self
     }
 
-    /// The rank when it has joined, with its way to wait and its groups.
+    /// The rank when it has joined, with its way to wait, its groups, and in whose memory it can read.
     ///
     /// # Panics
     /// When it has joined already.
-    pub(crate) fn joined(mut self, machine: Machine, groups: Option<Groups>) -> Self {
+    pub(crate) fn joined(mut self, machine: Machine, groups: Option<Groups>, reach: Option<Reach>) -> Self {
         let seat = Arc::get_mut(&mut self.seat).expect("nobody else knows it yet");
         seat.machine = machine;
+        seat.reach = reach;
         seat.meet_in(groups);
         self.family.admit(&self.seat, &self.joined_as);
         self

@@ -31,6 +31,7 @@ pub struct Config {
     pub(crate) wait: WaitKind,
     pub(crate) spin: Option<Duration>,
     pub(crate) group: Option<usize>,
+    pub(crate) single_copy: Option<bool>,
     pub(crate) fatal_signals: bool,
     pub(crate) state_reports: bool,
     /// The environment's prefix, for messages.
@@ -63,6 +64,7 @@ impl Config {
             wait: WaitKind::Native,
             spin: None,
             group: None,
+            single_copy: None,
             fatal_signals: false,
             state_reports: false,
             prefix: None,
@@ -81,7 +83,8 @@ impl Config {
     /// Reads the variables `{prefix}_NAME`, `{prefix}_RANK`, `{prefix}_SIZE` and, if they are set,
     /// `{prefix}_TIMEOUT` and `{prefix}_JOIN_TIMEOUT`, in seconds (fractions are allowed; `none` waits for ever).
     /// `INTRANODE_WAIT=pthread` chooses [`WaitKind::Pthread`], `INTRANODE_SPIN` is the number of microseconds to
-    /// [`spin`](Config::spin), `INTRANODE_GROUP` the number of ranks in a [`group`](Config::group), `INTRANODE_STATE=1` has
+    /// [`spin`](Config::spin), `INTRANODE_GROUP` the number of ranks in a [`group`](Config::group),
+    /// `INTRANODE_SINGLE_COPY=0` or `1` says whether to try [`single_copy`](Config::single_copy), `INTRANODE_STATE=1` has
     /// [`state_reports`](Config::state_reports) written.
     ///
     /// # Errors
@@ -128,11 +131,14 @@ impl Config {
             None => None,
             Some(value) => Some(number("INTRANODE_GROUP", &value, GROUP_RULE)?),
         };
-        config.state_reports = match get("INTRANODE_STATE").as_deref() {
-            None | Some("0") => false,
-            Some("1") => true,
-            Some(other) => return Err(bad("INTRANODE_STATE", Some(other), "0 or 1")),
+        let switch = |setting: &str| match get(setting).as_deref() {
+            None => Ok(None),
+            Some("0") => Ok(Some(false)),
+            Some("1") => Ok(Some(true)),
+            Some(other) => Err(bad(setting, Some(other), "0 or 1")),
         };
+        config.single_copy = switch("INTRANODE_SINGLE_COPY")?;
+        config.state_reports = switch("INTRANODE_STATE")?.unwrap_or(false);
         config.check()?;
         Ok(config)
     }
@@ -190,6 +196,19 @@ impl Config {
     #[must_use]
     pub fn group(mut self, ranks: impl Into<Option<usize>>) -> Self {
         self.group = ranks.into();
+        self
+    }
+
+    /// Whether the blocks of an allgatherv that have 256 KiB or more, and all together less than 16 MiB, are copied once, by
+    /// the system, from where they lie in each rank's memory (Linux: `process_vm_readv`), and not into the segment and out
+    /// of it. If not set, they are where that is known to be faster: on Intel's processors, if there are as many as ranks.
+    /// Rank 0's setting counts.
+    ///
+    /// Where the system's policy does not allow it (Yama's `ptrace_scope`, a container's filter), all goes through the
+    /// segment.
+    #[must_use]
+    pub fn single_copy(mut self, attempt: impl Into<Option<bool>>) -> Self {
+        self.single_copy = attempt.into();
         self
     }
 

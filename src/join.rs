@@ -4,7 +4,8 @@
 //! 2. Each claims its rank, and starts to watch the others: from here on a death is noticed.
 //! 3. All meet in a first round, whose time-out is that of joining. From here on everybody is there.
 //! 4. Rank 0 removes the name: another job may use it.
-//! 5. All tell each other which processors they may use, which decides how to wait, and how to meet.
+//! 5. All tell each other which processors they may use, which decides how to wait, and how to meet; and whether they can
+//!    read in each other's memory.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::family::{Family, Kin};
 use crate::groups::Meeting;
 use crate::layout::{Layout, LayoutError};
 use crate::protocol::{Call, Cause, CauseKind, membership};
+use crate::reach::{Reach, SingleCopy};
 use crate::seat::Seat;
 use crate::state::Observer;
 use crate::sys::asked;
@@ -77,15 +79,22 @@ impl Config {
         let spin = SpinPolicy::chosen(self.spin, self.size, processors);
         let machine = Machine { spin, patience: self.timeout, ..machine };
         let near: Vec<u64> = all.iter().map(|rank| rank.cache).collect();
-        let groups = world.meeting().groups(&near, processors < self.size);
-        Ok(joining.joined(machine, groups))
+        let crowded = processors < self.size;
+        let groups = world.meeting().groups(&near, crowded);
+        let mut reach = None;
+        if world.single_copy().is_tried(crowded) {
+            let found = Reach::find(&joining.seat, Operation::Init, &CALL);
+            reach = found.map_err(|error| self.not_all_came(error))?;
+        }
+        Ok(joining.joined(machine, groups, reach))
     }
 
     fn create(&self) -> Result<(Arc<World>, Option<Link>), Error> {
         let chunk = self.staging.unwrap_or_else(|| Layout::default_chunk(self.size));
         let layout = Layout::new(self.size, chunk).map_err(|error| self.failed(&error.to_string(), None))?;
         let pthread = self.wait == WaitKind::Pthread;
-        let ways = Ways { pthread, meeting: Meeting::chosen(self.group, self.size) };
+        let meeting = Meeting::chosen(self.group, self.size);
+        let ways = Ways { pthread, meeting, single_copy: SingleCopy::chosen(self.single_copy, self.size) };
         let mut result = Ok(());
         let init = |mapping: &Mapping| {
             result = World::initialise(mapping, &layout, std::process::id(), ways);

@@ -4,12 +4,13 @@
 //!        0  preamble   what the segment is: magic, version, word size, ranks, chunk, length
 //!      128  cause      one 64-bit word: why the communicator was poisoned
 //!      136  wait       one 32-bit word: how ranks sleep
-//!      140  meeting  one 32-bit word: whether ranks meet in groups
+//!      140  meeting    one 32-bit word: whether ranks meet in groups
+//!      144  single     one 32-bit word: whether ranks try to read each other's memory
 //!      256  claims     one 32-bit word a rank: which process has taken it
 //!        …  spaces     one 32-bit word a rank: the space that the process's number counts in
 //!        …  alive      one slot for each owner and watcher (for many ranks: each owner), a row for each owner
 //!        …  records    two records a rank (one for each parity), 128 bytes each
-//!        …  gates    two records a rank and parity, 128 bytes each: where ranks meet in groups
+//!        …  gates      two records a rank and parity, 128 bytes each: where ranks meet in groups
 //!        …  pairs      mutex and condition variable of the pthread wait
 //!        …  staging    two chunks a rank (one for each parity)
 //! ```
@@ -55,6 +56,7 @@ pub const MAX_CHUNK: usize = 1 << 30;
 const CAUSE: usize = 128;
 const WAIT: usize = 136;
 const MEETING: usize = 140;
+const SINGLE_COPY: usize = 144;
 const CLAIMS: usize = 256;
 const RECORD: usize = 128;
 const ALIGN: usize = 128;
@@ -231,6 +233,11 @@ impl Layout {
         MEETING
     }
 
+    /// The word that says whether ranks try to read each other's memory.
+    pub fn single_copy(&self) -> usize {
+        SINGLE_COPY
+    }
+
     /// The offset of the claims.
     pub fn claims(&self) -> usize {
         CLAIMS
@@ -377,7 +384,13 @@ mod tests {
 
     /// Every part as (offset, length), in the order of the map.
     fn parts(layout: &Layout) -> Vec<(usize, usize)> {
-        let mut parts = vec![(0, PREAMBLE), (layout.cause(), 8), (layout.wait(), 4), (layout.meeting(), 4)];
+        let mut parts = vec![
+            (0, PREAMBLE),
+            (layout.cause(), 8),
+            (layout.wait(), 4),
+            (layout.meeting(), 4),
+            (layout.single_copy(), 4),
+        ];
         parts.push((layout.claims(), 4 * layout.ranks()));
         parts.push((layout.spaces(), 4 * layout.ranks()));
         for owner in 0..layout.ranks() {

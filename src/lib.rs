@@ -66,6 +66,7 @@ pub mod payload;
 mod placement;
 #[doc(hidden)]
 pub mod protocol;
+mod reach;
 mod region;
 mod seat;
 mod share;

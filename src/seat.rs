@@ -10,6 +10,7 @@ use crate::buffers::Gather;
 use crate::error::{Called, Error, Operation, TimeOut};
 use crate::groups::Groups;
 use crate::protocol::{Call, Cause, CauseKind, Failure, Generation, Group, Member, membership};
+use crate::reach::Reach;
 use crate::state::Observer;
 use crate::sys::machine::Machine;
 use crate::sys::world::World;
@@ -23,6 +24,8 @@ pub(crate) struct Seat {
     pub(crate) job: Arc<str>,
     /// Where ranks meet in groups: all of them, and what this rank has to know.
     pub(crate) groups: Option<(Groups, Group)>,
+    /// Where ranks can read each other's memory.
+    pub(crate) reach: Option<Reach>,
     /// Looks at all ranks now and then, for reports of the job's state.
     pub(crate) observer: Option<Arc<Observer>>,
     /// On a cache line of its own: ranks that are threads may keep their communicators side by side.
@@ -44,7 +47,16 @@ impl Seat {
         completed: Generation,
     ) -> Self {
         let state = State { completed: AtomicU32::new(completed.number()), busy: AtomicBool::new(false) };
-        Seat { world, machine, rank, job, groups: None, observer: None, state: CachePadded::new(state) }
+        Seat {
+            world,
+            machine,
+            rank,
+            job,
+            groups: None,
+            reach: None,
+            observer: None,
+            state: CachePadded::new(state),
+        }
     }
 
     /// The same rank, where ranks meet in groups if there are any. Before a round that is the same on all ranks.
@@ -79,7 +91,7 @@ impl Seat {
         recv: &mut [u8],
         place: impl Fn(usize) -> Range<usize>,
     ) -> Result<(), Error> {
-        let mut blocks = Gather::new(send, recv, self.rank, place);
+        let mut blocks = Gather::new(send, recv, self.rank, place, self.reach.as_ref());
         self.collective(operation, |member| member.transfer(call, &mut blocks))
     }
 

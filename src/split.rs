@@ -44,7 +44,8 @@ impl Communicator {
         let len = Some(layout.len());
         let wanted = Wanted { operation: OPERATION, call: &call, leader: group[0], len, part, huge: false };
         let meeting = seat.world.meeting().of_part(group.len());
-        let ways = Ways { pthread: sleeps_by_pthread(seat.machine.wait), meeting };
+        let pthread = sleeps_by_pthread(seat.machine.wait);
+        let ways = Ways { pthread, meeting, ..Ways::default() };
         let fill = |mapping: &_| World::initialise(mapping, &layout, std::process::id(), ways);
         let (mapping, _) = share(seat, &wanted, |_| (), fill)?;
         let world = Arc::new(World::new(mapping, layout));
@@ -62,6 +63,7 @@ impl Communicator {
             let near: Vec<u64> = group.iter().map(|rank| groups.number(*rank)).collect();
             child.meet_in(meeting.groups(&near, false));
         }
+        child.reach = seat.reach.as_ref().and_then(|reach| reach.part(&group));
         if seat.observer.is_some() {
             let ranks: Vec<String> = joined.iter().map(usize::to_string).collect();
             let name = format!("ranks {} of {}", ranks.join(", "), seat.job);

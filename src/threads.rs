@@ -90,7 +90,7 @@ fn world(config: &Config) -> Result<Vec<Communicator>, Error> {
         |requested_bytes, reason: String| Error::AllocationFailed { requested_bytes, reason: reason.into() };
     let layout = Layout::new(size, chunk).map_err(|error| failed(usize::MAX, error.to_string()))?;
     let mapping = Mapping::anonymous(layout.len()).map_err(|error| failed(layout.len(), error.to_string()))?;
-    let ways = Ways { pthread: false, meeting: Meeting::chosen(config.group, size) };
+    let ways = Ways { meeting: Meeting::chosen(config.group, size), ..Ways::default() };
     World::initialise(&mapping, &layout, std::process::id(), ways)
         .map_err(|error| failed(layout.len(), error.to_string()))?;
     let world = Arc::new(World::new(mapping, layout));
@@ -106,7 +106,7 @@ fn world(config: &Config) -> Result<Vec<Communicator>, Error> {
         let claimed = membership::claim(&machine, world.segment(), rank, std::process::id());
         debug_assert_eq!(claimed, Ok(()), "nobody else knows this world");
         let seat = Seat::new(Arc::clone(&world), machine, rank, Arc::clone(&job), START);
-        Communicator::new(seat, ticker.clone()).joined(machine, groups.clone())
+        Communicator::new(seat, ticker.clone()).joined(machine, groups.clone(), None)
     };
     Ok((0..size).map(communicator).collect())
 }

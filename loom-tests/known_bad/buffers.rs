@@ -12,7 +12,7 @@ const fn race(
     KnownBad { name, story, reason: Reason::Race, waiting: Waiting::Blocking, threads, run }
 }
 
-pub(crate) const ALL: [KnownBad; 6] = [
+pub(crate) const ALL: [KnownBad; 7] = [
     race(
         "one_buffer",
         2,
@@ -49,6 +49,12 @@ pub(crate) const ALL: [KnownBad; 6] = [
         slice_in_place,
         "The folded slice is written over contributions that others still fold.",
     ),
+    race(
+        "memory_changes_early",
+        2,
+        memory_changes_early,
+        "A rank that has fetched what it needs returns, and writes to what others fetch from it.",
+    ),
 ];
 
 fn one_buffer(party: &mut Party<'_>, mistake: bool) {
@@ -57,6 +63,16 @@ fn one_buffer(party: &mut Party<'_>, mistake: bool) {
         let parity = party.round();
         party.read(1 - party.rank, if mistake { 0 } else { parity });
     }
+}
+
+fn memory_changes_early(party: &mut Party<'_>, mistake: bool) {
+    party.write(0);
+    party.round();
+    party.read(1 - party.rank, 0);
+    if !mistake {
+        party.round();
+    }
+    party.write(0);
 }
 
 fn root_runs_ahead(party: &mut Party<'_>, mistake: bool) {

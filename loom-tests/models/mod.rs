@@ -5,10 +5,19 @@ pub(crate) mod faults;
 pub(crate) mod groups;
 mod pairs;
 mod regions;
+mod single_copy;
 
 use crate::model::Model;
 
 /// All models.
 pub(crate) fn all() -> Vec<Model> {
-    [collectives::models(), pairs::models(), faults::models(), regions::models(), groups::models()].concat()
+    [
+        collectives::models(),
+        pairs::models(),
+        faults::models(),
+        regions::models(),
+        groups::models(),
+        single_copy::models(),
+    ]
+    .concat()
 }

@@ -13,6 +13,7 @@
 //! | [`sequence`] | how do ranks notice that they called different things? |
 //! | [`transfer`] | how do blocks of any length reach everybody? |
 //! | [`allreduce`] | how does a reduction give the same bits everywhere? |
+//! | [`single_copy`] | how do blocks do without staging? |
 //! | [`region`] | when may shared memory be written in place, and when read? |
 //! | [`membership`] | how does a rank join, leave, give up, and learn that another has? |
 //!
@@ -27,6 +28,7 @@ pub mod membership;
 pub mod platform;
 pub mod region;
 pub mod sequence;
+pub mod single_copy;
 pub mod staging;
 pub mod transfer;
 

@@ -19,9 +19,11 @@
 //! rank waits for all ranks in every round, even those whose blocks have ended: without that a root could run
 //! ahead of its readers.
 
+use core::num::NonZeroU64;
 use core::ops::Range;
 
 use super::sequence::INLINE;
+use super::single_copy::Address;
 use super::{Call, Failure, Member, Payload, Platform};
 use crate::payload::{Sink, Source};
 
@@ -47,6 +49,24 @@ pub trait Exchange {
         self.get(rank, theirs, staging);
         self.put(next, place);
     }
+    /// Whether to try to do without staging, if the shortest block and all of them have so many bytes: the same on every
+    /// rank. The rest is about that.
+    fn in_one_copy(&mut self, shortest: usize, total: usize) -> bool {
+        let _ = (shortest, total);
+        false
+    }
+    /// Where this rank's own block lies. `None`: where nobody can fetch it.
+    fn address(&self) -> Address {
+        None
+    }
+    /// Copies a part of another rank's block from that rank's memory, where the block begins at `from`. False: that was not
+    /// possible.
+    fn fetch(&mut self, rank: usize, part: Range<usize>, from: NonZeroU64) -> bool {
+        let _ = (rank, part, from);
+        false
+    }
+    /// Some rank could not fetch what it needed. All know.
+    fn refused(&mut self) {}
 }
 
 impl<P: Platform> Member<'_, P> {
@@ -58,6 +78,14 @@ impl<P: Platform> Member<'_, P> {
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
         if longest <= INLINE {
             return self.transfer_inline(call, blocks);
+        }
+        let lengths = (0..self.size()).map(|rank| blocks.length(rank));
+        let (shortest, total) = lengths.fold((longest, 0), |(least, sum), len| (least.min(len), sum + len));
+        if blocks.in_one_copy(shortest, total) {
+            if self.transfer_in_one_copy(call, blocks)? {
+                return Ok(());
+            }
+            blocks.refused();
         }
         let senders = (0..self.size()).filter(|rank| blocks.length(*rank) > 0).take(2).count();
         let step = self.segment.staging.step(longest, senders);

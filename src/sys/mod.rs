@@ -24,6 +24,7 @@ pub(crate) mod numa;
 pub(crate) mod processors;
 pub(crate) mod pthread;
 pub(crate) mod region;
+pub(crate) mod remote;
 #[cfg(target_os = "linux")]
 mod sealed;
 pub(crate) mod spin;

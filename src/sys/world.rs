@@ -12,6 +12,7 @@ use crate::groups::Meeting;
 use crate::layout::{Layout, PAIR, PAIRS, PREAMBLE};
 use crate::protocol::generation::POISON;
 use crate::protocol::{Gates, Generation, Record, Segment, Staging, pairs};
+use crate::reach::SingleCopy;
 
 /// The round that every communicator starts after.
 pub(crate) const START: Generation = Generation::new(0);
@@ -23,6 +24,8 @@ pub(crate) struct Ways {
     pub(crate) pthread: bool,
     /// How they meet.
     pub(crate) meeting: Meeting,
+    /// When they try to read in each other's memory.
+    pub(crate) single_copy: SingleCopy,
 }
 
 /// A mapped segment.
@@ -42,6 +45,7 @@ impl World {
         assert!(mapping.len() >= layout.len());
         word_of(mapping, layout.wait()).store(u32::from(ways.pthread), Relaxed);
         word_of(mapping, layout.meeting()).store(ways.meeting.0, Relaxed);
+        word_of(mapping, layout.single_copy()).store(ways.single_copy.0, Relaxed);
         for index in 0..PAIRS {
             let offset = layout.pair(index).expect("the index is in range");
             // SAFETY: I1: inside the mapping and aligned by the layout, which has this room for it.
@@ -132,6 +136,11 @@ impl World {
     /// How ranks meet in this segment: decided by whoever made it.
     pub(crate) fn meeting(&self) -> Meeting {
         self.meeting
+    }
+
+    /// When ranks try to read in each other's memory: decided by whoever made the segment.
+    pub(crate) fn single_copy(&self) -> SingleCopy {
+        SingleCopy(word_of(&self.mapping, self.layout.single_copy()).load(Relaxed))
     }
 
     pub(crate) fn layout(&self) -> &Layout {

@@ -72,7 +72,11 @@ fn killed_in_collectives(size: usize, lengths: &[usize]) -> Result<Completion> {
     killed_in_collectives_with(size, lengths, |_| ())
 }
 
-fn killed_in_collectives_with(size: usize, lengths: &[usize], change: fn(&mut Command)) -> Result<Completion> {
+pub(crate) fn killed_in_collectives_with(
+    size: usize,
+    lengths: &[usize],
+    change: fn(&mut Command),
+) -> Result<Completion> {
     for (kind, name) in KINDS.iter().enumerate().filter(|(_, kind)| **kind != Kind::Barrier) {
         for bytes in lengths {
             for _ in 0..repeat(2) {

@@ -14,6 +14,7 @@ mod crashes;
 mod deaths;
 mod endings;
 mod families;
+mod fetching;
 mod freezing;
 mod job;
 mod joining;
@@ -47,6 +48,7 @@ fn tests() -> Vec<Test> {
         joining::TESTS,
         freezing::TESTS,
         families::TESTS,
+        fetching::TESTS,
         liveness::TESTS,
         limits::TESTS,
         endings::TESTS,
@@ -68,6 +70,7 @@ fn programs() -> Vec<Program> {
         processes::PROGRAMS,
         joining::PROGRAMS,
         families::PROGRAMS,
+        fetching::PROGRAMS,
         liveness::PROGRAMS,
         limits::PROGRAMS,
         endings::PROGRAMS,

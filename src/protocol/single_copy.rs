@@ -1,0 +1,70 @@
+//! Blocks without staging: each is copied once, from where it lies in one rank's memory to where another wants it.
+//!
+//! Only the system can do that, if it allows it; [`Exchange::fetch`] asks it to. What the ranks do:
+//!
+//! 1. Each says where in its memory the others find its block: one round.
+//! 2. Each fetches the others' blocks.
+//! 3. Each says whether that has worked: one more round. Until then nobody returns, so nobody's memory changes.
+//!
+//! Where it has not worked for one rank, all see that it says so, and all go the way through staging instead, from the
+//! beginning of the call.
+//!
+//! A rank that has given the call up, because another was late, returns, and may change its memory while a third still
+//! fetches from there. What that one gets does not matter: its call fails too.
+
+use core::num::NonZeroU64;
+use core::ops::Range;
+
+use super::generation::POISON;
+use super::sequence::HEAD;
+use super::transfer::Exchange;
+use super::{Call, Failure, Member, Ordering, Payload, Platform};
+use crate::payload::Sink;
+use Ordering::Relaxed;
+
+/// Where something lies in the memory of the rank that says so. `None`: where nobody else can fetch it.
+pub type Address = Option<NonZeroU64>;
+
+/// What a rank says that has fetched all it needs.
+const DONE: Address = NonZeroU64::new(1);
+
+/// How many bytes are fetched at a time: few enough for a death not to go unnoticed for long.
+const PART: usize = 1 << 20;
+
+impl<P: Platform> Member<'_, P> {
+    /// [`transfer`](Member::transfer) without staging. False: the blocks have to go through staging after all.
+    pub(super) fn transfer_in_one_copy(
+        &mut self,
+        call: &Call,
+        blocks: &mut impl Exchange,
+    ) -> Result<bool, Failure> {
+        let (own, address) = (blocks.length(self.rank), blocks.address());
+        let parity = self.open_while(call, |note| say(note, address), || blocks.keep(0..own))?;
+        let fetched = address.is_some()
+            && self.others().all(|rank| {
+                let from = self.said(rank, parity);
+                from.is_some_and(|from| self.fetch(rank, 0..blocks.length(rank), from, blocks))
+            });
+        let done = DONE.filter(|_| fetched);
+        self.note(self.rank, self.next_parity()).write(|note| say(note.after(HEAD), done));
+        let parity = self.go_on(call, || ())?;
+        Ok(fetched && self.others().all(|rank| self.said(rank, parity).is_some()))
+    }
+
+    /// Fetches a rank's block, part by part, as long as the communicator has not ended.
+    fn fetch(&self, rank: usize, block: Range<usize>, from: NonZeroU64, blocks: &mut impl Exchange) -> bool {
+        let word = &self.segment.records[self.rank][self.completed.parity()].word;
+        block.clone().step_by(PART).all(|start| {
+            let ended = self.platform.load("meanwhile", word, Relaxed) & POISON != 0;
+            !ended && blocks.fetch(rank, start..(start + PART).min(block.end), from)
+        })
+    }
+
+    fn said(&self, rank: usize, parity: usize) -> Address {
+        NonZeroU64::new(self.inline(rank, parity, |note| u64::from_ne_bytes(note.array(0))))
+    }
+}
+
+fn say(mut note: Sink<'_>, what: Address) {
+    note.put(0, &what.map_or(0, NonZeroU64::get).to_ne_bytes());
+}

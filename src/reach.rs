@@ -1,0 +1,109 @@
+//! Whether the ranks can read in each other's memory, and when they do.
+
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::error::{Error, Operation};
+use crate::protocol::Call;
+use crate::protocol::single_copy::Address;
+use crate::seat::Seat;
+use crate::sys::{maker, remote};
+
+/// Blocks from so many bytes on are read where they lie: for shorter ones the system's call costs more than the copy.
+const FROM: usize = 256 << 10;
+
+/// As long as all together have less than this: otherwise they are better stored past the cache, as the system does not.
+const TO: usize = 16 << 20;
+
+/// The processes of all ranks, in whose memory each can read.
+pub(crate) struct Reach {
+    processes: Box<[u32]>,
+    /// Whether it has turned out that one can not. The same on every rank.
+    refused: AtomicBool,
+}
+
+/// When ranks try it, as it is written in their segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SingleCopy(pub(crate) u32);
+
+impl SingleCopy {
+    const NEVER: SingleCopy = SingleCopy(0);
+
+    /// If each rank has a processor: one that waits for its turn saves nothing by a copy less.
+    const ROOMY: SingleCopy = SingleCopy(1);
+
+    const ALWAYS: SingleCopy = SingleCopy(2);
+
+    /// When so many ranks do, if this is what was set.
+    pub(crate) fn chosen(set: Option<bool>, ranks: usize) -> Self {
+        let fast = cfg!(target_os = "linux") && maker::has_fast_strings();
+        match set {
+            _ if ranks == 1 => SingleCopy::NEVER,
+            Some(false) => SingleCopy::NEVER,
+            Some(true) => SingleCopy::ALWAYS,
+            None if fast => SingleCopy::ROOMY,
+            None => SingleCopy::NEVER,
+        }
+    }
+
+    /// Whether they do. `crowded`: there are fewer processors than ranks.
+    pub(crate) fn is_tried(self, crowded: bool) -> bool {
+        self == SingleCopy::ALWAYS || self == SingleCopy::ROOMY && !crowded
+    }
+}
+
+impl Reach {
+    /// Finds out whether each rank can read in the memory of each, which a policy of the system may forbid. Collective.
+    pub(crate) fn find(seat: &Seat, operation: Operation, call: &Call) -> Result<Option<Self>, Error> {
+        // Whoever finds this number has read in the right process. Another may have that one's number here.
+        let token = [RandomState::new().hash_one(seat.rank).to_ne_bytes()];
+        let shown = [address(token.as_flattened()).map_or(0, NonZeroU64::get), u64::from_ne_bytes(token[0])];
+        let reach = Reach::of((0..seat.size()).map(|rank| seat.pid(rank)).collect());
+        let found =
+            seat.exchange(operation, call, shown)?.into_iter().enumerate().all(|(rank, [from, token])| {
+                let mut found = [0; size_of::<u64>()];
+                let from = NonZeroU64::new(from);
+                from.is_some_and(|from| reach.fetch(rank, from, 0..found.len(), &mut found))
+                    && u64::from_ne_bytes(found) == token
+            });
+        let all = seat.exchange(operation, call, [u64::from(found)])?;
+        // Until here others may read it.
+        std::hint::black_box(&token);
+        Ok(all.iter().all(|[found]| *found == 1).then_some(reach))
+    }
+
+    fn of(processes: Box<[u32]>) -> Self {
+        Reach { processes, refused: AtomicBool::new(false) }
+    }
+
+    /// The same for some of the ranks.
+    pub(crate) fn part(&self, ranks: &[usize]) -> Option<Self> {
+        let processes = ranks.iter().map(|rank| self.processes[*rank]).collect();
+        (!self.refused.load(Relaxed)).then(|| Reach::of(processes))
+    }
+
+    /// Whether blocks are read where they lie, if the shortest and all of them have so many bytes.
+    #[inline]
+    pub(crate) fn serves(&self, shortest: usize, total: usize) -> bool {
+        shortest >= FROM && total < TO && !self.refused.load(Relaxed)
+    }
+
+    /// From now on none are.
+    pub(crate) fn refuse(&self) {
+        self.refused.store(true, Relaxed);
+    }
+
+    /// Copies a part of what begins at `from` in a rank's memory. False: that was not possible.
+    pub(crate) fn fetch(&self, rank: usize, from: NonZeroU64, part: Range<usize>, target: &mut [u8]) -> bool {
+        // Whatever another rank has said: where there is nothing to be read, nothing is.
+        let from = from.get().wrapping_add(part.start as u64);
+        remote::read(self.processes[rank], from, target)
+    }
+}
+
+/// Where bytes lie, for others.
+pub(crate) fn address(bytes: &[u8]) -> Address {
+    NonZeroU64::new(bytes.as_ptr().expose_provenance() as u64)
+}
