@@ -150,7 +150,7 @@ impl<'a> Source<'a> {
         let source = self.range(offset, target.len());
         // SAFETY: I1 and I2: the range is inside the view, which nobody writes meanwhile. I8: a private slice
         // does not overlap with it.
-        unsafe { lines::copy(source, target.as_mut_ptr(), target.len()) };
+        unsafe { lines::fetch(source, target.as_mut_ptr(), target.len()) };
     }
 
     /// The same with stores that do not keep the target in the cache. Pays where the target is larger than that.

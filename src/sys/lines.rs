@@ -20,6 +20,23 @@ pub(crate) unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
     unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
 }
 
+/// Copies what another core has written into private memory. On processors where the C library is
+/// [faster](super::maker::has_fast_strings) with memory of this core's own, it is not with that: it takes a loop that asks for
+/// lines ahead of time.
+///
+/// # Safety
+/// As for [`core::ptr::copy_nonoverlapping`].
+#[inline]
+pub(crate) unsafe fn fetch(source: *const u8, target: *mut u8, len: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if super::wide::is_for_avx2(len) && super::maker::has_fast_strings() {
+        // SAFETY: the caller's promise; I7: the processor has just said that it has AVX2.
+        return unsafe { x86::fetch(source, target, len) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy(source, target, len) };
+}
+
 /// Copies `len` bytes with stores that bypass the cache where the machine has them.
 ///
 /// # Safety
@@ -83,6 +100,7 @@ pub(crate) fn own(place: *const u8) {
 mod x86 {
     use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     use core::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_store_si256, _mm256_stream_si256};
+    use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
     use super::LINE;
 
@@ -113,6 +131,24 @@ mod x86 {
     pub(super) unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
         // SAFETY: I7: AVX2 is there; `by_lines` gives whole lines.
         let line = |source, target| unsafe { copy_line(source, target) };
+        // SAFETY: the caller's promise.
+        unsafe { by_lines(source, target, len, line) };
+    }
+
+    /// How far ahead lines are asked for: of the source, which other cores have, and of the target, which is nearer.
+    const AHEAD: [usize; 2] = [2 << 10, 1 << 10];
+
+    /// # Safety
+    /// As for [`core::ptr::copy_nonoverlapping`].
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn fetch(source: *const u8, target: *mut u8, len: usize) {
+        let line = |source: *const u8, target: *mut u8| {
+            let [source_ahead, target_ahead] = AHEAD;
+            _mm_prefetch::<_MM_HINT_T1>(source.wrapping_add(source_ahead).cast());
+            super::own(target.wrapping_add(target_ahead));
+            // SAFETY: I7: AVX2 is there; `by_lines` gives whole lines.
+            unsafe { copy_line(source, target) }
+        };
         // SAFETY: the caller's promise.
         unsafe { by_lines(source, target, len, line) };
     }
@@ -213,7 +249,7 @@ mod tests {
         });
         #[cfg(not(target_arch = "x86_64"))]
         let vectors = None;
-        let ways: Vec<Way> = [copy as Way, stream].into_iter().chain(vectors).collect();
+        let ways: Vec<Way> = [copy as Way, fetch, stream].into_iter().chain(vectors).collect();
         for offset in [0, 1, 15, 16, 63, 64] {
             for len in [0, 1, 63, 64, 65, 127, 128, 700] {
                 for way in &ways {

@@ -1,8 +1,8 @@
 //! Who made the processor, where that decides how it copies best.
 
-/// Whether the C library copies lines that other cores have written, or will read, as fast as anything else. So it is on
-/// Intel's processors, whose string instructions write whole lines without having read them; on AMD's a plain loop of
-/// wide vectors was measured at two thirds of the time.
+/// Whether the C library copies to lines that other cores will read as fast as anything else. So it is on Intel's
+/// processors, whose string instructions write whole lines without having read them; on AMD's a plain loop of wide vectors was
+/// measured at two thirds of the time.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn has_fast_strings() -> bool {
