@@ -165,7 +165,9 @@ impl Communicator {
     /// `recv[displs[r]..]`. Counts and displacements are in elements. `counts` is the same on all ranks; each rank
     /// places the blocks as it likes, without overlap. What lies between them is not touched.
     ///
-    /// Blocks stream through staging in chunks, one round a chunk; a write by the owner, a read by every other rank.
+    /// Blocks stream through staging in chunks, one round a chunk; a write by the owner, a read by every other rank. Large
+    /// ones are copied straight from their owners' memory where that is faster, and allowed, in two rounds: see
+    /// [`Config::single_copy`](crate::Config::single_copy) (Linux's cross memory attach, Yeoh 2010).
     ///
     /// # Errors
     /// [`Error::InvalidBufferSize`] if `counts` or `displs` do not have one entry a rank, `send` does not have

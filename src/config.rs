@@ -346,6 +346,9 @@ mod tests {
         assert_eq!(with("INTRANODE_SPIN", "0").unwrap().spin, Some(Duration::ZERO));
         assert_eq!(with("INTRANODE_SPIN", "20").unwrap().spin, Some(Duration::from_micros(20)));
         assert_eq!((config.group, with("INTRANODE_GROUP", "8").unwrap().group), (None, Some(8)));
+        assert_eq!(config.single_copy, None);
+        assert_eq!(with("INTRANODE_SINGLE_COPY", "0").unwrap().single_copy, Some(false));
+        assert_eq!(with("INTRANODE_SINGLE_COPY", "1").unwrap().single_copy, Some(true));
         assert!(!config.state_reports && with("INTRANODE_STATE", "1").unwrap().state_reports);
     }
 
@@ -382,6 +385,7 @@ mod tests {
             ("INTRANODE_SPIN", "50us"),
             ("INTRANODE_GROUP", "all"),
             ("INTRANODE_GROUP", "65537"),
+            ("INTRANODE_SINGLE_COPY", "2"),
             ("INTRANODE_STATE", "yes"),
         ];
         for (name, value) in cases {

@@ -107,3 +107,39 @@ impl Reach {
 pub(crate) fn address(bytes: &[u8]) -> Address {
     NonZeroU64::new(bytes.as_ptr().expose_provenance() as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_tried_where_it_is_asked_for_and_otherwise_where_there_is_room() {
+        let asked = |set, ranks| [false, true].map(|crowded| SingleCopy::chosen(set, ranks).is_tried(crowded));
+        assert_eq!(asked(Some(true), 2), [true, true]);
+        assert_eq!(asked(Some(false), 2), [false, false]);
+        assert_eq!(asked(Some(true), 1), [false, false]);
+        assert!(!asked(None, 2)[1]);
+    }
+
+    #[test]
+    fn only_blocks_that_are_long_enough_and_not_too_much_in_all_are_read_where_they_lie() {
+        let reach = Reach::of([1, 2].into());
+        assert!(reach.serves(FROM, 2 * FROM) && !reach.serves(FROM - 1, 2 * FROM) && !reach.serves(FROM, TO));
+        assert!(reach.part(&[1]).is_some_and(|part| *part.processes == [2]));
+        reach.refuse();
+        assert!(!reach.serves(FROM, 2 * FROM) && reach.part(&[1]).is_none());
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn what_lies_somewhere_is_read_there_and_nothing_is_read_where_nothing_is() {
+        let reach = Reach::of([std::process::id(), u32::MAX, 0].into());
+        let own: Vec<u8> = (0..100_000u32).map(|index| (index % 251) as u8).collect();
+        let mut found = [0; 1000];
+        let from = address(&own).unwrap();
+        assert!(reach.fetch(0, from, 77..1077, &mut found) && found == own[77..1077]);
+        for (rank, from) in [(0, NonZeroU64::MIN), (0, NonZeroU64::MAX), (1, from), (2, from)] {
+            assert!(!reach.fetch(rank, from, 0..1000, &mut found), "rank {rank}, {from}");
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Blocks of any length from some ranks to all: allgatherv, and broadcast, in which one block is not empty.
 //!
-//! Blocks stream through staging in chunks, one round a chunk:
+//! Blocks stream through staging in chunks, one round a chunk, unless they need no staging: see [`super::single_copy`].
 //!
 //! ```text
 //! round   g        g + 1      g + 2
