@@ -199,7 +199,7 @@ impl Config {
         self
     }
 
-    /// Whether the blocks of an allgatherv that have 256 KiB or more, and all together less than 16 MiB, are copied once, by
+    /// Whether the blocks of an allgatherv that have 384 KiB or more, and all together less than 16 MiB, are copied once, by
     /// the system, from where they lie in each rank's memory (Linux: `process_vm_readv`), and not into the segment and out
     /// of it. If not set, they are where that is known to be faster: on Intel's processors, if there are as many as ranks.
     /// Rank 0's setting counts.

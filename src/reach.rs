@@ -12,7 +12,7 @@ use crate::seat::Seat;
 use crate::sys::{maker, remote};
 
 /// Blocks from so many bytes on are read where they lie: for shorter ones the system's call costs more than the copy.
-const FROM: usize = 256 << 10;
+const FROM: usize = 384 << 10;
 
 /// As long as all together have less than this: otherwise they are better stored past the cache, as the system does not.
 const TO: usize = 16 << 20;

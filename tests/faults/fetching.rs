@@ -70,7 +70,7 @@ fn round(comm: &Communicator) -> Result<u32> {
 }
 
 /// Blocks that go through staging in one round each, and would take two if they were fetched.
-const ENOUGH: [usize; RANKS] = [256 << 10, 300_001, (256 << 10) + 7];
+const ENOUGH: [usize; RANKS] = [384 << 10, 400_001, (384 << 10) + 7];
 
 /// Whether the system lets a process read in another's memory, as far as this one can tell.
 fn is_allowed(comm: &Communicator) -> Result<bool> {
@@ -111,18 +111,18 @@ fn allowed() -> Result<()> {
         ensure!(rounds(&comm, &ENOUGH)? == 2, "they are not fetched");
     }
     // Too short a block; too much in all.
-    ensure!(rounds(&comm, &[256 << 10, 300_001, (256 << 10) - 1])? == 1);
-    ensure!(rounds(&comm, &[8 << 20, 8 << 20, 300_000])? > 2);
+    ensure!(rounds(&comm, &[384 << 10, 400_001, (384 << 10) - 1])? == 1);
+    ensure!(rounds(&comm, &[8 << 20, 8 << 20, 400_000])? > 2);
     // A part of the ranks, with other numbers.
     let reversed = comm.split(0, RANKS - comm.rank())?;
     ensure!(rounds(&reversed, &ENOUGH)? == 2, "they are not fetched in a part of the job");
     // A rank that refuses, and then does not.
     if comm.rank() == 1 {
-        let short = comm.allgatherv(&[0u8], &mut vec![0; 900_000], &ENOUGH, &[0, 300_000, 600_000]);
+        let short = comm.allgatherv(&[0u8], &mut vec![0; 1_250_000], &ENOUGH, &[0, 400_000, 801_000]);
         ensure!(short.is_err_and(|error| !error.is_fatal()));
     } else {
         let send = vec![0u8; ENOUGH[comm.rank()]];
-        let refused = comm.allgatherv(&send, &mut vec![0; 1 << 20], &ENOUGH, &[0, 300_000, 700_000]);
+        let refused = comm.allgatherv(&send, &mut vec![0; 1_250_000], &ENOUGH, &[0, 400_000, 801_000]);
         ensure!(refused.is_err_and(|error| !error.is_fatal()));
     }
     ensure!(rounds(&comm, &ENOUGH)? == 2);
