@@ -9,6 +9,7 @@ use bytemuck::Pod;
 
 use super::{Sink, Source};
 use crate::sys::copy::Pieces;
+use crate::sys::lines;
 use crate::sys::wide::{Work, widest};
 
 /// One of several ranks' values that are to be folded.
@@ -125,9 +126,14 @@ impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool> Fold<'_, '_, T, C, ALSO> {
     #[inline(always)]
     unsafe fn blocks<const N: usize>(&self, range: Range<usize>) -> usize {
         let Terms { first, rest, combine } = self.terms;
+        let ahead = lines::AHEAD / size_of::<T>().max(1);
+        let near = if range.len() > ahead && lines::asks_ahead() { range.end - ahead } else { 0 };
         let mut start = range.start;
         while range.end - start >= N {
             let block = |term: *const T| term.wrapping_add(start).cast::<[T; N]>();
+            if start < near {
+                [first].into_iter().chain(*rest).for_each(|term| lines::ask_ahead::<[T; N]>(block(*term)));
+            }
             // SAFETY: the caller's promise: the block is in the range. I4: any bytes are a `Pod`; no alignment is assumed.
             let mut values = unsafe { block(*first).read_unaligned() };
             for term in *rest {

@@ -20,21 +20,45 @@ pub(crate) unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
     unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
 }
 
-/// Copies what another core has written into private memory. On processors where the C library is
-/// [faster](super::maker::has_fast_strings) with memory of this core's own, it is not with that: it takes a loop that asks for
-/// lines ahead of time.
+/// Copies what another core has written into private memory.
 ///
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].
 #[inline]
 pub(crate) unsafe fn fetch(source: *const u8, target: *mut u8, len: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if super::wide::is_for_avx2(len) && super::maker::has_fast_strings() {
+    #[cfg(target_arch = "x86_64")]
+    if super::wide::is_for_avx2(len) {
+        let way = if asks_ahead() { x86::fetch } else { x86::copy };
         // SAFETY: the caller's promise; I7: the processor has just said that it has AVX2.
-        return unsafe { x86::fetch(source, target, len) };
+        return unsafe { way(source, target, len) };
     }
     // SAFETY: the caller's promise.
-    unsafe { copy(source, target, len) };
+    unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
+}
+
+/// How many bytes ahead lines that other cores have are asked for: what lies between arrives meanwhile.
+pub(crate) const AHEAD: usize = 2 << 10;
+
+/// Whether to ask for them: on Intel's processors, which fetch too little of themselves.
+#[inline(always)]
+pub(crate) fn asks_ahead() -> bool {
+    super::maker::has_fast_strings()
+}
+
+/// Asks for the lines that lie [`AHEAD`] of a value, if it has whole ones. Only a hint, as [`own`]. Not beyond what will be
+/// read: whoever writes there would have to take them back.
+#[inline(always)]
+pub(crate) fn ask_ahead<T>(place: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for line in 0..size_of::<T>() / LINE {
+        use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+
+        let place = place.cast::<i8>().wrapping_add(AHEAD + line * LINE);
+        // SAFETY: I7: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(place) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = place;
 }
 
 /// Copies `len` bytes with stores that bypass the cache where the machine has them.
@@ -100,9 +124,8 @@ pub(crate) fn own(place: *const u8) {
 mod x86 {
     use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     use core::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_store_si256, _mm256_stream_si256};
-    use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
-    use super::LINE;
+    use super::{AHEAD, LINE, ask_ahead, own};
 
     /// # Safety
     /// As for [`core::ptr::copy_nonoverlapping`].
@@ -135,17 +158,16 @@ mod x86 {
         unsafe { by_lines(source, target, len, line) };
     }
 
-    /// How far ahead lines are asked for: of the source, which other cores have, and of the target, which is nearer.
-    const AHEAD: [usize; 2] = [2 << 10, 1 << 10];
-
     /// # Safety
     /// As for [`core::ptr::copy_nonoverlapping`].
     #[target_feature(enable = "avx2")]
     pub(super) unsafe fn fetch(source: *const u8, target: *mut u8, len: usize) {
+        let near = source.addr() + len.saturating_sub(AHEAD);
         let line = |source: *const u8, target: *mut u8| {
-            let [source_ahead, target_ahead] = AHEAD;
-            _mm_prefetch::<_MM_HINT_T1>(source.wrapping_add(source_ahead).cast());
-            super::own(target.wrapping_add(target_ahead));
+            if source.addr() < near {
+                ask_ahead(source.cast::<[u8; LINE]>());
+                own(target.wrapping_add(AHEAD / 2));
+            }
             // SAFETY: I7: AVX2 is there; `by_lines` gives whole lines.
             unsafe { copy_line(source, target) }
         };
