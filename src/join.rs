@@ -21,7 +21,7 @@ use crate::family::{Family, Kin};
 use crate::groups::Meeting;
 use crate::layout::{Layout, LayoutError};
 use crate::protocol::{Call, Cause, CauseKind, membership};
-use crate::reach::{Reach, SingleCopy};
+use crate::reach::{Reach, SingleCopy, Token};
 use crate::seat::Seat;
 use crate::state::Observer;
 use crate::sys::asked;
@@ -83,8 +83,7 @@ impl Config {
         let groups = world.meeting().groups(&near, crowded);
         let mut reach = None;
         if world.single_copy().is_tried(crowded) {
-            let found = Reach::find(&joining.seat, Operation::Init, &CALL);
-            reach = found.map_err(|error| self.not_all_came(error))?;
+            reach = find_reach(&joining.seat).map_err(|error| self.not_all_came(error))?;
         }
         Ok(joining.joined(machine, groups, reach))
     }
@@ -250,6 +249,18 @@ impl Config {
     fn unusable(&self, error: Unusable) -> Error {
         self.failed(&error.to_string(), None)
     }
+}
+
+/// Finds out whether each rank can read in the memory of each. Collective.
+fn find_reach(seat: &Seat) -> Result<Option<Reach>, Error> {
+    let reach = Reach::of((0..seat.size()).map(|rank| seat.pid(rank)).collect());
+    let token = Token::new();
+    let shown = seat.exchange(Operation::Init, &CALL, token.shown())?;
+    let found = shown.into_iter().enumerate().all(|(rank, shown)| reach.finds(rank, shown));
+    let all = seat.exchange(Operation::Init, &CALL, [u64::from(found)])?;
+    // Until here others may read it.
+    drop(token);
+    Ok(all.iter().all(|[found]| *found == 1).then_some(reach))
 }
 
 /// What a rank's watcher does.

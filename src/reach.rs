@@ -5,10 +5,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::error::{Error, Operation};
-use crate::protocol::Call;
 use crate::protocol::single_copy::Address;
-use crate::seat::Seat;
 use crate::sys::{maker, remote};
 
 /// Blocks from so many bytes on are read where they lie: for shorter ones the system's call costs more than the copy.
@@ -54,28 +51,32 @@ impl SingleCopy {
     }
 }
 
-impl Reach {
-    /// Finds out whether each rank can read in the memory of each, which a policy of the system may forbid. Collective.
-    pub(crate) fn find(seat: &Seat, operation: Operation, call: &Call) -> Result<Option<Self>, Error> {
-        // Whoever finds this number has read in the right process. Another may have that one's number here.
-        let token = [RandomState::new().hash_one(seat.rank).to_ne_bytes()];
-        let shown = [address(token.as_flattened()).map_or(0, NonZeroU64::get), u64::from_ne_bytes(token[0])];
-        let reach = Reach::of((0..seat.size()).map(|rank| seat.pid(rank)).collect());
-        let found =
-            seat.exchange(operation, call, shown)?.into_iter().enumerate().all(|(rank, [from, token])| {
-                let mut found = [0; size_of::<u64>()];
-                let from = NonZeroU64::new(from);
-                from.is_some_and(|from| reach.fetch(rank, from, 0..found.len(), &mut found))
-                    && u64::from_ne_bytes(found) == token
-            });
-        let all = seat.exchange(operation, call, [u64::from(found)])?;
-        // Until here others may read it.
-        std::hint::black_box(&token);
-        Ok(all.iter().all(|[found]| *found == 1).then_some(reach))
+/// A number that others read in this process's memory, as long as it is kept: so they know that it is this process.
+pub(crate) struct Token(Box<[u8; size_of::<u64>()]>);
+
+impl Token {
+    pub(crate) fn new() -> Self {
+        Token(Box::new(RandomState::new().hash_one(0).to_ne_bytes()))
     }
 
-    fn of(processes: Box<[u32]>) -> Self {
+    /// Where it is, and what it is.
+    pub(crate) fn shown(&self) -> [u64; 2] {
+        [address(&self.0[..]).map_or(0, NonZeroU64::get), u64::from_ne_bytes(*self.0)]
+    }
+}
+
+impl Reach {
+    /// The processes of all ranks, if the system lets them.
+    pub(crate) fn of(processes: Box<[u32]>) -> Self {
         Reach { processes, refused: AtomicBool::new(false) }
+    }
+
+    /// Whether this process can read in that of a rank, which has shown its token. Another may have that one's number here,
+    /// or a policy of the system may forbid it.
+    pub(crate) fn finds(&self, rank: usize, [from, token]: [u64; 2]) -> bool {
+        let mut found = [0; size_of::<u64>()];
+        NonZeroU64::new(from).is_some_and(|from| self.fetch(rank, from, 0..found.len(), &mut found))
+            && u64::from_ne_bytes(found) == token
     }
 
     /// The same for some of the ranks.
@@ -138,6 +139,9 @@ mod tests {
         let mut found = [0; 1000];
         let from = address(&own).unwrap();
         assert!(reach.fetch(0, from, 77..1077, &mut found) && found == own[77..1077]);
+        let token = Token::new();
+        assert!(reach.finds(0, token.shown()) && !reach.finds(1, token.shown()));
+        assert!(!reach.finds(0, [token.shown()[0], !token.shown()[1]]) && !reach.finds(0, [0, 0]));
         for (rank, from) in [(0, NonZeroU64::MIN), (0, NonZeroU64::MAX), (1, from), (2, from)] {
             assert!(!reach.fetch(rank, from, 0..1000, &mut found), "rank {rank}, {from}");
         }
