@@ -171,7 +171,9 @@ fn a_rank_that_leaves_while_others_go_on(comm: &ShmBackend) -> Outcome {
 }
 
 fn a_rank_that_does_not_come(comm: &ShmBackend) -> Outcome {
+    // First: the call that is timed begins on no rank before this.
     let started = Instant::now();
+    comm.barrier()?;
     if comm.rank() == 0 {
         // The others are told by the time-out and this rank by its next call, which comes after it: the
         // only way to be late is to be late.
