@@ -152,12 +152,7 @@ unsafe impl Platform for Machine {
     }
 
     fn deadline(&self, brief: bool) -> Option<Moment> {
-        let patience = if brief {
-            Some(self.patience.map_or(BRIEF, |patience| patience.min(BRIEF)))
-        } else {
-            self.patience
-        };
-        patience.map(Moment::after)
+        self.patience.into_iter().chain(brief.then_some(BRIEF)).min().map(Moment::after)
     }
 
     #[cold]

@@ -9,10 +9,10 @@ use libtest_mimic::Completion;
 use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 use super::deaths::killed_in_collectives_with;
 use super::job::Job;
+use super::liveness::refuse;
 use super::{Program, Test, rank};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -74,9 +74,10 @@ const ENOUGH: [usize; RANKS] = [384 << 10, 400_001, (384 << 10) + 7];
 
 /// Whether the system lets a process read in another's memory, as far as this one can tell.
 fn is_allowed(comm: &Communicator) -> Result<bool> {
-    let shown = [0x1234_5678_9ABC_DEF0_u64, u64::from(std::process::id())];
+    let value = Box::new(0x1234_5678_9ABC_DEF0_u64);
+    let address = std::ptr::from_ref(&*value).expose_provenance() as u64;
     let mut all = [[0; 3]; RANKS];
-    comm.allgather(&[[shown[0], shown[1], shown.as_ptr().expose_provenance() as u64]], &mut all)?;
+    comm.allgather(&[[*value, u64::from(std::process::id()), address]], &mut all)?;
     let reads = |[value, process, address]: [u64; 3]| {
         let mut found = [0; 8];
         let from = [RemoteIoVec { base: address as usize, len: found.len() }];
@@ -89,10 +90,7 @@ fn is_allowed(comm: &Communicator) -> Result<bool> {
 }
 
 fn forbid() -> Result<()> {
-    let rules = [(nix::libc::SYS_process_vm_readv, vec![])].into_iter().collect();
-    let refuse = SeccompAction::Errno(Errno::EPERM as u32);
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, std::env::consts::ARCH.try_into()?)?;
-    Ok(apply_filter(&BpfProgram::try_from(filter)?)?)
+    refuse(&[nix::libc::SYS_process_vm_readv], Errno::EPERM)
 }
 
 /// Says so if it is not allowed here at all.

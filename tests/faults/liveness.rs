@@ -114,7 +114,7 @@ fn refused(error: Errno) -> Result<()> {
 }
 
 /// From here on the system refuses these calls to this process.
-fn refuse(calls: &[libc::c_long], error: Errno) -> Result<()> {
+pub(crate) fn refuse(calls: &[libc::c_long], error: Errno) -> Result<()> {
     let rules = calls.iter().map(|call| (*call, vec![])).collect();
     let refuse = SeccompAction::Errno(error as u32);
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, std::env::consts::ARCH.try_into()?)?;

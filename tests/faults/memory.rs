@@ -10,9 +10,9 @@ use libtest_mimic::Completion;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 use super::job::Job;
+use super::liveness::refuse;
 use super::{Program, Test, rank};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -190,11 +190,7 @@ fn has_memory_without_a_name() -> Result<()> {
 
 /// Everything works but placement, and the report of it says so.
 fn places_a_region_under_a_policy() -> Result<()> {
-    let calls = [nix::libc::SYS_mbind, nix::libc::SYS_move_pages];
-    let rules = calls.into_iter().map(|call| (call, vec![])).collect();
-    let refuse = SeccompAction::Errno(Errno::EPERM as u32);
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, std::env::consts::ARCH.try_into()?)?;
-    apply_filter(&BpfProgram::try_from(filter)?)?;
+    refuse(&[nix::libc::SYS_mbind, nix::libc::SYS_move_pages], Errno::EPERM)?;
     let comm = rank::join()?;
     let options = intranode::RegionOptions::new().placement(intranode::Placement::Interleaved);
     let mut region = comm.region_with::<u64>(100_000, &options)?;
