@@ -306,7 +306,7 @@ impl Exchange for Blocks<'_> {
         staging.get(0, &mut self.received[rank][part]);
     }
 
-    fn in_one_copy(&mut self, _: usize, _: usize) -> bool {
+    fn in_one_copy(&mut self) -> bool {
         self.fetches.is_some()
     }
 

@@ -24,8 +24,6 @@ pub(crate) struct Gather<'a, P> {
     rank: usize,
     stream: bool,
     reach: Option<&'a Reach>,
-    /// Whether the blocks go in one copy, as it seems.
-    at_once: bool,
 }
 
 impl<'a, P: Fn(usize) -> Range<usize>> Gather<'a, P> {
@@ -38,7 +36,7 @@ impl<'a, P: Fn(usize) -> Range<usize>> Gather<'a, P> {
         reach: Option<&'a Reach>,
     ) -> Self {
         let stream = recv.len() >= STREAM_FROM;
-        Gather { send, recv, place, rank, stream, reach, at_once: false }
+        Gather { send, recv, place, rank, stream, reach }
     }
 
     fn target(&mut self, rank: usize, part: &Range<usize>) -> &mut [u8] {
@@ -99,8 +97,7 @@ impl<P: Fn(usize) -> Range<usize>> Exchange for Gather<'_, P> {
 
     #[inline]
     fn keep(&mut self, part: Range<usize>) {
-        // Where it is stored past the cache, it is kept when it is put.
-        if self.stream && !self.at_once {
+        if self.stream {
             return;
         }
         let own = &self.send[part.clone()];
@@ -131,9 +128,14 @@ impl<P: Fn(usize) -> Range<usize>> Exchange for Gather<'_, P> {
     }
 
     #[inline]
-    fn in_one_copy(&mut self, shortest: usize, total: usize) -> bool {
-        self.at_once = self.reach.is_some_and(|reach| reach.serves(shortest, total));
-        self.at_once
+    fn in_one_copy(&mut self) -> bool {
+        let Some(reach) = self.reach.filter(|reach| reach.serves(|rank| self.length(rank))) else {
+            return false;
+        };
+        // What is better stored past the cache is better not copied by the system.
+        let fits = (0..reach.size()).map(|rank| self.length(rank)).sum::<usize>() < STREAM_FROM;
+        self.stream &= !fits;
+        fits
     }
 
     fn address(&self) -> Address {
@@ -147,7 +149,6 @@ impl<P: Fn(usize) -> Range<usize>> Exchange for Gather<'_, P> {
     }
 
     fn refused(&mut self) {
-        self.at_once = false;
         self.reach.iter().for_each(|reach| reach.refuse());
     }
 }
@@ -300,6 +301,18 @@ mod tests {
                 })
                 .unwrap();
             }
+        }
+    }
+
+    #[test]
+    fn what_goes_past_the_cache_does_not_go_in_one_copy() {
+        let reach = Reach::of([1, 2].into());
+        for (len, fits) in [(STREAM_FROM / 2 - 1, true), (STREAM_FROM / 2, false)] {
+            // With gaps between the blocks, which do not count.
+            let mut recv = vec![0; 2 * STREAM_FROM];
+            let place = |rank: usize| rank * STREAM_FROM..rank * STREAM_FROM + len;
+            let mut blocks = Gather::new(&[], &mut recv, 0, place, Some(&reach));
+            assert_eq!((blocks.in_one_copy(), blocks.stream), (fits, !fits));
         }
     }
 

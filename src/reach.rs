@@ -11,9 +11,6 @@ use crate::sys::{maker, remote};
 /// Blocks from so many bytes on are read where they lie: for shorter ones the system's call costs more than the copy.
 const FROM: usize = 384 << 10;
 
-/// As long as all together have less than this: otherwise they are better stored past the cache, as the system does not.
-const TO: usize = 16 << 20;
-
 /// The processes of all ranks, in whose memory each can read.
 pub(crate) struct Reach {
     processes: Box<[u32]>,
@@ -79,16 +76,20 @@ impl Reach {
             && u64::from_ne_bytes(found) == token
     }
 
+    /// The number of ranks.
+    pub(crate) fn size(&self) -> usize {
+        self.processes.len()
+    }
+
     /// The same for some of the ranks.
     pub(crate) fn part(&self, ranks: &[usize]) -> Option<Self> {
         let processes = ranks.iter().map(|rank| self.processes[*rank]).collect();
         (!self.refused.load(Relaxed)).then(|| Reach::of(processes))
     }
 
-    /// Whether blocks are read where they lie, if the shortest and all of them have so many bytes.
-    #[inline]
-    pub(crate) fn serves(&self, shortest: usize, total: usize) -> bool {
-        shortest >= FROM && total < TO && !self.refused.load(Relaxed)
+    /// Whether blocks are read where they lie, if they have so many bytes, by rank.
+    pub(crate) fn serves(&self, length: impl Fn(usize) -> usize) -> bool {
+        !self.refused.load(Relaxed) && (0..self.size()).all(|rank| length(rank) >= FROM)
     }
 
     /// From now on none are.
@@ -123,12 +124,12 @@ mod tests {
     }
 
     #[test]
-    fn only_blocks_that_are_long_enough_and_not_too_much_in_all_are_read_where_they_lie() {
+    fn only_blocks_that_are_all_long_enough_are_read_where_they_lie() {
         let reach = Reach::of([1, 2].into());
-        assert!(reach.serves(FROM, 2 * FROM) && !reach.serves(FROM - 1, 2 * FROM) && !reach.serves(FROM, TO));
+        assert!(reach.serves(|_| FROM) && !reach.serves(|rank| FROM - rank));
         assert!(reach.part(&[1]).is_some_and(|part| *part.processes == [2]));
         reach.refuse();
-        assert!(!reach.serves(FROM, 2 * FROM) && reach.part(&[1]).is_none());
+        assert!(!reach.serves(|_| FROM) && reach.part(&[1]).is_none());
     }
 
     #[cfg(all(target_os = "linux", not(miri)))]

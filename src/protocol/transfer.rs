@@ -49,10 +49,8 @@ pub trait Exchange {
         self.get(rank, theirs, staging);
         self.put(next, place);
     }
-    /// Whether to try to do without staging, if the shortest block and all of them have so many bytes: the same on every
-    /// rank. The rest is about that.
-    fn in_one_copy(&mut self, shortest: usize, total: usize) -> bool {
-        let _ = (shortest, total);
+    /// Whether to try to do without staging: the same on every rank. The rest is about that.
+    fn in_one_copy(&mut self) -> bool {
         false
     }
     /// Where this rank's own block lies. `None`: where nobody can fetch it.
@@ -79,9 +77,7 @@ impl<P: Platform> Member<'_, P> {
         if longest <= INLINE {
             return self.transfer_inline(call, blocks);
         }
-        let lengths = (0..self.size()).map(|rank| blocks.length(rank));
-        let (shortest, total) = lengths.fold((longest, 0), |(least, sum), len| (least.min(len), sum + len));
-        if blocks.in_one_copy(shortest, total) {
+        if blocks.in_one_copy() {
             if self.transfer_in_one_copy(call, blocks)? {
                 return Ok(());
             }
