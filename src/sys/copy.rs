@@ -1,19 +1,28 @@
 //! Copies into memory that other cores have read: through the cache, or past it.
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use super::{lines, maker};
 
+/// What costs are stated for: so many bytes.
+const LINE: usize = 64;
+
 /// From how many bytes on it can pay to publish past the cache.
 const LARGE: usize = 2 << 10;
 
-/// What a line may cost before it is dear. Between cores that share a cache it takes some 6 ns to take a line back from
+/// What a line may cost before it is dear, in picoseconds. Between cores that share a cache it takes some 6 ns to take a line back from
 /// a reader, between others 25; storing past the cache, and reading from memory afterwards, costs about 6.
-const DEAR: Duration = Duration::from_nanos(12);
+const DEAR: u64 = 12_000;
 
-/// How many bytes are copied before the cost of a copy is measured again: looking at the clock takes a while itself.
+/// What a line is taken to have cost at most: a copy that was interrupted says little.
+const DEAREST: u64 = 3 * DEAR;
+
+/// About how many bytes are copied before the cost of a copy is measured again: looking at the clock takes a while itself.
 const UNMEASURED: usize = 64 << 10;
+
+/// How many bytes are measured at a time, at most.
+const MEASURED: usize = 64 << 10;
 
 /// How many bytes go past the cache before the ordinary way is measured again.
 const STREAMED: usize = 16 << 20;
@@ -33,46 +42,48 @@ struct Found {
     unmeasured: AtomicUsize,
     /// How many bytes are still to go past the cache.
     to_stream: AtomicUsize,
-    /// Whether the last copy that was measured was dear. One alone may have been interrupted.
-    was_dear: AtomicUsize,
+    /// What a line has cost of late. Some readers may be near, and others far.
+    cost: AtomicU64,
 }
 
 impl Found {
     const fn nothing() -> Self {
-        let [unmeasured, to_stream, was_dear] = [const { AtomicUsize::new(0) }; 3];
-        Found { unmeasured, to_stream, was_dear }
+        let [unmeasured, to_stream] = [const { AtomicUsize::new(0) }; 2];
+        Found { unmeasured, to_stream, cost: AtomicU64::new(0) }
     }
 
     /// Whether the next `len` bytes are to go past the cache.
     fn streams(&self, len: usize) -> bool {
-        take(&self.to_stream, len)
+        take(&self.to_stream, len) > 0
     }
 
     /// Whether the next `len` bytes are to be measured.
     fn measures(&self, len: usize) -> bool {
-        !take(&self.unmeasured, len)
+        take(&self.unmeasured, len) <= len
     }
 
     /// It took so long to copy `len` bytes in the ordinary way.
     fn measured(&self, len: usize, time: Duration) {
-        self.unmeasured.store(UNMEASURED, Relaxed);
-        let lines = u32::try_from(len / 64).unwrap_or(u32::MAX);
-        let dear = usize::from(time > DEAR * lines);
-        if dear + self.was_dear.swap(dear, Relaxed) == 2 {
-            self.to_stream.store(STREAMED, Relaxed);
-            // The first one after that decides whether it goes on.
-            self.unmeasured.store(0, Relaxed);
-        }
+        let picoseconds = 1000 * u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 1000);
+        let line = (picoseconds / (len / LINE) as u64).min(DEAREST);
+        let cost = (3 * self.cost.load(Relaxed) + line) / 4;
+        self.cost.store(cost, Relaxed);
+        // Copies may follow one another in a pattern, of which not always the same one is to be measured.
+        let more = line as usize % UNMEASURED;
+        let (streamed, unmeasured) =
+            if cost > DEAR { (STREAMED + more, 0) } else { (0, UNMEASURED / 2 + more) };
+        self.to_stream.store(streamed, Relaxed);
+        self.unmeasured.store(unmeasured, Relaxed);
     }
 }
 
-/// Takes `len` from what is left, as far as there is; false if nothing was. Threads that do so at a time may take the same.
-fn take(left: &AtomicUsize, len: usize) -> bool {
+/// Takes `len` from what is left, as far as there is, and returns what was. Threads that do so at a time may take the same.
+fn take(left: &AtomicUsize, len: usize) -> usize {
     let before = left.load(Relaxed);
     if before > 0 {
         left.store(before.saturating_sub(len), Relaxed);
     }
-    before > 0
+    before
 }
 
 /// Copies into memory that other cores have read since it was written last, and makes it ready to be read again.
@@ -98,15 +109,22 @@ pub(crate) fn streams() -> bool {
     FOUND.to_stream.load(Relaxed) > 0
 }
 
+/// Its pieces may have different readers, so that each is measured for itself.
+///
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].
 unsafe fn publish_large(source: *const u8, target: *mut u8, len: usize) {
-    let pieces = Pieces::of(len);
-    let start = (!pieces.streams && FOUND.measures(len)).then(Instant::now);
-    // SAFETY: the caller's promise.
-    unsafe { pieces.publish(source, target, len) };
-    if let Some(start) = start {
-        FOUND.measured(len, start.elapsed());
+    for at in (0..len).step_by(MEASURED) {
+        let (source, target) = (source.wrapping_add(at), target.wrapping_add(at));
+        let len = (len - at).min(MEASURED);
+        let pieces = Pieces::of(len);
+        let measures = !pieces.streams && len >= LARGE && FOUND.measures(len);
+        let start = measures.then(Instant::now);
+        // SAFETY: the caller's promise, for this piece.
+        unsafe { pieces.publish(source, target, len) };
+        if let Some(start) = start {
+            FOUND.measured(len, start.elapsed());
+        }
     }
 }
 
@@ -161,24 +179,65 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_dear_copies_in_a_row_make_the_next_ones_stream() {
-        let (len, lines) = (1 << 16, 1 << 10);
-        let found = Found::nothing();
-        let measure = |nanoseconds: u64| {
-            while !found.measures(len) {}
-            found.measured(len, Duration::from_nanos(nanoseconds * lines));
-        };
-        for (cost, streams) in [(25, false), (3, false), (25, false), (25, true)] {
-            measure(cost);
-            assert_eq!(found.to_stream.load(Relaxed) > 0, streams);
+    fn whatever_the_length_and_the_way_all_is_published() {
+        let source: Vec<u8> = (0..3 * MEASURED + 1).map(|i| (i * 7 % 251) as u8).collect();
+        for len in [0, 1, LARGE - 1, LARGE, MEASURED, MEASURED + 1, 2 * MEASURED + LARGE - 1, 3 * MEASURED + 1]
+        {
+            for stream in [0, MEASURED, 1 << 20] {
+                FOUND.unmeasured.store(0, Relaxed);
+                stream_next(stream);
+                let mut target = vec![0xEE; len + 1];
+                // SAFETY: both vectors are at least so long, and distinct.
+                unsafe { publish(source.as_ptr(), target.as_mut_ptr(), len) };
+                assert_eq!(target[..len], source[..len]);
+                assert_eq!(target[len], 0xEE);
+            }
         }
-        assert_eq!((0..10_000).filter(|_| found.streams(len)).count(), STREAMED / len);
-        // The next one alone decides.
-        assert!(found.measures(len));
-        found.measured(len, Duration::from_nanos(25 * lines));
-        assert!(found.streams(len));
-        found.to_stream.store(0, Relaxed);
-        measure(3);
-        assert!(!found.streams(len));
+    }
+
+    /// Copies until as many copies were measured, in each of which a line took so many nanoseconds.
+    fn measure(found: &Found, costs: &[u64]) {
+        for cost in costs {
+            while found.streams(LEN) || !found.measures(LEN) {}
+            found.measured(LEN, Duration::from_nanos(cost * (LEN / LINE) as u64));
+        }
+    }
+
+    const LEN: usize = 64 << 10;
+
+    #[test]
+    fn dear_copies_make_the_next_ones_stream() {
+        let found = Found::nothing();
+        // One that was interrupted does not.
+        measure(&found, &[2, 2, 1000, 2]);
+        assert!(!found.streams(LEN));
+        measure(&found, &[25, 25, 25]);
+        assert!((0..10_000).filter(|_| found.streams(LEN)).count() >= STREAMED / LEN);
+        // The first one after that is measured, and decides whether it goes on.
+        assert!(found.measures(LEN));
+        measure(&found, &[25]);
+        assert!(found.streams(LEN));
+        measure(&found, &[2, 2, 2]);
+        assert!(!found.streams(LEN));
+    }
+
+    #[test]
+    fn copies_for_near_readers_do_not_hide_those_for_far_ones() {
+        let found = Found::nothing();
+        measure(&found, &[2, 27, 2, 27, 2, 27]);
+        assert!(found.streams(LEN));
+    }
+
+    #[test]
+    fn not_always_the_same_of_some_copies_is_measured() {
+        let found = Found::nothing();
+        let mut measured = [false; 2];
+        for turn in 0..1000 {
+            if found.measures(16 << 10) {
+                measured[turn % 2] = true;
+                found.measured(16 << 10, Duration::from_nanos(400 + turn as u64));
+            }
+        }
+        assert_eq!(measured, [true; 2]);
     }
 }
