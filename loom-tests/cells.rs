@@ -17,7 +17,8 @@ pub(crate) type Note = Bytes<40>;
 
 /// Staging in which parts hold more than fits into a real note, so that the chunked path is taken, and move between
 /// two places.
-pub(crate) const STAGING: Staging = Staging { capacity: 256, part: 104, folded: 104, moving_from: 0 };
+pub(crate) const STAGING: Staging =
+    Staging { capacity: 256, part: 104, folded: 104, moving_from: 0, moving: 256 };
 
 /// A rank's staging buffer of one parity.
 pub(crate) type Chunk = Bytes<{ STAGING.capacity }>;

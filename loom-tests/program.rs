@@ -78,7 +78,7 @@ impl Step {
     pub(crate) fn rounds(self) -> usize {
         match self {
             Step::Reduce { numbers: 1, .. } => 1,
-            Step::Reduce { numbers, sliced } => numbers.div_ceil(FULL) * if sliced { 2 } else { 1 },
+            Step::Reduce { numbers, sliced } => numbers.div_ceil(FULL) + usize::from(sliced),
             Step::Gather { numbers } | Step::Broadcast { numbers, .. } => numbers.div_ceil(FULL),
             Step::Fetch(Obstacle::Nothing) => 2,
             Step::Fetch(_) => 3,
@@ -115,7 +115,9 @@ impl Step {
             Step::Abort => member.poison(CauseKind::Aborted, rank, 77).map_err(Failure::from),
             Step::Reduce { numbers, sliced } => {
                 let slices_from = if sliced { 0 } else { usize::MAX };
-                let mut data = Folding { mine: numbers_of(nth, rank, numbers), result: vec![0; numbers] };
+                let mine = numbers_of(nth, rank, numbers);
+                // Each rank may do it as it likes.
+                let mut data = Folding { mine, result: vec![0; numbers], both: rank == 0 };
                 member.allreduce(&self.call(), slices_from, &mut data)?;
                 let mut expected = numbers_of(nth, 0, numbers);
                 for other in 1..ranks {
@@ -161,6 +163,8 @@ fn combine(sum: u64, next: u64) -> u64 {
 struct Folding {
     mine: Vec<u64>,
     result: Vec<u64>,
+    /// Whether to copy in both directions at a time.
+    both: bool,
 }
 
 impl Reduction for Folding {
@@ -187,6 +191,21 @@ impl Reduction for Folding {
 
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {
         staging.get(0, bytemuck::cast_slice_mut(&mut self.result[part]));
+    }
+
+    fn collects_and_contributes(&self) -> bool {
+        self.both
+    }
+
+    fn collect_and_contribute(
+        &mut self,
+        part: Range<usize>,
+        staging: Source<'_>,
+        next: Range<usize>,
+        place: Sink<'_>,
+    ) {
+        self.collect(part, staging);
+        self.contribute(next, place);
     }
 }
 

@@ -48,7 +48,7 @@ impl Bed {
         let mut stage = Stage::new(actors, 0, Vec::new(), ticks, Vec::new());
         stage.spurious = spurious;
         let stage = Arc::new(stage);
-        let memory = Memory::new(&stage, 1, Staging::of(8), Generation::new(0), &[]);
+        let memory = Memory::new(&stage, 1, Staging::of(8, 1), Generation::new(0), &[]);
         let bed = Bed { stage, memory };
         let before = bed.stage.load("look", &bed.record().word, Relaxed);
         let set = bed.stage.compare_exchange("set", &bed.record().word, before, value(0), Release, Relaxed);

@@ -66,7 +66,7 @@ fn some_go_on() {
 fn claims() {
     let (ranks, rivals) = (3, 3);
     let stage = Arc::new(Stage::new(ranks, rivals * ranks, Vec::new(), Vec::new(), Vec::new()));
-    let memory = Arc::new(Memory::new(&stage, ranks, Staging::of(8), Generation::new(0), &[]));
+    let memory = Arc::new(Memory::new(&stage, ranks, Staging::of(8, ranks), Generation::new(0), &[]));
     let rivals: Vec<_> = (0..rivals * ranks)
         .map(|rival| {
             let (stage, memory) = (stage.clone(), memory.clone());

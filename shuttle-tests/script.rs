@@ -61,6 +61,7 @@ impl Script {
             part: chunk,
             folded: chunk,
             moving_from: 2 * ELEMENT,
+            moving: 4 * chunk.next_power_of_two(),
         };
         let slices_from = dice::one_of(&[0, chunk, usize::MAX]);
         let some = || match mishaps > 0 && dice::once_in(mishaps) {
@@ -276,6 +277,21 @@ impl Reduction for Sums {
 
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {
         staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[part]));
+    }
+
+    fn collects_and_contributes(&self) -> bool {
+        dice::once_in(2)
+    }
+
+    fn collect_and_contribute(
+        &mut self,
+        part: Range<usize>,
+        staging: Source<'_>,
+        next: Range<usize>,
+        place: Sink<'_>,
+    ) {
+        self.collect(part, staging);
+        self.contribute(next, place);
     }
 }
 

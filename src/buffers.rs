@@ -119,7 +119,7 @@ impl<P: Fn(usize) -> Range<usize>> Exchange for Gather<'_, P> {
         place: Sink<'_>,
     ) {
         // Where all goes through the cache there is nothing to wait for.
-        if self.stream || place.streams() {
+        if self.stream || payload::streams() {
             self.put_in_turns(next, place, Some((rank, theirs, staging)));
         } else {
             self.get(rank, theirs, staging);
@@ -255,6 +255,33 @@ impl<T: Number> Reduction for Reduce<'_, T> {
     #[inline]
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {
         staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[part]));
+    }
+
+    fn collects_and_contributes(&self) -> bool {
+        // Where all goes through the cache there is nothing to wait for.
+        payload::streams()
+    }
+
+    fn collect_and_contribute(
+        &mut self,
+        part: Range<usize>,
+        staging: Source<'_>,
+        next: Range<usize>,
+        place: Sink<'_>,
+    ) {
+        let (until, after) = self.recv.split_at_mut(part.end);
+        let send = match self.send {
+            Some(send) => &send[next],
+            None => &after[next.start - part.end..next.end - part.end],
+        };
+        let send = bytemuck::cast_slice(send);
+        let target: &mut [u8] = bytemuck::cast_slice_mut(&mut until[part.start..]);
+        let mut got = 0;
+        place.put_in_turns(send, |put| {
+            let len = if put < send.len() { put } else { target.len() };
+            let piece = go_on(&mut got, len, target);
+            staging.after(piece.start).get(0, &mut target[piece]);
+        });
     }
 }
 

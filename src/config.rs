@@ -159,7 +159,7 @@ impl Config {
     }
 
     /// The size of one staging buffer in bytes, a multiple of 64. Each rank has two; data of any length streams
-    /// through them. Rank 0's counts. If not set, 1 MiB, and less for more than two ranks.
+    /// through them. Rank 0's counts. If not set, 1.5 MiB, and less for more than four ranks.
     #[must_use]
     pub fn staging(mut self, bytes: usize) -> Self {
         self.staging = Some(bytes);

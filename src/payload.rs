@@ -14,6 +14,8 @@ mod fold;
 
 pub use fold::{TERMS, Term, fold};
 
+pub(crate) use copy::streams;
+
 /// How many bytes are put in a turn: few enough for what follows to begin before they have reached memory.
 const TURN: usize = 1 << 10;
 
@@ -67,12 +69,6 @@ impl<'a> Sink<'a> {
         // SAFETY: I1 and I2: the range is inside the view, which is ours to write. I8: a private slice does not
         // overlap with it.
         unsafe { copy::publish(bytes.as_ptr(), target, bytes.len()) };
-    }
-
-    /// Whether what is put here goes past the cache, as things are.
-    #[must_use]
-    pub fn streams(&self) -> bool {
-        copy::streams()
     }
 
     /// [`put`](Self::put) at the start of the view, with something else to do in between: `turn` gets how many bytes have

@@ -165,7 +165,7 @@ impl Shared {
             records: (0..ranks).map(|_| pair()).collect(),
             gates: (0..ranks).map(|_| Gates { complete: pair(), open: pair() }).collect(),
             chunks: vec![chunks; ranks],
-            staging: Staging::of(chunk),
+            staging: Staging::of(chunk, ranks),
         }
     }
 
@@ -293,6 +293,21 @@ impl Reduction for Data {
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {
         self.takes(8 * part.len());
         staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[part]));
+    }
+
+    fn collects_and_contributes(&self) -> bool {
+        false
+    }
+
+    fn collect_and_contribute(
+        &mut self,
+        part: Range<usize>,
+        staging: Source<'_>,
+        next: Range<usize>,
+        place: Sink<'_>,
+    ) {
+        self.collect(part, staging);
+        self.contribute(next, place);
     }
 }
 

@@ -31,6 +31,8 @@ fn two_ranks(waiting: Waiting) -> Vec<Model> {
         same("allreduce_one_phase", &reduce(FULL, false)),
         same("allreduce_one_phase_two_chunks", &reduce(FULL + 1, false)),
         same("allreduce_slices", &reduce(FULL, true)),
+        thrice(same("allreduce_slices_of_two_parts", &reduce(FULL + 1, true))),
+        same("allreduce_slices_of_three_parts", &reduce(2 * FULL + 1, true)).bound(2),
         same("gather_inline", &gather(1)),
         same("gather_one_chunk", &gather(FULL)),
         same("gather_two_chunks", &gather(FULL + 1)),
@@ -70,6 +72,7 @@ fn two_ranks(waiting: Waiting) -> Vec<Model> {
 fn three_ranks() -> Vec<Model> {
     let (once, chunks) = (Step::Gather { numbers: 1 }, Step::Gather { numbers: FULL + 1 });
     let slices = Step::Reduce { numbers: FULL, sliced: true };
+    let two_parts = Step::Reduce { numbers: FULL + 1, sliced: true };
     let inline = Step::Reduce { numbers: 1, sliced: false };
     let same = |name: &str, waiting, script: &[Step]| Model::same(name, waiting, 3, script);
     let refusals: [&[Step]; 3] = [&[Step::Refuse, Step::Refuse, once], &[once; 3], &[once, Step::Refuse, once]];
@@ -79,6 +82,7 @@ fn three_ranks() -> Vec<Model> {
         same("gather_two_chunks", Blocking, &[chunks]).bound(2),
         same("gather_two_chunks", Blocking, &[chunks]).long(),
         same("allreduce_slices", Blocking, &[slices]).bound(2),
+        same("allreduce_slices_of_two_parts", Blocking, &[two_parts]).bound(2),
         same("broadcast_three_times", Blocking, &[Step::Broadcast { root: 1, numbers: 1 }; 3]).bound(2),
         Model::new("refusals", Blocking, &refusals).bound(2),
         same("gather_inline", Parking, &[once]).bound(2),

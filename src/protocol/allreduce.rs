@@ -6,17 +6,26 @@
 //! | size | rounds | who folds |
 //! | --- | --- | --- |
 //! | fits into a note | 1 | every rank, everything, from the notes |
-//! | small | 1 for each chunk | every rank, everything, from staging |
-//! | large | 2 for each chunk | each rank its slice; then everyone copies the slices of the others |
+//! | small | 1 for each part | every rank, everything, from staging |
+//! | large | 1 for each part, and 1 more | each rank its slice; then everyone copies the slices of the others |
 //!
 //! The last is the two-phase form (reduce-scatter, then allgather; Rabenseifner 2004) with the slices folded
 //! straight from everybody's staging. A rank puts its finished slice into its buffer of the *other* parity, the one
-//! that belongs to the second round: written over the contributions it would race with ranks that still fold.
+//! that belongs to the next round: written over the contributions it would race with ranks that still fold. What it
+//! contributes to the next part goes with it, so that a round ends the one phase of a part and the other of the next:
+//!
+//! ```text
+//! round    g                 g + 1              g + 2
+//!          contribute to A   fold A             collect A            what a rank does before the next round
+//!                            contribute to B    fold B               collect B
+//! staging  A, all of it      slices of A, B     slices of B
+//! ```
 
 use core::ops::Range;
 
 use super::sequence::{HEAD, INLINE};
-use super::{Call, Failure, Member, Payload, Platform};
+use super::staging::STEP;
+use super::{Call, Failure, Member, Payload, Platform, Staging};
 use crate::distribute::block;
 use crate::payload::{Sink, Source, TERMS, Term};
 
@@ -37,6 +46,17 @@ pub trait Reduction {
     fn fold(&mut self, part: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>);
     /// Copies a finished part of the result out of staging.
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>);
+    /// Whether it pays to do both at a time.
+    fn collects_and_contributes(&self) -> bool;
+    /// [`collect`](Self::collect) for `part`, and [`contribute`](Self::contribute) for `next`, which comes after it in the
+    /// data.
+    fn collect_and_contribute(
+        &mut self,
+        part: Range<usize>,
+        staging: Source<'_>,
+        next: Range<usize>,
+        place: Sink<'_>,
+    );
 }
 
 /// Where the contributions to a part are. Each kind has a fold of its own, so that the short one stays short.
@@ -90,6 +110,31 @@ impl From for Chunks {
     }
 }
 
+/// How a reduction goes through staging, the same on every rank. In elements.
+struct Plan {
+    len: usize,
+    /// The length of every part but the last.
+    step: usize,
+    /// Whether each rank folds a slice of each part.
+    sliced: bool,
+    /// How many bytes after contributions slices begin.
+    slices: usize,
+    /// How many bytes both take at most.
+    bytes: usize,
+}
+
+/// What goes through staging in a round. Either may be nothing.
+struct Content {
+    /// What all contribute to.
+    part: Range<usize>,
+    /// Where that begins in everybody's staging.
+    place: usize,
+    /// What has been folded in slices.
+    folded: Range<usize>,
+    /// Where everybody's slice begins.
+    slices: usize,
+}
+
 impl<P: Platform> Member<'_, P> {
     /// Reduces element by element, in rank order. From `slices_from` bytes on, the same on every rank, a part is folded
     /// in slices.
@@ -109,34 +154,122 @@ impl<P: Platform> Member<'_, P> {
             self.fold_all(0..len, Notes(parity), data, None);
             return Ok(());
         }
-        let step = self.segment.staging.folded / size;
-        let mut start = 0;
-        while start < len {
-            let part = start..(start + step).min(len);
-            let place = self.place(part.len() * size);
-            let sliced = part.len() * size >= slices_from;
-            self.contribute(part.clone(), sliced, place, data);
-            let parity = if start == 0 { self.open(call, |_| ())? } else { self.go_on(call, || ())? };
-            self.expect_round(part.len() * size);
-            if sliced {
-                self.fold_slices(call, part, parity, place, data)?;
-            } else {
-                self.fold_all(part, Chunks(parity, place), data, None);
+        let plan = self.plan(slices_from, data);
+        let mut content = self.content(&plan, 0..0, 0);
+        self.contribute(&plan, &content, data);
+        let mut parity = self.open(call, |_| ())?;
+        loop {
+            self.expect_round(content.part.len() * size);
+            let folded = if plan.sliced { content.part.clone() } else { 0..0 };
+            let next = self.content(&plan, folded, content.part.end);
+            self.collect_and_contribute(&plan, &content, parity, &next, data);
+            self.fold_part(&plan, &content, parity, &next, data);
+            if next.part.is_empty() && next.folded.is_empty() {
+                return Ok(());
             }
-            start += step;
+            content = next;
+            parity = self.go_on(call, || ())?;
         }
-        Ok(())
+    }
+
+    /// Parts of about the same length, and as few as there can be.
+    fn plan(&self, slices_from: usize, data: &impl Reduction) -> Plan {
+        let (len, size) = (data.elements(), data.element_size());
+        let Staging { capacity, folded, .. } = self.segment.staging;
+        let most = folded / size;
+        let step = len.div_ceil(len.div_ceil(most)).next_multiple_of((STEP / size).max(1)).min(most).min(len);
+        let (part, slices) = (step * size, (step * size).next_multiple_of(STEP));
+        let both = slices + self.slice(&(0..step), 0).len() * size;
+        let sliced = part >= slices_from && both <= capacity;
+        Plan { len, step, sliced, slices, bytes: if sliced { both } else { part } }
+    }
+
+    /// What goes through staging in the next round: the slices of a part, and contributions to the one that begins with
+    /// this element.
+    fn content(&self, plan: &Plan, folded: Range<usize>, start: usize) -> Content {
+        let place = self.place(plan.bytes);
+        Content { part: start..(start + plan.step).min(plan.len), place, folded, slices: place + plan.slices }
     }
 
     /// Puts this rank's part into staging, without the slice that only this rank folds.
-    fn contribute<D: Reduction>(&self, part: Range<usize>, sliced: bool, place: usize, data: &mut D) {
-        let kept =
-            if sliced && self.takes_own(data) { self.slice(&part, self.rank) } else { part.end..part.end };
-        for piece in [part.start..kept.start, kept.end..part.end] {
-            let offset = (piece.start - part.start) * data.element_size();
-            self.chunk(self.rank, self.next_parity())
-                .write(|staging| data.contribute(piece, staging.after(place + offset)));
+    fn contribute<D: Reduction>(&self, plan: &Plan, content: &Content, data: &mut D) {
+        let Range { start, end } = content.part;
+        let kept = self.keeps(plan, content, data).unwrap_or(end..end);
+        for piece in [start..kept.start, kept.end..end].into_iter().filter(|piece| !piece.is_empty()) {
+            self.put(content, piece, data.element_size(), |piece, staging| data.contribute(piece, staging));
         }
+    }
+
+    /// The slice that this rank does not put into staging, since only this rank folds it.
+    fn keeps(&self, plan: &Plan, content: &Content, data: &impl Reduction) -> Option<Range<usize>> {
+        (plan.sliced && self.takes_own(data)).then(|| self.slice(&content.part, self.rank))
+    }
+
+    /// Puts a piece of this rank's part into staging.
+    #[inline]
+    fn put(
+        &self,
+        content: &Content,
+        piece: Range<usize>,
+        size: usize,
+        put: impl FnOnce(Range<usize>, Sink<'_>),
+    ) {
+        let place = content.place + (piece.start - content.part.start) * size;
+        let own = self.chunk(self.rank, self.next_parity());
+        own.write(|staging| put(piece, staging.after(place)));
+    }
+
+    /// Copies the slices of the others out of staging, and puts this rank's next part there, maybe at the same time: both
+    /// wait for memory, each in its own way.
+    fn collect_and_contribute<D: Reduction>(
+        &self,
+        plan: &Plan,
+        content: &Content,
+        parity: usize,
+        next: &Content,
+        data: &mut D,
+    ) {
+        if content.folded.is_empty() {
+            return self.contribute(plan, next, data);
+        }
+        let both = !next.part.is_empty() && data.collects_and_contributes();
+        let size = data.element_size();
+        for rank in self.others() {
+            let theirs = self.slice(&content.folded, rank);
+            Chunks(parity, content.slices).look(self, rank, |staging| match both {
+                true => self.put(next, self.slice(&next.part, rank), size, |ahead, place| {
+                    data.collect_and_contribute(theirs, staging, ahead, place);
+                }),
+                false => data.collect(theirs, staging),
+            });
+        }
+        if !both {
+            self.contribute(plan, next, data);
+        } else if self.keeps(plan, next, data).is_none() {
+            let own = self.slice(&next.part, self.rank);
+            self.put(next, own, size, |own, staging| data.contribute(own, staging));
+        }
+    }
+
+    /// Folds a part: all of it, or this rank's slice, which goes with the next content.
+    fn fold_part<D: Reduction>(
+        &self,
+        plan: &Plan,
+        content: &Content,
+        parity: usize,
+        next: &Content,
+        data: &mut D,
+    ) {
+        if content.part.is_empty() {
+            return;
+        }
+        if !plan.sliced {
+            return self.fold_all(content.part.clone(), Chunks(parity, content.place), data, None);
+        }
+        let mine = self.slice(&content.part, self.rank);
+        let from = Chunks(parity, content.place + (mine.start - content.part.start) * data.element_size());
+        self.chunk(self.rank, self.next_parity())
+            .write(|staging| self.fold_all(mine, from, data, Some(staging.after(next.slices))));
     }
 
     /// The slice of a part that a rank folds.
@@ -197,33 +330,9 @@ impl<P: Platform> Member<'_, P> {
     fn takes_own<D: Reduction>(&self, data: &D) -> bool {
         self.rank < TERMS || data.keeps_own()
     }
-
-    /// Folds this rank's slice of a part, and exchanges the slices in one more round.
-    fn fold_slices<D: Reduction>(
-        &mut self,
-        call: &Call,
-        part: Range<usize>,
-        parity: usize,
-        place: usize,
-        data: &mut D,
-    ) -> Result<(), Failure> {
-        let size = data.element_size();
-        let mine = self.slice(&part, self.rank);
-        let offset = (mine.start - part.start) * size;
-        let from = Chunks(parity, place + offset);
-        let place = self.place(self.slice(&part, 0).len() * size);
-        self.chunk(self.rank, self.next_parity())
-            .write(|staging| self.fold_all(mine, from, data, Some(staging.after(place))));
-        let parity = self.go_on(call, || ())?;
-        for rank in self.others() {
-            let theirs = self.slice(&part, rank);
-            self.chunk(rank, parity).read(|staging| data.collect(theirs, staging.after(place)));
-        }
-        Ok(())
-    }
 }
 
-/// From how many bytes on folding in slices pays for its second round. With two ranks it does late: each still reads as
+/// From how many bytes on folding in slices pays for one more round. With two ranks it does late: each still reads as
 /// much, though it folds half as much. With many it does early, since otherwise each reads what all have contributed.
 pub fn slices_from(ranks: usize) -> usize {
     match ranks {

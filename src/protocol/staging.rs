@@ -24,10 +24,12 @@ pub struct Staging {
     pub capacity: usize,
     /// The most that goes through it in one round of a transfer.
     pub part: usize,
-    /// The same of a reduction; a multiple of the size of what is reduced.
+    /// The same of contributions to a reduction; a multiple of the size of what is reduced.
     pub folded: usize,
     /// Parts shorter than this do not move on: for so few lines the way to memory is longer.
     pub moving_from: usize,
+    /// They move through so many bytes.
+    pub moving: usize,
 }
 
 /// The most bytes of a rank's message that go through staging in one round: long enough for the round's cost not to
@@ -40,19 +42,34 @@ const PARTS: usize = 8;
 /// The shortest of these.
 const LEAST: usize = 64 << 10;
 
-/// The same for a reduction, which takes two rounds for a part.
+/// A multiple of the size of whatever is reduced.
+const UNIT: usize = 64;
+
+/// The same of contributions to a reduction.
 const FOLDED: usize = 1 << 20;
 
 /// Places begin with a line, if lines have up to so many bytes.
-const STEP: usize = 128;
+pub(super) const STEP: usize = 128;
+
+/// The buffers of both parities that parts move through, of all ranks together, take so many bytes.
+const MOVING: usize = 4 << 20;
 
 /// From how many bytes on a part is worth moving through its buffer.
 const MOVING_FROM: usize = 2 << 10;
 
 impl Staging {
-    /// What suits buffers of this size, which is a multiple of the size of what is reduced.
-    pub fn of(capacity: usize) -> Self {
-        Staging { capacity, part: capacity.min(PART), folded: capacity.min(FOLDED), moving_from: MOVING_FROM }
+    /// What suits buffers of this size, which is a multiple of the size of what is reduced, for so many ranks.
+    pub fn of(capacity: usize, ranks: usize) -> Self {
+        // With the slices of the part before it, which are half as much at most, a part of a reduction fills the buffer.
+        let most = capacity / 3 * 2;
+        let most = if most < UNIT { capacity } else { most - most % UNIT };
+        Staging {
+            capacity,
+            part: most.min(PART),
+            folded: most.min(FOLDED),
+            moving_from: MOVING_FROM,
+            moving: capacity.min(MOVING / 2 / ranks.max(1)),
+        }
     }
 
     /// How many bytes of each block go through staging in one round of a transfer, if the longest has `len`. While the only
@@ -68,7 +85,7 @@ impl Staging {
             return 0;
         }
         let stride = len.max(1).next_multiple_of(STEP);
-        let Some(last) = (self.capacity / stride).checked_sub(1) else { return 0 };
+        let Some(last) = (self.moving / stride).checked_sub(1) else { return 0 };
         let turn = (round.number() / 2) as usize;
         (last - turn % (last + 1)) * stride
     }
@@ -85,13 +102,14 @@ mod tests {
 
     #[test]
     fn parts_move_through_the_whole_buffer_and_stay_inside() {
-        let staging = Staging { capacity: 4096, part: 1024, folded: 1024, moving_from: 100 };
+        let staging = Staging { capacity: 4096, part: 1024, folded: 1024, moving_from: 100, moving: 4096 };
         assert_eq!(places(staging, 1024, 5), [3072, 2048, 1024, 0, 3072]);
         assert_eq!(places(staging, 600, 7), [3200, 2560, 1920, 1280, 640, 0, 3200]);
         assert_eq!(places(staging, 99, 3), [0, 0, 0]);
         for capacity in [64, 192, 4096, 5000] {
             for len in 0..=capacity {
-                let staging = Staging { capacity, part: capacity, folded: capacity, moving_from: 0 };
+                let staging =
+                    Staging { capacity, part: capacity, folded: capacity, moving_from: 0, moving: capacity };
                 assert!(places(staging, len, 100).iter().all(|place| place + len <= capacity));
             }
         }
@@ -99,16 +117,16 @@ mod tests {
 
     #[test]
     fn a_single_sender_s_message_goes_in_shorter_parts() {
-        let staging = Staging::of(1 << 20);
+        let staging = Staging::of(1 << 20, 2);
         assert_eq!(staging.step(1 << 20, 2), PART);
         assert_eq!([1, 1 << 20, 1 << 30].map(|len| staging.step(len, 1)), [LEAST, 128 << 10, PART]);
         assert!((0..1 << 20).step_by(1000).all(|len| staging.step(len, 1).is_multiple_of(STEP)));
-        assert_eq!(Staging::of(192).step(1 << 20, 1), 192);
+        assert_eq!(Staging::of(192, 2).step(1 << 20, 1), 128);
     }
 
     #[test]
     fn both_rounds_of_a_pair_have_the_same_place() {
-        let staging = Staging { capacity: 4096, part: 1024, folded: 1024, moving_from: 0 };
+        let staging = Staging { capacity: 4096, part: 1024, folded: 1024, moving_from: 0, moving: 4096 };
         for round in (0..10).step_by(2) {
             assert_eq!(
                 staging.place(1024, Generation::new(round)),

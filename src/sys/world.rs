@@ -81,7 +81,7 @@ impl World {
             unsafe { Chunk::new(mapping.start().wrapping_add(offset), layout.chunk()) }
         };
         let chunks = (0..layout.ranks()).map(|rank| [chunk(rank, 0), chunk(rank, 1)]).collect();
-        let staging = Staging::of(layout.chunk());
+        let staging = Staging::of(layout.chunk(), layout.ranks());
         let meeting = Meeting(word_of(&mapping, layout.meeting()).load(Relaxed));
         World { meeting, mapping, layout, chunks, staging, torn: AtomicBool::new(false) }
     }
