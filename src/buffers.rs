@@ -332,6 +332,28 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_a_reduction_are_collected_while_others_are_contributed_to() {
+        // The last part is shorter, slices differ in length, and the last of five ranks contributes all when in place.
+        for (ranks, len) in [(2, 400_003), (5, 300_001)] {
+            crate::threads(ranks, |world| {
+                let value = |rank: usize, index: usize| (index * (rank + 3)) as u64;
+                let send: Vec<u64> = (0..len).map(|index| value(world.rank(), index)).collect();
+                let expected: Vec<u64> =
+                    (0..len).map(|index| (0..ranks).map(|rank| value(rank, index)).sum()).collect();
+                // Both ways at a time only if staging is stored past the cache.
+                crate::sys::copy::stream_next(1 << 30);
+                let mut recv = vec![0; len];
+                world.allreduce(&send, &mut recv, ReduceOp::Sum).unwrap();
+                assert!(recv == expected);
+                recv.copy_from_slice(&send);
+                world.allreduce_in_place(&mut recv, ReduceOp::Sum).unwrap();
+                assert!(recv == expected);
+            })
+            .unwrap();
+        }
+    }
+
+    #[test]
     fn what_goes_past_the_cache_does_not_go_in_one_copy() {
         let reach = Reach::of([1, 2].into());
         for (len, fits) in [(STREAM_FROM / 2 - 1, true), (STREAM_FROM / 2, false)] {
