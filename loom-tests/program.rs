@@ -196,17 +196,6 @@ impl Reduction for Folding {
     fn collects_and_contributes(&self) -> bool {
         self.both
     }
-
-    fn collect_and_contribute(
-        &mut self,
-        part: Range<usize>,
-        staging: Source<'_>,
-        next: Range<usize>,
-        place: Sink<'_>,
-    ) {
-        self.collect(part, staging);
-        self.contribute(next, place);
-    }
 }
 
 struct Blocks {

@@ -282,17 +282,6 @@ impl Reduction for Sums {
     fn collects_and_contributes(&self) -> bool {
         dice::once_in(2)
     }
-
-    fn collect_and_contribute(
-        &mut self,
-        part: Range<usize>,
-        staging: Source<'_>,
-        next: Range<usize>,
-        place: Sink<'_>,
-    ) {
-        self.collect(part, staging);
-        self.contribute(next, place);
-    }
 }
 
 struct Blocks<'p> {

@@ -57,25 +57,25 @@ impl<'a, P: Fn(usize) -> Range<usize>> Gather<'a, P> {
         let (mut kept, mut got) = (0, 0);
         staging.put_in_turns(own, |put| {
             if let Some((rank, part, staging)) = &get {
-                let len = if put < own.len() { put } else { part.len() };
                 let stream = self.stream;
                 let target = self.target(*rank, part);
-                let piece = go_on(&mut got, len, target);
+                let piece = go_on(&mut got, put, own.len(), target);
                 take(&staging.after(piece.start), &mut target[piece], stream);
             }
             if self.stream {
                 let target = self.target(self.rank, &part);
-                let piece = go_on(&mut kept, put, target);
+                let piece = go_on(&mut kept, put, own.len(), target);
                 lines::stream_slice(&own[piece.clone()], &mut target[piece]);
             }
         });
     }
 }
 
-/// What comes next if the first `len` bytes of a target are to be there, or fewer, so that no line is written in two
-/// pieces.
-fn go_on(done: &mut usize, len: usize, target: &[u8]) -> Range<usize> {
-    let end = if len < target.len() { lines::whole(target.as_ptr(), len) } else { target.len() };
+/// What comes next in a target, if it is to keep pace with something else of which `put` of `all` bytes are done, so that no
+/// line is written in two pieces.
+fn go_on(done: &mut usize, put: usize, all: usize, target: &[u8]) -> Range<usize> {
+    let goes_on = put < all && put < target.len();
+    let end = if goes_on { lines::whole(target.as_ptr(), put) } else { target.len() };
     let start = *done;
     *done = end.max(start);
     start..*done
@@ -278,8 +278,7 @@ impl<T: Number> Reduction for Reduce<'_, T> {
         let target: &mut [u8] = bytemuck::cast_slice_mut(&mut until[part.start..]);
         let mut got = 0;
         place.put_in_turns(send, |put| {
-            let len = if put < send.len() { put } else { target.len() };
-            let piece = go_on(&mut got, len, target);
+            let piece = go_on(&mut got, put, send.len(), target);
             staging.after(piece.start).get(0, &mut target[piece]);
         });
     }
@@ -372,7 +371,7 @@ mod tests {
             let target = &target[skipped..];
             let (mut done, mut pieces) = (0, Vec::new());
             for len in [10, 100, 100, 700, target.len()] {
-                pieces.push(go_on(&mut done, len, target));
+                pieces.push(go_on(&mut done, len, target.len(), target));
             }
             assert!(pieces.windows(2).all(|pair| pair[0].end == pair[1].start));
             assert_eq!((pieces[0].start, done), (0, target.len()));

@@ -294,21 +294,6 @@ impl Reduction for Data {
         self.takes(8 * part.len());
         staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[part]));
     }
-
-    fn collects_and_contributes(&self) -> bool {
-        false
-    }
-
-    fn collect_and_contribute(
-        &mut self,
-        part: Range<usize>,
-        staging: Source<'_>,
-        next: Range<usize>,
-        place: Sink<'_>,
-    ) {
-        self.collect(part, staging);
-        self.contribute(next, place);
-    }
 }
 
 /// A collective over the mirror.

@@ -47,7 +47,9 @@ pub trait Reduction {
     /// Copies a finished part of the result out of staging.
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>);
     /// Whether it pays to do both at a time.
-    fn collects_and_contributes(&self) -> bool;
+    fn collects_and_contributes(&self) -> bool {
+        false
+    }
     /// [`collect`](Self::collect) for `part`, and [`contribute`](Self::contribute) for `next`, which comes after it in the
     /// data.
     fn collect_and_contribute(
@@ -56,7 +58,10 @@ pub trait Reduction {
         staging: Source<'_>,
         next: Range<usize>,
         place: Sink<'_>,
-    );
+    ) {
+        self.collect(part, staging);
+        self.contribute(next, place);
+    }
 }
 
 /// Where the contributions to a part are. Each kind has a fold of its own, so that the short one stays short.
@@ -127,12 +132,10 @@ struct Plan {
 struct Content {
     /// What all contribute to.
     part: Range<usize>,
-    /// Where that begins in everybody's staging.
-    place: usize,
     /// What has been folded in slices.
     folded: Range<usize>,
-    /// Where everybody's slice begins.
-    slices: usize,
+    /// Where contributions begin in everybody's staging. Slices come [after](Plan::slices) them.
+    place: usize,
 }
 
 impl<P: Platform> Member<'_, P> {
@@ -187,8 +190,8 @@ impl<P: Platform> Member<'_, P> {
     /// What goes through staging in the next round: the slices of a part, and contributions to the one that begins with
     /// this element.
     fn content(&self, plan: &Plan, folded: Range<usize>, start: usize) -> Content {
-        let place = self.place(plan.bytes);
-        Content { part: start..(start + plan.step).min(plan.len), place, folded, slices: place + plan.slices }
+        let part = start..(start + plan.step).min(plan.len);
+        Content { part, folded, place: self.place(plan.bytes) }
     }
 
     /// Puts this rank's part into staging, without the slice that only this rank folds.
@@ -236,7 +239,7 @@ impl<P: Platform> Member<'_, P> {
         let size = data.element_size();
         for rank in self.others() {
             let theirs = self.slice(&content.folded, rank);
-            Chunks(parity, content.slices).look(self, rank, |staging| match both {
+            Chunks(parity, content.place + plan.slices).look(self, rank, |staging| match both {
                 true => self.put(next, self.slice(&next.part, rank), size, |ahead, place| {
                     data.collect_and_contribute(theirs, staging, ahead, place);
                 }),
@@ -269,7 +272,7 @@ impl<P: Platform> Member<'_, P> {
         let mine = self.slice(&content.part, self.rank);
         let from = Chunks(parity, content.place + (mine.start - content.part.start) * data.element_size());
         self.chunk(self.rank, self.next_parity())
-            .write(|staging| self.fold_all(mine, from, data, Some(staging.after(next.slices))));
+            .write(|staging| self.fold_all(mine, from, data, Some(staging.after(next.place + plan.slices))));
     }
 
     /// The slice of a part that a rank folds.

@@ -11,8 +11,8 @@ const LINE: usize = 64;
 /// From how many bytes on it can pay to publish past the cache.
 const LARGE: usize = 2 << 10;
 
-/// What a line may cost before it is dear, in picoseconds. Between cores that share a cache it takes some 6 ns to take a line back from
-/// a reader, between others 25; storing past the cache, and reading from memory afterwards, costs about 6.
+/// What a line may cost before it is dear, in picoseconds. Between cores that share a cache it takes some 6 ns to take a
+/// line back from a reader, between others 25; storing past the cache, and reading from memory afterwards, costs about 6.
 const DEAR: u64 = 12_000;
 
 /// What a line is taken to have cost at most: a copy that was interrupted says little.
@@ -64,8 +64,8 @@ impl Found {
 
     /// It took so long to copy `len` bytes in the ordinary way.
     fn measured(&self, len: usize, time: Duration) {
-        let picoseconds = 1000 * u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 1000);
-        let line = (picoseconds / (len / LINE) as u64).min(DEAREST);
+        let line = 1000 * time.as_nanos() / (len / LINE) as u128;
+        let line = u64::try_from(line).map_or(DEAREST, |line| line.min(DEAREST));
         let cost = (3 * self.cost.load(Relaxed) + line) / 4;
         self.cost.store(cost, Relaxed);
         // Copies may follow one another in a pattern, of which not always the same one is to be measured.
