@@ -122,12 +122,18 @@ fn memory_of_all(comm: &ShmBackend) -> Outcome<u64> {
     Ok(all.iter().sum())
 }
 
+/// Without the pages of files: other programs that start and end change this one's part of those.
 fn proportional_set_size() -> Outcome<u64> {
     let path = Path::new("/proc/self/smaps_rollup");
     let text = fs::read_to_string(path).map_err(|error| Failure::io(path, error))?;
-    let kilobytes = text.lines().find_map(|line| line.strip_prefix("Pss:")?.trim().strip_suffix(" kB"));
-    let kilobytes = kilobytes.and_then(|number| number.parse::<u64>().ok());
-    kilobytes.map(|number| number * 1_024).ok_or_else(|| Failure::io(path, "it says nothing of Pss"))
+    let of_kind = |name: &str| {
+        let kilobytes = text.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
+        kilobytes.and_then(|number| number.parse::<u64>().ok())
+    };
+    match (of_kind("Pss_Anon:"), of_kind("Pss_Shmem:")) {
+        (Some(own), Some(shared)) => Ok((own + shared) * 1_024),
+        _ => Err(Failure::io(path, "it has no line Pss_Anon or none Pss_Shmem; Linux 5.4 and later have both")),
+    }
 }
 
 fn print_table(ranks: usize, [tree, programs]: [usize; 2], own: &Held, shared: &Held) {
@@ -150,7 +156,7 @@ fn print_table(ranks: usize, [tree, programs]: [usize; 2], own: &Held, shared: &
         );
     }
     println!();
-    println!("measured as PSS, in which a page that several processes have counts as one in all");
+    println!("measured as PSS without files, in which a page that several processes have counts as one in all");
 }
 
 /// Megabytes of a million bytes.
