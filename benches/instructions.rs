@@ -22,7 +22,7 @@ const CHUNK: usize = 1 << 16;
 /// What is called, with how many elements a rank, and how many instructions a call may take on x86-64: a tenth more than
 /// when the limit was set, since compilers differ.
 const CASES: [(Operation, usize, u64); 3] =
-    [(Operation::Barrier, 0, 580), (Operation::Allreduce, 4, 1510), (Operation::Allgatherv, 4, 1460)];
+    [(Operation::Barrier, 0, 520), (Operation::Allreduce, 4, 1510), (Operation::Allgatherv, 4, 1450)];
 
 /// So many calls are counted, as the difference to half of them.
 const CALLS: u64 = 2000;

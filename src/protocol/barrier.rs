@@ -86,7 +86,7 @@ impl<P: Platform> Member<'_, P> {
         Ok(result)
     }
 
-    /// To be called after a round by whoever has data to read first: meanwhile the lines that the next call will write
+    /// To be called after a round by whoever has something to do first: meanwhile the lines that the next call will write
     /// come back from those that have read them. `staged` bytes of staging are taken to be written, as by this call.
     #[inline]
     pub(super) fn expect_round(&self, staged: usize) {

@@ -74,7 +74,13 @@ impl<P: Platform> Member<'_, P> {
     #[inline]
     pub fn meet(&mut self, call: &Call) -> Result<(), Failure> {
         let (parity, same) = match self.group {
-            None => self.compare_while(call, |_| (), || ())?,
+            None => {
+                self.show_call(call, |_| ());
+                let parity = self.round()?;
+                // Before the calls are compared: the next one can not begin before its line is back.
+                self.expect_round(0);
+                (parity, self.is_same(call, parity))
+            }
             Some(group) => self.meet_in(group, call)?,
         };
         self.judge(parity, same).map(drop)

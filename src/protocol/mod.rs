@@ -154,6 +154,6 @@ impl<'s, P: Platform> Member<'s, P> {
     /// The other ranks, each starting with its own successor, so that not all read the same memory at once.
     fn others(&self) -> impl Iterator<Item = usize> + use<P> {
         let (rank, size) = (self.rank, self.size());
-        (rank + 1..size).chain(0..rank)
+        (rank + 1..rank + size).map(move |next| if next < size { next } else { next - size })
     }
 }

@@ -103,6 +103,13 @@ impl Call {
     }
 }
 
+/// Zero if the words are the same: in one number, since arrays are compared where they lie in memory, and what has just
+/// been written there in parts takes long to read.
+#[inline(always)]
+fn different([a, b, c]: [u64; 3], [x, y, z]: [u64; 3]) -> u64 {
+    (a ^ x) | (b ^ y) | (c ^ z)
+}
+
 impl<P: Platform> Member<'_, P> {
     /// The first round of a call: publishes `call` and what `inline` adds, waits for all ranks, and compares.
     /// Returns the round's parity.
@@ -122,22 +129,11 @@ impl<P: Platform> Member<'_, P> {
         inline: impl FnOnce(Sink<'_>),
         work: impl FnOnce(),
     ) -> Result<usize, Failure> {
-        let (parity, same) = self.compare_while(call, inline, work)?;
-        self.open_late(call, same)?;
-        self.judge(parity, same)
-    }
-
-    /// A round in which every rank looks at all others. The parity, and whether all call the same.
-    #[inline]
-    pub(super) fn compare_while(
-        &mut self,
-        call: &Call,
-        inline: impl FnOnce(Sink<'_>),
-        work: impl FnOnce(),
-    ) -> Result<(usize, bool), Failure> {
         self.show_call(call, inline);
         let parity = self.round_while(work)?;
-        Ok((parity, self.is_same(call, parity)))
+        let same = self.is_same(call, parity);
+        self.open_late(call, same)?;
+        self.judge(parity, same)
     }
 
     /// The parity of a round after which all ranks call the same.
@@ -159,8 +155,8 @@ impl<P: Platform> Member<'_, P> {
     #[inline]
     pub(super) fn is_same(&self, call: &Call, parity: usize) -> bool {
         let mine = call.words();
-        let is_mine = |rank| self.note(rank, parity).read(|note| Call::words_of(&note) == mine);
-        self.others().fold(!call.refused, |same, rank| same & is_mine(rank))
+        let differs = |rank| self.note(rank, parity).read(|note| different(Call::words_of(&note), mine));
+        self.others().fold(u64::from(call.refused), |all, rank| all | differs(rank)) == 0
     }
 
     /// A further round of the call, which compares nothing. Shows that this rank is still at it. `work` as in
