@@ -43,7 +43,8 @@ class Training:
             out = self.work / "cobre-out"
             shutil.rmtree(out, ignore_errors=True)
             program = self.mpi if peer.home else self.ours
-            quiet = [program, "run", self.case, "--output", out, "--quiet"]
+            # A launcher may say how many threads a rank has, and MPI's do not.
+            quiet = [program, "run", self.case, "--threads", "1", "--output", out, "--quiet"]
             command, environment = peer.command(ranks, cores, quiet)
             jobs.run(command, environment, timeout=300)
             told = json.loads((out / "training/metadata.json").read_text())
