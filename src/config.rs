@@ -174,7 +174,7 @@ impl Config {
     }
 
     /// How long this rank looks at what it waits for before it sleeps, whatever the number of processors. If not set, it
-    /// looks for 1000 µs where every rank can have a processor; where not, it gives its processor away up to 16 times
+    /// looks for 4000 µs where every rank can have a processor; where not, it gives its processor away up to 16 times
     /// instead, for another rank to run.
     ///
     /// Zero suits ranks that have many threads each, all of which compute: whoever looks takes a processor from them. More

@@ -31,7 +31,7 @@
 //! * **The right result on every surviving rank, or the same error on every one**, whatever happens. Errors name the
 //!   rank; [`Error::is_fatal`] tells whether the communicator can be used further.
 //! * **Mistakes are found.** Ranks that call different things all get [`Error::Mismatch`], which says who called what.
-//! * **Waiting costs little.** A rank spins for a millisecond at most if every rank can have a processor, otherwise it
+//! * **Waiting costs little.** A rank spins for four milliseconds at most if every rank can have a processor, otherwise it
 //!   gives its own away; then it sleeps.
 //! * **Nothing is left behind.** The segment has a name only until all ranks have joined.
 //!

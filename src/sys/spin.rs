@@ -1,10 +1,10 @@
 //! How long to look at a word before sleeping on it.
 //!
 //! Waking a sleeper costs a system call here and some 25 µs until another core has switched to it, a hundred
-//! times a cache-line transfer, so with a processor for every rank it pays to look for a while: for a millisecond, which
-//! bridges the differences between ranks that share their work evenly, and is nothing beside a wait that is long. A rank
-//! that has looked for the time of a sleep and a wake-up goes on to look, but lets other threads on its processor go
-//! first: ranks may have some of their own.
+//! times a cache-line transfer, and more where an idle processor is given to somebody else. So with a processor for every
+//! rank it pays to look for a while: for four milliseconds, which bridges the differences between ranks that share their
+//! work evenly, and is nothing beside a wait that is long. A rank that has looked for the time of a sleep and a wake-up
+//! goes on to look, but lets other threads on its processor go first: ranks may have some of their own.
 //!
 //! With fewer processors, looking keeps the very rank from running that is waited for: then the processor is given away
 //! instead, a few times, since a switch costs less than a sleep and a wake-up.
@@ -27,7 +27,7 @@ const QUICK: u32 = 200;
 const ELSEWHERE: u32 = 100;
 
 /// How long to look where every rank has a processor.
-const SPIN: Duration = Duration::from_millis(1);
+const SPIN: Duration = Duration::from_millis(4);
 
 /// For so long nobody else is let go first.
 const EAGER: Duration = Duration::from_micros(50);
