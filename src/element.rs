@@ -158,17 +158,21 @@ pub(crate) fn code<T: 'static>() -> u8 {
     known.iter().position(|known| *known == id).map_or(0, |index| index as u8 + 1)
 }
 
-/// Size and alignment of an element in one number.
-pub(crate) fn shape<T>() -> u32 {
-    let size = u32::try_from(size_of::<T>()).unwrap_or(u32::MAX >> 6).min(u32::MAX >> 6);
-    size << 6 | align_of::<T>().trailing_zeros()
+/// How many bits of a shape the alignment takes: its logarithm.
+const ALIGN_BITS: u32 = 6;
+
+/// Size and alignment of an element in one number, which no other size and alignment have. A type that is too large for that
+/// is refused when the program is compiled.
+pub(crate) const fn shape<T>() -> u32 {
+    const { assert!(size_of::<T>() <= (u32::MAX >> ALIGN_BITS) as usize, "an element has less than 64 MiB") };
+    (size_of::<T>() as u32) << ALIGN_BITS | align_of::<T>().trailing_zeros()
 }
 
 /// An element type in words, from its code and shape.
 pub(crate) fn describe(code: u8, shape: u32) -> String {
     match NAMES.get(usize::from(code)) {
         Some(name) if code > 0 => (*name).to_owned(),
-        _ => format!("{} bytes aligned to {}", shape >> 6, 1u64 << (shape & 63)),
+        _ => format!("{} bytes aligned to {}", shape >> ALIGN_BITS, 1u64 << (shape & ((1 << ALIGN_BITS) - 1))),
     }
 }
 
@@ -227,5 +231,8 @@ mod tests {
         assert_eq!(describe(code::<f64>(), shape::<f64>()), "f64");
         assert_eq!(describe(code::<[u16; 3]>(), shape::<[u16; 3]>()), "6 bytes aligned to 2");
         assert_ne!(shape::<[u16; 4]>(), shape::<u64>());
+        // The largest that is allowed, and one that has nothing.
+        assert_eq!(describe(0, shape::<[[u8; 8191]; 8192]>()), "67100672 bytes aligned to 1");
+        assert_eq!(describe(0, shape::<()>()), "0 bytes aligned to 1");
     }
 }

@@ -36,7 +36,21 @@
 //! * **Nothing is left behind.** The segment has a name only until all ranks have joined.
 //!
 //! What moves is plain old data ([`bytemuck::Pod`]); what is reduced is a [`Number`]. Data of any length streams
-//! through staging buffers of fixed size.
+//! through staging buffers of fixed size. One element has less than 64 MiB; a larger type does not compile:
+//!
+//! ```compile_fail,E0080
+//! type Large = [[[u8; 4096]; 4096]; 4];
+//! let _ = intranode::threads(2, |comm| comm.region::<Large>(2).map(drop));
+//! ```
+//!
+//! A quarter of it does:
+//!
+//! ```
+//! type Large = [[u8; 4096]; 4096];
+//! let made = intranode::threads(2, |comm| comm.region::<Large>(0).is_ok())?;
+//! assert_eq!(made, [true, true]);
+//! # Ok::<(), intranode::Error>(())
+//! ```
 //!
 //! # How it is checked
 //!
