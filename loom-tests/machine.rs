@@ -22,8 +22,8 @@ pub(crate) enum Waiting {
 
 /// A modelled word.
 ///
-/// Every write in `protocol` is a read-modify-write, so a word's writes are totally ordered and `newest` is the
-/// last of them. It is no part of the model: reading it orders nothing and is no step. It only tells whether it
+/// Every write in `protocol` is a read-modify-write, or a store to a word that nobody else writes meanwhile. So a word's
+/// writes are totally ordered, and `newest` is the last of them. It is no part of the model: reading it orders nothing and is no step. It only tells whether it
 /// would be worth while to go on, and for whom.
 pub(crate) struct Word {
     pub(crate) modelled: AtomicU32,
@@ -141,6 +141,12 @@ unsafe impl Platform for Machine {
         let seen = word.modelled.load(order);
         self.record(site, Act::Load(word.label, seen));
         seen
+    }
+
+    fn store(&self, site: &'static str, word: &Word, value: u32, order: Ordering) {
+        word.modelled.store(value, order);
+        self.record(site, Act::Store(word.label, value));
+        word.changed(value);
     }
 
     fn compare_exchange(

@@ -12,6 +12,7 @@ mod known_bad;
 mod machine;
 mod model;
 mod models;
+mod ownership;
 mod parking;
 mod program;
 mod region;

@@ -10,6 +10,7 @@ use intranode::protocol::{CauseKind, Failure, Generation, Member};
 
 use crate::explore::{Explored, Rejected, explore};
 use crate::machine::{Fate, Machine, Waiting};
+use crate::ownership;
 use crate::program::Step;
 use crate::weakened::{Mutation, Weakened};
 use crate::world::{Outcome, Rank, World};
@@ -21,6 +22,14 @@ pub(crate) struct Actor {
     pub(crate) rank: Option<usize>,
     pub(crate) script: Vec<Step>,
     pub(crate) fate: Fate,
+}
+
+/// How long a thread keeps its rank's lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LockOf {
+    Call,
+    /// A mistake.
+    Transfer,
 }
 
 type Check = Arc<dyn Fn(&[Actor], &[Outcome]) + Send + Sync>;
@@ -38,6 +47,8 @@ pub(crate) struct Model {
     /// By rank: the leader of its group. None: they do not meet in groups.
     pub(crate) leaders: Vec<usize>,
     pub(crate) check: Check,
+    /// Where a rank has several threads: what its lock is kept for.
+    lock: Option<LockOf>,
     /// Only in the long run.
     pub(crate) long: bool,
 }
@@ -58,6 +69,7 @@ impl Model {
             start: 4,
             leaders: Vec::new(),
             check: Arc::new(crate::verdict::exact),
+            lock: None,
             long: false,
         }
     }
@@ -93,6 +105,20 @@ impl Model {
         self
     }
 
+    /// A further thread of a rank. From here on all calls go through their rank's lock, and what must hold is what the
+    /// [`Ownership`](crate::ownership::Ownership) checks.
+    pub(crate) fn second_thread(mut self, rank: usize, script: &[Step]) -> Self {
+        self.actors.push(Actor { rank: Some(rank), script: script.to_vec(), fate: Fate::default() });
+        self.lock = Some(LockOf::Call);
+        self.check(|_, _| ())
+    }
+
+    /// Calls of several transfers are several calls, as far as the lock is concerned.
+    pub(crate) fn lock_of_each_transfer(mut self) -> Self {
+        self.lock = Some(LockOf::Transfer);
+        self
+    }
+
     pub(crate) fn check(mut self, check: impl Fn(&[Actor], &[Outcome]) + Send + Sync + 'static) -> Self {
         self.check = Arc::new(check);
         self
@@ -104,7 +130,7 @@ impl Model {
     }
 
     pub(crate) fn ranks(&self) -> usize {
-        self.actors.iter().filter(|actor| actor.rank.is_some()).count()
+        self.actors.iter().filter_map(|actor| actor.rank).max().map_or(0, |last| last + 1)
     }
 
     /// The rounds of the longest script.
@@ -141,7 +167,14 @@ impl Model {
     fn execute(&self, mutation: Option<Mutation>, met: &Arc<AtomicBool>) {
         let start = Generation::new(self.start);
         let claims = self.actors.iter().any(|actor| actor.script.contains(&Step::Claim));
-        let world = Rc::new(World::new(self.ranks(), start, claims, self.actors.len(), &self.leaders));
+        let world = Rc::new(World::new(
+            self.ranks(),
+            start,
+            claims,
+            self.actors.len(),
+            &self.leaders,
+            self.lock.is_some(),
+        ));
         for index in 1..self.actors.len() {
             let (model, world, met) = (self.clone(), Rc::clone(&world), Arc::clone(met));
             loom::thread::spawn(move || model.play(index, &world, mutation, &met));
@@ -152,7 +185,10 @@ impl Model {
     fn play(&self, index: usize, world: &World, mutation: Option<Mutation>, met: &AtomicBool) {
         let actor = &self.actors[index];
         let platform = Weakened::new(Machine::new(index, self.waiting, actor.fate), mutation);
-        let outcome = act(actor, index, &platform, world, Generation::new(self.start));
+        let outcome = match self.lock {
+            None => act(actor, index, &platform, world, Generation::new(self.start)),
+            Some(lock) => act_locked(actor, lock, &platform, world),
+        };
         met.fetch_or(platform.inner().met_its_fate.get(), Relaxed);
         world.outcomes.borrow_mut()[index] = outcome;
         world.running.set(world.running.get() - 1);
@@ -198,6 +234,52 @@ fn act(actor: &Actor, index: usize, platform: &Rank, world: &World, start: Gener
     if outcome.calls.last() == Some(&Err(Failure::Stopped)) {
         // Whoever notices the death poisons; its thread stands in for the dead one. It has one life only.
         let _ = mourn(actor.rank.unwrap_or(index));
+    }
+    outcome
+}
+
+/// The same for a thread that shares its rank with others.
+fn act_locked(actor: &Actor, kept: LockOf, platform: &Rank, world: &World) -> Outcome {
+    let mut outcome = Outcome::default();
+    let rank = actor.rank.expect("a bystander shares nothing");
+    let (segment, lock) = (world.segment(), &world.ownership.locks[rank]);
+    let locked = |call: &mut dyn FnMut(&mut Member<'_, Rank>) -> Result<(), Failure>| {
+        let Ok(mut member) = lock.begin(platform, segment, rank) else {
+            return Err(Failure::Dead(Some(Cause { kind: CauseKind::ConcurrentUse, rank, detail: 0 })));
+        };
+        let result = call(&mut member);
+        world.ownership.has_seen(member.completed(), &result);
+        lock.end(platform, &member);
+        result
+    };
+    for step in &actor.script {
+        let result = match *step {
+            Step::Leave => {
+                let detail = lock.completed(platform).number();
+                let cause = Cause { kind: CauseKind::Left, rank, detail };
+                membership::poison(platform, segment, cause).map_err(Failure::from)
+            }
+            Step::Assign { .. } => {
+                world.ownership.give_back(rank);
+                let (mut counts, mut owns) = (None, false);
+                let mut transfers = |member: &mut Member<'_, Rank>| match counts.take() {
+                    None => ownership::first(rank, member, *step).map(|all| counts = Some(all)),
+                    Some(all) => ownership::second(rank, member, *step, &all).map(|own| owns = own),
+                };
+                let result = match kept {
+                    LockOf::Call => locked(&mut |member| transfers(member).and_then(|()| transfers(member))),
+                    LockOf::Transfer => locked(&mut transfers).and_then(|()| locked(&mut transfers)),
+                };
+                world.ownership.settle(rank, &result.clone().map(|()| owns));
+                result
+            }
+            _ => locked(&mut |member| step.run(0, rank, member, world)),
+        };
+        let over = matches!(result, Err(Failure::Dead(_)));
+        outcome.calls.push(result);
+        if over {
+            break;
+        }
     }
     outcome
 }

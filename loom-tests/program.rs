@@ -38,6 +38,8 @@ pub(crate) enum Step {
     TakeBack,
     /// A turn of an exchange.
     Turn,
+    /// The rank wants the one element, or gives it up: two transfers, which say that they are `distinct`, or do not.
+    Assign { wants: bool, distinct: bool },
     /// The rank refuses to take part.
     Refuse,
     /// The rank takes itself.
@@ -69,6 +71,7 @@ impl Step {
             Step::Publish | Step::Unprotected => call(6, 0, 0),
             Step::TakeBack => call(7, 0, 0),
             Step::Turn => call(8, 0, 0),
+            Step::Assign { .. } => call(10, 1, 0),
             Step::Refuse => Call { refused: true, ..call(5, 0, 0) },
             other => unreachable!("{other:?} is no call"),
         }
@@ -84,6 +87,7 @@ impl Step {
             Step::Fetch(_) => 3,
             Step::Round | Step::Barrier | Step::Refuse => 1,
             Step::Publish | Step::Unprotected | Step::TakeBack | Step::Turn => 1,
+            Step::Assign { .. } => 2,
             Step::Claim | Step::Leave | Step::Abort | Step::Mourn(_) => 0,
         }
     }
@@ -145,7 +149,7 @@ impl Step {
                 }
                 Ok(())
             }
-            Step::Claim | Step::Mourn(_) => unreachable!("no step of a member"),
+            Step::Claim | Step::Mourn(_) | Step::Assign { .. } => unreachable!("no step of a member"),
         }
     }
 }
@@ -198,9 +202,10 @@ impl Reduction for Folding {
     }
 }
 
-struct Blocks {
-    rank: usize,
-    blocks: Vec<Vec<u64>>,
+/// Numbers from every rank.
+pub(crate) struct Blocks {
+    pub(crate) rank: usize,
+    pub(crate) blocks: Vec<Vec<u64>>,
 }
 
 impl Exchange for Blocks {

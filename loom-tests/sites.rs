@@ -13,8 +13,17 @@ pub(crate) struct Site {
     pub(crate) orderings: Vec<Ordering>,
 }
 
-const OPERATIONS: [&str; 8] =
-    ["load", "load64", "compare_exchange", "compare_exchange64", "fetch_or", "spin", "wait", "wake_all"];
+const OPERATIONS: [&str; 9] = [
+    "load",
+    "load64",
+    "store",
+    "compare_exchange",
+    "compare_exchange64",
+    "fetch_or",
+    "spin",
+    "wait",
+    "wake_all",
+];
 
 const ORDERINGS: [(&str, Ordering); 5] =
     [("Relaxed", Relaxed), ("Acquire", Acquire), ("Release", Release), ("AcqRel", AcqRel), ("SeqCst", SeqCst)];

@@ -17,6 +17,7 @@ pub(crate) struct Label {
 #[derive(Clone, Copy)]
 pub(crate) enum Act {
     Load(Label, u32),
+    Store(Label, u32),
     Exchange(Label, u32, u32, Result<u32, u32>),
     Modify(Label, u32, u32),
     Load64(u64),
@@ -103,6 +104,7 @@ impl fmt::Display for Act {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Act::Load(word, seen) => write!(f, "{word} is {}", Shown(seen)),
+            Act::Store(word, value) => write!(f, "{word} := {}", Shown(value)),
             Act::Exchange(word, from, to, Ok(_)) => write!(f, "{word} {} -> {}", Shown(from), Shown(to)),
             Act::Exchange(word, from, to, Err(seen)) => {
                 write!(f, "{word} {} -> {} fails: {}", Shown(from), Shown(to), Shown(seen))

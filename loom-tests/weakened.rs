@@ -98,6 +98,10 @@ unsafe impl<P: WakeOne> Platform for Weakened<P> {
         self.inner.load(site, word, self.order(site, order))
     }
 
+    fn store(&self, site: &'static str, word: &P::Word, value: u32, order: Ordering) {
+        self.inner.store(site, word, value, self.order(site, order));
+    }
+
     fn compare_exchange(
         &self,
         site: &'static str,

@@ -7,6 +7,7 @@ use loom::sync::atomic::AtomicU64;
 
 use crate::cells::{Bytes, Chunk, STAGING};
 use crate::machine::{Machine, Word};
+use crate::ownership::Ownership;
 use crate::region::Part;
 use crate::single_copy::Memory;
 use crate::trace::Label;
@@ -27,6 +28,7 @@ pub(crate) struct Outcome {
 /// Everything that the threads of one execution share.
 pub(crate) struct World {
     cause: AtomicU64,
+    spread: Word,
     claims: Vec<Word>,
     records: Vec<[Record<Rank>; 2]>,
     gates: Vec<Gates<Rank>>,
@@ -37,19 +39,22 @@ pub(crate) struct World {
     pub(crate) turns: Vec<[Part; 2]>,
     /// By rank: what others fetch.
     pub(crate) memory: Vec<Memory>,
+    /// How threads of one rank share it, in models of that.
+    pub(crate) ownership: Ownership,
     pub(crate) outcomes: RefCell<Vec<Outcome>>,
     pub(crate) running: Cell<usize>,
 }
 
 impl World {
     /// A segment of `ranks` ranks that have completed all rounds up to `start`. `leaders`: of each rank's group, or
-    /// nothing.
+    /// nothing. `threaded`: calls go through their rank's lock.
     pub(crate) fn new(
         ranks: usize,
         start: Generation,
         claims: bool,
         threads: usize,
         leaders: &[usize],
+        threaded: bool,
     ) -> Self {
         let words = start.initial_words();
         let label = |what, rank, parity| Label { what, rank, parity };
@@ -71,6 +76,7 @@ impl World {
         let chunk = |rank, parity| Bytes::new(label("chunk", rank, parity));
         World {
             cause: AtomicU64::new(0),
+            spread: Word::new(0, label("spread", 0, 0)),
             claims: (0..ranks).filter(|_| claims).map(|rank| Word::new(0, label("claim", rank, 0))).collect(),
             records: (0..ranks).map(|rank| [record(rank, 0), record(rank, 1)]).collect(),
             gates: (0..leaders.len()).map(gates).collect(),
@@ -79,6 +85,7 @@ impl World {
             turns: (0..ranks).map(|rank| [part(rank, 0), part(rank, 1)]).collect(),
             memory: (0..ranks).map(|rank| Bytes::new(label("memory", rank, 0))).collect(),
             region: (0..ranks).map(|rank| Bytes::new(label("part", rank, 0))).collect(),
+            ownership: Ownership::new(if threaded { ranks } else { 0 }, start),
             outcomes: RefCell::new((0..threads).map(|_| Outcome::default()).collect()),
             running: Cell::new(threads),
         }
@@ -87,6 +94,7 @@ impl World {
     pub(crate) fn segment(&self) -> Segment<'_, Rank> {
         Segment {
             cause: &self.cause,
+            spread: &self.spread,
             claims: &self.claims,
             records: &self.records,
             gates: &self.gates,

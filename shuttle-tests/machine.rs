@@ -100,6 +100,20 @@ unsafe impl Platform for Stage {
         }
     }
 
+    fn store(&self, site: &'static str, word: &Word, value: u32, order: Ordering) {
+        self.step(site);
+        word.value.store(value, SeqCst);
+        // What an earlier store has released is not continued.
+        let mut released = Clock::new(self.actors());
+        if releases(self.order(site, order)) {
+            self.with_clock(|actor, clock| {
+                released.join(clock);
+                clock.advance(actor);
+            });
+        }
+        *lock(&word.released) = released;
+    }
+
     fn compare_exchange(
         &self,
         site: &'static str,
@@ -296,6 +310,7 @@ unsafe impl Payload for Cell {
 /// The shared control structures, as they lie in a mapping in production.
 pub struct Memory {
     cause: Word64,
+    spread: Word,
     claims: Vec<Word>,
     records: Vec<[Record<Stage>; 2]>,
     gates: Vec<Gates<Stage>>,
@@ -340,6 +355,7 @@ impl Memory {
         };
         Memory {
             cause: Word64 { value: AtomicU64::new(0), known: Mutex::default() },
+            spread: Word::new(0, actors),
             claims: (0..ranks).map(|_| Word::new(0, actors)).collect(),
             records: (0..ranks).map(|rank| pair("note", rank)).collect(),
             gates: (0..leaders.len())
@@ -361,6 +377,7 @@ impl Memory {
     pub fn segment(&self) -> Segment<'_, Stage> {
         Segment {
             cause: &self.cause,
+            spread: &self.spread,
             claims: &self.claims,
             records: &self.records,
             gates: &self.gates,

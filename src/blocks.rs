@@ -47,19 +47,34 @@ fn check_overlap(counts: &[usize], displs: &[usize]) -> Result<(), Error> {
     for pair in order.windows(2) {
         let (first, second) = (pair[0], pair[1]);
         if displs[first] + counts[first] > displs[second] {
-            let (first, second) = (first as u32, second as u32);
-            return Err(Error::OverlappingBlocks { operation: OPERATION, first, second });
+            return Err(Error::overlap(OPERATION, (first, second)));
         }
     }
     Ok(())
 }
 
-/// FNV-1a over the counts: ranks whose counts differ notice, though only the digest is compared.
-pub(crate) fn digest(counts: &[usize]) -> u64 {
-    counts.iter().fold(0xCBF2_9CE4_8422_2325, |hash: u64, count| {
-        (hash ^ *count as u64).wrapping_mul(0x0000_0100_0000_01B3)
-    })
+/// A number that tells tables of the same length apart: ranks whose counts differ notice, though only this is compared.
+///
+/// The polynomial hash of Carter and Wegman (1979; as in Dietzfelbinger and others 1992): the counts are the coefficients
+/// of a polynomial over the integers modulo 2⁶¹ − 1, of which this is the value at `key`. Two tables of R counts have the
+/// same for at most R keys, so the chance is R / 2⁶¹ for a key that is drawn afresh, whatever the tables are. A
+/// fixed function would have collisions that a program could be made to meet.
+pub(crate) fn digest(key: u64, counts: &[usize]) -> u64 {
+    // Neither 0 nor 1, for which the polynomial has only its last coefficient, or their sum.
+    let key = u128::from(key % (PRIME - 2) + 2);
+    let sum = counts.iter().fold(0, |hash: u64, count| {
+        let wide = u128::from(hash) * key + *count as u128;
+        // 2⁶¹ is 1 here. Twice, so that what comes out is as small as what went in, but for a few units.
+        let narrow = (wide as u64 & PRIME) + (wide >> PRIME_BITS) as u64;
+        (narrow & PRIME) + (narrow >> PRIME_BITS)
+    });
+    sum % PRIME
 }
+
+const PRIME_BITS: u32 = 61;
+
+/// A Mersenne prime: what remains of a division by it takes an addition.
+const PRIME: u64 = (1 << PRIME_BITS) - 1;
 
 #[cfg(test)]
 mod tests {
@@ -81,7 +96,41 @@ mod tests {
         assert!(matches!(error, Err(Error::InvalidBufferSize { expected: usize::MAX, .. })), "{error:?}");
     }
 
+    #[test]
+    fn tables_that_a_weaker_digest_confuses_are_told_apart() {
+        // FNV-1a by words has one value for both, and both have one sum.
+        let tables = [[0, 14478, 519_941], [1, 10024, 524_394]];
+        for key in [0, 1, 12345, u64::MAX] {
+            assert_ne!(digest(key, &tables[0]), digest(key, &tables[1]));
+        }
+        let permuted = [[1, 2, 3], [3, 2, 1], [2, 1, 3]].map(|table| digest(7, &table));
+        assert!(permuted[0] != permuted[1] && permuted[1] != permuted[2] && permuted[0] != permuted[2]);
+    }
+
     proptest! {
+        #[test]
+        fn a_digest_is_the_value_of_the_polynomial(
+            key in any::<u64>(),
+            counts in prop::collection::vec(0..usize::MAX >> 4, 0..20),
+        ) {
+            let prime = u128::from(PRIME);
+            let at = u128::from(key) % (prime - 2) + 2;
+            let expected = counts.iter().fold(0, |sum, count| (sum * at + *count as u128) % prime);
+            prop_assert_eq!(u128::from(digest(key, &counts)), expected);
+        }
+
+        #[test]
+        fn a_key_tells_tables_apart(
+            key in any::<u64>(),
+            one in prop::collection::vec(0usize..1 << 40, 1..9),
+            index in any::<prop::sample::Index>(),
+            difference in 1usize..1 << 40,
+        ) {
+            let mut other = one.clone();
+            other[index.index(one.len())] += difference;
+            prop_assert_ne!(digest(key, &one), digest(key, &other));
+        }
+
         #[test]
         fn agrees_with_marking_every_element(
             blocks in prop::collection::vec((0usize..5, 0usize..20), 1..8),

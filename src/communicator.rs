@@ -182,7 +182,11 @@ impl Communicator {
     ) -> Result<(), Error> {
         let operation = Operation::Allgatherv;
         let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
-        let call = Call { length: total, extra: blocks::digest(counts), ..call::<T>(operation) };
+        let call = Call {
+            length: total,
+            extra: blocks::digest(self.seat.world.key(), counts),
+            ..call::<T>(operation)
+        };
         if let Err(error) = blocks::check(self.seat.rank, self.size(), send.len(), recv.len(), counts, displs) {
             return Err(self.seat.refuse(&call, error));
         }
@@ -305,7 +309,7 @@ impl Communicator {
         place: impl Fn(usize) -> Range<usize>,
     ) -> Result<(), Error> {
         let (send, recv) = (bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv));
-        self.seat.gather(operation, call, send, recv, place)
+        self.seat.begin(operation)?.gather(call, send, recv, place)
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::element::{ReduceOp, describe};
+use crate::protocol::Call;
 
 /// A collective operation, or a step in a communicator's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -119,8 +120,11 @@ pub struct Called {
     pub length: u64,
     /// The root, of a broadcast.
     pub root: Option<u64>,
-    /// A digest of the counts, of an allgatherv or an exchange: equal totals may hide different counts.
-    pub counts: Option<u64>,
+    /// Which table of counts, of an allgatherv or an exchange: the first rank that has the same. Equal totals may hide
+    /// different counts.
+    pub counts: Option<usize>,
+    /// Which transfer, of a call that consists of several; 0 is the first.
+    pub phase: u8,
     /// Which region, of a region's own operations: its number among those of its leader.
     pub region: Option<u64>,
 }
@@ -131,9 +135,15 @@ impl fmt::Display for Called {
             return write!(f, "rank {} called something unknown", self.rank);
         };
         write!(f, "rank {} called {operation}", self.rank)?;
-        if matches!(operation, Operation::Init | Operation::Barrier | Operation::Split) {
-            return Ok(());
+        if !matches!(operation, Operation::Init | Operation::Barrier | Operation::Split) {
+            self.write_arguments(f)?;
         }
+        if self.phase > 0 { write!(f, ", and was at its transfer {}", self.phase) } else { Ok(()) }
+    }
+}
+
+impl Called {
+    fn write_arguments(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "(")?;
         if let Some(reduction) = self.reduction {
             write!(f, "{reduction}, ")?;
@@ -146,15 +156,22 @@ impl fmt::Display for Called {
             write!(f, ", region {region}")?;
         }
         if let Some(counts) = self.counts {
-            write!(f, ", counts with digest {counts:016x}")?;
+            write!(f, ", counts as on rank {counts}")?;
         }
         write!(f, ")")
     }
-}
 
-impl Called {
-    pub(crate) fn new(rank: usize, call: &crate::protocol::Call) -> Self {
+    /// What all ranks called, by rank.
+    pub(crate) fn all(calls: &[Call]) -> Box<[Self]> {
+        let same = |one: &Call, other: &Call| (one.operation, one.extra) == (other.operation, other.extra);
+        let first = |call: &Call| calls.iter().position(|other| same(call, other));
+        calls.iter().enumerate().map(|(rank, call)| Called::new(rank, call, first(call))).collect()
+    }
+
+    /// `first`: the first rank whose call has the same [`Call::extra`].
+    fn new(rank: usize, call: &Call, first: Option<usize>) -> Self {
         let operation = Operation::of_code(call.operation);
+        let has_counts = matches!(operation, Some(Operation::Allgatherv | Operation::Exchange));
         Called {
             rank,
             operation,
@@ -162,8 +179,8 @@ impl Called {
             element: describe(call.element, call.shape),
             length: call.length,
             root: (operation == Some(Operation::Broadcast)).then_some(call.extra),
-            counts: matches!(operation, Some(Operation::Allgatherv | Operation::Exchange))
-                .then_some(call.extra),
+            counts: first.filter(|_| has_counts),
+            phase: call.phase,
             region: operation.is_some_and(Operation::is_of_a_region).then_some(call.extra),
         }
     }
@@ -213,6 +230,17 @@ pub enum Error {
         expected: usize,
         /// The length that was given, in elements.
         actual: usize,
+    },
+
+    /// This rank asked for a range that ends before it begins.
+    #[error("{operation}: the range {start}..{end} ends before it begins")]
+    InvalidRange {
+        /// The operation.
+        operation: Operation,
+        /// Where the range begins, in elements.
+        start: usize,
+        /// Where it ends, in elements.
+        end: usize,
     },
 
     /// This rank named a root that does not exist.
@@ -395,11 +423,17 @@ impl fmt::Display for InitFailure {
 }
 
 impl Error {
+    /// Two ranks want the same element.
+    pub(crate) fn overlap(operation: Operation, (first, second): (usize, usize)) -> Self {
+        Error::OverlappingBlocks { operation, first: first as u32, second: second as u32 }
+    }
+
     /// Whether the communicator has ended. If not, all ranks have consumed the same call, and the next may follow.
     pub fn is_fatal(&self) -> bool {
         !matches!(
             self,
             Error::InvalidBufferSize { .. }
+                | Error::InvalidRange { .. }
                 | Error::InvalidRoot { .. }
                 | Error::InvalidReduction { .. }
                 | Error::OverlappingBlocks { .. }
@@ -413,6 +447,7 @@ impl Error {
     pub fn operation(&self) -> Operation {
         match self {
             Error::InvalidBufferSize { operation, .. }
+            | Error::InvalidRange { operation, .. }
             | Error::OverlappingBlocks { operation, .. }
             | Error::Refused { operation, .. }
             | Error::Mismatch { operation, .. }
@@ -474,6 +509,7 @@ mod tests {
             length,
             root: None,
             counts: None,
+            phase: 0,
             region: None,
         };
         let calls = [call(0, Operation::Barrier, 0), call(1, Operation::Allgather, 7)];

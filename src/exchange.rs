@@ -1,5 +1,6 @@
 //! Collectives without a copy: every rank writes its block where all read it.
 
+use std::ops::Range;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::distribute::block;
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::region::Parts;
-use crate::seat::Seat;
+use crate::seat::{OpenCall, Seat};
 use crate::share::{Wanted, share};
 use crate::sys::turns::{self, Turns};
 
@@ -54,7 +55,8 @@ impl Communicator {
     pub fn exchange<T: Pod>(&self, counts: &[usize]) -> Result<Exchange<T>, Error> {
         let (seat, operation) = (&self.seat, Operation::Exchange);
         let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
-        let call = Call { length: total, extra: blocks::digest(counts), ..call::<T>(operation) };
+        let call =
+            Call { length: total, extra: blocks::digest(seat.world.key(), counts), ..call::<T>(operation) };
         if counts.len() != self.size() {
             let (expected, actual) = (self.size(), counts.len());
             return Err(seat.refuse(&call, Error::InvalidBufferSize { operation, expected, actual }));
@@ -63,16 +65,12 @@ impl Communicator {
         let bytes = len.and_then(turns::bytes::<T>);
         // About its own block in each of the buffers, if the blocks are of about the same size.
         let part = block(bytes.unwrap_or(0), self.size(), self.rank());
-        let wanted = Wanted { operation, call: &call, leader: 0, len: bytes, part, huge: false };
-        let (mapping, number) = share(seat, &wanted, |_| (), |_| Ok(()))?;
-        let starts = counts.iter().scan(0, |end, count| {
-            *end += count;
-            Some(*end - count..*end)
-        });
-        let table: Vec<_> = starts.map(|block| vec![block]).collect();
-        let parts = Parts::of_table(&table, self.rank()).expect("blocks in a row are apart");
+        let mut open = seat.begin(operation)?;
+        let parts = agree(&mut open, &call, len.map_or(0..0, |_| own_block(counts, self.rank())))?;
+        let wanted = Wanted { call: &call, leader: 0, len: bytes, part, huge: false };
+        let (mapping, number) = share(&mut open, &wanted, |_| (), |_| Ok(()))?;
         let memory = Turns::new(mapping, len.unwrap_or(0), &parts);
-        let failures = seat.exchange(operation, &call, [u64::from(memory.is_err())])?;
+        let failures = open.exchange(&call, [u64::from(memory.is_err())])?;
         let failed = |reason: String| Error::AllocationFailed {
             requested_bytes: bytes.unwrap_or(usize::MAX),
             reason: reason.into_boxed_str(),
@@ -83,6 +81,20 @@ impl Communicator {
         let memory = memory.map_err(|error| failed(error.to_string()))?;
         Ok(Exchange { seat: Arc::clone(seat), number: number.into(), memory })
     }
+}
+
+/// The block of a rank, if they follow each other. Their sum is a number.
+fn own_block(counts: &[usize], rank: usize) -> Range<usize> {
+    let start = counts[..rank].iter().sum();
+    start..start + counts[rank]
+}
+
+/// This rank's part, if its block is apart from those of all other ranks. That all were given the same counts is known by a
+/// digest; who owns what rests on the blocks themselves.
+fn agree(open: &mut OpenCall<'_>, call: &Call, own: Range<usize>) -> Result<Parts, Error> {
+    let all = open.exchange(call, [own.start as u64, own.end as u64])?;
+    let table: Vec<_> = all.into_iter().map(|[start, end]| vec![start as usize..end as usize]).collect();
+    Parts::of_table(&table, open.seat().rank).map_err(|overlap| Error::overlap(Operation::Exchange, overlap))
 }
 
 impl<T: Pod> Exchange<T> {
@@ -96,7 +108,8 @@ impl<T: Pod> Exchange<T> {
         self.len() == 0
     }
 
-    /// This rank's block of the next turn. What is in it at first is what this rank wrote two turns ago, or zeros.
+    /// This rank's block of the next turn. What is in it at first is what this rank wrote two turns ago, or zeros. Empty after
+    /// [`share`](Self::share) has failed for good, since the others may have ended the turn.
     ///
     /// # Panics
     /// In a forked child, in which the memory does not exist.
@@ -107,13 +120,20 @@ impl<T: Pod> Exchange<T> {
     /// Ends the turn: the blocks of all ranks, in rank order. Collective; it costs a round, whatever the size.
     ///
     /// # Errors
-    /// As [`Communicator::barrier`]. The turn has not ended then.
+    /// As [`Communicator::barrier`]. The turn has not ended then; after a [fatal](Error::is_fatal) error there is none any more.
     pub fn share(&mut self) -> Result<&[T], Error> {
         let call = Call { length: self.memory.len() as u64, extra: self.number, ..call::<T>(Operation::Share) };
         // The round that follows orders ordinary stores only.
         crate::sys::lines::fence();
-        let published = self.seat.collective(Operation::Share, |member| member.publish(&call, true))?;
-        Ok(self.memory.turn(published))
+        match self.seat.collective(Operation::Share, |member| member.publish(&call, true)) {
+            Ok(published) => Ok(self.memory.turn(published)),
+            Err(error) => {
+                if error.is_fatal() {
+                    self.memory.give_up();
+                }
+                Err(error)
+            }
+        }
     }
 }
 

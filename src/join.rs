@@ -39,6 +39,7 @@ const CALL: Call = Call {
     reduction: 0,
     element: 0,
     refused: false,
+    phase: 0,
     shape: 0,
     length: 0,
     extra: 0,
@@ -184,7 +185,7 @@ impl Config {
         let width = size_of::<Processors>();
         let place = |rank: usize| rank * width..(rank + 1) * width;
         let (send, recv) = (bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(&mut all));
-        joining.seat.gather(Operation::Init, &CALL, send, recv, place)?;
+        joining.seat.begin(Operation::Init)?.gather(&CALL, send, recv, place)?;
         Ok(all)
     }
 
@@ -254,10 +255,11 @@ impl Config {
 /// Finds out whether each rank can read in the memory of each. Collective.
 fn find_reach(seat: &Seat) -> Result<Option<Reach>, Error> {
     let reach = Reach::of((0..seat.size()).map(|rank| seat.pid(rank)).collect());
+    let mut open = seat.begin(Operation::Init)?;
     let token = Token::new();
-    let shown = seat.exchange(Operation::Init, &CALL, token.shown())?;
+    let shown = open.exchange(&CALL, token.shown())?;
     let found = shown.into_iter().enumerate().all(|(rank, shown)| reach.finds(rank, shown));
-    let all = seat.exchange(Operation::Init, &CALL, [u64::from(found)])?;
+    let all = open.exchange(&CALL, [u64::from(found)])?;
     // Until here others may read it.
     drop(token);
     Ok(all.iter().all(|[found]| *found == 1).then_some(reach))

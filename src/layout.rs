@@ -6,6 +6,8 @@
 //!      136  wait       one 32-bit word: how ranks sleep
 //!      140  meeting    one 32-bit word: whether ranks meet in groups
 //!      144  single     one 32-bit word: whether ranks try to read each other's memory
+//!      148  spread     one 32-bit word: whether the poison has reached all words
+//!      152  key        one 64-bit word: the key of the digests of counts
 //!      256  claims     one 32-bit word a rank: which process has taken it
 //!        …  spaces     one 32-bit word a rank: the space that the process's number counts in
 //!        …  alive      one slot for each owner and watcher (for many ranks: each owner), a row for each owner
@@ -57,6 +59,8 @@ const CAUSE: usize = 128;
 const WAIT: usize = 136;
 const MEETING: usize = 140;
 const SINGLE_COPY: usize = 144;
+const SPREAD: usize = 148;
+const KEY: usize = 152;
 const CLAIMS: usize = 256;
 const RECORD: usize = 128;
 const ALIGN: usize = 128;
@@ -241,6 +245,16 @@ impl Layout {
         SINGLE_COPY
     }
 
+    /// The offset of the word that says whether the poison has reached all words.
+    pub fn spread(&self) -> usize {
+        SPREAD
+    }
+
+    /// The offset of the key of the digests.
+    pub fn key(&self) -> usize {
+        KEY
+    }
+
     /// The offset of the claims.
     pub fn claims(&self) -> usize {
         CLAIMS
@@ -393,6 +407,8 @@ mod tests {
             (layout.wait(), 4),
             (layout.meeting(), 4),
             (layout.single_copy(), 4),
+            (layout.spread(), 4),
+            (layout.key(), 8),
         ];
         parts.push((layout.claims(), 4 * layout.ranks()));
         parts.push((layout.spaces(), 4 * layout.ranks()));

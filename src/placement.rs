@@ -73,15 +73,18 @@ impl RegionOptions {
     }
 
     /// A number that tells other options from these.
-    pub(crate) fn digest(&self) -> u64 {
+    pub(crate) fn digest(&self, key: u64) -> u64 {
         let (kind, nodes): (u64, &[u32]) = match &self.placement {
             Placement::Leader => (0, &[]),
             Placement::Distributed => (1, &[]),
             Placement::Interleaved => (2, &[]),
             Placement::Nodes(nodes) => (3, nodes),
         };
-        let nodes: Vec<usize> = nodes.iter().map(|node| *node as usize).collect();
-        crate::blocks::digest(&nodes) << 8 | kind << 1 | u64::from(self.huge_pages)
+        // Tables of different lengths: the length tells them apart.
+        let nodes: Vec<usize> =
+            [nodes.len()].into_iter().chain(nodes.iter().map(|node| *node as usize)).collect();
+        // What decides who owns what stands in it as it is.
+        crate::blocks::digest(key, &nodes) << 8 | kind << 1 | u64::from(self.huge_pages)
     }
 
     /// Tells the system, before any page is allocated.
@@ -173,7 +176,7 @@ mod tests {
         for placement in placements {
             for huge_pages in [false, true] {
                 let options = RegionOptions::new().placement(placement.clone()).huge_pages(huge_pages);
-                digests.push(options.digest());
+                digests.push(options.digest(12345));
             }
         }
         let count = digests.len();

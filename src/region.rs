@@ -13,7 +13,7 @@ use crate::error::{Error, Operation};
 use crate::placement::{Pages, Placement, RegionOptions, debug, is_set};
 use crate::protocol::Call;
 use crate::protocol::region::Parts;
-use crate::seat::Seat;
+use crate::seat::{OpenCall, Seat};
 use crate::share::{Wanted, share};
 use crate::sys::region::Memory;
 
@@ -79,7 +79,7 @@ impl Communicator {
     /// As [`region`](Communicator::region).
     pub fn region_with<T: Pod>(&self, len: usize, options: &RegionOptions) -> Result<Region<T>, Error> {
         let (seat, operation) = (&self.seat, Operation::Region);
-        let call = Call { length: len as u64, extra: options.digest(), ..call::<T>(operation) };
+        let call = Call { length: len as u64, extra: options.digest(seat.world.key()), ..call::<T>(operation) };
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
         // Even a region of nothing is mapped: a page.
         let bytes = bytes.map(|bytes| bytes.max(1));
@@ -90,8 +90,9 @@ impl Communicator {
             _ => 0..0,
         };
         let huge = options.huge_pages;
-        let wanted = Wanted { operation, call: &call, leader: LEADER, len: bytes, part, huge };
-        let (mapping, number) = share(seat, &wanted, |mapping| options.place(mapping, is_set), |_| Ok(()))?;
+        let wanted = Wanted { call: &call, leader: LEADER, len: bytes, part, huge };
+        let (mapping, number) =
+            share(&mut seat.begin(operation)?, &wanted, |mapping| options.place(mapping, is_set), |_| Ok(()))?;
         let parts = Parts::new(options.owners(LEADER), len, self.size(), self.rank());
         let region =
             Region { seat: Arc::clone(seat), number: number.into(), memory: Memory::new(mapping, len, parts) };
@@ -173,55 +174,49 @@ impl<T: Pod> Region<T> {
     }
 
     /// Gives each rank the ranges that it asks for, in any order; empty ones do not count. `assign(Some(3..5))` asks for
-    /// one, `assign(None)` for none. What nobody asks for keeps
-    /// its values. Collective.
+    /// one, `assign(None)` for none. What nobody asks for keeps its values. Collective.
     ///
     /// # Errors
-    /// [`Error::InvalidBufferSize`] for a range that reaches past the end, and [`Error::Refused`] on the other ranks;
-    /// [`Error::OverlappingBlocks`] on every rank if two ranges share a value. Nothing has changed then. Otherwise as
-    /// [`Communicator::barrier`].
+    /// [`Error::InvalidBufferSize`] for a range that reaches past the end and [`Error::InvalidRange`] for one that ends before
+    /// it begins, and [`Error::Refused`] on the other ranks; [`Error::OverlappingBlocks`] on every rank if two ranges share a
+    /// value. Nothing has changed then. Otherwise as [`Communicator::barrier`]; after a [fatal](Error::is_fatal) error this
+    /// rank owns nothing any more, since the others may own it.
     pub fn assign(&mut self, own: impl IntoIterator<Item = Range<usize>>) -> Result<(), Error> {
         let own: Vec<_> = own.into_iter().collect();
-        let operation = Operation::Assign;
-        let (seat, len) = (&self.seat, self.len());
-        let call = self.call(operation);
-        if let Some(beyond) = own.iter().find(|part| part.start > part.end || part.end > len) {
-            let error = Error::InvalidBufferSize { operation, expected: beyond.end, actual: len };
-            return Err(seat.refuse(&call, error));
+        let result = self.agree(own);
+        match result {
+            Ok(parts) => self.memory.assign(parts),
+            Err(error) => {
+                if error.is_fatal() {
+                    self.memory.assign(Parts::none());
+                }
+                return Err(error);
+            }
         }
-        let counts = seat.exchange(operation, &call, [own.len() as u64])?;
-        let table = self.exchange_parts(&call, &own, &counts)?;
-        let parts = Parts::of_table(&table, seat.rank).map_err(|(first, second)| {
-            let (first, second) = (first as u32, second as u32);
-            Error::OverlappingBlocks { operation, first, second }
-        })?;
-        self.memory.assign(parts);
         Ok(())
     }
 
-    /// The ranges that every rank asks for, of which there are so many.
-    fn exchange_parts(
-        &self,
-        call: &Call,
-        own: &[Range<usize>],
-        counts: &[[u64; 1]],
-    ) -> Result<Vec<Vec<Range<usize>>>, Error> {
-        let send: Vec<[u64; 2]> = own.iter().map(|part| [part.start as u64, part.end as u64]).collect();
-        let width = size_of::<[u64; 2]>();
-        let mut ends = Vec::with_capacity(counts.len());
-        let mut end = 0usize;
-        for [count] in counts {
-            end += *count as usize;
-            ends.push(end);
+    /// This rank's parts, if what all ask for is apart.
+    fn agree(&self, mut own: Vec<Range<usize>>) -> Result<Parts, Error> {
+        let operation = Operation::Assign;
+        let (seat, len) = (&self.seat, self.len());
+        let call = self.call(operation);
+        if let Some(Range { start, end }) = own.iter().find(|part| part.start > part.end) {
+            return Err(seat.refuse(&call, Error::InvalidRange { operation, start: *start, end: *end }));
         }
-        let start = |rank: usize| if rank == 0 { 0 } else { ends[rank - 1] };
-        let mut recv = vec![[0u64; 2]; end];
-        let (from, to) = (bytemuck::cast_slice(&send), bytemuck::cast_slice_mut(recv.as_mut_slice()));
-        self.seat.gather(Operation::Assign, call, from, to, |rank| start(rank) * width..ends[rank] * width)?;
-        let ranges = |rank: usize| {
-            recv[start(rank)..ends[rank]].iter().map(|[start, end]| *start as usize..*end as usize).collect()
-        };
-        Ok((0..counts.len()).map(ranges).collect())
+        if let Some(beyond) = own.iter().find(|part| part.end > len) {
+            let error = Error::InvalidBufferSize { operation, expected: beyond.end, actual: len };
+            return Err(seat.refuse(&call, error));
+        }
+        own.retain(|part| !part.is_empty());
+        let mut open = seat.begin(operation)?;
+        let counts = open.exchange(&call, [own.len() as u64])?;
+        // A rank that asks for more ranges than there are values asks for one of them twice.
+        if let Some(rank) = counts.iter().position(|[count]| *count > len as u64) {
+            return Err(Error::overlap(operation, (rank, rank)));
+        }
+        let table = exchange_parts(&mut open, &call, &own, &counts)?;
+        Parts::of_table(&table, seat.rank).map_err(|overlap| Error::overlap(operation, overlap))
     }
 
     /// Ends the write epoch: after this every rank can read everything, in place. Collective; nothing is copied. It costs
@@ -272,6 +267,37 @@ impl<T: Pod> Shared<T> {
             Err(error) => Err(not_protected(&seat, Operation::Reclaim, &call, size_of::<T>(), &error)),
         }
     }
+}
+
+/// The ranges that every rank asks for. By rank, `counts` has their number.
+fn exchange_parts(
+    open: &mut OpenCall<'_>,
+    call: &Call,
+    own: &[Range<usize>],
+    counts: &[[u64; 1]],
+) -> Result<Vec<Vec<Range<usize>>>, Error> {
+    let send: Vec<[u64; 2]> = own.iter().map(|part| [part.start as u64, part.end as u64]).collect();
+    let mut ends = Vec::with_capacity(counts.len());
+    let mut end = 0usize;
+    for [count] in counts {
+        // What does not fit is found out by the allocation.
+        end = end.saturating_add(*count as usize);
+        ends.push(end);
+    }
+    let mut recv: Vec<[u64; 2]> = Vec::new();
+    if let Err(error) = recv.try_reserve_exact(end) {
+        let requested_bytes = end.saturating_mul(size_of::<[u64; 2]>());
+        let reason = format!("for the ranges that all ranks ask for: {error}").into_boxed_str();
+        return Err(open.refuse(call, Error::AllocationFailed { requested_bytes, reason }));
+    }
+    recv.resize(end, [0; 2]);
+    let block = |rank: usize| if rank == 0 { 0 } else { ends[rank - 1] }..ends[rank];
+    let width = size_of::<[u64; 2]>();
+    let (from, to) = (bytemuck::cast_slice(&send), bytemuck::cast_slice_mut(recv.as_mut_slice()));
+    open.gather(call, from, to, |rank| block(rank).start * width..block(rank).end * width)?;
+    let ranges =
+        |rank: usize| recv[block(rank)].iter().map(|[start, end]| *start as usize..*end as usize).collect();
+    Ok((0..counts.len()).map(ranges).collect())
 }
 
 /// Tells the others that this rank's memory could not change its protection, so that none of them goes on.

@@ -2,14 +2,16 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 use crossbeam_utils::CachePadded;
 
 use crate::buffers::Gather;
 use crate::error::{Called, Error, Operation, TimeOut};
 use crate::groups::Groups;
-use crate::protocol::{Call, Cause, CauseKind, Failure, Generation, Group, Member, membership};
+use crate::protocol::{
+    Call, CallLock, Cause, CauseKind, Failure, Generation, Group, Member, Overlap, membership,
+};
 use crate::reach::Reach;
 use crate::state::Observer;
 use crate::sys::machine::Machine;
@@ -29,13 +31,7 @@ pub(crate) struct Seat {
     /// Looks at all ranks now and then, for reports of the job's state.
     pub(crate) observer: Option<Arc<Observer>>,
     /// On a cache line of its own: ranks that are threads may keep their communicators side by side.
-    state: CachePadded<State>,
-}
-
-struct State {
-    /// The last completed round. Only the holder of `busy` changes it.
-    completed: AtomicU32,
-    busy: AtomicBool,
+    lock: CachePadded<CallLock<Machine>>,
 }
 
 impl Seat {
@@ -46,7 +42,7 @@ impl Seat {
         job: Arc<str>,
         completed: Generation,
     ) -> Self {
-        let state = State { completed: AtomicU32::new(completed.number()), busy: AtomicBool::new(false) };
+        let lock = CallLock::new(AtomicU32::new(CallLock::<Machine>::initial_word(completed)));
         Seat {
             world,
             machine,
@@ -55,7 +51,7 @@ impl Seat {
             groups: None,
             reach: None,
             observer: None,
-            state: CachePadded::new(state),
+            lock: CachePadded::new(lock),
         }
     }
 
@@ -78,77 +74,42 @@ impl Seat {
         if std::thread::panicking() {
             self.poison(CauseKind::Panicked, 0);
         } else {
-            self.poison(CauseKind::Left, self.state.completed.load(Ordering::Relaxed));
+            self.poison(CauseKind::Left, self.lock.completed(&self.machine).number());
         }
-    }
-
-    /// Blocks of bytes from every rank to every rank: that of a rank at `place` in `recv`.
-    pub(crate) fn gather(
-        &self,
-        operation: Operation,
-        call: &Call,
-        send: &[u8],
-        recv: &mut [u8],
-        place: impl Fn(usize) -> Range<usize>,
-    ) -> Result<(), Error> {
-        let mut blocks = Gather::new(send, recv, self.rank, place, self.reach.as_ref());
-        self.collective(operation, |member| member.transfer(call, &mut blocks))
-    }
-
-    /// Some words from every rank to every rank.
-    pub(crate) fn exchange<const N: usize>(
-        &self,
-        operation: Operation,
-        call: &Call,
-        own: [u64; N],
-    ) -> Result<Vec<[u64; N]>, Error> {
-        let mut all = vec![[0; N]; self.size()];
-        let width = size_of::<[u64; N]>();
-        let recv = bytemuck::cast_slice_mut(all.as_flattened_mut());
-        self.gather(operation, call, bytemuck::cast_slice(&own), recv, |rank| {
-            rank * width..(rank + 1) * width
-        })?;
-        Ok(all)
     }
 
     /// Tells the others that this rank can not take part, and returns what this rank reports.
     #[cold]
     pub(crate) fn refuse(&self, call: &Call, error: Error) -> Error {
-        let operation = error.operation();
-        match self.collective(operation, |member| member.refuse(call)) {
-            Ok(()) => error,
+        match self.begin(error.operation()) {
+            Ok(mut open) => open.refuse(call, error),
             Err(fatal) => fatal,
         }
     }
 
-    /// One call, by one thread.
+    /// A call of one transfer.
     #[inline]
     pub(crate) fn collective<R>(
         &self,
         operation: Operation,
         call: impl FnOnce(&mut Member<'_, Machine>) -> Result<R, Failure>,
     ) -> Result<R, Error> {
+        self.begin(operation)?.run(call)
+    }
+
+    /// Begins a call by this thread, which lasts until what this returns is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Forked`]; [`Error::ConcurrentUse`], after which the communicator has ended.
+    #[inline]
+    pub(crate) fn begin(&self, operation: Operation) -> Result<OpenCall<'_>, Error> {
         if self.world.forked() {
             return Err(Error::Forked { operation });
         }
-        if self.state.busy.swap(true, Ordering::Acquire) {
-            self.poison(CauseKind::ConcurrentUse, 0);
-            return Err(Error::ConcurrentUse { operation });
-        }
-        let completed = Generation::new(self.state.completed.load(Ordering::Relaxed));
+        let member = self.lock.begin(&self.machine, self.world.segment(), self.rank);
+        let member = member.map_err(|Overlap| Error::ConcurrentUse { operation })?;
         let group = self.groups.as_ref().map(|(_, own)| own);
-        let mut member = Member::new(&self.machine, self.world.segment(), self.rank, completed).grouped(group);
-        let result = call(&mut member);
-        self.state.completed.store(member.completed().number(), Ordering::Relaxed);
-        let result = match result {
-            Ok(value) if !self.world.torn() => {
-                self.state.busy.store(false, Ordering::Release);
-                return Ok(value);
-            }
-            other => Err(self.failed(operation, &member, other.err())),
-        };
-        self.state.busy.store(false, Ordering::Release);
-        result
+        Ok(OpenCall { seat: self, operation, member: member.grouped(group), phase: 0, running: false })
     }
 
     /// Why a call has failed, or must be taken to have failed.
@@ -187,8 +148,7 @@ impl Seat {
             // What they say was consumed.
             Failure::Refused(rank) => Error::Refused { operation, rank, round: member.completed().number() },
             Failure::Mismatch(calls) => {
-                let calls = calls.iter().enumerate().map(|(rank, call)| Called::new(rank, call)).collect();
-                Error::Mismatch { operation, round: member.completed().number(), calls }
+                Error::Mismatch { operation, round: member.completed().number(), calls: Called::all(&calls) }
             }
             // A rank that was told another size may have any number; all others are among these.
             Failure::Dead(Some(cause)) if cause.kind == CauseKind::WrongSize || cause.rank < self.size() => {
@@ -234,5 +194,88 @@ impl Seat {
             CauseKind::ConcurrentUse => poisoned("two of its threads called at the same time"),
             CauseKind::WrongSize => poisoned("it was told another number of ranks"),
         }
+    }
+}
+
+/// A call that is under way on this thread, and on no other of this rank. It may consist of several transfers, which are told
+/// apart by their number: one that meets another of the same call, or of another, is a mismatch.
+pub(crate) struct OpenCall<'s> {
+    seat: &'s Seat,
+    operation: Operation,
+    member: Member<'s, Machine>,
+    /// How many transfers there were.
+    phase: u8,
+    /// Whether a step of the call has begun and not returned.
+    running: bool,
+}
+
+impl<'s> OpenCall<'s> {
+    /// The rank's place in the communicator.
+    pub(crate) fn seat(&self) -> &'s Seat {
+        self.seat
+    }
+
+    /// Does something that all ranks do.
+    #[inline]
+    pub(crate) fn run<R>(
+        &mut self,
+        call: impl FnOnce(&mut Member<'_, Machine>) -> Result<R, Failure>,
+    ) -> Result<R, Error> {
+        let OpenCall { seat, operation, member, .. } = self;
+        self.running = true;
+        let result = call(member);
+        self.running = false;
+        match result {
+            Ok(value) if !seat.world.torn() => Ok(value),
+            other => Err(seat.failed(*operation, member, other.err())),
+        }
+    }
+
+    /// Blocks of bytes from every rank to every rank: that of a rank at `place` in `recv`.
+    pub(crate) fn gather(
+        &mut self,
+        call: &Call,
+        send: &[u8],
+        recv: &mut [u8],
+        place: impl Fn(usize) -> Range<usize>,
+    ) -> Result<(), Error> {
+        let call = call.phase(self.phase);
+        self.phase += 1;
+        let mut blocks = Gather::new(send, recv, self.seat.rank, place, self.seat.reach.as_ref());
+        self.run(|member| member.transfer(&call, &mut blocks))
+    }
+
+    /// Tells the others that this rank can not take part in the next transfer, and returns what this rank reports.
+    #[cold]
+    pub(crate) fn refuse(&mut self, call: &Call, error: Error) -> Error {
+        let call = call.phase(self.phase);
+        match self.run(|member| member.refuse(&call)) {
+            Ok(()) => error,
+            Err(fatal) => fatal,
+        }
+    }
+
+    /// Some words from every rank to every rank.
+    pub(crate) fn exchange<const N: usize>(
+        &mut self,
+        call: &Call,
+        own: [u64; N],
+    ) -> Result<Vec<[u64; N]>, Error> {
+        let mut all = vec![[0; N]; self.seat.size()];
+        let width = size_of::<[u64; N]>();
+        let recv = bytemuck::cast_slice_mut(all.as_flattened_mut());
+        self.gather(call, bytemuck::cast_slice(&own), recv, |rank| rank * width..(rank + 1) * width)?;
+        Ok(all)
+    }
+}
+
+impl Drop for OpenCall<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.running {
+            // A panic: others may still read what the next call of this rank would write.
+            self.seat.poison(CauseKind::Panicked, 0);
+        }
+        self.seat.lock.end(&self.seat.machine, &self.member);
     }
 }

@@ -9,16 +9,15 @@
 
 use std::ops::Range;
 
-use crate::error::{Error, Operation};
+use crate::error::Error;
 use crate::protocol::Call;
-use crate::seat::Seat;
+use crate::seat::{OpenCall, Seat};
 use crate::sys::backing::{self, Kind, Made, Refusal, Ticket, Words};
 use crate::sys::mapping::Mapping;
 use crate::sys::memory::{Left, Limit};
 
 /// What memory a rank wants to share, and with whom.
 pub(crate) struct Wanted<'a> {
-    pub(crate) operation: Operation,
     pub(crate) call: &'a Call,
     /// The rank that makes it.
     pub(crate) leader: usize,
@@ -73,12 +72,13 @@ impl Said {
 /// Shares memory. Collective. `place` is called for the memory before any of it is allocated, and `fill` before the
 /// others find it, by the leader only. Returns with the memory the number that it has among its leader's.
 pub(crate) fn share(
-    seat: &Seat,
+    open: &mut OpenCall<'_>,
     wanted: &Wanted<'_>,
     place: impl Fn(&Mapping),
     fill: impl Fn(&Mapping) -> std::io::Result<()>,
 ) -> Result<(Mapping, u32), Error> {
-    let Wanted { operation, call, leader, .. } = wanted;
+    let Wanted { call, leader, .. } = wanted;
+    let seat = open.seat();
     let mut last = libc::ENOSYS;
     for kind in Kind::ALL {
         let made = (*leader == seat.rank).then(|| make(seat, kind, wanted, &place, &fill));
@@ -87,7 +87,7 @@ pub(crate) fn share(
             Some(Ok(made)) => Said::Ticket(made.ticket),
             Some(Err(refusal)) => Said::refusal(refusal),
         };
-        let offers = exchange(seat, *operation, call, said)?;
+        let offers = exchange(open, call, said)?;
         match verdict(&offers) {
             None => {}
             Some((rank, Said::Memory(left))) => return Err(no_memory(wanted, rank, left)),
@@ -97,7 +97,7 @@ pub(crate) fn share(
             }
         }
         let Said::Ticket(ticket) = offers[*leader] else {
-            // Whoever wrote that into the segment has not used this library.
+            // No rank that uses this library says that.
             last = libc::EPROTO;
             continue;
         };
@@ -106,7 +106,7 @@ pub(crate) fn share(
             None => backing::find(&seat.job, &ticket, wanted.part.clone(), wanted.huge).map(Found::Mapped),
         };
         let said = found.as_ref().map_or_else(Said::refusal, |_| Said::Done);
-        match verdict(&exchange(seat, *operation, call, said)?) {
+        match verdict(&exchange(open, call, said)?) {
             None => {}
             Some((rank, Said::Memory(left))) => return Err(no_memory(wanted, rank, left)),
             Some((_, failure)) => {
@@ -163,8 +163,8 @@ fn make(
     Ok(made)
 }
 
-fn exchange(seat: &Seat, operation: Operation, call: &Call, said: Said) -> Result<Vec<Said>, Error> {
-    let all = seat.exchange(operation, call, said.encode())?;
+fn exchange(open: &mut OpenCall<'_>, call: &Call, said: Said) -> Result<Vec<Said>, Error> {
+    let all = open.exchange(call, said.encode())?;
     Ok(all.into_iter().map(Said::decode).collect())
 }
 

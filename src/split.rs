@@ -28,7 +28,8 @@ impl Communicator {
     pub fn split(&self, color: usize, key: usize) -> Result<Communicator, Error> {
         let seat = &self.seat;
         let call = Call { operation: OPERATION as u8, ..Call::default() };
-        let all = seat.exchange(OPERATION, &call, [color as u64, key as u64])?;
+        let mut open = seat.begin(OPERATION)?;
+        let all = open.exchange(&call, [color as u64, key as u64])?;
         let mut group: Vec<usize> = (0..all.len()).filter(|rank| all[*rank][0] == color as u64).collect();
         // Stable: ranks with the same key stay in order.
         group.sort_by_key(|rank| all[*rank][1]);
@@ -42,12 +43,12 @@ impl Communicator {
         let layout = Layout::new(group.len(), seat.world.layout().chunk()).map_err(no_layout)?;
         let part = if rank == 0 { 0..layout.len() } else { 0..0 };
         let len = Some(layout.len());
-        let wanted = Wanted { operation: OPERATION, call: &call, leader: group[0], len, part, huge: false };
+        let wanted = Wanted { call: &call, leader: group[0], len, part, huge: false };
         let meeting = seat.world.meeting().of_part(group.len());
         let pthread = sleeps_by_pthread(seat.machine.wait);
         let ways = Ways { pthread, meeting, ..Ways::default() };
         let fill = |mapping: &_| World::initialise(mapping, &layout, std::process::id(), ways);
-        let (mapping, _) = share(seat, &wanted, |_| (), fill)?;
+        let (mapping, _) = share(&mut open, &wanted, |_| (), fill)?;
         let world = Arc::new(World::new(mapping, layout));
 
         let machine = Machine { wait: world.wait(), ..seat.machine };

@@ -72,6 +72,10 @@ unsafe impl Platform for Mirror {
         word.get()
     }
 
+    fn store(&self, _: &'static str, word: &Cell<u32>, value: u32, _: Ordering) {
+        word.set(value);
+    }
+
     #[inline]
     fn compare_exchange(
         &self,
@@ -142,6 +146,7 @@ unsafe impl Platform for Mirror {
 /// What the ranks share.
 pub(crate) struct Shared {
     cause: Cell<u64>,
+    spread: Cell<u32>,
     claims: Vec<Cell<u32>>,
     records: Vec<[Record<Mirror>; 2]>,
     gates: Vec<Gates<Mirror>>,
@@ -161,6 +166,7 @@ impl Shared {
         let pair = || [record(0), record(1)];
         Shared {
             cause: Cell::new(0),
+            spread: Cell::new(0),
             claims: vec![Cell::new(1); ranks],
             records: (0..ranks).map(|_| pair()).collect(),
             gates: (0..ranks).map(|_| Gates { complete: pair(), open: pair() }).collect(),
@@ -183,6 +189,7 @@ impl Shared {
     ) -> Member<'s, Mirror> {
         let segment = Segment {
             cause: &self.cause,
+            spread: &self.spread,
             claims: &self.claims,
             records: &self.records,
             gates: &self.gates,

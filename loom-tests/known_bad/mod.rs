@@ -7,6 +7,7 @@ mod buffers;
 mod classics;
 mod poison;
 mod regions;
+mod threads;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -137,7 +138,7 @@ fn all() -> Vec<KnownBad> {
 /// A test for each.
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |bad: KnownBad| Trial::test(format!("known_bad::{}", bad.name), move || reject(&bad));
-    all().into_iter().map(trial).collect()
+    all().into_iter().map(trial).chain([threads::trial()]).collect()
 }
 
 fn reject(bad: &KnownBad) -> Result<(), Failed> {

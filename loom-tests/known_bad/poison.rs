@@ -7,7 +7,7 @@ use super::{KnownBad, Party, Reason};
 use crate::machine::{Waiting, Word};
 use Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-pub(crate) const ALL: [KnownBad; 3] = [
+pub(crate) const ALL: [KnownBad; 4] = [
     KnownBad {
         name: "separate_poison_word",
         story: "A rank looks at a poison word before it sleeps on another: \
@@ -33,6 +33,15 @@ pub(crate) const ALL: [KnownBad; 3] = [
         waiting: Waiting::Parking,
         threads: 3,
         run: selfish_survivor,
+    },
+    KnownBad {
+        name: "spread_said_too_early",
+        story: "A poisoner says that it has been everywhere before it has woken the sleepers, and dies: \
+                the next is spared the way, and a sleeper stays asleep.",
+        reason: Reason::Deadlock,
+        waiting: Waiting::Parking,
+        threads: 3,
+        run: spread_said_too_early,
     },
 ];
 
@@ -82,6 +91,30 @@ fn selfish_survivor(party: &mut Party<'_>, mistake: bool) {
         1 => sleep_on(party, word, old, || false),
         _ => {
             party.machine.fetch_or("poison", word, POISON, AcqRel);
+        }
+    }
+}
+
+/// Thread 1 waits for thread 0, which leaves by poisoning. Thread 2 has poisoned before, and dies on the way. Thread 0's
+/// other word says that the poison is everywhere.
+fn spread_said_too_early(party: &mut Party<'_>, mistake: bool) {
+    let next = party.next();
+    let old = next.previous().previous().word();
+    let (word, spread) = (party.word(0, next.parity()), party.word(0, 1 - next.parity()));
+    let machine = party.machine;
+    match party.rank {
+        0 => {
+            if machine.load("spread-known", spread, Acquire) & POISON == 0 {
+                machine.fetch_or("poison", word, POISON, AcqRel);
+                machine.wake_all("poison-wake", word);
+            }
+        }
+        1 => sleep_on(party, word, old, || false),
+        _ => {
+            machine.fetch_or("poison", word, POISON, AcqRel);
+            if mistake {
+                machine.fetch_or("spread", spread, POISON, Release);
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod groups;
 mod pairs;
 mod regions;
 mod single_copy;
+pub(crate) mod threads;
 
 use crate::model::Model;
 
@@ -18,6 +19,7 @@ pub(crate) fn all() -> Vec<Model> {
         regions::models(),
         groups::models(),
         single_copy::models(),
+        threads::models(),
     ]
     .concat()
 }

@@ -6,15 +6,16 @@
 //! with the one cause. A call of several rounds succeeds exactly if its last round does. It costs nothing while
 //! all is well.
 //!
-//! **Helping.** A poisoner may die half-way, so every rank that meets poison sets it everywhere again, and wakes
-//! whoever sleeps, before it reports.
+//! **Helping.** A poisoner may die half-way, so every rank that meets poison sets it everywhere again, and wakes all
+//! sleepers, before it reports. The first that has been through all words says so in a word of its own, and the others
+//! are spared it: R ranks that leave one after the other make 2R wake-ups in all, and not 2R each.
 //!
 //! **Leaving** is poison too, after the last round: all words have reached that round, because this rank saw them
 //! there, so it can fail only later rounds, which do need the rank that has left.
 
 use super::generation::POISON;
 use super::{Call, Generation, Member, Ordering, Platform, Segment, Stopped};
-use Ordering::{AcqRel, Relaxed};
+use Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// Why a communicator was poisoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,15 +115,22 @@ pub fn poison<P: Platform>(platform: &P, segment: Segment<'_, P>, cause: Cause) 
     spread(platform, segment)
 }
 
-/// Sets the poison bit everywhere and wakes everybody, also where that was done before: whoever did it may have
-/// died in between. Also where nobody seems to wait: a rank that has died between its arrival and its wake-up has
-/// taken `WAITER` with it, and left the sleepers.
+/// What [`Segment::spread`] holds at the end.
+const SPREAD: u32 = 1;
+
+/// Sets the poison bit everywhere and wakes everybody, unless somebody has been through all words before. Also where
+/// `POISON` is set already: the rank that did it may have died in between. Also where nobody seems to wait: a rank that has
+/// died between its arrival and its wake-up has taken `WAITER` with it, and left the sleepers.
 fn spread<P: Platform>(platform: &P, segment: Segment<'_, P>) -> Result<(), Stopped> {
+    if platform.load("spread-known", segment.spread, Acquire) == SPREAD {
+        return Ok(());
+    }
     for word in segment.words() {
         platform.fetch_or("poison", word, POISON, AcqRel);
         platform.point("poisoned-unwoken")?;
         platform.wake_all("poison-wake", word);
     }
+    platform.fetch_or("spread", segment.spread, SPREAD, Release);
     Ok(())
 }
 
@@ -149,7 +157,8 @@ impl<P: Platform> Member<'_, P> {
     pub(super) fn give_up(&self, rank: usize, generation: Generation) -> Result<(), Failure> {
         self.poison(CauseKind::TimedOut, rank, generation.number())?;
         let word = &self.segment.records[rank][generation.parity()].word;
-        // Relaxed: poisoning has read the word's last generation, and has acquired what came with it.
+        // Relaxed: poisoning has read the word's last generation, or acquired from a rank that has, and with it what
+        // came before that.
         if Generation::of_word(self.platform.load("late", word, Relaxed)) == generation {
             return Ok(());
         }
@@ -162,7 +171,7 @@ impl<P: Platform> Member<'_, P> {
         if spread(self.platform, self.segment).is_err() {
             return Failure::Stopped;
         }
-        // Relaxed: the exchanges above have acquired what the first poisoner released.
+        // Relaxed: what the first poisoner released was acquired above, word by word or from a rank that had done so.
         Failure::Dead(Cause::unpack(self.platform.load64("cause-read", self.segment.cause, Relaxed)))
     }
 

@@ -16,11 +16,13 @@
 //! | [`single_copy`] | how do blocks do without staging? |
 //! | [`region`] | when may shared memory be written in place, and when read? |
 //! | [`membership`] | how does a rank join, leave, give up, and learn that another has? |
+//! | [`call_lock`] | what if two threads of a rank call at the same time? |
 //!
 //! This module is public for the tests that live outside `src`; it is no part of the library's interface.
 
 pub mod allreduce;
 pub mod barrier;
+pub mod call_lock;
 pub mod generation;
 pub mod groups;
 pub mod membership;
@@ -32,6 +34,7 @@ pub mod single_copy;
 pub mod staging;
 pub mod transfer;
 
+pub use call_lock::{CallLock, Overlap};
 pub use generation::Generation;
 pub use groups::{Gates, Group};
 pub use membership::{Cause, CauseKind, Failure, claim};
@@ -57,6 +60,8 @@ pub struct Record<P: Platform> {
 pub struct Segment<'s, P: Platform> {
     /// Why the communicator was poisoned: 0, or a packed [`Cause`]. Set once.
     pub cause: &'s P::Word64,
+    /// 1 once the poison is everywhere, and all who slept have been woken. Set once.
+    pub spread: &'s P::Word,
     /// By rank: 0, or the process that has claimed the rank.
     pub claims: &'s [P::Word],
     /// By rank and parity: the arrival words and notes.

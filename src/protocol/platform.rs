@@ -37,6 +37,10 @@ pub unsafe trait Platform {
     #[track_caller]
     fn load(&self, site: &'static str, word: &Self::Word, order: Ordering) -> u32;
 
+    /// Writes a word that nobody else writes meanwhile.
+    #[track_caller]
+    fn store(&self, site: &'static str, word: &Self::Word, value: u32, order: Ordering);
+
     /// Replaces `current` by `new`, or returns what was there instead. Never fails spuriously.
     #[track_caller]
     fn compare_exchange(

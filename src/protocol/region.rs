@@ -82,6 +82,11 @@ impl Parts {
         Parts([own].into_iter().filter(|part| !part.is_empty()).collect())
     }
 
+    /// Nothing.
+    pub fn none() -> Self {
+        Parts([].into())
+    }
+
     /// The parts of `rank` according to what all ranks want, which is the same table on each. Empty ranges do not
     /// count.
     ///

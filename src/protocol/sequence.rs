@@ -21,6 +21,8 @@ pub struct Call {
     pub element: u8,
     /// Whether the rank refuses to take part.
     pub refused: bool,
+    /// Which transfer of a call that consists of several; 0 is the first.
+    pub phase: u8,
     /// Bytes per element, and how they are aligned.
     pub shape: u32,
     /// How many elements.
@@ -54,7 +56,14 @@ const EXTRA: usize = 16;
 
 impl Call {
     fn kind(&self) -> [u8; SHAPE] {
-        [self.operation, self.reduction, self.element, u8::from(self.refused)]
+        [self.operation, self.reduction, self.element, u8::from(self.refused) | self.phase << 1]
+    }
+
+    /// The same call's transfer `phase`.
+    #[must_use]
+    pub fn phase(self, phase: u8) -> Self {
+        debug_assert!(phase <= u8::MAX >> 1, "it shares a byte with a flag");
+        Call { phase, ..self }
     }
 
     /// Whether this is the call that a note describes.
@@ -95,7 +104,8 @@ impl Call {
             operation,
             reduction,
             element,
-            refused: flags != 0,
+            refused: flags & 1 != 0,
+            phase: flags >> 1,
             shape: u32::from_ne_bytes(note.array(SHAPE)),
             length: u64::from_ne_bytes(note.array(LENGTH)),
             extra: u64::from_ne_bytes(note.array(EXTRA)),

@@ -82,6 +82,11 @@ unsafe impl Platform for Machine {
     }
 
     #[inline(always)]
+    fn store(&self, _: &'static str, word: &AtomicU32, value: u32, order: Ordering) {
+        word.store(value, order);
+    }
+
+    #[inline(always)]
     fn compare_exchange(
         &self,
         _: &'static str,

@@ -84,6 +84,11 @@ impl<T: Pod> Turns<T> {
         unsafe { core::slice::from_raw_parts_mut(start, self.own.len()) }
     }
 
+    /// Gives up this rank's part, for good: others may read it.
+    pub(crate) fn give_up(&mut self) {
+        self.own = 0..0;
+    }
+
     /// All values that the ranks have written for this turn. The next turn has begun.
     pub(crate) fn turn(&mut self, _: Published) -> &[T] {
         let start = self.buffer(self.next);

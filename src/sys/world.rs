@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 
 use super::machine::{Chunk, Machine, Pairs, Wait};
@@ -35,6 +36,8 @@ pub(crate) struct World {
     chunks: Box<[[Chunk; 2]]>,
     staging: Staging,
     meeting: Meeting,
+    /// The key of the digests by which ranks compare counts.
+    key: u64,
     /// Whether what is mapped is not the segment any more.
     torn: AtomicBool,
 }
@@ -46,6 +49,7 @@ impl World {
         word_of(mapping, layout.wait()).store(u32::from(ways.pthread), Relaxed);
         word_of(mapping, layout.meeting()).store(ways.meeting.0, Relaxed);
         word_of(mapping, layout.single_copy()).store(ways.single_copy.0, Relaxed);
+        word64_of(mapping, layout.key()).store(RandomState::new().hash_one(0), Relaxed);
         for index in 0..PAIRS {
             let offset = layout.pair(index).expect("the index is in range");
             // SAFETY: I1: inside the mapping and aligned by the layout, which has this room for it.
@@ -83,7 +87,8 @@ impl World {
         let chunks = (0..layout.ranks()).map(|rank| [chunk(rank, 0), chunk(rank, 1)]).collect();
         let staging = Staging::of(layout.chunk(), layout.ranks());
         let meeting = Meeting(word_of(&mapping, layout.meeting()).load(Relaxed));
-        World { meeting, mapping, layout, chunks, staging, torn: AtomicBool::new(false) }
+        let key = word64_of(&mapping, layout.key()).load(Relaxed);
+        World { meeting, key, mapping, layout, chunks, staging, torn: AtomicBool::new(false) }
     }
 
     /// Whether this process is a forked child, in which the segment does not exist.
@@ -143,6 +148,11 @@ impl World {
         SingleCopy(word_of(&self.mapping, self.layout.single_copy()).load(Relaxed))
     }
 
+    /// The key of the digests by which ranks compare counts: the same on every rank, and different in every segment.
+    pub(crate) fn key(&self) -> u64 {
+        self.key
+    }
+
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -164,12 +174,11 @@ impl World {
     #[inline]
     pub(crate) fn segment(&self) -> Segment<'_, Machine> {
         let (start, ranks) = (self.mapping.start(), self.layout.ranks());
-        let cause = start.wrapping_add(self.layout.cause()).cast::<AtomicU64>();
         let claims = start.wrapping_add(self.layout.claims()).cast::<AtomicU32>();
         Segment {
-            // SAFETY: I1: inside the mapping and aligned by the layout; an atomic may be changed by others.
-            cause: unsafe { &*cause },
-            // SAFETY: I1, as above, for each of the claims.
+            cause: word64_of(&self.mapping, self.layout.cause()),
+            spread: word_of(&self.mapping, self.layout.spread()),
+            // SAFETY: I1: inside the mapping and aligned by the layout; atomics may be changed by others.
             claims: unsafe { core::slice::from_raw_parts(claims, ranks) },
             records: records(&self.mapping, &self.layout),
             gates: gates(&self.mapping, &self.layout, self.meeting),
@@ -201,7 +210,16 @@ fn magic_of(mapping: &Mapping) -> &AtomicU64 {
     unsafe { &*mapping.start().cast::<AtomicU64>() }
 }
 
+/// A 64-bit word at an offset that the layout has given.
+#[inline]
+fn word64_of(mapping: &Mapping, offset: usize) -> &AtomicU64 {
+    let word = mapping.start().wrapping_add(offset).cast::<AtomicU64>();
+    // SAFETY: I1: inside the mapping and aligned by the layout; an atomic may be changed by others.
+    unsafe { &*word }
+}
+
 /// A word at an offset that the layout has given.
+#[inline]
 fn word_of(mapping: &Mapping, offset: usize) -> &AtomicU32 {
     let word = mapping.start().wrapping_add(offset).cast::<AtomicU32>();
     // SAFETY: I1: inside the mapping and aligned by the layout; an atomic may be changed by others.
