@@ -260,6 +260,10 @@ impl Communicator {
     /// Leaves in order. What all ranks have called is complete; a rank that calls more gets [`Error::RankLeft`].
     /// Dropping the communicator does the same. Communicators split from this one go on.
     ///
+    /// What is never dropped never leaves. Rust does not drop what is in a `static` when the program ends, so a rank that
+    /// keeps its communicator there, and returns from `main`, has died as far as the others can tell
+    /// ([`Error::RankDied`]): it has to leave before, as by `take()` from a `static Mutex<Option<Communicator>>`.
+    ///
     /// # Errors
     /// [`Error::Forked`] in a forked child, which is no rank.
     pub fn leave(self) -> Result<(), Error> {

@@ -215,8 +215,9 @@ impl Config {
     /// Whether the other ranks are told of a fatal signal (SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE) at once. Otherwise
     /// they learn of this rank's death when its process ends, which a core dump delays by seconds. Not set at first.
     ///
-    /// It also makes an error of what would end this process: when another program cuts the file of the segment short,
-    /// which it can as long as not all ranks have joined.
+    /// It also makes an error of what would end this process: when another program cuts the file of the segment short. It
+    /// can if it opens the file while ranks join, since the file has a name only then; it may cut it at any time later. The
+    /// rank that notices is out of the job, whatever the others have learnt of the round in which that happened.
     ///
     /// This puts a handler in place for the rest of the process's life, which afterwards does what was to be done before.
     /// Not for programs that go on after such a signal: the communicator has ended then.

@@ -93,7 +93,8 @@ fn own_block(counts: &[usize], rank: usize) -> Range<usize> {
 /// digest; who owns what rests on the blocks themselves.
 fn agree(open: &mut OpenCall<'_>, call: &Call, own: Range<usize>) -> Result<Parts, Error> {
     let all = open.exchange(call, [own.start as u64, own.end as u64])?;
-    let table: Vec<_> = all.into_iter().map(|[start, end]| vec![start as usize..end as usize]).collect();
+    let block = |[start, end]: [u64; 2]| std::iter::once(start as usize..end as usize).collect();
+    let table: Vec<Vec<_>> = all.into_iter().map(block).collect();
     Parts::of_table(&table, open.seat().rank).map_err(|overlap| Error::overlap(Operation::Exchange, overlap))
 }
 

@@ -29,6 +29,7 @@ use crate::sys::fatal::FatalSignals;
 use crate::sys::machine::Machine;
 use crate::sys::mapping::Mapping;
 use crate::sys::named::{self, CreateError, Created, Link, OpenError, Unusable, Verdict};
+use crate::sys::nodelete;
 use crate::sys::processors::Processors;
 use crate::sys::spin::SpinPolicy;
 use crate::sys::watcher::{Listener, Watcher};
@@ -155,6 +156,7 @@ impl Config {
         if self.size == 1 {
             return Ok(comm);
         }
+        nodelete::keep_loaded();
         let mut observer = None;
         if self.state_reports {
             asked::install()

@@ -13,6 +13,7 @@ use crate::protocol::membership;
 use crate::seat::Seat;
 use crate::sys::machine::{Machine, Wait};
 use crate::sys::mapping::Mapping;
+use crate::sys::nodelete;
 use crate::sys::processors::Processors;
 use crate::sys::spin::SpinPolicy;
 use crate::sys::thread_wait::Ticker;
@@ -112,6 +113,7 @@ fn world(config: &Config) -> Result<Vec<Communicator>, Error> {
 }
 
 fn ticker(world: &Arc<World>) -> std::io::Result<Ticker> {
+    nodelete::keep_loaded();
     let world = Arc::clone(world);
     Ticker::start(move |visit: &mut dyn FnMut(&AtomicU32)| {
         world.segment().words().for_each(visit);

@@ -36,9 +36,38 @@ pub(crate) fn count() -> Option<&'static AtomicU32> {
 }
 
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    ASKED.fetch_add(1, Ordering::Relaxed);
-    futex::wake_all(&ASKED);
-    if let Some(before) = BEFORE.get() {
-        handler::call(before, signal, info, context);
+    handler::keep_errno(|| {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        futex::wake_all(&ASKED);
+        if let Some(before) = BEFORE.get() {
+            handler::call(before, signal, info, context);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set_errno(value: c_int) {
+        // SAFETY: always succeeds.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: the thread's own.
+        unsafe { errno.write(value) };
+    }
+
+    #[test]
+    fn the_interrupted_code_keeps_its_errno() {
+        extern "C" fn spoils(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+            set_errno(libc::EBADMSG);
+        }
+        handler::set(libc::SIGUSR2, spoils, 0).unwrap();
+        install().unwrap();
+        let before = ASKED.load(Ordering::Relaxed);
+        set_errno(libc::ENOTTY);
+        // SAFETY: it is handled before the call returns.
+        unsafe { libc::raise(libc::SIGUSR2) };
+        assert_eq!(io::Error::last_os_error().raw_os_error(), Some(libc::ENOTTY));
+        assert_eq!(ASKED.load(Ordering::Relaxed), before + 1);
     }
 }

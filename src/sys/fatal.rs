@@ -119,6 +119,11 @@ fn install_one(signal: c_int, before: &OnceLock<libc::sigaction>) -> io::Result<
 }
 
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // It returns where a segment was cut short, and to a handler of the program's that goes on.
+    handler::keep_errno(|| tell(signal, info, context));
+}
+
+fn tell(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     WALKING.fetch_add(1, Ordering::SeqCst);
     // SAFETY: I11: while this is counted as walking, a job that can be found is not freed.
     let jobs = || links().filter_map(|link| unsafe { link.job.load(Ordering::SeqCst).as_ref() });

@@ -1,7 +1,9 @@
 //! Knowing that this process is a forked child.
 
+use std::cell::UnsafeCell;
 use std::io;
 use std::process;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::mapping;
@@ -63,6 +65,45 @@ impl Drop for ForkGuard {
         // SAFETY: I5: `new` mapped it, a child has it too, and nothing refers to it any more.
         unsafe { mapping::unmap(self.page, size_of::<AtomicU32>()) };
     }
+}
+
+/// Does something during which no other thread of this process forks: a mapping exists for a moment before it is withheld
+/// from children. Not against system calls that go past the C library's `fork`.
+pub(super) fn while_nobody_forks<R>(work: impl FnOnce() -> R) -> R {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        // SAFETY: I5: the three keep to what a fork's handlers may do. Where there is no memory to note them down, a child
+        // may get a mapping that it does not touch.
+        let _ = unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(unlock)) };
+    });
+    struct Unlock;
+    impl Drop for Unlock {
+        fn drop(&mut self) {
+            unlock();
+        }
+    }
+    lock();
+    let _unlock = Unlock;
+    work()
+}
+
+/// Held while this process forks, and by who must not be disturbed by that. In the child it is held by the thread that has
+/// forked, which is the only one there.
+struct Forking(UnsafeCell<libc::pthread_mutex_t>);
+
+// SAFETY: I5: a mutex is made for use by several threads.
+unsafe impl Sync for Forking {}
+
+static FORKING: Forking = Forking(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+
+extern "C" fn lock() {
+    // SAFETY: I5: initialised, never moved, and not held by this thread, which does not fork while it holds it.
+    unsafe { libc::pthread_mutex_lock(FORKING.0.get()) };
+}
+
+extern "C" fn unlock() {
+    // SAFETY: I5: held by this thread, or, in a child, by the one that it is a copy of.
+    unsafe { libc::pthread_mutex_unlock(FORKING.0.get()) };
 }
 
 #[cfg(target_os = "linux")]

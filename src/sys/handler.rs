@@ -42,6 +42,27 @@ fn put(signal: c_int, handler: libc::sighandler_t, flags: c_int) -> io::Result<(
     }
 }
 
+/// Does what a handler does, and leaves `errno` as the code has it that the signal has interrupted.
+pub(super) fn keep_errno<R>(work: impl FnOnce() -> R) -> R {
+    let errno = errno();
+    // SAFETY: I7: the calling thread's own, and live.
+    let before = unsafe { errno.read() };
+    let result = work();
+    // SAFETY: I7: as above.
+    unsafe { errno.write(before) };
+    result
+}
+
+fn errno() -> *mut c_int {
+    #[cfg(target_os = "linux")]
+    // SAFETY: I7: always succeeds.
+    let errno = unsafe { libc::__errno_location() };
+    #[cfg(not(target_os = "linux"))]
+    // SAFETY: I7: always succeeds.
+    let errno = unsafe { libc::__error() };
+    errno
+}
+
 /// Calls the handler that was there before. False: there was none.
 pub(super) fn call(
     before: &libc::sigaction,

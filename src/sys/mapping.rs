@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 
-use super::fork::ForkGuard;
+use super::fork::{ForkGuard, while_nobody_forks};
 use super::numa::page_size;
 
 /// A stretch of mapped memory, unmapped on drop.
@@ -34,7 +34,7 @@ impl Mapping {
         if file.metadata()?.len() < len as u64 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
         }
-        Self::new(len, libc::MAP_SHARED, file.as_raw_fd())
+        Self::new(len, || map(len, libc::MAP_SHARED, file.as_raw_fd()))
     }
 
     /// The same from an address that is a multiple of `align`, which is one of the page's size.
@@ -42,22 +42,22 @@ impl Mapping {
         if file.metadata()?.len() < len as u64 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
         }
-        let guard = ForkGuard::new()?;
-        let mapping = Mapping { start: map_aligned(file, len, align)?, len, guard };
-        withhold_from_children(mapping.start, len)?;
-        Ok(mapping)
+        Self::new(len, || map_aligned(file, len, align))
     }
 
     /// Zeroed memory of this process alone, for ranks that are its threads.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
-        Self::new(len, libc::MAP_PRIVATE | libc::MAP_ANON, -1)
+        Self::new(len, || map(len, libc::MAP_PRIVATE | libc::MAP_ANON, -1))
     }
 
-    fn new(len: usize, flags: libc::c_int, fd: RawFd) -> io::Result<Self> {
+    fn new(len: usize, map: impl FnOnce() -> io::Result<*mut u8>) -> io::Result<Self> {
+        // First: in a child that is made before the end, there is nothing to touch and nothing to unmap.
         let guard = ForkGuard::new()?;
-        let mapping = Mapping { start: map(len, flags, fd)?, len, guard };
-        withhold_from_children(mapping.start, len)?;
-        Ok(mapping)
+        while_nobody_forks(|| {
+            let mapping = Mapping { start: map()?, len, guard };
+            withhold_from_children(mapping.start, len)?;
+            Ok(mapping)
+        })
     }
 
     /// Where it begins: aligned to a page.
@@ -187,7 +187,7 @@ fn withhold_from_children(start: *mut u8, len: usize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use super::*;
     use crate::sys::testing::in_forked_child;
@@ -277,6 +277,47 @@ mod tests {
         assert!(mapped());
         drop(mapping);
         assert!(!mapped());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn no_child_gets_a_mapping_that_is_just_being_made() {
+        use std::os::unix::fs::MetadataExt;
+        let file = file(&[7; 4096]);
+        let inode = format!(" {} ", file.metadata().unwrap().ino()).into_bytes();
+        let done = AtomicBool::new(false);
+        let children_with_it = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    drop(Mapping::of(&file, 4096).unwrap());
+                }
+            });
+            let children = (0..300).filter(|_| !in_forked_child(|| !maps_contain(&inode))).count();
+            done.store(true, Ordering::Relaxed);
+            children
+        });
+        assert_eq!(children_with_it, 0, "of 300 children");
+    }
+
+    /// Whether the list of this process's mappings contains these bytes, found as a child may.
+    #[cfg(target_os = "linux")]
+    fn maps_contain(bytes: &[u8]) -> bool {
+        const STEP: usize = 4096;
+        let mut text = [0u8; 2 * STEP];
+        // SAFETY: the path ends in NUL.
+        let descriptor = unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY) };
+        let mut found = false;
+        loop {
+            // SAFETY: the upper half has room for it.
+            let read = unsafe { libc::read(descriptor, text[STEP..].as_mut_ptr().cast(), STEP) };
+            if read <= 0 {
+                return found;
+            }
+            let end = STEP + read as usize;
+            found |= text[..end].windows(bytes.len()).any(|window| window == bytes);
+            // The next part may begin in the middle of it.
+            text.copy_within(end - STEP..end, 0);
+        }
     }
 
     #[test]

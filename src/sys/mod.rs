@@ -20,6 +20,7 @@ pub(crate) mod maker;
 pub(crate) mod mapping;
 pub(crate) mod memory;
 pub(crate) mod named;
+pub(crate) mod nodelete;
 pub(crate) mod numa;
 pub(crate) mod processors;
 pub(crate) mod pthread;
