@@ -1,5 +1,6 @@
 //! What was explored, as tables; and what has to be explored at least.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{LazyLock, Mutex};
 use std::{env, fs};
@@ -13,9 +14,6 @@ use crate::weakened::Mutation;
 
 /// The executions of every model, as written by a run that was asked to.
 const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/loom-tests/EXPLORED.md");
-
-const HEADING: &str = "| model | executions | waiting | ranks | rounds | preemptions | seconds |\n\
-                       | --- | --- | --- | --- | --- | --- | --- |\n";
 
 struct Swept {
     mutation: Mutation,
@@ -74,37 +72,87 @@ pub(crate) fn add_swept(mutation: Mutation, caught_by: String, rejected: Rejecte
     SWEPT.lock().unwrap().push(Swept { mutation, caught_by, rejected });
 }
 
-/// Prints the tables, and records them on request.
+/// A table of the record: its rows by what tells them apart.
+struct Table {
+    heading: &'static str,
+    /// How many cells these are.
+    keys: usize,
+}
+
+const MODELS: Table = Table {
+    heading: "| model | executions | waiting | ranks | rounds | preemptions | seconds |\n\
+              | --- | --- | --- | --- | --- | --- | --- |\n",
+    keys: 1,
+};
+
+const KNOWN_BAD: Table = Table {
+    heading: "| known-bad protocol | rejected for | at execution | the mistake |\n| --- | --- | --- | --- |\n",
+    keys: 1,
+};
+
+const SWEEP: Table =
+    Table { heading: "| site | weakened | caught by | with |\n| --- | --- | --- | --- |\n", keys: 2 };
+
+impl Table {
+    fn key(&self, row: &str) -> Vec<String> {
+        row.split('|').skip(1).take(self.keys).map(|cell| cell.trim().to_owned()).collect()
+    }
+
+    /// These rows, and those of the record that there are still reasons for, sorted.
+    fn with_recorded(&self, fresh: &str, is_known: impl Fn(&str) -> bool) -> BTreeMap<Vec<String>, String> {
+        let record = fs::read_to_string(RECORD).unwrap_or_default();
+        let recorded = record.split_once(self.heading).map_or("", |(_, rest)| rest);
+        let recorded = recorded.lines().take_while(|line| line.starts_with('|'));
+        let rows = recorded.filter(|row| is_known(&self.key(row)[0])).chain(fresh.lines());
+        rows.map(|row| (self.key(row), row.to_owned())).collect()
+    }
+}
+
+/// Prints the tables of what ran, and records them on request.
 pub(crate) fn print() {
-    let tables = models() + &known_bad() + &swept();
-    println!("{tables}");
+    let (models, known_bad, swept) = (models(), known_bad(), swept());
+    for (table, rows) in [(MODELS, &models), (KNOWN_BAD, &known_bad), (SWEEP, &swept)] {
+        if !rows.is_empty() {
+            println!("\n{}{rows}", table.heading);
+        }
+    }
     if env::var_os("INTRANODE_LOOM_TRACE").is_some() {
         print_traces();
     }
     if is_recording() {
-        let kept = kept().join("\n");
-        let head = "# What was explored\n\nWritten by `INTRANODE_LOOM_FULL=1 INTRANODE_LOOM_RECORD=1 cargo test \
-                    --features loom --test loom`.\n";
-        let rest = format!("\nFrom an earlier run:\n\n{HEADING}{kept}\n");
-        fs::write(RECORD, head.to_owned() + &tables + &rest).expect("EXPLORED.md can be written");
+        record(&models, &known_bad, &swept);
     }
 }
 
-/// The rows of the record for models that did not run now.
-fn kept() -> Vec<String> {
-    let ran: Vec<_> = EXPLORED.lock().unwrap().iter().map(|(model, _)| model.id()).collect();
-    let ids = crate::models::all().into_iter().map(|model| model.id()).filter(|id| !ran.contains(id));
-    ids.filter_map(|id| row(&id).map(str::to_owned)).collect()
+/// Writes down what ran, in place of what was recorded of the same.
+fn record(models: &str, known_bad: &str, swept: &str) {
+    let ids: BTreeSet<String> = crate::models::all().iter().map(Model::id).collect();
+    let names = crate::known_bad::names();
+    let sites = crate::sites::all();
+    let models = MODELS.with_recorded(models, |id| ids.contains(id));
+    let known_bad = KNOWN_BAD.with_recorded(known_bad, |name| names.contains(&name));
+    let swept = SWEEP.with_recorded(swept, |name| sites.iter().any(|site| site.name == name));
+    let sum = |cell: usize| -> f64 {
+        models.values().filter_map(|row| row.split('|').nth(cell)?.trim().parse::<f64>().ok()).sum()
+    };
+    let total = format!("\n{} models, {} executions, {:.0} seconds.\n", models.len(), sum(2), sum(7));
+    let head = "# What was explored\n\nWritten by `INTRANODE_LOOM_FULL=1 INTRANODE_LOOM_RECORD=1 cargo test --features \
+                loom --test loom`, with a part of a name: what has it, in place of what was recorded of the same.\n";
+    let mut text = head.to_owned();
+    for (table, rows, after) in
+        [(MODELS, models, total), (KNOWN_BAD, known_bad, String::new()), (SWEEP, swept, String::new())]
+    {
+        let rows: Vec<String> = rows.into_values().collect();
+        write!(text, "\n{}{}\n{after}", table.heading, rows.join("\n")).unwrap();
+    }
+    fs::write(RECORD, text).expect("EXPLORED.md can be written");
 }
 
 fn models() -> String {
     let mut rows = EXPLORED.lock().unwrap();
     rows.sort_by_key(|(model, _)| model.id());
     let mut table = String::new();
-    let (mut executions, mut seconds) = (0, 0.0);
     for (model, explored) in &*rows {
-        executions += explored.executions;
-        seconds += explored.took.as_secs_f64();
         let bound = model.bound.map_or("none".to_owned(), |bound| bound.to_string());
         writeln!(
             table,
@@ -118,21 +166,13 @@ fn models() -> String {
         )
         .unwrap();
     }
-    if table.is_empty() {
-        return table;
-    }
-    format!("\n{HEADING}{table}\n{} models, {executions} executions, {seconds:.0} seconds.\n", rows.len())
+    table
 }
 
 fn known_bad() -> String {
     let mut rows = REJECTED.lock().unwrap();
     rows.sort_by_key(|row| row.0);
-    if rows.is_empty() {
-        return String::new();
-    }
-    let mut table = "\n| known-bad protocol | rejected for | at execution | the mistake |\n\
-                     | --- | --- | --- | --- |\n"
-        .to_owned();
+    let mut table = String::new();
     for (name, story, reason, no) in &*rows {
         writeln!(table, "| {name} | {reason:?} | {} | {story} |", no.executions).unwrap();
     }
@@ -142,10 +182,7 @@ fn known_bad() -> String {
 fn swept() -> String {
     let mut rows = SWEPT.lock().unwrap();
     rows.sort_by_key(|row| (row.mutation.site, format!("{:?}", row.mutation.weakening)));
-    if rows.is_empty() {
-        return String::new();
-    }
-    let mut table = "\n| site | weakened | caught by | with |\n| --- | --- | --- | --- |\n".to_owned();
+    let mut table = String::new();
     for Swept { mutation, caught_by, rejected } in &*rows {
         let line = rejected.message.lines().next().unwrap_or_default();
         let with = line.split([';', '.', ':']).next().unwrap_or_default();

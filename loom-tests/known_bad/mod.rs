@@ -135,6 +135,11 @@ fn all() -> Vec<KnownBad> {
     [&classics::ALL[..], &buffers::ALL[..], &poison::ALL[..], &regions::ALL[..]].concat()
 }
 
+/// What they are called.
+pub(crate) fn names() -> Vec<&'static str> {
+    all().into_iter().map(|bad| bad.name).chain([threads::NAME]).collect()
+}
+
 /// A test for each.
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |bad: KnownBad| Trial::test(format!("known_bad::{}", bad.name), move || reject(&bad));

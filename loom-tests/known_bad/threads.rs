@@ -7,7 +7,7 @@ use crate::machine::Waiting::Blocking;
 use crate::models::threads::takes_what_the_other_gives;
 use crate::report;
 
-const NAME: &str = "call_lock_between_transfers";
+pub(super) const NAME: &str = "call_lock_between_transfers";
 const STORY: &str = "A rank lets go of its lock between two transfers that look alike: another thread's call takes the \
                      place of the second, its rank tries again, and its first transfer meets the peer's second.";
 const REASON: Reason = Reason::Assertion("two owners");
