@@ -103,6 +103,10 @@ pub(crate) fn share(
         };
         let found = match made {
             Some(made) => made.map(Found::Made),
+            // What somebody has written over the colors of a split makes ranks want different lengths.
+            None if wanted.len.is_none_or(|len| len as u64 != ticket.len) => {
+                Err(std::io::Error::from_raw_os_error(libc::EPROTO).into())
+            }
             None => backing::find(&seat.job, &ticket, wanted.part.clone(), wanted.huge).map(Found::Mapped),
         };
         let said = found.as_ref().map_or_else(Said::refusal, |_| Said::Done);

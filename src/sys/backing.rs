@@ -49,7 +49,7 @@ pub(crate) struct Ticket {
     /// The how-manieth memory of its maker.
     pub(crate) number: u32,
     identity: Identity,
-    len: u64,
+    pub(crate) len: u64,
 }
 
 /// A ticket as words.
