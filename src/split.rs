@@ -62,7 +62,8 @@ impl Communicator {
         let mut child = Seat::new(Arc::clone(&world), machine, rank, Arc::clone(&seat.job), START);
         if let Some((groups, _)) = &seat.groups {
             let near: Vec<u64> = group.iter().map(|rank| groups.number(*rank)).collect();
-            child.meet_in(meeting.groups(&near, false));
+            // As it is written there: the leader may have found another word in the segment of the whole.
+            child.meet_in(world.meeting().groups(&near, false));
         }
         child.reach = seat.reach.as_ref().and_then(|reach| reach.part(&group));
         if seat.observer.is_some() {
