@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -162,6 +162,18 @@ impl Job {
                     _ if text.contains(rank::WRONG_DATA) => bail!(Trouble::WrongData(text)),
                     _ => bail!("ended without a word: {text}"),
                 }
+            }
+        }
+    }
+
+    /// The next line that a rank has written by now.
+    pub(crate) fn line_so_far(&mut self, rank: usize) -> Result<Option<String>> {
+        match self.rank(rank)?.lines.try_recv() {
+            Ok(line) => Ok(Some(line)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => {
+                let (status, complaints) = (self.status(rank)?, self.complaints(rank)?);
+                bail!("rank {rank} ended with {status}; it wrote {complaints:?}")
             }
         }
     }

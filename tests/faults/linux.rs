@@ -22,9 +22,12 @@ mod limits;
 mod liveness;
 mod memory;
 mod names;
+mod operations;
 mod processes;
 mod rank;
 mod report;
+mod scribbling;
+mod segment;
 mod states;
 mod unloading;
 
@@ -58,6 +61,7 @@ fn tests() -> Vec<Test> {
         memory::TESTS,
         states::TESTS,
         unloading::TESTS,
+        scribbling::TESTS,
         &[("every_row_names_its_tests", every_row_names_its_tests)],
     ];
     let mut all = all.concat();
@@ -81,6 +85,7 @@ fn programs() -> Vec<Program> {
         memory::PROGRAMS,
         states::PROGRAMS,
         unloading::PROGRAMS,
+        scribbling::PROGRAMS,
     ];
     all.concat()
 }

@@ -1,7 +1,5 @@
 //! Rows 23 to 26: what the watchers see by is damaged, forbidden, or in another world.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
@@ -16,6 +14,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 use super::job::{Job, PROGRAM};
 use super::report::now;
+use super::segment::Segment;
 use super::{Program, Test, rank, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -62,18 +61,13 @@ fn a_word_is_overwritten() -> Result<Completion> {
 fn overwrite(job: &mut Job, owner: usize, watcher: usize) -> Result<()> {
     let layout = Layout::new(3, Layout::default_chunk(3))?;
     let offset = layout.alive(owner, watcher).context("there is such a rank")?;
-    let process = format!("/proc/{}", job.pid(owner)?);
-    let maps = fs::read_to_string(format!("{process}/maps"))?;
-    let segment = format!("/dev/shm{}", job.name());
-    let mapping = maps.lines().find(|line| line.contains(&segment) || line.contains("/dev/shm/#"));
-    let mapping = mapping.with_context(|| format!("no segment in {maps}"))?;
-    let start = u64::from_str_radix(mapping.split('-').next().unwrap_or_default(), 16)?;
-    let memory = File::options().read(true).write(true).open(format!("{process}/mem"))?;
-    let at = start + offset as u64;
+    let name = format!("/dev/shm{}", job.name());
+    let is_its_file = |line: &str| line.contains(&name) || line.contains("/dev/shm/#");
+    let segment = Segment::in_process(job.pid(owner)?, layout, is_its_file)?;
     let mut word = [0; 4];
-    memory.read_exact_at(&mut word, at)?;
+    segment.read(offset, &mut word)?;
     ensure!(u32::from_ne_bytes(word) & 0x8000_0000 != 0, "that is no liveness word: {word:?}");
-    Ok(memory.write_all_at(&0x1234_5678u32.to_ne_bytes(), at)?)
+    segment.write(offset, &0x1234_5678u32.to_ne_bytes())
 }
 
 fn sleeping_is_refused(program: &str, switched_off: bool) -> Result<Completion> {

@@ -1,0 +1,95 @@
+//! Everything that ranks do together, in an order and with lengths that follow from a number that all have.
+
+use fastrand::Rng;
+use intranode::{Communicator, Error, ReduceOp};
+
+/// Elements: nothing, what fits into a record, what goes through staging at once, and in several rounds.
+const LENGTHS: [usize; 5] = [0, 3, 700, 9_000, 120_000];
+
+/// Bytes of a block from which what three ranks receive is stored past the cache.
+const STREAMED: usize = 6 << 20;
+
+/// Does the operation that this number stands for. What comes of it is not looked at.
+///
+/// # Errors
+/// Whatever the library says.
+pub(crate) fn operation(comm: &Communicator, number: u64) -> Result<(), Error> {
+    // The same choices on all ranks, whatever each of them has met before.
+    let random = &mut Rng::with_seed(number);
+    let len = LENGTHS[random.usize(0..LENGTHS.len())];
+    match random.u8(0..12) {
+        0 | 1 => comm.barrier(),
+        2 => allreduce(comm, len, random.bool()),
+        3 => allgatherv(comm, len, random),
+        4 => allgatherv(comm, if random.u8(0..4) == 0 { STREAMED } else { len }, random),
+        5 => comm.allgather(&vec![7u16; len], &mut vec![0; len * comm.size()]),
+        6 => comm.broadcast(&mut vec![1.5f64; len], random.usize(0..comm.size())),
+        7 => region(comm, len),
+        8 => assigned(comm, len, random),
+        9 => exchange(comm, len, random),
+        10 => part(comm, len, random),
+        _ => watched(comm),
+    }
+}
+
+fn allreduce(comm: &Communicator, len: usize, in_place: bool) -> Result<(), Error> {
+    let mut values = vec![comm.rank() as f64; len];
+    if in_place {
+        return comm.allreduce_in_place(&mut values, ReduceOp::Sum);
+    }
+    comm.allreduce(&values.clone(), &mut values, ReduceOp::Max)
+}
+
+/// Blocks of different lengths, with gaps between them.
+fn allgatherv(comm: &Communicator, len: usize, random: &mut Rng) -> Result<(), Error> {
+    let counts: Vec<usize> = (0..comm.size()).map(|_| len - random.usize(0..len / 8 + 1)).collect();
+    let displs: Vec<usize> = (0..comm.size()).map(|rank| rank * (len + 1)).collect();
+    comm.allgatherv(&vec![1u8; counts[comm.rank()]], &mut vec![0; (len + 1) * comm.size()], &counts, &displs)
+}
+
+fn region(comm: &Communicator, len: usize) -> Result<(), Error> {
+    let mut region = comm.region::<u64>(len)?;
+    region.as_mut_slice().fill(1);
+    let mut region = region.publish()?.reclaim()?;
+    region.distribute()?;
+    region.as_mut_slice().fill(2);
+    region.publish().map(drop)
+}
+
+/// Each rank asks for some ranges between those of the others.
+fn assigned(comm: &Communicator, len: usize, random: &mut Rng) -> Result<(), Error> {
+    let mut region = comm.region::<u32>(len)?;
+    let ranges = random.usize(0..40);
+    let step = len / (ranges * comm.size() + 1);
+    let own = (0..ranges).map(|index| (index * comm.size() + comm.rank()) * step);
+    region.assign(own.map(|start| start..start + step))?;
+    region.parts_mut().for_each(|part| part.fill(3));
+    region.publish()?.reclaim().map(drop)
+}
+
+fn exchange(comm: &Communicator, len: usize, random: &mut Rng) -> Result<(), Error> {
+    let counts: Vec<usize> = (0..comm.size()).map(|_| random.usize(0..=len)).collect();
+    let mut exchange = comm.exchange::<f32>(&counts)?;
+    for turn in 0..4 {
+        exchange.own().fill(turn as f32);
+        exchange.share()?;
+    }
+    Ok(())
+}
+
+/// Some collectives in a communicator of some of the ranks.
+fn part(comm: &Communicator, len: usize, random: &mut Rng) -> Result<(), Error> {
+    let parts = random.usize(1..=comm.size());
+    let part = comm.split(comm.rank() % parts, random.usize(0..2) * (comm.size() - comm.rank()))?;
+    part.barrier()?;
+    allreduce(&part, len, true)?;
+    part.allgather(&vec![1u8; len], &mut vec![0; len * part.size()])?;
+    region(&part, len)
+}
+
+/// What a rank sees of the others.
+fn watched(comm: &Communicator) -> Result<(), Error> {
+    // Every value has a text.
+    assert!(!comm.state()?.to_string().is_empty());
+    comm.barrier()
+}

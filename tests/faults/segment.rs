@@ -1,0 +1,91 @@
+//! A live segment, seen and written by a process that is no rank.
+
+use std::fs::{self, File};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result};
+use intranode::layout::{Layout, PAIR, PAIRS, PREAMBLE};
+use intranode::protocol::sequence::INLINE;
+
+use super::job::Job;
+
+/// The length of a record.
+pub(crate) const RECORD: usize = 128;
+
+/// The bytes of a segment: those of its file, or those of a process that has mapped it.
+pub(crate) struct Segment {
+    bytes: File,
+    /// Where in `bytes` the segment begins.
+    start: u64,
+    layout: Layout,
+}
+
+impl Segment {
+    /// That of a job that still has its name.
+    pub(crate) fn by_name(job: &Job, layout: Layout) -> Result<Self> {
+        let bytes = File::options().read(true).write(true).open(job.path())?;
+        Ok(Segment { bytes, start: 0, layout })
+    }
+
+    /// The first one that a process has mapped from a file of this kind of name, as `/proc/PID/maps` shows it.
+    pub(crate) fn in_process(process: u32, layout: Layout, is_its_file: impl Fn(&str) -> bool) -> Result<Self> {
+        let process = format!("/proc/{process}");
+        let maps = fs::read_to_string(format!("{process}/maps"))?;
+        let start = |line: &str| {
+            let (start, end) = line.split(' ').next()?.split_once('-')?;
+            let [start, end] = [start, end].map(|address| u64::from_str_radix(address, 16).ok());
+            let pages = layout.len().next_multiple_of(4096) as u64;
+            start.filter(|start| is_its_file(line) && Some(start + pages) == end)
+        };
+        let start = maps.lines().find_map(start).with_context(|| format!("no segment in {maps}"))?;
+        let bytes = File::options().read(true).write(true).open(format!("{process}/mem"))?;
+        Ok(Segment { bytes, start, layout })
+    }
+
+    pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        Ok(self.bytes.read_exact_at(bytes, self.start + offset as u64)?)
+    }
+
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        Ok(self.bytes.write_all_at(bytes, self.start + offset as u64)?)
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+}
+
+/// Where the parts of a segment lie, in the order of the layout's map; `pairs`: those of the pthread wait among them.
+pub(crate) fn parts(layout: &Layout, pairs: bool) -> Result<Vec<Range<usize>>> {
+    let word = |offset: usize| offset..offset + size_of::<u32>();
+    let words = |offset: usize| offset..offset + size_of::<u32>() * layout.ranks();
+    let first_pair = layout.pair(0).context("there are pairs")?;
+    let mut parts = vec![
+        0..PREAMBLE,
+        layout.cause()..layout.cause() + size_of::<u64>(),
+        word(layout.wait()),
+        word(layout.meeting()),
+        word(layout.single_copy()),
+        words(layout.claims()),
+        words(layout.spaces()),
+        layout.alive(0, 0).context("there is a rank")?..layout.records(),
+        layout.records()..layout.gates(),
+        layout.gates()..first_pair,
+        layout.staging(0, 0).context("there is a rank")?..layout.len(),
+    ];
+    if pairs {
+        parts.push(first_pair..first_pair + PAIRS * PAIR);
+    }
+    Ok(parts)
+}
+
+/// Where in a segment the ranks' data lie that go through it. Who scribbles there changes what arrives, and does not end
+/// the job.
+pub(crate) fn data(layout: &Layout) -> Result<Vec<Range<usize>>> {
+    // A record ends with its note, and that with what a rank contributes.
+    let records = (layout.records()..layout.gates()).step_by(RECORD);
+    let mut parts: Vec<_> = records.map(|record| record + RECORD - INLINE..record + RECORD).collect();
+    parts.push(layout.staging(0, 0).context("there is a rank")?..layout.len());
+    Ok(parts)
+}
