@@ -1,0 +1,211 @@
+//! A machine whose ranks are threads and whose segment lies on the heap: no mapping, no system call. So what can watch
+//! every access to memory, and little else, can run the protocols over it.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use intranode::payload::{Sink, Source};
+use intranode::protocol::sequence::NOTE;
+use intranode::protocol::{
+    Expired, Gates, Generation, Group, Member, Payload, Platform, Record, Segment, Staging, pairs,
+};
+
+/// The processor's atomics. They can be weakened, to see that somebody notices.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    /// How long a wait may last.
+    pub(crate) patience: Duration,
+    /// The site that gets no ordering, whatever the protocol asks for.
+    pub(crate) weakened: Option<&'static str>,
+}
+
+impl Machine {
+    fn order(&self, site: &str, asked: Ordering) -> Ordering {
+        if self.weakened == Some(site) { Ordering::Relaxed } else { asked }
+    }
+}
+
+// SAFETY: I3: the operations are those of the standard library's atomics, with the orderings given. What is weakened is
+// watched by something that finds out.
+unsafe impl Platform for Machine {
+    type Word = AtomicU32;
+    type Word64 = AtomicU64;
+    type Note = Note;
+    type Chunk = Chunk;
+    type Deadline = Instant;
+
+    fn load(&self, site: &'static str, word: &AtomicU32, order: Ordering) -> u32 {
+        word.load(self.order(site, order))
+    }
+
+    fn compare_exchange(
+        &self,
+        site: &'static str,
+        word: &AtomicU32,
+        current: u32,
+        new: u32,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u32, u32> {
+        word.compare_exchange(current, new, self.order(site, success), self.order(site, failure))
+    }
+
+    fn fetch_or(&self, site: &'static str, word: &AtomicU32, bits: u32, order: Ordering) -> u32 {
+        word.fetch_or(bits, self.order(site, order))
+    }
+
+    fn load64(&self, site: &'static str, word: &AtomicU64, order: Ordering) -> u64 {
+        word.load(self.order(site, order))
+    }
+
+    fn compare_exchange64(
+        &self,
+        site: &'static str,
+        word: &AtomicU64,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        word.compare_exchange(current, new, self.order(site, success), self.order(site, failure))
+    }
+
+    fn spin(
+        &self,
+        site: &'static str,
+        word: &AtomicU32,
+        order: Ordering,
+        _: bool,
+        until: impl Fn(u32) -> bool,
+    ) -> Result<u32, u32> {
+        let mut seen = 0;
+        for _ in 0..SPINS {
+            seen = word.load(self.order(site, order));
+            if until(seen) {
+                return Ok(seen);
+            }
+            std::thread::yield_now();
+        }
+        Err(seen)
+    }
+
+    fn deadline(&self, _: bool) -> Instant {
+        Instant::now() + self.patience
+    }
+
+    /// Returns at any time, as it may. Whoever waits comes back, so nobody has to wake it.
+    fn wait(&self, _: &'static str, _: &AtomicU32, _: u32, deadline: &Instant) -> Result<(), Expired> {
+        std::thread::yield_now();
+        if Instant::now() < *deadline { Ok(()) } else { Err(Expired) }
+    }
+
+    fn wake_all(&self, _: &'static str, _: &AtomicU32) {}
+}
+
+/// Few enough for ranks to go on to wait, now and then.
+const SPINS: u32 = 10;
+
+/// A note, aligned like the word before it.
+pub(crate) struct Note(UnsafeCell<[u32; NOTE / 4]>);
+
+// SAFETY: I2: all access goes through the protocols, which give a note to one writer or to readers.
+unsafe impl Sync for Note {}
+
+// SAFETY: I1: the view is exactly the cell.
+unsafe impl Payload for Note {
+    fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
+        // SAFETY: I1 and I2.
+        fill(unsafe { Sink::new(self.0.get().cast(), NOTE) })
+    }
+
+    fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R {
+        // SAFETY: I1 and I2.
+        look(unsafe { Source::new(self.0.get().cast(), NOTE) })
+    }
+}
+
+/// A staging buffer, aligned to what is reduced.
+pub(crate) struct Chunk(Box<[UnsafeCell<u64>]>);
+
+// SAFETY: I2: as for a note.
+unsafe impl Sync for Chunk {}
+
+// SAFETY: I1: the view is exactly the buffer.
+unsafe impl Payload for Chunk {
+    fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
+        // SAFETY: I1 and I2.
+        fill(unsafe { Sink::new(UnsafeCell::raw_get(self.0.as_ptr()).cast(), 8 * self.0.len()) })
+    }
+
+    fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R {
+        // SAFETY: I1 and I2.
+        look(unsafe { Source::new(UnsafeCell::raw_get(self.0.as_ptr()).cast(), 8 * self.0.len()) })
+    }
+}
+
+/// The memory of a segment.
+pub(crate) struct Heap {
+    cause: AtomicU64,
+    claims: Box<[AtomicU32]>,
+    records: Box<[[Record<Machine>; 2]]>,
+    gates: Box<[Gates<Machine>]>,
+    chunks: Box<[[Chunk; 2]]>,
+    staging: Staging,
+    start: Generation,
+}
+
+impl Heap {
+    /// A segment for so many ranks with chunks of so many bytes, in which round `start` is over.
+    pub(crate) fn new(ranks: usize, chunk: usize, start: Generation) -> Self {
+        let record = || Record { word: AtomicU32::new(0), note: Note(UnsafeCell::new([0; NOTE / 4])) };
+        let records = || [record(), record()];
+        let buffer = || Chunk((0..chunk / 8).map(|_| UnsafeCell::new(0)).collect());
+        let heap = Heap {
+            cause: AtomicU64::new(0),
+            claims: (0..ranks).map(|_| AtomicU32::new(0)).collect(),
+            records: (0..ranks).map(|_| records()).collect(),
+            gates: (0..ranks).map(|_| Gates { complete: records(), open: records() }).collect(),
+            chunks: (0..ranks).map(|_| [buffer(), buffer()]).collect(),
+            staging: Staging::of(chunk, ranks),
+            start,
+        };
+        for pair in pairs(&heap.records, &heap.gates) {
+            for (record, word) in pair.iter().zip(start.initial_words()) {
+                record.word.store(word, Ordering::Relaxed);
+            }
+        }
+        heap
+    }
+
+    /// Runs a program on a thread for each rank, and returns what they return. `leaders`: that of each rank's group.
+    pub(crate) fn run<R: Send>(
+        &self,
+        machine: &Machine,
+        leaders: Option<&[usize]>,
+        program: impl Fn(usize, &mut Member<'_, Machine>) -> R + Sync,
+    ) -> Vec<R> {
+        let rank = |rank: usize| {
+            let group = leaders.map(|leaders| Group::new(leaders, rank));
+            let member = Member::new(machine, self.segment(), rank, self.start);
+            program(rank, &mut member.grouped(group.as_ref()))
+        };
+        let rank = &rank;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..self.claims.len()).map(|index| scope.spawn(move || rank(index))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()
+        })
+    }
+
+    pub(crate) fn segment(&self) -> Segment<'_, Machine> {
+        Segment {
+            cause: &self.cause,
+            claims: &self.claims,
+            records: &self.records,
+            gates: &self.gates,
+            chunks: &self.chunks,
+            staging: self.staging,
+        }
+    }
+}
