@@ -4,6 +4,10 @@
 /// memory, or a part of one.
 const LINE: usize = 64;
 
+/// Whether a checker watches every access to memory: Miri, or the thread sanitizer (`.ci/tsan`). Neither sees what is done
+/// by vectors of 32 bytes, or past the cache, so all copies are then left to the compiler.
+pub(super) const WATCHED: bool = cfg!(any(miri, tsan));
+
 /// Copies between private memory and memory that other cores use, through the cache. Where there is AVX2, by a plain loop,
 /// unless the processor is one on which the C library is [faster](super::maker::has_fast_strings).
 ///
@@ -69,16 +73,13 @@ pub(crate) unsafe fn stream(source: *const u8, target: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if super::wide::is_for_avx2(len) {
         // SAFETY: the caller's promise; I7: the processor has just said that it has AVX2.
-        unsafe { x86::stream_wide(source, target, len) };
-    } else {
+        return unsafe { x86::stream_wide(source, target, len) };
+    } else if !WATCHED {
         // SAFETY: the caller's promise.
-        unsafe { x86::stream(source, target, len) };
+        return unsafe { x86::stream(source, target, len) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
     // SAFETY: the caller's promise.
-    unsafe {
-        core::ptr::copy_nonoverlapping(source, target, len);
-    }
+    unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
 }
 
 /// [`stream`] for slices.

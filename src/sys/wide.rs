@@ -23,7 +23,7 @@ pub(crate) fn widest(bytes: usize, work: impl Work) {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn is_for_avx2(bytes: usize) -> bool {
-    bytes >= 512 && std::arch::is_x86_feature_detected!("avx2")
+    bytes >= 512 && !super::lines::WATCHED && std::arch::is_x86_feature_detected!("avx2")
 }
 
 /// What is inlined here is compiled for AVX2.

@@ -1,0 +1,67 @@
+//! Programs with a race, so that it is known that the sanitizer finds one: the library's protocols over a machine in which
+//! one ordering is missing. `.ci/tsan` wants a report from each of those, and none where nothing is missing.
+
+use std::time::Duration;
+
+use intranode::protocol::{Call, Generation};
+
+use crate::Program;
+use crate::data::{Blocks, Numbers, Slots, combine};
+use crate::machine::{Heap, Machine};
+
+pub(crate) const PROGRAMS: &[Program] = &[
+    ("sound: blocks", || blocks(None)),
+    ("sound: numbers", || numbers(None)),
+    ("sound: a round", || round(None)),
+    ("planted: blocks without the release", || blocks(Some("arrive"))),
+    ("planted: blocks without the acquire", || blocks(Some("spin"))),
+    ("planted: numbers without the release", || numbers(Some("arrive"))),
+    ("planted: numbers without the acquire", || numbers(Some("spin"))),
+    ("planted: a round without the release", || round(Some("arrive"))),
+    ("planted: a round without the acquire", || round(Some("spin"))),
+];
+
+const RANKS: usize = 3;
+const CHUNK: usize = 64 << 10;
+
+/// More than a staging buffer.
+const LEN: usize = 20_000;
+
+fn job(weakened: Option<&'static str>) -> (Heap, Machine) {
+    (Heap::new(RANKS, CHUNK, Generation::new(0)), Machine { patience: Duration::from_secs(60), weakened })
+}
+
+fn call(length: usize) -> Call {
+    Call { operation: 1, length: length as u64, ..Call::default() }
+}
+
+/// More than one round of them goes through staging.
+fn blocks(weakened: Option<&'static str>) {
+    let (heap, machine) = job(weakened);
+    heap.run(&machine, None, |rank, member| {
+        let all = vec![vec![0; 8 * LEN]; RANKS];
+        let mut blocks = Blocks { rank, own: vec![rank as u8; 8 * LEN], all };
+        member.transfer(&call(8 * LEN), &mut blocks).expect("all come");
+        assert!(blocks.all.iter().enumerate().all(|(rank, block)| *block == vec![rank as u8; 8 * LEN]));
+    });
+}
+
+fn numbers(weakened: Option<&'static str>) {
+    let (heap, machine) = job(weakened);
+    heap.run(&machine, None, |rank, member| {
+        let mut numbers = Numbers { own: Some(vec![rank as u64; LEN]), result: vec![0; LEN] };
+        member.allreduce(&call(LEN), 0, &mut numbers).expect("all come");
+        let expected = (0..RANKS as u64).reduce(combine).expect("there are ranks");
+        assert!(numbers.result.iter().all(|number| *number == expected));
+    });
+}
+
+fn round(weakened: Option<&'static str>) {
+    let (heap, machine) = job(weakened);
+    let slots = Slots::new(RANKS);
+    heap.run(&machine, None, |rank, member| {
+        slots.write(rank, 7);
+        member.round().expect("all come");
+        assert!(slots.all(7));
+    });
+}
