@@ -2,7 +2,7 @@
 
 # FUZZ_SECONDS=600 make fuzz: each fuzz target for so long, with the address sanitizer.
 
-.PHONY: demo test lint fuzz tsan aarch64 check-macos chaos race instructions cobre-matrix memory cmake
+.PHONY: demo test lint fuzz tsan miri aarch64 check-macos chaos race instructions cobre-matrix memory cmake
 
 # One hydrothermal case by Cobre's own backend and by 1, 2 and 4 processes: every result is the same, bit for bit.
 demo: cmake
@@ -29,6 +29,10 @@ fuzz:
 # Everything that ranks do together, over threads, under the thread sanitizer.
 tsan:
 	.ci/tsan
+
+# The tests that Miri can run, where it is installed.
+miri:
+	.ci/miri
 
 # The tests for another architecture, under an emulator.
 aarch64:

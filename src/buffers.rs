@@ -306,6 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no madvise, which ranks that are threads need")]
     fn blocks_of_several_parts_come_to_any_place_and_nothing_else_is_touched() {
         let byte = |rank: usize, index: usize| (index * 7 + index / 251 + 100 * rank) as u8;
         // Through the cache and past it, with parts that end with a line of their target and that do not.
@@ -331,6 +332,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no madvise, which ranks that are threads need")]
     fn parts_of_a_reduction_are_collected_while_others_are_contributed_to() {
         // The last part is shorter, slices differ in length, and the last of five ranks contributes all when in place.
         for (ranks, len) in [(2, 400_003), (5, 300_001)] {

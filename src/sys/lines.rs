@@ -101,7 +101,7 @@ pub(crate) fn whole(target: *const u8, len: usize) -> usize {
 /// Orders streamed stores before everything that follows. Without it another thread of this process could see the
 /// call's end, and not the data.
 pub(crate) fn fence() {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: I7: x86-64 has SSE.
     unsafe {
         core::arch::x86_64::_mm_sfence();

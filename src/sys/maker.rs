@@ -3,7 +3,7 @@
 /// Whether the C library copies to lines that other cores will read as fast as anything else. So it is on Intel's
 /// processors, whose string instructions write whole lines without having read them; on AMD's a plain loop of wide vectors was
 /// measured at two thirds of the time.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub(crate) fn has_fast_strings() -> bool {
     use std::sync::OnceLock;
@@ -17,7 +17,7 @@ pub(crate) fn has_fast_strings() -> bool {
     })
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
 #[inline]
 pub(crate) fn has_fast_strings() -> bool {
     false
