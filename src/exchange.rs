@@ -79,7 +79,7 @@ impl Communicator {
             return Err(failed(format!("rank {rank} could not change the memory's protection")));
         }
         let memory = memory.map_err(|error| failed(error.to_string()))?;
-        Ok(Exchange { seat: Arc::clone(seat), number: number.into(), memory })
+        Ok(Exchange { seat: Arc::clone(seat), number, memory })
     }
 }
 

@@ -94,8 +94,7 @@ impl Communicator {
         let (mapping, number) =
             share(&mut seat.begin(operation)?, &wanted, |mapping| options.place(mapping, is_set), |_| Ok(()))?;
         let parts = Parts::new(options.owners(LEADER), len, self.size(), self.rank());
-        let region =
-            Region { seat: Arc::clone(seat), number: number.into(), memory: Memory::new(mapping, len, parts) };
+        let region = Region { seat: Arc::clone(seat), number, memory: Memory::new(mapping, len, parts) };
         if huge && self.rank() == LEADER {
             // After all have allocated their parts.
             match region.memory.collapse() {

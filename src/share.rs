@@ -39,22 +39,22 @@ enum Said {
 }
 
 impl Said {
-    fn encode(self) -> [u64; 6] {
-        let (tag, [a, b, c, d, e]): (u64, Words) = match self {
-            Said::Done => (1, [0; 5]),
+    fn encode(self) -> [u64; 7] {
+        let (tag, [a, b, c, d, e, f]): (u64, Words) = match self {
+            Said::Done => (1, [0; 6]),
             Said::Ticket(ticket) => (2, ticket.encode()),
-            Said::Memory(Left { bytes, limit }) => (3, [bytes, limit as u64, 0, 0, 0]),
-            Said::System(error) => (4, [error as u64, 0, 0, 0, 0]),
+            Said::Memory(Left { bytes, limit }) => (3, [bytes, limit as u64, 0, 0, 0, 0]),
+            Said::System(error) => (4, [error as u64, 0, 0, 0, 0, 0]),
         };
-        [tag, a, b, c, d, e]
+        [tag, a, b, c, d, e, f]
     }
 
     /// What no rank can have said is taken for a failure.
-    fn decode([tag, a, b, c, d, e]: [u64; 6]) -> Self {
+    fn decode([tag, a, b, c, d, e, f]: [u64; 7]) -> Self {
         let limit = || u32::try_from(b).ok().and_then(Limit::of_code);
         match tag {
             1 => Some(Said::Done),
-            2 => Ticket::decode([a, b, c, d, e]).map(Said::Ticket),
+            2 => Ticket::decode([a, b, c, d, e, f]).map(Said::Ticket),
             3 => limit().map(|limit| Said::Memory(Left { bytes: a, limit })),
             _ => Some(Said::System(a as i32)),
         }
@@ -76,7 +76,7 @@ pub(crate) fn share(
     wanted: &Wanted<'_>,
     place: impl Fn(&Mapping),
     fill: impl Fn(&Mapping) -> std::io::Result<()>,
-) -> Result<(Mapping, u32), Error> {
+) -> Result<(Mapping, u64), Error> {
     let Wanted { call, leader, .. } = wanted;
     let seat = open.seat();
     let mut last = libc::ENOSYS;
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn what_nobody_says_is_a_failure() {
-        for words in [[0; 6], [3, 1, 99, 0, 0, 0], [2, 99, 0, 0, 0, 0], [u64::MAX; 6]] {
+        for words in [[0; 7], [3, 1, 99, 0, 0, 0, 0], [2, 99, 0, 0, 0, 0, 0], [u64::MAX; 7]] {
             assert!(matches!(Said::decode(words), Said::System(_)), "{words:?}");
         }
     }

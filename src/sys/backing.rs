@@ -11,7 +11,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::huge;
 use super::mapping::Mapping;
@@ -46,26 +46,27 @@ pub(crate) struct Ticket {
     kind: Kind,
     process: u32,
     descriptor: u32,
-    /// The how-manieth memory of its maker.
-    pub(crate) number: u32,
+    /// The sequence number of this memory among all that its maker has made. No two of them have the same, as long as
+    /// the process lives: an operation on a region names it by this number.
+    pub(crate) number: u64,
     identity: Identity,
     pub(crate) len: u64,
 }
 
 /// A ticket as words.
-pub(crate) type Words = [u64; 5];
+pub(crate) type Words = [u64; 6];
 
 impl Ticket {
     pub(crate) fn encode(&self) -> Words {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let Identity { device, inode } = self.identity;
-        [pair(self.kind as u32, self.descriptor), pair(self.process, self.number), device, inode, self.len]
+        [pair(self.kind as u32, self.descriptor), self.process.into(), self.number, device, inode, self.len]
     }
 
     /// The ticket in these words, if it is one.
-    pub(crate) fn decode([kind, maker, device, inode, len]: Words) -> Option<Self> {
-        let pair = |word: u64| (word as u32, (word >> 32) as u32);
-        let ((kind, descriptor), (process, number)) = (pair(kind), pair(maker));
+    pub(crate) fn decode([kind, process, number, device, inode, len]: Words) -> Option<Self> {
+        let (kind, descriptor) = (kind as u32, (kind >> 32) as u32);
+        let process = u32::try_from(process).ok()?;
         let kind = Kind::ALL.into_iter().find(|known| *known as u32 == kind)?;
         Some(Ticket { kind, process, descriptor, number, identity: Identity { device, inode }, len })
     }
@@ -148,10 +149,18 @@ fn map(file: &File, len: usize, huge: bool) -> io::Result<Mapping> {
     Ok(mapping)
 }
 
-fn next_number() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+/// Hands out sequence numbers. They have 64 bits, so that they never begin again: a region that a program keeps for ever
+/// must not come to share its number with a new one.
+struct Numbers(AtomicU64);
+
+impl Numbers {
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
 }
+
+/// The numbers of what this process makes.
+static NUMBERS: Numbers = Numbers(AtomicU64::new(1));
 
 #[cfg(target_os = "linux")]
 fn make_sealed(len: usize, fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> Result<Made, Refusal> {
@@ -163,7 +172,7 @@ fn make_sealed(len: usize, fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> 
         kind: Kind::Sealed,
         process: std::process::id(),
         descriptor: file.as_raw_fd() as u32,
-        number: next_number(),
+        number: NUMBERS.next(),
         identity: Identity::of(&file)?,
         len: len as u64,
     };
@@ -187,7 +196,7 @@ fn make_named(
     let mut way = Way::Nameless;
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
     for _ in 0..ATTEMPTS {
-        let number = next_number();
+        let number = NUMBERS.next();
         match try_named(&name(job, number), len, way, &fill)? {
             Ok((mapping, identity, link)) => {
                 let ticket = Ticket {
@@ -265,7 +274,7 @@ fn not_it() -> io::Error {
     io::Error::from_raw_os_error(libc::ESTALE)
 }
 
-fn name(job: &str, number: u32) -> String {
+fn name(job: &str, number: u64) -> String {
     format!("{job}{PREFIX}{number}")
 }
 
@@ -300,4 +309,36 @@ fn forbidden_for_tests() -> io::Result<()> {
 /// What to say of a length that is no number.
 pub(crate) fn too_long() -> Refusal {
     too_large(io::Error::from_raw_os_error(libc::EFBIG))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_do_not_begin_again_after_32_bits() {
+        let numbers = Numbers(AtomicU64::new(1));
+        let leaked = numbers.next();
+        numbers.0.store(u64::from(u32::MAX) + 1, Ordering::Relaxed);
+        let later = [numbers.next(), numbers.next()];
+        assert_eq!((leaked, later), (1, [1 << 32, (1 << 32) + 1]));
+    }
+
+    #[test]
+    fn a_ticket_is_understood_whatever_its_number() {
+        let identity = Identity { device: u64::MAX, inode: 1 << 40 };
+        for number in [1, (1 << 32) + 1, u64::MAX] {
+            for kind in Kind::ALL {
+                let ticket = Ticket { kind, process: u32::MAX, descriptor: 7, number, identity, len: 1 << 35 };
+                assert_eq!(Ticket::decode(ticket.encode()), Some(ticket));
+            }
+        }
+        let words =
+            Ticket { kind: Kind::Named, process: 1, descriptor: 0, number: 1, identity, len: 1 }.encode();
+        for (word, value) in [(0, 3), (1, 1 << 32)] {
+            let mut wrong = words;
+            wrong[word] = value;
+            assert_eq!(Ticket::decode(wrong), None);
+        }
+    }
 }

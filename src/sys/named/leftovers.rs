@@ -85,7 +85,7 @@ fn place(path: &Path, names: &[String]) -> Place {
     let rests = names.iter().filter_map(|name| file.strip_prefix(name.strip_prefix('/')?));
     let place = |rest: &str| match rest.strip_prefix(PREFIX) {
         _ if rest.is_empty() => Place::Name,
-        Some(number) if number.parse::<u32>().is_ok() => Place::Part,
+        Some(number) if number.parse::<u64>().is_ok() => Place::Part,
         _ => Place::Elsewhere,
     };
     rests.map(place).find(|place| *place != Place::Elsewhere).unwrap_or(Place::Elsewhere)

@@ -20,7 +20,7 @@ pub(super) fn sweep(directory: &Path, job: &Path) {
     let Some(job) = job.file_name().and_then(|name| name.to_str()) else { return };
     let is_part = |name: &str| {
         let number = name.strip_prefix(job).and_then(|rest| rest.strip_prefix(PREFIX));
-        number.is_some_and(|number| number.parse::<u32>().is_ok())
+        number.is_some_and(|number| number.parse::<u64>().is_ok())
     };
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_name().to_str().is_some_and(is_part) {
