@@ -28,7 +28,7 @@ use crate::sys::asked;
 use crate::sys::fatal::FatalSignals;
 use crate::sys::machine::Machine;
 use crate::sys::mapping::Mapping;
-use crate::sys::named::{self, CreateError, Created, Link, OpenError, Unusable, Verdict};
+use crate::sys::named::{self, CreateError, Created, Link, OpenError, Unusable};
 use crate::sys::nodelete;
 use crate::sys::processors::Processors;
 use crate::sys::spin::SpinPolicy;
@@ -100,9 +100,11 @@ impl Config {
         let init = |mapping: &Mapping| {
             result = World::initialise(mapping, &layout, std::process::id(), ways);
         };
+        let signature = &layout.preamble(std::process::id());
+        let wanted =
+            named::Wanted { name: &self.name, len: layout.len(), signature, is_segment: Layout::is_segment };
         let Created { link, mapping, reclaimed } =
-            named::create(&self.name, layout.len(), Layout::is_segment, init)
-                .map_err(|error| self.not_created(error))?;
+            named::create(wanted, init).map_err(|error| self.not_created(error))?;
         result.map_err(|error| self.failed("its mutexes could not be made", Some(error)))?;
         if reclaimed {
             let name = &self.name;
@@ -116,12 +118,9 @@ impl Config {
     fn open(&self, started: Instant) -> Result<Arc<World>, Error> {
         let mut found = None;
         let validate = |preamble: &[u8], length: u64| {
-            if preamble.iter().take(8).all(|byte| *byte == 0) {
-                return Ok(Verdict::HalfMade);
-            }
             let (layout, _) = Layout::decode(preamble, length)?;
             found = Some(layout);
-            Ok::<_, LayoutError>(Verdict::Ready)
+            Ok::<_, LayoutError>(())
         };
         // A moment too far away for the clock never comes.
         let deadline = self.join_timeout.and_then(|timeout| started.checked_add(timeout));
@@ -250,7 +249,7 @@ impl Config {
     }
 
     fn unusable(&self, error: Unusable) -> Error {
-        self.failed(&error.to_string(), None)
+        self.failed(&error.to_string(), error.into_source())
     }
 }
 

@@ -4,8 +4,8 @@ use std::io;
 use std::time::SystemTime;
 
 use crate::layout::Layout;
-use crate::sys::named::leftovers;
 pub use crate::sys::named::leftovers::Removal;
+use crate::sys::named::{Signature, Unusable, leftovers};
 
 /// A name, and the memory under it, that provably belongs to nobody.
 #[derive(Clone, Debug)]
@@ -19,6 +19,14 @@ pub fn find(names: &[String]) -> io::Result<Vec<Leftover>> {
     Ok(leftovers::find(names, Layout::is_segment)?.into_iter().map(Leftover).collect())
 }
 
+/// Whether a live process has something of the jobs of these names, or is removing it: what [`find`] leaves out.
+///
+/// # Errors
+/// When the names can not be listed.
+pub fn in_use(names: &[String]) -> io::Result<bool> {
+    leftovers::in_use(names, Layout::is_segment)
+}
+
 impl Leftover {
     /// The name, as a job gives it.
     pub fn name(&self) -> String {
@@ -27,7 +35,10 @@ impl Leftover {
 
     /// The process that made it, by its own number, if it says so.
     pub fn maker(&self) -> Option<u32> {
-        Layout::holder(&self.0.preamble)
+        match &self.0.signature {
+            Signature::Segment(preamble) => Layout::holder(preamble),
+            Signature::Part(trailer) => Some(trailer.pid),
+        }
     }
 
     /// How much memory it takes.
@@ -45,6 +56,6 @@ impl Leftover {
     /// # Errors
     /// When the system does not allow it.
     pub fn remove(&self) -> io::Result<Removal> {
-        self.0.remove().map_err(io::Error::other)
+        self.0.remove().map_err(Unusable::into_io)
     }
 }

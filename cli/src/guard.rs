@@ -76,7 +76,7 @@ pub(crate) fn stand(arguments: &GuardArguments) -> Result<u8> {
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
     }
     if let Some(name) = &arguments.name {
-        leftovers::remove(name);
+        leftovers::remove_at_last(name);
     }
     Ok(0)
 }

@@ -1,50 +1,27 @@
 //! The files of a job that its ranks had no time to remove.
 
-use std::fs;
-use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
-/// Where Linux keeps the names of POSIX shared memory.
-const DIRECTORY: &str = "/dev/shm";
+use intranode::stale;
 
-/// Removes the job's segment and its regions. Only for a name that the launcher has made up, after all ranks
-/// have ended: then nobody else can be using it.
+/// How long ranks that were killed may take to let go of their memory.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Removes what the job's processes have left that have ended. What is not provably theirs stays, whatever its name.
 pub(crate) fn remove(name: &str) {
-    remove_in(Path::new(DIRECTORY), name);
-}
-
-fn remove_in(directory: &Path, name: &str) {
-    let Some(name) = name.strip_prefix('/') else {
-        return;
-    };
-    let Ok(entries) = fs::read_dir(directory) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let file = entry.file_name();
-        let rest = file.as_encoded_bytes().strip_prefix(name.as_bytes());
-        // `name` itself or `name_region_3`, but no longer name that only begins alike.
-        if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"_")) {
-            let _ = fs::remove_file(entry.path());
-        }
+    for leftover in stale::find(&[name.to_owned()]).unwrap_or_default() {
+        // There is nobody to tell; `intranode clean` tells.
+        let _ = leftover.remove();
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_job_s_own_files_are_removed() {
-        let directory = std::env::temp_dir().join(format!("intranode-leftovers-{}", std::process::id()));
-        fs::create_dir(&directory).unwrap();
-        for file in ["job-1", "job-1_region_0", "job-12", "other"] {
-            fs::write(directory.join(file), []).unwrap();
-        }
-        remove_in(&directory, "/job-1");
-        let mut left: Vec<_> =
-            fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        left.sort();
-        fs::remove_dir_all(&directory).unwrap();
-        assert_eq!(left, ["job-12", "other"]);
+/// The same after those that are ending have ended.
+pub(crate) fn remove_at_last(name: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while stale::in_use(&[name.to_owned()]).unwrap_or(false) && Instant::now() < deadline {
+        thread::sleep(PAUSE);
     }
+    remove(name);
 }

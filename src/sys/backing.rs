@@ -3,7 +3,7 @@
 //! | kind | who finds it how | what it needs |
 //! | --- | --- | --- |
 //! | sealed | through the descriptor of its maker: `/proc/<process>/fd/<number>` | Linux, `/proc`, one space of processes |
-//! | named | by the name `{job}_region_{number}` | room in `/dev/shm` |
+//! | named | by the name `{job}_region_{number}`, the number in hexadecimal | room in `/dev/shm` |
 //!
 //! Nothing of what is found is believed: it must be the very file that its maker has made, and as long, and sealed if it
 //! is said to be. All memory is allocated before anybody stores into it.
@@ -16,16 +16,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::huge;
 use super::mapping::Mapping;
 use super::memory::{self, Left, Limit};
-use super::named::{self, CreateError, Identity, Link, PREFIX, Part, Way};
+use super::named::{self, Identity, Link, Part, Way};
 #[cfg(target_os = "linux")]
 use super::sealed;
 
 /// Chooses memory with a name where that without would be possible, so that it can be tested.
 #[cfg(target_os = "linux")]
 const VARIABLE: &str = "INTRANODE_MEMORY";
-
-/// How many names are tried where jobs of the same name have regions at the same time.
-const ATTEMPTS: usize = 100;
 
 /// How memory is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,57 +186,37 @@ fn make_named(
     len: usize,
     fill: impl Fn(&File) -> Result<Mapping, Refusal>,
 ) -> Result<Made, Refusal> {
+    let needed = Part::file_len(len).map_err(refused)?;
     let room = Part::room().map(|bytes| Left { bytes, limit: Limit::FileSystem });
-    if let Some(left) = room.filter(|left| left.bytes < len as u64) {
+    if let Some(left) = room.filter(|left| left.bytes < needed) {
         return Err(Refusal::Memory(left));
     }
-    let mut way = Way::Nameless;
-    let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
-    for _ in 0..ATTEMPTS {
-        let number = NUMBERS.next();
-        match try_named(&name(job, number), len, way, &fill)? {
-            Ok((mapping, identity, link)) => {
-                let ticket = Ticket {
-                    kind: Kind::Named,
-                    process: std::process::id(),
-                    descriptor: 0,
-                    number,
-                    identity,
-                    len: len as u64,
-                };
-                return Ok(Made { mapping, ticket, held: Held::Named { _link: link } });
-            }
-            // The name belongs to another job, or not every step is possible here.
-            Err(error) => {
-                last = error;
-                way = Way::Exclusive;
-            }
+    let mut last = Refusal::System(io::Error::from_raw_os_error(libc::ENOSYS));
+    for way in Way::ALL {
+        match try_named(job, len, way, &fill)? {
+            Ok(made) => return Ok(made),
+            // Not every step is possible in every way.
+            Err(error) => last = refused(error),
         }
     }
-    Err(last.into())
+    Err(last)
 }
 
-/// The inner error is one after which another name, and the other way, may succeed.
+/// The inner error is one after which the other way may succeed.
 type Tried<T> = Result<Result<T, io::Error>, Refusal>;
 
-fn try_named(
-    name: &str,
-    len: usize,
-    way: Way,
-    fill: impl Fn(&File) -> Result<Mapping, Refusal>,
-) -> Tried<(Mapping, Identity, Link)> {
-    let other = |error: CreateError| Ok(Err(io::Error::other(error)));
-    let part = match Part::new(name, way) {
+fn try_named(job: &str, len: usize, way: Way, fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> Tried<Made> {
+    let part = match Part::new(job, len, way) {
         Ok(part) => part,
-        Err(error) => return other(error),
+        Err(error) => return Ok(Err(error)),
     };
-    part.file().set_len(len as u64).map_err(too_large)?;
     let mapping = fill(part.file())?;
     let identity = Identity::of(part.file())?;
-    match part.show() {
-        Ok(link) => Ok(Ok((mapping, identity, link))),
-        Err(error) => other(error),
-    }
+    Ok(part.show(|| NUMBERS.next()).map(|(link, number)| {
+        let process = std::process::id();
+        let ticket = Ticket { kind: Kind::Named, process, descriptor: 0, number, identity, len: len as u64 };
+        Made { mapping, ticket, held: Held::Named { _link: link } }
+    }))
 }
 
 /// Maps the memory that another rank has made, and allocates a part of it.
@@ -247,25 +224,26 @@ pub(crate) fn find(job: &str, ticket: &Ticket, part: Range<usize>, huge: bool) -
     let len = usize::try_from(ticket.len).map_err(|_| too_large(io::Error::from_raw_os_error(libc::EFBIG)))?;
     let file = match ticket.kind {
         Kind::Sealed => find_sealed(ticket)?,
-        Kind::Named => Part::find(&name(job, ticket.number), ticket.identity).map_err(io::Error::other)?,
+        Kind::Named => Part::find(job, ticket.number, ticket.identity, len)?,
     };
-    if file.metadata()?.len() != ticket.len {
-        return Err(not_it().into());
-    }
+    let file = file.ok_or_else(not_it)?;
     let mapping = map(&file, len, huge)?;
     allocate(&file, part)?;
     Ok(mapping)
 }
 
 #[cfg(target_os = "linux")]
-fn find_sealed(ticket: &Ticket) -> io::Result<File> {
+fn find_sealed(ticket: &Ticket) -> io::Result<Option<File>> {
     forbidden_for_tests()?;
     let file = sealed::open(ticket.process, ticket.descriptor as _)?;
-    if Identity::of(&file)? == ticket.identity && sealed::is_sealed(&file) { Ok(file) } else { Err(not_it()) }
+    let is_it = Identity::of(&file)? == ticket.identity
+        && file.metadata()?.len() == ticket.len
+        && sealed::is_sealed(&file);
+    Ok(is_it.then_some(file))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn find_sealed(_ticket: &Ticket) -> io::Result<File> {
+fn find_sealed(_ticket: &Ticket) -> io::Result<Option<File>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
@@ -274,18 +252,19 @@ fn not_it() -> io::Error {
     io::Error::from_raw_os_error(libc::ESTALE)
 }
 
-fn name(job: &str, number: u64) -> String {
-    format!("{job}{PREFIX}{number}")
+fn allocate(file: &File, part: Range<usize>) -> Result<(), Refusal> {
+    named::allocate(file, part).map_err(refused)
 }
 
-fn allocate(file: &File, part: Range<usize>) -> Result<(), Refusal> {
-    named::allocate(file, part).map_err(|error| match error.kind() {
+/// What it means that a file could not grow.
+fn refused(error: io::Error) -> Refusal {
+    match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::OutOfMemory => {
             let room = Left { bytes: Part::room().unwrap_or(0), limit: Limit::FileSystem };
             Refusal::Memory(memory::tightest().filter(|left| left.bytes < room.bytes).unwrap_or(room))
         }
         _ => too_large(error),
-    })
+    }
 }
 
 /// A length that the system can not even express is a lack of memory.

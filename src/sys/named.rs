@@ -1,49 +1,47 @@
 //! The named control segment: how the ranks of a job meet.
 //!
-//! Rank 0 makes the file without a name, locks it, allocates, initialises, and only then gives it its name:
+//! Rank 0 makes the file where nobody finds it: it locks it, signs it, fills it, and only then gives it its name.
 //!
 //! ```text
-//!   rank 0:   nameless file ─ lock ─ allocate ─ map ─ initialise ─ link ─ close ┄┄ all have joined ─ unlink
-//!   others:   no such name ┄┄ (stale: not locked) ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄ open ─ locked? ─ validate ─ map
+//!   rank 0:   new file ─ lock ─ sign ─ allocate ─ map ─ initialise ─ link ─ close ┄┄ all have joined ─ unlink
+//!   others:   no such name ┄┄ (stale: signed, not locked) ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄ open ─ signed? locked? ─ validate ─ map
 //! ```
 //!
-//! The lock is held by rank 0's mapping. So a locked file is a live job, and one that is not locked is what a dead job
-//! has left: the next rank 0 of that name removes it, the others wait for the next one.
+//! The lock is held by rank 0's mapping. So a signed file that is locked is a live job, and one that is not is what a
+//! dead job has left: the next rank 0 of that name removes it, the others wait for the next one. A file without a
+//! [signature](signature) is another program's, and stays as it is.
 
+mod draft;
 mod file;
 pub(crate) mod leftovers;
+mod link;
 mod lock;
+mod names;
+mod open;
 mod part;
+mod signature;
 #[cfg(test)]
 mod tests;
 
-use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use self::draft::Draft;
 pub(crate) use self::file::{Identity, Unusable, allocate};
+pub(crate) use self::link::Link;
 use self::lock::Holder;
-pub(crate) use self::part::{PREFIX, Part};
-use super::fork::ForkGuard;
+pub(crate) use self::open::{OpenError, open};
+pub(crate) use self::part::Part;
+use self::signature::preamble;
+pub(crate) use self::signature::{IsSegment, Signature};
 use super::mapping::Mapping;
 use super::memory;
-
-/// How many of a segment's first bytes can be seen before it is mapped.
-pub(crate) const PREAMBLE: usize = 256;
-
-/// How many of them are the magic number, which is written last.
-const MAGIC: usize = 8;
 
 /// How often a name is tried that others keep taking or removing, and the pause between: a second in all.
 const ATTEMPTS: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// The pauses of a rank that waits for a name to appear.
-const FIRST_PAUSE: Duration = Duration::from_micros(50);
-const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// A segment that this process has made.
 #[derive(Debug)]
@@ -62,8 +60,8 @@ pub(crate) enum CreateError {
     /// A live job has the name; the first bytes of its segment.
     #[error("a live job has this name")]
     Live { preamble: Vec<u8> },
-    /// The name was taken and given up again all the time.
-    #[error("others kept taking and removing {}", path.display())]
+    /// The name was taken and given up again all the time, or what is left under it is locked, as no job locks it.
+    #[error("others hold {}, or keep taking and removing it", path.display())]
     Contended { path: PathBuf },
     /// A file that no job has left, and that is not removed therefore.
     #[error("{} is a file of another program; use another name, or remove it", path.display())]
@@ -78,338 +76,153 @@ pub(crate) enum CreateError {
     Unusable(#[from] Unusable),
 }
 
+/// A segment that is to be made.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// The job's name.
+    pub(crate) name: &'a str,
+    /// In bytes.
+    pub(crate) len: usize,
+    /// What it begins with, by which `is_segment` tells it from other programs' files.
+    pub(crate) signature: &'a [u8],
+    pub(crate) is_segment: IsSegment,
+}
+
 /// Makes the segment of a name.
 ///
-/// `init` writes the header. It may run twice, each time on zeroed memory, where the system forbids the first way. In
-/// the second way the others may see the segment half-made: the magic number is written last, and who joins reads it
-/// again, with Acquire, after mapping.
+/// `init` fills it, from the signature on. It may run twice, each time on memory that is zero but for the signature,
+/// where the system forbids the first [`Way`].
 ///
 /// A live job under this name is an error; what a dead one has left is removed.
-///
-/// `ours` tells by the first bytes of a file whether a job has made it.
-pub(crate) fn create(
-    name: &str,
-    len: usize,
-    ours: impl Fn(&[u8]) -> bool,
-    init: impl FnMut(&Mapping),
-) -> Result<Created, CreateError> {
-    create_in(Path::new(file::DIRECTORY), name, len, ours, init, Way::Nameless)
+pub(crate) fn create(wanted: Wanted<'_>, init: impl FnMut(&Mapping)) -> Result<Created, CreateError> {
+    create_in(Path::new(file::DIRECTORY), wanted, init, &Way::ALL)
 }
 
 /// Two ways to make a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Without a name at first. Where this fails, the other way is tried.
+    /// Without a name at first.
     Nameless,
-    /// Under its name from the beginning.
+    /// Under a private name at first. It needs less of the system.
     Exclusive,
+}
+
+impl Way {
+    /// In the order in which they are tried.
+    pub(crate) const ALL: [Way; 2] = [Way::Nameless, Way::Exclusive];
 }
 
 fn create_in(
     directory: &Path,
-    name: &str,
-    len: usize,
-    ours: impl Fn(&[u8]) -> bool,
+    wanted: Wanted<'_>,
     mut init: impl FnMut(&Mapping),
+    ways: &[Way],
+) -> Result<Created, CreateError> {
+    let path = file::path(directory, wanted.name)?;
+    if let Some(available) = memory::available().filter(|available| *available < wanted.len as u64) {
+        return Err(CreateError::Memory { requested: wanted.len, available });
+    }
+    let mut reclaimed = clear(&path, wanted.is_segment)?;
+    reclaimed |= part::sweep(directory, wanted.name, wanted.is_segment);
+    let mut last = io::Error::from_raw_os_error(libc::ENOSYS);
+    for way in ways {
+        match make(&path, wanted, &mut init, *way) {
+            Ok(made) => return Ok(Created { reclaimed: reclaimed | made.reclaimed, ..made }),
+            Err(Failure::Step(error)) => last = error,
+            Err(Failure::Final(error)) => return Err(error),
+        }
+    }
+    Err(not_filled(&path, wanted.len)(last))
+}
+
+/// Why a file was not made in one of the ways.
+enum Failure {
+    /// A step is not possible here. There may be another way.
+    Step(io::Error),
+    /// The other way would end like this too.
+    Final(CreateError),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::Step(error)
+    }
+}
+
+impl From<CreateError> for Failure {
+    fn from(error: CreateError) -> Self {
+        Failure::Final(error)
+    }
+}
+
+fn make(
+    path: &Path,
+    wanted: Wanted<'_>,
+    init: &mut impl FnMut(&Mapping),
     way: Way,
-) -> Result<Created, CreateError> {
-    let path = file::path(directory, name)?;
-    if let Some(available) = memory::available().filter(|available| *available < len as u64) {
-        return Err(CreateError::Memory { requested: len, available });
-    }
-    let mut reclaimed = clear(&path, &ours)?;
-    part::sweep(directory, &path);
-    if way == Way::Nameless
-        && let Some(created) = create_nameless(directory, &path, len, &ours, &mut init, &mut reclaimed)?
-    {
-        return Ok(created);
-    }
-    create_exclusive(&path, len, &ours, &mut init, &mut reclaimed)
-}
-
-/// None: this way is not available here.
-fn create_nameless(
-    directory: &Path,
-    path: &Path,
-    len: usize,
-    ours: &impl Fn(&[u8]) -> bool,
-    init: &mut impl FnMut(&Mapping),
-    reclaimed: &mut bool,
-) -> Result<Option<Created>, CreateError> {
-    let Ok(file) = file::nameless(directory) else { return Ok(None) };
-    if !lock::claim(&file).map_err(Unusable::io(path))? {
-        return Ok(None);
-    }
-    let mapping = fill(&file, path, len, init)?;
-    let mut link = Link::new(&file, path)?;
+) -> Result<Created, Failure> {
+    let directory = path.parent().unwrap_or(path);
+    let mut draft = Draft::new(directory, wanted.name, way, wanted.signature, 0)?;
+    let mapping = fill(draft.file(), path, wanted.len, init)?;
+    let mut reclaimed = false;
     for _ in 0..ATTEMPTS {
-        match file::link(&file, path) {
-            Ok(()) => {
-                link.keep(file);
-                return Ok(Some(Created { link, mapping, reclaimed: *reclaimed }));
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => *reclaimed |= clear(path, ours)?,
-            Err(_) => return Ok(None),
-        }
-    }
-    Err(CreateError::Contended { path: path.to_owned() })
-}
-
-fn create_exclusive(
-    path: &Path,
-    len: usize,
-    ours: &impl Fn(&[u8]) -> bool,
-    init: &mut impl FnMut(&Mapping),
-    reclaimed: &mut bool,
-) -> Result<Created, CreateError> {
-    for _ in 0..ATTEMPTS {
-        let file = match file::exclusive(path) {
-            Ok(file) => file,
+        match draft.publish(path) {
+            Ok(()) => return Ok(Created { link: draft.close(), mapping, reclaimed }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                *reclaimed |= clear(path, ours)?;
-                continue;
+                reclaimed |= clear(path, wanted.is_segment)?;
             }
-            Err(error) => return Err(Unusable::io(path)(error).into()),
-        };
-        let mut link = Link::new(&file, path)?;
-        if link.claim(&file).map_err(Unusable::io(path))? {
-            let mapping = fill(&file, path, len, init)?;
-            link.keep(file);
-            return Ok(Created { link, mapping, reclaimed: *reclaimed });
+            Err(error) => return Err(error.into()),
         }
     }
-    Err(CreateError::Contended { path: path.to_owned() })
+    Err(CreateError::Contended { path: path.to_owned() }.into())
 }
 
 /// Allocates, maps and initialises.
-fn fill(file: &File, path: &Path, len: usize, init: &mut impl FnMut(&Mapping)) -> Result<Mapping, CreateError> {
-    file::allocate(file, 0..len).map_err(|source| match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            let directory = path.parent().unwrap_or(path).to_owned();
-            CreateError::NoSpace { requested: len, directory, source }
-        }
-        _ => Unusable::io(path)(source).into(),
-    })?;
+fn fill(
+    file: &std::fs::File,
+    path: &Path,
+    len: usize,
+    init: &mut impl FnMut(&Mapping),
+) -> Result<Mapping, CreateError> {
+    allocate(file, 0..len).map_err(not_filled(path, len))?;
     let mapping = Mapping::of(file, len).map_err(Unusable::io(path))?;
     init(&mapping);
     Ok(mapping)
 }
 
-/// Removes what a dead job has left under a name. True: there was something.
-fn clear(path: &Path, ours: &impl Fn(&[u8]) -> bool) -> Result<bool, CreateError> {
+/// What an error of the system means that a file of this length has met.
+fn not_filled(path: &Path, len: usize) -> impl Fn(io::Error) -> CreateError {
+    move |source| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            let directory = path.parent().unwrap_or(path).to_owned();
+            CreateError::NoSpace { requested: len, directory, source }
+        }
+        _ => Unusable::io(path)(source).into(),
+    }
+}
+
+/// Removes what a dead job has left under a name. True: there was something. Whatever else is there is an error, and
+/// stays.
+fn clear(path: &Path, is_segment: IsSegment) -> Result<bool, CreateError> {
     for _ in 0..ATTEMPTS {
         let Some(file) = file::existing(path)? else { return Ok(false) };
         let io = Unusable::io(path);
+        let bytes = preamble(&file).map_err(&io)?;
+        let holder = lock::holder(&file).map_err(&io)?;
+        if holder == Holder::Job {
+            return Err(CreateError::Live { preamble: bytes });
+        }
+        if !is_segment(&bytes) {
+            return Err(CreateError::Foreign { path: path.to_owned() });
+        }
         if lock::reclaim(&file).map_err(&io)? {
-            let bytes = preamble(&file).map_err(&io)?;
-            if !made_by_a_job(&bytes, ours) {
-                return Err(CreateError::Foreign { path: path.to_owned() });
-            }
-            if remove(path, &file).map_err(&io)? {
+            let identity = Identity::of(&file).map_err(&io)?;
+            if identity.remove(path).map_err(&io)? {
                 return Ok(true);
             }
-        } else if lock::holder(&file).map_err(&io)? == Holder::Job {
-            return Err(CreateError::Live { preamble: preamble(&file).map_err(&io)? });
         } else {
             thread::sleep(PAUSE);
         }
     }
     Err(CreateError::Contended { path: path.to_owned() })
-}
-
-/// Removes a file, which must be locked, by its name. False: the name is not this file's any more, since whoever had
-/// the lock before has removed it, and may have put another in its place.
-fn remove(path: &Path, file: &File) -> io::Result<bool> {
-    let there = Identity::at(path)? == Some(Identity::of(file)?);
-    if there {
-        fs::remove_file(path)?;
-    }
-    Ok(there)
-}
-
-/// Whether a job has made the file that begins with these bytes. One that was killed before it wrote its magic number
-/// has left zeros there, or nothing.
-fn made_by_a_job(bytes: &[u8], ours: &impl Fn(&[u8]) -> bool) -> bool {
-    bytes.iter().take(MAGIC).all(|byte| *byte == 0) || ours(bytes)
-}
-
-/// The first bytes of a segment; fewer if it is shorter.
-fn preamble(file: &File) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; PREAMBLE];
-    let mut len = 0;
-    while len < PREAMBLE {
-        match file.read_at(&mut bytes[len..], len as u64) {
-            Ok(0) => break,
-            Ok(more) => len += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes.truncate(len);
-    Ok(bytes)
-}
-
-/// The name of a segment that this process has made. Removed on drop, unless it was before.
-#[derive(Debug)]
-pub(crate) struct Link {
-    path: PathBuf,
-    identity: Identity,
-    guard: ForkGuard,
-    linked: bool,
-    /// Elsewhere a mapping does not keep the lock.
-    #[cfg(not(target_os = "linux"))]
-    lock: Option<File>,
-}
-
-impl Link {
-    fn new(file: &File, path: &Path) -> Result<Self, Unusable> {
-        let io = Unusable::io(path);
-        Ok(Link {
-            path: path.to_owned(),
-            identity: Identity::of(file).map_err(&io)?,
-            guard: ForkGuard::new().map_err(&io)?,
-            linked: false,
-            #[cfg(not(target_os = "linux"))]
-            lock: None,
-        })
-    }
-
-    fn keep(&mut self, file: File) {
-        self.linked = true;
-        #[cfg(target_os = "linux")]
-        drop(file);
-        #[cfg(not(target_os = "linux"))]
-        {
-            self.lock = Some(file);
-        }
-    }
-
-    /// Locks a new file that has its name already. False: it is lost. Until it is locked, another rank 0 may take it
-    /// for a stale one and remove it.
-    fn claim(&mut self, file: &File) -> io::Result<bool> {
-        self.linked = lock::claim(file)? && self.is_there()?;
-        Ok(self.linked)
-    }
-
-    /// Whether the name still refers to this segment.
-    fn is_there(&self) -> io::Result<bool> {
-        Ok(Identity::at(&self.path)? == Some(self.identity))
-    }
-
-    /// Frees the name, for another job to use. The segment lives on for those who have mapped it.
-    ///
-    /// Must come before the mapping is dropped: without the lock, another job may take the name at any moment.
-    pub(crate) fn unlink(&mut self) -> io::Result<()> {
-        let linked = std::mem::replace(&mut self.linked, false);
-        if linked && !self.guard.forked() && self.is_there()? { fs::remove_file(&self.path) } else { Ok(()) }
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        // There is nobody to tell; the next job of this name removes what is left.
-        let _ = self.unlink();
-    }
-}
-
-/// What the first bytes of a live segment say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// It can be joined.
-    Ready,
-    /// It is not finished yet.
-    HalfMade,
-}
-
-/// What a rank that joins has seen last under the name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LastSeen {
-    Nothing,
-    Stale,
-    HalfMade,
-}
-
-/// Why a segment could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum OpenError<E> {
-    /// No live segment in time.
-    #[error("{}: {}", path.display(), match last {
-        LastSeen::Nothing => "no such segment has appeared",
-        LastSeen::Stale => "only what a job that has ended left behind is there",
-        LastSeen::HalfMade => "the segment was never finished",
-    })]
-    TimedOut { path: PathBuf, last: LastSeen },
-    /// A file that no job has left.
-    #[error("{} is a file of another program; use another name, or remove it", path.display())]
-    Foreign { path: PathBuf },
-    /// The segment is not what was expected.
-    #[error("the segment was refused")]
-    Rejected(E),
-    #[error(transparent)]
-    Unusable(#[from] Unusable),
-}
-
-/// Maps the segment of a name as soon as there is a live one.
-///
-/// `ours` tells by the first bytes of a file whether a job has made it. `validate` is given the segment's first bytes,
-/// at most [`PREAMBLE`], and its length.
-pub(crate) fn open<E>(
-    name: &str,
-    ours: impl Fn(&[u8]) -> bool,
-    validate: impl FnMut(&[u8], u64) -> Result<Verdict, E>,
-    deadline: Option<Instant>,
-) -> Result<Mapping, OpenError<E>> {
-    open_in(Path::new(file::DIRECTORY), name, ours, validate, deadline)
-}
-
-fn open_in<E>(
-    directory: &Path,
-    name: &str,
-    ours: impl Fn(&[u8]) -> bool,
-    mut validate: impl FnMut(&[u8], u64) -> Result<Verdict, E>,
-    deadline: Option<Instant>,
-) -> Result<Mapping, OpenError<E>> {
-    let path = file::path(directory, name)?;
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let last = match look(&path, &ours, &mut validate)? {
-            Ok(mapping) => return Ok(mapping),
-            Err(last) => last,
-        };
-        let left = deadline.map_or(pause, |deadline| deadline.saturating_duration_since(Instant::now()));
-        if left.is_zero() {
-            return Err(OpenError::TimedOut { path, last });
-        }
-        thread::sleep(pause.min(left));
-        pause = (2 * pause).min(LONGEST_PAUSE);
-    }
-}
-
-/// One look at the name: the segment, or what is there instead.
-fn look<E>(
-    path: &Path,
-    ours: &impl Fn(&[u8]) -> bool,
-    validate: &mut impl FnMut(&[u8], u64) -> Result<Verdict, E>,
-) -> Result<Result<Mapping, LastSeen>, OpenError<E>> {
-    let io = Unusable::io(path);
-    let Some(file) = file::existing(path)? else { return Ok(Err(LastSeen::Nothing)) };
-    let live = lock::holder(&file).map_err(&io)? == Holder::Job;
-    let bytes = preamble(&file).map_err(&io)?;
-    if !live {
-        // The next rank 0 removes what a job has left, and nothing else.
-        return if made_by_a_job(&bytes, ours) {
-            Ok(Err(LastSeen::Stale))
-        } else {
-            Err(OpenError::Foreign { path: path.to_owned() })
-        };
-    }
-    // The length last: it is that of the finished segment if the bytes are.
-    let len = file.metadata().map_err(&io)?.len();
-    match validate(&bytes, len).map_err(OpenError::Rejected)? {
-        Verdict::HalfMade => Ok(Err(LastSeen::HalfMade)),
-        Verdict::Ready => {
-            let len = usize::try_from(len).map_err(|_| io(io::Error::from_raw_os_error(libc::EFBIG)))?;
-            Ok(Ok(Mapping::of(&file, len).map_err(&io)?))
-        }
-    }
 }

@@ -43,7 +43,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Fills a segment that is all zeros, and that nobody else uses yet. `pid` makes it.
+    /// Fills a segment that is all zeros, but for its preamble maybe, and that nobody else uses yet. `pid` makes it.
     pub(crate) fn initialise(mapping: &Mapping, layout: &Layout, pid: u32, ways: Ways) -> io::Result<()> {
         assert!(mapping.len() >= layout.len());
         word_of(mapping, layout.wait()).store(u32::from(ways.pthread), Relaxed);
@@ -63,7 +63,7 @@ impl World {
         }
         let preamble = layout.preamble(pid);
         let (magic, rest) = preamble.split_first_chunk().expect("a preamble is longer than its magic number");
-        // SAFETY: I1: the preamble lies inside the mapping; without its magic number nobody looks at it.
+        // SAFETY: I1: the preamble lies inside the mapping, which nobody else uses yet.
         unsafe {
             core::ptr::copy_nonoverlapping(rest.as_ptr(), mapping.start().wrapping_add(MAGIC), rest.len())
         };

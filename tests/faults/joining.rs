@@ -1,28 +1,45 @@
 //! Rows 12 and 16: ranks are killed while they join, one at every step, or all at once.
 
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use libtest_mimic::Completion;
+use nix::errno::Errno;
+use nix::libc;
 use nix::sys::ptrace;
 use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter,
+};
 
 use super::job::Job;
 use super::report::now;
 use super::{Program, Test, rank, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("row_12_rank_0_is_killed_at_a_step_of_joining", || killed_at_each_step(0)),
-    ("row_12_rank_1_is_killed_at_a_step_of_joining", || killed_at_each_step(1)),
+    ("row_12_rank_0_is_killed_at_a_step_of_joining", || killed_at_each_step(0, "stops first")),
+    ("row_12_rank_1_is_killed_at_a_step_of_joining", || killed_at_each_step(1, "stops first")),
+    ("row_12_rank_0_is_killed_where_new_files_have_names", || {
+        killed_at_each_step(0, "stops first, without nameless files")
+    }),
     ("row_16_all_are_killed_while_they_join", || all_are_killed(2)),
     ("row_16_all_are_killed_after_they_joined", || all_are_killed(3)),
     ("row_16_all_are_killed_with_regions", all_are_killed_with_regions),
 ];
 
-pub(crate) const PROGRAMS: &[Program] = &[("stops first", stops_first), ("joins", joins)];
+pub(crate) const PROGRAMS: &[Program] = &[
+    ("stops first", stops_first),
+    ("stops first, without nameless files", || {
+        refuse_nameless_files()?;
+        stops_first()
+    }),
+    ("joins", joins),
+];
 
 const JOIN_TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -31,7 +48,7 @@ fn in_short(command: &mut Command) {
 }
 
 /// Kills one of two ranks at a system call, another one each time, until it gets through.
-fn killed_at_each_step(victim: usize) -> Result<Completion> {
+fn killed_at_each_step(victim: usize, program: &str) -> Result<Completion> {
     let survivor = 1 - victim;
     // All of them with FAULTS_REPEAT=8.
     let stride = 8usize.div_ceil(repeat(1));
@@ -39,7 +56,7 @@ fn killed_at_each_step(victim: usize) -> Result<Completion> {
     for calls in (0..).map(|step| fastrand::usize(0..stride) + step * stride) {
         let mut job = Job::new(2);
         job.start(survivor, "joins", in_short)?;
-        job.start(victim, "stops first", in_short)?;
+        job.start(victim, program, in_short)?;
         let pid = Pid::from_raw(job.pid(victim)?.try_into()?);
         let through = match run_until(pid, calls) {
             Err(error) => return Ok(Completion::ignored_with(format!("ptrace: {error}"))),
@@ -71,7 +88,11 @@ fn killed_at_each_step(victim: usize) -> Result<Completion> {
         next.tell(0, "leave")?;
         let left = next.report(1)?;
         ensure!(left.kind == "left", "{left:?}");
-        next.finish(&[])?;
+        next.release(|_| 0)?;
+        if program != "stops first" {
+            remove_unsigned(&next)?;
+        }
+        next.left_nothing()?;
         if through {
             break;
         }
@@ -82,8 +103,35 @@ fn killed_at_each_step(victim: usize) -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
+/// Removes what is left of a process that was killed between making a file under a private name and signing it: an empty
+/// file, which is not provably anybody's.
+pub(crate) fn remove_unsigned(job: &Job) -> Result<()> {
+    let private = format!("{}_new_", &job.name()[1..]);
+    for entry in fs::read_dir("/dev/shm")? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(&private) {
+            let len = entry.metadata()?.len();
+            ensure!(len == 0, "{} is left, of {len} bytes", entry.path().display());
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// From here on this process can not make a file without a name in a directory.
+pub(crate) fn refuse_nameless_files() -> Result<()> {
+    // What `O_TMPFILE` has beside `O_DIRECTORY`.
+    let only = u64::from((libc::O_TMPFILE & !libc::O_DIRECTORY) as u32);
+    let has = SeccompCondition::new(2, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(only), only)?;
+    let rules = [(libc::SYS_openat, vec![SeccompRule::new(vec![has])?])];
+    let refuse = SeccompAction::Errno(Errno::EOPNOTSUPP as u32);
+    let arch = std::env::consts::ARCH.try_into()?;
+    let filter = SeccompFilter::new(rules.into_iter().collect(), SeccompAction::Allow, refuse, arch)?;
+    Ok(apply_filter(&BpfProgram::try_from(filter)?)?)
+}
+
 /// Lets a traced process make so many system calls, then kills it. True: it was through before.
-fn run_until(pid: Pid, calls: usize) -> Result<bool, nix::Error> {
+pub(crate) fn run_until(pid: Pid, calls: usize) -> Result<bool, nix::Error> {
     ensure_stopped(waitpid(pid, None)?)?;
     ptrace::setoptions(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD | ptrace::Options::PTRACE_O_EXITKILL)?;
     for _ in 0..calls {

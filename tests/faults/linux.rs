@@ -15,6 +15,7 @@ mod deaths;
 mod endings;
 mod families;
 mod fetching;
+mod foreign;
 mod freezing;
 mod job;
 mod joining;
@@ -53,6 +54,7 @@ fn tests() -> Vec<Test> {
         freezing::TESTS,
         families::TESTS,
         fetching::TESTS,
+        foreign::TESTS,
         liveness::TESTS,
         limits::TESTS,
         endings::TESTS,
@@ -77,6 +79,7 @@ fn programs() -> Vec<Program> {
         joining::PROGRAMS,
         families::PROGRAMS,
         fetching::PROGRAMS,
+        foreign::PROGRAMS,
         liveness::PROGRAMS,
         limits::PROGRAMS,
         endings::PROGRAMS,

@@ -111,21 +111,39 @@ fn what_a_dead_job_has_left_is_listed_and_removed() {
     assert_eq!(again.stdout, "nothing to remove: no shared memory of jobs that have ended\n");
 }
 
+/// A part of one page of a job, as its maker, process 42, leaves it that is killed before all ranks have it: behind the
+/// page a magic number, the version, the process, this place, and the job's name with its length.
+fn part(job: &Name) -> Vec<u8> {
+    let mut content = vec![1; 4096];
+    content.extend(u64::from_be_bytes(*b"intrapar").to_ne_bytes());
+    content.extend([1u32, 42].map(u32::to_ne_bytes).concat());
+    content.extend(4096u64.to_ne_bytes());
+    content.extend((job.0.len() as u32).to_ne_bytes());
+    content.extend(job.0.as_bytes());
+    content.resize(4096 + 512, 0);
+    content
+}
+
 #[test]
 fn the_regions_of_a_named_job_go_with_it() {
     let name = Name::new();
     leave(&name);
-    // As their makers leave them that are killed before all ranks have them.
-    let (region, other) = (Name(format!("{}_region_3", name.0)), Name(format!("{}_other", name.0)));
-    fs::write(region.file(), [0; 8192]).unwrap();
-    fs::write(other.file(), [0; 8192]).unwrap();
+    let beside = |suffix| Name(format!("{}{suffix}", name.0));
+    let (region, other, zeros) = (beside("_region_3"), beside("_other"), beside("_region_4"));
+    fs::write(region.file(), part(&name)).unwrap();
+    fs::write(other.file(), part(&name)).unwrap();
+    fs::write(zeros.file(), [0; 8192]).unwrap();
+    let listed = run(clean(&["--dry-run"], &[])).succeeded();
+    let line = format!("{}  8 KiB  made by process 42", region.0);
+    assert!(listed.stdout.lines().any(|listed| listed.starts_with(&line)), "{}", listed.stdout);
     let removed = run(clean(&["--yes"], &[&name])).succeeded();
     assert!(
         removed.stdout.ends_with(&format!("removed {}\nremoved {}\n", name.0, region.0)),
         "{}",
         removed.stdout
     );
-    assert!(!name.file().exists() && !region.file().exists() && other.file().exists());
+    assert!(!name.file().exists() && !region.file().exists());
+    assert!(other.file().exists() && zeros.file().exists());
 }
 
 #[test]
@@ -170,12 +188,13 @@ fn a_job_that_has_joined_is_left_alone() {
 
 #[test]
 fn files_of_other_programs_are_left_alone() {
-    for content in [&b""[..], &[0; 8192], b"another program's"] {
+    for content in [&b""[..], &[0; 1], &[0; 8192], &[0; 8192 + 512], b"another program's"] {
         let name = Name::new();
-        fs::write(name.file(), content).unwrap();
+        let others = ["", "_region_1", "_new_1"].map(|suffix| Name(format!("{}{suffix}", name.0)));
+        others.iter().for_each(|other| fs::write(other.file(), content).unwrap());
         let finished = run(clean(&["--yes"], &[&name])).succeeded();
         assert!(finished.stdout.starts_with("nothing to remove"), "{}", finished.stdout);
-        assert_eq!(fs::read(name.file()).unwrap(), content);
+        others.iter().for_each(|other| assert_eq!(fs::read(other.file()).unwrap(), content, "{}", other.0));
     }
 }
 

@@ -1,29 +1,61 @@
 //! Nothing is left behind.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
 use crate::support::{eventually, run, script, start, unique};
 
-/// A rank that dies while it joins leaves its segment's name.
-const DIES_JOINING: &str = ": > /dev/shm$INTRANODE_NAME; echo $INTRANODE_NAME; kill -9 $$";
+/// A rank 0 that is killed while it waits for rank 1: it leaves its segment's name, and its own.
+fn dies_joining() -> String {
+    let rank = format!("INTRANODE_SIZE=2 {} __bench", env!("CARGO_BIN_EXE_intranode"));
+    format!(
+        "{rank} & rank=$!
+        while [ ! -e /dev/shm$INTRANODE_NAME ]; do sleep 0.01; done
+        echo $INTRANODE_NAME; kill -9 $rank; wait; kill -9 $$"
+    )
+}
+
+fn file_of(name: &str) -> PathBuf {
+    Path::new("/dev/shm").join(&name[1..])
+}
 
 #[test]
 fn the_segment_of_a_rank_that_died_joining_is_removed() {
-    let finished = run(script(["-n", "1"], DIES_JOINING));
+    let finished = run(script(["-n", "1"], &dies_joining()));
     assert_eq!(finished.code(), 128 + 9);
-    assert!(!Path::new("/dev/shm").join(&finished.stdout.trim()[1..]).exists());
+    assert!(!file_of(finished.stdout.trim()).exists());
 }
 
 #[test]
 fn the_segment_of_a_given_name_is_not_the_launcher_s() {
     let name = format!("/given-{}", unique());
-    let finished = run(script(["-n", "1", "--name", &name], DIES_JOINING));
+    let finished = run(script(["-n", "1", "--name", &name], &dies_joining()));
     assert_eq!(finished.code(), 128 + 9);
-    fs::remove_file(Path::new("/dev/shm").join(&name[1..])).unwrap();
+    fs::remove_file(file_of(&name)).unwrap();
+}
+
+/// What a rank, or anybody, has put there under names that begin like the job's.
+#[test]
+fn files_of_other_programs_are_left_alone() {
+    let writes = "for name in '' _region_1 _new_1 _result; do
+        echo precious > /dev/shm$INTRANODE_NAME$name; done; : > /dev/shm${INTRANODE_NAME}_new_2; echo $INTRANODE_NAME";
+    let mut launcher = start(script(["-n", "1"], writes));
+    let name = launcher.lines(1).remove(0);
+    assert!(eventually(Duration::from_secs(30), || launcher.processes().is_empty()));
+    let content = ["", "_region_1", "_new_1", "_result", "_new_2"].map(|suffix| {
+        let file = file_of(&format!("{name}{suffix}"));
+        let content = fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        fs::remove_file(file).unwrap();
+        content
+    });
+    assert_eq!(
+        content.map(|content| String::from_utf8(content).unwrap()),
+        ["precious\n", "precious\n", "precious\n", "precious\n", ""]
+    );
+    launcher.finish().succeeded();
 }
 
 #[test]
@@ -34,11 +66,15 @@ fn what_a_rank_leaves_running_ends_with_it() {
 
 #[test]
 fn row_15_ranks_end_within_a_second_of_a_killed_launcher() {
-    // The shell's own child too, which the parent-death signal does not reach.
-    let wait = ": > /dev/shm$INTRANODE_NAME; trap '' HUP INT TERM; sleep 50 & echo $INTRANODE_NAME; wait";
-    let mut launcher = start(script(["-n", "2"], wait));
+    // The shell's own children too, which the parent-death signal does not reach. One is a rank 0 that waits for others.
+    let wait = format!(
+        "trap '' HUP INT TERM; [ $INTRANODE_RANK = 0 ] && INTRANODE_SIZE=3 {} __bench & sleep 50 &
+        while [ ! -e /dev/shm$INTRANODE_NAME ]; do sleep 0.01; done; echo $INTRANODE_NAME; wait",
+        env!("CARGO_BIN_EXE_intranode")
+    );
+    let mut launcher = start(script(["-n", "2"], &wait));
     let name = launcher.lines(2).remove(0);
-    let file = Path::new("/dev/shm").join(&name[1..]);
+    let file = file_of(&name);
     assert!(file.exists());
     let begin = Instant::now();
     launcher.signal(Signal::SIGKILL);

@@ -39,6 +39,24 @@ impl Unusable {
     pub(super) fn io(path: &Path) -> impl Fn(io::Error) -> Unusable {
         move |source| Unusable::Io { path: path.to_owned(), source }
     }
+
+    /// What the system has said, if it has.
+    pub(crate) fn into_source(self) -> Option<io::Error> {
+        match self {
+            Unusable::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+
+    /// What the system has said, or would say.
+    pub(crate) fn into_io(self) -> io::Error {
+        match self {
+            Unusable::Io { source, .. } => source,
+            Unusable::Name => io::Error::from_raw_os_error(libc::EINVAL),
+            Unusable::Foreign { .. } => io::Error::from_raw_os_error(libc::EACCES),
+            Unusable::NotRegular { .. } => io::Error::from_raw_os_error(libc::EEXIST),
+        }
+    }
 }
 
 /// The path of a name, which begins with '/' like any POSIX shared-memory name.
@@ -64,12 +82,25 @@ impl Identity {
     }
 
     /// The identity of what has this name now, if anything has.
-    pub(super) fn at(path: &Path) -> io::Result<Option<Self>> {
+    fn at(path: &Path) -> io::Result<Option<Self>> {
         match fs::symlink_metadata(path) {
             Ok(metadata) => Ok(Some(Self::from(&metadata))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Removes the name of this file, which is open or mapped, so that no other has its number. False: the name is gone,
+    /// or another file's.
+    ///
+    /// The system can not do both in one step. A program that puts its own file in the place of this one between the two
+    /// calls loses it; programs that use this library never do.
+    pub(super) fn remove(self, path: &Path) -> io::Result<bool> {
+        let there = Self::at(path)? == Some(self);
+        if there {
+            fs::remove_file(path)?;
+        }
+        Ok(there)
     }
 
     fn from(metadata: &Metadata) -> Self {

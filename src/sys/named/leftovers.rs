@@ -1,8 +1,5 @@
-//! What dead jobs have left in the directory of names: segments that begin as ours do, belong to this user, and are locked
-//! by nobody.
-//!
-//! Nothing else is proof. A file of zeros may be a segment that was never finished, or anything of anybody's: whoever
-//! knows the job's name may remove it ([`super::create`]), who only sees the file may not.
+//! What dead processes have left in the directory of names: files that prove by their signature to be this library's,
+//! belong to this user, and are locked by nobody. Nothing else is proof.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,16 +10,17 @@ use std::time::SystemTime;
 
 use super::file::{self, Identity, Unusable};
 use super::lock::{self, Holder};
-use super::part::PREFIX;
-use super::{preamble, remove};
+use super::names::{self, Kind};
+use super::signature::{IsSegment, Signature};
 
 /// A file that nobody will ever use again.
 #[derive(Clone, Debug)]
 pub(crate) struct Leftover {
     path: PathBuf,
     identity: Identity,
-    /// Its first bytes.
-    pub(crate) preamble: Vec<u8>,
+    is_segment: IsSegment,
+    /// What it proves itself by.
+    pub(crate) signature: Signature,
     /// How much memory it takes.
     pub(crate) bytes: u64,
     /// When it was last written by a system call, if the file system says so.
@@ -41,78 +39,76 @@ pub enum Removal {
     Busy,
 }
 
-/// What dead jobs have left; with names, only those jobs. `ours` tells by the first bytes of a file whether a job has made
-/// it.
-pub(crate) fn find(names: &[String], ours: impl Fn(&[u8]) -> bool) -> io::Result<Vec<Leftover>> {
-    find_in(Path::new(file::DIRECTORY), names, ours)
+/// What dead jobs have left; with names, only those jobs.
+pub(crate) fn find(names: &[String], is_segment: IsSegment) -> io::Result<Vec<Leftover>> {
+    find_in(Path::new(file::DIRECTORY), names, is_segment)
 }
 
-fn find_in(directory: &Path, names: &[String], ours: impl Fn(&[u8]) -> bool) -> io::Result<Vec<Leftover>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        let place = place(&path, names);
-        if place == Place::Elsewhere {
-            continue;
-        }
-        // The parts of a job are zeros as long as they have a name. That is proof only for who knows the job's name.
-        let zeros = |bytes: &[u8]| !bytes.is_empty() && bytes.iter().all(|byte| *byte == 0);
-        let ours = |bytes: &[u8]| ours(bytes) || place == Place::Part && zeros(bytes);
-        // What can not be looked at is not proven to be anything.
-        if let Ok(Some(leftover)) = look(&path, &ours) {
-            found.push(leftover);
-        }
-    }
+fn find_in(directory: &Path, names: &[String], is_segment: IsSegment) -> io::Result<Vec<Leftover>> {
+    let files = survey(directory, names, is_segment)?.into_iter();
+    let mut found: Vec<_> =
+        files.filter(|(_, holder)| *holder == Holder::Nobody).map(|(leftover, _)| leftover).collect();
     found.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(found)
 }
 
-/// What a path is to the jobs of these names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// Nothing.
-    Elsewhere,
-    /// One of their names; or no names are given, and it may be anybody's.
-    Name,
-    /// The name of one of their parts.
-    Part,
+/// Whether a live process holds a file of one of these jobs.
+pub(crate) fn in_use(names: &[String], is_segment: IsSegment) -> io::Result<bool> {
+    let files = survey(Path::new(file::DIRECTORY), names, is_segment)?;
+    Ok(files.iter().any(|(_, holder)| *holder != Holder::Nobody))
 }
 
-fn place(path: &Path, names: &[String]) -> Place {
-    let Some(file) = path.file_name().and_then(OsStr::to_str).filter(|_| !names.is_empty()) else {
-        return if names.is_empty() { Place::Name } else { Place::Elsewhere };
-    };
-    let rests = names.iter().filter_map(|name| file.strip_prefix(name.strip_prefix('/')?));
-    let place = |rest: &str| match rest.strip_prefix(PREFIX) {
-        _ if rest.is_empty() => Place::Name,
-        Some(number) if number.parse::<u64>().is_ok() => Place::Part,
-        _ => Place::Elsewhere,
-    };
-    rests.map(place).find(|place| *place != Place::Elsewhere).unwrap_or(Place::Elsewhere)
+/// All files that prove to be of these jobs, or of any if no names are given, and who holds them.
+fn survey(directory: &Path, names: &[String], is_segment: IsSegment) -> io::Result<Vec<(Leftover, Holder)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let file = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        if !names.is_empty() && names.iter().all(|name| names::kind(name, file).is_none()) {
+            continue;
+        }
+        // What can not be looked at is not proven to be anything.
+        if let Ok(Some((leftover, holder))) = look(&path, is_segment)
+            && is_of(&leftover.signature, file, names)
+        {
+            found.push((leftover, holder));
+        }
+    }
+    Ok(found)
 }
 
-fn look(path: &Path, ours: &impl Fn(&[u8]) -> bool) -> Result<Option<Leftover>, Unusable> {
+/// Whether a file with this signature was given this name by one of these jobs, or by any if no names are given.
+fn is_of(signature: &Signature, file: &str, names: &[String]) -> bool {
+    match signature {
+        Signature::Segment(_) => {
+            let is_its = |name: &String| matches!(names::kind(name, file), Some(Kind::Segment | Kind::Draft));
+            names.is_empty() || names.iter().any(is_its)
+        }
+        Signature::Part(trailer) => {
+            let is_its = matches!(names::kind(&trailer.job, file), Some(Kind::Part | Kind::Draft));
+            is_its && (names.is_empty() || names.contains(&trailer.job))
+        }
+    }
+}
+
+fn look(path: &Path, is_segment: IsSegment) -> Result<Option<(Leftover, Holder)>, Unusable> {
     let io = Unusable::io(path);
     // Before it is opened: a device or another user's file is none of our business.
     file::check(path, &fs::symlink_metadata(path).map_err(&io)?)?;
     let Some(file) = file::existing(path)? else { return Ok(None) };
-    let preamble = preamble(&file).map_err(&io)?;
-    if !is_leftover(&file, &preamble, ours).map_err(&io)? {
-        return Ok(None);
-    }
+    // Whoever signs has locked before, so in this order nobody's file is nobody's.
+    let Some(signature) = Signature::of(&file, is_segment).map_err(&io)? else { return Ok(None) };
+    let holder = lock::holder(&file).map_err(&io)?;
     let metadata = file.metadata().map_err(&io)?;
-    Ok(Some(Leftover {
+    let leftover = Leftover {
         path: path.to_owned(),
         identity: Identity::of(&file).map_err(&io)?,
-        preamble,
+        is_segment,
+        signature,
         bytes: metadata.blocks() * 512,
         modified: metadata.modified().ok(),
-    }))
-}
-
-/// The proof. A job locks its file before the name shows a finished segment, and for as long as it lives.
-fn is_leftover(file: &fs::File, preamble: &[u8], ours: &impl Fn(&[u8]) -> bool) -> io::Result<bool> {
-    Ok(ours(preamble) && lock::holder(file)? == Holder::Nobody)
+    };
+    Ok(Some((leftover, holder)))
 }
 
 impl Leftover {
@@ -134,17 +130,19 @@ impl Leftover {
             return Ok(Removal::Busy);
         }
         // Some file systems give the number of a file that is gone to the next.
-        let unchanged = preamble(&file).map_err(&io)? == self.preamble;
-        let removed = unchanged && remove(&self.path, &file).map_err(&io)?;
+        let unchanged = Signature::of(&file, self.is_segment).map_err(&io)?.as_ref() == Some(&self.signature);
+        let removed = unchanged && self.identity.remove(&self.path).map_err(&io)?;
         Ok(if removed { Removal::Removed } else { Removal::Gone })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{FileExt, symlink};
 
-    use super::super::{Created, Way, create_in};
+    use super::super::draft::Draft;
+    use super::super::signature::Trailer;
+    use super::super::{Created, Wanted, Way, create_in};
     use super::*;
     use crate::sys::testing::nothing_starts;
 
@@ -154,11 +152,8 @@ mod tests {
 
     /// A segment with its name and its lock.
     fn segment(directory: &Path, name: &str) -> Created {
-        let sign = |mapping: &crate::sys::mapping::Mapping| {
-            // SAFETY: the mapping has a page, and nobody else has it yet.
-            unsafe { core::ptr::copy_nonoverlapping(b"ours".as_ptr(), mapping.start(), 4) };
-        };
-        create_in(directory, name, 4096, is_ours, sign, Way::Nameless).unwrap()
+        let wanted = Wanted { name, len: 4096, signature: b"ours", is_segment: is_ours };
+        create_in(directory, wanted, |_| (), &Way::ALL).unwrap()
     }
 
     /// What is left of one whose maker was killed.
@@ -168,8 +163,19 @@ mod tests {
         drop(created.mapping);
     }
 
-    fn found(directory: &Path) -> Vec<String> {
-        find_in(directory, &[], is_ours).unwrap().iter().map(Leftover::name).collect()
+    fn trailer(job: &str) -> Trailer {
+        Trailer { at: 4096, pid: 42, job: job.to_owned() }
+    }
+
+    /// A part of a job, as its maker leaves it.
+    fn leave_part(directory: &Path, name: &str, job: &str) {
+        let file = fs::File::create_new(directory.join(name)).unwrap();
+        file.write_all_at(&trailer(job).encode(), 4096).unwrap();
+    }
+
+    fn found(directory: &Path, names: &[&str]) -> Vec<String> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        find_in(directory, &names, is_ours).unwrap().iter().map(Leftover::name).collect()
     }
 
     #[test]
@@ -185,9 +191,10 @@ mod tests {
         }
         symlink(at("stale"), at("link")).unwrap();
         fs::create_dir(at("directory")).unwrap();
-        assert_eq!(found(directory.path()), ["/stale", "/stale_region_7"]);
+        assert_eq!(found(directory.path(), &[]), ["/stale", "/stale_region_7"]);
         for leftover in find_in(directory.path(), &[], is_ours).unwrap() {
-            assert_eq!((&leftover.preamble[..4], leftover.bytes), (&b"ours"[..], 4096));
+            assert!(matches!(&leftover.signature, Signature::Segment(bytes) if bytes.starts_with(b"ours")));
+            assert_eq!(leftover.bytes, 4096);
             assert_eq!(leftover.remove().unwrap(), Removal::Removed);
             assert_eq!(leftover.remove().unwrap(), Removal::Gone);
         }
@@ -197,23 +204,50 @@ mod tests {
     }
 
     #[test]
-    fn of_a_named_job_parts_without_a_signature_are_found_too() {
+    fn a_part_is_found_by_its_signature_and_not_by_its_name() {
         let _nothing_starts = nothing_starts();
         let directory = tempfile::tempdir().unwrap();
         leave(directory.path(), "/job");
         leave(directory.path(), "/job2");
-        for name in ["job_region_3", "job2_region_1", "job_region_x", "job_other", "zeros"] {
-            fs::write(directory.path().join(name), [0; 4096]).unwrap();
+        leave_part(directory.path(), "job_region_3", "/job");
+        leave_part(directory.path(), "job_new_ff", "/job");
+        leave_part(directory.path(), "job2_region_1", "/job2");
+        // Another job's, and one that was given its name by somebody else.
+        leave_part(directory.path(), "job_region_9", "/job2");
+        leave_part(directory.path(), "renamed", "/job");
+        for name in ["job_region_4", "job_region_x", "job_new_1", "job_other", "zeros"] {
+            fs::write(directory.path().join(name), [0; 8192]).unwrap();
         }
-        fs::write(directory.path().join("job_region_4"), b"populated by another program").unwrap();
-        let of = |names: &[&str]| -> Vec<String> {
-            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            find_in(directory.path(), &names, is_ours).unwrap().iter().map(Leftover::name).collect()
+        let of_job = ["/job", "/job_new_ff", "/job_region_3"];
+        assert_eq!(found(directory.path(), &["/job"]), of_job);
+        assert_eq!(found(directory.path(), &["/job2", "/none"]), ["/job2", "/job2_region_1"]);
+        assert_eq!(
+            found(directory.path(), &[]),
+            ["/job", "/job2", "/job2_region_1", "/job_new_ff", "/job_region_3"]
+        );
+        assert!(found(directory.path(), &["/zeros", "/jo", "/renamed"]).is_empty());
+        let [part] = &find_in(directory.path(), &["/job2".into()], is_ours).unwrap()[1..] else {
+            panic!("not one part")
         };
-        assert_eq!(of(&["/job"]), ["/job", "/job_region_3"]);
-        assert_eq!(of(&["/job2", "/none"]), ["/job2", "/job2_region_1"]);
-        assert_eq!(of(&[]), ["/job", "/job2"]);
-        assert_eq!(of(&["/zeros", "/jo"]), [""; 0]);
+        assert_eq!(part.signature, Signature::Part(trailer("/job2")));
+        assert_eq!(part.remove().unwrap(), Removal::Removed);
+    }
+
+    #[test]
+    fn a_draft_of_a_live_process_is_left_alone_and_that_of_a_dead_one_is_not() {
+        let _nothing_starts = nothing_starts();
+        let directory = tempfile::tempdir().unwrap();
+        let draft = Draft::new(directory.path(), "/job", Way::Exclusive, b"ours", 0).unwrap();
+        assert!(found(directory.path(), &["/job"]).is_empty());
+        let [path] = &fs::read_dir(directory.path()).unwrap().collect::<Vec<_>>()[..] else {
+            panic!("not one")
+        };
+        let path = path.as_ref().unwrap().path();
+        fs::hard_link(&path, directory.path().join("kept")).unwrap();
+        drop(draft);
+        assert!(!path.exists());
+        fs::rename(directory.path().join("kept"), &path).unwrap();
+        assert_eq!(found(directory.path(), &["/job"]).len(), 1);
     }
 
     #[test]
@@ -240,7 +274,7 @@ mod tests {
         let reclaimer = file::existing(&directory.path().join("job")).unwrap().unwrap();
         assert!(lock::reclaim(&reclaimer).unwrap());
         assert_eq!(leftover.remove().unwrap(), Removal::Busy);
-        assert!(found(directory.path()).is_empty());
+        assert!(found(directory.path(), &[]).is_empty());
         drop(reclaimer);
         assert_eq!(leftover.remove().unwrap(), Removal::Removed);
     }

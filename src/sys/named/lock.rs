@@ -68,3 +68,9 @@ fn describe(len: libc::off_t) -> libc::flock {
     lock.l_len = len;
     lock
 }
+
+/// Locks all of a file, as no job does.
+#[cfg(test)]
+pub(super) fn claim_all_for_tests(file: &File) -> bool {
+    set(file, 0).expect("the lock of a file")
+}
