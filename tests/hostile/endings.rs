@@ -1,0 +1,91 @@
+//! How handles end, threads, and processes.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::sync::Arc;
+
+use intranode::Error;
+
+use crate::program::{Act, Handle, Program};
+use crate::worker::{Comm, Deliberate, Worker};
+
+type Done = Option<Result<(), Error>>;
+
+/// With which status a process exits that does so by itself.
+pub(crate) const EXIT: i32 = 33;
+
+/// With which status the job is aborted.
+const ABORT: i32 = 34;
+
+/// With which status a process ends whose rank panics.
+const PANIC: i32 = 101;
+
+/// Whether a process may end with this status, as rank `rank` of the program. Which of several reasons comes first depends
+/// on its threads; and some steps find nothing to do.
+pub(crate) fn may_end(program: &Program, rank: usize, status: i32) -> bool {
+    let threads = &program.threads[rank];
+    let any = |is: fn(&Act) -> bool| threads.iter().flatten().any(|step| is(&step.act));
+    match status {
+        0 => true,
+        EXIT => any(|act| matches!(act, Act::Exit)),
+        ABORT => any(|act| matches!(act, Act::Abort { .. })),
+        PANIC => threads[0].iter().any(|step| matches!(step.act, Act::Panic { caught: false, .. })),
+        _ => false,
+    }
+}
+
+/// Whether a process that has ended with this status may have been inside a call.
+pub(crate) fn ends_within(status: i32) -> bool {
+    matches!(status, EXIT | ABORT)
+}
+
+impl Worker<'_> {
+    /// What is in a slot, out of it.
+    fn out(&self, handle: Handle) -> Option<Box<dyn Any>> {
+        fn any<T: 'static>(value: T) -> Box<dyn Any> {
+            Box::new(value)
+        }
+        match handle {
+            Handle::Comm(slot) => self.rank.comms[slot].take().map(any),
+            Handle::Region(slot) => self.rank.regions[slot].take().map(any),
+            Handle::Exchange(slot) => self.rank.exchanges[slot].take().map(any),
+        }
+    }
+
+    /// The last of the threads that use it leaves, the others let go of it.
+    pub(crate) fn leave(&self, slot: usize) -> Done {
+        let Comm { comm, .. } = Arc::into_inner(self.rank.comms[slot].take()?)?;
+        let left = comm.leave();
+        self.ensure(left.is_ok(), || format!("{left:?}"));
+        None
+    }
+
+    pub(crate) fn drop(&self, handle: Handle) -> Done {
+        drop(self.out(handle)?);
+        None
+    }
+
+    pub(crate) fn forget(&self, handle: Handle) -> Done {
+        std::mem::forget(self.out(handle)?);
+        None
+    }
+
+    /// Panics while it holds what was in the slot.
+    pub(crate) fn panic(&self, handle: Handle, caught: bool) -> Done {
+        let held = self.out(handle);
+        let panic = move || {
+            let _held = held;
+            panic_any(Deliberate);
+        };
+        if !caught {
+            panic();
+        }
+        let panicked = catch_unwind(AssertUnwindSafe(panic));
+        self.ensure(panicked.is_err(), || "a panic has gone".to_owned());
+        None
+    }
+
+    pub(crate) fn abort(&self, slot: usize) -> Done {
+        self.comm(slot)?.comm.abort(ABORT);
+    }
+}

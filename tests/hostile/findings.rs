@@ -1,0 +1,164 @@
+//! What was once found, each as a small program of its own, named after what must hold.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use intranode::{Communicator, Config, Error, Exchange};
+use libtest_mimic::{Failed, Trial};
+
+type Finding = (&'static str, fn() -> Result<()>);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let findings: [Finding; 6] = [
+        ("findings::an_exchange_of_other_counts_is_a_mismatch", an_exchange_of_other_counts),
+        ("findings::an_allgatherv_of_other_counts_is_a_mismatch", an_allgatherv_of_other_counts),
+        ("findings::no_two_ranks_own_an_element_when_a_second_thread_calls", a_second_thread_calls),
+        ("findings::a_region_is_nobody_s_after_a_fatal_assign", a_fatal_assign),
+        ("findings::a_region_is_nobody_s_after_a_fatal_distribute", a_fatal_distribute),
+        ("findings::an_exchange_is_nobody_s_after_a_fatal_share", a_fatal_share),
+    ];
+    let run = |test: fn() -> Result<()>| move || test().map_err(|error| Failed::from(format!("{error:#}")));
+    findings.map(|(name, test)| Trial::test(name, run(test))).into()
+}
+
+/// Counts of the same sum, and once of the same 64-bit digest.
+const COUNTS: [[usize; 3]; 2] = [[0, 14_478, 519_941], [1, 10_024, 524_394]];
+
+fn counts_of(rank: usize) -> &'static [usize; 3] {
+    &COUNTS[rank.min(1)]
+}
+
+/// Every rank gets an error that says that the ranks called different things.
+fn ensure_mismatch(results: &[Result<(), Error>]) -> Result<()> {
+    let mismatch = |result: &Result<(), Error>| matches!(result, Err(Error::Mismatch { .. }));
+    ensure!(results.iter().all(mismatch), "{results:?}");
+    Ok(())
+}
+
+fn an_exchange_of_other_counts() -> Result<()> {
+    let exchange = |comm: Communicator| {
+        let made = comm.exchange::<u8>(counts_of(comm.rank())).map(drop);
+        // Later than the others need this rank.
+        let _ = comm.barrier();
+        made
+    };
+    ensure_mismatch(&intranode::threads_with(&brief(3), exchange)?)
+}
+
+fn an_allgatherv_of_other_counts() -> Result<()> {
+    let gather = |comm: Communicator| {
+        let counts = counts_of(comm.rank());
+        let displs = [0, counts[0], counts[0] + counts[1]];
+        let mut recv = vec![0; counts.iter().sum()];
+        comm.allgatherv(&vec![7u8; counts[comm.rank()]], &mut recv, counts, &displs)
+    };
+    ensure_mismatch(&intranode::threads_with(&brief(3), gather)?)
+}
+
+fn brief(ranks: usize) -> Config {
+    Config::new("/threads", 0, ranks).timeout(Duration::from_secs(2))
+}
+
+/// Both ranks ask for everything, over and over, so neither may get it. A second thread of rank 1 calls something else
+/// in between: at the moment when the first round of the assignment is over.
+fn a_second_thread_calls() -> Result<()> {
+    const ATTEMPTS: u64 = 200;
+    const LEN: usize = 64;
+    // Empty ranges, which take their time.
+    const EMPTY: usize = 20_000;
+    for attempt in 0..ATTEMPTS {
+        let play = |comm: Communicator| -> Result<bool, Error> {
+            let mut region = comm.region::<u64>(LEN)?;
+            comm.barrier()?;
+            let before = comm.state()?.ranks[1].round;
+            comm.barrier()?;
+            let ended = AtomicBool::new(false);
+            thread::scope(|scope| {
+                if comm.rank() == 1 {
+                    scope.spawn(|| {
+                        let is_over = |state: intranode::JobState| {
+                            state.ranks.iter().all(|rank| rank.round.wrapping_sub(before) > 1)
+                        };
+                        while !ended.load(Ordering::Relaxed) && !comm.state().is_ok_and(is_over) {
+                            thread::yield_now();
+                        }
+                        (0..attempt % 100 * 200).for_each(|_| std::hint::spin_loop());
+                        // Whatever it gets.
+                        let _ = comm.barrier();
+                    });
+                }
+                let everything = || {
+                    let empty = std::iter::repeat_n(0..0, if comm.rank() == 1 { EMPTY } else { 0 });
+                    empty.chain(std::iter::once(0..LEN))
+                };
+                for _ in 0..3 {
+                    match region.assign(everything()) {
+                        Err(error) if !error.is_fatal() => {}
+                        _ => break,
+                    }
+                }
+                ended.store(true, Ordering::Relaxed);
+            });
+            // What rank 0 has, it may still have from the beginning.
+            Ok(comm.rank() == 1 && !region.as_mut_slice().is_empty())
+        };
+        let results = intranode::threads_with(&brief(2).staging(1 << 20), play)?;
+        let owns = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+        ensure!(owns == [false; 2], "attempt {attempt}: rank 1 got what rank 0 asked for");
+    }
+    Ok(())
+}
+
+/// Rank 1 leaves, and rank 0 gets a fatal error from this call.
+fn abandoned<M, R: Send + Debug>(
+    make: impl Fn(&Communicator) -> Result<M, Error> + Sync,
+    call: impl Fn(&mut M) -> (Option<Error>, R) + Sync,
+) -> Result<R> {
+    let play = |comm: Communicator| {
+        let mut made = make(&comm)?;
+        Ok(if comm.rank() == 1 { None } else { Some(call(&mut made)) })
+    };
+    let results = intranode::threads_with(&brief(2), play)?;
+    let results: Result<Vec<_>, Error> = results.into_iter().collect();
+    let (error, left) = results?.swap_remove(0).context("rank 0 has called")?;
+    let is_left = matches!(error, Some(Error::RankLeft { rank: 1, .. }));
+    ensure!(is_left, "{error:?}, {left:?}");
+    Ok(left)
+}
+
+fn a_fatal_assign() -> Result<()> {
+    let left = abandoned(
+        |comm| comm.region::<u64>(10),
+        |region| {
+            let error = region.assign([0..2, 4..6]).err();
+            (error, (region.parts().len(), region.parts_mut().count(), region.as_mut_slice().len()))
+        },
+    )?;
+    ensure!(left == (0, 0, 0), "parts, slices, and values of the first: {left:?}");
+    Ok(())
+}
+
+fn a_fatal_distribute() -> Result<()> {
+    let left = abandoned(
+        |comm| comm.region::<u64>(10),
+        |region| {
+            let error = region.distribute().err();
+            (error, (region.parts().len(), region.parts_mut().count(), region.as_mut_slice().len()))
+        },
+    )?;
+    ensure!(left == (0, 0, 0), "parts, slices, and values of the first: {left:?}");
+    Ok(())
+}
+
+fn a_fatal_share() -> Result<()> {
+    let share = |exchange: &mut Exchange<u64>| {
+        let error = exchange.share().err();
+        (error, exchange.own().len())
+    };
+    let left = abandoned(|comm| comm.exchange::<u64>(&[10, 10]), share)?;
+    ensure!(left == 0, "it owns {left} values");
+    Ok(())
+}

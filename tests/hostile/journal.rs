@@ -1,0 +1,131 @@
+//! What a rank records while it runs, for the oracle to read when all have ended.
+
+use std::fs::File;
+use std::io::Write;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use intranode::{Error, Operation};
+use serde::{Deserialize, Serialize};
+
+use crate::stamp::{Run, Stamp};
+
+/// Something that happened on a rank. Communicators and memory have names that are the same on all ranks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Event {
+    /// A thread is about to call.
+    Began { by: Stamp, comm: String },
+    /// The call has returned.
+    Ended { by: Stamp, comm: String, outcome: Outcome },
+    /// A call was a success, and these calls took part in it, as its result says.
+    Met { by: Stamp, with: Vec<Stamp> },
+    /// The rank is one of those of a new communicator, by their numbers as they joined the job.
+    Joined { comm: String, ranks: Vec<usize> },
+    /// The rank has `&mut` of this, and writes it if there is a stamp.
+    Owns { memory: String, epoch: u32, ranges: Vec<Range<usize>>, stamp: Stamp },
+    /// The rank has seen what it owns, before it has written any of it in this epoch.
+    Found { memory: String, epoch: u32, runs: Vec<Run> },
+    /// The rank has `&` of this.
+    Reads { memory: String, epoch: u32, runs: Vec<Run> },
+    /// The rank itself has seen what must not be.
+    Broken(String),
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) enum Outcome {
+    /// A success of what is described here.
+    Ok(String),
+    /// This rank or another refused its arguments.
+    Refused,
+    Mismatch {
+        round: u32,
+        calls: String,
+    },
+    /// Two ranks asked for the same part of a region.
+    Overlap {
+        first: u32,
+        second: u32,
+    },
+    NoMemory,
+    /// The communicator has ended, for this reason.
+    Fatal(String),
+    /// It has ended because this very call met another of its rank.
+    Concurrent,
+    /// A communicator of some of the ranks was made. Only its members agree on that, since the last round is theirs alone.
+    Part,
+    /// Or it was not, because this communicator has ended, or the new one.
+    NoPart,
+}
+
+impl Outcome {
+    /// What an error says. Rounds and reasons that differ between ranks are left out.
+    pub(crate) fn of(error: &Error) -> Self {
+        match error {
+            Error::InvalidBufferSize { .. }
+            | Error::InvalidRoot { .. }
+            | Error::InvalidReduction { .. }
+            | Error::OverlappingBlocks { operation: Operation::Allgatherv, .. }
+            | Error::Refused { .. } => Outcome::Refused,
+            Error::OverlappingBlocks { first, second, .. } => {
+                Outcome::Overlap { first: *first, second: *second }
+            }
+            Error::Mismatch { round, calls, .. } => {
+                Outcome::Mismatch { round: *round, calls: format!("{calls:?}") }
+            }
+            Error::AllocationFailed { .. } => Outcome::NoMemory,
+            Error::ConcurrentUse { .. } => Outcome::Concurrent,
+            Error::TimedOut { late, .. } => Outcome::Fatal(format!("{late:?} timed out")),
+            Error::RankLeft { rank, .. } => Outcome::Fatal(format!("{rank} left")),
+            Error::RankDied { rank, .. } => Outcome::Fatal(format!("{rank} died")),
+            Error::Aborted { rank, code, .. } => Outcome::Fatal(format!("{rank} aborted with {code}")),
+            Error::Poisoned { rank, reason, .. } => Outcome::Fatal(format!("{rank}: {reason}")),
+            other => Outcome::Fatal(format!("unexpected: {other}")),
+        }
+    }
+
+    pub(crate) fn is_fatal(&self) -> bool {
+        matches!(self, Outcome::Fatal(_) | Outcome::Concurrent)
+    }
+}
+
+/// Records events in the order in which they come, also in a file where the rank may end at any moment.
+pub(crate) struct Journal {
+    events: Mutex<Vec<Event>>,
+    file: Option<File>,
+}
+
+impl Journal {
+    pub(crate) fn in_memory() -> Self {
+        Journal { events: Mutex::default(), file: None }
+    }
+
+    pub(crate) fn in_file(path: &Path) -> std::io::Result<Self> {
+        Ok(Journal { events: Mutex::default(), file: Some(File::create(path)?) })
+    }
+
+    pub(crate) fn record(&self, event: Event) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mut file) = self.file.as_ref() {
+            let line = serde_json::to_string(&event).expect("an event is plain data");
+            // In one piece: other threads may end the process.
+            file.write_all(format!("{line}\n").as_bytes()).expect("there is room for the journal");
+        }
+        events.push(event);
+    }
+
+    pub(crate) fn broken(&self, what: String) {
+        self.record(Event::Broken(what));
+    }
+
+    pub(crate) fn into_events(self) -> Vec<Event> {
+        self.events.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a rank that was a process has recorded. The last line may be cut off.
+pub(crate) fn read(path: &Path) -> Vec<Event> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().map_while(|line| serde_json::from_str(line).ok()).collect()
+}

@@ -1,0 +1,114 @@
+//! Random programs over ranks that are processes. Each makes the program anew from its seed.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use intranode::Config;
+use libtest_mimic::{Failed, Trial};
+
+use crate::agreement::Record;
+use crate::child::{Process, await_until, left_nothing};
+use crate::endings::{ends_within, may_end};
+use crate::generator::{Ranks, program};
+use crate::journal::{Journal, read};
+use crate::settings::{LIMIT, seed, share};
+use crate::threads::judge;
+use crate::worker;
+
+/// The role of a process that is a rank.
+pub(crate) const ROLE: &str = "rank";
+
+const SEED: &str = "HOSTILE_SEED";
+
+/// The file in which a rank records what happens.
+const JOURNAL: &str = "HOSTILE_JOURNAL";
+
+/// How ranks wait, and what memory they share.
+const KINDS: [(&str, &str, &str); 3] = [
+    ("processes::futex::random_programs", "futex", ""),
+    ("processes::futex::named::random_programs", "futex", "named"),
+    ("processes::pthread::random_programs", "pthread", ""),
+];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let kinds = KINDS.into_iter().filter(|(_, wait, _)| cfg!(target_os = "linux") || *wait == "pthread");
+    kinds.map(|(name, wait, memory)| Trial::test(name, move || run(wait, memory))).collect()
+}
+
+fn run(wait: &str, memory: &str) -> Result<(), Failed> {
+    let (started, time) = (Instant::now(), share(1, 6));
+    for number in 0.. {
+        let seed = seed().unwrap_or_else(|| fastrand::u64(..));
+        let result =
+            try_program(seed, &format!("hostile-{}-{wait}{memory}-{number}", std::process::id()), wait, memory);
+        result.map_err(|error| format!("HOSTILE_SEED={seed}: {error:#}"))?;
+        if started.elapsed() >= time {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn try_program(seed: u64, name: &str, wait: &str, memory: &str) -> Result<()> {
+    let program = program(seed, Ranks::Processes);
+    let size = program.threads.len();
+    let journals = tempfile::tempdir()?;
+    let journal = |rank: usize| journals.path().join(rank.to_string());
+    let start = |rank: usize| {
+        Process::start(ROLE, |command| {
+            command
+                .env("INTRANODE_NAME", format!("/{name}"))
+                .env("INTRANODE_RANK", rank.to_string())
+                .env("INTRANODE_SIZE", size.to_string())
+                .env("INTRANODE_WAIT", wait)
+                .env("INTRANODE_MEMORY", memory)
+                .env(SEED, seed.to_string())
+                .env(JOURNAL, journal(rank));
+        })
+    };
+    let mut processes = (0..size).map(start).collect::<Result<Vec<_>>>()?;
+    let all_ended = await_until(LIMIT, || {
+        let mut all = true;
+        for process in &mut processes {
+            all &= process.status()?.is_some();
+        }
+        Ok(all)
+    });
+    let mut records = Vec::new();
+    let mut ends = String::new();
+    let mut as_expected = true;
+    for (rank, process) in processes.iter_mut().enumerate() {
+        let status = process.status()?;
+        as_expected &= status.is_some_and(|status| may_end(&program, rank, status));
+        ends += &format!("rank {rank} ended with {status:?}; it wrote: {}\n", process.output()?);
+        let cut = status.is_none_or(ends_within);
+        records.push(Record { events: read(&journal(rank)), cut });
+    }
+    // Killed where they hang.
+    drop(processes);
+    let judged = judge(&program, &records);
+    if !as_expected || all_ended.is_err() {
+        return all_ended
+            .and(judged)
+            .context(ends.clone())
+            .and_then(|()| anyhow::bail!("a rank did not end as it should:\n{ends}\n{program}"));
+    }
+    judged?;
+    left_nothing(name)
+}
+
+/// What a process does that is a rank.
+pub(crate) fn play() -> Result<()> {
+    let seed = crate::settings::seed().context("the driver gives a seed")?;
+    let program = program(seed, Ranks::Processes);
+    let journal = Journal::in_file(&PathBuf::from(std::env::var_os(JOURNAL).context("a journal")?))?;
+    let mut config = worker::configure(&program, Config::from_env()?);
+    if let Some(single_copy) = program.single_copy {
+        config = config.single_copy(single_copy);
+    }
+    let comm = config.join()?;
+    ensure!(comm.size() == program.threads.len());
+    worker::play(&program, comm, &journal);
+    Ok(())
+}
