@@ -1,6 +1,7 @@
 //! The collectives, right and wrong ones, and communicators of some of the ranks.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use intranode::{Error, Operation, ReduceOp};
 
@@ -137,6 +138,18 @@ impl Worker<'_> {
             Ok(state) => self.ensure(state.ranks.len() == size && state.seen_by == rank, || state.to_string()),
             Err(error) => self.broken(|| error.to_string()),
         }
+        None
+    }
+
+    /// Waits until all ranks have arrived at a later round, or it takes long: this one's other thread then leaves that round.
+    pub(crate) fn lurk(&self, slot: usize, rounds: u32, spins: u32) -> Done {
+        let comm = self.comm(slot)?;
+        let round = || comm.comm.state().ok()?.ranks.iter().map(|rank| rank.round).min();
+        let (first, began) = (round()?, Instant::now());
+        while round()?.wrapping_sub(first) < rounds && began.elapsed() < Duration::from_millis(3) {
+            std::hint::spin_loop();
+        }
+        (0..spins).for_each(|_| std::hint::spin_loop());
         None
     }
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::program::{Act, Asks, COMMS, EXCHANGES, Handle, MOST_RANKS, Op, Program, REGIONS, Step, WRONGS};
+use crate::program::{
+    Act, Asks, COMMS, EXCHANGES, Handle, MOST_RANKS, MOST_THREADS, Op, Program, REGIONS, Step, WRONGS,
+};
 
 /// How a program ends a process before its time is only for ranks that are processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,34 +19,66 @@ pub(crate) enum Ranks {
     Processes,
 }
 
+/// What threads of a rank have to do with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    /// There is one.
+    Alone,
+    /// Each has a communicator and memory of its own.
+    Apart,
+    /// They get into each other's way, but take turns with their calls.
+    InTurns,
+    /// They get into each other's way.
+    Wild,
+    /// One waits for the moment between the rounds of another's call.
+    Ambush,
+}
+
+const STYLES: [Style; 5] = [Style::Alone, Style::Apart, Style::InTurns, Style::Wild, Style::Ambush];
+
 /// The program of a seed.
 pub(crate) fn program(seed: u64, ranks: Ranks) -> Program {
     let mut rng = Rng::with_seed(seed);
-    let size = rng.usize(2..=MOST_RANKS);
-    let mut author = Author { ends: ranks == Ranks::Processes, rng: rng.fork(), known: Known::default() };
-    let steps = rng.usize(3..24);
-    let plan: Vec<Step> = (0..steps).map(|_| author.planned()).collect();
-    // Whether ranks stray at all, and whether others than the first thread of a rank do anything.
-    let stray = [0.0, 0.02, 0.1][rng.usize(0..3)];
-    let intruders = rng.usize(0..5);
-    let most_threads = rng.usize(1..=4);
-    let threads = (0..size)
-        .map(|rank| {
-            let mut threads = vec![author.strayed(&plan, stray)];
-            if intruders > 0 && (rank == size - 1 || rng.bool()) {
-                threads.extend((1..most_threads).map(|_| author.intrusion(&plan, intruders)));
-            }
-            threads
-        })
-        .collect();
+    let ends = ranks == Ranks::Processes;
+    let mut author = Author { ends, rng: rng.fork(), own: None, known: Known::default() };
+    let style = *author.choose(&STYLES);
+    let size = rng.usize(2..=if style == Style::Ambush { 3 } else { MOST_RANKS });
+    let intruded = rng.usize(0..size);
+    // How often ranks stray from the plan, and how often others get in between.
+    let (stray, intrusions) = ([0.0, 0.02, 0.1][rng.usize(0..3)], rng.usize(1..5));
+    let most_threads = match style {
+        Style::Alone => 1,
+        Style::Ambush => 2,
+        _ => rng.usize(2..=MOST_THREADS),
+    };
+    let steps = rng.usize(4..30);
+    let mut plans = vec![author.plan(steps)];
+    if style == Style::Apart {
+        plans = (0..most_threads.min(COMMS)).map(|thread| author.plan_apart(thread, steps)).collect();
+    }
+    if style == Style::Ambush {
+        plans = vec![author.plan_of_many_rounds()];
+    }
+    let threads = (0..size).map(|rank| {
+        let stray = if style == Style::Ambush { 0.0 } else { stray };
+        let mut threads: Vec<_> = plans.iter().map(|plan| author.strayed(plan, stray)).collect();
+        if rank == intruded || style != Style::Ambush && author.rng.bool() {
+            let intruder = |_| match style {
+                Style::Ambush => author.ambush(&plans[0]),
+                _ => author.intrusion(&plans[0], intrusions),
+            };
+            threads.extend((threads.len()..most_threads).map(intruder));
+        }
+        threads
+    });
     Program {
         seed,
-        timeout: Duration::from_millis([200, 500, 2000][rng.usize(0..3)]),
+        threads: threads.collect(),
+        timeout: Duration::from_millis([150, 300, 600][rng.usize(0..3)]),
         staging: [None, Some(64), Some(256), Some(4096)][rng.usize(0..4)],
         group: [None, None, Some(2)][rng.usize(0..3)],
         single_copy: [None, Some(true)][rng.usize(0..2)],
-        orderly: rng.u8(0..4) == 0,
-        threads,
+        orderly: style == Style::InTurns,
     }
 }
 
@@ -61,18 +95,66 @@ struct Author {
     rng: Rng,
     /// Whether steps may end the process.
     ends: bool,
+    /// The slots of a thread that has its own.
+    own: Option<usize>,
     known: Known,
 }
 
 impl Author {
+    fn plan(&mut self, steps: usize) -> Vec<Step> {
+        (0..steps).map(|_| self.planned()).collect()
+    }
+
+    /// A plan for a thread alone. The first thread makes communicators for all.
+    fn plan_apart(&mut self, thread: usize, steps: usize) -> Vec<Step> {
+        let mut plan = match thread {
+            0 => (1..COMMS).map(|to| once(Act::SplitLocal { comm: 0, to })).collect(),
+            _ => vec![once(Act::Pause { micros: 1000 })],
+        };
+        self.own = Some(thread);
+        plan.extend((0..steps).map(|_| self.planned()));
+        self.own = None;
+        plan
+    }
+
+    /// Calls of several rounds, done again and again.
+    fn plan_of_many_rounds(&mut self) -> Vec<Step> {
+        let mut plan = vec![once(Act::MakeRegion { comm: 0, to: 0, len: 60, distributed: self.rng.bool() })];
+        for _ in 0..self.rng.usize(2..10) {
+            let act = match self.rng.u8(0..8) {
+                0 => self.splitting(),
+                1 => Act::MakeRegion { comm: 0, to: 1, len: 60, distributed: self.rng.bool() },
+                2 => Act::MakeExchange { comm: 0, to: 0, counts: self.counts() },
+                3 => Act::Distribute { region: 0 },
+                _ => self.assign(0, Asks::AtLength),
+            };
+            plan.push(Step { act, retries: 15 });
+        }
+        let looks = 8;
+        plan.extend([Act::Write { region: 0, looks }, Act::Publish { region: 0 }].map(once));
+        plan
+    }
+
+    /// Calls in the middle of others.
+    fn ambush(&mut self, plan: &[Step]) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for _ in 0..self.rng.usize(1..4) {
+            let (rounds, spins) = (self.rng.u32(1..8), 1 << self.rng.u32(0..13));
+            let barrier = self.rng.u8(0..4) > 0;
+            let call = if barrier { once(Act::Barrier { comm: 0 }) } else { self.choose(plan).clone() };
+            steps.extend([once(Act::Lurk { comm: 0, rounds, spins }), call]);
+        }
+        steps
+    }
+
     /// A step that makes sense after those before.
     fn planned(&mut self) -> Step {
         self.known.comms[0] = true;
         let act = match self.rng.u8(0..100) {
-            0..30 => self.collective(),
-            30..75 => self.memory(),
-            75..83 => self.splitting(),
-            83..92 => Act::Wrong { comm: self.comm(), wrong: *self.choose(&WRONGS) },
+            0..25 => self.collective(),
+            25..80 => self.memory(),
+            80..86 => self.splitting(),
+            86..92 => Act::Wrong { comm: self.comm(), wrong: *self.choose(&WRONGS) },
             92..95 => Act::Drop { handle: self.handle() },
             _ => self.odd(),
         };
@@ -100,10 +182,11 @@ impl Author {
     fn intrusion(&mut self, plan: &[Step], most: usize) -> Vec<Step> {
         let mut steps = Vec::new();
         for _ in 0..self.rng.usize(1..=most) {
-            let micros = 1 << self.rng.u64(0..11);
-            steps.push(self.step_of(Act::Pause { micros }));
+            let (micros, rounds) = (1 << self.rng.u64(0..11), self.rng.u32(1..20));
+            let lurk = Act::Lurk { comm: self.comm(), rounds, spins: 1 << self.rng.u32(0..12) };
+            steps.push(once(if self.rng.bool() { lurk } else { Act::Pause { micros } }));
             steps.push(match self.rng.u8(0..6) {
-                0..2 => self.step_of(Act::Barrier { comm: 0 }),
+                0..2 => once(Act::Barrier { comm: 0 }),
                 2..4 => self.choose(plan).clone(),
                 _ => self.any(),
             });
@@ -123,11 +206,7 @@ impl Author {
     }
 
     fn step(&mut self, act: Act) -> Step {
-        Step { act, retries: [0, 0, 1, 6][self.rng.usize(0..4)] }
-    }
-
-    fn step_of(&mut self, act: Act) -> Step {
-        Step { act, retries: 0 }
+        Step { act, retries: [0, 0, 0, 1, 6][self.rng.usize(0..5)] }
     }
 
     fn collective(&mut self) -> Act {
@@ -145,7 +224,9 @@ impl Author {
     }
 
     fn memory(&mut self) -> Act {
-        let (region, exchange) = (self.rng.usize(0..REGIONS), self.rng.usize(0..EXCHANGES));
+        // Mostly the first: so more becomes of it.
+        let region = self.own.unwrap_or(self.rng.usize(0..REGIONS) * self.rng.usize(0..2));
+        let exchange = self.own.unwrap_or(self.rng.usize(0..EXCHANGES) * self.rng.usize(0..2));
         let looks = self.rng.u8(1..8);
         if self.rng.u8(0..4) == 0 {
             if !self.known.exchanges[exchange] {
@@ -157,7 +238,8 @@ impl Author {
         match self.known.regions[region] {
             None => {
                 self.known.regions[region] = Some(false);
-                let len = self.length();
+                // Mostly with room for all that ranks ask for.
+                let len = if self.rng.u8(0..8) > 0 { 60 + self.length() } else { self.length() };
                 Act::MakeRegion { comm: self.comm(), to: region, len, distributed: self.rng.bool() }
             }
             Some(true) if self.rng.bool() => Act::Read { region, looks },
@@ -165,10 +247,18 @@ impl Author {
                 self.known.regions[region] = Some(false);
                 Act::Reclaim { region }
             }
-            Some(false) => match self.rng.u8(0..6) {
-                0..2 => Act::Write { region, looks },
-                2 => Act::Distribute { region },
-                3..5 => self.assign(region),
+            Some(false) => match self.rng.u8(0..8) {
+                0..3 => Act::Write { region, looks },
+                3 => Act::Distribute { region },
+                4..6 => {
+                    let asks = match self.rng.u8(0..10) {
+                        0 => Asks::Calling,
+                        1 => Asks::Panicking,
+                        2 => Asks::AtLength,
+                        _ => Asks::Plainly,
+                    };
+                    self.assign(region, asks)
+                }
                 _ => {
                     self.known.regions[region] = Some(true);
                     Act::Publish { region }
@@ -178,7 +268,7 @@ impl Author {
     }
 
     /// Parts that are apart, or that overlap, or that reach past the end.
-    fn assign(&mut self, region: usize) -> Act {
+    fn assign(&mut self, region: usize, asks: Asks) -> Act {
         let apart = self.rng.u8(0..3) > 0;
         let mut end = 0;
         let asked = std::array::from_fn(|_| {
@@ -190,15 +280,14 @@ impl Author {
             };
             (0..parts).map(part).collect::<Vec<Range<usize>>>()
         });
-        let asks = match self.rng.u8(0..10) {
-            0 => Asks::Calling,
-            1 => Asks::Panicking,
-            _ => Asks::Plainly,
-        };
         Act::Assign { region, asked, asks }
     }
 
     fn splitting(&mut self) -> Act {
+        if self.own.is_some() {
+            // It would not be alone with that.
+            return self.collective();
+        }
         let (comm, to) = (self.comm(), self.rng.usize(1..COMMS));
         self.known.comms[to] = true;
         if self.rng.u8(0..4) == 0 {
@@ -230,16 +319,17 @@ impl Author {
 
     fn handle(&mut self) -> Handle {
         match self.rng.u8(0..3) {
-            0 => Handle::Comm(self.rng.usize(0..COMMS)),
-            1 => Handle::Region(self.rng.usize(0..REGIONS)),
-            _ => Handle::Exchange(self.rng.usize(0..EXCHANGES)),
+            0 => Handle::Comm(self.own.unwrap_or(self.rng.usize(0..COMMS))),
+            1 => Handle::Region(self.own.unwrap_or(self.rng.usize(0..REGIONS))),
+            _ => Handle::Exchange(self.own.unwrap_or(self.rng.usize(0..EXCHANGES))),
         }
     }
 
     /// Mostly the one that all have.
     fn comm(&mut self) -> usize {
         let slot = self.rng.usize(0..2 * COMMS);
-        if slot < COMMS && self.known.comms[slot] { slot } else { 0 }
+        let other = if slot < COMMS && self.known.comms[slot] { slot } else { 0 };
+        self.own.unwrap_or(other)
     }
 
     /// Nothing, what fits into a note, and several pages.
@@ -257,4 +347,9 @@ impl Author {
     fn choose<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.rng.usize(0..of.len())]
     }
+}
+
+/// A step that is not done again.
+fn once(act: Act) -> Step {
+    Step { act, retries: 0 }
 }

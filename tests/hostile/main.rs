@@ -16,6 +16,7 @@
 //! | `journal` | what a rank records: what it called, with which outcome, what it owned, wrote and saw |
 //! | `worker`, `calls`, `memory`, `endings` | how a thread performs its steps, and what it can check by itself |
 //! | `agreement`, `ownership` | the oracle: what the journals of all ranks must say together |
+//! | `tally` | whether all kinds of things have happened |
 //! | `threads`, `processes` | where ranks are threads, and where they are processes |
 //! | `findings`, `torn` | what was once found, each as a small test of its own |
 //!
@@ -39,6 +40,7 @@ mod processes;
 mod program;
 mod settings;
 mod stamp;
+mod tally;
 mod threads;
 #[cfg(target_os = "linux")]
 mod torn;

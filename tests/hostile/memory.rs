@@ -13,6 +13,9 @@ use crate::program::{Asks, MOST_RANKS};
 use crate::stamp::{Run, Stamp, fill, runs};
 use crate::worker::{Comm, Deliberate, Worker, lock};
 
+/// How many empty ranges a rank asks for that does so at length.
+const EMPTY: usize = 20_000;
+
 type Done = Option<Result<(), Error>>;
 
 /// Memory as all ranks know it.
@@ -101,7 +104,8 @@ impl Worker<'_> {
                     let _ = this.record(&comm.name, outcome, |_| comm.comm.barrier());
                     None
                 };
-                region.assign(own.iter().cloned().chain(std::iter::once_with(barrier).flatten()))
+                let empty = std::iter::repeat_n(0..0, if asks == Asks::AtLength { EMPTY } else { 0 });
+                region.assign(own.iter().cloned().chain(empty).chain(std::iter::once_with(barrier).flatten()))
             });
             (result, own.clone())
         })

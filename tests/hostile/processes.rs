@@ -13,7 +13,8 @@ use crate::endings::{ends_within, may_end};
 use crate::generator::{Ranks, program};
 use crate::journal::{Journal, read};
 use crate::settings::{LIMIT, seed, share};
-use crate::threads::judge;
+use crate::tally::Tally;
+use crate::threads::{finish, judge};
 use crate::worker;
 
 /// The role of a process that is a rank.
@@ -38,19 +39,20 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn run(wait: &str, memory: &str) -> Result<(), Failed> {
     let (started, time) = (Instant::now(), share(1, 6));
+    let mut tally = Tally::default();
     for number in 0.. {
         let seed = seed().unwrap_or_else(|| fastrand::u64(..));
-        let result =
-            try_program(seed, &format!("hostile-{}-{wait}{memory}-{number}", std::process::id()), wait, memory);
+        let name = format!("hostile-{}-{wait}{memory}-{number}", std::process::id());
+        let result = try_program(seed, &name, wait, memory, &mut tally);
         result.map_err(|error| format!("HOSTILE_SEED={seed}: {error:#}"))?;
         if started.elapsed() >= time {
             break;
         }
     }
-    Ok(())
+    finish(&tally)
 }
 
-fn try_program(seed: u64, name: &str, wait: &str, memory: &str) -> Result<()> {
+fn try_program(seed: u64, name: &str, wait: &str, memory: &str, tally: &mut Tally) -> Result<()> {
     let program = program(seed, Ranks::Processes);
     let size = program.threads.len();
     let journals = tempfile::tempdir()?;
@@ -95,6 +97,7 @@ fn try_program(seed: u64, name: &str, wait: &str, memory: &str) -> Result<()> {
             .and_then(|()| anyhow::bail!("a rank did not end as it should:\n{ends}\n{program}"));
     }
     judged?;
+    tally.add(&records);
     left_nothing(name)
 }
 

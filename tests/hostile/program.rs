@@ -10,10 +10,13 @@ use std::time::Duration;
 /// The most ranks of a program.
 pub(crate) const MOST_RANKS: usize = 5;
 
+/// The most threads of a rank.
+pub(crate) const MOST_THREADS: usize = 4;
+
 /// Communicators, regions and exchanges that a rank holds at a time.
 pub(crate) const COMMS: usize = 3;
-pub(crate) const REGIONS: usize = 2;
-pub(crate) const EXCHANGES: usize = 2;
+pub(crate) const REGIONS: usize = 3;
+pub(crate) const EXCHANGES: usize = 3;
 
 /// What each thread of each rank does, and how the ranks join.
 #[derive(Clone, Debug)]
@@ -162,6 +165,12 @@ pub(crate) enum Act {
     Pause {
         micros: u64,
     },
+    /// Waits until the rank has completed some rounds, which may be in the middle of a call, and then a moment.
+    Lurk {
+        comm: usize,
+        rounds: u32,
+        spins: u32,
+    },
 }
 
 /// A reduction whose result shows who took part, or one whose result does not.
@@ -181,6 +190,8 @@ pub(crate) enum Asks {
     Calling,
     /// Through an iterator that panics, and then plainly.
     Panicking,
+    /// With many empty ranges, which take their time between the rounds of the call.
+    AtLength,
 }
 
 /// What a slot holds.

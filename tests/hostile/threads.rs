@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use intranode::{Communicator, Config};
 use libtest_mimic::{Failed, Trial};
 
@@ -18,6 +18,7 @@ use crate::journal::Journal;
 use crate::ownership;
 use crate::program::Program;
 use crate::settings::{LIMIT, allowed, seed, share};
+use crate::tally::Tally;
 use crate::worker::{Deliberate, configure, play};
 
 /// The role of the process.
@@ -28,6 +29,9 @@ const MOST: usize = 300;
 
 /// How long a process has; the part of the time that one kind of memory gets.
 const TIME: &str = "HOSTILE_MILLIS";
+
+/// How the line begins that says what has happened.
+const TALLY: &str = "what has happened: ";
 
 pub(crate) fn trials() -> Vec<Trial> {
     [("threads::random_programs", ""), ("threads::named::random_programs", "named")]
@@ -47,16 +51,29 @@ pub(crate) fn hush_deliberate_panics() {
 
 fn run(memory: &str) -> Result<(), Failed> {
     let until = Instant::now() + share(1, 4);
+    let mut tally = Tally::default();
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        run_process(memory, left).map_err(|error| format!("{error:#}"))?;
+        let ran = run_process(memory, left).map_err(|error| format!("{error:#}"))?;
+        tally.add_all(&ran);
         if Instant::now() >= until {
-            return Ok(());
+            break;
         }
     }
+    finish(&tally)
 }
 
-fn run_process(memory: &str, time: Duration) -> Result<()> {
+/// Says what has happened.
+///
+/// # Errors
+/// Not enough.
+pub(crate) fn finish(tally: &Tally) -> Result<(), Failed> {
+    eprintln!("{tally}");
+    // The choices of one program are what they are.
+    if seed().is_some() { Ok(()) } else { tally.check().map_err(|error| error.to_string().into()) }
+}
+
+fn run_process(memory: &str, time: Duration) -> Result<Tally> {
     let mut process = Process::start(ROLE, |command| {
         command.env(TIME, time.as_millis().to_string()).env("INTRANODE_MEMORY", memory);
     })?;
@@ -65,27 +82,30 @@ fn run_process(memory: &str, time: Duration) -> Result<()> {
     ended.map_err(|error| error.context(output.clone()))?;
     let status = process.status()?;
     ensure!(status == Some(0), "the process ended with {status:?} (a signal if negative): {output}");
-    Ok(())
+    let tally = output.lines().find_map(|line| line.strip_prefix(TALLY)).context("a tally")?;
+    Ok(serde_json::from_str(tally)?)
 }
 
 /// What the process does.
 pub(crate) fn try_programs() -> Result<()> {
     let time = Duration::from_millis(std::env::var(TIME)?.parse()?);
     let started = Instant::now();
+    let mut tally = Tally::default();
     for _ in 0..MOST {
         let seed = seed().unwrap_or_else(|| fastrand::u64(..));
         // Said before: there may be no time afterwards.
         println!("HOSTILE_SEED={seed}");
         std::io::stdout().flush()?;
-        try_program(program(seed, Ranks::Threads))?;
+        try_program(program(seed, Ranks::Threads), &mut tally)?;
         if started.elapsed() >= time {
             break;
         }
     }
+    println!("{TALLY}{}", serde_json::to_string(&tally)?);
     Ok(())
 }
 
-fn try_program(program: Program) -> Result<()> {
+fn try_program(program: Program, tally: &mut Tally) -> Result<()> {
     let size = program.threads.len();
     let program = Arc::new(program);
     let journals: Arc<Vec<Journal>> = Arc::new((0..size).map(|_| Journal::in_memory()).collect());
@@ -113,6 +133,8 @@ fn try_program(program: Program) -> Result<()> {
     let record = |journal: Journal| Record { events: journal.into_events(), cut: false };
     let records: Vec<Record> = journals.into_iter().map(record).collect();
     judge(&program, &records)?;
+    tally.add(&records);
+
     left_nothing(&format!("intranode-threads-{}", std::process::id()))
 }
 

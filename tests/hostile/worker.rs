@@ -184,6 +184,7 @@ impl<'a> Worker<'a> {
                 thread::sleep(Duration::from_micros(*micros));
                 None
             }
+            Act::Lurk { comm, rounds, spins } => self.lurk(*comm, *rounds, *spins),
         }
     }
 
