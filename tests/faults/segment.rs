@@ -67,6 +67,7 @@ pub(crate) fn parts(layout: &Layout, pairs: bool) -> Result<Vec<Range<usize>>> {
         word(layout.wait()),
         word(layout.meeting()),
         word(layout.single_copy()),
+        word(layout.spread()),
         words(layout.claims()),
         words(layout.spaces()),
         layout.alive(0, 0).context("there is a rank")?..layout.records(),

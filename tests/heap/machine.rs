@@ -39,6 +39,10 @@ unsafe impl Platform for Machine {
         word.load(self.order(site, order))
     }
 
+    fn store(&self, site: &'static str, word: &AtomicU32, value: u32, order: Ordering) {
+        word.store(value, self.order(site, order));
+    }
+
     fn compare_exchange(
         &self,
         site: &'static str,
@@ -147,6 +151,7 @@ unsafe impl Payload for Chunk {
 /// The memory of a segment.
 pub(crate) struct Heap {
     cause: AtomicU64,
+    spread: AtomicU32,
     claims: Box<[AtomicU32]>,
     records: Box<[[Record<Machine>; 2]]>,
     gates: Box<[Gates<Machine>]>,
@@ -163,6 +168,7 @@ impl Heap {
         let buffer = || Chunk((0..chunk / 8).map(|_| UnsafeCell::new(0)).collect());
         let heap = Heap {
             cause: AtomicU64::new(0),
+            spread: AtomicU32::new(0),
             claims: (0..ranks).map(|_| AtomicU32::new(0)).collect(),
             records: (0..ranks).map(|_| records()).collect(),
             gates: (0..ranks).map(|_| Gates { complete: records(), open: records() }).collect(),
@@ -201,6 +207,7 @@ impl Heap {
     pub(crate) fn segment(&self) -> Segment<'_, Machine> {
         Segment {
             cause: &self.cause,
+            spread: &self.spread,
             claims: &self.claims,
             records: &self.records,
             gates: &self.gates,
