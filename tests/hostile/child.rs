@@ -4,11 +4,12 @@ use std::env;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 const ROLE: &str = "HOSTILE_ROLE";
 
@@ -53,6 +54,11 @@ impl Process {
         command.env(ROLE, role).stdin(Stdio::piped()).stdout(output.try_clone()?).stderr(output.try_clone()?);
         change(&mut command);
         Ok(Process { child: command.spawn()?, output, status: None })
+    }
+
+    /// An error means that it has ended already.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -122,13 +128,21 @@ pub(crate) fn await_until(limit: Duration, mut condition: impl FnMut() -> Result
     Ok(())
 }
 
-/// Fails if shared memory has names that begin like this.
-pub(crate) fn left_nothing(prefix: &str) -> Result<()> {
+/// The names in shared memory that begin like this.
+pub(crate) fn left(prefix: &str) -> Result<Vec<PathBuf>> {
+    let mut left = Vec::new();
     for entry in std::fs::read_dir(DIRECTORY)? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        if name.starts_with(prefix) {
-            bail!("{DIRECTORY}/{name} is left");
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(prefix) {
+            left.push(entry.path());
         }
     }
+    Ok(left)
+}
+
+/// Fails if there are any.
+pub(crate) fn left_nothing(prefix: &str) -> Result<()> {
+    let left = left(prefix)?;
+    ensure!(left.is_empty(), "{left:?} is left");
     Ok(())
 }

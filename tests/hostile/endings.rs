@@ -20,6 +20,9 @@ const ABORT: i32 = 34;
 /// With which status a process ends whose rank panics.
 const PANIC: i32 = 101;
 
+/// The status of a process that the signal for it has killed.
+const KILLED: i32 = -9;
+
 /// Whether a process may end with this status, as rank `rank` of the program. Which of several reasons comes first depends
 /// on its threads; and some steps find nothing to do.
 pub(crate) fn may_end(program: &Program, rank: usize, status: i32) -> bool {
@@ -29,6 +32,7 @@ pub(crate) fn may_end(program: &Program, rank: usize, status: i32) -> bool {
         0 => true,
         EXIT => any(|act| matches!(act, Act::Exit)),
         ABORT => any(|act| matches!(act, Act::Abort { .. })),
+        KILLED => program.killed.is_some_and(|(killed, _)| killed == rank),
         PANIC => threads[0].iter().any(|step| matches!(step.act, Act::Panic { caught: false, .. })),
         _ => false,
     }
@@ -36,7 +40,7 @@ pub(crate) fn may_end(program: &Program, rank: usize, status: i32) -> bool {
 
 /// Whether a process that has ended with this status may have been inside a call.
 pub(crate) fn ends_within(status: i32) -> bool {
-    matches!(status, EXIT | ABORT)
+    matches!(status, EXIT | ABORT | KILLED)
 }
 
 impl Worker<'_> {

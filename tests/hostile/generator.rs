@@ -3,16 +3,14 @@
 //! All ranks of most programs follow one plan, so that calls meet and are a success. Then each rank strays from it now and
 //! then, and further threads get in between.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::program::{
-    Act, Asks, COMMS, EXCHANGES, Handle, MOST_RANKS, MOST_THREADS, Op, Program, REGIONS, Step, WRONGS,
-};
+use crate::author::{Author, Known, once};
+use crate::program::{Act, Asks, COMMS, MOST_RANKS, MOST_THREADS, Program, Step};
 
-/// How a program ends a process before its time is only for ranks that are processes.
+/// What ranks are. What ends a process before its time is only for those that have one of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ranks {
     Threads,
@@ -79,27 +77,11 @@ pub(crate) fn program(seed: u64, ranks: Ranks) -> Program {
         group: [None, None, Some(2)][rng.usize(0..3)],
         single_copy: [None, Some(true)][rng.usize(0..2)],
         orderly: style == Style::InTurns,
+        killed: (ends && rng.u8(0..8) == 0).then(|| (rng.usize(0..size), rng.u64(0..5000))),
     }
 }
 
-/// What a plan leaves in the slots.
-#[derive(Default)]
-struct Known {
-    comms: [bool; COMMS],
-    /// Whether there is a region, and whether it is published.
-    regions: [Option<bool>; REGIONS],
-    exchanges: [bool; EXCHANGES],
-}
-
-struct Author {
-    rng: Rng,
-    /// Whether steps may end the process.
-    ends: bool,
-    /// The slots of a thread that has its own.
-    own: Option<usize>,
-    known: Known,
-}
-
+/// Whole plans.
 impl Author {
     fn plan(&mut self, steps: usize) -> Vec<Step> {
         (0..steps).map(|_| self.planned()).collect()
@@ -147,20 +129,6 @@ impl Author {
         steps
     }
 
-    /// A step that makes sense after those before.
-    fn planned(&mut self) -> Step {
-        self.known.comms[0] = true;
-        let act = match self.rng.u8(0..100) {
-            0..25 => self.collective(),
-            25..80 => self.memory(),
-            80..86 => self.splitting(),
-            86..92 => Act::Wrong { comm: self.comm(), wrong: *self.choose(&WRONGS) },
-            92..95 => Act::Drop { handle: self.handle() },
-            _ => self.odd(),
-        };
-        self.step(act)
-    }
-
     /// The plan of one rank that keeps to it, but for this share of the steps.
     fn strayed(&mut self, plan: &[Step], stray: f64) -> Vec<Step> {
         let mut steps = Vec::new();
@@ -193,163 +161,4 @@ impl Author {
         }
         steps
     }
-
-    fn any(&mut self) -> Step {
-        let act = match self.rng.u8(0..10) {
-            0..4 => self.collective(),
-            4..7 => self.memory(),
-            7 => self.splitting(),
-            8 => Act::Wrong { comm: self.comm(), wrong: *self.choose(&WRONGS) },
-            _ => self.odd(),
-        };
-        self.step(act)
-    }
-
-    fn step(&mut self, act: Act) -> Step {
-        Step { act, retries: [0, 0, 0, 1, 6][self.rng.usize(0..5)] }
-    }
-
-    fn collective(&mut self) -> Act {
-        let (comm, len) = (self.comm(), self.length());
-        match self.rng.u8(0..7) {
-            0 => Act::Barrier { comm },
-            1..3 => {
-                let op = *self.choose(&[Op::Sum, Op::BitOr, Op::BitXor, Op::Max]);
-                Act::Allreduce { comm, len, op, in_place: self.rng.bool() }
-            }
-            3 => Act::Allgather { comm, len },
-            4..6 => Act::Allgatherv { comm, counts: self.counts(), gap: self.rng.usize(0..3) },
-            _ => Act::Broadcast { comm, len, root: self.rng.usize(0..2) },
-        }
-    }
-
-    fn memory(&mut self) -> Act {
-        // Mostly the first: so more becomes of it.
-        let region = self.own.unwrap_or(self.rng.usize(0..REGIONS) * self.rng.usize(0..2));
-        let exchange = self.own.unwrap_or(self.rng.usize(0..EXCHANGES) * self.rng.usize(0..2));
-        let looks = self.rng.u8(1..8);
-        if self.rng.u8(0..4) == 0 {
-            if !self.known.exchanges[exchange] {
-                self.known.exchanges[exchange] = true;
-                return Act::MakeExchange { comm: self.comm(), to: exchange, counts: self.counts() };
-            }
-            return Act::Turn { exchange, writes: self.rng.u8(0..4) > 0, looks };
-        }
-        match self.known.regions[region] {
-            None => {
-                self.known.regions[region] = Some(false);
-                // Mostly with room for all that ranks ask for.
-                let len = if self.rng.u8(0..8) > 0 { 60 + self.length() } else { self.length() };
-                Act::MakeRegion { comm: self.comm(), to: region, len, distributed: self.rng.bool() }
-            }
-            Some(true) if self.rng.bool() => Act::Read { region, looks },
-            Some(true) => {
-                self.known.regions[region] = Some(false);
-                Act::Reclaim { region }
-            }
-            Some(false) => match self.rng.u8(0..8) {
-                0..3 => Act::Write { region, looks },
-                3 => Act::Distribute { region },
-                4..6 => {
-                    let asks = match self.rng.u8(0..10) {
-                        0 => Asks::Calling,
-                        1 => Asks::Panicking,
-                        2 => Asks::AtLength,
-                        _ => Asks::Plainly,
-                    };
-                    self.assign(region, asks)
-                }
-                _ => {
-                    self.known.regions[region] = Some(true);
-                    Act::Publish { region }
-                }
-            },
-        }
-    }
-
-    /// Parts that are apart, or that overlap, or that reach past the end.
-    fn assign(&mut self, region: usize, asks: Asks) -> Act {
-        let apart = self.rng.u8(0..3) > 0;
-        let mut end = 0;
-        let asked = std::array::from_fn(|_| {
-            let parts = self.rng.usize(0..4);
-            let part = |_| {
-                let start = if apart { end + self.rng.usize(0..3) } else { self.rng.usize(0..20) };
-                end = start + self.rng.usize(0..if apart { 4 } else { 400 });
-                start..end
-            };
-            (0..parts).map(part).collect::<Vec<Range<usize>>>()
-        });
-        Act::Assign { region, asked, asks }
-    }
-
-    fn splitting(&mut self) -> Act {
-        if self.own.is_some() {
-            // It would not be alone with that.
-            return self.collective();
-        }
-        let (comm, to) = (self.comm(), self.rng.usize(1..COMMS));
-        self.known.comms[to] = true;
-        if self.rng.u8(0..4) == 0 {
-            return Act::SplitLocal { comm, to };
-        }
-        let most = self.rng.usize(1..4);
-        let colors = std::array::from_fn(|_| *self.choose(&[0, 1, usize::MAX][..most]));
-        Act::Split { comm, to, colors, keys: std::array::from_fn(|_| self.rng.usize(0..3)) }
-    }
-
-    fn odd(&mut self) -> Act {
-        use intranode::Operation;
-        let operations =
-            [Operation::Barrier, Operation::Allreduce, Operation::Region, Operation::Assign, Operation::Split];
-        let (comm, handle) = (self.comm(), self.handle());
-        match self.rng.u8(0..20) {
-            0..3 => Act::State { comm },
-            3..7 => Act::RefuseCall { comm, operation: *self.choose(&operations) },
-            7..9 => Act::Leave { comm },
-            9..12 => Act::Drop { handle },
-            12 => Act::Forget { handle },
-            13..16 => Act::Panic { handle, caught: true },
-            16 => Act::Panic { handle, caught: false },
-            17 if self.ends => Act::Exit,
-            18 if self.ends => Act::Abort { comm },
-            _ => Act::Pause { micros: self.rng.u64(0..300) },
-        }
-    }
-
-    fn handle(&mut self) -> Handle {
-        match self.rng.u8(0..3) {
-            0 => Handle::Comm(self.own.unwrap_or(self.rng.usize(0..COMMS))),
-            1 => Handle::Region(self.own.unwrap_or(self.rng.usize(0..REGIONS))),
-            _ => Handle::Exchange(self.own.unwrap_or(self.rng.usize(0..EXCHANGES))),
-        }
-    }
-
-    /// Mostly the one that all have.
-    fn comm(&mut self) -> usize {
-        let slot = self.rng.usize(0..2 * COMMS);
-        let other = if slot < COMMS && self.known.comms[slot] { slot } else { 0 };
-        self.own.unwrap_or(other)
-    }
-
-    /// Nothing, what fits into a note, and several pages.
-    fn length(&mut self) -> usize {
-        let most = [1, 8, 100, 3000][self.rng.usize(0..4)];
-        self.rng.usize(0..most)
-    }
-
-    fn counts(&mut self) -> [usize; MOST_RANKS] {
-        let even = self.length();
-        let is_even = self.rng.bool();
-        std::array::from_fn(|_| if is_even { even } else { self.length() })
-    }
-
-    fn choose<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.rng.usize(0..of.len())]
-    }
-}
-
-/// A step that is not done again.
-fn once(act: Act) -> Step {
-    Step { act, retries: 0 }
 }

@@ -11,10 +11,10 @@
 //! | file | what is in it |
 //! | --- | --- |
 //! | `program` | a program as data: by rank, by thread, a list of steps over slots that the threads share |
-//! | `generator` | the program of a seed |
+//! | `generator`, `author` | the program of a seed |
 //! | `stamp` | values that name who wrote them |
 //! | `journal` | what a rank records: what it called, with which outcome, what it owned, wrote and saw |
-//! | `worker`, `calls`, `memory`, `endings` | how a thread performs its steps, and what it can check by itself |
+//! | `worker`, `calls`, `memory`, `regions`, `exchanges`, `endings` | how a thread performs its steps, and what it can check by itself |
 //! | `agreement`, `ownership` | the oracle: what the journals of all ranks must say together |
 //! | `tally` | whether all kinds of things have happened |
 //! | `threads`, `processes` | where ranks are threads, and where they are processes |
@@ -28,9 +28,11 @@
 #![forbid(unsafe_code)]
 
 mod agreement;
+mod author;
 mod calls;
 mod child;
 mod endings;
+mod exchanges;
 mod findings;
 mod generator;
 mod journal;
@@ -38,6 +40,7 @@ mod memory;
 mod ownership;
 mod processes;
 mod program;
+mod regions;
 mod settings;
 mod stamp;
 mod tally;

@@ -1,14 +1,15 @@
 //! Random programs over ranks that are processes. Each makes the program anew from its seed.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use intranode::Config;
 use libtest_mimic::{Failed, Trial};
 
 use crate::agreement::Record;
-use crate::child::{Process, await_until, left_nothing};
+use crate::child::{Process, await_until, left, left_nothing};
 use crate::endings::{ends_within, may_end};
 use crate::generator::{Ranks, program};
 use crate::journal::{Journal, read};
@@ -70,6 +71,11 @@ fn try_program(seed: u64, name: &str, wait: &str, memory: &str, tally: &mut Tall
         })
     };
     let mut processes = (0..size).map(start).collect::<Result<Vec<_>>>()?;
+    if let Some((rank, micros)) = program.killed {
+        await_until(LIMIT, || Ok(!read(&journal(rank)).is_empty() || processes[rank].status()?.is_some()))?;
+        thread::sleep(Duration::from_micros(micros));
+        processes[rank].kill();
+    }
     let all_ended = await_until(LIMIT, || {
         let mut all = true;
         for process in &mut processes {
@@ -98,7 +104,13 @@ fn try_program(seed: u64, name: &str, wait: &str, memory: &str, tally: &mut Tall
     }
     judged?;
     tally.add(&records);
-    left_nothing(name)
+    if memory == "named" && records.iter().any(|record| record.cut) {
+        // A rank that was about to make memory with a name may have left it to the next job of its own.
+        for path in left(&format!("{name}_region_"))? {
+            std::fs::remove_file(path)?;
+        }
+    }
+    left_nothing(name).with_context(|| format!("{ends}\n{program}"))
 }
 
 /// What a process does that is a rank.

@@ -28,15 +28,17 @@ pub(crate) struct Program {
     pub(crate) single_copy: Option<bool>,
     /// The threads of a rank take turns with their calls.
     pub(crate) orderly: bool,
+    /// A rank whose process is killed, and how many microseconds after it has joined.
+    pub(crate) killed: Option<(usize, u64)>,
     /// By rank, by thread.
     pub(crate) threads: Vec<Vec<Vec<Step>>>,
 }
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Program { seed, timeout, staging, group, single_copy, orderly, threads } = self;
+        let Program { seed, timeout, staging, group, single_copy, orderly, killed, threads } = self;
         writeln!(f, "seed {seed}: {timeout:?}, staging {staging:?}, group {group:?}")?;
-        writeln!(f, "single copy {single_copy:?}, orderly: {orderly}")?;
+        writeln!(f, "single copy {single_copy:?}, orderly: {orderly}, killed: {killed:?}")?;
         for (rank, threads) in threads.iter().enumerate() {
             for (thread, steps) in threads.iter().enumerate() {
                 writeln!(f, "rank {rank}, thread {thread}:")?;

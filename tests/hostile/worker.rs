@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use intranode::{Communicator, Config, Error};
 
+use crate::exchanges::Block;
 use crate::journal::{Event, Journal, Outcome};
-use crate::memory::{Block, Place};
 use crate::program::{Act, COMMS, EXCHANGES, Program, REGIONS, Step};
+use crate::regions::Place;
 use crate::stamp::Stamp;
 
 /// What a thread says that is meant to panic.

@@ -1,0 +1,187 @@
+//! The life of a region.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::thread;
+
+use intranode::{Blocks, Error, Placement, Region, RegionOptions, Shared};
+
+use crate::journal::Outcome;
+use crate::memory::Name;
+use crate::program::{Asks, MOST_RANKS};
+use crate::stamp::Stamp;
+use crate::worker::{Deliberate, Worker};
+
+/// How many empty ranges a rank asks for that does so at length.
+const EMPTY: usize = 20_000;
+
+/// What becomes of a step: nothing, where there was nothing to do it with.
+type Done = Option<Result<(), Error>>;
+
+/// A region of this rank.
+pub(crate) struct Place {
+    name: Name,
+    state: State,
+}
+
+enum State {
+    Populate { region: Region<u64>, written: Option<Stamp> },
+    Published(Shared<u64>),
+}
+
+impl Worker<'_> {
+    pub(crate) fn make_region(&self, slot: usize, to: usize, len: usize, distributed: bool) -> Done {
+        let comm = self.comm(slot)?;
+        let options = RegionOptions::new();
+        let options = if distributed { options.placement(Placement::Distributed) } else { options };
+        let what = format!("region of {len}{}", if distributed { ", distributed" } else { "" });
+        let made = self.make(&comm, &what, || comm.comm.region_with::<u64>(len, &options));
+        Some(made.map(|(region, name)| {
+            self.owns(&name, region.parts(), Stamp::NOBODY);
+            self.rank.regions[to].put(Place { name, state: State::Populate { region, written: None } });
+        }))
+    }
+
+    pub(crate) fn distribute(&self, slot: usize) -> Done {
+        self.change_owners(slot, |this, name, region| {
+            let own = Blocks::new(region.len(), name.ranks).range(name.rank);
+            let result = this.change(name, "assign", || region.distribute());
+            (result, vec![own])
+        })
+    }
+
+    pub(crate) fn assign(&self, slot: usize, asked: &[Vec<Range<usize>>; MOST_RANKS], asks: Asks) -> Done {
+        self.change_owners(slot, |this, name, region| {
+            let own = &asked[name.rank];
+            if asks == Asks::Panicking {
+                let panics = std::iter::once_with(|| panic_any(Deliberate));
+                let caught = catch_unwind(AssertUnwindSafe(|| region.assign(panics)));
+                this.ensure(caught.is_err(), || "an iterator's panic has gone".to_owned());
+            }
+            let calling = (asks == Asks::Calling).then(|| this.comm(0)).flatten();
+            let result = this.change(name, "assign", || {
+                let barrier = || {
+                    let comm = calling.as_ref()?;
+                    let outcome = |error: Option<&Error>| {
+                        error.map_or_else(|| Outcome::Ok("barrier".to_owned()), Outcome::of)
+                    };
+                    // Whatever becomes of it: it is the assignment that counts.
+                    let _ = this.record(&comm.name, outcome, |_| comm.comm.barrier());
+                    None
+                };
+                let empty = std::iter::repeat_n(0..0, if asks == Asks::AtLength { EMPTY } else { 0 });
+                region.assign(own.iter().cloned().chain(empty).chain(std::iter::once_with(barrier).flatten()))
+            });
+            (result, own.clone())
+        })
+    }
+
+    fn change_owners(
+        &self,
+        slot: usize,
+        change: impl FnOnce(&Self, &Name, &mut Region<u64>) -> (Result<(), Error>, Vec<Range<usize>>),
+    ) -> Done {
+        let Place { mut name, state } = self.rank.regions[slot].take()?;
+        let State::Populate { mut region, mut written } = state else {
+            self.rank.regions[slot].put(Place { name, state });
+            return None;
+        };
+        self.check_own(&name, &mut region, written);
+        let before = region.parts().to_vec();
+        let (result, mut asked) = change(self, &name, &mut region);
+        let parts = region.parts().to_vec();
+        match &result {
+            Ok(()) => {
+                asked.retain(|part| !part.is_empty());
+                asked.sort_by_key(|part| part.start);
+                self.ensure(parts == asked, || format!("{}: {parts:?} for {asked:?}", name.memory));
+                name.epoch += 1;
+                self.owns(&name, &parts, Stamp::NOBODY);
+                written = None;
+            }
+            Err(error) if error.is_fatal() => {
+                self.ensure(parts.is_empty() && region.as_mut_slice().is_empty(), || {
+                    format!("{}: owns {parts:?} after {error}", name.memory)
+                });
+            }
+            Err(error) => {
+                self.ensure(parts == before, || format!("{}: {parts:?} after {error}", name.memory));
+                self.check_own(&name, &mut region, written);
+            }
+        }
+        self.rank.regions[slot].put(Place { name, state: State::Populate { region, written } });
+        Some(result)
+    }
+
+    pub(crate) fn write(&self, slot: usize, looks: u8) -> Done {
+        let Place { name, state } = self.rank.regions[slot].take()?;
+        let state = match state {
+            State::Populate { mut region, written } => {
+                self.check_own(&name, &mut region, written);
+                let stamp = self.stamp();
+                let parts = region.parts().to_vec();
+                if written.is_none() {
+                    self.found(&name, &parts, region.parts_mut());
+                }
+                self.owns(&name, &parts, stamp);
+                let mut slices: Vec<&mut [u64]> = region.parts_mut().collect();
+                // Each by a thread of its own: they are apart.
+                thread::scope(|scope| {
+                    for (part, slice) in parts.iter().zip(&mut slices) {
+                        scope.spawn(|| self.hold(&name, slice, part.start, stamp, looks));
+                    }
+                });
+                State::Populate { region, written: Some(stamp) }
+            }
+            published => published,
+        };
+        self.rank.regions[slot].put(Place { name, state });
+        None
+    }
+
+    pub(crate) fn publish(&self, slot: usize) -> Done {
+        let Place { mut name, state } = self.rank.regions[slot].take()?;
+        let State::Populate { mut region, written } = state else {
+            self.rank.regions[slot].put(Place { name, state });
+            return None;
+        };
+        self.check_own(&name, &mut region, written);
+        let result = self.change(&name, "publish", || region.publish());
+        Some(result.map(|shared| {
+            name.epoch += 1;
+            self.look(&name, &shared, 2);
+            self.rank.regions[slot].put(Place { name, state: State::Published(shared) });
+        }))
+    }
+
+    pub(crate) fn read(&self, slot: usize, looks: u8) -> Done {
+        let place = self.rank.regions[slot].take()?;
+        if let Place { name, state: State::Published(shared) } = &place {
+            self.look(name, shared, looks);
+        }
+        self.rank.regions[slot].put(place);
+        None
+    }
+
+    pub(crate) fn reclaim(&self, slot: usize) -> Done {
+        let Place { mut name, state } = self.rank.regions[slot].take()?;
+        let State::Published(shared) = state else {
+            self.rank.regions[slot].put(Place { name, state });
+            return None;
+        };
+        let result = self.change(&name, "reclaim", || shared.reclaim());
+        Some(result.map(|region| {
+            name.epoch += 1;
+            self.owns(&name, region.parts(), Stamp::NOBODY);
+            let state = State::Populate { region, written: None };
+            self.rank.regions[slot].put(Place { name, state });
+        }))
+    }
+
+    fn check_own(&self, name: &Name, region: &mut Region<u64>, written: Option<Stamp>) {
+        let parts = region.parts().to_vec();
+        for (part, slice) in parts.iter().zip(region.parts_mut()) {
+            self.check(name, slice, part.start, written);
+        }
+    }
+}
