@@ -23,6 +23,7 @@ mod spinning;
 mod sweep;
 mod trace;
 mod verdict;
+mod watching;
 mod weakened;
 mod world;
 

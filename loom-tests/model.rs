@@ -12,6 +12,7 @@ use crate::explore::{Explored, Rejected, explore};
 use crate::machine::{Fate, Machine, Waiting};
 use crate::ownership;
 use crate::program::Step;
+use crate::watching::{self, Plan, Ring};
 use crate::weakened::{Mutation, Weakened};
 use crate::world::{Outcome, Rank, World};
 
@@ -46,6 +47,8 @@ pub(crate) struct Model {
     pub(crate) start: u32,
     /// By rank: the leader of its group. None: they do not meet in groups.
     pub(crate) leaders: Vec<usize>,
+    /// Ranks that do nothing but watch each other: how they stand.
+    pub(crate) ring: Option<Plan>,
     pub(crate) check: Check,
     /// Where a rank has several threads: what its lock is kept for.
     lock: Option<LockOf>,
@@ -68,6 +71,7 @@ impl Model {
             actors: scripts.iter().enumerate().map(actor).collect(),
             start: 4,
             leaders: Vec::new(),
+            ring: None,
             check: Arc::new(crate::verdict::exact),
             lock: None,
             long: false,
@@ -145,7 +149,8 @@ impl Model {
         let bound = self.bound.map(|bound| format!("::bound_{bound}")).unwrap_or_default();
         let led: String = self.leaders.iter().map(|leader| format!("_{leader}")).collect();
         let led = if led.is_empty() { led } else { format!("::led_by{led}") };
-        format!("{}::x{}{led}::{waiting}{bound}", self.name, self.ranks())
+        let ring = self.ring.as_ref().map(|plan| format!("::{}_by_{}", plan.ranks, plan.width));
+        format!("{}::x{}{led}{}::{waiting}{bound}", self.name, self.ranks(), ring.unwrap_or_default())
     }
 
     /// Explores the model, on a machine with a mutation if one is given.
@@ -167,14 +172,11 @@ impl Model {
     fn execute(&self, mutation: Option<Mutation>, met: &Arc<AtomicBool>) {
         let start = Generation::new(self.start);
         let claims = self.actors.iter().any(|actor| actor.script.contains(&Step::Claim));
-        let world = Rc::new(World::new(
-            self.ranks(),
-            start,
-            claims,
-            self.actors.len(),
-            &self.leaders,
-            self.lock.is_some(),
-        ));
+        let ranks = if self.ring.is_some() { 0 } else { self.ranks() };
+        let threaded = self.lock.is_some();
+        let mut world = World::new(ranks, start, claims, self.actors.len(), &self.leaders, threaded);
+        world.ring = self.ring.as_ref().map(|plan| Ring::new(plan, &self.actors));
+        let world = Rc::new(world);
         for index in 1..self.actors.len() {
             let (model, world, met) = (self.clone(), Rc::clone(&world), Arc::clone(met));
             loom::thread::spawn(move || model.play(index, &world, mutation, &met));
@@ -185,9 +187,10 @@ impl Model {
     fn play(&self, index: usize, world: &World, mutation: Option<Mutation>, met: &AtomicBool) {
         let actor = &self.actors[index];
         let platform = Weakened::new(Machine::new(index, self.waiting, actor.fate), mutation);
-        let outcome = match self.lock {
-            None => act(actor, index, &platform, world, Generation::new(self.start)),
-            Some(lock) => act_locked(actor, lock, &platform, world),
+        let outcome = match (&world.ring, self.lock) {
+            (Some(ring), _) => watching::act(actor, &platform, ring),
+            (None, Some(lock)) => act_locked(actor, lock, &platform, world),
+            (None, None) => act(actor, index, &platform, world, Generation::new(self.start)),
         };
         met.fetch_or(platform.inner().met_its_fate.get(), Relaxed);
         world.outcomes.borrow_mut()[index] = outcome;

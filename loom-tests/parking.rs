@@ -15,7 +15,7 @@ use crate::trace::Act;
 /// The sleepers on one word.
 pub(crate) struct Queue {
     step: AtomicU32,
-    sleepers: RefCell<Vec<Thread>>,
+    sleepers: RefCell<Vec<Sleeper>>,
 }
 
 impl Queue {
@@ -29,7 +29,35 @@ impl Queue {
     }
 
     fn holds(&self, id: ThreadId) -> bool {
-        self.sleepers.borrow().iter().any(|sleeper| sleeper.id() == id)
+        self.sleepers.borrow().iter().any(|sleeper| sleeper.id() == Some(id))
+    }
+
+    fn enter(&self, thread: Thread) {
+        self.sleepers.borrow_mut().push(Sleeper::Thread(thread));
+    }
+
+    fn leave(&self, id: ThreadId) {
+        self.sleepers.borrow_mut().retain(|sleeper| sleeper.id() != Some(id));
+    }
+
+    /// A rank sleeps on the word that is stopped: it does not run, even if it is woken.
+    pub(crate) fn enter_stopped(&self) {
+        self.sleepers.borrow_mut().push(Sleeper::Stopped);
+    }
+}
+
+/// Who sleeps.
+enum Sleeper {
+    Thread(Thread),
+    Stopped,
+}
+
+impl Sleeper {
+    fn id(&self) -> Option<ThreadId> {
+        match self {
+            Sleeper::Thread(thread) => Some(thread.id()),
+            Sleeper::Stopped => None,
+        }
     }
 }
 
@@ -37,10 +65,10 @@ pub(crate) fn wait(machine: &Machine, site: &'static str, word: &Word, expected:
     let me = loom::thread::current();
     let queue = &word.queue;
     queue.lock();
-    queue.sleepers.borrow_mut().push(me.clone());
+    queue.enter(me.clone());
     let seen = word.under_lock();
     if seen != expected {
-        queue.sleepers.borrow_mut().retain(|sleeper| sleeper.id() != me.id());
+        queue.leave(me.id());
         machine.record(site, Act::NoSleep(word.label, seen));
         return;
     }
@@ -56,7 +84,36 @@ pub(crate) fn wake(machine: &Machine, site: &'static str, word: &Word, most: usi
     let mut sleepers = word.queue.sleepers.borrow_mut();
     let count = sleepers.len().min(most);
     machine.record(site, Act::Wake(word.label, count));
-    for thread in sleepers.drain(..count) {
-        thread.unpark();
+    for sleeper in sleepers.drain(..count) {
+        if let Sleeper::Thread(thread) = sleeper {
+            thread.unpark();
+        }
     }
+}
+
+/// The same on several words: queue up and compare, word by word, and sleep until somebody wakes from any. Until the
+/// sleeper runs again it stays in the other queues, where it may be woken in another's place.
+pub(crate) fn wait_any(machine: &Machine, site: &'static str, words: &[(&Word, u32)]) {
+    let me = loom::thread::current();
+    let leave = |entered: usize| {
+        for (word, _) in words[..entered].iter().filter(|(word, _)| word.queue.holds(me.id())) {
+            word.queue.lock();
+            word.queue.leave(me.id());
+        }
+    };
+    for (index, (word, expected)) in words.iter().enumerate() {
+        word.queue.lock();
+        word.queue.enter(me.clone());
+        let seen = word.under_lock();
+        if seen != *expected {
+            machine.record(site, Act::NoSleep(word.label, seen));
+            return leave(index + 1);
+        }
+    }
+    words.iter().for_each(|(word, expected)| machine.record(site, Act::Sleep(word.label, *expected)));
+    while words.iter().all(|(word, _)| word.queue.holds(me.id())) {
+        loom::thread::park();
+    }
+    leave(words.len());
+    machine.record(site, Act::Note("woken"));
 }

@@ -10,6 +10,7 @@ use intranode::protocol::{Call, CauseKind, Failure, Member};
 use crate::cells::STAGING;
 use crate::region;
 use crate::single_copy::{self, Obstacle};
+use crate::watching::Part;
 use crate::world::{Rank, World};
 
 /// Numbers that fill a chunk.
@@ -50,6 +51,8 @@ pub(crate) enum Step {
     Abort,
     /// Somebody sees that this rank has died.
     Mourn(usize),
+    /// What a rank does in a ring of ranks that watch each other.
+    Ring(Part),
 }
 
 impl Step {
@@ -88,8 +91,13 @@ impl Step {
             Step::Round | Step::Barrier | Step::Refuse => 1,
             Step::Publish | Step::Unprotected | Step::TakeBack | Step::Turn => 1,
             Step::Assign { .. } => 2,
-            Step::Claim | Step::Leave | Step::Abort | Step::Mourn(_) => 0,
+            Step::Claim | Step::Leave | Step::Abort | Step::Mourn(_) | Step::Ring(_) => 0,
         }
+    }
+
+    /// What is done in a ring.
+    pub(crate) fn part(self) -> Option<Part> {
+        if let Step::Ring(part) = self { Some(part) } else { None }
     }
 
     /// Whether all ranks have to take part.
@@ -149,7 +157,7 @@ impl Step {
                 }
                 Ok(())
             }
-            Step::Claim | Step::Mourn(_) | Step::Assign { .. } => unreachable!("no step of a member"),
+            Step::Claim | Step::Mourn(_) | Step::Ring(_) | Step::Assign { .. } => unreachable!("no step of a member"),
         }
     }
 }

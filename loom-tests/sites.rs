@@ -1,7 +1,7 @@
 //! The sites of `src/protocol`, read from its text, so that none is forgotten here.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use intranode::protocol::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -11,6 +11,8 @@ pub(crate) struct Site {
     pub(crate) operation: &'static str,
     pub(crate) name: &'static str,
     pub(crate) orderings: Vec<Ordering>,
+    /// Whether it is one of ranks that watch each other.
+    pub(crate) watching: bool,
 }
 
 const OPERATIONS: [&str; 9] = [
@@ -22,6 +24,7 @@ const OPERATIONS: [&str; 9] = [
     "fetch_or",
     "spin",
     "wait",
+    "wait_any",
     "wake_all",
 ];
 
@@ -30,17 +33,21 @@ const ORDERINGS: [(&str, Ordering); 5] =
 
 /// The protocols' code, without comments and unit tests.
 fn code() -> String {
+    files().into_iter().map(|(_, code)| code).collect()
+}
+
+/// The code of each file.
+fn files() -> Vec<(PathBuf, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/protocol");
-    let mut text = String::new();
-    for entry in fs::read_dir(folder).expect("the protocols' sources") {
-        let source = fs::read_to_string(entry.expect("a source").path()).expect("a source");
+    let code = |path: &Path| {
+        let source = fs::read_to_string(path).expect("a source");
         let source = source.split("#[cfg(test)]").next().unwrap_or_default();
-        for line in source.lines().filter(|line| !line.starts_with("use ") && !line.starts_with("pub use ")) {
-            text += line.split("//").next().unwrap_or_default();
-            text.push('\n');
-        }
-    }
-    text
+        let lines = source.lines().filter(|line| !line.starts_with("use ") && !line.starts_with("pub use "));
+        lines.flat_map(|line| [line.split("//").next().unwrap_or_default(), "\n"]).collect()
+    };
+    let entries = fs::read_dir(folder).expect("the protocols' sources");
+    let paths = entries.map(|entry| entry.expect("a source").path());
+    paths.map(|path| (path.clone(), code(&path))).collect()
 }
 
 /// What stands between the parenthesis at the start of `text` and the one that closes it.
@@ -66,12 +73,15 @@ fn name(arguments: &str) -> &'static str {
 
 /// All sites.
 pub(crate) fn all() -> Vec<Site> {
-    let code = code();
     let mut sites = Vec::new();
-    for operation in OPERATIONS {
-        for (at, found) in code.match_indices(&format!(".{operation}(")) {
-            let arguments = arguments(&code[at + found.len() - 1..]);
-            sites.push(Site { operation, name: name(arguments), orderings: orderings(arguments) });
+    for (path, code) in files() {
+        let watching = path.ends_with("watch.rs");
+        for operation in OPERATIONS {
+            for (at, found) in code.match_indices(&format!(".{operation}(")) {
+                let arguments = arguments(&code[at + found.len() - 1..]);
+                let (name, orderings) = (name(arguments), orderings(arguments));
+                sites.push(Site { operation, name, orderings, watching });
+            }
         }
     }
     sites
@@ -98,6 +108,7 @@ pub(crate) fn nothing_hides() -> Result<(), libtest_mimic::Failed> {
     let mut points = points();
     let mut modelled: Vec<_> = crate::models::faults::POINTS.iter().map(|point| point.0).collect();
     modelled.push(crate::models::groups::GATES);
+    modelled.extend(crate::models::watch::POINTS);
     points.sort_unstable();
     modelled.sort_unstable();
     if points != modelled {

@@ -13,14 +13,14 @@ use crate::{models, report, sites};
 /// Models with more executions than this are left to the long run.
 const SHORT: u64 = 20_000;
 
-/// Everything that can be weakened.
-fn mutations() -> Vec<Mutation> {
+/// Everything that can be weakened, and whether it is of ranks that watch each other.
+fn mutations() -> Vec<(Mutation, bool)> {
     let mut mutations = Vec::new();
     for site in sites::all() {
-        let mut add = |weakening| mutations.push(Mutation { site: site.name, weakening });
+        let mut add = |weakening| mutations.push((Mutation { site: site.name, weakening }, site.watching));
         match site.operation {
             "wake_all" => [Weakening::NoWake, Weakening::WakeOne].into_iter().for_each(&mut add),
-            "wait" => add(Weakening::Unchecked),
+            "wait" | "wait_any" => add(Weakening::Unchecked),
             "compare_exchange" | "compare_exchange64" => {
                 [Weakening::Skipped, Weakening::Unconditional].into_iter().for_each(&mut add);
             }
@@ -38,7 +38,7 @@ fn mutations() -> Vec<Mutation> {
             }
         }
     }
-    mutations.push(Mutation { site: "woken", weakening: Weakening::Believed });
+    mutations.push((Mutation { site: "woken", weakening: Weakening::Believed }, false));
     mutations
 }
 
@@ -49,19 +49,19 @@ pub(crate) fn trials() -> Vec<Trial> {
         format!("sweep::{}::{}", mutation.site, weakening.trim_end_matches('_'))
     };
     let mut trials = vec![Trial::test("sweep::nothing_hides", sites::nothing_hides)];
-    for mutation in mutations() {
-        trials.push(Trial::test(name(&mutation), move || sweep(mutation)));
+    for (mutation, watching) in mutations() {
+        trials.push(Trial::test(name(&mutation), move || sweep(mutation, watching)));
     }
     trials
 }
 
-/// The models for the sweep, from the smallest on. Pairs of calls have nothing that is not in the others, and what
-/// is wrong with sleeping shows where ranks sleep.
-fn ladder(weakening: Weakening) -> Vec<Model> {
+/// The models for the sweep, from the smallest on. Pairs of calls have nothing that is not in the others, what is wrong
+/// with sleeping shows where ranks sleep, and what is wrong with watching where they watch.
+fn ladder(weakening: Weakening, watching: bool) -> Vec<Model> {
     let limit = if report::is_long_run() { u64::MAX } else { SHORT };
     let sleeping = matches!(weakening, Weakening::NoWake | Weakening::WakeOne | Weakening::Unchecked);
     let mut models: Vec<_> = (models::all().into_iter())
-        .filter(|model| !model.name.starts_with("pair_"))
+        .filter(|model| !model.name.starts_with("pair_") && model.ring.is_some() == watching)
         .filter(|model| !sleeping || model.waiting == Waiting::Parking)
         .filter_map(|model| report::recorded(&model.id()).map(|executions| (executions, model)))
         .filter(|(executions, _)| *executions <= limit)
@@ -70,8 +70,8 @@ fn ladder(weakening: Weakening) -> Vec<Model> {
     models.into_iter().map(|(_, model)| model).collect()
 }
 
-fn sweep(mutation: Mutation) -> Result<(), Failed> {
-    for model in ladder(mutation.weakening) {
+fn sweep(mutation: Mutation, watching: bool) -> Result<(), Failed> {
+    for model in ladder(mutation.weakening, watching) {
         if let Err(rejected) = model.explore(Some(mutation)) {
             report::add_swept(mutation, model.id(), rejected);
             return Ok(());

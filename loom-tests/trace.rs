@@ -80,19 +80,29 @@ pub(crate) fn render(names: &[String]) -> String {
 
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parity = ["even", "odd"][self.parity];
-        write!(f, "{}{}.{parity}", self.what, self.rank)
+        write!(f, "{}{}.", self.what, self.rank)?;
+        if PLAIN.contains(&self.what) {
+            return write!(f, "{}", self.parity);
+        }
+        write!(f, "{}", ["even", "odd"][self.parity])
     }
 }
 
-/// An arrival word in the words of the figure in `barrier.rs`.
-struct Shown(u32);
+/// The kinds of words that hold no generation.
+const PLAIN: [&str; 4] = ["notices", "fate", "alive", "clock"];
+
+/// An arrival word in the words of the figure in `barrier.rs`; another as it is.
+struct Shown(Label, u32);
 
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", Generation::of_word(self.0).number())?;
+        let Shown(label, value) = *self;
+        if PLAIN.contains(&label.what) {
+            return write!(f, "{value:#x}");
+        }
+        write!(f, "{}", Generation::of_word(value).number())?;
         for (flag, name) in [(WAITER, "W"), (POISON, "P")] {
-            if self.0 & flag != 0 {
+            if value & flag != 0 {
                 write!(f, "+{name}")?;
             }
         }
@@ -103,19 +113,23 @@ impl fmt::Display for Shown {
 impl fmt::Display for Act {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Act::Load(word, seen) => write!(f, "{word} is {}", Shown(seen)),
-            Act::Store(word, value) => write!(f, "{word} := {}", Shown(value)),
-            Act::Exchange(word, from, to, Ok(_)) => write!(f, "{word} {} -> {}", Shown(from), Shown(to)),
-            Act::Exchange(word, from, to, Err(seen)) => {
-                write!(f, "{word} {} -> {} fails: {}", Shown(from), Shown(to), Shown(seen))
+            Act::Load(word, seen) => write!(f, "{word} is {}", Shown(word, seen)),
+            Act::Store(word, value) => write!(f, "{word} := {}", Shown(word, value)),
+            Act::Exchange(word, from, to, Ok(_)) => {
+                write!(f, "{word} {} -> {}", Shown(word, from), Shown(word, to))
             }
-            Act::Modify(word, before, after) => write!(f, "{word} {} -> {}", Shown(before), Shown(after)),
+            Act::Exchange(word, from, to, Err(seen)) => {
+                write!(f, "{word} {} -> {} fails: {}", Shown(word, from), Shown(word, to), Shown(word, seen))
+            }
+            Act::Modify(word, before, after) => {
+                write!(f, "{word} {} -> {}", Shown(word, before), Shown(word, after))
+            }
             Act::Load64(seen) => write!(f, "cause is {seen:#x}"),
             Act::Exchange64(Ok(_), to) => write!(f, "cause := {to:#x}"),
             Act::Exchange64(Err(seen), _) => write!(f, "cause stays {seen:#x}"),
-            Act::Sleep(word, expected) => write!(f, "sleeps on {word} = {}", Shown(expected)),
+            Act::Sleep(word, expected) => write!(f, "sleeps on {word} = {}", Shown(word, expected)),
             Act::Woken(word) => write!(f, "woken from {word}"),
-            Act::NoSleep(word, seen) => write!(f, "does not sleep: {word} is {}", Shown(seen)),
+            Act::NoSleep(word, seen) => write!(f, "does not sleep: {word} is {}", Shown(word, seen)),
             Act::Wake(word, count) => write!(f, "wakes {count} on {word}"),
             Act::Expired => write!(f, "deadline has passed"),
             Act::Stopped => write!(f, "DIES"),

@@ -5,7 +5,8 @@ use std::cell::Cell;
 use intranode::protocol::generation::WAITER;
 use intranode::protocol::{Expired, Generation, Ordering, Platform, Stopped};
 
-use crate::machine::Machine;
+use crate::machine::{Machine, Word};
+use crate::parking;
 
 /// What is wrong with a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,18 @@ impl<P> Weakened<P> {
             Some(Weakening::Failure(weaker)) => (success, weaker),
             _ => (success, failure),
         }
+    }
+}
+
+impl Weakened<Machine> {
+    /// Sleeps on several words, as `Platform::wait` does on one.
+    pub(crate) fn wait_any(&self, site: &'static str, words: &[(&Word, u32)]) {
+        if self.weakening(site) != Some(Weakening::Unchecked) {
+            return parking::wait_any(&self.inner, site, words);
+        }
+        let now = |word: &Word| self.inner.load(site, word, Ordering::Relaxed);
+        let words: Vec<_> = words.iter().map(|(word, _)| (*word, now(word))).collect();
+        parking::wait_any(&self.inner, site, &words);
     }
 }
 

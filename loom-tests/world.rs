@@ -11,6 +11,7 @@ use crate::ownership::Ownership;
 use crate::region::Part;
 use crate::single_copy::Memory;
 use crate::trace::Label;
+use crate::watching::Ring;
 use crate::weakened::Weakened;
 
 /// The platform of every model.
@@ -23,6 +24,12 @@ pub(crate) struct Outcome {
     pub(crate) calls: Vec<Result<(), Failure>>,
     /// After a dead call: the last round completed, and who was late at the next.
     pub(crate) late: Option<(u32, Vec<usize>)>,
+    /// In a ring: the deaths of which it was told, in order.
+    pub(crate) told: Vec<usize>,
+    /// Those for which it was to end the communicator.
+    pub(crate) ended: Vec<usize>,
+    /// Whether it was stopped at a point.
+    pub(crate) stopped: bool,
 }
 
 /// Everything that the threads of one execution share.
@@ -41,6 +48,8 @@ pub(crate) struct World {
     pub(crate) memory: Vec<Memory>,
     /// How threads of one rank share it, in models of that.
     pub(crate) ownership: Ownership,
+    /// Where ranks do nothing but watch each other.
+    pub(crate) ring: Option<Ring>,
     pub(crate) outcomes: RefCell<Vec<Outcome>>,
     pub(crate) running: Cell<usize>,
 }
@@ -86,6 +95,7 @@ impl World {
             memory: (0..ranks).map(|rank| Bytes::new(label("memory", rank, 0))).collect(),
             region: (0..ranks).map(|rank| Bytes::new(label("part", rank, 0))).collect(),
             ownership: Ownership::new(if threaded { ranks } else { 0 }, start),
+            ring: None,
             outcomes: RefCell::new((0..threads).map(|_| Outcome::default()).collect()),
             running: Cell::new(threads),
         }

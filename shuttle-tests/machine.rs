@@ -31,7 +31,8 @@ pub struct Word64 {
 }
 
 impl Word {
-    fn new(value: u32, actors: usize) -> Self {
+    /// A word that `actors` know.
+    pub fn new(value: u32, actors: usize) -> Self {
         let released = Mutex::new(Clock::new(actors));
         Word { value: AtomicU32::new(value), released, sleepers: Mutex::default() }
     }
@@ -68,6 +69,35 @@ impl Stage {
                 lock(&word.released).join(clock);
                 clock.advance(actor);
             });
+        }
+    }
+
+    /// Wakes the longest sleeper only.
+    pub fn wake_first(&self, word: &Word) {
+        let first = {
+            let mut sleepers = lock(&word.sleepers);
+            if sleepers.is_empty() { None } else { Some(sleepers.remove(0)) }
+        };
+        if let Some(actor) = first {
+            self.wake(actor);
+        }
+    }
+
+    /// Sleeps on several words. Until it runs again the sleeper stays in the queues of those by which it was not woken.
+    pub fn wait_any(&self, site: &'static str, words: &[(&Word, u32)]) {
+        self.step(site);
+        if self.spurious > 0 && dice::once_in(self.spurious as usize) {
+            return;
+        }
+        let blind = matches!(&self.breakage, Some(Breakage::Blind(blind)) if blind == site);
+        self.sleep(None, || {
+            words.iter().all(|(word, expected)| {
+                lock(&word.sleepers).push(me());
+                word.value.load(SeqCst) == *expected || blind
+            })
+        });
+        for (word, _) in words {
+            lock(&word.sleepers).retain(|actor| *actor != me());
         }
     }
 
@@ -217,7 +247,7 @@ unsafe impl Platform for Stage {
         let blind = matches!(&self.breakage, Some(Breakage::Blind(blind)) if blind == site);
         // As in a futex, nothing comes between the comparison and the entry into the queue: shuttle switches
         // before the load only.
-        let slept = self.sleep(*deadline, || {
+        let slept = self.sleep(Some(*deadline), || {
             let go = word.value.load(SeqCst) == expected || blind;
             if go {
                 lock(&word.sleepers).push(me());

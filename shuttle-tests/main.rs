@@ -21,14 +21,21 @@ mod replay;
 mod scenario;
 mod script;
 mod stage;
+mod watching;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments = libtest_mimic::Arguments::from_args();
     explore::take_over_panics();
-    let trials =
-        [collectives::trials(), contract::trials(), faults::trials(), leaving::trials(), replay::trials()];
+    let trials = [
+        collectives::trials(),
+        contract::trials(),
+        faults::trials(),
+        leaving::trials(),
+        replay::trials(),
+        watching::trials(),
+    ];
     let conclusion = libtest_mimic::run(&arguments, trials.into_iter().flatten().collect());
     if !arguments.list && conclusion.num_passed + conclusion.num_failed == 0 {
         eprintln!("no model ran");

@@ -13,7 +13,7 @@ use crate::breakage;
 use crate::explore::{ITERATIONS, SCHEDULE, SEED};
 
 /// How the machine is broken, the test that must notice, and what it must say.
-const BROKEN: [(&str, &str, &str); 16] = [
+const BROKEN: [(&str, &str, &str); 20] = [
     ("drop:arrive-wake", "8 ranks make mixed calls, random", "deadlock!"),
     ("drop:arrive-wake", "8 ranks make mixed calls, pct", "deadlock!"),
     ("drop:poison-wake", "some leave, some abort, some go on, random", "deadlock!"),
@@ -30,6 +30,10 @@ const BROKEN: [(&str, &str, &str); 16] = [
     ("swap:cause", "poisoners race with each other, random", "disagreement"),
     ("stale:late", "time-outs race with arrivals, random", "disagreement"),
     ("one-buffer", "8 ranks make mixed calls, random", "data race"),
+    ("drop:announce-wake", "watchers are told of every death, random", "deadlock!"),
+    ("drop:depart-wake", "watchers take over from those who leave, random", "deadlock!"),
+    ("blind:watch", "watchers are told of every death, random", "deadlock!"),
+    ("swap:announce", "watchers are told of every death, random", "deadlock!"),
 ];
 
 /// No run of one test takes as long.

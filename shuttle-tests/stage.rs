@@ -193,6 +193,22 @@ impl Stage {
         drop(self.await_news(|news| news.over));
     }
 
+    /// The rank that runs dies, at the end of all that it does.
+    pub fn die(&self) {
+        self.tell(me());
+    }
+
+    /// Something has changed for which somebody waits.
+    pub fn poke(&self) {
+        self.publish(|_| ());
+    }
+
+    /// Waits until all of these have settled, and enough is so as soon as so many have died.
+    pub fn await_settled(&self, actors: &[usize], enough: impl Fn(usize) -> bool) {
+        let all = |news: &News| actors.iter().all(|actor| news.settled.contains(actor));
+        drop(self.await_news(|news| news.over || all(news) && enough(news.dead.len())));
+    }
+
     /// Tells those who watch that the actor has died, if it is a rank.
     fn tell(&self, actor: usize) {
         if self.is_rank(actor) {
@@ -259,9 +275,9 @@ impl Stage {
         lock(&self.facts).now
     }
 
-    /// Sleeps until woken, or until it is later than `deadline`. The bed is made before `go` decides whether to
+    /// Sleeps until woken, or until it is later than `deadline`, if there is one. The bed is made before `go` decides whether to
     /// lie down, so that no wake-up in between is lost.
-    pub fn sleep(&self, deadline: u64, go: impl FnOnce() -> bool) -> Slept {
+    pub fn sleep(&self, deadline: Option<u64>, go: impl FnOnce() -> bool) -> Slept {
         let bed = &self.beds[me()];
         let mut woken = bed.woken.lock().expect("no actor has panicked");
         *woken = false;
@@ -269,7 +285,7 @@ impl Stage {
             return Slept::NotAtAll;
         }
         while !*woken {
-            if self.now() >= deadline {
+            if deadline.is_some_and(|deadline| self.now() >= deadline) {
                 return Slept::TooLong;
             }
             woken = bed.rung.wait(woken).expect("no actor has panicked");

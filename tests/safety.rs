@@ -46,7 +46,7 @@ fn first_column(text: &str, heading: &str) -> BTreeSet<String> {
 
 /// The site names of all operations of the platform in `src/protocol`, with the operations.
 fn sites() -> BTreeMap<String, BTreeSet<&'static str>> {
-    const OPERATIONS: [&str; 9] = [
+    const OPERATIONS: [&str; 10] = [
         ".load(",
         ".load64(",
         ".compare_exchange(",
@@ -54,6 +54,7 @@ fn sites() -> BTreeMap<String, BTreeSet<&'static str>> {
         ".fetch_or(",
         ".spin(",
         ".wait(",
+        ".wait_any(",
         ".wake_all(",
         ".store(",
     ];
@@ -75,7 +76,7 @@ fn sites() -> BTreeMap<String, BTreeSet<&'static str>> {
 fn every_site_of_the_protocols_is_explained() {
     let text = safety();
     let explained = first_column(&text, "site");
-    let sleeping = [".wait(", ".wake_all("];
+    let sleeping = [".wait(", ".wait_any(", ".wake_all("];
     for (site, operations) in sites() {
         if operations.iter().any(|operation| sleeping.contains(operation)) {
             assert!(text.contains(&format!("`{site}`")), "SAFETY.md does not mention `{site}`");

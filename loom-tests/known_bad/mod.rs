@@ -8,6 +8,7 @@ mod classics;
 mod poison;
 mod regions;
 mod threads;
+mod watching;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -132,7 +133,7 @@ impl Party<'_> {
 }
 
 fn all() -> Vec<KnownBad> {
-    [&classics::ALL[..], &buffers::ALL[..], &poison::ALL[..], &regions::ALL[..]].concat()
+    [&classics::ALL[..], &buffers::ALL[..], &poison::ALL[..], &regions::ALL[..], &watching::ALL[..]].concat()
 }
 
 /// What they are called.

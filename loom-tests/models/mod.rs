@@ -7,6 +7,7 @@ mod pairs;
 mod regions;
 mod single_copy;
 pub(crate) mod threads;
+pub(crate) mod watch;
 
 use crate::model::Model;
 
@@ -20,6 +21,7 @@ pub(crate) fn all() -> Vec<Model> {
         groups::models(),
         single_copy::models(),
         threads::models(),
+        watch::models(),
     ]
     .concat()
 }

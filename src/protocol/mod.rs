@@ -17,6 +17,8 @@
 //! | [`region`] | when may shared memory be written in place, and when read? |
 //! | [`membership`] | how does a rank join, leave, give up, and learn that another has? |
 //! | [`call_lock`] | what if two threads of a rank call at the same time? |
+//! | [`watch`] | who watches whom, and how does every rank learn of a death? |
+//! | [`sleeper`] | what does a watcher need from the machine besides? |
 //!
 //! This module is public for the tests that live outside `src`; it is no part of the library's interface.
 
@@ -31,8 +33,10 @@ pub mod platform;
 pub mod region;
 pub mod sequence;
 pub mod single_copy;
+pub mod sleeper;
 pub mod staging;
 pub mod transfer;
+pub mod watch;
 
 pub use call_lock::{CallLock, Overlap};
 pub use generation::Generation;
@@ -40,6 +44,7 @@ pub use groups::{Gates, Group};
 pub use membership::{Cause, CauseKind, Failure, claim};
 pub use platform::{Expired, Ordering, Payload, Platform, Stopped};
 pub use sequence::Call;
+pub use sleeper::Sleeper;
 pub use staging::Staging;
 
 /// One arrival word and what is published with it: the unit in which a rank tells the others "I am here".
