@@ -20,7 +20,7 @@ use crate::error::{Error, InitFailure, Operation};
 use crate::family::{Family, Kin};
 use crate::groups::Meeting;
 use crate::layout::{Layout, LayoutError};
-use crate::protocol::{Call, Cause, CauseKind, membership};
+use crate::protocol::{Call, Cause, CauseKind, membership, watch};
 use crate::reach::{Reach, SingleCopy, Token};
 use crate::seat::Seat;
 use crate::state::Observer;
@@ -274,12 +274,21 @@ struct Vigil {
     observer: Option<Arc<Observer>>,
 }
 
-impl Listener for Vigil {
-    fn died(&self, rank: usize) {
+impl watch::Listener for Vigil {
+    fn end(&self, rank: usize) {
         let cause = Cause { kind: CauseKind::Died, rank, detail: 0 };
         // Only tests stop a rank in between.
         let _ = membership::poison(&self.machine, self.world.segment(), cause);
+    }
+
+    fn died(&self, rank: usize) {
         self.kin.died(rank);
+    }
+}
+
+impl Listener for Vigil {
+    fn observes(&self) -> bool {
+        self.observer.is_some()
     }
 
     fn tick(&self) {

@@ -8,9 +8,11 @@
 //!      144  single     one 32-bit word: whether ranks try to read each other's memory
 //!      148  spread     one 32-bit word: whether the poison has reached all words
 //!      152  key        one 64-bit word: the key of the digests of counts
+//!      160  notices    one 32-bit word: changes when a rank is found to have died
 //!      256  claims     one 32-bit word a rank: which process has taken it
 //!        …  spaces     one 32-bit word a rank: the space that the process's number counts in
-//!        …  alive      one slot for each owner and watcher (for many ranks: each owner), a row for each owner
+//!        …  fates      one 32-bit word a rank: whether it is known to have died
+//!        …  alive      one slot for each watcher of a rank, a row for each rank
 //!        …  records    two records a rank (one for each parity), 128 bytes each
 //!        …  gates      two records a rank and parity, 128 bytes each: where ranks meet in groups
 //!        …  pairs      mutex and condition variable of the pthread wait
@@ -45,9 +47,9 @@ pub const MAX_RANKS: usize = 1 << 16;
 /// words, and a node is a pointer.
 pub const ALIVE: usize = 8;
 
-/// Up to so many ranks there is a word for each owner and each watcher, so that the kernel, which wakes one sleeper a
-/// word, wakes every watcher. A watcher can sleep on 128 words at once, one of which is its own.
-pub const MAX_PAIRED: usize = 128;
+/// The most ranks that watch one rank. Each has a word of its own, because the kernel wakes one sleeper a word. One would
+/// do if none were ever stopped, or died at the same time.
+pub const WATCHERS: usize = 8;
 
 /// The granularity of chunks. A multiple of every element's size that is reduced.
 pub const CHUNK_STEP: usize = 64;
@@ -61,6 +63,7 @@ const MEETING: usize = 140;
 const SINGLE_COPY: usize = 144;
 const SPREAD: usize = 148;
 const KEY: usize = 152;
+const NOTICES: usize = 160;
 const CLAIMS: usize = 256;
 const RECORD: usize = 128;
 const ALIGN: usize = 128;
@@ -71,7 +74,7 @@ const STAGING_ALIGN: usize = 4096;
 const STAGING_AWAY: usize = STAGING_ALIGN / 2;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"intranod");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Where everything lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +82,8 @@ pub struct Layout {
     ranks: usize,
     chunk: usize,
     spaces: usize,
+    fates: usize,
     alive: usize,
-    alive_row: usize,
     records: usize,
     gates: usize,
     pairs: usize,
@@ -176,12 +179,9 @@ impl Layout {
         let cells = wide(ranks).checked_mul(2)?;
         let words = wide(ranks).checked_mul(wide(size_of::<u32>()))?;
         let spaces = wide(CLAIMS).checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
-        let alive = spaces.checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
-        let alive_row = match ranks {
-            2..=MAX_PAIRED => ranks.checked_mul(ALIVE)?.checked_next_multiple_of(ALIGN)?,
-            _ => ALIVE,
-        };
-        let rows = wide(ranks).checked_mul(wide(alive_row))?;
+        let fates = spaces.checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
+        let alive = fates.checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
+        let rows = wide(ranks).checked_mul(wide(watchers(ranks)))?.checked_mul(wide(ALIVE))?;
         let records = alive.checked_add(rows)?.checked_next_multiple_of(wide(ALIGN))?;
         let gates = records.checked_add(cells.checked_mul(wide(RECORD))?)?;
         let pairs = gates.checked_add(cells.checked_mul(wide(2))?.checked_mul(wide(RECORD))?)?;
@@ -190,12 +190,12 @@ impl Layout {
             after_pairs.checked_next_multiple_of(wide(STAGING_ALIGN))?.checked_add(wide(STAGING_AWAY))?;
         let len = staging.checked_add(cells.checked_mul(wide(chunk))?)?;
         let offset = |offset: u64| usize::try_from(offset).ok();
-        let (spaces, alive) = (offset(spaces)?, offset(alive)?);
+        let (spaces, fates, alive) = (offset(spaces)?, offset(fates)?, offset(alive)?);
         let (records, gates) = (offset(records)?, offset(gates)?);
         let (pairs, staging) = (offset(pairs)?, offset(staging)?);
         // What a mapping can be at most.
         let len = offset(len).filter(|len| wide(*len) <= most && isize::try_from(*len).is_ok())?;
-        Some(Layout { ranks, chunk, spaces, alive, alive_row, records, gates, pairs, staging, len })
+        Some(Layout { ranks, chunk, spaces, fates, alive, records, gates, pairs, staging, len })
     }
 
     /// The chunk's size where none is asked for: more than a core's own cache, see [`crate::protocol::staging`], and
@@ -265,20 +265,29 @@ impl Layout {
         self.spaces
     }
 
-    /// How many words say whether a rank is alive: one for each watcher, or one for all of them.
-    pub fn watchers(&self) -> usize {
-        if self.ranks <= MAX_PAIRED { self.ranks } else { 1 }
+    /// The offset of the word that changes when a rank is found to have died.
+    pub fn notices(&self) -> usize {
+        NOTICES
     }
 
-    /// The offset of the word that tells `watcher` whether `owner` is alive; `None` if there is no such rank. The words
-    /// of an owner lie [`ALIVE`] bytes apart.
-    pub fn alive(&self, owner: usize, watcher: usize) -> Option<usize> {
-        if owner >= self.ranks || watcher >= self.ranks {
+    /// The offset of the fates.
+    pub fn fates(&self) -> usize {
+        self.fates
+    }
+
+    /// How many words say whether a rank is alive: one for each of its watchers.
+    pub fn watchers(&self) -> usize {
+        watchers(self.ranks)
+    }
+
+    /// The offset of one of the words that say whether `owner` is alive; `None` if there is no such rank or slot. A rank's
+    /// words lie [`ALIVE`] bytes apart, and the next rank's follow them.
+    pub fn alive(&self, owner: usize, slot: usize) -> Option<usize> {
+        if owner >= self.ranks || slot >= self.watchers() {
             return None;
         }
-        let row = owner.checked_mul(self.alive_row)?;
-        let column = watcher.checked_rem(self.watchers())?.checked_mul(ALIVE)?;
-        self.alive.checked_add(row)?.checked_add(column)
+        let word = owner.checked_mul(self.watchers())?.checked_add(slot)?.checked_mul(ALIVE)?;
+        self.alive.checked_add(word)
     }
 
     /// The offset of the records.
@@ -385,6 +394,11 @@ impl Fields<'_> {
     }
 }
 
+/// How many of so many ranks watch each.
+fn watchers(ranks: usize) -> usize {
+    ranks.saturating_sub(1).min(WATCHERS)
+}
+
 fn wide(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
@@ -409,11 +423,13 @@ mod tests {
             (layout.single_copy(), 4),
             (layout.spread(), 4),
             (layout.key(), 8),
+            (layout.notices(), 4),
         ];
         parts.push((layout.claims(), 4 * layout.ranks()));
         parts.push((layout.spaces(), 4 * layout.ranks()));
+        parts.push((layout.fates(), 4 * layout.ranks()));
         for owner in 0..layout.ranks() {
-            parts.extend((0..layout.watchers()).map(|watcher| (layout.alive(owner, watcher).unwrap(), ALIVE)));
+            parts.extend((0..layout.watchers()).map(|slot| (layout.alive(owner, slot).unwrap(), ALIVE)));
         }
         parts.push((layout.records(), 2 * RECORD * layout.ranks()));
         parts.push((layout.gates(), 4 * RECORD * layout.ranks()));
@@ -442,19 +458,15 @@ mod tests {
         }
 
         #[test]
-        fn every_watcher_has_a_word_of_every_rank(
-            ranks in 1usize..300, owner in 0usize..300, watcher in 0usize..300,
-        ) {
+        fn liveness_words_are_apart_and_in_rows(ranks in 1usize..300, owner in 0usize..310, slot in 0usize..12) {
             let layout = Layout::new(ranks, CHUNK_STEP).unwrap();
-            let first = layout.alive(owner, 0);
-            let word = layout.alive(owner, watcher);
-            prop_assert_eq!(word.is_some(), owner < ranks && watcher < ranks);
-            if let (Some(first), Some(word)) = (first, word) {
+            prop_assert_eq!(layout.watchers(), (ranks - 1).min(WATCHERS));
+            let word = layout.alive(owner, slot);
+            prop_assert_eq!(word.is_some(), owner < ranks && slot < layout.watchers());
+            if let Some(word) = word {
                 prop_assert_eq!(word % ALIVE, 0);
-                prop_assert_eq!(word, first + watcher % layout.watchers() * ALIVE);
-                // Two owners never write the same line, where each watcher has a word of its own.
-                let line = |owner| layout.alive(owner, 0).map(|offset| offset / ALIGN);
-                prop_assert!(layout.watchers() == 1 || owner == 0 || line(owner) != line(owner - 1));
+                let first = layout.alive(0, 0).unwrap();
+                prop_assert_eq!(word, first + (owner * layout.watchers() + slot) * ALIVE);
             }
         }
 

@@ -3,7 +3,7 @@
 use intranode::layout::{Layout, LayoutError};
 
 use super::input::Input;
-use super::model::{Header, MAGIC, Map};
+use super::model::{Header, MAGIC, Map, VERSION};
 
 /// The length of a header.
 pub const LEN: usize = 64;
@@ -44,7 +44,7 @@ impl Made {
         let len = map.map_or(0, |map| map.len as u64);
         let mut bytes = [0; LEN];
         put(&mut bytes, FIELDS[0], &MAGIC.to_ne_bytes());
-        put(&mut bytes, FIELDS[1], &1u32.to_ne_bytes());
+        put(&mut bytes, FIELDS[1], &VERSION.to_ne_bytes());
         put(&mut bytes, FIELDS[2], &usize::BITS.to_ne_bytes());
         put(&mut bytes, FIELDS[3], &pid.to_ne_bytes());
         put(&mut bytes, FIELDS[4], &ranks.to_ne_bytes());

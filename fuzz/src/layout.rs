@@ -37,9 +37,8 @@ pub fn check(ranks: usize, chunk: usize, most: u64, asked: (usize, usize)) {
     let inside = rank < ranks && parity < 2;
     let expected = inside.then(|| map.staging(rank as u128, parity as u128).start);
     assert_eq!(layout.staging(rank, parity).map(|offset| offset as u128), expected);
-    let alive = rank < ranks && parity < ranks;
-    let watcher = if ranks <= 128 { parity } else { 0 };
-    let expected = alive.then(|| map.alive + rank as u128 * map.alive_row + 8 * watcher as u128);
+    let alive = rank < ranks && (parity as u128) < map.watchers;
+    let expected = alive.then(|| map.alive + 8 * (rank as u128 * map.watchers + parity as u128));
     assert_eq!(layout.alive(rank, parity).map(|offset| offset as u128), expected);
     // Any word has a pair.
     assert!(layout.pair(layout.pair_of(rank)).is_some());
@@ -79,14 +78,19 @@ fn check_parts(layout: &Layout, map: &Map) {
     part(0, 64, 8);
     part(layout.cause(), 8, 8);
     part(layout.wait(), 4, 4);
+    part(layout.notices(), 4, 4);
     part(layout.claims(), 4 * ranks, 4);
     part(layout.spaces(), 4 * ranks, 4);
-    let watchers = if ranks <= 128 { ranks } else { 1 };
-    assert_eq!((layout.watchers(), layout.spaces() as u128), (watchers, map.spaces));
+    part(layout.fates(), 4 * ranks, 4);
+    assert_eq!((layout.spaces() as u128, layout.fates() as u128), (map.spaces, map.fates));
+    assert_eq!(layout.watchers() as u128, map.watchers);
     for owner in (0..ranks.min(32)).chain(ranks.saturating_sub(32).max(ranks.min(32))..ranks) {
-        let row = layout.alive(owner, 0).expect("an owner's words");
-        assert_eq!(row as u128, map.alive + owner as u128 * map.alive_row);
-        part(row, 8 * watchers, 8);
+        let row = map.alive + owner as u128 * map.watchers * 8;
+        for slot in 0..layout.watchers() {
+            let word = layout.alive(owner, slot).expect("an owner's words");
+            assert_eq!(word as u128, row + 8 * slot as u128);
+            part(word, 8, 8);
+        }
     }
     part(layout.records(), 2 * 128 * ranks, 128);
     part(layout.gates(), 4 * 128 * ranks, 128);

@@ -1,10 +1,13 @@
 //! The segment's map and header once more, written down from their description and not from the code: in 128 bits,
-//! where nothing can overflow, and with the literal numbers of version 1.
+//! where nothing can overflow, and with the literal numbers of version 2.
 
 use std::ops::Range;
 
 /// The magic number that a header begins with.
 pub const MAGIC: u64 = 0x696E_7472_616E_6F64;
+
+/// The version of what is described here.
+pub const VERSION: u32 = 2;
 
 /// The largest mapping of a process with this many bits.
 pub fn address_space(bits: u32) -> u128 {
@@ -16,8 +19,9 @@ pub fn address_space(bits: u32) -> u128 {
 pub struct Map {
     pub chunk: u128,
     pub spaces: u128,
+    pub fates: u128,
     pub alive: u128,
-    pub alive_row: u128,
+    pub watchers: u128,
     pub records: u128,
     pub gates: u128,
     pub pairs: u128,
@@ -33,15 +37,16 @@ impl Map {
         }
         let up = |offset: u128, step: u128| offset.div_ceil(step) * step;
         let spaces = up(256 + 4 * ranks, 128);
-        let alive = up(spaces + 4 * ranks, 128);
-        // A row of lines for each owner, with 8 bytes for each watcher; one slot for all watchers where they are many.
-        let alive_row = if (2..=128).contains(&ranks) { up(8 * ranks, 128) } else { 8 };
-        let records = up(alive + ranks * alive_row, 128);
+        let fates = up(spaces + 4 * ranks, 128);
+        let alive = up(fates + 4 * ranks, 128);
+        // Each is watched by up to 8 others, and has 8 bytes for each of them.
+        let watchers = (ranks - 1).min(8);
+        let records = up(alive + ranks * watchers * 8, 128);
         let gates = records + 2 * 128 * ranks;
         let pairs = gates + 4 * 128 * ranks;
         let staging = up(pairs + 16 * 128, 4096) + 2048;
         let len = staging + 2 * ranks * chunk;
-        Some(Map { chunk, spaces, alive, alive_row, records, gates, pairs, staging, len })
+        Some(Map { chunk, spaces, fates, alive, watchers, records, gates, pairs, staging, len })
     }
 
     /// A rank's staging buffer.
@@ -68,7 +73,7 @@ impl Header {
         let (ranks, chunk, stated) = (long(20)?, long(28)?, long(36)?);
         let map = Map::new(ranks.into(), chunk.into())?;
         let fits = map.len <= address_space(usize::BITS);
-        let right = magic == MAGIC && version == 1 && bits == usize::BITS && fits;
+        let right = magic == MAGIC && version == VERSION && bits == usize::BITS && fits;
         (right && map.len == stated.into() && map.len == length.into()).then_some(Header { pid, ranks, chunk })
     }
 }

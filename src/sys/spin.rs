@@ -36,6 +36,10 @@ const EAGER: Duration = Duration::from_micros(50);
 const BATCH: u32 = 50;
 
 impl SpinPolicy {
+    /// Sleeps at once.
+    #[cfg(target_os = "linux")]
+    pub(crate) const NONE: SpinPolicy = SpinPolicy { spin: Duration::ZERO, yields: 0 };
+
     /// The policy for so many ranks on so many processors.
     pub(crate) fn new(ranks: usize, processors: usize) -> Self {
         if ranks <= processors {

@@ -1,33 +1,28 @@
 //! Who is still alive: tells a rank when another rank's process has died, within a fraction of a millisecond.
 //!
-//! Every rank has a watcher, a thread that sleeps until something happens to a peer. When a thread ends, however it
-//! ends, the kernel marks the words on the list that the thread has registered, and wakes who sleeps on them. It does so
-//! before it takes down the process's memory, which can last for seconds. So each watcher registers one word for each
-//! peer, and sleeps on the words that its peers have registered for it:
-//!
-//! ```text
-//!                 watcher 0      watcher 1      watcher 2        the words in the segment
-//!   owner 0           ·          tid of 0       tid of 0         a row: what one rank registers
-//!   owner 1       tid of 1           ·          tid of 1
-//!   owner 2       tid of 2       tid of 2           ·
-//!                     ╰ a column: what one rank sleeps on
-//! ```
+//! Every rank has a watcher, a thread that sleeps until something happens to one of the ranks next to its own. When a
+//! thread ends, however it ends, the kernel marks the words on the list that the thread has registered, and wakes who
+//! sleeps on them. It does so before it tears down the process's memory, which can last for seconds. So each watcher
+//! registers a row of words, and sleeps on a word in the row of each rank that it watches. Who watches whom, and how a
+//! death becomes known to all, is decided in [`crate::protocol::watch`]; here is what belongs to the operating system.
 //!
 //! | word | meaning |
 //! | --- | --- |
 //! | 0 | the rank has not come yet |
 //! | `FUTEX_WAITERS \| tid` | it is alive. The bit is set in advance: it makes the kernel wake |
 //! | `FUTEX_WAITERS \| FUTEX_OWNER_DIED` | it has died: what the kernel writes |
-//! | `FUTEX_TID_MASK` | it has left in order |
+//! | all of `FUTEX_TID_MASK` is set | it has left in order |
 //!
 //! The thread that registers must live as long as the rank does: a program's own thread may end without harm. Hence one
 //! thread for this alone, which no signal interrupts. The list is per thread, so the robust mutexes of the program are
 //! not affected.
 //!
-//! Two things stand in where that fails. Where the system refuses to let a thread sleep on many words, or has no word
-//! for each pair, the watcher looks at them every [`SLICE`]. And since a word can be overwritten by mistake, it asks
-//! every [`BACKUP`] whether the peers' processes still exist.
+//! Two things stand in where that fails. Where the system refuses to let a thread sleep on several words, watchers look at
+//! them, so that each rank is looked at every [`SCAN`]. And since a word can be overwritten by mistake, watchers ask
+//! whether processes still exist, so that each is asked for every [`GAP`]. These ticks cost the same processor time in
+//! all however many ranks there are: the more they are, the less often each of them looks.
 
+mod bed;
 mod beside;
 mod pidfd;
 mod robust;
@@ -35,29 +30,36 @@ mod signals;
 mod slice;
 #[cfg(test)]
 mod tests;
+mod ticks;
 mod waitv;
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use self::bed::{Bed, ENDING, RUNNING};
 use self::beside::Beside;
 use self::pidfd::Processes;
 use self::robust::Registration;
-use self::waitv::{Refused, WaitList};
+use self::ticks::Ticks;
 use super::clock::Moment;
+use super::machine::{Machine, Wait};
+use super::spin::SpinPolicy;
 use super::world::World;
 use super::{asked, futex};
-use crate::layout::MAX_PAIRED;
+use crate::protocol::watch::{self, Watch};
 
-/// How often the words are looked at where sleeping on them is not possible.
-const SLICE: Duration = Duration::from_millis(2);
+/// How often the words of a rank are looked at where sleeping on them is not possible.
+const SCAN: Duration = Duration::from_millis(2);
 
-/// How often the processes are asked for.
-const BACKUP: Duration = Duration::from_millis(100);
+/// How often somebody asks for a rank's process.
+const GAP: Duration = Duration::from_millis(150);
+
+/// How often a listener is told that time passes, if it wants that.
+const OBSERVED: Duration = Duration::from_millis(100);
 
 /// The thread needs little: it calls the system and poisons.
 const STACK: usize = 128 << 10;
@@ -66,29 +68,24 @@ const STACK: usize = 128 << 10;
 /// costs can be measured.
 const VARIABLE: &str = "INTRANODE_LIVENESS";
 
-/// What the word on which a watcher sleeps besides those of its peers holds until the watcher shall end.
-const RUNNING: u32 = 0;
-const ENDING: u32 = 1;
+/// How a watcher wakes others: whatever the ranks sleep by, watchers sleep on futexes.
+const MACHINE: Machine = Machine { wait: Wait::Futex, spin: SpinPolicy::NONE, patience: None };
 
 /// Whom a watcher tells, on its own thread, which must not be kept: a death is not noticed meanwhile.
-pub(crate) trait Listener: Send + 'static {
-    /// A rank has died.
-    fn died(&self, rank: usize);
+pub(crate) trait Listener: watch::Listener + Send + 'static {
+    /// Whether it has to be told that time passes.
+    fn observes(&self) -> bool {
+        false
+    }
 
-    /// Some time has passed, [`BACKUP`] or less.
+    /// Some time has passed: if it observes, [`OBSERVED`] or less.
     fn tick(&self) {}
 
     /// This process was asked for the state of its jobs.
     fn asked(&self) {}
 }
 
-impl<F: Fn(usize) + Send + 'static> Listener for F {
-    fn died(&self, rank: usize) {
-        self(rank);
-    }
-}
-
-/// The watcher of one rank in one segment. Ends on drop, which tells the peers that this rank has left.
+/// The watcher of one rank in one segment. Ends on drop, which tells the other ranks that this one has left.
 pub(crate) struct Watcher {
     world: Arc<World>,
     end: Arc<AtomicU32>,
@@ -96,42 +93,30 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Registers `rank` with its peers, and watches them: the listener is told of each that dies. Peers that have not
-    /// come yet are watched from when they come.
+    /// Registers `rank` with the others, and watches some of them: the listener is told of each rank that dies. Ranks that
+    /// have not come yet are watched from when they come.
     pub(crate) fn start(world: &Arc<World>, rank: usize, listener: impl Listener) -> io::Result<Self> {
         let end = Arc::new(AtomicU32::new(RUNNING));
-        let (ready, registered) = sync_channel(1);
-        let ranks = world.layout().ranks();
         let way = std::env::var(VARIABLE).unwrap_or_default();
         if way == "none" {
             return Ok(Watcher { world: Arc::clone(world), end, thread: None });
         }
-        let scan = ranks > MAX_PAIRED || way == "scan";
-        let mut watch = Watch {
-            peers: (0..ranks).filter(|peer| *peer != rank).collect(),
-            words: WaitList::with_capacity(ranks),
+        let (ready, registered) = sync_channel(1);
+        let work = Work {
             processes: Processes::new(world, rank),
             world: Arc::clone(world),
             end: Arc::clone(&end),
             rank,
-            scan,
-            beside: Beside::this_thread(ranks),
+            scan: way == "scan",
+            beside: Beside::this_thread(world.layout().ranks()),
             asked: asked::count().map(|count| (count, count.load(Ordering::Acquire))),
             listener,
         };
-        let run = move || {
-            slice::shorten();
-            let registration = Registration::new(&watch.world, rank);
-            // Nobody listens any more: then the rank has left already.
-            let _ = ready.send(());
-            watch.run();
-            drop(registration);
-        };
         // The name is cut to 15 bytes.
         let builder = Builder::new().name("intranode-watch".to_owned()).stack_size(STACK);
-        let thread = signals::blocked(|| builder.spawn(run))?;
+        let thread = signals::blocked(|| builder.spawn(move || work.run(&ready)))?;
         let watcher = Watcher { world: Arc::clone(world), end, thread: Some(thread) };
-        // An error means that the thread has panicked, which it can not.
+        // An error means that the thread has panicked, which it cannot.
         let _ = registered.recv();
         Ok(watcher)
     }
@@ -151,15 +136,13 @@ impl Drop for Watcher {
     }
 }
 
-/// The state of a watcher's thread.
-struct Watch<L> {
+/// What a watcher's thread does.
+struct Work<L> {
     world: Arc<World>,
     end: Arc<AtomicU32>,
     rank: usize,
-    /// The ranks that have neither died nor left.
-    peers: Vec<usize>,
-    words: WaitList,
     processes: Processes,
+    /// Not to sleep on the words, even if that is possible.
     scan: bool,
     beside: Beside,
     /// How often this process was asked, and how often that was noticed.
@@ -167,72 +150,50 @@ struct Watch<L> {
     listener: L,
 }
 
-impl<L: Listener> Watch<L> {
-    fn run(&mut self) {
-        let mut backup = Moment::after(BACKUP);
+impl<L: Listener> Work<L> {
+    fn run(mut self, ready: &SyncSender<()>) {
+        slice::shorten();
+        let registration = Registration::new(&self.world, MACHINE, self.rank);
+        // Nobody listens any more: then the rank has left already.
+        let _ = ready.send(());
+        let (world, listener) = (Arc::clone(&self.world), &self.listener);
+        let mut watch = Watch::new(&MACHINE, world.roll(), self.rank);
+        let (ticks, scans) = (self.ticks(GAP), self.ticks(SCAN));
+        let ticks = if listener.observes() { Some(observed(ticks)) } else { ticks };
+        let mut bed = Bed::new(&self.end, self.asked, scans, self.scan);
+        let next = || ticks.map(|ticks| ticks.after(Moment::now()));
+        let mut tick = next();
         self.beside.stay();
-        while self.end.load(Ordering::Acquire) == RUNNING {
-            self.look_at_words();
-            self.look_for_questions();
-            if backup.has_passed() {
-                self.look_at_processes();
-                self.listener.tick();
+        // Whatever is left out here is no result: only tests stop a watcher.
+        while !bed.is_over() {
+            if tick.is_some_and(Moment::has_passed) {
+                let _ = watch.tick(listener);
+                let present = watch.others().filter(|rank| watch.is_present(*rank));
+                for rank in self.processes.ended(&world, present) {
+                    let _ = watch.ended(rank, listener);
+                }
+                listener.tick();
                 self.beside.stay();
-                backup = Moment::after(BACKUP);
+                tick = next();
             }
-            self.sleep(backup);
+            let _ = watch.look(listener);
+            if bed.was_asked() {
+                listener.asked();
+            }
+            bed.until = tick;
+            let _ = watch.sleep(&mut bed);
         }
+        drop(registration);
     }
 
-    /// Finds out who has died or left, and prepares to sleep until another does.
-    fn look_at_words(&mut self) {
-        let Watch { world, rank, peers, words, listener, .. } = self;
-        words.clear();
-        words.push(&self.end, RUNNING);
-        peers.retain(|peer| {
-            let word = world.alive(*peer, *rank);
-            let seen = word.load(Ordering::Acquire);
-            match seen {
-                robust::DIED => listener.died(*peer),
-                robust::LEFT => {}
-                _ => words.push(word, seen),
-            }
-            !matches!(seen, robust::DIED | robust::LEFT)
-        });
+    /// The moments at which this rank looks, if each rank is to be looked at every `gap`.
+    fn ticks(&self, gap: Duration) -> Option<Ticks> {
+        let layout = self.world.layout();
+        Ticks::staggered(self.rank, layout.ranks(), layout.watchers(), gap)
     }
+}
 
-    fn look_for_questions(&mut self) {
-        let Some((count, noticed)) = &mut self.asked else { return };
-        let now = count.load(Ordering::Acquire);
-        self.words.push(count, now);
-        if now != *noticed {
-            *noticed = now;
-            self.listener.asked();
-        }
-    }
-
-    fn look_at_processes(&mut self) {
-        let Watch { world, rank, peers, processes, listener, .. } = self;
-        peers.retain(|peer| {
-            if !processes.ended(world, *peer) {
-                return true;
-            }
-            // Whoever leaves says so before its process ends.
-            if world.alive(*peer, *rank).load(Ordering::Acquire) != robust::LEFT {
-                listener.died(*peer);
-            }
-            false
-        });
-    }
-
-    /// Sleeps until a word changes, or until the moment.
-    fn sleep(&mut self, until: Moment) {
-        if !self.scan {
-            match self.words.wait(until) {
-                Ok(()) => return,
-                Err(Refused) => self.scan = true,
-            }
-        }
-        let _ = futex::wait(&self.end, RUNNING, Some(until.min(Moment::after(SLICE))));
-    }
+/// The ticks of a rank that is told that time passes.
+fn observed(ticks: Option<Ticks>) -> Ticks {
+    ticks.map_or(Ticks::every(OBSERVED), |ticks| ticks.at_least_every(OBSERVED))
 }

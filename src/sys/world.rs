@@ -10,8 +10,12 @@ use super::machine::{Chunk, Machine, Pairs, Wait};
 use super::mapping::Mapping;
 use super::pthread::{PAIR_ALIGN, PAIR_SIZE, Pair};
 use crate::groups::Meeting;
+#[cfg(target_os = "linux")]
+use crate::layout::ALIVE;
 use crate::layout::{Layout, PAIR, PAIRS, PREAMBLE};
 use crate::protocol::generation::POISON;
+#[cfg(target_os = "linux")]
+use crate::protocol::watch::{Roll, Slot};
 use crate::protocol::{Gates, Generation, Record, Segment, Staging, pairs};
 use crate::reach::SingleCopy;
 
@@ -157,10 +161,20 @@ impl World {
         &self.layout
     }
 
-    /// The word by which `watcher` knows whether `owner` is alive; see [`super::watcher`].
+    /// The words by which ranks watch each other; see [`super::watcher`].
     #[cfg(target_os = "linux")]
-    pub(crate) fn alive(&self, owner: usize, watcher: usize) -> &AtomicU32 {
-        word_of(&self.mapping, self.layout.alive(owner, watcher).expect("the ranks are the layout's"))
+    pub(crate) fn roll(&self) -> Roll<'_, Machine> {
+        let (start, layout) = (self.mapping.start(), &self.layout);
+        let fates = start.wrapping_add(layout.fates()).cast::<AtomicU32>();
+        // With one rank there are none.
+        let slots = start.wrapping_add(layout.alive(0, 0).unwrap_or_default()).cast::<Slot<Machine>>();
+        Roll {
+            notices: word_of(&self.mapping, layout.notices()),
+            // SAFETY: I1: inside the mapping and aligned by the layout; an atomic may be changed by others.
+            fates: unsafe { core::slice::from_raw_parts(fates, layout.ranks()) },
+            // SAFETY: I1: as above.
+            slots: unsafe { core::slice::from_raw_parts(slots, layout.ranks() * layout.watchers()) },
+        }
     }
 
     /// The space that the number of a rank's process counts in; 0 as long as that is not known.
@@ -243,6 +257,8 @@ fn gates<'a>(mapping: &'a Mapping, layout: &Layout, meeting: Meeting) -> &'a [Ga
     unsafe { core::slice::from_raw_parts(start, ranks) }
 }
 
+#[cfg(target_os = "linux")]
+const _: () = assert!(size_of::<Slot<Machine>>() == ALIVE && align_of::<Slot<Machine>>() == ALIVE);
 const _: () = assert!(PAIR_SIZE <= PAIR && PAIR.is_multiple_of(PAIR_ALIGN));
 const _: () = assert!(size_of::<Record<Machine>>() == 128 && align_of::<Record<Machine>>() == 128);
 const _: () = assert!(size_of::<Gates<Machine>>() == 512 && align_of::<Gates<Machine>>() == 128);

@@ -27,6 +27,7 @@ mod operations;
 mod processes;
 mod rank;
 mod report;
+mod rings;
 mod scribbling;
 mod segment;
 mod states;
@@ -61,6 +62,7 @@ fn tests() -> Vec<Test> {
         names::TESTS,
         calls::TESTS,
         memory::TESTS,
+        rings::TESTS,
         states::TESTS,
         unloading::TESTS,
         scribbling::TESTS,
@@ -86,6 +88,7 @@ fn programs() -> Vec<Program> {
         names::PROGRAMS,
         calls::PROGRAMS,
         memory::PROGRAMS,
+        rings::PROGRAMS,
         states::PROGRAMS,
         unloading::PROGRAMS,
         scribbling::PROGRAMS,

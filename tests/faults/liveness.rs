@@ -18,7 +18,8 @@ use super::segment::Segment;
 use super::{Program, Test, rank, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("row_23_a_liveness_word_is_overwritten", a_word_is_overwritten),
+    ("row_23_a_liveness_word_is_overwritten", || words_are_overwritten(3)),
+    ("row_23_the_liveness_words_of_one_of_12_are_overwritten", || words_are_overwritten(12)),
     ("row_24_sleeping_on_many_words_is_switched_off", || sleeping_is_refused("barriers", true)),
     ("row_24_sleeping_on_many_words_gives_eperm", || sleeping_is_refused("refused with EPERM", false)),
     ("row_24_sleeping_on_many_words_gives_enosys", || sleeping_is_refused("refused with ENOSYS", false)),
@@ -39,16 +40,21 @@ pub(crate) const PROGRAMS: &[Program] = &[
 /// How long it may take to notice the end of a process whose word is damaged.
 const BACKUP: Duration = Duration::from_millis(200);
 
-fn a_word_is_overwritten() -> Result<Completion> {
+/// All the words by which others know that rank 1 is alive.
+fn words_are_overwritten(size: usize) -> Result<Completion> {
+    let layout = Layout::new(size, Layout::default_chunk(size))?;
+    let others: Vec<usize> = (0..size).filter(|rank| *rank != 1).collect();
     for _ in 0..repeat(3) {
-        let mut job = Job::joined(3, "barriers")?;
-        for watcher in [0, 2] {
-            overwrite(&mut job, 1, watcher)?;
+        // The others sleep: nobody is in the way of those who notice.
+        let program = |rank| if rank == 1 { "stays away" } else { "barriers" };
+        let mut job = Job::joined_with(size, program, |_| ())?;
+        for slot in 0..layout.watchers() {
+            overwrite(&mut job, 1, layout, layout.alive(1, slot).context("there is such a word")?)?;
         }
         job.kill(1)?;
         job.status(1)?;
         let since = now();
-        let last = job.all_name(&[0, 2], &[1], since)?;
+        let last = job.all_name(&others, &[1], since)?;
         if last > BACKUP {
             eprintln!("noticed after {last:?}: is the machine busy?");
         }
@@ -57,10 +63,8 @@ fn a_word_is_overwritten() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-/// Writes nonsense over the word by which `watcher` knows that `owner` is alive.
-fn overwrite(job: &mut Job, owner: usize, watcher: usize) -> Result<()> {
-    let layout = Layout::new(3, Layout::default_chunk(3))?;
-    let offset = layout.alive(owner, watcher).context("there is such a rank")?;
+/// Writes nonsense over a liveness word, through the memory of the rank whose word it is.
+fn overwrite(job: &mut Job, owner: usize, layout: Layout, offset: usize) -> Result<()> {
     let name = format!("/dev/shm{}", job.name());
     let is_its_file = |line: &str| line.contains(&name) || line.contains("/dev/shm/#");
     let segment = Segment::in_process(job.pid(owner)?, layout, is_its_file)?;

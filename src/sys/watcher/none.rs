@@ -4,11 +4,14 @@ use std::io;
 use std::sync::Arc;
 
 use super::world::World;
+use crate::protocol::watch;
 
 /// Whom a watcher would tell.
 #[expect(dead_code, reason = "nothing is told here")]
-pub(crate) trait Listener: Send + 'static {
-    fn died(&self, rank: usize);
+pub(crate) trait Listener: watch::Listener + Send + 'static {
+    fn observes(&self) -> bool {
+        false
+    }
     fn tick(&self) {}
     fn asked(&self) {}
 }

@@ -1,8 +1,8 @@
-//! Whether the peers' processes still exist: what counts when a word has been overwritten.
+//! Whether the other ranks' processes still exist: what counts when a word has been overwritten.
 //!
-//! A process's number is looked up once, when the peer has just come; from then on a descriptor stands for it, and can
-//! not come to mean another process. Peers in another space of process numbers, as in a container of its own, are left
-//! out: their numbers mean nothing here.
+//! A process's number is looked up once, when its rank is near for the first time; from then on a descriptor stands for it,
+//! and cannot come to mean another process. Ranks in another PID namespace, as in a container of its own, are left out:
+//! their numbers mean nothing here.
 
 use std::fs;
 use std::io;
@@ -10,46 +10,61 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 
-use crate::layout::MAX_PAIRED;
+use crate::layout::WATCHERS;
 use crate::sys::world::World;
 
-/// The processes of the peers.
+/// The processes of some ranks.
 pub(super) struct Processes {
-    /// The space of this process; `None` if it is not known, or there are too many peers to hold a descriptor of each.
+    /// The PID namespace of this process; `None` if it is not known.
     space: Option<u32>,
-    opened: Vec<Option<OwnedFd>>,
+    opened: Vec<(usize, OwnedFd)>,
 }
 
 impl Processes {
-    /// Announces the space of this process, which has claimed `rank`.
+    /// Announces the PID namespace of this process, which has claimed `rank`.
     pub(super) fn new(world: &World, rank: usize) -> Self {
-        let ranks = world.layout().ranks();
-        let space = space().filter(|_| ranks <= MAX_PAIRED);
+        let space = space();
         if let Some(space) = space {
             // With the claim.
             world.space(rank).store(space, Ordering::Release);
         }
-        Processes { space, opened: (0..ranks).map(|_| None).collect() }
+        Processes { space, opened: Vec::new() }
     }
 
-    /// Whether the process of a peer has ended. Not if it has not come yet, or there is no telling.
-    pub(super) fn ended(&mut self, world: &World, peer: usize) -> bool {
-        let Some(space) = self.space else { return false };
-        if world.space(peer).load(Ordering::Acquire) != space {
-            return false;
-        }
-        let opened = &mut self.opened[peer];
-        if opened.is_none() {
-            match open(world.segment().claims[peer].load(Ordering::Relaxed)) {
-                Ok(descriptor) => *opened = Some(descriptor),
-                Err(error) => return error.raw_os_error() == Some(libc::ESRCH),
+    /// Those of the first few of these ranks in this process's namespace whose processes have ended.
+    pub(super) fn ended(&mut self, world: &World, ranks: impl Iterator<Item = usize>) -> Vec<usize> {
+        let Some(space) = self.space else { return Vec::new() };
+        let mut known = std::mem::take(&mut self.opened);
+        let mut ended = Vec::new();
+        let near = ranks.filter(|rank| world.space(*rank).load(Ordering::Acquire) == space);
+        for rank in near.take(WATCHERS) {
+            let descriptor = match known.iter().position(|(known, _)| *known == rank) {
+                Some(index) => Ok(known.swap_remove(index).1),
+                None => open(world.segment().claims[rank].load(Ordering::Relaxed)),
+            };
+            match descriptor {
+                Ok(descriptor) => self.opened.push((rank, descriptor)),
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => ended.push(rank),
+                // There is no telling.
+                Err(_) => {}
             }
         }
-        opened.as_ref().is_some_and(is_ready)
+        let poll = |(_, process): &(usize, OwnedFd)| libc::pollfd {
+            fd: process.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut polls: Vec<_> = self.opened.iter().map(poll).collect();
+        // SAFETY: I7: live entries, of the number that is stated.
+        unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 0) };
+        // The descriptor of a process can be read when the process has ended.
+        let ready = self.opened.iter().zip(&polls).filter(|(_, poll)| poll.revents != 0);
+        ended.extend(ready.map(|((rank, _), _)| *rank));
+        ended
     }
 }
 
-/// The space in which this process has its number: the namespace's own number.
+/// The namespace in which this process has its number.
 fn space() -> Option<u32> {
     let number = fs::metadata("/proc/self/ns/pid").ok()?.ino();
     u32::try_from(number).ok().filter(|number| *number != 0)
@@ -63,11 +78,4 @@ fn open(process: u32) -> io::Result<OwnedFd> {
     }
     // SAFETY: I7: a descriptor that was just opened, and that nobody else has.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as _) })
-}
-
-/// The descriptor of a process can be read when the process has ended.
-fn is_ready(process: &OwnedFd) -> bool {
-    let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: I7: one live entry.
-    unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
 }

@@ -1,7 +1,7 @@
 //! The words that the kernel marks when a thread ends: its robust list.
 //!
 //! The list was made for mutexes: those that a thread holds when it ends are marked, and one waiter of each is woken. A
-//! watcher "holds" the words of its row for as long as its rank is there.
+//! watcher's thread "holds" the words of its rank's row for as long as the rank is there.
 //!
 //! ```text
 //!     head ──▶ node 0 ──▶ node 1 ──▶ node 2 ──▶ head       private memory: no peer can damage the list
@@ -10,17 +10,16 @@
 //! ```
 
 use core::ptr;
-use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use crate::layout::{ALIVE, MAX_PAIRED};
+use crate::layout::{ALIVE, WATCHERS};
+use crate::protocol::watch::{self, DIED, LEFT, WAITERS};
+use crate::sys::machine::Machine;
 use crate::sys::world::World;
 
-/// The thread has ended without leaving: all that the kernel leaves of the word.
-pub(super) const DIED: u32 = libc::FUTEX_WAITERS | libc::FUTEX_OWNER_DIED;
-
-/// The rank has left. No thread has this number.
-pub(super) const LEFT: u32 = libc::FUTEX_TID_MASK;
+// What the kernel writes, and what no thread's number is.
+const _: () = assert!(DIED == libc::FUTEX_WAITERS | libc::FUTEX_OWNER_DIED);
+const _: () = assert!(LEFT == libc::FUTEX_TID_MASK && WAITERS == libc::FUTEX_WAITERS);
 
 /// What the kernel calls `struct robust_list`, as far apart as the words.
 #[derive(Clone, Copy)]
@@ -43,7 +42,7 @@ struct Head {
 #[repr(C)]
 struct List {
     head: Head,
-    nodes: [Node; MAX_PAIRED],
+    nodes: [Node; WATCHERS],
 }
 
 impl List {
@@ -51,7 +50,7 @@ impl List {
     fn new(len: usize, word: *const u32) -> Box<Self> {
         let nowhere = Node { next: ptr::null() };
         let head = Head { first: nowhere, offset: 0, pending: ptr::null() };
-        let mut list = Box::new(List { head, nodes: [nowhere; MAX_PAIRED] });
+        let mut list = Box::new(List { head, nodes: [nowhere; WATCHERS] });
         let nodes = list.nodes.as_ptr();
         list.head.offset = word.addr().wrapping_sub(nodes.addr()) as libc::c_long;
         list.head.first.next = nodes;
@@ -66,41 +65,37 @@ impl List {
 /// The calling thread's presence as a rank. On drop the rank has left; if the thread ends before, it has died.
 pub(super) struct Registration {
     world: Arc<World>,
+    machine: Machine,
     rank: usize,
     /// The kernel has its address.
     list: *mut List,
 }
 
 impl Registration {
-    /// Lets the words of `rank` stand for the calling thread. None where the system has no such lists.
-    pub(super) fn new(world: &Arc<World>, rank: usize) -> Option<Self> {
-        let len = world.layout().watchers();
-        let list = Box::into_raw(List::new(len, world.alive(rank, 0).as_ptr()));
+    /// Lets the words of `rank` stand for the calling thread. None where the system has no such lists, or nobody watches.
+    pub(super) fn new(world: &Arc<World>, machine: Machine, rank: usize) -> Option<Self> {
+        let row = world.roll().row(rank);
+        let first = row.first()?.word.as_ptr();
+        let list = Box::into_raw(List::new(row.len(), first));
         if !set_list(list) {
             // SAFETY: I10: just made, and the kernel has not taken it.
             drop(unsafe { Box::from_raw(list) });
             return None;
         }
-        let registration = Registration { world: Arc::clone(world), rank, list };
+        let registration = Registration { world: Arc::clone(world), machine, rank, list };
         // SAFETY: I7: always succeeds, and touches no memory.
         let thread = unsafe { libc::gettid() } as u32;
-        // Last: from here on the thread's end is seen.
-        registration.mark(libc::FUTEX_WAITERS | thread);
+        // Last: from here on the thread's end is seen. The bit is set in advance: it makes the kernel wake. Only tests
+        // stop a rank in between.
+        let _ = watch::come(&machine, registration.world.roll(), rank, WAITERS | thread);
         Some(registration)
-    }
-
-    /// Changes the words. Nobody needs to be woken: the kernel does that at a death, whatever the sleeper has seen.
-    fn mark(&self, value: u32) {
-        for watcher in 0..self.world.layout().watchers() {
-            self.world.alive(self.rank, watcher).store(value, Ordering::Release);
-        }
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // First: whatever happens next, this was no death.
-        self.mark(LEFT);
+        // First: whatever happens next, this was no death. Only tests stop a rank in between.
+        let _ = watch::depart(&self.machine, self.world.roll(), self.rank);
         set_list(ptr::null_mut());
         // SAFETY: I10: `new` made it; the kernel has just forgotten it.
         drop(unsafe { Box::from_raw(self.list) });

@@ -1,5 +1,6 @@
 //! Sleeping on many words at once: `futex_waitv`.
 
+use core::ptr;
 use core::sync::atomic::AtomicU32;
 use std::io;
 
@@ -26,13 +27,10 @@ struct Timespec {
 }
 
 /// The words to sleep on, each with the value that it had when it was looked at.
+#[derive(Default)]
 pub(super) struct WaitList(Vec<Waiter>);
 
 impl WaitList {
-    pub(super) fn with_capacity(words: usize) -> Self {
-        WaitList(Vec::with_capacity(words))
-    }
-
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
@@ -45,20 +43,16 @@ impl WaitList {
     }
 
     /// Sleeps while each word has the value that was seen, at most until the moment. May return at any time.
-    pub(super) fn wait(&self, until: Moment) -> Result<(), Refused> {
-        let (seconds, nanoseconds) = until.split();
-        let until = Timespec { seconds, nanoseconds };
-        // SAFETY: I7: the list and the time are live, the length is the list's; the call writes nothing. An address
-        // that was unmapped meanwhile would be an error.
+    pub(super) fn wait(&self, until: Option<Moment>) -> Result<(), Refused> {
+        let until = until.map(|until| {
+            let (seconds, nanoseconds) = until.split();
+            Timespec { seconds, nanoseconds }
+        });
+        let until = until.as_ref().map_or(ptr::null(), ptr::from_ref);
+        // SAFETY: I7: the list is live, the length is its own, the time is null or live; the call writes nothing. An
+        // address that was unmapped meanwhile would be an error.
         let status = unsafe {
-            libc::syscall(
-                libc::SYS_futex_waitv,
-                self.0.as_ptr(),
-                self.0.len(),
-                0,
-                &raw const until,
-                libc::CLOCK_MONOTONIC,
-            )
+            libc::syscall(libc::SYS_futex_waitv, self.0.as_ptr(), self.0.len(), 0, until, libc::CLOCK_MONOTONIC)
         };
         if status >= 0 {
             return Ok(());
