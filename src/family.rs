@@ -15,7 +15,7 @@ use crate::sys::watcher::Watcher;
 #[derive(Default)]
 pub(crate) struct Family {
     kin: Arc<Kin>,
-    /// Tells when another rank dies, and the others when this one does. None where ranks are threads.
+    /// Tells when another rank dies, and the others when this one does. None where ranks are threads, or there is one.
     _watcher: Option<Watcher>,
     /// Whether the others are told of fatal signals.
     pub(crate) fatal_signals: bool,
@@ -71,8 +71,8 @@ impl Kin {
 }
 
 impl Family {
-    pub(crate) fn new(kin: Arc<Kin>, watcher: Watcher, fatal_signals: bool) -> Self {
-        Family { kin, _watcher: Some(watcher), fatal_signals }
+    pub(crate) fn new(kin: Arc<Kin>, watcher: Option<Watcher>, fatal_signals: bool) -> Self {
+        Family { kin, _watcher: watcher, fatal_signals }
     }
 
     /// From now on this communicator is told of deaths, and of those that were before.

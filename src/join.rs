@@ -152,9 +152,6 @@ impl Config {
 
     /// Ends the communicator for everybody when another rank dies.
     fn watch(&self, comm: Communicator, world: &Arc<World>, machine: Machine) -> Result<Communicator, Error> {
-        if self.size == 1 {
-            return Ok(comm);
-        }
         nodelete::keep_loaded();
         let mut observer = None;
         if self.state_reports {
@@ -165,7 +162,10 @@ impl Config {
         let kin = Arc::<Kin>::default();
         let vigil =
             Vigil { world: Arc::clone(world), machine, kin: Arc::clone(&kin), observer: observer.clone() };
-        let watcher = Watcher::start(world, self.rank, vigil)
+        // A single rank has nobody to watch, but may be asked for its state.
+        let watcher = (self.size > 1 || self.state_reports)
+            .then(|| Watcher::start(world, self.rank, vigil))
+            .transpose()
             .map_err(|error| self.failed("its watcher's thread could not be started", Some(error)))?;
         let announce = || FatalSignals::announce(world, machine, self.rank);
         let fatal_signals = self

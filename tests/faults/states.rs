@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
-use intranode::Communicator;
+use anyhow::{Context, Result, bail, ensure};
+use intranode::{Communicator, Config};
 use libtest_mimic::Completion;
 use nix::sys::signal::Signal::{SIGCONT, SIGSTOP, SIGUSR2};
 
@@ -16,6 +16,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("state_is_written_at_sigusr2_by_ranks_that_wait_compute_and_are_told", at_a_signal),
     ("state_at_sigusr2_leaves_the_program_s_own_handler_alone", beside_a_handler),
     ("state_of_those_who_have_joined_at_sigusr2_while_joining", while_joining),
+    ("state_of_a_single_rank_at_sigusr2", of_a_single_rank),
+    ("state_of_a_single_rank_whose_segment_is_cut_short", a_single_rank_s_segment_is_cut_short),
 ];
 
 pub(crate) const PROGRAMS: &[Program] = &[
@@ -24,6 +26,8 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("barriers in a part", barriers_in_a_part),
     ("stays away from a part", stays_away_from_a_part),
     ("has a handler", has_a_handler),
+    ("is alone", is_alone),
+    ("barriers alone, announced", barriers_alone_announced),
 ];
 
 pub(crate) fn reporting(command: &mut std::process::Command) {
@@ -205,6 +209,66 @@ fn while_joining() -> Result<Completion> {
     }
     job.finish(&[])?;
     Ok(Completion::Completed)
+}
+
+/// Nobody else is there who could die; but somebody may ask.
+fn of_a_single_rank() -> Result<Completion> {
+    for scan in [false, true] {
+        let mut job = Job::joined_with(
+            1,
+            |_| "is alone",
+            |command| {
+                reporting(command);
+                if scan {
+                    command.env("INTRANODE_LIVENESS", "scan");
+                }
+            },
+        )?;
+        let expected = format!("rank 0 (process {}) has done broadcast, round ", job.pid(0)?);
+        await_state(&mut job, 0, &["as rank 0 sees it", &expected])?;
+        job.finish(&[])?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn is_alone() -> Result<()> {
+    stays_away(&rank::join()?)
+}
+
+/// With the handler of fatal signals it is an error, also where there is nobody who could be told.
+fn a_single_rank_s_segment_is_cut_short() -> Result<Completion> {
+    let mut job = Job::joined(1, "barriers alone, announced")?;
+    let files = format!("/proc/{}/map_files", job.pid(0)?);
+    let segment = |entry: &std::fs::DirEntry| {
+        let target = std::fs::read_link(entry.path()).unwrap_or_default();
+        let target = target.to_string_lossy();
+        target.contains(&format!("/dev/shm{}", job.name())) || target.contains("/dev/shm/#")
+    };
+    let Ok(mut entries) = std::fs::read_dir(&files) else {
+        return Ok(Completion::ignored_with("nobody may see the files of another's mappings"));
+    };
+    let entry = entries.find_map(|entry| entry.ok().filter(segment)).context("its segment is mapped")?;
+    match std::fs::File::options().write(true).open(entry.path()) {
+        Ok(file) => file.set_len(0)?,
+        Err(error) => {
+            return Ok(Completion::ignored_with(format!("{files} can not be opened: {error}")));
+        }
+    }
+    let line = job.line(0)?;
+    ensure!(line.contains("another program has cut the file"), "{line}");
+    job.finish(&[])?;
+    Ok(Completion::Completed)
+}
+
+fn barriers_alone_announced() -> Result<()> {
+    let comm = Config::from_env()?.fatal_signals(true).join()?;
+    rank::say("joined")?;
+    let error = loop {
+        if let Err(error) = comm.barrier() {
+            break error;
+        }
+    };
+    rank::say(&error.to_string())
 }
 
 /// Asks a rank that reports again and again until it has seen all of this.
