@@ -112,19 +112,23 @@ impl Author {
         }
     }
 
-    /// Parts that are apart, or that overlap, or that reach past the end.
+    /// Parts that are apart, or that overlap, or that reach past the end, or end before they begin.
     pub(crate) fn assign(&mut self, region: usize, asks: Asks) -> Act {
         let apart = self.rng.u8(0..3) > 0;
         let mut end = 0;
-        let asked = std::array::from_fn(|_| {
+        let mut asked: [Vec<Range<usize>>; MOST_RANKS] = std::array::from_fn(|_| {
             let parts = self.rng.usize(0..4);
             let part = |_| {
                 let start = if apart { end + self.rng.usize(0..3) } else { self.rng.usize(0..20) };
                 end = start + self.rng.usize(0..if apart { 4 } else { 400 });
                 start..end
             };
-            (0..parts).map(part).collect::<Vec<Range<usize>>>()
+            (0..parts).map(part).collect()
         });
+        if self.rng.u8(0..20) == 0 {
+            // A range that ends before it begins.
+            asked[self.rng.usize(0..2)].push(Range { start: 7, end: 5 });
+        }
         Act::Assign { region, asked, asks }
     }
 

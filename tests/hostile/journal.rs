@@ -64,6 +64,7 @@ impl Outcome {
     pub(crate) fn of(error: &Error) -> Self {
         match error {
             Error::InvalidBufferSize { .. }
+            | Error::InvalidRange { .. }
             | Error::InvalidRoot { .. }
             | Error::InvalidReduction { .. }
             | Error::OverlappingBlocks { operation: Operation::Allgatherv, .. }
