@@ -203,7 +203,7 @@ impl Stage {
         self.publish(|_| ());
     }
 
-    /// Waits until all of these have settled, and enough is so as soon as so many have died.
+    /// Waits until all of these have settled, and `enough` holds for the number of ranks that have died.
     pub fn await_settled(&self, actors: &[usize], enough: impl Fn(usize) -> bool) {
         let all = |news: &News| actors.iter().all(|actor| news.settled.contains(actor));
         drop(self.await_news(|news| news.over || all(news) && enough(news.dead.len())));

@@ -394,7 +394,7 @@ impl Fields<'_> {
     }
 }
 
-/// How many of so many ranks watch each.
+/// How many ranks watch one, if there are `ranks`.
 fn watchers(ranks: usize) -> usize {
     ranks.saturating_sub(1).min(WATCHERS)
 }

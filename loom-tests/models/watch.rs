@@ -15,7 +15,7 @@ pub(crate) const POINTS: [&str; 7] =
 /// Those of one that has found a death.
 const FINDING: [&str; 4] = ["found", "noticed", "announced-unwoken", "woken-unmarked"];
 
-/// A ring of so many ranks, each with so many watchers, some of which do something.
+/// A ring of `ranks`, each watched by `width` others, some of which do something.
 fn ring(name: impl Into<String>, ranks: usize, width: usize, parts: &[(usize, &[Part])]) -> Model {
     let scripts: Vec<Vec<Step>> =
         parts.iter().map(|(_, parts)| parts.iter().map(|part| Step::Ring(*part)).collect()).collect();

@@ -21,7 +21,7 @@ impl Moment {
         Moment(Moment::now().0.saturating_add(nanoseconds))
     }
 
-    /// The moment so many nanoseconds after this one.
+    /// The moment this number of nanoseconds after this one.
     #[cfg(target_os = "linux")]
     pub(crate) fn later(self, nanoseconds: u64) -> Self {
         Moment(self.0.saturating_add(nanoseconds))

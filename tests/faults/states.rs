@@ -251,7 +251,7 @@ fn a_single_rank_s_segment_is_cut_short() -> Result<Completion> {
     match std::fs::File::options().write(true).open(entry.path()) {
         Ok(file) => file.set_len(0)?,
         Err(error) => {
-            return Ok(Completion::ignored_with(format!("{files} can not be opened: {error}")));
+            return Ok(Completion::ignored_with(format!("{files} cannot be opened: {error}")));
         }
     }
     let line = job.line(0)?;

@@ -15,8 +15,8 @@ pub(super) struct Ticks {
 }
 
 impl Ticks {
-    /// Those of `rank` of so many, of which any `watchers` that follow each other watch the same rank: between two ticks of
-    /// theirs there is at most the gap. None where nobody is watched.
+    /// Those of `rank`, one of `ranks`. Any `watchers` of them that follow each other watch the same rank: between two ticks
+    /// of theirs there is at most the gap. None where nobody is watched.
     pub(super) fn staggered(rank: usize, ranks: usize, watchers: usize, gap: Duration) -> Option<Self> {
         // From rank to rank the ticks move on by the gap. Once around the ring they move on by whole periods, so
         // that the last rank and the first are no exception.
@@ -33,7 +33,7 @@ impl Ticks {
         Ticks { period, phase: self.phase % period }
     }
 
-    /// Every so often.
+    /// One at every multiple of the period.
     pub(super) fn every(period: Duration) -> Self {
         Ticks { period: period.as_nanos() as u64, phase: 0 }
     }
