@@ -98,7 +98,7 @@ fn run(
     let mut segment = Segment::by_name(&job, layout)?;
     if target == Target::Joining {
         // What rank 0 has decided for all, and the others do not see.
-        let words = [layout.wait(), layout.meeting(), layout.single_copy()];
+        let words = [layout.meeting(), layout.single_copy()];
         segment.write(words[random.usize(0..words.len())], &random.u32(0..4).to_ne_bytes())?;
     }
     (1..RANKS).try_for_each(|rank| job.start(rank, "all operations", set))?;
@@ -111,8 +111,8 @@ fn run(
     (0..RANKS).try_for_each(|rank| job.tell(rank, "go on"))?;
     let parts = match random.u8(0..3) {
         0 => data(&layout)?,
-        // What the C library makes of a damaged mutex is its own business: it may block, or abort. Ranks that find another
-        // word than rank 0 has written use them too.
+        // What the C library makes of a damaged mutex is its own business: it may block, or abort. And ranks that sleep in
+        // different ways do not wake each other: each sleep lasts as long as the time-out.
         _ => parts(&layout, target != Target::Joining && !environment.contains(&PTHREAD))?,
     };
     let mut scribbler = Scribbler { segment, parts, random };

@@ -56,15 +56,14 @@ impl Segment {
     }
 }
 
-/// Where the parts of a segment lie, in the order of the layout's map; `pairs`: those of the pthread wait among them.
-pub(crate) fn parts(layout: &Layout, pairs: bool) -> Result<Vec<Range<usize>>> {
+/// Where the parts of a segment lie. `pthread`: with the word that chooses the pthread wait, and its mutexes.
+pub(crate) fn parts(layout: &Layout, pthread: bool) -> Result<Vec<Range<usize>>> {
     let word = |offset: usize| offset..offset + size_of::<u32>();
     let words = |offset: usize| offset..offset + size_of::<u32>() * layout.ranks();
     let first_pair = layout.pair(0).context("there are pairs")?;
     let mut parts = vec![
         0..PREAMBLE,
         layout.cause()..layout.cause() + size_of::<u64>(),
-        word(layout.wait()),
         word(layout.meeting()),
         word(layout.single_copy()),
         word(layout.spread()),
@@ -78,8 +77,8 @@ pub(crate) fn parts(layout: &Layout, pairs: bool) -> Result<Vec<Range<usize>>> {
         layout.gates()..first_pair,
         layout.staging(0, 0).context("there is a rank")?..layout.len(),
     ];
-    if pairs {
-        parts.push(first_pair..first_pair + PAIRS * PAIR);
+    if pthread {
+        parts.extend([word(layout.wait()), first_pair..first_pair + PAIRS * PAIR]);
     }
     Ok(parts)
 }
