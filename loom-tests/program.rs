@@ -157,7 +157,9 @@ impl Step {
                 }
                 Ok(())
             }
-            Step::Claim | Step::Mourn(_) | Step::Ring(_) | Step::Assign { .. } => unreachable!("no step of a member"),
+            Step::Claim | Step::Mourn(_) | Step::Ring(_) | Step::Assign { .. } => {
+                unreachable!("no step of a member")
+            }
         }
     }
 }
