@@ -14,6 +14,7 @@ use crate::protocol::Call;
 use crate::protocol::region::Parts;
 use crate::seat::{OpenCall, Seat};
 use crate::share::{Wanted, share};
+use crate::sys::backing;
 use crate::sys::turns::{self, Turns};
 
 /// An allgatherv, or a broadcast, that copies nothing and is done over and over: [`Communicator::exchange`].
@@ -70,13 +71,15 @@ impl Communicator {
         let wanted = Wanted { call: &call, leader: 0, len: bytes, part, huge: false };
         let (mapping, number) = share(&mut open, &wanted, |_| (), |_| Ok(()))?;
         let memory = Turns::new(mapping, len.unwrap_or(0), &parts);
-        let failures = open.exchange(&call, [u64::from(memory.is_err())])?;
+        let errno = memory.as_ref().map_or_else(backing::errno, |_| 0);
+        let failures = open.exchange(&call, [errno as u64])?;
         let failed = |reason: String| Error::AllocationFailed {
             requested_bytes: bytes.unwrap_or(usize::MAX),
             reason: reason.into_boxed_str(),
         };
-        if let Some(rank) = failures.iter().position(|[failed]| *failed != 0) {
-            return Err(failed(format!("rank {rank} could not change the memory's protection")));
+        if let Some((rank, [errno])) = failures.iter().enumerate().find(|(_, [errno])| *errno != 0) {
+            let error = std::io::Error::from_raw_os_error(*errno as i32);
+            return Err(failed(format!("rank {rank} could not change the memory's protection: {error}")));
         }
         let memory = memory.map_err(|error| failed(error.to_string()))?;
         Ok(Exchange { seat: Arc::clone(seat), number, memory })

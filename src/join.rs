@@ -7,7 +7,6 @@
 //! 5. All tell each other which processors they may use, which decides how to wait, and how to meet; and whether they can
 //!    read in each other's memory.
 
-use std::io::Write;
 use std::sync::Arc;
 use std::thread::Builder;
 use std::time::Instant;
@@ -26,6 +25,7 @@ use crate::seat::Seat;
 use crate::state::Observer;
 use crate::sys::asked;
 use crate::sys::fatal::FatalSignals;
+use crate::sys::file_size::complain;
 use crate::sys::machine::Machine;
 use crate::sys::mapping::Mapping;
 use crate::sys::named::{self, CreateError, Created, Link, OpenError, Unusable};
@@ -108,9 +108,7 @@ impl Config {
         result.map_err(|error| self.failed("its mutexes could not be made", Some(error)))?;
         if reclaimed {
             let name = &self.name;
-            // Nothing depends on whether anybody reads this.
-            let _ =
-                writeln!(std::io::stderr(), "intranode: removed what a job that has ended left under {name}");
+            complain(&format!("intranode: removed what a job that has ended left under {name}\n"));
         }
         Ok((Arc::new(World::new(mapping, layout)), Some(link)))
     }
@@ -191,7 +189,8 @@ impl Config {
     }
 
     fn failed(&self, reason: &str, source: Option<std::io::Error>) -> Error {
-        self.failure(reason.to_owned(), Vec::new(), source)
+        let reason = source.as_ref().map_or(reason.to_owned(), |error| format!("{reason}: {error}"));
+        self.failure(reason, Vec::new(), source)
     }
 
     fn failure(&self, reason: String, missing: Vec<usize>, source: Option<std::io::Error>) -> Error {
@@ -243,13 +242,16 @@ impl Config {
                 let reason = format!("rank 0 never joined within {timeout:?} ({text})");
                 self.failure(reason, vec![0], None)
             }
+            OpenError::Memory { requested, .. } => {
+                Error::AllocationFailed { requested_bytes: requested, reason: error.to_string().into() }
+            }
             OpenError::Foreign { .. } => self.failed(&error.to_string(), None),
             OpenError::Unusable(unusable) => self.unusable(unusable),
         }
     }
 
     fn unusable(&self, error: Unusable) -> Error {
-        self.failed(&error.to_string(), error.into_source())
+        self.failure(error.to_string(), Vec::new(), error.into_source())
     }
 }
 

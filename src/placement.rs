@@ -1,9 +1,9 @@
 //! Where a region's memory comes to lie, and in pages of which size.
 
 use std::fmt;
-use std::io::Write;
 
 use crate::protocol::region::Owners;
+use crate::sys::file_size::complain;
 use crate::sys::mapping::Mapping;
 use crate::sys::numa::{self, Policy};
 
@@ -119,8 +119,7 @@ pub(crate) fn is_set(variable: &str) -> bool {
 /// Says what helps to understand, to who has asked for it.
 pub(crate) fn debug(text: &str) {
     if std::env::var_os("INTRANODE_DEBUG").is_some() {
-        // Nothing depends on whether anybody reads this.
-        let _ = writeln!(std::io::stderr(), "intranode: {text}");
+        complain(&format!("intranode: {text}\n"));
     }
 }
 

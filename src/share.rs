@@ -64,7 +64,7 @@ impl Said {
     fn refusal(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::Memory(left) => Said::Memory(*left),
-            Refusal::System(error) => Said::System(error.raw_os_error().unwrap_or(libc::EIO)),
+            Refusal::System(error) => Said::System(backing::errno(error)),
         }
     }
 }

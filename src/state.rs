@@ -8,12 +8,12 @@
 //! wants to tell looks every now and then, and knows since when nothing has changed.
 
 use std::fmt;
-use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::Operation;
 use crate::protocol::Generation;
+use crate::sys::file_size::complain;
 use crate::sys::world::{Glimpse, World};
 
 /// What a rank can see of its job: [`Communicator::state`](crate::Communicator::state). Its text is for people.
@@ -137,8 +137,6 @@ impl Observer {
     /// Writes the state to standard error, in one piece.
     pub(crate) fn write(&self) {
         self.look();
-        let text = format!("intranode: {}\n", self.state());
-        // Nothing depends on whether anybody reads this.
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        complain(&format!("intranode: {}\n", self.state()));
     }
 }

@@ -13,8 +13,10 @@ use crate::protocol::membership;
 use crate::seat::Seat;
 use crate::sys::machine::{Machine, Wait};
 use crate::sys::mapping::Mapping;
+use crate::sys::memory::Left;
 use crate::sys::nodelete;
 use crate::sys::processors::Processors;
+use crate::sys::rlimit;
 use crate::sys::spin::SpinPolicy;
 use crate::sys::thread_wait::Ticker;
 use crate::sys::world::{START, Ways, World};
@@ -90,6 +92,13 @@ fn world(config: &Config) -> Result<Vec<Communicator>, Error> {
     let failed =
         |requested_bytes, reason: String| Error::AllocationFailed { requested_bytes, reason: reason.into() };
     let layout = Layout::new(size, chunk).map_err(|error| failed(usize::MAX, error.to_string()))?;
+    // A thread for each rank, and one that wakes them.
+    let private = (size as u64 + 1).saturating_mul(rlimit::THREAD).saturating_add(layout.len() as u64);
+    if let Some(Left { bytes, limit }) = rlimit::refuses(0, private) {
+        let reason =
+            format!("with what threads need, {private} bytes are more than the {bytes} that {limit} leaves");
+        return Err(failed(layout.len(), reason));
+    }
     let mapping = Mapping::anonymous(layout.len()).map_err(|error| failed(layout.len(), error.to_string()))?;
     let ways = Ways { meeting: Meeting::chosen(config.group, size), ..Ways::default() };
     World::initialise(&mapping, &layout, std::process::id(), ways)

@@ -17,6 +17,7 @@ use super::huge;
 use super::mapping::Mapping;
 use super::memory::{self, Left, Limit};
 use super::named::{self, Identity, Link, Part, Way};
+use super::rlimit;
 #[cfg(target_os = "linux")]
 use super::sealed;
 
@@ -124,6 +125,7 @@ pub(crate) fn make(
     if let Some(left) = memory::tightest().filter(|left| left.bytes < len as u64) {
         return Err(Refusal::Memory(left));
     }
+    check_room(len, huge)?;
     let fill = |file: &File| {
         let mapping = map(file, len, huge)?;
         place(&mapping);
@@ -136,11 +138,25 @@ pub(crate) fn make(
     }
 }
 
+/// Refuses what a limit of this process leaves no room for. Before anything is made: whatever is made for it needs some
+/// room too.
+fn check_room(len: usize, huge: bool) -> Result<(), Refusal> {
+    // An aligned mapping is made in a place that is so much larger.
+    let place = len.saturating_add(alignment(len, huge));
+    rlimit::refuses(place as u64, 0).map_or(Ok(()), |left| Err(Refusal::Memory(left)))
+}
+
+/// What the mapping's start is a multiple of; 0: nothing but a page's size.
+fn alignment(len: usize, huge: bool) -> usize {
+    if huge && len >= huge::ALIGN { huge::ALIGN } else { 0 }
+}
+
 fn map(file: &File, len: usize, huge: bool) -> io::Result<Mapping> {
-    if !huge || len < huge::ALIGN {
+    let align = alignment(len, huge);
+    if align == 0 {
         return Mapping::of(file, len);
     }
-    let mapping = Mapping::aligned(file, len, huge::ALIGN)?;
+    let mapping = Mapping::aligned(file, len, align)?;
     // A wish.
     let _ = huge::advise(&mapping);
     Ok(mapping)
@@ -222,6 +238,7 @@ fn try_named(job: &str, len: usize, way: Way, fill: impl Fn(&File) -> Result<Map
 /// Maps the memory that another rank has made, and allocates a part of it.
 pub(crate) fn find(job: &str, ticket: &Ticket, part: Range<usize>, huge: bool) -> Result<Mapping, Refusal> {
     let len = usize::try_from(ticket.len).map_err(|_| too_large(io::Error::from_raw_os_error(libc::EFBIG)))?;
+    check_room(len, huge)?;
     let file = match ticket.kind {
         Kind::Sealed => find_sealed(ticket)?,
         Kind::Named => Part::find(job, ticket.number, ticket.identity, len)?,
@@ -259,7 +276,7 @@ fn allocate(file: &File, part: Range<usize>) -> Result<(), Refusal> {
 /// What it means that a file could not grow.
 fn refused(error: io::Error) -> Refusal {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::OutOfMemory => {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             let room = Left { bytes: Part::room().unwrap_or(0), limit: Limit::FileSystem };
             Refusal::Memory(memory::tightest().filter(|left| left.bytes < room.bytes).unwrap_or(room))
         }
@@ -267,12 +284,14 @@ fn refused(error: io::Error) -> Refusal {
     }
 }
 
-/// A length that the system can not even express is a lack of memory.
+/// What no process can go beyond.
+const ADDRESS_SPACE: Left = Left { bytes: isize::MAX as u64, limit: Limit::AddressSpace };
+
+/// A length that files may not have, or that the system can not even express, is a lack of memory.
 fn too_large(error: io::Error) -> Refusal {
     match error.raw_os_error() {
-        Some(libc::EFBIG | libc::EINVAL | libc::EOVERFLOW) => {
-            Refusal::Memory(Left { bytes: isize::MAX as u64, limit: Limit::AddressSpace })
-        }
+        Some(libc::EFBIG) => Refusal::Memory(rlimit::file_size().unwrap_or(ADDRESS_SPACE)),
+        Some(libc::EINVAL | libc::EOVERFLOW) => Refusal::Memory(ADDRESS_SPACE),
         _ => Refusal::System(error),
     }
 }
@@ -283,6 +302,18 @@ fn forbidden_for_tests() -> io::Result<()> {
         Some(value) if value == "named" => Err(io::Error::from_raw_os_error(libc::EPERM)),
         _ => Ok(()),
     }
+}
+
+/// The number of an error, for other ranks: that of the system, or what the system would say.
+pub(crate) fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or_else(|| match error.kind() {
+        io::ErrorKind::NotFound => libc::ENOENT,
+        io::ErrorKind::OutOfMemory => libc::ENOMEM,
+        io::ErrorKind::Unsupported => libc::ENOTSUP,
+        // The file is shorter than its maker has said.
+        io::ErrorKind::UnexpectedEof => libc::ESTALE,
+        _ => libc::EIO,
+    })
 }
 
 /// What to say of a length that is no number.
@@ -301,6 +332,15 @@ mod tests {
         numbers.0.store(u64::from(u32::MAX) + 1, Ordering::Relaxed);
         let later = [numbers.next(), numbers.next()];
         assert_eq!((leaked, later), (1, [1 << 32, (1 << 32) + 1]));
+    }
+
+    #[test]
+    fn an_error_keeps_its_number() {
+        assert_eq!(errno(&io::Error::from_raw_os_error(libc::EMFILE)), libc::EMFILE);
+        assert_eq!(errno(&io::ErrorKind::OutOfMemory.into()), libc::ENOMEM);
+        let short = Mapping::of(&tempfile::tempfile().unwrap(), 1).unwrap_err();
+        assert_eq!(errno(&short), libc::ESTALE);
+        assert_eq!(errno(&io::Error::other("something")), libc::EIO);
     }
 
     #[test]

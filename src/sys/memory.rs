@@ -18,10 +18,24 @@ pub(crate) enum Limit {
     FileSystem = 3,
     /// What a process can map.
     AddressSpace = 4,
+    /// How long a file may be.
+    FileSize = 5,
+    /// How much a process may map.
+    Mapped = 6,
+    /// How much of it may be its own.
+    Data = 7,
 }
 
 impl Limit {
-    const ALL: [Limit; 4] = [Limit::ControlGroup, Limit::Machine, Limit::FileSystem, Limit::AddressSpace];
+    const ALL: [Limit; 7] = [
+        Limit::ControlGroup,
+        Limit::Machine,
+        Limit::FileSystem,
+        Limit::AddressSpace,
+        Limit::FileSize,
+        Limit::Mapped,
+        Limit::Data,
+    ];
 
     /// The limit with this number.
     pub(crate) fn of_code(code: u32) -> Option<Self> {
@@ -36,6 +50,9 @@ impl fmt::Display for Limit {
             Limit::Machine => "the machine's memory",
             Limit::FileSystem => "the file system of shared memory",
             Limit::AddressSpace => "a process's address space",
+            Limit::FileSize => "the limit on the size of files (RLIMIT_FSIZE, ulimit -f)",
+            Limit::Mapped => "the limit on what a process maps (RLIMIT_AS, ulimit -v)",
+            Limit::Data => "the limit on a process's data (RLIMIT_DATA, ulimit -d)",
         })
     }
 }
@@ -83,7 +100,7 @@ const V1: Files = Files {
 /// The bytes that the control groups of this process let it use beyond what is in use now. None: no limit is known.
 ///
 /// Swap does not count: shared memory that fits only by swapping is no use.
-pub(crate) fn available() -> Option<u64> {
+fn available() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     available_under(Path::new("/sys/fs/cgroup"), &groups)
 }

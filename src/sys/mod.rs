@@ -9,6 +9,7 @@ pub(crate) mod clock;
 mod contract;
 pub(crate) mod copy;
 pub(crate) mod fatal;
+pub(crate) mod file_size;
 pub(crate) mod fork;
 #[cfg(target_os = "linux")]
 pub(crate) mod futex;
@@ -26,6 +27,7 @@ pub(crate) mod processors;
 pub(crate) mod pthread;
 pub(crate) mod region;
 pub(crate) mod remote;
+pub(crate) mod rlimit;
 #[cfg(target_os = "linux")]
 mod sealed;
 pub(crate) mod spin;

@@ -37,7 +37,8 @@ pub(crate) use self::part::Part;
 use self::signature::preamble;
 pub(crate) use self::signature::{IsSegment, Signature};
 use super::mapping::Mapping;
-use super::memory;
+use super::memory::{self, Left};
+use super::rlimit;
 
 /// How often a name is tried that others keep taking or removing, and the pause between: a second in all.
 const ATTEMPTS: u32 = 1000;
@@ -66,9 +67,9 @@ pub(crate) enum CreateError {
     /// A file that no job has left, and that is not removed therefore.
     #[error("{} is a file of another program; use another name, or remove it", path.display())]
     Foreign { path: PathBuf },
-    /// The control group's limit forbids it. Nothing was allocated.
-    #[error("{requested} bytes are more than the {available} that the memory limit leaves")]
-    Memory { requested: usize, available: u64 },
+    /// A limit forbids it. Nothing was allocated.
+    #[error("{requested} bytes are more than the {} that {} leaves", left.bytes, left.limit)]
+    Memory { requested: usize, left: Left },
     /// The file system has no room.
     #[error("no room for {requested} bytes in {}: {source}", directory.display())]
     NoSpace { requested: usize, directory: PathBuf, source: io::Error },
@@ -119,8 +120,10 @@ fn create_in(
     ways: &[Way],
 ) -> Result<Created, CreateError> {
     let path = file::path(directory, wanted.name)?;
-    if let Some(available) = memory::available().filter(|available| *available < wanted.len as u64) {
-        return Err(CreateError::Memory { requested: wanted.len, available });
+    let requested = wanted.len;
+    let too_large = memory::tightest().filter(|left| left.bytes < requested as u64);
+    if let Some(left) = too_large.or_else(|| rlimit::refuses(requested as u64, 0)) {
+        return Err(CreateError::Memory { requested, left });
     }
     let mut reclaimed = clear(&path, wanted.is_segment)?;
     reclaimed |= part::sweep(directory, wanted.name, wanted.is_segment);
@@ -197,7 +200,10 @@ fn not_filled(path: &Path, len: usize) -> impl Fn(io::Error) -> CreateError {
             let directory = path.parent().unwrap_or(path).to_owned();
             CreateError::NoSpace { requested: len, directory, source }
         }
-        _ => Unusable::io(path)(source).into(),
+        _ => match rlimit::file_size().filter(|_| source.raw_os_error() == Some(libc::EFBIG)) {
+            Some(left) => CreateError::Memory { requested: len, left },
+            None => Unusable::io(path)(source).into(),
+        },
     }
 }
 

@@ -7,6 +7,8 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use super::file_size::without_signal;
+
 /// What must not happen to the file: to be cut short, which would be a SIGBUS for who has mapped it, to grow, or to lose
 /// these seals.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -14,7 +16,7 @@ const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEA
 /// A file of `len` zeros, none of them allocated, sealed.
 pub(super) fn make(len: u64) -> io::Result<File> {
     let file = create()?;
-    file.set_len(len)?;
+    without_signal(|| file.set_len(len))?;
     // SAFETY: I7: touches no memory.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) };
     if result == 0 { Ok(file) } else { Err(io::Error::last_os_error()) }

@@ -9,6 +9,7 @@ use std::path::Path;
 use super::file::{self, Unusable};
 use super::link::Link;
 use super::{Way, lock, names};
+use crate::sys::file_size::without_signal;
 
 /// How often a private name is tried that is taken: it is chosen at random.
 const ATTEMPTS: u32 = 10;
@@ -42,7 +43,7 @@ impl Draft {
         if !lock::claim(&draft.file)? {
             return Err(io::Error::from_raw_os_error(libc::EWOULDBLOCK));
         }
-        draft.file.write_all_at(signature, at)?;
+        without_signal(|| draft.file.write_all_at(signature, at))?;
         Ok(draft)
     }
 

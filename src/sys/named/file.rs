@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 #[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
 
+use crate::sys::file_size::without_signal;
+
 /// Where segments have their names. Elsewhere than on Linux, shared-memory objects can not be locked, so that nobody
 /// could tell a dead job's from a live one's: there it is a file.
 #[cfg(target_os = "linux")]
@@ -202,8 +204,12 @@ pub(super) fn room(directory: &Path) -> Option<u64> {
 }
 
 /// Gives a part of a file memory, now: a store into a hole would be a SIGBUS when there is no more.
-#[cfg(target_os = "linux")]
 pub(crate) fn allocate(file: &File, part: Range<usize>) -> io::Result<()> {
+    without_signal(|| fill(file, part))
+}
+
+#[cfg(target_os = "linux")]
+fn fill(file: &File, part: Range<usize>) -> io::Result<()> {
     in_steps(part.len(), |offset, size| {
         let too_large = |_| io::Error::from_raw_os_error(libc::EFBIG);
         let (offset, size) =
@@ -234,9 +240,9 @@ pub(super) fn in_steps(len: usize, mut allocate: impl FnMut(usize, usize) -> io:
     Ok(())
 }
 
-/// Fills a part of a file with zeros.
+/// Writes zeros.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn allocate(file: &File, part: Range<usize>) -> io::Result<()> {
+fn fill(file: &File, part: Range<usize>) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
     let zeros = vec![0; 1 << 20];
     let mut done = part.start;

@@ -9,6 +9,8 @@ use super::file::{self, Unusable};
 use super::lock::{self, Holder};
 use super::signature::{IsSegment, preamble};
 use crate::sys::mapping::Mapping;
+use crate::sys::memory::Left;
+use crate::sys::rlimit;
 
 /// The pauses of a rank that waits for a name to appear.
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
@@ -33,6 +35,9 @@ pub(crate) enum OpenError<E> {
     /// A file that no job has left.
     #[error("{} is a file of another program; use another name, or remove it", path.display())]
     Foreign { path: PathBuf },
+    /// A limit forbids to map it.
+    #[error("{requested} bytes are more than the {} that {} leaves", left.bytes, left.limit)]
+    Memory { requested: usize, left: Left },
     /// The segment is not what was expected.
     #[error("the segment was refused")]
     Rejected(E),
@@ -86,5 +91,8 @@ fn look<E>(
     let len = file.metadata().map_err(&io)?.len();
     validate(&bytes, len).map_err(OpenError::Rejected)?;
     let len = usize::try_from(len).map_err(|_| io(io::Error::from_raw_os_error(libc::EFBIG)))?;
+    if let Some(left) = rlimit::refuses(len as u64, 0) {
+        return Err(OpenError::Memory { requested: len, left });
+    }
     Ok(Ok(Mapping::of(&file, len).map_err(&io)?))
 }
