@@ -248,7 +248,8 @@ fn region_parts_that_overlap_or_reach_too_far(comm: Communicator) -> Outcome {
     ensure!(region.parts() == before);
     #[expect(clippy::reversed_empty_ranges, reason = "what must be refused")]
     let result = region.assign(Some(1..0));
-    ensure_matches!(result, Err(Error::InvalidBufferSize { .. }));
+    ensure_matches!(result, Err(Error::InvalidRange { operation: Operation::Assign, start: 1, end: 0 }));
+    ensure!(region.parts() == before);
     region.distribute()?;
     region.as_mut_slice().fill(rank as u8);
     let shared = region.publish()?;
