@@ -1,7 +1,7 @@
 //! A machine whose ranks are threads and whose segment lies on the heap: no mapping, no system call. So what can watch
 //! every access to memory, and little else, can run the protocols over it.
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -104,7 +104,14 @@ unsafe impl Platform for Machine {
         if Instant::now() < *deadline { Ok(()) } else { Err(Expired) }
     }
 
-    fn wake_all(&self, _: &'static str, _: &AtomicU32) {}
+    fn wake_all(&self, _: &'static str, _: &AtomicU32) {
+        WAKES.set(WAKES.get() + 1);
+    }
+}
+
+thread_local! {
+    /// How many wake-ups this thread has made.
+    pub(crate) static WAKES: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Few enough for ranks to go on to wait, now and then.

@@ -7,8 +7,8 @@ mod machine;
 use std::time::Duration;
 
 use data::{Blocks, Numbers, Slots, combine};
-use intranode::protocol::{Call, CauseKind, Failure, Generation, claim};
-use machine::{Heap, Machine};
+use intranode::protocol::{Call, CauseKind, Failure, Generation, Member, claim};
+use machine::{Heap, Machine, WAKES};
 
 const MACHINE: Machine = Machine { patience: Duration::from_secs(60), weakened: None };
 
@@ -119,6 +119,15 @@ fn all_learn_who_has_left() {
             assert_eq!((cause.kind, cause.rank), (CauseKind::Left, 1));
         }
     }
+}
+
+#[test]
+fn ranks_that_leave_one_after_the_other_wake_the_sleepers_once() {
+    let heap = heap(64);
+    for rank in 0..64 {
+        Member::new(&MACHINE, heap.segment(), rank, START).leave().expect("no rank is stopped");
+    }
+    assert_eq!(WAKES.get(), heap.segment().words().count());
 }
 
 #[test]
