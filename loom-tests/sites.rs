@@ -15,7 +15,7 @@ pub(crate) struct Site {
     pub(crate) watching: bool,
 }
 
-const OPERATIONS: [&str; 9] = [
+const OPERATIONS: [&str; 10] = [
     "load",
     "load64",
     "store",

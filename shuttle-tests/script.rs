@@ -90,8 +90,8 @@ impl Script {
             Operation::Epochs => (4, 1),
         };
         let refused = self.steps[index].refusers.contains(&rank);
-        let (length, extra) = (length as u64, index as u64);
-        Call { operation: number, reduction: 1, element: 2, refused, shape: 8, length, extra }
+        let (length, extra, phase) = (length as u64, index as u64, (index % 3) as u8);
+        Call { operation: number, reduction: 1, element: 2, refused, phase, shape: 8, length, extra }
     }
 
     fn operation(&self, index: usize, rank: usize) -> Operation {

@@ -9,7 +9,7 @@
 //!
 //! The lock is held by rank 0's mapping. So a signed file that is locked is a live job, and one that is not is what a
 //! dead job has left: the next rank 0 of that name removes it, the others wait for the next one. A file without a
-//! [signature](signature) is another program's, and stays as it is.
+//! [signature] is another program's, and stays as it is.
 
 mod draft;
 mod file;

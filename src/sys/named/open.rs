@@ -47,7 +47,7 @@ pub(crate) enum OpenError<E> {
 
 /// Maps the segment of a name as soon as there is a live one.
 ///
-/// `validate` is given the segment's first bytes, at most [`PREAMBLE`](super::PREAMBLE), and its length.
+/// `validate` is given the segment's first bytes, at most [`PREAMBLE`](super::signature::PREAMBLE), and its length.
 pub(crate) fn open<E>(
     name: &str,
     is_segment: IsSegment,
