@@ -31,6 +31,7 @@ use crate::sys::mapping::Mapping;
 use crate::sys::named::{self, CreateError, Created, Link, OpenError, Unusable};
 use crate::sys::nodelete;
 use crate::sys::processors::Processors;
+use crate::sys::rlimit;
 use crate::sys::spin::SpinPolicy;
 use crate::sys::watcher::{Listener, Watcher};
 use crate::sys::world::{START, Ways, World};
@@ -299,7 +300,7 @@ impl Listener for Vigil {
 
     fn asked(&self) {
         let observers = self.observers();
-        if !observers.is_empty() {
+        if !observers.is_empty() && rlimit::refuses(0, rlimit::THREAD).is_none() {
             // On a thread of its own: who reads may keep the writer waiting. If there is none, nobody is told.
             let write = move || observers.iter().for_each(|observer| observer.write());
             let _ = Builder::new().name("intranode-state".to_owned()).spawn(write);

@@ -13,7 +13,8 @@ use super::numa::page_size;
 /// 270 KiB with its stack), and for what a call allocates for itself.
 const RESERVE: u64 = 1 << 20;
 
-/// What a rank takes that is a thread: 2 MiB of stack, unless the environment says otherwise, and what it needs to start.
+/// What a thread takes that the standard library starts: 2 MiB of stack, unless the environment says otherwise, and what it
+/// needs to start.
 pub(crate) const THREAD: u64 = 3 << 20;
 
 /// How long a file may become; `None`: there is no limit.
