@@ -26,7 +26,7 @@ const POINTS: [&str; 8] = [
 ];
 
 /// All other places where a rank makes a step.
-const STEPS: [&str; 21] = [
+const STEPS: [&str; 23] = [
     "note-fill",
     "note-look",
     "chunk-fill",
@@ -44,6 +44,8 @@ const STEPS: [&str; 21] = [
     "cause",
     "poison",
     "poison-wake",
+    "spread",
+    "spread-known",
     "cause-read",
     "late",
     "missing",

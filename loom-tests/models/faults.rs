@@ -31,7 +31,13 @@ pub(crate) fn models() -> Vec<Model> {
         let large = model.waiting == Parking && model.name != "leave_after_last_round";
         let large = large || model.name.contains("time_out");
         let large = model.bound.is_none() && large;
-        models.push(if large { model.bound(3) } else { model });
+        // Poison that goes through all words, and says so, is much wherever loads are explored.
+        let explores_loads = matches!(model.waiting, Spinning | Dozing) && model.name != "claim";
+        if explores_loads && model.bound.is_none() && !large {
+            models.extend([model.clone().bound(3), model.long()]);
+        } else {
+            models.push(if large { model.bound(3) } else { model });
+        }
     }
     models
 }
