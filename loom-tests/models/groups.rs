@@ -138,7 +138,7 @@ fn three_with_faults() -> Vec<Model> {
     let hurries = Fate { hurries: true, ..Fate::default() };
     let mut models = vec![
         // Two of them do not look at gates for long, and may be a round ahead of whoever opens these.
-        same("meet_in_a_hurry".to_owned(), &[Barrier; 2]).fate(1, hurries).fate(2, hurries).bound(1),
+        same("meet_in_a_hurry".to_owned(), &[Barrier; 2]).fate(1, hurries).fate(2, hurries).bound(1).long(),
         // The first waits for the second, and is waited for itself: the second is to blame.
         same("meet_time_out_of_all".to_owned(), &[Barrier])
             .fate(0, Fate { hurries: true, expires: Some(1), ..Fate::default() })
@@ -148,7 +148,8 @@ fn three_with_faults() -> Vec<Model> {
         same("meet_poison_races".to_owned(), &[Barrier])
             .bystander(&[Mourn(1)])
             .check(agreement(0, only(Died, 1)))
-            .bound(1),
+            .bound(1)
+            .long(),
     ];
     for (victim, point) in [(0, "arrived"), (0, GATES), (1, "arrived"), (1, "arrived-unwoken"), (2, "round")] {
         models.push(
