@@ -9,7 +9,7 @@
 //! The first table is counted by running the protocols over a platform whose peers have always arrived already. The
 //! second compares, by the same unit, the two shapes of arrival that there are, and two that there could be.
 
-use intranode::protocol::sequence::INLINE;
+use intranode::protocol::call::INLINE;
 use intranode::protocol::{Failure, Group};
 use mirror::{Data, Mirror, Operation, Shared, call};
 
@@ -59,7 +59,7 @@ fn main() -> Result<(), Failure> {
 fn cost(operation: Operation, bytes: usize, ranks: usize) -> Result<Cost, Failure> {
     let share = if matches!(operation, Operation::Allgatherv) { bytes / ranks } else { bytes };
     let (mirror, shared) =
-        (Mirror::default(), Shared::new(ranks, intranode::layout::Layout::default_chunk(ranks)));
+        (Mirror::default(), Shared::new(ranks, intranode::segment::layout::Layout::default_chunk(ranks)));
     let mut member = shared.member(&mirror);
     let mut data = Data::new(ranks, share / size_of::<f64>(), true);
     call(operation, &mut member, &mut data, intranode::protocol::allreduce::slices_from(ranks))?;

@@ -1,6 +1,6 @@
 //! Payload cells whose every access loom checks against all others.
 
-use intranode::payload::{Sink, Source};
+use intranode::copy::{Sink, Source};
 use intranode::protocol::{Payload, Staging};
 use loom::cell::UnsafeCell;
 

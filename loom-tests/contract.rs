@@ -17,7 +17,7 @@ use crate::weakened::{Mutation, Weakened, Weakening};
 use crate::world::Rank;
 use programs::{change, outlast, sleep_until, spin_until, take_turns, value};
 
-#[path = "../src/sys/contract/programs.rs"]
+#[path = "../src/segment/contract/programs.rs"]
 mod programs;
 
 /// What a thread does, with what all share.

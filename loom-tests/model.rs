@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use intranode::protocol::membership::{self, Cause};
+use intranode::protocol::{Cause, membership};
 use intranode::protocol::{CauseKind, Failure, Generation, Member};
 
 use crate::explore::{Explored, Rejected, explore};

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use intranode::payload::{self, Sink, Source, Term};
+use intranode::copy::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::Reduction;
-use intranode::protocol::transfer::Exchange;
+use intranode::protocol::block_transfer::Exchange;
 use intranode::protocol::{Call, CauseKind, Failure, Member};
 
 use crate::cells::STAGING;
@@ -200,7 +200,7 @@ impl Reduction for Folding {
 
     fn fold(&mut self, part: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
         let own = &self.mine[part.clone()];
-        payload::fold(&mut self.result[part], Some(own), begin, terms, staging, combine);
+        copy::fold(&mut self.result[part], Some(own), begin, terms, staging, combine);
     }
 
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {

@@ -3,9 +3,9 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 
-use intranode::payload::{Sink, Source};
-use intranode::protocol::single_copy::Address;
-use intranode::protocol::transfer::Exchange;
+use intranode::copy::{Sink, Source};
+use intranode::protocol::block_transfer::Address;
+use intranode::protocol::block_transfer::Exchange;
 use intranode::protocol::{Call, Failure, Member, Payload};
 
 use crate::cells::{Bytes, STAGING};

@@ -14,7 +14,7 @@ use crate::machine::Memory;
 use crate::stage::Stage;
 use programs::{Until, change, outlast, sleep_until, spin_until, take_turns, value};
 
-#[path = "../src/sys/contract/programs.rs"]
+#[path = "../src/segment/contract/programs.rs"]
 mod programs;
 
 pub fn trials() -> Vec<Trial> {

@@ -3,9 +3,9 @@
 use std::cell::UnsafeCell;
 use std::sync::{Arc, Mutex};
 
-use intranode::payload::{Sink, Source};
+use intranode::copy::{Sink, Source};
+use intranode::protocol::call::NOTE;
 use intranode::protocol::generation::{POISON, WAITER};
-use intranode::protocol::sequence::NOTE;
 use intranode::protocol::{
     Expired, Gates, Generation, Group, Ordering, Payload, Platform, Record, Segment, Staging, Stopped,
 };

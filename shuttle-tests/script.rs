@@ -3,10 +3,10 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 
-use intranode::payload::{self, Sink, Source, Term};
+use intranode::copy::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::Reduction;
-use intranode::protocol::single_copy::Address;
-use intranode::protocol::transfer::Exchange;
+use intranode::protocol::block_transfer::Address;
+use intranode::protocol::block_transfer::Exchange;
 use intranode::protocol::{Call, Failure, Member, Payload, Staging};
 
 use crate::dice;
@@ -272,7 +272,7 @@ impl Reduction for Sums {
 
     fn fold(&mut self, part: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
         let own = &self.send[part.clone()];
-        payload::fold(&mut self.recv[part], Some(own), begin, terms, staging, combine);
+        copy::fold(&mut self.recv[part], Some(own), begin, terms, staging, combine);
     }
 
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {

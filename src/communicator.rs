@@ -1,24 +1,19 @@
 //! The communicator: what a program calls.
 
-use std::ops::Range;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
-use bytemuck::Pod;
-
-use crate::blocks;
-use crate::buffers::{FromRoot, Reduce};
-use crate::element::{self, Number, ReduceOp};
+use crate::element;
 use crate::error::{Error, Operation};
-use crate::family::Family;
-use crate::groups::Groups;
-use crate::protocol::{Call, allreduce};
-use crate::reach::Reach;
-use crate::seat::Seat;
-use crate::state::{JobState, Observer};
-use crate::sys::fatal::FatalSignals;
-use crate::sys::machine::Machine;
-use crate::sys::thread_wait::Ticker;
+use crate::liveness::fatal::FatalSignals;
+use crate::protocol::Call;
+use crate::rank::cma_peers::Reach;
+use crate::rank::comm_tree::Family;
+use crate::rank::groups::Groups;
+use crate::rank::job_state::{JobState, Observer};
+use crate::rank::rank_state::Seat;
+use crate::segment::platform::Machine;
+use crate::sys::wait::threads::Ticker;
 
 /// One rank's membership in a group of ranks.
 ///
@@ -102,15 +97,6 @@ impl Communicator {
         self
     }
 
-    /// Joins the job that the environment names: [`Config::from_env`](crate::Config::from_env), then
-    /// [`Config::join`](crate::Config::join).
-    ///
-    /// # Errors
-    /// As those two.
-    pub fn from_env() -> Result<Self, Error> {
-        crate::Config::from_env()?.join()
-    }
-
     /// This rank: 0 to `size() - 1`.
     #[inline]
     pub fn rank(&self) -> usize {
@@ -121,113 +107,6 @@ impl Communicator {
     #[inline]
     pub fn size(&self) -> usize {
         self.seat.size()
-    }
-
-    /// Waits until every rank has called it. One round, as in `protocol::barrier`.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] and [`Error::Mismatch`], after which the communicator can be used further; any fatal
-    /// error.
-    pub fn barrier(&self) -> Result<(), Error> {
-        let call = Call { operation: Operation::Barrier as u8, ..Call::default() };
-        self.seat.collective(Operation::Barrier, |member| member.meet(&call))
-    }
-
-    /// Combines `send[i]` of all ranks into `recv[i]`, on every rank, in rank order: the same bits on every rank and
-    /// in every run. Both buffers have the same length, on all ranks.
-    ///
-    /// Small values travel with the arrival word, in one round. Large ones are folded in slices, one a rank, and
-    /// exchanged (Rabenseifner 2004).
-    ///
-    /// # Errors
-    /// [`Error::InvalidBufferSize`] if the lengths differ, [`Error::InvalidReduction`] for a bitwise reduction of
-    /// floating-point values; otherwise as [`barrier`](Communicator::barrier).
-    pub fn allreduce<T: Number>(&self, send: &[T], recv: &mut [T], op: ReduceOp) -> Result<(), Error> {
-        let operation = Operation::Allreduce;
-        let call = self.reduction::<T>(send.len(), op);
-        if send.len() != recv.len() {
-            let error = Error::InvalidBufferSize { operation, expected: send.len(), actual: recv.len() };
-            return Err(self.seat.refuse(&call, error));
-        }
-        self.reduce(&call, Reduce { send: Some(send), recv, op })
-    }
-
-    /// The same with the result in place of the contribution.
-    ///
-    /// # Errors
-    /// As [`allreduce`](Communicator::allreduce).
-    pub fn allreduce_in_place<T: Number>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
-        let call = self.reduction::<T>(data.len(), op);
-        self.reduce(&call, Reduce { send: None, recv: data, op })
-    }
-
-    /// Brings the `send` of every rank to every rank: that of rank `r`, which has `counts[r]` elements, to
-    /// `recv[displs[r]..]`. Counts and displacements are in elements. `counts` is the same on all ranks; each rank
-    /// places the blocks as it likes, without overlap. What lies between them is not touched.
-    ///
-    /// Blocks stream through staging in chunks, one round a chunk; a write by the owner, a read by every other rank. Large
-    /// ones are copied straight from their owners' memory where that is faster, and allowed, in two rounds: see
-    /// [`Config::single_copy`](crate::Config::single_copy) (Linux's cross memory attach, Yeoh 2010).
-    ///
-    /// # Errors
-    /// [`Error::InvalidBufferSize`] if `counts` or `displs` do not have one entry a rank, `send` does not have
-    /// `counts[rank]` elements, or a block reaches past the end of `recv`; [`Error::OverlappingBlocks`]. Nothing is
-    /// written then. Otherwise as [`barrier`](Communicator::barrier).
-    pub fn allgatherv<T: Pod>(
-        &self,
-        send: &[T],
-        recv: &mut [T],
-        counts: &[usize],
-        displs: &[usize],
-    ) -> Result<(), Error> {
-        let operation = Operation::Allgatherv;
-        let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
-        let call = Call {
-            length: total,
-            extra: blocks::digest(self.seat.world.key(), counts),
-            ..call::<T>(operation)
-        };
-        if let Err(error) = blocks::check(self.seat.rank, self.size(), send.len(), recv.len(), counts, displs) {
-            return Err(self.seat.refuse(&call, error));
-        }
-        let width = size_of::<T>();
-        let place = |rank: usize| displs[rank] * width..(displs[rank] + counts[rank]) * width;
-        self.gather(&call, operation, send, recv, place)
-    }
-
-    /// Brings the `send` of every rank to every rank, in rank order. `send` has the same length on all ranks, and
-    /// `recv` that times the number of ranks.
-    ///
-    /// # Errors
-    /// [`Error::InvalidBufferSize`] if `recv` has another length; otherwise as [`barrier`](Communicator::barrier).
-    pub fn allgather<T: Pod>(&self, send: &[T], recv: &mut [T]) -> Result<(), Error> {
-        let operation = Operation::Allgather;
-        let call = Call { length: send.len() as u64, ..call::<T>(operation) };
-        let expected = send.len().saturating_mul(self.size());
-        if recv.len() != expected {
-            let error = Error::InvalidBufferSize { operation, expected, actual: recv.len() };
-            return Err(self.seat.refuse(&call, error));
-        }
-        let width = size_of_val(send);
-        self.gather(&call, operation, send, recv, |rank| rank * width..(rank + 1) * width)
-    }
-
-    /// Brings `buffer` of rank `root` to all ranks. It has the same length on all of them.
-    ///
-    /// The root writes chunk after chunk into its staging, and everybody reads; while one chunk is read, the next is
-    /// written.
-    ///
-    /// # Errors
-    /// [`Error::InvalidRoot`] if there is no such rank; otherwise as [`barrier`](Communicator::barrier).
-    pub fn broadcast<T: Pod>(&self, buffer: &mut [T], root: usize) -> Result<(), Error> {
-        let operation = Operation::Broadcast;
-        let call = Call { length: buffer.len() as u64, extra: root as u64, ..call::<T>(operation) };
-        let size = self.size();
-        if root >= size {
-            return Err(self.seat.refuse(&call, Error::InvalidRoot { root, size }));
-        }
-        let mut blocks = FromRoot::new(bytemuck::cast_slice_mut(buffer), root);
-        self.seat.collective(operation, |member| member.transfer(&call, &mut blocks))
     }
 
     /// Takes part in the other ranks' call of `operation`, only to say that this rank can not: they get
@@ -288,32 +167,6 @@ impl Communicator {
             Some(observer) => observer.state(),
             None => Observer::new(&self.seat.world, "the job", self.seat.rank).state(),
         })
-    }
-
-    fn reduction<T: Number>(&self, length: usize, op: ReduceOp) -> Call {
-        Call { reduction: op as u8, length: length as u64, ..call::<T>(Operation::Allreduce) }
-    }
-
-    fn reduce<T: Number>(&self, call: &Call, mut data: Reduce<'_, T>) -> Result<(), Error> {
-        let reduction = data.op;
-        if T::FLOAT && reduction.is_bitwise() {
-            let element = std::any::type_name::<T>();
-            return Err(self.seat.refuse(call, Error::InvalidReduction { reduction, element }));
-        }
-        let slices_from = allreduce::slices_from(self.size());
-        self.seat.collective(Operation::Allreduce, |member| member.allreduce(call, slices_from, &mut data))
-    }
-
-    fn gather<T: Pod>(
-        &self,
-        call: &Call,
-        operation: Operation,
-        send: &[T],
-        recv: &mut [T],
-        place: impl Fn(usize) -> Range<usize>,
-    ) -> Result<(), Error> {
-        let (send, recv) = (bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv));
-        self.seat.begin(operation)?.gather(call, send, recv, place)
     }
 }
 

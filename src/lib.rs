@@ -61,47 +61,38 @@
 #![deny(unsafe_code)]
 
 #[doc(hidden)]
-pub mod blocks;
-mod buffers;
+pub mod collective;
 mod communicator;
-mod config;
-mod distribute;
+#[doc(hidden)]
+#[expect(unsafe_code, reason = "raw views of shared memory, and vector instructions")]
+pub mod copy;
 mod element;
 mod error;
-mod exchange;
-mod family;
-mod groups;
-mod join;
 #[doc(hidden)]
-pub mod layout;
-#[doc(hidden)]
-#[expect(unsafe_code, reason = "the payload's boundary")]
-pub mod payload;
-mod placement;
+pub mod job;
+#[expect(unsafe_code, reason = "words that other processes write, and handlers of signals")]
+mod liveness;
 #[doc(hidden)]
 pub mod protocol;
-mod reach;
+mod rank;
 mod region;
-mod seat;
-mod share;
-mod split;
 #[doc(hidden)]
-pub mod stale;
-mod state;
-#[expect(unsafe_code, reason = "the one place for it")]
+#[expect(unsafe_code, reason = "the mapping seen as words, cells and slices")]
+pub mod segment;
+#[expect(unsafe_code, reason = "system calls")]
 mod sys;
-mod threads;
 
 pub use bytemuck;
 
+pub use collective::blocks::Blocks;
 pub use communicator::Communicator;
-pub use config::{Config, WaitKind};
-pub use distribute::Blocks;
 pub use element::{Number, ReduceOp};
 pub use error::{BadSetting, Called, Error, InitFailure, Operation, TimeOut};
-pub use exchange::Exchange;
-pub use placement::{Pages, Placement, RegionOptions};
-pub use region::{Populate, Published, Region, Shared};
-pub use state::{JobState, RankState};
+pub use job::config::{Config, WaitKind};
+pub use job::threads::{threads, threads_with};
+pub use rank::job_state::{JobState, RankState};
+pub use region::exchange::Exchange;
+pub use region::options::{Pages, Placement, RegionOptions};
+pub use region::{Region, Shared};
+pub use segment::region_memory::{Populate, Published};
 pub use sys::cast;
-pub use threads::{threads, threads_with};

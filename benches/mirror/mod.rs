@@ -8,10 +8,10 @@ use std::cell::{Cell, UnsafeCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use intranode::payload::{self, Sink, Source, Term};
+use intranode::copy::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::Reduction;
-use intranode::protocol::sequence::NOTE;
-use intranode::protocol::transfer::Exchange;
+use intranode::protocol::block_transfer::Exchange;
+use intranode::protocol::call::NOTE;
 use intranode::protocol::{Call, Gates, Group, Member};
 use intranode::protocol::{
     Expired, Failure, Generation, Ordering, Payload, Platform, Record, Segment, Staging,
@@ -294,7 +294,7 @@ impl Reduction for Data {
         let staged = terms.iter().filter(|term| matches!(term, Term::Staged(_))).count();
         self.takes(8 * part.len() * staged);
         let own = &self.send[part.clone()];
-        payload::fold(&mut self.recv[part], Some(own), begin, terms, staging, |sum, value: f64| sum + value);
+        copy::fold(&mut self.recv[part], Some(own), begin, terms, staging, |sum, value: f64| sum + value);
     }
 
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use intranode::stale::{self, Leftover, Removal};
+use intranode::job::cleanup::{self, Leftover, Removal};
 
 use crate::arguments::job_name;
 
@@ -26,7 +26,7 @@ pub(crate) struct CleanArguments {
 
 /// Returns 1 if something that belongs to nobody could not be removed.
 pub(crate) fn run(arguments: &CleanArguments) -> Result<u8> {
-    let found = stale::find(&arguments.names).context("cannot list the names of shared memory")?;
+    let found = cleanup::find(&arguments.names).context("cannot list the names of shared memory")?;
     if found.is_empty() {
         println!("nothing to remove: no shared memory of jobs that have ended");
         return Ok(0);

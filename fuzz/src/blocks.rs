@@ -2,7 +2,7 @@
 //! is not, and its error says where.
 
 use intranode::Error;
-use intranode::blocks::check;
+use intranode::collective::counts::check;
 
 use super::input::Input;
 

@@ -1,6 +1,6 @@
 //! A header from a hostile file: [`Layout::decode`] believes exactly what the model believes, for any bytes and length.
 
-use intranode::layout::{Layout, LayoutError};
+use intranode::segment::layout::{Layout, LayoutError};
 
 use super::input::Input;
 use super::model::{Header, MAGIC, Map, VERSION};

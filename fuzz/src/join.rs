@@ -9,7 +9,7 @@ use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use intranode::layout::Layout;
+use intranode::segment::layout::Layout;
 use intranode::{Communicator, Config, Error, InitFailure, ReduceOp};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;

@@ -1,7 +1,7 @@
 //! The segment's map: for any number of ranks, any chunk and any address space there is either an error or a map whose
 //! parts are apart, aligned and inside.
 
-use intranode::layout::{Layout, LayoutError};
+use intranode::segment::layout::{Layout, LayoutError};
 
 use super::input::Input;
 use super::model::{Map, address_space};

@@ -23,11 +23,11 @@
 
 use core::ops::Range;
 
-use super::sequence::{HEAD, INLINE};
+use super::call::{HEAD, INLINE};
+use super::partition::block;
 use super::staging::STEP;
 use super::{Call, Failure, Member, Payload, Platform, Staging};
-use crate::distribute::block;
-use crate::payload::{Sink, Source, TERMS, Term};
+use crate::copy::{Sink, Source, TERMS, Term};
 
 /// The caller's side of a reduction. Ranges count elements.
 pub trait Reduction {

@@ -30,8 +30,8 @@
 //! It makes the owner's compare-exchange fail for ever, so a frozen word's generation is final, and a waiter
 //! needs no second word to watch: both "arrived" and "will never arrive" appear in the word that it looks at.
 
+use super::call::PROCESSOR;
 use super::generation::{POISON, WAITER};
-use super::sequence::PROCESSOR;
 use super::{Expired, Failure, Generation, Member, Ordering, Payload, Platform, Record};
 use Ordering::{Acquire, Relaxed, Release};
 

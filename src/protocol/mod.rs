@@ -24,10 +24,15 @@
 
 pub mod allreduce;
 pub mod barrier;
+pub mod block_transfer;
+pub mod call;
 pub mod call_lock;
+mod failure;
 pub mod generation;
 pub mod groups;
+mod member;
 pub mod membership;
+pub mod partition;
 #[expect(unsafe_code, reason = "declares the traits whose implementations promise something")]
 pub mod platform;
 pub mod region;
@@ -38,132 +43,14 @@ pub mod staging;
 pub mod transfer;
 pub mod watch;
 
+pub use call::Call;
 pub use call_lock::{CallLock, Overlap};
+pub use failure::{Cause, CauseKind, Failure};
 pub use generation::Generation;
 pub use groups::{Gates, Group};
-pub use membership::{Cause, CauseKind, Failure, claim};
+pub use member::{Member, Record, Segment, pairs};
+pub use membership::claim;
 pub use platform::{Expired, Ordering, Payload, Platform, Stopped};
-pub use sequence::Call;
+
 pub use sleeper::Sleeper;
 pub use staging::Staging;
-
-/// One arrival word and what is published with it: the unit in which a rank tells the others "I am here".
-///
-/// A rank owns two, used by the parity of the generation. Everything that a small collective needs from a rank
-/// lies in the first 64 bytes, so that one cache-line transfer brings it; 128 bytes keep neighbours apart on
-/// machines with longer lines or with adjacent-line prefetch.
-#[repr(C, align(128))]
-pub struct Record<P: Platform> {
-    /// `generation << 2 | POISON | WAITER`, see [`generation`].
-    pub word: P::Word,
-    /// The [`Call`] that this rank makes, and its contribution where that is small.
-    pub note: P::Note,
-}
-
-/// The shared control structures of one communicator, wherever they live: a mapping in production, an `Arc`
-/// under a model checker.
-pub struct Segment<'s, P: Platform> {
-    /// Why the communicator was poisoned: 0, or a packed [`Cause`]. Set once.
-    pub cause: &'s P::Word64,
-    /// 1 once the poison is everywhere, and all who slept have been woken. Set once.
-    pub spread: &'s P::Word,
-    /// By rank: 0, or the process that has claimed the rank.
-    pub claims: &'s [P::Word],
-    /// By rank and parity: the arrival words and notes.
-    pub records: &'s [[Record<P>; 2]],
-    /// By rank: the words of its group. None where ranks never meet in groups.
-    pub gates: &'s [Gates<P>],
-    /// By rank and parity: the staging buffers for what does not fit into a note.
-    pub chunks: &'s [[P::Chunk; 2]],
-    /// How those are used.
-    pub staging: Staging,
-}
-
-impl<P: Platform> Clone for Segment<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P: Platform> Copy for Segment<'_, P> {}
-
-impl<'s, P: Platform> Segment<'s, P> {
-    /// All words that a rank may sleep on.
-    pub fn words(self) -> impl Iterator<Item = &'s P::Word> {
-        pairs(self.records, self.gates).flatten().map(|record| &record.word)
-    }
-}
-
-/// The records of both parities, those of the gates among them.
-pub fn pairs<'s, P: Platform>(
-    records: &'s [[Record<P>; 2]],
-    gates: &'s [Gates<P>],
-) -> impl Iterator<Item = &'s [Record<P>; 2]> {
-    records.iter().chain(gates.iter().flat_map(|gates| [&gates.complete, &gates.open]))
-}
-
-/// One rank's view of a segment: the state of every protocol in this module.
-pub struct Member<'s, P: Platform> {
-    platform: &'s P,
-    segment: Segment<'s, P>,
-    rank: usize,
-    completed: Generation,
-    group: Option<&'s Group>,
-}
-
-impl<'s, P: Platform> Member<'s, P> {
-    /// The view of `rank`, which has completed every round up to `completed`.
-    ///
-    /// # Panics
-    /// When the segment's tables differ in length, or `rank` is not in them.
-    pub fn new(platform: &'s P, segment: Segment<'s, P>, rank: usize, completed: Generation) -> Self {
-        assert!(rank < segment.records.len());
-        assert!(segment.chunks.len() == segment.records.len());
-        Member { platform, segment, rank, completed, group: None }
-    }
-
-    /// The same where ranks meet in groups. All ranks have the same groups.
-    ///
-    /// # Panics
-    /// When the segment has no gates.
-    #[must_use]
-    pub fn grouped(mut self, group: Option<&'s Group>) -> Self {
-        assert!(group.is_none() || self.segment.gates.len() == self.size());
-        self.group = group;
-        self
-    }
-
-    /// The number of ranks.
-    pub fn size(&self) -> usize {
-        self.segment.records.len()
-    }
-
-    /// The last round that this rank has completed: what the next [`Member::new`] starts from.
-    pub fn completed(&self) -> Generation {
-        self.completed
-    }
-
-    /// The parity of the next round, hence of the buffers that this rank may fill before it arrives.
-    fn next_parity(&self) -> usize {
-        self.completed.next().parity()
-    }
-
-    fn note(&self, rank: usize, parity: usize) -> &'s P::Note {
-        &self.segment.records[rank][parity].note
-    }
-
-    fn chunk(&self, rank: usize, parity: usize) -> &'s P::Chunk {
-        &self.segment.chunks[rank][parity]
-    }
-
-    /// Where in the buffers of the next round the parts begin, if the longest has `len` bytes.
-    fn place(&self, len: usize) -> usize {
-        self.segment.staging.place(len, self.completed.next())
-    }
-
-    /// The other ranks, each starting with its own successor, so that not all read the same memory at once.
-    fn others(&self) -> impl Iterator<Item = usize> + use<P> {
-        let (rank, size) = (self.rank, self.size());
-        (rank + 1..rank + size).map(move |next| if next < size { next } else { next - size })
-    }
-}

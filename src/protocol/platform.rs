@@ -2,7 +2,7 @@
 
 pub use core::sync::atomic::Ordering;
 
-use crate::payload::{Sink, Source};
+use crate::copy::{Sink, Source};
 
 /// The deadline of a wait has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,8 +26,8 @@
 
 use core::ops::Range;
 
+use super::partition::block;
 use super::{Call, Failure, Member, Platform};
-use crate::distribute::block;
 
 /// Nobody writes the region: every rank has said so, after its last store.
 #[derive(Debug)]

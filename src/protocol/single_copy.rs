@@ -15,15 +15,12 @@
 use core::num::NonZeroU64;
 use core::ops::Range;
 
+use super::block_transfer::{Address, Exchange};
+use super::call::HEAD;
 use super::generation::POISON;
-use super::sequence::HEAD;
-use super::transfer::Exchange;
 use super::{Call, Failure, Member, Ordering, Payload, Platform};
-use crate::payload::Sink;
+use crate::copy::Sink;
 use Ordering::Relaxed;
-
-/// Where something lies in the memory of the rank that says so. `None`: where nobody else can fetch it.
-pub type Address = Option<NonZeroU64>;
 
 /// What a rank says that has fetched all it needs.
 const DONE: Address = NonZeroU64::new(1);

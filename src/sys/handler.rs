@@ -6,10 +6,10 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 /// A handler that is told all that the system knows.
-pub(super) type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+pub(crate) type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
 /// What happens at a signal now.
-pub(super) fn current(signal: c_int) -> io::Result<libc::sigaction> {
+pub(crate) fn current(signal: c_int) -> io::Result<libc::sigaction> {
     let mut current = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: I7: it only writes what is there.
     if unsafe { libc::sigaction(signal, ptr::null(), current.as_mut_ptr()) } != 0 {
@@ -20,13 +20,13 @@ pub(super) fn current(signal: c_int) -> io::Result<libc::sigaction> {
 }
 
 /// Puts a handler of this library in place. It does only what a handler may do: I11.
-pub(super) fn set(signal: c_int, handler: Handler, flags: c_int) -> io::Result<()> {
+pub(crate) fn set(signal: c_int, handler: Handler, flags: c_int) -> io::Result<()> {
     // On the stack for signals: the signal may be about the other one being full.
     put(signal, handler as libc::sighandler_t, flags | libc::SA_SIGINFO | libc::SA_ONSTACK)
 }
 
 /// Puts the system's own action in place.
-pub(super) fn set_default(signal: c_int) -> io::Result<()> {
+pub(crate) fn set_default(signal: c_int) -> io::Result<()> {
     put(signal, libc::SIG_DFL, 0)
 }
 
@@ -43,7 +43,7 @@ fn put(signal: c_int, handler: libc::sighandler_t, flags: c_int) -> io::Result<(
 }
 
 /// Does what a handler does, and leaves `errno` as the code has it that the signal has interrupted.
-pub(super) fn keep_errno<R>(work: impl FnOnce() -> R) -> R {
+pub(crate) fn keep_errno<R>(work: impl FnOnce() -> R) -> R {
     let errno = errno();
     // SAFETY: I7: the calling thread's own, and live.
     let before = unsafe { errno.read() };
@@ -64,7 +64,7 @@ fn errno() -> *mut c_int {
 }
 
 /// Calls the handler that was there before. False: there was none.
-pub(super) fn call(
+pub(crate) fn call(
     before: &libc::sigaction,
     signal: c_int,
     info: *mut libc::siginfo_t,

@@ -7,7 +7,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::mapping::Mapping;
+use super::memory::mapping::Mapping;
+use super::memory::pages::page_size;
 
 /// How pages are to be distributed over nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,12 +110,6 @@ pub(crate) fn locate(mapping: &Mapping) -> io::Result<Vec<Option<u32>>> {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn locate(_mapping: &Mapping) -> io::Result<Vec<Option<u32>>> {
     Err(io::ErrorKind::Unsupported.into())
-}
-
-/// The size of a page.
-pub(crate) fn page_size() -> usize {
-    // SAFETY: I7: touches no memory.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
 #[cfg(test)]

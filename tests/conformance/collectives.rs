@@ -1,8 +1,8 @@
 //! Gathering, broadcasting, meeting.
 
 use anyhow::ensure;
-use intranode::layout::Layout;
-use intranode::protocol::sequence::INLINE;
+use intranode::protocol::call::INLINE;
+use intranode::segment::layout::Layout;
 use intranode::{Blocks, Communicator, bytemuck};
 
 use crate::board::Board;

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Write;
 
 use anyhow::ensure;
-use intranode::layout::{Layout, PREAMBLE};
+use intranode::segment::layout::{Layout, PREAMBLE};
 use libtest_mimic::Trial;
 use nix::fcntl::{FcntlArg, fcntl};
 

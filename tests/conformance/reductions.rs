@@ -1,8 +1,8 @@
 //! Reductions.
 
 use anyhow::{Context, ensure};
-use intranode::layout::Layout;
-use intranode::protocol::sequence::INLINE;
+use intranode::protocol::call::INLINE;
+use intranode::segment::layout::Layout;
 use intranode::{Communicator, Error, ReduceOp};
 
 use crate::model::{ARITHMETIC, OPERATIONS, Value, ensure_same, reduced, values};

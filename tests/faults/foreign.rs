@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use intranode::layout::Layout;
+use intranode::segment::layout::Layout;
 use libtest_mimic::Completion;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;

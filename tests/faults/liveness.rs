@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use intranode::layout::Layout;
+use intranode::segment::layout::Layout;
 use libtest_mimic::Completion;
 use nix::errno::Errno;
 use nix::libc;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use intranode::layout::WATCHERS;
+use intranode::segment::layout::WATCHERS;
 use libtest_mimic::Completion;
 use nix::sys::signal::Signal::{SIGCONT, SIGSTOP};
 

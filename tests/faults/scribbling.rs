@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use intranode::Config;
-use intranode::layout::Layout;
+use intranode::segment::layout::Layout;
 use libtest_mimic::Completion;
 
 use super::job::{Job, LIMIT, Trouble};

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
-use intranode::layout::{Layout, PAIR, PAIRS, PREAMBLE};
-use intranode::protocol::sequence::INLINE;
+use intranode::protocol::call::INLINE;
+use intranode::segment::layout::{Layout, PAIR, PAIRS, PREAMBLE};
 
 use super::job::Job;
 

@@ -3,9 +3,9 @@
 use std::cell::UnsafeCell;
 use std::ops::Range;
 
-use intranode::payload::{self, Sink, Source, Term};
+use intranode::copy::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::Reduction;
-use intranode::protocol::transfer::Exchange;
+use intranode::protocol::block_transfer::Exchange;
 
 /// A block of each rank.
 pub(crate) struct Blocks {
@@ -64,7 +64,7 @@ impl Reduction for Numbers {
 
     fn fold(&mut self, part: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
         let own = self.own.as_ref().map(|own| &own[part.clone()]);
-        payload::fold(&mut self.result[part], own, begin, terms, staging, combine);
+        copy::fold(&mut self.result[part], own, begin, terms, staging, combine);
     }
 
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {

@@ -5,8 +5,8 @@ use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use intranode::payload::{Sink, Source};
-use intranode::protocol::sequence::NOTE;
+use intranode::copy::{Sink, Source};
+use intranode::protocol::call::NOTE;
 use intranode::protocol::{
     Expired, Gates, Generation, Group, Member, Payload, Platform, Record, Segment, Staging, pairs,
 };

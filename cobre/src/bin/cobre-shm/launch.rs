@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, Kind, Outcome};
-use crate::run::STOPPED_ON_REQUEST;
+use crate::stop::STOPPED_ON_REQUEST;
 use crate::voices::Voices;
 
 /// How long the other ranks may take to end by themselves after one has failed.

@@ -13,13 +13,10 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::launch;
 use crate::policy;
 use crate::simulation;
-use crate::stop::StopRequest;
+use crate::stop::{STOPPED_ON_REQUEST, StopRequest};
 use crate::study::{Session, Study};
 use crate::threads;
 use crate::training;
-
-/// The exit code of `cobre run` after a signal: training stopped, the policy is written.
-pub(crate) const STOPPED_ON_REQUEST: u8 = 5;
 
 /// Who carries the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

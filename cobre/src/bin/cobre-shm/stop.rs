@@ -15,6 +15,9 @@ use crate::failure::{Failure, Kind, Outcome};
 /// The two signals that ask for a stop.
 const SIGNALS: [i32; 2] = [SIGTERM, SIGINT];
 
+/// The exit code of `cobre run` after a signal: training stopped, the policy is written.
+pub(crate) const STOPPED_ON_REQUEST: u8 = 5;
+
 /// Whether a stop was asked for, and whether signals ask for one at all just now.
 pub(crate) struct StopRequest {
     level: Arc<AtomicUsize>,

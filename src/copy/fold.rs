@@ -1,0 +1,232 @@
+//! Folding what several ranks have contributed, in one pass over all of it.
+//!
+//! The result is read and written once, whatever the number of contributions, and it can be published on the way: reading
+//! lines of others and storing past the cache go on at the same time.
+
+use core::ops::Range;
+
+use bytemuck::Pod;
+
+use super::dispatch::{Work, widest};
+use super::lines;
+use super::publish::Pieces;
+use super::view::{Sink, TERMS, Term};
+
+/// The size of wide vectors in bytes. One that lies across two lines takes twice as long to store.
+const VECTOR: usize = 32;
+
+/// Folds the terms, one after the other in the order given, into `target`: to what is there, or, if `begin`, from the
+/// first term on. Values that are this rank's own are in `own`, or, if that is none, in `target`. The result is put into
+/// `staging` too, if there is any, as by [`Sink::put`].
+///
+/// # Panics
+/// When a term or the staging is shorter than the target, or there are no terms, or more than [`TERMS`].
+#[inline(always)]
+pub fn fold<T: Pod>(
+    target: &mut [T],
+    own: Option<&[T]>,
+    begin: bool,
+    terms: &[Term<'_>],
+    staging: Option<Sink<'_>>,
+    combine: impl Fn(T, T) -> T,
+) {
+    assert!(terms.len() <= TERMS);
+    let (len, bytes) = (target.len(), size_of_val(target));
+    let target = target.as_mut_ptr();
+    // What is in the target, to begin with or not.
+    let mut sources = [target.cast_const(); 1 + TERMS];
+    for (source, term) in sources[1..].iter_mut().zip(terms) {
+        *source = match (term, own) {
+            (Term::Own, None) => target,
+            (Term::Own, Some(own)) => own[..len].as_ptr(),
+            (Term::Staged(staging), _) => staging.range(0, bytes).cast(),
+        };
+    }
+    let (first, rest) = sources[usize::from(begin)..1 + terms.len()].split_first().expect("there are terms");
+    let terms = &Terms { first: *first, rest, combine };
+    let only = |range| Fold::<_, _, false> { terms, target, also: target, range };
+    let Some(staging) = staging else { return widest(bytes, only(0..len)) };
+    assert!(bytes <= staging.len);
+    let pieces = Pieces::of(bytes);
+    let Some(step) = pieces.step().map(|bytes| bytes / size_of::<T>().max(1)) else {
+        let also = staging.start.cast();
+        return widest(bytes, Fold::<_, _, true> { terms, target, also, range: 0..len });
+    };
+    let step = step.max(1);
+    for start in (0..len).step_by(step) {
+        let end = (start + step).min(len);
+        let (offset, bytes) = (start * size_of::<T>(), (end - start) * size_of::<T>());
+        widest(bytes, only(start..end));
+        let (source, place) = (target.cast::<u8>().wrapping_add(offset), staging.start.wrapping_add(offset));
+        // SAFETY: I1 and I2: the staging is as long as the result, and this rank's to write. I8: private memory does not
+        // overlap with it.
+        unsafe { pieces.publish(source, place, bytes) };
+    }
+}
+
+/// What is folded, and how. Its terms and its target have been checked.
+struct Terms<'a, T, C> {
+    first: *const T,
+    rest: &'a [*const T],
+    combine: C,
+}
+
+/// A part of it, to be done with the widest vectors. If `ALSO`, the result is written to a second target too, which has
+/// been checked as well.
+struct Fold<'a, 'b, T, C, const ALSO: bool> {
+    terms: &'a Terms<'b, T, C>,
+    target: *mut T,
+    also: *mut T,
+    range: Range<usize>,
+}
+
+impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool> Work for Fold<'_, '_, T, C, ALSO> {
+    #[inline(always)]
+    fn run(self, wide: bool) {
+        let Range { start, end } = self.range;
+        let mut done = start;
+        if wide {
+            let head = self.target.wrapping_add(start).align_offset(VECTOR).min(end - start);
+            // SAFETY: I1, I2 and I8: the values can be read at each of the terms, and nobody writes them meanwhile but
+            // here; they can be written at the targets. The head is at most the range.
+            done = unsafe { self.blocks::<1>(start..start + head) };
+        }
+        if size_of::<T>() < 4 {
+            // So that a block of small values is worth a vector.
+            // SAFETY: I1, I2 and I8: as above, here and below.
+            done = unsafe { self.blocks::<64>(done..end) };
+        }
+        // SAFETY: I1, I2 and I8: as above.
+        done = unsafe { self.blocks::<16>(done..end) };
+        // SAFETY: I1, I2 and I8: as above.
+        done = unsafe { self.blocks::<4>(done..end) };
+        // SAFETY: I1, I2 and I8: as above.
+        unsafe { self.blocks::<1>(done..end) };
+    }
+}
+
+impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool> Fold<'_, '_, T, C, ALSO> {
+    /// Folds as many blocks of `N` values as the range has, from its start on, and returns where the rest begins. A block is
+    /// written when it has been read from all terms, one of which may be the target: no term has to be told from it.
+    ///
+    /// # Safety
+    /// The range can be read at each term and written at the targets, of which a term is all or nothing.
+    #[inline(always)]
+    unsafe fn blocks<const N: usize>(&self, range: Range<usize>) -> usize {
+        let Terms { first, rest, combine } = self.terms;
+        let ahead = lines::AHEAD / size_of::<T>().max(1);
+        let near = if range.len() > ahead && lines::asks_ahead() { range.end - ahead } else { 0 };
+        let mut start = range.start;
+        while range.end - start >= N {
+            let block = |term: *const T| term.wrapping_add(start).cast::<[T; N]>();
+            if start < near {
+                [first].into_iter().chain(*rest).for_each(|term| lines::ask_ahead::<[T; N]>(block(*term)));
+            }
+            // SAFETY: the caller's promise: the block is in the range. I4: any bytes are a `Pod`; no alignment is assumed.
+            let mut values = unsafe { block(*first).read_unaligned() };
+            for term in *rest {
+                // SAFETY: the caller's promise, as above.
+                let more = unsafe { block(*term).read_unaligned() };
+                for (value, other) in values.iter_mut().zip(more) {
+                    *value = combine(*value, other);
+                }
+            }
+            // SAFETY: the caller's promise, as above.
+            unsafe { block(self.target).cast_mut().write_unaligned(values) };
+            if ALSO {
+                // SAFETY: the caller's promise, as above.
+                unsafe { block(self.also).cast_mut().write_unaligned(values) };
+            }
+            start += N;
+        }
+        start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::publish;
+    use super::super::view::Source;
+    use super::*;
+
+    /// In which the order shows.
+    fn combine(sum: u16, next: u16) -> u16 {
+        sum.wrapping_mul(31).wrapping_add(next)
+    }
+
+    fn values(term: usize, len: usize) -> Vec<u16> {
+        (0..len).map(|index| (1000 * (term + 1) + 7 * index) as u16).collect()
+    }
+
+    fn source(values: &[u16]) -> Source<'_> {
+        // SAFETY: the slice can be read as long as it is borrowed.
+        unsafe { Source::new(values.as_ptr().cast(), size_of_val(values)) }
+    }
+
+    /// What comes of folding all columns after `before`, index by index.
+    fn expected(before: Option<&[u16]>, columns: &[Vec<u16>], len: usize) -> Vec<u16> {
+        let fold = |index: usize| {
+            let mut column = before.into_iter().chain(columns.iter().map(|column| &column[..]));
+            let first = column.next().expect("something")[index];
+            column.fold(first, |sum, column| combine(sum, column[index]))
+        };
+        (0..len).map(fold).collect()
+    }
+
+    #[test]
+    fn any_number_of_terms_of_any_length_is_folded_in_order() {
+        for len in [0, 1, 3, 4, 15, 16, 17, 64, 65, 200, 3000] {
+            for count in 1..=TERMS {
+                let columns: Vec<_> = (0..count).map(|term| values(term, len)).collect();
+                let terms: Vec<_> = columns.iter().map(|column| Term::Staged(source(column))).collect();
+                let before = values(9, len);
+                for begin in [true, false] {
+                    let mut target = before.clone();
+                    fold(&mut target, None, begin, &terms, None, combine);
+                    assert_eq!(target, expected((!begin).then_some(&before[..]), &columns, len));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn own_values_are_taken_from_where_they_are_and_the_result_is_published() {
+        let len = 5000;
+        let columns: Vec<_> = (0..3).map(|term| values(term, len)).collect();
+        for own in 0..3 {
+            let mut terms: Vec<_> = columns.iter().map(|column| Term::Staged(source(column))).collect();
+            terms[own] = Term::Own;
+            for (in_place, stream) in [(false, 0), (true, 0), (false, 1 << 20), (true, 1 << 20)] {
+                publish::stream_next(stream);
+                let mut target = if in_place { columns[own].clone() } else { vec![0; len] };
+                let mut staging = vec![0u16; len];
+                // SAFETY: the vector can be written as long as it is borrowed.
+                let sink = unsafe { Sink::new(staging.as_mut_ptr().cast(), 2 * len) };
+                let apart = (!in_place).then_some(&columns[own][..]);
+                fold(&mut target, apart, true, &terms, Some(sink), combine);
+                assert_eq!(target, expected(None, &columns, len));
+                assert_eq!(staging, target);
+            }
+        }
+    }
+
+    #[test]
+    fn a_result_can_be_written_to_two_places_at_a_time() {
+        for len in [0, 1, 15, 70, 3000] {
+            let columns = [values(0, len), values(1, len)];
+            let rest = [columns[1].as_ptr()];
+            let terms = Terms { first: columns[0].as_ptr(), rest: &rest, combine };
+            let mut targets = [vec![0; len], vec![0; len]];
+            let [target, also] = targets.each_mut().map(|target| target.as_mut_ptr());
+            widest(2 * len, Fold::<_, _, true> { terms: &terms, target, also, range: 0..len });
+            assert_eq!(targets, [expected(None, &columns, len), expected(None, &columns, len)]);
+        }
+    }
+
+    #[test]
+    #[should_panic = "offset <= self.len"]
+    fn a_term_that_is_too_short_is_not_read() {
+        let short = values(0, 9);
+        fold(&mut values(1, 10), None, true, &[Term::Staged(source(&short))], None, combine);
+    }
+}

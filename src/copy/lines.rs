@@ -1,0 +1,315 @@
+//! Copies line by line, with the widest vectors that the processor has.
+
+use super::cpu::WATCHED;
+use super::view::Source;
+
+/// The bytes that go past the cache together: for fewer, the processor has to fetch the rest of the line. A line of
+/// memory, or a part of one.
+const LINE: usize = 64;
+
+/// Copies between private memory and memory that other cores use, through the cache. Where there is AVX2, by a plain loop,
+/// unless the processor is one on which the C library is [faster](super::cpu::has_fast_strings).
+///
+/// # Safety
+/// As for [`core::ptr::copy_nonoverlapping`].
+#[inline]
+pub(crate) unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if super::dispatch::is_for_avx2(len) && !super::cpu::has_fast_strings() {
+        // SAFETY: the caller's promise; I7: the processor has just said that it has AVX2.
+        return unsafe { x86::copy(source, target, len) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
+}
+
+/// Copies what another core has written into private memory.
+///
+/// # Safety
+/// As for [`core::ptr::copy_nonoverlapping`].
+#[inline]
+pub(crate) unsafe fn fetch(source: *const u8, target: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if super::dispatch::is_for_avx2(len) {
+        let way = if asks_ahead() { x86::fetch } else { x86::copy };
+        // SAFETY: the caller's promise; I7: the processor has just said that it has AVX2.
+        return unsafe { way(source, target, len) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
+}
+
+/// How many bytes ahead lines that other cores have are asked for: what lies between arrives meanwhile.
+pub(crate) const AHEAD: usize = 2 << 10;
+
+/// Whether to ask for them: on Intel's processors, which fetch too little of themselves.
+#[inline(always)]
+pub(crate) fn asks_ahead() -> bool {
+    super::cpu::has_fast_strings()
+}
+
+/// Asks for the lines that lie [`AHEAD`] of a value, if it has whole ones. Only a hint, as [`own`]. Not beyond what will be
+/// read: whoever writes there would have to take them back.
+#[inline(always)]
+pub(crate) fn ask_ahead<T>(place: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for line in 0..size_of::<T>() / LINE {
+        use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+
+        let place = place.cast::<i8>().wrapping_add(AHEAD + line * LINE);
+        // SAFETY: I7: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(place) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = place;
+}
+
+/// Copies `len` bytes with stores that bypass the cache where the machine has them.
+///
+/// # Safety
+/// As for [`core::ptr::copy_nonoverlapping`].
+pub(crate) unsafe fn stream(source: *const u8, target: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if super::dispatch::is_for_avx2(len) {
+        // SAFETY: the caller's promise; I7: the processor has just said that it has AVX2.
+        return unsafe { x86::stream_wide(source, target, len) };
+    } else if !WATCHED {
+        // SAFETY: the caller's promise.
+        return unsafe { x86::stream(source, target, len) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
+}
+
+impl Source<'_> {
+    /// Copies bytes from the start of the view into a private buffer.
+    ///
+    /// # Panics
+    /// When they reach past the end of the view.
+    #[inline]
+    pub(crate) fn fetch(&self, target: &mut [u8]) {
+        let source = self.range(0, target.len());
+        // SAFETY: I1 and I2: the range is inside the view, which nobody writes meanwhile. I8: a private slice
+        // does not overlap with it.
+        unsafe { fetch(source, target.as_mut_ptr(), target.len()) };
+    }
+
+    /// The same with non-temporal stores. Pays where the target is larger than the cache.
+    /// The bytes are visible to other threads only after [`fence`].
+    ///
+    /// # Panics
+    /// When they reach past the end of the view.
+    pub(crate) fn stream(&self, target: &mut [u8]) {
+        let source = self.range(0, target.len());
+        // SAFETY: I1 and I2, as in `fetch`.
+        unsafe { stream(source, target.as_mut_ptr(), target.len()) };
+    }
+}
+
+/// [`stream`] for slices.
+///
+/// # Panics
+/// When they differ in length.
+pub(crate) fn stream_slice(source: &[u8], target: &mut [u8]) {
+    assert!(source.len() == target.len());
+    // SAFETY: I8: both are slices, so they are valid and do not overlap.
+    unsafe { stream(source.as_ptr(), target.as_mut_ptr(), source.len()) };
+}
+
+/// How much of the first `len` bytes at `target` ends with the end of a line.
+#[inline]
+pub(crate) fn whole(target: *const u8, len: usize) -> usize {
+    len.saturating_sub(target.wrapping_add(len).addr() % LINE)
+}
+
+/// Orders streamed stores before everything that follows. Without it another thread of this process could see the
+/// call's end, and not the data.
+pub(crate) fn fence() {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: I7: x86-64 has SSE.
+    unsafe {
+        core::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// Begins to take the line at `place` from those that have read it, without waiting for it. Only a hint: it changes
+/// nothing, and any address will do.
+#[inline(always)]
+pub(crate) fn own(place: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: I7: a prefetch never faults; processors without it ignore it.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = place;
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+    use core::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_store_si256, _mm256_stream_si256};
+
+    use super::{AHEAD, LINE, ask_ahead, own};
+
+    /// # Safety
+    /// As for [`core::ptr::copy_nonoverlapping`].
+    pub(super) unsafe fn stream(source: *const u8, target: *mut u8, len: usize) {
+        // SAFETY: I7: x86-64 has SSE2; `by_lines` gives whole lines.
+        let line = |source, target| unsafe { stream_line(source, target) };
+        // SAFETY: the caller's promise.
+        unsafe { by_lines(source, target, len, line) };
+    }
+
+    /// [`stream`] with fewer stores a line, which takes much less time where a core is far from the others.
+    ///
+    /// # Safety
+    /// As for [`core::ptr::copy_nonoverlapping`].
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn stream_wide(source: *const u8, target: *mut u8, len: usize) {
+        // SAFETY: I7: AVX2 is there; `by_lines` gives whole lines.
+        let line = |source, target| unsafe { stream_line_wide(source, target) };
+        // SAFETY: the caller's promise.
+        unsafe { by_lines(source, target, len, line) };
+    }
+
+    /// # Safety
+    /// As for [`core::ptr::copy_nonoverlapping`].
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
+        // SAFETY: I7: AVX2 is there; `by_lines` gives whole lines.
+        let line = |source, target| unsafe { copy_line(source, target) };
+        // SAFETY: the caller's promise.
+        unsafe { by_lines(source, target, len, line) };
+    }
+
+    /// # Safety
+    /// As for [`core::ptr::copy_nonoverlapping`].
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn fetch(source: *const u8, target: *mut u8, len: usize) {
+        let near = source.addr() + len.saturating_sub(AHEAD);
+        let line = |source: *const u8, target: *mut u8| {
+            if source.addr() < near {
+                ask_ahead(source.cast::<[u8; LINE]>());
+                own(target.wrapping_add(AHEAD / 2));
+            }
+            // SAFETY: I7: AVX2 is there; `by_lines` gives whole lines.
+            unsafe { copy_line(source, target) }
+        };
+        // SAFETY: the caller's promise.
+        unsafe { by_lines(source, target, len, line) };
+    }
+
+    /// Copies as many lines as there are in the target by `line`, which gets a readable line and a writable one that is
+    /// aligned to its size.
+    ///
+    /// # Safety
+    /// As for [`core::ptr::copy_nonoverlapping`].
+    #[inline(always)]
+    unsafe fn by_lines(source: *const u8, target: *mut u8, len: usize, line: impl Fn(*const u8, *mut u8)) {
+        let head = target.align_offset(LINE).min(len);
+        if head > 0 {
+            // SAFETY: the caller's promise; `head` is at most `len`.
+            unsafe { core::ptr::copy_nonoverlapping(source, target, head) };
+        }
+        let lines = (len - head) / LINE;
+        for at in (0..lines).map(|index| head + index * LINE) {
+            line(source.wrapping_add(at), target.wrapping_add(at));
+        }
+        let done = head + lines * LINE;
+        if done < len {
+            let (source, target) = (source.wrapping_add(done), target.wrapping_add(done));
+            // SAFETY: the caller's promise; the rest of `len`.
+            unsafe { core::ptr::copy_nonoverlapping(source, target, len - done) };
+        }
+    }
+
+    /// # Safety
+    /// A line can be read at `source` and written at `target`, which is aligned to it.
+    #[inline(always)]
+    unsafe fn stream_line(source: *const u8, target: *mut u8) {
+        let (source, target) = (source.cast::<__m128i>(), target.cast::<__m128i>());
+        for lane in 0..LINE / size_of::<__m128i>() {
+            // SAFETY: the caller's promise, for this lane; an unaligned load.
+            let bytes = unsafe { _mm_loadu_si128(source.wrapping_add(lane)) };
+            // SAFETY: the caller's promise; `target` is aligned to a lane.
+            unsafe { _mm_stream_si128(target.wrapping_add(lane), bytes) };
+        }
+    }
+
+    /// # Safety
+    /// As for [`stream_line`].
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn stream_line_wide(source: *const u8, target: *mut u8) {
+        // SAFETY: the caller's promise.
+        let [first, second] = unsafe { load_line(source) };
+        let target = target.cast::<__m256i>();
+        // SAFETY: the caller's promise; `target` is aligned to a half.
+        unsafe { _mm256_stream_si256(target, first) };
+        // SAFETY: the caller's promise, as above.
+        unsafe { _mm256_stream_si256(target.wrapping_add(1), second) };
+    }
+
+    /// # Safety
+    /// As for [`stream_line`].
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn copy_line(source: *const u8, target: *mut u8) {
+        // Both halves are loaded before one is stored: a loop of one would be made a call of the C library again.
+        // SAFETY: the caller's promise.
+        let [first, second] = unsafe { load_line(source) };
+        let target = target.cast::<__m256i>();
+        // SAFETY: the caller's promise; `target` is aligned to a half.
+        unsafe { _mm256_store_si256(target, first) };
+        // SAFETY: the caller's promise, as above.
+        unsafe { _mm256_store_si256(target.wrapping_add(1), second) };
+    }
+
+    /// # Safety
+    /// A line can be read at `source`.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn load_line(source: *const u8) -> [__m256i; 2] {
+        let source = source.cast::<__m256i>();
+        // SAFETY: the caller's promise; an unaligned load.
+        let first = unsafe { _mm256_loadu_si256(source) };
+        // SAFETY: the caller's promise, as above.
+        let second = unsafe { _mm256_loadu_si256(source.wrapping_add(1)) };
+        [first, second]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_any_length_at_any_alignment() {
+        let source: Vec<u8> = (0..1000u32).map(|i| (i * 7 % 251) as u8).collect();
+        type Way = unsafe fn(*const u8, *mut u8, usize);
+        // Which way `copy` is depends on the processor.
+        #[cfg(target_arch = "x86_64")]
+        let vectors = std::arch::is_x86_feature_detected!("avx2").then_some::<Way>(|source, target, len| {
+            // SAFETY: I7: the processor has just said that it has AVX2; the rest is the caller's promise.
+            unsafe { x86::copy(source, target, len) }
+        });
+        #[cfg(not(target_arch = "x86_64"))]
+        let vectors = None;
+        let ways: Vec<Way> = [copy as Way, fetch, stream].into_iter().chain(vectors).collect();
+        for offset in [0, 1, 15, 16, 63, 64] {
+            for len in [0, 1, 63, 64, 65, 127, 128, 700] {
+                for way in &ways {
+                    let mut target = vec![0xEE; 1000];
+                    let (from, to) = (source[3..3 + len].as_ptr(), target[offset..offset + len].as_mut_ptr());
+                    // SAFETY: both ranges are inside their vectors, which are distinct.
+                    unsafe { way(from, to, len) };
+                    fence();
+                    assert_eq!(target[offset..offset + len], source[3..3 + len]);
+                    assert!(target[..offset].iter().all(|byte| *byte == 0xEE));
+                    assert!(target[offset + len..].iter().all(|byte| *byte == 0xEE));
+                }
+            }
+        }
+    }
+}

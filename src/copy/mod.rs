@@ -1,0 +1,21 @@
+//! The data plane: every byte that a call moves between a rank's own memory and shared memory moves here.
+//!
+//! | file | question that it answers |
+//! | --- | --- |
+//! | [`view`] | how is staging seen by those who may read or write it? |
+//! | `publish` | how are bytes stored that other cores will read? |
+//! | [`fold`] | how are contributions combined in one pass? |
+//! | `lines` | which loads and stores move a line? |
+//! | `dispatch` | how does code get compiled for the widest vectors? |
+//! | `cpu` | what is this processor good at? |
+
+pub(crate) mod cpu;
+pub(crate) mod dispatch;
+mod fold;
+pub(crate) mod lines;
+pub(crate) mod publish;
+mod view;
+
+pub use fold::fold;
+pub(crate) use publish::streams;
+pub use view::{Sink, Source, TERMS, Term};

@@ -1,0 +1,139 @@
+//! The payload's boundary: raw views of staging, and the copies and folds through them.
+//!
+//! Staging is memory that other processes write. No reference to it is ever made: a view is a pointer and a
+//! length, and only the copies below touch what is behind it. Which rank may do so at which moment is decided in
+//! `protocol`, which the model checkers explore (SAFETY.md, invariant I2).
+
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+/// Staging that the holder may fill.
+#[derive(Debug)]
+pub struct Sink<'a> {
+    pub(super) start: *mut u8,
+    pub(super) len: usize,
+    cell: PhantomData<&'a ()>,
+}
+
+/// Staging that the holder may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    pub(super) start: *const u8,
+    pub(super) len: usize,
+    cell: PhantomData<&'a ()>,
+}
+
+/// One of several ranks' values that are to be folded.
+#[derive(Clone, Copy, Debug)]
+pub enum Term<'a> {
+    /// This rank's own, where they came from.
+    Own,
+    /// Those in staging, from the view's start on.
+    Staged(Source<'a>),
+}
+
+/// The most terms of one [`fold`](super::fold()): more are in each other's way, fewer read and write the target more often.
+pub const TERMS: usize = 4;
+
+impl<'a> Sink<'a> {
+    /// The view of `len` bytes from `start`.
+    ///
+    /// # Safety
+    /// For the lifetime `'a` the bytes are mapped and writable, and the protocol gives them to this rank.
+    pub unsafe fn new(start: *mut u8, len: usize) -> Self {
+        Sink { start, len, cell: PhantomData }
+    }
+
+    /// The view without its first `offset` bytes.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    #[must_use]
+    pub fn after(self, offset: usize) -> Self {
+        assert!(offset <= self.len);
+        let start = self.start.wrapping_add(offset);
+        Sink { start, len: self.len - offset, cell: PhantomData }
+    }
+
+    /// Copies `bytes` to `offset`. They are visible to whoever sees a later arrival of this rank.
+    ///
+    /// # Panics
+    /// When they reach past the end of the view.
+    #[inline]
+    pub fn put(&mut self, offset: usize, bytes: &[u8]) {
+        assert!(offset <= self.len && bytes.len() <= self.len - offset);
+        let target = self.start.wrapping_add(offset);
+        // SAFETY: I1 and I2: the range is inside the view, which is ours to write. I8: a private slice does not
+        // overlap with it.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+    }
+
+    /// Stores one byte in a way that lets anybody look at it meanwhile, as at a number that means nothing else.
+    ///
+    /// # Panics
+    /// When it lies past the end of the view.
+    #[inline]
+    pub fn show(&mut self, offset: usize, byte: u8) {
+        assert!(offset < self.len);
+        // SAFETY: I1 and I2: the byte is inside the view, which is ours to write; whoever reads it without being allowed
+        // to reads it atomically too.
+        let shown = unsafe { AtomicU8::from_ptr(self.start.wrapping_add(offset)) };
+        shown.store(byte, Ordering::Relaxed);
+    }
+}
+
+impl<'a> Source<'a> {
+    /// The view of `len` bytes from `start`.
+    ///
+    /// # Safety
+    /// For the lifetime `'a` the bytes are mapped, and the protocol gives them to this rank to read.
+    pub unsafe fn new(start: *const u8, len: usize) -> Self {
+        Source { start, len, cell: PhantomData }
+    }
+
+    /// The view without its first `offset` bytes.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    #[must_use]
+    pub fn after(self, offset: usize) -> Self {
+        assert!(offset <= self.len);
+        let start = self.start.wrapping_add(offset);
+        Source { start, len: self.len - offset, cell: PhantomData }
+    }
+
+    /// `N` bytes from `offset`.
+    ///
+    /// # Panics
+    /// When they reach past the end of the view.
+    #[inline]
+    pub fn array<const N: usize>(&self, offset: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.get(offset, &mut bytes);
+        bytes
+    }
+
+    /// Copies bytes from `offset` on to `target`.
+    ///
+    /// # Panics
+    /// When they reach past the end of the view.
+    #[inline]
+    pub fn get(&self, offset: usize, target: &mut [u8]) {
+        let source = self.range(offset, target.len());
+        // SAFETY: I1 and I2: the range is inside the view, which nobody writes meanwhile. I8: a private slice
+        // does not overlap with it.
+        unsafe { core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), target.len()) };
+    }
+
+    /// What lies here as a term of a [`fold`], or this rank's own values instead.
+    #[inline]
+    pub fn or_own(self, own: bool) -> Term<'a> {
+        if own { Term::Own } else { Term::Staged(self) }
+    }
+
+    #[inline]
+    pub(super) fn range(&self, offset: usize, len: usize) -> *const u8 {
+        assert!(offset <= self.len && len <= self.len - offset);
+        self.start.wrapping_add(offset)
+    }
+}

@@ -1,0 +1,408 @@
+//! How a process says which rank of which job it is.
+
+use std::env::{self, VarError};
+use std::fmt::Display;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::error::{BadSetting, Error};
+use crate::segment::layout::{CHUNK_STEP, MAX_CHUNK, MAX_RANKS};
+
+/// The longest name, in bytes: room for a suffix below the 255 that file systems allow.
+const MAX_NAME: usize = 230;
+
+/// Everything that a rank needs to know to join a job.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use intranode::Config;
+///
+/// let comm = Config::new("/job-42", 0, 4).timeout(Duration::from_secs(10)).join()?;
+/// # Ok::<(), intranode::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub(crate) name: String,
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) join_timeout: Option<Duration>,
+    pub(crate) staging: Option<usize>,
+    pub(crate) wait: WaitKind,
+    pub(crate) spin: Option<Duration>,
+    pub(crate) group: Option<usize>,
+    pub(crate) single_copy: Option<bool>,
+    pub(crate) fatal_signals: bool,
+    pub(crate) state_reports: bool,
+    /// The environment's prefix, for messages.
+    prefix: Option<String>,
+}
+
+/// How a rank sleeps while it waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitKind {
+    /// What suits the system best: `Futex` on Linux, `Pthread` elsewhere.
+    #[default]
+    Native,
+    /// A process-shared mutex and condition variable, on any system. A rank killed inside one can delay the
+    /// others; they look again every few milliseconds.
+    Pthread,
+}
+
+impl Config {
+    /// Rank `rank` of the `size` ranks of the job `name`, which starts with `/` and has no other `/`, like any name
+    /// of POSIX shared memory. The values are checked by [`join`](Config::join).
+    pub fn new(name: impl Into<String>, rank: usize, size: usize) -> Self {
+        Config {
+            name: name.into(),
+            rank,
+            size,
+            timeout: Some(Duration::from_secs(60)),
+            join_timeout: Some(Duration::from_secs(30)),
+            staging: None,
+            wait: WaitKind::Native,
+            spin: None,
+            group: None,
+            single_copy: None,
+            fatal_signals: false,
+            state_reports: false,
+            prefix: None,
+        }
+    }
+
+    /// Reads `INTRANODE_NAME`, `INTRANODE_RANK`, `INTRANODE_SIZE` and, if they are set, `INTRANODE_TIMEOUT` and
+    /// `INTRANODE_JOIN_TIMEOUT`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfiguration`] names the variable, its value and what is allowed.
+    pub fn from_env() -> Result<Self, Error> {
+        Config::from_env_prefix("INTRANODE")
+    }
+
+    /// Reads the variables `{prefix}_NAME`, `{prefix}_RANK`, `{prefix}_SIZE` and, if they are set,
+    /// `{prefix}_TIMEOUT` and `{prefix}_JOIN_TIMEOUT`, in seconds (fractions are allowed; `none` waits for ever).
+    /// `INTRANODE_WAIT=pthread` chooses [`WaitKind::Pthread`], `INTRANODE_SPIN` is the number of microseconds to
+    /// [`spin`](Config::spin), `INTRANODE_GROUP` the number of ranks in a [`group`](Config::group),
+    /// `INTRANODE_SINGLE_COPY=0` or `1` says whether to try [`single_copy`](Config::single_copy), `INTRANODE_STATE=1` has
+    /// [`state_reports`](Config::state_reports) written.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfiguration`] names the variable, its value and what is allowed.
+    pub fn from_env_prefix(prefix: &str) -> Result<Self, Error> {
+        Config::from_lookup(prefix, |variable| match env::var(variable) {
+            Ok(value) => Some(value),
+            Err(VarError::NotPresent) => None,
+            Err(VarError::NotUnicode(raw)) => Some(raw.to_string_lossy().into_owned()),
+        })
+    }
+
+    /// The same over any source of variables.
+    #[doc(hidden)]
+    pub fn from_lookup(prefix: &str, get: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let variable = |suffix: &str| format!("{prefix}_{suffix}");
+        let required = |suffix: &str, allowed: &str| {
+            let setting = variable(suffix);
+            get(&setting).ok_or_else(|| bad(&setting, None::<&str>, allowed))
+        };
+        let seconds = |suffix: &str, default: Option<Duration>| {
+            let setting = variable(suffix);
+            get(&setting).map_or(Ok(default), |value| parse_seconds(&setting, &value))
+        };
+        let name = required("NAME", NAME_RULE)?;
+        let rank = number(&variable("RANK"), &required("RANK", RANK_RULE)?, RANK_RULE)?;
+        let size = number(&variable("SIZE"), &required("SIZE", SIZE_RULE)?, SIZE_RULE)?;
+        let mut config = Config::new(name, rank, size);
+        config.prefix = Some(prefix.to_owned());
+        config.timeout = seconds("TIMEOUT", config.timeout)?;
+        config.join_timeout = seconds("JOIN_TIMEOUT", config.join_timeout)?;
+        config.wait = match get("INTRANODE_WAIT").as_deref() {
+            None | Some("futex" | "native") => WaitKind::Native,
+            Some("pthread") => WaitKind::Pthread,
+            Some(other) => return Err(bad("INTRANODE_WAIT", Some(other), "futex or pthread")),
+        };
+        config.spin = match get("INTRANODE_SPIN") {
+            None => None,
+            Some(value) => {
+                Some(Duration::from_micros(number::<u32>("INTRANODE_SPIN", &value, SPIN_RULE)?.into()))
+            }
+        };
+        config.group = match get("INTRANODE_GROUP") {
+            None => None,
+            Some(value) => Some(number("INTRANODE_GROUP", &value, GROUP_RULE)?),
+        };
+        let switch = |setting: &str| match get(setting).as_deref() {
+            None => Ok(None),
+            Some("0") => Ok(Some(false)),
+            Some("1") => Ok(Some(true)),
+            Some(other) => Err(bad(setting, Some(other), "0 or 1")),
+        };
+        config.single_copy = switch("INTRANODE_SINGLE_COPY")?;
+        config.state_reports = switch("INTRANODE_STATE")?.unwrap_or(false);
+        config.check()?;
+        Ok(config)
+    }
+
+    /// How long a call may make no progress before it fails on all ranks: that long since the last rank arrived.
+    /// 60 seconds if not set; `None` waits for ever.
+    #[must_use]
+    pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.timeout = timeout.into();
+        self
+    }
+
+    /// How long to wait until all ranks are there. 30 seconds if not set; `None` waits for ever.
+    #[must_use]
+    pub fn join_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.join_timeout = timeout.into();
+        self
+    }
+
+    /// The size of one staging buffer in bytes, a multiple of 64. Each rank has two; data of any length streams
+    /// through them. Rank 0's counts. If not set, 1.5 MiB, and less for more than four ranks.
+    #[must_use]
+    pub fn staging(mut self, bytes: usize) -> Self {
+        self.staging = Some(bytes);
+        self
+    }
+
+    /// How to sleep. Rank 0's counts.
+    #[must_use]
+    pub fn wait(mut self, wait: WaitKind) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// How long this rank looks at what it waits for before it sleeps, whatever the number of processors. If not set, it
+    /// looks for 4000 µs where every rank can have a processor; where not, it gives its processor away up to 16 times
+    /// instead, for another rank to run.
+    ///
+    /// Zero suits ranks that have many threads each, all of which compute: whoever looks takes a processor from them. More
+    /// suits ranks that wait often and not much longer than the default, and have processors of their own: it takes some
+    /// 25 µs to wake a sleeper.
+    #[must_use]
+    pub fn spin(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.spin = time.into();
+        self
+    }
+
+    /// How many ranks form a group when all meet: in a barrier, and where a region is published or taken back. The first
+    /// of a group waits for its others, these first ranks wait for each other, and then tell their groups. So no rank has
+    /// to look at all others, but what one does is seen by another after three steps instead of one.
+    ///
+    /// 0: every rank looks at all others. If not set, that is so up to 63 ranks, and where there are more ranks than
+    /// processors; otherwise the ranks whose processors share a last-level cache form groups, of at most about the square
+    /// root of the number of ranks. Rank 0's setting counts, up to 65536.
+    #[must_use]
+    pub fn group(mut self, ranks: impl Into<Option<usize>>) -> Self {
+        self.group = ranks.into();
+        self
+    }
+
+    /// Whether the blocks of an allgatherv that have 384 KiB or more, and all together less than 16 MiB, are copied once, by
+    /// the system, from where they lie in each rank's memory (Linux: `process_vm_readv`), and not into the segment and out
+    /// of it. If not set, they are where that is known to be faster: on Intel's processors, if there are as many as ranks.
+    /// Rank 0's setting counts.
+    ///
+    /// Where the system's policy does not allow it (Yama's `ptrace_scope`, a container's filter), all goes through the
+    /// segment.
+    #[must_use]
+    pub fn single_copy(mut self, attempt: impl Into<Option<bool>>) -> Self {
+        self.single_copy = attempt.into();
+        self
+    }
+
+    /// Whether the other ranks are told of a fatal signal (SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE) at once. Otherwise
+    /// they learn of this rank's death when its process ends, which a core dump delays by seconds. Not set at first.
+    ///
+    /// It also makes an error of what would end this process: when another program cuts the file of the segment short. It
+    /// can if it opens the file while ranks join, since the file has a name only then; it may cut it at any time later. The
+    /// rank that notices is out of the job, whatever the others have learnt of the round in which that happened.
+    ///
+    /// This puts a handler in place for the rest of the process's life, which afterwards does what was to be done before.
+    /// Not for programs that go on after such a signal: the communicator has ended then.
+    #[must_use]
+    pub fn fatal_signals(mut self, tell: bool) -> Self {
+        self.fatal_signals = tell;
+        self
+    }
+
+    /// Whether the [state](crate::JobState) of the job is written to standard error: when a call times out, by the first
+    /// rank that was there in time; and by this process when it gets SIGUSR2, on Linux. Not set at first, since a program
+    /// may use that signal itself; its handler is called too.
+    ///
+    /// Costs nothing in a call: the thread that watches the other ranks looks at them ten times a second.
+    #[must_use]
+    pub fn state_reports(mut self, write: bool) -> Self {
+        self.state_reports = write;
+        self
+    }
+
+    /// Checks what can be checked without the other ranks.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let setting = |argument: &str| match &self.prefix {
+            Some(prefix) => format!("{prefix}_{}", argument.to_uppercase()),
+            None => argument.to_owned(),
+        };
+        if !is_name(&self.name) {
+            return Err(bad(&setting("name"), Some(&self.name), NAME_RULE));
+        }
+        if !(1..=MAX_RANKS).contains(&self.size) {
+            return Err(bad(&setting("size"), Some(self.size), SIZE_RULE));
+        }
+        if self.rank >= self.size {
+            let allowed = format!("0 to {}, since {} is {}", self.size - 1, setting("size"), self.size);
+            return Err(bad(&setting("rank"), Some(self.rank), &allowed));
+        }
+        if let Some(group) = self.group.filter(|group| *group > MAX_RANKS) {
+            return Err(bad(
+                if self.prefix.is_some() { "INTRANODE_GROUP" } else { "group" },
+                Some(group),
+                GROUP_RULE,
+            ));
+        }
+        match self.staging {
+            Some(staging) if staging == 0 || staging > MAX_CHUNK || staging % CHUNK_STEP != 0 => {
+                Err(bad("staging", Some(staging), "a multiple of 64 bytes up to 1 GiB"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+const NAME_RULE: &str = "'/' followed by 1 to 230 bytes without '/', as in /job-42";
+const RANK_RULE: &str = "a number from 0 to one less than the size";
+const SIZE_RULE: &str = "a number from 1 to 65536";
+const SPIN_RULE: &str = "a number of microseconds from 0 to 4294967295";
+const GROUP_RULE: &str = "a number of ranks from 0 to 65536";
+const SECONDS_RULE: &str = "a positive number of seconds, or none";
+
+fn is_name(name: &str) -> bool {
+    name.strip_prefix('/').is_some_and(|rest| {
+        (1..=MAX_NAME).contains(&rest.len()) && !rest.contains(['/', '\0']) && rest != "." && rest != ".."
+    })
+}
+
+fn bad(setting: &str, value: Option<impl Display>, allowed: &str) -> Error {
+    Error::InvalidConfiguration(Box::new(BadSetting {
+        setting: setting.to_owned(),
+        value: value.map(|value| value.to_string()),
+        allowed: allowed.to_owned(),
+    }))
+}
+
+fn number<T: FromStr>(setting: &str, value: &str, allowed: &str) -> Result<T, Error> {
+    value.parse().map_err(|_| bad(setting, Some(value), allowed))
+}
+
+fn parse_seconds(setting: &str, value: &str) -> Result<Option<Duration>, Error> {
+    if value == "none" {
+        return Ok(None);
+    }
+    let seconds: f64 = number(setting, value, SECONDS_RULE)?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if !duration.is_zero() => Ok(Some(duration)),
+        _ => Err(bad(setting, Some(value), SECONDS_RULE)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lookup(variables: &[(&str, &str)]) -> Result<Config, Error> {
+        let find = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, v)| (*v).to_owned());
+        Config::from_lookup("COBRE_SHM", find)
+    }
+
+    const GOOD: [(&str, &str); 3] =
+        [("COBRE_SHM_NAME", "/job"), ("COBRE_SHM_RANK", "1"), ("COBRE_SHM_SIZE", "2")];
+
+    fn with(name: &'static str, value: &'static str) -> Result<Config, Error> {
+        let others = GOOD.into_iter().filter(|(key, _)| *key != name);
+        lookup(&others.chain([(name, value)]).collect::<Vec<_>>())
+    }
+
+    #[track_caller]
+    fn assert_names(result: Result<Config, Error>, setting: &str, value: Option<&str>) {
+        let text = result.as_ref().map(|_| ()).unwrap_err().to_string();
+        match result {
+            Err(Error::InvalidConfiguration(bad)) => {
+                assert_eq!((bad.setting.as_str(), bad.value.as_deref()), (setting, value), "{text}");
+                assert!(text.contains(setting) && text.contains(&bad.allowed), "{text}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn reads_the_environment() {
+        let config = lookup(&GOOD).unwrap();
+        assert_eq!((config.name.as_str(), config.rank, config.size), ("/job", 1, 2));
+        assert_eq!(config.timeout, Some(Duration::from_secs(60)));
+        assert_eq!(with("COBRE_SHM_TIMEOUT", "2.5").unwrap().timeout, Some(Duration::from_millis(2500)));
+        assert_eq!(with("COBRE_SHM_TIMEOUT", "none").unwrap().timeout, None);
+        assert_eq!(with("INTRANODE_WAIT", "pthread").unwrap().wait, WaitKind::Pthread);
+        assert_eq!(config.spin, None);
+        assert_eq!(with("INTRANODE_SPIN", "0").unwrap().spin, Some(Duration::ZERO));
+        assert_eq!(with("INTRANODE_SPIN", "20").unwrap().spin, Some(Duration::from_micros(20)));
+        assert_eq!((config.group, with("INTRANODE_GROUP", "8").unwrap().group), (None, Some(8)));
+        assert_eq!(config.single_copy, None);
+        assert_eq!(with("INTRANODE_SINGLE_COPY", "0").unwrap().single_copy, Some(false));
+        assert_eq!(with("INTRANODE_SINGLE_COPY", "1").unwrap().single_copy, Some(true));
+        assert!(!config.state_reports && with("INTRANODE_STATE", "1").unwrap().state_reports);
+    }
+
+    #[test]
+    fn a_missing_variable_is_named() {
+        for missing in ["COBRE_SHM_NAME", "COBRE_SHM_RANK", "COBRE_SHM_SIZE"] {
+            let rest: Vec<_> = GOOD.into_iter().filter(|(key, _)| *key != missing).collect();
+            assert_names(lookup(&rest), missing, None);
+        }
+    }
+
+    #[test]
+    fn a_bad_value_is_named_with_what_is_allowed() {
+        let cases = [
+            ("COBRE_SHM_NAME", "job"),
+            ("COBRE_SHM_NAME", ""),
+            ("COBRE_SHM_NAME", "/"),
+            ("COBRE_SHM_NAME", "/a/b"),
+            ("COBRE_SHM_NAME", "/.."),
+            ("COBRE_SHM_RANK", "2"),
+            ("COBRE_SHM_RANK", "-1"),
+            ("COBRE_SHM_RANK", "one"),
+            ("COBRE_SHM_RANK", ""),
+            ("COBRE_SHM_SIZE", "0"),
+            ("COBRE_SHM_SIZE", "1.5"),
+            ("COBRE_SHM_SIZE", "99999999"),
+            ("COBRE_SHM_TIMEOUT", "0"),
+            ("COBRE_SHM_TIMEOUT", "-1"),
+            ("COBRE_SHM_TIMEOUT", "soon"),
+            ("COBRE_SHM_TIMEOUT", "NaN"),
+            ("COBRE_SHM_JOIN_TIMEOUT", "inf"),
+            ("INTRANODE_WAIT", "busy"),
+            ("INTRANODE_SPIN", "-1"),
+            ("INTRANODE_SPIN", "50us"),
+            ("INTRANODE_GROUP", "all"),
+            ("INTRANODE_GROUP", "65537"),
+            ("INTRANODE_SINGLE_COPY", "2"),
+            ("INTRANODE_STATE", "yes"),
+        ];
+        for (name, value) in cases {
+            assert_names(with(name, value), name, Some(value));
+        }
+        let long = format!("/{}", "x".repeat(MAX_NAME + 1));
+        let config = Config::new(long.clone(), 0, 1).check().map(|()| Config::new("", 0, 0));
+        assert_names(config, "name", Some(&long));
+        assert!(Config::new(format!("/{}", "x".repeat(MAX_NAME)), 0, 1).check().is_ok());
+    }
+
+    #[test]
+    fn arguments_are_named_as_arguments() {
+        let config = |config: Config| config.check().map(|()| config);
+        assert_names(config(Config::new("/x", 3, 3)), "rank", Some("3"));
+        assert_names(config(Config::new("/x", 0, 0)), "size", Some("0"));
+        assert_names(config(Config::new("/x", 0, 1).staging(100)), "staging", Some("100"));
+    }
+}

@@ -1,0 +1,334 @@
+//! How a process becomes a rank.
+//!
+//! 1. Rank 0 makes the segment; the others wait for its name, and check what they find.
+//! 2. Each claims its rank, and starts to watch the others: from here on a death is noticed.
+//! 3. All meet in a first round, whose time-out is that of joining. From here on everybody is there.
+//! 4. Rank 0 removes the name: another job may use it.
+//! 5. All tell each other which processors they may use, which decides how to wait, and how to meet; and whether they can
+//!    read in each other's memory.
+
+use std::sync::Arc;
+use std::thread::Builder;
+use std::time::Instant;
+
+use bytemuck::Zeroable;
+
+use crate::collective::allgatherv::{BlockTable, gather, gather_words};
+use crate::communicator::Communicator;
+use crate::error::{Error, InitFailure, Operation};
+use crate::job::config::{Config, WaitKind};
+use crate::liveness::fatal::FatalSignals;
+use crate::liveness::watcher::{Listener, Watcher};
+use crate::protocol::{Call, Cause, CauseKind, membership, watch};
+use crate::rank::cma_peers::{Reach, Token};
+use crate::rank::comm_tree::{Family, Kin};
+use crate::rank::job_state::Observer;
+use crate::rank::rank_state::Seat;
+use crate::segment::layout::{Layout, LayoutError};
+use crate::segment::mapped::{START, World};
+use crate::segment::platform::Machine;
+use crate::segment::settings::Meeting;
+use crate::segment::settings::{SingleCopy, Ways};
+use crate::sys::file_size::complain;
+use crate::sys::memory::mapping::Mapping;
+use crate::sys::memory::rlimit;
+use crate::sys::nodelete;
+use crate::sys::processors::Processors;
+use crate::sys::shm_file::{self, CreateError, Created, Link, OpenError, Unusable};
+use crate::sys::sigusr2;
+use crate::sys::wait::spin::SpinPolicy;
+
+const CALL: Call = Call {
+    operation: Operation::Init as u8,
+    reduction: 0,
+    element: 0,
+    refused: false,
+    phase: 0,
+    shape: 0,
+    length: 0,
+    extra: 0,
+};
+
+impl Communicator {
+    /// Joins the job that the environment names: [`Config::from_env`](crate::Config::from_env), then
+    /// [`Config::join`](crate::Config::join).
+    ///
+    /// # Errors
+    /// As those two.
+    pub fn from_env() -> Result<Self, Error> {
+        Config::from_env()?.join()
+    }
+}
+
+impl Config {
+    /// Joins the job, and returns when all its ranks have. Rank 0 may come last. As soon as all are there the name
+    /// is free again.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfiguration`] for values that are not allowed; [`Error::AllocationFailed`] without memory;
+    /// [`Error::InitializationFailed`] when a rank does not come in time, was told another size, is there twice, or
+    /// what is found under the name can not be joined.
+    pub fn join(self) -> Result<Communicator, Error> {
+        self.check()?;
+        let started = Instant::now();
+        let (world, link) = if self.rank == 0 { self.create()? } else { (self.open(started)?, None) };
+        let machine = Machine {
+            wait: world.wait(),
+            spin: SpinPolicy::new(self.size, 0),
+            patience: self.join_timeout.map(|timeout| timeout.saturating_sub(started.elapsed())),
+        };
+        self.claim(&world, &machine)?;
+        let seat = Seat::new(Arc::clone(&world), machine, self.rank, self.name.as_str().into(), START);
+        let joining = Communicator::new(seat, None);
+        let joining = self.watch(joining, &world, machine)?;
+        joining
+            .seat
+            .collective(Operation::Init, |member| member.open(&CALL, |_| ()).map(drop))
+            .map_err(|error| self.not_all_came(error))?;
+        if let Some(mut link) = link
+            && let Err(error) = link.unlink()
+        {
+            return Err(self.failed("its name could not be removed", Some(error)));
+        }
+        let all = self.exchange_processors(&joining).map_err(|error| self.not_all_came(error))?;
+        let processors = Processors::count(&all);
+        let spin = SpinPolicy::chosen(self.spin, self.size, processors);
+        let machine = Machine { spin, patience: self.timeout, ..machine };
+        let near: Vec<u64> = all.iter().map(|rank| rank.cache).collect();
+        let crowded = processors < self.size;
+        let groups = world.meeting().groups(&near, crowded);
+        let mut reach = None;
+        if world.single_copy().is_tried(crowded) {
+            reach = find_reach(&joining.seat).map_err(|error| self.not_all_came(error))?;
+        }
+        Ok(joining.joined(machine, groups, reach))
+    }
+
+    fn create(&self) -> Result<(Arc<World>, Option<Link>), Error> {
+        let chunk = self.staging.unwrap_or_else(|| Layout::default_chunk(self.size));
+        let layout = Layout::new(self.size, chunk).map_err(|error| self.failed(&error.to_string(), None))?;
+        let pthread = self.wait == WaitKind::Pthread;
+        let meeting = Meeting::chosen(self.group, self.size);
+        let ways = Ways { pthread, meeting, single_copy: SingleCopy::chosen(self.single_copy, self.size) };
+        let mut result = Ok(());
+        let init = |mapping: &Mapping| {
+            result = World::initialise(mapping, &layout, std::process::id(), ways);
+        };
+        let signature = &layout.preamble(std::process::id());
+        let wanted =
+            shm_file::Wanted { name: &self.name, len: layout.len(), signature, is_segment: Layout::is_segment };
+        let Created { link, mapping, reclaimed } =
+            shm_file::create(wanted, init).map_err(|error| self.not_created(error))?;
+        result.map_err(|error| self.failed("its mutexes could not be made", Some(error)))?;
+        if reclaimed {
+            let name = &self.name;
+            complain(&format!("intranode: removed what a job that has ended left under {name}\n"));
+        }
+        Ok((Arc::new(World::new(mapping, layout)), Some(link)))
+    }
+
+    fn open(&self, started: Instant) -> Result<Arc<World>, Error> {
+        let mut found = None;
+        let validate = |preamble: &[u8], length: u64| {
+            let (layout, _) = Layout::decode(preamble, length)?;
+            found = Some(layout);
+            Ok::<_, LayoutError>(())
+        };
+        // A moment too far away for the clock never comes.
+        let deadline = self.join_timeout.and_then(|timeout| started.checked_add(timeout));
+        let mapping = shm_file::open(&self.name, Layout::is_segment, validate, deadline)
+            .map_err(|error| self.not_opened(error))?;
+        let layout = match found {
+            Some(layout) if World::is_initialised(&mapping) => layout,
+            _ => return Err(self.failed("the segment is not what it was a moment before", None)),
+        };
+        let world = Arc::new(World::new(mapping, layout));
+        if layout.ranks() == self.size {
+            return Ok(world);
+        }
+        let machine = Machine { wait: world.wait(), spin: SpinPolicy::new(1, 1), patience: None };
+        let cause = Cause { kind: CauseKind::WrongSize, rank: self.rank, detail: self.size as u32 };
+        let _ = membership::poison(&machine, world.segment(), cause);
+        let error = LayoutError::Size { segment: layout.ranks(), expected: self.size };
+        Err(self.failed(&error.to_string(), None))
+    }
+
+    fn claim(&self, world: &World, machine: &Machine) -> Result<(), Error> {
+        membership::claim(machine, world.segment(), self.rank, std::process::id()).map_err(|owner| {
+            let rank = self.rank;
+            let reason =
+                format!("process {owner} is rank {rank} already; give every process a rank of its own");
+            self.failed(&reason, None)
+        })
+    }
+
+    /// Ends the communicator for everybody when another rank dies.
+    fn watch(&self, comm: Communicator, world: &Arc<World>, machine: Machine) -> Result<Communicator, Error> {
+        nodelete::keep_loaded();
+        let mut observer = None;
+        if self.state_reports {
+            sigusr2::install()
+                .map_err(|error| self.failed("a handler for SIGUSR2 is not allowed", Some(error)))?;
+            observer = Some(Arc::new(Observer::new(world, &self.name, self.rank)));
+        }
+        let kin = Arc::<Kin>::default();
+        let vigil =
+            Vigil { world: Arc::clone(world), machine, kin: Arc::clone(&kin), observer: observer.clone() };
+        // A single rank has nobody to watch, but may be asked for its state.
+        let watcher = (self.size > 1 || self.state_reports)
+            .then(|| Watcher::start(world, self.rank, vigil))
+            .transpose()
+            .map_err(|error| self.failed("its watcher's thread could not be started", Some(error)))?;
+        let announce = || FatalSignals::announce(world, machine, self.rank);
+        let fatal_signals = self
+            .fatal_signals
+            .then(announce)
+            .transpose()
+            .map_err(|error| self.failed("a handler for fatal signals is not allowed", Some(error)))?;
+        let family = Family::new(kin, watcher, self.fatal_signals);
+        Ok(comm.with_family(family, fatal_signals).with_observer(observer))
+    }
+
+    fn exchange_processors(&self, joining: &Communicator) -> Result<Vec<Processors>, Error> {
+        let mut own = [Processors::available()];
+        if joining.seat.world.meeting() != Meeting::FLAT {
+            own = own.map(Processors::with_cache);
+        }
+        let mut all = vec![Processors::zeroed(); self.size];
+        let table = BlockTable::Equal { bytes: size_of::<Processors>() };
+        let (send, recv) = (bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(&mut all));
+        gather(&mut joining.seat.begin(Operation::Init)?, &CALL, send, recv, table)?;
+        Ok(all)
+    }
+
+    fn failed(&self, reason: &str, source: Option<std::io::Error>) -> Error {
+        let reason = source.as_ref().map_or(reason.to_owned(), |error| format!("{reason}: {error}"));
+        self.failure(reason, Vec::new(), source)
+    }
+
+    fn failure(&self, reason: String, missing: Vec<usize>, source: Option<std::io::Error>) -> Error {
+        let name = self.name.clone();
+        let failure = InitFailure { name, rank: self.rank, reason, missing, source };
+        Error::InitializationFailed(Box::new(failure))
+    }
+
+    /// What an error in the first rounds means.
+    fn not_all_came(&self, error: Error) -> Error {
+        let Error::TimedOut { late, .. } = error else {
+            return self.failed(&error.to_string(), None);
+        };
+        let missing = late.into_vec();
+        let names: Vec<String> = missing.iter().map(usize::to_string).collect();
+        let timeout = self.join_timeout.unwrap_or_default();
+        let reason = format!(
+            "rank {} never joined within {timeout:?}; start all {} ranks, with the same name and size",
+            names.join(", "),
+            self.size,
+        );
+        self.failure(reason, missing, None)
+    }
+
+    fn not_created(&self, error: CreateError) -> Error {
+        match error {
+            CreateError::Live { preamble } => {
+                let holder = Layout::holder(&preamble);
+                let holder = holder.map_or("another program".to_owned(), |pid| format!("process {pid}"));
+                let reason = format!("{holder} is rank 0 of a live job of this name; use another name");
+                self.failed(&reason, None)
+            }
+            CreateError::Memory { requested, .. } | CreateError::NoSpace { requested, .. } => {
+                Error::AllocationFailed { requested_bytes: requested, reason: error.to_string().into() }
+            }
+            CreateError::Contended { .. } | CreateError::Foreign { .. } => {
+                self.failed(&error.to_string(), None)
+            }
+            CreateError::Unusable(unusable) => self.unusable(unusable),
+        }
+    }
+
+    fn not_opened(&self, error: OpenError<LayoutError>) -> Error {
+        match error {
+            OpenError::Rejected(layout) => self.failed(&layout.to_string(), None),
+            OpenError::TimedOut { .. } => {
+                let text = error.to_string();
+                let timeout = self.join_timeout.unwrap_or_default();
+                let reason = format!("rank 0 never joined within {timeout:?} ({text})");
+                self.failure(reason, vec![0], None)
+            }
+            OpenError::Memory { requested, .. } => {
+                Error::AllocationFailed { requested_bytes: requested, reason: error.to_string().into() }
+            }
+            OpenError::Foreign { .. } => self.failed(&error.to_string(), None),
+            OpenError::Unusable(unusable) => self.unusable(unusable),
+        }
+    }
+
+    fn unusable(&self, error: Unusable) -> Error {
+        self.failure(error.to_string(), Vec::new(), error.into_source())
+    }
+}
+
+/// Finds out whether each rank can read in the memory of each. Collective.
+fn find_reach(seat: &Seat) -> Result<Option<Reach>, Error> {
+    let reach = Reach::of((0..seat.size()).map(|rank| seat.pid(rank)).collect());
+    let mut open = seat.begin(Operation::Init)?;
+    let token = Token::new();
+    let shown = gather_words(&mut open, &CALL, token.shown())?;
+    let found = shown.into_iter().enumerate().all(|(rank, shown)| reach.finds(rank, shown));
+    let all = gather_words(&mut open, &CALL, [u64::from(found)])?;
+    // Until here others may read it.
+    drop(token);
+    Ok(all.iter().all(|[found]| *found == 1).then_some(reach))
+}
+
+/// What a rank's watcher does.
+struct Vigil {
+    world: Arc<World>,
+    machine: Machine,
+    kin: Arc<Kin>,
+    observer: Option<Arc<Observer>>,
+}
+
+impl watch::Listener for Vigil {
+    fn end(&self, rank: usize) {
+        let cause = Cause { kind: CauseKind::Died, rank, detail: 0 };
+        // Only tests stop a rank in between.
+        let _ = membership::poison(&self.machine, self.world.segment(), cause);
+    }
+
+    fn died(&self, rank: usize) {
+        self.kin.died(rank);
+    }
+}
+
+impl Listener for Vigil {
+    fn observes(&self) -> bool {
+        self.observer.is_some()
+    }
+
+    fn tick(&self) {
+        self.observers().iter().for_each(|observer| observer.look());
+    }
+
+    fn asked(&self) {
+        let observers = self.observers();
+        if !observers.is_empty() && rlimit::refuses(0, rlimit::THREAD).is_none() {
+            // On a thread of its own: who reads may keep the writer waiting. If there is none, nobody is told.
+            let write = move || observers.iter().for_each(|observer| observer.write());
+            let _ = Builder::new().name("intranode-state".to_owned()).spawn(write);
+        }
+    }
+}
+
+impl Vigil {
+    /// Of the job, and of those parts of it that this process is in.
+    fn observers(&self) -> Vec<Arc<Observer>> {
+        let Some(own) = &self.observer else { return Vec::new() };
+        let mut all = self.kin.observers();
+        // While it joins, it is not yet among them.
+        if !all.iter().any(|observer| Arc::ptr_eq(observer, own)) {
+            all.push(Arc::clone(own));
+        }
+        all
+    }
+}

@@ -1,0 +1,100 @@
+//! Further communicators of some of the ranks.
+
+use std::sync::Arc;
+
+use crate::collective::allgatherv::gather_words;
+use crate::communicator::Communicator;
+use crate::error::{Error, Operation};
+use crate::liveness::fatal::FatalSignals;
+use crate::protocol::{Call, membership};
+use crate::rank::job_state::Observer;
+use crate::rank::rank_state::Seat;
+use crate::region::allocation::{Wanted, share};
+use crate::segment::layout::Layout;
+use crate::segment::mapped::{START, World};
+use crate::segment::platform::{Machine, Wait};
+use crate::segment::settings::Ways;
+
+const OPERATION: Operation = Operation::Split;
+
+impl Communicator {
+    /// Makes a communicator of all ranks that name the same `color`. Its ranks are ordered by `key`, those with the same
+    /// key as they are here. Collective over all ranks, each of which gets the communicator of its color.
+    ///
+    /// The new communicator has a segment of its own, so calls on it and on this one can follow each other in any order,
+    /// and both can be dropped in any order. Its time-out and its way to wait are those of this one. A rank that dies
+    /// ends every communicator that it belongs to.
+    ///
+    /// # Errors
+    /// [`Error::AllocationFailed`] on every rank, without memory; otherwise as [`barrier`](Communicator::barrier).
+    pub fn split(&self, color: usize, key: usize) -> Result<Communicator, Error> {
+        let seat = &self.seat;
+        let call = Call { operation: OPERATION as u8, ..Call::default() };
+        let mut open = seat.begin(OPERATION)?;
+        let all = gather_words(&mut open, &call, [color as u64, key as u64])?;
+        let mut group: Vec<usize> = (0..all.len()).filter(|rank| all[*rank][0] == color as u64).collect();
+        // Stable: ranks with the same key stay in order.
+        group.sort_by_key(|rank| all[*rank][1]);
+        let rank = group.iter().position(|rank| *rank == seat.rank).unwrap_or_default();
+
+        let no_layout = |error: crate::segment::layout::LayoutError| Error::AllocationFailed {
+            requested_bytes: usize::MAX,
+            reason: error.to_string().into_boxed_str(),
+        };
+        // Not larger than this communicator's own, which exists.
+        let layout = Layout::new(group.len(), seat.world.layout().chunk()).map_err(no_layout)?;
+        let part = if rank == 0 { 0..layout.len() } else { 0..0 };
+        let len = Some(layout.len());
+        let wanted = Wanted { call: &call, leader: group[0], len, part, huge: false };
+        let meeting = seat.world.meeting().of_part(group.len());
+        let pthread = sleeps_by_pthread(seat.machine.wait);
+        let ways = Ways { pthread, meeting, ..Ways::default() };
+        let fill = |mapping: &_| World::initialise(mapping, &layout, std::process::id(), ways);
+        let (mapping, _) = share(&mut open, &wanted, |_| (), fill)?;
+        let world = Arc::new(World::new(mapping, layout));
+
+        let machine = Machine { wait: world.wait(), ..seat.machine };
+        for (rank, of_parent) in group.iter().enumerate() {
+            // Whoever comes first says whose they are: all know the same.
+            let _ = membership::claim(&machine, world.segment(), rank, seat.pid(*of_parent));
+        }
+        let joined: Arc<[usize]> = group.iter().map(|rank| self.joined_as[*rank]).collect();
+        let announce = || FatalSignals::announce(&world, machine, rank).ok();
+        let fatal_signals = self.family.fatal_signals.then(announce).flatten();
+        let mut child = Seat::new(Arc::clone(&world), machine, rank, Arc::clone(&seat.job), START);
+        if let Some((groups, _)) = &seat.groups {
+            let near: Vec<u64> = group.iter().map(|rank| groups.number(*rank)).collect();
+            // As it is written there: the leader may have found another word in the segment of the whole.
+            child.meet_in(world.meeting().groups(&near, false));
+        }
+        child.reach = seat.reach.as_ref().and_then(|reach| reach.part(&group));
+        if seat.observer.is_some() {
+            let ranks: Vec<String> = joined.iter().map(usize::to_string).collect();
+            let name = format!("ranks {} of {}", ranks.join(", "), seat.job);
+            child.observer = Some(Arc::new(Observer::new(&world, &name, rank)));
+        }
+        let child = self.child(child, joined, fatal_signals);
+        // After this everybody is told of deaths.
+        child.seat.collective(OPERATION, |member| member.meet(&call))?;
+        Ok(child)
+    }
+
+    /// Makes a communicator of the ranks of this machine: of all ranks, in the same order. Collective.
+    ///
+    /// # Errors
+    /// As [`split`](Communicator::split).
+    pub fn split_local(&self) -> Result<Communicator, Error> {
+        self.split(0, self.rank())
+    }
+}
+
+/// How the ranks of a new segment sleep where those of the old one sleep like this. What suits threads that share a
+/// mapping does not reach through several of them.
+fn sleeps_by_pthread(wait: Wait) -> bool {
+    match wait {
+        #[cfg(target_os = "linux")]
+        Wait::Futex => false,
+        Wait::Pthread(_) => true,
+        Wait::Threads => cfg!(not(target_os = "linux")),
+    }
+}

@@ -1,0 +1,133 @@
+//! Ranks as threads of one process.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use crate::communicator::Communicator;
+use crate::error::Error;
+use crate::job::config::Config;
+use crate::protocol::generation::WAITER;
+use crate::protocol::membership;
+use crate::rank::rank_state::Seat;
+use crate::segment::layout::Layout;
+use crate::segment::mapped::{START, World};
+use crate::segment::platform::{Machine, Wait};
+use crate::segment::settings::Meeting;
+use crate::segment::settings::Ways;
+use crate::sys::memory::headroom::Left;
+use crate::sys::memory::mapping::Mapping;
+use crate::sys::memory::rlimit;
+use crate::sys::nodelete;
+use crate::sys::processors::Processors;
+use crate::sys::wait::spin::SpinPolicy;
+use crate::sys::wait::threads::Ticker;
+
+/// Runs `program` on `size` ranks that are threads of this process, and returns what each returned, by rank.
+///
+/// The collectives are the same as between processes, over the same protocols. For tests, and for programs that want
+/// to run either way. The time-out is that of [`Config::new`].
+///
+/// ```
+/// let ranks = intranode::threads(3, |comm| comm.rank())?;
+/// assert_eq!(ranks, [0, 1, 2]);
+/// # Ok::<(), intranode::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::InvalidConfiguration`] for a size that is not allowed; [`Error::AllocationFailed`] without memory.
+///
+/// # Panics
+/// When a rank panics, after all have ended. The others get an error that names it.
+pub fn threads<R, F>(size: usize, program: F) -> Result<Vec<R>, Error>
+where
+    R: Send,
+    F: Fn(Communicator) -> R + Sync,
+{
+    threads_with(&Config::new("/threads", 0, size), program)
+}
+
+/// The same with the time-out, the staging and the groups of `config`; its name, rank and join time-out do not matter.
+///
+/// # Errors
+/// As [`threads`].
+///
+/// # Panics
+/// As [`threads`].
+pub fn threads_with<R, F>(config: &Config, program: F) -> Result<Vec<R>, Error>
+where
+    R: Send,
+    F: Fn(Communicator) -> R + Sync,
+{
+    config.check()?;
+    let communicators = world(config)?;
+    let program = &program;
+    std::thread::scope(|scope| {
+        let start = |comm: Communicator| {
+            let name = format!("rank {}", comm.rank());
+            std::thread::Builder::new().name(name).spawn_scoped(scope, move || program(comm))
+        };
+        // All have to be started before the first is waited for. One that can not be started drops its
+        // communicator, which tells the others.
+        let threads: Vec<_> = communicators.into_iter().map(start).collect();
+        let results: Vec<_> = threads.into_iter().map(|thread| thread.map(|thread| thread.join())).collect();
+        let mut values = Vec::with_capacity(results.len());
+        for result in results {
+            match result {
+                Ok(Ok(value)) => values.push(value),
+                Ok(Err(panic)) => resume_unwind(panic),
+                Err(error) => {
+                    return Err(Error::AllocationFailed {
+                        requested_bytes: 0,
+                        reason: format!("a thread could not be started: {error}").into(),
+                    });
+                }
+            }
+        }
+        Ok(values)
+    })
+}
+
+fn world(config: &Config) -> Result<Vec<Communicator>, Error> {
+    let (size, timeout) = (config.size, config.timeout);
+    let chunk = config.staging.unwrap_or_else(|| Layout::default_chunk(size));
+    let failed =
+        |requested_bytes, reason: String| Error::AllocationFailed { requested_bytes, reason: reason.into() };
+    let layout = Layout::new(size, chunk).map_err(|error| failed(usize::MAX, error.to_string()))?;
+    // A thread for each rank, and one that wakes them.
+    let private = (size as u64 + 1).saturating_mul(rlimit::THREAD).saturating_add(layout.len() as u64);
+    if let Some(Left { bytes, limit }) = rlimit::refuses(0, private) {
+        let reason =
+            format!("with what threads need, {private} bytes are more than the {bytes} that {limit} leaves");
+        return Err(failed(layout.len(), reason));
+    }
+    let mapping = Mapping::anonymous(layout.len()).map_err(|error| failed(layout.len(), error.to_string()))?;
+    let ways = Ways { meeting: Meeting::chosen(config.group, size), ..Ways::default() };
+    World::initialise(&mapping, &layout, std::process::id(), ways)
+        .map_err(|error| failed(layout.len(), error.to_string()))?;
+    let world = Arc::new(World::new(mapping, layout));
+    let processors = Processors::count(&[Processors::available()]);
+    let machine = Machine { wait: Wait::Threads, spin: SpinPolicy::new(size, processors), patience: timeout };
+    let ticker = match timeout {
+        Some(_) => Some(Arc::new(ticker(&world).map_err(|error| failed(0, error.to_string()))?)),
+        None => None,
+    };
+    let groups = world.meeting().groups(&vec![0; size], processors < size);
+    let job: Arc<str> = format!("/intranode-threads-{}", std::process::id()).into();
+    let communicator = |rank| {
+        let claimed = membership::claim(&machine, world.segment(), rank, std::process::id());
+        debug_assert_eq!(claimed, Ok(()), "nobody else knows this world");
+        let seat = Seat::new(Arc::clone(&world), machine, rank, Arc::clone(&job), START);
+        Communicator::new(seat, ticker.clone()).joined(machine, groups.clone(), None)
+    };
+    Ok((0..size).map(communicator).collect())
+}
+
+fn ticker(world: &Arc<World>) -> std::io::Result<Ticker> {
+    nodelete::keep_loaded();
+    let world = Arc::clone(world);
+    Ticker::start(move |visit: &mut dyn FnMut(&AtomicU32)| {
+        let slept_on = |word: &&AtomicU32| word.load(Relaxed) & WAITER != 0;
+        world.segment().words().filter(slept_on).for_each(visit);
+    })
+}

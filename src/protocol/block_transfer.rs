@@ -1,0 +1,49 @@
+//! What a transfer of blocks needs of its caller.
+
+use core::num::NonZeroU64;
+use core::ops::Range;
+
+use crate::copy::{Sink, Source};
+
+/// Where something lies in the memory of the rank that says so. `None`: where nobody else can fetch it.
+pub type Address = Option<NonZeroU64>;
+
+/// The caller's side of a transfer: the blocks, in bytes.
+pub trait Exchange {
+    /// The length of a rank's block, the same on every rank.
+    fn length(&self, rank: usize) -> usize;
+    /// Copies a part of this rank's own block into staging.
+    fn put(&mut self, part: Range<usize>, staging: Sink<'_>);
+    /// Copies a part of this rank's own block to where it is wanted, if that is elsewhere. No staging involved.
+    fn keep(&mut self, part: Range<usize>);
+    /// Copies a part of another rank's block out of staging.
+    fn get(&mut self, rank: usize, part: Range<usize>, staging: Source<'_>);
+    /// [`get`](Self::get) for `theirs`, and [`put`](Self::put) for `next`, which are independent of each other.
+    fn get_and_put(
+        &mut self,
+        rank: usize,
+        theirs: Range<usize>,
+        staging: Source<'_>,
+        next: Range<usize>,
+        place: Sink<'_>,
+    ) {
+        self.get(rank, theirs, staging);
+        self.put(next, place);
+    }
+    /// Whether to try to do without staging: the same on every rank. The rest is about that.
+    fn in_one_copy(&mut self) -> bool {
+        false
+    }
+    /// Where this rank's own block lies. `None`: where nobody can fetch it.
+    fn address(&self) -> Address {
+        None
+    }
+    /// Copies a part of another rank's block from that rank's memory, where the block begins at `from`. False: that was not
+    /// possible.
+    fn fetch(&mut self, rank: usize, part: Range<usize>, from: NonZeroU64) -> bool {
+        let _ = (rank, part, from);
+        false
+    }
+    /// Some rank could not fetch what it needed. All know.
+    fn refused(&mut self) {}
+}

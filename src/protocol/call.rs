@@ -1,0 +1,113 @@
+//! What a rank calls, as it is written into its note.
+
+use crate::copy::{Sink, Source};
+
+/// What a rank calls. Only what has to be equal on all ranks is in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    /// Which operation; the numbers are the caller's.
+    pub operation: u8,
+    /// Which reduction; the numbers are the caller's.
+    pub reduction: u8,
+    /// Which element type; the numbers are the caller's.
+    pub element: u8,
+    /// Whether the rank refuses to take part.
+    pub refused: bool,
+    /// Which transfer of a call that consists of several; 0 is the first.
+    pub phase: u8,
+    /// Bytes per element, and how they are aligned.
+    pub shape: u32,
+    /// How many elements.
+    pub length: u64,
+    /// The root, or a digest of the counts.
+    pub extra: u64,
+}
+
+/// Where in a note the operation is: a byte that is looked at from outside, to tell what a rank is at.
+pub const OPERATION: usize = 0;
+
+/// The length of the description.
+const CALL: usize = 24;
+
+/// Where in a note the owner's processor is. It is no part of the call, and may be looked at from outside too.
+pub const PROCESSOR: usize = CALL;
+
+/// Where in a note the contribution begins: with the word, half a line.
+pub(super) const HEAD: usize = 28;
+
+/// The small contributions that fit into a note, in bytes. The first 32 lie in the word's own cache line.
+pub const INLINE: usize = NOTE - HEAD;
+
+/// The size of a note in bytes.
+pub const NOTE: usize = 124;
+
+/// Where the parts of the description begin.
+const SHAPE: usize = 4;
+const LENGTH: usize = 8;
+const EXTRA: usize = 16;
+
+impl Call {
+    fn kind(&self) -> [u8; SHAPE] {
+        [self.operation, self.reduction, self.element, u8::from(self.refused) | self.phase << 1]
+    }
+
+    /// The same call's transfer `phase`.
+    #[must_use]
+    pub fn phase(self, phase: u8) -> Self {
+        debug_assert!(phase <= u8::MAX >> 1, "it shares a byte with a flag");
+        Call { phase, ..self }
+    }
+
+    /// Whether this is the call that a note describes.
+    #[inline]
+    pub(super) fn is_in(&self, note: &Source<'_>) -> bool {
+        Call::words_of(note) == self.words()
+    }
+
+    /// Writes the description. Part by part: a part can be read from where it has just been written only as a whole.
+    #[inline]
+    pub(super) fn show(&self, note: &mut Sink<'_>) {
+        // The last first: if there is room for it, there is for the others.
+        note.put(EXTRA, &self.extra.to_ne_bytes());
+        note.put(LENGTH, &self.length.to_ne_bytes());
+        note.put(SHAPE, &self.shape.to_ne_bytes());
+        let [operation, reduction, element, flags] = self.kind();
+        note.put(OPERATION + 1, &[reduction, element, flags]);
+        note.show(OPERATION, operation);
+    }
+
+    /// The description in words. Two calls are equal if these are.
+    #[inline]
+    pub(super) fn words(&self) -> [u64; 3] {
+        let ([a, b, c, d], [e, f, g, h]) = (self.kind(), self.shape.to_ne_bytes());
+        [u64::from_ne_bytes([a, b, c, d, e, f, g, h]), self.length, self.extra]
+    }
+
+    /// The words that stand in a note.
+    #[inline]
+    pub(super) fn words_of(note: &Source<'_>) -> [u64; 3] {
+        let [extra, length, kind] = [EXTRA, LENGTH, 0].map(|offset| u64::from_ne_bytes(note.array(offset)));
+        [kind, length, extra]
+    }
+
+    pub(super) fn of(note: &Source<'_>) -> Self {
+        let [operation, reduction, element, flags] = note.array(0);
+        Call {
+            operation,
+            reduction,
+            element,
+            refused: flags & 1 != 0,
+            phase: flags >> 1,
+            shape: u32::from_ne_bytes(note.array(SHAPE)),
+            length: u64::from_ne_bytes(note.array(LENGTH)),
+            extra: u64::from_ne_bytes(note.array(EXTRA)),
+        }
+    }
+}
+
+/// Zero if the words are the same: in one number, since arrays are compared where they lie in memory, and what has just
+/// been written there in parts takes long to read.
+#[inline(always)]
+pub(super) fn different([a, b, c]: [u64; 3], [x, y, z]: [u64; 3]) -> u64 {
+    (a ^ x) | (b ^ y) | (c ^ z)
+}

@@ -1,0 +1,91 @@
+//! A communicator that was joined, and all that were split from it: they share one watcher.
+//!
+//! The watcher knows ranks as they were when they joined. It ends with the last communicator of the family, so the death
+//! of a process is told to whatever is left of the family: to each communicator that the process is a rank of, and to no
+//! other.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::liveness::watcher::Watcher;
+use crate::protocol::CauseKind;
+use crate::rank::job_state::Observer;
+use crate::rank::rank_state::Seat;
+
+/// What all communicators of a family have in common.
+#[derive(Default)]
+pub(crate) struct Family {
+    kin: Arc<Kin>,
+    /// Tells when another rank dies, and the others when this one does. None where ranks are threads, or there is one.
+    _watcher: Option<Watcher>,
+    /// Whether the others are told of fatal signals.
+    pub(crate) fatal_signals: bool,
+}
+
+/// The members of a family, as its watcher knows them.
+#[derive(Default)]
+pub(crate) struct Kin(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// The ranks that have died, as they joined.
+    dead: Vec<usize>,
+    members: Vec<Member>,
+}
+
+struct Member {
+    seat: Weak<Seat>,
+    /// By rank of this communicator: the rank as it joined.
+    joined: Arc<[usize]>,
+}
+
+impl Member {
+    fn tell(&self, dead: usize) {
+        let rank = self.joined.iter().position(|joined| *joined == dead);
+        if let (Some(rank), Some(seat)) = (rank, self.seat.upgrade()) {
+            seat.poison_for(CauseKind::Died, rank, 0);
+        }
+    }
+}
+
+impl Kin {
+    /// A rank has died, which had this number when it joined.
+    pub(crate) fn died(&self, rank: usize) {
+        let mut state = self.state();
+        state.dead.push(rank);
+        state.members.iter().for_each(|member| member.tell(rank));
+    }
+
+    /// Those who look at the communicators that report their state.
+    pub(crate) fn observers(&self) -> Vec<Arc<Observer>> {
+        self.seats().iter().filter_map(|seat| seat.observer.clone()).collect()
+    }
+
+    /// The communicators that are left.
+    fn seats(&self) -> Vec<Arc<Seat>> {
+        self.state().members.iter().filter_map(|member| member.seat.upgrade()).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Family {
+    pub(crate) fn new(kin: Arc<Kin>, watcher: Option<Watcher>, fatal_signals: bool) -> Self {
+        Family { kin, _watcher: watcher, fatal_signals }
+    }
+
+    /// From now on this communicator is told of deaths, and of those that were before.
+    pub(crate) fn admit(&self, seat: &Arc<Seat>, joined: &Arc<[usize]>) {
+        let mut state = self.kin.state();
+        let member = Member { seat: Arc::downgrade(seat), joined: Arc::clone(joined) };
+        state.dead.iter().for_each(|dead| member.tell(*dead));
+        state.members.retain(|member| member.seat.strong_count() > 0);
+        state.members.push(member);
+    }
+
+    /// Ends every communicator of the family.
+    pub(crate) fn abort(&self, code: i32) {
+        self.kin.seats().iter().for_each(|seat| seat.poison(CauseKind::Aborted, code as u32));
+    }
+}

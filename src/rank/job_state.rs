@@ -1,0 +1,142 @@
+//! The state of a job: who waits for whom, in what, since when.
+//!
+//! A rank sees this from outside, in the segment, without a word from the others: also of ranks that are frozen. Nothing
+//! is written for it that is not written anyway, and whoever looks takes no part in what is being done. So it is a
+//! picture, taken while things move: neighbouring lines can be a round apart.
+//!
+//! Nor does a rank note *when* it does something, since asking the clock would cost as much as a small collective. Whoever
+//! wants to tell looks every now and then, and knows since when nothing has changed.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::Operation;
+use crate::protocol::Generation;
+use crate::segment::mapped::{Glimpse, World};
+use crate::sys::file_size::complain;
+
+/// What a rank can see of its job: [`Communicator::state`](crate::Communicator::state). Its text is for people.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct JobState {
+    /// The job's name.
+    pub name: String,
+    /// The rank that has looked.
+    pub seen_by: usize,
+    /// Whether the communicator has ended: no rank advances any more.
+    pub ended: bool,
+    /// By rank.
+    pub ranks: Vec<RankState>,
+}
+
+/// What a rank can see of another, or of itself.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RankState {
+    /// The rank.
+    pub rank: usize,
+    /// Its process; `None` if it has not joined.
+    pub pid: Option<u32>,
+    /// The last operation that it has begun; `None` if there was none.
+    pub operation: Option<Operation>,
+    /// The last round at which it has arrived (modulo 2³⁰).
+    pub round: u32,
+    /// Whether it waits there, for the ranks of which this is false.
+    pub waits: bool,
+    /// For how long that has been so at least, where somebody has looked:
+    /// [`Config::state_reports`](crate::Config::state_reports).
+    pub since: Option<Duration>,
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ended = if self.ended { ", which has ended" } else { "" };
+        write!(f, "the state of {}{ended}, as rank {} sees it:", self.name, self.seen_by)?;
+        self.ranks.iter().try_for_each(|rank| write!(f, "\n  {rank}"))
+    }
+}
+
+impl fmt::Display for RankState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}", self.rank)?;
+        let Some(pid) = self.pid else { return write!(f, " has not joined") };
+        write!(f, " (process {pid}) ")?;
+        let since = self.since.unwrap_or_default().as_secs_f64();
+        match (self.operation, self.waits) {
+            (None, _) => write!(f, "has not called anything"),
+            (Some(operation), true) => {
+                write!(f, "waits in {operation}, round {}", self.round)?;
+                if self.since.is_some() { write!(f, ", for {since:.1} s") } else { Ok(()) }
+            }
+            (Some(operation), false) => {
+                write!(f, "has done {operation}, round {}", self.round)?;
+                if self.since.is_some() { write!(f, ", {since:.1} s ago") } else { Ok(()) }
+            }
+        }
+    }
+}
+
+/// Looks at a job, and remembers since when what it sees has not changed.
+pub(crate) struct Observer {
+    world: Arc<World>,
+    name: String,
+    rank: usize,
+    /// By rank, once somebody has looked.
+    seen: Mutex<Vec<(Generation, Instant)>>,
+}
+
+impl Observer {
+    pub(crate) fn new(world: &Arc<World>, name: &str, rank: usize) -> Self {
+        Observer { world: Arc::clone(world), name: name.to_owned(), rank, seen: Mutex::default() }
+    }
+
+    /// Looks, so that it can be told later since when things are as they are.
+    pub(crate) fn look(&self) {
+        let now = Instant::now();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let rounds = (0..self.world.layout().ranks()).map(|rank| self.world.glimpse(rank).round);
+        if seen.is_empty() {
+            seen.extend(rounds.map(|round| (round, now)));
+            return;
+        }
+        for (seen, round) in seen.iter_mut().zip(rounds) {
+            if seen.0 != round {
+                *seen = (round, now);
+            }
+        }
+    }
+
+    /// What is to be seen now.
+    pub(crate) fn state(&self) -> JobState {
+        let ranks = 0..self.world.layout().ranks();
+        let glimpses: Vec<Glimpse> = ranks.map(|rank| self.world.glimpse(rank)).collect();
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nobody is more than a round ahead of another.
+        let is_behind =
+            |one: &Glimpse| glimpses.iter().any(|other| one.pid == 0 || one.round.next() == other.round);
+        let everywhere = !glimpses.iter().any(is_behind);
+        let rank = |(rank, glimpse): (usize, &Glimpse)| RankState {
+            rank,
+            pid: Some(glimpse.pid).filter(|pid| *pid != 0),
+            operation: Operation::of_code(glimpse.operation),
+            round: glimpse.round.number(),
+            waits: !everywhere && !is_behind(glimpse),
+            since: seen
+                .get(rank)
+                .map(|(round, since)| if *round == glimpse.round { since.elapsed() } else { Duration::ZERO }),
+        };
+        JobState {
+            name: self.name.clone(),
+            seen_by: self.rank,
+            ended: glimpses.iter().any(|glimpse| glimpse.poisoned),
+            ranks: glimpses.iter().enumerate().map(rank).collect(),
+        }
+    }
+
+    /// Writes the state to standard error, in one piece.
+    pub(crate) fn write(&self) {
+        self.look();
+        complain(&format!("intranode: {}\n", self.state()));
+    }
+}

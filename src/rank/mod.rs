@@ -1,0 +1,7 @@
+//! One rank of a communicator: its state, and what it knows of the others.
+
+pub(crate) mod cma_peers;
+pub(crate) mod comm_tree;
+pub(crate) mod groups;
+pub(crate) mod job_state;
+pub(crate) mod rank_state;

@@ -1,0 +1,224 @@
+//! How ranks come to share new memory.
+//!
+//! 1. A leader makes the memory, and tells everybody how to find it, or why there is none: one round.
+//! 2. The others find and map it. All tell each other whether that has worked: one round.
+//! 3. If it has not, for any of them, all try the next kind of memory together.
+//! 4. Nobody can find the memory any more. It lives as long as somebody has it mapped.
+//!
+//! So all ranks have it, or none has and all get the same error.
+
+use std::ops::Range;
+
+use crate::collective::allgatherv::gather_words;
+use crate::error::Error;
+use crate::protocol::Call;
+use crate::rank::rank_state::{OpenCall, Seat};
+use crate::sys::memory::backing::{self, Kind, Made, Refusal, Ticket, Words};
+use crate::sys::memory::headroom::{Left, Limit};
+use crate::sys::memory::mapping::Mapping;
+
+/// What memory a rank wants to share, and with whom.
+pub(crate) struct Wanted<'a> {
+    pub(crate) call: &'a Call,
+    /// The rank that makes it.
+    pub(crate) leader: usize,
+    /// Its length in bytes; `None` if that is no number.
+    pub(crate) len: Option<usize>,
+    /// The bytes that this rank allocates. Together the ranks allocate all.
+    pub(crate) part: Range<usize>,
+    /// Whether it may come to have huge pages.
+    pub(crate) huge: bool,
+}
+
+/// What a rank says of its step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Done,
+    Ticket(Ticket),
+    Memory(Left),
+    System(i32),
+}
+
+impl Said {
+    fn encode(self) -> [u64; 7] {
+        let (tag, [a, b, c, d, e, f]): (u64, Words) = match self {
+            Said::Done => (1, [0; 6]),
+            Said::Ticket(ticket) => (2, ticket.encode()),
+            Said::Memory(Left { bytes, limit }) => (3, [bytes, limit as u64, 0, 0, 0, 0]),
+            Said::System(error) => (4, [error as u64, 0, 0, 0, 0, 0]),
+        };
+        [tag, a, b, c, d, e, f]
+    }
+
+    /// What no rank can have said is taken for a failure.
+    fn decode([tag, a, b, c, d, e, f]: [u64; 7]) -> Self {
+        let limit = || u32::try_from(b).ok().and_then(Limit::of_code);
+        match tag {
+            1 => Some(Said::Done),
+            2 => Ticket::decode([a, b, c, d, e, f]).map(Said::Ticket),
+            3 => limit().map(|limit| Said::Memory(Left { bytes: a, limit })),
+            _ => Some(Said::System(a as i32)),
+        }
+        .unwrap_or(Said::System(libc::EPROTO))
+    }
+
+    fn refusal(refusal: &Refusal) -> Self {
+        match refusal {
+            Refusal::Memory(left) => Said::Memory(*left),
+            Refusal::System(error) => Said::System(backing::errno(error)),
+        }
+    }
+}
+
+/// Shares memory. Collective. `place` is called for the memory before any of it is allocated, and `fill` before the
+/// others find it, by the leader only. Returns with the memory the number that it has among its leader's.
+pub(crate) fn share(
+    open: &mut OpenCall<'_>,
+    wanted: &Wanted<'_>,
+    place: impl Fn(&Mapping),
+    fill: impl Fn(&Mapping) -> std::io::Result<()>,
+) -> Result<(Mapping, u64), Error> {
+    let Wanted { call, leader, .. } = wanted;
+    let seat = open.seat();
+    let mut last = libc::ENOSYS;
+    for kind in Kind::ALL {
+        let made = (*leader == seat.rank).then(|| make(seat, kind, wanted, &place, &fill));
+        let said = match &made {
+            None => Said::Done,
+            Some(Ok(made)) => Said::Ticket(made.ticket),
+            Some(Err(refusal)) => Said::refusal(refusal),
+        };
+        let offers = exchange(open, call, said)?;
+        match verdict(&offers) {
+            None => {}
+            Some((rank, Said::Memory(left))) => return Err(no_memory(wanted, rank, left)),
+            Some((_, failure)) => {
+                last = failure.error();
+                continue;
+            }
+        }
+        let Said::Ticket(ticket) = offers[*leader] else {
+            // No rank that uses this library says that.
+            last = libc::EPROTO;
+            continue;
+        };
+        let found = match made {
+            Some(made) => made.map(Found::Made),
+            // What somebody has written over the colors of a split makes ranks want different lengths.
+            None if wanted.len.is_none_or(|len| len as u64 != ticket.len) => {
+                Err(std::io::Error::from_raw_os_error(libc::EPROTO).into())
+            }
+            None => backing::find(&seat.job, &ticket, wanted.part.clone(), wanted.huge).map(Found::Mapped),
+        };
+        let said = found.as_ref().map_or_else(Said::refusal, |_| Said::Done);
+        match verdict(&exchange(open, call, said)?) {
+            None => {}
+            Some((rank, Said::Memory(left))) => return Err(no_memory(wanted, rank, left)),
+            Some((_, failure)) => {
+                last = failure.error();
+                continue;
+            }
+        }
+        if let Ok(found) = found {
+            return Ok((found.mapping(), ticket.number));
+        }
+    }
+    let error = std::io::Error::from_raw_os_error(last);
+    let reason = format!("the system gives no shared memory: {error}");
+    Err(Error::AllocationFailed {
+        requested_bytes: wanted.len.unwrap_or(usize::MAX),
+        reason: reason.into_boxed_str(),
+    })
+}
+
+/// The memory on this rank.
+enum Found {
+    Made(Made),
+    Mapped(Mapping),
+}
+
+impl Found {
+    fn mapping(self) -> Mapping {
+        match self {
+            Found::Made(made) => made.hide(),
+            Found::Mapped(mapping) => mapping,
+        }
+    }
+}
+
+impl Said {
+    fn error(self) -> i32 {
+        match self {
+            Said::System(error) => error,
+            _ => libc::EPROTO,
+        }
+    }
+}
+
+fn make(
+    seat: &Seat,
+    kind: Kind,
+    wanted: &Wanted<'_>,
+    place: impl Fn(&Mapping),
+    fill: impl Fn(&Mapping) -> std::io::Result<()>,
+) -> Result<Made, Refusal> {
+    let len = wanted.len.ok_or_else(backing::too_long)?;
+    let made = backing::make(kind, &seat.job, len, wanted.part.clone(), wanted.huge, place)?;
+    fill(&made.mapping)?;
+    Ok(made)
+}
+
+fn exchange(open: &mut OpenCall<'_>, call: &Call, said: Said) -> Result<Vec<Said>, Error> {
+    let all = gather_words(open, call, said.encode())?;
+    Ok(all.into_iter().map(Said::decode).collect())
+}
+
+/// The failure that counts, the same on every rank: a lack of memory before any other, then the first rank's.
+fn verdict(all: &[Said]) -> Option<(usize, Said)> {
+    let mut failures = all.iter().copied().enumerate().filter(|(_, said)| match said {
+        Said::Memory(_) | Said::System(_) => true,
+        Said::Done | Said::Ticket(_) => false,
+    });
+    let first = failures.next()?;
+    let memory = |(_, said): &(usize, Said)| matches!(said, Said::Memory(_));
+    Some(if memory(&first) { first } else { failures.find(memory).unwrap_or(first) })
+}
+
+fn no_memory(wanted: &Wanted<'_>, rank: usize, Left { bytes, limit }: Left) -> Error {
+    let reason = match limit {
+        Limit::AddressSpace => format!("that is more than {limit} has"),
+        _ => format!("rank {rank} found {bytes} bytes available within {limit}; ask for less, or raise it"),
+    };
+    Error::AllocationFailed {
+        requested_bytes: wanted.len.unwrap_or(usize::MAX),
+        reason: reason.into_boxed_str(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let left = Left { bytes: 12345, limit: Limit::FileSystem };
+        for said in [Said::Done, Said::Memory(left), Said::System(libc::EPERM)] {
+            assert_eq!(Said::decode(said.encode()), said);
+        }
+    }
+
+    #[test]
+    fn what_nobody_says_is_a_failure() {
+        for words in [[0; 7], [3, 1, 99, 0, 0, 0, 0], [2, 99, 0, 0, 0, 0, 0], [u64::MAX; 7]] {
+            assert!(matches!(Said::decode(words), Said::System(_)), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_lack_of_memory_counts_before_other_failures() {
+        let memory = Said::Memory(Left { bytes: 1, limit: Limit::Machine });
+        assert_eq!(verdict(&[Said::Done, Said::System(1), memory, Said::Done]), Some((2, memory)));
+        assert_eq!(verdict(&[Said::Done, Said::System(1), Said::System(2)]), Some((1, Said::System(1))));
+        assert_eq!(verdict(&[Said::Done, Said::Done]), None);
+    }
+}

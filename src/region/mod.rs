@@ -1,0 +1,366 @@
+//! Typed memory that all ranks see in place.
+
+pub(crate) mod allocation;
+pub(crate) mod exchange;
+pub(crate) mod options;
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use crate::collective::allgatherv::{BlockTable, gather, gather_words};
+use crate::collective::blocks::Blocks;
+use crate::communicator::{Communicator, call};
+use crate::error::{Error, Operation};
+use crate::protocol::Call;
+use crate::protocol::partition::block;
+use crate::protocol::region::Parts;
+use crate::rank::rank_state::{OpenCall, Seat};
+use crate::region::allocation::{Wanted, share};
+use crate::region::options::{Pages, Placement, RegionOptions, debug, is_set};
+use crate::segment::region_memory::{Memory, Populate, Published};
+
+/// A region that every rank can read: a plain slice.
+pub type Shared<T> = Region<T, Published>;
+
+/// `len` values of `T` in one copy of memory for all ranks.
+///
+/// A region is written and read in turns, which are its type: in a write epoch, `Region<T, Populate>`, each rank has
+/// `&mut [T]` of the parts that it owns; in a read epoch, [`Shared<T>`], every rank has `&[T]` of everything. Two
+/// collective calls lie between them, [`publish`](Region::publish) and [`reclaim`](Region::reclaim). So in safe code
+/// nobody writes what another rank reads.
+///
+/// At first the region is zeros, and the leader, rank 0, owns all of it. [`distribute`](Region::distribute) and
+/// [`assign`](Region::assign) give it to others.
+///
+/// Regions and the communicator can be dropped in any order. What was published can be read for as long as the region
+/// lives, also when other ranks have dropped theirs, or have ended.
+///
+/// ```
+/// let sums = intranode::threads(4, |comm| {
+///     let mut region = comm.region::<f64>(100)?;
+///     region.as_mut_slice().fill(0.5); // empty on all ranks but the leader
+///     let shared = region.publish()?;
+///     Ok::<f64, intranode::Error>(shared.iter().sum())
+/// })?;
+/// for sum in sums {
+///     assert_eq!(sum?, 50.0);
+/// }
+/// # Ok::<(), intranode::Error>(())
+/// ```
+pub struct Region<T: Pod, E = Populate> {
+    seat: Arc<Seat>,
+    number: u64,
+    memory: Memory<T, E>,
+}
+
+impl Communicator {
+    /// Makes a region of `len` zeros, of which there is one copy for all ranks. Rank 0, the leader, owns all of it.
+    /// Collective.
+    ///
+    /// Its memory is allocated before this returns. It does not count against the size of `/dev/shm` where the system
+    /// has memory without a name, and lets ranks open each other's; otherwise it is there.
+    ///
+    /// # Errors
+    /// [`Error::AllocationFailed`] on every rank if there is not enough memory, which is looked up before anything is
+    /// allocated. The communicator can be used further. Otherwise as [`barrier`](Communicator::barrier).
+    pub fn region<T: Pod>(&self, len: usize) -> Result<Region<T>, Error> {
+        self.region_with(len, &RegionOptions::new())
+    }
+
+    /// The same with a say in where the memory lies. The options are the same on all ranks.
+    ///
+    /// # Errors
+    /// As [`region`](Communicator::region).
+    pub fn region_with<T: Pod>(&self, len: usize, options: &RegionOptions) -> Result<Region<T>, Error> {
+        let (seat, operation) = (&self.seat, Operation::Region);
+        let call = Call { length: len as u64, extra: options.digest(seat.world.key()), ..call::<T>(operation) };
+        let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
+        // Even a region of nothing is mapped: a page.
+        let bytes = bytes.map(|bytes| bytes.max(1));
+        // Whoever allocates decides where a page lies.
+        let part = match options.placement {
+            Placement::Distributed => block(bytes.unwrap_or(0), self.size(), self.rank()),
+            _ if self.rank() == LEADER => 0..bytes.unwrap_or(0),
+            _ => 0..0,
+        };
+        let huge = options.huge_pages;
+        let wanted = Wanted { call: &call, leader: LEADER, len: bytes, part, huge };
+        let (mapping, number) =
+            share(&mut seat.begin(operation)?, &wanted, |mapping| options.place(mapping, is_set), |_| Ok(()))?;
+        let parts = Parts::new(options.owners(LEADER), len, self.size(), self.rank());
+        let region = Region { seat: Arc::clone(seat), number, memory: Memory::new(mapping, len, parts) };
+        if huge && self.rank() == LEADER {
+            // After all have allocated their parts.
+            match region.memory.collapse() {
+                Ok(held) => {
+                    debug(&format!("huge pages hold {held} of {} bytes of a region", bytes.unwrap_or(0)))
+                }
+                Err(error) => debug(&format!("a region has no huge pages: the system says {error}")),
+            }
+        }
+        Ok(region)
+    }
+}
+
+/// The rank that makes regions.
+const LEADER: usize = 0;
+
+impl<T: Pod, E> Region<T, E> {
+    /// Whether this rank is the one that owns a new region.
+    pub fn is_leader(&self) -> bool {
+        self.seat.rank == LEADER
+    }
+
+    /// On which nodes its pages lie, as far as the system tells this process.
+    ///
+    /// # Errors
+    /// What the system says where it does not tell: [`std::io::ErrorKind::Unsupported`] elsewhere than on Linux.
+    pub fn pages(&self) -> std::io::Result<Pages> {
+        Pages::of(self.memory.mapping())
+    }
+
+    fn call(&self, operation: Operation) -> Call {
+        Call { length: self.memory.len() as u64, extra: self.number, ..call::<T>(operation) }
+    }
+}
+
+impl<T: Pod> Region<T> {
+    /// The number of values.
+    pub fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What this rank owns: ascending ranges, none of them empty.
+    pub fn parts(&self) -> &[Range<usize>] {
+        self.memory.parts().ranges()
+    }
+
+    /// The values that this rank owns, one slice for each of its [`parts`](Region::parts).
+    ///
+    /// # Panics
+    /// In a forked child, in which the region does not exist.
+    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut [T]> {
+        self.memory.own()
+    }
+
+    /// The values of this rank's first part: all that it owns, unless [`assign`](Region::assign) gave it several. Empty
+    /// if it owns nothing.
+    ///
+    /// # Panics
+    /// In a forked child, in which the region does not exist.
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        self.memory.own().next().unwrap_or_default()
+    }
+
+    /// Gives each rank its block of [`Blocks::new(len, size)`](Blocks::new). Collective.
+    ///
+    /// # Errors
+    /// As [`Communicator::barrier`].
+    pub fn distribute(&mut self) -> Result<(), Error> {
+        let own = Blocks::new(self.len(), self.seat.size()).range(self.seat.rank);
+        self.assign(Some(own))
+    }
+
+    /// Gives each rank the ranges that it asks for, in any order; empty ones do not count. `assign(Some(3..5))` asks for
+    /// one, `assign(None)` for none. What nobody asks for keeps its values. Collective.
+    ///
+    /// # Errors
+    /// [`Error::InvalidBufferSize`] for a range that reaches past the end and [`Error::InvalidRange`] for one that ends before
+    /// it begins, and [`Error::Refused`] on the other ranks; [`Error::OverlappingBlocks`] on every rank if two ranges share a
+    /// value. Nothing has changed then. Otherwise as [`Communicator::barrier`]; after a [fatal](Error::is_fatal) error this
+    /// rank owns nothing any more, since the others may own it.
+    pub fn assign(&mut self, own: impl IntoIterator<Item = Range<usize>>) -> Result<(), Error> {
+        let own: Vec<_> = own.into_iter().collect();
+        let result = self.agree(own);
+        match result {
+            Ok(parts) => self.memory.assign(parts),
+            Err(error) => {
+                if error.is_fatal() {
+                    self.memory.assign(Parts::none());
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// This rank's parts, if what all ask for is apart.
+    fn agree(&self, mut own: Vec<Range<usize>>) -> Result<Parts, Error> {
+        let operation = Operation::Assign;
+        let (seat, len) = (&self.seat, self.len());
+        let call = self.call(operation);
+        if let Some(Range { start, end }) = own.iter().find(|part| part.start > part.end) {
+            return Err(seat.refuse(&call, Error::InvalidRange { operation, start: *start, end: *end }));
+        }
+        if let Some(beyond) = own.iter().find(|part| part.end > len) {
+            let error = Error::InvalidBufferSize { operation, expected: beyond.end, actual: len };
+            return Err(seat.refuse(&call, error));
+        }
+        own.retain(|part| !part.is_empty());
+        let mut open = seat.begin(operation)?;
+        let counts = gather_words(&mut open, &call, [own.len() as u64])?;
+        // A rank that asks for more ranges than there are values asks for one of them twice.
+        if let Some(rank) = counts.iter().position(|[count]| *count > len as u64) {
+            return Err(Error::overlap(operation, (rank, rank)));
+        }
+        let table = exchange_parts(&mut open, &call, &own, &counts)?;
+        Parts::of_table(&table, seat.rank).map_err(|overlap| Error::overlap(operation, overlap))
+    }
+
+    /// Ends the write epoch: after this every rank can read everything, in place. Collective; nothing is copied. It costs
+    /// a round, and what the system takes to change the protection of the pages; an
+    /// [`Exchange`](crate::Exchange) costs the round alone.
+    ///
+    /// Before any rank can read, the memory of every rank has become read-only, so that a stray store is a fault in the
+    /// process that made it.
+    ///
+    /// # Errors
+    /// As [`Communicator::barrier`]. The region is gone then.
+    pub fn publish(self) -> Result<Shared<T>, Error> {
+        let call = self.call(Operation::Publish);
+        let Region { seat, number, memory, .. } = self;
+        // The round that follows orders ordinary stores only.
+        crate::copy::lines::fence();
+        match memory.protect() {
+            Ok(memory) => {
+                let published = seat.collective(Operation::Publish, |member| member.publish(&call, true))?;
+                Ok(Region { seat, number, memory: memory.publish(published) })
+            }
+            Err(error) => Err(not_protected(&seat, Operation::Publish, &call, size_of::<T>(), &error)),
+        }
+    }
+}
+
+impl<T: Pod> Shared<T> {
+    /// All values.
+    ///
+    /// # Panics
+    /// In a forked child, in which the region does not exist.
+    pub fn as_slice(&self) -> &[T] {
+        self.memory.values()
+    }
+
+    /// Ends the read epoch: after this each rank can write what it owned before. Collective.
+    ///
+    /// # Errors
+    /// As [`Communicator::barrier`]. The region is gone then.
+    pub fn reclaim(self) -> Result<Region<T>, Error> {
+        let call = self.call(Operation::Reclaim);
+        let Region { seat, number, memory, .. } = self;
+        match memory.unprotect() {
+            Ok(memory) => {
+                let taken = seat.collective(Operation::Reclaim, |member| member.take_back(&call, true))?;
+                Ok(Region { seat, number, memory: memory.take_back(taken) })
+            }
+            Err(error) => Err(not_protected(&seat, Operation::Reclaim, &call, size_of::<T>(), &error)),
+        }
+    }
+}
+
+/// The ranges that every rank asks for. By rank, `counts` has their number.
+fn exchange_parts(
+    open: &mut OpenCall<'_>,
+    call: &Call,
+    own: &[Range<usize>],
+    counts: &[[u64; 1]],
+) -> Result<Vec<Vec<Range<usize>>>, Error> {
+    let send: Vec<[u64; 2]> = own.iter().map(|part| [part.start as u64, part.end as u64]).collect();
+    let counts: Vec<usize> = counts.iter().map(|[count]| *count as usize).collect();
+    let mut displs = Vec::with_capacity(counts.len());
+    let mut end = 0usize;
+    for count in &counts {
+        displs.push(end);
+        // What does not fit is found out by the allocation.
+        end = end.saturating_add(*count);
+    }
+    let mut recv: Vec<[u64; 2]> = Vec::new();
+    if let Err(error) = recv.try_reserve_exact(end) {
+        let requested_bytes = end.saturating_mul(size_of::<[u64; 2]>());
+        let reason = format!("for the ranges that all ranks ask for: {error}").into_boxed_str();
+        return Err(open.refuse(call, Error::AllocationFailed { requested_bytes, reason }));
+    }
+    recv.resize(end, [0; 2]);
+    let (from, to) = (bytemuck::cast_slice(&send), bytemuck::cast_slice_mut(recv.as_mut_slice()));
+    let table = BlockTable::Given { counts: &counts, displs: &displs, width: size_of::<[u64; 2]>() };
+    gather(open, call, from, to, table)?;
+    let ranges = |rank: usize| {
+        let block = &recv[displs[rank]..displs[rank] + counts[rank]];
+        block.iter().map(|[start, end]| *start as usize..*end as usize).collect()
+    };
+    Ok((0..counts.len()).map(ranges).collect())
+}
+
+/// Tells the others that this rank's memory could not change its protection, so that none of them goes on.
+#[cold]
+fn not_protected(
+    seat: &Seat,
+    operation: Operation,
+    call: &Call,
+    width: usize,
+    error: &std::io::Error,
+) -> Error {
+    let result = seat.collective(operation, |member| match operation {
+        Operation::Publish => member.publish(call, false).map(drop),
+        _ => member.take_back(call, false).map(drop),
+    });
+    match result {
+        Err(fatal) if fatal.is_fatal() => fatal,
+        _ => Error::AllocationFailed {
+            requested_bytes: usize::try_from(call.length).unwrap_or(usize::MAX).saturating_mul(width),
+            reason: format!("the system does not change the memory's protection: {error}").into(),
+        },
+    }
+}
+
+// As for a communicator: a panic that is caught leaves nothing half-way but the program's own plain data.
+impl<T: Pod, E> UnwindSafe for Region<T, E> {}
+impl<T: Pod, E> RefUnwindSafe for Region<T, E> {}
+
+impl<T: Pod> Deref for Shared<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.as_slice()
+    }
+}
+
+impl<T: Pod> AsRef<[T]> for Shared<T> {
+    fn as_ref(&self) -> &[T] {
+        self.as_slice()
+    }
+}
+
+impl<T: Pod + fmt::Debug> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<T: Pod> fmt::Debug for Region<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region").field("len", &self.len()).field("parts", &self.parts()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::exchange::Exchange;
+
+    #[test]
+    fn regions_cross_threads_and_caught_panics() {
+        fn crosses<T: Send + Sync + UnwindSafe + RefUnwindSafe + 'static>() {}
+        crosses::<Region<f64>>();
+        crosses::<Shared<f64>>();
+        crosses::<Exchange<f64>>();
+    }
+}

@@ -1,0 +1,199 @@
+//! Where a region's memory comes to lie, and in pages of which size.
+
+use std::fmt;
+
+use crate::collective::counts;
+use crate::protocol::region::Owners;
+use crate::sys::file_size::complain;
+use crate::sys::memory::mapping::Mapping;
+use crate::sys::memory::pages::page_size;
+use crate::sys::numa::{self, Policy};
+
+/// On which nodes of the machine the pages of a region come to lie.
+///
+/// A page lies near the processor of whoever allocates it, unless it is told otherwise. On a machine with one node there
+/// is no difference. Where the system forbids placement, everything works without it. With `INTRANODE_DEBUG` in the
+/// environment either is said on stderr.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Placement {
+    /// Near the leader, who allocates everything; or page by page on each node in turn if the leader's environment has
+    /// `INTRANODE_NUMA_INTERLEAVE=1` or `COBRE_SHM_NUMA_INTERLEAVE=1`.
+    #[default]
+    Leader,
+    /// Each block of [`Blocks::new(len, size)`](crate::Blocks::new) near its rank, which allocates it and owns it at
+    /// first.
+    Distributed,
+    /// Page by page on each node in turn.
+    Interleaved,
+    /// On these nodes only, by their numbers.
+    Nodes(Vec<u32>),
+}
+
+/// How to make a region: [`Communicator::region_with`](crate::Communicator::region_with). The same on all ranks.
+///
+/// ```
+/// use intranode::{Placement, RegionOptions};
+///
+/// let options = RegionOptions::new().placement(Placement::Distributed).huge_pages(true);
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RegionOptions {
+    pub(crate) placement: Placement,
+    pub(crate) huge_pages: bool,
+}
+
+impl RegionOptions {
+    /// A region as [`Communicator::region`](crate::Communicator::region) makes it.
+    pub fn new() -> Self {
+        RegionOptions::default()
+    }
+
+    /// Where its pages come to lie.
+    #[must_use]
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.placement = placement;
+        self
+    }
+
+    /// Whether to ask the system for huge pages, of which one takes the place of hundreds. Making the region takes
+    /// longer, and reading large regions in no particular order is faster. Where the system has none to give, some or
+    /// all pages have the usual size.
+    #[must_use]
+    pub fn huge_pages(mut self, huge_pages: bool) -> Self {
+        self.huge_pages = huge_pages;
+        self
+    }
+
+    /// Who owns the region at first.
+    pub(crate) fn owners(&self, leader: usize) -> Owners {
+        match self.placement {
+            Placement::Distributed => Owners::Blocks,
+            _ => Owners::One(leader),
+        }
+    }
+
+    /// A number that tells other options from these.
+    pub(crate) fn digest(&self, key: u64) -> u64 {
+        let (kind, nodes): (u64, &[u32]) = match &self.placement {
+            Placement::Leader => (0, &[]),
+            Placement::Distributed => (1, &[]),
+            Placement::Interleaved => (2, &[]),
+            Placement::Nodes(nodes) => (3, nodes),
+        };
+        // Tables of different lengths: the length tells them apart.
+        let nodes: Vec<usize> =
+            [nodes.len()].into_iter().chain(nodes.iter().map(|node| *node as usize)).collect();
+        // What decides who owns what stands in it as it is.
+        counts::digest(key, &nodes) << 8 | kind << 1 | u64::from(self.huge_pages)
+    }
+
+    /// Tells the system, before any page is allocated.
+    pub(crate) fn place(&self, mapping: &Mapping, environment: impl Fn(&str) -> bool) {
+        let nodes = numa::nodes();
+        let wish = match &self.placement {
+            Placement::Leader if VARIABLES.into_iter().any(environment) => Some((Policy::Interleave, &nodes)),
+            Placement::Leader | Placement::Distributed => None,
+            Placement::Interleaved => Some((Policy::Interleave, &nodes)),
+            Placement::Nodes(nodes) => Some((Policy::Bind, nodes)),
+        };
+        match wish {
+            None if self.placement != Placement::Distributed => {}
+            _ if nodes.len() < 2 => debug("a region's placement has no effect: this machine has one NUMA node"),
+            None => {}
+            Some((policy, nodes)) => {
+                if let Err(error) = numa::set_policy(mapping, policy, nodes) {
+                    debug(&format!("a region's placement has no effect: the system says {error}"));
+                }
+            }
+        }
+    }
+}
+
+const VARIABLES: [&str; 2] = ["INTRANODE_NUMA_INTERLEAVE", "COBRE_SHM_NUMA_INTERLEAVE"];
+
+/// Whether a variable is 1.
+pub(crate) fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| value == "1")
+}
+
+/// Says what helps to understand, to who has asked for it.
+pub(crate) fn debug(text: &str) {
+    if std::env::var_os("INTRANODE_DEBUG").is_some() {
+        complain(&format!("intranode: {text}\n"));
+    }
+}
+
+/// Where the pages of a region lie: [`Region::pages`](crate::Region::pages). Its text is for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pages {
+    /// The size that counts as one page, in bytes.
+    pub size: usize,
+    /// The nodes that have pages, with their number.
+    pub nodes: Vec<(u32, usize)>,
+    /// The pages whose node the system does not tell.
+    pub unknown: usize,
+}
+
+impl Pages {
+    pub(crate) fn of(mapping: &Mapping) -> std::io::Result<Self> {
+        if mapping.forked() {
+            return Err(std::io::ErrorKind::NotFound.into());
+        }
+        let all = numa::locate(mapping)?;
+        let mut nodes = std::collections::BTreeMap::new();
+        for node in all.iter().flatten() {
+            *nodes.entry(*node).or_default() += 1;
+        }
+        let known: usize = nodes.values().sum();
+        let unknown = all.len() - known;
+        Ok(Pages { size: page_size(), nodes: nodes.into_iter().collect(), unknown })
+    }
+}
+
+impl fmt::Display for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pages of {} bytes", self.size)?;
+        self.nodes.iter().try_for_each(|(node, count)| write!(f, ", {count} on node {node}"))?;
+        if self.unknown > 0 { write!(f, ", {} on an unknown node", self.unknown) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn different_options_have_different_digests() {
+        let placements = [
+            Placement::Leader,
+            Placement::Distributed,
+            Placement::Interleaved,
+            Placement::Nodes(vec![]),
+            Placement::Nodes(vec![0]),
+            Placement::Nodes(vec![0, 1]),
+            Placement::Nodes(vec![1, 0]),
+        ];
+        let mut digests = Vec::new();
+        for placement in placements {
+            for huge_pages in [false, true] {
+                let options = RegionOptions::new().placement(placement.clone()).huge_pages(huge_pages);
+                digests.push(options.digest(12345));
+            }
+        }
+        let count = digests.len();
+        digests.sort_unstable();
+        digests.dedup();
+        assert_eq!(digests.len(), count);
+    }
+
+    #[test]
+    fn pages_are_told_in_words() {
+        let pages = Pages { size: 4096, nodes: vec![(0, 3), (2, 1)], unknown: 0 };
+        assert_eq!(pages.to_string(), "pages of 4096 bytes, 3 on node 0, 1 on node 2");
+        let pages = Pages { unknown: 5, ..pages };
+        assert!(pages.to_string().ends_with(", 5 on an unknown node"));
+    }
+}

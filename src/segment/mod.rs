@@ -1,0 +1,10 @@
+//! The mapped segment: where everything lies in it, and the production platform over it.
+
+#[cfg(test)]
+mod contract;
+pub(crate) mod double_buffer;
+pub mod layout;
+pub(crate) mod mapped;
+pub(crate) mod platform;
+pub(crate) mod region_memory;
+pub(crate) mod settings;

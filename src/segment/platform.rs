@@ -1,0 +1,276 @@
+//! The production platform: the processor's atomics over mapped memory.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::copy::lines;
+use crate::copy::{Sink, Source};
+use crate::protocol::call::{NOTE, OPERATION, PROCESSOR};
+use crate::protocol::{Expired, Payload, Platform};
+use crate::segment::layout::Layout;
+use crate::sys::processors;
+use crate::sys::wait::clock::Moment;
+use crate::sys::wait::pthread::Pair;
+use crate::sys::wait::spin::SpinPolicy;
+use crate::sys::wait::{self, TimedOut};
+
+/// What a brief wait lasts at most: longer than a rank that goes on takes to wake up, and no time for whoever waits long.
+const BRIEF: Duration = Duration::from_millis(10);
+
+/// How a rank sleeps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    /// Linux: on the word itself, across processes.
+    #[cfg(target_os = "linux")]
+    Futex,
+    /// On a mutex and a condition variable in the segment, across processes.
+    Pthread(Pairs),
+    /// Ranks that are threads of one process.
+    Threads,
+}
+
+/// The mutexes and condition variables of a segment. Each serves several words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pairs {
+    segment: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: I1: only an address; the pairs are made for use by several threads.
+unsafe impl Send for Pairs {}
+// SAFETY: I1: as above.
+unsafe impl Sync for Pairs {}
+
+impl Pairs {
+    /// Those of the segment that begins at `segment`.
+    ///
+    /// # Safety
+    /// The segment has this layout, its pairs have been made, and it stays mapped for as long as this is used.
+    pub(crate) unsafe fn new(segment: *mut u8, layout: Layout) -> Self {
+        Pairs { segment, layout }
+    }
+
+    /// The pair for a word of the segment: the same on every rank.
+    fn of(&self, word: &AtomicU32) -> &Pair {
+        let offset = word.as_ptr().addr().wrapping_sub(self.segment.addr());
+        let pair =
+            self.layout.pair(self.layout.pair_of(offset)).expect("the layout has the pairs that it names");
+        // SAFETY: I1: `new` was promised that the pair is there.
+        unsafe { Pair::at(self.segment.wrapping_add(pair)) }
+    }
+}
+
+/// One rank's machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    pub(crate) wait: Wait,
+    pub(crate) spin: SpinPolicy,
+    /// How long a wait may last; `None`: for ever.
+    pub(crate) patience: Option<Duration>,
+}
+
+// SAFETY: I3: the operations are those of the standard library's atomics, with the orderings given.
+unsafe impl Platform for Machine {
+    type Word = AtomicU32;
+    type Word64 = AtomicU64;
+    type Note = Note;
+    type Chunk = Chunk;
+    type Deadline = Option<Moment>;
+
+    #[inline(always)]
+    fn load(&self, _: &'static str, word: &AtomicU32, order: Ordering) -> u32 {
+        word.load(order)
+    }
+
+    #[inline(always)]
+    fn store(&self, _: &'static str, word: &AtomicU32, value: u32, order: Ordering) {
+        word.store(value, order);
+    }
+
+    #[inline(always)]
+    fn compare_exchange(
+        &self,
+        _: &'static str,
+        word: &AtomicU32,
+        current: u32,
+        new: u32,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u32, u32> {
+        word.compare_exchange(current, new, success, failure)
+    }
+
+    #[inline(always)]
+    fn fetch_or(&self, _: &'static str, word: &AtomicU32, bits: u32, order: Ordering) -> u32 {
+        word.fetch_or(bits, order)
+    }
+
+    #[inline(always)]
+    fn load64(&self, _: &'static str, word: &AtomicU64, order: Ordering) -> u64 {
+        word.load(order)
+    }
+
+    #[inline(always)]
+    fn compare_exchange64(
+        &self,
+        _: &'static str,
+        word: &AtomicU64,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        word.compare_exchange(current, new, success, failure)
+    }
+
+    #[inline(always)]
+    fn spin(
+        &self,
+        _: &'static str,
+        word: &AtomicU32,
+        order: Ordering,
+        beside: bool,
+        until: impl Fn(u32) -> bool,
+    ) -> Result<u32, u32> {
+        let mut seen = 0;
+        let mut settled = false;
+        self.spin.spin(beside, || {
+            seen = word.load(order);
+            settled = until(seen);
+            settled
+        });
+        if settled { Ok(seen) } else { Err(seen) }
+    }
+
+    #[inline(always)]
+    fn processor(&self) -> Option<u8> {
+        if self.spin.gives_away() { processors::current() } else { None }
+    }
+
+    #[inline(always)]
+    fn shown(&self, note: &Note) -> u8 {
+        note.glance(PROCESSOR)
+    }
+
+    #[inline(always)]
+    fn expect(&self, word: &AtomicU32) {
+        lines::own(core::ptr::from_ref(word).cast());
+    }
+
+    fn deadline(&self, brief: bool) -> Option<Moment> {
+        self.patience.into_iter().chain(brief.then_some(BRIEF)).min().map(Moment::after)
+    }
+
+    #[cold]
+    fn wait(
+        &self,
+        _: &'static str,
+        word: &AtomicU32,
+        expected: u32,
+        deadline: &Option<Moment>,
+    ) -> Result<(), Expired> {
+        match self.wait {
+            #[cfg(target_os = "linux")]
+            Wait::Futex => wait::futex::wait(word, expected, *deadline).map_err(|TimedOut| Expired),
+            Wait::Pthread(pairs) => {
+                let expired = pairs.of(word).wait(word, expected, deadline.map(Moment::nanoseconds));
+                if expired { Err(Expired) } else { Ok(()) }
+            }
+            Wait::Threads => wait::threads::wait(word, expected, *deadline).map_err(|TimedOut| Expired),
+        }
+    }
+
+    #[cold]
+    fn wake_all(&self, _: &'static str, word: &AtomicU32) {
+        match self.wait {
+            #[cfg(target_os = "linux")]
+            Wait::Futex => wait::futex::wake_all(word),
+            Wait::Pthread(pairs) => pairs.of(word).wake_all(),
+            Wait::Threads => wait::threads::wake_all(word),
+        }
+    }
+}
+
+/// A note inside a [`Record`](crate::protocol::Record): the rest of its two lines.
+#[repr(transparent)]
+pub(crate) struct Note(UnsafeCell<[u32; NOTE / 4]>);
+
+impl Note {
+    /// The operation that the owner's last call of this parity names, at whatever moment this is.
+    pub(crate) fn operation(&self) -> u8 {
+        self.glance(OPERATION)
+    }
+
+    /// A byte that the owner shows.
+    #[inline(always)]
+    fn glance(&self, offset: usize) -> u8 {
+        assert!(offset == OPERATION || offset == PROCESSOR);
+        let byte = self.0.get().cast::<u8>().wrapping_add(offset);
+        // SAFETY: I1 and I3: inside the note; its owner stores these two bytes atomically.
+        unsafe { AtomicU8::from_ptr(byte) }.load(Ordering::Relaxed)
+    }
+}
+
+// SAFETY: I2 and I6: all access goes through the protocols, which give a note to one writer or to readers. What is read
+// from outside of them is stored atomically.
+unsafe impl Sync for Note {}
+
+// SAFETY: I1: the view is exactly the cell.
+unsafe impl Payload for Note {
+    #[inline(always)]
+    fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
+        // SAFETY: I1 and I2.
+        fill(unsafe { Sink::new(self.0.get().cast(), NOTE) })
+    }
+
+    #[inline(always)]
+    fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R {
+        // SAFETY: I1 and I2.
+        look(unsafe { Source::new(self.0.get().cast(), NOTE) })
+    }
+}
+
+/// A staging buffer: a place in the mapping.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chunk {
+    start: *mut u8,
+    len: usize,
+}
+
+impl Chunk {
+    /// The buffer of `len` bytes from `start`.
+    ///
+    /// # Safety
+    /// The bytes stay mapped for as long as the chunk is used, and belong to no other part of the layout.
+    pub(crate) unsafe fn new(start: *mut u8, len: usize) -> Self {
+        Chunk { start, len }
+    }
+}
+
+// SAFETY: I2 and I6: all access goes through the protocols, which give a chunk to one writer or to readers.
+unsafe impl Sync for Chunk {}
+// SAFETY: I2: as above; a chunk is only an address.
+unsafe impl Send for Chunk {}
+
+// SAFETY: I1: the view is exactly the buffer.
+unsafe impl Payload for Chunk {
+    #[inline]
+    fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
+        // SAFETY: I1 and I2.
+        fill(unsafe { Sink::new(self.start, self.len) })
+    }
+
+    #[inline]
+    fn expect(&self, len: usize) {
+        for offset in (0..len.min(self.len)).step_by(64) {
+            lines::own(self.start.wrapping_add(offset));
+        }
+    }
+
+    #[inline]
+    fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R {
+        // SAFETY: I1 and I2.
+        look(unsafe { Source::new(self.start, self.len) })
+    }
+}

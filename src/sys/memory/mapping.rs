@@ -1,0 +1,322 @@
+//! Memory that ranks share.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::ptr;
+
+use super::fork::{ForkGuard, while_nobody_forks};
+use super::pages::{map, page_size, unmap};
+
+/// A stretch of mapped memory, unmapped on drop.
+///
+/// A forked child does not get it: it would keep the file, and the lock on it, alive after its parent's death. So in
+/// a child there is nothing to touch (ask [`Mapping::forked`] first) and nothing to unmap.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: *mut u8,
+    len: usize,
+    guard: ForkGuard,
+}
+
+// SAFETY: I1: a mapping belongs to the process, not to a thread. It hands out a raw pointer only; who may touch what is the
+// protocols' business.
+unsafe impl Send for Mapping {}
+// SAFETY: I1: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes of a file, which may then be closed.
+    ///
+    /// If someone cuts the file short later, touching what is gone is a SIGBUS: only a sealed file is safe from that.
+    pub(crate) fn of(file: &File, len: usize) -> io::Result<Self> {
+        if file.metadata()?.len() < len as u64 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
+        }
+        Self::new(len, || map(len, libc::MAP_SHARED, file.as_raw_fd()))
+    }
+
+    /// The same from an address that is a multiple of `align`, which is one of the page's size.
+    pub(crate) fn aligned(file: &File, len: usize, align: usize) -> io::Result<Self> {
+        if file.metadata()?.len() < len as u64 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
+        }
+        Self::new(len, || map_aligned(file, len, align))
+    }
+
+    /// Zeroed memory of this process alone, for ranks that are its threads.
+    pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
+        Self::new(len, || map(len, libc::MAP_PRIVATE | libc::MAP_ANON, -1))
+    }
+
+    fn new(len: usize, map: impl FnOnce() -> io::Result<*mut u8>) -> io::Result<Self> {
+        // First: in a child that is made before the end, there is nothing to touch and nothing to unmap.
+        let guard = ForkGuard::new()?;
+        while_nobody_forks(|| {
+            let mapping = Mapping { start: map()?, len, guard };
+            withhold_from_children(mapping.start, len)?;
+            Ok(mapping)
+        })
+    }
+
+    /// Where it begins: aligned to a page.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// How long it is, in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Lets this process write it, or not. In a process that may not, a stray store is a fault.
+    pub(crate) fn protect(&self, writable: bool) -> io::Result<()> {
+        self.protect_part(0..self.len, writable)
+    }
+
+    /// The same for the pages of a part, which begins at a page.
+    ///
+    /// # Panics
+    /// When the part reaches past the end.
+    pub(crate) fn protect_part(&self, part: Range<usize>, writable: bool) -> io::Result<()> {
+        assert!(part.start <= part.end && part.end <= self.len);
+        if self.guard.forked() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let access = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let start = self.start.wrapping_add(part.start);
+        // SAFETY: I7: a part of a mapping of ours; nothing is moved. Who may still have a reference is the callers'
+        // business.
+        let result = unsafe { libc::mprotect(start.cast(), part.len(), access) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Whether this process is a forked child, in which the mapping does not exist.
+    #[inline]
+    pub(crate) fn forked(&self) -> bool {
+        self.guard.forked()
+    }
+
+    /// Whether the byte at this address is one of it.
+    pub(crate) fn contains(&self, address: usize) -> bool {
+        let start = self.start.addr();
+        (start..start + self.len).contains(&address)
+    }
+
+    /// Puts zeros, of this process alone, in place of everything: somebody has cut the file short. Makes system calls
+    /// only, so a handler of signals may call it. False: the system does not allow it.
+    pub(crate) fn replace(&self) -> bool {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_FIXED;
+        // SAFETY: I1: it replaces all of a mapping of ours, which stays readable and writable.
+        let replaced = unsafe { libc::mmap(self.start.cast(), self.len, access, flags, -1, 0) };
+        replaced == self.start.cast() && withhold_from_children(self.start, self.len).is_ok()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if !self.guard.forked() {
+            // SAFETY: I1 and I5: `new` mapped it; whoever has the pointer also keeps the mapping.
+            unsafe { unmap(self.start, self.len) };
+        }
+    }
+}
+
+/// Maps the first `len` bytes of a file at a multiple of `align`: into the middle of a place that is large enough.
+fn map_aligned(file: &File, len: usize, align: usize) -> io::Result<*mut u8> {
+    let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
+    let len = len.checked_next_multiple_of(page_size()).ok_or_else(too_large)?;
+    let room = len.checked_add(align).ok_or_else(too_large)?;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANON;
+    // SAFETY: I7: a new mapping at an address of the kernel's choice touches nothing that exists.
+    let place = unsafe { libc::mmap(ptr::null_mut(), room, libc::PROT_NONE, flags, -1, 0) };
+    if place == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let place = place.cast::<u8>();
+    let start = place.wrapping_add(place.align_offset(align));
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+    // SAFETY: I7: it replaces a part of what was just mapped, to which nothing refers.
+    let mapped = unsafe { libc::mmap(start.cast(), len, access, flags, file.as_raw_fd(), 0) };
+    if mapped == libc::MAP_FAILED {
+        let error = io::Error::last_os_error();
+        // SAFETY: I7: just mapped, and nothing refers to it.
+        unsafe { unmap(place, room) };
+        return Err(error);
+    }
+    let (before, after) = (start.addr() - place.addr(), start.wrapping_add(len));
+    for (rest, len) in [(place, before), (after, room - before - len)] {
+        if len > 0 {
+            // SAFETY: I7: what is left of it on this side.
+            unsafe { unmap(rest, len) };
+        }
+    }
+    Ok(start)
+}
+
+fn withhold_from_children(start: *mut u8, len: usize) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    // SAFETY: I7: a mapping of ours; the advice concerns children only.
+    let result = unsafe { libc::madvise(start.cast(), len, libc::MADV_DONTFORK) };
+    #[cfg(not(target_os = "linux"))]
+    // SAFETY: I7: a mapping of ours; the advice concerns children only.
+    let result = unsafe { libc::minherit(start.cast(), len, libc::VM_INHERIT_NONE) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use super::*;
+    use crate::sys::testing::in_forked_child;
+
+    fn word(mapping: &Mapping, offset: usize) -> &AtomicU32 {
+        assert!(offset + size_of::<AtomicU32>() <= mapping.len());
+        // SAFETY: inside the mapping, aligned by the callers, and used as an atomic only.
+        unsafe { &*mapping.start().wrapping_add(offset).cast::<AtomicU32>() }
+    }
+
+    fn file(bytes: &[u8]) -> File {
+        static FILES: AtomicU32 = AtomicU32::new(0);
+        let number = FILES.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("mapping-{}-{number}", std::process::id()));
+        let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn two_mappings_of_a_file_are_the_same_memory() {
+        let file = file(&[7; 5000]);
+        let (one, other) = (Mapping::of(&file, 5000).unwrap(), Mapping::of(&file, 5000).unwrap());
+        drop(file);
+        assert_eq!((one.len(), other.len()), (5000, 5000));
+        assert_ne!(one.start(), other.start());
+        assert_eq!(word(&one, 4096).load(Ordering::Relaxed), 0x0707_0707);
+        word(&one, 4096).store(42, Ordering::Relaxed);
+        assert_eq!(word(&other, 4096).load(Ordering::Relaxed), 42);
+    }
+
+    #[test]
+    fn a_file_that_is_too_short_is_refused() {
+        let error = Mapping::of(&file(&[7; 4096]), 4097).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn an_aligned_mapping_is_the_same_memory() {
+        const ALIGN: usize = 2 << 20;
+        let file = file(&[7; 5000]);
+        let whole = Mapping::of(&file, 5000).unwrap();
+        for _ in 0..100 {
+            let aligned = Mapping::aligned(&file, 5000, ALIGN).unwrap();
+            assert_eq!((aligned.start().align_offset(ALIGN), aligned.len()), (0, 5000));
+            word(&aligned, 4996).fetch_add(1, Ordering::Relaxed);
+        }
+        assert_eq!(word(&whole, 4996).load(Ordering::Relaxed), 0x0707_0707 + 100);
+        assert!(Mapping::aligned(&file, 5001, ALIGN).is_err());
+    }
+
+    #[test]
+    fn anonymous_memory_is_zeroed_and_aligned() {
+        let mapping = Mapping::anonymous(1 << 20).unwrap();
+        assert_eq!(mapping.start().align_offset(4096), 0);
+        assert!((0..1 << 20).step_by(4).all(|offset| word(&mapping, offset).load(Ordering::Relaxed) == 0));
+        word(&mapping, (1 << 20) - 4).store(1, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn what_was_cut_off_can_be_replaced_by_zeros() {
+        let file = file(&[7; 8192]);
+        let mapping = Mapping::of(&file, 8192).unwrap();
+        let neighbour = Mapping::anonymous(4096).unwrap();
+        file.set_len(0).unwrap();
+        let start = mapping.start().addr();
+        assert!(mapping.contains(start) && mapping.contains(start + 8191) && !mapping.contains(start + 8192));
+        assert!(!mapping.contains(neighbour.start().addr()));
+        assert!(mapping.replace());
+        assert!((0..8192).step_by(4).all(|offset| word(&mapping, offset).load(Ordering::Relaxed) == 0));
+    }
+
+    #[test]
+    fn nothing_maps_to_nothing() {
+        assert!(Mapping::anonymous(0).is_err());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn drop_unmaps() {
+        use std::os::unix::fs::MetadataExt;
+        let file = file(&[7; 4096]);
+        let inode = format!(" {} ", file.metadata().unwrap().ino());
+        let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().contains(&inode);
+        let mapping = Mapping::of(&file, 4096).unwrap();
+        assert!(mapped());
+        drop(mapping);
+        assert!(!mapped());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn no_child_gets_a_mapping_that_is_just_being_made() {
+        use std::os::unix::fs::MetadataExt;
+        let file = file(&[7; 4096]);
+        let inode = format!(" {} ", file.metadata().unwrap().ino()).into_bytes();
+        let done = AtomicBool::new(false);
+        let children_with_it = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    drop(Mapping::of(&file, 4096).unwrap());
+                }
+            });
+            let children = (0..300).filter(|_| !in_forked_child(|| !maps_contain(&inode))).count();
+            done.store(true, Ordering::Relaxed);
+            children
+        });
+        assert_eq!(children_with_it, 0, "of 300 children");
+    }
+
+    /// Whether the list of this process's mappings contains these bytes, found as a child may.
+    #[cfg(target_os = "linux")]
+    fn maps_contain(bytes: &[u8]) -> bool {
+        const STEP: usize = 4096;
+        let mut text = [0u8; 2 * STEP];
+        // SAFETY: the path ends in NUL.
+        let descriptor = unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY) };
+        let mut found = false;
+        loop {
+            // SAFETY: the upper half has room for it.
+            let read = unsafe { libc::read(descriptor, text[STEP..].as_mut_ptr().cast(), STEP) };
+            if read <= 0 {
+                return found;
+            }
+            let end = STEP + read as usize;
+            found |= text[..end].windows(bytes.len()).any(|window| window == bytes);
+            // The next part may begin in the middle of it.
+            text.copy_within(end - STEP..end, 0);
+        }
+    }
+
+    #[test]
+    fn a_forked_child_neither_has_it_nor_unmaps_what_took_its_place() {
+        let mut mapping = Some(Mapping::anonymous(1 << 16).unwrap());
+        let start = mapping.as_ref().unwrap().start();
+        assert!(in_forked_child(|| {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANON;
+            // SAFETY: without MAP_FIXED the address is a wish: nothing that exists is replaced.
+            let place = unsafe { libc::mmap(start.cast(), 1 << 16, libc::PROT_READ, flags, -1, 0) };
+            let forked = mapping.as_ref().is_some_and(Mapping::forked);
+            drop(mapping.take());
+            // SAFETY: the page was mapped above, and is still there if drop did what it should; else the child ends
+            // by a signal, which is a failure too.
+            let byte = unsafe { place.cast::<u8>().read_volatile() };
+            forked && place.cast() == start && byte == 0
+        }));
+        assert_eq!(word(mapping.as_ref().unwrap(), 0).load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,79 @@
+//! Memory without a name, which nobody can cut short.
+//!
+//! It is a file that exists only as long as somebody has it open or mapped. Other processes of the same user reach it
+//! through the descriptors of the process that has made it. It does not count against the size of `/dev/shm`.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use crate::sys::file_size::without_signal;
+
+/// What must not happen to the file: to be cut short, which would be a SIGBUS for who has mapped it, to grow, or to lose
+/// these seals.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// A file of `len` zeros, none of them allocated, sealed.
+pub(super) fn make(len: u64) -> io::Result<File> {
+    let file = create()?;
+    without_signal(|| file.set_len(len))?;
+    // SAFETY: I7: touches no memory.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) };
+    if result == 0 { Ok(file) } else { Err(io::Error::last_os_error()) }
+}
+
+fn create() -> io::Result<File> {
+    let create = |flags| {
+        // SAFETY: I7: the name ends in NUL.
+        let descriptor = unsafe { libc::memfd_create(c"intranode".as_ptr(), flags) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: I7: a descriptor that was just opened, and that nobody else has.
+        Ok(File::from(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    };
+    // Some systems forbid files that could be executed; older ones do not know the flag.
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    create(flags | libc::MFD_NOEXEC_SEAL).or_else(|_| create(flags))
+}
+
+/// The file behind a descriptor of a process, whatever it is: to be checked by its identity, its length and
+/// [`is_sealed`].
+pub(super) fn open(process: u32, descriptor: RawFd) -> io::Result<File> {
+    let path = format!("/proc/{process}/fd/{descriptor}");
+    // O_NONBLOCK: the number may have come to mean another process, and the file be a fifo.
+    use std::os::unix::fs::OpenOptionsExt;
+    OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
+/// Whether nobody can cut the file short.
+pub(super) fn is_sealed(file: &File) -> bool {
+    // SAFETY: I7: touches no memory.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    seals >= 0 && seals & SEALS == SEALS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn it_can_be_filled_and_opened_and_not_cut() {
+        let file = make(8192).unwrap();
+        let again = open(std::process::id(), file.as_raw_fd()).unwrap();
+        assert_eq!(again.metadata().unwrap().ino(), file.metadata().unwrap().ino());
+        assert!(is_sealed(&again));
+        for len in [0, 4096, 8193] {
+            assert_eq!(again.set_len(len).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        }
+        assert_eq!(file.metadata().unwrap().len(), 8192);
+    }
+
+    #[test]
+    fn a_file_that_can_be_cut_is_not_sealed() {
+        assert!(!is_sealed(&create().unwrap()));
+        let file = File::open("/dev/null").unwrap();
+        assert!(!is_sealed(&file));
+    }
+}

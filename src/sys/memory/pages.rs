@@ -1,0 +1,29 @@
+//! Pages of the address space: what mmap(2) and munmap(2) give and take.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr;
+
+/// The size of a page.
+pub(crate) fn page_size() -> usize {
+    // SAFETY: I7: touches no memory.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// Maps `len` bytes, readable and writable, wherever there is room.
+pub(super) fn map(len: usize, flags: libc::c_int, fd: RawFd) -> io::Result<*mut u8> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: I7: a new mapping at an address of the kernel's choice touches nothing that exists.
+    let start = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, fd, 0) };
+    if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start.cast()) }
+}
+
+/// Unmaps what [`map`] mapped.
+///
+/// # Safety
+/// `start` and `len` are those of one mapping, which this process has, and which nothing uses any more.
+pub(super) unsafe fn unmap(start: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    let result = unsafe { libc::munmap(start.cast(), len) };
+    debug_assert_eq!(result, 0, "munmap: {}", io::Error::last_os_error());
+}

@@ -1,0 +1,12 @@
+//! Sleeping on a word, and what bounds it.
+
+pub(crate) mod clock;
+#[cfg(target_os = "linux")]
+pub(crate) mod futex;
+pub(crate) mod pthread;
+pub(crate) mod spin;
+pub(crate) mod threads;
+
+/// The deadline of a wait has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TimedOut;

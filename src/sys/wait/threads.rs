@@ -1,0 +1,64 @@
+//! Sleeping for ranks that are threads of one process: the `atomic-wait` crate.
+//!
+//! It has no time-out, so a ticker wakes the sleepers now and then to look at the clock. It uses private futexes
+//! where the system has them, so it can not cross processes.
+
+use core::sync::atomic::AtomicU32;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use super::TimedOut;
+use super::clock::Moment;
+
+/// How late a deadline can be noticed.
+const TICK: Duration = Duration::from_millis(10);
+
+pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Moment>) -> Result<(), TimedOut> {
+    if deadline.is_some_and(Moment::has_passed) {
+        return Err(TimedOut);
+    }
+    atomic_wait::wait(word, expected);
+    Ok(())
+}
+
+pub(crate) fn wake_all(word: &AtomicU32) {
+    atomic_wait::wake_all(word);
+}
+
+/// Wakes all that sleep on one of the words, again and again, until it is dropped.
+pub(crate) struct Ticker {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Ticker {
+    /// Starts the ticker; `words` visits the words on which somebody may sleep.
+    pub(crate) fn start<W>(words: W) -> std::io::Result<Self>
+    where
+        W: Fn(&mut dyn FnMut(&AtomicU32)) + Send + 'static,
+    {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let seen = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("intranode ticker".to_owned()).spawn(move || {
+            let (stopped, changed) = &*seen;
+            let mut guard = stopped.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            while !*guard {
+                let waited = changed.wait_timeout(guard, TICK);
+                guard = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+                words(&mut |word| atomic_wait::wake_all(word));
+            }
+        })?;
+        Ok(Ticker { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        let (stopped, changed) = &*self.stop;
+        *stopped.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = true;
+        changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
