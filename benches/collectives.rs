@@ -1,4 +1,4 @@
-//! The parts of the collectives, over ranks that are threads: to judge a change by. `intranode bench` measures over
+//! The parts of the collectives, over ranks that are threads: to check_calls a change by. `intranode bench` measures over
 //! processes.
 //!
 //! `cargo bench --bench collectives`

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
             run(operation, elements, calls.parse().expect("a number of calls")).expect("the peers are fine");
             ExitCode::SUCCESS
         }
-        _ => judge(),
+        _ => check_calls(),
     }
 }
 
@@ -55,7 +55,7 @@ fn run(operation: Operation, elements: usize, calls: u64) -> Result<(), Failure>
     Ok(())
 }
 
-fn judge() -> ExitCode {
+fn check_calls() -> ExitCode {
     println!("instructions per call at {RANKS} ranks");
     let mut all_well = true;
     for (case, (operation, elements, limit)) in CASES.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What regions cost, over ranks that are threads: to judge a change by, and whether huge pages pay.
+//! What regions cost, over ranks that are threads: to check_calls a change by, and whether huge pages pay.
 //!
 //! `cargo bench --bench regions`
 

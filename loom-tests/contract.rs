@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use intranode::protocol::Ordering::{Acquire, Relaxed, Release};
 use intranode::protocol::generation::WAITER;
-use intranode::protocol::{Payload, Platform, Record};
+use intranode::protocol::{Payload, Platform, Slot};
 use libtest_mimic::{Failed, Trial};
 
 use crate::cells::Bytes;
@@ -21,7 +21,7 @@ use programs::{change, outlast, sleep_until, spin_until, take_turns, value};
 mod programs;
 
 /// What a thread does, with what all share.
-type Role = fn(&Rank, &Record<Rank>, thread: usize);
+type Role = fn(&Rank, &Slot<Rank>, thread: usize);
 
 /// A demand, as what so many threads do.
 #[derive(Clone, Copy)]
@@ -37,13 +37,13 @@ const TURNS: u32 = 3;
 const SLEEPING_TURNS: Demand = Demand {
     name: "no_wake_up_is_lost",
     threads: 2,
-    role: |rank, record, player| take_turns(rank, record, sleep_until, player as u32, TURNS),
+    role: |rank, slot, player| take_turns(rank, slot, sleep_until, player as u32, TURNS),
     fate: Fate { dies: None, hurries: false, expires: None, spurious: None },
 };
 
 const SPINNING_TURNS: Demand = Demand {
     name: "spinning_hands_over",
-    role: |rank, record, player| take_turns(rank, record, spin_until, player as u32, TURNS),
+    role: |rank, slot, player| take_turns(rank, slot, spin_until, player as u32, TURNS),
     ..SLEEPING_TURNS
 };
 
@@ -56,9 +56,9 @@ const SPURIOUS_TURNS: Demand = Demand {
 const CROWD: Demand = Demand {
     name: "all_are_woken",
     threads: 3,
-    role: |rank, record, thread| match thread {
-        0 => change(rank, &record.word, value(0), value(1)),
-        _ => sleep_until(rank, &record.word, value(1)),
+    role: |rank, slot, thread| match thread {
+        0 => change(rank, &slot.state, value(0), value(1)),
+        _ => sleep_until(rank, &slot.state, value(1)),
     },
     ..SLEEPING_TURNS
 };
@@ -66,7 +66,7 @@ const CROWD: Demand = Demand {
 const ALONE: Demand = Demand {
     name: "the_deadline_is_kept",
     threads: 1,
-    role: |rank, record, _| outlast(rank, &record.word, value(0)),
+    role: |rank, slot, _| outlast(rank, &slot.state, value(0)),
     fate: Fate { expires: Some(2), spurious: Some(1), ..SLEEPING_TURNS.fate },
 };
 
@@ -123,15 +123,15 @@ fn run(demand: Demand, waiting: Waiting, mutation: Option<Mutation>) -> Result<E
     let columns: Vec<_> = (0..demand.threads).map(|thread| format!("thread {thread}")).collect();
     explore(None, &columns, move || {
         let label = |what| Label { what, rank: 0, parity: 0 };
-        let record: Rc<Record<Rank>> =
-            Rc::new(Record { word: Word::new(value(0), label("word")), note: Bytes::new(label("note")) });
-        let play = move |thread, record: &Record<Rank>| {
-            (demand.role)(&Weakened::new(Machine::new(thread, waiting, demand.fate), mutation), record, thread);
+        let slot: Rc<Slot<Rank>> =
+            Rc::new(Slot { state: Word::new(value(0), label("word")), header: Bytes::new(label("header")) });
+        let play = move |thread, slot: &Slot<Rank>| {
+            (demand.role)(&Weakened::new(Machine::new(thread, waiting, demand.fate), mutation), slot, thread);
         };
         for thread in 1..demand.threads {
-            let record = Rc::clone(&record);
-            loom::thread::spawn(move || play(thread, &record));
+            let slot = Rc::clone(&slot);
+            loom::thread::spawn(move || play(thread, &slot));
         }
-        play(0, &record);
+        play(0, &slot);
     })
 }

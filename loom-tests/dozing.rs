@@ -8,9 +8,9 @@ use crate::machine::{Machine, Word};
 use crate::trace::Act;
 
 pub(crate) fn wait(machine: &Machine, site: &'static str, word: &Word, expected: u32) {
-    machine.record(site, Act::Sleep(word.label, expected));
+    machine.slot(site, Act::Sleep(word.label, expected));
     while word.newest.get() == expected {
         loom::thread::yield_now();
     }
-    machine.record(site, Act::Woken(word.label));
+    machine.slot(site, Act::Woken(word.label));
 }

@@ -2,11 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 
-use intranode::protocol::{Expired, Ordering, Platform, Stopped};
+use intranode::protocol::{Expired, Killed, Ordering, Platform};
 use loom::sync::atomic::{AtomicU32, AtomicU64};
 use loom::thread::Thread;
 
-use crate::cells::{Chunk, Note};
+use crate::cells::{Chunk, Header};
 use crate::parking::Queue;
 use crate::trace::{self, Act, Label};
 use crate::{blocking, dozing, parking, spinning};
@@ -102,8 +102,8 @@ impl Machine {
         }
     }
 
-    pub(crate) fn record(&self, site: &'static str, act: Act) {
-        trace::record(self.actor, site, act);
+    pub(crate) fn slot(&self, site: &'static str, act: Act) {
+        trace::slot(self.actor, site, act);
     }
 
     /// Read-modify-writes that the protocols do not use and the known-bad ones do.
@@ -116,7 +116,7 @@ impl Machine {
     ) -> u32 {
         let before = word.modelled.fetch_update(order, Ordering::Relaxed, |seen| Some(change(seen))).unwrap();
         word.changed(change(before));
-        self.record(site, Act::Modify(word.label, before, change(before)));
+        self.slot(site, Act::Modify(word.label, before, change(before)));
         before
     }
 
@@ -132,20 +132,20 @@ impl Machine {
 unsafe impl Platform for Machine {
     type Word = Word;
     type Word64 = AtomicU64;
-    type Note = Note;
+    type Header = Header;
     type Chunk = Chunk;
     /// Whether the wait is a brief one.
     type Deadline = bool;
 
     fn load(&self, site: &'static str, word: &Word, order: Ordering) -> u32 {
         let seen = word.modelled.load(order);
-        self.record(site, Act::Load(word.label, seen));
+        self.slot(site, Act::Load(word.label, seen));
         seen
     }
 
     fn store(&self, site: &'static str, word: &Word, value: u32, order: Ordering) {
         word.modelled.store(value, order);
-        self.record(site, Act::Store(word.label, value));
+        self.slot(site, Act::Store(word.label, value));
         word.changed(value);
     }
 
@@ -159,7 +159,7 @@ unsafe impl Platform for Machine {
         failure: Ordering,
     ) -> Result<u32, u32> {
         let result = word.modelled.compare_exchange(current, new, success, failure);
-        self.record(site, Act::Exchange(word.label, current, new, result));
+        self.slot(site, Act::Exchange(word.label, current, new, result));
         if result.is_ok() {
             word.changed(new);
         }
@@ -168,14 +168,14 @@ unsafe impl Platform for Machine {
 
     fn fetch_or(&self, site: &'static str, word: &Word, bits: u32, order: Ordering) -> u32 {
         let before = word.modelled.fetch_or(bits, order);
-        self.record(site, Act::Modify(word.label, before, before | bits));
+        self.slot(site, Act::Modify(word.label, before, before | bits));
         word.changed(before | bits);
         before
     }
 
     fn load64(&self, site: &'static str, word: &AtomicU64, order: Ordering) -> u64 {
         let seen = word.load(order);
-        self.record(site, Act::Load64(seen));
+        self.slot(site, Act::Load64(seen));
         seen
     }
 
@@ -189,7 +189,7 @@ unsafe impl Platform for Machine {
         failure: Ordering,
     ) -> Result<u64, u64> {
         let result = word.compare_exchange(current, new, success, failure);
-        self.record(site, Act::Exchange64(result, new));
+        self.slot(site, Act::Exchange64(result, new));
         result
     }
 
@@ -216,8 +216,8 @@ unsafe impl Platform for Machine {
         Some((self.actor % 2) as u8)
     }
 
-    fn shown(&self, note: &Note) -> u8 {
-        (note.label.rank % 2) as u8
+    fn peek(&self, header: &Header) -> u8 {
+        (header.label.rank % 2) as u8
     }
 
     fn deadline(&self, brief: bool) -> bool {
@@ -229,18 +229,18 @@ unsafe impl Platform for Machine {
             // Where there is more to come, that is what a model is about.
             let all = self.fate.expires.is_none();
             self.met_its_fate.set(self.met_its_fate.get() || all);
-            self.record(site, Act::Expired);
+            self.slot(site, Act::Expired);
             return Err(Expired);
         }
         self.waits.set(self.waits.get() + 1);
         if !brief && self.fate.expires == Some(self.waits.get()) {
             self.met_its_fate.set(true);
-            self.record(site, Act::Expired);
+            self.slot(site, Act::Expired);
             return Err(Expired);
         }
         if self.fate.spurious == Some(self.waits.get()) {
             self.met_its_fate.set(true);
-            self.record(site, Act::Note("returns for no reason"));
+            self.slot(site, Act::Header("returns for no reason"));
             return Ok(());
         }
         match self.waiting {
@@ -256,7 +256,7 @@ unsafe impl Platform for Machine {
         }
     }
 
-    fn point(&self, name: &'static str) -> Result<(), Stopped> {
+    fn fail_point(&self, name: &'static str) -> Result<(), Killed> {
         let Some((fatal, occurrence)) = self.fate.dies else { return Ok(()) };
         if name != fatal {
             return Ok(());
@@ -266,7 +266,7 @@ unsafe impl Platform for Machine {
             return Ok(());
         }
         self.met_its_fate.set(true);
-        self.record(name, Act::Stopped);
-        Err(Stopped)
+        self.slot(name, Act::Killed);
+        Err(Killed)
     }
 }

@@ -230,11 +230,11 @@ fn act(actor: &Actor, index: usize, platform: &Rank, world: &World, start: Gener
                 });
                 break;
             }
-            Err(Failure::Stopped) => break,
+            Err(Failure::Killed) => break,
             _ => {}
         }
     }
-    if outcome.calls.last() == Some(&Err(Failure::Stopped)) {
+    if outcome.calls.last() == Some(&Err(Failure::Killed)) {
         // Whoever notices the death poisons; its thread stands in for the dead one. It has one life only.
         let _ = mourn(actor.rank.unwrap_or(index));
     }

@@ -1,4 +1,4 @@
-//! A call of two transfers, like a region's `assign`: all ranks say how many elements they want, and then which. There is
+//! A call of two transfers, like a region's `set_ownership`: all ranks say how many elements they want, and then which. There is
 //! one element, and what is checked is that no two ranks own it.
 
 use std::cell::{Cell, RefCell};
@@ -57,13 +57,13 @@ impl Ownership {
     /// What a thread knows of the rounds after a call.
     pub(crate) fn has_seen(&self, completed: Generation, result: &Result<(), Failure>) {
         let mut rounds = self.rounds.borrow_mut();
-        let mut note = |round: Generation, complete: bool| {
+        let mut header = |round: Generation, complete: bool| {
             let known = *rounds.entry(round.number()).or_insert(complete);
             assert!(known == complete, "disagreement: round {} was completed, and was not", round.number());
         };
-        note(completed, true);
+        header(completed, true);
         if let Err(Failure::Dead(_)) = result {
-            note(completed.next(), false);
+            header(completed.next(), false);
         }
     }
 }

@@ -42,21 +42,21 @@ impl Queue {
 
     /// A rank sleeps on the word that is stopped: it does not run, even if it is woken.
     pub(crate) fn enter_stopped(&self) {
-        self.sleepers.borrow_mut().push(Sleeper::Stopped);
+        self.sleepers.borrow_mut().push(Sleeper::Killed);
     }
 }
 
 /// Who sleeps.
 enum Sleeper {
     Thread(Thread),
-    Stopped,
+    Killed,
 }
 
 impl Sleeper {
     fn id(&self) -> Option<ThreadId> {
         match self {
             Sleeper::Thread(thread) => Some(thread.id()),
-            Sleeper::Stopped => None,
+            Sleeper::Killed => None,
         }
     }
 }
@@ -69,21 +69,21 @@ pub(crate) fn wait(machine: &Machine, site: &'static str, word: &Word, expected:
     let seen = word.under_lock();
     if seen != expected {
         queue.leave(me.id());
-        machine.record(site, Act::NoSleep(word.label, seen));
+        machine.slot(site, Act::NoSleep(word.label, seen));
         return;
     }
-    machine.record(site, Act::Sleep(word.label, expected));
+    machine.slot(site, Act::Sleep(word.label, expected));
     while queue.holds(me.id()) {
         loom::thread::park();
     }
-    machine.record(site, Act::Woken(word.label));
+    machine.slot(site, Act::Woken(word.label));
 }
 
 pub(crate) fn wake(machine: &Machine, site: &'static str, word: &Word, most: usize) {
     word.queue.lock();
     let mut sleepers = word.queue.sleepers.borrow_mut();
     let count = sleepers.len().min(most);
-    machine.record(site, Act::Wake(word.label, count));
+    machine.slot(site, Act::Wake(word.label, count));
     for sleeper in sleepers.drain(..count) {
         if let Sleeper::Thread(thread) = sleeper {
             thread.unpark();
@@ -106,14 +106,14 @@ pub(crate) fn wait_any(machine: &Machine, site: &'static str, words: &[(&Word, u
         word.queue.enter(me.clone());
         let seen = word.under_lock();
         if seen != *expected {
-            machine.record(site, Act::NoSleep(word.label, seen));
+            machine.slot(site, Act::NoSleep(word.label, seen));
             return leave(index + 1);
         }
     }
-    words.iter().for_each(|(word, expected)| machine.record(site, Act::Sleep(word.label, *expected)));
+    words.iter().for_each(|(word, expected)| machine.slot(site, Act::Sleep(word.label, *expected)));
     while words.iter().all(|(word, _)| word.queue.holds(me.id())) {
         loom::thread::park();
     }
     leave(words.len());
-    machine.record(site, Act::Note("woken"));
+    machine.slot(site, Act::Header("woken"));
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use intranode::copy::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::Reduction;
-use intranode::protocol::block_transfer::Exchange;
+use intranode::protocol::block_transfer::BlockTransfer;
 use intranode::protocol::{Call, CauseKind, Failure, Member};
 
 use crate::cells::STAGING;
@@ -116,11 +116,11 @@ impl Step {
         let ranks = member.size();
         match self {
             Step::Round => member.round().map(drop),
-            Step::Barrier => member.meet(&self.call()),
+            Step::Barrier => member.barrier(&self.call()),
             Step::Refuse => member.refuse(&self.call()),
             Step::Publish => region::publish(nth, rank, member, &self.call(), true, &world.region),
             Step::Unprotected => region::publish(nth, rank, member, &self.call(), false, &world.region),
-            Step::TakeBack => region::take_back(rank, member, &self.call(), &world.region),
+            Step::TakeBack => region::reclaim(rank, member, &self.call(), &world.region),
             Step::Turn => region::turn(nth, rank, member, &self.call(), &world.turns),
             Step::Fetch(obstacle) => single_copy::gather(nth, rank, member, &self.call(), world, obstacle),
             Step::Leave => member.leave().map_err(Failure::from),
@@ -194,7 +194,7 @@ impl Reduction for Folding {
         staging.put(0, bytemuck::cast_slice(&self.mine[part]));
     }
 
-    fn keeps_own(&self) -> bool {
+    fn keeps_contribution(&self) -> bool {
         true
     }
 
@@ -218,7 +218,7 @@ pub(crate) struct Blocks {
     pub(crate) blocks: Vec<Vec<u64>>,
 }
 
-impl Exchange for Blocks {
+impl BlockTransfer for Blocks {
     fn length(&self, rank: usize) -> usize {
         self.blocks[rank].len() * 8
     }
@@ -227,7 +227,7 @@ impl Exchange for Blocks {
         staging.put(0, &bytemuck::cast_slice(&self.blocks[self.rank])[part]);
     }
 
-    fn keep(&mut self, _: Range<usize>) {}
+    fn copy_own_block(&mut self, _: Range<usize>) {}
 
     fn get(&mut self, rank: usize, part: Range<usize>, staging: Source<'_>) {
         staging.get(0, &mut bytemuck::cast_slice_mut(&mut self.blocks[rank])[part]);

@@ -27,7 +27,7 @@ pub(crate) fn publish(
 }
 
 /// The end of a rank's read epoch, and the beginning of its next write epoch.
-pub(crate) fn take_back(
+pub(crate) fn reclaim(
     rank: usize,
     member: &mut Member<'_, Rank>,
     call: &Call,
@@ -36,7 +36,7 @@ pub(crate) fn take_back(
     for part in region {
         read(part);
     }
-    let _taken = member.take_back(call, true)?;
+    let _taken = member.reclaim(call, true)?;
     write(&region[rank], 0);
     Ok(())
 }

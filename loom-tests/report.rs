@@ -55,7 +55,7 @@ pub(crate) fn run(model: &Model) -> Result<(), Failed> {
     // A model that is new is shown too: its row is what is to be recorded.
     EXPLORED.lock().unwrap().push((model.clone(), explored));
     if !is_recording() {
-        let recorded = recorded(&model.id()).ok_or("not in EXPLORED.md: record it")?;
+        let recorded = recorded(&model.id()).ok_or("not in EXPLORED.md: slot it")?;
         if explored.executions * 2 < recorded {
             return Err(format!("only {} executions, and {recorded} before", explored.executions).into());
         }
@@ -73,7 +73,7 @@ pub(crate) fn add_swept(mutation: Mutation, caught_by: String, rejected: Rejecte
     SWEPT.lock().unwrap().push(Swept { mutation, caught_by, rejected });
 }
 
-/// A table of the record: its rows by what tells them apart.
+/// A table of the slot: its rows by what tells them apart.
 struct Table {
     heading: &'static str,
     /// How many cells these are.
@@ -99,17 +99,17 @@ impl Table {
         row.split('|').skip(1).take(self.keys).map(|cell| cell.trim().to_owned()).collect()
     }
 
-    /// These rows, and those of the record that there are still reasons for, sorted.
+    /// These rows, and those of the slot that there are still reasons for, sorted.
     fn with_recorded(&self, fresh: &str, is_known: impl Fn(&str) -> bool) -> BTreeMap<Vec<String>, String> {
-        let record = fs::read_to_string(RECORD).unwrap_or_default();
-        let recorded = record.split_once(self.heading).map_or("", |(_, rest)| rest);
+        let slot = fs::read_to_string(RECORD).unwrap_or_default();
+        let recorded = slot.split_once(self.heading).map_or("", |(_, rest)| rest);
         let recorded = recorded.lines().take_while(|line| line.starts_with('|'));
         let rows = recorded.filter(|row| is_known(&self.key(row)[0])).chain(fresh.lines());
         rows.map(|row| (self.key(row), row.to_owned())).collect()
     }
 }
 
-/// Prints the tables of what ran, and records them on request.
+/// Prints the tables of what ran, and slots them on request.
 pub(crate) fn print() {
     let (models, known_bad, swept) = (models(), known_bad(), swept());
     for (table, rows) in [(MODELS, &models), (KNOWN_BAD, &known_bad), (SWEEP, &swept)] {
@@ -121,12 +121,12 @@ pub(crate) fn print() {
         print_traces();
     }
     if is_recording() {
-        record(&models, &known_bad, &swept);
+        slot(&models, &known_bad, &swept);
     }
 }
 
 /// Writes down what ran, in place of what was recorded of the same.
-fn record(models: &str, known_bad: &str, swept: &str) {
+fn slot(models: &str, known_bad: &str, swept: &str) {
     let ids: BTreeSet<String> = crate::models::all().iter().map(Model::id).collect();
     let names = crate::known_bad::names();
     let sites = crate::sites::all();

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use intranode::copy::{Sink, Source};
 use intranode::protocol::block_transfer::Address;
-use intranode::protocol::block_transfer::Exchange;
+use intranode::protocol::block_transfer::BlockTransfer;
 use intranode::protocol::{Call, Failure, Member, Payload};
 
 use crate::cells::{Bytes, STAGING};
@@ -62,7 +62,7 @@ fn address_of(rank: usize) -> Address {
     NonZeroU64::new(100 + rank as u64)
 }
 
-impl Exchange for Side<'_> {
+impl BlockTransfer for Side<'_> {
     fn length(&self, _: usize) -> usize {
         FULL * 8
     }
@@ -75,13 +75,13 @@ impl Exchange for Side<'_> {
         });
     }
 
-    fn keep(&mut self, _: Range<usize>) {}
+    fn copy_own_block(&mut self, _: Range<usize>) {}
 
     fn get(&mut self, rank: usize, part: Range<usize>, staging: Source<'_>) {
         staging.get(0, &mut bytemuck::cast_slice_mut(&mut self.got[rank])[part]);
     }
 
-    fn in_one_copy(&mut self) -> bool {
+    fn by_single_copy(&mut self) -> bool {
         true
     }
 

@@ -90,7 +90,9 @@ pub(crate) fn all() -> Vec<Site> {
 /// The names of all points at which a rank can die.
 pub(crate) fn points() -> Vec<&'static str> {
     let code = code();
-    code.match_indices(".point(").map(|(at, found)| name(arguments(&code[at + found.len() - 1..]))).collect()
+    code.match_indices(".fail_point(")
+        .map(|(at, found)| name(arguments(&code[at + found.len() - 1..])))
+        .collect()
 }
 
 /// Every ordering in the protocols belongs to a site that was found, and every name to one site.

@@ -27,10 +27,10 @@ pub(crate) enum Act {
     NoSleep(Label, u32),
     Wake(Label, usize),
     Expired,
-    Stopped,
+    Killed,
     Write(Label),
     Read(Label),
-    Note(&'static str),
+    Header(&'static str),
 }
 
 struct Event {
@@ -50,14 +50,14 @@ pub(crate) fn clear() {
 }
 
 /// Notes a step of `actor`, who is the one that runs from now on.
-pub(crate) fn record(actor: usize, site: &'static str, act: Act) {
+pub(crate) fn slot(actor: usize, site: &'static str, act: Act) {
     ACTOR.set(actor);
     EVENTS.with_borrow_mut(|events| events.push(Event { actor, site, act }));
 }
 
 /// Notes a step of whoever runs.
 pub(crate) fn record_here(site: &'static str, act: Act) {
-    record(ACTOR.get(), site, act);
+    slot(ACTOR.get(), site, act);
 }
 
 /// The execution as a table: time goes down, one column a thread.
@@ -132,10 +132,10 @@ impl fmt::Display for Act {
             Act::NoSleep(word, seen) => write!(f, "does not sleep: {word} is {}", Shown(word, seen)),
             Act::Wake(word, count) => write!(f, "wakes {count} on {word}"),
             Act::Expired => write!(f, "deadline has passed"),
-            Act::Stopped => write!(f, "DIES"),
+            Act::Killed => write!(f, "DIES"),
             Act::Write(cell) => write!(f, "writes {cell}"),
             Act::Read(cell) => write!(f, "reads {cell}"),
-            Act::Note(text) => write!(f, "{text}"),
+            Act::Header(text) => write!(f, "{text}"),
         }
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn agreement(
             let mut agreed: Option<(usize, &Result<(), Failure>)> = None;
             for &rank in &ranks {
                 let Some(result) = outcomes[rank].calls.get(nth) else { continue };
-                if !actors[rank].script[nth].is_collective() || *result == Err(Failure::Stopped) {
+                if !actors[rank].script[nth].is_collective() || *result == Err(Failure::Killed) {
                     continue;
                 }
                 match result {

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use Ordering::{AcqRel, Acquire, Relaxed};
-use intranode::protocol::watch::{self, DIED, LEFT, Listener, Roll, Slot, WAITERS, Watch};
-use intranode::protocol::{Ordering, Platform, Sleeper, Stopped};
+use intranode::protocol::watch::{self, DIED, LEFT, Listener, Liveness, Roll, WAITERS, Watch};
+use intranode::protocol::{Killed, Ordering, Platform, Sleeper};
 
 use crate::machine::{Machine, Word};
 use crate::model::Actor;
@@ -41,7 +41,7 @@ pub(crate) struct Plan {
 pub(crate) struct Ring {
     notices: Word,
     fates: Vec<Word>,
-    slots: Vec<Slot<Rank>>,
+    slots: Vec<Liveness<Rank>>,
     /// A bit for each rank that has left, died or been stopped.
     clock: Word,
     ticks: bool,
@@ -75,7 +75,7 @@ impl Ring {
         };
         let slot = |index: usize| {
             let (rank, slot) = (index / plan.width, index % plan.width);
-            Slot { word: Word::new(value(rank), label("alive", rank, slot)) }
+            Liveness { word: Word::new(value(rank), label("alive", rank, slot)) }
         };
         let ring = Ring {
             notices: Word::new(0, label("notices", 0, 0)),
@@ -144,7 +144,7 @@ pub(crate) fn act(actor: &Actor, platform: &Rank, ring: &Ring) -> Outcome {
     Outcome { stopped: lived.is_err(), ..ear.0.into_inner() }
 }
 
-fn follow(rank: usize, dead: &[usize], platform: &Rank, ring: &Ring, ear: &Ear) -> Result<(), Stopped> {
+fn follow(rank: usize, dead: &[usize], platform: &Rank, ring: &Ring, ear: &Ear) -> Result<(), Killed> {
     let mut watch = Watch::new(platform, ring.roll(), rank);
     let mut bed = Bed { platform, clock: ring.ticks.then_some((&ring.clock, 0)) };
     loop {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use intranode::protocol::generation::WAITER;
-use intranode::protocol::{Expired, Generation, Ordering, Platform, Stopped};
+use intranode::protocol::{Expired, Generation, Killed, Ordering, Platform};
 
 use crate::machine::{Machine, Word};
 use crate::parking;
@@ -100,7 +100,7 @@ impl Weakened<Machine> {
 unsafe impl<P: WakeOne> Platform for Weakened<P> {
     type Word = P::Word;
     type Word64 = P::Word64;
-    type Note = P::Note;
+    type Header = P::Header;
     type Chunk = P::Chunk;
     type Deadline = P::Deadline;
 
@@ -175,18 +175,18 @@ unsafe impl<P: WakeOne> Platform for Weakened<P> {
         site: &'static str,
         word: &P::Word,
         order: Ordering,
-        beside: bool,
+        co_located: bool,
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32> {
-        self.inner.spin(site, word, self.order(site, order), beside, until)
+        self.inner.spin(site, word, self.order(site, order), co_located, until)
     }
 
     fn processor(&self) -> Option<u8> {
         self.inner.processor()
     }
 
-    fn shown(&self, note: &P::Note) -> u8 {
-        self.inner.shown(note)
+    fn peek(&self, header: &P::Header) -> u8 {
+        self.inner.peek(header)
     }
 
     fn deadline(&self, brief: bool) -> P::Deadline {
@@ -216,7 +216,7 @@ unsafe impl<P: WakeOne> Platform for Weakened<P> {
         }
     }
 
-    fn point(&self, name: &'static str) -> Result<(), Stopped> {
-        self.inner.point(name)
+    fn fail_point(&self, name: &'static str) -> Result<(), Killed> {
+        self.inner.fail_point(name)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use intranode::protocol::{Failure, Gates, Generation, Group, Record, Segment};
+use intranode::protocol::{Failure, Gates, Generation, Group, Segment, Slot};
 use loom::sync::atomic::AtomicU64;
 
 use crate::cells::{Bytes, Chunk, STAGING};
@@ -37,7 +37,7 @@ pub(crate) struct World {
     cause: AtomicU64,
     spread: Word,
     claims: Vec<Word>,
-    records: Vec<[Record<Rank>; 2]>,
+    slots: Vec<[Slot<Rank>; 2]>,
     gates: Vec<Gates<Rank>>,
     /// By rank; empty if ranks do not meet in groups.
     pub(crate) groups: Vec<Group>,
@@ -67,15 +67,15 @@ impl World {
     ) -> Self {
         let words = start.initial_words();
         let label = |what, rank, parity| Label { what, rank, parity };
-        let record = |rank, parity| Record {
-            word: Word::new(words[parity], label("word", rank, parity)),
-            note: Bytes::new(label("note", rank, parity)),
+        let slot = |rank, parity| Slot {
+            state: Word::new(words[parity], label("word", rank, parity)),
+            header: Bytes::new(label("header", rank, parity)),
         };
         // Some rounds of each parity were without groups.
         let unused = (0..4).fold(start, |earlier, _| earlier.previous()).initial_words();
-        let gate = |what, rank, parity: usize| Record {
-            word: Word::new(unused[parity], label(what, rank, parity)),
-            note: Bytes::new(label(what, rank, parity)),
+        let gate = |what, rank, parity: usize| Slot {
+            state: Word::new(unused[parity], label(what, rank, parity)),
+            header: Bytes::new(label(what, rank, parity)),
         };
         let gates = |rank| Gates {
             complete: [0, 1].map(|parity| gate("complete", rank, parity)),
@@ -87,7 +87,7 @@ impl World {
             cause: AtomicU64::new(0),
             spread: Word::new(0, label("spread", 0, 0)),
             claims: (0..ranks).filter(|_| claims).map(|rank| Word::new(0, label("claim", rank, 0))).collect(),
-            records: (0..ranks).map(|rank| [record(rank, 0), record(rank, 1)]).collect(),
+            slots: (0..ranks).map(|rank| [slot(rank, 0), slot(rank, 1)]).collect(),
             gates: (0..leaders.len()).map(gates).collect(),
             groups: (0..leaders.len()).map(|rank| Group::new(leaders, rank)).collect(),
             chunks: (0..ranks).map(|rank| [chunk(rank, 0), chunk(rank, 1)]).collect(),
@@ -106,7 +106,7 @@ impl World {
             cause: &self.cause,
             spread: &self.spread,
             claims: &self.claims,
-            records: &self.records,
+            slots: &self.slots,
             gates: &self.gates,
             chunks: &self.chunks,
             staging: STAGING,

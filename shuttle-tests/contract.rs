@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use intranode::protocol::Ordering::{Acquire, Relaxed, Release};
 use intranode::protocol::generation::WAITER;
-use intranode::protocol::{Generation, Payload, Platform, Record, Staging};
+use intranode::protocol::{Generation, Payload, Platform, Slot, Staging};
 use libtest_mimic::Trial;
 use shuttle::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use shuttle::thread;
@@ -37,7 +37,7 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A record, with a word that nobody has changed yet.
+/// A slot, with a word that nobody has changed yet.
 struct Bed {
     stage: Arc<Stage>,
     memory: Memory,
@@ -50,14 +50,14 @@ impl Bed {
         let stage = Arc::new(stage);
         let memory = Memory::new(&stage, 1, Staging::of(8, 1), Generation::new(0), &[]);
         let bed = Bed { stage, memory };
-        let before = bed.stage.load("look", &bed.record().word, Relaxed);
-        let set = bed.stage.compare_exchange("set", &bed.record().word, before, value(0), Release, Relaxed);
+        let before = bed.stage.load("look", &bed.slot().state, Relaxed);
+        let set = bed.stage.compare_exchange("set", &bed.slot().state, before, value(0), Release, Relaxed);
         assert_eq!(set, Ok(before));
         Arc::new(bed)
     }
 
-    fn record(&self) -> &Record<Stage> {
-        &self.memory.segment().records[0][0]
+    fn slot(&self) -> &Slot<Stage> {
+        &self.memory.segment().slots[0][0]
     }
 }
 
@@ -74,15 +74,15 @@ fn play(actors: usize, bed: &Arc<Bed>, role: impl Fn(&Bed, usize) + Clone + Send
 fn alternate(until: Until<Stage>, spurious: u32) {
     const TURNS: u32 = 20;
     let bed = Bed::new(2, Vec::new(), spurious);
-    play(2, &bed, move |bed, player| take_turns(&*bed.stage, bed.record(), until, player as u32, TURNS));
-    assert_eq!(bed.stage.load("look", &bed.record().word, Acquire), value(TURNS));
+    play(2, &bed, move |bed, player| take_turns(&*bed.stage, bed.slot(), until, player as u32, TURNS));
+    assert_eq!(bed.stage.load("look", &bed.slot().state, Acquire), value(TURNS));
 }
 
 fn all_are_woken() {
     let bed = Bed::new(16, Vec::new(), 0);
     play(16, &bed, |bed, actor| match actor {
-        0 => change(&*bed.stage, &bed.record().word, value(0), value(1)),
-        _ => sleep_until(&*bed.stage, &bed.record().word, value(1)),
+        0 => change(&*bed.stage, &bed.slot().state, value(0), value(1)),
+        _ => sleep_until(&*bed.stage, &bed.slot().state, value(1)),
     });
 }
 
@@ -91,7 +91,7 @@ fn the_deadline_is_kept() {
     let bed = Bed::new(2, (1..20_000).step_by(10).collect(), 0);
     let done = Arc::new(AtomicBool::new(false));
     play(2, &bed, move |bed, actor| {
-        let word = &bed.record().word;
+        let word = &bed.slot().state;
         if actor == 0 {
             let before = bed.stage.now();
             outlast(&*bed.stage, word, value(0));

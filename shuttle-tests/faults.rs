@@ -27,8 +27,8 @@ const POINTS: [&str; 8] = [
 
 /// All other places where a rank makes a step.
 const STEPS: [&str; 23] = [
-    "note-fill",
-    "note-look",
+    "header-fill",
+    "header-look",
     "chunk-fill",
     "chunk-look",
     "part-fill",
@@ -36,7 +36,7 @@ const STEPS: [&str; 23] = [
     "arrive",
     "arrive-waiter",
     "arrive-wake",
-    "beside",
+    "co-located",
     "spin",
     "waiter",
     "sleep",
@@ -49,7 +49,7 @@ const STEPS: [&str; 23] = [
     "cause-read",
     "late",
     "missing",
-    "meanwhile",
+    "ended",
 ];
 
 pub fn trials() -> Vec<Trial> {

@@ -57,7 +57,7 @@ fn some_go_on() {
                 assert_eq!((log.calls, expected), (calls - 1, calls), "failed too early");
                 assert!(anybody_aborts || cause.kind == CauseKind::Left);
             }
-            End::Stopped => unreachable!("nobody is stopped"),
+            End::Killed => unreachable!("nobody is stopped"),
         }
     }
 }

@@ -4,10 +4,10 @@ use std::cell::UnsafeCell;
 use std::sync::{Arc, Mutex};
 
 use intranode::copy::{Sink, Source};
-use intranode::protocol::call::NOTE;
+use intranode::protocol::call::HEADER;
 use intranode::protocol::generation::{POISON, WAITER};
 use intranode::protocol::{
-    Expired, Gates, Generation, Group, Ordering, Payload, Platform, Record, Segment, Staging, Stopped,
+    Expired, Gates, Generation, Group, Killed, Ordering, Payload, Platform, Segment, Slot, Staging,
 };
 use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -113,7 +113,7 @@ impl Stage {
 unsafe impl Platform for Stage {
     type Word = Word;
     type Word64 = Word64;
-    type Note = Cell;
+    type Header = Cell;
     type Chunk = Cell;
     type Deadline = u64;
 
@@ -231,7 +231,7 @@ unsafe impl Platform for Stage {
     }
 
     /// Only a hint, so anything: whom a rank looks at first is up to chance.
-    fn shown(&self, _: &Cell) -> u8 {
+    fn peek(&self, _: &Cell) -> u8 {
         u8::from(dice::once_in(2))
     }
 
@@ -272,8 +272,8 @@ unsafe impl Platform for Stage {
         }
     }
 
-    fn point(&self, name: &'static str) -> Result<(), Stopped> {
-        if self.stops_at(name) { Err(Stopped) } else { Ok(()) }
+    fn fail_point(&self, name: &'static str) -> Result<(), Killed> {
+        if self.stops_at(name) { Err(Killed) } else { Ok(()) }
     }
 }
 
@@ -306,11 +306,11 @@ impl Cell {
     fn access(
         &self,
         site: &'static str,
-        note: impl FnOnce(&mut Accesses, usize, &Clock) -> Result<(), String>,
+        header: impl FnOnce(&mut Accesses, usize, &Clock) -> Result<(), String>,
     ) {
         let Store { stage, name, accesses, .. } = &*self.0;
         stage.step(site);
-        let noted = stage.with_clock(|actor, clock| note(&mut lock(accesses), actor, clock));
+        let noted = stage.with_clock(|actor, clock| header(&mut lock(accesses), actor, clock));
         if let Err(race) = noted {
             panic!("data race in {name}, actor {}: {race}", me());
         }
@@ -342,7 +342,7 @@ pub struct Memory {
     cause: Word64,
     spread: Word,
     claims: Vec<Word>,
-    records: Vec<[Record<Stage>; 2]>,
+    slots: Vec<[Slot<Stage>; 2]>,
     gates: Vec<Gates<Stage>>,
     /// By rank; empty if ranks do not meet in groups.
     pub groups: Vec<Group>,
@@ -362,8 +362,8 @@ impl Memory {
         leaders: &[usize],
     ) -> Self {
         let actors = stage.actors();
-        let note = |what: &str, rank: usize, parity: usize| {
-            Cell::new(stage, format!("{what} {rank}/{parity}"), ["note-fill", "note-look"], NOTE)
+        let header = |what: &str, rank: usize, parity: usize| {
+            Cell::new(stage, format!("{what} {rank}/{parity}"), ["header-fill", "header-look"], HEADER)
         };
         let chunk = |rank, parity| {
             let name = format!("chunk {rank}/{parity}");
@@ -371,9 +371,9 @@ impl Memory {
         };
         let part = |rank| Cell::new(stage, format!("part {rank}"), ["part-fill", "part-look"], PART);
         let pair = |what: &str, rank: usize| {
-            [0, 1].map(|parity| Record {
-                word: Word::new(start.initial_words()[parity], actors),
-                note: note(what, rank, parity),
+            [0, 1].map(|parity| Slot {
+                state: Word::new(start.initial_words()[parity], actors),
+                header: header(what, rank, parity),
             })
         };
         let buffers = |rank| match stage.breakage {
@@ -387,7 +387,7 @@ impl Memory {
             cause: Word64 { value: AtomicU64::new(0), known: Mutex::default() },
             spread: Word::new(0, actors),
             claims: (0..ranks).map(|_| Word::new(0, actors)).collect(),
-            records: (0..ranks).map(|rank| pair("note", rank)).collect(),
+            slots: (0..ranks).map(|rank| pair("header", rank)).collect(),
             gates: (0..leaders.len())
                 .map(|rank| Gates { complete: pair("complete", rank), open: pair("open", rank) })
                 .collect(),
@@ -409,7 +409,7 @@ impl Memory {
             cause: &self.cause,
             spread: &self.spread,
             claims: &self.claims,
-            records: &self.records,
+            slots: &self.slots,
             gates: &self.gates,
             chunks: &self.chunks,
             staging: self.staging,

@@ -54,7 +54,7 @@ pub enum End {
     /// With an error, and the ranks that were late.
     Failed(Cause, Vec<usize>),
     /// In the middle, without a word.
-    Stopped,
+    Killed,
 }
 
 /// What became of all.
@@ -161,7 +161,7 @@ impl Scenario {
                     }
                     return (call, End::Failed(cause, member.late(member.completed().next())));
                 }
-                Err(Failure::Stopped) => return (call, End::Stopped),
+                Err(Failure::Killed) => return (call, End::Killed),
                 Err(other) => panic!("no cause: {other:?}, call {call}, rank {rank}"),
             }
         }
@@ -169,7 +169,7 @@ impl Scenario {
             Exit::Leaves => member.leave(),
             Exit::Aborts(code) => member.poison(CauseKind::Aborted, rank, code),
         };
-        (calls, if exited.is_ok() { End::Exited } else { End::Stopped })
+        (calls, if exited.is_ok() { End::Exited } else { End::Killed })
     }
 
     /// For every call: the right result on every rank that lives, or the same error on every one.
@@ -178,7 +178,7 @@ impl Scenario {
         for (rank, log) in logs.iter().enumerate() {
             let agrees = match log.end {
                 End::Failed(..) => log == failed,
-                End::Exited | End::Stopped => log.calls <= failed.calls,
+                End::Exited | End::Killed => log.calls <= failed.calls,
             };
             assert!(agrees, "disagreement: rank {rank} has {log:?}, another has {failed:?}");
         }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use intranode::copy::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::Reduction;
 use intranode::protocol::block_transfer::Address;
-use intranode::protocol::block_transfer::Exchange;
+use intranode::protocol::block_transfer::BlockTransfer;
 use intranode::protocol::{Call, Failure, Member, Payload, Staging};
 
 use crate::dice;
@@ -54,14 +54,14 @@ const ELEMENT: usize = size_of::<u64>();
 impl Script {
     /// A random sequence. `mishaps`: one step of how many is a mismatch, and one a refusal; 0 is none.
     pub fn random(ranks: usize, steps: usize, mishaps: usize) -> Self {
-        // Small enough that what is long for a note takes several chunks, and a slice may be empty.
+        // Small enough that what is long for a header takes several chunks, and a slice may be empty.
         let chunk = dice::one_of(&[3, 8, 21]) * ELEMENT;
         let staging = Staging {
             capacity: 4 * chunk.next_power_of_two(),
             part: chunk,
             folded: chunk,
-            moving_from: 2 * ELEMENT,
-            moving: 4 * chunk.next_power_of_two(),
+            rotation_from: 2 * ELEMENT,
+            rotation: 4 * chunk.next_power_of_two(),
         };
         let slices_from = dice::one_of(&[0, chunk, usize::MAX]);
         let some = || match mishaps > 0 && dice::once_in(mishaps) {
@@ -123,7 +123,7 @@ impl Script {
             member.refuse(&call)
         } else {
             match self.operation(index, rank) {
-                Operation::Barrier => member.meet(&call),
+                Operation::Barrier => member.barrier(&call),
                 Operation::Allreduce(elements) => self.allreduce(index, rank, elements, &call, member),
                 Operation::Transfer(lengths) => self.transfer(index, rank, lengths, &call, member, parts),
                 Operation::Epochs => epochs(index, rank, &call, member, parts),
@@ -137,7 +137,7 @@ impl Script {
             None => Ok(()),
         };
         match outcome {
-            Err(ended @ (Failure::Dead(_) | Failure::Stopped)) => Err(ended),
+            Err(ended @ (Failure::Dead(_) | Failure::Killed)) => Err(ended),
             outcome => {
                 assert_eq!(outcome, expected, "wrong verdict: call {index}, rank {rank}");
                 Ok(())
@@ -206,7 +206,7 @@ fn epochs(
         let got = part.read(|view| u64::from_ne_bytes(view.array(0)));
         assert_eq!(got, contribution(index, of, 0), "wrong result: call {index}, rank {rank}, part {of}");
     }
-    member.take_back(call, true).map(drop)
+    member.reclaim(call, true).map(drop)
 }
 
 /// The leader of each rank's group: ranks that follow one another, or that do not.
@@ -220,7 +220,7 @@ fn random_groups(ranks: usize) -> Vec<usize> {
 
 impl Operation {
     fn random(ranks: usize) -> Self {
-        // 96 bytes fit into a note.
+        // 96 bytes fit into a header.
         let elements = || dice::one_of(&[0, 1, 12, 13, 30, 70]);
         let bytes = || dice::one_of(&[0, 0, 1, 96, 97, 168, 169, 400]);
         match dice::below(5) {
@@ -266,7 +266,7 @@ impl Reduction for Sums {
         staging.put(0, bytemuck::cast_slice(&self.send[part]));
     }
 
-    fn keeps_own(&self) -> bool {
+    fn keeps_contribution(&self) -> bool {
         true
     }
 
@@ -294,7 +294,7 @@ struct Blocks<'p> {
     fetches: Option<bool>,
 }
 
-impl Exchange for Blocks<'_> {
+impl BlockTransfer for Blocks<'_> {
     fn length(&self, rank: usize) -> usize {
         self.received[rank].len()
     }
@@ -303,7 +303,7 @@ impl Exchange for Blocks<'_> {
         staging.put(0, &self.own[part]);
     }
 
-    fn keep(&mut self, part: Range<usize>) {
+    fn copy_own_block(&mut self, part: Range<usize>) {
         self.received[self.rank][part.clone()].copy_from_slice(&self.own[part]);
     }
 
@@ -311,7 +311,7 @@ impl Exchange for Blocks<'_> {
         staging.get(0, &mut self.received[rank][part]);
     }
 
-    fn in_one_copy(&mut self) -> bool {
+    fn by_single_copy(&mut self) -> bool {
         self.fetches.is_some()
     }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed as Counting};
 use std::sync::{Arc, Mutex};
 
-use intranode::protocol::watch::{self, DIED, Listener, Roll, Slot, WAITERS, Watch};
-use intranode::protocol::{Ordering, Platform, Sleeper, Stopped};
+use intranode::protocol::watch::{self, DIED, Listener, Liveness, Roll, WAITERS, Watch};
+use intranode::protocol::{Killed, Ordering, Platform, Sleeper};
 use libtest_mimic::{Failed, Trial};
 use shuttle::thread;
 
@@ -207,7 +207,7 @@ struct Ring {
     cast: Cast,
     notices: Word,
     fates: Vec<Word>,
-    slots: Vec<Slot<Stage>>,
+    slots: Vec<Liveness<Stage>>,
     /// By rank: what it is told from outside; to go, or that time has passed.
     orders: Vec<Word>,
     told: Vec<Mutex<Told>>,
@@ -228,7 +228,7 @@ impl Ring {
     fn new(stage: &Arc<Stage>, cast: Cast) -> Self {
         let (ranks, actors) = (cast.parts.len(), stage.actors());
         let words = || (0..ranks).map(|_| Word::new(0, actors)).collect();
-        let slots = (0..ranks * WIDTH).map(|index| Slot { word: Word::new(alive(index / WIDTH), actors) });
+        let slots = (0..ranks * WIDTH).map(|index| Liveness { word: Word::new(alive(index / WIDTH), actors) });
         Ring {
             stage: stage.clone(),
             notices: Word::new(0, actors),
@@ -254,7 +254,7 @@ impl Ring {
         self.stage.settle();
     }
 
-    fn follow(&self, rank: usize, part: Part) -> Result<(), Stopped> {
+    fn follow(&self, rank: usize, part: Part) -> Result<(), Killed> {
         let ear = Ear(&self.told[rank]);
         let mut watch = Watch::new(&*self.stage, self.roll(), rank);
         let mut bed = Bed { ring: self, order: &self.orders[rank], seen: 0 };

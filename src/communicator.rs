@@ -7,12 +7,12 @@ use crate::element;
 use crate::error::{Error, Operation};
 use crate::liveness::fatal::FatalSignals;
 use crate::protocol::Call;
-use crate::rank::cma_peers::Reach;
-use crate::rank::comm_tree::Family;
+use crate::rank::cma_peers::CmaPeers;
+use crate::rank::comm_tree::CommTree;
 use crate::rank::groups::Groups;
 use crate::rank::job_state::{JobState, Observer};
-use crate::rank::rank_state::Seat;
-use crate::segment::platform::Machine;
+use crate::rank::rank_state::RankState;
+use crate::segment::platform::ShmPlatform;
 use crate::sys::wait::threads::Ticker;
 
 /// One rank's membership in a group of ranks.
@@ -39,38 +39,38 @@ use crate::sys::wait::threads::Ticker;
 /// # Ok::<(), intranode::Error>(())
 /// ```
 pub struct Communicator {
-    pub(crate) seat: Arc<Seat>,
+    pub(crate) seat: Arc<RankState>,
     /// By rank: its number in the communicator that was joined, of which this one is a part.
     pub(crate) joined_as: Arc<[usize]>,
     /// Wakes sleepers for their deadlines, where sleeping itself has none.
     ticker: Option<Arc<Ticker>>,
     fatal_signals: Option<FatalSignals>,
     /// Its watcher ends after `Drop` has said that this rank leaves.
-    pub(crate) family: Arc<Family>,
+    pub(crate) tree: Arc<CommTree>,
 }
 
 impl Communicator {
     /// The communicator of a rank that is joining.
-    pub(crate) fn new(seat: Seat, ticker: Option<Arc<Ticker>>) -> Self {
+    pub(crate) fn new(seat: RankState, ticker: Option<Arc<Ticker>>) -> Self {
         let joined_as = (0..seat.size()).collect();
-        Communicator { seat: Arc::new(seat), joined_as, ticker, fatal_signals: None, family: Arc::default() }
+        Communicator { seat: Arc::new(seat), joined_as, ticker, fatal_signals: None, tree: Arc::default() }
     }
 
     /// A communicator of some of the ranks, of which this is one.
     pub(crate) fn child(
         &self,
-        seat: Seat,
+        seat: RankState,
         joined_as: Arc<[usize]>,
         fatal_signals: Option<FatalSignals>,
     ) -> Self {
-        let (seat, family) = (Arc::new(seat), Arc::clone(&self.family));
-        family.admit(&seat, &joined_as);
-        Communicator { seat, joined_as, ticker: None, fatal_signals, family }
+        let (seat, tree) = (Arc::new(seat), Arc::clone(&self.tree));
+        tree.register(&seat, &joined_as);
+        Communicator { seat, joined_as, ticker: None, fatal_signals, tree }
     }
 
     /// The same rank, watching the others, and telling them of more than they can see.
-    pub(crate) fn with_family(mut self, family: Family, fatal_signals: Option<FatalSignals>) -> Self {
-        self.family = Arc::new(family);
+    pub(crate) fn with_tree(mut self, tree: CommTree, fatal_signals: Option<FatalSignals>) -> Self {
+        self.tree = Arc::new(tree);
         self.fatal_signals = fatal_signals;
         self
     }
@@ -88,12 +88,17 @@ impl Communicator {
     ///
     /// # Panics
     /// When it has joined already.
-    pub(crate) fn joined(mut self, machine: Machine, groups: Option<Groups>, reach: Option<Reach>) -> Self {
+    pub(crate) fn joined(
+        mut self,
+        machine: ShmPlatform,
+        groups: Option<Groups>,
+        cma_peers: Option<CmaPeers>,
+    ) -> Self {
         let seat = Arc::get_mut(&mut self.seat).expect("nobody else knows it yet");
         seat.machine = machine;
-        seat.reach = reach;
-        seat.meet_in(groups);
-        self.family.admit(&self.seat, &self.joined_as);
+        seat.cma_peers = cma_peers;
+        seat.set_groups(groups);
+        self.tree.register(&self.seat, &self.joined_as);
         self
     }
 
@@ -130,7 +135,7 @@ impl Communicator {
     /// process exits with 1.
     pub fn abort(&self, code: i32) -> ! {
         if !self.seat.world.forked() {
-            self.family.abort(code);
+            self.tree.abort(code);
         }
         let success = code & 0xFF == 0;
         std::process::exit(if success { 1 } else { code })

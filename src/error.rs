@@ -26,8 +26,8 @@ pub enum Operation {
     Broadcast = 6,
     /// `region`
     Region = 7,
-    /// `distribute` and `assign` of a region
-    Assign = 8,
+    /// `distribute` and `set_ownership` of a region
+    SetOwnership = 8,
     /// `publish` of a region
     Publish = 9,
     /// `reclaim` of a region
@@ -49,7 +49,7 @@ impl Operation {
         Operation::Allgather,
         Operation::Broadcast,
         Operation::Region,
-        Operation::Assign,
+        Operation::SetOwnership,
         Operation::Publish,
         Operation::Reclaim,
         Operation::Split,
@@ -67,7 +67,7 @@ impl Operation {
             Operation::Allgather => "allgather",
             Operation::Broadcast => "broadcast",
             Operation::Region => "region",
-            Operation::Assign => "assign",
+            Operation::SetOwnership => "set_ownership",
             Operation::Publish => "publish",
             Operation::Reclaim => "reclaim",
             Operation::Split => "split",
@@ -78,7 +78,7 @@ impl Operation {
 
     /// Whether it is one of a region's own, or of an exchange's.
     fn is_of_a_region(self) -> bool {
-        matches!(self, Operation::Assign | Operation::Publish | Operation::Reclaim | Operation::Share)
+        matches!(self, Operation::SetOwnership | Operation::Publish | Operation::Reclaim | Operation::Share)
     }
 
     pub(crate) fn of_code(code: u8) -> Option<Self> {
@@ -107,7 +107,7 @@ impl PartialEq<&str> for Operation {
 /// What a rank called, as the other ranks see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Called {
+pub struct CallSummary {
     /// The rank.
     pub rank: usize,
     /// The operation; `None` if this library does not know it.
@@ -129,7 +129,7 @@ pub struct Called {
     pub region: Option<u64>,
 }
 
-impl fmt::Display for Called {
+impl fmt::Display for CallSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(operation) = self.operation else {
             return write!(f, "rank {} called something unknown", self.rank);
@@ -142,7 +142,7 @@ impl fmt::Display for Called {
     }
 }
 
-impl Called {
+impl CallSummary {
     fn write_arguments(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "(")?;
         if let Some(reduction) = self.reduction {
@@ -165,14 +165,14 @@ impl Called {
     pub(crate) fn all(calls: &[Call]) -> Box<[Self]> {
         let same = |one: &Call, other: &Call| (one.operation, one.extra) == (other.operation, other.extra);
         let first = |call: &Call| calls.iter().position(|other| same(call, other));
-        calls.iter().enumerate().map(|(rank, call)| Called::new(rank, call, first(call))).collect()
+        calls.iter().enumerate().map(|(rank, call)| CallSummary::new(rank, call, first(call))).collect()
     }
 
     /// `first`: the first rank whose call has the same [`Call::extra`].
     fn new(rank: usize, call: &Call, first: Option<usize>) -> Self {
         let operation = Operation::of_code(call.operation);
         let has_counts = matches!(operation, Some(Operation::Allgatherv | Operation::Exchange));
-        Called {
+        CallSummary {
             rank,
             operation,
             reduction: ReduceOp::ALL.into_iter().find(|op| *op as u8 == call.reduction),
@@ -189,7 +189,7 @@ impl Called {
 /// What was wrong with a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct BadSetting {
+pub struct InvalidSetting {
     /// The environment variable, or the argument of [`Config::new`](crate::Config::new).
     pub setting: String,
     /// Its value; `None` if it is not set.
@@ -291,7 +291,7 @@ pub enum Error {
         /// The round in which they met (modulo 2³⁰): the same on every rank.
         round: u32,
         /// What each rank called, by rank.
-        calls: Box<[Called]>,
+        calls: Box<[CallSummary]>,
     },
 
     /// No progress for as long as the time-out.
@@ -306,7 +306,7 @@ pub enum Error {
         /// The ranks that did not arrive.
         late: Box<[usize]>,
         /// More about it.
-        info: Box<TimeOut>,
+        info: Box<TimeoutInfo>,
     },
 
     /// A rank's process has ended, or become another program, without leaving.
@@ -380,7 +380,7 @@ pub enum Error {
 
     /// A setting is missing, or has a value that is not allowed.
     #[error("{}", setting(.0))]
-    InvalidConfiguration(Box<BadSetting>),
+    InvalidConfiguration(Box<InvalidSetting>),
 
     /// Two threads of this rank called at the same time. No order of ranks can repair that, so the communicator
     /// has ended for all of them.
@@ -401,7 +401,7 @@ pub enum Error {
 /// More about a time-out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct TimeOut {
+pub struct TimeoutInfo {
     /// The time-out of this rank.
     pub timeout: Option<Duration>,
     /// The processes of the late ranks.
@@ -467,8 +467,8 @@ impl Error {
     }
 }
 
-fn list(calls: &[Called]) -> String {
-    let calls: Vec<String> = calls.iter().map(Called::to_string).collect();
+fn list(calls: &[CallSummary]) -> String {
+    let calls: Vec<String> = calls.iter().map(CallSummary::to_string).collect();
     calls.join("; ")
 }
 
@@ -480,8 +480,8 @@ fn ranks(late: &[usize]) -> String {
     }
 }
 
-fn setting(bad: &BadSetting) -> String {
-    let BadSetting { setting, value, allowed } = bad;
+fn setting(bad: &InvalidSetting) -> String {
+    let InvalidSetting { setting, value, allowed } = bad;
     match value {
         Some(value) => format!("{setting} is {value:?}; allowed is {allowed}"),
         None => format!("{setting} is not set; it must be {allowed}"),
@@ -501,7 +501,7 @@ mod tests {
 
     #[test]
     fn a_mismatch_says_who_called_what() {
-        let call = |rank, operation, length| Called {
+        let call = |rank, operation, length| CallSummary {
             rank,
             operation: Some(operation),
             reduction: None,

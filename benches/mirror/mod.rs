@@ -1,6 +1,6 @@
 //! A platform whose peers do whatever this rank does, and have always done it already.
 //!
-//! All ranks' notes are one note, and so are all staging buffers of a parity: every peer calls the same, with the same
+//! All ranks' headers are one header, and so are all staging buffers of a parity: every peer calls the same, with the same
 //! data. A peer's word holds whatever this rank has last arrived at. So a call runs to its end on one thread, in the same
 //! way every time, and what it does can be counted: instructions by callgrind, words and bytes by the platform itself.
 
@@ -10,12 +10,10 @@ use std::rc::Rc;
 
 use intranode::copy::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::Reduction;
-use intranode::protocol::block_transfer::Exchange;
-use intranode::protocol::call::NOTE;
+use intranode::protocol::block_transfer::BlockTransfer;
+use intranode::protocol::call::HEADER;
 use intranode::protocol::{Call, Gates, Group, Member};
-use intranode::protocol::{
-    Expired, Failure, Generation, Ordering, Payload, Platform, Record, Segment, Staging,
-};
+use intranode::protocol::{Expired, Failure, Generation, Ordering, Payload, Platform, Segment, Slot, Staging};
 
 /// The machine.
 #[derive(Default)]
@@ -63,7 +61,7 @@ fn add(counter: &Cell<u64>) {
 unsafe impl Platform for Mirror {
     type Word = Cell<u32>;
     type Word64 = Cell<u64>;
-    type Note = Bytes;
+    type Header = Bytes;
     type Chunk = Bytes;
     type Deadline = ();
 
@@ -148,7 +146,7 @@ pub(crate) struct Shared {
     cause: Cell<u64>,
     spread: Cell<u32>,
     claims: Vec<Cell<u32>>,
-    records: Vec<[Record<Mirror>; 2]>,
+    slots: Vec<[Slot<Mirror>; 2]>,
     gates: Vec<Gates<Mirror>>,
     chunks: Vec<[Bytes; 2]>,
     staging: Staging,
@@ -160,15 +158,15 @@ impl Shared {
     /// Of so many ranks, with staging buffers of so many bytes.
     pub(crate) fn new(ranks: usize, chunk: usize) -> Self {
         let words = START.initial_words();
-        let notes = [Bytes::new(NOTE), Bytes::new(NOTE)];
+        let headers = [Bytes::new(HEADER), Bytes::new(HEADER)];
         let chunks = [Bytes::new(chunk), Bytes::new(chunk)];
-        let record = |parity: usize| Record { word: Cell::new(words[parity]), note: notes[parity].clone() };
-        let pair = || [record(0), record(1)];
+        let slot = |parity: usize| Slot { state: Cell::new(words[parity]), header: headers[parity].clone() };
+        let pair = || [slot(0), slot(1)];
         Shared {
             cause: Cell::new(0),
             spread: Cell::new(0),
             claims: vec![Cell::new(1); ranks],
-            records: (0..ranks).map(|_| pair()).collect(),
+            slots: (0..ranks).map(|_| pair()).collect(),
             gates: (0..ranks).map(|_| Gates { complete: pair(), open: pair() }).collect(),
             chunks: vec![chunks; ranks],
             staging: Staging::of(chunk, ranks),
@@ -177,7 +175,7 @@ impl Shared {
 
     /// The view of the last rank.
     pub(crate) fn member<'s>(&'s self, mirror: &'s Mirror) -> Member<'s, Mirror> {
-        self.rank(mirror, self.records.len() - 1, None)
+        self.rank(mirror, self.slots.len() - 1, None)
     }
 
     /// The view of a rank, perhaps in a group.
@@ -191,7 +189,7 @@ impl Shared {
             cause: &self.cause,
             spread: &self.spread,
             claims: &self.claims,
-            records: &self.records,
+            slots: &self.slots,
             gates: &self.gates,
             chunks: &self.chunks,
             staging: self.staging,
@@ -247,7 +245,7 @@ impl Data {
     }
 }
 
-impl Exchange for Data {
+impl BlockTransfer for Data {
     fn length(&self, _: usize) -> usize {
         size_of_val(&self.send[..])
     }
@@ -257,7 +255,7 @@ impl Exchange for Data {
         self.publishes(part.len());
     }
 
-    fn keep(&mut self, part: Range<usize>) {
+    fn copy_own_block(&mut self, part: Range<usize>) {
         let place = self.place(self.rank, part.clone());
         self.recv[place].copy_from_slice(&self.send[part.start / 8..part.end / 8]);
     }
@@ -283,7 +281,7 @@ impl Reduction for Data {
         self.publishes(8 * part.len());
     }
 
-    fn keeps_own(&self) -> bool {
+    fn keeps_contribution(&self) -> bool {
         true
     }
 
@@ -320,7 +318,7 @@ pub(crate) fn call(
 ) -> Result<(), Failure> {
     let call = Call { operation: operation as u8, length: data.send.len() as u64, ..Call::default() };
     match operation {
-        Operation::Barrier => member.meet(&call),
+        Operation::Barrier => member.barrier(&call),
         Operation::Allreduce => member.allreduce(&call, slices_from, data),
         Operation::Allgatherv => member.transfer(&call, data),
     }

@@ -180,8 +180,8 @@ impl Hostile {
     fn fill(&self, header: &Header, mut input: Input<'_>) -> io::Result<()> {
         let map = Map::new(header.ranks.into(), header.chunk.into()).expect("the header is right");
         let ranks = header.ranks;
-        let records = map.records as u64;
-        let word = |cell: u64| records + 128 * (cell % (2 * ranks));
+        let slots = map.slots as u64;
+        let word = |cell: u64| slots + 128 * (cell % (2 * ranks));
         (0..ranks).try_for_each(|rank| self.put(word(2 * rank + 1), &(u32::MAX << 2).to_ne_bytes()))?;
         while !input.is_empty() {
             let (part, at, value) = (input.byte(), input.number(), input.number());

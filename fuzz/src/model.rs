@@ -22,7 +22,7 @@ pub struct Map {
     pub fates: u128,
     pub alive: u128,
     pub watchers: u128,
-    pub records: u128,
+    pub slots: u128,
     pub gates: u128,
     pub pairs: u128,
     pub staging: u128,
@@ -41,12 +41,12 @@ impl Map {
         let alive = up(fates + 4 * ranks, 128);
         // Each is watched by up to 8 others, and has 8 bytes for each of them.
         let watchers = (ranks - 1).min(8);
-        let records = up(alive + ranks * watchers * 8, 128);
-        let gates = records + 2 * 128 * ranks;
+        let slots = up(alive + ranks * watchers * 8, 128);
+        let gates = slots + 2 * 128 * ranks;
         let pairs = gates + 4 * 128 * ranks;
         let staging = up(pairs + 16 * 128, 4096) + 2048;
         let len = staging + 2 * ranks * chunk;
-        Some(Map { chunk, spaces, fates, alive, watchers, records, gates, pairs, staging, len })
+        Some(Map { chunk, spaces, fates, alive, watchers, slots, gates, pairs, staging, len })
     }
 
     /// A rank's staging buffer.

@@ -106,7 +106,7 @@ impl Party<'_> {
     fn wait_for(&self, rank: usize) -> bool {
         let next = self.next();
         let old = next.previous().previous().word();
-        let seen = self.machine.spin("spin", self.word(rank, next.parity()), Acquire, false, next.settles());
+        let seen = self.machine.spin("spin", self.word(rank, next.parity()), Acquire, false, next.is_decided());
         Generation::of_word(seen.unwrap_or(old)) == next
     }
 

@@ -12,8 +12,8 @@ use crate::copy::{self, Sink, Source, lines};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::block_transfer::Address;
-use crate::protocol::block_transfer::Exchange;
-use crate::rank::cma_peers::{self, Reach};
+use crate::protocol::block_transfer::BlockTransfer;
+use crate::rank::cma_peers::{self, CmaPeers};
 use crate::rank::rank_state::OpenCall;
 
 impl Communicator {
@@ -79,7 +79,7 @@ pub(crate) fn gather(
     table: BlockTable<'_>,
 ) -> Result<(), Error> {
     let seat = open.seat();
-    let mut blocks = Gather::new(send, recv, seat.rank, table, seat.reach.as_ref());
+    let mut blocks = AllgathervBuffers::new(send, recv, seat.rank, table, seat.cma_peers.as_ref());
     open.transfer(call, &mut blocks)
 }
 
@@ -119,25 +119,25 @@ impl BlockTable<'_> {
 }
 
 /// Blocks of bytes from every rank, each with its place in the receive buffer.
-pub(crate) struct Gather<'a> {
+pub(crate) struct AllgathervBuffers<'a> {
     send: &'a [u8],
     recv: &'a mut [u8],
     table: BlockTable<'a>,
     rank: usize,
     stream: bool,
-    reach: Option<&'a Reach>,
+    cma_peers: Option<&'a CmaPeers>,
 }
 
-impl<'a> Gather<'a> {
+impl<'a> AllgathervBuffers<'a> {
     pub(crate) fn new(
         send: &'a [u8],
         recv: &'a mut [u8],
         rank: usize,
         table: BlockTable<'a>,
-        reach: Option<&'a Reach>,
+        cma_peers: Option<&'a CmaPeers>,
     ) -> Self {
         let stream = recv.len() >= STREAM_FROM;
-        Gather { send, recv, table, rank, stream, reach }
+        AllgathervBuffers { send, recv, table, rank, stream, cma_peers }
     }
 
     fn target(&mut self, rank: usize, part: &Range<usize>) -> &mut [u8] {
@@ -166,13 +166,13 @@ impl<'a> Gather<'a> {
             if self.stream {
                 let target = self.target(self.rank, &part);
                 let piece = keep_pace(&mut kept, put, own.len(), target);
-                lines::stream_slice(&own[piece.clone()], &mut target[piece]);
+                lines::copy_slice_nontemporal(&own[piece.clone()], &mut target[piece]);
             }
         });
     }
 }
 
-impl Exchange for Gather<'_> {
+impl BlockTransfer for AllgathervBuffers<'_> {
     #[inline]
     fn length(&self, rank: usize) -> usize {
         self.table.range(rank).len()
@@ -187,7 +187,7 @@ impl Exchange for Gather<'_> {
     }
 
     #[inline]
-    fn keep(&mut self, part: Range<usize>) {
+    fn copy_own_block(&mut self, part: Range<usize>) {
         if self.stream {
             return;
         }
@@ -219,12 +219,13 @@ impl Exchange for Gather<'_> {
     }
 
     #[inline]
-    fn in_one_copy(&mut self) -> bool {
-        let Some(reach) = self.reach.filter(|reach| reach.serves(|rank| self.length(rank))) else {
+    fn by_single_copy(&mut self) -> bool {
+        let Some(cma_peers) = self.cma_peers.filter(|cma_peers| cma_peers.eligible(|rank| self.length(rank)))
+        else {
             return false;
         };
         // What is better stored past the cache is better not copied by the system.
-        let fits = (0..reach.size()).map(|rank| self.length(rank)).sum::<usize>() < STREAM_FROM;
+        let fits = (0..cma_peers.size()).map(|rank| self.length(rank)).sum::<usize>() < STREAM_FROM;
         self.stream &= !fits;
         fits
     }
@@ -234,17 +235,17 @@ impl Exchange for Gather<'_> {
     }
 
     fn fetch(&mut self, rank: usize, part: Range<usize>, from: NonZeroU64) -> bool {
-        let reach = self.reach;
+        let cma_peers = self.cma_peers;
         let target = self.target(rank, &part);
-        reach.is_some_and(|reach| reach.fetch(rank, from, part, target))
+        cma_peers.is_some_and(|cma_peers| cma_peers.fetch(rank, from, part, target))
     }
 
     fn refused(&mut self) {
-        self.reach.iter().for_each(|reach| reach.refuse());
+        self.cma_peers.iter().for_each(|cma_peers| cma_peers.refuse());
     }
 }
 
-impl Drop for Gather<'_> {
+impl Drop for AllgathervBuffers<'_> {
     fn drop(&mut self) {
         end(self.stream);
     }
@@ -282,14 +283,14 @@ mod tests {
 
     #[test]
     fn what_goes_past_the_cache_does_not_go_in_one_copy() {
-        let reach = Reach::of([1, 2].into());
+        let cma_peers = CmaPeers::of([1, 2].into());
         for (len, fits) in [(STREAM_FROM / 2 - 1, true), (STREAM_FROM / 2, false)] {
             // With gaps between the blocks, which do not count.
             let mut recv = vec![0; 2 * STREAM_FROM];
             let (counts, displs) = ([len; 2], [0, STREAM_FROM]);
             let table = BlockTable::Given { counts: &counts, displs: &displs, width: 1 };
-            let mut blocks = Gather::new(&[], &mut recv, 0, table, Some(&reach));
-            assert_eq!((blocks.in_one_copy(), blocks.stream), (fits, !fits));
+            let mut blocks = AllgathervBuffers::new(&[], &mut recv, 0, table, Some(&cma_peers));
+            assert_eq!((blocks.by_single_copy(), blocks.stream), (fits, !fits));
         }
     }
 }

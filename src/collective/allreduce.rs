@@ -29,7 +29,7 @@ impl Communicator {
             let error = Error::InvalidBufferSize { operation, expected: send.len(), actual: recv.len() };
             return Err(self.seat.refuse(&call, error));
         }
-        self.reduce(&call, Reduce { send: Some(send), recv, op })
+        self.reduce(&call, AllreduceBuffers { send: Some(send), recv, op })
     }
 
     /// The same with the result in place of the contribution.
@@ -38,14 +38,14 @@ impl Communicator {
     /// As [`allreduce`](Communicator::allreduce).
     pub fn allreduce_in_place<T: Number>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         let call = self.reduction::<T>(data.len(), op);
-        self.reduce(&call, Reduce { send: None, recv: data, op })
+        self.reduce(&call, AllreduceBuffers { send: None, recv: data, op })
     }
 
     fn reduction<T: Number>(&self, length: usize, op: ReduceOp) -> Call {
         Call { reduction: op as u8, length: length as u64, ..call::<T>(Operation::Allreduce) }
     }
 
-    fn reduce<T: Number>(&self, call: &Call, mut data: Reduce<'_, T>) -> Result<(), Error> {
+    fn reduce<T: Number>(&self, call: &Call, mut data: AllreduceBuffers<'_, T>) -> Result<(), Error> {
         let reduction = data.op;
         if T::FLOAT && reduction.is_bitwise() {
             let element = std::any::type_name::<T>();
@@ -57,13 +57,13 @@ impl Communicator {
 }
 
 /// Values to reduce: from `send`, or in place.
-pub(crate) struct Reduce<'a, T> {
+pub(crate) struct AllreduceBuffers<'a, T> {
     pub(crate) send: Option<&'a [T]>,
     pub(crate) recv: &'a mut [T],
     pub(crate) op: ReduceOp,
 }
 
-impl<T: Number> Reduction for Reduce<'_, T> {
+impl<T: Number> Reduction for AllreduceBuffers<'_, T> {
     #[inline]
     fn elements(&self) -> usize {
         self.recv.len()
@@ -81,14 +81,14 @@ impl<T: Number> Reduction for Reduce<'_, T> {
     }
 
     #[inline]
-    fn keeps_own(&self) -> bool {
+    fn keeps_contribution(&self) -> bool {
         self.send.is_some()
     }
 
     #[inline]
     fn fold(&mut self, part: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
         let own = self.send.map(|send| &send[part.clone()]);
-        T::fold(self.op, Terms { target: &mut self.recv[part], own, begin, terms, staging });
+        T::fold(self.op, FoldJob { target: &mut self.recv[part], own, begin, terms, staging });
     }
 
     #[inline]
@@ -124,7 +124,7 @@ impl<T: Number> Reduction for Reduce<'_, T> {
 }
 
 /// A [`copy::fold`] without the combination.
-struct Terms<'a, T> {
+struct FoldJob<'a, T> {
     target: &'a mut [T],
     own: Option<&'a [T]>,
     begin: bool,
@@ -132,10 +132,10 @@ struct Terms<'a, T> {
     staging: Option<Sink<'a>>,
 }
 
-impl<T: Pod> Folder<T> for Terms<'_, T> {
+impl<T: Pod> Folder<T> for FoldJob<'_, T> {
     #[inline]
     fn each(self, combine: impl Fn(T, T) -> T) {
-        let Terms { target, own, begin, terms, staging } = self;
+        let FoldJob { target, own, begin, terms, staging } = self;
         copy::fold(target, own, begin, terms, staging, combine);
     }
 }
@@ -154,7 +154,7 @@ mod tests {
                 let send: Vec<u64> = (0..len).map(|index| value(world.rank(), index)).collect();
                 let expected: Vec<u64> =
                     (0..len).map(|index| (0..ranks).map(|rank| value(rank, index)).sum()).collect();
-                // Both ways at a time only if staging is stored past the cache.
+                // Both settings at a time only if staging is stored past the cache.
                 crate::copy::publish::stream_next(1 << 30);
                 let mut recv = vec![0; len];
                 world.allreduce(&send, &mut recv, ReduceOp::Sum).unwrap();

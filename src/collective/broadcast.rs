@@ -9,7 +9,7 @@ use crate::communicator::{Communicator, call};
 use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
-use crate::protocol::block_transfer::Exchange;
+use crate::protocol::block_transfer::BlockTransfer;
 
 impl Communicator {
     /// Brings `buffer` of rank `root` to all ranks. It has the same length on all of them.
@@ -26,26 +26,26 @@ impl Communicator {
         if root >= size {
             return Err(self.seat.refuse(&call, Error::InvalidRoot { root, size }));
         }
-        let mut blocks = FromRoot::new(bytemuck::cast_slice_mut(buffer), root);
+        let mut blocks = BroadcastBuffer::new(bytemuck::cast_slice_mut(buffer), root);
         self.seat.collective(operation, |member| member.transfer(&call, &mut blocks))
     }
 }
 
 /// One block of bytes from the root to everybody.
-pub(crate) struct FromRoot<'a> {
+pub(crate) struct BroadcastBuffer<'a> {
     buffer: &'a mut [u8],
     root: usize,
     stream: bool,
 }
 
-impl<'a> FromRoot<'a> {
+impl<'a> BroadcastBuffer<'a> {
     pub(crate) fn new(buffer: &'a mut [u8], root: usize) -> Self {
         let stream = buffer.len() >= STREAM_FROM;
-        FromRoot { buffer, root, stream }
+        BroadcastBuffer { buffer, root, stream }
     }
 }
 
-impl Exchange for FromRoot<'_> {
+impl BlockTransfer for BroadcastBuffer<'_> {
     #[inline]
     fn length(&self, rank: usize) -> usize {
         if rank == self.root { self.buffer.len() } else { 0 }
@@ -57,7 +57,7 @@ impl Exchange for FromRoot<'_> {
     }
 
     #[inline]
-    fn keep(&mut self, _: Range<usize>) {}
+    fn copy_own_block(&mut self, _: Range<usize>) {}
 
     #[inline]
     fn get(&mut self, _: usize, part: Range<usize>, staging: Source<'_>) {
@@ -65,7 +65,7 @@ impl Exchange for FromRoot<'_> {
     }
 }
 
-impl Drop for FromRoot<'_> {
+impl Drop for BroadcastBuffer<'_> {
     fn drop(&mut self) {
         end(self.stream);
     }

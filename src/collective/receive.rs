@@ -11,7 +11,7 @@ pub(super) const STREAM_FROM: usize = 16 << 20;
 #[inline]
 pub(super) fn take(staging: &Source<'_>, target: &mut [u8], stream: bool) {
     if stream {
-        staging.stream(target);
+        staging.fetch_nontemporal(target);
     } else {
         staging.fetch(target);
     }
@@ -29,7 +29,7 @@ pub(super) fn end(stream: bool) {
 /// line is written in two pieces.
 pub(super) fn keep_pace(done: &mut usize, put: usize, all: usize, target: &[u8]) -> Range<usize> {
     let goes_on = put < all && put < target.len();
-    let end = if goes_on { lines::whole(target.as_ptr(), put) } else { target.len() };
+    let end = if goes_on { lines::round_down_to_line(target.as_ptr(), put) } else { target.len() };
     let start = *done;
     *done = end.max(start);
     start..*done

@@ -9,7 +9,7 @@ pub(super) const WATCHED: bool = cfg!(any(miri, tsan));
 /// measured at two thirds of the time.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
-pub(crate) fn has_fast_strings() -> bool {
+pub(crate) fn is_intel() -> bool {
     use std::sync::OnceLock;
 
     static IS_INTEL: OnceLock<bool> = OnceLock::new();
@@ -23,6 +23,6 @@ pub(crate) fn has_fast_strings() -> bool {
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 #[inline]
-pub(crate) fn has_fast_strings() -> bool {
+pub(crate) fn is_intel() -> bool {
     false
 }

@@ -43,7 +43,7 @@ pub fn fold<T: Pod>(
         };
     }
     let (first, rest) = sources[usize::from(begin)..1 + terms.len()].split_first().expect("there are terms");
-    let terms = &Terms { first: *first, rest, combine };
+    let terms = &FoldJob { first: *first, rest, combine };
     let only = |range| Fold::<_, _, false> { terms, target, also: target, range };
     let Some(staging) = staging else { return widest(bytes, only(0..len)) };
     assert!(bytes <= staging.len);
@@ -65,7 +65,7 @@ pub fn fold<T: Pod>(
 }
 
 /// What is folded, and how. Its terms and its target have been checked.
-struct Terms<'a, T, C> {
+struct FoldJob<'a, T, C> {
     first: *const T,
     rest: &'a [*const T],
     combine: C,
@@ -74,7 +74,7 @@ struct Terms<'a, T, C> {
 /// A part of it, to be done with the widest vectors. If `ALSO`, the result is written to a second target too, which has
 /// been checked as well.
 struct Fold<'a, 'b, T, C, const ALSO: bool> {
-    terms: &'a Terms<'b, T, C>,
+    terms: &'a FoldJob<'b, T, C>,
     target: *mut T,
     also: *mut T,
     range: Range<usize>,
@@ -113,14 +113,14 @@ impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool> Fold<'_, '_, T, C, ALSO> {
     /// The range can be read at each term and written at the targets, of which a term is all or nothing.
     #[inline(always)]
     unsafe fn blocks<const N: usize>(&self, range: Range<usize>) -> usize {
-        let Terms { first, rest, combine } = self.terms;
-        let ahead = lines::AHEAD / size_of::<T>().max(1);
-        let near = if range.len() > ahead && lines::asks_ahead() { range.end - ahead } else { 0 };
+        let FoldJob { first, rest, combine } = self.terms;
+        let ahead = lines::PREFETCH_DISTANCE / size_of::<T>().max(1);
+        let near = if range.len() > ahead && lines::prefetches_reads() { range.end - ahead } else { 0 };
         let mut start = range.start;
         while range.end - start >= N {
             let block = |term: *const T| term.wrapping_add(start).cast::<[T; N]>();
             if start < near {
-                [first].into_iter().chain(*rest).for_each(|term| lines::ask_ahead::<[T; N]>(block(*term)));
+                [first].into_iter().chain(*rest).for_each(|term| lines::prefetch_read::<[T; N]>(block(*term)));
             }
             // SAFETY: the caller's promise: the block is in the range. I4: any bytes are a `Pod`; no alignment is assumed.
             let mut values = unsafe { block(*first).read_unaligned() };
@@ -215,7 +215,7 @@ mod tests {
         for len in [0, 1, 15, 70, 3000] {
             let columns = [values(0, len), values(1, len)];
             let rest = [columns[1].as_ptr()];
-            let terms = Terms { first: columns[0].as_ptr(), rest: &rest, combine };
+            let terms = FoldJob { first: columns[0].as_ptr(), rest: &rest, combine };
             let mut targets = [vec![0; len], vec![0; len]];
             let [target, also] = targets.each_mut().map(|target| target.as_mut_ptr());
             widest(2 * len, Fold::<_, _, true> { terms: &terms, target, also, range: 0..len });

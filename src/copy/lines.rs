@@ -8,14 +8,14 @@ use super::view::Source;
 const LINE: usize = 64;
 
 /// Copies between private memory and memory that other cores use, through the cache. Where there is AVX2, by a plain loop,
-/// unless the processor is one on which the C library is [faster](super::cpu::has_fast_strings).
+/// unless the processor is one on which the C library is [faster](super::cpu::is_intel).
 ///
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].
 #[inline]
 pub(crate) unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    if super::dispatch::is_for_avx2(len) && !super::cpu::has_fast_strings() {
+    if super::dispatch::is_for_avx2(len) && !super::cpu::is_intel() {
         // SAFETY: the caller's promise; I7: the processor has just said that it has AVX2.
         return unsafe { x86::copy(source, target, len) };
     }
@@ -31,7 +31,7 @@ pub(crate) unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
 pub(crate) unsafe fn fetch(source: *const u8, target: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if super::dispatch::is_for_avx2(len) {
-        let way = if asks_ahead() { x86::fetch } else { x86::copy };
+        let way = if prefetches_reads() { x86::fetch } else { x86::copy };
         // SAFETY: the caller's promise; I7: the processor has just said that it has AVX2.
         return unsafe { way(source, target, len) };
     }
@@ -40,23 +40,23 @@ pub(crate) unsafe fn fetch(source: *const u8, target: *mut u8, len: usize) {
 }
 
 /// How many bytes ahead lines that other cores have are asked for: what lies between arrives meanwhile.
-pub(crate) const AHEAD: usize = 2 << 10;
+pub(crate) const PREFETCH_DISTANCE: usize = 2 << 10;
 
 /// Whether to ask for them: on Intel's processors, which fetch too little of themselves.
 #[inline(always)]
-pub(crate) fn asks_ahead() -> bool {
-    super::cpu::has_fast_strings()
+pub(crate) fn prefetches_reads() -> bool {
+    super::cpu::is_intel()
 }
 
-/// Asks for the lines that lie [`AHEAD`] of a value, if it has whole ones. Only a hint, as [`own`]. Not beyond what will be
+/// Asks for the lines that lie [`PREFETCH_DISTANCE`] of a value, if it has whole ones. Only a hint, as [`prefetchw`]. Not beyond what will be
 /// read: whoever writes there would have to take them back.
 #[inline(always)]
-pub(crate) fn ask_ahead<T>(place: *const T) {
+pub(crate) fn prefetch_read<T>(place: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     for line in 0..size_of::<T>() / LINE {
         use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
-        let place = place.cast::<i8>().wrapping_add(AHEAD + line * LINE);
+        let place = place.cast::<i8>().wrapping_add(PREFETCH_DISTANCE + line * LINE);
         // SAFETY: I7: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(place) };
     }
@@ -68,14 +68,14 @@ pub(crate) fn ask_ahead<T>(place: *const T) {
 ///
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].
-pub(crate) unsafe fn stream(source: *const u8, target: *mut u8, len: usize) {
+pub(crate) unsafe fn copy_nontemporal(source: *const u8, target: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if super::dispatch::is_for_avx2(len) {
         // SAFETY: the caller's promise; I7: the processor has just said that it has AVX2.
-        return unsafe { x86::stream_wide(source, target, len) };
+        return unsafe { x86::copy_nontemporal_wide(source, target, len) };
     } else if !WATCHED {
         // SAFETY: the caller's promise.
-        return unsafe { x86::stream(source, target, len) };
+        return unsafe { x86::copy_nontemporal(source, target, len) };
     }
     // SAFETY: the caller's promise.
     unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
@@ -99,26 +99,26 @@ impl Source<'_> {
     ///
     /// # Panics
     /// When they reach past the end of the view.
-    pub(crate) fn stream(&self, target: &mut [u8]) {
+    pub(crate) fn fetch_nontemporal(&self, target: &mut [u8]) {
         let source = self.range(0, target.len());
         // SAFETY: I1 and I2, as in `fetch`.
-        unsafe { stream(source, target.as_mut_ptr(), target.len()) };
+        unsafe { copy_nontemporal(source, target.as_mut_ptr(), target.len()) };
     }
 }
 
-/// [`stream`] for slices.
+/// [`copy_nontemporal`] for slices.
 ///
 /// # Panics
 /// When they differ in length.
-pub(crate) fn stream_slice(source: &[u8], target: &mut [u8]) {
+pub(crate) fn copy_slice_nontemporal(source: &[u8], target: &mut [u8]) {
     assert!(source.len() == target.len());
     // SAFETY: I8: both are slices, so they are valid and do not overlap.
-    unsafe { stream(source.as_ptr(), target.as_mut_ptr(), source.len()) };
+    unsafe { copy_nontemporal(source.as_ptr(), target.as_mut_ptr(), source.len()) };
 }
 
 /// How much of the first `len` bytes at `target` ends with the end of a line.
 #[inline]
-pub(crate) fn whole(target: *const u8, len: usize) -> usize {
+pub(crate) fn round_down_to_line(target: *const u8, len: usize) -> usize {
     len.saturating_sub(target.wrapping_add(len).addr() % LINE)
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn fence() {
 /// Begins to take the line at `place` from those that have read it, without waiting for it. Only a hint: it changes
 /// nothing, and any address will do.
 #[inline(always)]
-pub(crate) fn own(place: *const u8) {
+pub(crate) fn prefetchw(place: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: I7: a prefetch never faults; processors without it ignore it.
     unsafe {
@@ -150,23 +150,23 @@ mod x86 {
     use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     use core::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_store_si256, _mm256_stream_si256};
 
-    use super::{AHEAD, LINE, ask_ahead, own};
+    use super::{LINE, PREFETCH_DISTANCE, prefetch_read, prefetchw};
 
     /// # Safety
     /// As for [`core::ptr::copy_nonoverlapping`].
-    pub(super) unsafe fn stream(source: *const u8, target: *mut u8, len: usize) {
+    pub(super) unsafe fn copy_nontemporal(source: *const u8, target: *mut u8, len: usize) {
         // SAFETY: I7: x86-64 has SSE2; `by_lines` gives whole lines.
         let line = |source, target| unsafe { stream_line(source, target) };
         // SAFETY: the caller's promise.
         unsafe { by_lines(source, target, len, line) };
     }
 
-    /// [`stream`] with fewer stores a line, which takes much less time where a core is far from the others.
+    /// [`copy_nontemporal`] with fewer stores a line, which takes much less time where a core is far from the others.
     ///
     /// # Safety
     /// As for [`core::ptr::copy_nonoverlapping`].
     #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn stream_wide(source: *const u8, target: *mut u8, len: usize) {
+    pub(super) unsafe fn copy_nontemporal_wide(source: *const u8, target: *mut u8, len: usize) {
         // SAFETY: I7: AVX2 is there; `by_lines` gives whole lines.
         let line = |source, target| unsafe { stream_line_wide(source, target) };
         // SAFETY: the caller's promise.
@@ -187,11 +187,11 @@ mod x86 {
     /// As for [`core::ptr::copy_nonoverlapping`].
     #[target_feature(enable = "avx2")]
     pub(super) unsafe fn fetch(source: *const u8, target: *mut u8, len: usize) {
-        let near = source.addr() + len.saturating_sub(AHEAD);
+        let near = source.addr() + len.saturating_sub(PREFETCH_DISTANCE);
         let line = |source: *const u8, target: *mut u8| {
             if source.addr() < near {
-                ask_ahead(source.cast::<[u8; LINE]>());
-                own(target.wrapping_add(AHEAD / 2));
+                prefetch_read(source.cast::<[u8; LINE]>());
+                prefetchw(target.wrapping_add(PREFETCH_DISTANCE / 2));
             }
             // SAFETY: I7: AVX2 is there; `by_lines` gives whole lines.
             unsafe { copy_line(source, target) }
@@ -296,7 +296,7 @@ mod tests {
         });
         #[cfg(not(target_arch = "x86_64"))]
         let vectors = None;
-        let ways: Vec<Way> = [copy as Way, fetch, stream].into_iter().chain(vectors).collect();
+        let ways: Vec<Way> = [copy as Way, fetch, copy_nontemporal].into_iter().chain(vectors).collect();
         for offset in [0, 1, 15, 16, 63, 64] {
             for len in [0, 1, 63, 64, 65, 127, 128, 700] {
                 for way in &ways {

@@ -10,41 +10,41 @@ use super::{cpu, lines};
 const LINE: usize = 64;
 
 /// From how many bytes on it can pay to publish past the cache.
-const LARGE: usize = 2 << 10;
+const MEASURE_FROM_BYTES: usize = 2 << 10;
 
 /// What a line may cost before it is dear, in picoseconds. Between cores that share a cache it takes some 6 ns to take a
 /// line back from a reader, between others 25; storing past the cache, and reading from memory afterwards, costs about 6.
-const DEAR: u64 = 12_000;
+const NON_TEMPORAL_FROM_PS: u64 = 12_000;
 
 /// What a line is taken to have cost at most: a copy that was interrupted says little.
-const DEAREST: u64 = 3 * DEAR;
+const MAX_PS: u64 = 3 * NON_TEMPORAL_FROM_PS;
 
 /// About how many bytes are copied before the cost of a copy is measured again: looking at the clock takes a while itself.
-const UNMEASURED: usize = 64 << 10;
+const MEASURE_EVERY_BYTES: usize = 64 << 10;
 
 /// How many bytes are measured at a time, at most.
-const MEASURED: usize = 64 << 10;
+const MEASURE_BYTES: usize = 64 << 10;
 
 /// How many bytes go past the cache before the ordinary way is measured again.
-const STREAMED: usize = 16 << 20;
+const NON_TEMPORAL_BYTES: usize = 16 << 20;
 
 /// How many bytes that go past the cache are made at a time, before they are published: few enough to be in the nearest
 /// cache then.
-const PIECE: usize = 2 << 10;
+const BATCH_BYTES: usize = 2 << 10;
 
 /// The same where they are published by the C library, which takes a while to begin.
-const LONG_PIECE: usize = 8 << 10;
+const LONG_BATCH_BYTES: usize = 8 << 10;
 
 /// How many bytes are put in a turn: few enough for what follows to begin before they have reached memory.
-const TURN: usize = 1 << 10;
+const STEP_BYTES: usize = 1 << 10;
 
 /// How many bytes are put before the first turn: enough to find out how they are best put.
-const FIRST: usize = 16 << 10;
+const FIRST_BYTES: usize = 16 << 10;
 
 /// What this process has found out about its processors.
-static FOUND: Found = Found::nothing();
+static STORE_COST: StoreCost = StoreCost::nothing();
 
-struct Found {
+struct StoreCost {
     /// How many bytes are still to be copied without a look at the clock.
     unmeasured: AtomicUsize,
     /// How many bytes are still to go past the cache.
@@ -53,10 +53,10 @@ struct Found {
     cost: AtomicU64,
 }
 
-impl Found {
+impl StoreCost {
     const fn nothing() -> Self {
         let [unmeasured, to_stream] = [const { AtomicUsize::new(0) }; 2];
-        Found { unmeasured, to_stream, cost: AtomicU64::new(0) }
+        StoreCost { unmeasured, to_stream, cost: AtomicU64::new(0) }
     }
 
     /// Whether the next `len` bytes are to go past the cache.
@@ -72,13 +72,16 @@ impl Found {
     /// It took so long to copy `len` bytes in the ordinary way.
     fn measured(&self, len: usize, time: Duration) {
         let line = 1000 * time.as_nanos() / (len / LINE) as u128;
-        let line = u64::try_from(line).map_or(DEAREST, |line| line.min(DEAREST));
+        let line = u64::try_from(line).map_or(MAX_PS, |line| line.min(MAX_PS));
         let cost = (3 * self.cost.load(Relaxed) + line) / 4;
         self.cost.store(cost, Relaxed);
         // Copies may follow one another in a pattern, of which not always the same one is to be measured.
-        let more = line as usize % UNMEASURED;
-        let (streamed, unmeasured) =
-            if cost > DEAR { (STREAMED + more, 0) } else { (0, UNMEASURED / 2 + more) };
+        let more = line as usize % MEASURE_EVERY_BYTES;
+        let (streamed, unmeasured) = if cost > NON_TEMPORAL_FROM_PS {
+            (NON_TEMPORAL_BYTES + more, 0)
+        } else {
+            (0, MEASURE_EVERY_BYTES / 2 + more)
+        };
         self.to_stream.store(streamed, Relaxed);
         self.unmeasured.store(unmeasured, Relaxed);
     }
@@ -102,7 +105,7 @@ fn take(left: &AtomicUsize, len: usize) -> usize {
 /// As for [`core::ptr::copy_nonoverlapping`].
 #[inline]
 pub(crate) unsafe fn publish(source: *const u8, target: *mut u8, len: usize) {
-    if len < LARGE {
+    if len < MEASURE_FROM_BYTES {
         // SAFETY: the caller's promise.
         unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
     } else {
@@ -113,7 +116,7 @@ pub(crate) unsafe fn publish(source: *const u8, target: *mut u8, len: usize) {
 
 /// Whether what is published next goes past the cache, if it is long enough.
 pub(crate) fn streams() -> bool {
-    FOUND.to_stream.load(Relaxed) > 0
+    STORE_COST.to_stream.load(Relaxed) > 0
 }
 
 /// Its pieces may have different readers, so that each is measured for itself.
@@ -121,16 +124,16 @@ pub(crate) fn streams() -> bool {
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].
 unsafe fn publish_large(source: *const u8, target: *mut u8, len: usize) {
-    for at in (0..len).step_by(MEASURED) {
+    for at in (0..len).step_by(MEASURE_BYTES) {
         let (source, target) = (source.wrapping_add(at), target.wrapping_add(at));
-        let len = (len - at).min(MEASURED);
+        let len = (len - at).min(MEASURE_BYTES);
         let pieces = Pieces::of(len);
-        let measures = !pieces.streams && len >= LARGE && FOUND.measures(len);
+        let measures = !pieces.streams && len >= MEASURE_FROM_BYTES && STORE_COST.measures(len);
         let start = measures.then(Instant::now);
         // SAFETY: the caller's promise, for this piece.
         unsafe { pieces.publish(source, target, len) };
         if let Some(start) = start {
-            FOUND.measured(len, start.elapsed());
+            STORE_COST.measured(len, start.elapsed());
         }
     }
 }
@@ -144,15 +147,15 @@ impl Pieces {
     /// For so many bytes in all.
     #[inline]
     pub(crate) fn of(len: usize) -> Self {
-        Pieces { streams: len >= LARGE && FOUND.streams(len) }
+        Pieces { streams: len >= MEASURE_FROM_BYTES && STORE_COST.streams(len) }
     }
 
     /// How many bytes to publish at a time of what is just being made. None: each as soon as it is made.
     #[inline]
     pub(crate) fn step(&self) -> Option<usize> {
         match self.streams {
-            true => Some(PIECE),
-            false => cpu::has_fast_strings().then_some(LONG_PIECE),
+            true => Some(BATCH_BYTES),
+            false => cpu::is_intel().then_some(LONG_BATCH_BYTES),
         }
     }
 
@@ -160,7 +163,7 @@ impl Pieces {
     /// As for [`core::ptr::copy_nonoverlapping`].
     #[inline]
     pub(crate) unsafe fn publish(&self, source: *const u8, target: *mut u8, len: usize) {
-        let way = if self.streams { lines::stream } else { lines::copy };
+        let way = if self.streams { lines::copy_nontemporal } else { lines::copy };
         // SAFETY: the caller's promise.
         unsafe { way(source, target, len) };
     }
@@ -196,12 +199,12 @@ impl Sink<'_> {
     pub(crate) fn put_in_turns(mut self, bytes: &[u8], mut turn: impl FnMut(usize)) {
         let len = bytes.len();
         assert!(len <= self.len);
-        let first = len.min(FIRST);
+        let first = len.min(FIRST_BYTES);
         self.publish(&bytes[..first]);
         turn(first);
         let pieces = Pieces::of(len - first);
-        for start in (first..len).step_by(TURN) {
-            let piece = &bytes[start..(start + TURN).min(len)];
+        for start in (first..len).step_by(STEP_BYTES) {
+            let piece = &bytes[start..(start + STEP_BYTES).min(len)];
             // SAFETY: I1 and I2: the range is inside the view, which is ours to write. I8: a private slice does not overlap
             // with it.
             unsafe { pieces.publish(piece.as_ptr(), self.start.wrapping_add(start), piece.len()) };
@@ -213,7 +216,7 @@ impl Sink<'_> {
 /// Lets the next `len` bytes go past the cache, if nobody finds out in between that they had better not.
 #[cfg(test)]
 pub(crate) fn stream_next(len: usize) {
-    FOUND.to_stream.store(len, Relaxed);
+    STORE_COST.to_stream.store(len, Relaxed);
 }
 
 #[cfg(test)]
@@ -222,11 +225,19 @@ mod tests {
 
     #[test]
     fn whatever_the_length_and_the_way_all_is_published() {
-        let source: Vec<u8> = (0..3 * MEASURED + 1).map(|i| (i * 7 % 251) as u8).collect();
-        for len in [0, 1, LARGE - 1, LARGE, MEASURED, MEASURED + 1, 2 * MEASURED + LARGE - 1, 3 * MEASURED + 1]
-        {
-            for stream in [0, MEASURED, 1 << 20] {
-                FOUND.unmeasured.store(0, Relaxed);
+        let source: Vec<u8> = (0..3 * MEASURE_BYTES + 1).map(|i| (i * 7 % 251) as u8).collect();
+        for len in [
+            0,
+            1,
+            MEASURE_FROM_BYTES - 1,
+            MEASURE_FROM_BYTES,
+            MEASURE_BYTES,
+            MEASURE_BYTES + 1,
+            2 * MEASURE_BYTES + MEASURE_FROM_BYTES - 1,
+            3 * MEASURE_BYTES + 1,
+        ] {
+            for stream in [0, MEASURE_BYTES, 1 << 20] {
+                STORE_COST.unmeasured.store(0, Relaxed);
                 stream_next(stream);
                 let mut target = vec![0xEE; len + 1];
                 // SAFETY: both vectors are at least so long, and distinct.
@@ -238,7 +249,7 @@ mod tests {
     }
 
     /// Copies until as many copies were measured, in each of which a line took so many nanoseconds.
-    fn measure(found: &Found, costs: &[u64]) {
+    fn measure(found: &StoreCost, costs: &[u64]) {
         for cost in costs {
             while found.streams(LEN) || !found.measures(LEN) {}
             found.measured(LEN, Duration::from_nanos(cost * (LEN / LINE) as u64));
@@ -249,12 +260,12 @@ mod tests {
 
     #[test]
     fn dear_copies_make_the_next_ones_stream() {
-        let found = Found::nothing();
+        let found = StoreCost::nothing();
         // One that was interrupted does not.
         measure(&found, &[2, 2, 1000, 2]);
         assert!(!found.streams(LEN));
         measure(&found, &[25, 25, 25]);
-        assert!((0..10_000).filter(|_| found.streams(LEN)).count() >= STREAMED / LEN);
+        assert!((0..10_000).filter(|_| found.streams(LEN)).count() >= NON_TEMPORAL_BYTES / LEN);
         // The first one after that is measured, and decides whether it goes on.
         assert!(found.measures(LEN));
         measure(&found, &[25]);
@@ -265,14 +276,14 @@ mod tests {
 
     #[test]
     fn copies_for_near_readers_do_not_hide_those_for_far_ones() {
-        let found = Found::nothing();
+        let found = StoreCost::nothing();
         measure(&found, &[2, 27, 2, 27, 2, 27]);
         assert!(found.streams(LEN));
     }
 
     #[test]
     fn not_always_the_same_of_some_copies_is_measured() {
-        let found = Found::nothing();
+        let found = StoreCost::nothing();
         let mut measured = [false; 2];
         for turn in 0..1000 {
             if found.measures(16 << 10) {
@@ -285,7 +296,7 @@ mod tests {
 
     #[test]
     fn what_is_put_in_turns_is_there_at_each_turn() {
-        let lengths = [0, 1, TURN, FIRST, FIRST + 1, FIRST + 3 * TURN + 5];
+        let lengths = [0, 1, STEP_BYTES, FIRST_BYTES, FIRST_BYTES + 1, FIRST_BYTES + 3 * STEP_BYTES + 5];
         for (len, stream) in lengths.into_iter().flat_map(|len| [(len, 0), (len, 1 << 20)]) {
             stream_next(stream);
             let bytes: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();

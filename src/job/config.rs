@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::error::{BadSetting, Error};
+use crate::error::{Error, InvalidSetting};
 use crate::segment::layout::{CHUNK_STEP, MAX_CHUNK, MAX_RANKS};
 
 /// The longest name, in bytes: room for a suffix below the 255 that file systems allow.
@@ -284,7 +284,7 @@ fn is_name(name: &str) -> bool {
 }
 
 fn bad(setting: &str, value: Option<impl Display>, allowed: &str) -> Error {
-    Error::InvalidConfiguration(Box::new(BadSetting {
+    Error::InvalidConfiguration(Box::new(InvalidSetting {
         setting: setting.to_owned(),
         value: value.map(|value| value.to_string()),
         allowed: allowed.to_owned(),

@@ -20,15 +20,15 @@ use crate::job::config::{Config, WaitKind};
 use crate::liveness::fatal::FatalSignals;
 use crate::liveness::watcher::{Listener, Watcher};
 use crate::protocol::{Call, Cause, CauseKind, membership, watch};
-use crate::rank::cma_peers::{Reach, Token};
-use crate::rank::comm_tree::{Family, Kin};
+use crate::rank::cma_peers::{CmaPeers, ProbeCookie};
+use crate::rank::comm_tree::{CommTree, DeathFanout};
 use crate::rank::job_state::Observer;
-use crate::rank::rank_state::Seat;
+use crate::rank::rank_state::RankState;
 use crate::segment::layout::{Layout, LayoutError};
-use crate::segment::mapped::{START, World};
-use crate::segment::platform::Machine;
-use crate::segment::settings::Meeting;
-use crate::segment::settings::{SingleCopy, Ways};
+use crate::segment::mapped::{MappedSegment, START};
+use crate::segment::platform::ShmPlatform;
+use crate::segment::settings::BarrierShape;
+use crate::segment::settings::{SegmentSettings, SingleCopy};
 use crate::sys::file_size::complain;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::rlimit;
@@ -72,18 +72,18 @@ impl Config {
         self.check()?;
         let started = Instant::now();
         let (world, link) = if self.rank == 0 { self.create()? } else { (self.open(started)?, None) };
-        let machine = Machine {
+        let machine = ShmPlatform {
             wait: world.wait(),
             spin: SpinPolicy::new(self.size, 0),
-            patience: self.join_timeout.map(|timeout| timeout.saturating_sub(started.elapsed())),
+            timeout: self.join_timeout.map(|timeout| timeout.saturating_sub(started.elapsed())),
         };
         self.claim(&world, &machine)?;
-        let seat = Seat::new(Arc::clone(&world), machine, self.rank, self.name.as_str().into(), START);
+        let seat = RankState::new(Arc::clone(&world), machine, self.rank, self.name.as_str().into(), START);
         let joining = Communicator::new(seat, None);
         let joining = self.watch(joining, &world, machine)?;
         joining
             .seat
-            .collective(Operation::Init, |member| member.open(&CALL, |_| ()).map(drop))
+            .collective(Operation::Init, |member| member.begin_call(&CALL, |_| ()).map(drop))
             .map_err(|error| self.not_all_came(error))?;
         if let Some(mut link) = link
             && let Err(error) = link.unlink()
@@ -93,30 +93,35 @@ impl Config {
         let all = self.exchange_processors(&joining).map_err(|error| self.not_all_came(error))?;
         let processors = Processors::count(&all);
         let spin = SpinPolicy::chosen(self.spin, self.size, processors);
-        let machine = Machine { spin, patience: self.timeout, ..machine };
+        let machine = ShmPlatform { spin, timeout: self.timeout, ..machine };
         let near: Vec<u64> = all.iter().map(|rank| rank.cache).collect();
-        let crowded = processors < self.size;
-        let groups = world.meeting().groups(&near, crowded);
-        let mut reach = None;
-        if world.single_copy().is_tried(crowded) {
-            reach = find_reach(&joining.seat).map_err(|error| self.not_all_came(error))?;
+        let oversubscribed = processors < self.size;
+        let groups = world.barrier_shape().groups(&near, oversubscribed);
+        let mut cma_peers = None;
+        if world.single_copy().is_tried(oversubscribed) {
+            cma_peers = probe_cma_peers(&joining.seat).map_err(|error| self.not_all_came(error))?;
         }
-        Ok(joining.joined(machine, groups, reach))
+        Ok(joining.joined(machine, groups, cma_peers))
     }
 
-    fn create(&self) -> Result<(Arc<World>, Option<Link>), Error> {
+    fn create(&self) -> Result<(Arc<MappedSegment>, Option<Link>), Error> {
         let chunk = self.staging.unwrap_or_else(|| Layout::default_chunk(self.size));
         let layout = Layout::new(self.size, chunk).map_err(|error| self.failed(&error.to_string(), None))?;
         let pthread = self.wait == WaitKind::Pthread;
-        let meeting = Meeting::chosen(self.group, self.size);
-        let ways = Ways { pthread, meeting, single_copy: SingleCopy::chosen(self.single_copy, self.size) };
+        let shape = BarrierShape::chosen(self.group, self.size);
+        let settings =
+            SegmentSettings { pthread, shape, single_copy: SingleCopy::chosen(self.single_copy, self.size) };
         let mut result = Ok(());
         let init = |mapping: &Mapping| {
-            result = World::initialise(mapping, &layout, std::process::id(), ways);
+            result = MappedSegment::initialise(mapping, &layout, std::process::id(), settings);
         };
         let signature = &layout.preamble(std::process::id());
-        let wanted =
-            shm_file::Wanted { name: &self.name, len: layout.len(), signature, is_segment: Layout::is_segment };
+        let wanted = shm_file::CreateRequest {
+            name: &self.name,
+            len: layout.len(),
+            signature,
+            is_segment: Layout::is_segment,
+        };
         let Created { link, mapping, reclaimed } =
             shm_file::create(wanted, init).map_err(|error| self.not_created(error))?;
         result.map_err(|error| self.failed("its mutexes could not be made", Some(error)))?;
@@ -124,10 +129,10 @@ impl Config {
             let name = &self.name;
             complain(&format!("intranode: removed what a job that has ended left under {name}\n"));
         }
-        Ok((Arc::new(World::new(mapping, layout)), Some(link)))
+        Ok((Arc::new(MappedSegment::new(mapping, layout)), Some(link)))
     }
 
-    fn open(&self, started: Instant) -> Result<Arc<World>, Error> {
+    fn open(&self, started: Instant) -> Result<Arc<MappedSegment>, Error> {
         let mut found = None;
         let validate = |preamble: &[u8], length: u64| {
             let (layout, _) = Layout::decode(preamble, length)?;
@@ -139,21 +144,21 @@ impl Config {
         let mapping = shm_file::open(&self.name, Layout::is_segment, validate, deadline)
             .map_err(|error| self.not_opened(error))?;
         let layout = match found {
-            Some(layout) if World::is_initialised(&mapping) => layout,
+            Some(layout) if MappedSegment::is_initialised(&mapping) => layout,
             _ => return Err(self.failed("the segment is not what it was a moment before", None)),
         };
-        let world = Arc::new(World::new(mapping, layout));
+        let world = Arc::new(MappedSegment::new(mapping, layout));
         if layout.ranks() == self.size {
             return Ok(world);
         }
-        let machine = Machine { wait: world.wait(), spin: SpinPolicy::new(1, 1), patience: None };
+        let machine = ShmPlatform { wait: world.wait(), spin: SpinPolicy::new(1, 1), timeout: None };
         let cause = Cause { kind: CauseKind::WrongSize, rank: self.rank, detail: self.size as u32 };
         let _ = membership::poison(&machine, world.segment(), cause);
         let error = LayoutError::Size { segment: layout.ranks(), expected: self.size };
         Err(self.failed(&error.to_string(), None))
     }
 
-    fn claim(&self, world: &World, machine: &Machine) -> Result<(), Error> {
+    fn claim(&self, world: &MappedSegment, machine: &ShmPlatform) -> Result<(), Error> {
         membership::claim(machine, world.segment(), self.rank, std::process::id()).map_err(|owner| {
             let rank = self.rank;
             let reason =
@@ -163,7 +168,12 @@ impl Config {
     }
 
     /// Ends the communicator for everybody when another rank dies.
-    fn watch(&self, comm: Communicator, world: &Arc<World>, machine: Machine) -> Result<Communicator, Error> {
+    fn watch(
+        &self,
+        comm: Communicator,
+        world: &Arc<MappedSegment>,
+        machine: ShmPlatform,
+    ) -> Result<Communicator, Error> {
         nodelete::keep_loaded();
         let mut observer = None;
         if self.state_reports {
@@ -171,12 +181,16 @@ impl Config {
                 .map_err(|error| self.failed("a handler for SIGUSR2 is not allowed", Some(error)))?;
             observer = Some(Arc::new(Observer::new(world, &self.name, self.rank)));
         }
-        let kin = Arc::<Kin>::default();
-        let vigil =
-            Vigil { world: Arc::clone(world), machine, kin: Arc::clone(&kin), observer: observer.clone() };
+        let fanout = Arc::<DeathFanout>::default();
+        let handler = DeathHandler {
+            world: Arc::clone(world),
+            machine,
+            fanout: Arc::clone(&fanout),
+            observer: observer.clone(),
+        };
         // A single rank has nobody to watch, but may be asked for its state.
         let watcher = (self.size > 1 || self.state_reports)
-            .then(|| Watcher::start(world, self.rank, vigil))
+            .then(|| Watcher::start(world, self.rank, handler))
             .transpose()
             .map_err(|error| self.failed("its watcher's thread could not be started", Some(error)))?;
         let announce = || FatalSignals::announce(world, machine, self.rank);
@@ -185,13 +199,13 @@ impl Config {
             .then(announce)
             .transpose()
             .map_err(|error| self.failed("a handler for fatal signals is not allowed", Some(error)))?;
-        let family = Family::new(kin, watcher, self.fatal_signals);
-        Ok(comm.with_family(family, fatal_signals).with_observer(observer))
+        let tree = CommTree::new(fanout, watcher, self.fatal_signals);
+        Ok(comm.with_tree(tree, fatal_signals).with_observer(observer))
     }
 
     fn exchange_processors(&self, joining: &Communicator) -> Result<Vec<Processors>, Error> {
         let mut own = [Processors::available()];
-        if joining.seat.world.meeting() != Meeting::FLAT {
+        if joining.seat.world.barrier_shape() != BarrierShape::FLAT {
             own = own.map(Processors::with_cache);
         }
         let mut all = vec![Processors::zeroed(); self.size];
@@ -269,27 +283,27 @@ impl Config {
 }
 
 /// Finds out whether each rank can read in the memory of each. Collective.
-fn find_reach(seat: &Seat) -> Result<Option<Reach>, Error> {
-    let reach = Reach::of((0..seat.size()).map(|rank| seat.pid(rank)).collect());
+fn probe_cma_peers(seat: &RankState) -> Result<Option<CmaPeers>, Error> {
+    let cma_peers = CmaPeers::of((0..seat.size()).map(|rank| seat.pid(rank)).collect());
     let mut open = seat.begin(Operation::Init)?;
-    let token = Token::new();
+    let token = ProbeCookie::new();
     let shown = gather_words(&mut open, &CALL, token.shown())?;
-    let found = shown.into_iter().enumerate().all(|(rank, shown)| reach.finds(rank, shown));
+    let found = shown.into_iter().enumerate().all(|(rank, shown)| cma_peers.probe(rank, shown));
     let all = gather_words(&mut open, &CALL, [u64::from(found)])?;
     // Until here others may read it.
     drop(token);
-    Ok(all.iter().all(|[found]| *found == 1).then_some(reach))
+    Ok(all.iter().all(|[found]| *found == 1).then_some(cma_peers))
 }
 
 /// What a rank's watcher does.
-struct Vigil {
-    world: Arc<World>,
-    machine: Machine,
-    kin: Arc<Kin>,
+struct DeathHandler {
+    world: Arc<MappedSegment>,
+    machine: ShmPlatform,
+    fanout: Arc<DeathFanout>,
     observer: Option<Arc<Observer>>,
 }
 
-impl watch::Listener for Vigil {
+impl watch::Listener for DeathHandler {
     fn end(&self, rank: usize) {
         let cause = Cause { kind: CauseKind::Died, rank, detail: 0 };
         // Only tests stop a rank in between.
@@ -297,17 +311,17 @@ impl watch::Listener for Vigil {
     }
 
     fn died(&self, rank: usize) {
-        self.kin.died(rank);
+        self.fanout.died(rank);
     }
 }
 
-impl Listener for Vigil {
+impl Listener for DeathHandler {
     fn observes(&self) -> bool {
         self.observer.is_some()
     }
 
     fn tick(&self) {
-        self.observers().iter().for_each(|observer| observer.look());
+        self.observers().iter().for_each(|observer| observer.sample());
     }
 
     fn asked(&self) {
@@ -320,11 +334,11 @@ impl Listener for Vigil {
     }
 }
 
-impl Vigil {
+impl DeathHandler {
     /// Of the job, and of those parts of it that this process is in.
     fn observers(&self) -> Vec<Arc<Observer>> {
         let Some(own) = &self.observer else { return Vec::new() };
-        let mut all = self.kin.observers();
+        let mut all = self.fanout.observers();
         // While it joins, it is not yet among them.
         if !all.iter().any(|observer| Arc::ptr_eq(observer, own)) {
             all.push(Arc::clone(own));

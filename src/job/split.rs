@@ -8,12 +8,12 @@ use crate::error::{Error, Operation};
 use crate::liveness::fatal::FatalSignals;
 use crate::protocol::{Call, membership};
 use crate::rank::job_state::Observer;
-use crate::rank::rank_state::Seat;
-use crate::region::allocation::{Wanted, share};
+use crate::rank::rank_state::RankState;
+use crate::region::allocation::{AllocRequest, allocate};
 use crate::segment::layout::Layout;
-use crate::segment::mapped::{START, World};
-use crate::segment::platform::{Machine, Wait};
-use crate::segment::settings::Ways;
+use crate::segment::mapped::{MappedSegment, START};
+use crate::segment::platform::{ShmPlatform, Wait};
+use crate::segment::settings::SegmentSettings;
 
 const OPERATION: Operation = Operation::Split;
 
@@ -45,29 +45,29 @@ impl Communicator {
         let layout = Layout::new(group.len(), seat.world.layout().chunk()).map_err(no_layout)?;
         let part = if rank == 0 { 0..layout.len() } else { 0..0 };
         let len = Some(layout.len());
-        let wanted = Wanted { call: &call, leader: group[0], len, part, huge: false };
-        let meeting = seat.world.meeting().of_part(group.len());
+        let wanted = AllocRequest { call: &call, leader: group[0], len, part, huge: false };
+        let shape = seat.world.barrier_shape().of_part(group.len());
         let pthread = sleeps_by_pthread(seat.machine.wait);
-        let ways = Ways { pthread, meeting, ..Ways::default() };
-        let fill = |mapping: &_| World::initialise(mapping, &layout, std::process::id(), ways);
-        let (mapping, _) = share(&mut open, &wanted, |_| (), fill)?;
-        let world = Arc::new(World::new(mapping, layout));
+        let settings = SegmentSettings { pthread, shape, ..SegmentSettings::default() };
+        let fill = |mapping: &_| MappedSegment::initialise(mapping, &layout, std::process::id(), settings);
+        let (mapping, _) = allocate(&mut open, &wanted, |_| (), fill)?;
+        let world = Arc::new(MappedSegment::new(mapping, layout));
 
-        let machine = Machine { wait: world.wait(), ..seat.machine };
+        let machine = ShmPlatform { wait: world.wait(), ..seat.machine };
         for (rank, of_parent) in group.iter().enumerate() {
             // Whoever comes first says whose they are: all know the same.
             let _ = membership::claim(&machine, world.segment(), rank, seat.pid(*of_parent));
         }
         let joined: Arc<[usize]> = group.iter().map(|rank| self.joined_as[*rank]).collect();
         let announce = || FatalSignals::announce(&world, machine, rank).ok();
-        let fatal_signals = self.family.fatal_signals.then(announce).flatten();
-        let mut child = Seat::new(Arc::clone(&world), machine, rank, Arc::clone(&seat.job), START);
+        let fatal_signals = self.tree.fatal_signals.then(announce).flatten();
+        let mut child = RankState::new(Arc::clone(&world), machine, rank, Arc::clone(&seat.job), START);
         if let Some((groups, _)) = &seat.groups {
             let near: Vec<u64> = group.iter().map(|rank| groups.number(*rank)).collect();
             // As it is written there: the leader may have found another word in the segment of the whole.
-            child.meet_in(world.meeting().groups(&near, false));
+            child.set_groups(world.barrier_shape().groups(&near, false));
         }
-        child.reach = seat.reach.as_ref().and_then(|reach| reach.part(&group));
+        child.cma_peers = seat.cma_peers.as_ref().and_then(|cma_peers| cma_peers.part(&group));
         if seat.observer.is_some() {
             let ranks: Vec<String> = joined.iter().map(usize::to_string).collect();
             let name = format!("ranks {} of {}", ranks.join(", "), seat.job);
@@ -75,7 +75,7 @@ impl Communicator {
         }
         let child = self.child(child, joined, fatal_signals);
         // After this everybody is told of deaths.
-        child.seat.collective(OPERATION, |member| member.meet(&call))?;
+        child.seat.collective(OPERATION, |member| member.barrier(&call))?;
         Ok(child)
     }
 
@@ -89,7 +89,7 @@ impl Communicator {
 }
 
 /// How the ranks of a new segment sleep where those of the old one sleep like this. What suits threads that share a
-/// mapping does not reach through several of them.
+/// mapping does not cma_peers through several of them.
 fn sleeps_by_pthread(wait: Wait) -> bool {
     match wait {
         #[cfg(target_os = "linux")]

@@ -9,13 +9,13 @@ use crate::error::Error;
 use crate::job::config::Config;
 use crate::protocol::generation::WAITER;
 use crate::protocol::membership;
-use crate::rank::rank_state::Seat;
+use crate::rank::rank_state::RankState;
 use crate::segment::layout::Layout;
-use crate::segment::mapped::{START, World};
-use crate::segment::platform::{Machine, Wait};
-use crate::segment::settings::Meeting;
-use crate::segment::settings::Ways;
-use crate::sys::memory::headroom::Left;
+use crate::segment::mapped::{MappedSegment, START};
+use crate::segment::platform::{ShmPlatform, Wait};
+use crate::segment::settings::BarrierShape;
+use crate::segment::settings::SegmentSettings;
+use crate::sys::memory::headroom::Headroom;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::rlimit;
 use crate::sys::nodelete;
@@ -96,34 +96,35 @@ fn world(config: &Config) -> Result<Vec<Communicator>, Error> {
     let layout = Layout::new(size, chunk).map_err(|error| failed(usize::MAX, error.to_string()))?;
     // A thread for each rank, and one that wakes them.
     let private = (size as u64 + 1).saturating_mul(rlimit::THREAD).saturating_add(layout.len() as u64);
-    if let Some(Left { bytes, limit }) = rlimit::refuses(0, private) {
+    if let Some(Headroom { bytes, limit }) = rlimit::refuses(0, private) {
         let reason =
             format!("with what threads need, {private} bytes are more than the {bytes} that {limit} leaves");
         return Err(failed(layout.len(), reason));
     }
     let mapping = Mapping::anonymous(layout.len()).map_err(|error| failed(layout.len(), error.to_string()))?;
-    let ways = Ways { meeting: Meeting::chosen(config.group, size), ..Ways::default() };
-    World::initialise(&mapping, &layout, std::process::id(), ways)
+    let settings =
+        SegmentSettings { shape: BarrierShape::chosen(config.group, size), ..SegmentSettings::default() };
+    MappedSegment::initialise(&mapping, &layout, std::process::id(), settings)
         .map_err(|error| failed(layout.len(), error.to_string()))?;
-    let world = Arc::new(World::new(mapping, layout));
+    let world = Arc::new(MappedSegment::new(mapping, layout));
     let processors = Processors::count(&[Processors::available()]);
-    let machine = Machine { wait: Wait::Threads, spin: SpinPolicy::new(size, processors), patience: timeout };
+    let machine = ShmPlatform { wait: Wait::Threads, spin: SpinPolicy::new(size, processors), timeout };
     let ticker = match timeout {
         Some(_) => Some(Arc::new(ticker(&world).map_err(|error| failed(0, error.to_string()))?)),
         None => None,
     };
-    let groups = world.meeting().groups(&vec![0; size], processors < size);
+    let groups = world.barrier_shape().groups(&vec![0; size], processors < size);
     let job: Arc<str> = format!("/intranode-threads-{}", std::process::id()).into();
     let communicator = |rank| {
         let claimed = membership::claim(&machine, world.segment(), rank, std::process::id());
         debug_assert_eq!(claimed, Ok(()), "nobody else knows this world");
-        let seat = Seat::new(Arc::clone(&world), machine, rank, Arc::clone(&job), START);
+        let seat = RankState::new(Arc::clone(&world), machine, rank, Arc::clone(&job), START);
         Communicator::new(seat, ticker.clone()).joined(machine, groups.clone(), None)
     };
     Ok((0..size).map(communicator).collect())
 }
 
-fn ticker(world: &Arc<World>) -> std::io::Result<Ticker> {
+fn ticker(world: &Arc<MappedSegment>) -> std::io::Result<Ticker> {
     nodelete::keep_loaded();
     let world = Arc::clone(world);
     Ticker::start(move |visit: &mut dyn FnMut(&AtomicU32)| {

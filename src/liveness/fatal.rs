@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::protocol::{Cause, CauseKind, membership};
-use crate::segment::mapped::World;
-use crate::segment::platform::{Machine, Wait};
+use crate::segment::mapped::MappedSegment;
+use crate::segment::platform::{ShmPlatform, Wait};
 use crate::sys::handler;
 
 /// The signals that end a process because of a mistake of its own.
@@ -35,28 +35,28 @@ struct Link {
 }
 
 struct Job {
-    world: Arc<World>,
-    machine: Machine,
+    world: Arc<MappedSegment>,
+    machine: ShmPlatform,
     rank: usize,
 }
 
 /// While this lives, a fatal signal in this process ends the communicator for the other ranks.
 pub(crate) struct FatalSignals {
     link: &'static Link,
-    world: Arc<World>,
+    world: Arc<MappedSegment>,
 }
 
 // SAFETY: I11: a link is shared by all threads anyway; its atomic is all that changes.
 unsafe impl Sync for Link {}
 
 impl FatalSignals {
-    pub(crate) fn announce(world: &Arc<World>, machine: Machine, rank: usize) -> io::Result<Self> {
+    pub(crate) fn announce(world: &Arc<MappedSegment>, machine: ShmPlatform, rank: usize) -> io::Result<Self> {
         install()?;
         // A pthread wait looks again after a moment, and a handler must not wake it: no mutexes here.
         let wait = if let Wait::Pthread(_) = machine.wait { Wait::Threads } else { machine.wait };
         let job = Box::into_raw(Box::new(Job {
             world: Arc::clone(world),
-            machine: Machine { wait, ..machine },
+            machine: ShmPlatform { wait, ..machine },
             rank,
         }));
         let free = |link: &&Link| {
@@ -177,7 +177,7 @@ fn go_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
 mod tests {
     use super::*;
     use crate::segment::layout::Layout;
-    use crate::segment::settings::Ways;
+    use crate::segment::settings::SegmentSettings;
     use crate::sys::memory::mapping::Mapping;
     use crate::sys::wait::spin::SpinPolicy;
 
@@ -186,9 +186,9 @@ mod tests {
     fn places_are_used_again_and_let_go_of_the_segment() {
         let layout = Layout::new(2, 4096).unwrap();
         let mapping = Mapping::anonymous(layout.len()).unwrap();
-        World::initialise(&mapping, &layout, 1, Ways::default()).unwrap();
-        let world = Arc::new(World::new(mapping, layout));
-        let machine = Machine { wait: Wait::Threads, spin: SpinPolicy::new(1, 1), patience: None };
+        MappedSegment::initialise(&mapping, &layout, 1, SegmentSettings::default()).unwrap();
+        let world = Arc::new(MappedSegment::new(mapping, layout));
+        let machine = ShmPlatform { wait: Wait::Threads, spin: SpinPolicy::new(1, 1), timeout: None };
         for _ in 0..3 {
             let both = [0, 1].map(|rank| FatalSignals::announce(&world, machine, rank).unwrap());
             assert_eq!(links().count(), 2);

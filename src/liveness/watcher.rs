@@ -46,8 +46,8 @@ use self::pidfd::Processes;
 use self::robust::Registration;
 use self::ticks::Ticks;
 use crate::protocol::watch::{self, Watch};
-use crate::segment::mapped::World;
-use crate::segment::platform::{Machine, Wait};
+use crate::segment::mapped::MappedSegment;
+use crate::segment::platform::{ShmPlatform, Wait};
 use crate::sys::sigusr2;
 use crate::sys::wait::clock::Moment;
 use crate::sys::wait::futex;
@@ -70,7 +70,7 @@ const STACK: usize = 128 << 10;
 const VARIABLE: &str = "INTRANODE_LIVENESS";
 
 /// How a watcher wakes others: whatever the ranks sleep by, watchers sleep on futexes.
-const MACHINE: Machine = Machine { wait: Wait::Futex, spin: SpinPolicy::NONE, patience: None };
+const MACHINE: ShmPlatform = ShmPlatform { wait: Wait::Futex, spin: SpinPolicy::NONE, timeout: None };
 
 /// Whom a watcher tells, on its own thread, which must not be kept: a death is not noticed meanwhile.
 pub(crate) trait Listener: watch::Listener + Send + 'static {
@@ -88,7 +88,7 @@ pub(crate) trait Listener: watch::Listener + Send + 'static {
 
 /// The watcher of one rank in one segment. Ends on drop, which tells the other ranks that this one has left.
 pub(crate) struct Watcher {
-    world: Arc<World>,
+    world: Arc<MappedSegment>,
     end: Arc<AtomicU32>,
     thread: Option<JoinHandle<()>>,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Watcher {
 impl Watcher {
     /// Registers `rank` with the others, and watches some of them: the listener is told of each rank that dies. Ranks that
     /// have not come yet are watched from when they come.
-    pub(crate) fn start(world: &Arc<World>, rank: usize, listener: impl Listener) -> io::Result<Self> {
+    pub(crate) fn start(world: &Arc<MappedSegment>, rank: usize, listener: impl Listener) -> io::Result<Self> {
         let end = Arc::new(AtomicU32::new(RUNNING));
         let way = std::env::var(VARIABLE).unwrap_or_default();
         if way == "none" {
@@ -139,7 +139,7 @@ impl Drop for Watcher {
 
 /// What a watcher's thread does.
 struct Work<L> {
-    world: Arc<World>,
+    world: Arc<MappedSegment>,
     end: Arc<AtomicU32>,
     rank: usize,
     processes: Processes,

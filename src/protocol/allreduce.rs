@@ -5,7 +5,7 @@
 //!
 //! | size | rounds | who folds |
 //! | --- | --- | --- |
-//! | fits into a note | 1 | every rank, everything, from the notes |
+//! | fits into a header | 1 | every rank, everything, from the headers |
 //! | small | 1 for each part | every rank, everything, from staging |
 //! | large | 1 for each part, and 1 more | each rank its slice; then everyone copies the slices of the others |
 //!
@@ -38,10 +38,10 @@ pub trait Reduction {
     /// Copies a part of this rank's contribution into staging.
     fn contribute(&mut self, part: Range<usize>, staging: Sink<'_>);
     /// Whether what this rank contributed stays where it came from as long as the call lasts.
-    fn keeps_own(&self) -> bool;
+    fn keeps_contribution(&self) -> bool;
     /// Folds what ranks that follow one another have contributed, in this order, into a part of the result. If `begin`,
     /// the first of them is rank 0. If not, the part holds what the ranks before them have contributed, and
-    /// [`Term::Own`] is only among them if it [is kept](Self::keeps_own). What comes out is put into `staging` too, if
+    /// [`Term::Own`] is only among them if it [is kept](Self::keeps_contribution). What comes out is put into `staging` too, if
     /// there is any.
     fn fold(&mut self, part: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>);
     /// Copies a finished part of the result out of staging.
@@ -65,7 +65,7 @@ pub trait Reduction {
 }
 
 /// Where the contributions to a part are. Each kind has a fold of its own, so that the short one stays short.
-trait From: Copy {
+trait ContributionSource: Copy {
     /// What a rank has contributed: the cell, and how far into it.
     fn place<'s, P: Platform>(self, member: &Member<'s, P>, rank: usize) -> (&'s impl Payload, usize);
 
@@ -93,22 +93,22 @@ trait From: Copy {
     }
 }
 
-/// In the notes of a parity.
+/// In the headers of a parity.
 #[derive(Clone, Copy)]
-struct Notes(usize);
+struct InlineSource(usize);
 
-impl From for Notes {
+impl ContributionSource for InlineSource {
     #[inline(always)]
     fn place<'s, P: Platform>(self, member: &Member<'s, P>, rank: usize) -> (&'s impl Payload, usize) {
-        (member.note(rank, self.0), HEAD)
+        (member.header(rank, self.0), HEAD)
     }
 }
 
 /// In the chunks of a parity, from a place on.
 #[derive(Clone, Copy)]
-struct Chunks(usize, usize);
+struct StagedSource(usize, usize);
 
-impl From for Chunks {
+impl ContributionSource for StagedSource {
     #[inline(always)]
     fn place<'s, P: Platform>(self, member: &Member<'s, P>, rank: usize) -> (&'s impl Payload, usize) {
         (member.chunk(rank, self.0), self.1)
@@ -129,7 +129,7 @@ struct Plan {
 }
 
 /// What goes through staging in a round. Either may be nothing.
-struct Content {
+struct RoundContents {
     /// What all contribute to.
     part: Range<usize>,
     /// What has been folded in slices.
@@ -139,11 +139,11 @@ struct Content {
 }
 
 impl<P: Platform> Member<'_, P> {
-    /// Reduces element by element, in rank order. From `slices_from` bytes on, the same on every rank, a part is folded
+    /// Reduces element by element, in rank order. ContributionSource `slices_from` bytes on, the same on every rank, a part is folded
     /// in slices.
     ///
     /// # Errors
-    /// As [`Member::open`].
+    /// As [`Member::begin_call`].
     pub fn allreduce(
         &mut self,
         call: &Call,
@@ -152,17 +152,17 @@ impl<P: Platform> Member<'_, P> {
     ) -> Result<(), Failure> {
         let (len, size) = (data.elements(), data.element_size());
         if len * size <= INLINE {
-            let parity = self.open(call, |note| data.contribute(0..len, note))?;
-            self.expect_round(0);
-            self.fold_all(0..len, Notes(parity), data, None);
+            let parity = self.begin_call(call, |header| data.contribute(0..len, header))?;
+            self.prefetch_next_round(0);
+            self.fold_all(0..len, InlineSource(parity), data, None);
             return Ok(());
         }
         let plan = self.plan(slices_from, data);
         let mut content = self.content(&plan, 0..0, 0);
         self.contribute(&plan, &content, data);
-        let mut parity = self.open(call, |_| ())?;
+        let mut parity = self.begin_call(call, |_| ())?;
         loop {
-            self.expect_round(content.part.len() * size);
+            self.prefetch_next_round(content.part.len() * size);
             let folded = if plan.sliced { content.part.clone() } else { 0..0 };
             let next = self.content(&plan, folded, content.part.end);
             self.collect_and_contribute(&plan, &content, parity, &next, data);
@@ -171,7 +171,7 @@ impl<P: Platform> Member<'_, P> {
                 return Ok(());
             }
             content = next;
-            parity = self.go_on(call, || ())?;
+            parity = self.continue_call(call, || ())?;
         }
     }
 
@@ -189,13 +189,13 @@ impl<P: Platform> Member<'_, P> {
 
     /// What goes through staging in the next round: the slices of a part, and contributions to the one that begins with
     /// this element.
-    fn content(&self, plan: &Plan, folded: Range<usize>, start: usize) -> Content {
+    fn content(&self, plan: &Plan, folded: Range<usize>, start: usize) -> RoundContents {
         let part = start..(start + plan.step).min(plan.len);
-        Content { part, folded, place: self.place(plan.bytes) }
+        RoundContents { part, folded, place: self.offset(plan.bytes) }
     }
 
     /// Puts this rank's part into staging, without the slice that only this rank folds.
-    fn contribute<D: Reduction>(&self, plan: &Plan, content: &Content, data: &mut D) {
+    fn contribute<D: Reduction>(&self, plan: &Plan, content: &RoundContents, data: &mut D) {
         let Range { start, end } = content.part;
         let kept = self.keeps(plan, content, data).unwrap_or(end..end);
         for piece in [start..kept.start, kept.end..end].into_iter().filter(|piece| !piece.is_empty()) {
@@ -204,15 +204,15 @@ impl<P: Platform> Member<'_, P> {
     }
 
     /// The slice that this rank does not put into staging, since only this rank folds it.
-    fn keeps(&self, plan: &Plan, content: &Content, data: &impl Reduction) -> Option<Range<usize>> {
-        (plan.sliced && self.takes_own(data)).then(|| self.slice(&content.part, self.rank))
+    fn keeps(&self, plan: &Plan, content: &RoundContents, data: &impl Reduction) -> Option<Range<usize>> {
+        (plan.sliced && self.reads_own_in_place(data)).then(|| self.slice(&content.part, self.rank))
     }
 
     /// Puts a piece of this rank's part into staging.
     #[inline]
     fn put(
         &self,
-        content: &Content,
+        content: &RoundContents,
         piece: Range<usize>,
         size: usize,
         put: impl FnOnce(Range<usize>, Sink<'_>),
@@ -227,9 +227,9 @@ impl<P: Platform> Member<'_, P> {
     fn collect_and_contribute<D: Reduction>(
         &self,
         plan: &Plan,
-        content: &Content,
+        content: &RoundContents,
         parity: usize,
-        next: &Content,
+        next: &RoundContents,
         data: &mut D,
     ) {
         if content.folded.is_empty() {
@@ -239,7 +239,7 @@ impl<P: Platform> Member<'_, P> {
         let size = data.element_size();
         for rank in self.others() {
             let theirs = self.slice(&content.folded, rank);
-            Chunks(parity, content.place + plan.slices).look(self, rank, |staging| match both {
+            StagedSource(parity, content.place + plan.slices).look(self, rank, |staging| match both {
                 true => self.put(next, self.slice(&next.part, rank), size, |ahead, place| {
                     data.collect_and_contribute(theirs, staging, ahead, place);
                 }),
@@ -258,19 +258,20 @@ impl<P: Platform> Member<'_, P> {
     fn fold_part<D: Reduction>(
         &self,
         plan: &Plan,
-        content: &Content,
+        content: &RoundContents,
         parity: usize,
-        next: &Content,
+        next: &RoundContents,
         data: &mut D,
     ) {
         if content.part.is_empty() {
             return;
         }
         if !plan.sliced {
-            return self.fold_all(content.part.clone(), Chunks(parity, content.place), data, None);
+            return self.fold_all(content.part.clone(), StagedSource(parity, content.place), data, None);
         }
         let mine = self.slice(&content.part, self.rank);
-        let from = Chunks(parity, content.place + (mine.start - content.part.start) * data.element_size());
+        let from =
+            StagedSource(parity, content.place + (mine.start - content.part.start) * data.element_size());
         self.chunk(self.rank, self.next_parity())
             .write(|staging| self.fold_all(mine, from, data, Some(staging.after(next.place + plan.slices))));
     }
@@ -286,7 +287,7 @@ impl<P: Platform> Member<'_, P> {
     fn fold_all<D: Reduction>(
         &self,
         part: Range<usize>,
-        from: impl From,
+        from: impl ContributionSource,
         data: &mut D,
         mut staging: Option<Sink<'_>>,
     ) {
@@ -302,13 +303,13 @@ impl<P: Platform> Member<'_, P> {
     fn fold_some<D: Reduction>(
         &self,
         part: Range<usize>,
-        from: impl From,
+        from: impl ContributionSource,
         ranks: Range<usize>,
         data: &mut D,
         staging: Option<Sink<'_>>,
     ) {
         let start = ranks.start;
-        let own = if self.takes_own(data) { self.rank } else { usize::MAX };
+        let own = if self.reads_own_in_place(data) { self.rank } else { usize::MAX };
         let is_own = |index| start + index == own;
         let fold = |terms: &[Term<'_>]| data.fold(part, start == 0, terms, staging);
         match ranks.len() {
@@ -330,12 +331,12 @@ impl<P: Platform> Member<'_, P> {
 
     /// Whether this rank takes its own contribution from where it came from: as long as that is still there.
     #[inline]
-    fn takes_own<D: Reduction>(&self, data: &D) -> bool {
-        self.rank < TERMS || data.keeps_own()
+    fn reads_own_in_place<D: Reduction>(&self, data: &D) -> bool {
+        self.rank < TERMS || data.keeps_contribution()
     }
 }
 
-/// From how many bytes on folding in slices pays for one more round. With two ranks it does late: each still reads as
+/// ContributionSource how many bytes on folding in slices pays for one more round. With two ranks it does late: each still reads as
 /// much, though it folds half as much. With many it does early, since otherwise each reads what all have contributed.
 pub fn slices_from(ranks: usize) -> usize {
     match ranks {

@@ -5,7 +5,7 @@
 //!  even     odd        even     odd        even     odd
 //!  [ 4 ]   [ 5 ]       [ 4 ]   [ 5 ]       [ 4 ]   [ 5 ]
 //!    │                   ┆                   ┆
-//!    │ 1. publish: note, staging             ┆                    own memory only
+//!    │ 1. publish: header, staging             ┆                    own memory only
 //!    ▼ 2. arrive: 4 → 6, Release             ┆                    one compare-exchange
 //!  [ 6 ] ◀───────────────┼───────────────────┤
 //!    │ 3. wait: look at each other word until it holds 6, Acquire │
@@ -32,7 +32,7 @@
 
 use super::call::PROCESSOR;
 use super::generation::{POISON, WAITER};
-use super::{Expired, Failure, Generation, Member, Ordering, Payload, Platform, Record};
+use super::{Expired, Failure, Generation, Member, Ordering, Payload, Platform, Slot};
 use Ordering::{Acquire, Relaxed, Release};
 
 /// The most bytes of staging for which it pays to take their lines back ahead of time. More take longer than it takes
@@ -59,7 +59,7 @@ impl<P: Platform> Member<'_, P> {
         self.round_by(|member, generation, processor| {
             work();
             if let Some(here) = processor {
-                member.give_way(here, generation);
+                member.yield_to_co_located(here, generation);
             }
             member.others().try_for_each(|rank| member.wait_for(rank, generation))?;
             Ok(generation.parity())
@@ -73,34 +73,34 @@ impl<P: Platform> Member<'_, P> {
         wait: impl FnOnce(&Self, Generation, Option<u8>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         let generation = self.completed.next();
-        self.platform.point("round")?;
+        self.platform.fail_point("round")?;
         let processor = self.platform.processor();
         if let Some(here) = processor {
-            self.note(self.rank, generation.parity()).write(|mut note| note.show(PROCESSOR, here));
+            self.header(self.rank, generation.parity()).write(|mut header| header.show(PROCESSOR, here));
         }
         self.arrive(generation)?;
-        self.platform.point("arrived")?;
+        self.platform.fail_point("arrived")?;
         let result = wait(self, generation, processor)?;
         self.completed = generation;
-        self.platform.point("completed")?;
+        self.platform.fail_point("completed")?;
         Ok(result)
     }
 
     /// To be called after a round by whoever has something to do first: meanwhile the lines that the next call will write
     /// come back from those that have read them. `staged` bytes of staging are taken to be written, as by this call.
     #[inline]
-    pub(super) fn expect_round(&self, staged: usize) {
+    pub(super) fn prefetch_next_round(&self, staged: usize) {
         if staged <= EXPECTED {
             let parity = self.next_parity();
-            self.platform.expect(&self.segment.records[self.rank][parity].word);
-            self.chunk(self.rank, parity).expect(staged);
+            self.platform.prefetch_for_write(&self.segment.slots[self.rank][parity].state);
+            self.chunk(self.rank, parity).prefetch_for_write(staged);
         }
     }
 
     /// Advances this rank's own word, from its previous value and from nothing else: a swap would erase poison.
     #[inline]
     fn arrive(&self, generation: Generation) -> Result<(), Failure> {
-        let word = &self.segment.records[self.rank][generation.parity()].word;
+        let word = &self.segment.slots[self.rank][generation.parity()].state;
         let (previous, next) = (generation.previous().previous().word(), generation.word());
         match self.platform.compare_exchange("arrive", word, previous, next, Release, Relaxed) {
             Ok(_) => Ok(()),
@@ -120,7 +120,7 @@ impl<P: Platform> Member<'_, P> {
             match self.platform.compare_exchange("arrive-waiter", word, seen, next, Release, Relaxed) {
                 Ok(_) => {
                     if seen & WAITER != 0 {
-                        self.platform.point("arrived-unwoken")?;
+                        self.platform.fail_point("arrived-unwoken")?;
                         self.platform.wake_all("arrive-wake", word);
                     }
                     return Ok(true);
@@ -133,19 +133,19 @@ impl<P: Platform> Member<'_, P> {
 
     /// Lets the ranks arrive that share this one's processor, for as long as it is worth while. Nothing is known afterwards:
     /// they are looked at again, with the others.
-    fn give_way(&self, here: u8, generation: Generation) {
+    fn yield_to_co_located(&self, here: u8, generation: Generation) {
         for rank in self.others() {
-            let Record { word, note } = &self.segment.records[rank][generation.parity()];
-            if self.platform.shown(note) == here {
-                let _ = self.platform.spin("beside", word, Relaxed, true, generation.settles());
+            let Slot { state, header } = &self.segment.slots[rank][generation.parity()];
+            if self.platform.peek(header) == here {
+                let _ = self.platform.spin("co-located", state, Relaxed, true, generation.is_decided());
             }
         }
     }
 
     #[inline]
     pub(super) fn wait_for(&self, rank: usize, generation: Generation) -> Result<(), Failure> {
-        let word = &self.segment.records[rank][generation.parity()].word;
-        match self.look_at(word, false, generation.settles()) {
+        let word = &self.segment.slots[rank][generation.parity()].state;
+        match self.wait_on(word, false, generation.is_decided()) {
             Ok(seen) if Generation::of_word(seen) == generation => Ok(()),
             Ok(_) => Err(self.failure()),
             Err(Stopping::Expired(Expired)) => self.give_up(rank, generation),
@@ -155,7 +155,7 @@ impl<P: Platform> Member<'_, P> {
 
     /// Looks at a word until it is settled, and sleeps if that takes long. `brief`: but not for very long.
     #[inline]
-    pub(super) fn look_at(
+    pub(super) fn wait_on(
         &self,
         word: &P::Word,
         brief: bool,
@@ -188,7 +188,7 @@ impl<P: Platform> Member<'_, P> {
                     Err(now) => seen = now,
                 }
             }
-            self.platform.point("sleeping").map_err(|stopped| Stopping::Failure(stopped.into()))?;
+            self.platform.fail_point("sleeping").map_err(|stopped| Stopping::Failure(stopped.into()))?;
             let slept = self.platform.wait("sleep", word, seen, &deadline);
             seen = self.platform.load("woken", word, Acquire);
             if settled(seen) {

@@ -9,13 +9,13 @@ use crate::copy::{Sink, Source};
 pub type Address = Option<NonZeroU64>;
 
 /// The caller's side of a transfer: the blocks, in bytes.
-pub trait Exchange {
+pub trait BlockTransfer {
     /// The length of a rank's block, the same on every rank.
     fn length(&self, rank: usize) -> usize;
     /// Copies a part of this rank's own block into staging.
     fn put(&mut self, part: Range<usize>, staging: Sink<'_>);
     /// Copies a part of this rank's own block to where it is wanted, if that is elsewhere. No staging involved.
-    fn keep(&mut self, part: Range<usize>);
+    fn copy_own_block(&mut self, part: Range<usize>);
     /// Copies a part of another rank's block out of staging.
     fn get(&mut self, rank: usize, part: Range<usize>, staging: Source<'_>);
     /// [`get`](Self::get) for `theirs`, and [`put`](Self::put) for `next`, which are independent of each other.
@@ -31,7 +31,7 @@ pub trait Exchange {
         self.put(next, place);
     }
     /// Whether to try to do without staging: the same on every rank. The rest is about that.
-    fn in_one_copy(&mut self) -> bool {
+    fn by_single_copy(&mut self) -> bool {
         false
     }
     /// Where this rank's own block lies. `None`: where nobody can fetch it.

@@ -1,4 +1,4 @@
-//! What a rank calls, as it is written into its note.
+//! What a rank calls, as it is written into its header.
 
 use crate::copy::{Sink, Source};
 
@@ -23,23 +23,23 @@ pub struct Call {
     pub extra: u64,
 }
 
-/// Where in a note the operation is: a byte that is looked at from outside, to tell what a rank is at.
+/// Where in a header the operation is: a byte that is looked at from outside, to tell what a rank is at.
 pub const OPERATION: usize = 0;
 
 /// The length of the description.
 const CALL: usize = 24;
 
-/// Where in a note the owner's processor is. It is no part of the call, and may be looked at from outside too.
+/// Where in a header the owner's processor is. It is no part of the call, and may be looked at from outside too.
 pub const PROCESSOR: usize = CALL;
 
-/// Where in a note the contribution begins: with the word, half a line.
+/// Where in a header the contribution begins: with the word, half a line.
 pub(super) const HEAD: usize = 28;
 
-/// The small contributions that fit into a note, in bytes. The first 32 lie in the word's own cache line.
-pub const INLINE: usize = NOTE - HEAD;
+/// The small contributions that fit into a header, in bytes. The first 32 lie in the word's own cache line.
+pub const INLINE: usize = HEADER - HEAD;
 
-/// The size of a note in bytes.
-pub const NOTE: usize = 124;
+/// The size of a header in bytes.
+pub const HEADER: usize = 124;
 
 /// Where the parts of the description begin.
 const SHAPE: usize = 4;
@@ -58,22 +58,22 @@ impl Call {
         Call { phase, ..self }
     }
 
-    /// Whether this is the call that a note describes.
+    /// Whether this is the call that a header describes.
     #[inline]
-    pub(super) fn is_in(&self, note: &Source<'_>) -> bool {
-        Call::words_of(note) == self.words()
+    pub(super) fn is_in(&self, header: &Source<'_>) -> bool {
+        Call::words_of(header) == self.words()
     }
 
     /// Writes the description. Part by part: a part can be read from where it has just been written only as a whole.
     #[inline]
-    pub(super) fn show(&self, note: &mut Sink<'_>) {
+    pub(super) fn show(&self, header: &mut Sink<'_>) {
         // The last first: if there is room for it, there is for the others.
-        note.put(EXTRA, &self.extra.to_ne_bytes());
-        note.put(LENGTH, &self.length.to_ne_bytes());
-        note.put(SHAPE, &self.shape.to_ne_bytes());
+        header.put(EXTRA, &self.extra.to_ne_bytes());
+        header.put(LENGTH, &self.length.to_ne_bytes());
+        header.put(SHAPE, &self.shape.to_ne_bytes());
         let [operation, reduction, element, flags] = self.kind();
-        note.put(OPERATION + 1, &[reduction, element, flags]);
-        note.show(OPERATION, operation);
+        header.put(OPERATION + 1, &[reduction, element, flags]);
+        header.show(OPERATION, operation);
     }
 
     /// The description in words. Two calls are equal if these are.
@@ -83,24 +83,24 @@ impl Call {
         [u64::from_ne_bytes([a, b, c, d, e, f, g, h]), self.length, self.extra]
     }
 
-    /// The words that stand in a note.
+    /// The words that stand in a header.
     #[inline]
-    pub(super) fn words_of(note: &Source<'_>) -> [u64; 3] {
-        let [extra, length, kind] = [EXTRA, LENGTH, 0].map(|offset| u64::from_ne_bytes(note.array(offset)));
+    pub(super) fn words_of(header: &Source<'_>) -> [u64; 3] {
+        let [extra, length, kind] = [EXTRA, LENGTH, 0].map(|offset| u64::from_ne_bytes(header.array(offset)));
         [kind, length, extra]
     }
 
-    pub(super) fn of(note: &Source<'_>) -> Self {
-        let [operation, reduction, element, flags] = note.array(0);
+    pub(super) fn of(header: &Source<'_>) -> Self {
+        let [operation, reduction, element, flags] = header.array(0);
         Call {
             operation,
             reduction,
             element,
             refused: flags & 1 != 0,
             phase: flags >> 1,
-            shape: u32::from_ne_bytes(note.array(SHAPE)),
-            length: u64::from_ne_bytes(note.array(LENGTH)),
-            extra: u64::from_ne_bytes(note.array(EXTRA)),
+            shape: u32::from_ne_bytes(header.array(SHAPE)),
+            length: u64::from_ne_bytes(header.array(LENGTH)),
+            extra: u64::from_ne_bytes(header.array(EXTRA)),
         }
     }
 }

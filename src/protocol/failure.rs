@@ -1,6 +1,6 @@
 //! Why a communicator has ended, and what a call reports that has failed.
 
-use super::{Call, Stopped};
+use super::{Call, Killed};
 
 /// Why a communicator was poisoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,12 +70,12 @@ pub enum Failure {
     /// The communicator has ended; `None` if the cause is unreadable.
     Dead(Option<Cause>),
     /// A test has ended this rank.
-    Stopped,
+    Killed,
 }
 
-impl From<Stopped> for Failure {
-    fn from(Stopped: Stopped) -> Self {
-        Failure::Stopped
+impl From<Killed> for Failure {
+    fn from(Killed: Killed) -> Self {
+        Failure::Killed
     }
 }
 

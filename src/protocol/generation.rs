@@ -66,7 +66,7 @@ impl Generation {
     /// Whether a word of a rank that is waited for at this generation shows how that ends: all but the word of two
     /// generations before.
     #[inline]
-    pub fn settles(self) -> impl Fn(u32) -> bool + Copy {
+    pub fn is_decided(self) -> impl Fn(u32) -> bool + Copy {
         let before = self.previous().previous().word();
         move |word| word & !WAITER != before
     }

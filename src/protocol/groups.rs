@@ -10,27 +10,27 @@
 //!
 //! Each rank arrives at its own word as in every round, so a round is decided by the words, as ever: who is missing, who
 //! was late, what became of a round that was poisoned. The gates only repeat, to those who look at nothing else, what the
-//! words and notes of others say: a gate that is at round `g` tells that all ranks behind it have arrived there, and the
-//! note beside it what they call. This is the combining tree of Yew, Tzeng and Lawrie (1987) with one writer for each
+//! words and headers of others say: a gate that is at round `g` tells that all ranks behind it have arrived there, and the
+//! header beside it what they call. This is the combining tree of Yew, Tzeng and Lawrie (1987) with one writer for each
 //! word, of two levels, for ranks that share caches.
 //!
 //! **Who opens.** A leader advances its gates in every round, whatever it calls itself: who meets in groups must not wait
-//! for ever because its leader does something else. It is told that there is a difference, and looks at all notes itself.
+//! for ever because its leader does something else. It is told that there is a difference, and looks at all headers itself.
 //!
 //! **Without the gates.** A gate that is poisoned, or not opened soon, tells nothing. Then the words are looked at, as if
 //! there were no groups: a round in which all ranks have arrived has succeeded, and who has not arrived is to blame,
 //! whatever the leader did. So nobody stays behind with a leader that has arrived and stops.
 
 use super::barrier::Stopping;
-use super::{Call, Expired, Failure, Generation, Member, Payload, Platform, Record};
+use super::{Call, Expired, Failure, Generation, Member, Payload, Platform, Slot};
 
 /// The words with which the leader of a group speaks for others, by parity. Every rank has them; leaders use them.
 #[repr(C)]
 pub struct Gates<P: Platform> {
     /// The leader's group has arrived.
-    pub complete: [Record<P>; 2],
+    pub complete: [Slot<P>; 2],
     /// All ranks have.
-    pub open: [Record<P>; 2],
+    pub open: [Slot<P>; 2],
 }
 
 /// What a rank has to know of the groups.
@@ -67,34 +67,34 @@ impl Group {
 }
 
 impl<P: Platform> Member<'_, P> {
-    /// A call of one round that brings no data: like [`open`](Member::open), in groups if there are any.
+    /// A call of one round that brings no data: like [`open`](Member::begin_call), in groups if there are any.
     ///
     /// # Errors
-    /// As [`open`](Member::open).
+    /// As [`open`](Member::begin_call).
     #[inline]
-    pub fn meet(&mut self, call: &Call) -> Result<(), Failure> {
+    pub fn barrier(&mut self, call: &Call) -> Result<(), Failure> {
         let (parity, same) = match self.group {
             None => {
-                self.show_call(call, |_| ());
+                self.write_header(call, |_| ());
                 let parity = self.round()?;
                 // Before the calls are compared: the next one can not begin before its line is back.
-                self.expect_round(0);
-                (parity, self.is_same(call, parity))
+                self.prefetch_next_round(0);
+                (parity, self.all_calls_match(call, parity))
             }
-            Some(group) => self.meet_in(group, call)?,
+            Some(group) => self.barrier_in_groups(group, call)?,
         };
-        self.judge(parity, same).map(drop)
+        self.check_calls(parity, same).map(drop)
     }
 
     #[cold]
-    fn meet_in(&mut self, group: &Group, call: &Call) -> Result<(usize, bool), Failure> {
-        self.show_call(call, |_| ());
+    fn barrier_in_groups(&mut self, group: &Group, call: &Call) -> Result<(usize, bool), Failure> {
+        self.write_header(call, |_| ());
         let same = self.round_by(|member, generation, _| match &group.led {
             Some(led) => member.lead(led, call, generation),
             None => member.follow(group.leader, call, generation),
         })?;
         let parity = self.completed.parity();
-        Ok((parity, same || self.is_same(call, parity)))
+        Ok((parity, same || self.all_calls_match(call, parity)))
     }
 
     /// Waits for the leader. Whether it says that all ranks call the same.
@@ -107,11 +107,11 @@ impl<P: Platform> Member<'_, P> {
     fn lead(&self, led: &Led, call: &Call, generation: Generation) -> Result<bool, Failure> {
         let parity = generation.parity();
         led.members.iter().try_for_each(|rank| self.wait_for(*rank, generation))?;
-        let calls_it = |rank: &usize| self.note(*rank, parity).read(|note| call.is_in(&note));
+        let calls_it = |rank: &usize| self.header(*rank, parity).read(|header| call.is_in(&header));
         let same = !call.refused && led.members.iter().all(calls_it);
         let own = &self.segment.gates[self.rank];
         self.open_gate(&own.complete[parity], generation, call, same)?;
-        self.platform.point("complete")?;
+        self.platform.fail_point("complete")?;
         let same = led.leaders.iter().try_fold(same, |same, leader| {
             let gate = &self.segment.gates[*leader].complete[parity];
             Ok::<_, Failure>(self.agrees(gate, call, generation)? & same)
@@ -121,8 +121,8 @@ impl<P: Platform> Member<'_, P> {
     }
 
     /// Waits at a gate. Whether it says that all ranks behind it call `call`.
-    fn agrees(&self, gate: &Record<P>, call: &Call, generation: Generation) -> Result<bool, Failure> {
-        Ok(self.pass(gate, generation)? && gate.note.read(|note| call.is_in(&note)))
+    fn agrees(&self, gate: &Slot<P>, call: &Call, generation: Generation) -> Result<bool, Failure> {
+        Ok(self.pass(gate, generation)? && gate.header.read(|header| call.is_in(&header)))
     }
 
     /// Opens this rank's gates, if it leads a group, after a round in which it has looked at all ranks.
@@ -145,19 +145,19 @@ impl<P: Platform> Member<'_, P> {
     /// and need not.
     fn open_gate(
         &self,
-        gate: &Record<P>,
+        gate: &Slot<P>,
         generation: Generation,
         call: &Call,
         same: bool,
     ) -> Result<(), Failure> {
-        gate.note.write(|mut note| Call { refused: !same, ..*call }.show(&mut note));
+        gate.header.write(|mut header| Call { refused: !same, ..*call }.show(&mut header));
         let previous = generation.previous().previous().word();
-        self.advance(&gate.word, previous, generation.word()).map(drop)
+        self.advance(&gate.state, previous, generation.word()).map(drop)
     }
 
     /// Waits at a gate. False: it tells nothing, but all ranks have arrived.
-    fn pass(&self, gate: &Record<P>, generation: Generation) -> Result<bool, Failure> {
-        match self.look_at(&gate.word, true, generation.reached()) {
+    fn pass(&self, gate: &Slot<P>, generation: Generation) -> Result<bool, Failure> {
+        match self.wait_on(&gate.state, true, generation.reached()) {
             Ok(seen) if Generation::of_word(seen) == generation => Ok(true),
             Ok(_) | Err(Stopping::Expired(Expired)) => {
                 self.others().try_for_each(|rank| self.wait_for(rank, generation))?;

@@ -8,11 +8,11 @@ use super::{Gates, Generation, Group, Platform, Staging};
 /// lies in the first 64 bytes, so that one cache-line transfer brings it; 128 bytes keep neighbours apart on
 /// machines with longer lines or with adjacent-line prefetch.
 #[repr(C, align(128))]
-pub struct Record<P: Platform> {
+pub struct Slot<P: Platform> {
     /// `generation << 2 | POISON | WAITER`, see [`generation`](super::generation).
-    pub word: P::Word,
+    pub state: P::Word,
     /// The [`Call`] that this rank makes, and its contribution where that is small.
-    pub note: P::Note,
+    pub header: P::Header,
 }
 
 /// The shared control structures of one communicator, wherever they live: a mapping in production, an `Arc`
@@ -24,11 +24,11 @@ pub struct Segment<'s, P: Platform> {
     pub spread: &'s P::Word,
     /// By rank: 0, or the process that has claimed the rank.
     pub claims: &'s [P::Word],
-    /// By rank and parity: the arrival words and notes.
-    pub records: &'s [[Record<P>; 2]],
+    /// By rank and parity: the arrival words and headers.
+    pub slots: &'s [[Slot<P>; 2]],
     /// By rank: the words of its group. None where ranks never meet in groups.
     pub gates: &'s [Gates<P>],
-    /// By rank and parity: the staging buffers for what does not fit into a note.
+    /// By rank and parity: the staging buffers for what does not fit into a header.
     pub chunks: &'s [[P::Chunk; 2]],
     /// How those are used.
     pub staging: Staging,
@@ -45,16 +45,16 @@ impl<P: Platform> Copy for Segment<'_, P> {}
 impl<'s, P: Platform> Segment<'s, P> {
     /// All words that a rank may sleep on.
     pub fn words(self) -> impl Iterator<Item = &'s P::Word> {
-        pairs(self.records, self.gates).flatten().map(|record| &record.word)
+        pairs(self.slots, self.gates).flatten().map(|slot| &slot.state)
     }
 }
 
-/// The records of both parities, those of the gates among them.
+/// The slots of both parities, those of the gates among them.
 pub fn pairs<'s, P: Platform>(
-    records: &'s [[Record<P>; 2]],
+    slots: &'s [[Slot<P>; 2]],
     gates: &'s [Gates<P>],
-) -> impl Iterator<Item = &'s [Record<P>; 2]> {
-    records.iter().chain(gates.iter().flat_map(|gates| [&gates.complete, &gates.open]))
+) -> impl Iterator<Item = &'s [Slot<P>; 2]> {
+    slots.iter().chain(gates.iter().flat_map(|gates| [&gates.complete, &gates.open]))
 }
 
 /// One rank's view of a segment: the state of every protocol in this module.
@@ -72,8 +72,8 @@ impl<'s, P: Platform> Member<'s, P> {
     /// # Panics
     /// When the segment's tables differ in length, or `rank` is not in them.
     pub fn new(platform: &'s P, segment: Segment<'s, P>, rank: usize, completed: Generation) -> Self {
-        assert!(rank < segment.records.len());
-        assert!(segment.chunks.len() == segment.records.len());
+        assert!(rank < segment.slots.len());
+        assert!(segment.chunks.len() == segment.slots.len());
         Member { platform, segment, rank, completed, group: None }
     }
 
@@ -90,7 +90,7 @@ impl<'s, P: Platform> Member<'s, P> {
 
     /// The number of ranks.
     pub fn size(&self) -> usize {
-        self.segment.records.len()
+        self.segment.slots.len()
     }
 
     /// The last round that this rank has completed: what the next [`Member::new`] starts from.
@@ -103,8 +103,8 @@ impl<'s, P: Platform> Member<'s, P> {
         self.completed.next().parity()
     }
 
-    pub(super) fn note(&self, rank: usize, parity: usize) -> &'s P::Note {
-        &self.segment.records[rank][parity].note
+    pub(super) fn header(&self, rank: usize, parity: usize) -> &'s P::Header {
+        &self.segment.slots[rank][parity].header
     }
 
     pub(super) fn chunk(&self, rank: usize, parity: usize) -> &'s P::Chunk {
@@ -112,8 +112,8 @@ impl<'s, P: Platform> Member<'s, P> {
     }
 
     /// Where in the buffers of the next round the parts begin, if the longest has `len` bytes.
-    pub(super) fn place(&self, len: usize) -> usize {
-        self.segment.staging.place(len, self.completed.next())
+    pub(super) fn offset(&self, len: usize) -> usize {
+        self.segment.staging.offset(len, self.completed.next())
     }
 
     /// The other ranks, each starting with its own successor, so that not all read the same memory at once.

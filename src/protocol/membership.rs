@@ -14,7 +14,7 @@
 //! there, so it can fail only later rounds, which do need the rank that has left.
 
 use super::generation::POISON;
-use super::{Cause, CauseKind, Failure, Generation, Member, Ordering, Platform, Segment, Stopped};
+use super::{Cause, CauseKind, Failure, Generation, Killed, Member, Ordering, Platform, Segment};
 use Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// Takes `rank` for the process `owner`, which is not 0. Each rank can be taken once in a segment's life.
@@ -31,11 +31,11 @@ pub fn owner<P: Platform>(platform: &P, segment: Segment<'_, P>, rank: usize) ->
 }
 
 /// Ends the communicator for every rank, unless it has ended before.
-pub fn poison<P: Platform>(platform: &P, segment: Segment<'_, P>, cause: Cause) -> Result<(), Stopped> {
+pub fn poison<P: Platform>(platform: &P, segment: Segment<'_, P>, cause: Cause) -> Result<(), Killed> {
     // The first cause stays. The words below publish it.
     let _ = platform.compare_exchange64("cause", segment.cause, 0, cause.pack(), Relaxed, Relaxed);
-    platform.point("cause-written")?;
-    spread(platform, segment)
+    platform.fail_point("cause-written")?;
+    poison_all(platform, segment)
 }
 
 /// What [`Segment::spread`] holds at the end.
@@ -44,13 +44,13 @@ const SPREAD: u32 = 1;
 /// Sets the poison bit everywhere and wakes everybody, unless somebody has been through all words before. Also where
 /// `POISON` is set already: the rank that did it may have died in between. Also where nobody seems to wait: a rank that has
 /// died between its arrival and its wake-up has taken `WAITER` with it, and left the sleepers.
-fn spread<P: Platform>(platform: &P, segment: Segment<'_, P>) -> Result<(), Stopped> {
+fn poison_all<P: Platform>(platform: &P, segment: Segment<'_, P>) -> Result<(), Killed> {
     if platform.load("spread-known", segment.spread, Acquire) == SPREAD {
         return Ok(());
     }
     for word in segment.words() {
         platform.fetch_or("poison", word, POISON, AcqRel);
-        platform.point("poisoned-unwoken")?;
+        platform.fail_point("poisoned-unwoken")?;
         platform.wake_all("poison-wake", word);
     }
     platform.fetch_or("spread", segment.spread, SPREAD, Release);
@@ -62,7 +62,7 @@ impl<P: Platform> Member<'_, P> {
     ///
     /// # Errors
     /// Only when a test stops this rank.
-    pub fn leave(&self) -> Result<(), Stopped> {
+    pub fn leave(&self) -> Result<(), Killed> {
         self.poison(CauseKind::Left, self.rank, self.completed.number())
     }
 
@@ -70,7 +70,7 @@ impl<P: Platform> Member<'_, P> {
     ///
     /// # Errors
     /// Only when a test stops this rank.
-    pub fn poison(&self, kind: CauseKind, rank: usize, detail: u32) -> Result<(), Stopped> {
+    pub fn poison(&self, kind: CauseKind, rank: usize, detail: u32) -> Result<(), Killed> {
         poison(self.platform, self.segment, Cause { kind, rank, detail })
     }
 
@@ -79,7 +79,7 @@ impl<P: Platform> Member<'_, P> {
     #[cold]
     pub(super) fn give_up(&self, rank: usize, generation: Generation) -> Result<(), Failure> {
         self.poison(CauseKind::TimedOut, rank, generation.number())?;
-        let word = &self.segment.records[rank][generation.parity()].word;
+        let word = &self.segment.slots[rank][generation.parity()].state;
         // Relaxed: poisoning has read the word's last generation, or acquired from a rank that has, and with it what
         // came before that.
         if Generation::of_word(self.platform.load("late", word, Relaxed)) == generation {
@@ -91,8 +91,8 @@ impl<P: Platform> Member<'_, P> {
     /// What a rank reports that has met poison.
     #[cold]
     pub(super) fn failure(&self) -> Failure {
-        if spread(self.platform, self.segment).is_err() {
-            return Failure::Stopped;
+        if poison_all(self.platform, self.segment).is_err() {
+            return Failure::Killed;
         }
         // Relaxed: what the first poisoner released was acquired above, word by word or from a rank that had done so.
         Failure::Dead(Cause::unpack(self.platform.load64("cause-read", self.segment.cause, Relaxed)))
@@ -102,7 +102,7 @@ impl<P: Platform> Member<'_, P> {
     /// since the words are frozen.
     pub fn late(&self, generation: Generation) -> Vec<usize> {
         let arrived = |rank: usize| {
-            let word = &self.segment.records[rank][generation.parity()].word;
+            let word = &self.segment.slots[rank][generation.parity()].state;
             let behind = generation.previous().previous();
             Generation::of_word(self.platform.load("missing", word, Relaxed)) != behind
         };

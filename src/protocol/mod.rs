@@ -48,9 +48,9 @@ pub use call_lock::{CallLock, Overlap};
 pub use failure::{Cause, CauseKind, Failure};
 pub use generation::Generation;
 pub use groups::{Gates, Group};
-pub use member::{Member, Record, Segment, pairs};
+pub use member::{Member, Segment, Slot, pairs};
 pub use membership::claim;
-pub use platform::{Expired, Ordering, Payload, Platform, Stopped};
+pub use platform::{Expired, Killed, Ordering, Payload, Platform};
 
 pub use sleeper::Sleeper;
 pub use staging::Staging;

@@ -10,7 +10,7 @@ pub struct Expired;
 
 /// A test has ended this rank at a named point. Never seen in production.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stopped;
+pub struct Killed;
 
 /// A machine: words that can be waited on, and the operations on them.
 ///
@@ -26,8 +26,8 @@ pub unsafe trait Platform {
     type Word;
     /// A 64-bit word.
     type Word64;
-    /// A rank's small published record.
-    type Note: Payload;
+    /// A rank's small published slot.
+    type Header: Payload;
     /// A rank's staging buffer.
     type Chunk: Payload;
     /// A moment after which a wait gives up.
@@ -74,7 +74,7 @@ pub unsafe trait Platform {
     ) -> Result<u64, u64>;
 
     /// Reads a word again and again until `until` holds for what was read (`Ok`), or until it is time to sleep
-    /// (`Err`, with what was read last). Both results were read with `order`. `beside`: the rank that will change the
+    /// (`Err`, with what was read last). Both results were read with `order`. `co-located`: the rank that will change the
     /// word is on this rank's processor.
     #[track_caller]
     fn spin(
@@ -82,7 +82,7 @@ pub unsafe trait Platform {
         site: &'static str,
         word: &Self::Word,
         order: Ordering,
-        beside: bool,
+        co_located: bool,
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32>;
 
@@ -92,11 +92,11 @@ pub unsafe trait Platform {
         None
     }
 
-    /// The number that the owner of this note has shown, now or at an earlier round. Only a hint, and no access to the
+    /// The number that the owner of this header has shown, now or at an earlier round. Only a hint, and no access to the
     /// cell as far as the protocols are concerned.
     #[inline(always)]
-    fn shown(&self, note: &Self::Note) -> u8 {
-        let _ = note;
+    fn peek(&self, header: &Self::Header) -> u8 {
+        let _ = header;
         0
     }
 
@@ -121,15 +121,15 @@ pub unsafe trait Platform {
     #[track_caller]
     fn wake_all(&self, site: &'static str, word: &Self::Word);
 
-    /// This rank will soon write the record that this word begins. A platform may fetch it meanwhile.
+    /// This rank will soon write the slot that this word begins. A platform may fetch it meanwhile.
     #[inline(always)]
-    fn expect(&self, word: &Self::Word) {
+    fn prefetch_for_write(&self, word: &Self::Word) {
         let _ = word;
     }
 
     /// A named place at which a test may stop or stall this rank.
     #[inline(always)]
-    fn point(&self, name: &'static str) -> Result<(), Stopped> {
+    fn fail_point(&self, name: &'static str) -> Result<(), Killed> {
         let _ = name;
         Ok(())
     }
@@ -148,7 +148,7 @@ pub unsafe trait Payload {
     fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R;
 
     /// The owner will soon write the first `len` bytes. A platform may fetch them meanwhile.
-    fn expect(&self, len: usize) {
+    fn prefetch_for_write(&self, len: usize) {
         let _ = len;
     }
 

@@ -31,29 +31,29 @@ use super::{Call, Failure, Member, Platform};
 
 /// Nobody writes the region: every rank has said so, after its last store.
 #[derive(Debug)]
-pub struct Published(());
+pub struct AllPublished(());
 
 /// Nobody reads the region: every rank has said so, after its last load.
 #[derive(Debug)]
-pub struct TakenBack(());
+pub struct AllReclaimed(());
 
 impl<P: Platform> Member<'_, P> {
     /// Ends a write epoch. `protected`: this rank's mapping can not be written any more.
     ///
     /// # Errors
-    /// As [`Member::open`]; for a rank that is not protected, [`Failure::Refused`] like for all others.
-    pub fn publish(&mut self, call: &Call, protected: bool) -> Result<Published, Failure> {
-        self.meet(&Call { refused: !protected, ..*call })?;
-        Ok(Published(()))
+    /// As [`Member::begin_call`]; for a rank that is not protected, [`Failure::Refused`] like for all others.
+    pub fn publish(&mut self, call: &Call, protected: bool) -> Result<AllPublished, Failure> {
+        self.barrier(&Call { refused: !protected, ..*call })?;
+        Ok(AllPublished(()))
     }
 
     /// Ends a read epoch. `unprotected`: this rank's mapping can be written again.
     ///
     /// # Errors
-    /// As [`Member::open`]; for a rank that is still protected, [`Failure::Refused`] like for all others.
-    pub fn take_back(&mut self, call: &Call, unprotected: bool) -> Result<TakenBack, Failure> {
-        self.meet(&Call { refused: !unprotected, ..*call })?;
-        Ok(TakenBack(()))
+    /// As [`Member::begin_call`]; for a rank that is still protected, [`Failure::Refused`] like for all others.
+    pub fn reclaim(&mut self, call: &Call, unprotected: bool) -> Result<AllReclaimed, Failure> {
+        self.barrier(&Call { refused: !unprotected, ..*call })?;
+        Ok(AllReclaimed(()))
     }
 }
 

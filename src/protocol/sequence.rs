@@ -18,45 +18,45 @@ impl<P: Platform> Member<'_, P> {
     /// # Errors
     /// As [`Member::round`]; [`Failure::Refused`] and [`Failure::Mismatch`], on every rank alike.
     #[inline]
-    pub fn open(&mut self, call: &Call, inline: impl FnOnce(Sink<'_>)) -> Result<usize, Failure> {
-        self.open_while(call, inline, || ())
+    pub fn begin_call(&mut self, call: &Call, inline: impl FnOnce(Sink<'_>)) -> Result<usize, Failure> {
+        self.begin_call_while(call, inline, || ())
     }
 
     /// The same with something to do meanwhile: see [`Member::round_while`].
     #[inline]
-    pub(super) fn open_while(
+    pub(super) fn begin_call_while(
         &mut self,
         call: &Call,
         inline: impl FnOnce(Sink<'_>),
         work: impl FnOnce(),
     ) -> Result<usize, Failure> {
-        self.show_call(call, inline);
+        self.write_header(call, inline);
         let parity = self.round_while(work)?;
-        let same = self.is_same(call, parity);
+        let same = self.all_calls_match(call, parity);
         self.open_late(call, same)?;
-        self.judge(parity, same)
+        self.check_calls(parity, same)
     }
 
     /// The parity of a round after which all ranks call the same.
     #[inline]
-    pub(super) fn judge(&self, parity: usize, same: bool) -> Result<usize, Failure> {
+    pub(super) fn check_calls(&self, parity: usize, same: bool) -> Result<usize, Failure> {
         if same { Ok(parity) } else { Err(self.verdict(parity)) }
     }
 
     /// Writes what this rank calls in the next round.
     #[inline]
-    pub(super) fn show_call(&self, call: &Call, inline: impl FnOnce(Sink<'_>)) {
-        self.note(self.rank, self.next_parity()).write(|mut note| {
-            call.show(&mut note);
-            inline(note.after(HEAD));
+    pub(super) fn write_header(&self, call: &Call, inline: impl FnOnce(Sink<'_>)) {
+        self.header(self.rank, self.next_parity()).write(|mut header| {
+            call.show(&mut header);
+            inline(header.after(HEAD));
         });
     }
 
     /// Whether all ranks call the same, after a round, and none refuses.
     #[inline]
-    pub(super) fn is_same(&self, call: &Call, parity: usize) -> bool {
+    pub(super) fn all_calls_match(&self, call: &Call, parity: usize) -> bool {
         let mine = call.words();
-        let differs = |rank| self.note(rank, parity).read(|note| different(Call::words_of(&note), mine));
+        let differs = |rank| self.header(rank, parity).read(|header| different(Call::words_of(&header), mine));
         self.others().fold(u64::from(call.refused), |all, rank| all | differs(rank)) == 0
     }
 
@@ -65,8 +65,8 @@ impl<P: Platform> Member<'_, P> {
     ///
     /// # Errors
     /// As [`Member::round`].
-    pub(super) fn go_on(&mut self, call: &Call, work: impl FnOnce()) -> Result<usize, Failure> {
-        self.note(self.rank, self.next_parity()).write(|mut note| note.show(OPERATION, call.operation));
+    pub(super) fn continue_call(&mut self, call: &Call, work: impl FnOnce()) -> Result<usize, Failure> {
+        self.header(self.rank, self.next_parity()).write(|mut header| header.show(OPERATION, call.operation));
         let parity = self.round_while(work)?;
         self.open_late(call, true)?;
         Ok(parity)
@@ -78,7 +78,7 @@ impl<P: Platform> Member<'_, P> {
     /// As [`Member::round`].
     pub fn refuse(&mut self, call: &Call) -> Result<(), Failure> {
         let refused = Call { refused: true, ..*call };
-        match self.open(&refused, |_| ()) {
+        match self.begin_call(&refused, |_| ()) {
             Err(Failure::Refused(_)) => Ok(()),
             other => other.map(drop),
         }
@@ -87,11 +87,11 @@ impl<P: Platform> Member<'_, P> {
     /// Reads what `rank` has published beside its call.
     #[inline]
     pub(super) fn inline<R>(&self, rank: usize, parity: usize, look: impl FnOnce(Source<'_>) -> R) -> R {
-        self.note(rank, parity).read(|note| look(note.after(HEAD)))
+        self.header(rank, parity).read(|header| look(header.after(HEAD)))
     }
 
     fn call_of(&self, rank: usize, parity: usize) -> Call {
-        self.note(rank, parity).read(|note| Call::of(&note))
+        self.header(rank, parity).read(|header| Call::of(&header))
     }
 
     #[cold]

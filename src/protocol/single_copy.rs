@@ -1,6 +1,6 @@
 //! Blocks without staging: each is copied once, from where it lies in one rank's memory to where another wants it.
 //!
-//! Only the system can do that, if it allows it; [`Exchange::fetch`] asks it to. What the ranks do:
+//! Only the system can do that, if it allows it; [`BlockTransfer::fetch`] asks it to. What the ranks do:
 //!
 //! 1. Each says where in its memory the others find its block: one round.
 //! 2. Each fetches the others' blocks.
@@ -15,7 +15,7 @@
 use core::num::NonZeroU64;
 use core::ops::Range;
 
-use super::block_transfer::{Address, Exchange};
+use super::block_transfer::{Address, BlockTransfer};
 use super::call::HEAD;
 use super::generation::POISON;
 use super::{Call, Failure, Member, Ordering, Payload, Platform};
@@ -30,38 +30,45 @@ const PART: usize = 1 << 20;
 
 impl<P: Platform> Member<'_, P> {
     /// [`transfer`](Member::transfer) without staging. False: the blocks have to go through staging after all.
-    pub(super) fn transfer_in_one_copy(
+    pub(super) fn transfer_by_single_copy(
         &mut self,
         call: &Call,
-        blocks: &mut impl Exchange,
+        blocks: &mut impl BlockTransfer,
     ) -> Result<bool, Failure> {
         let (own, address) = (blocks.length(self.rank), blocks.address());
-        let parity = self.open_while(call, |note| say(note, address), || blocks.keep(0..own))?;
+        let parity =
+            self.begin_call_while(call, |header| say(header, address), || blocks.copy_own_block(0..own))?;
         let fetched = address.is_some()
             && self.others().all(|rank| {
                 let from = self.said(rank, parity);
                 from.is_some_and(|from| self.fetch(rank, 0..blocks.length(rank), from, blocks))
             });
         let done = DONE.filter(|_| fetched);
-        self.note(self.rank, self.next_parity()).write(|note| say(note.after(HEAD), done));
-        let parity = self.go_on(call, || ())?;
+        self.header(self.rank, self.next_parity()).write(|header| say(header.after(HEAD), done));
+        let parity = self.continue_call(call, || ())?;
         Ok(fetched && self.others().all(|rank| self.said(rank, parity).is_some()))
     }
 
     /// Fetches a rank's block, part by part, as long as the communicator has not ended.
-    fn fetch(&self, rank: usize, block: Range<usize>, from: NonZeroU64, blocks: &mut impl Exchange) -> bool {
-        let word = &self.segment.records[self.rank][self.completed.parity()].word;
+    fn fetch(
+        &self,
+        rank: usize,
+        block: Range<usize>,
+        from: NonZeroU64,
+        blocks: &mut impl BlockTransfer,
+    ) -> bool {
+        let word = &self.segment.slots[self.rank][self.completed.parity()].state;
         block.clone().step_by(PART).all(|start| {
-            let ended = self.platform.load("meanwhile", word, Relaxed) & POISON != 0;
+            let ended = self.platform.load("ended", word, Relaxed) & POISON != 0;
             !ended && blocks.fetch(rank, start..(start + PART).min(block.end), from)
         })
     }
 
     fn said(&self, rank: usize, parity: usize) -> Address {
-        NonZeroU64::new(self.inline(rank, parity, |note| u64::from_ne_bytes(note.array(0))))
+        NonZeroU64::new(self.inline(rank, parity, |header| u64::from_ne_bytes(header.array(0))))
     }
 }
 
-fn say(mut note: Sink<'_>, what: Address) {
-    note.put(0, &what.map_or(0, NonZeroU64::get).to_ne_bytes());
+fn say(mut header: Sink<'_>, what: Address) {
+    header.put(0, &what.map_or(0, NonZeroU64::get).to_ne_bytes());
 }

@@ -27,9 +27,9 @@ pub struct Staging {
     /// The same of contributions to a reduction; a multiple of the size of what is reduced.
     pub folded: usize,
     /// Parts shorter than this do not move on: for so few lines the way to memory is longer.
-    pub moving_from: usize,
+    pub rotation_from: usize,
     /// They move through so many bytes.
-    pub moving: usize,
+    pub rotation: usize,
 }
 
 /// The most bytes of a rank's message that go through staging in one round: long enough for the round's cost not to
@@ -54,7 +54,7 @@ pub(super) const STEP: usize = 128;
 /// The buffers of both parities that parts move through, of all ranks together, take so many bytes.
 const MOVING: usize = 4 << 20;
 
-/// From how many bytes on a part is worth moving through its buffer.
+/// From how many bytes on a part is worth rotation through its buffer.
 const MOVING_FROM: usize = 2 << 10;
 
 impl Staging {
@@ -67,25 +67,25 @@ impl Staging {
             capacity,
             part: most.min(PART),
             folded: most.min(FOLDED),
-            moving_from: MOVING_FROM,
-            moving: capacity.min(MOVING / 2 / ranks.max(1)),
+            rotation_from: MOVING_FROM,
+            rotation: capacity.min(MOVING / 2 / ranks.max(1)),
         }
     }
 
     /// How many bytes of each block go through staging in one round of a transfer, if the longest has `len`. While the only
     /// sender writes its first part nobody else has anything to do, nor does it while the last is read, so these are short.
-    pub(super) fn step(self, len: usize, senders: usize) -> usize {
+    pub(super) fn chunk_len(self, len: usize, senders: usize) -> usize {
         let some = if senders == 1 { (len / PARTS).clamp(LEAST, PART) } else { PART };
         some.next_multiple_of(STEP).min(self.part)
     }
 
     /// Where in its buffer each rank's part of a round begins, if the longest has `len` bytes.
-    pub(super) fn place(self, len: usize, round: Generation) -> usize {
-        if len < self.moving_from {
+    pub(super) fn offset(self, len: usize, round: Generation) -> usize {
+        if len < self.rotation_from {
             return 0;
         }
         let stride = len.max(1).next_multiple_of(STEP);
-        let Some(last) = (self.moving / stride).checked_sub(1) else { return 0 };
+        let Some(last) = (self.rotation / stride).checked_sub(1) else { return 0 };
         let turn = (round.number() / 2) as usize;
         (last - turn % (last + 1)) * stride
     }
@@ -97,19 +97,24 @@ mod tests {
 
     /// The places of a part of `len` bytes in consecutive rounds of one parity.
     fn places(staging: Staging, len: usize, rounds: u32) -> Vec<usize> {
-        (0..rounds).map(|turn| staging.place(len, Generation::new(2 * turn))).collect()
+        (0..rounds).map(|turn| staging.offset(len, Generation::new(2 * turn))).collect()
     }
 
     #[test]
     fn parts_move_through_the_whole_buffer_and_stay_inside() {
-        let staging = Staging { capacity: 4096, part: 1024, folded: 1024, moving_from: 100, moving: 4096 };
+        let staging = Staging { capacity: 4096, part: 1024, folded: 1024, rotation_from: 100, rotation: 4096 };
         assert_eq!(places(staging, 1024, 5), [3072, 2048, 1024, 0, 3072]);
         assert_eq!(places(staging, 600, 7), [3200, 2560, 1920, 1280, 640, 0, 3200]);
         assert_eq!(places(staging, 99, 3), [0, 0, 0]);
         for capacity in [64, 192, 4096, 5000] {
             for len in 0..=capacity {
-                let staging =
-                    Staging { capacity, part: capacity, folded: capacity, moving_from: 0, moving: capacity };
+                let staging = Staging {
+                    capacity,
+                    part: capacity,
+                    folded: capacity,
+                    rotation_from: 0,
+                    rotation: capacity,
+                };
                 assert!(places(staging, len, 100).iter().all(|place| place + len <= capacity));
             }
         }
@@ -118,19 +123,19 @@ mod tests {
     #[test]
     fn a_single_sender_s_message_goes_in_shorter_parts() {
         let staging = Staging::of(1 << 20, 2);
-        assert_eq!(staging.step(1 << 20, 2), PART);
-        assert_eq!([1, 1 << 20, 1 << 30].map(|len| staging.step(len, 1)), [LEAST, 128 << 10, PART]);
-        assert!((0..1 << 20).step_by(1000).all(|len| staging.step(len, 1).is_multiple_of(STEP)));
-        assert_eq!(Staging::of(192, 2).step(1 << 20, 1), 128);
+        assert_eq!(staging.chunk_len(1 << 20, 2), PART);
+        assert_eq!([1, 1 << 20, 1 << 30].map(|len| staging.chunk_len(len, 1)), [LEAST, 128 << 10, PART]);
+        assert!((0..1 << 20).step_by(1000).all(|len| staging.chunk_len(len, 1).is_multiple_of(STEP)));
+        assert_eq!(Staging::of(192, 2).chunk_len(1 << 20, 1), 128);
     }
 
     #[test]
     fn both_rounds_of_a_pair_have_the_same_place() {
-        let staging = Staging { capacity: 4096, part: 1024, folded: 1024, moving_from: 0, moving: 4096 };
+        let staging = Staging { capacity: 4096, part: 1024, folded: 1024, rotation_from: 0, rotation: 4096 };
         for round in (0..10).step_by(2) {
             assert_eq!(
-                staging.place(1024, Generation::new(round)),
-                staging.place(1024, Generation::new(round + 1))
+                staging.offset(1024, Generation::new(round)),
+                staging.offset(1024, Generation::new(round + 1))
             );
         }
     }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Between two rounds a rank reads one chunk and writes the next, in buffers of different parities, so it may do both at a
-//! time ([`Exchange::get_and_put`]).
+//! time ([`BlockTransfer::get_and_put`]).
 //!
 //! Two buffers a rank are enough. A rank that writes chunk 2 has completed round g + 1, in which every rank had
 //! arrived, each after it had read chunk 0. The buffer follows the parity of the *round*, which goes on from call
@@ -21,7 +21,7 @@
 
 use core::ops::Range;
 
-use super::block_transfer::Exchange;
+use super::block_transfer::BlockTransfer;
 use super::call::INLINE;
 use super::{Call, Failure, Member, Payload, Platform};
 
@@ -29,33 +29,36 @@ impl<P: Platform> Member<'_, P> {
     /// Brings every rank's block to every other rank.
     ///
     /// # Errors
-    /// As [`Member::open`].
-    pub fn transfer(&mut self, call: &Call, blocks: &mut impl Exchange) -> Result<(), Failure> {
+    /// As [`Member::begin_call`].
+    pub fn transfer(&mut self, call: &Call, blocks: &mut impl BlockTransfer) -> Result<(), Failure> {
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
         if longest <= INLINE {
             return self.transfer_inline(call, blocks);
         }
-        if blocks.in_one_copy() {
-            if self.transfer_in_one_copy(call, blocks)? {
+        if blocks.by_single_copy() {
+            if self.transfer_by_single_copy(call, blocks)? {
                 return Ok(());
             }
             blocks.refused();
         }
         let senders = (0..self.size()).filter(|rank| blocks.length(*rank) > 0).take(2).count();
-        let step = self.segment.staging.step(longest, senders);
+        let step = self.segment.staging.chunk_len(longest, senders);
         let part = |start: usize, len: usize| start.min(len)..(start + step).min(len);
         let own = blocks.length(self.rank);
         let mut start = 0;
-        let mut place = self.place(part(0, longest).len());
+        let mut place = self.offset(part(0, longest).len());
         self.stage(part(0, own), place, blocks);
         while start < longest {
-            let keep = || blocks.keep(part(start, own));
-            let parity =
-                if start == 0 { self.open_while(call, |_| (), keep)? } else { self.go_on(call, keep)? };
-            self.expect_round(part(start, longest).len());
+            let keep = || blocks.copy_own_block(part(start, own));
+            let parity = if start == 0 {
+                self.begin_call_while(call, |_| (), keep)?
+            } else {
+                self.continue_call(call, keep)?
+            };
+            self.prefetch_next_round(part(start, longest).len());
             let (here, next) = (place, start + step);
             if next < longest {
-                place = self.place(part(next, longest).len());
+                place = self.offset(part(next, longest).len());
             }
             // It is written while something else is read: both wait for memory, each in its own way.
             let mut ahead = Some(part(next, own)).filter(|ahead| !ahead.is_empty());
@@ -82,27 +85,27 @@ impl<P: Platform> Member<'_, P> {
 
     /// Writes a part of this rank's block, if there is any, for the next round.
     #[inline]
-    fn stage(&self, part: Range<usize>, place: usize, blocks: &mut impl Exchange) {
+    fn stage(&self, part: Range<usize>, place: usize, blocks: &mut impl BlockTransfer) {
         if !part.is_empty() {
             self.chunk(self.rank, self.next_parity()).write(|staging| blocks.put(part, staging.after(place)));
         }
     }
 
-    /// The same for blocks that fit into the notes: one round.
+    /// The same for blocks that fit into the headers: one round.
     #[inline]
-    fn transfer_inline(&mut self, call: &Call, blocks: &mut impl Exchange) -> Result<(), Failure> {
+    fn transfer_inline(&mut self, call: &Call, blocks: &mut impl BlockTransfer) -> Result<(), Failure> {
         let own = blocks.length(self.rank);
-        let parity = self.open(call, |note| {
+        let parity = self.begin_call(call, |header| {
             if own > 0 {
-                blocks.put(0..own, note)
+                blocks.put(0..own, header)
             }
         })?;
-        self.expect_round(0);
-        blocks.keep(0..own);
+        self.prefetch_next_round(0);
+        blocks.copy_own_block(0..own);
         for rank in self.others() {
             let len = blocks.length(rank);
             if len > 0 {
-                self.inline(rank, parity, |note| blocks.get(rank, 0..len, note));
+                self.inline(rank, parity, |header| blocks.get(rank, 0..len, header));
             }
         }
         Ok(())

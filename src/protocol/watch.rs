@@ -33,7 +33,7 @@
 //! then each watcher looks without having been woken.
 
 use super::sleeper::Sleeper;
-use super::{Ordering, Platform, Stopped};
+use super::{Killed, Ordering, Platform};
 use Ordering::{Acquire, Relaxed, Release};
 
 /// What the kernel leaves of the words of a rank that has ended without leaving.
@@ -58,7 +58,7 @@ const OVER: u32 = NOTICED | ANNOUNCED;
 ///
 /// The kernel finds a rank's words by a list of pointers that lie as far apart as the words.
 #[repr(C, align(8))]
-pub struct Slot<P: Platform> {
+pub struct Liveness<P: Platform> {
     /// The word.
     pub word: P::Word,
 }
@@ -70,7 +70,7 @@ pub struct Roll<'s, P: Platform> {
     /// By rank: [`NOTICED`] and [`ANNOUNCED`].
     pub fates: &'s [P::Word],
     /// By owner: its row.
-    pub slots: &'s [Slot<P>],
+    pub slots: &'s [Liveness<P>],
 }
 
 impl<P: Platform> Clone for Roll<'_, P> {
@@ -96,7 +96,7 @@ impl<'s, P: Platform> Roll<'s, P> {
     ///
     /// # Panics
     /// When there is no such rank.
-    pub fn row(self, owner: usize) -> &'s [Slot<P>] {
+    pub fn row(self, owner: usize) -> &'s [Liveness<P>] {
         &self.slots[owner * self.width()..][..self.width()]
     }
 }
@@ -105,11 +105,11 @@ impl<'s, P: Platform> Roll<'s, P> {
 ///
 /// # Errors
 /// Only when a test stops this rank.
-pub fn come<P: Platform>(platform: &P, roll: Roll<'_, P>, rank: usize, alive: u32) -> Result<(), Stopped> {
+pub fn come<P: Platform>(platform: &P, roll: Roll<'_, P>, rank: usize, alive: u32) -> Result<(), Killed> {
     for slot in roll.row(rank) {
         // Nobody needs to be woken: the kernel does that at a death, whatever the sleeper has seen.
         platform.fetch_or("come", &slot.word, alive, Relaxed);
-        platform.point("coming")?;
+        platform.fail_point("coming")?;
     }
     Ok(())
 }
@@ -118,10 +118,10 @@ pub fn come<P: Platform>(platform: &P, roll: Roll<'_, P>, rank: usize, alive: u3
 ///
 /// # Errors
 /// Only when a test stops this rank.
-pub fn depart<P: Platform>(platform: &P, roll: Roll<'_, P>, rank: usize) -> Result<(), Stopped> {
+pub fn depart<P: Platform>(platform: &P, roll: Roll<'_, P>, rank: usize) -> Result<(), Killed> {
     for slot in roll.row(rank) {
         platform.fetch_or("depart", &slot.word, LEFT, Relaxed);
-        platform.point("departing")?;
+        platform.fail_point("departing")?;
     }
     for slot in roll.row(rank) {
         platform.wake_all("depart-wake", &slot.word);
@@ -134,7 +134,7 @@ pub trait Listener {
     /// Ends the communicator for all ranks, because this one has died. May be called again.
     fn end(&self, dead: usize);
 
-    /// A rank has died. Called once for each.
+    /// A rank has died. CallSummary once for each.
     fn died(&self, dead: usize);
 }
 
@@ -185,7 +185,7 @@ impl<'s, P: Platform> Watch<'s, P> {
     ///
     /// # Errors
     /// Only when a test stops this rank.
-    pub fn look(&mut self, listener: &impl Listener) -> Result<(), Stopped> {
+    pub fn look(&mut self, listener: &impl Listener) -> Result<(), Killed> {
         let notices = self.platform.load("notices", self.roll.notices, Acquire);
         if notices != self.notices {
             self.notices = notices;
@@ -223,8 +223,8 @@ impl<'s, P: Platform> Watch<'s, P> {
     ///
     /// # Errors
     /// Only when a test stops this rank.
-    pub fn sleep(&self, sleeper: &mut impl Sleeper<P>) -> Result<(), Stopped> {
-        self.platform.point("watching")?;
+    pub fn sleep(&self, sleeper: &mut impl Sleeper<P>) -> Result<(), Killed> {
+        self.platform.fail_point("watching")?;
         sleeper.wait_any("watch", &self.words);
         Ok(())
     }
@@ -233,7 +233,7 @@ impl<'s, P: Platform> Watch<'s, P> {
     ///
     /// # Errors
     /// Only when a test stops this rank.
-    pub fn tick(&mut self, listener: &impl Listener) -> Result<(), Stopped> {
+    pub fn tick(&mut self, listener: &impl Listener) -> Result<(), Killed> {
         for rank in self.others() {
             if self.fate(rank) == NOTICED {
                 self.find(rank, listener)?;
@@ -249,7 +249,7 @@ impl<'s, P: Platform> Watch<'s, P> {
     ///
     /// # Panics
     /// When there is no such rank.
-    pub fn ended(&mut self, rank: usize, listener: &impl Listener) -> Result<(), Stopped> {
+    pub fn ended(&mut self, rank: usize, listener: &impl Listener) -> Result<(), Killed> {
         if !self.is_present(rank) {
             return Ok(());
         }
@@ -266,14 +266,14 @@ impl<'s, P: Platform> Watch<'s, P> {
     }
 
     /// This rank has seen by itself that another has died.
-    fn find(&mut self, dead: usize, listener: &impl Listener) -> Result<(), Stopped> {
-        self.platform.point("found")?;
+    fn find(&mut self, dead: usize, listener: &impl Listener) -> Result<(), Killed> {
+        self.platform.fail_point("found")?;
         let fate = &self.roll.fates[dead];
         if self.platform.fetch_or("notice", fate, NOTICED, Relaxed) == OVER {
             self.learn(dead, listener);
             return Ok(());
         }
-        self.platform.point("noticed")?;
+        self.platform.fail_point("noticed")?;
         listener.end(dead);
         self.learn(dead, listener);
         let mut seen = self.notices;
@@ -288,9 +288,9 @@ impl<'s, P: Platform> Watch<'s, P> {
         ) {
             seen = now;
         }
-        self.platform.point("announced-unwoken")?;
+        self.platform.fail_point("announced-unwoken")?;
         self.platform.wake_all("announce-wake", self.roll.notices);
-        self.platform.point("woken-unmarked")?;
+        self.platform.fail_point("woken-unmarked")?;
         self.platform.fetch_or("announced", fate, ANNOUNCED, Relaxed);
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::sys::cma;
 const FROM: usize = 384 << 10;
 
 /// The processes of all ranks, in whose memory each can read.
-pub(crate) struct Reach {
+pub(crate) struct CmaPeers {
     processes: Box<[u32]>,
     /// Whether it has turned out that one can not. The same on every rank.
     refused: AtomicBool,
@@ -30,7 +30,7 @@ impl SingleCopy {
 
     /// When so many ranks do, if this is what was set.
     pub(crate) fn chosen(set: Option<bool>, ranks: usize) -> Self {
-        let fast = cfg!(target_os = "linux") && cpu::has_fast_strings();
+        let fast = cfg!(target_os = "linux") && cpu::is_intel();
         match set {
             _ if ranks == 1 => SingleCopy::NEVER,
             Some(false) => SingleCopy::NEVER,
@@ -40,18 +40,18 @@ impl SingleCopy {
         }
     }
 
-    /// Whether they do. `crowded`: there are fewer processors than ranks.
-    pub(crate) fn is_tried(self, crowded: bool) -> bool {
-        self == SingleCopy::ALWAYS || self == SingleCopy::ROOMY && !crowded
+    /// Whether they do. `oversubscribed`: there are fewer processors than ranks.
+    pub(crate) fn is_tried(self, oversubscribed: bool) -> bool {
+        self == SingleCopy::ALWAYS || self == SingleCopy::ROOMY && !oversubscribed
     }
 }
 
 /// A number that others read in this process's memory, as long as it is kept: so they know that it is this process.
-pub(crate) struct Token(Box<[u8; size_of::<u64>()]>);
+pub(crate) struct ProbeCookie(Box<[u8; size_of::<u64>()]>);
 
-impl Token {
+impl ProbeCookie {
     pub(crate) fn new() -> Self {
-        Token(Box::new(RandomState::new().hash_one(0).to_ne_bytes()))
+        ProbeCookie(Box::new(RandomState::new().hash_one(0).to_ne_bytes()))
     }
 
     /// Where it is, and what it is.
@@ -60,15 +60,15 @@ impl Token {
     }
 }
 
-impl Reach {
+impl CmaPeers {
     /// The processes of all ranks, if the system lets them.
     pub(crate) fn of(processes: Box<[u32]>) -> Self {
-        Reach { processes, refused: AtomicBool::new(false) }
+        CmaPeers { processes, refused: AtomicBool::new(false) }
     }
 
     /// Whether this process can read in that of a rank, which has shown its token. Another may have that one's number here,
     /// or a policy of the system may forbid it.
-    pub(crate) fn finds(&self, rank: usize, [from, token]: [u64; 2]) -> bool {
+    pub(crate) fn probe(&self, rank: usize, [from, token]: [u64; 2]) -> bool {
         let mut found = [0; size_of::<u64>()];
         NonZeroU64::new(from).is_some_and(|from| self.fetch(rank, from, 0..found.len(), &mut found))
             && u64::from_ne_bytes(found) == token
@@ -82,11 +82,11 @@ impl Reach {
     /// The same for some of the ranks.
     pub(crate) fn part(&self, ranks: &[usize]) -> Option<Self> {
         let processes = ranks.iter().map(|rank| self.processes[*rank]).collect();
-        (!self.refused.load(Relaxed)).then(|| Reach::of(processes))
+        (!self.refused.load(Relaxed)).then(|| CmaPeers::of(processes))
     }
 
     /// Whether blocks are read where they lie, if they have so many bytes, by rank.
-    pub(crate) fn serves(&self, length: impl Fn(usize) -> usize) -> bool {
+    pub(crate) fn eligible(&self, length: impl Fn(usize) -> usize) -> bool {
         !self.refused.load(Relaxed) && (0..self.size()).all(|rank| length(rank) >= FROM)
     }
 
@@ -114,7 +114,9 @@ mod tests {
 
     #[test]
     fn it_is_tried_where_it_is_asked_for_and_otherwise_where_there_is_room() {
-        let asked = |set, ranks| [false, true].map(|crowded| SingleCopy::chosen(set, ranks).is_tried(crowded));
+        let asked = |set, ranks| {
+            [false, true].map(|oversubscribed| SingleCopy::chosen(set, ranks).is_tried(oversubscribed))
+        };
         assert_eq!(asked(Some(true), 2), [true, true]);
         assert_eq!(asked(Some(false), 2), [false, false]);
         assert_eq!(asked(Some(true), 1), [false, false]);
@@ -123,26 +125,26 @@ mod tests {
 
     #[test]
     fn only_blocks_that_are_all_long_enough_are_read_where_they_lie() {
-        let reach = Reach::of([1, 2].into());
-        assert!(reach.serves(|_| FROM) && !reach.serves(|rank| FROM - rank));
-        assert!(reach.part(&[1]).is_some_and(|part| *part.processes == [2]));
-        reach.refuse();
-        assert!(!reach.serves(|_| FROM) && reach.part(&[1]).is_none());
+        let cma_peers = CmaPeers::of([1, 2].into());
+        assert!(cma_peers.eligible(|_| FROM) && !cma_peers.eligible(|rank| FROM - rank));
+        assert!(cma_peers.part(&[1]).is_some_and(|part| *part.processes == [2]));
+        cma_peers.refuse();
+        assert!(!cma_peers.eligible(|_| FROM) && cma_peers.part(&[1]).is_none());
     }
 
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
     fn what_lies_somewhere_is_read_there_and_nothing_is_read_where_nothing_is() {
-        let reach = Reach::of([std::process::id(), u32::MAX, 0].into());
+        let cma_peers = CmaPeers::of([std::process::id(), u32::MAX, 0].into());
         let own: Vec<u8> = (0..100_000u32).map(|index| (index % 251) as u8).collect();
         let mut found = [0; 1000];
         let from = address(&own).unwrap();
-        assert!(reach.fetch(0, from, 77..1077, &mut found) && found == own[77..1077]);
-        let token = Token::new();
-        assert!(reach.finds(0, token.shown()) && !reach.finds(1, token.shown()));
-        assert!(!reach.finds(0, [token.shown()[0], !token.shown()[1]]) && !reach.finds(0, [0, 0]));
+        assert!(cma_peers.fetch(0, from, 77..1077, &mut found) && found == own[77..1077]);
+        let token = ProbeCookie::new();
+        assert!(cma_peers.probe(0, token.shown()) && !cma_peers.probe(1, token.shown()));
+        assert!(!cma_peers.probe(0, [token.shown()[0], !token.shown()[1]]) && !cma_peers.probe(0, [0, 0]));
         for (rank, from) in [(0, NonZeroU64::MIN), (0, NonZeroU64::MAX), (1, from), (2, from)] {
-            assert!(!reach.fetch(rank, from, 0..1000, &mut found), "rank {rank}, {from}");
+            assert!(!cma_peers.fetch(rank, from, 0..1000, &mut found), "rank {rank}, {from}");
         }
     }
 }

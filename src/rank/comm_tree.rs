@@ -1,7 +1,7 @@
 //! A communicator that was joined, and all that were split from it: they share one watcher.
 //!
-//! The watcher knows ranks as they were when they joined. It ends with the last communicator of the family, so the death
-//! of a process is told to whatever is left of the family: to each communicator that the process is a rank of, and to no
+//! The watcher knows ranks as they were when they joined. It ends with the last communicator of the tree, so the death
+//! of a process is told to whatever is left of the tree: to each communicator that the process is a rank of, and to no
 //! other.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -9,21 +9,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::liveness::watcher::Watcher;
 use crate::protocol::CauseKind;
 use crate::rank::job_state::Observer;
-use crate::rank::rank_state::Seat;
+use crate::rank::rank_state::RankState;
 
-/// What all communicators of a family have in common.
+/// What all communicators of a tree have in common.
 #[derive(Default)]
-pub(crate) struct Family {
-    kin: Arc<Kin>,
+pub(crate) struct CommTree {
+    fanout: Arc<DeathFanout>,
     /// Tells when another rank dies, and the others when this one does. None where ranks are threads, or there is one.
     _watcher: Option<Watcher>,
     /// Whether the others are told of fatal signals.
     pub(crate) fatal_signals: bool,
 }
 
-/// The members of a family, as its watcher knows them.
+/// The members of a tree, as its watcher knows them.
 #[derive(Default)]
-pub(crate) struct Kin(Mutex<State>);
+pub(crate) struct DeathFanout(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -33,13 +33,13 @@ struct State {
 }
 
 struct Member {
-    seat: Weak<Seat>,
+    seat: Weak<RankState>,
     /// By rank of this communicator: the rank as it joined.
     joined: Arc<[usize]>,
 }
 
 impl Member {
-    fn tell(&self, dead: usize) {
+    fn notify(&self, dead: usize) {
         let rank = self.joined.iter().position(|joined| *joined == dead);
         if let (Some(rank), Some(seat)) = (rank, self.seat.upgrade()) {
             seat.poison_for(CauseKind::Died, rank, 0);
@@ -47,12 +47,12 @@ impl Member {
     }
 }
 
-impl Kin {
+impl DeathFanout {
     /// A rank has died, which had this number when it joined.
     pub(crate) fn died(&self, rank: usize) {
         let mut state = self.state();
         state.dead.push(rank);
-        state.members.iter().for_each(|member| member.tell(rank));
+        state.members.iter().for_each(|member| member.notify(rank));
     }
 
     /// Those who look at the communicators that report their state.
@@ -61,7 +61,7 @@ impl Kin {
     }
 
     /// The communicators that are left.
-    fn seats(&self) -> Vec<Arc<Seat>> {
+    fn seats(&self) -> Vec<Arc<RankState>> {
         self.state().members.iter().filter_map(|member| member.seat.upgrade()).collect()
     }
 
@@ -70,22 +70,22 @@ impl Kin {
     }
 }
 
-impl Family {
-    pub(crate) fn new(kin: Arc<Kin>, watcher: Option<Watcher>, fatal_signals: bool) -> Self {
-        Family { kin, _watcher: watcher, fatal_signals }
+impl CommTree {
+    pub(crate) fn new(fanout: Arc<DeathFanout>, watcher: Option<Watcher>, fatal_signals: bool) -> Self {
+        CommTree { fanout, _watcher: watcher, fatal_signals }
     }
 
     /// From now on this communicator is told of deaths, and of those that were before.
-    pub(crate) fn admit(&self, seat: &Arc<Seat>, joined: &Arc<[usize]>) {
-        let mut state = self.kin.state();
+    pub(crate) fn register(&self, seat: &Arc<RankState>, joined: &Arc<[usize]>) {
+        let mut state = self.fanout.state();
         let member = Member { seat: Arc::downgrade(seat), joined: Arc::clone(joined) };
-        state.dead.iter().for_each(|dead| member.tell(*dead));
+        state.dead.iter().for_each(|dead| member.notify(*dead));
         state.members.retain(|member| member.seat.strong_count() > 0);
         state.members.push(member);
     }
 
-    /// Ends every communicator of the family.
+    /// Ends every communicator of the tree.
     pub(crate) fn abort(&self, code: i32) {
-        self.kin.seats().iter().for_each(|seat| seat.poison(CauseKind::Aborted, code as u32));
+        self.fanout.seats().iter().for_each(|seat| seat.poison(CauseKind::Aborted, code as u32));
     }
 }

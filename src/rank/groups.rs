@@ -9,39 +9,39 @@ use std::collections::BTreeMap;
 
 use crate::protocol::Group;
 use crate::protocol::partition::block;
-use crate::segment::settings::Meeting;
+use crate::segment::settings::BarrierShape;
 
 /// From so many ranks on it pays to meet in groups.
 const FROM: usize = 64;
 
-impl Meeting {
+impl BarrierShape {
     /// In groups that follow from the caches, if each rank has a processor.
-    const NEAR: Meeting = Meeting(u32::MAX);
+    const NEAR: BarrierShape = BarrierShape(u32::MAX);
 
     /// How so many ranks meet, if this is what was set.
     pub(crate) fn chosen(group: Option<usize>, ranks: usize) -> Self {
         match group {
-            None if ranks < FROM => Meeting::FLAT,
-            None => Meeting::NEAR,
-            Some(group) => u32::try_from(group).map_or(Meeting::NEAR, Meeting),
+            None if ranks < FROM => BarrierShape::FLAT,
+            None => BarrierShape::NEAR,
+            Some(group) => u32::try_from(group).map_or(BarrierShape::NEAR, BarrierShape),
         }
     }
 
     /// How the ranks of a part of the job meet.
     pub(crate) fn of_part(self, ranks: usize) -> Self {
-        if self == Meeting::NEAR { Meeting::chosen(None, ranks) } else { self }
+        if self == BarrierShape::NEAR { BarrierShape::chosen(None, ranks) } else { self }
     }
 
-    /// The groups. `near`: by rank, a number that ranks have in common which are near each other. `crowded`: there are
+    /// The groups. `near`: by rank, a number that ranks have in common which are near each other. `oversubscribed`: there are
     /// fewer processors than ranks.
-    pub(crate) fn groups(self, near: &[u64], crowded: bool) -> Option<Groups> {
+    pub(crate) fn groups(self, near: &[u64], oversubscribed: bool) -> Option<Groups> {
         let ranks = near.len();
         match self {
-            Meeting::FLAT => None,
+            BarrierShape::FLAT => None,
             // A leader that has to wait for its turn keeps all others waiting.
-            Meeting::NEAR if crowded => None,
-            Meeting::NEAR => Some(Groups::near(near)),
-            Meeting(most) => Some(Groups::blocks(ranks, most as usize)),
+            BarrierShape::NEAR if oversubscribed => None,
+            BarrierShape::NEAR => Some(Groups::near(near)),
+            BarrierShape(most) => Some(Groups::blocks(ranks, most as usize)),
         }
     }
 }
@@ -100,29 +100,29 @@ mod tests {
 
     #[test]
     fn few_ranks_and_crowded_ones_do_not_meet_in_groups() {
-        assert_eq!(Meeting::chosen(None, FROM - 1).groups(&[0; FROM - 1], false), None);
-        assert_eq!(Meeting::chosen(None, FROM).groups(&[0; FROM], true), None);
-        assert_eq!(Meeting::chosen(Some(0), 2 * FROM).groups(&[0; 2 * FROM], false), None);
+        assert_eq!(BarrierShape::chosen(None, FROM - 1).groups(&[0; FROM - 1], false), None);
+        assert_eq!(BarrierShape::chosen(None, FROM).groups(&[0; FROM], true), None);
+        assert_eq!(BarrierShape::chosen(Some(0), 2 * FROM).groups(&[0; 2 * FROM], false), None);
     }
 
     #[test]
     fn who_asks_for_groups_gets_them() {
-        assert_eq!(leaders(Meeting::chosen(Some(2), 5).groups(&[0; 5], true)), [0, 0, 2, 2, 4]);
-        assert_eq!(leaders(Meeting::chosen(Some(8), 3).groups(&[0; 3], false)), [0; 3]);
+        assert_eq!(leaders(BarrierShape::chosen(Some(2), 5).groups(&[0; 5], true)), [0, 0, 2, 2, 4]);
+        assert_eq!(leaders(BarrierShape::chosen(Some(8), 3).groups(&[0; 3], false)), [0; 3]);
     }
 
     #[test]
     fn a_part_of_a_job_meets_as_the_job_does_if_that_was_asked_for() {
-        assert_eq!(Meeting::chosen(Some(2), 64).of_part(3), Meeting(2));
-        assert_eq!(Meeting::chosen(None, 2 * FROM).of_part(FROM - 1), Meeting::FLAT);
-        assert_eq!(Meeting::chosen(None, 2 * FROM).of_part(FROM), Meeting::NEAR);
+        assert_eq!(BarrierShape::chosen(Some(2), 64).of_part(3), BarrierShape(2));
+        assert_eq!(BarrierShape::chosen(None, 2 * FROM).of_part(FROM - 1), BarrierShape::FLAT);
+        assert_eq!(BarrierShape::chosen(None, 2 * FROM).of_part(FROM), BarrierShape::NEAR);
     }
 
     #[test]
     fn ranks_that_share_a_cache_are_together() {
         // Two caches, whose processors take turns in the numbers of the ranks.
         let near: Vec<u64> = (0..64).map(|rank| 1 + rank % 2).collect();
-        let groups = leaders(Meeting::NEAR.groups(&near, false));
+        let groups = leaders(BarrierShape::NEAR.groups(&near, false));
         let counts = (0..64).map(|leader| groups.iter().filter(|other| **other == leader).count());
         assert_eq!(counts.filter(|count| *count > 0).collect::<Vec<_>>(), [8; 8]);
         assert!((0..64).all(|rank| near[rank] == near[groups[rank]]));

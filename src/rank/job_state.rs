@@ -4,7 +4,7 @@
 //! is written for it that is not written anyway, and whoever looks takes no part in what is being done. So it is a
 //! picture, taken while things move: neighbouring lines can be a round apart.
 //!
-//! Nor does a rank note *when* it does something, since asking the clock would cost as much as a small collective. Whoever
+//! Nor does a rank header *when* it does something, since asking the clock would cost as much as a small collective. Whoever
 //! wants to tell looks every now and then, and knows since when nothing has changed.
 
 use std::fmt;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Operation;
 use crate::protocol::Generation;
-use crate::segment::mapped::{Glimpse, World};
+use crate::segment::mapped::{MappedSegment, Snapshot};
 use crate::sys::file_size::complain;
 
 /// What a rank can see of its job: [`Communicator::state`](crate::Communicator::state). Its text is for people.
@@ -27,13 +27,13 @@ pub struct JobState {
     /// Whether the communicator has ended: no rank advances any more.
     pub ended: bool,
     /// By rank.
-    pub ranks: Vec<RankState>,
+    pub ranks: Vec<RankStatus>,
 }
 
 /// What a rank can see of another, or of itself.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct RankState {
+pub struct RankStatus {
     /// The rank.
     pub rank: usize,
     /// Its process; `None` if it has not joined.
@@ -46,7 +46,7 @@ pub struct RankState {
     pub waits: bool,
     /// For how long that has been so at least, where somebody has looked:
     /// [`Config::state_reports`](crate::Config::state_reports).
-    pub since: Option<Duration>,
+    pub unchanged_for: Option<Duration>,
 }
 
 impl fmt::Display for JobState {
@@ -57,21 +57,21 @@ impl fmt::Display for JobState {
     }
 }
 
-impl fmt::Display for RankState {
+impl fmt::Display for RankStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {}", self.rank)?;
         let Some(pid) = self.pid else { return write!(f, " has not joined") };
         write!(f, " (process {pid}) ")?;
-        let since = self.since.unwrap_or_default().as_secs_f64();
+        let since = self.unchanged_for.unwrap_or_default().as_secs_f64();
         match (self.operation, self.waits) {
             (None, _) => write!(f, "has not called anything"),
             (Some(operation), true) => {
                 write!(f, "waits in {operation}, round {}", self.round)?;
-                if self.since.is_some() { write!(f, ", for {since:.1} s") } else { Ok(()) }
+                if self.unchanged_for.is_some() { write!(f, ", for {since:.1} s") } else { Ok(()) }
             }
             (Some(operation), false) => {
                 write!(f, "has done {operation}, round {}", self.round)?;
-                if self.since.is_some() { write!(f, ", {since:.1} s ago") } else { Ok(()) }
+                if self.unchanged_for.is_some() { write!(f, ", {since:.1} s ago") } else { Ok(()) }
             }
         }
     }
@@ -79,7 +79,7 @@ impl fmt::Display for RankState {
 
 /// Looks at a job, and remembers since when what it sees has not changed.
 pub(crate) struct Observer {
-    world: Arc<World>,
+    world: Arc<MappedSegment>,
     name: String,
     rank: usize,
     /// By rank, once somebody has looked.
@@ -87,15 +87,15 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    pub(crate) fn new(world: &Arc<World>, name: &str, rank: usize) -> Self {
+    pub(crate) fn new(world: &Arc<MappedSegment>, name: &str, rank: usize) -> Self {
         Observer { world: Arc::clone(world), name: name.to_owned(), rank, seen: Mutex::default() }
     }
 
     /// Looks, so that it can be told later since when things are as they are.
-    pub(crate) fn look(&self) {
+    pub(crate) fn sample(&self) {
         let now = Instant::now();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let rounds = (0..self.world.layout().ranks()).map(|rank| self.world.glimpse(rank).round);
+        let rounds = (0..self.world.layout().ranks()).map(|rank| self.world.snapshot(rank).round);
         if seen.is_empty() {
             seen.extend(rounds.map(|round| (round, now)));
             return;
@@ -110,33 +110,33 @@ impl Observer {
     /// What is to be seen now.
     pub(crate) fn state(&self) -> JobState {
         let ranks = 0..self.world.layout().ranks();
-        let glimpses: Vec<Glimpse> = ranks.map(|rank| self.world.glimpse(rank)).collect();
+        let snapshots: Vec<Snapshot> = ranks.map(|rank| self.world.snapshot(rank)).collect();
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         // Nobody is more than a round ahead of another.
         let is_behind =
-            |one: &Glimpse| glimpses.iter().any(|other| one.pid == 0 || one.round.next() == other.round);
-        let everywhere = !glimpses.iter().any(is_behind);
-        let rank = |(rank, glimpse): (usize, &Glimpse)| RankState {
+            |one: &Snapshot| snapshots.iter().any(|other| one.pid == 0 || one.round.next() == other.round);
+        let everywhere = !snapshots.iter().any(is_behind);
+        let rank = |(rank, snapshot): (usize, &Snapshot)| RankStatus {
             rank,
-            pid: Some(glimpse.pid).filter(|pid| *pid != 0),
-            operation: Operation::of_code(glimpse.operation),
-            round: glimpse.round.number(),
-            waits: !everywhere && !is_behind(glimpse),
-            since: seen
+            pid: Some(snapshot.pid).filter(|pid| *pid != 0),
+            operation: Operation::of_code(snapshot.operation),
+            round: snapshot.round.number(),
+            waits: !everywhere && !is_behind(snapshot),
+            unchanged_for: seen
                 .get(rank)
-                .map(|(round, since)| if *round == glimpse.round { since.elapsed() } else { Duration::ZERO }),
+                .map(|(round, since)| if *round == snapshot.round { since.elapsed() } else { Duration::ZERO }),
         };
         JobState {
             name: self.name.clone(),
             seen_by: self.rank,
-            ended: glimpses.iter().any(|glimpse| glimpse.poisoned),
-            ranks: glimpses.iter().enumerate().map(rank).collect(),
+            ended: snapshots.iter().any(|snapshot| snapshot.poisoned),
+            ranks: snapshots.iter().enumerate().map(rank).collect(),
         }
     }
 
     /// Writes the state to standard error, in one piece.
     pub(crate) fn write(&self) {
-        self.look();
+        self.sample();
         complain(&format!("intranode: {}\n", self.state()));
     }
 }

@@ -5,57 +5,57 @@ use std::sync::atomic::AtomicU32;
 
 use crossbeam_utils::CachePadded;
 
-use crate::error::{Called, Error, Operation, TimeOut};
-use crate::protocol::block_transfer::Exchange;
+use crate::error::{CallSummary, Error, Operation, TimeoutInfo};
+use crate::protocol::block_transfer::BlockTransfer;
 use crate::protocol::{
     Call, CallLock, Cause, CauseKind, Failure, Generation, Group, Member, Overlap, membership,
 };
-use crate::rank::cma_peers::Reach;
+use crate::rank::cma_peers::CmaPeers;
 use crate::rank::groups::Groups;
 use crate::rank::job_state::Observer;
-use crate::segment::mapped::World;
-use crate::segment::platform::Machine;
+use crate::segment::mapped::MappedSegment;
+use crate::segment::platform::ShmPlatform;
 
 /// The state of one rank in one segment. Regions keep it, so that they can outlive the communicator.
-pub(crate) struct Seat {
-    pub(crate) world: Arc<World>,
-    pub(crate) machine: Machine,
+pub(crate) struct RankState {
+    pub(crate) world: Arc<MappedSegment>,
+    pub(crate) machine: ShmPlatform,
     pub(crate) rank: usize,
     /// The name of the job, from which further parts of it have theirs.
     pub(crate) job: Arc<str>,
     /// Where ranks meet in groups: all of them, and what this rank has to know.
     pub(crate) groups: Option<(Groups, Group)>,
     /// Where ranks can read each other's memory.
-    pub(crate) reach: Option<Reach>,
+    pub(crate) cma_peers: Option<CmaPeers>,
     /// Looks at all ranks now and then, for reports of the job's state.
     pub(crate) observer: Option<Arc<Observer>>,
     /// On a cache line of its own: ranks that are threads may keep their communicators side by side.
-    lock: CachePadded<CallLock<Machine>>,
+    lock: CachePadded<CallLock<ShmPlatform>>,
 }
 
-impl Seat {
+impl RankState {
     pub(crate) fn new(
-        world: Arc<World>,
-        machine: Machine,
+        world: Arc<MappedSegment>,
+        machine: ShmPlatform,
         rank: usize,
         job: Arc<str>,
         completed: Generation,
     ) -> Self {
-        let lock = CallLock::new(AtomicU32::new(CallLock::<Machine>::initial_word(completed)));
-        Seat {
+        let lock = CallLock::new(AtomicU32::new(CallLock::<ShmPlatform>::initial_word(completed)));
+        RankState {
             world,
             machine,
             rank,
             job,
             groups: None,
-            reach: None,
+            cma_peers: None,
             observer: None,
             lock: CachePadded::new(lock),
         }
     }
 
     /// The same rank, where ranks meet in groups if there are any. Before a round that is the same on all ranks.
-    pub(crate) fn meet_in(&mut self, groups: Option<Groups>) {
+    pub(crate) fn set_groups(&mut self, groups: Option<Groups>) {
         self.groups = groups.map(|groups| {
             let own = groups.of(self.rank);
             (groups, own)
@@ -91,7 +91,7 @@ impl Seat {
     pub(crate) fn collective<R>(
         &self,
         operation: Operation,
-        call: impl FnOnce(&mut Member<'_, Machine>) -> Result<R, Failure>,
+        call: impl FnOnce(&mut Member<'_, ShmPlatform>) -> Result<R, Failure>,
     ) -> Result<R, Error> {
         self.begin(operation)?.run(call)
     }
@@ -113,14 +113,19 @@ impl Seat {
 
     /// Why a call has failed, or must be taken to have failed.
     #[cold]
-    fn failed(&self, operation: Operation, member: &Member<'_, Machine>, failure: Option<Failure>) -> Error {
+    fn failed(
+        &self,
+        operation: Operation,
+        member: &Member<'_, ShmPlatform>,
+        failure: Option<Failure>,
+    ) -> Error {
         match failure {
             Some(failure) if !self.world.torn() => self.report(operation, member, failure),
             _ => self.torn(operation, member),
         }
     }
 
-    fn torn(&self, operation: Operation, member: &Member<'_, Machine>) -> Error {
+    fn torn(&self, operation: Operation, member: &Member<'_, ShmPlatform>) -> Error {
         let reason = "another program has cut the file of its segment short";
         Error::Poisoned { operation, round: member.completed().next().number(), rank: self.rank, reason }
     }
@@ -142,18 +147,20 @@ impl Seat {
     }
 
     #[cold]
-    fn report(&self, operation: Operation, member: &Member<'_, Machine>, failure: Failure) -> Error {
+    fn report(&self, operation: Operation, member: &Member<'_, ShmPlatform>, failure: Failure) -> Error {
         match failure {
             // What they say was consumed.
             Failure::Refused(rank) => Error::Refused { operation, rank, round: member.completed().number() },
-            Failure::Mismatch(calls) => {
-                Error::Mismatch { operation, round: member.completed().number(), calls: Called::all(&calls) }
-            }
+            Failure::Mismatch(calls) => Error::Mismatch {
+                operation,
+                round: member.completed().number(),
+                calls: CallSummary::all(&calls),
+            },
             // A rank that was told another size may have any number; all others are among these.
             Failure::Dead(Some(cause)) if cause.kind == CauseKind::WrongSize || cause.rank < self.size() => {
                 self.report_end(operation, member, cause)
             }
-            Failure::Dead(_) | Failure::Stopped => {
+            Failure::Dead(_) | Failure::Killed => {
                 let reason = "the segment's memory was overwritten";
                 Error::Poisoned {
                     operation,
@@ -165,7 +172,7 @@ impl Seat {
         }
     }
 
-    fn report_end(&self, operation: Operation, member: &Member<'_, Machine>, cause: Cause) -> Error {
+    fn report_end(&self, operation: Operation, member: &Member<'_, ShmPlatform>, cause: Cause) -> Error {
         let Cause { kind, rank, detail } = cause;
         let round = member.completed().next().number();
         let poisoned = |reason| Error::Poisoned { operation, round, rank, reason };
@@ -183,7 +190,7 @@ impl Seat {
                     observer.write();
                 }
                 let pids = late.iter().map(|rank| self.pid(*rank)).collect();
-                let info = Box::new(TimeOut { timeout: self.machine.patience, pids, round: detail });
+                let info = Box::new(TimeoutInfo { timeout: self.machine.timeout, pids, round: detail });
                 Error::TimedOut { operation, late: late.into_boxed_slice(), info }
             }
             CauseKind::Left => Error::RankLeft { operation, round, rank, rounds: detail },
@@ -199,9 +206,9 @@ impl Seat {
 /// A call that is under way on this thread, and on no other of this rank. It may consist of several transfers, which are told
 /// apart by their number: one that meets another of the same call, or of another, is a mismatch.
 pub(crate) struct OpenCall<'s> {
-    seat: &'s Seat,
+    seat: &'s RankState,
     operation: Operation,
-    member: Member<'s, Machine>,
+    member: Member<'s, ShmPlatform>,
     /// How many transfers there were.
     phase: u8,
     /// Whether a step of the call has begun and not returned.
@@ -210,7 +217,7 @@ pub(crate) struct OpenCall<'s> {
 
 impl<'s> OpenCall<'s> {
     /// The rank's place in the communicator.
-    pub(crate) fn seat(&self) -> &'s Seat {
+    pub(crate) fn seat(&self) -> &'s RankState {
         self.seat
     }
 
@@ -218,7 +225,7 @@ impl<'s> OpenCall<'s> {
     #[inline]
     pub(crate) fn run<R>(
         &mut self,
-        call: impl FnOnce(&mut Member<'_, Machine>) -> Result<R, Failure>,
+        call: impl FnOnce(&mut Member<'_, ShmPlatform>) -> Result<R, Failure>,
     ) -> Result<R, Error> {
         let OpenCall { seat, operation, member, .. } = self;
         self.running = true;
@@ -231,7 +238,7 @@ impl<'s> OpenCall<'s> {
     }
 
     /// The next transfer of the call.
-    pub(crate) fn transfer(&mut self, call: &Call, blocks: &mut impl Exchange) -> Result<(), Error> {
+    pub(crate) fn transfer(&mut self, call: &Call, blocks: &mut impl BlockTransfer) -> Result<(), Error> {
         let call = call.phase(self.phase);
         self.phase += 1;
         self.run(|member| member.transfer(&call, blocks))

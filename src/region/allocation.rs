@@ -12,13 +12,13 @@ use std::ops::Range;
 use crate::collective::allgatherv::gather_words;
 use crate::error::Error;
 use crate::protocol::Call;
-use crate::rank::rank_state::{OpenCall, Seat};
-use crate::sys::memory::backing::{self, Kind, Made, Refusal, Ticket, Words};
-use crate::sys::memory::headroom::{Left, Limit};
+use crate::rank::rank_state::{OpenCall, RankState};
+use crate::sys::memory::backing::{self, CreatedShm, Kind, Refusal, ShmHandle, Words};
+use crate::sys::memory::headroom::{Headroom, Limit};
 use crate::sys::memory::mapping::Mapping;
 
 /// What memory a rank wants to share, and with whom.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct AllocRequest<'a> {
     pub(crate) call: &'a Call,
     /// The rank that makes it.
     pub(crate) leader: usize,
@@ -32,95 +32,95 @@ pub(crate) struct Wanted<'a> {
 
 /// What a rank says of its step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum Status {
     Done,
-    Ticket(Ticket),
-    Memory(Left),
+    ShmHandle(ShmHandle),
+    Memory(Headroom),
     System(i32),
 }
 
-impl Said {
+impl Status {
     fn encode(self) -> [u64; 7] {
         let (tag, [a, b, c, d, e, f]): (u64, Words) = match self {
-            Said::Done => (1, [0; 6]),
-            Said::Ticket(ticket) => (2, ticket.encode()),
-            Said::Memory(Left { bytes, limit }) => (3, [bytes, limit as u64, 0, 0, 0, 0]),
-            Said::System(error) => (4, [error as u64, 0, 0, 0, 0, 0]),
+            Status::Done => (1, [0; 6]),
+            Status::ShmHandle(handle) => (2, handle.encode()),
+            Status::Memory(Headroom { bytes, limit }) => (3, [bytes, limit as u64, 0, 0, 0, 0]),
+            Status::System(error) => (4, [error as u64, 0, 0, 0, 0, 0]),
         };
         [tag, a, b, c, d, e, f]
     }
 
-    /// What no rank can have said is taken for a failure.
+    /// What no rank can have status is taken for a failure.
     fn decode([tag, a, b, c, d, e, f]: [u64; 7]) -> Self {
         let limit = || u32::try_from(b).ok().and_then(Limit::of_code);
         match tag {
-            1 => Some(Said::Done),
-            2 => Ticket::decode([a, b, c, d, e, f]).map(Said::Ticket),
-            3 => limit().map(|limit| Said::Memory(Left { bytes: a, limit })),
-            _ => Some(Said::System(a as i32)),
+            1 => Some(Status::Done),
+            2 => ShmHandle::decode([a, b, c, d, e, f]).map(Status::ShmHandle),
+            3 => limit().map(|limit| Status::Memory(Headroom { bytes: a, limit })),
+            _ => Some(Status::System(a as i32)),
         }
-        .unwrap_or(Said::System(libc::EPROTO))
+        .unwrap_or(Status::System(libc::EPROTO))
     }
 
     fn refusal(refusal: &Refusal) -> Self {
         match refusal {
-            Refusal::Memory(left) => Said::Memory(*left),
-            Refusal::System(error) => Said::System(backing::errno(error)),
+            Refusal::Memory(left) => Status::Memory(*left),
+            Refusal::System(error) => Status::System(backing::errno(error)),
         }
     }
 }
 
 /// Shares memory. Collective. `place` is called for the memory before any of it is allocated, and `fill` before the
 /// others find it, by the leader only. Returns with the memory the number that it has among its leader's.
-pub(crate) fn share(
+pub(crate) fn allocate(
     open: &mut OpenCall<'_>,
-    wanted: &Wanted<'_>,
+    wanted: &AllocRequest<'_>,
     place: impl Fn(&Mapping),
     fill: impl Fn(&Mapping) -> std::io::Result<()>,
 ) -> Result<(Mapping, u64), Error> {
-    let Wanted { call, leader, .. } = wanted;
+    let AllocRequest { call, leader, .. } = wanted;
     let seat = open.seat();
     let mut last = libc::ENOSYS;
     for kind in Kind::ALL {
         let made = (*leader == seat.rank).then(|| make(seat, kind, wanted, &place, &fill));
-        let said = match &made {
-            None => Said::Done,
-            Some(Ok(made)) => Said::Ticket(made.ticket),
-            Some(Err(refusal)) => Said::refusal(refusal),
+        let status = match &made {
+            None => Status::Done,
+            Some(Ok(made)) => Status::ShmHandle(made.handle),
+            Some(Err(refusal)) => Status::refusal(refusal),
         };
-        let offers = exchange(open, call, said)?;
+        let offers = exchange(open, call, status)?;
         match verdict(&offers) {
             None => {}
-            Some((rank, Said::Memory(left))) => return Err(no_memory(wanted, rank, left)),
+            Some((rank, Status::Memory(left))) => return Err(no_memory(wanted, rank, left)),
             Some((_, failure)) => {
                 last = failure.error();
                 continue;
             }
         }
-        let Said::Ticket(ticket) = offers[*leader] else {
+        let Status::ShmHandle(handle) = offers[*leader] else {
             // No rank that uses this library says that.
             last = libc::EPROTO;
             continue;
         };
         let found = match made {
-            Some(made) => made.map(Found::Made),
+            Some(made) => made.map(Found::CreatedShm),
             // What somebody has written over the colors of a split makes ranks want different lengths.
-            None if wanted.len.is_none_or(|len| len as u64 != ticket.len) => {
+            None if wanted.len.is_none_or(|len| len as u64 != handle.len) => {
                 Err(std::io::Error::from_raw_os_error(libc::EPROTO).into())
             }
-            None => backing::find(&seat.job, &ticket, wanted.part.clone(), wanted.huge).map(Found::Mapped),
+            None => backing::find(&seat.job, &handle, wanted.part.clone(), wanted.huge).map(Found::Mapped),
         };
-        let said = found.as_ref().map_or_else(Said::refusal, |_| Said::Done);
-        match verdict(&exchange(open, call, said)?) {
+        let status = found.as_ref().map_or_else(Status::refusal, |_| Status::Done);
+        match verdict(&exchange(open, call, status)?) {
             None => {}
-            Some((rank, Said::Memory(left))) => return Err(no_memory(wanted, rank, left)),
+            Some((rank, Status::Memory(left))) => return Err(no_memory(wanted, rank, left)),
             Some((_, failure)) => {
                 last = failure.error();
                 continue;
             }
         }
         if let Ok(found) = found {
-            return Ok((found.mapping(), ticket.number));
+            return Ok((found.mapping(), handle.number));
         }
     }
     let error = std::io::Error::from_raw_os_error(last);
@@ -133,58 +133,58 @@ pub(crate) fn share(
 
 /// The memory on this rank.
 enum Found {
-    Made(Made),
+    CreatedShm(CreatedShm),
     Mapped(Mapping),
 }
 
 impl Found {
     fn mapping(self) -> Mapping {
         match self {
-            Found::Made(made) => made.hide(),
+            Found::CreatedShm(made) => made.hide(),
             Found::Mapped(mapping) => mapping,
         }
     }
 }
 
-impl Said {
+impl Status {
     fn error(self) -> i32 {
         match self {
-            Said::System(error) => error,
+            Status::System(error) => error,
             _ => libc::EPROTO,
         }
     }
 }
 
 fn make(
-    seat: &Seat,
+    seat: &RankState,
     kind: Kind,
-    wanted: &Wanted<'_>,
+    wanted: &AllocRequest<'_>,
     place: impl Fn(&Mapping),
     fill: impl Fn(&Mapping) -> std::io::Result<()>,
-) -> Result<Made, Refusal> {
+) -> Result<CreatedShm, Refusal> {
     let len = wanted.len.ok_or_else(backing::too_long)?;
     let made = backing::make(kind, &seat.job, len, wanted.part.clone(), wanted.huge, place)?;
     fill(&made.mapping)?;
     Ok(made)
 }
 
-fn exchange(open: &mut OpenCall<'_>, call: &Call, said: Said) -> Result<Vec<Said>, Error> {
-    let all = gather_words(open, call, said.encode())?;
-    Ok(all.into_iter().map(Said::decode).collect())
+fn exchange(open: &mut OpenCall<'_>, call: &Call, status: Status) -> Result<Vec<Status>, Error> {
+    let all = gather_words(open, call, status.encode())?;
+    Ok(all.into_iter().map(Status::decode).collect())
 }
 
 /// The failure that counts, the same on every rank: a lack of memory before any other, then the first rank's.
-fn verdict(all: &[Said]) -> Option<(usize, Said)> {
-    let mut failures = all.iter().copied().enumerate().filter(|(_, said)| match said {
-        Said::Memory(_) | Said::System(_) => true,
-        Said::Done | Said::Ticket(_) => false,
+fn verdict(all: &[Status]) -> Option<(usize, Status)> {
+    let mut failures = all.iter().copied().enumerate().filter(|(_, status)| match status {
+        Status::Memory(_) | Status::System(_) => true,
+        Status::Done | Status::ShmHandle(_) => false,
     });
     let first = failures.next()?;
-    let memory = |(_, said): &(usize, Said)| matches!(said, Said::Memory(_));
+    let memory = |(_, status): &(usize, Status)| matches!(status, Status::Memory(_));
     Some(if memory(&first) { first } else { failures.find(memory).unwrap_or(first) })
 }
 
-fn no_memory(wanted: &Wanted<'_>, rank: usize, Left { bytes, limit }: Left) -> Error {
+fn no_memory(wanted: &AllocRequest<'_>, rank: usize, Headroom { bytes, limit }: Headroom) -> Error {
     let reason = match limit {
         Limit::AddressSpace => format!("that is more than {limit} has"),
         _ => format!("rank {rank} found {bytes} bytes available within {limit}; ask for less, or raise it"),
@@ -201,24 +201,27 @@ mod tests {
 
     #[test]
     fn what_is_said_is_understood() {
-        let left = Left { bytes: 12345, limit: Limit::FileSystem };
-        for said in [Said::Done, Said::Memory(left), Said::System(libc::EPERM)] {
-            assert_eq!(Said::decode(said.encode()), said);
+        let left = Headroom { bytes: 12345, limit: Limit::FileSystem };
+        for status in [Status::Done, Status::Memory(left), Status::System(libc::EPERM)] {
+            assert_eq!(Status::decode(status.encode()), status);
         }
     }
 
     #[test]
     fn what_nobody_says_is_a_failure() {
         for words in [[0; 7], [3, 1, 99, 0, 0, 0, 0], [2, 99, 0, 0, 0, 0, 0], [u64::MAX; 7]] {
-            assert!(matches!(Said::decode(words), Said::System(_)), "{words:?}");
+            assert!(matches!(Status::decode(words), Status::System(_)), "{words:?}");
         }
     }
 
     #[test]
     fn a_lack_of_memory_counts_before_other_failures() {
-        let memory = Said::Memory(Left { bytes: 1, limit: Limit::Machine });
-        assert_eq!(verdict(&[Said::Done, Said::System(1), memory, Said::Done]), Some((2, memory)));
-        assert_eq!(verdict(&[Said::Done, Said::System(1), Said::System(2)]), Some((1, Said::System(1))));
-        assert_eq!(verdict(&[Said::Done, Said::Done]), None);
+        let memory = Status::Memory(Headroom { bytes: 1, limit: Limit::Machine });
+        assert_eq!(verdict(&[Status::Done, Status::System(1), memory, Status::Done]), Some((2, memory)));
+        assert_eq!(
+            verdict(&[Status::Done, Status::System(1), Status::System(2)]),
+            Some((1, Status::System(1)))
+        );
+        assert_eq!(verdict(&[Status::Done, Status::Done]), None);
     }
 }

@@ -13,9 +13,9 @@ use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::partition::block;
 use crate::protocol::region::Parts;
-use crate::rank::rank_state::{OpenCall, Seat};
-use crate::region::allocation::{Wanted, share};
-use crate::segment::double_buffer::{self, Turns};
+use crate::rank::rank_state::{OpenCall, RankState};
+use crate::region::allocation::{AllocRequest, allocate};
+use crate::segment::double_buffer::{self, DoubleBuffer};
 use crate::sys::memory::backing;
 
 /// An allgatherv, or a broadcast, that copies nothing and is done over and over: [`Communicator::exchange`].
@@ -40,9 +40,9 @@ use crate::sys::memory::backing;
 /// # Ok::<(), intranode::Error>(())
 /// ```
 pub struct Exchange<T: Pod> {
-    seat: Arc<Seat>,
+    seat: Arc<RankState>,
     number: u64,
-    memory: Turns<T>,
+    memory: DoubleBuffer<T>,
 }
 
 impl Communicator {
@@ -69,9 +69,9 @@ impl Communicator {
         let part = block(bytes.unwrap_or(0), self.size(), self.rank());
         let mut open = seat.begin(operation)?;
         let parts = agree(&mut open, &call, len.map_or(0..0, |_| own_block(counts, self.rank())))?;
-        let wanted = Wanted { call: &call, leader: 0, len: bytes, part, huge: false };
-        let (mapping, number) = share(&mut open, &wanted, |_| (), |_| Ok(()))?;
-        let memory = Turns::new(mapping, len.unwrap_or(0), &parts);
+        let wanted = AllocRequest { call: &call, leader: 0, len: bytes, part, huge: false };
+        let (mapping, number) = allocate(&mut open, &wanted, |_| (), |_| Ok(()))?;
+        let memory = DoubleBuffer::new(mapping, len.unwrap_or(0), &parts);
         let errno = memory.as_ref().map_or_else(backing::errno, |_| 0);
         let failures = gather_words(&mut open, &call, [errno as u64])?;
         let failed = |reason: String| Error::AllocationFailed {

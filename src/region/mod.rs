@@ -18,23 +18,23 @@ use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::partition::block;
 use crate::protocol::region::Parts;
-use crate::rank::rank_state::{OpenCall, Seat};
-use crate::region::allocation::{Wanted, share};
+use crate::rank::rank_state::{OpenCall, RankState};
+use crate::region::allocation::{AllocRequest, allocate};
 use crate::region::options::{Pages, Placement, RegionOptions, debug, is_set};
-use crate::segment::region_memory::{Memory, Populate, Published};
+use crate::segment::region_memory::{Memory, ReadOnly, Writable};
 
 /// A region that every rank can read: a plain slice.
-pub type Shared<T> = Region<T, Published>;
+pub type Shared<T> = Region<T, ReadOnly>;
 
 /// `len` values of `T` in one copy of memory for all ranks.
 ///
-/// A region is written and read in turns, which are its type: in a write epoch, `Region<T, Populate>`, each rank has
+/// A region is written and read in turns, which are its type: in a write epoch, `Region<T, Writable>`, each rank has
 /// `&mut [T]` of the parts that it owns; in a read epoch, [`Shared<T>`], every rank has `&[T]` of everything. Two
 /// collective calls lie between them, [`publish`](Region::publish) and [`reclaim`](Region::reclaim). So in safe code
 /// nobody writes what another rank reads.
 ///
 /// At first the region is zeros, and the leader, rank 0, owns all of it. [`distribute`](Region::distribute) and
-/// [`assign`](Region::assign) give it to others.
+/// [`set_ownership`](Region::set_ownership) give it to others.
 ///
 /// Regions and the communicator can be dropped in any order. What was published can be read for as long as the region
 /// lives, also when other ranks have dropped theirs, or have ended.
@@ -51,8 +51,8 @@ pub type Shared<T> = Region<T, Published>;
 /// }
 /// # Ok::<(), intranode::Error>(())
 /// ```
-pub struct Region<T: Pod, E = Populate> {
-    seat: Arc<Seat>,
+pub struct Region<T: Pod, E = Writable> {
+    seat: Arc<RankState>,
     number: u64,
     memory: Memory<T, E>,
 }
@@ -88,9 +88,13 @@ impl Communicator {
             _ => 0..0,
         };
         let huge = options.huge_pages;
-        let wanted = Wanted { call: &call, leader: LEADER, len: bytes, part, huge };
-        let (mapping, number) =
-            share(&mut seat.begin(operation)?, &wanted, |mapping| options.place(mapping, is_set), |_| Ok(()))?;
+        let wanted = AllocRequest { call: &call, leader: LEADER, len: bytes, part, huge };
+        let (mapping, number) = allocate(
+            &mut seat.begin(operation)?,
+            &wanted,
+            |mapping| options.place(mapping, is_set),
+            |_| Ok(()),
+        )?;
         let parts = Parts::new(options.owners(LEADER), len, self.size(), self.rank());
         let region = Region { seat: Arc::clone(seat), number, memory: Memory::new(mapping, len, parts) };
         if huge && self.rank() == LEADER {
@@ -152,7 +156,7 @@ impl<T: Pod> Region<T> {
         self.memory.own()
     }
 
-    /// The values of this rank's first part: all that it owns, unless [`assign`](Region::assign) gave it several. Empty
+    /// The values of this rank's first part: all that it owns, unless [`set_ownership`](Region::set_ownership) gave it several. Empty
     /// if it owns nothing.
     ///
     /// # Panics
@@ -167,25 +171,25 @@ impl<T: Pod> Region<T> {
     /// As [`Communicator::barrier`].
     pub fn distribute(&mut self) -> Result<(), Error> {
         let own = Blocks::new(self.len(), self.seat.size()).range(self.seat.rank);
-        self.assign(Some(own))
+        self.set_ownership(Some(own))
     }
 
-    /// Gives each rank the ranges that it asks for, in any order; empty ones do not count. `assign(Some(3..5))` asks for
-    /// one, `assign(None)` for none. What nobody asks for keeps its values. Collective.
+    /// Gives each rank the ranges that it asks for, in any order; empty ones do not count. `set_ownership(Some(3..5))` asks for
+    /// one, `set_ownership(None)` for none. What nobody asks for keeps its values. Collective.
     ///
     /// # Errors
     /// [`Error::InvalidBufferSize`] for a range that reaches past the end and [`Error::InvalidRange`] for one that ends before
     /// it begins, and [`Error::Refused`] on the other ranks; [`Error::OverlappingBlocks`] on every rank if two ranges share a
     /// value. Nothing has changed then. Otherwise as [`Communicator::barrier`]; after a [fatal](Error::is_fatal) error this
     /// rank owns nothing any more, since the others may own it.
-    pub fn assign(&mut self, own: impl IntoIterator<Item = Range<usize>>) -> Result<(), Error> {
+    pub fn set_ownership(&mut self, own: impl IntoIterator<Item = Range<usize>>) -> Result<(), Error> {
         let own: Vec<_> = own.into_iter().collect();
         let result = self.agree(own);
         match result {
-            Ok(parts) => self.memory.assign(parts),
+            Ok(parts) => self.memory.set_ownership(parts),
             Err(error) => {
                 if error.is_fatal() {
-                    self.memory.assign(Parts::none());
+                    self.memory.set_ownership(Parts::none());
                 }
                 return Err(error);
             }
@@ -195,7 +199,7 @@ impl<T: Pod> Region<T> {
 
     /// This rank's parts, if what all ask for is apart.
     fn agree(&self, mut own: Vec<Range<usize>>) -> Result<Parts, Error> {
-        let operation = Operation::Assign;
+        let operation = Operation::SetOwnership;
         let (seat, len) = (&self.seat, self.len());
         let call = self.call(operation);
         if let Some(Range { start, end }) = own.iter().find(|part| part.start > part.end) {
@@ -258,8 +262,8 @@ impl<T: Pod> Shared<T> {
         let Region { seat, number, memory, .. } = self;
         match memory.unprotect() {
             Ok(memory) => {
-                let taken = seat.collective(Operation::Reclaim, |member| member.take_back(&call, true))?;
-                Ok(Region { seat, number, memory: memory.take_back(taken) })
+                let taken = seat.collective(Operation::Reclaim, |member| member.reclaim(&call, true))?;
+                Ok(Region { seat, number, memory: memory.reclaim(taken) })
             }
             Err(error) => Err(not_protected(&seat, Operation::Reclaim, &call, size_of::<T>(), &error)),
         }
@@ -302,7 +306,7 @@ fn exchange_parts(
 /// Tells the others that this rank's memory could not change its protection, so that none of them goes on.
 #[cold]
 fn not_protected(
-    seat: &Seat,
+    seat: &RankState,
     operation: Operation,
     call: &Call,
     width: usize,
@@ -310,7 +314,7 @@ fn not_protected(
 ) -> Error {
     let result = seat.collective(operation, |member| match operation {
         Operation::Publish => member.publish(call, false).map(drop),
-        _ => member.take_back(call, false).map(drop),
+        _ => member.reclaim(call, false).map(drop),
     });
     match result {
         Err(fatal) if fatal.is_fatal() => fatal,

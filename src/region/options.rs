@@ -13,7 +13,7 @@ use crate::sys::numa::{self, Policy};
 ///
 /// A page lies near the processor of whoever allocates it, unless it is told otherwise. On a machine with one node there
 /// is no difference. Where the system forbids placement, everything works without it. With `INTRANODE_DEBUG` in the
-/// environment either is said on stderr.
+/// environment either is status on stderr.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Placement {

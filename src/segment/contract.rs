@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
 
-use super::mapped::World;
-use super::platform::{Machine, Wait};
-use super::settings::Ways;
+use super::mapped::MappedSegment;
+use super::platform::{ShmPlatform, Wait};
+use super::settings::SegmentSettings;
 use crate::protocol::generation::WAITER;
-use crate::protocol::{Payload, Platform, Record};
+use crate::protocol::{Payload, Platform, Slot};
 use crate::segment::layout::Layout;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::wait::spin::SpinPolicy;
@@ -22,18 +22,18 @@ use programs::{Until, change, outlast, sleep_until, spin_until, take_turns, valu
 
 /// A segment, one word of it, and a machine that sleeps on it.
 struct Bed {
-    world: Arc<World>,
-    machine: Machine,
+    world: Arc<MappedSegment>,
+    machine: ShmPlatform,
     _ticker: Option<Ticker>,
 }
 
 impl Bed {
-    fn record(&self) -> &Record<Machine> {
-        &self.world.segment().records[0][0]
+    fn slot(&self) -> &Slot<ShmPlatform> {
+        &self.world.segment().slots[0][0]
     }
 
     fn word(&self) -> &AtomicU32 {
-        &self.record().word
+        &self.slot().state
     }
 }
 
@@ -41,22 +41,28 @@ impl Bed {
 fn bed(way: &str) -> Bed {
     let layout = Layout::new(1, 64).unwrap();
     let mapping = Mapping::anonymous(layout.len()).unwrap();
-    World::initialise(&mapping, &layout, 1, Ways { pthread: way == "pthread", ..Ways::default() }).unwrap();
-    let world = Arc::new(World::new(mapping, layout));
+    MappedSegment::initialise(
+        &mapping,
+        &layout,
+        1,
+        SegmentSettings { pthread: way == "pthread", ..SegmentSettings::default() },
+    )
+    .unwrap();
+    let world = Arc::new(MappedSegment::new(mapping, layout));
     let wait = if way == "threads" { Wait::Threads } else { world.wait() };
     let for_ticker = Arc::clone(&world);
     let ticker = (way == "threads").then(|| {
-        Ticker::start(move |visit: &mut dyn FnMut(&AtomicU32)| visit(&for_ticker.segment().records[0][0].word))
+        Ticker::start(move |visit: &mut dyn FnMut(&AtomicU32)| visit(&for_ticker.segment().slots[0][0].state))
             .unwrap()
     });
-    let machine = Machine { wait, spin: SpinPolicy::new(2, 1), patience: None };
+    let machine = ShmPlatform { wait, spin: SpinPolicy::new(2, 1), timeout: None };
     let bed = Bed { world, machine, _ticker: ticker };
     // The ticker wakes those who say that they wait, as the protocols do.
     bed.word().store(value(0), Relaxed);
     bed
 }
 
-/// Two threads take turns a great many times, always asleep in between. A lost wake-up is a hang; with the ways that
+/// Two threads take turns a great many times, always asleep in between. A lost wake-up is a hang; with the settings that
 /// look again by themselves, a delay of some milliseconds.
 fn no_wake_up_is_lost(way: &str) {
     let turns: u32 = std::env::var("INTRANODE_HAND_OFFS").map_or(1_000_000, |turns| turns.parse().unwrap());
@@ -68,12 +74,12 @@ fn spinning_hands_over(way: &str) {
     alternate(way, spin_until, 1000);
 }
 
-fn alternate(way: &str, until: Until<Machine>, turns: u32) {
+fn alternate(way: &str, until: Until<ShmPlatform>, turns: u32) {
     let bed = bed(way);
     std::thread::scope(|scope| {
         for player in [0, 1] {
             let bed = &bed;
-            scope.spawn(move || take_turns(&bed.machine, bed.record(), until, player, turns));
+            scope.spawn(move || take_turns(&bed.machine, bed.slot(), until, player, turns));
         }
     });
     assert_eq!(bed.word().load(Relaxed), value(turns));
@@ -107,12 +113,12 @@ fn all_are_woken(way: &str) {
 
 /// The deadline ends the wait: not before it, and not long after it.
 fn the_deadline_is_kept(way: &str) {
-    let (bed, patience) = (bed(way), Duration::from_millis(50));
-    let machine = Machine { patience: Some(patience), ..bed.machine };
+    let (bed, timeout) = (bed(way), Duration::from_millis(50));
+    let machine = ShmPlatform { timeout: Some(timeout), ..bed.machine };
     let start = Instant::now();
     outlast(&machine, bed.word(), value(0));
     let waited = start.elapsed();
-    assert!(waited >= patience, "{waited:?}");
+    assert!(waited >= timeout, "{waited:?}");
     assert!(waited < Duration::from_secs(5), "{waited:?}");
 }
 

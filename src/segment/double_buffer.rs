@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 
-use crate::protocol::region::{Parts, Published};
+use crate::protocol::region::{AllPublished, Parts};
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::pages::page_size;
 
@@ -15,7 +15,7 @@ use crate::sys::memory::pages::page_size;
 /// A rank writes its own part of the one buffer, and then, when all ranks have, reads all of it, until it arrives at the
 /// next round. In that round all ranks have finished reading the other buffer, so after it they may write it again.
 #[derive(Debug)]
-pub(crate) struct Turns<T> {
+pub(crate) struct DoubleBuffer<T> {
     mapping: Mapping,
     /// In elements, of each buffer.
     len: usize,
@@ -37,7 +37,7 @@ fn stride<T>(len: usize) -> Option<usize> {
     len.checked_mul(size_of::<T>())?.checked_next_multiple_of(page_size())
 }
 
-impl<T: Pod> Turns<T> {
+impl<T: Pod> DoubleBuffer<T> {
     const ALIGNED: () = assert!(align_of::<T>() <= 4096, "an element's alignment is that of a page at most");
 
     /// Two zeroed buffers of `len` values each. `parts` is what this rank owns: one range, or nothing.
@@ -51,7 +51,7 @@ impl<T: Pod> Turns<T> {
         let () = Self::ALIGNED;
         assert!(bytes::<T>(len).is_some_and(|bytes| bytes <= mapping.len()) && parts.end() <= len);
         let own = parts.ranges().first().cloned().unwrap_or(0..0);
-        let turns = Turns { mapping, len, own, next: 0, values: PhantomData };
+        let turns = DoubleBuffer { mapping, len, own, next: 0, values: PhantomData };
         turns.protect()?;
         Ok(turns)
     }
@@ -90,7 +90,7 @@ impl<T: Pod> Turns<T> {
     }
 
     /// All values that the ranks have written for this turn. The next turn has begun.
-    pub(crate) fn turn(&mut self, _: Published) -> &[T] {
+    pub(crate) fn turn(&mut self, _: AllPublished) -> &[T] {
         let start = self.buffer(self.next);
         self.next = 1 - self.next;
         // SAFETY: I13: inside the mapping, aligned, any bytes are a `Pod`; nobody writes this buffer before all ranks

@@ -4,7 +4,7 @@
 //!        0  preamble   what the segment is: magic, version, word size, ranks, chunk, length
 //!      128  cause      one 64-bit word: why the communicator was poisoned
 //!      136  wait       one 32-bit word: how ranks sleep
-//!      140  meeting    one 32-bit word: whether ranks meet in groups
+//!      140  shape    one 32-bit word: whether ranks meet in groups
 //!      144  single     one 32-bit word: whether ranks try to read each other's memory
 //!      148  spread     one 32-bit word: whether the poison has reached all words
 //!      152  key        one 64-bit word: the key of the digests of counts
@@ -13,8 +13,8 @@
 //!        …  spaces     one 32-bit word a rank: the space that the process's number counts in
 //!        …  fates      one 32-bit word a rank: whether it is known to have died
 //!        …  alive      one slot for each watcher of a rank, a row for each rank
-//!        …  records    two records a rank (one for each parity), 128 bytes each
-//!        …  gates      two records a rank and parity, 128 bytes each: where ranks meet in groups
+//!        …  slots    two slots a rank (one for each parity), 128 bytes each
+//!        …  gates      two slots a rank and parity, 128 bytes each: where ranks meet in groups
 //!        …  pairs      mutex and condition variable of the pthread wait
 //!        …  staging    two chunks a rank (one for each parity)
 //! ```
@@ -84,7 +84,7 @@ pub struct Layout {
     spaces: usize,
     fates: usize,
     alive: usize,
-    records: usize,
+    slots: usize,
     gates: usize,
     pairs: usize,
     staging: usize,
@@ -106,7 +106,7 @@ pub enum LayoutError {
     /// The segment was made by another version of the layout.
     Version(u32),
     /// The segment was made by a process with other words or another byte order.
-    Machine,
+    ShmPlatform,
     /// The segment is for another number of ranks.
     Size {
         /// What the segment was made for.
@@ -135,7 +135,7 @@ impl fmt::Display for LayoutError {
             LayoutError::Version(version) => {
                 write!(f, "it has layout version {version}, this program has version {VERSION}")
             }
-            LayoutError::Machine => {
+            LayoutError::ShmPlatform => {
                 write!(f, "it was made by a program with another word size or byte order")
             }
             LayoutError::Size { segment, expected } => {
@@ -182,8 +182,8 @@ impl Layout {
         let fates = spaces.checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
         let alive = fates.checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
         let rows = wide(ranks).checked_mul(wide(watchers(ranks)))?.checked_mul(wide(ALIVE))?;
-        let records = alive.checked_add(rows)?.checked_next_multiple_of(wide(ALIGN))?;
-        let gates = records.checked_add(cells.checked_mul(wide(RECORD))?)?;
+        let slots = alive.checked_add(rows)?.checked_next_multiple_of(wide(ALIGN))?;
+        let gates = slots.checked_add(cells.checked_mul(wide(RECORD))?)?;
         let pairs = gates.checked_add(cells.checked_mul(wide(2))?.checked_mul(wide(RECORD))?)?;
         let after_pairs = pairs.checked_add(wide(PAIRS).checked_mul(wide(PAIR))?)?;
         let staging =
@@ -191,11 +191,11 @@ impl Layout {
         let len = staging.checked_add(cells.checked_mul(wide(chunk))?)?;
         let offset = |offset: u64| usize::try_from(offset).ok();
         let (spaces, fates, alive) = (offset(spaces)?, offset(fates)?, offset(alive)?);
-        let (records, gates) = (offset(records)?, offset(gates)?);
+        let (slots, gates) = (offset(slots)?, offset(gates)?);
         let (pairs, staging) = (offset(pairs)?, offset(staging)?);
         // What a mapping can be at most.
         let len = offset(len).filter(|len| wide(*len) <= most && isize::try_from(*len).is_ok())?;
-        Some(Layout { ranks, chunk, spaces, fates, alive, records, gates, pairs, staging, len })
+        Some(Layout { ranks, chunk, spaces, fates, alive, slots, gates, pairs, staging, len })
     }
 
     /// The chunk's size where none is asked for: more than a core's own cache, see [`crate::protocol::staging`], and
@@ -236,7 +236,7 @@ impl Layout {
     }
 
     /// The offset of the word that says whether ranks meet in groups.
-    pub fn meeting(&self) -> usize {
+    pub fn barrier_shape(&self) -> usize {
         MEETING
     }
 
@@ -290,9 +290,9 @@ impl Layout {
         self.alive.checked_add(word)
     }
 
-    /// The offset of the records.
-    pub fn records(&self) -> usize {
-        self.records
+    /// The offset of the slots.
+    pub fn slots(&self) -> usize {
+        self.slots
     }
 
     /// The offset of the gates.
@@ -359,7 +359,7 @@ impl Layout {
         let mut fields = Fields(preamble);
         let magic = u64::from_ne_bytes(fields.take()?);
         if magic == MAGIC.swap_bytes() {
-            return Err(LayoutError::Machine);
+            return Err(LayoutError::ShmPlatform);
         }
         if magic != MAGIC {
             return Err(LayoutError::Foreign);
@@ -369,7 +369,7 @@ impl Layout {
             return Err(LayoutError::Version(version));
         }
         if u32::from_ne_bytes(fields.take()?) != usize::BITS {
-            return Err(LayoutError::Machine);
+            return Err(LayoutError::ShmPlatform);
         }
         let pid = u32::from_ne_bytes(fields.take()?);
         let ranks = narrow(u64::from_ne_bytes(fields.take()?));
@@ -419,7 +419,7 @@ mod tests {
             (0, PREAMBLE),
             (layout.cause(), 8),
             (layout.wait(), 4),
-            (layout.meeting(), 4),
+            (layout.barrier_shape(), 4),
             (layout.single_copy(), 4),
             (layout.spread(), 4),
             (layout.key(), 8),
@@ -431,7 +431,7 @@ mod tests {
         for owner in 0..layout.ranks() {
             parts.extend((0..layout.watchers()).map(|slot| (layout.alive(owner, slot).unwrap(), ALIVE)));
         }
-        parts.push((layout.records(), 2 * RECORD * layout.ranks()));
+        parts.push((layout.slots(), 2 * RECORD * layout.ranks()));
         parts.push((layout.gates(), 4 * RECORD * layout.ranks()));
         parts.extend((0..PAIRS).map(|pair| (layout.pair(pair).unwrap(), PAIR)));
         for rank in 0..layout.ranks() {
@@ -450,7 +450,7 @@ mod tests {
                 end = start + len;
             }
             prop_assert!(end <= layout.len());
-            prop_assert_eq!(layout.records() % ALIGN, 0);
+            prop_assert_eq!(layout.slots() % ALIGN, 0);
             prop_assert_eq!(layout.gates() % ALIGN, 0);
             prop_assert_eq!(layout.claims() % 4, 0);
             prop_assert_eq!(layout.spaces() % 4, 0);
@@ -513,7 +513,7 @@ mod tests {
         assert_eq!(Layout::decode(&other, wide(layout.len())), Err(LayoutError::Version(9)));
         let mut other = layout.preamble(1);
         other[..8].reverse();
-        assert_eq!(Layout::decode(&other, wide(layout.len())), Err(LayoutError::Machine));
+        assert_eq!(Layout::decode(&other, wide(layout.len())), Err(LayoutError::ShmPlatform));
         let short = Layout::decode(&layout.preamble(1), 100);
         assert_eq!(short, Err(LayoutError::Length { actual: 100, expected: wide(layout.len()) }));
     }

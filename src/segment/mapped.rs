@@ -6,12 +6,12 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 
-use super::platform::{Chunk, Machine, Pairs, Wait};
-use super::settings::{Meeting, SingleCopy, Ways};
+use super::platform::{Chunk, Pairs, ShmPlatform, Wait};
+use super::settings::{BarrierShape, SegmentSettings, SingleCopy};
 use crate::protocol::generation::POISON;
 #[cfg(target_os = "linux")]
-use crate::protocol::watch::{Roll, Slot};
-use crate::protocol::{Gates, Generation, Record, Segment, Staging, pairs};
+use crate::protocol::watch::{Liveness, Roll};
+use crate::protocol::{Gates, Generation, Segment, Slot, Staging, pairs};
 #[cfg(target_os = "linux")]
 use crate::segment::layout::ALIVE;
 use crate::segment::layout::{Layout, PAIR, PAIRS, PREAMBLE};
@@ -22,25 +22,30 @@ use crate::sys::wait::pthread::{PAIR_ALIGN, PAIR_SIZE, Pair};
 pub(crate) const START: Generation = Generation::new(0);
 
 /// A mapped segment.
-pub(crate) struct World {
+pub(crate) struct MappedSegment {
     mapping: Mapping,
     layout: Layout,
     chunks: Box<[[Chunk; 2]]>,
     staging: Staging,
-    meeting: Meeting,
+    shape: BarrierShape,
     /// The key of the digests by which ranks compare counts.
     key: u64,
     /// Whether what is mapped is not the segment any more.
     torn: AtomicBool,
 }
 
-impl World {
+impl MappedSegment {
     /// Fills a segment that is all zeros, but for its preamble maybe, and that nobody else uses yet. `pid` makes it.
-    pub(crate) fn initialise(mapping: &Mapping, layout: &Layout, pid: u32, ways: Ways) -> io::Result<()> {
+    pub(crate) fn initialise(
+        mapping: &Mapping,
+        layout: &Layout,
+        pid: u32,
+        settings: SegmentSettings,
+    ) -> io::Result<()> {
         assert!(mapping.len() >= layout.len());
-        word_of(mapping, layout.wait()).store(u32::from(ways.pthread), Relaxed);
-        word_of(mapping, layout.meeting()).store(ways.meeting.0, Relaxed);
-        word_of(mapping, layout.single_copy()).store(ways.single_copy.0, Relaxed);
+        word_of(mapping, layout.wait()).store(u32::from(settings.pthread), Relaxed);
+        word_of(mapping, layout.barrier_shape()).store(settings.shape.0, Relaxed);
+        word_of(mapping, layout.single_copy()).store(settings.single_copy.0, Relaxed);
         word64_of(mapping, layout.key()).store(RandomState::new().hash_one(0), Relaxed);
         for index in 0..PAIRS {
             let offset = layout.pair(index).expect("the index is in range");
@@ -48,9 +53,9 @@ impl World {
             unsafe { Pair::init(mapping.start().wrapping_add(offset)) }?;
         }
         let words = START.initial_words();
-        for pair in pairs(records(mapping, layout), gates(mapping, layout, ways.meeting)) {
-            for (record, word) in pair.iter().zip(words) {
-                record.word.store(word, Relaxed);
+        for pair in pairs(slots(mapping, layout), gates(mapping, layout, settings.shape)) {
+            for (slot, word) in pair.iter().zip(words) {
+                slot.state.store(word, Relaxed);
             }
         }
         let preamble = layout.preamble(pid);
@@ -78,9 +83,9 @@ impl World {
         };
         let chunks = (0..layout.ranks()).map(|rank| [chunk(rank, 0), chunk(rank, 1)]).collect();
         let staging = Staging::of(layout.chunk(), layout.ranks());
-        let meeting = Meeting(word_of(&mapping, layout.meeting()).load(Relaxed));
+        let shape = BarrierShape(word_of(&mapping, layout.barrier_shape()).load(Relaxed));
         let key = word64_of(&mapping, layout.key()).load(Relaxed);
-        World { meeting, key, mapping, layout, chunks, staging, torn: AtomicBool::new(false) }
+        MappedSegment { shape, key, mapping, layout, chunks, staging, torn: AtomicBool::new(false) }
     }
 
     /// Whether this process is a forked child, in which the segment does not exist.
@@ -116,23 +121,23 @@ impl World {
     }
 
     /// What can be seen of a rank from outside. Nothing is synchronised with what it does meanwhile.
-    pub(crate) fn glimpse(&self, rank: usize) -> Glimpse {
+    pub(crate) fn snapshot(&self, rank: usize) -> Snapshot {
         let segment = self.segment();
-        let generation = |record: &Record<Machine>| Generation::of_word(record.word.load(Relaxed));
-        let [even, odd] = &segment.records[rank];
+        let generation = |slot: &Slot<ShmPlatform>| Generation::of_word(slot.state.load(Relaxed));
+        let [even, odd] = &segment.slots[rank];
         // The words of a rank are one round apart.
-        let (round, record) = match (generation(even), generation(odd)) {
+        let (round, slot) = match (generation(even), generation(odd)) {
             (even_round, odd_round) if odd_round.next() == even_round => (even_round, even),
             (_, odd_round) => (odd_round, odd),
         };
-        let poisoned = (even.word.load(Relaxed) | odd.word.load(Relaxed)) & POISON != 0;
+        let poisoned = (even.state.load(Relaxed) | odd.state.load(Relaxed)) & POISON != 0;
         let pid = segment.claims[rank].load(Relaxed);
-        Glimpse { round, operation: record.note.operation(), pid, poisoned }
+        Snapshot { round, operation: slot.header.operation(), pid, poisoned }
     }
 
     /// How ranks meet in this segment: decided by whoever made it.
-    pub(crate) fn meeting(&self) -> Meeting {
-        self.meeting
+    pub(crate) fn barrier_shape(&self) -> BarrierShape {
+        self.shape
     }
 
     /// When ranks try to read in each other's memory: decided by whoever made the segment.
@@ -151,11 +156,11 @@ impl World {
 
     /// The words by which ranks watch each other; see [`super::watcher`].
     #[cfg(target_os = "linux")]
-    pub(crate) fn roll(&self) -> Roll<'_, Machine> {
+    pub(crate) fn roll(&self) -> Roll<'_, ShmPlatform> {
         let (start, layout) = (self.mapping.start(), &self.layout);
         let fates = start.wrapping_add(layout.fates()).cast::<AtomicU32>();
         // With one rank there are none.
-        let slots = start.wrapping_add(layout.alive(0, 0).unwrap_or_default()).cast::<Slot<Machine>>();
+        let slots = start.wrapping_add(layout.alive(0, 0).unwrap_or_default()).cast::<Liveness<ShmPlatform>>();
         Roll {
             notices: word_of(&self.mapping, layout.notices()),
             // SAFETY: I1: inside the mapping and aligned by the layout; an atomic may be changed by others.
@@ -174,7 +179,7 @@ impl World {
 
     /// The control structures in the mapping.
     #[inline]
-    pub(crate) fn segment(&self) -> Segment<'_, Machine> {
+    pub(crate) fn segment(&self) -> Segment<'_, ShmPlatform> {
         let (start, ranks) = (self.mapping.start(), self.layout.ranks());
         let claims = start.wrapping_add(self.layout.claims()).cast::<AtomicU32>();
         Segment {
@@ -182,8 +187,8 @@ impl World {
             spread: word_of(&self.mapping, self.layout.spread()),
             // SAFETY: I1: inside the mapping and aligned by the layout; atomics may be changed by others.
             claims: unsafe { core::slice::from_raw_parts(claims, ranks) },
-            records: records(&self.mapping, &self.layout),
-            gates: gates(&self.mapping, &self.layout, self.meeting),
+            slots: slots(&self.mapping, &self.layout),
+            gates: gates(&self.mapping, &self.layout, self.shape),
             chunks: &self.chunks,
             staging: self.staging,
         }
@@ -192,7 +197,7 @@ impl World {
 
 /// A rank from outside, at some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Glimpse {
+pub(crate) struct Snapshot {
     /// The last round at which it has arrived.
     pub(crate) round: Generation,
     /// What it called then.
@@ -229,24 +234,25 @@ fn word_of(mapping: &Mapping, offset: usize) -> &AtomicU32 {
 }
 
 #[inline]
-fn records<'a>(mapping: &'a Mapping, layout: &Layout) -> &'a [[Record<Machine>; 2]] {
-    let start = mapping.start().wrapping_add(layout.records()).cast::<[Record<Machine>; 2]>();
-    // SAFETY: I1: inside the mapping and aligned by the layout; a record is atomics and cells, which others may
+fn slots<'a>(mapping: &'a Mapping, layout: &Layout) -> &'a [[Slot<ShmPlatform>; 2]] {
+    let start = mapping.start().wrapping_add(layout.slots()).cast::<[Slot<ShmPlatform>; 2]>();
+    // SAFETY: I1: inside the mapping and aligned by the layout; a slot is atomics and cells, which others may
     // change.
     unsafe { core::slice::from_raw_parts(start, layout.ranks()) }
 }
 
 /// The gates; none where ranks never meet in groups.
 #[inline]
-fn gates<'a>(mapping: &'a Mapping, layout: &Layout, meeting: Meeting) -> &'a [Gates<Machine>] {
-    let ranks = if meeting == Meeting::FLAT { 0 } else { layout.ranks() };
-    let start = mapping.start().wrapping_add(layout.gates()).cast::<Gates<Machine>>();
-    // SAFETY: I1: as the records.
+fn gates<'a>(mapping: &'a Mapping, layout: &Layout, shape: BarrierShape) -> &'a [Gates<ShmPlatform>] {
+    let ranks = if shape == BarrierShape::FLAT { 0 } else { layout.ranks() };
+    let start = mapping.start().wrapping_add(layout.gates()).cast::<Gates<ShmPlatform>>();
+    // SAFETY: I1: as the slots.
     unsafe { core::slice::from_raw_parts(start, ranks) }
 }
 
 #[cfg(target_os = "linux")]
-const _: () = assert!(size_of::<Slot<Machine>>() == ALIVE && align_of::<Slot<Machine>>() == ALIVE);
+const _: () =
+    assert!(size_of::<Liveness<ShmPlatform>>() == ALIVE && align_of::<Liveness<ShmPlatform>>() == ALIVE);
 const _: () = assert!(PAIR_SIZE <= PAIR && PAIR.is_multiple_of(PAIR_ALIGN));
-const _: () = assert!(size_of::<Record<Machine>>() == 128 && align_of::<Record<Machine>>() == 128);
-const _: () = assert!(size_of::<Gates<Machine>>() == 512 && align_of::<Gates<Machine>>() == 128);
+const _: () = assert!(size_of::<Slot<ShmPlatform>>() == 128 && align_of::<Slot<ShmPlatform>>() == 128);
+const _: () = assert!(size_of::<Gates<ShmPlatform>>() == 512 && align_of::<Gates<ShmPlatform>>() == 128);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::copy::lines;
 use crate::copy::{Sink, Source};
-use crate::protocol::call::{NOTE, OPERATION, PROCESSOR};
+use crate::protocol::call::{HEADER, OPERATION, PROCESSOR};
 use crate::protocol::{Expired, Payload, Platform};
 use crate::segment::layout::Layout;
 use crate::sys::processors;
@@ -16,7 +16,7 @@ use crate::sys::wait::spin::SpinPolicy;
 use crate::sys::wait::{self, TimedOut};
 
 /// What a brief wait lasts at most: longer than a rank that goes on takes to wake up, and no time for whoever waits long.
-const BRIEF: Duration = Duration::from_millis(10);
+const BRIEF_WAIT: Duration = Duration::from_millis(10);
 
 /// How a rank sleeps.
 #[derive(Clone, Copy, Debug)]
@@ -63,18 +63,18 @@ impl Pairs {
 
 /// One rank's machine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Machine {
+pub(crate) struct ShmPlatform {
     pub(crate) wait: Wait,
     pub(crate) spin: SpinPolicy,
     /// How long a wait may last; `None`: for ever.
-    pub(crate) patience: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
 }
 
 // SAFETY: I3: the operations are those of the standard library's atomics, with the orderings given.
-unsafe impl Platform for Machine {
+unsafe impl Platform for ShmPlatform {
     type Word = AtomicU32;
     type Word64 = AtomicU64;
-    type Note = Note;
+    type Header = Header;
     type Chunk = Chunk;
     type Deadline = Option<Moment>;
 
@@ -130,12 +130,12 @@ unsafe impl Platform for Machine {
         _: &'static str,
         word: &AtomicU32,
         order: Ordering,
-        beside: bool,
+        co_located: bool,
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32> {
         let mut seen = 0;
         let mut settled = false;
-        self.spin.spin(beside, || {
+        self.spin.spin(co_located, || {
             seen = word.load(order);
             settled = until(seen);
             settled
@@ -149,17 +149,17 @@ unsafe impl Platform for Machine {
     }
 
     #[inline(always)]
-    fn shown(&self, note: &Note) -> u8 {
-        note.glance(PROCESSOR)
+    fn peek(&self, header: &Header) -> u8 {
+        header.peek(PROCESSOR)
     }
 
     #[inline(always)]
-    fn expect(&self, word: &AtomicU32) {
-        lines::own(core::ptr::from_ref(word).cast());
+    fn prefetch_for_write(&self, word: &AtomicU32) {
+        lines::prefetchw(core::ptr::from_ref(word).cast());
     }
 
     fn deadline(&self, brief: bool) -> Option<Moment> {
-        self.patience.into_iter().chain(brief.then_some(BRIEF)).min().map(Moment::after)
+        self.timeout.into_iter().chain(brief.then_some(BRIEF_WAIT)).min().map(Moment::after)
     }
 
     #[cold]
@@ -192,42 +192,42 @@ unsafe impl Platform for Machine {
     }
 }
 
-/// A note inside a [`Record`](crate::protocol::Record): the rest of its two lines.
+/// A header inside a [`Slot`](crate::protocol::Slot): the rest of its two lines.
 #[repr(transparent)]
-pub(crate) struct Note(UnsafeCell<[u32; NOTE / 4]>);
+pub(crate) struct Header(UnsafeCell<[u32; HEADER / 4]>);
 
-impl Note {
+impl Header {
     /// The operation that the owner's last call of this parity names, at whatever moment this is.
     pub(crate) fn operation(&self) -> u8 {
-        self.glance(OPERATION)
+        self.peek(OPERATION)
     }
 
     /// A byte that the owner shows.
     #[inline(always)]
-    fn glance(&self, offset: usize) -> u8 {
+    fn peek(&self, offset: usize) -> u8 {
         assert!(offset == OPERATION || offset == PROCESSOR);
         let byte = self.0.get().cast::<u8>().wrapping_add(offset);
-        // SAFETY: I1 and I3: inside the note; its owner stores these two bytes atomically.
+        // SAFETY: I1 and I3: inside the header; its owner stores these two bytes atomically.
         unsafe { AtomicU8::from_ptr(byte) }.load(Ordering::Relaxed)
     }
 }
 
-// SAFETY: I2 and I6: all access goes through the protocols, which give a note to one writer or to readers. What is read
+// SAFETY: I2 and I6: all access goes through the protocols, which give a header to one writer or to readers. What is read
 // from outside of them is stored atomically.
-unsafe impl Sync for Note {}
+unsafe impl Sync for Header {}
 
 // SAFETY: I1: the view is exactly the cell.
-unsafe impl Payload for Note {
+unsafe impl Payload for Header {
     #[inline(always)]
     fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
         // SAFETY: I1 and I2.
-        fill(unsafe { Sink::new(self.0.get().cast(), NOTE) })
+        fill(unsafe { Sink::new(self.0.get().cast(), HEADER) })
     }
 
     #[inline(always)]
     fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R {
         // SAFETY: I1 and I2.
-        look(unsafe { Source::new(self.0.get().cast(), NOTE) })
+        look(unsafe { Source::new(self.0.get().cast(), HEADER) })
     }
 }
 
@@ -262,9 +262,9 @@ unsafe impl Payload for Chunk {
     }
 
     #[inline]
-    fn expect(&self, len: usize) {
+    fn prefetch_for_write(&self, len: usize) {
         for offset in (0..len.min(self.len)).step_by(64) {
-            lines::own(self.start.wrapping_add(offset));
+            lines::prefetchw(self.start.wrapping_add(offset));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The memory of a region on one rank: the one place where what ranks share lies behind references.
 //!
 //! ```text
-//!   Populate ──protect──▶ Between ──publish──▶ Published ──unprotect──▶ Between ──take back──▶ Populate
+//!   Writable ──protect──▶ Transition ──publish──▶ ReadOnly ──unprotect──▶ Transition ──take back──▶ Writable
 //!  &mut own parts        no reference         &everything              no reference
 //! ```
 //!
@@ -12,19 +12,19 @@ use std::io;
 
 use bytemuck::Pod;
 
-use crate::protocol::region::{self, Parts, TakenBack};
+use crate::protocol::region::{AllPublished, AllReclaimed, Parts};
 use crate::sys::memory::huge;
 use crate::sys::memory::mapping::Mapping;
 
 /// The epoch in which each rank writes the parts that it owns, and nobody reads those of others.
 #[derive(Debug)]
-pub enum Populate {}
+pub enum Writable {}
 
 /// The epoch in which every rank reads everything, and nobody writes.
 #[derive(Debug)]
-pub enum Published {}
+pub enum ReadOnly {}
 
-/// The memory in a state, which is an epoch of the region's, or [`Between`].
+/// The memory in a state, which is an epoch of the region's, or [`Transition`].
 #[derive(Debug)]
 pub(crate) struct Memory<T, S> {
     mapping: Mapping,
@@ -37,7 +37,7 @@ pub(crate) struct Memory<T, S> {
 
 /// The state between two epochs, in which the memory can not be used.
 #[derive(Debug)]
-pub(crate) enum Between {}
+pub(crate) enum Transition {}
 
 impl<T: Pod, S> Memory<T, S> {
     pub(crate) fn len(&self) -> usize {
@@ -59,7 +59,7 @@ impl<T: Pod, S> Memory<T, S> {
         Memory { mapping, len, parts, writable, state: PhantomData }
     }
 
-    fn protect_from(mut self, writable: bool) -> io::Result<Memory<T, Between>> {
+    fn protect_from(mut self, writable: bool) -> io::Result<Memory<T, Transition>> {
         self.mapping.protect(writable)?;
         self.writable = writable;
         Ok(self.enter())
@@ -71,12 +71,12 @@ impl<T: Pod, S> Memory<T, S> {
     }
 }
 
-impl<T: Pod> Memory<T, Between> {
+impl<T: Pod> Memory<T, Transition> {
     /// After every rank has protected its mapping.
     ///
     /// # Panics
     /// When this rank has not.
-    pub(crate) fn publish(self, _: region::Published) -> Memory<T, Published> {
+    pub(crate) fn publish(self, _: AllPublished) -> Memory<T, ReadOnly> {
         assert!(!self.writable);
         self.enter()
     }
@@ -85,13 +85,13 @@ impl<T: Pod> Memory<T, Between> {
     ///
     /// # Panics
     /// When this rank's mapping is still protected.
-    pub(crate) fn take_back(self, _: TakenBack) -> Memory<T, Populate> {
+    pub(crate) fn reclaim(self, _: AllReclaimed) -> Memory<T, Writable> {
         assert!(self.writable);
         self.enter()
     }
 }
 
-impl<T: Pod> Memory<T, Populate> {
+impl<T: Pod> Memory<T, Writable> {
     /// Where elements may begin. A mapping begins at a page.
     const ALIGNED: () = assert!(align_of::<T>() <= 4096, "an element's alignment is that of a page at most");
 
@@ -115,7 +115,7 @@ impl<T: Pod> Memory<T, Populate> {
     ///
     /// # Panics
     /// When a part reaches past the end.
-    pub(crate) fn assign(&mut self, parts: Parts) {
+    pub(crate) fn set_ownership(&mut self, parts: Parts) {
         assert!(parts.end() <= self.len);
         self.parts = parts;
     }
@@ -131,12 +131,12 @@ impl<T: Pod> Memory<T, Populate> {
     }
 
     /// Ends writing on this rank.
-    pub(crate) fn protect(self) -> io::Result<Memory<T, Between>> {
+    pub(crate) fn protect(self) -> io::Result<Memory<T, Transition>> {
         self.protect_from(false)
     }
 }
 
-impl<T: Pod> Memory<T, Published> {
+impl<T: Pod> Memory<T, ReadOnly> {
     /// Everything.
     pub(crate) fn values(&self) -> &[T] {
         // SAFETY: I12: inside the mapping, aligned, any bytes are a `Pod`; nobody writes in this epoch, which does not
@@ -145,7 +145,7 @@ impl<T: Pod> Memory<T, Published> {
     }
 
     /// Ends reading on this rank.
-    pub(crate) fn unprotect(self) -> io::Result<Memory<T, Between>> {
+    pub(crate) fn unprotect(self) -> io::Result<Memory<T, Transition>> {
         self.protect_from(true)
     }
 }

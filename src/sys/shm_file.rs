@@ -28,8 +28,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+pub(crate) use self::draft::CreateMode;
 use self::draft::Draft;
-pub(crate) use self::draft::Way;
 pub(crate) use self::file::{Identity, Unusable, allocate};
 pub(crate) use self::link::Link;
 use self::lock::Holder;
@@ -37,7 +37,7 @@ pub(crate) use self::open::{OpenError, open};
 pub(crate) use self::part::Part;
 use self::signature::preamble;
 pub(crate) use self::signature::{IsSegment, Signature};
-use super::memory::headroom::{self, Left};
+use super::memory::headroom::{self, Headroom};
 use super::memory::mapping::Mapping;
 use super::memory::rlimit;
 
@@ -70,7 +70,7 @@ pub(crate) enum CreateError {
     Foreign { path: PathBuf },
     /// A limit forbids it. Nothing was allocated.
     #[error("{requested} bytes are more than the {} that {} leaves", left.bytes, left.limit)]
-    Memory { requested: usize, left: Left },
+    Memory { requested: usize, left: Headroom },
     /// The file system has no room.
     #[error("no room for {requested} bytes in {}: {source}", directory.display())]
     NoSpace { requested: usize, directory: PathBuf, source: io::Error },
@@ -80,7 +80,7 @@ pub(crate) enum CreateError {
 
 /// A segment that is to be made.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct CreateRequest<'a> {
     /// The job's name.
     pub(crate) name: &'a str,
     /// In bytes.
@@ -93,22 +93,22 @@ pub(crate) struct Wanted<'a> {
 /// Makes the segment of a name.
 ///
 /// `init` fills it, from the signature on. It may run twice, each time on memory that is zero but for the signature,
-/// where the system forbids the first [`Way`].
+/// where the system forbids the first [`CreateMode`].
 ///
 /// A live job under this name is an error; what a dead one has left is removed.
-pub(crate) fn create(wanted: Wanted<'_>, init: impl FnMut(&Mapping)) -> Result<Created, CreateError> {
-    create_in(Path::new(file::DIRECTORY), wanted, init, &Way::ALL)
+pub(crate) fn create(wanted: CreateRequest<'_>, init: impl FnMut(&Mapping)) -> Result<Created, CreateError> {
+    create_in(Path::new(file::DIRECTORY), wanted, init, &CreateMode::ALL)
 }
 
 fn create_in(
     directory: &Path,
-    wanted: Wanted<'_>,
+    wanted: CreateRequest<'_>,
     mut init: impl FnMut(&Mapping),
-    ways: &[Way],
+    ways: &[CreateMode],
 ) -> Result<Created, CreateError> {
     let path = file::path(directory, wanted.name)?;
     let requested = wanted.len;
-    let too_large = headroom::tightest().filter(|left| left.bytes < requested as u64);
+    let too_large = headroom::min_headroom().filter(|left| left.bytes < requested as u64);
     if let Some(left) = too_large.or_else(|| rlimit::refuses(requested as u64, 0)) {
         return Err(CreateError::Memory { requested, left });
     }
@@ -147,9 +147,9 @@ impl From<CreateError> for Failure {
 
 fn make(
     path: &Path,
-    wanted: Wanted<'_>,
+    wanted: CreateRequest<'_>,
     init: &mut impl FnMut(&Mapping),
-    way: Way,
+    way: CreateMode,
 ) -> Result<Created, Failure> {
     let directory = path.parent().unwrap_or(path);
     let mut draft = Draft::new(directory, wanted.name, way, wanted.signature, 0)?;

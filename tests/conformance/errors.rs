@@ -25,7 +25,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
 }
 
 /// What a call gave, and what it left in the receive buffer.
-type Called = (Result<(), Error>, Vec<f64>);
+type CallSummary = (Result<(), Error>, Vec<f64>);
 
 const BEFORE: f64 = -1.5;
 
@@ -33,7 +33,7 @@ const BEFORE: f64 = -1.5;
 fn wrong_on_one_or_all(
     comm: &Communicator,
     operation: Operation,
-    call: impl Fn(bool) -> Called,
+    call: impl Fn(bool) -> CallSummary,
     expected: impl Fn(&Error) -> bool,
 ) -> Outcome {
     for wrong in (0..comm.size()).map(Some).chain([None]) {
@@ -48,7 +48,7 @@ fn one_wrong_call(
     comm: &Communicator,
     operation: Operation,
     wrong: Option<usize>,
-    call: impl Fn(bool) -> Called,
+    call: impl Fn(bool) -> CallSummary,
     expected: impl Fn(&Error) -> bool,
 ) -> Outcome {
     let mine = wrong.is_none_or(|rank| rank == comm.rank());
@@ -89,7 +89,7 @@ fn allreduce_receive_buffer_too_short(comm: Communicator) -> Outcome {
 }
 
 /// An allgatherv of so many elements from each rank.
-fn gather(comm: &Communicator, len: usize, counts: &[usize], displs: &[usize], recv_len: usize) -> Called {
+fn gather(comm: &Communicator, len: usize, counts: &[usize], displs: &[usize], recv_len: usize) -> CallSummary {
     let mut recv = vec![BEFORE; recv_len];
     (comm.allgatherv(&elements(comm.rank(), len), &mut recv, counts, displs), recv)
 }
@@ -103,7 +103,7 @@ fn places(comm: &Communicator) -> Vec<usize> {
 
 fn wrong_gather(
     comm: &Communicator,
-    call: impl Fn(bool) -> Called,
+    call: impl Fn(bool) -> CallSummary,
     expected: impl Fn(&Error) -> bool,
 ) -> Outcome {
     wrong_on_one_or_all(comm, Operation::Allgatherv, call, expected)

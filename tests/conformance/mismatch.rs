@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use intranode::{Called, Communicator, Error, Operation, ReduceOp};
+use intranode::{CallSummary, Communicator, Error, Operation, ReduceOp};
 
 use crate::scenario::{Outcome, Scenario, row, still_works};
 
@@ -56,7 +56,7 @@ fn ensure_mismatch(
     comm: &Communicator,
     took: Duration,
     result: Result<(), Error>,
-    check: impl Fn(usize, &Called) -> Outcome,
+    check: impl Fn(usize, &CallSummary) -> Outcome,
 ) -> Outcome {
     let error = result.err().context("no error")?;
     ensure!(took < Duration::from_secs(1), "it took {took:?}");
@@ -99,7 +99,7 @@ fn every_pair(comm: &Communicator, bytes: usize) -> Outcome {
             let mine = |rank| if rank == odd { one } else { other };
             let start = Instant::now();
             let result = call(comm, mine(comm.rank()), bytes);
-            let check = |rank, called: &Called| {
+            let check = |rank, called: &CallSummary| {
                 ensure!(called.operation == Some(mine(rank)), "rank {rank} called {}", mine(rank));
                 Ok(())
             };
@@ -130,7 +130,7 @@ fn mismatch_of_every_pair_of_collectives_through_tiny_staging(comm: Communicator
 fn variants(
     comm: &Communicator,
     call: impl Fn(bool) -> Result<(), Error>,
-    check: impl Fn(bool, &Called) -> bool,
+    check: impl Fn(bool, &CallSummary) -> bool,
 ) -> Outcome {
     let odd = |rank| rank == comm.size() - 1;
     let start = Instant::now();

@@ -68,7 +68,7 @@ fn region_any_partition(comm: Communicator) -> Outcome {
     let mut region = comm.region::<u32>(10 * size)?;
     // The rank's own column of ten rows, from the last to the first, but for the first row, which nobody has.
     let own: Vec<_> = (1..10).rev().map(|row| row * size + rank).map(|index| index..index + 1).collect();
-    region.assign(own)?;
+    region.set_ownership(own)?;
     ensure!(region.parts().is_sorted_by_key(|part| part.start) && region.parts().len() == 9);
     for part in region.parts_mut() {
         part.fill(rank as u32 + 1);
@@ -84,7 +84,11 @@ fn region_any_partition(comm: Communicator) -> Outcome {
 fn region_is_taken_back_and_published_again(comm: Communicator) -> Outcome {
     let (rank, size) = (comm.rank(), comm.size());
     let mut region = comm.region::<usize>(3 * size)?;
-    region.assign([rank..rank + 1, size + rank..size + rank + 1, 2 * size + rank..2 * size + rank + 1])?;
+    region.set_ownership([
+        rank..rank + 1,
+        size + rank..size + rank + 1,
+        2 * size + rank..2 * size + rank + 1,
+    ])?;
     for turn in 0..200 {
         for part in region.parts_mut() {
             ensure!(part == [if turn == 0 { 0 } else { 1000 * (turn - 1) + rank }], "in turn {turn}: {part:?}");
@@ -96,7 +100,7 @@ fn region_is_taken_back_and_published_again(comm: Communicator) -> Outcome {
         region = shared.reclaim()?;
     }
     // Others may own it next, as it is.
-    region.assign((rank == size - 1).then_some(0..3 * size))?;
+    region.set_ownership((rank == size - 1).then_some(0..3 * size))?;
     ensure!((rank == size - 1) == (region.as_mut_slice().first() == Some(&199_000)));
     Ok(())
 }
@@ -232,11 +236,11 @@ fn region_parts_that_overlap_or_reach_too_far(comm: Communicator) -> Outcome {
     let mut region = comm.region::<u8>(size)?;
     let before = region.parts().to_vec();
     // Every rank wants the first: seen by all, whoever is the second.
-    let result = region.assign([0..1, 0..size.min(2)]);
-    ensure_matches!(result, Err(Error::OverlappingBlocks { operation: Operation::Assign, .. }));
+    let result = region.set_ownership([0..1, 0..size.min(2)]);
+    ensure_matches!(result, Err(Error::OverlappingBlocks { operation: Operation::SetOwnership, .. }));
     ensure!(!result.unwrap_err().is_fatal() && region.parts() == before);
     let last = size - 1;
-    let result = region.assign(Some(if rank == last { 0..size + 1 } else { rank..rank + 1 }));
+    let result = region.set_ownership(Some(if rank == last { 0..size + 1 } else { rank..rank + 1 }));
     if rank == last {
         ensure_matches!(result, Err(Error::InvalidBufferSize { .. }));
         let (expected, actual) = (size + 1, size);
@@ -247,8 +251,8 @@ fn region_parts_that_overlap_or_reach_too_far(comm: Communicator) -> Outcome {
     }
     ensure!(region.parts() == before);
     #[expect(clippy::reversed_empty_ranges, reason = "what must be refused")]
-    let result = region.assign(Some(1..0));
-    ensure_matches!(result, Err(Error::InvalidRange { operation: Operation::Assign, start: 1, end: 0 }));
+    let result = region.set_ownership(Some(1..0));
+    ensure_matches!(result, Err(Error::InvalidRange { operation: Operation::SetOwnership, start: 1, end: 0 }));
     ensure!(region.parts() == before);
     region.distribute()?;
     region.as_mut_slice().fill(rank as u8);

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use intranode::{BadSetting, Config, Error, ReduceOp};
+use intranode::{Config, Error, InvalidSetting, ReduceOp};
 use libtest_mimic::Trial;
 
 use crate::job::{Job, WAITS};
@@ -94,7 +94,7 @@ fn bad_arguments_are_named() -> Outcome {
         let error = config.join().err().context("it joined")?;
         ensure!(error.to_string().contains(setting) && error.to_string().contains(value), "{error}");
         let Error::InvalidConfiguration(bad) = error else { anyhow::bail!("{error:?}") };
-        let BadSetting { setting: named, value: shown, allowed, .. } = *bad;
+        let InvalidSetting { setting: named, value: shown, allowed, .. } = *bad;
         ensure!(named == setting && shown.as_deref() == Some(value) && !allowed.is_empty());
     }
     let error = intranode::threads(0, |_| ()).err().context("no ranks at all")?;

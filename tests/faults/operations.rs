@@ -62,7 +62,7 @@ fn assigned(comm: &Communicator, len: usize, random: &mut Rng) -> Result<(), Err
     let ranges = random.usize(0..40);
     let step = len / (ranges * comm.size() + 1);
     let own = (0..ranges).map(|index| (index * comm.size() + comm.rank()) * step);
-    region.assign(own.map(|start| start..start + step))?;
+    region.set_ownership(own.map(|start| start..start + step))?;
     region.parts_mut().for_each(|part| part.fill(3));
     region.publish()?.reclaim().map(drop)
 }

@@ -64,7 +64,7 @@ pub(crate) fn parts(layout: &Layout, pthread: bool) -> Result<Vec<Range<usize>>>
     let mut parts = vec![
         0..PREAMBLE,
         layout.cause()..layout.cause() + size_of::<u64>(),
-        word(layout.meeting()),
+        word(layout.barrier_shape()),
         word(layout.single_copy()),
         word(layout.spread()),
         layout.key()..layout.key() + size_of::<u64>(),
@@ -72,8 +72,8 @@ pub(crate) fn parts(layout: &Layout, pthread: bool) -> Result<Vec<Range<usize>>>
         words(layout.claims()),
         words(layout.spaces()),
         words(layout.fates()),
-        layout.alive(0, 0).context("there is a rank")?..layout.records(),
-        layout.records()..layout.gates(),
+        layout.alive(0, 0).context("there is a rank")?..layout.slots(),
+        layout.slots()..layout.gates(),
         layout.gates()..first_pair,
         layout.staging(0, 0).context("there is a rank")?..layout.len(),
     ];
@@ -87,7 +87,7 @@ pub(crate) fn parts(layout: &Layout, pthread: bool) -> Result<Vec<Range<usize>>>
 /// the job.
 pub(crate) fn data(layout: &Layout) -> Result<Vec<Range<usize>>> {
     // A record ends with its note, and that with what a rank contributes.
-    let records = (layout.records()..layout.gates()).step_by(RECORD);
+    let records = (layout.slots()..layout.gates()).step_by(RECORD);
     let mut parts: Vec<_> = records.map(|record| record + RECORD - INLINE..record + RECORD).collect();
     parts.push(layout.staging(0, 0).context("there is a rank")?..layout.len());
     Ok(parts)

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use intranode::copy::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::Reduction;
-use intranode::protocol::block_transfer::Exchange;
+use intranode::protocol::block_transfer::BlockTransfer;
 
 /// A block of each rank.
 pub(crate) struct Blocks {
@@ -15,7 +15,7 @@ pub(crate) struct Blocks {
     pub(crate) all: Vec<Vec<u8>>,
 }
 
-impl Exchange for Blocks {
+impl BlockTransfer for Blocks {
     fn length(&self, rank: usize) -> usize {
         self.all[rank].len()
     }
@@ -24,7 +24,7 @@ impl Exchange for Blocks {
         staging.put(0, &self.own[part]);
     }
 
-    fn keep(&mut self, part: Range<usize>) {
+    fn copy_own_block(&mut self, part: Range<usize>) {
         self.all[self.rank][part.clone()].copy_from_slice(&self.own[part]);
     }
 
@@ -58,7 +58,7 @@ impl Reduction for Numbers {
         staging.put(0, intranode::bytemuck::cast_slice(&own[part]));
     }
 
-    fn keeps_own(&self) -> bool {
+    fn keeps_contribution(&self) -> bool {
         self.own.is_some()
     }
 

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use intranode::copy::{Sink, Source};
-use intranode::protocol::call::NOTE;
+use intranode::protocol::call::HEADER;
 use intranode::protocol::{
-    Expired, Gates, Generation, Group, Member, Payload, Platform, Record, Segment, Staging, pairs,
+    Expired, Gates, Generation, Group, Member, Payload, Platform, Segment, Slot, Staging, pairs,
 };
 
 /// The processor's atomics. They can be weakened, to see that somebody notices.
@@ -31,7 +31,7 @@ impl Machine {
 unsafe impl Platform for Machine {
     type Word = AtomicU32;
     type Word64 = AtomicU64;
-    type Note = Note;
+    type Header = Header;
     type Chunk = Chunk;
     type Deadline = Instant;
 
@@ -117,29 +117,29 @@ thread_local! {
 /// Few enough for ranks to go on to wait, now and then.
 const SPINS: u32 = 10;
 
-/// A note, aligned like the word before it.
-pub(crate) struct Note(UnsafeCell<[u32; NOTE / 4]>);
+/// A header, aligned like the word before it.
+pub(crate) struct Header(UnsafeCell<[u32; HEADER / 4]>);
 
-// SAFETY: I2: all access goes through the protocols, which give a note to one writer or to readers.
-unsafe impl Sync for Note {}
+// SAFETY: I2: all access goes through the protocols, which give a header to one writer or to readers.
+unsafe impl Sync for Header {}
 
 // SAFETY: I1: the view is exactly the cell.
-unsafe impl Payload for Note {
+unsafe impl Payload for Header {
     fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
         // SAFETY: I1 and I2.
-        fill(unsafe { Sink::new(self.0.get().cast(), NOTE) })
+        fill(unsafe { Sink::new(self.0.get().cast(), HEADER) })
     }
 
     fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R {
         // SAFETY: I1 and I2.
-        look(unsafe { Source::new(self.0.get().cast(), NOTE) })
+        look(unsafe { Source::new(self.0.get().cast(), HEADER) })
     }
 }
 
 /// A staging buffer, aligned to what is reduced.
 pub(crate) struct Chunk(Box<[UnsafeCell<u64>]>);
 
-// SAFETY: I2: as for a note.
+// SAFETY: I2: as for a header.
 unsafe impl Sync for Chunk {}
 
 // SAFETY: I1: the view is exactly the buffer.
@@ -160,7 +160,7 @@ pub(crate) struct Heap {
     cause: AtomicU64,
     spread: AtomicU32,
     claims: Box<[AtomicU32]>,
-    records: Box<[[Record<Machine>; 2]]>,
+    slots: Box<[[Slot<Machine>; 2]]>,
     gates: Box<[Gates<Machine>]>,
     chunks: Box<[[Chunk; 2]]>,
     staging: Staging,
@@ -170,22 +170,22 @@ pub(crate) struct Heap {
 impl Heap {
     /// A segment for so many ranks with chunks of so many bytes, in which round `start` is over.
     pub(crate) fn new(ranks: usize, chunk: usize, start: Generation) -> Self {
-        let record = || Record { word: AtomicU32::new(0), note: Note(UnsafeCell::new([0; NOTE / 4])) };
-        let records = || [record(), record()];
+        let slot = || Slot { state: AtomicU32::new(0), header: Header(UnsafeCell::new([0; HEADER / 4])) };
+        let slots = || [slot(), slot()];
         let buffer = || Chunk((0..chunk / 8).map(|_| UnsafeCell::new(0)).collect());
         let heap = Heap {
             cause: AtomicU64::new(0),
             spread: AtomicU32::new(0),
             claims: (0..ranks).map(|_| AtomicU32::new(0)).collect(),
-            records: (0..ranks).map(|_| records()).collect(),
-            gates: (0..ranks).map(|_| Gates { complete: records(), open: records() }).collect(),
+            slots: (0..ranks).map(|_| slots()).collect(),
+            gates: (0..ranks).map(|_| Gates { complete: slots(), open: slots() }).collect(),
             chunks: (0..ranks).map(|_| [buffer(), buffer()]).collect(),
             staging: Staging::of(chunk, ranks),
             start,
         };
-        for pair in pairs(&heap.records, &heap.gates) {
-            for (record, word) in pair.iter().zip(start.initial_words()) {
-                record.word.store(word, Ordering::Relaxed);
+        for pair in pairs(&heap.slots, &heap.gates) {
+            for (slot, word) in pair.iter().zip(start.initial_words()) {
+                slot.state.store(word, Ordering::Relaxed);
             }
         }
         heap
@@ -216,7 +216,7 @@ impl Heap {
             cause: &self.cause,
             spread: &self.spread,
             claims: &self.claims,
-            records: &self.records,
+            slots: &self.slots,
             gates: &self.gates,
             chunks: &self.chunks,
             staging: self.staging,

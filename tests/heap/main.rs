@@ -34,9 +34,9 @@ fn what_is_written_before_a_round_can_be_read_after_it() {
         heap(5).run(&MACHINE, leaders, |rank, member| {
             for turn in 1..10 {
                 slots.write(rank, turn);
-                member.meet(&call(1, 0)).expect("all come");
+                member.barrier(&call(1, 0)).expect("all come");
                 assert!(slots.all(turn));
-                member.meet(&call(2, 0)).expect("all come");
+                member.barrier(&call(2, 0)).expect("all come");
             }
         });
     }
@@ -50,14 +50,14 @@ fn what_is_published_can_be_read_and_what_is_taken_back_can_be_written() {
             slots.write(rank, epoch);
             member.publish(&call(1, 0), true).expect("all come");
             assert!(slots.all(epoch));
-            member.take_back(&call(2, 0), true).expect("all come");
+            member.reclaim(&call(2, 0), true).expect("all come");
         }
     });
 }
 
 #[test]
 fn blocks_of_any_length_reach_every_rank() {
-    // In notes, in one round, in several; from all ranks, from some, from one.
+    // In headers, in one round, in several; from all ranks, from some, from one.
     for lengths in [[0, 0, 0], [3, 96, 0], [1, 97, 300], [2000, 0, 0], [1000, 1, 1777]] {
         let byte = |rank: usize, index: usize| (index * 7 + 100 * rank) as u8;
         let block = |rank: usize| (0..lengths[rank]).map(|index| byte(rank, index)).collect::<Vec<u8>>();
@@ -97,12 +97,12 @@ fn who_calls_something_else_or_refuses_is_named_and_all_go_on() {
     for leaders in [None, Some(&[0, 0, 2][..])] {
         heap(3).run(&MACHINE, leaders, |rank, member| {
             let calls: Vec<Call> = [1, 1, 2].iter().map(|operation| call(*operation, 7)).collect();
-            assert_eq!(member.meet(&calls[rank]), Err(Failure::Mismatch(calls)));
+            assert_eq!(member.barrier(&calls[rank]), Err(Failure::Mismatch(calls)));
             match rank {
                 1 => assert_eq!(member.refuse(&call(1, 7)), Ok(())),
-                _ => assert_eq!(member.meet(&call(1, 7)), Err(Failure::Refused(1))),
+                _ => assert_eq!(member.barrier(&call(1, 7)), Err(Failure::Refused(1))),
             }
-            assert_eq!(member.meet(&call(1, 7)), Ok(()));
+            assert_eq!(member.barrier(&call(1, 7)), Ok(()));
         });
     }
 }
@@ -111,8 +111,8 @@ fn who_calls_something_else_or_refuses_is_named_and_all_go_on() {
 fn all_learn_who_has_left() {
     for leaders in [None, Some(&[0, 0, 0][..])] {
         let ends = heap(3).run(&MACHINE, leaders, |rank, member| {
-            member.meet(&call(1, 0)).expect("all come");
-            if rank == 1 { member.leave().map_err(Failure::from) } else { member.meet(&call(1, 0)) }
+            member.barrier(&call(1, 0)).expect("all come");
+            if rank == 1 { member.leave().map_err(Failure::from) } else { member.barrier(&call(1, 0)) }
         });
         for end in [&ends[0], &ends[2]] {
             let Err(Failure::Dead(Some(cause))) = end else { panic!("{end:?}") };
@@ -137,8 +137,8 @@ fn all_learn_who_does_not_come() {
     let machine = Machine { patience, ..MACHINE };
     let ends = heap(3).run(&machine, None, |rank, member| {
         // So that the others come at about the same time.
-        member.meet(&call(1, 0)).expect("all come");
-        if rank == 1 { Ok(()) } else { member.meet(&call(1, 0)) }
+        member.barrier(&call(1, 0)).expect("all come");
+        if rank == 1 { Ok(()) } else { member.barrier(&call(1, 0)) }
     });
     for end in [&ends[0], &ends[2]] {
         let Err(Failure::Dead(Some(cause))) = end else { panic!("{end:?}") };

@@ -102,7 +102,7 @@ impl Author {
                         2 => Asks::AtLength,
                         _ => Asks::Plainly,
                     };
-                    self.assign(region, asks)
+                    self.set_ownership(region, asks)
                 }
                 _ => {
                     self.known.regions[region] = Some(true);
@@ -113,7 +113,7 @@ impl Author {
     }
 
     /// Parts that are apart, or that overlap, or that reach past the end, or end before they begin.
-    pub(crate) fn assign(&mut self, region: usize, asks: Asks) -> Act {
+    pub(crate) fn set_ownership(&mut self, region: usize, asks: Asks) -> Act {
         let apart = self.rng.u8(0..3) > 0;
         let mut end = 0;
         let mut asked: [Vec<Range<usize>>; MOST_RANKS] = std::array::from_fn(|_| {
@@ -129,7 +129,7 @@ impl Author {
             // A range that ends before it begins.
             asked[self.rng.usize(0..2)].push(Range { start: 7, end: 5 });
         }
-        Act::Assign { region, asked, asks }
+        Act::SetOwnership { region, asked, asks }
     }
 
     pub(crate) fn splitting(&mut self) -> Act {
@@ -149,8 +149,13 @@ impl Author {
 
     pub(crate) fn odd(&mut self) -> Act {
         use intranode::Operation;
-        let operations =
-            [Operation::Barrier, Operation::Allreduce, Operation::Region, Operation::Assign, Operation::Split];
+        let operations = [
+            Operation::Barrier,
+            Operation::Allreduce,
+            Operation::Region,
+            Operation::SetOwnership,
+            Operation::Split,
+        ];
         let (comm, handle) = (self.comm(), self.handle());
         match self.rng.u8(0..20) {
             0..3 => Act::State { comm },

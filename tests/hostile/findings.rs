@@ -95,7 +95,7 @@ fn a_second_thread_calls() -> Result<()> {
                     empty.chain(std::iter::once(0..LEN))
                 };
                 for _ in 0..3 {
-                    match region.assign(everything()) {
+                    match region.set_ownership(everything()) {
                         Err(error) if !error.is_fatal() => {}
                         _ => break,
                     }
@@ -133,7 +133,7 @@ fn a_fatal_assign() -> Result<()> {
     let left = abandoned(
         |comm| comm.region::<u64>(10),
         |region| {
-            let error = region.assign([0..2, 4..6]).err();
+            let error = region.set_ownership([0..2, 4..6]).err();
             (error, (region.parts().len(), region.parts_mut().count(), region.as_mut_slice().len()))
         },
     )?;

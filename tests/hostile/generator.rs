@@ -108,7 +108,7 @@ impl Author {
                 1 => Act::MakeRegion { comm: 0, to: 1, len: 60, distributed: self.rng.bool() },
                 2 => Act::MakeExchange { comm: 0, to: 0, counts: self.counts() },
                 3 => Act::Distribute { region: 0 },
-                _ => self.assign(0, Asks::AtLength),
+                _ => self.set_ownership(0, Asks::AtLength),
             };
             plan.push(Step { act, retries: 15 });
         }

@@ -105,7 +105,7 @@ pub(crate) enum Act {
     Distribute {
         region: usize,
     },
-    Assign {
+    SetOwnership {
         region: usize,
         asked: [Vec<Range<usize>>; MOST_RANKS],
         asks: Asks,

@@ -25,8 +25,8 @@ pub(crate) struct Place {
 }
 
 enum State {
-    Populate { region: Region<u64>, written: Option<Stamp> },
-    Published(Shared<u64>),
+    Writable { region: Region<u64>, written: Option<Stamp> },
+    ReadOnly(Shared<u64>),
 }
 
 impl Worker<'_> {
@@ -38,28 +38,33 @@ impl Worker<'_> {
         let made = self.make(&comm, &what, || comm.comm.region_with::<u64>(len, &options));
         Some(made.map(|(region, name)| {
             self.owns(&name, region.parts(), Stamp::NOBODY);
-            self.rank.regions[to].put(Place { name, state: State::Populate { region, written: None } });
+            self.rank.regions[to].put(Place { name, state: State::Writable { region, written: None } });
         }))
     }
 
     pub(crate) fn distribute(&self, slot: usize) -> Done {
         self.change_owners(slot, |this, name, region| {
             let own = Blocks::new(region.len(), name.ranks).range(name.rank);
-            let result = this.change(name, "assign", || region.distribute());
+            let result = this.change(name, "set_ownership", || region.distribute());
             (result, vec![own])
         })
     }
 
-    pub(crate) fn assign(&self, slot: usize, asked: &[Vec<Range<usize>>; MOST_RANKS], asks: Asks) -> Done {
+    pub(crate) fn set_ownership(
+        &self,
+        slot: usize,
+        asked: &[Vec<Range<usize>>; MOST_RANKS],
+        asks: Asks,
+    ) -> Done {
         self.change_owners(slot, |this, name, region| {
             let own = &asked[name.rank];
             if asks == Asks::Panicking {
                 let panics = std::iter::once_with(|| panic_any(Deliberate));
-                let caught = catch_unwind(AssertUnwindSafe(|| region.assign(panics)));
+                let caught = catch_unwind(AssertUnwindSafe(|| region.set_ownership(panics)));
                 this.ensure(caught.is_err(), || "an iterator's panic has gone".to_owned());
             }
             let calling = (asks == Asks::Calling).then(|| this.comm(0)).flatten();
-            let result = this.change(name, "assign", || {
+            let result = this.change(name, "set_ownership", || {
                 let barrier = || {
                     let comm = calling.as_ref()?;
                     let outcome = |error: Option<&Error>| {
@@ -70,7 +75,9 @@ impl Worker<'_> {
                     None
                 };
                 let empty = std::iter::repeat_n(0..0, if asks == Asks::AtLength { EMPTY } else { 0 });
-                region.assign(own.iter().cloned().chain(empty).chain(std::iter::once_with(barrier).flatten()))
+                region.set_ownership(
+                    own.iter().cloned().chain(empty).chain(std::iter::once_with(barrier).flatten()),
+                )
             });
             (result, own.clone())
         })
@@ -82,7 +89,7 @@ impl Worker<'_> {
         change: impl FnOnce(&Self, &Name, &mut Region<u64>) -> (Result<(), Error>, Vec<Range<usize>>),
     ) -> Done {
         let Place { mut name, state } = self.rank.regions[slot].take()?;
-        let State::Populate { mut region, mut written } = state else {
+        let State::Writable { mut region, mut written } = state else {
             self.rank.regions[slot].put(Place { name, state });
             return None;
         };
@@ -109,14 +116,14 @@ impl Worker<'_> {
                 self.check_own(&name, &mut region, written);
             }
         }
-        self.rank.regions[slot].put(Place { name, state: State::Populate { region, written } });
+        self.rank.regions[slot].put(Place { name, state: State::Writable { region, written } });
         Some(result)
     }
 
     pub(crate) fn write(&self, slot: usize, looks: u8) -> Done {
         let Place { name, state } = self.rank.regions[slot].take()?;
         let state = match state {
-            State::Populate { mut region, written } => {
+            State::Writable { mut region, written } => {
                 self.check_own(&name, &mut region, written);
                 let stamp = self.stamp();
                 let parts = region.parts().to_vec();
@@ -131,7 +138,7 @@ impl Worker<'_> {
                         scope.spawn(|| self.hold(&name, slice, part.start, stamp, looks));
                     }
                 });
-                State::Populate { region, written: Some(stamp) }
+                State::Writable { region, written: Some(stamp) }
             }
             published => published,
         };
@@ -141,7 +148,7 @@ impl Worker<'_> {
 
     pub(crate) fn publish(&self, slot: usize) -> Done {
         let Place { mut name, state } = self.rank.regions[slot].take()?;
-        let State::Populate { mut region, written } = state else {
+        let State::Writable { mut region, written } = state else {
             self.rank.regions[slot].put(Place { name, state });
             return None;
         };
@@ -150,13 +157,13 @@ impl Worker<'_> {
         Some(result.map(|shared| {
             name.epoch += 1;
             self.look(&name, &shared, 2);
-            self.rank.regions[slot].put(Place { name, state: State::Published(shared) });
+            self.rank.regions[slot].put(Place { name, state: State::ReadOnly(shared) });
         }))
     }
 
     pub(crate) fn read(&self, slot: usize, looks: u8) -> Done {
         let place = self.rank.regions[slot].take()?;
-        if let Place { name, state: State::Published(shared) } = &place {
+        if let Place { name, state: State::ReadOnly(shared) } = &place {
             self.look(name, shared, looks);
         }
         self.rank.regions[slot].put(place);
@@ -165,7 +172,7 @@ impl Worker<'_> {
 
     pub(crate) fn reclaim(&self, slot: usize) -> Done {
         let Place { mut name, state } = self.rank.regions[slot].take()?;
-        let State::Published(shared) = state else {
+        let State::ReadOnly(shared) = state else {
             self.rank.regions[slot].put(Place { name, state });
             return None;
         };
@@ -173,7 +180,7 @@ impl Worker<'_> {
         Some(result.map(|region| {
             name.epoch += 1;
             self.owns(&name, region.parts(), Stamp::NOBODY);
-            let state = State::Populate { region, written: None };
+            let state = State::Writable { region, written: None };
             self.rank.regions[slot].put(Place { name, state });
         }))
     }

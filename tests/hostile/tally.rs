@@ -19,7 +19,7 @@ const EXPECTED: [&str; 23] = [
     "allgatherv",
     "broadcast",
     "region",
-    "assign",
+    "set_ownership",
     "publish",
     "reclaim",
     "exchange",

@@ -166,7 +166,7 @@ impl<'a> Worker<'a> {
             Act::Wrong { comm, wrong } => self.wrong(*comm, *wrong),
             Act::MakeRegion { comm, to, len, distributed } => self.make_region(*comm, *to, *len, *distributed),
             Act::Distribute { region } => self.distribute(*region),
-            Act::Assign { region, asked, asks } => self.assign(*region, asked, *asks),
+            Act::SetOwnership { region, asked, asks } => self.set_ownership(*region, asked, *asks),
             Act::Write { region, looks } => self.write(*region, *looks),
             Act::Publish { region } => self.publish(*region),
             Act::Read { region, looks } => self.read(*region, *looks),

@@ -17,7 +17,7 @@ fn barriers() {
     run(&[2, 3, 8], |comm, guarded| (0..100).try_for_each(|_| guarded.by(comm, || comm.barrier())));
 }
 
-/// Elements that fit into a record, into a part, into slices of one part, and of several.
+/// Elements that fit into a slot, into a part, into slices of one part, and of several.
 fn reductions() {
     run(&[2, 5, 8], |comm, guarded| {
         let (rank, size) = (comm.rank() as u64, comm.size() as u64);

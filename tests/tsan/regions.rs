@@ -25,7 +25,7 @@ fn regions() {
             let step = len / (2 * size);
             let start = |index: usize| (index * size + rank) * step;
             let own = [0, 1].map(|index| start(index)..start(index) + step);
-            guarded.by(comm, || region.assign(own))?;
+            guarded.by(comm, || region.set_ownership(own))?;
             region.parts_mut().for_each(|part| part.fill(3));
             let shared = guarded.by(comm, || region.publish())?;
             assert!(shared[..2 * size * step].iter().all(|value| *value == 3));

@@ -6,7 +6,7 @@ use super::ticks::Ticks;
 use super::waitv::{Refused, WaitList};
 use crate::protocol::Sleeper;
 use crate::segment::layout::WATCHERS;
-use crate::segment::platform::Machine;
+use crate::segment::platform::ShmPlatform;
 use crate::sys::wait::clock::Moment;
 use crate::sys::wait::futex;
 
@@ -54,7 +54,7 @@ impl<'a> Bed<'a> {
     }
 }
 
-impl Sleeper<Machine> for Bed<'_> {
+impl Sleeper<ShmPlatform> for Bed<'_> {
     fn wait_any(&mut self, _: &'static str, words: &[(&AtomicU32, u32)]) {
         if !self.refused {
             self.list.clear();

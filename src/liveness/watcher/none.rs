@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::protocol::watch;
-use crate::segment::mapped::World;
+use crate::segment::mapped::MappedSegment;
 
 /// Whom a watcher would tell.
 #[expect(dead_code, reason = "nothing is told here")]
@@ -21,7 +21,11 @@ pub(crate) struct Watcher;
 
 impl Watcher {
     /// Tells nothing.
-    pub(crate) fn start(_world: &Arc<World>, _rank: usize, _listener: impl Listener) -> io::Result<Self> {
+    pub(crate) fn start(
+        _world: &Arc<MappedSegment>,
+        _rank: usize,
+        _listener: impl Listener,
+    ) -> io::Result<Self> {
         Ok(Watcher)
     }
 }

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 
 use crate::segment::layout::WATCHERS;
-use crate::segment::mapped::World;
+use crate::segment::mapped::MappedSegment;
 
 /// The processes of some ranks.
 pub(super) struct Processes {
@@ -22,7 +22,7 @@ pub(super) struct Processes {
 
 impl Processes {
     /// Announces the PID namespace of this process, which has claimed `rank`.
-    pub(super) fn new(world: &World, rank: usize) -> Self {
+    pub(super) fn new(world: &MappedSegment, rank: usize) -> Self {
         let space = space();
         if let Some(space) = space {
             // With the claim.
@@ -32,7 +32,7 @@ impl Processes {
     }
 
     /// Those of the first few of these ranks in this process's namespace whose processes have ended.
-    pub(super) fn ended(&mut self, world: &World, ranks: impl Iterator<Item = usize>) -> Vec<usize> {
+    pub(super) fn ended(&mut self, world: &MappedSegment, ranks: impl Iterator<Item = usize>) -> Vec<usize> {
         let Some(space) = self.space else { return Vec::new() };
         let mut known = std::mem::take(&mut self.opened);
         let mut ended = Vec::new();

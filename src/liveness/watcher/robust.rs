@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use crate::protocol::watch::{self, DIED, LEFT, WAITERS};
 use crate::segment::layout::{ALIVE, WATCHERS};
-use crate::segment::mapped::World;
-use crate::segment::platform::Machine;
+use crate::segment::mapped::MappedSegment;
+use crate::segment::platform::ShmPlatform;
 
 // What the kernel writes, and what no thread's number is.
 const _: () = assert!(DIED == libc::FUTEX_WAITERS | libc::FUTEX_OWNER_DIED);
@@ -64,8 +64,8 @@ impl List {
 
 /// The calling thread's presence as a rank. On drop the rank has left; if the thread ends before, it has died.
 pub(super) struct Registration {
-    world: Arc<World>,
-    machine: Machine,
+    world: Arc<MappedSegment>,
+    machine: ShmPlatform,
     rank: usize,
     /// The kernel has its address.
     list: *mut List,
@@ -73,7 +73,7 @@ pub(super) struct Registration {
 
 impl Registration {
     /// Lets the words of `rank` stand for the calling thread. None where the system has no such lists, or nobody watches.
-    pub(super) fn new(world: &Arc<World>, machine: Machine, rank: usize) -> Option<Self> {
+    pub(super) fn new(world: &Arc<MappedSegment>, machine: ShmPlatform, rank: usize) -> Option<Self> {
         let row = world.roll().row(rank);
         let first = row.first()?.word.as_ptr();
         let list = Box::into_raw(List::new(row.len(), first));

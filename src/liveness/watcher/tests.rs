@@ -6,16 +6,16 @@ use super::waitv::{Refused, WaitList};
 use super::*;
 use crate::protocol::watch::{ANNOUNCED, DIED, LEFT, NOTICED};
 use crate::segment::layout::{Layout, WATCHERS};
-use crate::segment::settings::Ways;
+use crate::segment::settings::SegmentSettings;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::testing::{LIMIT, in_forked_child};
 
 /// A segment in which the ranks are threads of this process: a robust list is a thread's own.
-fn world(ranks: usize) -> Arc<World> {
+fn world(ranks: usize) -> Arc<MappedSegment> {
     let layout = Layout::new(ranks, 4096).unwrap();
     let mapping = Mapping::anonymous(layout.len()).unwrap();
-    World::initialise(&mapping, &layout, 1, Ways::default()).unwrap();
-    Arc::new(World::new(mapping, layout))
+    MappedSegment::initialise(&mapping, &layout, 1, SegmentSettings::default()).unwrap();
+    Arc::new(MappedSegment::new(mapping, layout))
 }
 
 /// Passes on whose deaths it is told of.
@@ -33,20 +33,20 @@ impl watch::Listener for Ear {
 impl Listener for Ear {}
 
 /// A watcher, and whose deaths it has reported.
-fn watch(world: &Arc<World>, rank: usize) -> (Watcher, Receiver<usize>) {
+fn watch(world: &Arc<MappedSegment>, rank: usize) -> (Watcher, Receiver<usize>) {
     let (sender, died) = channel();
     (Watcher::start(world, rank, Ear(sender)).unwrap(), died)
 }
 
 /// A thread that registers as a rank and ends without leaving.
-fn die(world: &Arc<World>, rank: usize) {
+fn die(world: &Arc<MappedSegment>, rank: usize) {
     let world = Arc::clone(world);
     let registered =
         move || std::mem::forget(Registration::new(&world, MACHINE, rank).expect("Linux has robust lists"));
     thread::spawn(registered).join().unwrap();
 }
 
-fn words(world: &World, owner: usize) -> Vec<u32> {
+fn words(world: &MappedSegment, owner: usize) -> Vec<u32> {
     world.roll().row(owner).iter().map(|slot| slot.word.load(Ordering::Acquire)).collect()
 }
 

@@ -1,7 +1,7 @@
-//! The demands on a platform's way of waiting, as programs that every platform can run: the ways of sleeping that
+//! The demands on a platform's way of waiting, as programs that every platform can run: the settings of sleeping that
 //! production has in unit tests, the model checkers' machines beside their models.
 
-use super::{Acquire, Payload, Platform, Record, Relaxed, Release, WAITER};
+use super::{Acquire, Payload, Platform, Relaxed, Release, Slot, WAITER};
 
 /// What the word holds at a turn. It says that somebody sleeps, as the protocols do before they sleep.
 pub(crate) const fn value(turn: u32) -> u32 {
@@ -30,17 +30,11 @@ pub(crate) fn spin_until<P: Platform>(platform: &P, word: &P::Word, wanted: u32)
 
 /// What one of two players does who take turns: waits for its turn, uses what both share, ends its turn, and wakes the
 /// other. A wake-up that is lost is a hang; an ordering that is not kept is a race.
-pub(crate) fn take_turns<P: Platform>(
-    platform: &P,
-    record: &Record<P>,
-    until: Until<P>,
-    player: u32,
-    turns: u32,
-) {
+pub(crate) fn take_turns<P: Platform>(platform: &P, slot: &Slot<P>, until: Until<P>, player: u32, turns: u32) {
     for turn in (player..turns).step_by(2) {
-        until(platform, &record.word, value(turn));
-        record.note.write(|mut note| note.put(0, &turn.to_ne_bytes()));
-        change(platform, &record.word, value(turn), value(turn + 1));
+        until(platform, &slot.state, value(turn));
+        slot.header.write(|mut header| header.put(0, &turn.to_ne_bytes()));
+        change(platform, &slot.state, value(turn), value(turn + 1));
     }
 }
 

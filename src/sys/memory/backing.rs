@@ -13,13 +13,13 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::headroom::{self, Left, Limit};
+use super::headroom::{self, Headroom, Limit};
 use super::huge;
 use super::mapping::Mapping;
 #[cfg(target_os = "linux")]
 use super::memfd;
 use super::rlimit;
-use crate::sys::shm_file::{self, Identity, Link, Part, Way};
+use crate::sys::shm_file::{self, CreateMode, Identity, Link, Part};
 
 /// Chooses memory with a name where that without would be possible, so that it can be tested.
 #[cfg(target_os = "linux")]
@@ -29,18 +29,18 @@ const VARIABLE: &str = "INTRANODE_MEMORY";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Kind {
-    Sealed = 1,
+    Memfd = 1,
     Named = 2,
 }
 
 impl Kind {
     /// In the order in which they are tried.
-    pub(crate) const ALL: [Kind; 2] = [Kind::Sealed, Kind::Named];
+    pub(crate) const ALL: [Kind; 2] = [Kind::Memfd, Kind::Named];
 }
 
 /// What others need to know to find memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket {
+pub(crate) struct ShmHandle {
     kind: Kind,
     process: u32,
     descriptor: u32,
@@ -51,22 +51,22 @@ pub(crate) struct Ticket {
     pub(crate) len: u64,
 }
 
-/// A ticket as words.
+/// A handle as words.
 pub(crate) type Words = [u64; 6];
 
-impl Ticket {
+impl ShmHandle {
     pub(crate) fn encode(&self) -> Words {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let Identity { device, inode } = self.identity;
         [pair(self.kind as u32, self.descriptor), self.process.into(), self.number, device, inode, self.len]
     }
 
-    /// The ticket in these words, if it is one.
+    /// The handle in these words, if it is one.
     pub(crate) fn decode([kind, process, number, device, inode, len]: Words) -> Option<Self> {
         let (kind, descriptor) = (kind as u32, (kind >> 32) as u32);
         let process = u32::try_from(process).ok()?;
         let kind = Kind::ALL.into_iter().find(|known| *known as u32 == kind)?;
-        Some(Ticket { kind, process, descriptor, number, identity: Identity { device, inode }, len })
+        Some(ShmHandle { kind, process, descriptor, number, identity: Identity { device, inode }, len })
     }
 }
 
@@ -74,7 +74,7 @@ impl Ticket {
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// There is not enough.
-    Memory(Left),
+    Memory(Headroom),
     /// The system says no.
     System(io::Error),
 }
@@ -86,9 +86,9 @@ impl From<io::Error> for Refusal {
 }
 
 /// Memory that this process has made.
-pub(crate) struct Made {
+pub(crate) struct CreatedShm {
     pub(crate) mapping: Mapping,
-    pub(crate) ticket: Ticket,
+    pub(crate) handle: ShmHandle,
     held: Held,
 }
 
@@ -103,10 +103,10 @@ enum Held {
     },
 }
 
-impl Made {
+impl CreatedShm {
     /// Nobody can find the memory any more.
     pub(crate) fn hide(self) -> Mapping {
-        let Made { mapping, held, .. } = self;
+        let CreatedShm { mapping, held, .. } = self;
         drop(held);
         mapping
     }
@@ -121,8 +121,8 @@ pub(crate) fn make(
     part: Range<usize>,
     huge: bool,
     place: impl Fn(&Mapping),
-) -> Result<Made, Refusal> {
-    if let Some(left) = headroom::tightest().filter(|left| left.bytes < len as u64) {
+) -> Result<CreatedShm, Refusal> {
+    if let Some(left) = headroom::min_headroom().filter(|left| left.bytes < len as u64) {
         return Err(Refusal::Memory(left));
     }
     check_room(len, huge)?;
@@ -133,7 +133,7 @@ pub(crate) fn make(
         Ok::<_, Refusal>(mapping)
     };
     match kind {
-        Kind::Sealed => make_sealed(len, fill),
+        Kind::Memfd => make_sealed(len, fill),
         Kind::Named => make_named(job, len, fill),
     }
 }
@@ -176,24 +176,24 @@ impl Numbers {
 static NUMBERS: Numbers = Numbers(AtomicU64::new(1));
 
 #[cfg(target_os = "linux")]
-fn make_sealed(len: usize, fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> Result<Made, Refusal> {
+fn make_sealed(len: usize, fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> Result<CreatedShm, Refusal> {
     use std::os::fd::AsRawFd;
     forbidden_for_tests()?;
     let file = memfd::make(len as u64).map_err(too_large)?;
     let mapping = fill(&file)?;
-    let ticket = Ticket {
-        kind: Kind::Sealed,
+    let handle = ShmHandle {
+        kind: Kind::Memfd,
         process: std::process::id(),
         descriptor: file.as_raw_fd() as u32,
         number: NUMBERS.next(),
         identity: Identity::of(&file)?,
         len: len as u64,
     };
-    Ok(Made { mapping, ticket, held: Held::Open { _file: file } })
+    Ok(CreatedShm { mapping, handle, held: Held::Open { _file: file } })
 }
 
 #[cfg(not(target_os = "linux"))]
-fn make_sealed(_len: usize, _fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> Result<Made, Refusal> {
+fn make_sealed(_len: usize, _fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> Result<CreatedShm, Refusal> {
     Err(Refusal::System(io::ErrorKind::Unsupported.into()))
 }
 
@@ -201,14 +201,14 @@ fn make_named(
     job: &str,
     len: usize,
     fill: impl Fn(&File) -> Result<Mapping, Refusal>,
-) -> Result<Made, Refusal> {
+) -> Result<CreatedShm, Refusal> {
     let needed = Part::file_len(len).map_err(refused)?;
-    let room = Part::room().map(|bytes| Left { bytes, limit: Limit::FileSystem });
+    let room = Part::room().map(|bytes| Headroom { bytes, limit: Limit::FileSystem });
     if let Some(left) = room.filter(|left| left.bytes < needed) {
         return Err(Refusal::Memory(left));
     }
     let mut last = Refusal::System(io::Error::from_raw_os_error(libc::ENOSYS));
-    for way in Way::ALL {
+    for way in CreateMode::ALL {
         match try_named(job, len, way, &fill)? {
             Ok(made) => return Ok(made),
             // Not every step is possible in every way.
@@ -221,7 +221,12 @@ fn make_named(
 /// The inner error is one after which the other way may succeed.
 type Tried<T> = Result<Result<T, io::Error>, Refusal>;
 
-fn try_named(job: &str, len: usize, way: Way, fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> Tried<Made> {
+fn try_named(
+    job: &str,
+    len: usize,
+    way: CreateMode,
+    fill: impl Fn(&File) -> Result<Mapping, Refusal>,
+) -> Tried<CreatedShm> {
     let part = match Part::new(job, len, way) {
         Ok(part) => part,
         Err(error) => return Ok(Err(error)),
@@ -230,18 +235,18 @@ fn try_named(job: &str, len: usize, way: Way, fill: impl Fn(&File) -> Result<Map
     let identity = Identity::of(part.file())?;
     Ok(part.show(|| NUMBERS.next()).map(|(link, number)| {
         let process = std::process::id();
-        let ticket = Ticket { kind: Kind::Named, process, descriptor: 0, number, identity, len: len as u64 };
-        Made { mapping, ticket, held: Held::Named { _link: link } }
+        let handle = ShmHandle { kind: Kind::Named, process, descriptor: 0, number, identity, len: len as u64 };
+        CreatedShm { mapping, handle, held: Held::Named { _link: link } }
     }))
 }
 
 /// Maps the memory that another rank has made, and allocates a part of it.
-pub(crate) fn find(job: &str, ticket: &Ticket, part: Range<usize>, huge: bool) -> Result<Mapping, Refusal> {
-    let len = usize::try_from(ticket.len).map_err(|_| too_large(io::Error::from_raw_os_error(libc::EFBIG)))?;
+pub(crate) fn find(job: &str, handle: &ShmHandle, part: Range<usize>, huge: bool) -> Result<Mapping, Refusal> {
+    let len = usize::try_from(handle.len).map_err(|_| too_large(io::Error::from_raw_os_error(libc::EFBIG)))?;
     check_room(len, huge)?;
-    let file = match ticket.kind {
-        Kind::Sealed => find_sealed(ticket)?,
-        Kind::Named => Part::find(job, ticket.number, ticket.identity, len)?,
+    let file = match handle.kind {
+        Kind::Memfd => find_sealed(handle)?,
+        Kind::Named => Part::find(job, handle.number, handle.identity, len)?,
     };
     let file = file.ok_or_else(not_it)?;
     let mapping = map(&file, len, huge)?;
@@ -250,17 +255,17 @@ pub(crate) fn find(job: &str, ticket: &Ticket, part: Range<usize>, huge: bool) -
 }
 
 #[cfg(target_os = "linux")]
-fn find_sealed(ticket: &Ticket) -> io::Result<Option<File>> {
+fn find_sealed(handle: &ShmHandle) -> io::Result<Option<File>> {
     forbidden_for_tests()?;
-    let file = memfd::open(ticket.process, ticket.descriptor as _)?;
-    let is_it = Identity::of(&file)? == ticket.identity
-        && file.metadata()?.len() == ticket.len
+    let file = memfd::open(handle.process, handle.descriptor as _)?;
+    let is_it = Identity::of(&file)? == handle.identity
+        && file.metadata()?.len() == handle.len
         && memfd::is_sealed(&file);
     Ok(is_it.then_some(file))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn find_sealed(_ticket: &Ticket) -> io::Result<Option<File>> {
+fn find_sealed(_ticket: &ShmHandle) -> io::Result<Option<File>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
@@ -277,15 +282,15 @@ fn allocate(file: &File, part: Range<usize>) -> Result<(), Refusal> {
 fn refused(error: io::Error) -> Refusal {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            let room = Left { bytes: Part::room().unwrap_or(0), limit: Limit::FileSystem };
-            Refusal::Memory(headroom::tightest().filter(|left| left.bytes < room.bytes).unwrap_or(room))
+            let room = Headroom { bytes: Part::room().unwrap_or(0), limit: Limit::FileSystem };
+            Refusal::Memory(headroom::min_headroom().filter(|left| left.bytes < room.bytes).unwrap_or(room))
         }
         _ => too_large(error),
     }
 }
 
 /// What no process can go beyond.
-const ADDRESS_SPACE: Left = Left { bytes: isize::MAX as u64, limit: Limit::AddressSpace };
+const ADDRESS_SPACE: Headroom = Headroom { bytes: isize::MAX as u64, limit: Limit::AddressSpace };
 
 /// A length that files may not have, or that the system can not even express, is a lack of memory.
 fn too_large(error: io::Error) -> Refusal {
@@ -348,16 +353,17 @@ mod tests {
         let identity = Identity { device: u64::MAX, inode: 1 << 40 };
         for number in [1, (1 << 32) + 1, u64::MAX] {
             for kind in Kind::ALL {
-                let ticket = Ticket { kind, process: u32::MAX, descriptor: 7, number, identity, len: 1 << 35 };
-                assert_eq!(Ticket::decode(ticket.encode()), Some(ticket));
+                let handle =
+                    ShmHandle { kind, process: u32::MAX, descriptor: 7, number, identity, len: 1 << 35 };
+                assert_eq!(ShmHandle::decode(handle.encode()), Some(handle));
             }
         }
         let words =
-            Ticket { kind: Kind::Named, process: 1, descriptor: 0, number: 1, identity, len: 1 }.encode();
+            ShmHandle { kind: Kind::Named, process: 1, descriptor: 0, number: 1, identity, len: 1 }.encode();
         for (word, value) in [(0, 3), (1, 1 << 32)] {
             let mut wrong = words;
             wrong[word] = value;
-            assert_eq!(Ticket::decode(wrong), None);
+            assert_eq!(ShmHandle::decode(wrong), None);
         }
     }
 }

@@ -59,16 +59,16 @@ impl fmt::Display for Limit {
 
 /// How many bytes a limit leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct Headroom {
     pub(crate) bytes: u64,
     pub(crate) limit: Limit,
 }
 
-/// What the tightest known limit leaves, of those that hold for all memory.
-pub(crate) fn tightest() -> Option<Left> {
+/// What the min_headroom known limit leaves, of those that hold for all memory.
+pub(crate) fn min_headroom() -> Option<Headroom> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| machine(&text));
-    let group = available().map(|bytes| Left { bytes, limit: Limit::ControlGroup });
-    let machine = machine.map(|bytes| Left { bytes, limit: Limit::Machine });
+    let group = available().map(|bytes| Headroom { bytes, limit: Limit::ControlGroup });
+    let machine = machine.map(|bytes| Headroom { bytes, limit: Limit::Machine });
     group.into_iter().chain(machine).min_by_key(|left| left.bytes)
 }
 

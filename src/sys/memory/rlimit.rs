@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use super::headroom::{Left, Limit};
+use super::headroom::{Headroom, Limit};
 use super::pages::page_size;
 
 /// What stays free for the stack of a watcher's thread, for what the system and the C library need to start it (measured:
@@ -18,20 +18,20 @@ const RESERVE: u64 = 1 << 20;
 pub(crate) const THREAD: u64 = 3 << 20;
 
 /// How long a file may become; `None`: there is no limit.
-pub(crate) fn file_size() -> Option<Left> {
-    soft(libc::RLIMIT_FSIZE).map(|bytes| Left { bytes, limit: Limit::FileSize })
+pub(crate) fn file_size() -> Option<Headroom> {
+    soft(libc::RLIMIT_FSIZE).map(|bytes| Headroom { bytes, limit: Limit::FileSize })
 }
 
 /// The limit that leaves no room to map so much memory that is shared, and so much of this process alone; `None`: there
 /// is room, or no telling.
-pub(crate) fn refuses(shared: u64, private: u64) -> Option<Left> {
+pub(crate) fn refuses(shared: u64, private: u64) -> Option<Headroom> {
     let limits = [
         (libc::RLIMIT_AS, Limit::Mapped, MAPPED, shared.saturating_add(private)),
         (libc::RLIMIT_DATA, Limit::Data, DATA, private),
     ];
     limits.into_iter().find_map(|(resource, limit, field, wanted)| {
         let left = left(soft(resource)?, used(field)?);
-        left.is_none_or(|left| left < wanted).then_some(Left { bytes: left.unwrap_or(0), limit })
+        left.is_none_or(|left| left < wanted).then_some(Headroom { bytes: left.unwrap_or(0), limit })
     })
 }
 

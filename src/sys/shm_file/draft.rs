@@ -16,24 +16,24 @@ const ATTEMPTS: u32 = 10;
 
 /// Two ways to make a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum CreateMode {
     /// Without a name at first.
-    Nameless,
+    Tmpfile,
     /// Under a private name at first. It needs less of the system.
-    Exclusive,
+    Excl,
 }
 
-impl Way {
+impl CreateMode {
     /// In the order in which they are tried.
-    pub(crate) const ALL: [Way; 2] = [Way::Nameless, Way::Exclusive];
+    pub(crate) const ALL: [CreateMode; 2] = [CreateMode::Tmpfile, CreateMode::Excl];
 }
 
 /// A new file, which this process has locked and signed. It vanishes unless it is published.
 ///
 /// | way | until it is published | what a kill leaves |
 /// | --- | --- | --- |
-/// | [`Way::Nameless`] | it has no name | nothing |
-/// | [`Way::Exclusive`] | it has a private name, of the job's and a random number | that file, which proves itself; an empty one if its maker was killed before it signed |
+/// | [`CreateMode::Tmpfile`] | it has no name | nothing |
+/// | [`CreateMode::Excl`] | it has a private name, of the job's and a random number | that file, which proves itself; an empty one if its maker was killed before it signed |
 pub(super) struct Draft {
     /// The private name. Before the file, so that it goes first: without the lock, it is nobody's.
     private: Option<Link>,
@@ -44,10 +44,16 @@ pub(super) struct Draft {
 impl Draft {
     /// An empty file but for its signature, which is written at this place. It is locked before it is signed, so who
     /// finds a signature and no lock knows that the maker has ended.
-    pub(super) fn new(directory: &Path, job: &str, way: Way, signature: &[u8], at: u64) -> io::Result<Self> {
+    pub(super) fn new(
+        directory: &Path,
+        job: &str,
+        way: CreateMode,
+        signature: &[u8],
+        at: u64,
+    ) -> io::Result<Self> {
         let (file, private) = match way {
-            Way::Nameless => (file::nameless(directory)?, None),
-            Way::Exclusive => {
+            CreateMode::Tmpfile => (file::nameless(directory)?, None),
+            CreateMode::Excl => {
                 let (file, link) = private(directory, job)?;
                 (file, Some(link))
             }

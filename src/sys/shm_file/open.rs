@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::file::{self, Unusable};
 use super::lock::{self, Holder};
 use super::signature::{IsSegment, preamble};
-use crate::sys::memory::headroom::Left;
+use crate::sys::memory::headroom::Headroom;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::rlimit;
 
@@ -37,7 +37,7 @@ pub(crate) enum OpenError<E> {
     Foreign { path: PathBuf },
     /// A limit forbids to map it.
     #[error("{requested} bytes are more than the {} that {} leaves", left.bytes, left.limit)]
-    Memory { requested: usize, left: Left },
+    Memory { requested: usize, left: Headroom },
     /// The segment is not what was expected.
     #[error("the segment was refused")]
     Rejected(E),

@@ -142,7 +142,7 @@ mod tests {
 
     use super::super::draft::Draft;
     use super::super::signature::Trailer;
-    use super::super::{Created, Wanted, Way, create_in};
+    use super::super::{CreateMode, CreateRequest, Created, create_in};
     use super::*;
     use crate::sys::testing::nothing_starts;
 
@@ -152,8 +152,8 @@ mod tests {
 
     /// A segment with its name and its lock.
     fn segment(directory: &Path, name: &str) -> Created {
-        let wanted = Wanted { name, len: 4096, signature: b"ours", is_segment: is_ours };
-        create_in(directory, wanted, |_| (), &Way::ALL).unwrap()
+        let wanted = CreateRequest { name, len: 4096, signature: b"ours", is_segment: is_ours };
+        create_in(directory, wanted, |_| (), &CreateMode::ALL).unwrap()
     }
 
     /// What is left of one whose maker was killed.
@@ -237,7 +237,7 @@ mod tests {
     fn a_draft_of_a_live_process_is_left_alone_and_that_of_a_dead_one_is_not() {
         let _nothing_starts = nothing_starts();
         let directory = tempfile::tempdir().unwrap();
-        let draft = Draft::new(directory.path(), "/job", Way::Exclusive, b"ours", 0).unwrap();
+        let draft = Draft::new(directory.path(), "/job", CreateMode::Excl, b"ours", 0).unwrap();
         assert!(found(directory.path(), &["/job"]).is_empty());
         let [path] = &fs::read_dir(directory.path()).unwrap().collect::<Vec<_>>()[..] else {
             panic!("not one")

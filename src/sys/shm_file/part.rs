@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::draft::{Draft, Way};
+use super::draft::{CreateMode, Draft};
 use super::file::{self, Identity, Unusable};
 use super::link::Link;
 use super::lock;
@@ -26,7 +26,7 @@ pub(crate) struct Part<'a> {
 
 impl<'a> Part<'a> {
     /// Room for `len` bytes, none of them allocated.
-    pub(crate) fn new(job: &'a str, len: usize, way: Way) -> io::Result<Self> {
+    pub(crate) fn new(job: &'a str, len: usize, way: CreateMode) -> io::Result<Self> {
         let at = trailer_at(len)?;
         let trailer = Trailer { at, pid: std::process::id(), job: job.to_owned() };
         let draft = Draft::new(Path::new(file::DIRECTORY), job, way, &trailer.encode(), at)?;

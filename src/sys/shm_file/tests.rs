@@ -49,21 +49,21 @@ fn is_segment(preamble: &[u8]) -> bool {
     preamble.len() >= 4 && signature(preamble) != 0
 }
 
-fn is_named(name: &str) -> Wanted<'_> {
-    Wanted { name, len: LEN, signature: b"new!", is_segment }
+fn is_named(name: &str) -> CreateRequest<'_> {
+    CreateRequest { name, len: LEN, signature: b"new!", is_segment }
 }
 
 fn create_in(
     directory: &Path,
     name: &str,
     init: impl FnMut(&Mapping),
-    way: Way,
+    way: CreateMode,
 ) -> Result<Created, CreateError> {
     super::create_in(directory, is_named(name), init, &[way])
 }
 
 fn create(name: &str, len: usize, init: impl FnMut(&Mapping)) -> Result<Created, CreateError> {
-    super::create(Wanted { len, ..is_named(name) }, init)
+    super::create(CreateRequest { len, ..is_named(name) }, init)
 }
 
 fn open<E>(
@@ -82,7 +82,7 @@ fn soon() -> Option<Instant> {
     Some(Instant::now() + Duration::from_millis(20))
 }
 
-fn create_signed(name: &str, way: Way) -> Result<Created, CreateError> {
+fn create_signed(name: &str, way: CreateMode) -> Result<Created, CreateError> {
     let _nothing_starts = nothing_starts();
     create_in(Path::new(file::DIRECTORY), name, sign, way)
 }
@@ -100,7 +100,7 @@ fn abandon(created: Created) {
     drop(created.mapping);
 }
 
-const WAYS: [Way; 2] = [Way::Nameless, Way::Exclusive];
+const WAYS: [CreateMode; 2] = [CreateMode::Tmpfile, CreateMode::Excl];
 
 #[test]
 fn what_one_makes_another_opens() {
@@ -127,7 +127,7 @@ fn a_file_of_another_program_is_not_touched() {
     all_but_the_signature[..8].fill(0);
     for content in [b"precious".to_vec(), Vec::new(), vec![0; 100], vec![0; LEN], all_but_the_signature] {
         fs::write(shm(&name), &content).unwrap();
-        let wanted = Wanted { is_segment: |bytes| bytes.starts_with(b"new!"), ..is_named(&name) };
+        let wanted = CreateRequest { is_segment: |bytes| bytes.starts_with(b"new!"), ..is_named(&name) };
         for way in WAYS {
             let _nothing_starts = nothing_starts();
             let error = super::create_in(Path::new(file::DIRECTORY), wanted, sign, &[way]).unwrap_err();
@@ -154,7 +154,7 @@ fn a_locked_file_is_not_touched() {
     }
     assert_eq!(fs::read(shm(&name)).unwrap(), b"new!");
     drop(owner);
-    drop(create_in(Path::new(file::DIRECTORY), &name, sign, Way::Nameless).unwrap());
+    drop(create_in(Path::new(file::DIRECTORY), &name, sign, CreateMode::Tmpfile).unwrap());
     assert!(!shm(&name).exists());
 }
 
@@ -177,7 +177,7 @@ fn what_dead_processes_have_left_beside_a_segment_goes_with_it() {
         std::mem::forget(draft.close());
     };
     let draft = |at: u64, signature: &[u8]| {
-        Draft::new(Path::new(file::DIRECTORY), &name, Way::Nameless, signature, at).unwrap()
+        Draft::new(Path::new(file::DIRECTORY), &name, CreateMode::Tmpfile, signature, at).unwrap()
     };
     let trailer = |job: &str| signature::Trailer { at: 4096, pid: 1, job: job.to_owned() }.encode();
     keep(draft(4096, &trailer(&name)), &names::part(&name, 1));
@@ -191,7 +191,7 @@ fn what_dead_processes_have_left_beside_a_segment_goes_with_it() {
     let mut live = draft(4096, &trailer(&name));
     live.publish(&shm(&names::part(&name, 8))).unwrap();
     assert_eq!(beside(&name).len(), 8);
-    assert!(create_in(Path::new(file::DIRECTORY), &name, sign, Way::Exclusive).unwrap().reclaimed);
+    assert!(create_in(Path::new(file::DIRECTORY), &name, sign, CreateMode::Excl).unwrap().reclaimed);
     let mut left = beside(&name);
     left.sort();
     let expected = [names::draft(&name, 7), names::part(&name, 4), names::part(&name, 5)];
@@ -220,7 +220,7 @@ fn the_name_never_shows_a_half_made_segment() {
         let mut looked = false;
         let init = |mapping: &Mapping| {
             assert_eq!(last_seen(&name), LastSeen::Nothing);
-            assert_eq!(beside(&name).len(), usize::from(way == Way::Exclusive));
+            assert_eq!(beside(&name).len(), usize::from(way == CreateMode::Excl));
             looked = true;
             sign(mapping);
         };
@@ -235,11 +235,11 @@ fn the_name_never_shows_a_half_made_segment() {
 #[test]
 fn unlinking_frees_the_name_and_keeps_the_memory() {
     let name = name("unlink");
-    let mut first = create_signed(&name, Way::Nameless).unwrap();
+    let mut first = create_signed(&name, CreateMode::Tmpfile).unwrap();
     let joined = open(&name, signed, in_time()).unwrap();
     first.link.unlink().unwrap();
     assert!(!shm(&name).exists());
-    let second = create_signed(&name, Way::Nameless).unwrap();
+    let second = create_signed(&name, CreateMode::Tmpfile).unwrap();
     assert!(!second.reclaimed);
     word(&second.mapping).store(2, Ordering::Relaxed);
     word(&first.mapping).store(1, Ordering::Relaxed);
@@ -310,12 +310,12 @@ fn what_a_killed_job_has_left_is_reclaimed() {
 fn who_comes_first_waits_for_the_new_segment_behind_a_stale_one() {
     let name = name("patient");
     assert_eq!(last_seen(&name), LastSeen::Nothing);
-    abandon(create_signed(&name, Way::Nameless).unwrap());
+    abandon(create_signed(&name, CreateMode::Tmpfile).unwrap());
     assert_eq!(last_seen(&name), LastSeen::Stale);
     let mut helper = Helper::start(HELPER, "rank");
     helper.tell(&format!("open {name} 0"));
     helper.tell("ready");
-    let created = create_signed(&name, Way::Nameless).unwrap();
+    let created = create_signed(&name, CreateMode::Tmpfile).unwrap();
     assert_eq!(helper.answer(), format!("joined {}", process::id()));
     drop(created);
 }
@@ -323,14 +323,14 @@ fn who_comes_first_waits_for_the_new_segment_behind_a_stale_one() {
 #[test]
 fn who_removes_a_stale_file_is_not_taken_for_a_live_job() {
     let name = name("reclaimer");
-    abandon(create_signed(&name, Way::Nameless).unwrap());
+    abandon(create_signed(&name, CreateMode::Tmpfile).unwrap());
     let nothing_starts = nothing_starts();
     let reclaimer = file::existing(&shm(&name)).unwrap().unwrap();
     assert!(lock::reclaim(&reclaimer).unwrap());
     assert_eq!(last_seen(&name), LastSeen::Stale);
     let rival = thread::spawn({
         let name = name.clone();
-        move || create_signed(&name, Way::Nameless)
+        move || create_signed(&name, CreateMode::Tmpfile)
     });
     // It must wait for the reclaimer, who unlinks and goes.
     thread::sleep(20 * PAUSE);
@@ -344,9 +344,9 @@ fn who_removes_a_stale_file_is_not_taken_for_a_live_job() {
 fn a_stale_file_that_another_has_replaced_meanwhile_is_not_removed_again() {
     let name = name("slow");
     let path = shm(&name);
-    abandon(create_signed(&name, Way::Nameless).unwrap());
+    abandon(create_signed(&name, CreateMode::Tmpfile).unwrap());
     let slow = file::existing(&path).unwrap().unwrap();
-    let winner = create_signed(&name, Way::Nameless).unwrap();
+    let winner = create_signed(&name, CreateMode::Tmpfile).unwrap();
     assert!(winner.reclaimed);
     assert!(lock::reclaim(&slow).unwrap());
     assert!(!Identity::of(&slow).unwrap().remove(&path).unwrap());
@@ -356,7 +356,7 @@ fn a_stale_file_that_another_has_replaced_meanwhile_is_not_removed_again() {
 #[test]
 fn probing_does_not_take_the_lock() {
     let name = name("probe");
-    abandon(create_signed(&name, Way::Nameless).unwrap());
+    abandon(create_signed(&name, CreateMode::Tmpfile).unwrap());
     let (one, other) =
         (file::existing(&shm(&name)).unwrap().unwrap(), file::existing(&shm(&name)).unwrap().unwrap());
     assert_eq!(lock::holder(&one).unwrap(), Holder::Nobody);
@@ -380,7 +380,7 @@ fn a_forked_child_does_not_keep_the_job_alive() {
     helper.kill();
     // SAFETY: asks about a process that the helper started; no memory is involved.
     assert_eq!(unsafe { libc::kill(child, 0) }, 0, "the child lives on");
-    let created = create_signed(&name, Way::Nameless);
+    let created = create_signed(&name, CreateMode::Tmpfile);
     // SAFETY: ends that process, which waits for nothing else.
     unsafe { libc::kill(child, libc::SIGKILL) };
     assert!(created.unwrap().reclaimed);
@@ -389,7 +389,7 @@ fn a_forked_child_does_not_keep_the_job_alive() {
 #[test]
 fn a_forked_child_unlinks_nothing() {
     let name = name("child");
-    let mut created = Some(create_signed(&name, Way::Nameless).unwrap());
+    let mut created = Some(create_signed(&name, CreateMode::Tmpfile).unwrap());
     assert!(in_forked_child(|| {
         drop(created.take());
         true
@@ -407,7 +407,7 @@ fn of_many_racing_for_a_stale_name_one_wins_and_the_others_join_it() {
     let mut creators: Vec<_> = (0..4).map(|_| Helper::start(HELPER, "rank")).collect();
     let mut joiners: Vec<_> = (0..2).map(|_| Helper::start(HELPER, "rank")).collect();
     let mut winners = HashSet::new();
-    abandon(create_signed(&name, Way::Nameless).unwrap());
+    abandon(create_signed(&name, CreateMode::Tmpfile).unwrap());
     for race in 0..RACES {
         let start = SystemTime::now() + Duration::from_micros(500);
         let start = start.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
@@ -450,7 +450,7 @@ fn a_creator_killed_at_any_moment_does_not_spoil_the_name() {
         helper.tell("ready");
         assert_eq!(helper.answer(), "ready");
         let started = Instant::now();
-        helper.tell(&format!("{} {name} 0", if way == Way::Nameless { "create" } else { "exclusive" }));
+        helper.tell(&format!("{} {name} 0", if way == CreateMode::Tmpfile { "create" } else { "exclusive" }));
         if kill == 0 {
             assert!(helper.answer().starts_with("won"));
             whole = started.elapsed();
@@ -534,7 +534,7 @@ fn a_full_dev_shm_is_an_error_that_says_how_much_was_wanted() {
 #[test]
 fn more_than_the_memory_limit_is_refused_before_anything_is_allocated() {
     let name = name("limit");
-    let Some(left) = headroom::tightest() else {
+    let Some(left) = headroom::min_headroom() else {
         return println!("SKIPPED: no memory limit is known (the arithmetic has tests of its own)");
     };
     let len = left.bytes as usize + (4 << 30);
@@ -548,7 +548,7 @@ fn what_is_not_a_segment_is_refused_with_a_reason() {
     let name = name("odd");
     let path = shm(&name);
     let refusals = || {
-        let created = create_signed(&name, Way::Nameless).unwrap_err();
+        let created = create_signed(&name, CreateMode::Tmpfile).unwrap_err();
         let opened = open(&name, signed, in_time()).unwrap_err();
         match (created, opened) {
             (CreateError::Unusable(created), OpenError::Unusable(opened)) => [created, opened],
@@ -580,7 +580,7 @@ fn what_is_not_a_segment_is_refused_with_a_reason() {
 #[test]
 fn a_segment_that_is_cut_short_is_refused() {
     let name = name("short");
-    let created = create_signed(&name, Way::Nameless).unwrap();
+    let created = create_signed(&name, CreateMode::Tmpfile).unwrap();
     File::options().write(true).open(shm(&name)).unwrap().set_len(100).unwrap();
     let error = open(&name, signed, in_time()).unwrap_err();
     assert!(matches!(error, OpenError::Rejected(100)), "{error:?}");
@@ -592,7 +592,7 @@ fn names_that_are_no_names_are_refused() {
     let long = format!("/{}", "x".repeat(255));
     for name in ["", "x", "/", "/a/b", "//", "/.", "/..", "/a\0b", "../x", &long] {
         assert!(
-            matches!(create_signed(name, Way::Nameless), Err(CreateError::Unusable(Unusable::Name))),
+            matches!(create_signed(name, CreateMode::Tmpfile), Err(CreateError::Unusable(Unusable::Name))),
             "{name}"
         );
         let opened = open(name, |_, _| Ok::<_, Infallible>(()), in_time());
@@ -606,10 +606,10 @@ fn names_that_are_no_names_are_refused() {
 fn helper() {
     match role().as_deref() {
         Some("rank") => serve(),
-        Some("small") => match create_signed(&name("small"), Way::Nameless) {
+        Some("small") => match create_signed(&name("small"), CreateMode::Tmpfile) {
             Err(CreateError::NoSpace { requested, .. }) => {
                 assert_eq!(fs::read_dir(file::DIRECTORY).unwrap().count(), 0);
-                let exclusive = create_signed(&name("small"), Way::Exclusive).unwrap_err();
+                let exclusive = create_signed(&name("small"), CreateMode::Excl).unwrap_err();
                 assert!(matches!(exclusive, CreateError::NoSpace { .. }));
                 assert_eq!(fs::read_dir(file::DIRECTORY).unwrap().count(), 0);
                 eprintln!("full: {requested}");
@@ -629,7 +629,8 @@ fn serve() {
             ["ready"] => eprintln!("ready"),
             [verb @ ("create" | "exclusive"), name, start] => {
                 await_start(start);
-                match create_signed(name, if verb == "create" { Way::Nameless } else { Way::Exclusive }) {
+                match create_signed(name, if verb == "create" { CreateMode::Tmpfile } else { CreateMode::Excl })
+                {
                     Ok(created) => {
                         kept = Some(created);
                         eprintln!("won {}", process::id());
