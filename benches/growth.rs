@@ -62,7 +62,7 @@ fn cost(operation: Operation, bytes: usize, ranks: usize) -> Result<Cost, Failur
         (Mirror::default(), Shared::new(ranks, intranode::segment::layout::Layout::default_chunk(ranks)));
     let mut member = shared.member(&mirror);
     let mut data = Data::new(ranks, share / size_of::<f64>(), true);
-    call(operation, &mut member, &mut data, intranode::protocol::allreduce::slices_from(ranks))?;
+    call(operation, &mut member, &mut data, intranode::tuning::fold_slices_from_bytes(ranks))?;
     // What is inline begins behind the word and the description, in the line that was read for them.
     let beside =
         |bytes: &usize| if *bytes <= INLINE { (bytes + 32).div_ceil(LINE) - 1 } else { bytes.div_ceil(LINE) };

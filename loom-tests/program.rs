@@ -129,7 +129,7 @@ impl Step {
                 let slices_from = if sliced { 0 } else { usize::MAX };
                 let mine = numbers_of(nth, rank, numbers);
                 // Each rank may do it as it likes.
-                let mut data = Folding { mine, result: vec![0; numbers], both: rank == 0 };
+                let mut data = Folding { mine, result: vec![0; numbers] };
                 member.allreduce(&self.call(), slices_from, &mut data)?;
                 let mut expected = numbers_of(nth, 0, numbers);
                 for other in 1..ranks {
@@ -177,8 +177,6 @@ fn combine(sum: u64, next: u64) -> u64 {
 struct Folding {
     mine: Vec<u64>,
     result: Vec<u64>,
-    /// Whether to copy in both directions at a time.
-    both: bool,
 }
 
 impl Reduction for Folding {
@@ -205,10 +203,6 @@ impl Reduction for Folding {
 
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {
         staging.get(0, bytemuck::cast_slice_mut(&mut self.result[part]));
-    }
-
-    fn collects_and_contributes(&self) -> bool {
-        self.both
     }
 }
 

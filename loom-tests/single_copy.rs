@@ -81,7 +81,7 @@ impl BlockTransfer for Side<'_> {
         staging.get(0, &mut bytemuck::cast_slice_mut(&mut self.got[rank])[part]);
     }
 
-    fn by_single_copy(&mut self) -> bool {
+    fn by_single_copy(&self) -> bool {
         true
     }
 

@@ -278,10 +278,6 @@ impl Reduction for Sums {
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {
         staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[part]));
     }
-
-    fn collects_and_contributes(&self) -> bool {
-        dice::once_in(2)
-    }
 }
 
 struct Blocks<'p> {
@@ -311,7 +307,7 @@ impl BlockTransfer for Blocks<'_> {
         staging.get(0, &mut self.received[rank][part]);
     }
 
-    fn by_single_copy(&mut self) -> bool {
+    fn by_single_copy(&self) -> bool {
         self.fetches.is_some()
     }
 

@@ -8,7 +8,7 @@ use crate::element::{ReduceOp, describe};
 use crate::protocol::Call;
 
 /// A collective operation, or a step in a communicator's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Operation {

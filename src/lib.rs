@@ -81,6 +81,8 @@ mod region;
 pub mod segment;
 #[expect(unsafe_code, reason = "system calls")]
 mod sys;
+#[doc(hidden)]
+pub mod tuning;
 
 pub use bytemuck;
 

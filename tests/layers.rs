@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 /// The layers of the library, the lowest first. A file imports from lower layers, from its own, and from no other. Layers
 /// on one line do not know each other.
 const LAYERS: &[&[&str]] = &[
+    &["tuning"],
     &["sys", "copy"],
     &["protocol"],
     &["segment"],

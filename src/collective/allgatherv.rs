@@ -6,13 +6,15 @@ use std::ops::Range;
 use bytemuck::Pod;
 
 use super::counts;
-use super::receive::{STREAM_FROM, end, keep_pace, take};
 use crate::communicator::{Communicator, call};
-use crate::copy::{self, Sink, Source, lines};
+use crate::copy::policy::StorePolicy;
+use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::block_transfer::Address;
 use crate::protocol::block_transfer::BlockTransfer;
+use crate::protocol::call::INLINE;
+use crate::rank::choices::{Choice, Path};
 use crate::rank::cma_peers::{self, CmaPeers};
 use crate::rank::rank_state::OpenCall;
 
@@ -79,7 +81,14 @@ pub(crate) fn gather(
     table: BlockTable<'_>,
 ) -> Result<(), Error> {
     let seat = open.seat();
-    let mut blocks = AllgathervBuffers::new(send, recv, seat.rank, table, seat.cma_peers.as_ref());
+    let mut blocks =
+        AllgathervBuffers::new(send, recv, (seat.rank, seat.size()), table, seat.cma_peers.as_ref());
+    let operation = open.operation();
+    seat.chosen(blocks.recv.len(), || Choice {
+        operation,
+        path: blocks.path(seat.size()),
+        receive: blocks.stores.receive(),
+    });
     open.transfer(call, &mut blocks)
 }
 
@@ -124,51 +133,43 @@ pub(crate) struct AllgathervBuffers<'a> {
     recv: &'a mut [u8],
     table: BlockTable<'a>,
     rank: usize,
-    stream: bool,
     cma_peers: Option<&'a CmaPeers>,
+    /// Whether blocks are read where they lie.
+    single_copy: bool,
+    stores: StorePolicy,
 }
 
 impl<'a> AllgathervBuffers<'a> {
     pub(crate) fn new(
         send: &'a [u8],
         recv: &'a mut [u8],
-        rank: usize,
+        (rank, ranks): (usize, usize),
         table: BlockTable<'a>,
         cma_peers: Option<&'a CmaPeers>,
     ) -> Self {
-        let stream = recv.len() >= STREAM_FROM;
-        AllgathervBuffers { send, recv, table, rank, stream, cma_peers }
+        let lengths = (0..ranks).map(|rank| table.range(rank).len());
+        let single_copy = cma_peers.is_some_and(|peers| peers.eligible(lengths));
+        let stores = StorePolicy::of_call(recv.len(), single_copy);
+        AllgathervBuffers { send, recv, table, rank, cma_peers, single_copy, stores }
     }
 
-    fn target(&mut self, rank: usize, part: &Range<usize>) -> &mut [u8] {
-        let block = self.table.range(rank);
-        &mut self.recv[block.start + part.start..block.start + part.end]
+    fn path(&self, ranks: usize) -> Path {
+        match self.single_copy {
+            true => Path::SingleCopy,
+            false if (0..ranks).all(|rank| self.length(rank) <= INLINE) => Path::Inline,
+            false => Path::Staging,
+        }
     }
 
-    /// Copies a part of this rank's own block into staging, and meanwhile what there is to `get`: a part of the block of
-    /// a rank, from its staging. One's own part goes to its place too, while it is near, if received data does not stay in
-    /// the cache: then it comes from memory once.
-    fn put_in_turns(
-        &mut self,
-        part: Range<usize>,
-        staging: Sink<'_>,
-        get: Option<(usize, Range<usize>, Source<'_>)>,
-    ) {
-        let own = &self.send[part.clone()];
-        let (mut kept, mut got) = (0, 0);
-        staging.put_in_turns(own, |put| {
-            if let Some((rank, part, staging)) = &get {
-                let stream = self.stream;
-                let target = self.target(*rank, part);
-                let piece = keep_pace(&mut got, put, own.len(), target);
-                take(&staging.after(piece.start), &mut target[piece], stream);
-            }
-            if self.stream {
-                let target = self.target(self.rank, &part);
-                let piece = keep_pace(&mut kept, put, own.len(), target);
-                lines::copy_slice_nontemporal(&own[piece.clone()], &mut target[piece]);
-            }
-        });
+    /// The place of a chunk of a rank's block.
+    fn target<'r>(
+        recv: &'r mut [u8],
+        table: &BlockTable<'_>,
+        rank: usize,
+        chunk: &Range<usize>,
+    ) -> &'r mut [u8] {
+        let block = table.range(rank);
+        &mut recv[block.start + chunk.start..block.start + chunk.end]
     }
 }
 
@@ -179,89 +180,53 @@ impl BlockTransfer for AllgathervBuffers<'_> {
     }
 
     #[inline]
-    fn put(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
-        if self.stream {
-            return self.put_in_turns(part, staging, None);
-        }
-        staging.publish(&self.send[part]);
+    fn put(&mut self, chunk: Range<usize>, mut staging: Sink<'_>) {
+        staging.publish(&self.send[chunk]);
     }
 
     #[inline]
-    fn copy_own_block(&mut self, part: Range<usize>) {
-        if self.stream {
-            return;
-        }
-        let own = &self.send[part.clone()];
-        self.target(self.rank, &part).copy_from_slice(own);
+    fn copy_own_block(&mut self, chunk: Range<usize>) {
+        let target = Self::target(self.recv, &self.table, self.rank, &chunk);
+        self.stores.copy(&self.send[chunk], target);
     }
 
     #[inline]
-    fn get(&mut self, rank: usize, part: Range<usize>, staging: Source<'_>) {
-        let stream = self.stream;
-        take(&staging, self.target(rank, &part), stream);
-    }
-
-    fn get_and_put(
-        &mut self,
-        rank: usize,
-        theirs: Range<usize>,
-        staging: Source<'_>,
-        next: Range<usize>,
-        place: Sink<'_>,
-    ) {
-        // Where all goes through the cache there is nothing to wait for.
-        if self.stream || copy::streams() {
-            self.put_in_turns(next, place, Some((rank, theirs, staging)));
-        } else {
-            self.get(rank, theirs, staging);
-            self.put(next, place);
-        }
+    fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
+        self.stores.fetch(&staging, Self::target(self.recv, &self.table, rank, &chunk));
     }
 
     #[inline]
-    fn by_single_copy(&mut self) -> bool {
-        let Some(cma_peers) = self.cma_peers.filter(|cma_peers| cma_peers.eligible(|rank| self.length(rank)))
-        else {
-            return false;
-        };
-        // What is better stored past the cache is better not copied by the system.
-        let fits = (0..cma_peers.size()).map(|rank| self.length(rank)).sum::<usize>() < STREAM_FROM;
-        self.stream &= !fits;
-        fits
+    fn by_single_copy(&self) -> bool {
+        self.single_copy
     }
 
     fn address(&self) -> Address {
         cma_peers::address(self.send)
     }
 
-    fn fetch(&mut self, rank: usize, part: Range<usize>, from: NonZeroU64) -> bool {
-        let cma_peers = self.cma_peers;
-        let target = self.target(rank, &part);
-        cma_peers.is_some_and(|cma_peers| cma_peers.fetch(rank, from, part, target))
+    fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
+        let target = Self::target(self.recv, &self.table, rank, &chunk);
+        self.cma_peers.is_some_and(|peers| peers.fetch(rank, from, chunk, target))
     }
 
     fn refused(&mut self) {
-        self.cma_peers.iter().for_each(|cma_peers| cma_peers.refuse());
-    }
-}
-
-impl Drop for AllgathervBuffers<'_> {
-    fn drop(&mut self) {
-        end(self.stream);
+        self.cma_peers.iter().for_each(|peers| peers.refuse());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::copy::policy::Stores;
+    use crate::tuning::{RECEIVE_NON_TEMPORAL_FROM_BYTES, SINGLE_COPY_BELOW_BYTES};
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri knows no madvise, which ranks that are threads need")]
     fn blocks_of_several_parts_come_to_any_place_and_nothing_else_is_touched() {
+        const LARGE: usize = RECEIVE_NON_TEMPORAL_FROM_BYTES;
         let byte = |rank: usize, index: usize| (index * 7 + index / 251 + 100 * rank) as u8;
         // Through the cache and past it, with parts that end with a line of their target and that do not.
-        for counts in [[1_700_001, 1_600_000], [1, 1_600_001], [STREAM_FROM, 1_300_003], [600_001, STREAM_FROM]]
-        {
+        for counts in [[1_700_001, 1_600_000], [1, 1_600_001], [LARGE, 1_300_003], [600_001, LARGE]] {
             for gap in [0, 1, 64] {
                 crate::threads(2, |world| {
                     let rank = world.rank();
@@ -282,15 +247,17 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_past_the_cache_does_not_go_in_one_copy() {
-        let cma_peers = CmaPeers::of([1, 2].into());
-        for (len, fits) in [(STREAM_FROM / 2 - 1, true), (STREAM_FROM / 2, false)] {
-            // With gaps between the blocks, which do not count.
-            let mut recv = vec![0; 2 * STREAM_FROM];
-            let (counts, displs) = ([len; 2], [0, STREAM_FROM]);
+    fn large_blocks_are_not_read_where_they_lie() {
+        let peers = CmaPeers::of([1, 2].into());
+        let most = SINGLE_COPY_BELOW_BYTES / 2;
+        for (len, single_copy, stores) in [(most - 1, true, Stores::Cached), (most, false, Stores::NonTemporal)]
+        {
+            // The gaps between the blocks do not count for the one, and do for the other.
+            let mut recv = vec![0; RECEIVE_NON_TEMPORAL_FROM_BYTES];
+            let (counts, displs) = ([len; 2], [0, most]);
             let table = BlockTable::Given { counts: &counts, displs: &displs, width: 1 };
-            let mut blocks = AllgathervBuffers::new(&[], &mut recv, 0, table, Some(&cma_peers));
-            assert_eq!((blocks.by_single_copy(), blocks.stream), (fits, !fits));
+            let buffers = AllgathervBuffers::new(&[], &mut recv, (0, 2), table, Some(&peers));
+            assert_eq!((buffers.by_single_copy(), buffers.stores.receive()), (single_copy, stores));
         }
     }
 }

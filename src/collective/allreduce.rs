@@ -4,13 +4,16 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 
-use super::receive::keep_pace;
 use crate::communicator::{Communicator, call};
+use crate::copy::policy::Stores;
 use crate::copy::{self, Sink, Source, Term};
 use crate::element::{Number, ReduceOp, sealed::Folder};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
-use crate::protocol::allreduce::{self, Reduction};
+use crate::protocol::allreduce::Reduction;
+use crate::protocol::call::INLINE;
+use crate::rank::choices::{Choice, Path};
+use crate::tuning::fold_slices_from_bytes;
 
 impl Communicator {
     /// Combines `send[i]` of all ranks into `recv[i]`, on every rank, in rank order: the same bits on every rank and
@@ -51,7 +54,16 @@ impl Communicator {
             let element = std::any::type_name::<T>();
             return Err(self.seat.refuse(call, Error::InvalidReduction { reduction, element }));
         }
-        let slices_from = allreduce::slices_from(self.size());
+        let slices_from = fold_slices_from_bytes(self.size());
+        let bytes = size_of_val(data.recv);
+        self.seat.chosen(bytes, || {
+            let path = match bytes {
+                _ if bytes <= INLINE => Path::Inline,
+                _ if bytes < slices_from => Path::Staging,
+                _ => Path::Slices,
+            };
+            Choice { operation: Operation::Allreduce, path, receive: Stores::Cached }
+        });
         self.seat.collective(Operation::Allreduce, |member| member.allreduce(call, slices_from, &mut data))
     }
 }
@@ -75,9 +87,9 @@ impl<T: Number> Reduction for AllreduceBuffers<'_, T> {
     }
 
     #[inline]
-    fn contribute(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
+    fn contribute(&mut self, chunk: Range<usize>, mut staging: Sink<'_>) {
         let send = self.send.unwrap_or(self.recv);
-        staging.publish(bytemuck::cast_slice(&send[part]));
+        staging.publish(bytemuck::cast_slice(&send[chunk]));
     }
 
     #[inline]
@@ -86,40 +98,14 @@ impl<T: Number> Reduction for AllreduceBuffers<'_, T> {
     }
 
     #[inline]
-    fn fold(&mut self, part: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
-        let own = self.send.map(|send| &send[part.clone()]);
-        T::fold(self.op, FoldJob { target: &mut self.recv[part], own, begin, terms, staging });
+    fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
+        let own = self.send.map(|send| &send[chunk.clone()]);
+        T::fold(self.op, FoldJob { target: &mut self.recv[chunk], own, begin, terms, staging });
     }
 
     #[inline]
-    fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {
-        staging.fetch(bytemuck::cast_slice_mut(&mut self.recv[part]));
-    }
-
-    fn collects_and_contributes(&self) -> bool {
-        // Where all goes through the cache there is nothing to wait for.
-        copy::streams()
-    }
-
-    fn collect_and_contribute(
-        &mut self,
-        part: Range<usize>,
-        staging: Source<'_>,
-        next: Range<usize>,
-        place: Sink<'_>,
-    ) {
-        let (until, after) = self.recv.split_at_mut(part.end);
-        let send = match self.send {
-            Some(send) => &send[next],
-            None => &after[next.start - part.end..next.end - part.end],
-        };
-        let send = bytemuck::cast_slice(send);
-        let target: &mut [u8] = bytemuck::cast_slice_mut(&mut until[part.start..]);
-        let mut got = 0;
-        place.put_in_turns(send, |put| {
-            let piece = keep_pace(&mut got, put, send.len(), target);
-            staging.after(piece.start).fetch(&mut target[piece]);
-        });
+    fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>) {
+        staging.fetch(bytemuck::cast_slice_mut(&mut self.recv[chunk]));
     }
 }
 
@@ -137,33 +123,5 @@ impl<T: Pod> Folder<T> for FoldJob<'_, T> {
     fn each(self, combine: impl Fn(T, T) -> T) {
         let FoldJob { target, own, begin, terms, staging } = self;
         copy::fold(target, own, begin, terms, staging, combine);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[cfg_attr(miri, ignore = "Miri knows no madvise, which ranks that are threads need")]
-    fn parts_of_a_reduction_are_collected_while_others_are_contributed_to() {
-        // The last part is shorter, slices differ in length, and the last of five ranks contributes all when in place.
-        for (ranks, len) in [(2, 400_003), (5, 300_001)] {
-            crate::threads(ranks, |world| {
-                let value = |rank: usize, index: usize| (index * (rank + 3)) as u64;
-                let send: Vec<u64> = (0..len).map(|index| value(world.rank(), index)).collect();
-                let expected: Vec<u64> =
-                    (0..len).map(|index| (0..ranks).map(|rank| value(rank, index)).sum()).collect();
-                // Both settings at a time only if staging is stored past the cache.
-                crate::copy::publish::stream_next(1 << 30);
-                let mut recv = vec![0; len];
-                world.allreduce(&send, &mut recv, ReduceOp::Sum).unwrap();
-                assert!(recv == expected);
-                recv.copy_from_slice(&send);
-                world.allreduce_in_place(&mut recv, ReduceOp::Sum).unwrap();
-                assert!(recv == expected);
-            })
-            .unwrap();
-        }
     }
 }

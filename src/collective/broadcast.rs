@@ -4,12 +4,14 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 
-use super::receive::{STREAM_FROM, end, take};
 use crate::communicator::{Communicator, call};
+use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::block_transfer::BlockTransfer;
+use crate::protocol::call::INLINE;
+use crate::rank::choices::{Choice, Path};
 
 impl Communicator {
     /// Brings `buffer` of rank `root` to all ranks. It has the same length on all of them.
@@ -27,6 +29,12 @@ impl Communicator {
             return Err(self.seat.refuse(&call, Error::InvalidRoot { root, size }));
         }
         let mut blocks = BroadcastBuffer::new(bytemuck::cast_slice_mut(buffer), root);
+        let bytes = blocks.buffer.len();
+        self.seat.chosen(bytes, || Choice {
+            operation,
+            path: if bytes <= INLINE { Path::Inline } else { Path::Staging },
+            receive: blocks.stores.receive(),
+        });
         self.seat.collective(operation, |member| member.transfer(&call, &mut blocks))
     }
 }
@@ -35,13 +43,13 @@ impl Communicator {
 pub(crate) struct BroadcastBuffer<'a> {
     buffer: &'a mut [u8],
     root: usize,
-    stream: bool,
+    stores: StorePolicy,
 }
 
 impl<'a> BroadcastBuffer<'a> {
     pub(crate) fn new(buffer: &'a mut [u8], root: usize) -> Self {
-        let stream = buffer.len() >= STREAM_FROM;
-        BroadcastBuffer { buffer, root, stream }
+        let stores = StorePolicy::of_call(buffer.len(), false);
+        BroadcastBuffer { buffer, root, stores }
     }
 }
 
@@ -52,21 +60,15 @@ impl BlockTransfer for BroadcastBuffer<'_> {
     }
 
     #[inline]
-    fn put(&mut self, part: Range<usize>, mut staging: Sink<'_>) {
-        staging.publish(&self.buffer[part]);
+    fn put(&mut self, chunk: Range<usize>, mut staging: Sink<'_>) {
+        staging.publish(&self.buffer[chunk]);
     }
 
     #[inline]
     fn copy_own_block(&mut self, _: Range<usize>) {}
 
     #[inline]
-    fn get(&mut self, _: usize, part: Range<usize>, staging: Source<'_>) {
-        take(&staging, &mut self.buffer[part], self.stream);
-    }
-}
-
-impl Drop for BroadcastBuffer<'_> {
-    fn drop(&mut self) {
-        end(self.stream);
+    fn get(&mut self, _: usize, chunk: Range<usize>, staging: Source<'_>) {
+        self.stores.fetch(&staging, &mut self.buffer[chunk]);
     }
 }

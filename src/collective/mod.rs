@@ -6,4 +6,3 @@ mod barrier;
 pub(crate) mod blocks;
 mod broadcast;
 pub mod counts;
-mod receive;

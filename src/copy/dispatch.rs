@@ -1,5 +1,8 @@
 //! Loops over long slices, compiled for wider vectors than every processor of an architecture has.
 
+#[cfg(target_arch = "x86_64")]
+use crate::tuning::WIDE_FROM_BYTES;
+
 /// What can be compiled for several kinds of vectors.
 pub(crate) trait Work {
     /// Does it. `wide`: this is compiled for vectors of 32 bytes. To be inlined always: what is not inlined is compiled for
@@ -23,7 +26,7 @@ pub(crate) fn widest(bytes: usize, work: impl Work) {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn is_for_avx2(bytes: usize) -> bool {
-    bytes >= 512 && !super::cpu::WATCHED && std::arch::is_x86_feature_detected!("avx2")
+    bytes >= WIDE_FROM_BYTES && !super::cpu::WATCHED && std::arch::is_x86_feature_detected!("avx2")
 }
 
 /// What is inlined here is compiled for AVX2.

@@ -11,6 +11,7 @@ use super::dispatch::{Work, widest};
 use super::lines;
 use super::publish::Pieces;
 use super::view::{Sink, TERMS, Term};
+use crate::tuning::PREFETCH_READ_BYTES;
 
 /// The size of wide vectors in bytes. One that lies across two lines takes twice as long to store.
 const VECTOR: usize = 32;
@@ -114,7 +115,7 @@ impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool> Fold<'_, '_, T, C, ALSO> {
     #[inline(always)]
     unsafe fn blocks<const N: usize>(&self, range: Range<usize>) -> usize {
         let FoldJob { first, rest, combine } = self.terms;
-        let ahead = lines::PREFETCH_DISTANCE / size_of::<T>().max(1);
+        let ahead = PREFETCH_READ_BYTES / size_of::<T>().max(1);
         let near = if range.len() > ahead && lines::prefetches_reads() { range.end - ahead } else { 0 };
         let mut start = range.start;
         while range.end - start >= N {

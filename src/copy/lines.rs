@@ -2,6 +2,7 @@
 
 use super::cpu::WATCHED;
 use super::view::Source;
+use crate::tuning::PREFETCH_READ_BYTES;
 
 /// The bytes that go past the cache together: for fewer, the processor has to fetch the rest of the line. A line of
 /// memory, or a part of one.
@@ -39,16 +40,13 @@ pub(crate) unsafe fn fetch(source: *const u8, target: *mut u8, len: usize) {
     unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
 }
 
-/// How many bytes ahead lines that other cores have are asked for: what lies between arrives meanwhile.
-pub(crate) const PREFETCH_DISTANCE: usize = 2 << 10;
-
 /// Whether to ask for them: on Intel's processors, which fetch too little of themselves.
 #[inline(always)]
 pub(crate) fn prefetches_reads() -> bool {
     super::cpu::is_intel()
 }
 
-/// Asks for the lines that lie [`PREFETCH_DISTANCE`] of a value, if it has whole ones. Only a hint, as [`prefetchw`]. Not beyond what will be
+/// Asks for the lines that lie [`PREFETCH_READ_BYTES`] of a value, if it has whole ones. Only a hint, as [`prefetchw`]. Not beyond what will be
 /// read: whoever writes there would have to take them back.
 #[inline(always)]
 pub(crate) fn prefetch_read<T>(place: *const T) {
@@ -56,7 +54,7 @@ pub(crate) fn prefetch_read<T>(place: *const T) {
     for line in 0..size_of::<T>() / LINE {
         use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
-        let place = place.cast::<i8>().wrapping_add(PREFETCH_DISTANCE + line * LINE);
+        let place = place.cast::<i8>().wrapping_add(PREFETCH_READ_BYTES + line * LINE);
         // SAFETY: I7: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(place) };
     }
@@ -116,12 +114,6 @@ pub(crate) fn copy_slice_nontemporal(source: &[u8], target: &mut [u8]) {
     unsafe { copy_nontemporal(source.as_ptr(), target.as_mut_ptr(), source.len()) };
 }
 
-/// How much of the first `len` bytes at `target` ends with the end of a line.
-#[inline]
-pub(crate) fn round_down_to_line(target: *const u8, len: usize) -> usize {
-    len.saturating_sub(target.wrapping_add(len).addr() % LINE)
-}
-
 /// Orders streamed stores before everything that follows. Without it another thread of this process could see the
 /// call's end, and not the data.
 pub(crate) fn fence() {
@@ -150,7 +142,7 @@ mod x86 {
     use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     use core::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_store_si256, _mm256_stream_si256};
 
-    use super::{LINE, PREFETCH_DISTANCE, prefetch_read, prefetchw};
+    use super::{LINE, PREFETCH_READ_BYTES, prefetch_read, prefetchw};
 
     /// # Safety
     /// As for [`core::ptr::copy_nonoverlapping`].
@@ -187,11 +179,11 @@ mod x86 {
     /// As for [`core::ptr::copy_nonoverlapping`].
     #[target_feature(enable = "avx2")]
     pub(super) unsafe fn fetch(source: *const u8, target: *mut u8, len: usize) {
-        let near = source.addr() + len.saturating_sub(PREFETCH_DISTANCE);
+        let near = source.addr() + len.saturating_sub(PREFETCH_READ_BYTES);
         let line = |source: *const u8, target: *mut u8| {
             if source.addr() < near {
                 prefetch_read(source.cast::<[u8; LINE]>());
-                prefetchw(target.wrapping_add(PREFETCH_DISTANCE / 2));
+                prefetchw(target.wrapping_add(PREFETCH_READ_BYTES / 2));
             }
             // SAFETY: I7: AVX2 is there; `by_lines` gives whole lines.
             unsafe { copy_line(source, target) }

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`view`] | how is staging seen by those who may read or write it? |
 //! | `publish` | how are bytes stored that other cores will read? |
+//! | `policy` | which stores does a call use? |
 //! | [`fold`] | how are contributions combined in one pass? |
 //! | `lines` | which loads and stores move a line? |
 //! | `dispatch` | how does code get compiled for the widest vectors? |
@@ -13,9 +14,9 @@ pub(crate) mod cpu;
 pub(crate) mod dispatch;
 mod fold;
 pub(crate) mod lines;
+pub(crate) mod policy;
 pub(crate) mod publish;
 mod view;
 
 pub use fold::fold;
-pub(crate) use publish::streams;
 pub use view::{Sink, Source, TERMS, Term};

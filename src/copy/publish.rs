@@ -1,5 +1,10 @@
 //! Copies into memory that other cores have read: through the cache, or past it.
 
+use crate::tuning::{
+    FOLD_BATCH_BYTES, FOLD_STRING_BATCH_BYTES, PUBLISH_MAX_PS, PUBLISH_MEASURE_BYTES,
+    PUBLISH_MEASURE_EVERY_BYTES, PUBLISH_MEASURE_FROM_BYTES, PUBLISH_NON_TEMPORAL_BYTES,
+    PUBLISH_NON_TEMPORAL_FROM_PS,
+};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -8,38 +13,6 @@ use super::{cpu, lines};
 
 /// What costs are stated for: so many bytes.
 const LINE: usize = 64;
-
-/// From how many bytes on it can pay to publish past the cache.
-const MEASURE_FROM_BYTES: usize = 2 << 10;
-
-/// What a line may cost before it is dear, in picoseconds. Between cores that share a cache it takes some 6 ns to take a
-/// line back from a reader, between others 25; storing past the cache, and reading from memory afterwards, costs about 6.
-const NON_TEMPORAL_FROM_PS: u64 = 12_000;
-
-/// What a line is taken to have cost at most: a copy that was interrupted says little.
-const MAX_PS: u64 = 3 * NON_TEMPORAL_FROM_PS;
-
-/// About how many bytes are copied before the cost of a copy is measured again: looking at the clock takes a while itself.
-const MEASURE_EVERY_BYTES: usize = 64 << 10;
-
-/// How many bytes are measured at a time, at most.
-const MEASURE_BYTES: usize = 64 << 10;
-
-/// How many bytes go past the cache before the ordinary way is measured again.
-const NON_TEMPORAL_BYTES: usize = 16 << 20;
-
-/// How many bytes that go past the cache are made at a time, before they are published: few enough to be in the nearest
-/// cache then.
-const BATCH_BYTES: usize = 2 << 10;
-
-/// The same where they are published by the C library, which takes a while to begin.
-const LONG_BATCH_BYTES: usize = 8 << 10;
-
-/// How many bytes are put in a turn: few enough for what follows to begin before they have reached memory.
-const STEP_BYTES: usize = 1 << 10;
-
-/// How many bytes are put before the first turn: enough to find out how they are best put.
-const FIRST_BYTES: usize = 16 << 10;
 
 /// What this process has found out about its processors.
 static STORE_COST: StoreCost = StoreCost::nothing();
@@ -72,15 +45,15 @@ impl StoreCost {
     /// It took so long to copy `len` bytes in the ordinary way.
     fn measured(&self, len: usize, time: Duration) {
         let line = 1000 * time.as_nanos() / (len / LINE) as u128;
-        let line = u64::try_from(line).map_or(MAX_PS, |line| line.min(MAX_PS));
+        let line = u64::try_from(line).map_or(PUBLISH_MAX_PS, |line| line.min(PUBLISH_MAX_PS));
         let cost = (3 * self.cost.load(Relaxed) + line) / 4;
         self.cost.store(cost, Relaxed);
         // Copies may follow one another in a pattern, of which not always the same one is to be measured.
-        let more = line as usize % MEASURE_EVERY_BYTES;
-        let (streamed, unmeasured) = if cost > NON_TEMPORAL_FROM_PS {
-            (NON_TEMPORAL_BYTES + more, 0)
+        let more = line as usize % PUBLISH_MEASURE_EVERY_BYTES;
+        let (streamed, unmeasured) = if cost > PUBLISH_NON_TEMPORAL_FROM_PS {
+            (PUBLISH_NON_TEMPORAL_BYTES + more, 0)
         } else {
-            (0, MEASURE_EVERY_BYTES / 2 + more)
+            (0, PUBLISH_MEASURE_EVERY_BYTES / 2 + more)
         };
         self.to_stream.store(streamed, Relaxed);
         self.unmeasured.store(unmeasured, Relaxed);
@@ -105,7 +78,7 @@ fn take(left: &AtomicUsize, len: usize) -> usize {
 /// As for [`core::ptr::copy_nonoverlapping`].
 #[inline]
 pub(crate) unsafe fn publish(source: *const u8, target: *mut u8, len: usize) {
-    if len < MEASURE_FROM_BYTES {
+    if len < PUBLISH_MEASURE_FROM_BYTES {
         // SAFETY: the caller's promise.
         unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
     } else {
@@ -114,21 +87,16 @@ pub(crate) unsafe fn publish(source: *const u8, target: *mut u8, len: usize) {
     }
 }
 
-/// Whether what is published next goes past the cache, if it is long enough.
-pub(crate) fn streams() -> bool {
-    STORE_COST.to_stream.load(Relaxed) > 0
-}
-
 /// Its pieces may have different readers, so that each is measured for itself.
 ///
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].
 unsafe fn publish_large(source: *const u8, target: *mut u8, len: usize) {
-    for at in (0..len).step_by(MEASURE_BYTES) {
+    for at in (0..len).step_by(PUBLISH_MEASURE_BYTES) {
         let (source, target) = (source.wrapping_add(at), target.wrapping_add(at));
-        let len = (len - at).min(MEASURE_BYTES);
+        let len = (len - at).min(PUBLISH_MEASURE_BYTES);
         let pieces = Pieces::of(len);
-        let measures = !pieces.streams && len >= MEASURE_FROM_BYTES && STORE_COST.measures(len);
+        let measures = !pieces.streams && len >= PUBLISH_MEASURE_FROM_BYTES && STORE_COST.measures(len);
         let start = measures.then(Instant::now);
         // SAFETY: the caller's promise, for this piece.
         unsafe { pieces.publish(source, target, len) };
@@ -147,15 +115,15 @@ impl Pieces {
     /// For so many bytes in all.
     #[inline]
     pub(crate) fn of(len: usize) -> Self {
-        Pieces { streams: len >= MEASURE_FROM_BYTES && STORE_COST.streams(len) }
+        Pieces { streams: len >= PUBLISH_MEASURE_FROM_BYTES && STORE_COST.streams(len) }
     }
 
     /// How many bytes to publish at a time of what is just being made. None: each as soon as it is made.
     #[inline]
     pub(crate) fn step(&self) -> Option<usize> {
         match self.streams {
-            true => Some(BATCH_BYTES),
-            false => cpu::is_intel().then_some(LONG_BATCH_BYTES),
+            true => Some(FOLD_BATCH_BYTES),
+            false => cpu::is_intel().then_some(FOLD_STRING_BATCH_BYTES),
         }
     }
 
@@ -190,27 +158,6 @@ impl Sink<'_> {
         // overlap with it.
         unsafe { publish(bytes.as_ptr(), self.start, bytes.len()) };
     }
-
-    /// [`publish`](Self::publish), with something else to do in between: `turn` gets how many bytes have
-    /// been put, now and then, and at the end.
-    ///
-    /// # Panics
-    /// When they reach past the end of the view.
-    pub(crate) fn put_in_turns(mut self, bytes: &[u8], mut turn: impl FnMut(usize)) {
-        let len = bytes.len();
-        assert!(len <= self.len);
-        let first = len.min(FIRST_BYTES);
-        self.publish(&bytes[..first]);
-        turn(first);
-        let pieces = Pieces::of(len - first);
-        for start in (first..len).step_by(STEP_BYTES) {
-            let piece = &bytes[start..(start + STEP_BYTES).min(len)];
-            // SAFETY: I1 and I2: the range is inside the view, which is ours to write. I8: a private slice does not overlap
-            // with it.
-            unsafe { pieces.publish(piece.as_ptr(), self.start.wrapping_add(start), piece.len()) };
-            turn(start + piece.len());
-        }
-    }
 }
 
 /// Lets the next `len` bytes go past the cache, if nobody finds out in between that they had better not.
@@ -225,18 +172,18 @@ mod tests {
 
     #[test]
     fn whatever_the_length_and_the_way_all_is_published() {
-        let source: Vec<u8> = (0..3 * MEASURE_BYTES + 1).map(|i| (i * 7 % 251) as u8).collect();
+        let source: Vec<u8> = (0..3 * PUBLISH_MEASURE_BYTES + 1).map(|i| (i * 7 % 251) as u8).collect();
         for len in [
             0,
             1,
-            MEASURE_FROM_BYTES - 1,
-            MEASURE_FROM_BYTES,
-            MEASURE_BYTES,
-            MEASURE_BYTES + 1,
-            2 * MEASURE_BYTES + MEASURE_FROM_BYTES - 1,
-            3 * MEASURE_BYTES + 1,
+            PUBLISH_MEASURE_FROM_BYTES - 1,
+            PUBLISH_MEASURE_FROM_BYTES,
+            PUBLISH_MEASURE_BYTES,
+            PUBLISH_MEASURE_BYTES + 1,
+            2 * PUBLISH_MEASURE_BYTES + PUBLISH_MEASURE_FROM_BYTES - 1,
+            3 * PUBLISH_MEASURE_BYTES + 1,
         ] {
-            for stream in [0, MEASURE_BYTES, 1 << 20] {
+            for stream in [0, PUBLISH_MEASURE_BYTES, 1 << 20] {
                 STORE_COST.unmeasured.store(0, Relaxed);
                 stream_next(stream);
                 let mut target = vec![0xEE; len + 1];
@@ -265,7 +212,7 @@ mod tests {
         measure(&found, &[2, 2, 1000, 2]);
         assert!(!found.streams(LEN));
         measure(&found, &[25, 25, 25]);
-        assert!((0..10_000).filter(|_| found.streams(LEN)).count() >= NON_TEMPORAL_BYTES / LEN);
+        assert!((0..10_000).filter(|_| found.streams(LEN)).count() >= PUBLISH_NON_TEMPORAL_BYTES / LEN);
         // The first one after that is measured, and decides whether it goes on.
         assert!(found.measures(LEN));
         measure(&found, &[25]);
@@ -292,22 +239,5 @@ mod tests {
             }
         }
         assert_eq!(measured, [true; 2]);
-    }
-
-    #[test]
-    fn what_is_put_in_turns_is_there_at_each_turn() {
-        let lengths = [0, 1, STEP_BYTES, FIRST_BYTES, FIRST_BYTES + 1, FIRST_BYTES + 3 * STEP_BYTES + 5];
-        for (len, stream) in lengths.into_iter().flat_map(|len| [(len, 0), (len, 1 << 20)]) {
-            stream_next(stream);
-            let bytes: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
-            let mut staging = vec![0xEE; len + 1];
-            // SAFETY: the vector can be written for as long as the view is used.
-            let view = unsafe { Sink::new(staging.as_mut_ptr(), len) };
-            let mut turns = Vec::new();
-            view.put_in_turns(&bytes, |put| turns.push(put));
-            assert!(turns.is_sorted() && turns.last() == Some(&len));
-            assert_eq!(staging[..len], bytes);
-            assert_eq!(staging[len], 0xEE);
-        }
     }
 }

@@ -6,13 +6,13 @@
 //! | size | rounds | who folds |
 //! | --- | --- | --- |
 //! | fits into a header | 1 | every rank, everything, from the headers |
-//! | small | 1 for each part | every rank, everything, from staging |
-//! | large | 1 for each part, and 1 more | each rank its slice; then everyone copies the slices of the others |
+//! | small | 1 for each chunk | every rank, everything, from staging |
+//! | large | 1 for each chunk, and 1 more | each rank its slice; then everyone copies the slices of the others |
 //!
 //! The last is the two-phase form (reduce-scatter, then allgather; Rabenseifner 2004) with the slices folded
 //! straight from everybody's staging. A rank puts its finished slice into its buffer of the *other* parity, the one
 //! that belongs to the next round: written over the contributions it would race with ranks that still fold. What it
-//! contributes to the next part goes with it, so that a round ends the one phase of a part and the other of the next:
+//! contributes to the next chunk goes with it, so that a round ends the one phase of a chunk and the other of the next:
 //!
 //! ```text
 //! round    g                 g + 1              g + 2
@@ -35,41 +35,25 @@ pub trait Reduction {
     fn elements(&self) -> usize;
     /// Bytes per element, the same on every rank.
     fn element_size(&self) -> usize;
-    /// Copies a part of this rank's contribution into staging.
-    fn contribute(&mut self, part: Range<usize>, staging: Sink<'_>);
+    /// Copies a chunk of this rank's contribution into staging.
+    fn contribute(&mut self, chunk: Range<usize>, staging: Sink<'_>);
     /// Whether what this rank contributed stays where it came from as long as the call lasts.
     fn keeps_contribution(&self) -> bool;
-    /// Folds what ranks that follow one another have contributed, in this order, into a part of the result. If `begin`,
-    /// the first of them is rank 0. If not, the part holds what the ranks before them have contributed, and
+    /// Folds what ranks that follow one another have contributed, in this order, into a chunk of the result. If `begin`,
+    /// the first of them is rank 0. If not, the chunk holds what the ranks before them have contributed, and
     /// [`Term::Own`] is only among them if it [is kept](Self::keeps_contribution). What comes out is put into `staging` too, if
     /// there is any.
-    fn fold(&mut self, part: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>);
+    fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>);
     /// Copies a finished part of the result out of staging.
-    fn collect(&mut self, part: Range<usize>, staging: Source<'_>);
-    /// Whether it pays to do both at a time.
-    fn collects_and_contributes(&self) -> bool {
-        false
-    }
-    /// [`collect`](Self::collect) for `part`, and [`contribute`](Self::contribute) for `next`, which comes after it in the
-    /// data.
-    fn collect_and_contribute(
-        &mut self,
-        part: Range<usize>,
-        staging: Source<'_>,
-        next: Range<usize>,
-        place: Sink<'_>,
-    ) {
-        self.collect(part, staging);
-        self.contribute(next, place);
-    }
+    fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>);
 }
 
-/// Where the contributions to a part are. Each kind has a fold of its own, so that the short one stays short.
+/// Where the contributions to a chunk are. Each kind has a fold of its own, so that the short one stays short.
 trait ContributionSource: Copy {
     /// What a rank has contributed: the cell, and how far into it.
     fn place<'s, P: Platform>(self, member: &Member<'s, P>, rank: usize) -> (&'s impl Payload, usize);
 
-    /// Looks at what a rank has contributed.
+    /// Reads what a rank has contributed.
     #[inline(always)]
     fn look<P: Platform, R>(
         self,
@@ -81,7 +65,7 @@ trait ContributionSource: Copy {
         cell.read(|view| look(view.after(offset)))
     }
 
-    /// Looks at what a rank and the next have contributed.
+    /// Reads what a rank and the next have contributed.
     #[inline(always)]
     fn look_at_two<P: Platform, R>(
         self,
@@ -111,16 +95,16 @@ struct StagedSource(usize, usize);
 impl ContributionSource for StagedSource {
     #[inline(always)]
     fn place<'s, P: Platform>(self, member: &Member<'s, P>, rank: usize) -> (&'s impl Payload, usize) {
-        (member.chunk(rank, self.0), self.1)
+        (member.buffer(rank, self.0), self.1)
     }
 }
 
 /// How a reduction goes through staging, the same on every rank. In elements.
 struct Plan {
     len: usize,
-    /// The length of every part but the last.
-    step: usize,
-    /// Whether each rank folds a slice of each part.
+    /// The length of every chunk but the last.
+    chunk_len: usize,
+    /// Whether each rank folds a slice of each chunk.
     sliced: bool,
     /// How many bytes after contributions slices begin.
     slices: usize,
@@ -131,16 +115,16 @@ struct Plan {
 /// What goes through staging in a round. Either may be nothing.
 struct RoundContents {
     /// What all contribute to.
-    part: Range<usize>,
+    chunk: Range<usize>,
     /// What has been folded in slices.
     folded: Range<usize>,
     /// Where contributions begin in everybody's staging. Slices come [after](Plan::slices) them.
-    place: usize,
+    offset: usize,
 }
 
 impl<P: Platform> Member<'_, P> {
-    /// Reduces element by element, in rank order. ContributionSource `slices_from` bytes on, the same on every rank, a part is folded
-    /// in slices.
+    /// Reduces element by element, in rank order. From `slices_from` bytes on, the same on every rank, a chunk
+    /// is folded in slices.
     ///
     /// # Errors
     /// As [`Member::begin_call`].
@@ -158,135 +142,103 @@ impl<P: Platform> Member<'_, P> {
             return Ok(());
         }
         let plan = self.plan(slices_from, data);
-        let mut content = self.content(&plan, 0..0, 0);
-        self.contribute(&plan, &content, data);
+        let mut round = self.round_contents(&plan, 0..0, 0);
+        self.contribute(&plan, &round, data);
         let mut parity = self.begin_call(call, |_| ())?;
         loop {
-            self.prefetch_next_round(content.part.len() * size);
-            let folded = if plan.sliced { content.part.clone() } else { 0..0 };
-            let next = self.content(&plan, folded, content.part.end);
-            self.collect_and_contribute(&plan, &content, parity, &next, data);
-            self.fold_part(&plan, &content, parity, &next, data);
-            if next.part.is_empty() && next.folded.is_empty() {
+            self.prefetch_next_round(round.chunk.len() * size);
+            let folded = if plan.sliced { round.chunk.clone() } else { 0..0 };
+            let next = self.round_contents(&plan, folded, round.chunk.end);
+            self.collect(&plan, &round, parity, data);
+            self.contribute(&plan, &next, data);
+            self.fold_chunk(&plan, &round, parity, &next, data);
+            if next.chunk.is_empty() && next.folded.is_empty() {
                 return Ok(());
             }
-            content = next;
+            round = next;
             parity = self.continue_call(call, || ())?;
         }
     }
 
-    /// Parts of about the same length, and as few as there can be.
+    /// Chunks of about the same length, and as few as there can be.
     fn plan(&self, slices_from: usize, data: &impl Reduction) -> Plan {
         let (len, size) = (data.elements(), data.element_size());
         let Staging { capacity, folded, .. } = self.segment.staging;
         let most = folded / size;
-        let step = len.div_ceil(len.div_ceil(most)).next_multiple_of((STEP / size).max(1)).min(most).min(len);
-        let (part, slices) = (step * size, (step * size).next_multiple_of(STEP));
-        let both = slices + self.slice(&(0..step), 0).len() * size;
-        let sliced = part >= slices_from && both <= capacity;
-        Plan { len, step, sliced, slices, bytes: if sliced { both } else { part } }
+        let chunk_len =
+            len.div_ceil(len.div_ceil(most)).next_multiple_of((STEP / size).max(1)).min(most).min(len);
+        let (bytes, slices) = (chunk_len * size, (chunk_len * size).next_multiple_of(STEP));
+        let both = slices + self.slice(&(0..chunk_len), 0).len() * size;
+        let sliced = bytes >= slices_from && both <= capacity;
+        Plan { len, chunk_len, sliced, slices, bytes: if sliced { both } else { bytes } }
     }
 
-    /// What goes through staging in the next round: the slices of a part, and contributions to the one that begins with
+    /// What goes through staging in the next round: the slices of a chunk, and contributions to the one that begins with
     /// this element.
-    fn content(&self, plan: &Plan, folded: Range<usize>, start: usize) -> RoundContents {
-        let part = start..(start + plan.step).min(plan.len);
-        RoundContents { part, folded, place: self.offset(plan.bytes) }
+    fn round_contents(&self, plan: &Plan, folded: Range<usize>, start: usize) -> RoundContents {
+        let chunk = start..(start + plan.chunk_len).min(plan.len);
+        RoundContents { chunk, folded, offset: self.offset(plan.bytes) }
     }
 
-    /// Puts this rank's part into staging, without the slice that only this rank folds.
-    fn contribute<D: Reduction>(&self, plan: &Plan, content: &RoundContents, data: &mut D) {
-        let Range { start, end } = content.part;
-        let kept = self.keeps(plan, content, data).unwrap_or(end..end);
-        for piece in [start..kept.start, kept.end..end].into_iter().filter(|piece| !piece.is_empty()) {
-            self.put(content, piece, data.element_size(), |piece, staging| data.contribute(piece, staging));
+    /// Puts this rank's chunk into staging, without the slice that only this rank folds: that is read where it lies.
+    fn contribute<D: Reduction>(&self, plan: &Plan, round: &RoundContents, data: &mut D) {
+        let Range { start, end } = round.chunk;
+        let own = if plan.sliced && self.reads_own_in_place(data) {
+            self.slice(&round.chunk, self.rank)
+        } else {
+            end..end
+        };
+        let buffer = self.buffer(self.rank, self.next_parity());
+        for range in [start..own.start, own.end..end].into_iter().filter(|range| !range.is_empty()) {
+            let offset = round.offset + (range.start - start) * data.element_size();
+            buffer.write(|staging| data.contribute(range, staging.after(offset)));
         }
     }
 
-    /// The slice that this rank does not put into staging, since only this rank folds it.
-    fn keeps(&self, plan: &Plan, content: &RoundContents, data: &impl Reduction) -> Option<Range<usize>> {
-        (plan.sliced && self.reads_own_in_place(data)).then(|| self.slice(&content.part, self.rank))
-    }
-
-    /// Puts a piece of this rank's part into staging.
-    #[inline]
-    fn put(
-        &self,
-        content: &RoundContents,
-        piece: Range<usize>,
-        size: usize,
-        put: impl FnOnce(Range<usize>, Sink<'_>),
-    ) {
-        let place = content.place + (piece.start - content.part.start) * size;
-        let own = self.chunk(self.rank, self.next_parity());
-        own.write(|staging| put(piece, staging.after(place)));
-    }
-
-    /// Copies the slices of the others out of staging, and puts this rank's next part there, maybe at the same time: both
-    /// wait for memory, each in its own way.
-    fn collect_and_contribute<D: Reduction>(
-        &self,
-        plan: &Plan,
-        content: &RoundContents,
-        parity: usize,
-        next: &RoundContents,
-        data: &mut D,
-    ) {
-        if content.folded.is_empty() {
-            return self.contribute(plan, next, data);
+    /// Copies the slices of the others out of staging.
+    fn collect<D: Reduction>(&self, plan: &Plan, round: &RoundContents, parity: usize, data: &mut D) {
+        if round.folded.is_empty() {
+            return;
         }
-        let both = !next.part.is_empty() && data.collects_and_contributes();
-        let size = data.element_size();
+        let source = StagedSource(parity, round.offset + plan.slices);
         for rank in self.others() {
-            let theirs = self.slice(&content.folded, rank);
-            StagedSource(parity, content.place + plan.slices).look(self, rank, |staging| match both {
-                true => self.put(next, self.slice(&next.part, rank), size, |ahead, place| {
-                    data.collect_and_contribute(theirs, staging, ahead, place);
-                }),
-                false => data.collect(theirs, staging),
-            });
-        }
-        if !both {
-            self.contribute(plan, next, data);
-        } else if self.keeps(plan, next, data).is_none() {
-            let own = self.slice(&next.part, self.rank);
-            self.put(next, own, size, |own, staging| data.contribute(own, staging));
+            let theirs = self.slice(&round.folded, rank);
+            source.look(self, rank, |staging| data.collect(theirs, staging));
         }
     }
 
-    /// Folds a part: all of it, or this rank's slice, which goes with the next content.
-    fn fold_part<D: Reduction>(
+    /// Folds a chunk: all of it, or this rank's slice, which goes with the next content.
+    fn fold_chunk<D: Reduction>(
         &self,
         plan: &Plan,
-        content: &RoundContents,
+        round: &RoundContents,
         parity: usize,
         next: &RoundContents,
         data: &mut D,
     ) {
-        if content.part.is_empty() {
+        if round.chunk.is_empty() {
             return;
         }
         if !plan.sliced {
-            return self.fold_all(content.part.clone(), StagedSource(parity, content.place), data, None);
+            return self.fold_all(round.chunk.clone(), StagedSource(parity, round.offset), data, None);
         }
-        let mine = self.slice(&content.part, self.rank);
-        let from =
-            StagedSource(parity, content.place + (mine.start - content.part.start) * data.element_size());
-        self.chunk(self.rank, self.next_parity())
-            .write(|staging| self.fold_all(mine, from, data, Some(staging.after(next.place + plan.slices))));
+        let mine = self.slice(&round.chunk, self.rank);
+        let from = StagedSource(parity, round.offset + (mine.start - round.chunk.start) * data.element_size());
+        self.buffer(self.rank, self.next_parity())
+            .write(|staging| self.fold_all(mine, from, data, Some(staging.after(next.offset + plan.slices))));
     }
 
-    /// The slice of a part that a rank folds.
-    fn slice(&self, part: &Range<usize>, rank: usize) -> Range<usize> {
-        let slice = block(part.len(), self.size(), rank);
-        part.start + slice.start..part.start + slice.end
+    /// The slice of a chunk that a rank folds.
+    fn slice(&self, chunk: &Range<usize>, rank: usize) -> Range<usize> {
+        let slice = block(chunk.len(), self.size(), rank);
+        chunk.start + slice.start..chunk.start + slice.end
     }
 
-    /// Folds a part over all ranks, in rank order, and puts the result into `staging` too, if there is any.
+    /// Folds a chunk over all ranks, in rank order, and puts the result into `staging` too, if there is any.
     #[inline]
     fn fold_all<D: Reduction>(
         &self,
-        part: Range<usize>,
+        chunk: Range<usize>,
         from: impl ContributionSource,
         data: &mut D,
         mut staging: Option<Sink<'_>>,
@@ -294,7 +246,7 @@ impl<P: Platform> Member<'_, P> {
         for start in (0..self.size()).step_by(TERMS) {
             let terms = start..(start + TERMS).min(self.size());
             let staging = if terms.end == self.size() { staging.take() } else { None };
-            self.fold_some(part.clone(), from, terms, data, staging);
+            self.fold_some(chunk.clone(), from, terms, data, staging);
         }
     }
 
@@ -302,7 +254,7 @@ impl<P: Platform> Member<'_, P> {
     #[inline]
     fn fold_some<D: Reduction>(
         &self,
-        part: Range<usize>,
+        chunk: Range<usize>,
         from: impl ContributionSource,
         ranks: Range<usize>,
         data: &mut D,
@@ -311,7 +263,7 @@ impl<P: Platform> Member<'_, P> {
         let start = ranks.start;
         let own = if self.reads_own_in_place(data) { self.rank } else { usize::MAX };
         let is_own = |index| start + index == own;
-        let fold = |terms: &[Term<'_>]| data.fold(part, start == 0, terms, staging);
+        let fold = |terms: &[Term<'_>]| data.fold(chunk, start == 0, terms, staging);
         match ranks.len() {
             1 => from.look(self, start, |a| fold(&[a.or_own(is_own(0))])),
             2 => from.look_at_two(self, start, |a, b| fold(&[a.or_own(is_own(0)), b.or_own(is_own(1))])),
@@ -333,15 +285,5 @@ impl<P: Platform> Member<'_, P> {
     #[inline]
     fn reads_own_in_place<D: Reduction>(&self, data: &D) -> bool {
         self.rank < TERMS || data.keeps_contribution()
-    }
-}
-
-/// ContributionSource how many bytes on folding in slices pays for one more round. With two ranks it does late: each still reads as
-/// much, though it folds half as much. With many it does early, since otherwise each reads what all have contributed.
-pub fn slices_from(ranks: usize) -> usize {
-    match ranks {
-        ..=2 => 512 << 10,
-        3..=8 => 8 << 10,
-        _ => (128 << 10) / ranks,
     }
 }

@@ -33,11 +33,8 @@
 use super::call::PROCESSOR;
 use super::generation::{POISON, WAITER};
 use super::{Expired, Failure, Generation, Member, Ordering, Payload, Platform, Slot};
+use crate::tuning::PREFETCH_FOR_WRITE_BYTES;
 use Ordering::{Acquire, Relaxed, Release};
-
-/// The most bytes of staging for which it pays to take their lines back ahead of time. More take longer than it takes
-/// to read the others' data, and are in the way of that.
-const EXPECTED: usize = 512;
 
 impl<P: Platform> Member<'_, P> {
     /// Arrives at the next round and waits for all ranks. Returns the round's parity.
@@ -90,10 +87,10 @@ impl<P: Platform> Member<'_, P> {
     /// come back from those that have read them. `staged` bytes of staging are taken to be written, as by this call.
     #[inline]
     pub(super) fn prefetch_next_round(&self, staged: usize) {
-        if staged <= EXPECTED {
+        if staged <= PREFETCH_FOR_WRITE_BYTES {
             let parity = self.next_parity();
             self.platform.prefetch_for_write(&self.segment.slots[self.rank][parity].state);
-            self.chunk(self.rank, parity).prefetch_for_write(staged);
+            self.buffer(self.rank, parity).prefetch_for_write(staged);
         }
     }
 

@@ -12,36 +12,24 @@ pub type Address = Option<NonZeroU64>;
 pub trait BlockTransfer {
     /// The length of a rank's block, the same on every rank.
     fn length(&self, rank: usize) -> usize;
-    /// Copies a part of this rank's own block into staging.
-    fn put(&mut self, part: Range<usize>, staging: Sink<'_>);
-    /// Copies a part of this rank's own block to where it is wanted, if that is elsewhere. No staging involved.
-    fn copy_own_block(&mut self, part: Range<usize>);
-    /// Copies a part of another rank's block out of staging.
-    fn get(&mut self, rank: usize, part: Range<usize>, staging: Source<'_>);
-    /// [`get`](Self::get) for `theirs`, and [`put`](Self::put) for `next`, which are independent of each other.
-    fn get_and_put(
-        &mut self,
-        rank: usize,
-        theirs: Range<usize>,
-        staging: Source<'_>,
-        next: Range<usize>,
-        place: Sink<'_>,
-    ) {
-        self.get(rank, theirs, staging);
-        self.put(next, place);
-    }
+    /// Copies a chunk of this rank's own block into staging.
+    fn put(&mut self, chunk: Range<usize>, staging: Sink<'_>);
+    /// Copies a chunk of this rank's own block to where it is wanted, if that is elsewhere. No staging involved.
+    fn copy_own_block(&mut self, chunk: Range<usize>);
+    /// Copies a chunk of another rank's block out of staging.
+    fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>);
     /// Whether to try to do without staging: the same on every rank. The rest is about that.
-    fn by_single_copy(&mut self) -> bool {
+    fn by_single_copy(&self) -> bool {
         false
     }
     /// Where this rank's own block lies. `None`: where nobody can fetch it.
     fn address(&self) -> Address {
         None
     }
-    /// Copies a part of another rank's block from that rank's memory, where the block begins at `from`. False: that was not
+    /// Copies a chunk of another rank's block from that rank's memory, where the block begins at `from`. False: that was not
     /// possible.
-    fn fetch(&mut self, rank: usize, part: Range<usize>, from: NonZeroU64) -> bool {
-        let _ = (rank, part, from);
+    fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
+        let _ = (rank, chunk, from);
         false
     }
     /// Some rank could not fetch what it needed. All know.

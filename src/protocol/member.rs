@@ -107,7 +107,7 @@ impl<'s, P: Platform> Member<'s, P> {
         &self.segment.slots[rank][parity].header
     }
 
-    pub(super) fn chunk(&self, rank: usize, parity: usize) -> &'s P::Chunk {
+    pub(super) fn buffer(&self, rank: usize, parity: usize) -> &'s P::Chunk {
         &self.segment.chunks[rank][parity]
     }
 

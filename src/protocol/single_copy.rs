@@ -12,6 +12,7 @@
 //! A rank that has given the call up, because another was late, returns, and may change its memory while a third still
 //! fetches from there. What that one gets does not matter: its call fails too.
 
+use crate::tuning::SINGLE_COPY_PIECE_BYTES;
 use core::num::NonZeroU64;
 use core::ops::Range;
 
@@ -24,9 +25,6 @@ use Ordering::Relaxed;
 
 /// What a rank says that has fetched all it needs.
 const DONE: Address = NonZeroU64::new(1);
-
-/// How many bytes are fetched at a time: few enough for a death not to go unnoticed for long.
-const PART: usize = 1 << 20;
 
 impl<P: Platform> Member<'_, P> {
     /// [`transfer`](Member::transfer) without staging. False: the blocks have to go through staging after all.
@@ -58,9 +56,9 @@ impl<P: Platform> Member<'_, P> {
         blocks: &mut impl BlockTransfer,
     ) -> bool {
         let word = &self.segment.slots[self.rank][self.completed.parity()].state;
-        block.clone().step_by(PART).all(|start| {
+        block.clone().step_by(SINGLE_COPY_PIECE_BYTES).all(|start| {
             let ended = self.platform.load("ended", word, Relaxed) & POISON != 0;
-            !ended && blocks.fetch(rank, start..(start + PART).min(block.end), from)
+            !ended && blocks.fetch(rank, start..(start + SINGLE_COPY_PIECE_BYTES).min(block.end), from)
         })
     }
 

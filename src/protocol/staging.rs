@@ -16,6 +16,10 @@
 //! This is about speed alone. What keeps a part from being overwritten too early is its round's parity.
 
 use super::generation::Generation;
+use crate::tuning::{
+    CHUNK_BYTES, CHUNKS_OF_ONE_SENDER, FOLDED_CHUNK_BYTES, LEAST_CHUNK_BYTES, ROTATION_BYTES,
+    ROTATION_FROM_BYTES,
+};
 
 /// How calls use the staging buffers: the same on every rank.
 #[derive(Clone, Copy, Debug)]
@@ -32,30 +36,11 @@ pub struct Staging {
     pub rotation: usize,
 }
 
-/// The most bytes of a rank's message that go through staging in one round: long enough for the round's cost not to
-/// count, short enough for what is written to be read from a cache.
-const PART: usize = 512 << 10;
-
-/// In so many parts a message of only one sender goes, if they are long enough, and not too long.
-const PARTS: usize = 8;
-
-/// The shortest of these.
-const LEAST: usize = 64 << 10;
-
 /// A multiple of the size of whatever is reduced.
 const UNIT: usize = 64;
 
-/// The same of contributions to a reduction.
-const FOLDED: usize = 1 << 20;
-
 /// Places begin with a line, if lines have up to so many bytes.
 pub(super) const STEP: usize = 128;
-
-/// The buffers of both parities that parts move through, of all ranks together, take so many bytes.
-const MOVING: usize = 4 << 20;
-
-/// From how many bytes on a part is worth rotation through its buffer.
-const MOVING_FROM: usize = 2 << 10;
 
 impl Staging {
     /// What suits buffers of this size, which is a multiple of the size of what is reduced, for so many ranks.
@@ -65,17 +50,21 @@ impl Staging {
         let most = if most < UNIT { capacity } else { most - most % UNIT };
         Staging {
             capacity,
-            part: most.min(PART),
-            folded: most.min(FOLDED),
-            rotation_from: MOVING_FROM,
-            rotation: capacity.min(MOVING / 2 / ranks.max(1)),
+            part: most.min(CHUNK_BYTES),
+            folded: most.min(FOLDED_CHUNK_BYTES),
+            rotation_from: ROTATION_FROM_BYTES,
+            rotation: capacity.min(ROTATION_BYTES / 2 / ranks.max(1)),
         }
     }
 
     /// How many bytes of each block go through staging in one round of a transfer, if the longest has `len`. While the only
     /// sender writes its first part nobody else has anything to do, nor does it while the last is read, so these are short.
     pub(super) fn chunk_len(self, len: usize, senders: usize) -> usize {
-        let some = if senders == 1 { (len / PARTS).clamp(LEAST, PART) } else { PART };
+        let some = if senders == 1 {
+            (len / CHUNKS_OF_ONE_SENDER).clamp(LEAST_CHUNK_BYTES, CHUNK_BYTES)
+        } else {
+            CHUNK_BYTES
+        };
         some.next_multiple_of(STEP).min(self.part)
     }
 
@@ -123,8 +112,11 @@ mod tests {
     #[test]
     fn a_single_sender_s_message_goes_in_shorter_parts() {
         let staging = Staging::of(1 << 20, 2);
-        assert_eq!(staging.chunk_len(1 << 20, 2), PART);
-        assert_eq!([1, 1 << 20, 1 << 30].map(|len| staging.chunk_len(len, 1)), [LEAST, 128 << 10, PART]);
+        assert_eq!(staging.chunk_len(1 << 20, 2), CHUNK_BYTES);
+        assert_eq!(
+            [1, 1 << 20, 1 << 30].map(|len| staging.chunk_len(len, 1)),
+            [LEAST_CHUNK_BYTES, 128 << 10, CHUNK_BYTES]
+        );
         assert!((0..1 << 20).step_by(1000).all(|len| staging.chunk_len(len, 1).is_multiple_of(STEP)));
         assert_eq!(Staging::of(192, 2).chunk_len(1 << 20, 1), 128);
     }

@@ -10,9 +10,6 @@
 //!         read 0   read 1     read 2           every rank, everybody's buffers of that parity
 //! ```
 //!
-//! Between two rounds a rank reads one chunk and writes the next, in buffers of different parities, so it may do both at a
-//! time ([`BlockTransfer::get_and_put`]).
-//!
 //! Two buffers a rank are enough. A rank that writes chunk 2 has completed round g + 1, in which every rank had
 //! arrived, each after it had read chunk 0. The buffer follows the parity of the *round*, which goes on from call
 //! to call; if it followed the chunk's index, two calls of one chunk each would share a buffer in a row. Every
@@ -42,52 +39,38 @@ impl<P: Platform> Member<'_, P> {
             blocks.refused();
         }
         let senders = (0..self.size()).filter(|rank| blocks.length(*rank) > 0).take(2).count();
-        let step = self.segment.staging.chunk_len(longest, senders);
-        let part = |start: usize, len: usize| start.min(len)..(start + step).min(len);
+        let chunk_len = self.segment.staging.chunk_len(longest, senders);
+        let chunk = |start: usize, len: usize| start.min(len)..(start + chunk_len).min(len);
         let own = blocks.length(self.rank);
-        let mut start = 0;
-        let mut place = self.offset(part(0, longest).len());
-        self.stage(part(0, own), place, blocks);
+        let (mut start, mut offset) = (0, self.offset(chunk(0, longest).len()));
+        self.stage(chunk(0, own), offset, blocks);
         while start < longest {
-            let keep = || blocks.copy_own_block(part(start, own));
-            let parity = if start == 0 {
-                self.begin_call_while(call, |_| (), keep)?
-            } else {
-                self.continue_call(call, keep)?
+            let copy_own = || blocks.copy_own_block(chunk(start, own));
+            let parity = match start {
+                0 => self.begin_call_while(call, |_| (), copy_own)?,
+                _ => self.continue_call(call, copy_own)?,
             };
-            self.prefetch_next_round(part(start, longest).len());
-            let (here, next) = (place, start + step);
-            if next < longest {
-                place = self.offset(part(next, longest).len());
-            }
-            // It is written while something else is read: both wait for memory, each in its own way.
-            let mut ahead = Some(part(next, own)).filter(|ahead| !ahead.is_empty());
+            self.prefetch_next_round(chunk(start, longest).len());
             for rank in self.others() {
-                let theirs = part(start, blocks.length(rank));
-                if theirs.is_empty() {
-                    continue;
+                let theirs = chunk(start, blocks.length(rank));
+                if !theirs.is_empty() {
+                    let buffer = self.buffer(rank, parity);
+                    buffer.read(|staging| blocks.get(rank, theirs, staging.after(offset)));
                 }
-                self.chunk(rank, parity).read(|staging| {
-                    let staging = staging.after(here);
-                    match ahead.take() {
-                        None => blocks.get(rank, theirs, staging),
-                        Some(ahead) => self.chunk(self.rank, self.next_parity()).write(|own| {
-                            blocks.get_and_put(rank, theirs, staging, ahead, own.after(place));
-                        }),
-                    }
-                });
             }
-            self.stage(ahead.unwrap_or_default(), place, blocks);
-            start = next;
+            start += chunk_len;
+            offset = self.offset(chunk(start, longest).len());
+            self.stage(chunk(start, own), offset, blocks);
         }
         Ok(())
     }
 
-    /// Writes a part of this rank's block, if there is any, for the next round.
+    /// Writes a chunk of this rank's block, if it has one, for the next round.
     #[inline]
-    fn stage(&self, part: Range<usize>, place: usize, blocks: &mut impl BlockTransfer) {
-        if !part.is_empty() {
-            self.chunk(self.rank, self.next_parity()).write(|staging| blocks.put(part, staging.after(place)));
+    fn stage(&self, chunk: Range<usize>, offset: usize, blocks: &mut impl BlockTransfer) {
+        if !chunk.is_empty() {
+            let buffer = self.buffer(self.rank, self.next_parity());
+            buffer.write(|staging| blocks.put(chunk, staging.after(offset)));
         }
     }
 

@@ -9,9 +9,7 @@ use crate::copy::cpu;
 use crate::protocol::block_transfer::Address;
 use crate::segment::settings::SingleCopy;
 use crate::sys::cma;
-
-/// Blocks from so many bytes on are read where they lie: for shorter ones the system's call costs more than the copy.
-const FROM: usize = 384 << 10;
+use crate::tuning::{SINGLE_COPY_BELOW_BYTES, SINGLE_COPY_FROM_BYTES};
 
 /// The processes of all ranks, in whose memory each can read.
 pub(crate) struct CmaPeers {
@@ -74,20 +72,26 @@ impl CmaPeers {
             && u64::from_ne_bytes(found) == token
     }
 
-    /// The number of ranks.
-    pub(crate) fn size(&self) -> usize {
-        self.processes.len()
-    }
-
     /// The same for some of the ranks.
     pub(crate) fn part(&self, ranks: &[usize]) -> Option<Self> {
         let processes = ranks.iter().map(|rank| self.processes[*rank]).collect();
         (!self.refused.load(Relaxed)).then(|| CmaPeers::of(processes))
     }
 
-    /// Whether blocks are read where they lie, if they have so many bytes, by rank.
-    pub(crate) fn eligible(&self, length: impl Fn(usize) -> usize) -> bool {
-        !self.refused.load(Relaxed) && (0..self.size()).all(|rank| length(rank) >= FROM)
+    /// Whether blocks of these lengths, by rank, are read where they lie. Each has to be worth a system call; and what is
+    /// better stored non-temporally is better not copied by the system.
+    pub(crate) fn eligible(&self, lengths: impl Iterator<Item = usize>) -> bool {
+        if self.refused.load(Relaxed) {
+            return false;
+        }
+        let mut total = 0usize;
+        for len in lengths {
+            if len < SINGLE_COPY_FROM_BYTES {
+                return false;
+            }
+            total = total.saturating_add(len);
+        }
+        total < SINGLE_COPY_BELOW_BYTES
     }
 
     /// From now on none are.
@@ -126,10 +130,13 @@ mod tests {
     #[test]
     fn only_blocks_that_are_all_long_enough_are_read_where_they_lie() {
         let cma_peers = CmaPeers::of([1, 2].into());
-        assert!(cma_peers.eligible(|_| FROM) && !cma_peers.eligible(|rank| FROM - rank));
+        let eligible = |peers: &CmaPeers, shorter: usize| {
+            peers.eligible([SINGLE_COPY_FROM_BYTES, SINGLE_COPY_FROM_BYTES - shorter].into_iter())
+        };
+        assert!(eligible(&cma_peers, 0) && !eligible(&cma_peers, 1));
         assert!(cma_peers.part(&[1]).is_some_and(|part| *part.processes == [2]));
         cma_peers.refuse();
-        assert!(!cma_peers.eligible(|_| FROM) && cma_peers.part(&[1]).is_none());
+        assert!(!cma_peers.eligible([SINGLE_COPY_FROM_BYTES; 2].into_iter()) && cma_peers.part(&[1]).is_none());
     }
 
     #[cfg(all(target_os = "linux", not(miri)))]

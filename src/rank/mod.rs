@@ -1,5 +1,6 @@
 //! One rank of a communicator: its state, and what it knows of the others.
 
+pub(crate) mod choices;
 pub(crate) mod cma_peers;
 pub(crate) mod comm_tree;
 pub(crate) mod groups;

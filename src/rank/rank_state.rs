@@ -10,6 +10,7 @@ use crate::protocol::block_transfer::BlockTransfer;
 use crate::protocol::{
     Call, CallLock, Cause, CauseKind, Failure, Generation, Group, Member, Overlap, membership,
 };
+use crate::rank::choices::{Choice, ChoiceLog};
 use crate::rank::cma_peers::CmaPeers;
 use crate::rank::groups::Groups;
 use crate::rank::job_state::Observer;
@@ -29,6 +30,8 @@ pub(crate) struct RankState {
     pub(crate) cma_peers: Option<CmaPeers>,
     /// Looks at all ranks now and then, for reports of the job's state.
     pub(crate) observer: Option<Arc<Observer>>,
+    /// Where it is written which way calls go, if that was asked for.
+    pub(crate) choices: Option<ChoiceLog>,
     /// On a cache line of its own: ranks that are threads may keep their communicators side by side.
     lock: CachePadded<CallLock<ShmPlatform>>,
 }
@@ -50,6 +53,7 @@ impl RankState {
             groups: None,
             cma_peers: None,
             observer: None,
+            choices: ChoiceLog::if_wanted(rank),
             lock: CachePadded::new(lock),
         }
     }
@@ -74,6 +78,14 @@ impl RankState {
             self.poison(CauseKind::Panicked, 0);
         } else {
             self.poison(CauseKind::Left, self.lock.completed(&self.machine).number());
+        }
+    }
+
+    /// Writes down which way a call goes, if that was asked for.
+    #[inline]
+    pub(crate) fn chosen(&self, bytes: usize, choice: impl FnOnce() -> Choice) {
+        if let Some(choices) = &self.choices {
+            choices.record(bytes, choice());
         }
     }
 
@@ -216,6 +228,11 @@ pub(crate) struct OpenCall<'s> {
 }
 
 impl<'s> OpenCall<'s> {
+    /// What is called.
+    pub(crate) fn operation(&self) -> Operation {
+        self.operation
+    }
+
     /// The rank's place in the communicator.
     pub(crate) fn seat(&self) -> &'s RankState {
         self.seat

@@ -1,0 +1,80 @@
+//! Which way calls go, for `INTRANODE_DEBUG`.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use crate::copy::policy::Stores;
+use crate::error::Operation;
+use crate::sys::file_size::complain;
+
+/// How a call's data gets from rank to rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Path {
+    /// In the headers beside the arrival words: one round.
+    Inline,
+    /// Through the staging buffers, chunk by chunk.
+    Staging,
+    /// Through the staging buffers; each rank folds its slice of a chunk.
+    Slices,
+    /// Out of the other ranks' memory, by the system (CMA).
+    SingleCopy,
+}
+
+/// What was chosen for a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Choice {
+    pub(crate) operation: Operation,
+    pub(crate) path: Path,
+    pub(crate) receive: Stores,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = match self.path {
+            Path::Inline => "in the headers",
+            Path::Staging => "through staging",
+            Path::Slices => "through staging, folded in slices",
+            Path::SingleCopy => "by single copy (CMA)",
+        };
+        let receive = match self.receive {
+            Stores::Cached => "cached",
+            Stores::NonTemporal => "non-temporal",
+        };
+        write!(f, "{} goes {path}, with {receive} stores to the receive buffer", self.operation)
+    }
+}
+
+/// Writes each choice to stderr when it is made for the first time.
+pub(crate) struct ChoiceLog {
+    rank: usize,
+    seen: Mutex<BTreeSet<Choice>>,
+}
+
+impl ChoiceLog {
+    /// If `INTRANODE_DEBUG` is set.
+    pub(crate) fn if_wanted(rank: usize) -> Option<Self> {
+        let wanted = std::env::var_os("INTRANODE_DEBUG").is_some();
+        wanted.then(|| ChoiceLog { rank, seen: Mutex::default() })
+    }
+
+    #[cold]
+    pub(crate) fn record(&self, bytes: usize, choice: Choice) {
+        if self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(choice) {
+            complain(&format!("intranode: rank {}: {choice} (first at {bytes} bytes)\n", self.rank));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_reads_as_a_sentence() {
+        let choice =
+            Choice { operation: Operation::Allgatherv, path: Path::SingleCopy, receive: Stores::Cached };
+        let text = "allgatherv goes by single copy (CMA), with cached stores to the receive buffer";
+        assert_eq!(choice.to_string(), text);
+    }
+}

@@ -1,0 +1,96 @@
+//! The figures on which speed depends, in one table. None decides whether a result is right.
+//!
+//! Each has its unit in its name or type, and says where it comes from: a measurement (docs/performance.md has the
+//! tables, docs/adr the decisions), the processor's manual, or an estimate.
+
+// ---- Staging (protocol/staging.rs)
+
+/// The most bytes of a rank's block that go through staging in one round. Long enough for the cost of a round not to
+/// count, short enough for what was written to be read from a cache. Measured: 256 KiB to 1 MiB are within 5 %.
+pub const CHUNK_BYTES: usize = 512 << 10;
+
+/// The chunks that a block of a single sender is divided into, if they have [`LEAST_CHUNK_BYTES`]. Nobody has anything
+/// else to do while the first is written and the last is read. Measured.
+pub const CHUNKS_OF_ONE_SENDER: usize = 8;
+
+/// The shortest of these. Measured.
+pub const LEAST_CHUNK_BYTES: usize = 64 << 10;
+
+/// The most bytes of contributions to a reduction in one round. Measured.
+pub const FOLDED_CHUNK_BYTES: usize = 1 << 20;
+
+/// What the buffers of both parities, of all ranks together, rotate through: the size of the last-level cache of a small
+/// machine. By the time a line comes round again, others have pushed it out of its readers' caches, and it is written
+/// without an RFO that waits for them. Measured.
+pub const ROTATION_BYTES: usize = 4 << 20;
+
+/// Shorter chunks do not rotate: for so few lines the way to memory is longer than the RFO. Measured.
+pub const ROTATION_FROM_BYTES: usize = 2 << 10;
+
+// ---- Reductions (protocol/allreduce.rs)
+
+/// From how many bytes on folding in slices pays for one more round. With two ranks it does late: each still reads as
+/// much, though it folds half as much. With many it does early: otherwise each reads what all have contributed. Measured
+/// at 2, 4 and 8 ranks, an estimate beyond.
+pub const fn fold_slices_from_bytes(ranks: usize) -> usize {
+    match ranks {
+        ..=2 => 512 << 10,
+        3..=8 => 8 << 10,
+        _ => (128 << 10) / ranks,
+    }
+}
+
+// ---- Barrier (protocol/barrier.rs)
+
+/// The most bytes of staging that are prefetched for write ahead of a call. More take longer than reading the others'
+/// data, and compete with it. Measured.
+pub const PREFETCH_FOR_WRITE_BYTES: usize = 512;
+
+// ---- Single copy (protocol/single_copy.rs, rank/cma_peers.rs)
+
+/// Blocks from this size on are read where they lie: for shorter ones `process_vm_readv` costs more than the second copy.
+/// Measured on Intel.
+pub const SINGLE_COPY_FROM_BYTES: usize = 384 << 10;
+
+/// Calls of so many bytes in all are not: they are better stored non-temporally, which the system does not do.
+pub const SINGLE_COPY_BELOW_BYTES: usize = RECEIVE_NON_TEMPORAL_FROM_BYTES;
+
+/// The bytes of one `process_vm_readv`: few enough for a rank's death not to go unnoticed for long (some 100 µs).
+pub const SINGLE_COPY_PIECE_BYTES: usize = 1 << 20;
+
+// ---- Stores and loads (copy/)
+
+/// From this size on a receive buffer is stored non-temporally: it is larger than the caches of a core. Measured.
+pub(crate) const RECEIVE_NON_TEMPORAL_FROM_BYTES: usize = 16 << 20;
+
+/// From this size on it can pay to publish by non-temporal stores, and is measured. Shorter copies end before the clock
+/// has answered.
+pub(crate) const PUBLISH_MEASURE_FROM_BYTES: usize = 2 << 10;
+
+/// A line that costs more than this to publish is published by non-temporal stores. Between cores that share a cache an
+/// RFO takes some 6 ns a line, between others 25; a non-temporal store, and reading from memory later, about 6. Measured.
+pub(crate) const PUBLISH_NON_TEMPORAL_FROM_PS: u64 = 12_000;
+
+/// What a line is taken to have cost at most: a copy that was interrupted says little.
+pub(crate) const PUBLISH_MAX_PS: u64 = 3 * PUBLISH_NON_TEMPORAL_FROM_PS;
+
+/// About how many bytes are copied between two measurements: reading the clock takes some 25 ns.
+pub(crate) const PUBLISH_MEASURE_EVERY_BYTES: usize = 64 << 10;
+
+/// The most bytes of one measurement.
+pub(crate) const PUBLISH_MEASURE_BYTES: usize = 64 << 10;
+
+/// The bytes published by non-temporal stores before a cached store is measured again: ranks may have moved.
+pub(crate) const PUBLISH_NON_TEMPORAL_BYTES: usize = 16 << 20;
+
+/// How many bytes of a fold are made before they are published by non-temporal stores: few enough to be in the L1 cache.
+pub(crate) const FOLD_BATCH_BYTES: usize = 2 << 10;
+
+/// The same where the C library publishes them, whose string instructions take a while to begin.
+pub(crate) const FOLD_STRING_BATCH_BYTES: usize = 8 << 10;
+
+/// How far ahead lines of other cores are prefetched for read: what lies between arrives meanwhile. Measured on Intel.
+pub(crate) const PREFETCH_READ_BYTES: usize = 2 << 10;
+
+/// From this size on vectors of 256 bits are worth asking the processor for. Measured.
+pub(crate) const WIDE_FROM_BYTES: usize = 512;
