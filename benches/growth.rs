@@ -10,7 +10,7 @@
 //! second compares, by the same unit, the two shapes of arrival that there are, and two that there could be.
 
 use intranode::protocol::call::INLINE;
-use intranode::protocol::{Failure, Group};
+use intranode::protocol::{Barrier, Failure, Group};
 use mirror::{Data, Mirror, Operation, Shared, call};
 
 #[allow(dead_code, reason = "instructions.rs uses more of it")]
@@ -62,7 +62,7 @@ fn cost(operation: Operation, bytes: usize, ranks: usize) -> Result<Cost, Failur
         (Mirror::default(), Shared::new(ranks, intranode::segment::layout::Layout::default_chunk(ranks)));
     let mut member = shared.member(&mirror);
     let mut data = Data::new(ranks, share / size_of::<f64>(), true);
-    call(operation, &mut member, &mut data, intranode::tuning::fold_slices_from_bytes(ranks))?;
+    call(operation, &mut member, &Barrier::Flat, &mut data, intranode::tuning::fold_slices_from_bytes(ranks))?;
     // What is inline begins behind the word and the description, in the line that was read for them.
     let beside =
         |bytes: &usize| if *bytes <= INLINE { (bytes + 32).div_ceil(LINE) - 1 } else { bytes.div_ceil(LINE) };
@@ -109,9 +109,9 @@ fn in_groups(ranks: usize) -> Result<[u64; 2], Failure> {
     let mut reads = Vec::new();
     for rank in 0..ranks {
         let (mirror, shared) = (Mirror::default(), Shared::new(ranks, LINE));
-        let group = Group::new(&leaders, rank);
-        let mut member = shared.rank(&mirror, rank, Some(&group));
-        call(Operation::Barrier, &mut member, &mut Data::new(ranks, 0, false), 0)?;
+        let barrier = Barrier::Hierarchical(Group::new(&leaders, rank));
+        let mut member = shared.rank(&mirror, rank);
+        call(Operation::Barrier, &mut member, &barrier, &mut Data::new(ranks, 0, false), 0)?;
         reads.push(mirror.looks.get());
     }
     Ok([reads.iter().sum(), reads.iter().copied().max().unwrap_or(0)])

@@ -10,7 +10,7 @@
 use std::env;
 use std::process::{Command, ExitCode};
 
-use intranode::protocol::Failure;
+use intranode::protocol::{Barrier, Failure};
 use mirror::{Data, Mirror, Operation, Shared, call};
 
 #[allow(dead_code, reason = "growth.rs uses more of it")]
@@ -45,7 +45,7 @@ fn run(operation: Operation, elements: usize, calls: u64) -> Result<(), Failure>
     let mut member = shared.member(&mirror);
     let mut data = Data::new(RANKS, elements, false);
     for _ in 0..calls {
-        call(operation, &mut member, &mut data, usize::MAX)?;
+        call(operation, &mut member, &Barrier::Flat, &mut data, usize::MAX)?;
     }
     match operation {
         Operation::Barrier => assert_eq!(mirror.rounds.get(), calls),

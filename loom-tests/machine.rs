@@ -220,8 +220,12 @@ unsafe impl Platform for Machine {
         (header.label.rank % 2) as u8
     }
 
-    fn deadline(&self, brief: bool) -> bool {
-        brief
+    fn deadline(&self) -> bool {
+        false
+    }
+
+    fn brief_deadline(&self) -> bool {
+        true
     }
 
     fn wait(&self, site: &'static str, word: &Word, expected: u32, brief: &bool) -> Result<(), Expired> {

@@ -209,8 +209,7 @@ fn act(actor: &Actor, index: usize, platform: &Rank, world: &World, start: Gener
         let cause = Cause { kind: CauseKind::Died, rank, detail: 0 };
         membership::poison(platform, segment, cause).map_err(Failure::from)
     };
-    let mut member =
-        actor.rank.map(|rank| Member::new(platform, segment, rank, start).grouped(world.groups.get(rank)));
+    let mut member = actor.rank.map(|rank| Member::new(platform, segment, rank, start));
     for (nth, step) in actor.script.iter().enumerate() {
         let result = match (*step, &mut member) {
             (Step::Mourn(rank), _) => mourn(rank),

@@ -116,12 +116,12 @@ impl Step {
         let ranks = member.size();
         match self {
             Step::Round => member.round().map(drop),
-            Step::Barrier => member.barrier(&self.call()),
+            Step::Barrier => world.barriers[rank].enter(member, &self.call()),
             Step::Refuse => member.refuse(&self.call()),
-            Step::Publish => region::publish(nth, rank, member, &self.call(), true, &world.region),
-            Step::Unprotected => region::publish(nth, rank, member, &self.call(), false, &world.region),
-            Step::TakeBack => region::reclaim(rank, member, &self.call(), &world.region),
-            Step::Turn => region::turn(nth, rank, member, &self.call(), &world.turns),
+            Step::Publish => region::publish(nth, rank, member, &self.call(), true, world),
+            Step::Unprotected => region::publish(nth, rank, member, &self.call(), false, world),
+            Step::TakeBack => region::reclaim(rank, member, &self.call(), world),
+            Step::Turn => region::turn(nth, rank, member, &self.call(), world),
             Step::Fetch(obstacle) => single_copy::gather(nth, rank, member, &self.call(), world, obstacle),
             Step::Leave => member.leave().map_err(Failure::from),
             Step::Abort => member.poison(CauseKind::Aborted, rank, 77).map_err(Failure::from),

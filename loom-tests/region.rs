@@ -3,7 +3,7 @@
 use intranode::protocol::{Call, Failure, Member, Payload};
 
 use crate::cells::Bytes;
-use crate::world::Rank;
+use crate::world::{Rank, World};
 
 /// What one rank owns.
 pub(crate) type Part = Bytes<8>;
@@ -15,11 +15,11 @@ pub(crate) fn publish(
     member: &mut Member<'_, Rank>,
     call: &Call,
     protected: bool,
-    region: &[Part],
+    world: &World,
 ) -> Result<(), Failure> {
-    write(&region[rank], value(nth, rank));
-    let _published = member.publish(call, protected)?;
-    for (of, part) in region.iter().enumerate() {
+    write(&world.region[rank], value(nth, rank));
+    let _published = member.publish(&world.barriers[rank], call, protected)?;
+    for (of, part) in world.region.iter().enumerate() {
         let (got, expected) = (read(part), value(nth, of));
         assert!(got == expected, "wrong data: rank {rank} read {got} of {of}, and not {expected}");
     }
@@ -31,13 +31,13 @@ pub(crate) fn reclaim(
     rank: usize,
     member: &mut Member<'_, Rank>,
     call: &Call,
-    region: &[Part],
+    world: &World,
 ) -> Result<(), Failure> {
-    for part in region {
+    for part in &world.region {
         read(part);
     }
-    let _taken = member.reclaim(call, true)?;
-    write(&region[rank], 0);
+    let _taken = member.reclaim(&world.barriers[rank], call, true)?;
+    write(&world.region[rank], 0);
     Ok(())
 }
 
@@ -47,12 +47,12 @@ pub(crate) fn turn(
     rank: usize,
     member: &mut Member<'_, Rank>,
     call: &Call,
-    buffers: &[[Part; 2]],
+    world: &World,
 ) -> Result<(), Failure> {
     let buffer = nth % 2;
-    write(&buffers[rank][buffer], value(nth, rank));
-    let _published = member.publish(call, true)?;
-    for (of, parts) in buffers.iter().enumerate() {
+    write(&world.turns[rank][buffer], value(nth, rank));
+    let _published = member.publish(&world.barriers[rank], call, true)?;
+    for (of, parts) in world.turns.iter().enumerate() {
         let (got, expected) = (read(&parts[buffer]), value(nth, of));
         assert!(got == expected, "wrong data: rank {rank} read {got} of {of}, and not {expected}");
     }

@@ -189,8 +189,12 @@ unsafe impl<P: WakeOne> Platform for Weakened<P> {
         self.inner.peek(header)
     }
 
-    fn deadline(&self, brief: bool) -> P::Deadline {
-        self.inner.deadline(brief)
+    fn deadline(&self) -> P::Deadline {
+        self.inner.deadline()
+    }
+
+    fn brief_deadline(&self) -> P::Deadline {
+        self.inner.brief_deadline()
     }
 
     fn wait(

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use intranode::protocol::{Failure, Gates, Generation, Group, Segment, Slot};
+use intranode::protocol::{Barrier, Failure, Generation, Group, Segment, Slot};
 use loom::sync::atomic::AtomicU64;
 
 use crate::cells::{Bytes, Chunk, STAGING};
@@ -38,9 +38,8 @@ pub(crate) struct World {
     spread: Word,
     claims: Vec<Word>,
     slots: Vec<[Slot<Rank>; 2]>,
-    gates: Vec<Gates<Rank>>,
-    /// By rank; empty if ranks do not meet in groups.
-    pub(crate) groups: Vec<Group>,
+    /// By rank: how it meets the others.
+    pub(crate) barriers: Vec<Barrier>,
     chunks: Vec<[Chunk; 2]>,
     pub(crate) region: Vec<Part>,
     pub(crate) turns: Vec<[Part; 2]>,
@@ -71,15 +70,9 @@ impl World {
             state: Word::new(words[parity], label("word", rank, parity)),
             header: Bytes::new(label("header", rank, parity)),
         };
-        // Some rounds of each parity were without groups.
-        let unused = (0..4).fold(start, |earlier, _| earlier.previous()).initial_words();
-        let gate = |what, rank, parity: usize| Slot {
-            state: Word::new(unused[parity], label(what, rank, parity)),
-            header: Bytes::new(label(what, rank, parity)),
-        };
-        let gates = |rank| Gates {
-            complete: [0, 1].map(|parity| gate("complete", rank, parity)),
-            open: [0, 1].map(|parity| gate("open", rank, parity)),
+        let barrier = |rank| match leaders {
+            [] => Barrier::Flat,
+            _ => Barrier::Hierarchical(Group::new(leaders, rank)),
         };
         let part = |rank, parity| Bytes::new(label("buffer", rank, parity));
         let chunk = |rank, parity| Bytes::new(label("chunk", rank, parity));
@@ -88,8 +81,7 @@ impl World {
             spread: Word::new(0, label("spread", 0, 0)),
             claims: (0..ranks).filter(|_| claims).map(|rank| Word::new(0, label("claim", rank, 0))).collect(),
             slots: (0..ranks).map(|rank| [slot(rank, 0), slot(rank, 1)]).collect(),
-            gates: (0..leaders.len()).map(gates).collect(),
-            groups: (0..leaders.len()).map(|rank| Group::new(leaders, rank)).collect(),
+            barriers: (0..ranks).map(barrier).collect(),
             chunks: (0..ranks).map(|rank| [chunk(rank, 0), chunk(rank, 1)]).collect(),
             turns: (0..ranks).map(|rank| [part(rank, 0), part(rank, 1)]).collect(),
             memory: (0..ranks).map(|rank| Bytes::new(label("memory", rank, 0))).collect(),
@@ -107,7 +99,6 @@ impl World {
             spread: &self.spread,
             claims: &self.claims,
             slots: &self.slots,
-            gates: &self.gates,
             chunks: &self.chunks,
             staging: STAGING,
         }

@@ -7,7 +7,7 @@ use intranode::copy::{Sink, Source};
 use intranode::protocol::call::HEADER;
 use intranode::protocol::generation::{POISON, WAITER};
 use intranode::protocol::{
-    Expired, Gates, Generation, Group, Killed, Ordering, Payload, Platform, Segment, Slot, Staging,
+    Barrier, Expired, Generation, Group, Killed, Ordering, Payload, Platform, Segment, Slot, Staging,
 };
 use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -235,8 +235,12 @@ unsafe impl Platform for Stage {
         u8::from(dice::once_in(2))
     }
 
-    fn deadline(&self, brief: bool) -> u64 {
-        self.now().saturating_add(u64::from(!brief || dice::once_in(2)))
+    fn deadline(&self) -> u64 {
+        self.now().saturating_add(1)
+    }
+
+    fn brief_deadline(&self) -> u64 {
+        self.now().saturating_add(u64::from(dice::once_in(2)))
     }
 
     fn wait(&self, site: &'static str, word: &Word, expected: u32, deadline: &u64) -> Result<(), Expired> {
@@ -343,9 +347,8 @@ pub struct Memory {
     spread: Word,
     claims: Vec<Word>,
     slots: Vec<[Slot<Stage>; 2]>,
-    gates: Vec<Gates<Stage>>,
-    /// By rank; empty if ranks do not meet in groups.
-    pub groups: Vec<Group>,
+    /// By rank: how it meets the others.
+    pub barriers: Vec<Barrier>,
     chunks: Vec<[Cell; 2]>,
     staging: Staging,
     /// By rank: what it owns of a region.
@@ -388,10 +391,12 @@ impl Memory {
             spread: Word::new(0, actors),
             claims: (0..ranks).map(|_| Word::new(0, actors)).collect(),
             slots: (0..ranks).map(|rank| pair("header", rank)).collect(),
-            gates: (0..leaders.len())
-                .map(|rank| Gates { complete: pair("complete", rank), open: pair("open", rank) })
+            barriers: (0..ranks)
+                .map(|rank| match leaders {
+                    [] => Barrier::Flat,
+                    _ => Barrier::Hierarchical(Group::new(leaders, rank)),
+                })
                 .collect(),
-            groups: (0..leaders.len()).map(|rank| Group::new(leaders, rank)).collect(),
             chunks: (0..ranks).map(buffers).collect(),
             staging,
             parts: (0..ranks).map(part).collect(),
@@ -410,7 +415,6 @@ impl Memory {
             spread: &self.spread,
             claims: &self.claims,
             slots: &self.slots,
-            gates: &self.gates,
             chunks: &self.chunks,
             staging: self.staging,
         }

@@ -143,8 +143,7 @@ impl Scenario {
     }
 
     fn live(&self, rank: usize, stage: &Arc<Stage>, memory: &Memory) -> Log {
-        let mut member =
-            Member::new(&**stage, memory.segment(), rank, self.start).grouped(memory.groups.get(rank));
+        let mut member = Member::new(&**stage, memory.segment(), rank, self.start);
         let (calls, end) = self.follow(rank, &mut member, memory);
         stage.settle();
         Log { calls, completed: member.completed(), end }
@@ -153,7 +152,7 @@ impl Scenario {
     fn follow(&self, rank: usize, member: &mut Member<'_, Stage>, memory: &Memory) -> (usize, End) {
         let (calls, exit) = self.exits[rank];
         for call in 0..calls {
-            match self.script.perform(call, rank, member, &memory.parts) {
+            match self.script.perform(call, rank, member, &memory.barriers[rank], &memory.parts) {
                 Ok(()) => (),
                 Err(Failure::Dead(Some(cause))) => {
                     for word in memory.words() {

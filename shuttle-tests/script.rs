@@ -7,7 +7,7 @@ use intranode::copy::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::Reduction;
 use intranode::protocol::block_transfer::Address;
 use intranode::protocol::block_transfer::BlockTransfer;
-use intranode::protocol::{Call, Failure, Member, Payload, Staging};
+use intranode::protocol::{Barrier, Call, Failure, Member, Payload, Staging};
 
 use crate::dice;
 use crate::machine::Cell;
@@ -115,6 +115,7 @@ impl Script {
         index: usize,
         rank: usize,
         member: &mut Member<'_, Stage>,
+        barrier: &Barrier,
         parts: &[Cell],
     ) -> Result<(), Failure> {
         let call = self.call(index, rank);
@@ -123,10 +124,10 @@ impl Script {
             member.refuse(&call)
         } else {
             match self.operation(index, rank) {
-                Operation::Barrier => member.barrier(&call),
+                Operation::Barrier => barrier.enter(member, &call),
                 Operation::Allreduce(elements) => self.allreduce(index, rank, elements, &call, member),
                 Operation::Transfer(lengths) => self.transfer(index, rank, lengths, &call, member, parts),
-                Operation::Epochs => epochs(index, rank, &call, member, parts),
+                Operation::Epochs => epochs(index, rank, &call, member, barrier, parts),
             }
         };
         let calls = || (0..self.ranks).map(|rank| self.call(index, rank)).collect::<Vec<_>>();
@@ -198,15 +199,16 @@ fn epochs(
     rank: usize,
     call: &Call,
     member: &mut Member<'_, Stage>,
+    barrier: &Barrier,
     parts: &[Cell],
 ) -> Result<(), Failure> {
     parts[rank].write(|mut view| view.put(0, &contribution(index, rank, 0).to_ne_bytes()));
-    let _published = member.publish(call, true)?;
+    let _published = member.publish(barrier, call, true)?;
     for (of, part) in parts.iter().enumerate() {
         let got = part.read(|view| u64::from_ne_bytes(view.array(0)));
         assert_eq!(got, contribution(index, of, 0), "wrong result: call {index}, rank {rank}, part {of}");
     }
-    member.reclaim(call, true).map(drop)
+    member.reclaim(barrier, call, true).map(drop)
 }
 
 /// The leader of each rank's group: ranks that follow one another, or that do not.

@@ -12,7 +12,8 @@ use intranode::copy::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::Reduction;
 use intranode::protocol::block_transfer::BlockTransfer;
 use intranode::protocol::call::HEADER;
-use intranode::protocol::{Call, Gates, Group, Member};
+use intranode::protocol::generation::PROGRESS;
+use intranode::protocol::{Barrier, Call, Member};
 use intranode::protocol::{Expired, Failure, Generation, Ordering, Payload, Platform, Segment, Slot, Staging};
 
 /// The machine.
@@ -126,11 +127,15 @@ unsafe impl Platform for Mirror {
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32> {
         add(&self.looks);
+        // Any rank has arrived; if it leads others, so have they.
         let seen = self.arrived.get();
-        if until(seen) { Ok(seen) } else { Err(seen) }
+        let progress = PROGRESS & !(PROGRESS >> 1);
+        [seen, seen | progress].into_iter().find(|seen| until(*seen)).ok_or(seen)
     }
 
-    fn deadline(&self, _: bool) {}
+    fn deadline(&self) {}
+
+    fn brief_deadline(&self) {}
 
     fn wait(&self, site: &'static str, _: &Cell<u32>, _: u32, (): &()) -> Result<(), Expired> {
         unreachable!("{site}: everybody has arrived")
@@ -147,7 +152,6 @@ pub(crate) struct Shared {
     spread: Cell<u32>,
     claims: Vec<Cell<u32>>,
     slots: Vec<[Slot<Mirror>; 2]>,
-    gates: Vec<Gates<Mirror>>,
     chunks: Vec<[Bytes; 2]>,
     staging: Staging,
 }
@@ -167,7 +171,6 @@ impl Shared {
             spread: Cell::new(0),
             claims: vec![Cell::new(1); ranks],
             slots: (0..ranks).map(|_| pair()).collect(),
-            gates: (0..ranks).map(|_| Gates { complete: pair(), open: pair() }).collect(),
             chunks: vec![chunks; ranks],
             staging: Staging::of(chunk, ranks),
         }
@@ -175,26 +178,20 @@ impl Shared {
 
     /// The view of the last rank.
     pub(crate) fn member<'s>(&'s self, mirror: &'s Mirror) -> Member<'s, Mirror> {
-        self.rank(mirror, self.slots.len() - 1, None)
+        self.rank(mirror, self.slots.len() - 1)
     }
 
-    /// The view of a rank, perhaps in a group.
-    pub(crate) fn rank<'s>(
-        &'s self,
-        mirror: &'s Mirror,
-        rank: usize,
-        group: Option<&'s Group>,
-    ) -> Member<'s, Mirror> {
+    /// The view of a rank.
+    pub(crate) fn rank<'s>(&'s self, mirror: &'s Mirror, rank: usize) -> Member<'s, Mirror> {
         let segment = Segment {
             cause: &self.cause,
             spread: &self.spread,
             claims: &self.claims,
             slots: &self.slots,
-            gates: &self.gates,
             chunks: &self.chunks,
             staging: self.staging,
         };
-        Member::new(mirror, segment, rank, START).grouped(group)
+        Member::new(mirror, segment, rank, START)
     }
 }
 
@@ -313,12 +310,13 @@ pub(crate) enum Operation {
 pub(crate) fn call(
     operation: Operation,
     member: &mut Member<'_, Mirror>,
+    barrier: &Barrier,
     data: &mut Data,
     slices_from: usize,
 ) -> Result<(), Failure> {
     let call = Call { operation: operation as u8, length: data.send.len() as u64, ..Call::default() };
     match operation {
-        Operation::Barrier => member.barrier(&call),
+        Operation::Barrier => barrier.enter(member, &call),
         Operation::Allreduce => member.allreduce(&call, slices_from, data),
         Operation::Allgatherv => member.transfer(&call, data),
     }

@@ -93,10 +93,8 @@ fn check_parts(layout: &Layout, map: &Map) {
         }
     }
     part(layout.slots(), 2 * 128 * ranks, 128);
-    part(layout.gates(), 4 * 128 * ranks, 128);
     (0..16).for_each(|pair| part(layout.pair(pair).expect("16 pairs"), 128, 128));
     assert_eq!(layout.slots() as u128, map.slots);
-    assert_eq!(layout.gates() as u128, map.gates);
     assert_eq!(layout.pair(0).map(|offset| offset as u128), Some(map.pairs));
     // All of them where they are few, else the outermost: those between follow from the formula, which `asked` tries.
     let (first, last) = (ranks.min(32), ranks.saturating_sub(32).max(ranks.min(32)));

@@ -23,7 +23,6 @@ pub struct Map {
     pub alive: u128,
     pub watchers: u128,
     pub slots: u128,
-    pub gates: u128,
     pub pairs: u128,
     pub staging: u128,
     pub len: u128,
@@ -42,11 +41,10 @@ impl Map {
         // Each is watched by up to 8 others, and has 8 bytes for each of them.
         let watchers = (ranks - 1).min(8);
         let slots = up(alive + ranks * watchers * 8, 128);
-        let gates = slots + 2 * 128 * ranks;
-        let pairs = gates + 4 * 128 * ranks;
+        let pairs = slots + 2 * 128 * ranks;
         let staging = up(pairs + 16 * 128, 4096) + 2048;
         let len = staging + 2 * ranks * chunk;
-        Some(Map { chunk, spaces, fates, alive, watchers, slots, gates, pairs, staging, len })
+        Some(Map { chunk, spaces, fates, alive, watchers, slots, pairs, staging, len })
     }
 
     /// A rank's staging buffer.

@@ -45,7 +45,7 @@ fn two_ranks(waiting: Waiting) -> Vec<Model> {
         models.push(thrice(same(&format!("broadcast_from_{root}_three_times"), &[cast(root, 1)[0]; 3])));
     }
     // The first round after each of these numbers, and the second, are on both sides of the wrap or next to it.
-    let last = u32::MAX >> 2;
+    let last = u32::MAX >> 4;
     for (name, start) in [("wrap_before", last - 2), ("wrap_first", last - 1), ("wrap_second", last)] {
         models.push(same(name, &gather(1).repeat(2)).start(start));
     }

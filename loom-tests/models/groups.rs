@@ -1,16 +1,19 @@
-//! Ranks that meet in groups: the same verdicts, and the same agreement, though most of them look at one word only.
+//! The hierarchical barrier: the same verdicts, and the same agreement, though most ranks read one word only.
+//!
+//! How a rank waits is the flat barrier's business, whose models have every kind of it. Here are the two between which
+//! they lie: one that explores every order of arrivals, and one that sleeps as a futex does.
 
 use intranode::protocol::CauseKind::{Aborted, Died, Left, TimedOut};
 
 use super::faults::POINTS;
 use crate::machine::Fate;
-use crate::machine::Waiting::{self, Blocking, Dozing, Parking, Spinning};
+use crate::machine::Waiting::{self, Blocking, Parking};
 use crate::model::Model;
 use crate::program::Step::{self, Abort, Barrier, Leave, Mourn, Publish, Refuse, TakeBack};
 use crate::verdict::{agreement, only};
 
 /// Where a rank can die only in groups.
-pub(crate) const GATES: &str = "complete";
+pub(crate) const PROGRESS: &str = "progress";
 
 /// A leader and another rank; two leaders.
 const PAIRS: [&[usize]; 2] = [&[0, 0], &[0, 1]];
@@ -23,7 +26,7 @@ const GATHER: Step = Step::Gather { numbers: 1 };
 pub(crate) fn models() -> Vec<Model> {
     let mut models = Vec::new();
     for leaders in PAIRS {
-        for waiting in [Spinning, Dozing, Blocking, Parking] {
+        for waiting in [Blocking, Parking] {
             models.extend(two_ranks(waiting, leaders).map(|model| model.led_by(leaders)));
         }
         models.extend(faults(leaders).into_iter().map(|model| model.led_by(leaders).bound(2)));
@@ -42,7 +45,7 @@ fn bounded(model: Model) -> Model {
 
 fn two_ranks(waiting: Waiting, leaders: &[usize]) -> impl Iterator<Item = Model> {
     let same = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
-    let last = u32::MAX >> 2;
+    let last = u32::MAX >> 4;
     // The one who only follows, or leads alone, does something else.
     let odd = |name: &str, one: &[Step], two: &[Step]| {
         let scripts = if leaders[1] == 0 { [one, two] } else { [two, one] };
@@ -68,51 +71,49 @@ fn two_ranks(waiting: Waiting, leaders: &[usize]) -> impl Iterator<Item = Model>
 /// Two ranks of which one leaves, is late, or dies.
 fn faults(leaders: &[usize]) -> Vec<Model> {
     let mut models = Vec::new();
-    let same = |name: String, waiting, script: &[Step]| Model::same(name, waiting, 2, script);
-    for waiting in [Dozing, Parking] {
-        for victim in [0, 1] {
-            let other = 1 - victim;
-            let mut scripts: [&[Step]; 2] = [&[Barrier; 2]; 2];
-            scripts[victim] = &[Barrier, Leave];
-            models.push(
-                Model::new(format!("meet_leave_{victim}"), waiting, &scripts)
-                    .check(agreement(1, only(Left, victim))),
-            );
-            scripts[victim] = &[Barrier, Abort];
-            models.push(
-                Model::new(format!("meet_abort_{victim}"), waiting, &scripts)
-                    .check(agreement(1, only(Aborted, victim))),
-            );
-            for check in [1, 2] {
-                models.push(
-                    same(format!("meet_time_out_{check}_of_{victim}"), waiting, &[Barrier; 2])
-                        .fate(victim, Fate { hurries: true, expires: Some(check), ..Fate::default() })
-                        .check(agreement(0, only(TimedOut, other))),
-                );
-            }
-            // Whoever leads all others waits at no gate.
-            if leaders[other] == other {
-                models.push(
-                    same(format!("meet_in_a_hurry_of_{victim}"), waiting, &[Barrier; 2])
-                        .fate(victim, Fate { hurries: true, ..Fate::default() }),
-                );
-            }
-            let reached = POINTS.into_iter().filter(|(_, in_a_round)| *in_a_round).map(|(point, _)| point);
-            let leads = leaders[victim] == victim;
-            for point in reached.chain([GATES].into_iter().filter(|_| leads)) {
-                models.push(
-                    same(format!("meet_death_at_{point}_of_{victim}"), waiting, &[Barrier; 2])
-                        .fate(victim, Fate { dies: Some((point, 1)), ..Fate::default() })
-                        .check(agreement(0, only(Died, victim))),
-                );
-            }
-        }
+    let same = |name: String, script: &[Step]| Model::same(name, Parking, 2, script);
+    for victim in [0, 1] {
+        let other = 1 - victim;
+        let mut scripts: [&[Step]; 2] = [&[Barrier; 2]; 2];
+        scripts[victim] = &[Barrier, Leave];
         models.push(
-            same("meet_poison_races".to_owned(), waiting, &[Barrier])
-                .bystander(&[Mourn(1)])
-                .check(agreement(0, only(Died, 1))),
+            Model::new(format!("meet_leave_{victim}"), Parking, &scripts)
+                .check(agreement(1, only(Left, victim))),
         );
+        scripts[victim] = &[Barrier, Abort];
+        models.push(
+            Model::new(format!("meet_abort_{victim}"), Parking, &scripts)
+                .check(agreement(1, only(Aborted, victim))),
+        );
+        for check in [1, 2] {
+            models.push(
+                same(format!("meet_time_out_{check}_of_{victim}"), &[Barrier; 2])
+                    .fate(victim, Fate { hurries: true, expires: Some(check), ..Fate::default() })
+                    .check(agreement(0, only(TimedOut, other))),
+            );
+        }
+        // The leader of all others waits for no leader.
+        if leaders[other] == other {
+            models.push(
+                same(format!("meet_in_a_hurry_of_{victim}"), &[Barrier; 2])
+                    .fate(victim, Fate { hurries: true, ..Fate::default() }),
+            );
+        }
+        let reached = POINTS.into_iter().filter(|(_, in_a_round)| *in_a_round).map(|(point, _)| point);
+        let leads = leaders[victim] == victim;
+        for point in reached.chain([PROGRESS].into_iter().filter(|_| leads)) {
+            models.push(
+                same(format!("meet_death_at_{point}_of_{victim}"), &[Barrier; 2])
+                    .fate(victim, Fate { dies: Some((point, 1)), ..Fate::default() })
+                    .check(agreement(0, only(Died, victim))),
+            );
+        }
     }
+    models.push(
+        same("meet_poison_races".to_owned(), &[Barrier])
+            .bystander(&[Mourn(1)])
+            .check(agreement(0, only(Died, 1))),
+    );
     models
 }
 
@@ -137,7 +138,7 @@ fn three_with_faults() -> Vec<Model> {
     let same = |name: String, script: &[Step]| Model::same(name, Parking, 3, script);
     let hurries = Fate { hurries: true, ..Fate::default() };
     let mut models = vec![
-        // Two of them do not look at gates for long, and may be a round ahead of whoever opens these.
+        // Two of them do not wait for their leader for long, and may be a round ahead of it.
         same("meet_in_a_hurry".to_owned(), &[Barrier; 2]).fate(1, hurries).fate(2, hurries).bound(1).long(),
         // The first waits for the second, and is waited for itself: the second is to blame.
         same("meet_time_out_of_all".to_owned(), &[Barrier])
@@ -151,7 +152,8 @@ fn three_with_faults() -> Vec<Model> {
             .bound(1)
             .long(),
     ];
-    for (victim, point) in [(0, "arrived"), (0, GATES), (1, "arrived"), (1, "arrived-unwoken"), (2, "round")] {
+    for (victim, point) in [(0, "arrived"), (0, PROGRESS), (1, "arrived"), (1, "arrived-unwoken"), (2, "round")]
+    {
         models.push(
             same(format!("meet_death_at_{point}_of_{victim}"), &[Barrier])
                 .fate(victim, Fate { dies: Some((point, 1)), ..Fate::default() })

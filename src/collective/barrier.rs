@@ -12,6 +12,6 @@ impl Communicator {
     /// error.
     pub fn barrier(&self) -> Result<(), Error> {
         let call = Call { operation: Operation::Barrier as u8, ..Call::default() };
-        self.seat.collective(Operation::Barrier, |member| member.barrier(&call))
+        self.seat.collective(Operation::Barrier, |member| self.seat.barrier.enter(member, &call))
     }
 }

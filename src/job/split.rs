@@ -62,7 +62,7 @@ impl Communicator {
         let announce = || FatalSignals::announce(&world, machine, rank).ok();
         let fatal_signals = self.tree.fatal_signals.then(announce).flatten();
         let mut child = RankState::new(Arc::clone(&world), machine, rank, Arc::clone(&seat.job), START);
-        if let Some((groups, _)) = &seat.groups {
+        if let Some(groups) = &seat.groups {
             let near: Vec<u64> = group.iter().map(|rank| groups.number(*rank)).collect();
             // As it is written there: the leader may have found another word in the segment of the whole.
             child.set_groups(world.barrier_shape().groups(&near, false));
@@ -75,7 +75,7 @@ impl Communicator {
         }
         let child = self.child(child, joined, fatal_signals);
         // After this everybody is told of deaths.
-        child.seat.collective(OPERATION, |member| member.barrier(&call))?;
+        child.seat.collective(OPERATION, |member| child.seat.barrier.enter(member, &call))?;
         Ok(child)
     }
 

@@ -32,11 +32,24 @@
 
 use super::call::PROCESSOR;
 use super::generation::{POISON, WAITER};
-use super::{Expired, Failure, Generation, Member, Ordering, Payload, Platform, Slot};
+use super::{Call, Expired, Failure, Generation, Member, Ordering, Payload, Platform, Slot};
 use crate::tuning::PREFETCH_FOR_WRITE_BYTES;
 use Ordering::{Acquire, Relaxed, Release};
 
 impl<P: Platform> Member<'_, P> {
+    /// Waits until every rank has called it with an equal `call`, which brings no data.
+    ///
+    /// # Errors
+    /// As [`begin_call`](Member::begin_call).
+    #[inline]
+    pub fn barrier(&mut self, call: &Call) -> Result<(), Failure> {
+        self.write_header(call, |_| ());
+        let parity = self.round()?;
+        // Before the calls are compared: the next call cannot begin before its line is here.
+        self.prefetch_next_round(0);
+        self.check_calls(call, parity)
+    }
+
     /// Arrives at the next round and waits for all ranks. Returns the round's parity.
     ///
     /// After `Ok`, what every rank published for this parity before it arrived may be read, until this rank
@@ -53,72 +66,48 @@ impl<P: Platform> Member<'_, P> {
     /// that no other rank waits for.
     #[inline]
     pub(super) fn round_while(&mut self, work: impl FnOnce()) -> Result<usize, Failure> {
-        self.round_by(|member, generation, processor| {
-            work();
-            if let Some(here) = processor {
-                member.yield_to_co_located(here, generation);
-            }
-            member.others().try_for_each(|rank| member.wait_for(rank, generation))?;
-            Ok(generation.parity())
-        })
+        let (generation, processor) = self.arrive()?;
+        work();
+        if let Some(here) = processor {
+            self.yield_to_co_located(here, generation);
+        }
+        self.others().try_for_each(|rank| self.wait_for(rank, generation))?;
+        self.complete(generation)
     }
 
-    /// A round in which `wait` sees to it that all ranks have arrived. It is told where this rank is, if that matters.
+    /// Arrives at the next round. Returns its generation, and which processor this rank is on, if ranks share them.
     #[inline]
-    pub(super) fn round_by<R>(
-        &mut self,
-        wait: impl FnOnce(&Self, Generation, Option<u8>) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
+    pub(super) fn arrive(&mut self) -> Result<(Generation, Option<u8>), Failure> {
         let generation = self.completed.next();
         self.platform.fail_point("round")?;
         let processor = self.platform.processor();
         if let Some(here) = processor {
             self.header(self.rank, generation.parity()).write(|mut header| header.show(PROCESSOR, here));
         }
-        self.arrive(generation)?;
-        self.platform.fail_point("arrived")?;
-        let result = wait(self, generation, processor)?;
-        self.completed = generation;
-        self.platform.fail_point("completed")?;
-        Ok(result)
-    }
-
-    /// To be called after a round by whoever has something to do first: meanwhile the lines that the next call will write
-    /// come back from those that have read them. `staged` bytes of staging are taken to be written, as by this call.
-    #[inline]
-    pub(super) fn prefetch_next_round(&self, staged: usize) {
-        if staged <= PREFETCH_FOR_WRITE_BYTES {
-            let parity = self.next_parity();
-            self.platform.prefetch_for_write(&self.segment.slots[self.rank][parity].state);
-            self.buffer(self.rank, parity).prefetch_for_write(staged);
-        }
-    }
-
-    /// Advances this rank's own word, from its previous value and from nothing else: a swap would erase poison.
-    #[inline]
-    fn arrive(&self, generation: Generation) -> Result<(), Failure> {
-        let word = &self.segment.slots[self.rank][generation.parity()].state;
+        // From its previous value and from nothing else: a swap would erase poison.
+        let state = &self.segment.slots[self.rank][generation.parity()].state;
         let (previous, next) = (generation.previous().previous().word(), generation.word());
-        match self.platform.compare_exchange("arrive", word, previous, next, Release, Relaxed) {
-            Ok(_) => Ok(()),
-            Err(seen) => self.arrive_and_wake(word, seen, next),
+        if let Err(seen) = self.platform.compare_exchange("arrive", state, previous, next, Release, Relaxed) {
+            self.arrive_and_wake(state, seen, next)?;
         }
+        self.platform.fail_point("arrived")?;
+        Ok((generation, processor))
     }
 
-    /// The rest of an arrival when somebody sleeps on the word, or has poisoned it.
+    /// The rest of an arrival when a rank sleeps on the word, or has poisoned it, or this rank's progress is in it.
     #[cold]
-    fn arrive_and_wake(&self, word: &P::Word, seen: u32, next: u32) -> Result<(), Failure> {
-        if self.advance(word, seen, next)? { Ok(()) } else { Err(self.failure()) }
+    fn arrive_and_wake(&self, state: &P::Word, seen: u32, next: u32) -> Result<(), Failure> {
+        if self.advance(state, seen, next)? { Ok(()) } else { Err(self.failure()) }
     }
 
     /// Advances a word that only this rank advances, and that held `seen` a moment ago. False: it is poisoned.
-    pub(super) fn advance(&self, word: &P::Word, mut seen: u32, next: u32) -> Result<bool, Failure> {
+    pub(super) fn advance(&self, state: &P::Word, mut seen: u32, next: u32) -> Result<bool, Failure> {
         while seen & POISON == 0 {
-            match self.platform.compare_exchange("arrive-waiter", word, seen, next, Release, Relaxed) {
+            match self.platform.compare_exchange("arrive-waiter", state, seen, next, Release, Relaxed) {
                 Ok(_) => {
                     if seen & WAITER != 0 {
                         self.platform.fail_point("arrived-unwoken")?;
-                        self.platform.wake_all("arrive-wake", word);
+                        self.platform.wake_all("arrive-wake", state);
                     }
                     return Ok(true);
                 }
@@ -128,8 +117,27 @@ impl<P: Platform> Member<'_, P> {
         Ok(false)
     }
 
-    /// Lets the ranks arrive that share this one's processor, for as long as it is worth while. Nothing is known afterwards:
-    /// they are looked at again, with the others.
+    /// Ends a round at which all ranks have arrived. Returns its parity.
+    #[inline]
+    pub(super) fn complete(&mut self, generation: Generation) -> Result<usize, Failure> {
+        self.completed = generation;
+        self.platform.fail_point("completed")?;
+        Ok(generation.parity())
+    }
+
+    /// Prefetches for write the lines that this rank's next call will write, which others have just read. To be called after
+    /// a round, before something else is done. `staged` bytes of staging are taken to be written, as by this call.
+    #[inline]
+    pub(super) fn prefetch_next_round(&self, staged: usize) {
+        if staged <= PREFETCH_FOR_WRITE_BYTES {
+            let parity = self.next_parity();
+            self.platform.prefetch_for_write(&self.segment.slots[self.rank][parity].state);
+            self.buffer(self.rank, parity).prefetch_for_write(staged);
+        }
+    }
+
+    /// Gives this processor to the ranks that share it, which have not arrived yet, for as long as that pays. Nothing is
+    /// known afterwards: their words are read again, with the others.
     fn yield_to_co_located(&self, here: u8, generation: Generation) {
         for rank in self.others() {
             let Slot { state, header } = &self.segment.slots[rank][generation.parity()];
@@ -139,10 +147,11 @@ impl<P: Platform> Member<'_, P> {
         }
     }
 
+    /// Waits until a rank has arrived.
     #[inline]
     pub(super) fn wait_for(&self, rank: usize, generation: Generation) -> Result<(), Failure> {
-        let word = &self.segment.slots[rank][generation.parity()].state;
-        match self.wait_on(word, false, generation.is_decided()) {
+        let state = &self.segment.slots[rank][generation.parity()].state;
+        match self.wait_on(state, P::deadline, generation.is_decided()) {
             Ok(seen) if Generation::of_word(seen) == generation => Ok(()),
             Ok(_) => Err(self.failure()),
             Err(Stopping::Expired(Expired)) => self.give_up(rank, generation),
@@ -150,45 +159,44 @@ impl<P: Platform> Member<'_, P> {
         }
     }
 
-    /// Looks at a word until it is settled, and sleeps if that takes long. `brief`: but not for very long.
+    /// Polls a word until it is decided, and sleeps if that takes long.
     #[inline]
     pub(super) fn wait_on(
         &self,
-        word: &P::Word,
-        brief: bool,
-        settled: impl Fn(u32) -> bool + Copy,
+        state: &P::Word,
+        deadline: fn(&P) -> P::Deadline,
+        is_decided: impl Fn(u32) -> bool + Copy,
     ) -> Result<u32, Stopping> {
-        match self.platform.spin("spin", word, Acquire, false, settled) {
+        match self.platform.spin("spin", state, Acquire, false, is_decided) {
             Ok(seen) => Ok(seen),
-            Err(seen) => self.sleep_until(word, brief, seen, settled),
+            Err(seen) => self.sleep_until(state, deadline, seen, is_decided),
         }
     }
 
-    /// Sleeps on the word until it is settled. `seen` is what the spinning saw last.
+    /// Sleeps on a word until it is decided. `seen` is what spinning has read last.
     #[cold]
     fn sleep_until(
         &self,
-        word: &P::Word,
-        brief: bool,
+        state: &P::Word,
+        deadline: fn(&P) -> P::Deadline,
         mut seen: u32,
-        settled: impl Fn(u32) -> bool,
+        is_decided: impl Fn(u32) -> bool,
     ) -> Result<u32, Stopping> {
-        let deadline = self.platform.deadline(brief);
+        let deadline = deadline(self.platform);
         loop {
-            // Two values are unsettled, with and without the bit, so a failed exchange shows either the bit,
-            // set by another waiter, or the end of the wait.
-            if seen & WAITER == 0 {
+            // Only a word that shows `WAITER` is slept on.
+            while seen & WAITER == 0 {
                 let marked = seen | WAITER;
-                match self.platform.compare_exchange("waiter", word, seen, marked, Relaxed, Acquire) {
+                match self.platform.compare_exchange("waiter", state, seen, marked, Relaxed, Acquire) {
                     Ok(_) => seen = marked,
-                    Err(now) if settled(now) => return Ok(now),
+                    Err(now) if is_decided(now) => return Ok(now),
                     Err(now) => seen = now,
                 }
             }
-            self.platform.fail_point("sleeping").map_err(|stopped| Stopping::Failure(stopped.into()))?;
-            let slept = self.platform.wait("sleep", word, seen, &deadline);
-            seen = self.platform.load("woken", word, Acquire);
-            if settled(seen) {
+            self.platform.fail_point("sleeping").map_err(|killed| Stopping::Failure(killed.into()))?;
+            let slept = self.platform.wait("sleep", state, seen, &deadline);
+            seen = self.platform.load("woken", state, Acquire);
+            if is_decided(seen) {
                 return Ok(seen);
             }
             slept.map_err(Stopping::Expired)?;

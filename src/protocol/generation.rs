@@ -1,10 +1,10 @@
 //! The round counter, and the word that carries it.
 //!
 //! ```text
-//!   31                                2   1        0
-//!  +-----------------------------------+--------+--------+
-//!  |   generation (30 bits, wrapping)  | POISON | WAITER |
-//!  +-----------------------------------+--------+--------+
+//!   31                              4   3      2   1        0
+//!  +---------------------------------+----------+--------+--------+
+//!  |  generation (28 bits, wrapping) | PROGRESS | POISON | WAITER |
+//!  +---------------------------------+----------+--------+--------+
 //! ```
 //!
 //! A rank has one such word for odd and one for even rounds. While it waits for round `g`, every word of that
@@ -18,15 +18,19 @@ pub const WAITER: u32 = 1;
 /// The word is frozen: its owner will never arrive at a later round.
 pub const POISON: u32 = 2;
 
-const FLAGS: u32 = 2;
+/// How far the others have come, in the word of a rank that leads a group: see [`super::hierarchical`]. Cleared by its next
+/// arrival.
+pub const PROGRESS: u32 = 0b1100;
+
+const FLAGS: u32 = 4;
 const MASK: u32 = u32::MAX >> FLAGS;
 
-/// The number of a round, modulo 2³⁰.
+/// The number of a round, modulo 2²⁸.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(u32);
 
 impl Generation {
-    /// The generation with this number, modulo 2³⁰.
+    /// The generation with this number, modulo 2²⁸.
     pub const fn new(number: u32) -> Self {
         Generation(number & MASK)
     }
@@ -68,13 +72,7 @@ impl Generation {
     #[inline]
     pub fn is_decided(self) -> impl Fn(u32) -> bool + Copy {
         let before = self.previous().previous().word();
-        move |word| word & !WAITER != before
-    }
-
-    /// The same for a word that may not have been used for any number of rounds.
-    pub fn reached(self) -> impl Fn(u32) -> bool + Copy {
-        let there = self.word();
-        move |word| word & POISON != 0 || word & !WAITER == there
+        move |word| word & !(WAITER | PROGRESS) != before
     }
 
     /// What the words of the two parities hold before the first round after `self`.
@@ -102,7 +100,7 @@ mod tests {
     fn flags_do_not_touch_the_number() {
         for number in [0, 1, 7, MASK - 1, MASK] {
             let generation = Generation::new(number);
-            assert_eq!(Generation::of_word(generation.word() | WAITER | POISON), generation);
+            assert_eq!(Generation::of_word(generation.word() | WAITER | POISON | PROGRESS), generation);
         }
     }
 

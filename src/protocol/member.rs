@@ -1,6 +1,6 @@
 //! The control structures of a communicator, and one rank's view of them.
 
-use super::{Gates, Generation, Group, Platform, Staging};
+use super::{Generation, Platform, Staging};
 
 /// One arrival word and what is published with it: the unit in which a rank tells the others "I am here".
 ///
@@ -26,8 +26,6 @@ pub struct Segment<'s, P: Platform> {
     pub claims: &'s [P::Word],
     /// By rank and parity: the arrival words and headers.
     pub slots: &'s [[Slot<P>; 2]],
-    /// By rank: the words of its group. None where ranks never meet in groups.
-    pub gates: &'s [Gates<P>],
     /// By rank and parity: the staging buffers for what does not fit into a header.
     pub chunks: &'s [[P::Chunk; 2]],
     /// How those are used.
@@ -45,16 +43,8 @@ impl<P: Platform> Copy for Segment<'_, P> {}
 impl<'s, P: Platform> Segment<'s, P> {
     /// All words that a rank may sleep on.
     pub fn words(self) -> impl Iterator<Item = &'s P::Word> {
-        pairs(self.slots, self.gates).flatten().map(|slot| &slot.state)
+        self.slots.iter().flatten().map(|slot| &slot.state)
     }
-}
-
-/// The slots of both parities, those of the gates among them.
-pub fn pairs<'s, P: Platform>(
-    slots: &'s [[Slot<P>; 2]],
-    gates: &'s [Gates<P>],
-) -> impl Iterator<Item = &'s [Slot<P>; 2]> {
-    slots.iter().chain(gates.iter().flat_map(|gates| [&gates.complete, &gates.open]))
 }
 
 /// One rank's view of a segment: the state of every protocol in this module.
@@ -63,7 +53,6 @@ pub struct Member<'s, P: Platform> {
     pub(super) segment: Segment<'s, P>,
     pub(super) rank: usize,
     pub(super) completed: Generation,
-    pub(super) group: Option<&'s Group>,
 }
 
 impl<'s, P: Platform> Member<'s, P> {
@@ -74,18 +63,7 @@ impl<'s, P: Platform> Member<'s, P> {
     pub fn new(platform: &'s P, segment: Segment<'s, P>, rank: usize, completed: Generation) -> Self {
         assert!(rank < segment.slots.len());
         assert!(segment.chunks.len() == segment.slots.len());
-        Member { platform, segment, rank, completed, group: None }
-    }
-
-    /// The same where ranks meet in groups. All ranks have the same groups.
-    ///
-    /// # Panics
-    /// When the segment has no gates.
-    #[must_use]
-    pub fn grouped(mut self, group: Option<&'s Group>) -> Self {
-        assert!(group.is_none() || self.segment.gates.len() == self.size());
-        self.group = group;
-        self
+        Member { platform, segment, rank, completed }
     }
 
     /// The number of ranks.

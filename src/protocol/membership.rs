@@ -1,7 +1,7 @@
 //! How a rank joins, leaves and gives up, and how all ranks agree on what became of a round.
 //!
 //! **Agreement.** A communicator ends by poison: first the cause is written, once, then `POISON` is set in all 2R
-//! arrival words, and in the gates. A poisoned word never advances again, so the frozen words decide: a round in which every word
+//! arrival words. A poisoned word never advances again, so the frozen words decide: a round in which every word
 //! had arrived has succeeded for every rank, whenever that rank looks; any other round fails for every rank,
 //! with the one cause. A call of several rounds succeeds exactly if its last round does. It costs nothing while
 //! all is well.

@@ -9,7 +9,7 @@
 //! | [`platform`] | what does a protocol need from the machine? |
 //! | [`generation`] | what does an arrival word hold, and how does it wrap? |
 //! | [`barrier`] | how does one round work: arrive, then wait for all? |
-//! | [`groups`] | how do many ranks meet without looking at all the others? |
+//! | [`hierarchical`] | how do many ranks meet without each reading the words of all? |
 //! | [`sequence`] | how do ranks notice that they called different things? |
 //! | [`transfer`] | how do blocks of any length reach everybody? |
 //! | [`allreduce`] | how does a reduction give the same bits everywhere? |
@@ -29,7 +29,7 @@ pub mod call;
 pub mod call_lock;
 mod failure;
 pub mod generation;
-pub mod groups;
+pub mod hierarchical;
 mod member;
 pub mod membership;
 pub mod partition;
@@ -47,8 +47,8 @@ pub use call::Call;
 pub use call_lock::{CallLock, Overlap};
 pub use failure::{Cause, CauseKind, Failure};
 pub use generation::Generation;
-pub use groups::{Gates, Group};
-pub use member::{Member, Segment, Slot, pairs};
+pub use hierarchical::{Barrier, Group};
+pub use member::{Member, Segment, Slot};
 pub use membership::claim;
 pub use platform::{Expired, Killed, Ordering, Payload, Platform};
 

@@ -100,9 +100,11 @@ pub unsafe trait Platform {
         0
     }
 
-    /// The moment at which a wait that begins now has lasted too long: for a rank to be given up, or, if it is to be
-    /// `brief`, for going on to wait for something else instead.
-    fn deadline(&self, brief: bool) -> Self::Deadline;
+    /// The moment at which a wait that begins now has lasted too long, and the rank that is waited for is given up.
+    fn deadline(&self) -> Self::Deadline;
+
+    /// The moment at which it is better to wait for something else: soon, and no later than the [`deadline`](Self::deadline).
+    fn brief_deadline(&self) -> Self::Deadline;
 
     /// Sleeps while the word holds `expected`, at most until the deadline.
     ///

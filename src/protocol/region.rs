@@ -27,7 +27,7 @@
 use core::ops::Range;
 
 use super::partition::block;
-use super::{Call, Failure, Member, Platform};
+use super::{Barrier, Call, Failure, Member, Platform};
 
 /// Nobody writes the region: every rank has said so, after its last store.
 #[derive(Debug)]
@@ -42,8 +42,13 @@ impl<P: Platform> Member<'_, P> {
     ///
     /// # Errors
     /// As [`Member::begin_call`]; for a rank that is not protected, [`Failure::Refused`] like for all others.
-    pub fn publish(&mut self, call: &Call, protected: bool) -> Result<AllPublished, Failure> {
-        self.barrier(&Call { refused: !protected, ..*call })?;
+    pub fn publish(
+        &mut self,
+        barrier: &Barrier,
+        call: &Call,
+        protected: bool,
+    ) -> Result<AllPublished, Failure> {
+        barrier.enter(self, &Call { refused: !protected, ..*call })?;
         Ok(AllPublished(()))
     }
 
@@ -51,8 +56,13 @@ impl<P: Platform> Member<'_, P> {
     ///
     /// # Errors
     /// As [`Member::begin_call`]; for a rank that is still protected, [`Failure::Refused`] like for all others.
-    pub fn reclaim(&mut self, call: &Call, unprotected: bool) -> Result<AllReclaimed, Failure> {
-        self.barrier(&Call { refused: !unprotected, ..*call })?;
+    pub fn reclaim(
+        &mut self,
+        barrier: &Barrier,
+        call: &Call,
+        unprotected: bool,
+    ) -> Result<AllReclaimed, Failure> {
+        barrier.enter(self, &Call { refused: !unprotected, ..*call })?;
         Ok(AllReclaimed(()))
     }
 }

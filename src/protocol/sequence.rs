@@ -32,15 +32,14 @@ impl<P: Platform> Member<'_, P> {
     ) -> Result<usize, Failure> {
         self.write_header(call, inline);
         let parity = self.round_while(work)?;
-        let same = self.all_calls_match(call, parity);
-        self.open_late(call, same)?;
-        self.check_calls(parity, same)
+        self.check_calls(call, parity)?;
+        Ok(parity)
     }
 
-    /// The parity of a round after which all ranks call the same.
+    /// Compares the calls of all ranks after a round.
     #[inline]
-    pub(super) fn check_calls(&self, parity: usize, same: bool) -> Result<usize, Failure> {
-        if same { Ok(parity) } else { Err(self.verdict(parity)) }
+    pub(super) fn check_calls(&self, call: &Call, parity: usize) -> Result<(), Failure> {
+        if self.all_calls_match(call, parity) { Ok(()) } else { Err(self.verdict(parity)) }
     }
 
     /// Writes what this rank calls in the next round.
@@ -54,7 +53,7 @@ impl<P: Platform> Member<'_, P> {
 
     /// Whether all ranks call the same, after a round, and none refuses.
     #[inline]
-    pub(super) fn all_calls_match(&self, call: &Call, parity: usize) -> bool {
+    fn all_calls_match(&self, call: &Call, parity: usize) -> bool {
         let mine = call.words();
         let differs = |rank| self.header(rank, parity).read(|header| different(Call::words_of(&header), mine));
         self.others().fold(u64::from(call.refused), |all, rank| all | differs(rank)) == 0
@@ -67,9 +66,7 @@ impl<P: Platform> Member<'_, P> {
     /// As [`Member::round`].
     pub(super) fn continue_call(&mut self, call: &Call, work: impl FnOnce()) -> Result<usize, Failure> {
         self.header(self.rank, self.next_parity()).write(|mut header| header.show(OPERATION, call.operation));
-        let parity = self.round_while(work)?;
-        self.open_late(call, true)?;
-        Ok(parity)
+        self.round_while(work)
     }
 
     /// Takes part in a call only to say that this rank can not.

@@ -57,7 +57,7 @@ impl<P: Platform> Member<'_, P> {
     ) -> bool {
         let word = &self.segment.slots[self.rank][self.completed.parity()].state;
         block.clone().step_by(SINGLE_COPY_PIECE_BYTES).all(|start| {
-            let ended = self.platform.load("ended", word, Relaxed) & POISON != 0;
+            let ended = self.platform.load("poll-poison", word, Relaxed) & POISON != 0;
             !ended && blocks.fetch(rank, start..(start + SINGLE_COPY_PIECE_BYTES).min(block.end), from)
         })
     }

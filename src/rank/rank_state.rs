@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use crate::error::{CallSummary, Error, Operation, TimeoutInfo};
 use crate::protocol::block_transfer::BlockTransfer;
 use crate::protocol::{
-    Call, CallLock, Cause, CauseKind, Failure, Generation, Group, Member, Overlap, membership,
+    Barrier, Call, CallLock, Cause, CauseKind, Failure, Generation, Member, Overlap, membership,
 };
 use crate::rank::choices::{Choice, ChoiceLog};
 use crate::rank::cma_peers::CmaPeers;
@@ -25,7 +25,9 @@ pub(crate) struct RankState {
     /// The name of the job, from which further parts of it have theirs.
     pub(crate) job: Arc<str>,
     /// Where ranks meet in groups: all of them, and what this rank has to know.
-    pub(crate) groups: Option<(Groups, Group)>,
+    pub(crate) groups: Option<Groups>,
+    /// How this rank meets the others.
+    pub(crate) barrier: Barrier,
     /// Where ranks can read each other's memory.
     pub(crate) cma_peers: Option<CmaPeers>,
     /// Looks at all ranks now and then, for reports of the job's state.
@@ -51,6 +53,7 @@ impl RankState {
             rank,
             job,
             groups: None,
+            barrier: Barrier::Flat,
             cma_peers: None,
             observer: None,
             choices: ChoiceLog::if_wanted(rank),
@@ -60,10 +63,9 @@ impl RankState {
 
     /// The same rank, where ranks meet in groups if there are any. Before a round that is the same on all ranks.
     pub(crate) fn set_groups(&mut self, groups: Option<Groups>) {
-        self.groups = groups.map(|groups| {
-            let own = groups.of(self.rank);
-            (groups, own)
-        });
+        self.barrier =
+            groups.as_ref().map_or(Barrier::Flat, |groups| Barrier::Hierarchical(groups.of(self.rank)));
+        self.groups = groups;
     }
 
     /// The number of ranks.
@@ -119,8 +121,7 @@ impl RankState {
         }
         let member = self.lock.begin(&self.machine, self.world.segment(), self.rank);
         let member = member.map_err(|Overlap| Error::ConcurrentUse { operation })?;
-        let group = self.groups.as_ref().map(|(_, own)| own);
-        Ok(OpenCall { seat: self, operation, member: member.grouped(group), phase: 0, running: false })
+        Ok(OpenCall { seat: self, operation, member, phase: 0, running: false })
     }
 
     /// Why a call has failed, or must be taken to have failed.

@@ -130,7 +130,7 @@ impl<T: Pod> Exchange<T> {
         let call = Call { length: self.memory.len() as u64, extra: self.number, ..call::<T>(Operation::Share) };
         // The round that follows orders ordinary stores only.
         crate::copy::lines::fence();
-        match self.seat.collective(Operation::Share, |member| member.publish(&call, true)) {
+        match self.seat.collective(Operation::Share, |member| member.publish(&self.seat.barrier, &call, true)) {
             Ok(published) => Ok(self.memory.turn(published)),
             Err(error) => {
                 if error.is_fatal() {

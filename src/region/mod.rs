@@ -236,7 +236,8 @@ impl<T: Pod> Region<T> {
         crate::copy::lines::fence();
         match memory.protect() {
             Ok(memory) => {
-                let published = seat.collective(Operation::Publish, |member| member.publish(&call, true))?;
+                let published =
+                    seat.collective(Operation::Publish, |member| member.publish(&seat.barrier, &call, true))?;
                 Ok(Region { seat, number, memory: memory.publish(published) })
             }
             Err(error) => Err(not_protected(&seat, Operation::Publish, &call, size_of::<T>(), &error)),
@@ -262,7 +263,8 @@ impl<T: Pod> Shared<T> {
         let Region { seat, number, memory, .. } = self;
         match memory.unprotect() {
             Ok(memory) => {
-                let taken = seat.collective(Operation::Reclaim, |member| member.reclaim(&call, true))?;
+                let taken =
+                    seat.collective(Operation::Reclaim, |member| member.reclaim(&seat.barrier, &call, true))?;
                 Ok(Region { seat, number, memory: memory.reclaim(taken) })
             }
             Err(error) => Err(not_protected(&seat, Operation::Reclaim, &call, size_of::<T>(), &error)),
@@ -313,8 +315,8 @@ fn not_protected(
     error: &std::io::Error,
 ) -> Error {
     let result = seat.collective(operation, |member| match operation {
-        Operation::Publish => member.publish(call, false).map(drop),
-        _ => member.reclaim(call, false).map(drop),
+        Operation::Publish => member.publish(&seat.barrier, call, false).map(drop),
+        _ => member.reclaim(&seat.barrier, call, false).map(drop),
     });
     match result {
         Err(fatal) if fatal.is_fatal() => fatal,

@@ -89,7 +89,7 @@ fn alternate(way: &str, until: Until<ShmPlatform>, turns: u32) {
 fn a_change_before_the_wait_ends_it(way: &str) {
     let bed = bed(way);
     change(&bed.machine, bed.word(), value(0), value(5));
-    let ended = bed.machine.wait("sleep", bed.word(), value(0), &bed.machine.deadline(false));
+    let ended = bed.machine.wait("sleep", bed.word(), value(0), &bed.machine.deadline());
     assert_eq!(ended, Ok(()));
 }
 

@@ -14,7 +14,6 @@
 //!        …  fates      one 32-bit word a rank: whether it is known to have died
 //!        …  alive      one slot for each watcher of a rank, a row for each rank
 //!        …  slots    two slots a rank (one for each parity), 128 bytes each
-//!        …  gates      two slots a rank and parity, 128 bytes each: where ranks meet in groups
 //!        …  pairs      mutex and condition variable of the pthread wait
 //!        …  staging    two chunks a rank (one for each parity)
 //! ```
@@ -59,13 +58,13 @@ pub const MAX_CHUNK: usize = 1 << 30;
 
 const CAUSE: usize = 128;
 const WAIT: usize = 136;
-const MEETING: usize = 140;
+const SHAPE: usize = 140;
 const SINGLE_COPY: usize = 144;
 const SPREAD: usize = 148;
 const KEY: usize = 152;
 const NOTICES: usize = 160;
 const CLAIMS: usize = 256;
-const RECORD: usize = 128;
+const SLOT: usize = 128;
 const ALIGN: usize = 128;
 const STAGING_ALIGN: usize = 4096;
 /// So far after a multiple of that staging begins. Large private buffers begin at the beginning of a page, or little after
@@ -74,7 +73,7 @@ const STAGING_ALIGN: usize = 4096;
 const STAGING_AWAY: usize = STAGING_ALIGN / 2;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"intranod");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Where everything lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +84,6 @@ pub struct Layout {
     fates: usize,
     alive: usize,
     slots: usize,
-    gates: usize,
     pairs: usize,
     staging: usize,
     len: usize,
@@ -183,19 +181,18 @@ impl Layout {
         let alive = fates.checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
         let rows = wide(ranks).checked_mul(wide(watchers(ranks)))?.checked_mul(wide(ALIVE))?;
         let slots = alive.checked_add(rows)?.checked_next_multiple_of(wide(ALIGN))?;
-        let gates = slots.checked_add(cells.checked_mul(wide(RECORD))?)?;
-        let pairs = gates.checked_add(cells.checked_mul(wide(2))?.checked_mul(wide(RECORD))?)?;
+        let pairs = slots.checked_add(cells.checked_mul(wide(SLOT))?)?;
         let after_pairs = pairs.checked_add(wide(PAIRS).checked_mul(wide(PAIR))?)?;
         let staging =
             after_pairs.checked_next_multiple_of(wide(STAGING_ALIGN))?.checked_add(wide(STAGING_AWAY))?;
         let len = staging.checked_add(cells.checked_mul(wide(chunk))?)?;
         let offset = |offset: u64| usize::try_from(offset).ok();
         let (spaces, fates, alive) = (offset(spaces)?, offset(fates)?, offset(alive)?);
-        let (slots, gates) = (offset(slots)?, offset(gates)?);
+        let slots = offset(slots)?;
         let (pairs, staging) = (offset(pairs)?, offset(staging)?);
         // What a mapping can be at most.
         let len = offset(len).filter(|len| wide(*len) <= most && isize::try_from(*len).is_ok())?;
-        Some(Layout { ranks, chunk, spaces, fates, alive, slots, gates, pairs, staging, len })
+        Some(Layout { ranks, chunk, spaces, fates, alive, slots, pairs, staging, len })
     }
 
     /// The chunk's size where none is asked for: more than a core's own cache, see [`crate::protocol::staging`], and
@@ -237,7 +234,7 @@ impl Layout {
 
     /// The offset of the word that says whether ranks meet in groups.
     pub fn barrier_shape(&self) -> usize {
-        MEETING
+        SHAPE
     }
 
     /// The word that says whether ranks try to read each other's memory.
@@ -293,11 +290,6 @@ impl Layout {
     /// The offset of the slots.
     pub fn slots(&self) -> usize {
         self.slots
-    }
-
-    /// The offset of the gates.
-    pub fn gates(&self) -> usize {
-        self.gates
     }
 
     /// The offset of a mutex-and-condition pair; `None` if there is no such pair.
@@ -431,8 +423,7 @@ mod tests {
         for owner in 0..layout.ranks() {
             parts.extend((0..layout.watchers()).map(|slot| (layout.alive(owner, slot).unwrap(), ALIVE)));
         }
-        parts.push((layout.slots(), 2 * RECORD * layout.ranks()));
-        parts.push((layout.gates(), 4 * RECORD * layout.ranks()));
+        parts.push((layout.slots(), 2 * SLOT * layout.ranks()));
         parts.extend((0..PAIRS).map(|pair| (layout.pair(pair).unwrap(), PAIR)));
         for rank in 0..layout.ranks() {
             parts.extend((0..2).map(|parity| (layout.staging(rank, parity).unwrap(), layout.chunk())));
@@ -451,7 +442,6 @@ mod tests {
             }
             prop_assert!(end <= layout.len());
             prop_assert_eq!(layout.slots() % ALIGN, 0);
-            prop_assert_eq!(layout.gates() % ALIGN, 0);
             prop_assert_eq!(layout.claims() % 4, 0);
             prop_assert_eq!(layout.spaces() % 4, 0);
             prop_assert_eq!(layout.staging(0, 0).unwrap() % STAGING_ALIGN, STAGING_AWAY);

@@ -11,7 +11,7 @@ use super::settings::{BarrierShape, SegmentSettings, SingleCopy};
 use crate::protocol::generation::POISON;
 #[cfg(target_os = "linux")]
 use crate::protocol::watch::{Liveness, Roll};
-use crate::protocol::{Gates, Generation, Segment, Slot, Staging, pairs};
+use crate::protocol::{Generation, Segment, Slot, Staging};
 #[cfg(target_os = "linux")]
 use crate::segment::layout::ALIVE;
 use crate::segment::layout::{Layout, PAIR, PAIRS, PREAMBLE};
@@ -53,7 +53,7 @@ impl MappedSegment {
             unsafe { Pair::init(mapping.start().wrapping_add(offset)) }?;
         }
         let words = START.initial_words();
-        for pair in pairs(slots(mapping, layout), gates(mapping, layout, settings.shape)) {
+        for pair in slots(mapping, layout) {
             for (slot, word) in pair.iter().zip(words) {
                 slot.state.store(word, Relaxed);
             }
@@ -188,7 +188,6 @@ impl MappedSegment {
             // SAFETY: I1: inside the mapping and aligned by the layout; atomics may be changed by others.
             claims: unsafe { core::slice::from_raw_parts(claims, ranks) },
             slots: slots(&self.mapping, &self.layout),
-            gates: gates(&self.mapping, &self.layout, self.shape),
             chunks: &self.chunks,
             staging: self.staging,
         }
@@ -241,18 +240,8 @@ fn slots<'a>(mapping: &'a Mapping, layout: &Layout) -> &'a [[Slot<ShmPlatform>; 
     unsafe { core::slice::from_raw_parts(start, layout.ranks()) }
 }
 
-/// The gates; none where ranks never meet in groups.
-#[inline]
-fn gates<'a>(mapping: &'a Mapping, layout: &Layout, shape: BarrierShape) -> &'a [Gates<ShmPlatform>] {
-    let ranks = if shape == BarrierShape::FLAT { 0 } else { layout.ranks() };
-    let start = mapping.start().wrapping_add(layout.gates()).cast::<Gates<ShmPlatform>>();
-    // SAFETY: I1: as the slots.
-    unsafe { core::slice::from_raw_parts(start, ranks) }
-}
-
 #[cfg(target_os = "linux")]
 const _: () =
     assert!(size_of::<Liveness<ShmPlatform>>() == ALIVE && align_of::<Liveness<ShmPlatform>>() == ALIVE);
 const _: () = assert!(PAIR_SIZE <= PAIR && PAIR.is_multiple_of(PAIR_ALIGN));
 const _: () = assert!(size_of::<Slot<ShmPlatform>>() == 128 && align_of::<Slot<ShmPlatform>>() == 128);
-const _: () = assert!(size_of::<Gates<ShmPlatform>>() == 512 && align_of::<Gates<ShmPlatform>>() == 128);

@@ -158,8 +158,13 @@ unsafe impl Platform for ShmPlatform {
         lines::prefetchw(core::ptr::from_ref(word).cast());
     }
 
-    fn deadline(&self, brief: bool) -> Option<Moment> {
-        self.timeout.into_iter().chain(brief.then_some(BRIEF_WAIT)).min().map(Moment::after)
+    fn deadline(&self) -> Option<Moment> {
+        self.timeout.map(Moment::after)
+    }
+
+    fn brief_deadline(&self) -> Option<Moment> {
+        let brief = self.timeout.map_or(BRIEF_WAIT, |timeout| timeout.min(BRIEF_WAIT));
+        Some(Moment::after(brief))
     }
 
     #[cold]

@@ -73,8 +73,7 @@ pub(crate) fn parts(layout: &Layout, pthread: bool) -> Result<Vec<Range<usize>>>
         words(layout.spaces()),
         words(layout.fates()),
         layout.alive(0, 0).context("there is a rank")?..layout.slots(),
-        layout.slots()..layout.gates(),
-        layout.gates()..first_pair,
+        layout.slots()..first_pair,
         layout.staging(0, 0).context("there is a rank")?..layout.len(),
     ];
     if pthread {
@@ -87,7 +86,7 @@ pub(crate) fn parts(layout: &Layout, pthread: bool) -> Result<Vec<Range<usize>>>
 /// the job.
 pub(crate) fn data(layout: &Layout) -> Result<Vec<Range<usize>>> {
     // A record ends with its note, and that with what a rank contributes.
-    let records = (layout.slots()..layout.gates()).step_by(RECORD);
+    let records = (layout.slots()..layout.pair(0).context("there are pairs")?).step_by(RECORD);
     let mut parts: Vec<_> = records.map(|record| record + RECORD - INLINE..record + RECORD).collect();
     parts.push(layout.staging(0, 0).context("there is a rank")?..layout.len());
     Ok(parts)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use intranode::copy::{Sink, Source};
 use intranode::protocol::call::HEADER;
 use intranode::protocol::{
-    Expired, Gates, Generation, Group, Member, Payload, Platform, Segment, Slot, Staging, pairs,
+    Barrier, Expired, Generation, Group, Member, Payload, Platform, Segment, Slot, Staging,
 };
 
 /// The processor's atomics. They can be weakened, to see that somebody notices.
@@ -94,8 +94,12 @@ unsafe impl Platform for Machine {
         Err(seen)
     }
 
-    fn deadline(&self, _: bool) -> Instant {
+    fn deadline(&self) -> Instant {
         Instant::now() + self.patience
+    }
+
+    fn brief_deadline(&self) -> Instant {
+        Instant::now() + self.patience / 10
     }
 
     /// Returns at any time, as it may. Whoever waits comes back, so nobody has to wake it.
@@ -161,7 +165,6 @@ pub(crate) struct Heap {
     spread: AtomicU32,
     claims: Box<[AtomicU32]>,
     slots: Box<[[Slot<Machine>; 2]]>,
-    gates: Box<[Gates<Machine>]>,
     chunks: Box<[[Chunk; 2]]>,
     staging: Staging,
     start: Generation,
@@ -178,12 +181,11 @@ impl Heap {
             spread: AtomicU32::new(0),
             claims: (0..ranks).map(|_| AtomicU32::new(0)).collect(),
             slots: (0..ranks).map(|_| slots()).collect(),
-            gates: (0..ranks).map(|_| Gates { complete: slots(), open: slots() }).collect(),
             chunks: (0..ranks).map(|_| [buffer(), buffer()]).collect(),
             staging: Staging::of(chunk, ranks),
             start,
         };
-        for pair in pairs(&heap.slots, &heap.gates) {
+        for pair in &heap.slots {
             for (slot, word) in pair.iter().zip(start.initial_words()) {
                 slot.state.store(word, Ordering::Relaxed);
             }
@@ -196,12 +198,12 @@ impl Heap {
         &self,
         machine: &Machine,
         leaders: Option<&[usize]>,
-        program: impl Fn(usize, &mut Member<'_, Machine>) -> R + Sync,
+        program: impl Fn(usize, &mut Member<'_, Machine>, &Barrier) -> R + Sync,
     ) -> Vec<R> {
         let rank = |rank: usize| {
-            let group = leaders.map(|leaders| Group::new(leaders, rank));
-            let member = Member::new(machine, self.segment(), rank, self.start);
-            program(rank, &mut member.grouped(group.as_ref()))
+            let barrier =
+                leaders.map_or(Barrier::Flat, |leaders| Barrier::Hierarchical(Group::new(leaders, rank)));
+            program(rank, &mut Member::new(machine, self.segment(), rank, self.start), &barrier)
         };
         let rank = &rank;
         std::thread::scope(|scope| {
@@ -217,7 +219,6 @@ impl Heap {
             spread: &self.spread,
             claims: &self.claims,
             slots: &self.slots,
-            gates: &self.gates,
             chunks: &self.chunks,
             staging: self.staging,
         }

@@ -31,12 +31,12 @@ fn what_is_written_before_a_round_can_be_read_after_it() {
     let groups: [Option<&[usize]>; 3] = [None, Some(&[0, 0, 2, 2, 2]), Some(&[0, 1, 0, 1, 0])];
     for leaders in groups {
         let slots = Slots::new(5);
-        heap(5).run(&MACHINE, leaders, |rank, member| {
+        heap(5).run(&MACHINE, leaders, |rank, member, barrier| {
             for turn in 1..10 {
                 slots.write(rank, turn);
-                member.barrier(&call(1, 0)).expect("all come");
+                barrier.enter(member, &call(1, 0)).expect("all come");
                 assert!(slots.all(turn));
-                member.barrier(&call(2, 0)).expect("all come");
+                barrier.enter(member, &call(2, 0)).expect("all come");
             }
         });
     }
@@ -45,12 +45,12 @@ fn what_is_written_before_a_round_can_be_read_after_it() {
 #[test]
 fn what_is_published_can_be_read_and_what_is_taken_back_can_be_written() {
     let slots = Slots::new(3);
-    heap(3).run(&MACHINE, None, |rank, member| {
+    heap(3).run(&MACHINE, None, |rank, member, barrier| {
         for epoch in 1..10 {
             slots.write(rank, epoch);
-            member.publish(&call(1, 0), true).expect("all come");
+            member.publish(barrier, &call(1, 0), true).expect("all come");
             assert!(slots.all(epoch));
-            member.reclaim(&call(2, 0), true).expect("all come");
+            member.reclaim(barrier, &call(2, 0), true).expect("all come");
         }
     });
 }
@@ -61,7 +61,7 @@ fn blocks_of_any_length_reach_every_rank() {
     for lengths in [[0, 0, 0], [3, 96, 0], [1, 97, 300], [2000, 0, 0], [1000, 1, 1777]] {
         let byte = |rank: usize, index: usize| (index * 7 + 100 * rank) as u8;
         let block = |rank: usize| (0..lengths[rank]).map(|index| byte(rank, index)).collect::<Vec<u8>>();
-        let got = heap(3).run(&MACHINE, None, |rank, member| {
+        let got = heap(3).run(&MACHINE, None, |rank, member, _| {
             let all = lengths.map(|len| vec![0; len]).to_vec();
             let mut blocks = Blocks { rank, own: block(rank), all };
             member.transfer(&call(1, lengths.iter().sum()), &mut blocks).expect("all come");
@@ -79,7 +79,7 @@ fn reductions_of_any_length_go_in_rank_order() {
         let column = |index: usize| (0..ranks).map(move |rank| number(rank, index)).reduce(combine);
         let expected: Vec<u64> = (0..len).filter_map(column).collect();
         for (in_place, slices_from) in [(false, 0), (true, 0), (false, usize::MAX), (true, usize::MAX)] {
-            let results = heap(ranks).run(&MACHINE, None, |rank, member| {
+            let results = heap(ranks).run(&MACHINE, None, |rank, member, _| {
                 let mut numbers = match in_place {
                     true => Numbers { own: None, result: numbers(rank) },
                     false => Numbers { own: Some(numbers(rank)), result: vec![0; len] },
@@ -95,14 +95,14 @@ fn reductions_of_any_length_go_in_rank_order() {
 #[test]
 fn who_calls_something_else_or_refuses_is_named_and_all_go_on() {
     for leaders in [None, Some(&[0, 0, 2][..])] {
-        heap(3).run(&MACHINE, leaders, |rank, member| {
+        heap(3).run(&MACHINE, leaders, |rank, member, barrier| {
             let calls: Vec<Call> = [1, 1, 2].iter().map(|operation| call(*operation, 7)).collect();
-            assert_eq!(member.barrier(&calls[rank]), Err(Failure::Mismatch(calls)));
+            assert_eq!(barrier.enter(member, &calls[rank]), Err(Failure::Mismatch(calls)));
             match rank {
                 1 => assert_eq!(member.refuse(&call(1, 7)), Ok(())),
-                _ => assert_eq!(member.barrier(&call(1, 7)), Err(Failure::Refused(1))),
+                _ => assert_eq!(barrier.enter(member, &call(1, 7)), Err(Failure::Refused(1))),
             }
-            assert_eq!(member.barrier(&call(1, 7)), Ok(()));
+            assert_eq!(barrier.enter(member, &call(1, 7)), Ok(()));
         });
     }
 }
@@ -110,9 +110,9 @@ fn who_calls_something_else_or_refuses_is_named_and_all_go_on() {
 #[test]
 fn all_learn_who_has_left() {
     for leaders in [None, Some(&[0, 0, 0][..])] {
-        let ends = heap(3).run(&MACHINE, leaders, |rank, member| {
-            member.barrier(&call(1, 0)).expect("all come");
-            if rank == 1 { member.leave().map_err(Failure::from) } else { member.barrier(&call(1, 0)) }
+        let ends = heap(3).run(&MACHINE, leaders, |rank, member, barrier| {
+            barrier.enter(member, &call(1, 0)).expect("all come");
+            if rank == 1 { member.leave().map_err(Failure::from) } else { barrier.enter(member, &call(1, 0)) }
         });
         for end in [&ends[0], &ends[2]] {
             let Err(Failure::Dead(Some(cause))) = end else { panic!("{end:?}") };
@@ -135,10 +135,10 @@ fn all_learn_who_does_not_come() {
     // Under Miri everything takes long.
     let patience = Duration::from_secs(if cfg!(miri) { 20 } else { 1 });
     let machine = Machine { patience, ..MACHINE };
-    let ends = heap(3).run(&machine, None, |rank, member| {
+    let ends = heap(3).run(&machine, None, |rank, member, barrier| {
         // So that the others come at about the same time.
-        member.barrier(&call(1, 0)).expect("all come");
-        if rank == 1 { Ok(()) } else { member.barrier(&call(1, 0)) }
+        barrier.enter(member, &call(1, 0)).expect("all come");
+        if rank == 1 { Ok(()) } else { barrier.enter(member, &call(1, 0)) }
     });
     for end in [&ends[0], &ends[2]] {
         let Err(Failure::Dead(Some(cause))) = end else { panic!("{end:?}") };
@@ -149,6 +149,6 @@ fn all_learn_who_does_not_come() {
 #[test]
 fn a_rank_is_taken_once() {
     let heap = heap(2);
-    let claims = heap.run(&MACHINE, None, |rank, _| claim(&MACHINE, heap.segment(), 1, 10 + rank as u32));
+    let claims = heap.run(&MACHINE, None, |rank, _, _| claim(&MACHINE, heap.segment(), 1, 10 + rank as u32));
     assert_eq!(claims.iter().filter(|claim| claim.is_ok()).count(), 1, "{claims:?}");
 }

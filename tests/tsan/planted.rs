@@ -38,7 +38,7 @@ fn call(length: usize) -> Call {
 /// More than one round of them goes through staging.
 fn blocks(weakened: Option<&'static str>) {
     let (heap, machine) = job(weakened);
-    heap.run(&machine, None, |rank, member| {
+    heap.run(&machine, None, |rank, member, _| {
         let all = vec![vec![0; 8 * LEN]; RANKS];
         let mut blocks = Blocks { rank, own: vec![rank as u8; 8 * LEN], all };
         member.transfer(&call(8 * LEN), &mut blocks).expect("all come");
@@ -48,7 +48,7 @@ fn blocks(weakened: Option<&'static str>) {
 
 fn numbers(weakened: Option<&'static str>) {
     let (heap, machine) = job(weakened);
-    heap.run(&machine, None, |rank, member| {
+    heap.run(&machine, None, |rank, member, _| {
         let mut numbers = Numbers { own: Some(vec![rank as u64; LEN]), result: vec![0; LEN] };
         member.allreduce(&call(LEN), 0, &mut numbers).expect("all come");
         let expected = (0..RANKS as u64).reduce(combine).expect("there are ranks");
@@ -59,7 +59,7 @@ fn numbers(weakened: Option<&'static str>) {
 fn round(weakened: Option<&'static str>) {
     let (heap, machine) = job(weakened);
     let slots = Slots::new(RANKS);
-    heap.run(&machine, None, |rank, member| {
+    heap.run(&machine, None, |rank, member, _| {
         slots.write(rank, 7);
         member.round().expect("all come");
         assert!(slots.all(7));

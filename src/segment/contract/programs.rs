@@ -19,7 +19,7 @@ pub(crate) fn sleep_until<P: Platform>(platform: &P, word: &P::Word, wanted: u32
             return;
         }
         // It may end at any time, for no reason.
-        let _ = platform.wait("sleep", word, seen, &platform.deadline(false));
+        let _ = platform.wait("sleep", word, seen, &platform.deadline());
     }
 }
 
@@ -47,6 +47,6 @@ pub(crate) fn change<P: Platform>(platform: &P, word: &P::Word, from: u32, to: u
 
 /// Sleeps on a word that nobody changes until the deadline has passed.
 pub(crate) fn outlast<P: Platform>(platform: &P, word: &P::Word, unchanged: u32) {
-    let deadline = platform.deadline(false);
+    let deadline = platform.deadline();
     while platform.wait("sleep", word, unchanged, &deadline).is_ok() {}
 }
