@@ -1,0 +1,138 @@
+//! Which lines a rank writes and awaits in a barrier: flat, as in `src/protocol/barrier.rs`, and in groups, as in
+//! `src/protocol/groups.rs`.
+
+use std::iter::repeat_n;
+
+use intranode::Blocks;
+
+use super::machine::Machine;
+use super::simulation::{LineId, Program, Step};
+
+/// A barrier of some ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Barrier {
+    ranks: usize,
+    /// By rank: the leader of its group. None: every rank awaits all others.
+    leaders: Option<Box<[usize]>>,
+}
+
+/// How large groups are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// Whole L3s together until there are that many ranks. An L3 with more is divided.
+    Of(usize),
+    /// The same for an eighth of the ranks, but at least 8: so there are at most eight groups.
+    Eight,
+    /// As `src/groups.rs` does it: ranks of one L3 only, at most as many as the root of all.
+    Root,
+}
+
+/// The kinds of lines. A rank has two of each, by the parity of the round.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// The arrival word.
+    Word,
+    /// A leader's: its group has arrived.
+    Complete,
+    /// A leader's: all ranks have.
+    Open,
+}
+
+impl Barrier {
+    pub(crate) fn flat(ranks: usize) -> Self {
+        Barrier { ranks, leaders: None }
+    }
+
+    pub(crate) fn groups(machine: &Machine, ranks: usize, rule: Rule) -> Self {
+        let leaders = match rule {
+            Rule::Of(size) => whole_caches(machine, ranks, size),
+            Rule::Eight => whole_caches(machine, ranks, ranks.div_ceil(8).max(8)),
+            Rule::Root => parts_of_caches(machine, ranks, (ranks - 1).isqrt() + 1),
+        };
+        Barrier { ranks, leaders: Some(leaders.into()) }
+    }
+
+    /// By rank: the leader of its group.
+    #[allow(dead_code, reason = "for tests")]
+    pub(crate) fn leaders(&self) -> Option<&[usize]> {
+        self.leaders.as_deref()
+    }
+
+    fn line(&self, kind: Kind, rank: usize, round: u32) -> LineId {
+        (kind as usize * self.ranks + rank) * 2 + (round % 2) as usize
+    }
+
+    fn await_all(&self, kind: Kind, ranks: impl Iterator<Item = usize>, round: u32) -> Step {
+        Step::Await(ranks.map(|rank| self.line(kind, rank, round)).collect())
+    }
+
+    /// The other ranks, beginning with the successor.
+    fn others(&self, rank: usize) -> impl Iterator<Item = usize> {
+        let ranks = self.ranks;
+        (rank + 1..rank + ranks).map(move |other| other % ranks)
+    }
+}
+
+/// The ranks of several L3s together until there are `size`. An L3 with more is divided.
+fn whole_caches(machine: &Machine, ranks: usize, size: usize) -> Vec<usize> {
+    let in_order: Vec<usize> = (0..ranks).collect();
+    let mut leaders: Vec<usize> = Vec::with_capacity(ranks);
+    let mut incomplete = None;
+    for cache in in_order.chunk_by(|one, other| machine.domain(*one) == machine.domain(*other)) {
+        if cache.len() > size {
+            incomplete = None;
+            leaders.extend(divided(cache, size));
+        } else {
+            let leader = incomplete.filter(|leader| cache[0] - leader < size).unwrap_or(cache[0]);
+            incomplete = Some(leader);
+            leaders.extend(cache.iter().map(|_| leader));
+        }
+    }
+    leaders
+}
+
+/// The ranks of each L3 in parts of at most `size`; ranks that follow one another where few of them share an L3.
+fn parts_of_caches(machine: &Machine, ranks: usize, size: usize) -> Vec<usize> {
+    let in_order: Vec<usize> = (0..ranks).collect();
+    let caches = in_order.chunk_by(|one, other| machine.domain(*one) == machine.domain(*other));
+    if caches.clone().count() > 2 * ranks.div_ceil(size) {
+        return in_order.iter().map(|rank| rank - rank % size).collect();
+    }
+    caches.flat_map(|cache| divided(cache, size)).collect()
+}
+
+/// The leaders of equal parts of at most `size` ranks.
+fn divided(ranks: &[usize], size: usize) -> impl Iterator<Item = usize> {
+    let parts = Blocks::new(ranks.len(), ranks.len().div_ceil(size));
+    parts.counts().into_iter().zip(parts.displs()).flat_map(|(count, first)| repeat_n(ranks[first], count))
+}
+
+impl Program for Barrier {
+    fn lines(&self) -> usize {
+        6 * self.ranks
+    }
+
+    fn owner(&self, line: LineId) -> usize {
+        line / 2 % self.ranks
+    }
+
+    fn steps(&self, rank: usize, round: u32) -> Vec<Step> {
+        let word = Step::Write(self.line(Kind::Word, rank, round));
+        let Some(leaders) = &self.leaders else {
+            let next = Step::Prefetch(self.line(Kind::Word, rank, round + 1));
+            return vec![word, self.await_all(Kind::Word, self.others(rank), round), next];
+        };
+        if leaders[rank] != rank {
+            return vec![word, self.await_all(Kind::Open, [leaders[rank]].into_iter(), round)];
+        }
+        let members = (0..self.ranks).filter(|other| *other != rank && leaders[*other] == rank);
+        let other_leaders = (0..self.ranks).filter(|other| *other != rank && leaders[*other] == *other);
+        vec![
+            word,
+            self.await_all(Kind::Word, members, round),
+            Step::Write(self.line(Kind::Complete, rank, round)),
+            self.await_all(Kind::Complete, other_leaders, round),
+            Step::Write(self.line(Kind::Open, rank, round)),
+        ]
+    }
+}

@@ -1,0 +1,297 @@
+//! What cores do that wait for lines: the events, in the order of their times.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+
+use super::line::Line;
+use super::machine::{Cost, Machine};
+use super::{Time, from_nanoseconds};
+
+/// Which line.
+pub(crate) type LineId = usize;
+
+/// What a rank does next. A word that is written in a round holds the round's number afterwards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Computes, and then enters the round.
+    Compute(Time),
+    /// A compare-exchange: the next step begins when the line is taken and the word written.
+    Write(LineId),
+    /// A store: the next step begins at once, and the line is taken meanwhile.
+    Store(LineId),
+    /// Prefetches a line for write.
+    Prefetch(LineId),
+    /// Polls one word after another, until each holds the round's number.
+    Await(Box<[LineId]>),
+}
+
+/// What ranks do in each round.
+pub(crate) trait Program {
+    /// How many lines there are.
+    fn lines(&self) -> usize;
+
+    /// Which rank writes a line first.
+    fn owner(&self, line: LineId) -> usize;
+
+    /// What `rank` does in `round` after it has computed. Rounds begin with 1.
+    fn steps(&self, rank: usize, round: u32) -> Vec<Step>;
+}
+
+/// When each rank entered and left a round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Round {
+    pub(crate) entered: Box<[Time]>,
+    pub(crate) left: Box<[Time]>,
+}
+
+impl Round {
+    /// From the entry of the last rank until all have left.
+    pub(crate) fn latency(&self) -> Time {
+        self.end() - self.entered.iter().max().expect("there are ranks")
+    }
+
+    /// When all have left.
+    pub(crate) fn end(&self) -> Time {
+        *self.left.iter().max().expect("there are ranks")
+    }
+}
+
+/// How long ranks compute between rounds: `base` ns, and up to `skew` ns more, by chance, each rank by itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrivals {
+    pub(crate) base: f64,
+    pub(crate) skew: f64,
+    pub(crate) seed: u64,
+}
+
+/// Runs `program` on the first `ranks` cores.
+pub(crate) fn run(
+    machine: &Machine,
+    ranks: usize,
+    program: &impl Program,
+    arrivals: Arrivals,
+    rounds: u32,
+) -> Vec<Round> {
+    assert!(ranks <= machine.cores(), "{} has no core for each of {ranks} ranks", machine.name);
+    let round = Round { entered: vec![0; ranks].into(), left: vec![0; ranks].into() };
+    let mut simulation = Simulation {
+        machine,
+        program,
+        arrivals,
+        random: fastrand::Rng::with_seed(arrivals.seed),
+        lines: (0..program.lines()).map(|line| Line::new(machine, program.owner(line))).collect(),
+        pollers: vec![Vec::new(); program.lines()],
+        ranks: (0..ranks).map(|_| Rank::default()).collect(),
+        queue: BinaryHeap::new(),
+        events: 0,
+        rounds: vec![round; rounds as usize],
+    };
+    for rank in 0..ranks {
+        simulation.begin_round(rank, 0);
+    }
+    while let Some(Reverse((now, _, event))) = simulation.queue.pop() {
+        match event {
+            Event::Continue { rank } => simulation.take_step(rank, now),
+            Event::Poll { rank } => simulation.poll(rank, now),
+            Event::Arrived { rank, place, value } => simulation.arrived(rank, place, value, now),
+        }
+    }
+    assert!(simulation.ranks.iter().all(|rank| rank.round > rounds), "a rank waits for ever");
+    simulation.rounds
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// The rank's next step begins, or the words that it awaits are to be compared again.
+    Continue { rank: usize },
+    /// The rank misses at the word that it polls.
+    Poll { rank: usize },
+    /// The word that it awaits at `place` has arrived.
+    Arrived { rank: usize, place: usize, value: u32 },
+}
+
+#[derive(Debug, Default)]
+struct Rank {
+    round: u32,
+    steps: Vec<Step>,
+    step: usize,
+    /// When its stores are done: they become visible in order.
+    stored: Time,
+    /// The words of its step, if it awaits some.
+    awaited: Vec<Word>,
+    /// All words before this one hold the round's number, and have been compared.
+    head: usize,
+    /// Whether it is comparing words that have arrived, and will continue by itself.
+    comparing: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// To be read, or compared where the rank has a copy.
+    Unknown,
+    UnderWay,
+    Settled,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    line: LineId,
+    state: State,
+}
+
+struct Simulation<'a, P> {
+    machine: &'a Machine,
+    program: &'a P,
+    arrivals: Arrivals,
+    random: fastrand::Rng,
+    lines: Vec<Line>,
+    /// By line: the ranks that poll their copy of it.
+    pollers: Vec<Vec<usize>>,
+    ranks: Vec<Rank>,
+    queue: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    /// How many events were made: of two at one time, the one that was made first happens first.
+    events: u64,
+    rounds: Vec<Round>,
+}
+
+impl<P: Program> Simulation<'_, P> {
+    fn at(&mut self, time: Time, event: Event) {
+        self.events += 1;
+        self.queue.push(Reverse((time, self.events, event)));
+    }
+
+    fn begin_round(&mut self, rank: usize, now: Time) {
+        let Arrivals { base, skew, .. } = self.arrivals;
+        let compute = Step::Compute(from_nanoseconds(base + skew * self.random.f64()));
+        let this = &mut self.ranks[rank];
+        this.round += 1;
+        this.step = 0;
+        if this.round as usize <= self.rounds.len() {
+            this.steps = vec![compute];
+            this.steps.extend(self.program.steps(rank, this.round));
+            self.at(now, Event::Continue { rank });
+        }
+    }
+
+    fn take_step(&mut self, rank: usize, now: Time) {
+        let this = &mut self.ranks[rank];
+        let round = this.round;
+        let times = &mut self.rounds[round as usize - 1];
+        let stored = this.stored;
+        let next = match this.steps.get(this.step) {
+            None => {
+                times.left[rank] = now;
+                return self.begin_round(rank, now);
+            }
+            Some(Step::Await(lines)) => {
+                if this.awaited.is_empty() {
+                    this.awaited.extend(lines.iter().map(|&line| Word { line, state: State::Unknown }));
+                }
+                this.comparing = false;
+                return self.compare(rank, now);
+            }
+            Some(Step::Compute(time)) => {
+                times.entered[rank] = now + time;
+                now + time
+            }
+            Some(&Step::Write(line)) => {
+                self.take(line, rank, now, Some(round)).max(stored) + self.machine.time(Cost::Atomic)
+            }
+            Some(&Step::Store(line)) => {
+                self.ranks[rank].stored = self.take(line, rank, now, Some(round)).max(stored);
+                now + self.machine.time(Cost::Check)
+            }
+            Some(&Step::Prefetch(line)) => {
+                self.take(line, rank, now, None);
+                now
+            }
+        };
+        self.ranks[rank].step += 1;
+        self.at(next, Event::Continue { rank });
+    }
+
+    /// An RFO. Ranks that poll the line miss at their next poll.
+    fn take(&mut self, line: LineId, rank: usize, now: Time, value: Option<u32>) -> Time {
+        let rfo = self.lines[line].take(self.machine, rank, now, value);
+        for poller in std::mem::take(&mut self.pollers[line]) {
+            self.poll_soon(poller, rfo.invalidated);
+        }
+        rfo.done
+    }
+
+    /// The next poll is some moment of the interval away.
+    fn poll_soon(&mut self, rank: usize, now: Time) {
+        let wait = self.random.u64(0..self.machine.time(Cost::Pause).max(1));
+        self.at(now + wait, Event::Poll { rank });
+    }
+
+    fn poll(&mut self, rank: usize, now: Time) {
+        let head = self.ranks[rank].head;
+        self.read_missing(rank, head..head + 1, now);
+    }
+
+    /// Compares the words that are there, in turn. If the next is missing, it is read, and with it those that follow: a
+    /// processor continues ahead of a load that has not come back, as far as it can have misses under way.
+    fn compare(&mut self, rank: usize, now: Time) {
+        let this = &self.ranks[rank];
+        let (head, count) = (this.head, this.awaited.len());
+        let settled = this.awaited[head..].iter().take_while(|word| self.is_settled(rank, **word)).count();
+        if settled > 0 {
+            let this = &mut self.ranks[rank];
+            this.head += settled;
+            this.comparing = true;
+            return self.at(now + settled as Time * self.machine.time(Cost::Check), Event::Continue { rank });
+        }
+        let Some(Word { line, state }) = this.awaited.get(head).copied() else {
+            let this = &mut self.ranks[rank];
+            this.awaited.clear();
+            this.head = 0;
+            this.step += 1;
+            return self.at(now, Event::Continue { rank });
+        };
+        if state == State::Unknown && self.lines[line].own_copy(rank).is_some() {
+            self.pollers[line].push(rank);
+        } else {
+            self.read_missing(rank, head..count.min(head + self.machine.window()), now);
+        }
+    }
+
+    /// Whether a word is known to hold the round's number, or does so in the rank's own copy.
+    fn is_settled(&self, rank: usize, word: Word) -> bool {
+        match word.state {
+            State::Settled => true,
+            State::UnderWay => false,
+            State::Unknown => self.lines[word.line].own_copy(rank) == Some(self.ranks[rank].round),
+        }
+    }
+
+    /// Begins to read those words of which the rank has no copy.
+    fn read_missing(&mut self, rank: usize, places: Range<usize>, now: Time) {
+        for place in places {
+            let Word { line, state } = self.ranks[rank].awaited[place];
+            if state == State::Unknown && self.lines[line].own_copy(rank).is_none() {
+                self.ranks[rank].awaited[place].state = State::UnderWay;
+                let read = self.lines[line].read(self.machine, rank, now);
+                self.at(read.done, Event::Arrived { rank, place, value: read.value });
+            }
+        }
+    }
+
+    fn arrived(&mut self, rank: usize, place: usize, value: u32, now: Time) {
+        let this = &mut self.ranks[rank];
+        let settled = value == this.round;
+        let word = &mut this.awaited[place];
+        word.state = if settled { State::Settled } else { State::Unknown };
+        let line = word.line;
+        if place != this.head || this.comparing {
+            return;
+        }
+        if settled || self.lines[line].own_copy(rank).is_some() {
+            self.compare(rank, now);
+        } else {
+            // It was taken again while it was under way.
+            self.poll_soon(rank, now);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What is asked of the model: how long barriers take, from how many ranks on groups pay, and which groups.
+
+use crate::model::barrier::{Barrier, Rule};
+use crate::model::machine::Machine;
+use crate::model::microseconds;
+use crate::model::simulation::{Arrivals, Round, run};
+
+/// The numbers of ranks that are compared.
+const RANKS: [usize; 18] = [2, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192];
+
+/// What is compared with flat.
+pub(crate) const RULES: [Rule; 6] =
+    [Rule::Of(4), Rule::Of(8), Rule::Of(16), Rule::Of(32), Rule::Eight, Rule::Root];
+
+/// Ranks compute long enough for prefetches to be done, and arrive up to 2 µs apart.
+pub(crate) const SKEWED: Arrivals = Arrivals { base: 20_000.0, skew: 2_000.0, seed: 2013 };
+
+/// No rank computes at all: as benchmarks call barriers.
+pub(crate) const BACK_TO_BACK: Arrivals = Arrivals { base: 0.0, skew: 0.0, seed: 2013 };
+
+/// The first rounds find lines where no round has left them.
+const WARM_UP: usize = 4;
+
+/// The rounds whose times are taken, each with arrivals of its own.
+const SAMPLES: usize = 16;
+
+/// No more ranks are compared where many variants of a machine are.
+pub(crate) const FEW: usize = 128;
+
+/// In µs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Took {
+    pub(crate) least: f64,
+    pub(crate) median: f64,
+}
+
+impl Took {
+    fn of(mut times: Vec<f64>) -> Self {
+        times.sort_by(f64::total_cmp);
+        Took { least: times[0], median: times[times.len() / 2] }
+    }
+}
+
+/// How a barrier is timed.
+pub(crate) type Timing = fn(&Machine, usize, &Barrier) -> Took;
+
+/// From the last arrival until all have left.
+pub(crate) fn skewed(machine: &Machine, ranks: usize, barrier: &Barrier) -> Took {
+    let rounds = run(machine, ranks, barrier, SKEWED, (WARM_UP + SAMPLES) as u32);
+    Took::of(rounds[WARM_UP..].iter().map(|round| microseconds(round.latency())).collect())
+}
+
+/// One of many that follow each other at once.
+pub(crate) fn back_to_back(machine: &Machine, ranks: usize, barrier: &Barrier) -> Took {
+    let rounds = run(machine, ranks, barrier, BACK_TO_BACK, (WARM_UP + SAMPLES) as u32);
+    let ends: Vec<u64> = rounds.iter().map(Round::end).collect();
+    Took::of(ends[WARM_UP - 1..].windows(2).map(|pair| microseconds(pair[1] - pair[0])).collect())
+}
+
+/// A machine's times for all numbers of ranks that it has cores for.
+pub(crate) struct Sweep {
+    pub(crate) machine: Machine,
+    pub(crate) rows: Vec<Row>,
+}
+
+pub(crate) struct Row {
+    pub(crate) ranks: usize,
+    pub(crate) flat: Took,
+    /// By rule.
+    pub(crate) groups: [Took; RULES.len()],
+}
+
+impl Sweep {
+    pub(crate) fn of(machine: &Machine, timing: Timing) -> Self {
+        let row = |ranks| Row {
+            ranks,
+            flat: timing(machine, ranks, &Barrier::flat(ranks)),
+            groups: RULES.map(|rule| timing(machine, ranks, &Barrier::groups(machine, ranks, rule))),
+        };
+        Sweep { machine: machine.clone(), rows: fitting(machine).map(row).collect() }
+    }
+
+    pub(crate) fn row(&self, ranks: usize) -> &Row {
+        self.rows.iter().find(|row| row.ranks == ranks).expect("it is one of those that are compared")
+    }
+
+    /// The first number of ranks from which on groups by this rule are never slower than flat.
+    pub(crate) fn crossover(&self, rule: usize) -> Option<usize> {
+        crossover(self.rows.iter().map(|row| (row.ranks, row.flat, row.groups[rule])))
+    }
+}
+
+fn fitting(machine: &Machine) -> impl Iterator<Item = usize> {
+    RANKS.into_iter().filter(|ranks| *ranks <= machine.cores())
+}
+
+/// The crossover of one rule alone, in numbers of ranks up to [`FEW`].
+pub(crate) fn crossover_of(machine: &Machine, rule: Rule) -> Option<usize> {
+    crossover(fitting(machine).take_while(|ranks| *ranks <= FEW).map(|ranks| {
+        let took = |barrier: Barrier| skewed(machine, ranks, &barrier);
+        (ranks, took(Barrier::flat(ranks)), took(Barrier::groups(machine, ranks, rule)))
+    }))
+}
+
+/// Of the number of ranks, flat, and groups.
+fn crossover(rows: impl Iterator<Item = (usize, Took, Took)>) -> Option<usize> {
+    rows.fold(
+        None,
+        |first, (ranks, flat, groups)| {
+            if groups.median > flat.median { None } else { first.or(Some(ranks)) }
+        },
+    )
+}
+
+/// In favour of flat, for what the model leaves out: groups take more instructions, and where a leader is interrupted its
+/// group waits. A barrier of two ranks in a group was measured to take 15 to 25 % longer than modelled.
+const MARGIN: f64 = 1.2;
+
+/// A rule, and the number of ranks from which on it is used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    pub(crate) rule: usize,
+    pub(crate) threshold: usize,
+    /// How many times as long as the fastest shape it takes, where that is the most: of all machines, numbers of ranks,
+    /// and ways to arrive.
+    pub(crate) worst: f64,
+}
+
+impl Choice {
+    pub(crate) fn new(sweeps: &[Sweep], rule: usize, threshold: usize) -> Self {
+        let ratio = |row: &Row| {
+            let fastest = row.groups.iter().map(|took| took.median).fold(row.flat.median, f64::min);
+            let chosen = if row.ranks < threshold { row.flat } else { row.groups[rule] };
+            chosen.median / fastest
+        };
+        let worst = sweeps.iter().flat_map(|sweep| &sweep.rows).map(ratio).fold(1.0, f64::max);
+        Choice { rule, threshold, worst }
+    }
+
+    /// The rule that is least slow where it is slowest, with the largest threshold that is not slower than that by more than
+    /// [`MARGIN`].
+    pub(crate) fn made(sweeps: &[Sweep]) -> Self {
+        let all = |rule| RANKS.map(|threshold| Choice::new(sweeps, rule, threshold));
+        let by_worst = |one: &Choice, other: &Choice| one.worst.total_cmp(&other.worst);
+        let best = (0..RULES.len()).flat_map(all).min_by(by_worst).expect("there are rules");
+        let good = all(best.rule).into_iter().filter(|choice| choice.worst <= MARGIN * best.worst);
+        good.max_by_key(|choice| choice.threshold).expect("the best is one of them")
+    }
+
+    /// The same rule with each threshold.
+    pub(crate) fn alternatives(self, sweeps: &[Sweep]) -> [Self; RANKS.len()] {
+        RANKS.map(|threshold| Choice::new(sweeps, self.rule, threshold))
+    }
+}

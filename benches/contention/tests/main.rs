@@ -1,0 +1,14 @@
+//! The tests of the model in `benches/contention`: a bench without a harness runs none.
+
+#[path = "../model/mod.rs"]
+#[allow(dead_code, reason = "the bench uses more of it")]
+mod model;
+#[path = "../study.rs"]
+#[allow(dead_code, reason = "as above")]
+mod study;
+
+mod barrier;
+mod choice;
+mod line;
+mod machine;
+mod simulation;
