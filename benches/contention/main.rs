@@ -22,7 +22,7 @@ mod study;
 fn main() -> Result<(), Error> {
     let machines = [
         Machine::epyc(),
-        Machine::epyc().without_shared_fetch("the same, each reader to the home"),
+        Machine::epyc().without_shared_fetch("EPYC, each reader to the home"),
         Machine::xeon(),
     ];
     println!("# Flat or in groups: a model. No machine with more processors than two was measured.\n");

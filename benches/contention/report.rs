@@ -3,7 +3,7 @@
 use crate::measured::{Alone, Comparison};
 use crate::model::barrier::Rule;
 use crate::model::machine::{CONSTANTS, Cost, Machine};
-use crate::study::{Choice, FEW, RULES, Sweep, crossover_of};
+use crate::study::{Choice, FEW, RANKS, RULES, Sweep, crossover_of};
 
 fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) {
     println!("| {} |", header.join(" | "));
@@ -92,19 +92,21 @@ pub(crate) fn choice(choice: Choice, sweeps: &[Sweep]) {
     let Choice { rule, threshold, worst } = choice;
     println!(
         "**{}, from {threshold} ranks on**: at most {worst:.2} times the fastest shape, on any of these machines, with any of \
-         these numbers of ranks. With other thresholds:\n",
+         these numbers of ranks, however they arrive. With other thresholds, and if readers of one L3 do share a fetch:\n",
         name(RULES[rule])
     );
-    table(
-        &["threshold", "worst ratio"],
-        choice
-            .alternatives(sweeps)
-            .into_iter()
-            .map(|other| vec![other.threshold.to_string(), format!("{:.2}", other.worst)]),
-    );
+    let worst = |rule, threshold| {
+        let sharing = sweeps.iter().filter(|sweep| sweep.machine.shared_fetch);
+        let both = [Choice::new(sweeps, rule, threshold), Choice::new(sharing, rule, threshold)];
+        both.map(|choice| format!("{:.2}", choice.worst))
+    };
     let built = RULES.iter().position(|rule| *rule == Rule::Root).expect("it is compared");
-    let today = Choice::new(sweeps, built, TODAY);
-    println!("As built today, from {TODAY} ranks on: {:.2}.\n", today.worst);
+    let as_built = (format!("{TODAY}, groups as built"), worst(built, TODAY));
+    let others = RANKS.map(|threshold| (threshold.to_string(), worst(rule, threshold)));
+    table(
+        &["threshold", "worst ratio", "worst ratio, fetches shared"],
+        others.into_iter().chain([as_built]).map(|(what, worst)| [what].into_iter().chain(worst).collect()),
+    );
 }
 
 /// `FROM` in `src/groups.rs`.

@@ -6,7 +6,7 @@ use crate::model::microseconds;
 use crate::model::simulation::{Arrivals, Round, run};
 
 /// The numbers of ranks that are compared.
-const RANKS: [usize; 18] = [2, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192];
+pub(crate) const RANKS: [usize; 18] = [2, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192];
 
 /// What is compared with flat.
 pub(crate) const RULES: [Rule; 6] =
@@ -127,13 +127,13 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    pub(crate) fn new(sweeps: &[Sweep], rule: usize, threshold: usize) -> Self {
+    pub(crate) fn new<'s>(sweeps: impl IntoIterator<Item = &'s Sweep>, rule: usize, threshold: usize) -> Self {
         let ratio = |row: &Row| {
             let fastest = row.groups.iter().map(|took| took.median).fold(row.flat.median, f64::min);
             let chosen = if row.ranks < threshold { row.flat } else { row.groups[rule] };
             chosen.median / fastest
         };
-        let worst = sweeps.iter().flat_map(|sweep| &sweep.rows).map(ratio).fold(1.0, f64::max);
+        let worst = sweeps.into_iter().flat_map(|sweep| &sweep.rows).map(ratio).fold(1.0, f64::max);
         Choice { rule, threshold, worst }
     }
 
@@ -145,10 +145,5 @@ impl Choice {
         let best = (0..RULES.len()).flat_map(all).min_by(by_worst).expect("there are rules");
         let good = all(best.rule).into_iter().filter(|choice| choice.worst <= MARGIN * best.worst);
         good.max_by_key(|choice| choice.threshold).expect("the best is one of them")
-    }
-
-    /// The same rule with each threshold.
-    pub(crate) fn alternatives(self, sweeps: &[Sweep]) -> [Self; RANKS.len()] {
-        RANKS.map(|threshold| Choice::new(sweeps, self.rule, threshold))
     }
 }
