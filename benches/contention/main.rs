@@ -7,7 +7,7 @@
 //! In a flat barrier every rank reads every rank's word. A line that many read is served to one after another by its home,
 //! which no machine with two processors can show. So that is modelled: `model` is a discrete-event model of lines, given
 //! latencies that others have published, and run with the lines that `src/protocol/barrier.rs` and `src/protocol/groups.rs`
-//! write and await. It is the same on every run, but for what is measured on this machine and printed beside it.
+//! write and await. It is the same on every run, but for what is measured on this machine and printed with it.
 //! [The decision](../../docs/adr/0001-hierarchical-barrier.md) is written up with what was printed.
 
 use intranode::Error;

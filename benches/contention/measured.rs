@@ -1,4 +1,4 @@
-//! What two processors of this machine show, beside what the model says of two cores.
+//! What two processors of this machine show, next to what the model says of two cores.
 //!
 //! They show how long a line takes, how many misses a core has under way, and what a barrier of two ranks takes with the
 //! library itself. They cannot show how a home serves many readers.
@@ -56,7 +56,7 @@ pub(crate) struct Alone {
     pub(crate) atomic: f64,
     /// From one poll to the next.
     pub(crate) pause: f64,
-    /// The library's barrier of one rank: a call's work besides waiting.
+    /// The library's barrier of one rank: a call's own work.
     pub(crate) barrier: f64,
 }
 
@@ -70,29 +70,29 @@ pub(crate) fn compare() -> Result<Option<(Alone, Vec<Comparison>)>, Error> {
         let what = format!("lines that one writes and the other awaits: {count}");
         all.extend(comparison(what, lines(pair, count), &machine, &Lines { count }, 0.0));
     }
-    let besides = (alone.barrier - alone.atomic).max(0.0);
+    let own_work = (alone.barrier - alone.atomic).max(0.0);
     for (what, group, barrier) in [
         ("the library's barrier, flat", 0, Barrier::flat(2)),
         ("the same in a group of two", 2, Barrier::groups(&machine, 2, Rule::Of(2))),
     ] {
-        all.extend(comparison(what.to_owned(), barriers(pair, group)?, &machine, &barrier, besides));
+        all.extend(comparison(what.to_owned(), barriers(pair, group)?, &machine, &barrier, own_work));
     }
     Ok(Some((alone, all)))
 }
 
-/// `measured`: by block, the line and what was measured. `besides`: what the model knows nothing of.
+/// `measured`: by block, the line and what was measured. `own_work`: of a call, of which the model knows nothing.
 fn comparison(
     what: String,
     measured: Vec<(f64, f64)>,
     machine: &Machine,
     program: &impl Program,
-    besides: f64,
+    own_work: f64,
 ) -> Option<Comparison> {
     let block = |(line, measured)| {
         let nanoseconds = line * 1e3;
         let machine =
             machine.clone().with(Cost::NearLatency, nanoseconds).with(Cost::NearService, nanoseconds / 2.0);
-        Block { line, measured, modelled: per_round(&machine, program) + besides }
+        Block { line, measured, modelled: per_round(&machine, program) + own_work }
     };
     let mut blocks: Vec<Block> = measured.into_iter().map(block).collect();
     blocks.sort_by(|one, other| (one.measured / one.modelled).total_cmp(&(other.measured / other.modelled)));

@@ -113,7 +113,7 @@ fn crossover(rows: impl Iterator<Item = (usize, Took, Took)>) -> Option<usize> {
 }
 
 /// In favour of flat, for what the model leaves out: groups take more instructions, and where a leader is interrupted its
-/// group waits. A barrier of two ranks in a group was measured to take 15 to 25 % longer than modelled.
+/// group waits. A barrier of two ranks in a group was measured to take up to a quarter longer than modelled.
 const MARGIN: f64 = 1.2;
 
 /// A rule, and the number of ranks from which on it is used.
