@@ -5,46 +5,40 @@ use std::fmt;
 
 use bytemuck::Pod;
 
-/// An element-wise reduction.
-///
-/// The fold goes from rank 0's value to the last rank's, one after the other, so the result has the same bits on
-/// every rank and in every run.
-///
-/// * Integer sums and products wrap.
-/// * A floating-point sum or product that is not a number is the type's canonical quiet NaN, whatever NaNs went in.
-/// * `Min` and `Max` of floating-point values follow IEEE 754-2019's `minimum` and `maximum`: a NaN from any rank
-///   gives the canonical NaN, and −0 is less than +0.
-/// * With one rank the result is that rank's value, unchanged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum ReduceOp {
-    /// The sum.
-    Sum = 1,
-    /// The product.
-    Prod = 2,
-    /// The least value.
-    Min = 3,
-    /// The greatest value.
-    Max = 4,
-    /// Bitwise and, of integers.
-    BitAnd = 5,
-    /// Bitwise or, of integers.
-    BitOr = 6,
-    /// Bitwise exclusive or, of integers.
-    BitXor = 7,
+use crate::codes::codes;
+
+codes! {
+    /// An element-wise reduction.
+    ///
+    /// The fold goes from rank 0's value to the last rank's, one after the other, so the result has the same bits on
+    /// every rank and in every run.
+    ///
+    /// * Integer sums and products wrap.
+    /// * A floating-point sum or product that is not a number is the type's canonical quiet NaN, whatever NaNs went in.
+    /// * `Min` and `Max` of floating-point values follow IEEE 754-2019's `minimum` and `maximum`: a NaN from any rank
+    ///   gives the canonical NaN, and −0 is less than +0.
+    /// * With one rank the result is that rank's value, unchanged.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum ReduceOp: u8 {
+        /// The sum.
+        Sum = 1,
+        /// The product.
+        Prod = 2,
+        /// The least value.
+        Min = 3,
+        /// The greatest value.
+        Max = 4,
+        /// Bitwise and, of integers.
+        BitAnd = 5,
+        /// Bitwise or, of integers.
+        BitOr = 6,
+        /// Bitwise exclusive or, of integers.
+        BitXor = 7,
+    }
 }
 
 impl ReduceOp {
-    pub(crate) const ALL: [ReduceOp; 7] = [
-        ReduceOp::Sum,
-        ReduceOp::Prod,
-        ReduceOp::Min,
-        ReduceOp::Max,
-        ReduceOp::BitAnd,
-        ReduceOp::BitOr,
-        ReduceOp::BitXor,
-    ];
-
     /// Whether it is defined for integers only.
     pub fn is_bitwise(self) -> bool {
         matches!(self, ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor)
@@ -134,28 +128,26 @@ macro_rules! floats {
 integers!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
 floats!(f32 f64);
 
-const NAMES: [&str; 13] =
-    ["data", "u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize", "f32", "f64"];
+/// Declares [`NAMES`] and [`types`] from one list.
+macro_rules! elements {
+    ($($number:ident)*) => {
+        /// The names of element types, by their codes. All types but the numbers are "data", which their size and alignment
+        /// tell apart.
+        const NAMES: &[&str] = &["data", $(stringify!($number)),*];
 
-/// A code for an element type that means the same in every process, whatever compiler built it: the index in
-/// [`NAMES`]. All types but the numbers are "data", which their size and alignment tell apart.
+        /// The types whose names follow the first.
+        fn types() -> [TypeId; NAMES.len() - 1] {
+            [$(TypeId::of::<$number>()),*]
+        }
+    };
+}
+
+elements!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64);
+
+/// A code for an element type that means the same in every process, whatever compiler built it: the index in [`NAMES`].
 pub(crate) fn code<T: 'static>() -> u8 {
     let id = TypeId::of::<T>();
-    let known = [
-        TypeId::of::<u8>(),
-        TypeId::of::<u16>(),
-        TypeId::of::<u32>(),
-        TypeId::of::<u64>(),
-        TypeId::of::<usize>(),
-        TypeId::of::<i8>(),
-        TypeId::of::<i16>(),
-        TypeId::of::<i32>(),
-        TypeId::of::<i64>(),
-        TypeId::of::<isize>(),
-        TypeId::of::<f32>(),
-        TypeId::of::<f64>(),
-    ];
-    known.iter().position(|known| *known == id).map_or(0, |index| index as u8 + 1)
+    types().iter().position(|known| *known == id).map_or(0, |index| index as u8 + 1)
 }
 
 /// How many bits of a shape the alignment takes: its logarithm.

@@ -4,59 +4,45 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use crate::codes::{Codes, codes};
 use crate::element::{ReduceOp, describe};
 use crate::protocol::Call;
 
-/// A collective operation, or a step in a communicator's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum Operation {
-    /// Joining: the step that makes a communicator.
-    Init = 1,
-    /// `barrier`
-    Barrier = 2,
-    /// `allreduce` and `allreduce_in_place`
-    Allreduce = 3,
-    /// `allgatherv`
-    Allgatherv = 4,
-    /// `allgather`
-    Allgather = 5,
-    /// `broadcast`
-    Broadcast = 6,
-    /// `region`
-    Region = 7,
-    /// `distribute` and `set_ownership` of a region
-    SetOwnership = 8,
-    /// `publish` of a region
-    Publish = 9,
-    /// `reclaim` of a region
-    Reclaim = 10,
-    /// `split` and `split_local`
-    Split = 11,
-    /// `exchange`
-    Exchange = 12,
-    /// `share` of an exchange
-    Share = 13,
+codes! {
+    /// A collective operation, or a step in a communicator's life.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[non_exhaustive]
+    pub enum Operation: u8 {
+        /// Joining: the step that makes a communicator.
+        Init = 1,
+        /// `barrier`
+        Barrier = 2,
+        /// `allreduce` and `allreduce_in_place`
+        Allreduce = 3,
+        /// `allgatherv`
+        Allgatherv = 4,
+        /// `allgather`
+        Allgather = 5,
+        /// `broadcast`
+        Broadcast = 6,
+        /// `region`
+        Region = 7,
+        /// `distribute` and `set_ownership` of a region
+        SetOwnership = 8,
+        /// `publish` of a region
+        Publish = 9,
+        /// `reclaim` of a region
+        Reclaim = 10,
+        /// `split` and `split_local`
+        Split = 11,
+        /// `exchange`
+        Exchange = 12,
+        /// `share` of an exchange
+        Share = 13,
+    }
 }
 
 impl Operation {
-    const ALL: [Operation; 13] = [
-        Operation::Init,
-        Operation::Barrier,
-        Operation::Allreduce,
-        Operation::Allgatherv,
-        Operation::Allgather,
-        Operation::Broadcast,
-        Operation::Region,
-        Operation::SetOwnership,
-        Operation::Publish,
-        Operation::Reclaim,
-        Operation::Split,
-        Operation::Exchange,
-        Operation::Share,
-    ];
-
     /// The name: `"barrier"`, `"allgatherv"`, …
     pub fn as_str(self) -> &'static str {
         match self {
@@ -79,10 +65,6 @@ impl Operation {
     /// Whether it is one of a region's own, or of an exchange's.
     fn is_of_a_region(self) -> bool {
         matches!(self, Operation::SetOwnership | Operation::Publish | Operation::Reclaim | Operation::Share)
-    }
-
-    pub(crate) fn of_code(code: u8) -> Option<Self> {
-        Operation::ALL.into_iter().find(|operation| *operation as u8 == code)
     }
 }
 
@@ -175,7 +157,7 @@ impl CallSummary {
         CallSummary {
             rank,
             operation,
-            reduction: ReduceOp::ALL.into_iter().find(|op| *op as u8 == call.reduction),
+            reduction: ReduceOp::of_code(call.reduction),
             element: describe(call.element, call.shape),
             length: call.length,
             root: (operation == Some(Operation::Broadcast)).then_some(call.extra),

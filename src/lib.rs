@@ -60,6 +60,7 @@
 
 #![deny(unsafe_code)]
 
+mod codes;
 #[doc(hidden)]
 pub mod collective;
 mod communicator;

@@ -1,6 +1,7 @@
 //! Why a communicator has ended, and what a call reports that has failed.
 
 use super::{Call, Killed};
+use crate::codes::{Codes, codes};
 
 /// Why a communicator was poisoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,36 +14,25 @@ pub struct Cause {
     pub detail: u32,
 }
 
-/// What can poison a communicator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum CauseKind {
-    /// The rank did not arrive in time at round `detail`.
-    TimedOut = 1,
-    /// The rank left after it had completed round `detail`.
-    Left = 2,
-    /// The rank asked all ranks to end with exit code `detail`.
-    Aborted = 3,
-    /// The rank's thread panicked.
-    Panicked = 4,
-    /// Two threads of the rank called at the same time.
-    ConcurrentUse = 5,
-    /// The rank tried to join as one of `detail` ranks, which is not what this segment was made for.
-    WrongSize = 6,
-    /// The rank's process has died.
-    Died = 7,
-}
-
-impl CauseKind {
-    const ALL: [CauseKind; 7] = [
-        CauseKind::TimedOut,
-        CauseKind::Left,
-        CauseKind::Aborted,
-        CauseKind::Panicked,
-        CauseKind::ConcurrentUse,
-        CauseKind::WrongSize,
-        CauseKind::Died,
-    ];
+codes! {
+    /// What can poison a communicator.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum CauseKind: u8 {
+        /// The rank did not arrive in time at round `detail`.
+        TimedOut = 1,
+        /// The rank left after it had completed round `detail`.
+        Left = 2,
+        /// The rank asked all ranks to end with exit code `detail`.
+        Aborted = 3,
+        /// The rank's thread panicked.
+        Panicked = 4,
+        /// Two threads of the rank called at the same time.
+        ConcurrentUse = 5,
+        /// The rank tried to join as one of `detail` ranks, which is not what this segment was made for.
+        WrongSize = 6,
+        /// The rank's process has died.
+        Died = 7,
+    }
 }
 
 impl Cause {
@@ -54,7 +44,7 @@ impl Cause {
 
     /// The cause in a packed word; `None` for what no rank can have written.
     pub fn unpack(word: u64) -> Option<Self> {
-        let kind = CauseKind::ALL.into_iter().find(|kind| *kind as u64 == word >> 56)?;
+        let kind = CauseKind::of_code((word >> 56) as u8)?;
         let rank = (word >> 32 & 0xFF_FFFF) as usize;
         Some(Cause { kind, rank, detail: word as u32 })
     }
@@ -85,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_cause_survives_packing() {
-        for kind in CauseKind::ALL {
+        for kind in CauseKind::ALL.iter().copied() {
             for (rank, detail) in [(0, 0), (1, u32::MAX), (0xFF_FFFF, 7)] {
                 let cause = Cause { kind, rank, detail };
                 assert_eq!(Cause::unpack(cause.pack()), Some(cause));

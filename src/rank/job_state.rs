@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::codes::Codes;
 use crate::error::Operation;
 use crate::protocol::Generation;
 use crate::segment::mapped::{MappedSegment, Snapshot};

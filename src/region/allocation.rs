@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use crate::codes::Codes;
 use crate::collective::allgatherv::gather_words;
 use crate::error::Error;
 use crate::protocol::Call;
@@ -81,7 +82,7 @@ pub(crate) fn allocate(
     let AllocRequest { call, leader, .. } = wanted;
     let seat = open.seat();
     let mut last = libc::ENOSYS;
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.iter().copied() {
         let made = (*leader == seat.rank).then(|| make(seat, kind, wanted, &place, &fill));
         let status = match &made {
             None => Status::Done,

@@ -40,6 +40,7 @@ pub(crate) use self::signature::{IsSegment, Signature};
 use super::memory::headroom::{self, Headroom};
 use super::memory::mapping::Mapping;
 use super::memory::rlimit;
+use crate::codes::Codes;
 
 /// How often a name is tried that others keep taking or removing, and the pause between: a second in all.
 const ATTEMPTS: u32 = 1000;
@@ -97,7 +98,7 @@ pub(crate) struct CreateRequest<'a> {
 ///
 /// A live job under this name is an error; what a dead one has left is removed.
 pub(crate) fn create(wanted: CreateRequest<'_>, init: impl FnMut(&Mapping)) -> Result<Created, CreateError> {
-    create_in(Path::new(file::DIRECTORY), wanted, init, &CreateMode::ALL)
+    create_in(Path::new(file::DIRECTORY), wanted, init, CreateMode::ALL)
 }
 
 fn create_in(

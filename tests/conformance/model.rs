@@ -58,6 +58,7 @@ macro_rules! integers {
                     ReduceOp::BitAnd => (wide_a & wide_b) as $number,
                     ReduceOp::BitOr => (wide_a | wide_b) as $number,
                     ReduceOp::BitXor => (wide_a ^ wide_b) as $number,
+                    other => panic!("the model has no {other}"),
                 }
             }
         }

@@ -19,23 +19,20 @@ use super::mapping::Mapping;
 #[cfg(target_os = "linux")]
 use super::memfd;
 use super::rlimit;
+use crate::codes::{Codes, codes};
 use crate::sys::shm_file::{self, CreateMode, Identity, Link, Part};
 
 /// Chooses memory with a name where that without would be possible, so that it can be tested.
 #[cfg(target_os = "linux")]
 const VARIABLE: &str = "INTRANODE_MEMORY";
 
-/// How memory is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Kind {
-    Memfd = 1,
-    Named = 2,
-}
-
-impl Kind {
-    /// In the order in which they are tried.
-    pub(crate) const ALL: [Kind; 2] = [Kind::Memfd, Kind::Named];
+codes! {
+    /// How memory is found, in the order in which they are tried.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Kind: u32 {
+        Memfd = 1,
+        Named = 2,
+    }
 }
 
 /// What others need to know to find memory.
@@ -65,7 +62,7 @@ impl ShmHandle {
     pub(crate) fn decode([kind, process, number, device, inode, len]: Words) -> Option<Self> {
         let (kind, descriptor) = (kind as u32, (kind >> 32) as u32);
         let process = u32::try_from(process).ok()?;
-        let kind = Kind::ALL.into_iter().find(|known| *known as u32 == kind)?;
+        let kind = Kind::of_code(kind)?;
         Some(ShmHandle { kind, process, descriptor, number, identity: Identity { device, inode }, len })
     }
 }
@@ -208,7 +205,7 @@ fn make_named(
         return Err(Refusal::Memory(left));
     }
     let mut last = Refusal::System(io::Error::from_raw_os_error(libc::ENOSYS));
-    for way in CreateMode::ALL {
+    for way in CreateMode::ALL.iter().copied() {
         match try_named(job, len, way, &fill)? {
             Ok(made) => return Ok(made),
             // Not every step is possible in every way.
@@ -352,7 +349,7 @@ mod tests {
     fn a_ticket_is_understood_whatever_its_number() {
         let identity = Identity { device: u64::MAX, inode: 1 << 40 };
         for number in [1, (1 << 32) + 1, u64::MAX] {
-            for kind in Kind::ALL {
+            for kind in Kind::ALL.iter().copied() {
                 let handle =
                     ShmHandle { kind, process: u32::MAX, descriptor: 7, number, identity, len: 1 << 35 };
                 assert_eq!(ShmHandle::decode(handle.encode()), Some(handle));

@@ -6,40 +6,26 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What limits an allocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Limit {
-    /// The memory limit of the control group.
-    ControlGroup = 1,
-    /// The machine's memory.
-    Machine = 2,
-    /// The file system of named shared memory.
-    FileSystem = 3,
-    /// What a process can map.
-    AddressSpace = 4,
-    /// How long a file may be.
-    FileSize = 5,
-    /// How much a process may map.
-    Mapped = 6,
-    /// How much of it may be its own.
-    Data = 7,
-}
+use crate::codes::codes;
 
-impl Limit {
-    const ALL: [Limit; 7] = [
-        Limit::ControlGroup,
-        Limit::Machine,
-        Limit::FileSystem,
-        Limit::AddressSpace,
-        Limit::FileSize,
-        Limit::Mapped,
-        Limit::Data,
-    ];
-
-    /// The limit with this number.
-    pub(crate) fn of_code(code: u32) -> Option<Self> {
-        Limit::ALL.into_iter().find(|limit| *limit as u32 == code)
+codes! {
+    /// What limits an allocation.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Limit: u32 {
+        /// The memory limit of the control group.
+        ControlGroup = 1,
+        /// The machine's memory.
+        Machine = 2,
+        /// The file system of named shared memory.
+        FileSystem = 3,
+        /// What a process can map.
+        AddressSpace = 4,
+        /// How long a file may be.
+        FileSize = 5,
+        /// How much a process may map.
+        Mapped = 6,
+        /// How much of it may be its own.
+        Data = 7,
     }
 }
 

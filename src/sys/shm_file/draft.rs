@@ -9,23 +9,21 @@ use std::path::Path;
 use super::file::{self, Unusable};
 use super::link::Link;
 use super::{lock, names};
+use crate::codes::codes;
 use crate::sys::file_size::without_signal;
 
 /// How often a private name is tried that is taken: it is chosen at random.
 const ATTEMPTS: u32 = 10;
 
-/// Two ways to make a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CreateMode {
-    /// Without a name at first.
-    Tmpfile,
-    /// Under a private name at first. It needs less of the system.
-    Excl,
-}
-
-impl CreateMode {
-    /// In the order in which they are tried.
-    pub(crate) const ALL: [CreateMode; 2] = [CreateMode::Tmpfile, CreateMode::Excl];
+codes! {
+    /// Two ways to make a file, in the order in which they are tried.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum CreateMode: u8 {
+        /// Without a name at first.
+        Tmpfile,
+        /// Under a private name at first. It needs less of the system.
+        Excl,
+    }
 }
 
 /// A new file, which this process has locked and signed. It vanishes unless it is published.

@@ -144,6 +144,7 @@ mod tests {
     use super::super::signature::Trailer;
     use super::super::{CreateMode, CreateRequest, Created, create_in};
     use super::*;
+    use crate::codes::Codes;
     use crate::sys::testing::nothing_starts;
 
     fn is_ours(preamble: &[u8]) -> bool {
@@ -153,7 +154,7 @@ mod tests {
     /// A segment with its name and its lock.
     fn segment(directory: &Path, name: &str) -> Created {
         let wanted = CreateRequest { name, len: 4096, signature: b"ours", is_segment: is_ours };
-        create_in(directory, wanted, |_| (), &CreateMode::ALL).unwrap()
+        create_in(directory, wanted, |_| (), CreateMode::ALL).unwrap()
     }
 
     /// What is left of one whose maker was killed.
