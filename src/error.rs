@@ -101,7 +101,7 @@ pub struct CallSummary {
     /// The number of elements: of the buffer, or of all blocks together.
     pub length: u64,
     /// The root, of a broadcast.
-    pub root: Option<u64>,
+    pub root: Option<usize>,
     /// Which table of counts, of an allgatherv or an exchange: the first rank that has the same. Equal totals may hide
     /// different counts.
     pub counts: Option<usize>,
@@ -160,7 +160,9 @@ impl CallSummary {
             reduction: ReduceOp::of_code(call.reduction),
             element: describe(call.element, call.shape),
             length: call.length,
-            root: (operation == Some(Operation::Broadcast)).then_some(call.extra),
+            // More than any rank's number is what another process has written there.
+            root: (operation == Some(Operation::Broadcast))
+                .then(|| usize::try_from(call.extra).unwrap_or(usize::MAX)),
             counts: first.filter(|_| has_counts),
             phase: call.phase,
             region: operation.is_some_and(Operation::is_of_a_region).then_some(call.extra),
@@ -249,9 +251,9 @@ pub enum Error {
         /// The operation.
         operation: Operation,
         /// The rank whose block begins first.
-        first: u32,
+        first: usize,
         /// The rank whose block begins before that has ended.
-        second: u32,
+        second: usize,
     },
 
     /// Another rank could not take part because of its own arguments. The communicator can be used further.
@@ -347,13 +349,56 @@ pub enum Error {
         reason: &'static str,
     },
 
-    /// There is not enough memory.
-    #[error("{requested_bytes} bytes could not be allocated: {reason}")]
+    /// There is not enough memory, or the system does not give it. Nothing was allocated.
+    #[error("{operation}: {requested_bytes} bytes could not be allocated: {reason}")]
     AllocationFailed {
-        /// How many bytes were requested.
+        /// The operation; [`Operation::Init`] while joining.
+        operation: Operation,
+        /// The number of bytes that were requested; `usize::MAX` if it does not fit into a `usize`.
         requested_bytes: usize,
         /// Why not, and what to do.
         reason: Box<str>,
+    },
+
+    /// The system has refused to change the protection of memory that the ranks share, between writing and reading it.
+    #[error(
+        "{operation}: rank {rank} could not change the protection of {bytes} bytes of shared memory: {source}"
+    )]
+    ProtectionFailed {
+        /// The operation.
+        operation: Operation,
+        /// The rank on which it was refused.
+        rank: usize,
+        /// The length of the memory, in bytes.
+        bytes: usize,
+        /// The operating system's error.
+        source: io::Error,
+    },
+
+    /// The system has refused to start a thread for [`threads`](crate::threads()).
+    #[error("{operation}: the thread {thread:?} could not be started: {source}")]
+    ThreadNotStarted {
+        /// The operation: [`Operation::Init`].
+        operation: Operation,
+        /// The thread's name: that of a rank, as `"rank 3"`, or of a thread that the library needs for itself.
+        thread: Box<str>,
+        /// The operating system's error.
+        source: io::Error,
+    },
+
+    /// There is no segment for this number of ranks with chunks of this size: it would not fit into the address space of a
+    /// process. With 64-bit addresses every size that [`Config`](crate::Config) allows fits.
+    #[error(
+        "{operation}: a segment cannot have {ranks} ranks with chunks of {chunk_bytes} bytes: it needs a rank, and a process \
+         must be able to map it"
+    )]
+    InvalidLayout {
+        /// The operation; [`Operation::Init`] while joining.
+        operation: Operation,
+        /// The number of ranks.
+        ranks: usize,
+        /// The length of a chunk, in bytes.
+        chunk_bytes: usize,
     },
 
     /// This rank could not join.
@@ -407,7 +452,7 @@ impl fmt::Display for InitFailure {
 impl Error {
     /// Two ranks want the same element.
     pub(crate) fn overlap(operation: Operation, (first, second): (usize, usize)) -> Self {
-        Error::OverlappingBlocks { operation, first: first as u32, second: second as u32 }
+        Error::OverlappingBlocks { operation, first, second }
     }
 
     /// Whether the communicator has ended. If not, all ranks have consumed the same call, and the next may follow.
@@ -420,6 +465,8 @@ impl Error {
                 | Error::InvalidReduction { .. }
                 | Error::OverlappingBlocks { .. }
                 | Error::AllocationFailed { .. }
+                | Error::ProtectionFailed { .. }
+                | Error::InvalidLayout { .. }
                 | Error::Refused { .. }
                 | Error::Mismatch { .. }
         )
@@ -438,13 +485,15 @@ impl Error {
             | Error::RankLeft { operation, .. }
             | Error::Aborted { operation, .. }
             | Error::Poisoned { operation, .. }
+            | Error::AllocationFailed { operation, .. }
+            | Error::ProtectionFailed { operation, .. }
+            | Error::ThreadNotStarted { operation, .. }
+            | Error::InvalidLayout { operation, .. }
             | Error::ConcurrentUse { operation }
             | Error::Forked { operation } => *operation,
             Error::InvalidRoot { .. } => Operation::Broadcast,
             Error::InvalidReduction { .. } => Operation::Allreduce,
-            Error::AllocationFailed { .. }
-            | Error::InitializationFailed(_)
-            | Error::InvalidConfiguration(_) => Operation::Init,
+            Error::InitializationFailed(_) | Error::InvalidConfiguration(_) => Operation::Init,
         }
     }
 }

@@ -21,7 +21,7 @@ pub(crate) fn of(operation: &'static str, error: Error) -> CommError {
             CommError::InvalidBufferSize { operation, expected, actual }
         }
         Error::InvalidRoot { root, size } => CommError::InvalidRoot { root, size },
-        Error::AllocationFailed { requested_bytes, reason } => {
+        Error::AllocationFailed { requested_bytes, reason, .. } => {
             CommError::AllocationFailed { requested_bytes, message: reason.into() }
         }
         other => failed(operation, other.to_string()),
@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn want_of_memory_keeps_its_bytes() {
-        let error = Error::AllocationFailed { requested_bytes: 1 << 40, reason: "no".into() };
+        let operation = Operation::Region;
+        let error = Error::AllocationFailed { operation, requested_bytes: 1 << 40, reason: "no".into() };
         match collective(error) {
             CommError::AllocationFailed { requested_bytes, message } => {
                 assert_eq!((requested_bytes, message.as_str()), (1 << 40, "no"));

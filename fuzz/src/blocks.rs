@@ -77,7 +77,7 @@ fn verify(rank: usize, size: usize, send: usize, recv: usize, counts: &[usize], 
             assert!(*actual == recv && names_a_block && too_short, "{}", describe());
         }
         Err(Error::OverlappingBlocks { first, second, .. }) => {
-            let (first, second) = (*first as usize, *second as usize);
+            let (first, second) = (*first, *second);
             let shared =
                 first != second && displs[first] <= displs[second] && end(first) > displs[second] as u128;
             assert!(shared && counts[first] > 0 && counts[second] > 0, "{}", describe());

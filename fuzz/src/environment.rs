@@ -50,7 +50,7 @@ fn expect(
     let name = get("NAME")?;
     let rest = name.strip_prefix('/')?;
     if rest.is_empty()
-        || rest.len() > 230
+        || rest.len() > Config::MAX_NAME_BYTES
         || rest == "."
         || rest == ".."
         || rest.bytes().any(|b| b == b'/' || b == 0)

@@ -1,15 +1,13 @@
 //! How a process says which rank of which job it is.
 
-use std::env::{self, VarError};
 use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::error::{Error, InvalidSetting};
-use crate::segment::layout::{CHUNK_STEP, MAX_CHUNK, MAX_RANKS};
-
-/// The longest name, in bytes: room for a suffix below the 255 that file systems allow.
-const MAX_NAME: usize = 230;
+use crate::error::{Error, InvalidSetting, Operation};
+use crate::job::environment;
+use crate::segment::layout::{CHUNK_STEP, Layout, MAX_CHUNK, MAX_RANKS};
+use crate::sys::shm_file::{self, is_name, name_rule};
 
 /// Everything that a rank needs to know to join a job.
 ///
@@ -27,7 +25,7 @@ pub struct Config {
     pub(crate) size: usize,
     pub(crate) timeout: Option<Duration>,
     pub(crate) join_timeout: Option<Duration>,
-    pub(crate) staging: Option<usize>,
+    pub(crate) chunk_bytes: Option<usize>,
     pub(crate) wait: WaitKind,
     pub(crate) spin: Option<Duration>,
     pub(crate) group: Option<usize>,
@@ -51,6 +49,15 @@ pub enum WaitKind {
 }
 
 impl Config {
+    /// The longest name of a job: bytes, not counting the `/` that it begins with.
+    pub const MAX_NAME_BYTES: usize = shm_file::MAX_NAME;
+
+    /// The largest number of ranks.
+    pub const MAX_RANKS: usize = MAX_RANKS;
+
+    /// The largest [chunk](Config::chunk_bytes), in bytes.
+    pub const MAX_CHUNK_BYTES: usize = MAX_CHUNK;
+
     /// Rank `rank` of the `size` ranks of the job `name`, which starts with `/` and has no other `/`, like any name
     /// of POSIX shared memory. The values are checked by [`join`](Config::join).
     pub fn new(name: impl Into<String>, rank: usize, size: usize) -> Self {
@@ -60,7 +67,7 @@ impl Config {
             size,
             timeout: Some(Duration::from_secs(60)),
             join_timeout: Some(Duration::from_secs(30)),
-            staging: None,
+            chunk_bytes: None,
             wait: WaitKind::Native,
             spin: None,
             group: None,
@@ -90,11 +97,7 @@ impl Config {
     /// # Errors
     /// [`Error::InvalidConfiguration`] names the variable, its value and what is allowed.
     pub fn from_env_prefix(prefix: &str) -> Result<Self, Error> {
-        Config::from_lookup(prefix, |variable| match env::var(variable) {
-            Ok(value) => Some(value),
-            Err(VarError::NotPresent) => None,
-            Err(VarError::NotUnicode(raw)) => Some(raw.to_string_lossy().into_owned()),
-        })
+        Config::from_lookup(prefix, environment::variable)
     }
 
     /// The same over any source of variables.
@@ -109,9 +112,9 @@ impl Config {
             let setting = variable(suffix);
             get(&setting).map_or(Ok(default), |value| parse_seconds(&setting, &value))
         };
-        let name = required("NAME", NAME_RULE)?;
+        let name = required("NAME", &name_rule())?;
         let rank = number(&variable("RANK"), &required("RANK", RANK_RULE)?, RANK_RULE)?;
-        let size = number(&variable("SIZE"), &required("SIZE", SIZE_RULE)?, SIZE_RULE)?;
+        let size = number(&variable("SIZE"), &required("SIZE", &size_rule())?, &size_rule())?;
         let mut config = Config::new(name, rank, size);
         config.prefix = Some(prefix.to_owned());
         config.timeout = seconds("TIMEOUT", config.timeout)?;
@@ -129,7 +132,7 @@ impl Config {
         };
         config.group = match get("INTRANODE_GROUP") {
             None => None,
-            Some(value) => Some(number("INTRANODE_GROUP", &value, GROUP_RULE)?),
+            Some(value) => Some(number("INTRANODE_GROUP", &value, &group_rule())?),
         };
         let switch = |setting: &str| match get(setting).as_deref() {
             None => Ok(None),
@@ -161,8 +164,8 @@ impl Config {
     /// The size of one staging buffer in bytes, a multiple of 64. Each rank has two; data of any length streams
     /// through them. Rank 0's counts. If not set, 1.5 MiB, and less for more than four ranks.
     #[must_use]
-    pub fn staging(mut self, bytes: usize) -> Self {
-        self.staging = Some(bytes);
+    pub fn chunk_bytes(mut self, bytes: usize) -> Self {
+        self.chunk_bytes = Some(bytes);
         self
     }
 
@@ -245,10 +248,10 @@ impl Config {
             None => argument.to_owned(),
         };
         if !is_name(&self.name) {
-            return Err(bad(&setting("name"), Some(&self.name), NAME_RULE));
+            return Err(bad(&setting("name"), Some(&self.name), &name_rule()));
         }
         if !(1..=MAX_RANKS).contains(&self.size) {
-            return Err(bad(&setting("size"), Some(self.size), SIZE_RULE));
+            return Err(bad(&setting("size"), Some(self.size), &size_rule()));
         }
         if self.rank >= self.size {
             let allowed = format!("0 to {}, since {} is {}", self.size - 1, setting("size"), self.size);
@@ -258,29 +261,49 @@ impl Config {
             return Err(bad(
                 if self.prefix.is_some() { "INTRANODE_GROUP" } else { "group" },
                 Some(group),
-                GROUP_RULE,
+                &group_rule(),
             ));
         }
-        match self.staging {
-            Some(staging) if staging == 0 || staging > MAX_CHUNK || staging % CHUNK_STEP != 0 => {
-                Err(bad("staging", Some(staging), "a multiple of 64 bytes up to 1 GiB"))
+        check_timeout(&setting("timeout"), self.timeout, "0")?;
+        check_timeout(&setting("join_timeout"), self.join_timeout, "0")?;
+        match self.chunk_bytes {
+            Some(bytes) if bytes == 0 || bytes > MAX_CHUNK || bytes % CHUNK_STEP != 0 => {
+                Err(bad("chunk_bytes", Some(bytes), &chunk_rule()))
             }
             _ => Ok(()),
         }
     }
+
+    /// Where everything lies in a segment of this job.
+    pub(crate) fn layout(&self) -> Result<Layout, Error> {
+        let (operation, ranks) = (Operation::Init, self.size);
+        let chunk_bytes = self.chunk_bytes.unwrap_or_else(|| Layout::default_chunk(ranks));
+        Layout::new(ranks, chunk_bytes).map_err(|_| Error::InvalidLayout { operation, ranks, chunk_bytes })
+    }
 }
 
-const NAME_RULE: &str = "'/' followed by 1 to 230 bytes without '/', as in /job-42";
 const RANK_RULE: &str = "a number from 0 to one less than the size";
-const SIZE_RULE: &str = "a number from 1 to 65536";
 const SPIN_RULE: &str = "a number of microseconds from 0 to 4294967295";
-const GROUP_RULE: &str = "a number of ranks from 0 to 65536";
 const SECONDS_RULE: &str = "a positive number of seconds, or none";
 
-fn is_name(name: &str) -> bool {
-    name.strip_prefix('/').is_some_and(|rest| {
-        (1..=MAX_NAME).contains(&rest.len()) && !rest.contains(['/', '\0']) && rest != "." && rest != ".."
-    })
+fn size_rule() -> String {
+    format!("a number from 1 to {MAX_RANKS}")
+}
+
+fn group_rule() -> String {
+    format!("a number of ranks from 0 to {MAX_RANKS}")
+}
+
+fn chunk_rule() -> String {
+    format!("a multiple of {CHUNK_STEP} up to {MAX_CHUNK}, in bytes")
+}
+
+/// Refuses a time-out of zero, with which no call could succeed. `value` is what was given.
+fn check_timeout(setting: &str, timeout: Option<Duration>, value: &str) -> Result<(), Error> {
+    if timeout.is_some_and(|timeout| timeout.is_zero()) {
+        return Err(bad(setting, Some(value), SECONDS_RULE));
+    }
+    Ok(())
 }
 
 fn bad(setting: &str, value: Option<impl Display>, allowed: &str) -> Error {
@@ -300,10 +323,10 @@ fn parse_seconds(setting: &str, value: &str) -> Result<Option<Duration>, Error> 
         return Ok(None);
     }
     let seconds: f64 = number(setting, value, SECONDS_RULE)?;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) if !duration.is_zero() => Ok(Some(duration)),
-        _ => Err(bad(setting, Some(value), SECONDS_RULE)),
-    }
+    let timeout =
+        Some(Duration::try_from_secs_f64(seconds).map_err(|_| bad(setting, Some(value), SECONDS_RULE))?);
+    check_timeout(setting, timeout, value)?;
+    Ok(timeout)
 }
 
 #[cfg(test)]
@@ -392,10 +415,10 @@ mod tests {
         for (name, value) in cases {
             assert_names(with(name, value), name, Some(value));
         }
-        let long = format!("/{}", "x".repeat(MAX_NAME + 1));
+        let long = format!("/{}", "x".repeat(Config::MAX_NAME_BYTES + 1));
         let config = Config::new(long.clone(), 0, 1).check().map(|()| Config::new("", 0, 0));
         assert_names(config, "name", Some(&long));
-        assert!(Config::new(format!("/{}", "x".repeat(MAX_NAME)), 0, 1).check().is_ok());
+        assert!(Config::new(format!("/{}", "x".repeat(Config::MAX_NAME_BYTES)), 0, 1).check().is_ok());
     }
 
     #[test]
@@ -403,6 +426,28 @@ mod tests {
         let config = |config: Config| config.check().map(|()| config);
         assert_names(config(Config::new("/x", 3, 3)), "rank", Some("3"));
         assert_names(config(Config::new("/x", 0, 0)), "size", Some("0"));
-        assert_names(config(Config::new("/x", 0, 1).staging(100)), "staging", Some("100"));
+        assert_names(config(Config::new("/x", 0, 1).chunk_bytes(100)), "chunk_bytes", Some("100"));
+        let too_large = MAX_CHUNK + CHUNK_STEP;
+        let config_of_chunks = config(Config::new("/x", 0, 1).chunk_bytes(too_large));
+        assert_names(config_of_chunks, "chunk_bytes", Some(&too_large.to_string()));
+    }
+
+    #[test]
+    fn a_time_out_of_zero_is_refused_wherever_it_comes_from() {
+        let allowed = |result: Result<Config, Error>| match result {
+            Err(Error::InvalidConfiguration(bad)) => (bad.setting, bad.value, bad.allowed),
+            other => panic!("{other:?}"),
+        };
+        let checked = |config: Config| config.check().map(|()| config);
+        let of_argument = |argument: &str| (argument.to_owned(), Some("0".to_owned()), SECONDS_RULE.to_owned());
+        let zero = Config::new("/x", 0, 1);
+        assert_eq!(allowed(checked(zero.clone().timeout(Duration::ZERO))), of_argument("timeout"));
+        assert_eq!(allowed(checked(zero.join_timeout(Duration::ZERO))), of_argument("join_timeout"));
+        assert_eq!(allowed(with("COBRE_SHM_TIMEOUT", "0")), of_argument("COBRE_SHM_TIMEOUT"));
+        assert_eq!(allowed(with("COBRE_SHM_JOIN_TIMEOUT", "0")), of_argument("COBRE_SHM_JOIN_TIMEOUT"));
+        // What is rounded to nothing is shown as it was written.
+        assert_names(with("COBRE_SHM_TIMEOUT", "1e-12"), "COBRE_SHM_TIMEOUT", Some("1e-12"));
+        let of_read = with("COBRE_SHM_TIMEOUT", "5").map(|config| config.timeout(Duration::ZERO));
+        assert_eq!(allowed(of_read.and_then(checked)), of_argument("COBRE_SHM_TIMEOUT"));
     }
 }

@@ -17,6 +17,8 @@ use crate::collective::allgatherv::{BlockTable, gather, gather_words};
 use crate::communicator::Communicator;
 use crate::error::{Error, InitFailure, Operation};
 use crate::job::config::{Config, WaitKind};
+use crate::job::environment;
+use crate::liveness::Detection;
 use crate::liveness::fatal::FatalSignals;
 use crate::liveness::watcher::{Listener, Watcher};
 use crate::protocol::{Call, Cause, CauseKind, membership, watch};
@@ -70,6 +72,7 @@ impl Config {
     /// what is found under the name can not be joined.
     pub fn join(self) -> Result<Communicator, Error> {
         self.check()?;
+        let settings = environment::process_settings();
         let started = Instant::now();
         let (world, link) = if self.rank == 0 { self.create()? } else { (self.open(started)?, None) };
         let machine = ShmPlatform {
@@ -78,9 +81,10 @@ impl Config {
             timeout: self.join_timeout.map(|timeout| timeout.saturating_sub(started.elapsed())),
         };
         self.claim(&world, &machine)?;
-        let seat = RankState::new(Arc::clone(&world), machine, self.rank, self.name.as_str().into(), START);
+        let job = self.name.as_str().into();
+        let seat = RankState::new(Arc::clone(&world), machine, self.rank, job, settings, START);
         let joining = Communicator::new(seat, None);
-        let joining = self.watch(joining, &world, machine)?;
+        let joining = self.watch(joining, &world, machine, settings.detection)?;
         joining
             .seat
             .collective(Operation::Init, |member| member.begin_call(&CALL, |_| ()).map(drop))
@@ -101,12 +105,13 @@ impl Config {
         if world.single_copy().is_tried(oversubscribed) {
             cma_peers = probe_cma_peers(&joining.seat).map_err(|error| self.not_all_came(error))?;
         }
-        Ok(joining.joined(machine, groups, cma_peers))
+        let joined = joining.joined(machine, groups, cma_peers);
+        joined.seat.debug_transport();
+        Ok(joined)
     }
 
     fn create(&self) -> Result<(Arc<MappedSegment>, Option<Link>), Error> {
-        let chunk = self.staging.unwrap_or_else(|| Layout::default_chunk(self.size));
-        let layout = Layout::new(self.size, chunk).map_err(|error| self.failed(&error.to_string(), None))?;
+        let layout = self.layout()?;
         let pthread = self.wait == WaitKind::Pthread;
         let shape = BarrierShape::chosen(self.group, self.size);
         let settings =
@@ -173,6 +178,7 @@ impl Config {
         comm: Communicator,
         world: &Arc<MappedSegment>,
         machine: ShmPlatform,
+        detection: Detection,
     ) -> Result<Communicator, Error> {
         nodelete::keep_loaded();
         let mut observer = None;
@@ -190,7 +196,7 @@ impl Config {
         };
         // A single rank has nobody to watch, but may be asked for its state.
         let watcher = (self.size > 1 || self.state_reports)
-            .then(|| Watcher::start(world, self.rank, handler))
+            .then(|| Watcher::start(world, self.rank, handler, detection))
             .transpose()
             .map_err(|error| self.failed("its watcher's thread could not be started", Some(error)))?;
         let announce = || FatalSignals::announce(world, machine, self.rank);
@@ -251,7 +257,7 @@ impl Config {
                 self.failed(&reason, None)
             }
             CreateError::Memory { requested, .. } | CreateError::NoSpace { requested, .. } => {
-                Error::AllocationFailed { requested_bytes: requested, reason: error.to_string().into() }
+                no_memory(requested, error.to_string())
             }
             CreateError::Contended { .. } | CreateError::Foreign { .. } => {
                 self.failed(&error.to_string(), None)
@@ -269,9 +275,7 @@ impl Config {
                 let reason = format!("rank 0 never joined within {timeout:?} ({text})");
                 self.failure(reason, vec![0], None)
             }
-            OpenError::Memory { requested, .. } => {
-                Error::AllocationFailed { requested_bytes: requested, reason: error.to_string().into() }
-            }
+            OpenError::Memory { requested, .. } => no_memory(requested, error.to_string()),
             OpenError::Foreign { .. } => self.failed(&error.to_string(), None),
             OpenError::Unusable(unusable) => self.unusable(unusable),
         }
@@ -280,6 +284,10 @@ impl Config {
     fn unusable(&self, error: Unusable) -> Error {
         self.failure(error.to_string(), Vec::new(), error.into_source())
     }
+}
+
+fn no_memory(requested_bytes: usize, reason: String) -> Error {
+    Error::AllocationFailed { operation: Operation::Init, requested_bytes, reason: reason.into() }
 }
 
 /// Finds out whether each rank can read in the memory of each. Collective.

@@ -2,6 +2,7 @@
 
 pub mod cleanup;
 pub(crate) mod config;
+mod environment;
 mod join;
 mod split;
 pub(crate) mod threads;

@@ -37,12 +37,13 @@ impl Communicator {
         group.sort_by_key(|rank| all[*rank][1]);
         let rank = group.iter().position(|rank| *rank == seat.rank).unwrap_or_default();
 
-        let no_layout = |error: crate::segment::layout::LayoutError| Error::AllocationFailed {
-            requested_bytes: usize::MAX,
-            reason: error.to_string().into_boxed_str(),
+        let (ranks, chunk_bytes) = (group.len(), seat.world.layout().chunk());
+        let Ok(layout) = Layout::new(ranks, chunk_bytes) else {
+            // It is not larger than this communicator's own, which exists: then it has no rank, since another program has
+            // written over the colors.
+            let error = Error::InvalidLayout { operation: OPERATION, ranks, chunk_bytes };
+            return Err(open.refuse(&call, error));
         };
-        // Not larger than this communicator's own, which exists.
-        let layout = Layout::new(group.len(), seat.world.layout().chunk()).map_err(no_layout)?;
         let part = if rank == 0 { 0..layout.len() } else { 0..0 };
         let len = Some(layout.len());
         let wanted = AllocRequest { call: &call, leader: group[0], len, part, huge: false };
@@ -61,7 +62,8 @@ impl Communicator {
         let joined: Arc<[usize]> = group.iter().map(|rank| self.joined_as[*rank]).collect();
         let announce = || FatalSignals::announce(&world, machine, rank).ok();
         let fatal_signals = self.tree.fatal_signals.then(announce).flatten();
-        let mut child = RankState::new(Arc::clone(&world), machine, rank, Arc::clone(&seat.job), START);
+        let mut child =
+            RankState::new(Arc::clone(&world), machine, rank, Arc::clone(&seat.job), seat.settings, START);
         if let Some(groups) = &seat.groups {
             let near: Vec<u64> = group.iter().map(|rank| groups.number(*rank)).collect();
             // As it is written there: the leader may have found another word in the segment of the whole.
@@ -74,6 +76,7 @@ impl Communicator {
             child.observer = Some(Arc::new(Observer::new(&world, &name, rank)));
         }
         let child = self.child(child, joined, fatal_signals);
+        child.seat.debug_transport();
         // After this everybody is told of deaths.
         child.seat.collective(OPERATION, |member| child.seat.barrier.enter(member, &call))?;
         Ok(child)

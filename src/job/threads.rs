@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::communicator::Communicator;
-use crate::error::Error;
+use crate::error::{Error, Operation};
 use crate::job::config::Config;
+use crate::job::environment;
 use crate::protocol::generation::WAITER;
 use crate::protocol::membership;
 use crate::rank::rank_state::RankState;
-use crate::segment::layout::Layout;
 use crate::segment::mapped::{MappedSegment, START};
 use crate::segment::platform::{ShmPlatform, Wait};
 use crate::segment::settings::BarrierShape;
@@ -65,7 +65,8 @@ where
     std::thread::scope(|scope| {
         let start = |comm: Communicator| {
             let name = format!("rank {}", comm.rank());
-            std::thread::Builder::new().name(name).spawn_scoped(scope, move || program(comm))
+            let builder = std::thread::Builder::new().name(name.clone());
+            builder.spawn_scoped(scope, move || program(comm)).map_err(|source| not_started(&name, source))
         };
         // All have to be started before the first is waited for. One that can not be started drops its
         // communicator, which tells the others.
@@ -76,12 +77,7 @@ where
             match result {
                 Ok(Ok(value)) => values.push(value),
                 Ok(Err(panic)) => resume_unwind(panic),
-                Err(error) => {
-                    return Err(Error::AllocationFailed {
-                        requested_bytes: 0,
-                        reason: format!("a thread could not be started: {error}").into(),
-                    });
-                }
+                Err(error) => return Err(error),
             }
         }
         Ok(values)
@@ -90,38 +86,50 @@ where
 
 fn world(config: &Config) -> Result<Vec<Communicator>, Error> {
     let (size, timeout) = (config.size, config.timeout);
-    let chunk = config.staging.unwrap_or_else(|| Layout::default_chunk(size));
-    let failed =
-        |requested_bytes, reason: String| Error::AllocationFailed { requested_bytes, reason: reason.into() };
-    let layout = Layout::new(size, chunk).map_err(|error| failed(usize::MAX, error.to_string()))?;
+    let layout = config.layout()?;
+    let no_memory = |reason: String| Error::AllocationFailed {
+        operation: Operation::Init,
+        requested_bytes: layout.len(),
+        reason: reason.into(),
+    };
     // A thread for each rank, and one that wakes them.
     let private = (size as u64 + 1).saturating_mul(rlimit::THREAD).saturating_add(layout.len() as u64);
     if let Some(Headroom { bytes, limit }) = rlimit::refuses(0, private) {
         let reason =
             format!("with what threads need, {private} bytes are more than the {bytes} that {limit} leaves");
-        return Err(failed(layout.len(), reason));
+        return Err(no_memory(reason));
     }
-    let mapping = Mapping::anonymous(layout.len()).map_err(|error| failed(layout.len(), error.to_string()))?;
+    let mapping = Mapping::anonymous(layout.len()).map_err(|error| no_memory(error.to_string()))?;
     let settings =
         SegmentSettings { shape: BarrierShape::chosen(config.group, size), ..SegmentSettings::default() };
     MappedSegment::initialise(&mapping, &layout, std::process::id(), settings)
-        .map_err(|error| failed(layout.len(), error.to_string()))?;
+        .map_err(|error| no_memory(error.to_string()))?;
     let world = Arc::new(MappedSegment::new(mapping, layout));
     let processors = Processors::count(&[Processors::available()]);
     let machine = ShmPlatform { wait: Wait::Threads, spin: SpinPolicy::new(size, processors), timeout };
     let ticker = match timeout {
-        Some(_) => Some(Arc::new(ticker(&world).map_err(|error| failed(0, error.to_string()))?)),
+        Some(_) => {
+            let ticker = ticker(&world).map_err(|source| not_started(Ticker::THREAD, source))?;
+            Some(Arc::new(ticker))
+        }
         None => None,
     };
     let groups = world.barrier_shape().groups(&vec![0; size], processors < size);
+    let settings = environment::process_settings();
     let job: Arc<str> = format!("/intranode-threads-{}", std::process::id()).into();
     let communicator = |rank| {
         let claimed = membership::claim(&machine, world.segment(), rank, std::process::id());
         debug_assert_eq!(claimed, Ok(()), "nobody else knows this world");
-        let seat = RankState::new(Arc::clone(&world), machine, rank, Arc::clone(&job), START);
-        Communicator::new(seat, ticker.clone()).joined(machine, groups.clone(), None)
+        let seat = RankState::new(Arc::clone(&world), machine, rank, Arc::clone(&job), settings, START);
+        let joined = Communicator::new(seat, ticker.clone()).joined(machine, groups.clone(), None);
+        joined.seat.debug_transport();
+        joined
     };
     Ok((0..size).map(communicator).collect())
+}
+
+fn not_started(thread: &str, source: std::io::Error) -> Error {
+    Error::ThreadNotStarted { operation: Operation::Init, thread: thread.into(), source }
 }
 
 fn ticker(world: &Arc<MappedSegment>) -> std::io::Result<Ticker> {

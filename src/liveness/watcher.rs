@@ -45,6 +45,7 @@ use self::beside::Beside;
 use self::pidfd::Processes;
 use self::robust::Registration;
 use self::ticks::Ticks;
+use super::Detection;
 use crate::protocol::watch::{self, Watch};
 use crate::segment::mapped::MappedSegment;
 use crate::segment::platform::{ShmPlatform, Wait};
@@ -64,10 +65,6 @@ const OBSERVED: Duration = Duration::from_millis(100);
 
 /// The thread needs little: it calls the system and poisons.
 const STACK: usize = 128 << 10;
-
-/// Chooses looking over sleeping, so that it can be tested where both work; or to watch nobody, so that what watching
-/// costs can be measured.
-const VARIABLE: &str = "INTRANODE_LIVENESS";
 
 /// How a watcher wakes others: whatever the ranks sleep by, watchers sleep on futexes.
 const MACHINE: ShmPlatform = ShmPlatform { wait: Wait::Futex, spin: SpinPolicy::NONE, timeout: None };
@@ -96,10 +93,14 @@ pub(crate) struct Watcher {
 impl Watcher {
     /// Registers `rank` with the others, and watches some of them: the listener is told of each rank that dies. Ranks that
     /// have not come yet are watched from when they come.
-    pub(crate) fn start(world: &Arc<MappedSegment>, rank: usize, listener: impl Listener) -> io::Result<Self> {
+    pub(crate) fn start(
+        world: &Arc<MappedSegment>,
+        rank: usize,
+        listener: impl Listener,
+        detection: Detection,
+    ) -> io::Result<Self> {
         let end = Arc::new(AtomicU32::new(RUNNING));
-        let way = std::env::var(VARIABLE).unwrap_or_default();
-        if way == "none" {
+        if detection == Detection::None {
             return Ok(Watcher { world: Arc::clone(world), end, thread: None });
         }
         let (ready, registered) = sync_channel(1);
@@ -108,7 +109,7 @@ impl Watcher {
             world: Arc::clone(world),
             end: Arc::clone(&end),
             rank,
-            scan: way == "scan",
+            scan: detection == Detection::Scan,
             beside: Beside::this_thread(world.layout().ranks()),
             asked: sigusr2::count().map(|count| (count, count.load(Ordering::Acquire))),
             listener,

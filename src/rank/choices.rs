@@ -52,9 +52,8 @@ pub(crate) struct ChoiceLog {
 }
 
 impl ChoiceLog {
-    /// If `INTRANODE_DEBUG` is set.
-    pub(crate) fn if_wanted(rank: usize) -> Option<Self> {
-        let wanted = std::env::var_os("INTRANODE_DEBUG").is_some();
+    /// If that was asked for.
+    pub(crate) fn if_wanted(wanted: bool, rank: usize) -> Option<Self> {
         wanted.then(|| ChoiceLog { rank, seen: Mutex::default() })
     }
 

@@ -5,4 +5,6 @@ pub(crate) mod cma_peers;
 pub(crate) mod comm_tree;
 pub(crate) mod groups;
 pub(crate) mod job_state;
+pub(crate) mod process_settings;
 pub(crate) mod rank_state;
+mod transport;

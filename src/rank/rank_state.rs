@@ -14,6 +14,7 @@ use crate::rank::choices::{Choice, ChoiceLog};
 use crate::rank::cma_peers::CmaPeers;
 use crate::rank::groups::Groups;
 use crate::rank::job_state::Observer;
+use crate::rank::process_settings::ProcessSettings;
 use crate::segment::mapped::MappedSegment;
 use crate::segment::platform::ShmPlatform;
 
@@ -24,6 +25,7 @@ pub(crate) struct RankState {
     pub(crate) rank: usize,
     /// The name of the job, from which further parts of it have theirs.
     pub(crate) job: Arc<str>,
+    pub(crate) settings: ProcessSettings,
     /// Where ranks meet in groups: all of them, and what this rank has to know.
     pub(crate) groups: Option<Groups>,
     /// How this rank meets the others.
@@ -44,6 +46,7 @@ impl RankState {
         machine: ShmPlatform,
         rank: usize,
         job: Arc<str>,
+        settings: ProcessSettings,
         completed: Generation,
     ) -> Self {
         let lock = CallLock::new(AtomicU32::new(CallLock::<ShmPlatform>::initial_word(completed)));
@@ -52,11 +55,12 @@ impl RankState {
             machine,
             rank,
             job,
+            settings,
             groups: None,
             barrier: Barrier::Flat,
             cma_peers: None,
             observer: None,
-            choices: ChoiceLog::if_wanted(rank),
+            choices: ChoiceLog::if_wanted(settings.debug, rank),
             lock: CachePadded::new(lock),
         }
     }

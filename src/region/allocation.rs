@@ -92,7 +92,7 @@ pub(crate) fn allocate(
         let offers = exchange(open, call, status)?;
         match verdict(&offers) {
             None => {}
-            Some((rank, Status::Memory(left))) => return Err(no_memory(wanted, rank, left)),
+            Some((rank, Status::Memory(left))) => return Err(no_memory(open, wanted, rank, left)),
             Some((_, failure)) => {
                 last = failure.error();
                 continue;
@@ -109,12 +109,12 @@ pub(crate) fn allocate(
             None if wanted.len.is_none_or(|len| len as u64 != handle.len) => {
                 Err(std::io::Error::from_raw_os_error(libc::EPROTO).into())
             }
-            None => backing::find(&seat.job, &handle, wanted.part.clone(), wanted.huge).map(Found::Mapped),
+            None => find(seat, kind, &handle, wanted).map(Found::Mapped),
         };
         let status = found.as_ref().map_or_else(Status::refusal, |_| Status::Done);
         match verdict(&exchange(open, call, status)?) {
             None => {}
-            Some((rank, Status::Memory(left))) => return Err(no_memory(wanted, rank, left)),
+            Some((rank, Status::Memory(left))) => return Err(no_memory(open, wanted, rank, left)),
             Some((_, failure)) => {
                 last = failure.error();
                 continue;
@@ -127,6 +127,7 @@ pub(crate) fn allocate(
     let error = std::io::Error::from_raw_os_error(last);
     let reason = format!("the system gives no shared memory: {error}");
     Err(Error::AllocationFailed {
+        operation: open.operation(),
         requested_bytes: wanted.len.unwrap_or(usize::MAX),
         reason: reason.into_boxed_str(),
     })
@@ -164,9 +165,26 @@ fn make(
     fill: impl Fn(&Mapping) -> std::io::Result<()>,
 ) -> Result<CreatedShm, Refusal> {
     let len = wanted.len.ok_or_else(backing::too_long)?;
+    check_kind(seat, kind)?;
     let made = backing::make(kind, &seat.job, len, wanted.part.clone(), wanted.huge, place)?;
     fill(&made.mapping)?;
     Ok(made)
+}
+
+fn find(
+    seat: &RankState,
+    kind: Kind,
+    handle: &ShmHandle,
+    wanted: &AllocRequest<'_>,
+) -> Result<Mapping, Refusal> {
+    check_kind(seat, kind)?;
+    backing::find(&seat.job, handle, wanted.part.clone(), wanted.huge)
+}
+
+/// Refuses memory without a name on a rank that was told so, as a system does where ranks cannot open each other's.
+fn check_kind(seat: &RankState, kind: Kind) -> Result<(), Refusal> {
+    let refused = kind == Kind::Memfd && seat.settings.named_memory;
+    if refused { Err(std::io::Error::from_raw_os_error(libc::EPERM).into()) } else { Ok(()) }
 }
 
 fn exchange(open: &mut OpenCall<'_>, call: &Call, status: Status) -> Result<Vec<Status>, Error> {
@@ -185,12 +203,14 @@ fn verdict(all: &[Status]) -> Option<(usize, Status)> {
     Some(if memory(&first) { first } else { failures.find(memory).unwrap_or(first) })
 }
 
-fn no_memory(wanted: &AllocRequest<'_>, rank: usize, Headroom { bytes, limit }: Headroom) -> Error {
+fn no_memory(open: &OpenCall<'_>, wanted: &AllocRequest<'_>, rank: usize, left: Headroom) -> Error {
+    let Headroom { bytes, limit } = left;
     let reason = match limit {
         Limit::AddressSpace => format!("that is more than {limit} has"),
         _ => format!("rank {rank} found {bytes} bytes available within {limit}; ask for less, or raise it"),
     };
     Error::AllocationFailed {
+        operation: open.operation(),
         requested_bytes: wanted.len.unwrap_or(usize::MAX),
         reason: reason.into_boxed_str(),
     }

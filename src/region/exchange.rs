@@ -74,15 +74,16 @@ impl Communicator {
         let memory = DoubleBuffer::new(mapping, len.unwrap_or(0), &parts);
         let errno = memory.as_ref().map_or_else(backing::errno, |_| 0);
         let failures = gather_words(&mut open, &call, [errno as u64])?;
-        let failed = |reason: String| Error::AllocationFailed {
-            requested_bytes: bytes.unwrap_or(usize::MAX),
-            reason: reason.into_boxed_str(),
+        let failed = |rank, source| Error::ProtectionFailed {
+            operation,
+            rank,
+            bytes: bytes.unwrap_or(usize::MAX),
+            source,
         };
         if let Some((rank, [errno])) = failures.iter().enumerate().find(|(_, [errno])| *errno != 0) {
-            let error = std::io::Error::from_raw_os_error(*errno as i32);
-            return Err(failed(format!("rank {rank} could not change the memory's protection: {error}")));
+            return Err(failed(rank, std::io::Error::from_raw_os_error(*errno as i32)));
         }
-        let memory = memory.map_err(|error| failed(error.to_string()))?;
+        let memory = memory.map_err(|source| failed(self.rank(), source))?;
         Ok(Exchange { seat: Arc::clone(seat), number, memory })
     }
 }

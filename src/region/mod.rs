@@ -20,7 +20,7 @@ use crate::protocol::partition::block;
 use crate::protocol::region::Parts;
 use crate::rank::rank_state::{OpenCall, RankState};
 use crate::region::allocation::{AllocRequest, allocate};
-use crate::region::options::{Pages, Placement, RegionOptions, debug, is_set};
+use crate::region::options::{Pages, Placement, RegionOptions};
 use crate::segment::region_memory::{Memory, ReadOnly, Writable};
 
 /// A region that every rank can read: a plain slice.
@@ -92,7 +92,7 @@ impl Communicator {
         let (mapping, number) = allocate(
             &mut seat.begin(operation)?,
             &wanted,
-            |mapping| options.place(mapping, is_set),
+            |mapping| options.place(mapping, &seat.settings),
             |_| Ok(()),
         )?;
         let parts = Parts::new(options.owners(LEADER), len, self.size(), self.rank());
@@ -101,9 +101,12 @@ impl Communicator {
             // After all have allocated their parts.
             match region.memory.collapse() {
                 Ok(held) => {
-                    debug(&format!("huge pages hold {held} of {} bytes of a region", bytes.unwrap_or(0)))
+                    let of = bytes.unwrap_or(0);
+                    seat.settings.debug(&format!("huge pages hold {held} of {of} bytes of a region"));
                 }
-                Err(error) => debug(&format!("a region has no huge pages: the system says {error}")),
+                Err(error) => {
+                    seat.settings.debug(&format!("a region has no huge pages: the system says {error}"));
+                }
             }
         }
         Ok(region)
@@ -240,7 +243,7 @@ impl<T: Pod> Region<T> {
                     seat.collective(Operation::Publish, |member| member.publish(&seat.barrier, &call, true))?;
                 Ok(Region { seat, number, memory: memory.publish(published) })
             }
-            Err(error) => Err(not_protected(&seat, Operation::Publish, &call, size_of::<T>(), &error)),
+            Err(error) => Err(not_protected(&seat, Operation::Publish, &call, size_of::<T>(), error)),
         }
     }
 }
@@ -267,7 +270,7 @@ impl<T: Pod> Shared<T> {
                     seat.collective(Operation::Reclaim, |member| member.reclaim(&seat.barrier, &call, true))?;
                 Ok(Region { seat, number, memory: memory.reclaim(taken) })
             }
-            Err(error) => Err(not_protected(&seat, Operation::Reclaim, &call, size_of::<T>(), &error)),
+            Err(error) => Err(not_protected(&seat, Operation::Reclaim, &call, size_of::<T>(), error)),
         }
     }
 }
@@ -292,7 +295,8 @@ fn exchange_parts(
     if let Err(error) = recv.try_reserve_exact(end) {
         let requested_bytes = end.saturating_mul(size_of::<[u64; 2]>());
         let reason = format!("for the ranges that all ranks ask for: {error}").into_boxed_str();
-        return Err(open.refuse(call, Error::AllocationFailed { requested_bytes, reason }));
+        let operation = open.operation();
+        return Err(open.refuse(call, Error::AllocationFailed { operation, requested_bytes, reason }));
     }
     recv.resize(end, [0; 2]);
     let (from, to) = (bytemuck::cast_slice(&send), bytemuck::cast_slice_mut(recv.as_mut_slice()));
@@ -312,7 +316,7 @@ fn not_protected(
     operation: Operation,
     call: &Call,
     width: usize,
-    error: &std::io::Error,
+    source: std::io::Error,
 ) -> Error {
     let result = seat.collective(operation, |member| match operation {
         Operation::Publish => member.publish(&seat.barrier, call, false).map(drop),
@@ -320,9 +324,11 @@ fn not_protected(
     });
     match result {
         Err(fatal) if fatal.is_fatal() => fatal,
-        _ => Error::AllocationFailed {
-            requested_bytes: usize::try_from(call.length).unwrap_or(usize::MAX).saturating_mul(width),
-            reason: format!("the system does not change the memory's protection: {error}").into(),
+        _ => Error::ProtectionFailed {
+            operation,
+            rank: seat.rank,
+            bytes: usize::try_from(call.length).unwrap_or(usize::MAX).saturating_mul(width),
+            source,
         },
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::collective::counts;
 use crate::protocol::region::Owners;
-use crate::sys::file_size::complain;
+use crate::rank::process_settings::ProcessSettings;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::pages::page_size;
 use crate::sys::numa::{self, Policy};
@@ -90,38 +90,26 @@ impl RegionOptions {
     }
 
     /// Tells the system, before any page is allocated.
-    pub(crate) fn place(&self, mapping: &Mapping, environment: impl Fn(&str) -> bool) {
+    pub(crate) fn place(&self, mapping: &Mapping, settings: &ProcessSettings) {
         let nodes = numa::nodes();
         let wish = match &self.placement {
-            Placement::Leader if VARIABLES.into_iter().any(environment) => Some((Policy::Interleave, &nodes)),
+            Placement::Leader if settings.interleave => Some((Policy::Interleave, &nodes)),
             Placement::Leader | Placement::Distributed => None,
             Placement::Interleaved => Some((Policy::Interleave, &nodes)),
             Placement::Nodes(nodes) => Some((Policy::Bind, nodes)),
         };
         match wish {
             None if self.placement != Placement::Distributed => {}
-            _ if nodes.len() < 2 => debug("a region's placement has no effect: this machine has one NUMA node"),
+            _ if nodes.len() < 2 => {
+                settings.debug("a region's placement has no effect: this machine has one NUMA node");
+            }
             None => {}
             Some((policy, nodes)) => {
                 if let Err(error) = numa::set_policy(mapping, policy, nodes) {
-                    debug(&format!("a region's placement has no effect: the system says {error}"));
+                    settings.debug(&format!("a region's placement has no effect: the system says {error}"));
                 }
             }
         }
-    }
-}
-
-const VARIABLES: [&str; 2] = ["INTRANODE_NUMA_INTERLEAVE", "COBRE_SHM_NUMA_INTERLEAVE"];
-
-/// Whether a variable is 1.
-pub(crate) fn is_set(variable: &str) -> bool {
-    std::env::var_os(variable).is_some_and(|value| value == "1")
-}
-
-/// Says what helps to understand, to who has asked for it.
-pub(crate) fn debug(text: &str) {
-    if std::env::var_os("INTRANODE_DEBUG").is_some() {
-        complain(&format!("intranode: {text}\n"));
     }
 }
 

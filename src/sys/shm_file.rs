@@ -33,6 +33,7 @@ use self::draft::Draft;
 pub(crate) use self::file::{Identity, Unusable, allocate};
 pub(crate) use self::link::Link;
 use self::lock::Holder;
+pub(crate) use self::names::{MAX_NAME, is_name, name_rule};
 pub(crate) use self::open::{OpenError, open};
 pub(crate) use self::part::Part;
 use self::signature::preamble;

@@ -68,7 +68,7 @@ fn join_and_wait() -> Outcome {
 
 fn join_with_a_staging_of_its_own() -> Outcome {
     let rank: usize = std::env::var("INTRANODE_RANK")?.parse()?;
-    let comm = Config::from_env()?.staging(64 * (rank + 1)).join()?;
+    let comm = Config::from_env()?.chunk_bytes(64 * (rank + 1)).join()?;
     let mut data = vec![rank; 1000];
     comm.allreduce_in_place(&mut data, ReduceOp::Max)?;
     ensure!(data == vec![comm.size() - 1; 1000]);

@@ -185,7 +185,7 @@ fn mismatch_of_reductions(comm: Communicator) -> Outcome {
 fn mismatch_of_roots(comm: Communicator) -> Outcome {
     for bytes in SIZES {
         let call = |odd| comm.broadcast(&mut vec![1u8; bytes], usize::from(odd));
-        variants(&comm, call, |odd, called| called.root == Some(u64::from(odd)))?;
+        variants(&comm, call, |odd, called| called.root == Some(usize::from(odd)))?;
     }
     Ok(())
 }

@@ -156,7 +156,7 @@ impl World {
     fn configure(&self, config: Config) -> Config {
         let config = config.group(self.group);
         match self.staging {
-            Some(staging) => config.staging(staging),
+            Some(staging) => config.chunk_bytes(staging),
             None => config,
         }
     }

@@ -216,7 +216,7 @@ fn region_of_nothing(comm: Communicator) -> Outcome {
 fn region_of_half_of_all_numbers(comm: Communicator) -> Outcome {
     fn asks<T: intranode::bytemuck::Pod>(comm: &Communicator, expected: usize) -> Outcome {
         match comm.region::<T>(usize::MAX / 2) {
-            Err(Error::AllocationFailed { requested_bytes, reason }) => {
+            Err(Error::AllocationFailed { requested_bytes, reason, .. }) => {
                 ensure!(requested_bytes == expected, "{requested_bytes}: {reason}");
                 ensure!(!reason.is_empty());
             }

@@ -79,7 +79,7 @@ impl Scenario {
     /// How its ranks join.
     pub(crate) fn configure(&self, mut config: Config) -> Config {
         if let Some(staging) = self.staging {
-            config = config.staging(staging);
+            config = config.chunk_bytes(staging);
         }
         if let Some(group) = self.group {
             config = config.group(group);

@@ -1,6 +1,7 @@
 //! Settings that are not allowed: the message names the variable or the argument, its value, and what is allowed.
 
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use intranode::{Config, Error, InvalidSetting, ReduceOp};
@@ -33,13 +34,14 @@ fn told_by(change: impl FnOnce(&mut Command)) -> anyhow::Result<String> {
 }
 
 fn bad_values_in_the_environment_are_named() -> Outcome {
-    let long = format!("/{}", "x".repeat(300));
+    let long = format!("/{}", "x".repeat(Config::MAX_NAME_BYTES + 1));
+    let name_limit = format!("{} bytes", Config::MAX_NAME_BYTES);
     let cases = [
         ("NAME", "", "'/'"),
         ("NAME", "job", "'/'"),
         ("NAME", "/", "'/'"),
         ("NAME", "/a/b", "'/'"),
-        ("NAME", &long, "230 bytes"),
+        ("NAME", &long, &name_limit),
         ("RANK", "2", "0 to 1"),
         ("RANK", "-1", "a number"),
         ("RANK", "one", "a number"),
@@ -87,8 +89,10 @@ fn bad_arguments_are_named() -> Outcome {
         (Config::new("/job", usize::MAX, 2), "rank", &huge),
         (Config::new("/job", 0, 0), "size", "0"),
         (Config::new("/job", 0, 65_537), "size", "65537"),
-        (Config::new("/job", 0, 1).staging(0), "staging", "0"),
-        (Config::new("/job", 0, 1).staging(100), "staging", "100"),
+        (Config::new("/job", 0, 1).timeout(Duration::ZERO), "timeout", "0"),
+        (Config::new("/job", 0, 1).join_timeout(Duration::ZERO), "join_timeout", "0"),
+        (Config::new("/job", 0, 1).chunk_bytes(0), "chunk_bytes", "0"),
+        (Config::new("/job", 0, 1).chunk_bytes(100), "chunk_bytes", "100"),
     ];
     for (config, setting, value) in cases {
         let error = config.join().err().context("it joined")?;
@@ -99,6 +103,9 @@ fn bad_arguments_are_named() -> Outcome {
     }
     let error = intranode::threads(0, |_| ()).err().context("no ranks at all")?;
     ensure_matches!(error, Error::InvalidConfiguration(bad) if bad.setting == "size");
+    let hasty = Config::new("/threads", 0, 2).timeout(Duration::ZERO);
+    let error = intranode::threads_with(&hasty, |_| ()).err().context("no time at all")?;
+    ensure_matches!(error, Error::InvalidConfiguration(bad) if bad.setting == "timeout");
     // Nothing of it has an effect on what comes after.
     let sums = intranode::threads(2, |comm| {
         let mut sum = [1];

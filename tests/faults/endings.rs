@@ -53,7 +53,7 @@ fn under_signals() -> Result<()> {
         timers.push(timer);
     }
     // To allocate this takes several times as long as there is between two signals, whoever of the ranks does it.
-    let comm = Config::from_env()?.staging(16 << 20).join()?;
+    let comm = Config::from_env()?.chunk_bytes(16 << 20).join()?;
     rank::say("joined")?;
     rank::works(&comm, 300)?;
     for _ in 0..3 {
@@ -106,7 +106,7 @@ fn leaves_at_once() -> Result<()> {
     let size = std::env::var("INTRANODE_SIZE")?.parse()?;
     for number in 0..std::env::var(JOBS)?.parse::<usize>()? {
         // Little staging: what takes time is allocating it.
-        let comm = Config::new(format!("{name}-{number}"), rank, size).staging(STAGING).join()?;
+        let comm = Config::new(format!("{name}-{number}"), rank, size).chunk_bytes(STAGING).join()?;
         last_collective(&comm, number)?;
         comm.leave()?;
         if number % BATCH == BATCH - 1 {

@@ -77,7 +77,7 @@ fn has_a_small_dev_shm() -> Result<()> {
         job.start(0, "joins", shortly)?;
         let report = job.report(0)?;
         ensure!(report.kind == "no-memory", "{report:?}");
-        let bytes: usize = report.text.split(' ').next().unwrap_or_default().parse()?;
+        let bytes: usize = report.text.split(' ').nth(1).unwrap_or_default().parse()?;
         ensure!(bytes > 1 << 20 && report.text.contains("/dev/shm"), "{report:?}");
         let report = job.report(1)?;
         ensure!(report.kind == "not-joined" && report.ranks == [0], "{report:?}");
@@ -219,7 +219,7 @@ fn has_a_region_within_a_limit() -> Result<()> {
     let comm = Config::from_env()?.join()?;
     for _ in 0..2 {
         match comm.region::<u8>(2 * LIMIT) {
-            Err(Error::AllocationFailed { requested_bytes, reason }) => {
+            Err(Error::AllocationFailed { requested_bytes, reason, .. }) => {
                 ensure!(
                     requested_bytes == 2 * LIMIT && reason.contains("limit"),
                     "{requested_bytes}: {reason}"
@@ -236,7 +236,7 @@ fn has_a_region_within_a_limit() -> Result<()> {
 
 fn joins_within_a_limit() -> Result<()> {
     enter_the_group()?;
-    match Config::from_env()?.staging(STAGING).join() {
+    match Config::from_env()?.chunk_bytes(STAGING).join() {
         Ok(_) => bail!("it has joined"),
         Err(error @ (Error::AllocationFailed { .. } | Error::InitializationFailed(_))) => rank::report(&error),
         Err(error) => Err(error.into()),

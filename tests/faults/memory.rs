@@ -100,7 +100,7 @@ fn has_no_room_for_a_region() -> Result<()> {
     unsafe { std::env::set_var("INTRANODE_MEMORY", "named") };
     let comm = Communicator::from_env()?;
     match comm.region::<u8>(LARGE) {
-        Err(Error::AllocationFailed { requested_bytes: LARGE, reason }) => {
+        Err(Error::AllocationFailed { requested_bytes: LARGE, reason, .. }) => {
             ensure!(reason.contains("file system of shared memory"), "{reason}");
         }
         other => bail!("{other:?}"),

@@ -196,7 +196,7 @@ fn writes_as_much_as_it_may() -> Result<()> {
     const MOST: usize = 4 << 20;
     setrlimit(Resource::RLIMIT_FSIZE, MOST as u64, MOST as u64)?;
     io::stderr().write_all(&vec![b'\n'; MOST])?;
-    let comm = Config::from_env()?.staging(4096).join()?;
+    let comm = Config::from_env()?.chunk_bytes(4096).join()?;
     // On a machine with one node this is said to have no effect; with huge pages something is said on every machine.
     let options = RegionOptions::new().placement(Placement::Interleaved).huge_pages(true);
     comm.region_with::<u8>(1 << 20, &options)?;

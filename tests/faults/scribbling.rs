@@ -240,7 +240,7 @@ const DONE: &str = "done";
 fn all_operations() -> Result<()> {
     let number = |variable: &str| Ok::<u64, anyhow::Error>(std::env::var(variable)?.parse()?);
     let (seed, chunk) = (number(SEED)?, number(CHUNK)?);
-    let job = match Config::from_env()?.staging(usize::try_from(chunk)?).join() {
+    let job = match Config::from_env()?.chunk_bytes(usize::try_from(chunk)?).join() {
         Ok(job) => job,
         Err(error) => return rank::report(&error),
     };

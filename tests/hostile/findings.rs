@@ -105,7 +105,7 @@ fn a_second_thread_calls() -> Result<()> {
             // What rank 0 has, it may still have from the beginning.
             Ok(comm.rank() == 1 && !region.as_mut_slice().is_empty())
         };
-        let results = intranode::threads_with(&brief(2).staging(1 << 20), play)?;
+        let results = intranode::threads_with(&brief(2).chunk_bytes(1 << 20), play)?;
         let owns = results.into_iter().collect::<Result<Vec<_>, _>>()?;
         ensure!(owns == [false; 2], "attempt {attempt}: rank 1 got what rank 0 asked for");
     }

@@ -45,8 +45,8 @@ pub(crate) enum Outcome {
     },
     /// Two ranks asked for the same part of a region.
     Overlap {
-        first: u32,
-        second: u32,
+        first: usize,
+        second: usize,
     },
     NoMemory,
     /// The communicator has ended, for this reason.
@@ -75,7 +75,7 @@ impl Outcome {
             Error::Mismatch { round, calls, .. } => {
                 Outcome::Mismatch { round: *round, calls: format!("{calls:?}") }
             }
-            Error::AllocationFailed { .. } => Outcome::NoMemory,
+            Error::AllocationFailed { .. } | Error::ProtectionFailed { .. } => Outcome::NoMemory,
             Error::ConcurrentUse { .. } => Outcome::Concurrent,
             Error::TimedOut { late, .. } => Outcome::Fatal(format!("{late:?} timed out")),
             Error::RankLeft { rank, .. } => Outcome::Fatal(format!("{rank} left")),

@@ -76,7 +76,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn configure(program: &Program, config: Config) -> Config {
     let config = config.timeout(program.timeout).group(program.group);
     match program.staging {
-        Some(staging) => config.staging(staging),
+        Some(staging) => config.chunk_bytes(staging),
         None => config,
     }
 }

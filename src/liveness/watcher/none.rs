@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use super::Detection;
 use crate::protocol::watch;
 use crate::segment::mapped::MappedSegment;
 
@@ -25,6 +26,7 @@ impl Watcher {
         _world: &Arc<MappedSegment>,
         _rank: usize,
         _listener: impl Listener,
+        _detection: Detection,
     ) -> io::Result<Self> {
         Ok(Watcher)
     }

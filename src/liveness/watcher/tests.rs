@@ -35,7 +35,7 @@ impl Listener for Ear {}
 /// A watcher, and whose deaths it has reported.
 fn watch(world: &Arc<MappedSegment>, rank: usize) -> (Watcher, Receiver<usize>) {
     let (sender, died) = channel();
-    (Watcher::start(world, rank, Ear(sender)).unwrap(), died)
+    (Watcher::start(world, rank, Ear(sender), Detection::Wake).unwrap(), died)
 }
 
 /// A thread that registers as a rank and ends without leaving.
@@ -226,7 +226,7 @@ fn a_single_rank_s_watcher_answers_and_ends() {
     }
     let world = world(1);
     let (sender, ticks) = channel();
-    let watcher = Watcher::start(&world, 0, Answers(sender)).unwrap();
+    let watcher = Watcher::start(&world, 0, Answers(sender), Detection::Wake).unwrap();
     assert_eq!(ticks.recv_timeout(LIMIT), Ok(()));
     drop(watcher);
     assert_eq!(Arc::strong_count(&world), 1);

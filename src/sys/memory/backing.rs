@@ -22,10 +22,6 @@ use super::rlimit;
 use crate::codes::{Codes, codes};
 use crate::sys::shm_file::{self, CreateMode, Identity, Link, Part};
 
-/// Chooses memory with a name where that without would be possible, so that it can be tested.
-#[cfg(target_os = "linux")]
-const VARIABLE: &str = "INTRANODE_MEMORY";
-
 codes! {
     /// How memory is found, in the order in which they are tried.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +171,6 @@ static NUMBERS: Numbers = Numbers(AtomicU64::new(1));
 #[cfg(target_os = "linux")]
 fn make_sealed(len: usize, fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> Result<CreatedShm, Refusal> {
     use std::os::fd::AsRawFd;
-    forbidden_for_tests()?;
     let file = memfd::make(len as u64).map_err(too_large)?;
     let mapping = fill(&file)?;
     let handle = ShmHandle {
@@ -253,7 +248,6 @@ pub(crate) fn find(job: &str, handle: &ShmHandle, part: Range<usize>, huge: bool
 
 #[cfg(target_os = "linux")]
 fn find_sealed(handle: &ShmHandle) -> io::Result<Option<File>> {
-    forbidden_for_tests()?;
     let file = memfd::open(handle.process, handle.descriptor as _)?;
     let is_it = Identity::of(&file)? == handle.identity
         && file.metadata()?.len() == handle.len
@@ -295,14 +289,6 @@ fn too_large(error: io::Error) -> Refusal {
         Some(libc::EFBIG) => Refusal::Memory(rlimit::file_size().unwrap_or(ADDRESS_SPACE)),
         Some(libc::EINVAL | libc::EOVERFLOW) => Refusal::Memory(ADDRESS_SPACE),
         _ => Refusal::System(error),
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn forbidden_for_tests() -> io::Result<()> {
-    match std::env::var_os(VARIABLE) {
-        Some(value) if value == "named" => Err(io::Error::from_raw_os_error(libc::EPERM)),
-        _ => Ok(()),
     }
 }
 

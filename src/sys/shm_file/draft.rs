@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::file::{self, Unusable};
+use super::file;
 use super::link::Link;
 use super::{lock, names};
 use crate::codes::codes;
@@ -93,7 +93,7 @@ fn private(directory: &Path, job: &str) -> io::Result<(File, Link)> {
     let mut last = io::Error::from_raw_os_error(libc::EEXIST);
     for _ in 0..ATTEMPTS {
         let name = names::draft(job, RandomState::new().hash_one(0));
-        let path = file::path(directory, &name).map_err(Unusable::into_io)?;
+        let path = file::path_of(directory, &name);
         match file::exclusive(&path) {
             Ok(file) => {
                 // Just made, so it can be no other.

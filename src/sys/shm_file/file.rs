@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 #[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
 
+use super::names;
 use crate::sys::file_size::without_signal;
 
 /// Where segments have their names. Elsewhere than on Linux, shared-memory objects can not be locked, so that nobody
@@ -27,7 +28,7 @@ const MODE: u32 = 0o600;
 /// Why a name can not be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unusable {
-    #[error("the name must be '/' and up to 254 bytes without '/' and NUL, not '.' or '..'")]
+    #[error("the name must be {}", names::name_rule())]
     Name,
     #[error("{} belongs to user {uid}", path.display())]
     Foreign { path: PathBuf, uid: u32 },
@@ -61,14 +62,14 @@ impl Unusable {
     }
 }
 
-/// The path of a name, which begins with '/' like any POSIX shared-memory name.
-pub(super) fn path(directory: &Path, name: &str) -> Result<PathBuf, Unusable> {
-    let file = name.strip_prefix('/').ok_or(Unusable::Name)?;
-    let fits = (1..255).contains(&file.len());
-    if !fits || file.contains(['/', '\0']) || matches!(file, "." | "..") {
-        return Err(Unusable::Name);
-    }
-    Ok(directory.join(file))
+/// The path of a job's name, which begins with '/' like any POSIX shared-memory name.
+pub(super) fn path(directory: &Path, job: &str) -> Result<PathBuf, Unusable> {
+    if names::is_name(job) { Ok(path_of(directory, job)) } else { Err(Unusable::Name) }
+}
+
+/// The same of a name that was made from a job's.
+pub(super) fn path_of(directory: &Path, name: &str) -> PathBuf {
+    directory.join(name.trim_start_matches('/'))
 }
 
 /// What tells one file from another that has the same name later.

@@ -9,8 +9,32 @@
 //! Numbers are hexadecimal: after the longest name of a job there is room for the largest of them. A name is never proof
 //! of whose a file is; that is its [signature](super::signature).
 
+/// The longest name of a job, in bytes without the '/' that it begins with.
+pub(crate) const MAX_NAME: usize = 230;
+
 const PART: &str = "_region_";
 const DRAFT: &str = "_new_";
+
+/// The longest name of a file, in bytes, on every system.
+const MAX_FILE: usize = 255;
+
+/// The most digits of a number.
+const DIGITS: usize = u64::BITS as usize / 4;
+
+const _: () =
+    assert!(MAX_NAME + PART.len() + DIGITS <= MAX_FILE && MAX_NAME + DRAFT.len() + DIGITS <= MAX_FILE);
+
+/// Whether a job can have this name. Everything that takes a name asks here.
+pub(crate) fn is_name(name: &str) -> bool {
+    name.strip_prefix('/').is_some_and(|rest| {
+        (1..=MAX_NAME).contains(&rest.len()) && !rest.contains(['/', '\0']) && rest != "." && rest != ".."
+    })
+}
+
+/// The same in words.
+pub(crate) fn name_rule() -> String {
+    format!("'/' followed by 1 to {MAX_NAME} bytes without '/', as in /job-42")
+}
 
 /// What a file is to a job, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,10 +88,18 @@ mod tests {
     }
 
     #[test]
+    fn a_name_has_a_limit() {
+        let longest = format!("/{}", "x".repeat(MAX_NAME));
+        assert!(is_name(&longest) && !is_name(&format!("{longest}x")));
+        assert!(name_rule().contains(&MAX_NAME.to_string()));
+    }
+
+    #[test]
     fn the_longest_name_of_a_job_leaves_room() {
-        let job = format!("/{}", "x".repeat(230));
+        let job = format!("/{}", "x".repeat(MAX_NAME));
+        let directory = tempfile::tempdir().unwrap();
         for name in [part(&job, u64::MAX), draft(&job, u64::MAX)] {
-            super::super::file::path(std::path::Path::new("/"), &name).unwrap();
+            std::fs::write(directory.path().join(&name[1..]), b"").unwrap();
         }
     }
 }

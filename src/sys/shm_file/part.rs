@@ -53,7 +53,7 @@ impl<'a> Part<'a> {
         let mut last = io::Error::from_raw_os_error(libc::EEXIST);
         for _ in 0..ATTEMPTS {
             let number = numbers();
-            match self.draft.publish(&path(self.job, number)?) {
+            match self.draft.publish(&path(self.job, number)) {
                 Ok(()) => return Ok((self.draft.close(), number)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
                 Err(error) => return Err(error),
@@ -64,7 +64,7 @@ impl<'a> Part<'a> {
 
     /// The file of this number, identity and length, which a live job has shown; `None` if what is there is another.
     pub(crate) fn find(job: &str, number: u64, identity: Identity, len: usize) -> io::Result<Option<File>> {
-        let Some(file) = file::existing(&path(job, number)?).map_err(Unusable::into_io)? else {
+        let Some(file) = file::existing(&path(job, number)).map_err(Unusable::into_io)? else {
             return Ok(None);
         };
         let is_it = Identity::of(&file)? == identity && file.metadata()?.len() == Self::file_len(len)?;
@@ -72,8 +72,8 @@ impl<'a> Part<'a> {
     }
 }
 
-fn path(job: &str, number: u64) -> io::Result<PathBuf> {
-    file::path(Path::new(file::DIRECTORY), &names::part(job, number)).map_err(Unusable::into_io)
+fn path(job: &str, number: u64) -> PathBuf {
+    file::path_of(Path::new(file::DIRECTORY), &names::part(job, number))
 }
 
 /// Where a part of `len` bytes has its signature: at the first page behind them.

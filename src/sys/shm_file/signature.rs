@@ -126,6 +126,7 @@ fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::names::MAX_NAME;
     use super::*;
 
     fn file(bytes: &[u8], at: u64) -> File {
@@ -139,7 +140,7 @@ mod tests {
     }
 
     fn trailer(at: u64) -> Trailer {
-        Trailer { at, pid: 42, job: format!("/{}", "x".repeat(230)) }
+        Trailer { at, pid: 42, job: format!("/{}", "x".repeat(MAX_NAME)) }
     }
 
     #[test]

@@ -32,6 +32,9 @@ pub(crate) struct Ticker {
 }
 
 impl Ticker {
+    /// The name of its thread.
+    pub(crate) const THREAD: &str = "intranode ticker";
+
     /// Starts the ticker; `words` visits the words on which somebody may sleep.
     pub(crate) fn start<W>(words: W) -> std::io::Result<Self>
     where
@@ -39,7 +42,7 @@ impl Ticker {
     {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let seen = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name("intranode ticker".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name(Self::THREAD.to_owned()).spawn(move || {
             let (stopped, changed) = &*seen;
             let mut guard = stopped.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             while !*guard {

@@ -1,0 +1,64 @@
+//! What the environment of this process says. Nothing else in the library reads it.
+
+use std::env::{self, VarError};
+
+use crate::liveness::Detection;
+use crate::rank::process_settings::ProcessSettings;
+
+/// The value of a variable; `None` if it is not set.
+pub(super) fn variable(name: &str) -> Option<String> {
+    match env::var(name) {
+        Ok(value) => Some(value),
+        Err(VarError::NotPresent) => None,
+        Err(VarError::NotUnicode(raw)) => Some(raw.to_string_lossy().into_owned()),
+    }
+}
+
+/// What this process was told, whichever way its ranks are configured.
+pub(super) fn process_settings() -> ProcessSettings {
+    settings_from(variable)
+}
+
+/// The same over any source of variables. They are for diagnosis and for tests: a value that is not known has no effect.
+fn settings_from(get: impl Fn(&str) -> Option<String>) -> ProcessSettings {
+    let is = |name: &str, value: &str| get(name).is_some_and(|set| set == value);
+    ProcessSettings {
+        debug: get("INTRANODE_DEBUG").is_some(),
+        interleave: is("INTRANODE_NUMA_INTERLEAVE", "1") || is("COBRE_SHM_NUMA_INTERLEAVE", "1"),
+        named_memory: is("INTRANODE_MEMORY", "named"),
+        detection: match get("INTRANODE_LIVENESS").as_deref() {
+            Some("scan") => Detection::Scan,
+            Some("none") => Detection::None,
+            _ => Detection::Wake,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(variables: &[(&str, &str)]) -> ProcessSettings {
+        settings_from(|name| {
+            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn each_variable_has_its_effect_and_no_other() {
+        let usual = ProcessSettings::default();
+        assert_eq!(told(&[]), usual);
+        assert_eq!(told(&[("INTRANODE_DEBUG", "")]), ProcessSettings { debug: true, ..usual });
+        for variable in ["INTRANODE_NUMA_INTERLEAVE", "COBRE_SHM_NUMA_INTERLEAVE"] {
+            assert_eq!(told(&[(variable, "1")]), ProcessSettings { interleave: true, ..usual });
+            assert_eq!(told(&[(variable, "0")]), usual);
+        }
+        assert_eq!(told(&[("INTRANODE_MEMORY", "named")]), ProcessSettings { named_memory: true, ..usual });
+        assert_eq!(told(&[("INTRANODE_MEMORY", "without names")]), usual);
+        for (value, detection) in
+            [("scan", Detection::Scan), ("none", Detection::None), ("else", Detection::Wake)]
+        {
+            assert_eq!(told(&[("INTRANODE_LIVENESS", value)]), ProcessSettings { detection, ..usual });
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Which transport a communicator uses: decided when it is made, and told where `INTRANODE_DEBUG` asks for it.
+
+use crate::rank::rank_state::RankState;
+use crate::segment::platform::Wait;
+use crate::tuning::SINGLE_COPY_FROM_BYTES;
+
+impl RankState {
+    /// Tells on standard error, if that was asked for.
+    pub(crate) fn debug_transport(&self) {
+        if self.settings.debug {
+            self.settings.debug(&self.transport());
+        }
+    }
+
+    fn transport(&self) -> String {
+        let (layout, ranks) = (self.world.layout(), self.size());
+        let wait = match self.machine.wait {
+            #[cfg(target_os = "linux")]
+            Wait::Futex => "a futex",
+            Wait::Pthread(_) => "a process-shared condition variable",
+            Wait::Threads => "an address of this process",
+        };
+        let barrier = if self.groups.is_some() { "hierarchical" } else { "flat" };
+        let blocks = match self.cma_peers {
+            Some(_) => {
+                format!("allgatherv by single copy (CMA) where every block has {SINGLE_COPY_FROM_BYTES} bytes")
+            }
+            None => "all data through staging".to_owned(),
+        };
+        let (chunk, len) = (layout.chunk(), layout.len());
+        format!(
+            "{}, rank {} of {ranks}: {blocks}; barriers {barrier}; sleeps on {wait}; chunks of {chunk} bytes in a segment of \
+             {len} bytes",
+            self.job, self.rank
+        )
+    }
+}
