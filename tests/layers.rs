@@ -10,11 +10,7 @@ use std::path::{Path, PathBuf};
 /// The layers of the library, the lowest first. A file imports from lower layers, from its own, and from no other. Layers
 /// on one line do not know each other.
 const LAYERS: &[&[&str]] = &[
-<<<<<<< HEAD
-    &["tuning"],
-=======
-    &["codes"],
->>>>>>> ce578d6 (Declare enums with codes by one macro, so that no variant is missing from the list)
+    &["tuning", "codes"],
     &["sys", "copy"],
     &["protocol"],
     &["segment"],
