@@ -15,7 +15,7 @@ pub(crate) trait Codes: Copy + 'static {
     fn code(self) -> Self::Code;
 
     /// The variant with this number, if there is one.
-    fn of_code(code: Self::Code) -> Option<Self> {
+    fn from_code(code: Self::Code) -> Option<Self> {
         Self::ALL.iter().copied().find(|variant| variant.code() == code)
     }
 }
@@ -75,16 +75,16 @@ mod tests {
         assert_eq!((Written::One.code(), Written::Many.code()), (1, 500));
         assert_eq!(Counted::ALL.iter().map(|one| one.code()).collect::<Vec<_>>(), [0, 1]);
         for variant in Written::ALL {
-            assert_eq!(Written::of_code(variant.code()), Some(*variant));
+            assert_eq!(Written::from_code(variant.code()), Some(*variant));
         }
-        assert_eq!((Counted::of_code(0), Counted::of_code(1)), (Some(Counted::Zero), Some(Counted::One)));
+        assert_eq!((Counted::from_code(0), Counted::from_code(1)), (Some(Counted::Zero), Some(Counted::One)));
     }
 
     #[test]
     fn other_numbers_are_no_variant() {
         for number in [0, 2, 499, u16::MAX] {
-            assert_eq!(Written::of_code(number), None);
+            assert_eq!(Written::from_code(number), None);
         }
-        assert_eq!(Counted::of_code(2), None);
+        assert_eq!(Counted::from_code(2), None);
     }
 }

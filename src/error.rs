@@ -152,12 +152,12 @@ impl CallSummary {
 
     /// `first`: the first rank whose call has the same [`Call::extra`].
     fn new(rank: usize, call: &Call, first: Option<usize>) -> Self {
-        let operation = Operation::of_code(call.operation);
+        let operation = Operation::from_code(call.operation);
         let has_counts = matches!(operation, Some(Operation::Allgatherv | Operation::Exchange));
         CallSummary {
             rank,
             operation,
-            reduction: ReduceOp::of_code(call.reduction),
+            reduction: ReduceOp::from_code(call.reduction),
             element: describe(call.element, call.shape),
             length: call.length,
             // More than any rank's number is what another process has written there.

@@ -9,7 +9,7 @@ use crate::sys::shm_file::{Signature, Unusable, orphans};
 
 /// A name, and the memory under it, that provably belongs to nobody.
 #[derive(Clone, Debug)]
-pub struct Leftover(orphans::Leftover);
+pub struct Leftover(orphans::Orphan);
 
 /// All of them that belong to this user; with names, only what jobs of these have left.
 ///
@@ -37,7 +37,7 @@ impl Leftover {
     pub fn maker(&self) -> Option<u32> {
         match &self.0.signature {
             Signature::Segment(preamble) => Layout::holder(preamble),
-            Signature::Part(trailer) => Some(trailer.pid),
+            Signature::Region(trailer) => Some(trailer.pid),
         }
     }
 

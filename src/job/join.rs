@@ -31,7 +31,7 @@ use crate::segment::mapped::{MappedSegment, START};
 use crate::segment::platform::ShmPlatform;
 use crate::segment::settings::BarrierShape;
 use crate::segment::settings::{SegmentSettings, SingleCopy};
-use crate::sys::file_size::complain;
+use crate::sys::file_size::write_stderr;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::rlimit;
 use crate::sys::nodelete;
@@ -132,7 +132,7 @@ impl Config {
         result.map_err(|error| self.failed("its mutexes could not be made", Some(error)))?;
         if reclaimed {
             let name = &self.name;
-            complain(&format!("intranode: removed what a job that has ended left under {name}\n"));
+            write_stderr(&format!("intranode: removed what a job that has ended left under {name}\n"));
         }
         Ok((Arc::new(MappedSegment::new(mapping, layout)), Some(link)))
     }

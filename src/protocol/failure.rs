@@ -44,7 +44,7 @@ impl Cause {
 
     /// The cause in a packed word; `None` for what no rank can have written.
     pub fn unpack(word: u64) -> Option<Self> {
-        let kind = CauseKind::of_code((word >> 56) as u8)?;
+        let kind = CauseKind::from_code((word >> 56) as u8)?;
         let rank = (word >> 32 & 0xFF_FFFF) as usize;
         Some(Cause { kind, rank, detail: word as u32 })
     }

@@ -113,7 +113,9 @@ impl<P: Platform> Member<'_, P> {
         for leader in &group.leaders {
             same &= self.follow(*leader, GROUP, call, generation)?;
         }
-        self.write_progress(generation, if same { ALL } else { DIFFERS })?;
+        if !group.members.is_empty() {
+            self.write_progress(generation, if same { ALL } else { DIFFERS })?;
+        }
         Ok(same)
     }
 

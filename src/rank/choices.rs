@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::copy::policy::Stores;
 use crate::error::Operation;
-use crate::sys::file_size::complain;
+use crate::sys::file_size::write_stderr;
 
 /// How a call's data gets from rank to rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +60,7 @@ impl ChoiceLog {
     #[cold]
     pub(crate) fn record(&self, bytes: usize, choice: Choice) {
         if self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(choice) {
-            complain(&format!("intranode: rank {}: {choice} (first at {bytes} bytes)\n", self.rank));
+            write_stderr(&format!("intranode: rank {}: {choice} (first at {bytes} bytes)\n", self.rank));
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::codes::Codes;
 use crate::error::Operation;
 use crate::protocol::Generation;
 use crate::segment::mapped::{MappedSegment, Snapshot};
-use crate::sys::file_size::complain;
+use crate::sys::file_size::write_stderr;
 
 /// What a rank can see of its job: [`Communicator::state`](crate::Communicator::state). Its text is for people.
 #[derive(Clone, Debug)]
@@ -120,7 +120,7 @@ impl Observer {
         let rank = |(rank, snapshot): (usize, &Snapshot)| RankStatus {
             rank,
             pid: Some(snapshot.pid).filter(|pid| *pid != 0),
-            operation: Operation::of_code(snapshot.operation),
+            operation: Operation::from_code(snapshot.operation),
             round: snapshot.round.number(),
             waits: !everywhere && !is_behind(snapshot),
             unchanged_for: seen
@@ -138,6 +138,6 @@ impl Observer {
     /// Writes the state to standard error, in one piece.
     pub(crate) fn write(&self) {
         self.sample();
-        complain(&format!("intranode: {}\n", self.state()));
+        write_stderr(&format!("intranode: {}\n", self.state()));
     }
 }

@@ -1,7 +1,7 @@
 //! What a process was told by its environment beyond what makes it a rank: the same for all its jobs.
 
 use crate::liveness::Detection;
-use crate::sys::file_size::complain;
+use crate::sys::file_size::write_stderr;
 
 /// Read once when a job is joined, and handed down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl ProcessSettings {
     /// Says on standard error what helps to understand, where that was asked for.
     pub(crate) fn debug(&self, text: &str) {
         if self.debug {
-            complain(&format!("intranode: {text}\n"));
+            write_stderr(&format!("intranode: {text}\n"));
         }
     }
 }

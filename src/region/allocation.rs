@@ -53,7 +53,7 @@ impl Status {
 
     /// What no rank can have status is taken for a failure.
     fn decode([tag, a, b, c, d, e, f]: [u64; 7]) -> Self {
-        let limit = || u32::try_from(b).ok().and_then(Limit::of_code);
+        let limit = || u32::try_from(b).ok().and_then(Limit::from_code);
         match tag {
             1 => Some(Status::Done),
             2 => ShmHandle::decode([a, b, c, d, e, f]).map(Status::ShmHandle),

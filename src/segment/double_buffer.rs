@@ -66,7 +66,7 @@ impl<T: Pod> DoubleBuffer<T> {
             let (start, end) = (base + bytes(self.own.start), base + bytes(self.own.end));
             let start = start - start % page_size();
             if start < end {
-                self.mapping.protect_part(start..end.min(self.mapping.len()), true)?;
+                self.mapping.protect_range(start..end.min(self.mapping.len()), true)?;
             }
         }
         Ok(())

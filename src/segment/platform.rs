@@ -145,7 +145,7 @@ unsafe impl Platform for ShmPlatform {
 
     #[inline(always)]
     fn processor(&self) -> Option<u8> {
-        if self.spin.gives_away() { processors::current() } else { None }
+        if self.spin.yields() { processors::current() } else { None }
     }
 
     #[inline(always)]

@@ -1,11 +1,10 @@
-//! Slices of a generic type seen as slices of the concrete type that it is.
+//! Casts from a slice of a generic type to one of the concrete type that it is.
 
 use core::any::TypeId;
 
 /// The same slice, if `T` and `U` are the same type.
 ///
-/// For adapters whose interface is generic over more than what can cross processes, and which decide by the type at
-/// run time.
+/// For adapters whose interface is generic over more types than can cross processes.
 ///
 /// ```
 /// let numbers = [1.0f64, 2.0];
@@ -25,6 +24,6 @@ pub fn slice_mut<T: 'static, U: 'static>(slice: &mut [T]) -> Option<&mut [U]> {
     if TypeId::of::<T>() != TypeId::of::<U>() {
         return None;
     }
-    // SAFETY: I9: as in `slice`; the exclusive borrow goes over to the result.
+    // SAFETY: I9: as in `slice`; the result takes over the exclusive borrow.
     Some(unsafe { core::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), slice.len()) })
 }

@@ -1,6 +1,6 @@
-//! Copies out of another process's memory, by the system.
+//! Cross-memory attach (CMA): the kernel copies from another process's memory.
 
-/// Fills the target with what begins at `from` in the memory of `process`. False: the system does not do that, or nothing is
+/// Fills `target` from address `from` of `process`. Returns false where the system does not allow it, or nothing is mapped
 /// there.
 #[cfg(target_os = "linux")]
 pub(crate) fn read(process: u32, from: u64, target: &mut [u8]) -> bool {
@@ -13,7 +13,7 @@ pub(crate) fn read(process: u32, from: u64, target: &mut [u8]) -> bool {
         };
         let remote = libc::iovec { iov_base: core::ptr::without_provenance_mut(from), iov_len: rest.len() };
         let local = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
-        // SAFETY: I7 and I14: each list has one entry, and the local one is a slice that nobody else looks at.
+        // SAFETY: I7 and I14: each list has one entry, and the local one is an exclusive slice.
         let copied = unsafe { libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0) };
         match usize::try_from(copied) {
             Ok(copied) if copied > 0 => done += copied,

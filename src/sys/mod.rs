@@ -1,4 +1,4 @@
-//! The operating system, and nothing else: what the folders above ask of it.
+//! The operating system's interface: memory, files, signals, waiting. Nothing here knows the protocols.
 
 pub mod cast;
 pub(crate) mod cma;

@@ -1,7 +1,7 @@
-//! On which of a machine's nodes memory lies.
+//! NUMA placement of shared memory.
 //!
-//! A page comes to lie where its policy says when it is allocated, and without a policy near whoever allocates it. The
-//! policy of shared memory belongs to the memory: one process sets it for all.
+//! The kernel places a page when it is allocated: by the memory policy, or on the node of the allocating thread (first
+//! touch). The policy of shared memory belongs to the file, so one process sets it for all.
 
 use std::fs;
 use std::io;
@@ -10,26 +10,26 @@ use std::path::Path;
 use super::memory::mapping::Mapping;
 use super::memory::pages::page_size;
 
-/// How pages are to be distributed over nodes.
+/// How pages are distributed over nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// Page by page, on each in turn.
+    /// Page by page, round-robin.
     Interleave,
-    /// On these only.
+    /// On these nodes only.
     Bind,
 }
 
-/// The nodes that have memory, as far as the system tells.
+/// The nodes that have memory; empty where that is unknown.
 pub(crate) fn nodes() -> Vec<u32> {
     nodes_under(Path::new("/sys/devices/system/node"))
 }
 
 fn nodes_under(folder: &Path) -> Vec<u32> {
-    list(&fs::read_to_string(folder.join("has_memory")).unwrap_or_default())
+    parse_list(&fs::read_to_string(folder.join("has_memory")).unwrap_or_default())
 }
 
-/// The numbers in a list of the system's: `0-3,8`.
-pub(super) fn list(text: &str) -> Vec<u32> {
+/// The numbers in a list of the kernel's format, as in `0-3,8`.
+pub(super) fn parse_list(text: &str) -> Vec<u32> {
     text.trim().split(',').filter_map(range).flatten().collect()
 }
 
@@ -37,17 +37,17 @@ pub(super) fn list(text: &str) -> Vec<u32> {
 fn range(text: &str) -> Option<std::ops::RangeInclusive<u32>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-    (last < MOST).then_some(first..=last)
+    (last < MAX_NUMBER).then_some(first..=last)
 }
 
-/// More nodes or processors than this no system has.
-const MOST: u32 = 1 << 12;
+/// Above the largest number of a node or processor on any system.
+const MAX_NUMBER: u32 = 1 << 12;
 
-/// Distributes the pages of a mapping that are allocated from now on.
+/// Sets the policy for the pages of a mapping that are allocated from now on.
 #[cfg(target_os = "linux")]
 pub(crate) fn set_policy(mapping: &Mapping, policy: Policy, nodes: &[u32]) -> io::Result<()> {
     const BITS: u32 = libc::c_ulong::BITS;
-    let mut mask = vec![0 as libc::c_ulong; (MOST / BITS) as usize];
+    let mut mask = vec![0 as libc::c_ulong; (MAX_NUMBER / BITS) as usize];
     for node in nodes {
         let word = mask.get_mut((node / BITS) as usize).ok_or(io::ErrorKind::InvalidInput)?;
         *word |= 1 << (node % BITS);
@@ -56,9 +56,9 @@ pub(crate) fn set_policy(mapping: &Mapping, policy: Policy, nodes: &[u32]) -> io
         Policy::Interleave => libc::MPOL_INTERLEAVE,
         Policy::Bind => libc::MPOL_BIND,
     };
-    // The kernel takes off one from the number of bits.
-    let bits = libc::c_ulong::from(MOST) + 1;
-    // SAFETY: I7: a mapping of ours, and a live mask of the length that is stated.
+    // The kernel subtracts one from the number of bits.
+    let bits = libc::c_ulong::from(MAX_NUMBER) + 1;
+    // SAFETY: I7: our own mapping, and a live mask of the stated length.
     let result =
         unsafe { libc::syscall(libc::SYS_mbind, mapping.start(), mapping.len(), mode, mask.as_ptr(), bits, 0) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -69,25 +69,24 @@ pub(crate) fn set_policy(_mapping: &Mapping, _policy: Policy, _nodes: &[u32]) ->
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// What the kernel calls `MADV_POPULATE_READ`.
+/// `MADV_POPULATE_READ`.
 #[cfg(target_os = "linux")]
 const POPULATE_READ: libc::c_int = 22;
 
-/// By page of a mapping: its node, or None if it is on none.
+/// The node of each page of a mapping; None if it is not allocated.
 #[cfg(target_os = "linux")]
 pub(crate) fn locate(mapping: &Mapping) -> io::Result<Vec<Option<u32>>> {
     const BATCH: usize = 4096;
     let page = page_size();
-    // Only pages that this process has in its tables are found. Without this advice those count as absent that it has
-    // not touched.
-    // SAFETY: I7: a mapping of ours; pages are looked up, and nothing is written.
+    // move_pages reports only pages in this process's page tables. Others have allocated pages that this one never touched.
+    // SAFETY: I7: our own mapping; page tables are filled, and nothing is written.
     unsafe { libc::madvise(mapping.start().cast(), mapping.len(), POPULATE_READ) };
     let all: Vec<*mut u8> =
         (0..mapping.len()).step_by(page).map(|offset| mapping.start().wrapping_add(offset)).collect();
-    let mut found = Vec::with_capacity(all.len());
+    let mut located = Vec::with_capacity(all.len());
     for pages in all.chunks(BATCH) {
         let mut nodes = vec![0 as libc::c_int; pages.len()];
-        // SAFETY: I7: live tables of the length that is stated; without targets nothing is moved.
+        // SAFETY: I7: live tables of the stated length; without target nodes nothing is moved.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_move_pages,
@@ -102,9 +101,9 @@ pub(crate) fn locate(mapping: &Mapping) -> io::Result<Vec<Option<u32>>> {
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
-        found.extend(nodes.into_iter().map(|node| u32::try_from(node).ok()));
+        located.extend(nodes.into_iter().map(|node| u32::try_from(node).ok()));
     }
-    Ok(found)
+    Ok(located)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -132,9 +131,9 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn pages_lie_where_they_shall() {
+    fn pages_are_allocated_where_the_policy_requires() {
         let Some(node) = nodes().last().copied() else {
-            eprintln!("SKIPPED: the system does not tell its nodes");
+            eprintln!("SKIPPED: the system does not list its nodes");
             return;
         };
         let mapping = Mapping::anonymous(64 * page_size()).unwrap();
@@ -147,7 +146,7 @@ mod tests {
                 result => result.unwrap(),
             }
         }
-        // SAFETY: the mapping is ours alone, and as long.
+        // SAFETY: the mapping is ours alone, and of that length.
         unsafe { mapping.start().write_bytes(1, mapping.len()) };
         assert_eq!(locate(&mapping).unwrap(), vec![Some(node); 64]);
         let nowhere = nodes().last().unwrap() + 1;

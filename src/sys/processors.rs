@@ -1,23 +1,23 @@
-//! Which processors this process may use.
+//! The processors that this process may use.
 
 use std::fs;
 use std::path::Path;
 
-/// How many processors a mask can name.
+/// The largest number of processors that a mask has bits for.
 pub(crate) const LIMIT: usize = 1024;
 
 /// A set of processors: a bit each.
 pub(crate) type Mask = [u64; LIMIT / 64];
 
-/// What one rank knows about its processors. All ranks' together tell whether each rank can have one.
+/// One rank's processors. From those of all ranks follows whether the job is oversubscribed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Processors {
-    /// The affinity mask; empty if the system does not tell.
+    /// The affinity mask; empty where it is unknown.
     mask: Mask,
-    /// How many of them the quota of the control group allows at a time.
+    /// The number of processors that affinity and the CPU quota of the control group allow together.
     quota: u64,
-    /// A number of the cache that all of them share, which nobody else's has; 0 if they do not, or it is not known.
+    /// Identifies the last-level cache that all of them share; 0 if they share none, or it is unknown.
     pub(crate) cache: u64,
 }
 
@@ -29,25 +29,25 @@ unsafe impl bytemuck::Pod for Processors {}
 impl Processors {
     /// Those of the calling thread.
     pub(crate) fn available() -> Self {
-        // The standard library looks at the affinity mask and at the quotas of cgroups v1 and v2.
+        // The standard library reads the affinity mask and the quotas of cgroups v1 and v2.
         let usable = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
         Processors { mask: affinity(), quota: usable, cache: 0 }
     }
 
-    /// The same, with the cache that they share.
+    /// The same, with the last-level cache that they share.
     pub(crate) fn with_cache(mut self) -> Self {
         self.cache = last_level_cache(Path::new("/sys/devices/system/cpu"), &self.mask);
         self
     }
 
-    /// How many processors ranks with these have together.
+    /// The number of processors that these ranks have together.
     pub(crate) fn count(ranks: &[Processors]) -> usize {
         let mut union = [0u64; LIMIT / 64];
         let mut quota = u64::MAX;
         for rank in ranks {
             let own: u32 = rank.mask.iter().map(|word| word.count_ones()).sum();
             if own == 0 {
-                // Nothing is known but the number.
+                // Without a mask there is no union to form.
                 return ranks.iter().map(|rank| rank.quota).min().unwrap_or(1) as usize;
             }
             if rank.quota < u64::from(own) {
@@ -55,28 +55,28 @@ impl Processors {
             }
             union.iter_mut().zip(rank.mask).for_each(|(all, mask)| *all |= mask);
         }
-        let named: u32 = union.iter().map(|word| word.count_ones()).sum();
-        u64::from(named).min(quota) as usize
+        let allowed: u32 = union.iter().map(|word| word.count_ones()).sum();
+        u64::from(allowed).min(quota) as usize
     }
 }
 
-/// One more than the first processor of those that share the last-level cache with all in the mask; 0 if there is none.
+/// Identifies the last-level cache by one more than the lowest processor that shares it; 0 if the mask spans several.
 fn last_level_cache(system: &Path, mask: &Mask) -> u64 {
-    let Some(first) = (0..LIMIT).find(|processor| holds(mask, *processor)) else { return 0 };
+    let Some(first) = (0..LIMIT).find(|processor| is_set(mask, *processor)) else { return 0 };
     let caches = (0..).map(|index| system.join(format!("cpu{first}/cache/index{index}")));
-    // The last of a processor's caches that the system lists is the one that the most processors share.
+    // Linux lists a processor's caches by level: the last is shared by the most processors.
     let lists = caches.map_while(|cache| fs::read_to_string(cache.join("shared_cpu_list")).ok());
-    let shared = super::numa::list(&lists.last().unwrap_or_default());
-    let inside = |processor: usize| shared.iter().any(|other| *other as usize == processor);
-    let all = (0..LIMIT).filter(|processor| holds(mask, *processor)).all(inside);
-    if all { shared.iter().min().map_or(0, |least| u64::from(*least) + 1) } else { 0 }
+    let shared = super::numa::parse_list(&lists.last().unwrap_or_default());
+    let shares = |processor: usize| shared.iter().any(|other| *other as usize == processor);
+    let all_share = (0..LIMIT).filter(|processor| is_set(mask, *processor)).all(shares);
+    if all_share { shared.iter().min().map_or(0, |lowest| u64::from(*lowest) + 1) } else { 0 }
 }
 
-fn holds(mask: &Mask, processor: usize) -> bool {
+fn is_set(mask: &Mask, processor: usize) -> bool {
     mask[processor / 64] >> (processor % 64) & 1 == 1
 }
 
-/// The processors that the calling thread may use; none if the system does not tell.
+/// The affinity mask of the calling thread; empty where the system does not provide it.
 #[cfg(target_os = "linux")]
 pub(crate) fn affinity() -> Mask {
     let mut mask = [0u64; LIMIT / 64];
@@ -90,7 +90,7 @@ pub(crate) fn affinity() -> Mask {
     [0; LIMIT / 64]
 }
 
-/// A number for the processor that the calling thread is on, if the system tells.
+/// The low 8 bits of the number of the processor that the calling thread runs on.
 #[cfg(target_os = "linux")]
 #[inline]
 pub(crate) fn current() -> Option<u8> {
@@ -115,30 +115,30 @@ mod tests {
     }
 
     #[test]
-    fn pinned_ranks_have_their_processors_together() {
+    fn the_masks_of_pinned_ranks_are_united() {
         assert_eq!(Processors::count(&[rank(0b01, 1), rank(0b10, 1)]), 2);
         assert_eq!(Processors::count(&[rank(0b01, 1), rank(0b01, 1)]), 1);
         assert_eq!(Processors::count(&[rank(0b1111, 4), rank(0b1111, 4)]), 4);
     }
 
     #[test]
-    fn a_quota_counts_less_than_the_mask() {
+    fn a_quota_below_the_mask_counts() {
         assert_eq!(Processors::count(&[rank(0b1111, 2), rank(0b1111, 2)]), 2);
     }
 
     #[test]
-    fn without_a_mask_the_number_counts() {
+    fn without_a_mask_the_smallest_quota_counts() {
         assert_eq!(Processors::count(&[rank(0, 3), rank(0b1, 1)]), 1);
         assert_eq!(Processors::count(&[rank(0, 3), rank(0, 3)]), 3);
     }
 
     #[test]
-    fn this_process_has_some() {
+    fn this_process_has_processors() {
         assert!(Processors::count(&[Processors::available()]) > 0);
     }
 
     #[test]
-    fn the_cache_that_all_processors_of_a_mask_share_is_found() {
+    fn a_cache_counts_only_if_all_processors_of_the_mask_share_it() {
         let system = tempfile::tempdir().unwrap();
         for (processor, lists) in [(0, ["0", "0-1,4"]), (1, ["1", "0-1,4"]), (2, ["2", "2-3"])] {
             for (index, list) in lists.iter().enumerate() {

@@ -1,15 +1,15 @@
-//! The named control segment: how the ranks of a job meet.
+//! The named shared-memory file through which the ranks of a job join.
 //!
-//! Rank 0 makes the file where nobody finds it: it locks it, signs it, fills it, and only then gives it its name.
+//! Rank 0 creates the file without its name (O_TMPFILE), locks, signs and fills it, and links it to its name last.
 //!
 //! ```text
 //!   rank 0:   new file ─ lock ─ sign ─ allocate ─ map ─ initialise ─ link ─ close ┄┄ all have joined ─ unlink
 //!   others:   no such name ┄┄ (stale: signed, not locked) ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄ open ─ signed? locked? ─ validate ─ map
 //! ```
 //!
-//! The lock is held by rank 0's mapping. So a signed file that is locked is a live job, and one that is not is what a
-//! dead job has left: the next rank 0 of that name removes it, the others wait for the next one. A file without a
-//! [signature] is another program's, and stays as it is.
+//! The lock is an open file description lock, which rank 0's mapping keeps alive. So a signed and locked file belongs to a
+//! live job. A signed file without a lock is stale: the next rank 0 of that name removes it, and other ranks wait for the
+//! new one. A file without a [signature] belongs to another program, and is never changed.
 
 mod draft;
 mod file;
@@ -18,7 +18,7 @@ mod lock;
 mod names;
 mod open;
 pub(crate) mod orphans;
-mod part;
+mod region_file;
 mod signature;
 #[cfg(test)]
 mod tests;
@@ -35,7 +35,7 @@ pub(crate) use self::link::Link;
 use self::lock::Holder;
 pub(crate) use self::names::{MAX_NAME, is_name, name_rule};
 pub(crate) use self::open::{OpenError, open};
-pub(crate) use self::part::Part;
+pub(crate) use self::region_file::RegionFile;
 use self::signature::preamble;
 pub(crate) use self::signature::{IsSegment, Signature};
 use super::memory::headroom::{self, Headroom};
@@ -43,59 +43,59 @@ use super::memory::mapping::Mapping;
 use super::memory::rlimit;
 use crate::codes::Codes;
 
-/// How often a name is tried that others keep taking or removing, and the pause between: a second in all.
+/// Attempts at a name that other processes keep taking or removing, and the pause between two: a second in all.
 const ATTEMPTS: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A segment that this process has made.
+/// A segment that this process has created.
 #[derive(Debug)]
 pub(crate) struct Created {
-    /// Its name. Before the mapping, so that it goes first: the name belongs to whoever holds the lock.
+    /// The name. Dropped before the mapping, which holds the lock: without the lock, another job may take the name.
     pub(crate) link: Link,
     /// The segment, and with it the lock.
     pub(crate) mapping: Mapping,
-    /// Whether what a dead job had left under this name was removed.
+    /// Whether a stale file of this name was removed.
     pub(crate) reclaimed: bool,
 }
 
-/// Why a segment could not be made.
+/// Why a segment could not be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CreateError {
     /// A live job has the name; the first bytes of its segment.
     #[error("a live job has this name")]
     Live { preamble: Vec<u8> },
-    /// The name was taken and given up again all the time, or what is left under it is locked, as no job locks it.
+    /// Other processes kept taking and removing the name, or hold a lock on the stale file.
     #[error("others hold {}, or keep taking and removing it", path.display())]
     Contended { path: PathBuf },
-    /// A file that no job has left, and that is not removed therefore.
+    /// A file without a signature, which is not removed.
     #[error("{} is a file of another program; use another name, or remove it", path.display())]
     Foreign { path: PathBuf },
     /// A limit forbids it. Nothing was allocated.
-    #[error("{requested} bytes are more than the {} that {} leaves", left.bytes, left.limit)]
-    Memory { requested: usize, left: Headroom },
-    /// The file system has no room.
+    #[error("{requested} bytes are more than the {} that {} leaves", headroom.bytes, headroom.limit)]
+    Memory { requested: usize, headroom: Headroom },
+    /// The file system is full.
     #[error("no room for {requested} bytes in {}: {source}", directory.display())]
     NoSpace { requested: usize, directory: PathBuf, source: io::Error },
     #[error(transparent)]
     Unusable(#[from] Unusable),
 }
 
-/// A segment that is to be made.
+/// A segment to create.
 #[derive(Clone, Copy)]
 pub(crate) struct CreateRequest<'a> {
     /// The job's name.
     pub(crate) name: &'a str,
     /// In bytes.
     pub(crate) len: usize,
-    /// What it begins with, by which `is_segment` tells it from other programs' files.
+    /// The first bytes of the file, which `is_segment` recognises.
     pub(crate) signature: &'a [u8],
     pub(crate) is_segment: IsSegment,
 }
 
-/// Makes the segment of a name.
+/// Creates a segment and gives it its name.
 ///
-/// `init` fills it, from the signature on. It may run twice, each time on memory that is zero but for the signature,
-/// where the system forbids the first [`CreateMode`].
+/// `init` fills it behind the signature. It runs once for each [`CreateMode`] that is tried, on memory that is zero except
+/// for the signature.
 ///
 /// A live job under this name is an error; what a dead one has left is removed.
 pub(crate) fn create(wanted: CreateRequest<'_>, init: impl FnMut(&Mapping)) -> Result<Created, CreateError> {
@@ -104,40 +104,40 @@ pub(crate) fn create(wanted: CreateRequest<'_>, init: impl FnMut(&Mapping)) -> R
 
 fn create_in(
     directory: &Path,
-    wanted: CreateRequest<'_>,
+    request: CreateRequest<'_>,
     mut init: impl FnMut(&Mapping),
-    ways: &[CreateMode],
+    modes: &[CreateMode],
 ) -> Result<Created, CreateError> {
-    let path = file::path(directory, wanted.name)?;
-    let requested = wanted.len;
-    let too_large = headroom::min_headroom().filter(|left| left.bytes < requested as u64);
-    if let Some(left) = too_large.or_else(|| rlimit::refuses(requested as u64, 0)) {
-        return Err(CreateError::Memory { requested, left });
+    let path = file::path(directory, request.name)?;
+    let requested = request.len;
+    let too_large = headroom::min_headroom().filter(|headroom| headroom.bytes < requested as u64);
+    if let Some(headroom) = too_large.or_else(|| rlimit::refuses(requested as u64, 0)) {
+        return Err(CreateError::Memory { requested, headroom });
     }
-    let mut reclaimed = clear(&path, wanted.is_segment)?;
-    reclaimed |= part::sweep(directory, wanted.name, wanted.is_segment);
+    let mut reclaimed = remove_stale(&path, request.is_segment)?;
+    reclaimed |= region_file::remove_orphans(directory, request.name, request.is_segment);
     let mut last = io::Error::from_raw_os_error(libc::ENOSYS);
-    for way in ways {
-        match make(&path, wanted, &mut init, *way) {
-            Ok(made) => return Ok(Created { reclaimed: reclaimed | made.reclaimed, ..made }),
-            Err(Failure::Step(error)) => last = error,
+    for mode in modes {
+        match create_with(&path, request, &mut init, *mode) {
+            Ok(created) => return Ok(Created { reclaimed: reclaimed | created.reclaimed, ..created }),
+            Err(Failure::Mode(error)) => last = error,
             Err(Failure::Final(error)) => return Err(error),
         }
     }
-    Err(not_filled(&path, wanted.len)(last))
+    Err(not_filled(&path, request.len)(last))
 }
 
-/// Why a file was not made in one of the ways.
+/// Why a file was not created in one of the modes.
 enum Failure {
-    /// A step is not possible here. There may be another way.
-    Step(io::Error),
-    /// The other way would end like this too.
+    /// The mode may not be supported. Another one may be.
+    Mode(io::Error),
+    /// Another mode would fail in the same way.
     Final(CreateError),
 }
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Failure::Step(error)
+        Failure::Mode(error)
     }
 }
 
@@ -147,21 +147,21 @@ impl From<CreateError> for Failure {
     }
 }
 
-fn make(
+fn create_with(
     path: &Path,
-    wanted: CreateRequest<'_>,
+    request: CreateRequest<'_>,
     init: &mut impl FnMut(&Mapping),
-    way: CreateMode,
+    mode: CreateMode,
 ) -> Result<Created, Failure> {
     let directory = path.parent().unwrap_or(path);
-    let mut draft = Draft::new(directory, wanted.name, way, wanted.signature, 0)?;
-    let mapping = fill(draft.file(), path, wanted.len, init)?;
+    let mut draft = Draft::new(directory, request.name, mode, request.signature, 0)?;
+    let mapping = fill(draft.file(), path, request.len, init)?;
     let mut reclaimed = false;
     for _ in 0..ATTEMPTS {
         match draft.publish(path) {
             Ok(()) => return Ok(Created { link: draft.close(), mapping, reclaimed }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                reclaimed |= clear(path, wanted.is_segment)?;
+                reclaimed |= remove_stale(path, request.is_segment)?;
             }
             Err(error) => return Err(error.into()),
         }
@@ -182,7 +182,7 @@ fn fill(
     Ok(mapping)
 }
 
-/// What an error of the system means that a file of this length has met.
+/// Classifies an error of growing a file to this length.
 fn not_filled(path: &Path, len: usize) -> impl Fn(io::Error) -> CreateError {
     move |source| match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -190,17 +190,16 @@ fn not_filled(path: &Path, len: usize) -> impl Fn(io::Error) -> CreateError {
             CreateError::NoSpace { requested: len, directory, source }
         }
         _ => match rlimit::file_size().filter(|_| source.raw_os_error() == Some(libc::EFBIG)) {
-            Some(left) => CreateError::Memory { requested: len, left },
+            Some(headroom) => CreateError::Memory { requested: len, headroom },
             None => Unusable::io(path)(source).into(),
         },
     }
 }
 
-/// Removes what a dead job has left under a name. True: there was something. Whatever else is there is an error, and
-/// stays.
-fn clear(path: &Path, is_segment: IsSegment) -> Result<bool, CreateError> {
+/// Removes the stale file of a dead job, and returns whether there was one. Any other file is an error, and stays.
+fn remove_stale(path: &Path, is_segment: IsSegment) -> Result<bool, CreateError> {
     for _ in 0..ATTEMPTS {
-        let Some(file) = file::existing(path)? else { return Ok(false) };
+        let Some(file) = file::open_existing(path)? else { return Ok(false) };
         let io = Unusable::io(path);
         let bytes = preamble(&file).map_err(&io)?;
         let holder = lock::holder(&file).map_err(&io)?;

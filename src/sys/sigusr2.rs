@@ -1,7 +1,7 @@
-//! Being asked, by SIGUSR2, what the state of this process's jobs is.
+//! SIGUSR2 requests a report on the state of this process's jobs.
 //!
-//! A handler may hardly do anything. This one counts, and wakes the watchers, which sleep on the count among other things.
-//! They look, and have the answer written.
+//! A handler may call async-signal-safe functions only. This one increments a futex word, on which the watchers sleep among
+//! others, and wakes them. They write the report.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -11,19 +11,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::handler;
 use super::wait::futex;
 
-/// How often.
-static ASKED: AtomicU32 = AtomicU32::new(0);
+/// The number of requests.
+static REQUESTS: AtomicU32 = AtomicU32::new(0);
 
-/// What was there before the handler.
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+/// The program's own action, to which the handler chains.
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Puts the handler in place, once and for good: taking it out could break a chain.
+/// Installs the handler once and for good: a handler that was installed later may chain to it.
 pub(crate) fn install() -> io::Result<()> {
     static RESULT: OnceLock<Result<(), i32>> = OnceLock::new();
     let install = || {
-        // Before the handler can run.
-        let _ = BEFORE.set(handler::current(libc::SIGUSR2)?);
-        // Calls of the program that the signal interrupts are taken up again.
+        // Set before the handler can run.
+        let _ = PREVIOUS.set(handler::current(libc::SIGUSR2)?);
+        // SA_RESTART: system calls of the program that the signal interrupts are restarted.
         handler::set(libc::SIGUSR2, handle, libc::SA_RESTART)
     };
     let result =
@@ -31,17 +31,17 @@ pub(crate) fn install() -> io::Result<()> {
     result.map_err(io::Error::from_raw_os_error)
 }
 
-/// How often this process was asked: a word that a watcher can sleep on. None: nobody wants to know.
+/// The number of requests, as a futex word for the watchers. None without the handler.
 pub(crate) fn count() -> Option<&'static AtomicU32> {
-    BEFORE.get().map(|_| &ASKED)
+    PREVIOUS.get().map(|_| &REQUESTS)
 }
 
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     handler::keep_errno(|| {
-        ASKED.fetch_add(1, Ordering::Relaxed);
-        futex::wake_all(&ASKED);
-        if let Some(before) = BEFORE.get() {
-            handler::call(before, signal, info, context);
+        REQUESTS.fetch_add(1, Ordering::Relaxed);
+        futex::wake_all(&REQUESTS);
+        if let Some(previous) = PREVIOUS.get() {
+            handler::call(previous, signal, info, context);
         }
     });
 }
@@ -64,11 +64,11 @@ mod tests {
         }
         handler::set(libc::SIGUSR2, spoils, 0).unwrap();
         install().unwrap();
-        let before = ASKED.load(Ordering::Relaxed);
+        let before = REQUESTS.load(Ordering::Relaxed);
         set_errno(libc::ENOTTY);
-        // SAFETY: it is handled before the call returns.
+        // SAFETY: the signal is handled before the call returns.
         unsafe { libc::raise(libc::SIGUSR2) };
         assert_eq!(io::Error::last_os_error().raw_os_error(), Some(libc::ENOTTY));
-        assert_eq!(ASKED.load(Ordering::Relaxed), before + 1);
+        assert_eq!(REQUESTS.load(Ordering::Relaxed), before + 1);
     }
 }

@@ -1,12 +1,12 @@
-//! Memory that one rank makes and others find: for regions, and for the segments of further communicators.
+//! Shared memory that one rank creates and others open: for regions, and for the segments of further communicators.
 //!
-//! | kind | who finds it how | what it needs |
+//! | kind | how other ranks open it | needs |
 //! | --- | --- | --- |
-//! | sealed | through the descriptor of its maker: `/proc/<process>/fd/<number>` | Linux, `/proc`, one space of processes |
+//! | memfd | through the creator's descriptor: `/proc/<pid>/fd/<number>` | Linux, `/proc`, one PID namespace |
 //! | named | by the name `{job}_region_{number}`, the number in hexadecimal | room in `/dev/shm` |
 //!
-//! Nothing of what is found is believed: it must be the very file that its maker has made, and as long, and sealed if it
-//! is said to be. All memory is allocated before anybody stores into it.
+//! A rank that opens it checks that it is the creator's file (device and inode), of the right length, and sealed if it is a
+//! memfd. All memory is allocated before the first store to it, so that too little memory is an error and no SIGBUS.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ use super::mapping::Mapping;
 use super::memfd;
 use super::rlimit;
 use crate::codes::{Codes, codes};
-use crate::sys::shm_file::{self, CreateMode, Identity, Link, Part};
+use crate::sys::shm_file::{self, CreateMode, Identity, Link, RegionFile};
 
 codes! {
     /// How memory is found, in the order in which they are tried.
@@ -31,20 +31,19 @@ codes! {
     }
 }
 
-/// What others need to know to find memory.
+/// What other ranks need to open the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShmHandle {
     kind: Kind,
     process: u32,
     descriptor: u32,
-    /// The sequence number of this memory among all that its maker has made. No two of them have the same, as long as
-    /// the process lives: an operation on a region names it by this number.
+    /// A sequence number, unique within the creating process. Operations on a region identify it by this number.
     pub(crate) number: u64,
     identity: Identity,
     pub(crate) len: u64,
 }
 
-/// A handle as words.
+/// An encoded handle.
 pub(crate) type Words = [u64; 6];
 
 impl ShmHandle {
@@ -54,21 +53,21 @@ impl ShmHandle {
         [pair(self.kind as u32, self.descriptor), self.process.into(), self.number, device, inode, self.len]
     }
 
-    /// The handle in these words, if it is one.
+    /// None: these words encode no handle.
     pub(crate) fn decode([kind, process, number, device, inode, len]: Words) -> Option<Self> {
         let (kind, descriptor) = (kind as u32, (kind >> 32) as u32);
         let process = u32::try_from(process).ok()?;
-        let kind = Kind::of_code(kind)?;
+        let kind = Kind::from_code(kind)?;
         Some(ShmHandle { kind, process, descriptor, number, identity: Identity { device, inode }, len })
     }
 }
 
-/// Why there is no memory.
+/// Why memory could not be created or opened.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// There is not enough.
+    /// A limit leaves too little.
     Memory(Headroom),
-    /// The system says no.
+    /// A system call failed.
     System(io::Error),
 }
 
@@ -78,68 +77,67 @@ impl From<io::Error> for Refusal {
     }
 }
 
-/// Memory that this process has made.
+/// Memory that this process has created.
 pub(crate) struct CreatedShm {
     pub(crate) mapping: Mapping,
     pub(crate) handle: ShmHandle,
-    held: Held,
+    access: Access,
 }
 
-/// What keeps memory findable.
-enum Held {
-    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there is no such memory"))]
-    Open {
+/// What other ranks open: it exists until all have mapped the memory.
+enum Access {
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are no memfds"))]
+    Descriptor {
         _file: File,
     },
-    Named {
+    Name {
         _link: Link,
     },
 }
 
 impl CreatedShm {
-    /// Nobody can find the memory any more.
+    /// Closes the descriptor or removes the name: no process can open the memory any more.
     pub(crate) fn hide(self) -> Mapping {
-        let CreatedShm { mapping, held, .. } = self;
-        drop(held);
+        let CreatedShm { mapping, access, .. } = self;
+        drop(access);
         mapping
     }
 }
 
-/// Makes `len` bytes of zeros, and allocates those in `part`. `place` is called in between. `huge`: the memory may come
-/// to have huge pages.
+/// Creates `len` bytes of zeros, and allocates those in `range`, after `place` has set their NUMA policy. `huge`: requests
+/// huge pages.
 pub(crate) fn make(
     kind: Kind,
     job: &str,
     len: usize,
-    part: Range<usize>,
+    range: Range<usize>,
     huge: bool,
     place: impl Fn(&Mapping),
 ) -> Result<CreatedShm, Refusal> {
-    if let Some(left) = headroom::min_headroom().filter(|left| left.bytes < len as u64) {
-        return Err(Refusal::Memory(left));
+    if let Some(headroom) = headroom::min_headroom().filter(|headroom| headroom.bytes < len as u64) {
+        return Err(Refusal::Memory(headroom));
     }
-    check_room(len, huge)?;
+    check_rlimits(len, huge)?;
     let fill = |file: &File| {
         let mapping = map(file, len, huge)?;
         place(&mapping);
-        allocate(file, part.clone())?;
+        allocate(file, range.clone())?;
         Ok::<_, Refusal>(mapping)
     };
     match kind {
-        Kind::Memfd => make_sealed(len, fill),
-        Kind::Named => make_named(job, len, fill),
+        Kind::Memfd => create_memfd(len, fill),
+        Kind::Named => create_named(job, len, fill),
     }
 }
 
-/// Refuses what a limit of this process leaves no room for. Before anything is made: whatever is made for it needs some
-/// room too.
-fn check_room(len: usize, huge: bool) -> Result<(), Refusal> {
-    // An aligned mapping is made in a place that is so much larger.
-    let place = len.saturating_add(alignment(len, huge));
-    rlimit::refuses(place as u64, 0).map_or(Ok(()), |left| Err(Refusal::Memory(left)))
+/// Whether the process's limits leave room for the mapping.
+fn check_rlimits(len: usize, huge: bool) -> Result<(), Refusal> {
+    // An aligned mapping first reserves that much more.
+    let reserved = len.saturating_add(alignment(len, huge));
+    rlimit::refuses(reserved as u64, 0).map_or(Ok(()), |headroom| Err(Refusal::Memory(headroom)))
 }
 
-/// What the mapping's start is a multiple of; 0: nothing but a page's size.
+/// The alignment of the mapping; 0: that of a page.
 fn alignment(len: usize, huge: bool) -> usize {
     if huge && len >= huge::ALIGN { huge::ALIGN } else { 0 }
 }
@@ -150,13 +148,13 @@ fn map(file: &File, len: usize, huge: bool) -> io::Result<Mapping> {
         return Mapping::of(file, len);
     }
     let mapping = Mapping::aligned(file, len, align)?;
-    // A wish.
+    // Huge pages are optional.
     let _ = huge::advise(&mapping);
     Ok(mapping)
 }
 
-/// Hands out sequence numbers. They have 64 bits, so that they never begin again: a region that a program keeps for ever
-/// must not come to share its number with a new one.
+/// Sequence numbers. They have 64 bits so that they never wrap: a region that a program never drops must not share its
+/// number with a new one.
 struct Numbers(AtomicU64);
 
 impl Numbers {
@@ -165,11 +163,11 @@ impl Numbers {
     }
 }
 
-/// The numbers of what this process makes.
+/// The numbers of this process.
 static NUMBERS: Numbers = Numbers(AtomicU64::new(1));
 
 #[cfg(target_os = "linux")]
-fn make_sealed(len: usize, fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> Result<CreatedShm, Refusal> {
+fn create_memfd(len: usize, fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> Result<CreatedShm, Refusal> {
     use std::os::fd::AsRawFd;
     let file = memfd::make(len as u64).map_err(too_large)?;
     let mapping = fill(&file)?;
@@ -181,109 +179,110 @@ fn make_sealed(len: usize, fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> 
         identity: Identity::of(&file)?,
         len: len as u64,
     };
-    Ok(CreatedShm { mapping, handle, held: Held::Open { _file: file } })
+    Ok(CreatedShm { mapping, handle, access: Access::Descriptor { _file: file } })
 }
 
 #[cfg(not(target_os = "linux"))]
-fn make_sealed(_len: usize, _fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> Result<CreatedShm, Refusal> {
+fn create_memfd(_len: usize, _fill: impl Fn(&File) -> Result<Mapping, Refusal>) -> Result<CreatedShm, Refusal> {
     Err(Refusal::System(io::ErrorKind::Unsupported.into()))
 }
 
-fn make_named(
+fn create_named(
     job: &str,
     len: usize,
     fill: impl Fn(&File) -> Result<Mapping, Refusal>,
 ) -> Result<CreatedShm, Refusal> {
-    let needed = Part::file_len(len).map_err(refused)?;
-    let room = Part::room().map(|bytes| Headroom { bytes, limit: Limit::FileSystem });
-    if let Some(left) = room.filter(|left| left.bytes < needed) {
-        return Err(Refusal::Memory(left));
+    let needed = RegionFile::file_len(len).map_err(refused)?;
+    let free = RegionFile::free_space().map(|bytes| Headroom { bytes, limit: Limit::FileSystem });
+    if let Some(headroom) = free.filter(|free| free.bytes < needed) {
+        return Err(Refusal::Memory(headroom));
     }
     let mut last = Refusal::System(io::Error::from_raw_os_error(libc::ENOSYS));
-    for way in CreateMode::ALL.iter().copied() {
-        match try_named(job, len, way, &fill)? {
-            Ok(made) => return Ok(made),
-            // Not every step is possible in every way.
+    for mode in CreateMode::ALL {
+        match try_create_named(job, len, *mode, &fill)? {
+            Ok(created) => return Ok(created),
+            // Not every system supports every mode.
             Err(error) => last = refused(error),
         }
     }
     Err(last)
 }
 
-/// The inner error is one after which the other way may succeed.
-type Tried<T> = Result<Result<T, io::Error>, Refusal>;
+/// After the inner error, the other mode may succeed.
+type Attempt<T> = Result<Result<T, io::Error>, Refusal>;
 
-fn try_named(
+fn try_create_named(
     job: &str,
     len: usize,
-    way: CreateMode,
+    mode: CreateMode,
     fill: impl Fn(&File) -> Result<Mapping, Refusal>,
-) -> Tried<CreatedShm> {
-    let part = match Part::new(job, len, way) {
-        Ok(part) => part,
+) -> Attempt<CreatedShm> {
+    let region = match RegionFile::new(job, len, mode) {
+        Ok(region) => region,
         Err(error) => return Ok(Err(error)),
     };
-    let mapping = fill(part.file())?;
-    let identity = Identity::of(part.file())?;
-    Ok(part.show(|| NUMBERS.next()).map(|(link, number)| {
+    let mapping = fill(region.file())?;
+    let identity = Identity::of(region.file())?;
+    Ok(region.publish(|| NUMBERS.next()).map(|(link, number)| {
         let process = std::process::id();
         let handle = ShmHandle { kind: Kind::Named, process, descriptor: 0, number, identity, len: len as u64 };
-        CreatedShm { mapping, handle, held: Held::Named { _link: link } }
+        CreatedShm { mapping, handle, access: Access::Name { _link: link } }
     }))
 }
 
-/// Maps the memory that another rank has made, and allocates a part of it.
-pub(crate) fn find(job: &str, handle: &ShmHandle, part: Range<usize>, huge: bool) -> Result<Mapping, Refusal> {
+/// Maps the memory that another rank has created, and allocates a range of it.
+pub(crate) fn find(job: &str, handle: &ShmHandle, range: Range<usize>, huge: bool) -> Result<Mapping, Refusal> {
     let len = usize::try_from(handle.len).map_err(|_| too_large(io::Error::from_raw_os_error(libc::EFBIG)))?;
-    check_room(len, huge)?;
+    check_rlimits(len, huge)?;
     let file = match handle.kind {
-        Kind::Memfd => find_sealed(handle)?,
-        Kind::Named => Part::find(job, handle.number, handle.identity, len)?,
+        Kind::Memfd => open_memfd(handle)?,
+        Kind::Named => RegionFile::open(job, handle.number, handle.identity, len)?,
     };
-    let file = file.ok_or_else(not_it)?;
+    let file = file.ok_or_else(not_the_file)?;
     let mapping = map(&file, len, huge)?;
-    allocate(&file, part)?;
+    allocate(&file, range)?;
     Ok(mapping)
 }
 
 #[cfg(target_os = "linux")]
-fn find_sealed(handle: &ShmHandle) -> io::Result<Option<File>> {
+fn open_memfd(handle: &ShmHandle) -> io::Result<Option<File>> {
     let file = memfd::open(handle.process, handle.descriptor as _)?;
-    let is_it = Identity::of(&file)? == handle.identity
+    let matches = Identity::of(&file)? == handle.identity
         && file.metadata()?.len() == handle.len
         && memfd::is_sealed(&file);
-    Ok(is_it.then_some(file))
+    Ok(matches.then_some(file))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn find_sealed(_ticket: &ShmHandle) -> io::Result<Option<File>> {
+fn open_memfd(_handle: &ShmHandle) -> io::Result<Option<File>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// What is there is not what its maker has described: its process has another number here, for example.
-fn not_it() -> io::Error {
+/// The opened file is not the creator's, as when the creator is in another PID namespace.
+fn not_the_file() -> io::Error {
     io::Error::from_raw_os_error(libc::ESTALE)
 }
 
-fn allocate(file: &File, part: Range<usize>) -> Result<(), Refusal> {
-    shm_file::allocate(file, part).map_err(refused)
+fn allocate(file: &File, range: Range<usize>) -> Result<(), Refusal> {
+    shm_file::allocate(file, range).map_err(refused)
 }
 
-/// What it means that a file could not grow.
+/// Classifies an error of growing a file.
 fn refused(error: io::Error) -> Refusal {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            let room = Headroom { bytes: Part::room().unwrap_or(0), limit: Limit::FileSystem };
-            Refusal::Memory(headroom::min_headroom().filter(|left| left.bytes < room.bytes).unwrap_or(room))
+            let free = Headroom { bytes: RegionFile::free_space().unwrap_or(0), limit: Limit::FileSystem };
+            let smaller = headroom::min_headroom().filter(|headroom| headroom.bytes < free.bytes);
+            Refusal::Memory(smaller.unwrap_or(free))
         }
         _ => too_large(error),
     }
 }
 
-/// What no process can go beyond.
+/// The largest length of any mapping.
 const ADDRESS_SPACE: Headroom = Headroom { bytes: isize::MAX as u64, limit: Limit::AddressSpace };
 
-/// A length that files may not have, or that the system can not even express, is a lack of memory.
+/// A length beyond what files may have, or what the system can express, counts as a lack of memory.
 fn too_large(error: io::Error) -> Refusal {
     match error.raw_os_error() {
         Some(libc::EFBIG) => Refusal::Memory(rlimit::file_size().unwrap_or(ADDRESS_SPACE)),
@@ -298,13 +297,13 @@ pub(crate) fn errno(error: &io::Error) -> i32 {
         io::ErrorKind::NotFound => libc::ENOENT,
         io::ErrorKind::OutOfMemory => libc::ENOMEM,
         io::ErrorKind::Unsupported => libc::ENOTSUP,
-        // The file is shorter than its maker has said.
+        // The file is shorter than the handle's length.
         io::ErrorKind::UnexpectedEof => libc::ESTALE,
         _ => libc::EIO,
     })
 }
 
-/// What to say of a length that is no number.
+/// The error for a length that overflows.
 pub(crate) fn too_long() -> Refusal {
     too_large(io::Error::from_raw_os_error(libc::EFBIG))
 }
@@ -314,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_do_not_begin_again_after_32_bits() {
+    fn numbers_do_not_wrap_at_32_bits() {
         let numbers = Numbers(AtomicU64::new(1));
         let leaked = numbers.next();
         numbers.0.store(u64::from(u32::MAX) + 1, Ordering::Relaxed);
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_keeps_its_number() {
+    fn an_error_keeps_its_errno() {
         assert_eq!(errno(&io::Error::from_raw_os_error(libc::EMFILE)), libc::EMFILE);
         assert_eq!(errno(&io::ErrorKind::OutOfMemory.into()), libc::ENOMEM);
         let short = Mapping::of(&tempfile::tempfile().unwrap(), 1).unwrap_err();
@@ -332,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_is_understood_whatever_its_number() {
+    fn a_handle_is_decoded_as_it_was_encoded() {
         let identity = Identity { device: u64::MAX, inode: 1 << 40 };
         for number in [1, (1 << 32) + 1, u64::MAX] {
             for kind in Kind::ALL.iter().copied() {

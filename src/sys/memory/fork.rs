@@ -1,4 +1,4 @@
-//! Knowing that this process is a forked child.
+//! Detecting that this process is a forked child.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -8,29 +8,29 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::pages;
 
-/// What the page holds. The kernel gives a forked child a page of zeros instead.
+/// The values of the page's word. With MADV_WIPEONFORK a forked child finds a page of zeros.
 const WIPED: u32 = 0;
 const MARKED: u32 = 1;
-/// The kernel refused to wipe: process ids are compared.
+/// The kernel does not know MADV_WIPEONFORK: process ids are compared.
 const COMPARED: u32 = 2;
 
-/// Tells whether this process was forked after the guard was made.
+/// Detects that this process was forked after the guard was made.
 ///
-/// Comparing process ids costs a system call each time, and a grandchild can have the id of its grandparent. A page
-/// that the kernel wipes in a child costs one load. Where there is no such page, process ids have to do.
+/// Comparing process ids costs a system call each time, and a grandchild can have the id of its grandparent. A page with
+/// MADV_WIPEONFORK costs one load. Process ids are the fallback.
 #[derive(Debug)]
 pub(crate) struct ForkGuard {
     page: *mut u8,
     pid: u32,
 }
 
-// SAFETY: I5: the page is only ever used as an atomic word, and belongs to this guard.
+// SAFETY: I5: the page is accessed as an atomic word only, and belongs to this guard.
 unsafe impl Send for ForkGuard {}
 // SAFETY: I5: as above.
 unsafe impl Sync for ForkGuard {}
 
 impl ForkGuard {
-    /// A guard for the process that calls.
+    /// A guard for the calling process.
     pub(crate) fn new() -> io::Result<Self> {
         Self::with(wipe_on_fork)
     }
@@ -55,25 +55,25 @@ impl ForkGuard {
 
     #[inline]
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: I5: the page is aligned, readable and writable for as long as the guard lives, in a child too.
+        // SAFETY: I5: the page is aligned, and readable and writable while the guard lives, in a child too.
         unsafe { &*self.page.cast::<AtomicU32>() }
     }
 }
 
 impl Drop for ForkGuard {
     fn drop(&mut self) {
-        // SAFETY: I5: `new` mapped it, a child has it too, and nothing refers to it any more.
+        // SAFETY: I5: `new` has mapped it, a child has a copy, and nothing refers to it any more.
         unsafe { pages::unmap(self.page, size_of::<AtomicU32>()) };
     }
 }
 
-/// Does something during which no other thread of this process forks: a mapping exists for a moment before it is withheld
-/// from children. Not against system calls that go past the C library's `fork`.
-pub(super) fn while_nobody_forks<R>(work: impl FnOnce() -> R) -> R {
+/// Runs `work` while no other thread of this process can fork: a mapping exists for a moment before MADV_DONTFORK applies
+/// to it. Does not exclude fork system calls that bypass the C library.
+pub(super) fn with_fork_lock<R>(work: impl FnOnce() -> R) -> R {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
-        // SAFETY: I5: the three keep to what a fork's handlers may do. Where there is no memory to note them down, a child
-        // may get a mapping that it does not touch.
+        // SAFETY: I5: the three functions only lock and unlock. If registering fails for want of memory, a child may inherit
+        // a mapping, which it does not touch.
         let _ = unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(unlock)) };
     });
     struct Unlock;
@@ -87,33 +87,33 @@ pub(super) fn while_nobody_forks<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Held while this process forks, and by who must not be disturbed by that. In the child it is held by the thread that has
-/// forked, which is the only one there.
-struct Forking(UnsafeCell<libc::pthread_mutex_t>);
+/// Held by a thread that forks, and by one during whose work no other may fork. In the child the only thread, the one that
+/// forked, holds it.
+struct ForkLock(UnsafeCell<libc::pthread_mutex_t>);
 
-// SAFETY: I5: a mutex is made for use by several threads.
-unsafe impl Sync for Forking {}
+// SAFETY: I5: a mutex may be used by several threads.
+unsafe impl Sync for ForkLock {}
 
-static FORKING: Forking = Forking(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+static FORK_LOCK: ForkLock = ForkLock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
 
 extern "C" fn lock() {
     // SAFETY: I5: initialised, never moved, and not held by this thread, which does not fork while it holds it.
-    unsafe { libc::pthread_mutex_lock(FORKING.0.get()) };
+    unsafe { libc::pthread_mutex_lock(FORK_LOCK.0.get()) };
 }
 
 extern "C" fn unlock() {
-    // SAFETY: I5: held by this thread, or, in a child, by the one that it is a copy of.
-    unsafe { libc::pthread_mutex_unlock(FORKING.0.get()) };
+    // SAFETY: I5: held by this thread, or, in a child, by the thread of which it is a copy.
+    unsafe { libc::pthread_mutex_unlock(FORK_LOCK.0.get()) };
 }
 
 #[cfg(target_os = "linux")]
 fn wipe_on_fork(page: *mut u8) -> bool {
     const UNKNOWN: libc::c_int = -1;
     let advise = |advice| {
-        // SAFETY: I5: a private anonymous page of ours.
+        // SAFETY: I5: our own private anonymous page.
         unsafe { libc::madvise(page.cast(), size_of::<AtomicU32>(), advice) == 0 }
     };
-    // An emulator such as qemu-user says yes to any advice, and does not wipe. A kernel refuses what it does not know.
+    // qemu-user accepts any advice, and does not wipe. A kernel refuses unknown advice.
     !advise(UNKNOWN) && advise(libc::MADV_WIPEONFORK)
 }
 
@@ -128,7 +128,7 @@ mod tests {
     use crate::sys::testing::in_forked_child;
 
     #[test]
-    fn a_forked_child_is_told_and_its_parent_is_not() {
+    fn a_forked_child_is_detected_and_its_parent_is_not() {
         let guard = ForkGuard::new().unwrap();
         assert!(!guard.forked());
         assert!(in_forked_child(|| guard.forked()));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_kernel_refuses_to_wipe_process_ids_tell() {
+    fn without_wipe_on_fork_process_ids_are_compared() {
         let guard = ForkGuard::with(|_| false).unwrap();
         assert_eq!(guard.word().load(Ordering::Relaxed), COMPARED);
         assert!(!guard.forked());
@@ -145,13 +145,13 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn linux_wipes() {
+    fn linux_wipes_on_fork() {
         let guard = ForkGuard::new().unwrap();
         assert_eq!(guard.word().load(Ordering::Relaxed), MARKED);
     }
 
     #[test]
-    fn a_child_can_drop_its_copy_and_have_its_own() {
+    fn a_child_can_drop_its_copy_and_make_its_own() {
         let mut guard = Some(ForkGuard::new().unwrap());
         assert!(in_forked_child(|| {
             drop(guard.take());

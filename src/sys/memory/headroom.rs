@@ -1,6 +1,7 @@
 //! How much memory this process may still use.
 //!
-//! Inside a memory limit, allocating too much ends in a kill, never in an error. So whoever allocates asks first.
+//! Exceeding the memory limit of a control group is no error: the kernel kills the process. So the limits are read before
+//! each large allocation.
 
 use std::fmt;
 use std::fs;
@@ -43,74 +44,74 @@ impl fmt::Display for Limit {
     }
 }
 
-/// How many bytes a limit leaves.
+/// The number of bytes that a limit leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Headroom {
     pub(crate) bytes: u64,
     pub(crate) limit: Limit,
 }
 
-/// What the min_headroom known limit leaves, of those that hold for all memory.
+/// The smallest headroom, among the limits that hold for all memory.
 pub(crate) fn min_headroom() -> Option<Headroom> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| machine(&text));
     let group = available().map(|bytes| Headroom { bytes, limit: Limit::ControlGroup });
     let machine = machine.map(|bytes| Headroom { bytes, limit: Limit::Machine });
-    group.into_iter().chain(machine).min_by_key(|left| left.bytes)
+    group.into_iter().chain(machine).min_by_key(|headroom| headroom.bytes)
 }
 
-/// What `/proc/meminfo` says could be allocated without swapping.
+/// `MemAvailable` of `/proc/meminfo`: what can be allocated without swapping.
 fn machine(meminfo: &str) -> Option<u64> {
     let value = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Limits above this stand for "none": version 1 writes the largest number of pages.
+/// Limits above this mean "none": cgroup v1 writes the largest number of pages.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// The two versions of control groups name their files differently.
-struct Files {
+/// The names of the files and statistics, which differ between cgroup v1 and v2.
+struct CgroupFiles {
     limit: &'static str,
     usage: &'static str,
-    /// Memory in use that the kernel gives back on demand: file pages. Shared memory is not among them.
+    /// The reclaimable part of the usage: file pages. Shared memory is not among them.
     cache: [&'static str; 2],
 }
 
-const V2: Files =
-    Files { limit: "memory.max", usage: "memory.current", cache: ["inactive_file", "active_file"] };
-const V1: Files = Files {
+const V2: CgroupFiles =
+    CgroupFiles { limit: "memory.max", usage: "memory.current", cache: ["inactive_file", "active_file"] };
+const V1: CgroupFiles = CgroupFiles {
     limit: "memory.limit_in_bytes",
     usage: "memory.usage_in_bytes",
     cache: ["total_inactive_file", "total_active_file"],
 };
 
-/// The bytes that the control groups of this process let it use beyond what is in use now. None: no limit is known.
+/// The headroom of this process's control groups, in bytes. None: no limit is known.
 ///
-/// Swap does not count: shared memory that fits only by swapping is no use.
+/// Swap does not count: shared memory that fits only by swapping is useless.
 fn available() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     available_under(Path::new("/sys/fs/cgroup"), &groups)
 }
 
-/// As [`available`], with the control groups mounted at `root`, and the text of `/proc/self/cgroup`.
+/// As [`available`], for control groups that are mounted at `root`, and a text of `/proc/self/cgroup`.
 fn available_under(root: &Path, proc_self_cgroup: &str) -> Option<u64> {
     proc_self_cgroup
         .lines()
         .filter_map(|line| group(root, line))
         .filter_map(|(mount, path, files)| {
-            // Each level has a limit of its own. A container may see its own group as the root, under another name than
-            // the one in /proc: then only the root exists.
+            // Each level of the hierarchy has a limit. In a container the group may be mounted as the root, so that the
+            // path in /proc does not exist below the mount: then only the root is read.
             mount
                 .join(&path)
                 .ancestors()
                 .take_while(|level| level.starts_with(&mount))
-                .filter_map(|level| left(level, files))
+                .filter_map(|level| remaining(level, files))
                 .min()
         })
         .min()
 }
 
-/// Where the memory files of the group in a line of `/proc/self/cgroup` are: the mount, the path in it, their names.
-fn group(root: &Path, line: &str) -> Option<(PathBuf, PathBuf, &'static Files)> {
+/// For a line of `/proc/self/cgroup`: the mount of the memory controller, the group's path in it, and the files' names.
+fn group(root: &Path, line: &str) -> Option<(PathBuf, PathBuf, &'static CgroupFiles)> {
     let mut fields = line.splitn(3, ':');
     let (hierarchy, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
     let path: PathBuf =
@@ -125,8 +126,8 @@ fn group(root: &Path, line: &str) -> Option<(PathBuf, PathBuf, &'static Files)> 
     }
 }
 
-/// What one level of the hierarchy leaves.
-fn left(level: &Path, files: &Files) -> Option<u64> {
+/// The headroom of one level of the hierarchy.
+fn remaining(level: &Path, files: &CgroupFiles) -> Option<u64> {
     let number = |name| fs::read_to_string(level.join(name)).ok()?.trim().parse::<u64>().ok();
     let limit = number(files.limit).filter(|limit| *limit < NO_LIMIT)?;
     let statistics = fs::read_to_string(level.join("memory.stat")).unwrap_or_default();
@@ -144,10 +145,10 @@ fn left(level: &Path, files: &Files) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A directory that looks like /sys/fs/cgroup, removed on drop.
-    struct Fake(PathBuf);
+    /// A directory like /sys/fs/cgroup, removed on drop.
+    struct FakeCgroups(PathBuf);
 
-    impl Fake {
+    impl FakeCgroups {
         fn new(name: &str, files: &[(&str, &str)]) -> Self {
             let root = std::env::temp_dir().join(format!("cgroup-{}-{name}", std::process::id()));
             for (path, text) in files {
@@ -155,18 +156,18 @@ mod tests {
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
                 fs::write(path, text).unwrap();
             }
-            Fake(root)
+            FakeCgroups(root)
         }
     }
 
-    impl Drop for Fake {
+    impl Drop for FakeCgroups {
         fn drop(&mut self) {
             fs::remove_dir_all(&self.0).unwrap();
         }
     }
 
     #[test]
-    fn the_machine_says_what_is_available() {
+    fn available_memory_is_read_from_meminfo() {
         let text =
             "MemTotal:       32768000 kB\nMemFree:          100 kB\nMemAvailable:   20480 kB\nBuffers: 1 kB\n";
         assert_eq!(machine(text), Some(20480 * 1024));
@@ -177,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn version_2_takes_the_tightest_level() {
-        let fake = Fake::new(
+    fn version_2_takes_the_smallest_headroom_of_all_levels() {
+        let fake = FakeCgroups::new(
             "v2",
             &[
                 ("a/memory.max", "1000\n"),
@@ -196,7 +197,7 @@ mod tests {
 
     #[test]
     fn file_pages_count_as_free() {
-        let fake = Fake::new(
+        let fake = FakeCgroups::new(
             "cache",
             &[
                 ("memory.max", "1000\n"),
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn version_1_takes_the_memory_hierarchy() {
-        let fake = Fake::new(
+        let fake = FakeCgroups::new(
             "v1",
             &[
                 ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
@@ -229,21 +230,21 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_sees_its_group_as_the_root_finds_it() {
-        let fake = Fake::new("container", &[("memory.max", "800\n"), ("memory.current", "300\n")]);
+    fn a_group_that_is_mounted_as_the_root_is_found() {
+        let fake = FakeCgroups::new("container", &[("memory.max", "800\n"), ("memory.current", "300\n")]);
         assert_eq!(available_under(&fake.0, "0::/system.slice/docker-0123.scope\n"), Some(500));
         assert_eq!(available_under(&fake.0, "0::/../other\n"), Some(500));
     }
 
     #[test]
-    fn a_group_over_its_limit_has_nothing_left() {
-        let fake = Fake::new("over", &[("memory.max", "100\n"), ("memory.current", "300\n")]);
+    fn a_group_over_its_limit_has_no_headroom() {
+        let fake = FakeCgroups::new("over", &[("memory.max", "100\n"), ("memory.current", "300\n")]);
         assert_eq!(available_under(&fake.0, "0::/\n"), Some(0));
     }
 
     #[test]
-    fn what_can_not_be_read_is_no_limit() {
-        let fake = Fake::new("odd", &[("memory.max", "plenty\n"), ("x", "")]);
+    fn an_unreadable_limit_is_no_limit() {
+        let fake = FakeCgroups::new("odd", &[("memory.max", "plenty\n"), ("x", "")]);
         for groups in ["", "\n", "0::", "0::/\n", "::::\n", "4:memory\n", "1:memory:/nowhere\n"] {
             assert_eq!(available_under(&fake.0, groups), None, "{groups:?}");
         }
@@ -251,8 +252,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_less_than_zero_with_odd_numbers() {
-        let fake = Fake::new(
+    fn arithmetic_saturates() {
+        let fake = FakeCgroups::new(
             "huge",
             &[
                 ("memory.max", "5000"),

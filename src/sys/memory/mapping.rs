@@ -1,4 +1,4 @@
-//! Memory that ranks share.
+//! Shared mappings, which a forked child does not inherit.
 
 use std::fs::File;
 use std::io;
@@ -6,13 +6,13 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use super::fork::{ForkGuard, while_nobody_forks};
+use super::fork::{ForkGuard, with_fork_lock};
 use super::pages::{map, page_size, unmap};
 
-/// A stretch of mapped memory, unmapped on drop.
+/// A mapping, unmapped on drop.
 ///
-/// A forked child does not get it: it would keep the file, and the lock on it, alive after its parent's death. So in
-/// a child there is nothing to touch (ask [`Mapping::forked`] first) and nothing to unmap.
+/// A forked child does not inherit it (MADV_DONTFORK): it would keep the file, and the lock on it, alive after its parent's
+/// death. In a child [`Mapping::forked`] is true; the memory must not be accessed, and drop unmaps nothing.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: *mut u8,
@@ -20,8 +20,8 @@ pub(crate) struct Mapping {
     guard: ForkGuard,
 }
 
-// SAFETY: I1: a mapping belongs to the process, not to a thread. It hands out a raw pointer only; who may touch what is the
-// protocols' business.
+// SAFETY: I1: a mapping belongs to the process, not to a thread. It provides a raw pointer only; the protocols decide who may
+// access which bytes.
 unsafe impl Send for Mapping {}
 // SAFETY: I1: as above.
 unsafe impl Sync for Mapping {}
@@ -29,7 +29,7 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps the first `len` bytes of a file, which may then be closed.
     ///
-    /// If someone cuts the file short later, touching what is gone is a SIGBUS: only a sealed file is safe from that.
+    /// If the file is truncated later, access to the missing pages raises SIGBUS. Only a sealed memfd excludes that.
     pub(crate) fn of(file: &File, len: usize) -> io::Result<Self> {
         if file.metadata()?.len() < len as u64 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
@@ -37,7 +37,7 @@ impl Mapping {
         Self::new(len, || map(len, libc::MAP_SHARED, file.as_raw_fd()))
     }
 
-    /// The same from an address that is a multiple of `align`, which is one of the page's size.
+    /// The same, at a multiple of `align`, which is a multiple of the page size.
     pub(crate) fn aligned(file: &File, len: usize, align: usize) -> io::Result<Self> {
         if file.metadata()?.len() < len as u64 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
@@ -45,50 +45,50 @@ impl Mapping {
         Self::new(len, || map_aligned(file, len, align))
     }
 
-    /// Zeroed memory of this process alone, for ranks that are its threads.
+    /// Zeroed private memory, for ranks that are threads.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
         Self::new(len, || map(len, libc::MAP_PRIVATE | libc::MAP_ANON, -1))
     }
 
     fn new(len: usize, map: impl FnOnce() -> io::Result<*mut u8>) -> io::Result<Self> {
-        // First: in a child that is made before the end, there is nothing to touch and nothing to unmap.
+        // The guard comes first: it also holds in a child that is forked during this call.
         let guard = ForkGuard::new()?;
-        while_nobody_forks(|| {
+        with_fork_lock(|| {
             let mapping = Mapping { start: map()?, len, guard };
-            withhold_from_children(mapping.start, len)?;
+            dont_fork(mapping.start, len)?;
             Ok(mapping)
         })
     }
 
-    /// Where it begins: aligned to a page.
+    /// The first address: page-aligned.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start
     }
 
-    /// How long it is, in bytes.
+    /// The length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Lets this process write it, or not. In a process that may not, a stray store is a fault.
+    /// Makes the mapping writable or read-only in this process. A stray store to read-only memory is a fault.
     pub(crate) fn protect(&self, writable: bool) -> io::Result<()> {
-        self.protect_part(0..self.len, writable)
+        self.protect_range(0..self.len, writable)
     }
 
-    /// The same for the pages of a part, which begins at a page.
+    /// The same for the pages of a range that begins at a page.
     ///
     /// # Panics
-    /// When the part reaches past the end.
-    pub(crate) fn protect_part(&self, part: Range<usize>, writable: bool) -> io::Result<()> {
-        assert!(part.start <= part.end && part.end <= self.len);
+    /// When the range exceeds the mapping.
+    pub(crate) fn protect_range(&self, range: Range<usize>, writable: bool) -> io::Result<()> {
+        assert!(range.start <= range.end && range.end <= self.len);
         if self.guard.forked() {
             return Err(io::ErrorKind::NotFound.into());
         }
         let access = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        let start = self.start.wrapping_add(part.start);
-        // SAFETY: I7: a part of a mapping of ours; nothing is moved. Who may still have a reference is the callers'
-        // business.
-        let result = unsafe { libc::mprotect(start.cast(), part.len(), access) };
+        let start = self.start.wrapping_add(range.start);
+        // SAFETY: I7: a part of our own mapping; nothing is moved. The callers see to it that no reference conflicts with
+        // the new protection.
+        let result = unsafe { libc::mprotect(start.cast(), range.len(), access) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
@@ -98,70 +98,70 @@ impl Mapping {
         self.guard.forked()
     }
 
-    /// Whether the byte at this address is one of it.
+    /// Whether it contains this address.
     pub(crate) fn contains(&self, address: usize) -> bool {
         let start = self.start.addr();
         (start..start + self.len).contains(&address)
     }
 
-    /// Puts zeros, of this process alone, in place of everything: somebody has cut the file short. Makes system calls
-    /// only, so a handler of signals may call it. False: the system does not allow it.
+    /// Replaces the whole mapping by private zeroed memory, after the file was truncated. Async-signal-safe: makes system
+    /// calls only. Returns false if they fail.
     pub(crate) fn replace(&self) -> bool {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_FIXED;
-        // SAFETY: I1: it replaces all of a mapping of ours, which stays readable and writable.
+        // SAFETY: I1: it replaces all of our own mapping, which stays readable and writable.
         let replaced = unsafe { libc::mmap(self.start.cast(), self.len, access, flags, -1, 0) };
-        replaced == self.start.cast() && withhold_from_children(self.start, self.len).is_ok()
+        replaced == self.start.cast() && dont_fork(self.start, self.len).is_ok()
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         if !self.guard.forked() {
-            // SAFETY: I1 and I5: `new` mapped it; whoever has the pointer also keeps the mapping.
+            // SAFETY: I1 and I5: `new` has mapped it; every user of the pointer keeps the mapping alive.
             unsafe { unmap(self.start, self.len) };
         }
     }
 }
 
-/// Maps the first `len` bytes of a file at a multiple of `align`: into the middle of a place that is large enough.
+/// Maps the first `len` bytes of a file at a multiple of `align`: reserves a larger address range, and unmaps the rest.
 fn map_aligned(file: &File, len: usize, align: usize) -> io::Result<*mut u8> {
     let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
     let len = len.checked_next_multiple_of(page_size()).ok_or_else(too_large)?;
-    let room = len.checked_add(align).ok_or_else(too_large)?;
+    let reserved_len = len.checked_add(align).ok_or_else(too_large)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANON;
-    // SAFETY: I7: a new mapping at an address of the kernel's choice touches nothing that exists.
-    let place = unsafe { libc::mmap(ptr::null_mut(), room, libc::PROT_NONE, flags, -1, 0) };
-    if place == libc::MAP_FAILED {
+    // SAFETY: I7: a new mapping at an address of the kernel's choice replaces nothing.
+    let reserved = unsafe { libc::mmap(ptr::null_mut(), reserved_len, libc::PROT_NONE, flags, -1, 0) };
+    if reserved == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    let place = place.cast::<u8>();
-    let start = place.wrapping_add(place.align_offset(align));
+    let reserved = reserved.cast::<u8>();
+    let start = reserved.wrapping_add(reserved.align_offset(align));
     let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-    // SAFETY: I7: it replaces a part of what was just mapped, to which nothing refers.
+    // SAFETY: I7: it replaces a part of the reserved range, to which nothing refers.
     let mapped = unsafe { libc::mmap(start.cast(), len, access, flags, file.as_raw_fd(), 0) };
     if mapped == libc::MAP_FAILED {
         let error = io::Error::last_os_error();
-        // SAFETY: I7: just mapped, and nothing refers to it.
-        unsafe { unmap(place, room) };
+        // SAFETY: I7: just reserved, and nothing refers to it.
+        unsafe { unmap(reserved, reserved_len) };
         return Err(error);
     }
-    let (before, after) = (start.addr() - place.addr(), start.wrapping_add(len));
-    for (rest, len) in [(place, before), (after, room - before - len)] {
+    let (before, after) = (start.addr() - reserved.addr(), start.wrapping_add(len));
+    for (rest, len) in [(reserved, before), (after, reserved_len - before - len)] {
         if len > 0 {
-            // SAFETY: I7: what is left of it on this side.
+            // SAFETY: I7: the unused rest of the reserved range on this side.
             unsafe { unmap(rest, len) };
         }
     }
     Ok(start)
 }
 
-fn withhold_from_children(start: *mut u8, len: usize) -> io::Result<()> {
+fn dont_fork(start: *mut u8, len: usize) -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    // SAFETY: I7: a mapping of ours; the advice concerns children only.
+    // SAFETY: I7: our own mapping; the advice concerns children only.
     let result = unsafe { libc::madvise(start.cast(), len, libc::MADV_DONTFORK) };
     #[cfg(not(target_os = "linux"))]
-    // SAFETY: I7: a mapping of ours; the advice concerns children only.
+    // SAFETY: I7: our own mapping; the advice concerns children only.
     let result = unsafe { libc::minherit(start.cast(), len, libc::VM_INHERIT_NONE) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -176,7 +176,7 @@ mod tests {
 
     fn word(mapping: &Mapping, offset: usize) -> &AtomicU32 {
         assert!(offset + size_of::<AtomicU32>() <= mapping.len());
-        // SAFETY: inside the mapping, aligned by the callers, and used as an atomic only.
+        // SAFETY: inside the mapping, aligned by the callers, and accessed as an atomic only.
         unsafe { &*mapping.start().wrapping_add(offset).cast::<AtomicU32>() }
     }
 
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_can_be_replaced_by_zeros() {
+    fn a_mapping_of_a_truncated_file_can_be_replaced_by_zeros() {
         let file = file(&[7; 8192]);
         let mapping = Mapping::of(&file, 8192).unwrap();
         let neighbour = Mapping::anonymous(4096).unwrap();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_maps_to_nothing() {
+    fn an_empty_mapping_is_refused() {
         assert!(Mapping::anonymous(0).is_err());
     }
 
@@ -263,12 +263,12 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn no_child_gets_a_mapping_that_is_just_being_made() {
+    fn no_child_inherits_a_mapping_that_is_being_made() {
         use std::os::unix::fs::MetadataExt;
         let file = file(&[7; 4096]);
         let inode = format!(" {} ", file.metadata().unwrap().ino()).into_bytes();
         let done = AtomicBool::new(false);
-        let children_with_it = std::thread::scope(|scope| {
+        let inherited = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     drop(Mapping::of(&file, 4096).unwrap());
@@ -278,10 +278,10 @@ mod tests {
             done.store(true, Ordering::Relaxed);
             children
         });
-        assert_eq!(children_with_it, 0, "of 300 children");
+        assert_eq!(inherited, 0, "of 300 children");
     }
 
-    /// Whether the list of this process's mappings contains these bytes, found as a child may.
+    /// Whether /proc/self/maps contains these bytes. Does not allocate: it runs in a forked child.
     #[cfg(target_os = "linux")]
     fn maps_contain(bytes: &[u8]) -> bool {
         const STEP: usize = 4096;
@@ -290,30 +290,30 @@ mod tests {
         let descriptor = unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY) };
         let mut found = false;
         loop {
-            // SAFETY: the upper half has room for it.
+            // SAFETY: the upper half has room for the bytes.
             let read = unsafe { libc::read(descriptor, text[STEP..].as_mut_ptr().cast(), STEP) };
             if read <= 0 {
                 return found;
             }
             let end = STEP + read as usize;
             found |= text[..end].windows(bytes.len()).any(|window| window == bytes);
-            // The next part may begin in the middle of it.
+            // A match may continue in the next part.
             text.copy_within(end - STEP..end, 0);
         }
     }
 
     #[test]
-    fn a_forked_child_neither_has_it_nor_unmaps_what_took_its_place() {
+    fn a_forked_child_neither_inherits_nor_unmaps() {
         let mut mapping = Some(Mapping::anonymous(1 << 16).unwrap());
         let start = mapping.as_ref().unwrap().start();
         assert!(in_forked_child(|| {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANON;
-            // SAFETY: without MAP_FIXED the address is a wish: nothing that exists is replaced.
+            // SAFETY: without MAP_FIXED the address is a hint: no mapping is replaced.
             let place = unsafe { libc::mmap(start.cast(), 1 << 16, libc::PROT_READ, flags, -1, 0) };
             let forked = mapping.as_ref().is_some_and(Mapping::forked);
             drop(mapping.take());
-            // SAFETY: the page was mapped above, and is still there if drop did what it should; else the child ends
-            // by a signal, which is a failure too.
+            // SAFETY: the page was mapped above, and drop must not unmap it; else the child ends by a signal, which is a
+            // failure too.
             let byte = unsafe { place.cast::<u8>().read_volatile() };
             forked && place.cast() == start && byte == 0
         }));

@@ -1,22 +1,22 @@
-//! Memory without a name, which nobody can cut short.
+//! Sealed memfds: shared files without a name, which cannot be truncated.
 //!
-//! It is a file that exists only as long as somebody has it open or mapped. Other processes of the same user reach it
-//! through the descriptors of the process that has made it. It does not count against the size of `/dev/shm`.
+//! A memfd exists as long as a process has it open or mapped. Other processes of the same user open it through the
+//! creator's `/proc/<pid>/fd`. It does not count against the size of `/dev/shm`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::sys::file_size::without_signal;
+use crate::sys::file_size::without_sigxfsz;
 
-/// What must not happen to the file: to be cut short, which would be a SIGBUS for who has mapped it, to grow, or to lose
-/// these seals.
+/// Seals against truncation, which would raise SIGBUS in every process that has mapped the file, against growth, and
+/// against further sealing.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-/// A file of `len` zeros, none of them allocated, sealed.
+/// A sealed file of `len` bytes, none of them allocated.
 pub(super) fn make(len: u64) -> io::Result<File> {
     let file = create()?;
-    without_signal(|| file.set_len(len))?;
+    without_sigxfsz(|| file.set_len(len))?;
     // SAFETY: I7: touches no memory.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) };
     if result == 0 { Ok(file) } else { Err(io::Error::last_os_error()) }
@@ -29,24 +29,24 @@ fn create() -> io::Result<File> {
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: I7: a descriptor that was just opened, and that nobody else has.
+        // SAFETY: I7: a descriptor that was just opened, and that has no other owner.
         Ok(File::from(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     };
-    // Some systems forbid files that could be executed; older ones do not know the flag.
+    // Where vm.memfd_noexec is 2, the flag is required. Kernels before 6.3 refuse it.
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     create(flags | libc::MFD_NOEXEC_SEAL).or_else(|_| create(flags))
 }
 
-/// The file behind a descriptor of a process, whatever it is: to be checked by its identity, its length and
+/// Opens the file behind a descriptor of a process. It may be any file: the caller checks its identity, its length and
 /// [`is_sealed`].
 pub(super) fn open(process: u32, descriptor: RawFd) -> io::Result<File> {
     let path = format!("/proc/{process}/fd/{descriptor}");
-    // O_NONBLOCK: the number may have come to mean another process, and the file be a fifo.
+    // O_NONBLOCK: the process id may have been reused, and the file be a fifo.
     use std::os::unix::fs::OpenOptionsExt;
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
-/// Whether nobody can cut the file short.
+/// Whether the file is sealed against truncation.
 pub(super) fn is_sealed(file: &File) -> bool {
     // SAFETY: I7: touches no memory.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
@@ -59,7 +59,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn it_can_be_filled_and_opened_and_not_cut() {
+    fn a_sealed_file_can_be_opened_and_not_resized() {
         let file = make(8192).unwrap();
         let again = open(std::process::id(), file.as_raw_fd()).unwrap();
         assert_eq!(again.metadata().unwrap().ino(), file.metadata().unwrap().ino());
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_can_be_cut_is_not_sealed() {
+    fn a_file_without_seals_is_detected() {
         assert!(!is_sealed(&create().unwrap()));
         let file = File::open("/dev/null").unwrap();
         assert!(!is_sealed(&file));

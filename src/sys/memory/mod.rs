@@ -1,4 +1,4 @@
-//! Memory: mapping it, how much there is, and where it comes from.
+//! Memory: mappings, limits, and shared files.
 
 pub(crate) mod backing;
 pub(crate) mod fork;

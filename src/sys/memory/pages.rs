@@ -1,4 +1,4 @@
-//! Pages of the address space: what mmap(2) and munmap(2) give and take.
+//! mmap(2), munmap(2) and the size of a page.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -10,10 +10,10 @@ pub(crate) fn page_size() -> usize {
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// Maps `len` bytes, readable and writable, wherever there is room.
+/// Maps `len` bytes, readable and writable, at an address of the kernel's choice.
 pub(super) fn map(len: usize, flags: libc::c_int, fd: RawFd) -> io::Result<*mut u8> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: I7: a new mapping at an address of the kernel's choice touches nothing that exists.
+    // SAFETY: I7: a new mapping at an address of the kernel's choice replaces nothing.
     let start = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, fd, 0) };
     if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start.cast()) }
 }
@@ -21,7 +21,7 @@ pub(super) fn map(len: usize, flags: libc::c_int, fd: RawFd) -> io::Result<*mut 
 /// Unmaps what [`map`] mapped.
 ///
 /// # Safety
-/// `start` and `len` are those of one mapping, which this process has, and which nothing uses any more.
+/// `start` and `len` are those of one mapping of this process, which nothing uses any more.
 pub(super) unsafe fn unmap(start: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     let result = unsafe { libc::munmap(start.cast(), len) };

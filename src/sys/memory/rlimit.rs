@@ -1,64 +1,61 @@
-//! The limits of getrlimit(2) that memory meets.
+//! The limits of getrlimit(2) that concern memory.
 //!
-//! Where one leaves too little, a mapping fails, which is an error; but so does what allocates a few bytes more, in this
-//! library, in the program, or in a thread that starts: and that ends the process, or keeps it waiting for ever. So
-//! whoever maps asks first, and leaves a [`RESERVE`].
+//! A large mapping that fails is an error. But one that succeeds and exhausts the limit makes the next small allocation
+//! fail, in this library, in the program, or in a thread that starts, which ends the process or blocks it for ever. So the
+//! limits are read before each large mapping, and a [`RESERVE`] stays free.
 
 use std::fs;
 
 use super::headroom::{Headroom, Limit};
 use super::pages::page_size;
 
-/// What stays free for the stack of a watcher's thread, for what the system and the C library need to start it (measured:
-/// 270 KiB with its stack), and for what a call allocates for itself.
+/// Stays free for starting the watcher's thread (measured: 270 KiB with its stack), and for what a call allocates.
 const RESERVE: u64 = 1 << 20;
 
-/// What a thread takes that the standard library starts: 2 MiB of stack, unless the environment says otherwise, and what it
-/// needs to start.
+/// The memory of a thread that the standard library starts: 2 MiB of stack by default, and what starting it takes.
 pub(crate) const THREAD: u64 = 3 << 20;
 
-/// How long a file may become; `None`: there is no limit.
+/// The largest size of a file; `None` without a limit.
 pub(crate) fn file_size() -> Option<Headroom> {
     soft(libc::RLIMIT_FSIZE).map(|bytes| Headroom { bytes, limit: Limit::FileSize })
 }
 
-/// The limit that leaves no room to map so much memory that is shared, and so much of this process alone; `None`: there
-/// is room, or no telling.
+/// The limit that forbids to map `shared` and `private` bytes more; `None`: there is room, or the usage is unknown.
 pub(crate) fn refuses(shared: u64, private: u64) -> Option<Headroom> {
     let limits = [
         (libc::RLIMIT_AS, Limit::Mapped, MAPPED, shared.saturating_add(private)),
         (libc::RLIMIT_DATA, Limit::Data, DATA, private),
     ];
-    limits.into_iter().find_map(|(resource, limit, field, wanted)| {
-        let left = left(soft(resource)?, used(field)?);
-        left.is_none_or(|left| left < wanted).then_some(Headroom { bytes: left.unwrap_or(0), limit })
+    limits.into_iter().find_map(|(resource, limit, field, needed)| {
+        let remaining = remaining(soft(resource)?, used(field)?);
+        let is_exceeded = remaining.is_none_or(|remaining| remaining < needed);
+        is_exceeded.then_some(Headroom { bytes: remaining.unwrap_or(0), limit })
     })
 }
 
-/// What is left beside the reserve; `None`: not even that.
-fn left(limit: u64, used: u64) -> Option<u64> {
+/// What a limit leaves besides the reserve; `None`: less than the reserve.
+fn remaining(limit: u64, used: u64) -> Option<u64> {
     limit.checked_sub(used.checked_add(RESERVE)?)
 }
 
-/// Where `/proc/self/statm` has what is mapped, and what of that is data. It counts the stack as data, which is more than
-/// the limit does.
+/// Fields of `/proc/self/statm`: all mappings, and data. The latter includes the stack, which RLIMIT_DATA does not count.
 const MAPPED: usize = 0;
 const DATA: usize = 5;
 
-/// How many bytes this process uses of what a limit counts.
+/// The bytes in a field of `/proc/self/statm`.
 fn used(field: usize) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/statm").ok()?;
     let pages = text.split_ascii_whitespace().nth(field)?.parse::<u64>().ok()?;
     pages.checked_mul(page_size() as u64)
 }
 
-/// What the C library calls the type of these constants differs between systems.
+/// The type of the RLIMIT constants, which differs between C libraries.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 type Resource = libc::__rlimit_resource_t;
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 type Resource = libc::c_int;
 
-/// The limit that holds; `None`: there is none.
+/// The soft limit; `None` if it is infinite.
 fn soft(resource: Resource) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: I7: it writes a live limit, or fails.
@@ -82,16 +79,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_leaves_the_reserve() {
-        assert_eq!(left(RESERVE + 10, 3), Some(7));
-        assert_eq!(left(RESERVE + 3, 3), Some(0));
-        assert_eq!(left(RESERVE + 2, 3), None);
-        assert_eq!(left(u64::MAX, u64::MAX), None);
+    fn the_reserve_stays_free() {
+        assert_eq!(remaining(RESERVE + 10, 3), Some(7));
+        assert_eq!(remaining(RESERVE + 3, 3), Some(0));
+        assert_eq!(remaining(RESERVE + 2, 3), None);
+        assert_eq!(remaining(u64::MAX, u64::MAX), None);
     }
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn what_is_used_grows_with_what_is_mapped() {
+    fn a_mapping_counts_as_used() {
         use crate::sys::memory::mapping::Mapping;
         const LEN: usize = 1 << 30;
         let before = [MAPPED, DATA].map(|field| used(field).unwrap());

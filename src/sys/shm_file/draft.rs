@@ -1,4 +1,4 @@
-//! A file that is being made. Nobody finds it under the name that it is to have before it is finished.
+//! A file that is not published yet: it gets its name when it is complete.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
@@ -10,9 +10,9 @@ use super::file;
 use super::link::Link;
 use super::{lock, names};
 use crate::codes::codes;
-use crate::sys::file_size::without_signal;
+use crate::sys::file_size::without_sigxfsz;
 
-/// How often a private name is tried that is taken: it is chosen at random.
+/// Attempts at a private name, which contains a random number.
 const ATTEMPTS: u32 = 10;
 
 codes! {
@@ -26,33 +26,33 @@ codes! {
     }
 }
 
-/// A new file, which this process has locked and signed. It vanishes unless it is published.
+/// A new file, which this process has locked and signed. It is removed unless it is published.
 ///
-/// | way | until it is published | what a kill leaves |
+/// | mode | name until it is published | left behind by a kill |
 /// | --- | --- | --- |
-/// | [`CreateMode::Tmpfile`] | it has no name | nothing |
-/// | [`CreateMode::Excl`] | it has a private name, of the job's and a random number | that file, which proves itself; an empty one if its maker was killed before it signed |
+/// | [`CreateMode::Tmpfile`] | none | nothing |
+/// | [`CreateMode::Excl`] | `{job}_new_{random number}` | the signed file; an empty one if its creator was killed before signing |
 pub(super) struct Draft {
-    /// The private name. Before the file, so that it goes first: without the lock, it is nobody's.
+    /// The private name. Dropped before the file, which holds the lock.
     private: Option<Link>,
     public: Link,
     file: File,
 }
 
 impl Draft {
-    /// An empty file but for its signature, which is written at this place. It is locked before it is signed, so who
-    /// finds a signature and no lock knows that the maker has ended.
+    /// A file with nothing but its signature, at offset `at`. It is locked before it is signed, so a signature without a
+    /// lock means that the creator has ended.
     pub(super) fn new(
         directory: &Path,
         job: &str,
-        way: CreateMode,
+        mode: CreateMode,
         signature: &[u8],
         at: u64,
     ) -> io::Result<Self> {
-        let (file, private) = match way {
-            CreateMode::Tmpfile => (file::nameless(directory)?, None),
+        let (file, private) = match mode {
+            CreateMode::Tmpfile => (file::create_tmpfile(directory)?, None),
             CreateMode::Excl => {
-                let (file, link) = private(directory, job)?;
+                let (file, link) = create_private(directory, job)?;
                 (file, Some(link))
             }
         };
@@ -61,7 +61,7 @@ impl Draft {
         if !lock::claim(&draft.file)? {
             return Err(io::Error::from_raw_os_error(libc::EWOULDBLOCK));
         }
-        without_signal(|| draft.file.write_all_at(signature, at))?;
+        without_sigxfsz(|| draft.file.write_all_at(signature, at))?;
         Ok(draft)
     }
 
@@ -69,17 +69,17 @@ impl Draft {
         &self.file
     }
 
-    /// Gives the finished file its name, if that is free.
+    /// Gives the complete file its name, if that is free.
     pub(super) fn publish(&mut self, path: &Path) -> io::Result<()> {
         match self.private.as_ref().and_then(Link::path) {
             None => file::link(&self.file, path)?,
             Some(private) => fs::hard_link(private, path)?,
         }
-        self.public.is_at(path);
+        self.public.set_path(path);
         Ok(())
     }
 
-    /// Closes the file, which is mapped. It has no other name any more than that under which it was published.
+    /// Closes the file, which is mapped, and removes its private name.
     pub(super) fn close(self) -> Link {
         let Draft { private, mut public, file } = self;
         drop(private);
@@ -88,18 +88,18 @@ impl Draft {
     }
 }
 
-/// A new, empty file under a name that nobody else looks for.
-fn private(directory: &Path, job: &str) -> io::Result<(File, Link)> {
+/// Creates an empty file under a private name.
+fn create_private(directory: &Path, job: &str) -> io::Result<(File, Link)> {
     let mut last = io::Error::from_raw_os_error(libc::EEXIST);
     for _ in 0..ATTEMPTS {
         let name = names::draft(job, RandomState::new().hash_one(0));
         let path = file::path_of(directory, &name);
-        match file::exclusive(&path) {
+        match file::create_excl(&path) {
             Ok(file) => {
-                // Just made, so it can be no other.
-                let no_link = |_: &io::Error| drop(fs::remove_file(&path));
-                let mut link = Link::new(&file).inspect_err(no_link)?;
-                link.is_at(&path);
+                // The file was just created with O_EXCL, so the name is still its own.
+                let remove = |_: &io::Error| drop(fs::remove_file(&path));
+                let mut link = Link::new(&file).inspect_err(remove)?;
+                link.set_path(&path);
                 return Ok((file, link));
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,

@@ -1,4 +1,4 @@
-//! The file behind a name: making, finding, linking, filling it.
+//! Operations on files: create, open, link, remove, allocate.
 
 use std::ffi::CString;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -13,19 +13,19 @@ use std::path::{Path, PathBuf};
 use std::os::fd::AsRawFd;
 
 use super::names;
-use crate::sys::file_size::without_signal;
+use crate::sys::file_size::without_sigxfsz;
 
-/// Where segments have their names. Elsewhere than on Linux, shared-memory objects can not be locked, so that nobody
-/// could tell a dead job's from a live one's: there it is a file.
+/// The directory of all names. Other systems than Linux cannot lock shared-memory objects, so that a stale one could not be
+/// recognised: there it is a directory of ordinary files.
 #[cfg(target_os = "linux")]
 pub(super) const DIRECTORY: &str = "/dev/shm";
 #[cfg(not(target_os = "linux"))]
 pub(super) const DIRECTORY: &str = "/tmp";
 
-/// Only the user who made it may open it.
+/// For the owner only.
 const MODE: u32 = 0o600;
 
-/// Why a name can not be used.
+/// Why a name cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unusable {
     #[error("the name must be {}", names::name_rule())]
@@ -43,7 +43,7 @@ impl Unusable {
         move |source| Unusable::Io { path: path.to_owned(), source }
     }
 
-    /// What the system has said, if it has.
+    /// The system's error, if it is one.
     pub(crate) fn into_source(self) -> Option<io::Error> {
         match self {
             Unusable::Io { source, .. } => Some(source),
@@ -51,7 +51,7 @@ impl Unusable {
         }
     }
 
-    /// What the system has said, or would say.
+    /// The system's error, or the errno that fits.
     pub(crate) fn into_io(self) -> io::Error {
         match self {
             Unusable::Io { source, .. } => source,
@@ -72,7 +72,7 @@ pub(super) fn path_of(directory: &Path, name: &str) -> PathBuf {
     directory.join(name.trim_start_matches('/'))
 }
 
-/// What tells one file from another that has the same name later.
+/// Identifies a file, whose name may refer to another one later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) device: u64,
@@ -84,7 +84,7 @@ impl Identity {
         Ok(Self::from(&file.metadata()?))
     }
 
-    /// The identity of what has this name now, if anything has.
+    /// The identity of the file that has this name now.
     fn at(path: &Path) -> io::Result<Option<Self>> {
         match fs::symlink_metadata(path) {
             Ok(metadata) => Ok(Some(Self::from(&metadata))),
@@ -93,17 +93,17 @@ impl Identity {
         }
     }
 
-    /// Removes the name of this file, which is open or mapped, so that no other has its number. False: the name is gone,
-    /// or another file's.
+    /// Removes the name of this file, which is open or mapped, so that its inode cannot be reused. Returns false if the name
+    /// is gone or refers to another file.
     ///
-    /// The system can not do both in one step. A program that puts its own file in the place of this one between the two
-    /// calls loses it; programs that use this library never do.
+    /// No system call compares and removes in one step. A program that replaces the file between the two calls loses its
+    /// own; programs that use this library never do.
     pub(super) fn remove(self, path: &Path) -> io::Result<bool> {
-        let there = Self::at(path)? == Some(self);
-        if there {
+        let is_same = Self::at(path)? == Some(self);
+        if is_same {
             fs::remove_file(path)?;
         }
-        Ok(there)
+        Ok(is_same)
     }
 
     fn from(metadata: &Metadata) -> Self {
@@ -111,31 +111,31 @@ impl Identity {
     }
 }
 
-/// A new file without a name, which vanishes unless it is linked.
+/// A new file without a name. It is deleted when it is closed unless it is linked.
 #[cfg(target_os = "linux")]
-pub(super) fn nameless(directory: &Path) -> io::Result<File> {
+pub(super) fn create_tmpfile(directory: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).mode(MODE).custom_flags(libc::O_TMPFILE).open(directory)
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn nameless(_directory: &Path) -> io::Result<File> {
+pub(super) fn create_tmpfile(_directory: &Path) -> io::Result<File> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Gives a nameless file its name, if that is free.
+/// Gives a file without a name one, if it is free.
 #[cfg(target_os = "linux")]
 pub(super) fn link(file: &File, path: &Path) -> io::Result<()> {
     let target = CString::new(path.as_os_str().as_bytes())?;
     let link = |source: &CString, flags| {
         let (source, target) = (source.as_ptr(), target.as_ptr());
-        // A relative source, the empty one, starts from the file itself.
+        // An empty source path means the descriptor itself.
         // SAFETY: I7: both paths end in NUL and outlive the call.
         let result = unsafe { libc::linkat(file.as_raw_fd(), source, libc::AT_FDCWD, target, flags) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
     let descriptor = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     match link(&descriptor, libc::AT_SYMLINK_FOLLOW) {
-        // Without /proc. This way needs a privilege, or a recent kernel.
+        // Without /proc. AT_EMPTY_PATH needs CAP_DAC_READ_SEARCH, or Linux 6.10.
         Err(error) if error.kind() == io::ErrorKind::NotFound => link(&CString::default(), libc::AT_EMPTY_PATH),
         result => result,
     }
@@ -147,7 +147,7 @@ pub(super) fn link(_file: &File, _path: &Path) -> io::Result<()> {
 }
 
 /// A new, empty file under a name that must be free.
-pub(super) fn exclusive(path: &Path) -> io::Result<File> {
+pub(super) fn create_excl(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
         .write(true)
@@ -157,15 +157,15 @@ pub(super) fn exclusive(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// What has this name, if anything has. It must be a regular file of this user.
-pub(super) fn existing(path: &Path) -> Result<Option<File>, Unusable> {
-    // O_NONBLOCK: opening a fifo or a device must not hang.
+/// Opens the file of this name, if there is one. It must be a regular file of this user.
+pub(super) fn open_existing(path: &Path) -> Result<Option<File>, Unusable> {
+    // O_NONBLOCK: opening a fifo or a device must not block.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => {
-            // A reason that helps more, where there is one.
+            // Prefer the more specific error.
             if let Ok(metadata) = fs::symlink_metadata(path) {
                 check(path, &metadata)?;
             }
@@ -188,33 +188,34 @@ pub(super) fn check(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
     }
 }
 
-/// How many bytes there is room for in the file system of a directory. None: it does not say.
-pub(super) fn room(directory: &Path) -> Option<u64> {
+/// The free bytes of a directory's file system. None: it has no limit, or does not report it.
+pub(super) fn free_space(directory: &Path) -> Option<u64> {
     let path = CString::new(directory.as_os_str().as_bytes()).ok()?;
-    let mut found = MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: I7: the path ends in NUL; it writes all of the answer, or fails.
-    if unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
+    let mut statistics = MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: I7: the path ends in NUL; the call writes the whole structure, or fails.
+    if unsafe { libc::statvfs(path.as_ptr(), statistics.as_mut_ptr()) } != 0 {
         return None;
     }
     // SAFETY: I7: the call has succeeded.
-    let found = unsafe { found.assume_init() };
-    // A file system without a limit has no blocks at all.
+    let statistics = unsafe { statistics.assume_init() };
+    // A tmpfs without a limit reports zero blocks.
     #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
-    let (all, free, size) = (found.f_blocks as u64, found.f_bavail as u64, found.f_frsize as u64);
+    let (all, free, size) =
+        (statistics.f_blocks as u64, statistics.f_bavail as u64, statistics.f_frsize as u64);
     (all > 0).then(|| free.saturating_mul(size))
 }
 
-/// Gives a part of a file memory, now: a store into a hole would be a SIGBUS when there is no more.
-pub(crate) fn allocate(file: &File, part: Range<usize>) -> io::Result<()> {
-    without_signal(|| fill(file, part))
+/// Allocates a range of a file. A store into a hole would raise SIGBUS when the memory is exhausted.
+pub(crate) fn allocate(file: &File, range: Range<usize>) -> io::Result<()> {
+    without_sigxfsz(|| fill(file, range))
 }
 
 #[cfg(target_os = "linux")]
-fn fill(file: &File, part: Range<usize>) -> io::Result<()> {
-    in_steps(part.len(), |offset, size| {
+fn fill(file: &File, range: Range<usize>) -> io::Result<()> {
+    in_steps(range.len(), |offset, size| {
         let too_large = |_| io::Error::from_raw_os_error(libc::EFBIG);
         let (offset, size) =
-            ((part.start + offset).try_into().map_err(too_large)?, size.try_into().map_err(too_large)?);
+            ((range.start + offset).try_into().map_err(too_large)?, size.try_into().map_err(too_large)?);
         // SAFETY: I7: the descriptor is open; no memory is involved.
         match unsafe { libc::posix_fallocate(file.as_raw_fd(), offset, size) } {
             0 => Ok(()),
@@ -223,8 +224,7 @@ fn fill(file: &File, part: Range<usize>) -> io::Result<()> {
     })
 }
 
-/// Allocates in steps. Where a signal makes the kernel undo the step that it interrupts, steps shrink until they fit
-/// between two signals.
+/// Allocates in steps. Some kernels undo a step that a signal interrupts: steps shrink until they fit between two signals.
 #[cfg(target_os = "linux")]
 pub(super) fn in_steps(len: usize, mut allocate: impl FnMut(usize, usize) -> io::Result<()>) -> io::Result<()> {
     const LARGEST: usize = 16 << 20;
@@ -243,14 +243,14 @@ pub(super) fn in_steps(len: usize, mut allocate: impl FnMut(usize, usize) -> io:
 
 /// Writes zeros.
 #[cfg(not(target_os = "linux"))]
-fn fill(file: &File, part: Range<usize>) -> io::Result<()> {
+fn fill(file: &File, range: Range<usize>) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
     let zeros = vec![0; 1 << 20];
-    let mut done = part.start;
-    while done < part.end {
-        let now = zeros.len().min(part.end - done);
-        file.write_all_at(&zeros[..now], done as u64)?;
-        done += now;
+    let mut done = range.start;
+    while done < range.end {
+        let size = zeros.len().min(range.end - done);
+        file.write_all_at(&zeros[..size], done as u64)?;
+        done += size;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A name of a file that this process has made.
+//! The name of a file that this process has created.
 
 use std::fs::File;
 use std::io;
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 use super::file::Identity;
 use crate::sys::memory::fork::ForkGuard;
 
-/// Removes the name on drop, unless it was removed before, or is another file's by now.
+/// Removes the name on drop, unless it was removed before or names another file by now.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// `None` as long as the file does not have it, and afterwards.
+    /// `None` before the file is linked, and after it is unlinked.
     path: Option<PathBuf>,
     identity: Identity,
     guard: ForkGuard,
-    /// Elsewhere a mapping does not keep the lock.
+    /// On Linux the mapping keeps the lock.
     #[cfg(not(target_os = "linux"))]
     lock: Option<File>,
 }
 
 impl Link {
-    /// Of a file that has no such name yet. All that can fail comes before the file has one.
+    /// Made before the file is linked, so that nothing can fail afterwards.
     pub(super) fn new(file: &File) -> io::Result<Self> {
         Ok(Link {
             path: None,
@@ -31,17 +31,17 @@ impl Link {
         })
     }
 
-    /// The file has this name now.
-    pub(super) fn is_at(&mut self, path: &Path) {
+    /// The file was linked to this path.
+    pub(super) fn set_path(&mut self, path: &Path) {
         self.path = Some(path.to_owned());
     }
 
-    /// Where the file has its name.
+    /// The path, while the file is linked.
     pub(super) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// The file need not be open any more: its mapping holds the lock, or else this does.
+    /// Closes the file where its mapping keeps the lock; else keeps it open.
     pub(super) fn close(&mut self, file: File) {
         #[cfg(target_os = "linux")]
         drop(file);
@@ -51,9 +51,9 @@ impl Link {
         }
     }
 
-    /// Frees the name, for another job to use. The file lives on for those who have mapped it.
+    /// Frees the name for another job. The file lives on in the processes that have mapped it.
     ///
-    /// Must come before the mapping is dropped: without the lock, another job may take the name at any moment.
+    /// Called before the mapping is dropped: without the lock, another job may take the name at any moment.
     pub(crate) fn unlink(&mut self) -> io::Result<()> {
         match self.path.take() {
             Some(path) if !self.guard.forked() => self.identity.remove(&path).map(drop),
@@ -64,7 +64,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // There is nobody to tell; the next job of this name removes what is left.
+        // A file that stays behind is removed by the next job of this name.
         let _ = self.unlink();
     }
 }

@@ -1,18 +1,18 @@
-//! The names of a job's files. All begin with the job's own, which begins with '/'.
+//! The names of a job's files. All begin with the job's name, which begins with '/'.
 //!
 //! | name | file |
 //! | --- | --- |
-//! | `{job}` | its segment, until all ranks have joined |
-//! | `{job}_region_{number}` | a part, until all ranks have it |
-//! | `{job}_new_{number}` | either, while it is being made, where it can not be made without a name |
+//! | `{job}` | the job's segment, until all ranks have joined |
+//! | `{job}_region_{number}` | a region, or a further communicator's segment, until all ranks have mapped it |
+//! | `{job}_new_{number}` | either, until it is complete, where O_TMPFILE or linkat is missing |
 //!
-//! Numbers are hexadecimal: after the longest name of a job there is room for the largest of them. A name is never proof
-//! of whose a file is; that is its [signature](super::signature).
+//! Numbers are hexadecimal, so that the largest fits behind the longest name of a job. A name proves nothing about a file's
+//! origin; its [signature](super::signature) does.
 
 /// The longest name of a job, in bytes without the '/' that it begins with.
 pub(crate) const MAX_NAME: usize = 230;
 
-const PART: &str = "_region_";
+const REGION: &str = "_region_";
 const DRAFT: &str = "_new_";
 
 /// The longest name of a file, in bytes, on every system.
@@ -22,7 +22,7 @@ const MAX_FILE: usize = 255;
 const DIGITS: usize = u64::BITS as usize / 4;
 
 const _: () =
-    assert!(MAX_NAME + PART.len() + DIGITS <= MAX_FILE && MAX_NAME + DRAFT.len() + DIGITS <= MAX_FILE);
+    assert!(MAX_NAME + REGION.len() + DIGITS <= MAX_FILE && MAX_NAME + DRAFT.len() + DIGITS <= MAX_FILE);
 
 /// Whether a job can have this name. Everything that takes a name asks here.
 pub(crate) fn is_name(name: &str) -> bool {
@@ -40,29 +40,29 @@ pub(crate) fn name_rule() -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Segment,
-    Part,
+    Region,
     Draft,
 }
 
-pub(super) fn part(job: &str, number: u64) -> String {
-    format!("{job}{PART}{number:x}")
+pub(super) fn region(job: &str, number: u64) -> String {
+    format!("{job}{REGION}{number:x}")
 }
 
 pub(super) fn draft(job: &str, number: u64) -> String {
     format!("{job}{DRAFT}{number:x}")
 }
 
-/// What the file of this name, without '/', is to the job; `None`: nothing.
+/// The kind of the file of this name, without '/'; `None` if the job uses no such name.
 pub(super) fn kind(job: &str, file: &str) -> Option<Kind> {
     let rest = file.strip_prefix(job.strip_prefix('/')?)?;
     let numbered = |infix| {
         let digits: &str = rest.strip_prefix(infix)?;
-        // Only as it is written here: no sign, no zero in front.
+        // Only the canonical form: no sign, no leading zeros.
         u64::from_str_radix(digits, 16).ok().filter(|number| format!("{number:x}") == digits)
     };
     match rest {
         "" => Some(Kind::Segment),
-        _ if numbered(PART).is_some() => Some(Kind::Part),
+        _ if numbered(REGION).is_some() => Some(Kind::Region),
         _ if numbered(DRAFT).is_some() => Some(Kind::Draft),
         _ => None,
     }
@@ -73,11 +73,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_tells_what_it_was_made_for() {
+    fn the_kind_follows_from_the_name() {
         for number in [0, 1, 10, u64::from(u32::MAX) + 1, u64::MAX] {
-            assert_eq!(kind("/job", &part("/job", number)[1..]), Some(Kind::Part));
+            assert_eq!(kind("/job", &region("/job", number)[1..]), Some(Kind::Region));
             assert_eq!(kind("/job", &draft("/job", number)[1..]), Some(Kind::Draft));
-            assert_eq!(kind("/jo", &part("/job", number)[1..]), None);
+            assert_eq!(kind("/jo", &region("/job", number)[1..]), None);
         }
         assert_eq!(kind("/job", "job"), Some(Kind::Segment));
         for other in
@@ -98,7 +98,7 @@ mod tests {
     fn the_longest_name_of_a_job_leaves_room() {
         let job = format!("/{}", "x".repeat(MAX_NAME));
         let directory = tempfile::tempdir().unwrap();
-        for name in [part(&job, u64::MAX), draft(&job, u64::MAX)] {
+        for name in [region(&job, u64::MAX), draft(&job, u64::MAX)] {
             std::fs::write(directory.path().join(&name[1..]), b"").unwrap();
         }
     }

@@ -1,4 +1,4 @@
-//! Finding the segment of a job that another process has made.
+//! Opening the segment that another process has created.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use crate::sys::memory::headroom::Headroom;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::rlimit;
 
-/// The pauses of a rank that waits for a name to appear.
+/// The first and the longest pause between two attempts; each pause is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// What a rank that joins has seen last under the name.
+/// What the last attempt found under the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastSeen {
     Nothing,
@@ -26,28 +26,28 @@ pub(crate) enum LastSeen {
 /// Why a segment could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError<E> {
-    /// No live segment in time.
+    /// No live segment before the deadline.
     #[error("{}: {}", path.display(), match last {
         LastSeen::Nothing => "no such segment has appeared",
         LastSeen::Stale => "only what a job that has ended left behind is there",
     })]
     TimedOut { path: PathBuf, last: LastSeen },
-    /// A file that no job has left.
+    /// A file without a signature.
     #[error("{} is a file of another program; use another name, or remove it", path.display())]
     Foreign { path: PathBuf },
     /// A limit forbids to map it.
-    #[error("{requested} bytes are more than the {} that {} leaves", left.bytes, left.limit)]
-    Memory { requested: usize, left: Headroom },
-    /// The segment is not what was expected.
+    #[error("{requested} bytes are more than the {} that {} leaves", headroom.bytes, headroom.limit)]
+    Memory { requested: usize, headroom: Headroom },
+    /// `validate` has refused it.
     #[error("the segment was refused")]
     Rejected(E),
     #[error(transparent)]
     Unusable(#[from] Unusable),
 }
 
-/// Maps the segment of a name as soon as there is a live one.
+/// Waits until there is a live segment of a name, and maps it.
 ///
-/// `validate` is given the segment's first bytes, at most [`PREAMBLE`](super::signature::PREAMBLE), and its length.
+/// `validate` receives the segment's first bytes, at most [`PREAMBLE`](super::signature::PREAMBLE), and its length.
 pub(crate) fn open<E>(
     name: &str,
     is_segment: IsSegment,
@@ -57,31 +57,31 @@ pub(crate) fn open<E>(
     let path = file::path(Path::new(file::DIRECTORY), name)?;
     let mut pause = FIRST_PAUSE;
     loop {
-        let last = match look(&path, is_segment, &mut validate)? {
+        let last = match try_open(&path, is_segment, &mut validate)? {
             Ok(mapping) => return Ok(mapping),
             Err(last) => last,
         };
-        let left = deadline.map_or(pause, |deadline| deadline.saturating_duration_since(Instant::now()));
-        if left.is_zero() {
+        let remaining = deadline.map_or(pause, |deadline| deadline.saturating_duration_since(Instant::now()));
+        if remaining.is_zero() {
             return Err(OpenError::TimedOut { path, last });
         }
-        thread::sleep(pause.min(left));
+        thread::sleep(pause.min(remaining));
         pause = (2 * pause).min(LONGEST_PAUSE);
     }
 }
 
-/// One look at the name: the segment, or what is there instead.
-fn look<E>(
+/// One attempt: the segment, or what the name refers to instead.
+fn try_open<E>(
     path: &Path,
     is_segment: IsSegment,
     validate: &mut impl FnMut(&[u8], u64) -> Result<(), E>,
 ) -> Result<Result<Mapping, LastSeen>, OpenError<E>> {
     let io = Unusable::io(path);
-    let Some(file) = file::existing(path)? else { return Ok(Err(LastSeen::Nothing)) };
+    let Some(file) = file::open_existing(path)? else { return Ok(Err(LastSeen::Nothing)) };
     let live = lock::holder(&file).map_err(&io)? == Holder::Job;
     let bytes = preamble(&file).map_err(&io)?;
     if !live {
-        // The next rank 0 removes what a job has left, and nothing else.
+        // The next rank 0 removes a stale segment, and nothing else.
         return if is_segment(&bytes) {
             Ok(Err(LastSeen::Stale))
         } else {
@@ -91,8 +91,8 @@ fn look<E>(
     let len = file.metadata().map_err(&io)?.len();
     validate(&bytes, len).map_err(OpenError::Rejected)?;
     let len = usize::try_from(len).map_err(|_| io(io::Error::from_raw_os_error(libc::EFBIG)))?;
-    if let Some(left) = rlimit::refuses(len as u64, 0) {
-        return Err(OpenError::Memory { requested: len, left });
+    if let Some(headroom) = rlimit::refuses(len as u64, 0) {
+        return Err(OpenError::Memory { requested: len, headroom });
     }
     Ok(Ok(Mapping::of(&file, len).map_err(&io)?))
 }

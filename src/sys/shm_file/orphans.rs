@@ -1,5 +1,5 @@
-//! What dead processes have left in the directory of names: files that prove by their signature to be this library's,
-//! belong to this user, and are locked by nobody. Nothing else is proof.
+//! Files that dead processes have left: those with this library's signature that belong to this user and are not locked.
+//! No other files are touched.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,94 +13,97 @@ use super::lock::{self, Holder};
 use super::names::{self, Kind};
 use super::signature::{IsSegment, Signature};
 
-/// A file that nobody will ever use again.
+/// A file that no live process uses.
 #[derive(Clone, Debug)]
-pub(crate) struct Leftover {
+pub(crate) struct Orphan {
     path: PathBuf,
     identity: Identity,
     is_segment: IsSegment,
-    /// What it proves itself by.
     pub(crate) signature: Signature,
-    /// How much memory it takes.
+    /// The allocated memory.
     pub(crate) bytes: u64,
-    /// When it was last written by a system call, if the file system says so.
+    /// The last write by a system call, if the file system records it.
     pub(crate) modified: Option<SystemTime>,
 }
 
-/// What has become of a file that was to be removed.
+/// The result of removing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Removal {
-    /// It is gone, by this.
+    /// This call has removed it.
     Removed,
-    /// Somebody else has removed it.
+    /// Another process has removed or replaced it.
     Gone,
-    /// Somebody is at work on it now.
+    /// Another process is removing it.
     Busy,
 }
 
-/// What dead jobs have left; with names, only those jobs.
-pub(crate) fn find(names: &[String], is_segment: IsSegment) -> io::Result<Vec<Leftover>> {
+/// The files that dead jobs have left: of these names, or of any if none is given.
+pub(crate) fn find(names: &[String], is_segment: IsSegment) -> io::Result<Vec<Orphan>> {
     find_in(Path::new(file::DIRECTORY), names, is_segment)
 }
 
-fn find_in(directory: &Path, names: &[String], is_segment: IsSegment) -> io::Result<Vec<Leftover>> {
-    let files = survey(directory, names, is_segment)?.into_iter();
-    let mut found: Vec<_> =
-        files.filter(|(_, holder)| *holder == Holder::Nobody).map(|(leftover, _)| leftover).collect();
-    found.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok(found)
+fn find_in(directory: &Path, names: &[String], is_segment: IsSegment) -> io::Result<Vec<Orphan>> {
+    let files = signed_files(directory, names, is_segment)?.into_iter();
+    let mut orphans: Vec<_> =
+        files.filter(|(_, holder)| *holder == Holder::Nobody).map(|(orphan, _)| orphan).collect();
+    orphans.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(orphans)
 }
 
 /// Whether a live process holds a file of one of these jobs.
 pub(crate) fn in_use(names: &[String], is_segment: IsSegment) -> io::Result<bool> {
-    let files = survey(Path::new(file::DIRECTORY), names, is_segment)?;
+    let files = signed_files(Path::new(file::DIRECTORY), names, is_segment)?;
     Ok(files.iter().any(|(_, holder)| *holder != Holder::Nobody))
 }
 
-/// All files that prove to be of these jobs, or of any if no names are given, and who holds them.
-fn survey(directory: &Path, names: &[String], is_segment: IsSegment) -> io::Result<Vec<(Leftover, Holder)>> {
-    let mut found = Vec::new();
+/// All signed files of these jobs, or of any if no names are given, with the holders of their locks.
+fn signed_files(
+    directory: &Path,
+    names: &[String],
+    is_segment: IsSegment,
+) -> io::Result<Vec<(Orphan, Holder)>> {
+    let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let file = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
         if !names.is_empty() && names.iter().all(|name| names::kind(name, file).is_none()) {
             continue;
         }
-        // What can not be looked at is not proven to be anything.
-        if let Ok(Some((leftover, holder))) = look(&path, is_segment)
-            && is_of(&leftover.signature, file, names)
+        // A file that cannot be read proves nothing.
+        if let Ok(Some((orphan, holder))) = inspect(&path, is_segment)
+            && is_of(&orphan.signature, file, names)
         {
-            found.push((leftover, holder));
+            files.push((orphan, holder));
         }
     }
-    Ok(found)
+    Ok(files)
 }
 
-/// Whether a file with this signature was given this name by one of these jobs, or by any if no names are given.
+/// Whether one of these jobs, or any job if no names are given, gives this name to a file with this signature.
 fn is_of(signature: &Signature, file: &str, names: &[String]) -> bool {
     match signature {
         Signature::Segment(_) => {
             let is_its = |name: &String| matches!(names::kind(name, file), Some(Kind::Segment | Kind::Draft));
             names.is_empty() || names.iter().any(is_its)
         }
-        Signature::Part(trailer) => {
-            let is_its = matches!(names::kind(&trailer.job, file), Some(Kind::Part | Kind::Draft));
+        Signature::Region(trailer) => {
+            let is_its = matches!(names::kind(&trailer.job, file), Some(Kind::Region | Kind::Draft));
             is_its && (names.is_empty() || names.contains(&trailer.job))
         }
     }
 }
 
-fn look(path: &Path, is_segment: IsSegment) -> Result<Option<(Leftover, Holder)>, Unusable> {
+fn inspect(path: &Path, is_segment: IsSegment) -> Result<Option<(Orphan, Holder)>, Unusable> {
     let io = Unusable::io(path);
-    // Before it is opened: a device or another user's file is none of our business.
+    // Checked before it is opened: opening a device may have effects.
     file::check(path, &fs::symlink_metadata(path).map_err(&io)?)?;
-    let Some(file) = file::existing(path)? else { return Ok(None) };
-    // Whoever signs has locked before, so in this order nobody's file is nobody's.
+    let Some(file) = file::open_existing(path)? else { return Ok(None) };
+    // A file is locked before it is signed. So the signature is read first: a live creator's lock is then seen.
     let Some(signature) = Signature::of(&file, is_segment).map_err(&io)? else { return Ok(None) };
     let holder = lock::holder(&file).map_err(&io)?;
     let metadata = file.metadata().map_err(&io)?;
-    let leftover = Leftover {
+    let orphan = Orphan {
         path: path.to_owned(),
         identity: Identity::of(&file).map_err(&io)?,
         is_segment,
@@ -108,28 +111,27 @@ fn look(path: &Path, is_segment: IsSegment) -> Result<Option<(Leftover, Holder)>
         bytes: metadata.blocks() * 512,
         modified: metadata.modified().ok(),
     };
-    Ok(Some((leftover, holder)))
+    Ok(Some((orphan, holder)))
 }
 
-impl Leftover {
-    /// The name, with its '/', as far as it can be written.
+impl Orphan {
+    /// The name with its '/', with replacement characters where it is not UTF-8.
     pub(crate) fn name(&self) -> String {
         format!("/{}", self.path.file_name().unwrap_or(OsStr::new("")).to_string_lossy())
     }
 
-    /// Removes it, if it is still what was found.
+    /// Removes it, if it has not changed since it was found.
     pub(crate) fn remove(&self) -> Result<Removal, Unusable> {
         let io = Unusable::io(&self.path);
-        let Some(file) = file::existing(&self.path)? else { return Ok(Removal::Gone) };
+        let Some(file) = file::open_existing(&self.path)? else { return Ok(Removal::Gone) };
         if Identity::of(&file).map_err(&io)? != self.identity {
             return Ok(Removal::Gone);
         }
-        // Nobody makes a job of a file that has ended: a new one gets a file of its own. So whoever holds the lock is
-        // removing it too.
+        // No job reuses an existing file, so a process that holds the lock is removing the file too.
         if !lock::reclaim(&file).map_err(&io)? {
             return Ok(Removal::Busy);
         }
-        // Some file systems give the number of a file that is gone to the next.
+        // The inode may have been reused for another file.
         let unchanged = Signature::of(&file, self.is_segment).map_err(&io)?.as_ref() == Some(&self.signature);
         let removed = unchanged && self.identity.remove(&self.path).map_err(&io)?;
         Ok(if removed { Removal::Removed } else { Removal::Gone })
@@ -145,7 +147,7 @@ mod tests {
     use super::super::{CreateMode, CreateRequest, Created, create_in};
     use super::*;
     use crate::codes::Codes;
-    use crate::sys::testing::nothing_starts;
+    use crate::sys::testing::no_spawning;
 
     fn is_ours(preamble: &[u8]) -> bool {
         preamble.starts_with(b"ours")
@@ -157,7 +159,7 @@ mod tests {
         create_in(directory, wanted, |_| (), CreateMode::ALL).unwrap()
     }
 
-    /// What is left of one whose maker was killed.
+    /// A segment as a killed creator leaves it.
     fn leave(directory: &Path, name: &str) {
         let created = segment(directory, name);
         std::mem::forget(created.link);
@@ -168,20 +170,20 @@ mod tests {
         Trailer { at: 4096, pid: 42, job: job.to_owned() }
     }
 
-    /// A part of a job, as its maker leaves it.
-    fn leave_part(directory: &Path, name: &str, job: &str) {
+    /// A region of a job as a killed creator leaves it.
+    fn leave_region(directory: &Path, name: &str, job: &str) {
         let file = fs::File::create_new(directory.join(name)).unwrap();
         file.write_all_at(&trailer(job).encode(), 4096).unwrap();
     }
 
     fn found(directory: &Path, names: &[&str]) -> Vec<String> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        find_in(directory, &names, is_ours).unwrap().iter().map(Leftover::name).collect()
+        find_in(directory, &names, is_ours).unwrap().iter().map(Orphan::name).collect()
     }
 
     #[test]
-    fn only_what_nobody_holds_and_a_job_has_signed_is_found() {
-        let _nothing_starts = nothing_starts();
+    fn only_signed_files_without_a_lock_are_found() {
+        let _no_spawning = no_spawning();
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         let live = segment(directory.path(), "/live");
@@ -193,11 +195,11 @@ mod tests {
         symlink(at("stale"), at("link")).unwrap();
         fs::create_dir(at("directory")).unwrap();
         assert_eq!(found(directory.path(), &[]), ["/stale", "/stale_region_7"]);
-        for leftover in find_in(directory.path(), &[], is_ours).unwrap() {
-            assert!(matches!(&leftover.signature, Signature::Segment(bytes) if bytes.starts_with(b"ours")));
-            assert_eq!(leftover.bytes, 4096);
-            assert_eq!(leftover.remove().unwrap(), Removal::Removed);
-            assert_eq!(leftover.remove().unwrap(), Removal::Gone);
+        for orphan in find_in(directory.path(), &[], is_ours).unwrap() {
+            assert!(matches!(&orphan.signature, Signature::Segment(bytes) if bytes.starts_with(b"ours")));
+            assert_eq!(orphan.bytes, 4096);
+            assert_eq!(orphan.remove().unwrap(), Removal::Removed);
+            assert_eq!(orphan.remove().unwrap(), Removal::Gone);
         }
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 6);
         drop(live);
@@ -205,17 +207,17 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_found_by_its_signature_and_not_by_its_name() {
-        let _nothing_starts = nothing_starts();
+    fn a_region_is_found_by_its_signature_and_not_by_its_name() {
+        let _no_spawning = no_spawning();
         let directory = tempfile::tempdir().unwrap();
         leave(directory.path(), "/job");
         leave(directory.path(), "/job2");
-        leave_part(directory.path(), "job_region_3", "/job");
-        leave_part(directory.path(), "job_new_ff", "/job");
-        leave_part(directory.path(), "job2_region_1", "/job2");
-        // Another job's, and one that was given its name by somebody else.
-        leave_part(directory.path(), "job_region_9", "/job2");
-        leave_part(directory.path(), "renamed", "/job");
+        leave_region(directory.path(), "job_region_3", "/job");
+        leave_region(directory.path(), "job_new_ff", "/job");
+        leave_region(directory.path(), "job2_region_1", "/job2");
+        // Another job's region, and one that was renamed.
+        leave_region(directory.path(), "job_region_9", "/job2");
+        leave_region(directory.path(), "renamed", "/job");
         for name in ["job_region_4", "job_region_x", "job_new_1", "job_other", "zeros"] {
             fs::write(directory.path().join(name), [0; 8192]).unwrap();
         }
@@ -227,16 +229,16 @@ mod tests {
             ["/job", "/job2", "/job2_region_1", "/job_new_ff", "/job_region_3"]
         );
         assert!(found(directory.path(), &["/zeros", "/jo", "/renamed"]).is_empty());
-        let [part] = &find_in(directory.path(), &["/job2".into()], is_ours).unwrap()[1..] else {
-            panic!("not one part")
+        let [region] = &find_in(directory.path(), &["/job2".into()], is_ours).unwrap()[1..] else {
+            panic!("not one region")
         };
-        assert_eq!(part.signature, Signature::Part(trailer("/job2")));
-        assert_eq!(part.remove().unwrap(), Removal::Removed);
+        assert_eq!(region.signature, Signature::Region(trailer("/job2")));
+        assert_eq!(region.remove().unwrap(), Removal::Removed);
     }
 
     #[test]
-    fn a_draft_of_a_live_process_is_left_alone_and_that_of_a_dead_one_is_not() {
-        let _nothing_starts = nothing_starts();
+    fn a_draft_is_found_after_its_creator_has_died() {
+        let _no_spawning = no_spawning();
         let directory = tempfile::tempdir().unwrap();
         let draft = Draft::new(directory.path(), "/job", CreateMode::Excl, b"ours", 0).unwrap();
         assert!(found(directory.path(), &["/job"]).is_empty());
@@ -252,31 +254,31 @@ mod tests {
     }
 
     #[test]
-    fn what_another_has_put_in_its_place_meanwhile_stays() {
-        let _nothing_starts = nothing_starts();
+    fn a_file_that_has_replaced_an_orphan_stays() {
+        let _no_spawning = no_spawning();
         let directory = tempfile::tempdir().unwrap();
         leave(directory.path(), "/job");
-        let [leftover] = &find_in(directory.path(), &[], is_ours).unwrap()[..] else { panic!("not one") };
+        let [orphan] = &find_in(directory.path(), &[], is_ours).unwrap()[..] else { panic!("not one") };
         let next = segment(directory.path(), "/job");
         assert!(next.reclaimed);
-        assert_ne!(leftover.remove().unwrap(), Removal::Removed);
+        assert_ne!(orphan.remove().unwrap(), Removal::Removed);
         drop(next);
         fs::write(directory.path().join("job"), b"another's").unwrap();
-        assert_eq!(leftover.remove().unwrap(), Removal::Gone);
+        assert_eq!(orphan.remove().unwrap(), Removal::Gone);
         assert!(directory.path().join("job").exists());
     }
 
     #[test]
-    fn what_somebody_is_removing_is_left_to_him() {
-        let _nothing_starts = nothing_starts();
+    fn an_orphan_that_another_process_is_removing_is_busy() {
+        let _no_spawning = no_spawning();
         let directory = tempfile::tempdir().unwrap();
         leave(directory.path(), "/job");
-        let [leftover] = &find_in(directory.path(), &[], is_ours).unwrap()[..] else { panic!("not one") };
-        let reclaimer = file::existing(&directory.path().join("job")).unwrap().unwrap();
+        let [orphan] = &find_in(directory.path(), &[], is_ours).unwrap()[..] else { panic!("not one") };
+        let reclaimer = file::open_existing(&directory.path().join("job")).unwrap().unwrap();
         assert!(lock::reclaim(&reclaimer).unwrap());
-        assert_eq!(leftover.remove().unwrap(), Removal::Busy);
+        assert_eq!(orphan.remove().unwrap(), Removal::Busy);
         assert!(found(directory.path(), &[]).is_empty());
         drop(reclaimer);
-        assert_eq!(leftover.remove().unwrap(), Removal::Removed);
+        assert_eq!(orphan.remove().unwrap(), Removal::Removed);
     }
 }

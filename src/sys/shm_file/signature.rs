@@ -1,30 +1,30 @@
-//! What proves that a file is this library's, whatever its name.
+//! The signature by which this library recognises its own files, whatever their names.
 //!
 //! | file | signature | where |
 //! | --- | --- | --- |
 //! | segment | the preamble of its layout | its first bytes |
-//! | part | a [`Trailer`] | behind its data, in a page that is not mapped: the data begins with whatever the program stores |
+//! | region | a [`Trailer`] | behind the data, in a page that is not mapped: the program may store anything in the data |
 //!
-//! A file is signed before it has its name, by one call, which is the first that writes to it, and is locked before. So
-//! a file with a signature that nobody has locked is what a dead process has left, and a file without one is another
-//! program's. There is no third kind: nothing that is half-made has a name, but for an empty file under a private one.
+//! A file is locked, then signed by its first write, in one call, then linked to its name. So a signed file without a lock
+//! is what a dead process has left, and a file without a signature belongs to another program. Only an empty file under a
+//! private name can be neither.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Whether a file begins with these bytes because a job has made it: of any version.
+/// Whether a file that begins with these bytes is a segment, of any version.
 pub(crate) type IsSegment = fn(&[u8]) -> bool;
 
-/// How many of a segment's first bytes can be seen before it is mapped.
+/// The number of a segment's first bytes that are read before it is mapped.
 pub(crate) const PREAMBLE: usize = 256;
 
-/// A file's proof.
+/// The signature of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Signature {
     /// The first bytes of a segment.
     Segment(Vec<u8>),
-    Part(Trailer),
+    Region(Trailer),
 }
 
 impl Signature {
@@ -34,7 +34,7 @@ impl Signature {
         if is_segment(&preamble) {
             return Ok(Some(Signature::Segment(preamble)));
         }
-        Ok(Trailer::of(file)?.map(Signature::Part))
+        Ok(Trailer::of(file)?.map(Signature::Region))
     }
 }
 
@@ -49,25 +49,25 @@ pub(super) fn preamble(file: &File) -> io::Result<Vec<u8>> {
 const MAGIC: u64 = u64::from_be_bytes(*b"intrapar");
 const VERSION: u32 = 1;
 
-/// Who has made a part, and for which job.
+/// The creator of a region's file, and its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
-    /// Where it is in its file, which ends with it.
+    /// Its offset in the file, which ends with it.
     pub(super) at: u64,
-    /// The process, by its own number.
+    /// The creator, in its own PID namespace.
     pub(crate) pid: u32,
     pub(super) job: String,
 }
 
 impl Trailer {
-    /// How long it is: it fits into every page, and every name of a job into it.
+    /// Its length: less than a page, and enough for the longest name of a job.
     pub(super) const LEN: usize = 512;
 
-    /// What comes before the name.
+    /// The length of the fields before the name.
     const FIXED: usize = 28;
 
     /// # Panics
-    /// When the name is longer than any job's.
+    /// When the name is longer than a job's may be.
     pub(super) fn encode(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         let fields: [&[u8]; 6] = [
@@ -86,12 +86,12 @@ impl Trailer {
         bytes
     }
 
-    /// Reads the trailer of a file, if it has one: of this version, and about this very file.
+    /// The trailer of a file, if it has one of this version with the right offset.
     fn of(file: &File) -> io::Result<Option<Self>> {
         let Some(at) = file.metadata()?.len().checked_sub(Self::LEN as u64) else { return Ok(None) };
         let mut bytes = [0; Self::LEN];
         let read = read_at(file, &mut bytes, at)?;
-        // Shorter: somebody is changing the length.
+        // A short read: another process is changing the length.
         Ok(Self::decode(&bytes).filter(|trailer| read == Self::LEN && trailer.at == at))
     }
 
@@ -108,7 +108,7 @@ impl Trailer {
     }
 }
 
-/// Reads as much as there is.
+/// Reads until the buffer is full or the file ends.
 fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
     let mut len = 0;
     while len < bytes.len() {
@@ -147,7 +147,7 @@ mod tests {
     fn a_file_is_signed_at_its_start_or_at_its_end() {
         for at in [0, 4096, 1 << 30] {
             let signed = Signature::of(&file(&trailer(at).encode(), at), is_segment).unwrap();
-            assert_eq!(signed, Some(Signature::Part(trailer(at))));
+            assert_eq!(signed, Some(Signature::Region(trailer(at))));
         }
         let signed = Signature::of(&file(b"ours", 0), is_segment).unwrap();
         assert_eq!(signed, Some(Signature::Segment(b"ours".to_vec())));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trailer_is_that_of_its_own_file_only() {
+    fn a_trailer_at_another_offset_is_no_signature() {
         let copied = file(&trailer(4096).encode(), 8192);
         assert_eq!(Signature::of(&copied, is_segment).unwrap(), None);
         let signed = file(&trailer(4096).encode(), 4096);
@@ -167,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_trailer_or_none(
+            fn decoding_accepts_any_bytes(
             bytes in prop::collection::vec(any::<u8>(), Trailer::LEN), begins_right in any::<bool>(),
         ) {
             let mut bytes: [u8; Trailer::LEN] = bytes.try_into().unwrap();

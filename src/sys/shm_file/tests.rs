@@ -10,14 +10,14 @@ use std::time::{Instant, SystemTime};
 use super::open::LastSeen;
 use super::signature::PREAMBLE;
 use super::*;
-use crate::sys::testing::{Helper, LIMIT, in_forked_child, nothing_starts, role, starting, told};
+use crate::sys::testing::{Helper, LIMIT, in_forked_child, next_line, no_spawning, role, spawning};
 #[cfg(target_os = "linux")]
 use crate::sys::testing::{command, prepare};
 
 const LEN: usize = 256 << 10;
 const HELPER: &str = "sys::shm_file::tests::helper";
 
-/// A name that no other test uses.
+/// A name for this test only.
 fn name(test: &str) -> String {
     format!("/intranode-test-{}-{test}", process::id())
 }
@@ -26,13 +26,13 @@ fn shm(name: &str) -> PathBuf {
     Path::new(file::DIRECTORY).join(&name[1..])
 }
 
-/// Writes this process's id: what the tests have in place of a header.
-fn sign(mapping: &Mapping) {
+/// Writes this process's id, which the tests have in place of a preamble.
+fn write_pid(mapping: &Mapping) {
     word(mapping).store(process::id(), Ordering::Release);
 }
 
 fn word(mapping: &Mapping) -> &AtomicU32 {
-    // SAFETY: a page-aligned word inside the mapping, used as an atomic only.
+    // SAFETY: a page-aligned word inside the mapping, accessed as an atomic only.
     unsafe { &*mapping.start().cast::<AtomicU32>() }
 }
 
@@ -44,12 +44,12 @@ fn signed(_preamble: &[u8], len: u64) -> Result<(), u64> {
     if len == LEN as u64 { Ok(()) } else { Err(len) }
 }
 
-/// Any bytes but zeros are a signature here.
+/// Any first word but zero is a signature here.
 fn is_segment(preamble: &[u8]) -> bool {
     preamble.len() >= 4 && signature(preamble) != 0
 }
 
-fn is_named(name: &str) -> CreateRequest<'_> {
+fn request(name: &str) -> CreateRequest<'_> {
     CreateRequest { name, len: LEN, signature: b"new!", is_segment }
 }
 
@@ -57,13 +57,13 @@ fn create_in(
     directory: &Path,
     name: &str,
     init: impl FnMut(&Mapping),
-    way: CreateMode,
+    mode: CreateMode,
 ) -> Result<Created, CreateError> {
-    super::create_in(directory, is_named(name), init, &[way])
+    super::create_in(directory, request(name), init, &[mode])
 }
 
 fn create(name: &str, len: usize, init: impl FnMut(&Mapping)) -> Result<Created, CreateError> {
-    super::create(CreateRequest { len, ..is_named(name) }, init)
+    super::create(CreateRequest { len, ..request(name) }, init)
 }
 
 fn open<E>(
@@ -82,9 +82,9 @@ fn soon() -> Option<Instant> {
     Some(Instant::now() + Duration::from_millis(20))
 }
 
-fn create_signed(name: &str, way: CreateMode) -> Result<Created, CreateError> {
-    let _nothing_starts = nothing_starts();
-    create_in(Path::new(file::DIRECTORY), name, sign, way)
+fn create_signed(name: &str, mode: CreateMode) -> Result<Created, CreateError> {
+    let _no_spawning = no_spawning();
+    create_in(Path::new(file::DIRECTORY), name, write_pid, mode)
 }
 
 fn last_seen(name: &str) -> LastSeen {
@@ -94,19 +94,19 @@ fn last_seen(name: &str) -> LastSeen {
     }
 }
 
-/// As if the creator had been killed: the name stays, the lock goes.
+/// Keeps the name and drops the lock, as if the creator had been killed.
 fn abandon(created: Created) {
     std::mem::forget(created.link);
     drop(created.mapping);
 }
 
-const WAYS: [CreateMode; 2] = [CreateMode::Tmpfile, CreateMode::Excl];
+const MODES: [CreateMode; 2] = [CreateMode::Tmpfile, CreateMode::Excl];
 
 #[test]
-fn what_one_makes_another_opens() {
-    for way in WAYS {
+fn a_created_segment_can_be_opened() {
+    for mode in MODES {
         let name = name("open");
-        let created = create_signed(&name, way).unwrap();
+        let created = create_signed(&name, mode).unwrap();
         assert!(!created.reclaimed);
         assert_eq!(created.mapping.len(), LEN);
         let opened = open(&name, signed, in_time()).unwrap();
@@ -119,56 +119,55 @@ fn what_one_makes_another_opens() {
     }
 }
 
-/// Whatever it is that a job has not signed: it may be anything of anybody's.
 #[test]
-fn a_file_of_another_program_is_not_touched() {
+fn an_unsigned_file_is_not_touched() {
     let name = name("precious");
     let mut all_but_the_signature = vec![1; LEN];
     all_but_the_signature[..8].fill(0);
     for content in [b"precious".to_vec(), Vec::new(), vec![0; 100], vec![0; LEN], all_but_the_signature] {
         fs::write(shm(&name), &content).unwrap();
-        let wanted = CreateRequest { is_segment: |bytes| bytes.starts_with(b"new!"), ..is_named(&name) };
-        for way in WAYS {
-            let _nothing_starts = nothing_starts();
-            let error = super::create_in(Path::new(file::DIRECTORY), wanted, sign, &[way]).unwrap_err();
+        let request = CreateRequest { is_segment: |bytes| bytes.starts_with(b"new!"), ..request(&name) };
+        for mode in MODES {
+            let _no_spawning = no_spawning();
+            let error = super::create_in(Path::new(file::DIRECTORY), request, write_pid, &[mode]).unwrap_err();
             assert!(matches!(error, CreateError::Foreign { .. }), "{error:?}");
         }
-        let error = super::open(&name, wanted.is_segment, signed, in_time()).unwrap_err();
+        let error = super::open(&name, request.is_segment, signed, in_time()).unwrap_err();
         assert!(matches!(error, OpenError::Foreign { .. }), "{error:?}");
         assert_eq!(fs::read(shm(&name)).unwrap(), content);
         fs::remove_file(shm(&name)).unwrap();
     }
 }
 
-/// One that begins like a job's and that another program has locked, which uses locks in its own way.
+/// The file begins like a segment, and another program has locked all of it.
 #[test]
-fn a_locked_file_is_not_touched() {
+fn a_signed_file_that_another_program_has_locked_is_not_touched() {
     let name = name("locked");
     fs::write(shm(&name), b"new!").unwrap();
     let owner = File::options().write(true).open(shm(&name)).unwrap();
-    let _nothing_starts = nothing_starts();
+    let _no_spawning = no_spawning();
     assert!(lock::claim_all_for_tests(&owner));
-    for way in WAYS {
-        let error = create_in(Path::new(file::DIRECTORY), &name, sign, way).unwrap_err();
+    for mode in MODES {
+        let error = create_in(Path::new(file::DIRECTORY), &name, write_pid, mode).unwrap_err();
         assert!(matches!(error, CreateError::Contended { .. }), "{error:?}");
     }
     assert_eq!(fs::read(shm(&name)).unwrap(), b"new!");
     drop(owner);
-    drop(create_in(Path::new(file::DIRECTORY), &name, sign, CreateMode::Tmpfile).unwrap());
+    drop(create_in(Path::new(file::DIRECTORY), &name, write_pid, CreateMode::Tmpfile).unwrap());
     assert!(!shm(&name).exists());
 }
 
-/// The files of a job beside its segment: parts, and what is still being made.
-fn beside(name: &str) -> Vec<PathBuf> {
+/// The regions and drafts of a job.
+fn other_files(name: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(file::DIRECTORY).unwrap().map(|entry| entry.unwrap());
     let kind = |entry: &fs::DirEntry| names::kind(name, entry.file_name().to_str()?);
-    let is_beside = |entry: &fs::DirEntry| matches!(kind(entry), Some(names::Kind::Part | names::Kind::Draft));
-    entries.filter(is_beside).map(|entry| entry.path()).collect()
+    let is_other = |entry: &fs::DirEntry| matches!(kind(entry), Some(names::Kind::Region | names::Kind::Draft));
+    entries.filter(is_other).map(|entry| entry.path()).collect()
 }
 
 #[test]
-fn what_dead_processes_have_left_beside_a_segment_goes_with_it() {
-    let _nothing_starts = nothing_starts();
+fn creating_a_segment_removes_the_regions_and_drafts_of_dead_processes() {
+    let _no_spawning = no_spawning();
     let name = name("sweep");
     let other_job = format!("{name}2");
     let keep = |draft: Draft, name: &str| {
@@ -180,33 +179,33 @@ fn what_dead_processes_have_left_beside_a_segment_goes_with_it() {
         Draft::new(Path::new(file::DIRECTORY), &name, CreateMode::Tmpfile, signature, at).unwrap()
     };
     let trailer = |job: &str| signature::Trailer { at: 4096, pid: 1, job: job.to_owned() }.encode();
-    keep(draft(4096, &trailer(&name)), &names::part(&name, 1));
+    keep(draft(4096, &trailer(&name)), &names::region(&name, 1));
     keep(draft(4096, &trailer(&name)), &names::draft(&name, 2));
     keep(draft(0, b"new!"), &names::draft(&name, 3));
-    // These are not the job's, or not provably, or somebody has them.
-    keep(draft(4096, &trailer(&other_job)), &names::part(&name, 4));
-    keep(draft(0, b"new!"), &names::part(&name, 5));
-    fs::write(shm(&names::part(&name, 6)), [0; 8192]).unwrap();
+    // Files that stay: another job's, unsigned ones, and a locked one.
+    keep(draft(4096, &trailer(&other_job)), &names::region(&name, 4));
+    keep(draft(0, b"new!"), &names::region(&name, 5));
+    fs::write(shm(&names::region(&name, 6)), [0; 8192]).unwrap();
     fs::write(shm(&names::draft(&name, 7)), b"").unwrap();
     let mut live = draft(4096, &trailer(&name));
-    live.publish(&shm(&names::part(&name, 8))).unwrap();
-    assert_eq!(beside(&name).len(), 8);
-    assert!(create_in(Path::new(file::DIRECTORY), &name, sign, CreateMode::Excl).unwrap().reclaimed);
-    let mut left = beside(&name);
-    left.sort();
-    let expected = [names::draft(&name, 7), names::part(&name, 4), names::part(&name, 5)];
-    let expected = expected.into_iter().chain([names::part(&name, 6), names::part(&name, 8)]);
-    assert_eq!(left, expected.map(|name| shm(&name)).collect::<Vec<_>>());
+    live.publish(&shm(&names::region(&name, 8))).unwrap();
+    assert_eq!(other_files(&name).len(), 8);
+    assert!(create_in(Path::new(file::DIRECTORY), &name, write_pid, CreateMode::Excl).unwrap().reclaimed);
+    let mut remaining = other_files(&name);
+    remaining.sort();
+    let expected = [names::draft(&name, 7), names::region(&name, 4), names::region(&name, 5)];
+    let expected = expected.into_iter().chain([names::region(&name, 6), names::region(&name, 8)]);
+    assert_eq!(remaining, expected.map(|name| shm(&name)).collect::<Vec<_>>());
     drop(live);
-    beside(&name).iter().for_each(|path| fs::remove_file(path).unwrap());
+    other_files(&name).iter().for_each(|path| fs::remove_file(path).unwrap());
 }
 
 #[test]
-fn it_is_private_to_the_user_and_has_all_its_memory() {
+fn the_file_is_private_and_fully_allocated() {
     use std::os::unix::fs::MetadataExt;
-    for way in WAYS {
+    for mode in MODES {
         let name = name("allocated");
-        let _created = create_signed(&name, way).unwrap();
+        let _created = create_signed(&name, mode).unwrap();
         let metadata = fs::metadata(shm(&name)).unwrap();
         assert_eq!(metadata.mode() & 0o777, 0o600);
         assert!(metadata.blocks() * 512 >= LEN as u64);
@@ -214,21 +213,21 @@ fn it_is_private_to_the_user_and_has_all_its_memory() {
 }
 
 #[test]
-fn the_name_never_shows_a_half_made_segment() {
-    for way in WAYS {
+fn the_name_never_refers_to_an_incomplete_segment() {
+    for mode in MODES {
         let name = name("whole");
-        let mut looked = false;
+        let mut checked = false;
         let init = |mapping: &Mapping| {
             assert_eq!(last_seen(&name), LastSeen::Nothing);
-            assert_eq!(beside(&name).len(), usize::from(way == CreateMode::Excl));
-            looked = true;
-            sign(mapping);
+            assert_eq!(other_files(&name).len(), usize::from(mode == CreateMode::Excl));
+            checked = true;
+            write_pid(mapping);
         };
-        let created = create_in(Path::new(file::DIRECTORY), &name, init, way).unwrap();
+        let created = create_in(Path::new(file::DIRECTORY), &name, init, mode).unwrap();
         assert!(shm(&name).exists());
-        assert!(beside(&name).is_empty());
+        assert!(other_files(&name).is_empty());
         drop(created);
-        assert!(looked);
+        assert!(checked);
     }
 }
 
@@ -244,7 +243,7 @@ fn unlinking_frees_the_name_and_keeps_the_memory() {
     word(&second.mapping).store(2, Ordering::Relaxed);
     word(&first.mapping).store(1, Ordering::Relaxed);
     assert_eq!(word(&joined).load(Ordering::Relaxed), 1);
-    // The name is the second one's now.
+    // The name belongs to the second one now.
     first.link.unlink().unwrap();
     drop(first);
     assert!(shm(&name).exists());
@@ -253,10 +252,10 @@ fn unlinking_frees_the_name_and_keeps_the_memory() {
 }
 
 #[test]
-fn a_name_that_is_another_files_by_now_is_left_alone() {
-    for way in WAYS {
+fn a_name_that_refers_to_another_file_by_now_is_not_removed() {
+    for mode in MODES {
         let name = name("replaced");
-        let mut created = create_signed(&name, way).unwrap();
+        let mut created = create_signed(&name, mode).unwrap();
         fs::remove_file(shm(&name)).unwrap();
         fs::write(shm(&name), "something else").unwrap();
         created.link.unlink().unwrap();
@@ -267,8 +266,8 @@ fn a_name_that_is_another_files_by_now_is_left_alone() {
 }
 
 #[test]
-fn a_live_name_is_refused_and_its_holder_shown() {
-    for (first, second) in WAYS.into_iter().flat_map(|first| WAYS.map(|second| (first, second))) {
+fn a_live_name_is_refused_with_its_preamble() {
+    for (first, second) in MODES.into_iter().flat_map(|first| MODES.map(|second| (first, second))) {
         let name = name("live");
         let created = create_signed(&name, first).unwrap();
         let error = create_signed(&name, second).unwrap_err();
@@ -282,23 +281,23 @@ fn a_live_name_is_refused_and_its_holder_shown() {
 }
 
 #[test]
-fn what_a_killed_job_has_left_is_reclaimed() {
-    for way in WAYS {
+fn the_name_of_a_killed_job_is_reclaimed() {
+    for mode in MODES {
         let name = name("killed");
         let mut helper = Helper::start(HELPER, "rank");
-        helper.tell(&format!("create {name} 0"));
+        helper.send(&format!("create {name} 0"));
         assert_eq!(helper.answer(), format!("won {}", helper.pid()));
-        // The helper's descriptor is closed: what holds the lock is the mapping.
-        helper.tell("descriptors");
+        // The helper's descriptor is closed: its mapping holds the lock.
+        helper.send("descriptors");
         assert_eq!(helper.answer(), "none");
-        let error = create_signed(&name, way).unwrap_err();
+        let error = create_signed(&name, mode).unwrap_err();
         let CreateError::Live { preamble } = error else { panic!("{error:?}") };
         assert_eq!(signature(&preamble), helper.pid());
         open(&name, signed, in_time()).unwrap();
         helper.kill();
         assert!(shm(&name).exists());
         assert_eq!(last_seen(&name), LastSeen::Stale);
-        let created = create_signed(&name, way).unwrap();
+        let created = create_signed(&name, mode).unwrap();
         assert!(created.reclaimed);
         assert_eq!(word(&open(&name, signed, in_time()).unwrap()).load(Ordering::Acquire), process::id());
         drop(created);
@@ -307,45 +306,45 @@ fn what_a_killed_job_has_left_is_reclaimed() {
 }
 
 #[test]
-fn who_comes_first_waits_for_the_new_segment_behind_a_stale_one() {
-    let name = name("patient");
+fn open_waits_until_a_new_segment_replaces_a_stale_one() {
+    let name = name("waiting");
     assert_eq!(last_seen(&name), LastSeen::Nothing);
     abandon(create_signed(&name, CreateMode::Tmpfile).unwrap());
     assert_eq!(last_seen(&name), LastSeen::Stale);
     let mut helper = Helper::start(HELPER, "rank");
-    helper.tell(&format!("open {name} 0"));
-    helper.tell("ready");
+    helper.send(&format!("open {name} 0"));
+    helper.send("ready");
     let created = create_signed(&name, CreateMode::Tmpfile).unwrap();
     assert_eq!(helper.answer(), format!("joined {}", process::id()));
     drop(created);
 }
 
 #[test]
-fn who_removes_a_stale_file_is_not_taken_for_a_live_job() {
+fn a_process_that_removes_a_stale_file_is_not_taken_for_a_live_job() {
     let name = name("reclaimer");
     abandon(create_signed(&name, CreateMode::Tmpfile).unwrap());
-    let nothing_starts = nothing_starts();
-    let reclaimer = file::existing(&shm(&name)).unwrap().unwrap();
+    let no_spawning = no_spawning();
+    let reclaimer = file::open_existing(&shm(&name)).unwrap().unwrap();
     assert!(lock::reclaim(&reclaimer).unwrap());
     assert_eq!(last_seen(&name), LastSeen::Stale);
     let rival = thread::spawn({
         let name = name.clone();
         move || create_signed(&name, CreateMode::Tmpfile)
     });
-    // It must wait for the reclaimer, who unlinks and goes.
+    // It must wait until the reclaimer has unlinked the file and unlocked it.
     thread::sleep(20 * PAUSE);
     assert!(!rival.is_finished());
     fs::remove_file(shm(&name)).unwrap();
-    drop((reclaimer, nothing_starts));
+    drop((reclaimer, no_spawning));
     drop(rival.join().unwrap().unwrap());
 }
 
 #[test]
-fn a_stale_file_that_another_has_replaced_meanwhile_is_not_removed_again() {
+fn a_late_reclaimer_does_not_remove_the_new_file() {
     let name = name("slow");
     let path = shm(&name);
     abandon(create_signed(&name, CreateMode::Tmpfile).unwrap());
-    let slow = file::existing(&path).unwrap().unwrap();
+    let slow = file::open_existing(&path).unwrap().unwrap();
     let winner = create_signed(&name, CreateMode::Tmpfile).unwrap();
     assert!(winner.reclaimed);
     assert!(lock::reclaim(&slow).unwrap());
@@ -354,11 +353,13 @@ fn a_stale_file_that_another_has_replaced_meanwhile_is_not_removed_again() {
 }
 
 #[test]
-fn probing_does_not_take_the_lock() {
+fn reading_the_holder_does_not_lock() {
     let name = name("probe");
     abandon(create_signed(&name, CreateMode::Tmpfile).unwrap());
-    let (one, other) =
-        (file::existing(&shm(&name)).unwrap().unwrap(), file::existing(&shm(&name)).unwrap().unwrap());
+    let (one, other) = (
+        file::open_existing(&shm(&name)).unwrap().unwrap(),
+        file::open_existing(&shm(&name)).unwrap().unwrap(),
+    );
     assert_eq!(lock::holder(&one).unwrap(), Holder::Nobody);
     assert!(lock::claim(&other).unwrap());
     assert_eq!(lock::holder(&one).unwrap(), Holder::Job);
@@ -372,16 +373,16 @@ fn probing_does_not_take_the_lock() {
 fn a_forked_child_does_not_keep_the_job_alive() {
     let name = name("fork");
     let mut helper = Helper::start(HELPER, "rank");
-    helper.tell(&format!("create {name} 0"));
+    helper.send(&format!("create {name} 0"));
     assert_eq!(helper.answer(), format!("won {}", helper.pid()));
-    helper.tell("fork");
+    helper.send("fork");
     let answer = helper.answer();
     let child: i32 = answer.strip_prefix("forked ").unwrap().parse().unwrap();
     helper.kill();
-    // SAFETY: asks about a process that the helper started; no memory is involved.
+    // SAFETY: checks a process that the helper started; no memory is involved.
     assert_eq!(unsafe { libc::kill(child, 0) }, 0, "the child lives on");
     let created = create_signed(&name, CreateMode::Tmpfile);
-    // SAFETY: ends that process, which waits for nothing else.
+    // SAFETY: ends that process.
     unsafe { libc::kill(child, libc::SIGKILL) };
     assert!(created.unwrap().reclaimed);
 }
@@ -411,12 +412,12 @@ fn of_many_racing_for_a_stale_name_one_wins_and_the_others_join_it() {
     for race in 0..RACES {
         let start = SystemTime::now() + Duration::from_micros(500);
         let start = start.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
-        // Now and then one goes the other way.
+        // In every fourth race two creators use the other mode.
         for (i, creator) in creators.iter_mut().enumerate() {
             let verb = if race % 4 == 0 && i < 2 { "exclusive" } else { "create" };
-            creator.tell(&format!("{verb} {name} {start}"));
+            creator.send(&format!("{verb} {name} {start}"));
         }
-        joiners.iter_mut().for_each(|joiner| joiner.tell(&format!("open {name} {start}")));
+        joiners.iter_mut().for_each(|joiner| joiner.send(&format!("open {name} {start}")));
         let answers: Vec<_> = creators.iter().map(Helper::answer).collect();
         let won: Vec<_> = answers.iter().filter(|answer| answer.starts_with("won")).collect();
         assert_eq!(won.len(), 1, "race {race}: {answers:?}");
@@ -427,45 +428,45 @@ fn of_many_racing_for_a_stale_name_one_wins_and_the_others_join_it() {
             assert_eq!(joiner.answer(), format!("joined {winner}"), "race {race}: {answers:?}");
         }
         winners.insert(u32::from_str(winner).unwrap());
-        creators.iter_mut().chain(&mut joiners).for_each(|helper| helper.tell("abandon"));
+        creators.iter_mut().chain(&mut joiners).for_each(|helper| helper.send("abandon"));
         creators.iter().chain(&joiners).for_each(|helper| assert_eq!(helper.answer(), "abandoned"));
         assert!(shm(&name).exists());
     }
     assert!(winners.len() > 1, "no race took place: {winners:?}");
     fs::remove_file(shm(&name)).unwrap();
-    assert!(beside(&name).is_empty());
+    assert!(other_files(&name).is_empty());
 }
 
-/// FAULTS 16 and 12: whenever the creator is killed, the next one succeeds.
+/// FAULTS 16 and 12: after the creator was killed at any moment, the next one succeeds.
 #[test]
 fn a_creator_killed_at_any_moment_does_not_spoil_the_name() {
     const KILLS: u32 = 40;
     let name = name("moment");
-    // How long it takes if nobody is killed, on this machine and at this time.
-    let mut whole = Duration::ZERO;
+    // How long creating takes without a kill, on this machine at this time.
+    let mut undisturbed = Duration::ZERO;
     let mut reclaimed = 0;
     for kill in 0..=KILLS {
-        let way = WAYS[kill as usize % 2];
+        let mode = MODES[kill as usize % 2];
         let mut helper = Helper::start(HELPER, "rank");
-        helper.tell("ready");
+        helper.send("ready");
         assert_eq!(helper.answer(), "ready");
         let started = Instant::now();
-        helper.tell(&format!("{} {name} 0", if way == CreateMode::Tmpfile { "create" } else { "exclusive" }));
+        helper.send(&format!("{} {name} 0", if mode == CreateMode::Tmpfile { "create" } else { "exclusive" }));
         if kill == 0 {
             assert!(helper.answer().starts_with("won"));
-            whole = started.elapsed();
+            undisturbed = started.elapsed();
         } else {
-            thread::sleep(2 * whole * kill / KILLS);
+            thread::sleep(2 * undisturbed * kill / KILLS);
         }
         helper.kill();
-        let created = create_signed(&name, way).unwrap();
+        let created = create_signed(&name, mode).unwrap();
         reclaimed += u32::from(created.reclaimed);
         open(&name, signed, in_time()).unwrap();
     }
     assert!(!shm(&name).exists());
-    assert!(reclaimed > 1, "no kill came late enough to leave anything");
-    // Nothing but what a kill between making a file and signing it leaves, which proves nothing.
-    for path in beside(&name) {
+    assert!(reclaimed > 1, "no kill came late enough to leave a signed file");
+    // A kill between creating a file and signing it leaves an empty one, which nothing removes.
+    for path in other_files(&name) {
         assert_eq!(fs::metadata(&path).unwrap().len(), 0, "{}", path.display());
         fs::remove_file(&path).unwrap();
     }
@@ -476,14 +477,14 @@ fn a_creator_killed_at_any_moment_does_not_spoil_the_name() {
 fn signals_do_not_disturb_the_allocation() {
     let name = name("signals");
     let mut helper = Helper::start(HELPER, "rank");
-    helper.tell(&format!("alarmed {name} 0"));
+    helper.send(&format!("alarmed {name} 0"));
     let answer = helper.answer();
     let alarms: u32 = answer.strip_prefix("alarms ").unwrap_or_else(|| panic!("{answer}")).parse().unwrap();
     assert!(alarms > 10, "{alarms} alarms");
     assert!(!shm(&name).exists());
 }
 
-/// Some kernels undo what a signal interrupts; then only steps that are short enough ever succeed.
+/// Some kernels undo an allocation that a signal interrupts; then only short steps succeed.
 #[test]
 #[cfg(target_os = "linux")]
 fn steps_shrink_until_they_fit_between_two_signals() {
@@ -507,7 +508,7 @@ fn steps_shrink_until_they_fit_between_two_signals() {
 /// FAULTS 19, in a mount namespace with a /dev/shm of its own.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_full_dev_shm_is_an_error_that_says_how_much_was_wanted() {
+fn a_full_dev_shm_is_an_error_with_the_requested_size() {
     const UNABLE: i32 = 77;
     let script = format!("mount -t tmpfs -o size=64k none /dev/shm || exit {UNABLE}; exec \"$@\"");
     let test = command(HELPER, "small");
@@ -515,7 +516,7 @@ fn a_full_dev_shm_is_an_error_that_says_how_much_was_wanted() {
         let mut command = Command::new("unshare");
         command.arg(flags).args(["sh", "-c", &script, "sh"]).arg(test.get_program());
         prepare(&mut command, HELPER, "small");
-        let _starting = starting();
+        let _spawning = spawning();
         command.output()
     };
     let output = match (run("-m"), run("-rm")) {
@@ -534,17 +535,17 @@ fn a_full_dev_shm_is_an_error_that_says_how_much_was_wanted() {
 #[test]
 fn more_than_the_memory_limit_is_refused_before_anything_is_allocated() {
     let name = name("limit");
-    let Some(left) = headroom::min_headroom() else {
+    let Some(headroom) = headroom::min_headroom() else {
         return println!("SKIPPED: no memory limit is known (the arithmetic has tests of its own)");
     };
-    let len = left.bytes as usize + (4 << 30);
-    let error = create(&name, len, |_| panic!("must not get here")).unwrap_err();
+    let len = headroom.bytes as usize + (4 << 30);
+    let error = create(&name, len, |_| panic!("was allocated")).unwrap_err();
     assert!(matches!(error, CreateError::Memory { requested, .. } if requested == len), "{error:?}");
     assert!(!shm(&name).exists());
 }
 
 #[test]
-fn what_is_not_a_segment_is_refused_with_a_reason() {
+fn other_kinds_of_files_are_refused_with_a_reason() {
     let name = name("odd");
     let path = shm(&name);
     let refusals = || {
@@ -561,9 +562,9 @@ fn what_is_not_a_segment_is_refused_with_a_reason() {
     symlink("/etc/passwd", &path).unwrap();
     assert!(refusals().iter().all(|error| matches!(error, Unusable::NotRegular { .. })));
     fs::remove_file(&path).unwrap();
-    let starting = starting();
+    let spawning = spawning();
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
-    drop(starting);
+    drop(spawning);
     assert!(refusals().iter().all(|error| matches!(error, Unusable::NotRegular { .. })));
     fs::remove_file(&path).unwrap();
     fs::write(&path, "x").unwrap();
@@ -576,9 +577,9 @@ fn what_is_not_a_segment_is_refused_with_a_reason() {
     fs::remove_file(&path).unwrap();
 }
 
-/// FAULTS 27: what the caller refuses is refused, at once.
+/// FAULTS 27: what `validate` refuses is an error, without waiting.
 #[test]
-fn a_segment_that_is_cut_short_is_refused() {
+fn a_truncated_segment_is_refused() {
     let name = name("short");
     let created = create_signed(&name, CreateMode::Tmpfile).unwrap();
     File::options().write(true).open(shm(&name)).unwrap().set_len(100).unwrap();
@@ -588,7 +589,7 @@ fn a_segment_that_is_cut_short_is_refused() {
 }
 
 #[test]
-fn names_that_are_no_names_are_refused() {
+fn invalid_names_are_refused() {
     let long = format!("/{}", "x".repeat(255));
     for name in ["", "x", "/", "/a/b", "//", "/.", "/..", "/a\0b", "../x", &long] {
         assert!(
@@ -600,7 +601,7 @@ fn names_that_are_no_names_are_refused() {
     }
 }
 
-/// What the other processes of these tests run: a command a line, an answer a line.
+/// What the other processes of these tests run: one command a line, one answer a line.
 #[test]
 #[ignore = "other tests run it in a process of its own"]
 fn helper() {
@@ -623,7 +624,7 @@ fn helper() {
 fn serve() {
     let mut kept = None;
     let mut joined = None;
-    while let Some(line) = told() {
+    while let Some(line) = next_line() {
         let words: Vec<_> = line.split(' ').collect();
         match words[..] {
             ["ready"] => eprintln!("ready"),
@@ -659,7 +660,7 @@ fn serve() {
             ["descriptors"] => eprintln!("{}", if has_descriptor() { "some" } else { "none" }),
             ["fork"] => eprintln!("forked {}", fork_sleeper()),
             ["alarmed", name, _] => eprintln!("{}", alarmed(name)),
-            _ => eprintln!("what is {line:?}?"),
+            _ => eprintln!("unknown command {line:?}"),
         }
     }
     drop((kept, joined));
@@ -672,7 +673,7 @@ fn await_start(start: &str) {
     }
 }
 
-/// Whether a descriptor of this process is a file where segments are.
+/// Whether a descriptor of this process refers to a file in the directory of segments.
 fn has_descriptor() -> bool {
     let descriptors = fs::read_dir("/proc/self/fd").unwrap();
     descriptors
@@ -680,7 +681,7 @@ fn has_descriptor() -> bool {
         .any(|target| target.starts_with(file::DIRECTORY))
 }
 
-/// A child that does nothing but live, for the limit at most.
+/// A child that only sleeps, for the limit at most.
 fn fork_sleeper() -> i32 {
     // SAFETY: the child only sleeps and ends.
     let pid = unsafe { libc::fork() };
@@ -693,7 +694,7 @@ fn fork_sleeper() -> i32 {
     pid
 }
 
-/// Makes a segment that takes a while, in a thread that gets a signal every 100 µs or so.
+/// Creates large segments in a thread that gets a signal about every 100 µs.
 fn alarmed(name: &str) -> String {
     static ALARMS: AtomicU32 = AtomicU32::new(0);
     extern "C" fn count(_signal: libc::c_int) {
@@ -703,7 +704,7 @@ fn alarmed(name: &str) -> String {
     // SAFETY: a plain structure, for which zeros are valid: no flags, so that system calls are interrupted.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as libc::sighandler_t;
-    // SAFETY: the handler does nothing but an atomic addition.
+    // SAFETY: the handler only increments an atomic.
     assert_eq!(unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) }, 0);
     // SAFETY: no memory is involved.
     let thread = unsafe { libc::pthread_self() };
@@ -717,7 +718,7 @@ fn alarmed(name: &str) -> String {
             }
         });
         let mut failures = (0..8).filter_map(|_| {
-            let created = create(name, 64 << 20, sign);
+            let created = create(name, 64 << 20, write_pid);
             let opened = open(name, |_, _| Ok::<_, Infallible>(()), in_time());
             (created.is_err() || opened.is_err()).then(|| format!("{created:?} {opened:?}"))
         });

@@ -1,4 +1,4 @@
-//! Where there is no watcher that could answer.
+//! Systems without a watcher, which would write the report.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The monotonic clock, in nanoseconds, as the kernel's absolute time-outs use it.
+//! `CLOCK_MONOTONIC` in nanoseconds, for the kernel's absolute time-outs.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ impl Moment {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: I7: the call only writes the timespec that it is given.
         let status = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-        assert_eq!(status, 0, "the monotonic clock is always there");
+        assert_eq!(status, 0, "every system has the monotonic clock");
         Moment(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     }
 
@@ -35,7 +35,7 @@ impl Moment {
         self.0
     }
 
-    /// In seconds, and nanoseconds beyond that.
+    /// Seconds, and the remaining nanoseconds.
     #[cfg(target_os = "linux")]
     pub(crate) fn split(self) -> (i64, i64) {
         ((self.0 / 1_000_000_000) as i64, (self.0 % 1_000_000_000) as i64)

@@ -1,4 +1,4 @@
-//! Sleeping on a word, and what bounds it.
+//! Waiting on a shared word: spinning, sleeping, and the clock that bounds both.
 
 pub(crate) mod clock;
 #[cfg(target_os = "linux")]

@@ -1,8 +1,8 @@
-//! Sleeping and waking by a mutex and a condition variable, for systems without futexes between processes.
+//! Sleeping and waking by a process-shared mutex and condition variable, for systems without cross-process futexes.
 //!
-//! A condition variable was not made for processes that are killed: one that dies while it waits can leave those who
-//! wake, and sometimes those who wait, blocked inside the C library for ever. So every wait is cut into slices, after
-//! which it looks again, and whoever needs the promises about death uses futexes.
+//! Condition variables are not robust: a process that dies while it waits can leave callers of broadcast, and sometimes
+//! waiters, blocked inside the C library for ever. So every wait ends after 10 ms and reads the word again. Where a rank's
+//! death must not block others, the futex wait is needed.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -11,17 +11,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How long a wait sleeps at most before it looks at the word again, in nanoseconds.
-const SLICE: u64 = 10_000_000;
-/// The pause of a wait that cannot get the mutex.
-const NAP: Duration = Duration::from_millis(1);
-/// How to wait for the mutex: it is never held for long, unless its holder was stopped or killed.
-const YIELDS: u32 = 100;
-const RETRY: Duration = Duration::from_micros(50);
+/// The longest sleep before the word is read again, in nanoseconds.
+const MAX_SLEEP: u64 = 10_000_000;
+/// The pause of a wait that could not lock the mutex.
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
+/// How to wait for the mutex, which is held briefly unless its holder was stopped or killed.
+const LOCK_YIELDS: u32 = 100;
+const LOCK_RETRY: Duration = Duration::from_micros(50);
 
-/// What [`Pair::init`] and [`Pair::at`] need.
+/// The size of the memory that [`Pair::init`] and [`Pair::at`] need.
 pub(crate) const PAIR_SIZE: usize = size_of::<Pair>();
-/// As above.
+/// Its alignment.
 pub(crate) const PAIR_ALIGN: usize = align_of::<Pair>();
 
 /// A mutex and a condition variable in memory that processes share.
@@ -31,16 +31,16 @@ pub(crate) struct Pair {
     condvar: UnsafeCell<libc::pthread_cond_t>,
 }
 
-// SAFETY: I1: both are made for use by several threads; all access is by the C library's functions.
+// SAFETY: I1: both may be used by several threads; all access is by the C library's functions.
 unsafe impl Send for Pair {}
 // SAFETY: I1: as above.
 unsafe impl Sync for Pair {}
 
 impl Pair {
-    /// Makes a pair.
+    /// Initialises a pair.
     ///
     /// # Safety
-    /// [`PAIR_SIZE`] bytes at `at`, aligned to [`PAIR_ALIGN`], can be written, and nobody else uses them yet.
+    /// [`PAIR_SIZE`] bytes at `at`, aligned to [`PAIR_ALIGN`], are writable, and no other thread or process uses them yet.
     pub(crate) unsafe fn init(at: *mut u8) -> io::Result<()> {
         // SAFETY: the caller's promise.
         let pair = unsafe { &*at.cast::<Pair>() };
@@ -48,36 +48,36 @@ impl Pair {
         init_condvar(pair.condvar.get())
     }
 
-    /// The pair that was made at a place, by this process or by another.
+    /// The pair that this process or another has initialised at an address.
     ///
     /// # Safety
-    /// [`Pair::init`] has succeeded at this place, which stays mapped for `'a`.
+    /// [`Pair::init`] has succeeded for this memory, which stays mapped for `'a`.
     pub(crate) unsafe fn at<'a>(at: *mut u8) -> &'a Pair {
         // SAFETY: the caller's promise.
         unsafe { &*at.cast::<Pair>() }
     }
 
-    /// Sleeps while the word holds `expected`, until a deadline in nanoseconds of the monotonic clock. True: it has
-    /// passed.
+    /// Sleeps while the word holds `expected`, until a deadline in nanoseconds of the monotonic clock. Returns true if the
+    /// deadline has passed.
     ///
-    /// Whoever changes the word calls [`Pair::wake_all`] afterwards. The word is read without ordering.
+    /// A thread that changes the word calls [`Pair::wake_all`] afterwards. The word is loaded Relaxed.
     pub(crate) fn wait(&self, word: &AtomicU32, expected: u32, deadline: Option<u64>) -> bool {
-        self.wait_in_slices(word, expected, deadline, SLICE)
+        self.wait_bounded(word, expected, deadline, MAX_SLEEP)
     }
 
-    fn wait_in_slices(&self, word: &AtomicU32, expected: u32, deadline: Option<u64>, slice: u64) -> bool {
+    fn wait_bounded(&self, word: &AtomicU32, expected: u32, deadline: Option<u64>, max_sleep: u64) -> bool {
         while word.load(Ordering::Relaxed) == expected {
             let now = now();
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return true;
             }
-            let until = deadline.unwrap_or(u64::MAX).min(now + slice);
+            let until = deadline.unwrap_or(u64::MAX).min(now + max_sleep);
             match self.lock(until) {
-                // A change that came before the lock is seen here: its wake_all has held the mutex, or will wait for
-                // it. One that comes later finds this thread asleep.
+                // No lost wake-up: a change before the lock is seen by this load, and the wake_all of a later change waits
+                // for the mutex, which this thread releases only by sleeping.
                 Some(locked) if word.load(Ordering::Relaxed) == expected => locked.sleep(until),
                 Some(_) => {}
-                None => thread::sleep(NAP),
+                None => thread::sleep(LOCK_PAUSE),
             }
         }
         false
@@ -85,67 +85,67 @@ impl Pair {
 
     /// Ends all waits on words that have changed.
     pub(crate) fn wake_all(&self) {
-        self.wake_all_within(SLICE);
+        self.wake_all_within(MAX_SLEEP);
     }
 
-    fn wake_all_within(&self, patience: u64) {
-        // Whoever has seen the old word has the mutex until it is asleep, so that no wake-up comes between.
-        // Without it after all if its holder was stopped: whoever falls asleep meanwhile looks again after a slice.
-        let _locked = self.lock(now() + patience);
-        // SAFETY: I1 and I7: `init` has made it.
+    fn wake_all_within(&self, timeout: u64) {
+        // A waiter that has read the old value holds the mutex until it sleeps, so this broadcast reaches it. If the
+        // holder is stopped, it broadcasts without the mutex: a waiter that misses that reads the word again after 10 ms.
+        let _locked = self.lock(now() + timeout);
+        // SAFETY: I1 and I7: initialised by `init`.
         unsafe { libc::pthread_cond_broadcast(self.condvar.get()) };
     }
 
-    /// Takes the mutex, if that is possible in time.
+    /// Locks the mutex, unless that takes too long.
     fn lock(&self, until: u64) -> Option<Locked<'_>> {
         for attempt in 0.. {
-            // SAFETY: I1 and I7: `init` has made it.
+            // SAFETY: I1 and I7: initialised by `init`.
             match unsafe { libc::pthread_mutex_trylock(self.mutex.get()) } {
                 0 => return Some(Locked { pair: self }),
                 libc::EBUSY if now() >= until => return None,
-                libc::EBUSY if attempt < YIELDS => thread::yield_now(),
-                libc::EBUSY => thread::sleep(RETRY),
-                error => return self.recovered(error).then_some(Locked { pair: self }),
+                libc::EBUSY if attempt < LOCK_YIELDS => thread::yield_now(),
+                libc::EBUSY => thread::sleep(LOCK_RETRY),
+                error => return self.is_recovered(error).then_some(Locked { pair: self }),
             }
         }
         None
     }
 
-    /// After an error of a function that takes the mutex: whether this thread has it all the same, since its holder
-    /// has died. There is nothing to repair: the mutex guards no data.
+    /// After an error of a locking function: whether this thread holds the robust mutex of a dead owner. There is nothing
+    /// to repair, since the mutex guards no data.
     #[cfg(target_os = "linux")]
-    fn recovered(&self, error: libc::c_int) -> bool {
-        // SAFETY: I1 and I7: this thread holds it, in the state that this function is for.
+    fn is_recovered(&self, error: libc::c_int) -> bool {
+        // SAFETY: I1 and I7: after EOWNERDEAD this thread holds the mutex, which is inconsistent.
         error == libc::EOWNERDEAD && unsafe { libc::pthread_mutex_consistent(self.mutex.get()) } == 0
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn recovered(&self, _error: libc::c_int) -> bool {
+    fn is_recovered(&self, _error: libc::c_int) -> bool {
         false
     }
 }
 
-/// The mutex is held. Released on drop.
+/// The locked mutex. Unlocked on drop.
 struct Locked<'a> {
     pair: &'a Pair,
 }
 
 impl Locked<'_> {
-    /// Sleeps until someone wakes, or until a moment has come. Gives the mutex up.
+    /// Sleeps until a broadcast or the deadline. Unlocks the mutex.
     fn sleep(self, until: u64) {
         match timed_wait(self.pair.condvar.get(), self.pair.mutex.get(), until) {
             0 | libc::ETIMEDOUT => {}
-            error if self.pair.recovered(error) => {}
-            // Whatever it is, waiting must not become spinning.
-            _ => thread::sleep(NAP),
+            error if self.pair.is_recovered(error) => {}
+            // An unexpected error must not turn the wait into a busy loop.
+            _ => thread::sleep(LOCK_PAUSE),
         }
     }
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // SAFETY: I1 and I7: `init` has made it. If a failed sleep has lost it, a robust mutex reports that, and the others
-        // never lose it.
+        // SAFETY: I1 and I7: initialised by `init`. If a failed sleep has lost the mutex, a robust one reports that; one
+        // that is not robust is never lost.
         unsafe { libc::pthread_mutex_unlock(self.pair.mutex.get()) };
     }
 }
@@ -167,9 +167,9 @@ fn timed_wait(
     mutex: *mut libc::pthread_mutex_t,
     until: u64,
 ) -> libc::c_int {
-    let left = timespec(until.saturating_sub(now()));
+    let duration = timespec(until.saturating_sub(now()));
     // SAFETY: I1 and I7: both are initialised, this thread holds the mutex, and the time outlives the call.
-    unsafe { libc::pthread_cond_timedwait_relative_np(condvar, mutex, &raw const left) }
+    unsafe { libc::pthread_cond_timedwait_relative_np(condvar, mutex, &raw const duration) }
 }
 
 fn timespec(nanos: u64) -> libc::timespec {
@@ -217,7 +217,7 @@ fn init_condvar(condvar: *mut libc::pthread_cond_t) -> io::Result<()> {
     check(unsafe { libc::pthread_condattr_destroy(attributes) })
 }
 
-/// These functions return their error.
+/// The pthread functions return their error.
 fn check(error: libc::c_int) -> io::Result<()> {
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
 }

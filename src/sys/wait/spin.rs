@@ -1,100 +1,102 @@
-//! How long to look at a word before sleeping on it.
+//! How long to spin on a word before sleeping.
 //!
-//! Waking a sleeper costs a system call here and some 25 µs until another core has switched to it, a hundred
-//! times a cache-line transfer, and more where an idle processor is given to somebody else. So with a processor for every
-//! rank it pays to look for a while: for four milliseconds, which bridges the differences between ranks that share their
-//! work evenly, and is nothing beside a wait that is long. A rank that has looked for the time of a sleep and a wake-up
-//! goes on to look, but lets other threads on its processor go first: ranks may have some of their own.
+//! Waking a sleeper costs a system call and some 25 µs until the other core has switched to it, a hundred times a
+//! cache-line transfer, and more on virtual machines that give up idle processors. So with a processor for every rank it
+//! spins for up to 4 ms, which covers the imbalance of evenly shared work. After 50 µs, about the cost of a sleep and a
+//! wake-up, it calls sched_yield between polls: the rank may have other threads.
 //!
-//! With fewer processors, looking keeps the very rank from running that is waited for: then the processor is given away
-//! instead, a few times, since a switch costs less than a sleep and a wake-up.
+//! If the job is oversubscribed, a spinning rank may keep the awaited rank from running. Then it calls sched_yield up to
+//! 16 times, since a switch costs less than a sleep and a wake-up.
 
 use std::time::{Duration, Instant};
 
 /// What a rank does before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SpinPolicy {
-    /// How long to look, where every rank has a processor.
+    /// How long to spin, if every rank has a processor.
     spin: Duration,
-    /// How often to give the processor away, where not.
+    /// The number of calls to sched_yield, if the job is oversubscribed.
     yields: u32,
 }
 
-/// So many looks come before the first look at the clock.
-const QUICK: u32 = 200;
+/// Polls before the clock is read for the first time.
+const POLLS_BEFORE_CLOCK: u32 = 200;
 
-/// So many looks, about as long as a switch takes, come before a processor is given away for what happens on another.
-const ELSEWHERE: u32 = 100;
+/// Polls before the first sched_yield if the awaited rank is on another processor: about the time of a switch.
+const POLLS_BEFORE_YIELD: u32 = 100;
 
-/// How long to look where every rank has a processor.
+/// How long to spin if every rank has a processor.
 const SPIN: Duration = Duration::from_millis(4);
 
-/// For so long nobody else is let go first.
-const EAGER: Duration = Duration::from_micros(50);
+/// How long to spin without sched_yield.
+const SPIN_WITHOUT_YIELD: Duration = Duration::from_micros(50);
 
-/// So many looks come between two looks at the clock.
-const BATCH: u32 = 50;
+/// Polls between two readings of the clock.
+const POLLS_PER_CLOCK: u32 = 50;
+
+/// Calls to sched_yield before a rank of an oversubscribed job sleeps.
+const YIELDS: u32 = 16;
 
 impl SpinPolicy {
     /// Sleeps at once.
     #[cfg(target_os = "linux")]
     pub(crate) const NONE: SpinPolicy = SpinPolicy { spin: Duration::ZERO, yields: 0 };
 
-    /// The policy for so many ranks on so many processors.
+    /// The policy for `ranks` ranks on `processors` processors.
     pub(crate) fn new(ranks: usize, processors: usize) -> Self {
         if ranks <= processors {
             SpinPolicy { spin: SPIN, yields: 0 }
         } else {
-            SpinPolicy { spin: Duration::ZERO, yields: 16 }
+            SpinPolicy { spin: Duration::ZERO, yields: YIELDS }
         }
     }
 
-    /// The same, unless somebody who knows better has said how long to look.
+    /// The same, unless the configuration sets the time to spin.
     pub(crate) fn chosen(spin: Option<Duration>, ranks: usize, processors: usize) -> Self {
         spin.map_or(SpinPolicy::new(ranks, processors), |spin| SpinPolicy { spin, yields: 0 })
     }
 
-    /// Whether a rank gives its processor away before it sleeps.
+    /// Whether a rank calls sched_yield before it sleeps: the job is oversubscribed.
     #[inline]
-    pub(crate) fn gives_away(self) -> bool {
+    pub(crate) fn yields(self) -> bool {
         self.yields > 0
     }
 
-    /// Calls `look` until it gives `true` or the patience is over. `beside`: what is waited for happens on this very
+    /// Calls `poll` until it returns `true` or the policy's time is over. `co_located`: the awaited rank runs on this
     /// processor.
     #[inline]
-    pub(crate) fn spin(self, beside: bool, mut look: impl FnMut() -> bool) {
-        if look() {
+    pub(crate) fn spin(self, co_located: bool, mut poll: impl FnMut() -> bool) {
+        if poll() {
             return;
         }
-        let looks = match self.gives_away() {
-            true if beside => 0,
-            true => ELSEWHERE,
+        let polls = match self.yields() {
+            true if co_located => 0,
+            true => POLLS_BEFORE_YIELD,
             false if self.spin.is_zero() => 0,
-            false => QUICK,
+            false => POLLS_BEFORE_CLOCK,
         };
-        for _ in 0..looks {
-            if look() {
+        for _ in 0..polls {
+            if poll() {
                 return;
             }
             core::hint::spin_loop();
         }
-        if self.gives_away() { self.yield_until(look) } else { self.spin_by_the_clock(look) }
+        if self.yields() { self.spin_yielding(poll) } else { self.spin_timed(poll) }
     }
 
     #[cold]
-    fn spin_by_the_clock(self, mut look: impl FnMut() -> bool) {
+    fn spin_timed(self, mut poll: impl FnMut() -> bool) {
         let start = Instant::now();
         loop {
             let elapsed = start.elapsed();
             if elapsed >= self.spin {
                 return;
             }
-            if elapsed >= EAGER {
+            if elapsed >= SPIN_WITHOUT_YIELD {
                 std::thread::yield_now();
             }
-            for _ in 0..BATCH {
-                if look() {
+            for _ in 0..POLLS_PER_CLOCK {
+                if poll() {
                     return;
                 }
                 core::hint::spin_loop();
@@ -103,10 +105,10 @@ impl SpinPolicy {
     }
 
     #[cold]
-    fn yield_until(self, mut look: impl FnMut() -> bool) {
+    fn spin_yielding(self, mut poll: impl FnMut() -> bool) {
         for _ in 0..self.yields {
             std::thread::yield_now();
-            if look() {
+            if poll() {
                 return;
             }
         }
@@ -117,35 +119,30 @@ impl SpinPolicy {
 mod tests {
     use super::*;
 
-    fn looks(policy: SpinPolicy) -> u32 {
-        let mut looks = 0;
-        policy.spin(true, || {
-            looks += 1;
+    fn polls(policy: SpinPolicy, co_located: bool) -> u32 {
+        let mut polls = 0;
+        policy.spin(co_located, || {
+            polls += 1;
             false
         });
-        looks
+        polls
     }
 
     #[test]
-    fn who_has_a_processor_looks_for_longer_than_who_has_not() {
-        assert!(looks(SpinPolicy::new(2, 2)) > QUICK);
-        assert_eq!(looks(SpinPolicy::new(3, 2)), 1 + 16);
+    fn a_job_with_enough_processors_spins_longer_than_an_oversubscribed_one() {
+        assert!(polls(SpinPolicy::new(2, 2), true) > POLLS_BEFORE_CLOCK);
+        assert_eq!(polls(SpinPolicy::new(3, 2), true), 1 + YIELDS);
     }
 
     #[test]
-    fn who_shares_a_processor_looks_before_giving_it_away_for_somebody_elsewhere() {
-        let mut looks = 0;
-        SpinPolicy::new(3, 2).spin(false, || {
-            looks += 1;
-            false
-        });
-        assert_eq!(looks, 1 + ELSEWHERE + 16);
+    fn an_oversubscribed_rank_polls_before_it_yields_unless_co_located() {
+        assert_eq!(polls(SpinPolicy::new(3, 2), false), 1 + POLLS_BEFORE_YIELD + YIELDS);
     }
 
     #[test]
-    fn a_choice_counts_whatever_the_processors() {
-        assert_eq!(looks(SpinPolicy::chosen(Some(Duration::ZERO), 2, 2)), 1);
-        assert!(looks(SpinPolicy::chosen(Some(Duration::from_micros(1)), 3, 2)) > QUICK);
+    fn a_configured_time_overrides_the_number_of_processors() {
+        assert_eq!(polls(SpinPolicy::chosen(Some(Duration::ZERO), 2, 2), true), 1);
+        assert!(polls(SpinPolicy::chosen(Some(Duration::from_micros(1)), 3, 2), true) > POLLS_BEFORE_CLOCK);
         assert_eq!(SpinPolicy::chosen(None, 3, 2), SpinPolicy::new(3, 2));
     }
 }

@@ -1,7 +1,7 @@
 //! Sleeping for ranks that are threads of one process: the `atomic-wait` crate.
 //!
-//! It has no time-out, so a ticker wakes the sleepers now and then to look at the clock. It uses private futexes
-//! where the system has them, so it can not cross processes.
+//! It has no time-out, so a ticker wakes the sleepers every 10 ms to check their deadlines. It uses private futexes where
+//! the system has them, so it cannot cross processes.
 
 use core::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::TimedOut;
 use super::clock::Moment;
 
-/// How late a deadline can be noticed.
+/// The largest delay with which a deadline is noticed.
 const TICK: Duration = Duration::from_millis(10);
 
 pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Moment>) -> Result<(), TimedOut> {
@@ -25,7 +25,7 @@ pub(crate) fn wake_all(word: &AtomicU32) {
     atomic_wait::wake_all(word);
 }
 
-/// Wakes all that sleep on one of the words, again and again, until it is dropped.
+/// Wakes all sleepers on a set of words at every tick, until it is dropped.
 pub(crate) struct Ticker {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<std::thread::JoinHandle<()>>,
