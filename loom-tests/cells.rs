@@ -18,7 +18,7 @@ pub(crate) type Header = Bytes<40>;
 /// Staging in which parts hold more than fits into a real header, so that the chunked path is taken, and move between
 /// two places.
 pub(crate) const STAGING: Staging =
-    Staging { capacity: 256, part: 104, folded: 104, rotation_from: 0, rotation: 256 };
+    Staging { capacity: 256, chunk: 104, folded: 104, rotation_from: 0, rotation: 256 };
 
 /// A rank's staging buffer of one parity.
 pub(crate) type Chunk = Bytes<{ STAGING.capacity }>;

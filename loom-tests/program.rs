@@ -14,7 +14,7 @@ use crate::watching::Part;
 use crate::world::{Rank, World};
 
 /// Numbers that fill a chunk.
-pub(crate) const FULL: usize = STAGING.part / 8;
+pub(crate) const FULL: usize = STAGING.chunk / 8;
 
 /// One step of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

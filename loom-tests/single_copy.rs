@@ -13,7 +13,7 @@ use crate::program::{FULL, numbers_of};
 use crate::world::{Rank, World};
 
 /// Where a rank keeps what it sends.
-pub(crate) type Memory = Bytes<{ STAGING.part }>;
+pub(crate) type Memory = Bytes<{ STAGING.chunk }>;
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -58,7 +58,7 @@ impl Script {
         let chunk = dice::one_of(&[3, 8, 21]) * ELEMENT;
         let staging = Staging {
             capacity: 4 * chunk.next_power_of_two(),
-            part: chunk,
+            chunk,
             folded: chunk,
             rotation_from: 2 * ELEMENT,
             rotation: 4 * chunk.next_power_of_two(),

@@ -1,7 +1,7 @@
 //! Folding what several ranks have contributed, in one pass over all of it.
 //!
 //! The result is read and written once, whatever the number of contributions, and it can be published on the way: reading
-//! lines of others and storing past the cache go on at the same time.
+//! lines of others and non-temporal stores go on at the same time.
 
 use core::ops::Range;
 
@@ -9,7 +9,7 @@ use bytemuck::Pod;
 
 use super::dispatch::{Work, widest};
 use super::lines;
-use super::publish::Pieces;
+use super::publish::Batches;
 use super::view::{Sink, TERMS, Term};
 use crate::tuning::PREFETCH_READ_BYTES;
 
@@ -48,8 +48,8 @@ pub fn fold<T: Pod>(
     let only = |range| Fold::<_, _, false> { terms, target, also: target, range };
     let Some(staging) = staging else { return widest(bytes, only(0..len)) };
     assert!(bytes <= staging.len);
-    let pieces = Pieces::of(bytes);
-    let Some(step) = pieces.step().map(|bytes| bytes / size_of::<T>().max(1)) else {
+    let batches = Batches::of(bytes);
+    let Some(step) = batches.step().map(|bytes| bytes / size_of::<T>().max(1)) else {
         let also = staging.start.cast();
         return widest(bytes, Fold::<_, _, true> { terms, target, also, range: 0..len });
     };
@@ -61,7 +61,7 @@ pub fn fold<T: Pod>(
         let (source, place) = (target.cast::<u8>().wrapping_add(offset), staging.start.wrapping_add(offset));
         // SAFETY: I1 and I2: the staging is as long as the result, and this rank's to write. I8: private memory does not
         // overlap with it.
-        unsafe { pieces.publish(source, place, bytes) };
+        unsafe { batches.publish(source, place, bytes) };
     }
 }
 
@@ -198,7 +198,7 @@ mod tests {
             let mut terms: Vec<_> = columns.iter().map(|column| Term::Staged(source(column))).collect();
             terms[own] = Term::Own;
             for (in_place, stream) in [(false, 0), (true, 0), (false, 1 << 20), (true, 1 << 20)] {
-                publish::stream_next(stream);
+                publish::force_nontemporal(stream);
                 let mut target = if in_place { columns[own].clone() } else { vec![0; len] };
                 let mut staging = vec![0u16; len];
                 // SAFETY: the vector can be written as long as it is borrowed.

@@ -1,11 +1,11 @@
-//! Copies line by line, with the widest vectors that the processor has.
+//! Copies line by line, with the widest vectors of the processor, and prefetches.
 
 use super::cpu::WATCHED;
 use super::view::Source;
 use crate::tuning::PREFETCH_READ_BYTES;
 
-/// The bytes that go past the cache together: for fewer, the processor has to fetch the rest of the line. A line of
-/// memory, or a part of one.
+/// The bytes that one write-combining buffer collects. Non-temporal stores of less would be merged with the rest of the
+/// line from memory.
 const LINE: usize = 64;
 
 /// Copies between private memory and memory that other cores use, through the cache. Where there is AVX2, by a plain loop,
@@ -40,14 +40,14 @@ pub(crate) unsafe fn fetch(source: *const u8, target: *mut u8, len: usize) {
     unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
 }
 
-/// Whether to ask for them: on Intel's processors, which fetch too little of themselves.
+/// Whether software prefetch pays: on Intel's processors, whose hardware prefetchers fetch too little of such lines.
 #[inline(always)]
 pub(crate) fn prefetches_reads() -> bool {
     super::cpu::is_intel()
 }
 
-/// Asks for the lines that lie [`PREFETCH_READ_BYTES`] of a value, if it has whole ones. Only a hint, as [`prefetchw`]. Not beyond what will be
-/// read: whoever writes there would have to take them back.
+/// Prefetches for read the lines [`PREFETCH_READ_BYTES`] ahead of a value, if it has whole ones. A hint. Not to be used
+/// beyond what will be read: the writer of those lines would pay an RFO.
 #[inline(always)]
 pub(crate) fn prefetch_read<T>(place: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -62,7 +62,7 @@ pub(crate) fn prefetch_read<T>(place: *const T) {
     let _ = place;
 }
 
-/// Copies `len` bytes with stores that bypass the cache where the machine has them.
+/// Copies `len` bytes by non-temporal stores, where the machine has them.
 ///
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].
@@ -114,8 +114,8 @@ pub(crate) fn copy_slice_nontemporal(source: &[u8], target: &mut [u8]) {
     unsafe { copy_nontemporal(source.as_ptr(), target.as_mut_ptr(), source.len()) };
 }
 
-/// Orders streamed stores before everything that follows. Without it another thread of this process could see the
-/// call's end, and not the data.
+/// Orders non-temporal stores, which are weakly ordered, before everything that follows. Without it another thread of
+/// this process could see the call's end, and not the data.
 pub(crate) fn fence() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: I7: x86-64 has SSE.
@@ -124,8 +124,7 @@ pub(crate) fn fence() {
     }
 }
 
-/// Begins to take the line at `place` from those that have read it, without waiting for it. Only a hint: it changes
-/// nothing, and any address will do.
+/// Prefetches the line at `place` for write: the RFO begins, and nothing waits for it. A hint; any address will do.
 #[inline(always)]
 pub(crate) fn prefetchw(place: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -68,12 +68,12 @@ impl<'a> Sink<'a> {
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
     }
 
-    /// Stores one byte in a way that lets anybody look at it meanwhile, as at a number that means nothing else.
+    /// Stores one byte atomically, so that ranks and reports may peek at it at any time.
     ///
     /// # Panics
     /// When it lies past the end of the view.
     #[inline]
-    pub fn show(&mut self, offset: usize, byte: u8) {
+    pub fn store_relaxed(&mut self, offset: usize, byte: u8) {
         assert!(offset < self.len);
         // SAFETY: I1 and I2: the byte is inside the view, which is ours to write; whoever reads it without being allowed
         // to reads it atomically too.

@@ -1,14 +1,14 @@
-//! One round: arrive, then wait until everybody has arrived.
+//! The barrier, and the round that every collective is made of: arrive, then wait until all ranks have arrived.
 //!
 //! ```text
 //!  rank 0's words      rank 1's words      rank 2's words        round 6, all ranks
 //!  even     odd        even     odd        even     odd
 //!  [ 4 ]   [ 5 ]       [ 4 ]   [ 5 ]       [ 4 ]   [ 5 ]
 //!    │                   ┆                   ┆
-//!    │ 1. publish: header, staging             ┆                    own memory only
+//!    │ 1. publish: header, staging           ┆                    own memory only
 //!    ▼ 2. arrive: 4 → 6, Release             ┆                    one compare-exchange
 //!  [ 6 ] ◀───────────────┼───────────────────┤
-//!    │ 3. wait: look at each other word until it holds 6, Acquire │
+//!    │ 3. wait: poll each other word until it holds 6, Acquire    │
 //!    └──────────────▶  [ 6 ] ────────────▶ [ 6 ]   4. read what they published
 //! ```
 //!
@@ -17,18 +17,18 @@
 //! barrier; two words a rank, alternating as in a sense-reversing barrier (Hensgen, Finkel and Manber 1988;
 //! Mellor-Crummey and Scott 1991), replace the reset of a counter.
 //!
-//! **Sharing a processor.** Where there are fewer processors than ranks, a rank that waits gives its own away. That
-//! helps those beside it, which it therefore looks at first; as soon as they have arrived it only costs two switches,
-//! and looking for a moment is better. So a round takes as few switches on each processor as there are other ranks.
-//! Ranks show where they are with each arrival: they may be moved.
+//! **Oversubscription.** Where there are fewer processors than ranks, a rank that waits calls sched_yield. That helps the
+//! ranks on the same processor, so it polls their words first. When they have arrived a yield only costs two context
+//! switches, and spinning for a moment is better. So a round takes as few switches on each processor as it has other
+//! ranks. Ranks publish their processor with each arrival: the scheduler may move them.
 //!
-//! **Sleeping.** A rank that has spun long enough sets `WAITER` in the word that it waits for, and sleeps on that
-//! very word. The owner's compare-exchange then fails once, shows the bit, and is followed by a wake-up. An owner
-//! that nobody waits for makes no system call.
+//! **Parking.** A rank that has spun long enough sets `WAITER` in the word that it waits for, and sleeps on that word. The
+//! owner's compare-exchange then fails once, returns the bit, and is followed by a wake-up. An owner makes no system call
+//! for a word without a waiter.
 //!
-//! **Poison.** Whoever finds that a round can not complete sets `POISON` in all words: see [`super::membership`].
+//! **Poison.** A rank that finds that a round cannot complete sets `POISON` in all words: see [`super::membership`].
 //! It makes the owner's compare-exchange fail for ever, so a frozen word's generation is final, and a waiter
-//! needs no second word to watch: both "arrived" and "will never arrive" appear in the word that it looks at.
+//! polls no second word: both "arrived" and "will never arrive" appear in the word that it waits for.
 
 use super::call::PROCESSOR;
 use super::generation::{POISON, WAITER};
@@ -82,7 +82,8 @@ impl<P: Platform> Member<'_, P> {
         self.platform.fail_point("round")?;
         let processor = self.platform.processor();
         if let Some(here) = processor {
-            self.header(self.rank, generation.parity()).write(|mut header| header.show(PROCESSOR, here));
+            self.header(self.rank, generation.parity())
+                .write(|mut header| header.store_relaxed(PROCESSOR, here));
         }
         // From its previous value and from nothing else: a swap would erase poison.
         let state = &self.segment.slots[self.rank][generation.parity()].state;

@@ -1,11 +1,11 @@
-//! What a transfer of blocks needs of its caller.
+//! The interface between a transfer of blocks and its caller.
 
 use core::num::NonZeroU64;
 use core::ops::Range;
 
 use crate::copy::{Sink, Source};
 
-/// Where something lies in the memory of the rank that says so. `None`: where nobody else can fetch it.
+/// An address in the memory of the rank that publishes it. `None`: no other rank can fetch from there.
 pub type Address = Option<NonZeroU64>;
 
 /// The caller's side of a transfer: the blocks, in bytes.
@@ -18,11 +18,11 @@ pub trait BlockTransfer {
     fn copy_own_block(&mut self, chunk: Range<usize>);
     /// Copies a chunk of another rank's block out of staging.
     fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>);
-    /// Whether to try to do without staging: the same on every rank. The rest is about that.
+    /// Whether to try single copy: the same on every rank. The methods below are for that.
     fn by_single_copy(&self) -> bool {
         false
     }
-    /// Where this rank's own block lies. `None`: where nobody can fetch it.
+    /// The address of this rank's own block.
     fn address(&self) -> Address {
         None
     }
@@ -32,6 +32,6 @@ pub trait BlockTransfer {
         let _ = (rank, chunk, from);
         false
     }
-    /// Some rank could not fetch what it needed. All know.
+    /// Some rank has failed to fetch a block, and all know.
     fn refused(&mut self) {}
 }

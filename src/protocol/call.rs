@@ -1,4 +1,4 @@
-//! What a rank calls, as it is written into its header.
+//! The description of a call, as each rank writes it into its header.
 
 use crate::copy::{Sink, Source};
 
@@ -23,25 +23,25 @@ pub struct Call {
     pub extra: u64,
 }
 
-/// Where in a header the operation is: a byte that is looked at from outside, to tell what a rank is at.
+/// The offset of the operation in a header: an atomic byte, which reports of the job's state peek at.
 pub const OPERATION: usize = 0;
 
 /// The length of the description.
 const CALL: usize = 24;
 
-/// Where in a header the owner's processor is. It is no part of the call, and may be looked at from outside too.
+/// The offset of the owner's processor in a header: an atomic byte, which is no part of the call.
 pub const PROCESSOR: usize = CALL;
 
-/// Where in a header the contribution begins: with the word, half a line.
+/// The offset of the contribution in a header: with the arrival word, half a line.
 pub(super) const HEAD: usize = 28;
 
-/// The small contributions that fit into a header, in bytes. The first 32 lie in the word's own cache line.
+/// The longest contribution that fits into a header, in bytes. The first 32 lie in the arrival word's cache line.
 pub const INLINE: usize = HEADER - HEAD;
 
 /// The size of a header in bytes.
 pub const HEADER: usize = 124;
 
-/// Where the parts of the description begin.
+/// The offsets of the description's fields.
 const SHAPE: usize = 4;
 const LENGTH: usize = 8;
 const EXTRA: usize = 16;
@@ -64,16 +64,17 @@ impl Call {
         Call::words_of(header) == self.words()
     }
 
-    /// Writes the description. Part by part: a part can be read from where it has just been written only as a whole.
+    /// Writes the description, field by field, as it is read: a load that spans several recent stores waits until they have
+    /// left the store buffer (store-forwarding stall).
     #[inline]
-    pub(super) fn show(&self, header: &mut Sink<'_>) {
+    pub(super) fn write_to(&self, header: &mut Sink<'_>) {
         // The last first: if there is room for it, there is for the others.
         header.put(EXTRA, &self.extra.to_ne_bytes());
         header.put(LENGTH, &self.length.to_ne_bytes());
         header.put(SHAPE, &self.shape.to_ne_bytes());
         let [operation, reduction, element, flags] = self.kind();
         header.put(OPERATION + 1, &[reduction, element, flags]);
-        header.show(OPERATION, operation);
+        header.store_relaxed(OPERATION, operation);
     }
 
     /// The description in words. Two calls are equal if these are.
@@ -83,7 +84,7 @@ impl Call {
         [u64::from_ne_bytes([a, b, c, d, e, f, g, h]), self.length, self.extra]
     }
 
-    /// The words that stand in a header.
+    /// The words in a header.
     #[inline]
     pub(super) fn words_of(header: &Source<'_>) -> [u64; 3] {
         let [extra, length, kind] = [EXTRA, LENGTH, 0].map(|offset| u64::from_ne_bytes(header.array(offset)));
@@ -105,8 +106,7 @@ impl Call {
     }
 }
 
-/// Zero if the words are the same: in one number, since arrays are compared where they lie in memory, and what has just
-/// been written there in parts takes long to read.
+/// Zero if the words are the same. In one number: arrays would be compared in memory, which stalls on store forwarding.
 #[inline(always)]
 pub(super) fn different([a, b, c]: [u64; 3], [x, y, z]: [u64; 3]) -> u64 {
     (a ^ x) | (b ^ y) | (c ^ z)

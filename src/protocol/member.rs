@@ -2,14 +2,14 @@
 
 use super::{Generation, Platform, Staging};
 
-/// One arrival word and what is published with it: the unit in which a rank tells the others "I am here".
+/// A rank's arrival word for one parity, and what it publishes with its arrival.
 ///
 /// A rank owns two, used by the parity of the generation. Everything that a small collective needs from a rank
 /// lies in the first 64 bytes, so that one cache-line transfer brings it; 128 bytes keep neighbours apart on
 /// machines with longer lines or with adjacent-line prefetch.
 #[repr(C, align(128))]
 pub struct Slot<P: Platform> {
-    /// `generation << 2 | POISON | WAITER`, see [`generation`](super::generation).
+    /// `generation << 4 | PROGRESS | POISON | WAITER`, see [`generation`](super::generation).
     pub state: P::Word,
     /// The [`Call`] that this rank makes, and its contribution where that is small.
     pub header: P::Header,
@@ -20,7 +20,7 @@ pub struct Slot<P: Platform> {
 pub struct Segment<'s, P: Platform> {
     /// Why the communicator was poisoned: 0, or a packed [`Cause`]. Set once.
     pub cause: &'s P::Word64,
-    /// 1 once the poison is everywhere, and all who slept have been woken. Set once.
+    /// 1 once all words are poisoned and all sleepers have been woken. Set once.
     pub spread: &'s P::Word,
     /// By rank: 0, or the process that has claimed the rank.
     pub claims: &'s [P::Word],
@@ -89,7 +89,7 @@ impl<'s, P: Platform> Member<'s, P> {
         &self.segment.chunks[rank][parity]
     }
 
-    /// Where in the buffers of the next round the parts begin, if the longest has `len` bytes.
+    /// Where in the buffers of the next round the chunks begin, if the longest has `len` bytes.
     pub(super) fn offset(&self, len: usize) -> usize {
         self.segment.staging.offset(len, self.completed.next())
     }

@@ -26,7 +26,7 @@ pub unsafe trait Platform {
     type Word;
     /// A 64-bit word.
     type Word64;
-    /// A rank's small published slot.
+    /// A rank's header.
     type Header: Payload;
     /// A rank's staging buffer.
     type Chunk: Payload;
@@ -74,8 +74,8 @@ pub unsafe trait Platform {
     ) -> Result<u64, u64>;
 
     /// Reads a word again and again until `until` holds for what was read (`Ok`), or until it is time to sleep
-    /// (`Err`, with what was read last). Both results were read with `order`. `co-located`: the rank that will change the
-    /// word is on this rank's processor.
+    /// (`Err`, with what was read last). Both results were read with `order`. `co_located`: the rank that will change the
+    /// word shares this rank's processor.
     #[track_caller]
     fn spin(
         &self,
@@ -86,14 +86,14 @@ pub unsafe trait Platform {
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32>;
 
-    /// A number for the processor that this rank is on, if ranks share processors.
+    /// The processor that this rank is on, modulo 256, if ranks share processors.
     #[inline(always)]
     fn processor(&self) -> Option<u8> {
         None
     }
 
-    /// The number that the owner of this header has shown, now or at an earlier round. Only a hint, and no access to the
-    /// cell as far as the protocols are concerned.
+    /// The processor that the owner of this header has published, now or at an earlier round. Only a hint, and no access
+    /// to the cell as far as the protocols are concerned.
     #[inline(always)]
     fn peek(&self, header: &Self::Header) -> u8 {
         let _ = header;
@@ -123,7 +123,7 @@ pub unsafe trait Platform {
     #[track_caller]
     fn wake_all(&self, site: &'static str, word: &Self::Word);
 
-    /// This rank will soon write the slot that this word begins. A platform may fetch it meanwhile.
+    /// Prefetches for write the slot that this word begins. A hint.
     #[inline(always)]
     fn prefetch_for_write(&self, word: &Self::Word) {
         let _ = word;
@@ -144,16 +144,16 @@ pub unsafe trait Platform {
 ///
 /// # Safety
 /// The view given to the closure is valid for the length that it states for as long as the closure runs. That
-/// nobody writes meanwhile is the calling protocol's promise: see SAFETY.md, "The trusted base".
+/// no other rank writes meanwhile is the calling protocol's promise: see SAFETY.md, "The trusted base".
 pub unsafe trait Payload {
     /// Lets the owner fill the cell.
     fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R;
 
-    /// The owner will soon write the first `len` bytes. A platform may fetch them meanwhile.
+    /// Prefetches the first `len` bytes for their owner's write. A hint.
     fn prefetch_for_write(&self, len: usize) {
         let _ = len;
     }
 
-    /// Lets a rank look at the cell.
-    fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R;
+    /// Lets a rank read the cell.
+    fn read<R>(&self, read: impl FnOnce(Source<'_>) -> R) -> R;
 }

@@ -1,11 +1,11 @@
 //! How ranks notice that they called different things.
 //!
-//! In the first round of a call every rank publishes what it calls, in the line that the others look at anyway.
-//! After the round all ranks hold the same R descriptions, so all reach the same verdict: go on, or report the
+//! In the first round of a call every rank publishes a description of it, in the line that the others read anyway.
+//! After the round all ranks hold the same R descriptions, so all reach the same verdict: continue, or report the
 //! difference. Either way every rank has consumed one round, and the next call can follow.
 //!
-//! A rank that can not take part, because its own arguments are wrong, still arrives and says so. It must not
-//! leave the others waiting, nor leave the round early: what is published for a round may be read until the next.
+//! A rank that cannot take part, because its own arguments are wrong, arrives with a refusal. It must not leave the
+//! others waiting, nor leave the round early: what is published for a round may be read until the next.
 
 use super::call::{HEAD, OPERATION, different};
 use super::{Call, Failure, Member, Payload, Platform};
@@ -42,11 +42,11 @@ impl<P: Platform> Member<'_, P> {
         if self.all_calls_match(call, parity) { Ok(()) } else { Err(self.verdict(parity)) }
     }
 
-    /// Writes what this rank calls in the next round.
+    /// Writes the header of this rank's next round: its call, and what `inline` adds.
     #[inline]
     pub(super) fn write_header(&self, call: &Call, inline: impl FnOnce(Sink<'_>)) {
         self.header(self.rank, self.next_parity()).write(|mut header| {
-            call.show(&mut header);
+            call.write_to(&mut header);
             inline(header.after(HEAD));
         });
     }
@@ -59,17 +59,17 @@ impl<P: Platform> Member<'_, P> {
         self.others().fold(u64::from(call.refused), |all, rank| all | differs(rank)) == 0
     }
 
-    /// A further round of the call, which compares nothing. Shows that this rank is still at it. `work` as in
-    /// [`Member::round_while`].
+    /// A further round of the call, which compares nothing. `work` as in [`Member::round_while`].
     ///
     /// # Errors
     /// As [`Member::round`].
     pub(super) fn continue_call(&mut self, call: &Call, work: impl FnOnce()) -> Result<usize, Failure> {
-        self.header(self.rank, self.next_parity()).write(|mut header| header.show(OPERATION, call.operation));
+        self.header(self.rank, self.next_parity())
+            .write(|mut header| header.store_relaxed(OPERATION, call.operation));
         self.round_while(work)
     }
 
-    /// Takes part in a call only to say that this rank can not.
+    /// Arrives at the round of a call with a refusal.
     ///
     /// # Errors
     /// As [`Member::round`].
@@ -81,10 +81,10 @@ impl<P: Platform> Member<'_, P> {
         }
     }
 
-    /// Reads what `rank` has published beside its call.
+    /// Reads what `rank` has published behind its call.
     #[inline]
-    pub(super) fn inline<R>(&self, rank: usize, parity: usize, look: impl FnOnce(Source<'_>) -> R) -> R {
-        self.header(rank, parity).read(|header| look(header.after(HEAD)))
+    pub(super) fn inline<R>(&self, rank: usize, parity: usize, read: impl FnOnce(Source<'_>) -> R) -> R {
+        self.header(rank, parity).read(|header| read(header.after(HEAD)))
     }
 
     fn call_of(&self, rank: usize, parity: usize) -> Call {

@@ -1,16 +1,14 @@
-//! Blocks without staging: each is copied once, from where it lies in one rank's memory to where another wants it.
+//! Single copy: each block is copied once, from the sender's memory to the receiver's, by the system (CMA: cross memory
+//! attach, Yeoh 2010; [`BlockTransfer::fetch`]).
 //!
-//! Only the system can do that, if it allows it; [`BlockTransfer::fetch`] asks it to. What the ranks do:
+//! 1. Each rank publishes the address of its block: one round.
+//! 2. Each rank fetches the blocks of the others.
+//! 3. Each rank publishes its status: one more round. No rank returns before it, so no sender's memory changes.
 //!
-//! 1. Each says where in its memory the others find its block: one round.
-//! 2. Each fetches the others' blocks.
-//! 3. Each says whether that has worked: one more round. Until then nobody returns, so nobody's memory changes.
+//! If one rank has failed to fetch a block, all see its status, and the call starts again through staging.
 //!
-//! Where it has not worked for one rank, all see that it says so, and all go the way through staging instead, from the
-//! beginning of the call.
-//!
-//! A rank that has given the call up, because another was late, returns, and may change its memory while a third still
-//! fetches from there. What that one gets does not matter: its call fails too.
+//! A rank that gives the call up, because another is late, returns, and may change its memory while a third still fetches
+//! from it. The bytes that one gets do not matter: its call fails too.
 
 use crate::tuning::SINGLE_COPY_PIECE_BYTES;
 use core::num::NonZeroU64;
@@ -23,31 +21,34 @@ use super::{Call, Failure, Member, Ordering, Payload, Platform};
 use crate::copy::Sink;
 use Ordering::Relaxed;
 
-/// What a rank says that has fetched all it needs.
+/// The status of a rank that has fetched all blocks.
 const DONE: Address = NonZeroU64::new(1);
 
 impl<P: Platform> Member<'_, P> {
-    /// [`transfer`](Member::transfer) without staging. False: the blocks have to go through staging after all.
+    /// [`transfer`](Member::transfer) without staging. False: some rank has failed to fetch a block, and all know.
     pub(super) fn transfer_by_single_copy(
         &mut self,
         call: &Call,
         blocks: &mut impl BlockTransfer,
     ) -> Result<bool, Failure> {
         let (own, address) = (blocks.length(self.rank), blocks.address());
-        let parity =
-            self.begin_call_while(call, |header| say(header, address), || blocks.copy_own_block(0..own))?;
+        let parity = self.begin_call_while(
+            call,
+            |header| write_status(header, address),
+            || blocks.copy_own_block(0..own),
+        )?;
         let fetched = address.is_some()
             && self.others().all(|rank| {
-                let from = self.said(rank, parity);
+                let from = self.status(rank, parity);
                 from.is_some_and(|from| self.fetch(rank, 0..blocks.length(rank), from, blocks))
             });
         let done = DONE.filter(|_| fetched);
-        self.header(self.rank, self.next_parity()).write(|header| say(header.after(HEAD), done));
+        self.header(self.rank, self.next_parity()).write(|header| write_status(header.after(HEAD), done));
         let parity = self.continue_call(call, || ())?;
-        Ok(fetched && self.others().all(|rank| self.said(rank, parity).is_some()))
+        Ok(fetched && self.others().all(|rank| self.status(rank, parity).is_some()))
     }
 
-    /// Fetches a rank's block, part by part, as long as the communicator has not ended.
+    /// Fetches a rank's block piece by piece, until the communicator is poisoned.
     fn fetch(
         &self,
         rank: usize,
@@ -62,11 +63,12 @@ impl<P: Platform> Member<'_, P> {
         })
     }
 
-    fn said(&self, rank: usize, parity: usize) -> Address {
+    /// What a rank has published: the address of its block, or its status.
+    fn status(&self, rank: usize, parity: usize) -> Address {
         NonZeroU64::new(self.inline(rank, parity, |header| u64::from_ne_bytes(header.array(0))))
     }
 }
 
-fn say(mut header: Sink<'_>, what: Address) {
-    header.put(0, &what.map_or(0, NonZeroU64::get).to_ne_bytes());
+fn write_status(mut header: Sink<'_>, status: Address) {
+    header.put(0, &status.map_or(0, NonZeroU64::get).to_ne_bytes());
 }

@@ -1,19 +1,19 @@
-//! Where in a staging buffer the parts of a message lie.
+//! Where in a staging buffer a chunk lies, and how long chunks are.
 //!
-//! Before a core writes a line that another has read, it has to take it back, which takes three times as long as
-//! reading it. So buffers are larger than what goes through them in a round, and parts move on from round to round:
-//! when a place comes round again, other lines have pushed its lines out of the caches of those that read them.
+//! Writing a line that other cores have read needs an RFO that invalidates their copies, which takes three times as long
+//! as reading it. So a buffer is larger than a chunk, and chunks rotate through it from round to round: by the time an
+//! offset is used again, other lines have evicted its lines from the readers' caches.
 //!
 //! ```text
 //! round             2n          6          4          2
-//! buffer   | rest | part | … | part     | part     | part     |     the other parity's buffer likewise
+//! buffer   | rest | chunk | … | chunk    | chunk    | chunk    |     the other parity's buffer likewise
 //! ```
 //!
-//! They move towards the beginning. Whoever reads a part reads it upwards, and its processor fetches some of the lines
-//! that follow, unasked: downwards these are of the part before, which has been read, and upwards they would be of the
-//! part to come, which its owner would have to take back.
+//! They rotate towards the beginning. A reader reads a chunk upwards, and its hardware prefetcher runs ahead of it: into
+//! the chunk before, which has been read. Rotating upwards it would run into the next chunk, and take its lines from
+//! their writer.
 //!
-//! This is about speed alone. What keeps a part from being overwritten too early is its round's parity.
+//! This is about speed alone. What keeps a chunk from being overwritten too early is its round's parity.
 
 use super::generation::Generation;
 use crate::tuning::{
@@ -26,49 +26,49 @@ use crate::tuning::{
 pub struct Staging {
     /// The size of a buffer in bytes.
     pub capacity: usize,
-    /// The most that goes through it in one round of a transfer.
-    pub part: usize,
-    /// The same of contributions to a reduction; a multiple of the size of what is reduced.
+    /// The longest chunk of a transfer, in bytes.
+    pub chunk: usize,
+    /// The longest chunk of a reduction, in bytes; a multiple of the size of its elements.
     pub folded: usize,
-    /// Parts shorter than this do not move on: for so few lines the way to memory is longer.
+    /// Shorter chunks do not rotate.
     pub rotation_from: usize,
-    /// They move through so many bytes.
+    /// The bytes that chunks rotate through.
     pub rotation: usize,
 }
 
-/// A multiple of the size of whatever is reduced.
+/// A multiple of the size of every element that is reduced.
 const UNIT: usize = 64;
 
-/// Places begin with a line, if lines have up to so many bytes.
+/// Offsets are multiples of a line, of up to 128 bytes.
 pub(super) const STEP: usize = 128;
 
 impl Staging {
-    /// What suits buffers of this size, which is a multiple of the size of what is reduced, for so many ranks.
+    /// For buffers of `capacity` bytes, a multiple of the size of what is reduced, and this number of ranks.
     pub fn of(capacity: usize, ranks: usize) -> Self {
-        // With the slices of the part before it, which are half as much at most, a part of a reduction fills the buffer.
+        // A chunk of a reduction shares the buffer with the slices of the chunk before, which are half as long at most.
         let most = capacity / 3 * 2;
         let most = if most < UNIT { capacity } else { most - most % UNIT };
         Staging {
             capacity,
-            part: most.min(CHUNK_BYTES),
+            chunk: most.min(CHUNK_BYTES),
             folded: most.min(FOLDED_CHUNK_BYTES),
             rotation_from: ROTATION_FROM_BYTES,
             rotation: capacity.min(ROTATION_BYTES / 2 / ranks.max(1)),
         }
     }
 
-    /// How many bytes of each block go through staging in one round of a transfer, if the longest has `len`. While the only
-    /// sender writes its first part nobody else has anything to do, nor does it while the last is read, so these are short.
+    /// The length of a chunk of a transfer whose longest block has `len` bytes. With a single sender chunks are shorter: the
+    /// other ranks are idle while it writes the first, and it is idle while they read the last.
     pub(super) fn chunk_len(self, len: usize, senders: usize) -> usize {
         let some = if senders == 1 {
             (len / CHUNKS_OF_ONE_SENDER).clamp(LEAST_CHUNK_BYTES, CHUNK_BYTES)
         } else {
             CHUNK_BYTES
         };
-        some.next_multiple_of(STEP).min(self.part)
+        some.next_multiple_of(STEP).min(self.chunk)
     }
 
-    /// Where in its buffer each rank's part of a round begins, if the longest has `len` bytes.
+    /// Where in its buffer each rank's chunk of a round begins, if the longest has `len` bytes.
     pub(super) fn offset(self, len: usize, round: Generation) -> usize {
         if len < self.rotation_from {
             return 0;
@@ -84,33 +84,33 @@ impl Staging {
 mod tests {
     use super::*;
 
-    /// The places of a part of `len` bytes in consecutive rounds of one parity.
-    fn places(staging: Staging, len: usize, rounds: u32) -> Vec<usize> {
+    /// The offsets of a chunk of `len` bytes in consecutive rounds of one parity.
+    fn offsets(staging: Staging, len: usize, rounds: u32) -> Vec<usize> {
         (0..rounds).map(|turn| staging.offset(len, Generation::new(2 * turn))).collect()
     }
 
     #[test]
-    fn parts_move_through_the_whole_buffer_and_stay_inside() {
-        let staging = Staging { capacity: 4096, part: 1024, folded: 1024, rotation_from: 100, rotation: 4096 };
-        assert_eq!(places(staging, 1024, 5), [3072, 2048, 1024, 0, 3072]);
-        assert_eq!(places(staging, 600, 7), [3200, 2560, 1920, 1280, 640, 0, 3200]);
-        assert_eq!(places(staging, 99, 3), [0, 0, 0]);
+    fn chunks_rotate_through_the_whole_buffer_and_stay_inside() {
+        let staging = Staging { capacity: 4096, chunk: 1024, folded: 1024, rotation_from: 100, rotation: 4096 };
+        assert_eq!(offsets(staging, 1024, 5), [3072, 2048, 1024, 0, 3072]);
+        assert_eq!(offsets(staging, 600, 7), [3200, 2560, 1920, 1280, 640, 0, 3200]);
+        assert_eq!(offsets(staging, 99, 3), [0, 0, 0]);
         for capacity in [64, 192, 4096, 5000] {
             for len in 0..=capacity {
                 let staging = Staging {
                     capacity,
-                    part: capacity,
+                    chunk: capacity,
                     folded: capacity,
                     rotation_from: 0,
                     rotation: capacity,
                 };
-                assert!(places(staging, len, 100).iter().all(|place| place + len <= capacity));
+                assert!(offsets(staging, len, 100).iter().all(|place| place + len <= capacity));
             }
         }
     }
 
     #[test]
-    fn a_single_sender_s_message_goes_in_shorter_parts() {
+    fn a_single_sender_s_block_goes_in_shorter_chunks() {
         let staging = Staging::of(1 << 20, 2);
         assert_eq!(staging.chunk_len(1 << 20, 2), CHUNK_BYTES);
         assert_eq!(
@@ -122,8 +122,8 @@ mod tests {
     }
 
     #[test]
-    fn both_rounds_of_a_pair_have_the_same_place() {
-        let staging = Staging { capacity: 4096, part: 1024, folded: 1024, rotation_from: 0, rotation: 4096 };
+    fn both_rounds_of_a_pair_have_the_same_offset() {
+        let staging = Staging { capacity: 4096, chunk: 1024, folded: 1024, rotation_from: 0, rotation: 4096 };
         for round in (0..10).step_by(2) {
             assert_eq!(
                 staging.offset(1024, Generation::new(round)),
