@@ -46,6 +46,16 @@ pub const fn fold_slices_from_bytes(ranks: usize) -> usize {
 /// data, and compete with it. Measured.
 pub const PREFETCH_FOR_WRITE_BYTES: usize = 512;
 
+/// From this number of ranks on the barrier is hierarchical, if each rank has a processor. By the model of lines that is
+/// `cargo bench --bench contention`; no machine of that size was measured (docs/adr/0001).
+pub(crate) const HIERARCHICAL_FROM_RANKS: usize = 24;
+
+/// The most groups of a hierarchical barrier, if they have [`LEAST_GROUP_RANKS`]. By the same model.
+pub(crate) const GROUPS: usize = 8;
+
+/// The ranks that a group has at least. By the same model.
+pub(crate) const LEAST_GROUP_RANKS: usize = 8;
+
 // ---- Single copy (protocol/single_copy.rs, rank/cma_peers.rs)
 
 /// Blocks from this size on are read where they lie: for shorter ones `process_vm_readv` costs more than the second copy.

@@ -1,18 +1,14 @@
-//! Which ranks meet in groups, and which are in one.
+//! The shape of a communicator's barrier: flat, or which ranks form a group, and which of them leads it.
 //!
-//! What a rank does in a round is to wait for lines that others have written. Flat, it waits for all of them at once; in
-//! groups, in three steps that follow each other, for those of its group, for those of the other groups, and for one. Lines
-//! that are on their way at the same time cost little beyond the first, so a step counts for many lines:
-//! docs/performance.md has the counts and the figures from which the numbers here follow.
+//! In a flat barrier every rank reads every other rank's line, and the home of a line serves its readers one after another.
+//! In a hierarchical one each line has few readers, and there are three steps. docs/adr/0001 has the model that decides.
 
 use std::collections::BTreeMap;
 
 use crate::protocol::Group;
 use crate::protocol::partition::block;
 use crate::segment::settings::BarrierShape;
-
-/// From so many ranks on it pays to meet in groups.
-const FROM: usize = 64;
+use crate::tuning::{GROUPS, HIERARCHICAL_FROM_RANKS, LEAST_GROUP_RANKS};
 
 impl BarrierShape {
     /// In groups that follow from the caches, if each rank has a processor.
@@ -21,7 +17,7 @@ impl BarrierShape {
     /// How so many ranks meet, if this is what was set.
     pub(crate) fn chosen(group: Option<usize>, ranks: usize) -> Self {
         match group {
-            None if ranks < FROM => BarrierShape::FLAT,
+            None if ranks < HIERARCHICAL_FROM_RANKS => BarrierShape::FLAT,
             None => BarrierShape::NEAR,
             Some(group) => u32::try_from(group).map_or(BarrierShape::NEAR, BarrierShape),
         }
@@ -56,23 +52,30 @@ impl Groups {
         Group::new(&self.0, rank)
     }
 
-    /// Ranks that are near each other, in groups of at most about the square root of the number of all. `near`: by rank, a
-    /// number that those have in common.
+    /// The ranks of whole caches together, at most [`GROUPS`] groups of about the same size; a cache with more ranks is
+    /// divided. `near[rank]` is equal for ranks that share a cache.
     pub(crate) fn near(near: &[u64]) -> Self {
-        let most = (near.len() - 1).isqrt() + 1;
-        let mut together: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        let size = near.len().div_ceil(GROUPS).max(LEAST_GROUP_RANKS);
+        let mut caches: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (rank, key) in near.iter().enumerate() {
-            together.entry(*key).or_default().push(rank);
+            caches.entry(*key).or_default().push(rank);
         }
-        if together.len() > 2 * near.len().div_ceil(most) {
-            // Where few ranks share a cache, groups of those save nothing.
-            return Groups::blocks(near.len(), most);
-        }
+        let mut caches: Vec<Vec<usize>> = caches.into_values().collect();
+        caches.sort_unstable_by_key(|ranks| ranks[0]);
         let mut leaders = vec![0; near.len()];
-        for ranks in together.values() {
-            let pieces = ranks.len().div_ceil(most);
-            for piece in (0..pieces).map(|piece| &ranks[block(ranks.len(), pieces, piece)]) {
-                piece.iter().for_each(|rank| leaders[*rank] = piece[0]);
+        // A group that has room for a further cache: its leader, and its ranks.
+        let mut last: Option<(usize, usize)> = None;
+        for ranks in caches {
+            if ranks.len() > size {
+                let groups = ranks.len().div_ceil(size);
+                for group in (0..groups).map(|group| &ranks[block(ranks.len(), groups, group)]) {
+                    group.iter().for_each(|rank| leaders[*rank] = group[0]);
+                }
+                last = None;
+            } else {
+                let (leader, len) = last.filter(|(_, len)| *len < size).unwrap_or((ranks[0], 0));
+                ranks.iter().for_each(|rank| leaders[*rank] = leader);
+                last = Some((leader, len + ranks.len()));
             }
         }
         Groups(leaders.into())
@@ -100,9 +103,20 @@ mod tests {
 
     #[test]
     fn few_ranks_and_crowded_ones_do_not_meet_in_groups() {
-        assert_eq!(BarrierShape::chosen(None, FROM - 1).groups(&[0; FROM - 1], false), None);
-        assert_eq!(BarrierShape::chosen(None, FROM).groups(&[0; FROM], true), None);
-        assert_eq!(BarrierShape::chosen(Some(0), 2 * FROM).groups(&[0; 2 * FROM], false), None);
+        assert_eq!(
+            BarrierShape::chosen(None, HIERARCHICAL_FROM_RANKS - 1)
+                .groups(&[0; HIERARCHICAL_FROM_RANKS - 1], false),
+            None
+        );
+        assert_eq!(
+            BarrierShape::chosen(None, HIERARCHICAL_FROM_RANKS).groups(&[0; HIERARCHICAL_FROM_RANKS], true),
+            None
+        );
+        assert_eq!(
+            BarrierShape::chosen(Some(0), 2 * HIERARCHICAL_FROM_RANKS)
+                .groups(&[0; 2 * HIERARCHICAL_FROM_RANKS], false),
+            None
+        );
     }
 
     #[test]
@@ -114,13 +128,19 @@ mod tests {
     #[test]
     fn a_part_of_a_job_meets_as_the_job_does_if_that_was_asked_for() {
         assert_eq!(BarrierShape::chosen(Some(2), 64).of_part(3), BarrierShape(2));
-        assert_eq!(BarrierShape::chosen(None, 2 * FROM).of_part(FROM - 1), BarrierShape::FLAT);
-        assert_eq!(BarrierShape::chosen(None, 2 * FROM).of_part(FROM), BarrierShape::NEAR);
+        assert_eq!(
+            BarrierShape::chosen(None, 2 * HIERARCHICAL_FROM_RANKS).of_part(HIERARCHICAL_FROM_RANKS - 1),
+            BarrierShape::FLAT
+        );
+        assert_eq!(
+            BarrierShape::chosen(None, 2 * HIERARCHICAL_FROM_RANKS).of_part(HIERARCHICAL_FROM_RANKS),
+            BarrierShape::NEAR
+        );
     }
 
     #[test]
     fn ranks_that_share_a_cache_are_together() {
-        // Two caches, whose processors take turns in the numbers of the ranks.
+        // Two caches, whose processors take turns in the numbers of the ranks: each is divided.
         let near: Vec<u64> = (0..64).map(|rank| 1 + rank % 2).collect();
         let groups = leaders(BarrierShape::NEAR.groups(&near, false));
         let counts = (0..64).map(|leader| groups.iter().filter(|other| **other == leader).count());
@@ -129,7 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn caches_that_few_ranks_share_do_not_count() {
+    fn small_caches_are_joined_and_large_ones_divided() {
+        // Sixteen caches of eight ranks: two to a group.
+        let near: Vec<u64> = (0..128).map(|rank| rank / 8).collect();
+        assert!((0..128).all(|rank| Groups::near(&near).0[rank] == rank - rank % 16));
+        // One cache: eight groups.
+        assert_eq!(Groups::near(&[1; 64]), Groups::blocks(64, 8));
+        // No rank shares a cache.
         let near: Vec<u64> = (1..=64).collect();
         assert_eq!(Groups::near(&near), Groups::blocks(64, 8));
     }

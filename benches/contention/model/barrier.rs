@@ -1,5 +1,5 @@
-//! Which lines a rank writes and awaits in a barrier: flat, as in `src/protocol/barrier.rs`, and in groups, as in
-//! `src/protocol/groups.rs`.
+//! Which lines a rank writes and awaits in a barrier: flat, as in `src/protocol/barrier.rs`, and hierarchical, as in
+//! `src/protocol/hierarchical.rs`.
 
 use std::iter::repeat_n;
 
@@ -23,20 +23,15 @@ pub(crate) enum Rule {
     Of(usize),
     /// The same for an eighth of the ranks, but at least 8: so there are at most eight groups.
     Eight,
-    /// As `src/groups.rs` does it: ranks of one L3 only, at most as many as the root of all.
+    /// As the library does where it is not told otherwise: ranks of one L3 only, at most as many as the root of all.
     Root,
 }
 
-/// The kinds of lines. A rank has two of each, by the parity of the round.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    /// The arrival word.
-    Word,
-    /// A leader's: its group has arrived.
-    Complete,
-    /// A leader's: all ranks have.
-    Open,
-}
+/// A leader's progress: its group has arrived.
+const GROUP: u32 = 1;
+
+/// A leader's progress: all ranks have.
+const ALL: u32 = 2;
 
 impl Barrier {
     pub(crate) fn flat(ranks: usize) -> Self {
@@ -58,12 +53,13 @@ impl Barrier {
         self.leaders.as_deref()
     }
 
-    fn line(&self, kind: Kind, rank: usize, round: u32) -> LineId {
-        (kind as usize * self.ranks + rank) * 2 + (round % 2) as usize
+    /// The line of a rank's arrival word. A rank has two, by the parity of the round.
+    fn line(&self, rank: usize, round: u32) -> LineId {
+        rank * 2 + (round % 2) as usize
     }
 
-    fn await_all(&self, kind: Kind, ranks: impl Iterator<Item = usize>, round: u32) -> Step {
-        Step::Await(ranks.map(|rank| self.line(kind, rank, round)).collect())
+    fn lines_of(&self, ranks: impl Iterator<Item = usize>, round: u32) -> Box<[LineId]> {
+        ranks.map(|rank| self.line(rank, round)).collect()
     }
 
     /// The other ranks, beginning with the successor.
@@ -109,7 +105,7 @@ fn divided(ranks: &[usize], size: usize) -> impl Iterator<Item = usize> {
 
 impl Program for Barrier {
     fn lines(&self) -> usize {
-        6 * self.ranks
+        2 * self.ranks
     }
 
     fn owner(&self, line: LineId) -> usize {
@@ -117,22 +113,22 @@ impl Program for Barrier {
     }
 
     fn steps(&self, rank: usize, round: u32) -> Vec<Step> {
-        let word = Step::Write(self.line(Kind::Word, rank, round));
+        let word = Step::Write(self.line(rank, round));
         let Some(leaders) = &self.leaders else {
-            let next = Step::Prefetch(self.line(Kind::Word, rank, round + 1));
-            return vec![word, self.await_all(Kind::Word, self.others(rank), round), next];
+            let next = Step::Prefetch(self.line(rank, round + 1));
+            return vec![word, Step::Await(self.lines_of(self.others(rank), round)), next];
         };
         if leaders[rank] != rank {
-            return vec![word, self.await_all(Kind::Open, [leaders[rank]].into_iter(), round)];
+            return vec![word, Step::AwaitProgress(self.lines_of([leaders[rank]].into_iter(), round), ALL)];
         }
         let members = (0..self.ranks).filter(|other| *other != rank && leaders[*other] == rank);
         let other_leaders = (0..self.ranks).filter(|other| *other != rank && leaders[*other] == *other);
         vec![
             word,
-            self.await_all(Kind::Word, members, round),
-            Step::Write(self.line(Kind::Complete, rank, round)),
-            self.await_all(Kind::Complete, other_leaders, round),
-            Step::Write(self.line(Kind::Open, rank, round)),
+            Step::Await(self.lines_of(members, round)),
+            Step::Progress(self.line(rank, round), GROUP),
+            Step::AwaitProgress(self.lines_of(other_leaders, round), GROUP),
+            Step::Progress(self.line(rank, round), ALL),
         ]
     }
 }

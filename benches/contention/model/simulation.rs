@@ -11,19 +11,24 @@ use super::{Time, from_nanoseconds};
 /// Which line.
 pub(crate) type LineId = usize;
 
-/// What a rank does next. A word that is written in a round holds the round's number afterwards.
+/// What a rank does next. A word that is written in a round holds the round's number afterwards, and the progress of the
+/// rank that writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Computes, and then enters the round.
     Compute(Time),
     /// A compare-exchange: the next step begins when the line is taken and the word written.
     Write(LineId),
+    /// The same for a word that this rank has written in this round: its progress is now this one.
+    Progress(LineId, u32),
     /// A store: the next step begins at once, and the line is taken meanwhile.
     Store(LineId),
     /// Prefetches a line for write.
     Prefetch(LineId),
     /// Polls one word after another, until each holds the round's number.
     Await(Box<[LineId]>),
+    /// The same, until each holds at least this progress too.
+    AwaitProgress(Box<[LineId]>, u32),
 }
 
 /// What ranks do in each round.
@@ -137,7 +142,14 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct Word {
     line: LineId,
+    /// The least value that ends the wait.
+    wanted: u32,
     state: State,
+}
+
+/// What a word holds in a round.
+fn value(round: u32, progress: u32) -> u32 {
+    round << 2 | progress
 }
 
 struct Simulation<'a, P> {
@@ -184,9 +196,12 @@ impl<P: Program> Simulation<'_, P> {
                 times.left[rank] = now;
                 return self.begin_round(rank, now);
             }
-            Some(Step::Await(lines)) => {
+            Some(Step::Await(lines) | Step::AwaitProgress(lines, _)) => {
+                let progress =
+                    if let Step::AwaitProgress(_, progress) = &this.steps[this.step] { *progress } else { 0 };
                 if this.awaited.is_empty() {
-                    this.awaited.extend(lines.iter().map(|&line| Word { line, state: State::Unknown }));
+                    let wanted = value(round, progress);
+                    this.awaited.extend(lines.iter().map(|&line| Word { line, wanted, state: State::Unknown }));
                 }
                 this.comparing = false;
                 return self.compare(rank, now);
@@ -196,10 +211,15 @@ impl<P: Program> Simulation<'_, P> {
                 now + time
             }
             Some(&Step::Write(line)) => {
-                self.take(line, rank, now, Some(round)).max(stored) + self.machine.time(Cost::Atomic)
+                let value = Some(value(round, 0));
+                self.take(line, rank, now, value).max(stored) + self.machine.time(Cost::Atomic)
+            }
+            Some(&Step::Progress(line, progress)) => {
+                let value = Some(value(round, progress));
+                self.take(line, rank, now, value).max(stored) + self.machine.time(Cost::Atomic)
             }
             Some(&Step::Store(line)) => {
-                self.ranks[rank].stored = self.take(line, rank, now, Some(round)).max(stored);
+                self.ranks[rank].stored = self.take(line, rank, now, Some(value(round, 0))).max(stored);
                 now + self.machine.time(Cost::Check)
             }
             Some(&Step::Prefetch(line)) => {
@@ -243,7 +263,7 @@ impl<P: Program> Simulation<'_, P> {
             this.comparing = true;
             return self.at(now + settled as Time * self.machine.time(Cost::Check), Event::Continue { rank });
         }
-        let Some(Word { line, state }) = this.awaited.get(head).copied() else {
+        let Some(Word { line, state, .. }) = this.awaited.get(head).copied() else {
             let this = &mut self.ranks[rank];
             this.awaited.clear();
             this.head = 0;
@@ -262,14 +282,14 @@ impl<P: Program> Simulation<'_, P> {
         match word.state {
             State::Settled => true,
             State::UnderWay => false,
-            State::Unknown => self.lines[word.line].own_copy(rank) == Some(self.ranks[rank].round),
+            State::Unknown => self.lines[word.line].own_copy(rank).is_some_and(|value| value >= word.wanted),
         }
     }
 
     /// Begins to read those words of which the rank has no copy.
     fn read_missing(&mut self, rank: usize, places: Range<usize>, now: Time) {
         for place in places {
-            let Word { line, state } = self.ranks[rank].awaited[place];
+            let Word { line, state, .. } = self.ranks[rank].awaited[place];
             if state == State::Unknown && self.lines[line].own_copy(rank).is_none() {
                 self.ranks[rank].awaited[place].state = State::UnderWay;
                 let read = self.lines[line].read(self.machine, rank, now);
@@ -280,8 +300,8 @@ impl<P: Program> Simulation<'_, P> {
 
     fn arrived(&mut self, rank: usize, place: usize, value: u32, now: Time) {
         let this = &mut self.ranks[rank];
-        let settled = value == this.round;
         let word = &mut this.awaited[place];
+        let settled = value >= word.wanted;
         word.state = if settled { State::Settled } else { State::Unknown };
         let line = word.line;
         if place != this.head || this.comparing {
