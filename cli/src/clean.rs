@@ -1,4 +1,4 @@
-//! `intranode clean`: removes what jobs that were killed have left behind.
+//! `intranode clean`: removes what killed jobs have left in shared memory.
 
 use std::io::{BufRead, Write, stdin, stdout};
 use std::time::{Duration, SystemTime};
@@ -7,11 +7,31 @@ use anyhow::{Context, Result};
 use clap::Args;
 use intranode::job::cleanup::{self, Leftover, Removal};
 
-use crate::arguments::job_name;
+use crate::values::job_name;
 
+const AFTER_HELP: &str = "\
+Exit status:
+  0
+      All was removed, nothing was found, or you did not agree.
+  1
+      Something that no process uses could not be removed.
+  125
+      The names of shared memory cannot be listed.
+
+Examples:
+  intranode clean --dry-run
+      List what killed jobs of this user have left.
+  intranode clean --yes /job-42
+      Remove what this job has left, and its regions.";
+
+/// List what killed jobs have left in shared memory, and remove it
+///
+/// Only what provably belongs to a job of this user, and is used by no process any more, is listed. Nothing is removed
+/// before you have agreed.
 #[derive(Args)]
+#[command(after_long_help = AFTER_HELP)]
 pub(crate) struct CleanArguments {
-    /// Only show what would be removed
+    /// List it, and remove nothing
     #[arg(long)]
     dry_run: bool,
 
@@ -19,12 +39,12 @@ pub(crate) struct CleanArguments {
     #[arg(short, long, conflicts_with = "dry_run")]
     yes: bool,
 
-    /// Only what jobs of these names have left [default: of any name]
+    /// Only what jobs of these names have left [default: jobs of any name]
     #[arg(value_name = "/NAME", value_parser = job_name)]
     names: Vec<String>,
 }
 
-/// Returns 1 if something that belongs to nobody could not be removed.
+/// Returns 1 if something that no process uses could not be removed.
 pub(crate) fn run(arguments: &CleanArguments) -> Result<u8> {
     let found = cleanup::find(&arguments.names).context("cannot list the names of shared memory")?;
     if found.is_empty() {
@@ -70,7 +90,7 @@ fn time(age: Duration) -> String {
 }
 
 fn is_agreed(count: usize) -> Result<bool> {
-    print!("Remove {}? Nobody uses it any more. [y/N] ", if count == 1 { "it" } else { "them all" });
+    print!("Remove {}? No process uses it any more. [y/N] ", if count == 1 { "it" } else { "them all" });
     stdout().flush()?;
     let mut answer = String::new();
     stdin().lock().read_line(&mut answer)?;

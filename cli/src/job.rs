@@ -1,4 +1,16 @@
-//! A job from its name to its last process: what `intranode run` does.
+//! A job from its name to the end of its last process.
+
+mod cleanup;
+mod failure;
+pub(crate) mod guard;
+mod output;
+mod panic_message;
+mod processors;
+pub(crate) mod program;
+pub(crate) mod rank;
+mod signals;
+mod supervisor;
+mod terminal;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, stdin};
@@ -8,11 +20,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
-use crate::guard::Guard;
-use crate::signals::Signals;
-use crate::tagging::Tagging;
-use crate::watch::{Failure, Watch};
-use crate::{last_words, leftovers, processors, program, terminal};
+use failure::Failure;
+use guard::Guard;
+use output::Output;
+use signals::Signals;
+use supervisor::Supervisor;
+
+/// The launcher's own failures, told apart from any status of a program (`env` and `timeout` do the same).
+pub(crate) const LAUNCHER_FAILED: u8 = 125;
+
+/// How long ranks may take to end after SIGTERM, unless the user says otherwise.
+pub(crate) const KILL_AFTER: Duration = Duration::from_secs(5);
 
 pub(crate) struct Job {
     /// The program, then its arguments.
@@ -27,9 +45,6 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// How long ranks may take to end after SIGTERM, where nobody says otherwise.
-    pub(crate) const KILL_AFTER: u64 = 5;
-
     pub(crate) fn new(program: Vec<OsString>, ranks: u32) -> Self {
         Self {
             program,
@@ -39,7 +54,7 @@ impl Job {
             tag: false,
             bind: false,
             state: false,
-            kill_after: Duration::from_secs(Self::KILL_AFTER),
+            kill_after: KILL_AFTER,
         }
     }
 }
@@ -48,40 +63,40 @@ impl Job {
 pub(crate) fn run(job: &Job) -> Result<u8> {
     program::check(&job.program[0])?;
     let name = job.name.clone().unwrap_or_else(new_name);
-    // A name that was given belongs to whoever gave it: a file under it may be another job's.
+    // Files under a name that the user chose are not removed: they may be those of another job.
     let own_name = job.name.is_none().then_some(name.as_str());
 
-    // Before the first rank, so that no signal finds ranks that nobody would pass it on to.
+    // Before the first rank, so that a signal that comes while ranks are started reaches all of them.
     let signals = Signals::block()?;
     let guard = Guard::start(own_name)?;
-    let mut tagging = Tagging::new(job.tag);
-    let mut watch = Watch::new(guard, job.kill_after);
+    let mut output = Output::new(job.tag);
+    let mut supervisor = Supervisor::new(guard, job.kill_after);
 
     for rank in 0..job.ranks {
-        let started = start(job, &name, rank, &mut tagging);
+        let started = start(job, &name, rank, &mut output);
         let mut child = started.with_context(|| format!("cannot start rank {rank}"))?;
         if let Some(input) = child.stdin.take() {
             terminal::feed(input);
         }
-        watch.add(child)?;
+        supervisor.add(child)?;
     }
 
-    let printing = tagging.start()?;
-    let failure = watch.until_all_ended(&signals)?;
-    let last_words = printing.finish(failure.as_ref().map(Failure::rank));
+    let printing = output.start()?;
+    let failure = supervisor.until_all_ended(&signals)?;
+    let end_of_stderr = printing.finish(failure.as_ref().map(Failure::rank));
     if let Some(own_name) = own_name {
-        leftovers::remove(own_name);
+        cleanup::remove(own_name);
     }
     Ok(failure.map_or(0, |failure| {
-        let panic = failure.may_be_a_panic().then(|| last_words::panic(&last_words)).flatten();
-        let why = panic.map_or(String::new(), |panic| format!(": {panic}"));
-        eprintln!("intranode: {failure}{why}");
+        let panic = failure.may_be_a_panic().then(|| panic_message::find(&end_of_stderr)).flatten();
+        let reason = panic.map_or(String::new(), |panic| format!(": {panic}"));
+        eprintln!("intranode: {failure}{reason}");
         failure.status()
     }))
 }
 
-/// Starts this program again as rank `rank`; [`crate::rank`] makes the job's program out of it.
-fn start(job: &Job, name: &str, rank: u32, tagging: &mut Tagging) -> Result<Child> {
+/// Starts this program again as rank `rank`; [`rank::become_program`] makes the job's program out of it.
+fn start(job: &Job, name: &str, rank: u32, output: &mut Output) -> Result<Child> {
     let itself = std::env::current_exe().context("cannot find the launcher's own file")?;
     let mut command = Command::new(itself);
     command.arg("__rank").args(["--launcher", &std::process::id().to_string()]);
@@ -109,7 +124,7 @@ fn start(job: &Job, name: &str, rank: u32, tagging: &mut Tagging) -> Result<Chil
     }
 
     // A process group of its own: what a terminal or a shell sends to the launcher's group reaches the rank
-    // once, through the launcher, and whatever the rank starts can be ended together with it.
+    // once, through the launcher, and what the rank starts can be ended together with it.
     command.process_group(0);
     if rank != 0 {
         command.stdin(Stdio::null());
@@ -117,16 +132,16 @@ fn start(job: &Job, name: &str, rank: u32, tagging: &mut Tagging) -> Result<Chil
         // A process group in the background is stopped when it reads from the terminal.
         command.stdin(Stdio::piped());
     }
-    let terminal = tagging.prepare(&mut command)?;
+    let terminal = output.prepare(&mut command)?;
     let mut child = command.spawn().context("cannot start a process")?;
-    tagging.add(rank, &mut child, terminal);
+    output.add(rank, &mut child, terminal);
     Ok(child)
 }
 
-/// A name that no other job on this machine has; short enough for every system (31 bytes).
+/// A name that no other job on this machine has, within the limit of every system (31 bytes).
 fn new_name() -> String {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // The time tells apart jobs whose process ids are equal: in turn, or in two containers.
+    // The time tells apart jobs whose process ids are equal: after a wrap, or in two PID namespaces.
     let moment = since_epoch.as_nanos() as u32;
     format!("/intranode-{}-{moment:08x}", std::process::id())
 }

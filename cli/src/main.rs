@@ -1,49 +1,42 @@
 //! `intranode run` starts the ranks of a job, `intranode bench` measures the collectives, `intranode clean` removes what
-//! was left behind.
+//! killed jobs have left.
 //!
 //! Linux only: the launcher relies on signalfd, process groups and the parent-death signal.
+//!
+//! From the top down: this file; what can be asked for, by a user ([`command_line`]) and by the launcher of its own
+//! processes ([`process`]); a module for each command, which owns its arguments; [`job`], how ranks are started and ended;
+//! [`values`]. A file imports from those below it only (tests/imports.rs).
 
-mod arguments;
 mod bench;
 mod clean;
-mod guard;
+mod command_line;
 mod job;
-mod last_words;
-mod leftovers;
-mod processors;
-mod program;
-mod rank;
-mod signals;
-mod tagging;
-mod terminal;
-mod watch;
+mod process;
+mod run;
+mod values;
 
 use std::process::ExitCode;
 
-use arguments::{Arguments, Command};
 use clap::Parser;
 
-/// The launcher's own failures, told apart from any status of a program (`env` and `timeout` do the same).
-const LAUNCHER_FAILED: u8 = 125;
+use command_line::CommandLine;
+use job::LAUNCHER_FAILED;
+use job::program::CannotStart;
+use process::Process;
 
 fn main() -> ExitCode {
-    let command = Arguments::parse().command;
-    let failed = if matches!(command, Command::Measure(_) | Command::StartUp) { 1 } else { LAUNCHER_FAILED };
-    let outcome = match command {
-        Command::Run(arguments) => job::run(&arguments.into_job()),
-        Command::Bench(arguments) => bench::run(&arguments),
-        Command::Clean(arguments) => clean::run(&arguments),
-        Command::Measure(cases) => bench::measure(&cases),
-        Command::StartUp => bench::start_up(),
-        Command::Rank(arguments) => Err(rank::become_program(&arguments)),
-        Command::Guard(arguments) => guard::stand(&arguments),
+    let is_process = std::env::args_os().nth(1).is_some_and(|first| Process::is_command(&first));
+    let (failed, outcome) = if is_process {
+        let process = Process::parse();
+        (process.failed(), process.execute())
+    } else {
+        (LAUNCHER_FAILED, CommandLine::parse().execute())
     };
     match outcome {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             eprintln!("intranode: {error:#}");
-            let cannot_start = error.downcast_ref::<program::CannotStart>();
-            ExitCode::from(cannot_start.map_or(failed, program::CannotStart::status))
+            ExitCode::from(error.downcast_ref::<CannotStart>().map_or(failed, CannotStart::status))
         }
     }
 }

@@ -1,28 +1,28 @@
 //! From one collective to a list of times per call.
 //!
-//! A repetition is: write a new payload, meet, call (several times, if one call is too short for the clock), look at
+//! A repetition is: write a new payload, synchronise, call (several times, if one call is too short for the clock), read
 //! the clock, check the result, exchange the times. Only the calls are timed, and the repetition's time is the slowest
-//! rank's. Between the calls of one repetition the payload changes too, but only one value in each page, so that this
-//! hardly counts: a large call is a repetition of its own, so that its whole payload is new.
+//! rank's. Between the calls of one repetition the payload changes too, but only one value per page, which costs little.
+//! A large call is a repetition of its own, so that its whole payload is new.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use intranode::Communicator;
 
-use super::collective::{Collective, PAGE};
+use super::collective::{Calls, Collective, PAGE};
 
-/// So long are the calls of one repetition at least, unless there are [`MOST_CALLS`]: the clock costs some
-/// hundredths of a microsecond.
+/// The calls of one repetition take at least this long, unless they are [`MAX_CALLS`]: the clock costs some hundredths of a
+/// microsecond.
 const LONG_ENOUGH: Duration = Duration::from_millis(1);
-const MOST_CALLS: u64 = 1000;
+const MAX_CALLS: u64 = 1000;
 
-/// From so many bytes on a call is large.
+/// Bytes from which on a call is large.
 const LARGE: usize = 256 << 10;
 
-/// Fewer have no median worth the name, more add nothing.
-const FEWEST_REPETITIONS: u64 = 5;
-const MOST_REPETITIONS: u64 = 10_000;
+/// With fewer the median means little, and more add nothing.
+const MIN_REPETITIONS: u64 = 5;
+const MAX_REPETITIONS: u64 = 10_000;
 
 pub(crate) struct Budget {
     pub(crate) time: Duration,
@@ -36,14 +36,14 @@ pub(crate) fn measure(
     comm: &Communicator,
     budget: &Budget,
 ) -> Result<Vec<f64>> {
-    let mut turn = 0;
+    let mut calls_so_far = 0;
     let mut repeat = |calls: u64| {
-        let first = turn + 1;
-        turn += calls;
+        let first = calls_so_far + 1;
+        calls_so_far += calls;
         repetition(collective, comm, first, calls)
     };
-    // The first ones touch the buffers and warm up, and tell how much fits into the budget. All ranks see the same
-    // times, so all count alike.
+    // The first ones touch the buffers, warm up, and show how much fits into the budget. All ranks see the same times,
+    // so all choose the same number of calls.
     repeat(1)?;
     let mut calls = 1;
     let mut whole;
@@ -51,20 +51,20 @@ pub(crate) fn measure(
         let begin = Instant::now();
         let each = repeat(calls)?;
         whole = begin.elapsed();
-        if bytes >= LARGE || calls == MOST_CALLS || each * calls as f64 >= LONG_ENOUGH.as_secs_f64() {
+        if bytes >= LARGE || calls == MAX_CALLS || each * calls as f64 >= LONG_ENOUGH.as_secs_f64() {
             break;
         }
-        calls = (2 * calls).min(MOST_CALLS);
+        calls = (2 * calls).min(MAX_CALLS);
     }
     let repetitions = agree(comm, budget, whole)?;
     (0..repetitions).map(|_| Ok(repeat(calls)? * 1e6)).collect()
 }
 
-/// How many repetitions fit into the budget, in rank 0's judgement: its clock alone counts, or the ranks would
-/// stop at different times.
+/// The number of repetitions that fit into the budget. Rank 0 decides: by their own clocks the ranks would stop at
+/// different times.
 fn agree(comm: &Communicator, budget: &Budget, whole: Duration) -> Result<u64> {
     let fitting = (budget.time.as_secs_f64() / whole.as_secs_f64()) as u64;
-    let fitting = fitting.clamp(FEWEST_REPETITIONS, MOST_REPETITIONS);
+    let fitting = fitting.clamp(MIN_REPETITIONS, MAX_REPETITIONS);
     let mut agreed = [budget.repetitions.map_or(fitting, u64::from)];
     comm.broadcast(&mut agreed, 0)?;
     Ok(agreed[0])
@@ -75,15 +75,15 @@ fn repetition(collective: &mut dyn Collective, comm: &Communicator, first: u64, 
     collective.prepare(first, 1);
     comm.barrier()?;
     let begin = Instant::now();
-    for turn in first..first + calls {
-        if turn > first {
-            collective.prepare(turn, PAGE);
+    for number in first..first + calls {
+        if number > first {
+            collective.prepare(number, PAGE);
         }
         collective.call(comm)?;
     }
     let mine = begin.elapsed().as_secs_f64() / calls as f64;
     let last = first + calls - 1;
-    ensure!(collective.is_right((first, last)), "the result of call {last} is wrong");
+    ensure!(collective.is_right(Calls { first, last }), "the result of call {last} is wrong");
     let mut times = vec![0.0; comm.size()];
     comm.allgather(&[mine], &mut times)?;
     Ok(times.into_iter().fold(0.0, f64::max))
@@ -102,14 +102,14 @@ mod tests {
     }
 
     impl Collective for Nothing {
-        fn prepare(&mut self, _turn: u64, _step: usize) {}
+        fn prepare(&mut self, _number: u64, _step: usize) {}
 
         fn call(&mut self, _comm: &Communicator) -> Result<(), Error> {
             Ok(())
         }
 
-        fn is_right(&self, turns: (u64, u64)) -> bool {
-            turns.1 < self.wrong
+        fn is_right(&self, calls: Calls) -> bool {
+            calls.last < self.wrong
         }
     }
 
@@ -129,7 +129,8 @@ mod tests {
             measure(&mut Nothing { wrong }, 0, &comm, &BUDGET).unwrap_err().to_string()
         };
         let errors = intranode::threads(3, measured).unwrap();
-        let is_told = |error: &str| error.starts_with("the result of call ") && error.ends_with(" is wrong");
-        assert!(is_told(&errors[1]), "{errors:?}");
+        let is_reported =
+            |error: &str| error.starts_with("the result of call ") && error.ends_with(" is wrong");
+        assert!(is_reported(&errors[1]), "{errors:?}");
     }
 }

@@ -4,9 +4,9 @@ use std::io::{self, Write, stdout};
 
 use serde::Serialize;
 
-use super::Operation;
+use super::operation::Operation;
 
-/// One line; the fields and their names are relied on by programs.
+/// One line. Other programs rely on the fields and their names.
 #[derive(Serialize)]
 pub(crate) struct Row {
     op: Operation,
@@ -45,7 +45,7 @@ impl Report {
         Self { json, header_due: !json }
     }
 
-    /// At once, so that somebody who watches sees each row when it is there.
+    /// At once: a user who watches sees each row when it is measured.
     pub(crate) fn print(&mut self, row: &Row) -> io::Result<()> {
         let mut out = stdout().lock();
         if std::mem::take(&mut self.header_due) {

@@ -1,4 +1,4 @@
-//! `intranode clean`: what it removes, and what it lets be. Always of names of the test's own: others may be at work.
+//! `intranode clean`: what it removes and what it keeps. Each test uses names of its own: other jobs may be running.
 
 use std::fs;
 use std::io::Write;
@@ -14,14 +14,14 @@ use crate::support::{eventually, intranode, run, start, unique};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The user who may do least.
+/// The user with the fewest rights.
 const NOBODY: u32 = 65534;
 
 fn file_of(name: &str) -> PathBuf {
     Path::new("/dev/shm").join(&name[1..])
 }
 
-/// A name that is free at the end, whatever happens.
+/// A name that is free at the end, also after a failure.
 struct Name(String);
 
 impl Name {
@@ -40,7 +40,7 @@ impl Drop for Name {
     }
 }
 
-/// A rank of a job of two, which measures barriers.
+/// A rank of a job of two that measures barriers.
 struct Rank(Child);
 
 impl Rank {
@@ -77,7 +77,7 @@ fn joining(name: &Name) -> Rank {
     rank
 }
 
-/// What a rank 0 that was killed has left. Returns its process.
+/// Leaves what a killed rank 0 leaves. Returns its process.
 fn leave(name: &Name) -> u32 {
     let rank = joining(name);
     let pid = rank.0.id();
@@ -111,9 +111,9 @@ fn what_a_dead_job_has_left_is_listed_and_removed() {
     assert_eq!(again.stdout, "nothing to remove: no shared memory of jobs that have ended\n");
 }
 
-/// A part of one page of a job, as its maker, process 42, leaves it that is killed before all ranks have it: behind the
-/// page a magic number, the version, the process, this place, and the job's name with its length.
-fn part(job: &Name) -> Vec<u8> {
+/// A region of one page, as its maker, process 42, leaves it when it is killed before all ranks have it: behind the page a
+/// magic number, the version, the process, the trailer's offset, and the job's name with its length.
+fn region_file(job: &Name) -> Vec<u8> {
     let mut content = vec![1; 4096];
     content.extend(u64::from_be_bytes(*b"intrapar").to_ne_bytes());
     content.extend([1u32, 42].map(u32::to_ne_bytes).concat());
@@ -128,10 +128,10 @@ fn part(job: &Name) -> Vec<u8> {
 fn the_regions_of_a_named_job_go_with_it() {
     let name = Name::new();
     leave(&name);
-    let beside = |suffix| Name(format!("{}{suffix}", name.0));
-    let (region, other, zeros) = (beside("_region_3"), beside("_other"), beside("_region_4"));
-    fs::write(region.file(), part(&name)).unwrap();
-    fs::write(other.file(), part(&name)).unwrap();
+    let with_suffix = |suffix| Name(format!("{}{suffix}", name.0));
+    let (region, other, zeros) = (with_suffix("_region_3"), with_suffix("_other"), with_suffix("_region_4"));
+    fs::write(region.file(), region_file(&name)).unwrap();
+    fs::write(other.file(), region_file(&name)).unwrap();
     fs::write(zeros.file(), [0; 8192]).unwrap();
     let listed = run(clean(&["--dry-run"], &[])).succeeded();
     let line = format!("{}  8 KiB  made by process 42", region.0);
@@ -156,7 +156,11 @@ fn it_asks_before_it_removes() {
         let mut launcher = start(command);
         launcher.input().write_all(answer.as_bytes()).unwrap();
         let finished = launcher.finish().succeeded();
-        assert!(finished.stdout.contains("Remove it? Nobody uses it any more. [y/N] "), "{}", finished.stdout);
+        assert!(
+            finished.stdout.contains("Remove it? No process uses it any more. [y/N] "),
+            "{}",
+            finished.stdout
+        );
         assert_eq!(name.file().exists(), !removes, "after {answer:?}");
     }
 }
@@ -206,11 +210,11 @@ fn what_belongs_to_another_user_is_left_alone() {
     }
     let name = Name::new();
     leave(&name);
-    // Another's file is not root's to remove.
+    // Root does not remove another user's file.
     chown(name.file(), Some(NOBODY), None).unwrap();
     assert!(run(clean(&["--yes"], &[&name])).succeeded().stdout.starts_with("nothing to remove"));
     assert!(name.file().exists());
-    // Nor root's that of another, even where everybody may read it.
+    // Another user does not remove root's file, even if all users may read and write it.
     chown(name.file(), Some(0), None).unwrap();
     fs::set_permissions(name.file(), fs::Permissions::from_mode(0o666)).unwrap();
     let mut command = clean(&["--yes"], &[&name]);
@@ -225,8 +229,8 @@ fn what_belongs_to_another_user_is_left_alone() {
 }
 
 #[test]
-fn what_can_not_be_removed_is_an_error_that_names_it() {
-    // A directory of names in which things can be made and not removed, in a world of its own.
+fn what_cannot_be_removed_is_an_error_that_names_it() {
+    // A directory in which files can be made and not removed, in a mount namespace of its own.
     let program = env!("CARGO_BIN_EXE_intranode");
     let script = format!(
         "mount -t tmpfs none /dev/shm || exit 99
@@ -238,7 +242,7 @@ fn what_can_not_be_removed_is_an_error_that_names_it() {
     );
     let allowed = Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success());
     if !allowed {
-        eprintln!("SKIPPED: no mounts of its own for a process here");
+        eprintln!("SKIPPED: no mount namespaces here");
         return;
     }
     let mut command = Command::new("unshare");

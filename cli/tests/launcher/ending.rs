@@ -26,7 +26,7 @@ fn the_others_may_end_by_themselves_first() {
         ["-n", "2"],
         "
         if [ $INTRANODE_RANK = 1 ]; then : > failing; exit 3; fi
-        trap 'echo told to end' TERM
+        trap 'echo got SIGTERM' TERM
         while [ ! -e failing ]; do sleep 0.01; done
         echo cleaned up",
     );
@@ -37,14 +37,14 @@ fn the_others_may_end_by_themselves_first() {
 }
 
 #[test]
-fn a_rank_that_does_not_end_when_told_is_killed() {
+fn a_rank_that_ignores_sigterm_is_killed() {
     let begin = Instant::now();
     let finished = run(script(
         ["-n", "2", "--kill-after", "1"],
         "[ $INTRANODE_RANK = 0 ] && exit 9; trap '' TERM; while :; do sleep 0.1; done",
     ));
     assert_eq!(finished.code(), 9);
-    // Not before it was told and had its second.
+    // Not before SIGTERM, and a second more.
     assert!(begin.elapsed() > Duration::from_secs(1));
 }
 
@@ -78,7 +78,7 @@ const PANICS: &str = "
     ulimit -c 0;";
 
 #[test]
-fn the_message_of_a_panic_is_told() {
+fn the_message_of_a_panic_is_reported() {
     for (end, code, how) in [
         ("exit 101", 101, "it exited with status 101"),
         ("kill -ABRT $$", 128 + 6, "it was ended by signal 6 (SIGABRT)"),

@@ -13,7 +13,7 @@ use crate::support::{run, script, start, unique};
 
 /// One rank's environment.
 fn environment_of_rank_1(mut command: std::process::Command) -> HashMap<String, String> {
-    // Whoever runs the tests may have set them.
+    // They may be set where the tests run.
     for variable in ["INTRANODE_TIMEOUT", "COBRE_SHM_TIMEOUT"] {
         command.env_remove(variable);
     }
@@ -46,7 +46,7 @@ fn the_job_has_one_new_name() {
 }
 
 #[test]
-fn a_given_name_and_time_out_are_handed_on() {
+fn a_given_name_and_time_out_are_passed_on() {
     let name = format!("/given-{}", unique());
     let seen = environment_of_rank_1(script(["-n", "2", "--name", &name, "--timeout", "17"], SHOW_RANK_1));
     for prefix in ["INTRANODE", "COBRE_SHM"] {

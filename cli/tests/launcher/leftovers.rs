@@ -37,7 +37,7 @@ fn the_segment_of_a_given_name_is_not_the_launcher_s() {
     fs::remove_file(file_of(&name)).unwrap();
 }
 
-/// What a rank, or anybody, has put there under names that begin like the job's.
+/// Files under names that begin like the job's, whichever program wrote them.
 #[test]
 fn files_of_other_programs_are_left_alone() {
     let writes = "for name in '' _region_1 _new_1 _result; do

@@ -94,7 +94,7 @@ fn ranks_meet_the_broken_pipe_of_a_reader_that_has_gone() {
             launcher.kill().unwrap();
             launcher.wait().unwrap();
         }
-        // SIGPIPE, as a shell says it.
+        // SIGPIPE, as in a shell.
         assert_eq!(status.and_then(|status| status.code()), Some(128 + 13), "{options:?}");
     }
 }
@@ -107,7 +107,7 @@ fn standard_error_is_a_terminal_where_the_launcher_s_is() {
     let mut launcher = command.spawn().unwrap();
     drop(command);
     let mut shown = Vec::new();
-    // It ends with an error when nobody has the terminal any more.
+    // It ends with an error when the last process has closed the terminal.
     let _ = std::fs::File::from(terminal.master).read_to_end(&mut shown);
     assert!(launcher.wait().unwrap().success());
     // The launcher's own terminal is what makes two characters of the end of a line.

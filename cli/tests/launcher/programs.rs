@@ -1,4 +1,4 @@
-//! Programs that join: this very one, told by its environment which.
+//! Programs that join: this test program itself, with a variable that names the part it plays.
 
 use std::time::Duration;
 
@@ -45,13 +45,13 @@ fn an_abort_without_a_code_ends_every_rank_too() {
 }
 
 #[test]
-fn a_panic_is_told_with_its_place_and_message() {
+fn a_panic_is_reported_with_its_place_and_message() {
     let finished = run_as_ranks("panics");
     assert_eq!(finished.code(), 101);
-    let told = finished.last_error();
+    let error = finished.last_error();
     assert!(
-        told.starts_with("intranode: rank 1 failed first: it exited with status 101: panicked at "),
-        "{told}"
+        error.starts_with("intranode: rank 1 failed first: it exited with status 101: panicked at "),
+        "{error}"
     );
-    assert!(told.contains("programs.rs:") && told.ends_with(": no such case"), "{told}");
+    assert!(error.contains("programs.rs:") && error.ends_with(": no such case"), "{error}");
 }

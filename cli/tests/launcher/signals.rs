@@ -4,7 +4,7 @@ use nix::sys::signal::Signal;
 
 use crate::support::{eventually, intranode, run, script, start};
 
-/// Says what it gets, and ends when told.
+/// Prints each signal that it gets, and ends at SIGTERM.
 const LISTENER: &str = "
     for signal in HUP INT QUIT USR1 USR2; do trap \"echo $INTRANODE_RANK $signal\" $signal; done
     trap 'exit 5' TERM

@@ -41,7 +41,7 @@ pub(crate) struct Finished {
 
 /// A launcher's command, to be changed before [`start`].
 pub(crate) fn intranode<const N: usize>(arguments: [&str; N]) -> Command {
-    // Whoever runs the tests in the background may have signals ignored, which stays so in what they start.
+    // Signals that are ignored where the tests run, as in the background, would stay ignored in the launcher.
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP,INT,QUIT", env!("CARGO_BIN_EXE_intranode")]);
     command.args(arguments).stdin(Stdio::null());
@@ -83,7 +83,7 @@ fn lines_of(output: ChildStdout) -> Receiver<String> {
         let mut output = BufReader::new(output);
         let mut line = String::new();
         while output.read_line(&mut line).unwrap() > 0 {
-            // Nobody listens any more when a test has failed.
+            // The receiver is gone when a test has failed.
             let _ = sender.send(std::mem::take(&mut line));
         }
     });

@@ -8,13 +8,13 @@ use intranode::Blocks;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// How many threads each rank may run; affinity and the container's quota are counted in.
+/// The number of threads for each rank, within the affinity and the container's quota.
 pub(crate) fn threads_per_rank(ranks: u32) -> usize {
     let processors = available_parallelism().map_or(1, usize::from);
     (processors / ranks as usize).max(1)
 }
 
-/// Keeps this process, and what it becomes, on its share of the processors that it may use.
+/// Binds this process, and the program that it becomes, to its share of the allowed processors.
 pub(crate) fn bind(rank: usize, ranks: usize) -> Result<()> {
     let this = Pid::from_raw(0);
     let allowed = sched_getaffinity(this).context("cannot read the allowed processors")?;
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_processors_are_taken_in_turn() {
+    fn too_few_processors_are_shared_round_robin() {
         let shares: Vec<_> = (0..5).map(|rank| share(2, rank, 5)).collect();
         assert_eq!(shares, [0..1, 1..2, 0..1, 1..2, 0..1]);
     }

@@ -1,7 +1,7 @@
 //! Signals as events of one loop.
 //!
-//! They are blocked and read from a descriptor instead of being handled. So no disposition changes: what
-//! was ignored when the launcher started (`nohup`, a shell's background jobs) stays ignored by the ranks.
+//! They are blocked and read from a descriptor instead of being handled. So no disposition changes: a signal that was
+//! ignored when the launcher started (`nohup`, a shell's background jobs) stays ignored in the ranks.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
-/// What the ranks get when the launcher gets it.
+/// Sent to the ranks when the launcher gets it.
 const PASSED_ON: [Signal; 8] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -28,7 +28,7 @@ const PASSED_ON: [Signal; 8] = [
 ];
 
 pub(crate) enum Event {
-    /// A rank has ended or stopped. Several such signals may have become one, which then names the first.
+    /// A rank has ended or stopped. Several pending signals of this kind are merged into one, which names the first.
     Child(Pid),
     PassOn(Signal),
 }
@@ -38,8 +38,8 @@ pub(crate) struct Signals(SignalFd);
 impl Signals {
     /// Blocks them in this thread and in the threads and processes that it starts from now on.
     pub(crate) fn block() -> Result<Self> {
-        // Where SIGCHLD was ignored at the start, the system would not keep the status of a rank that has
-        // ended. A handler ends that. It never runs: the signal is blocked.
+        // If SIGCHLD was ignored at the start, the system does not keep the status of a rank that has ended. A
+        // handler changes that. It never runs: the signal is blocked.
         signal_hook::flag::register(Signal::SIGCHLD as i32, Arc::new(AtomicBool::new(false)))
             .context("cannot ask for the ends of the ranks")?;
         let set = set();
@@ -69,7 +69,7 @@ impl Signals {
     }
 }
 
-/// In a rank, before it becomes the program: exec would hand the blocking on.
+/// In a rank, before it becomes the program: blocked signals stay blocked over exec.
 pub(crate) fn unblock() -> Result<()> {
     set().thread_unblock().context("cannot unblock signals")
 }
@@ -78,7 +78,7 @@ fn set() -> SigSet {
     PASSED_ON.into_iter().chain([Signal::SIGCHLD]).collect()
 }
 
-/// Rounded up: a wait that ends too early would turn in circles until the deadline.
+/// Rounded up: a poll that ends too early would be repeated without sleeping until the deadline.
 fn until(deadline: Option<Instant>) -> PollTimeout {
     deadline.map_or(PollTimeout::NONE, |deadline| {
         let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);

@@ -1,9 +1,9 @@
 //! A process that outlives the launcher, if only by a moment.
 //!
-//! A launcher that is killed outright can clean up nothing. The parent-death signal ends its ranks, but not
-//! what they have started themselves (the program behind a shell script), and removes no file. The guard
-//! sleeps on a pipe from the launcher, in a process group of its own. When the pipe ends, it kills the
-//! process groups that were announced on it and not taken back.
+//! A launcher that is killed by SIGKILL cannot clean up. The parent-death signal ends its ranks, but not what they have
+//! started themselves (the program behind a shell script), and removes no file. The guard sleeps on a pipe from the
+//! launcher, in a process group of its own. When the pipe ends, it kills the process groups that were announced on it
+//! and not withdrawn.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,13 +12,20 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, Result};
+use clap::Args;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::arguments::GuardArguments;
-use crate::leftovers;
+use super::cleanup;
 
-/// The launcher's end. To drop it is to end the guard, and with it every group that is still announced.
+#[derive(Args)]
+pub(crate) struct GuardArguments {
+    /// The job whose segments are to be removed; only given when the launcher made the name
+    #[arg(long)]
+    name: Option<String>,
+}
+
+/// The launcher's end. Dropping it ends the guard, and with it every group that is still announced.
 pub(crate) struct Guard {
     process: Child,
     /// None only while it is dropped.
@@ -39,13 +46,13 @@ impl Guard {
         Ok(Self { process, pipe })
     }
 
-    pub(crate) fn watch(&mut self, group: Pid) -> Result<()> {
+    pub(crate) fn announce(&mut self, group: Pid) -> Result<()> {
         self.write(format_args!("{group}")).context("the guard has ended")
     }
 
-    /// To be called while the group's leader is not collected: afterwards the number may be another's.
-    pub(crate) fn forget(&mut self, group: Pid) {
-        // A guard that has ended kills nobody.
+    /// To be called before the group's leader is reaped: afterwards another process can get the number.
+    pub(crate) fn withdraw(&mut self, group: Pid) {
+        // A guard that has ended kills no process.
         let _ = self.write(format_args!("-{group}"));
     }
 
@@ -76,7 +83,7 @@ pub(crate) fn stand(arguments: &GuardArguments) -> Result<u8> {
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
     }
     if let Some(name) = &arguments.name {
-        leftovers::remove_at_last(name);
+        cleanup::remove_when_unused(name);
     }
     Ok(0)
 }

@@ -1,19 +1,34 @@
 //! What a rank's process does before it becomes the program.
 //!
-//! The parent-death signal and the affinity belong to the process that sets them and outlive exec. Setting
-//! them here, in a program of its own, needs no code between fork and exec, where little is safe.
+//! The parent-death signal and the affinity belong to the process that sets them and outlive exec. Set here, in a
+//! program of its own, they need no code between fork and exec, where little is safe.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::{Context, Error, Result, anyhow};
+use clap::Args;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
-use crate::arguments::RankArguments;
-use crate::program::CannotStart;
-use crate::{processors, signals};
+use super::program::CannotStart;
+use super::{processors, signals};
+
+#[derive(Args)]
+pub(crate) struct RankArguments {
+    /// The launcher's process id
+    #[arg(long)]
+    launcher: i32,
+
+    /// The rank and the number of ranks between which the processors are divided
+    #[arg(long, num_args = 2, value_names = ["RANK", "RANKS"])]
+    bind: Option<Vec<usize>>,
+
+    #[arg(required = true, last = true)]
+    program: Vec<OsString>,
+}
 
 /// Returns only if it fails.
 pub(crate) fn become_program(arguments: &RankArguments) -> Error {

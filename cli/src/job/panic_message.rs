@@ -1,11 +1,11 @@
-//! Why a rank has failed, by what it wrote last.
+//! Why a rank has failed, according to the end of its standard error.
 
-/// So many characters of a message are repeated; the rest can be read above.
-const LONGEST: usize = 300;
+/// Characters of a message that are repeated; the rest stands in the output above.
+const MAX_CHARACTERS: usize = 300;
 
-/// The message of the last panic in the end of a rank's standard error, with its place, in one line.
-pub(crate) fn panic(text: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(text);
+/// The place and the message of the last panic, in one line.
+pub(crate) fn find(stderr: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     // thread 'main' (4711) panicked at src/main.rs:3:5:
     let at = lines.iter().rposition(|line| line.starts_with("thread '") && line.contains(" panicked at "))?;
@@ -15,7 +15,7 @@ pub(crate) fn panic(text: &[u8]) -> Option<String> {
     };
     let message: Vec<&str> = lines[at + 1..].iter().take_while(is_message).copied().collect();
     let mut message = message.join(" ").trim().to_owned();
-    if let Some((end, _)) = message.char_indices().nth(LONGEST) {
+    if let Some((end, _)) = message.char_indices().nth(MAX_CHARACTERS) {
         message.truncate(end);
         message.push('…');
     }
@@ -28,35 +28,35 @@ pub(crate) fn panic(text: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::panic;
+    use super::find;
 
     #[test]
-    fn a_panic_is_told_in_one_line() {
+    fn a_panic_becomes_one_line() {
         let text = "starting\n\nthread 'main' (77) panicked at src/main.rs:2:5:\nleft: 1\nright: 2\n\
                     note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n";
-        let told = "panicked at src/main.rs:2:5: left: 1 right: 2";
-        assert_eq!(panic(text.as_bytes()).as_deref(), Some(told));
+        let found = "panicked at src/main.rs:2:5: left: 1 right: 2";
+        assert_eq!(find(text.as_bytes()).as_deref(), Some(found));
         let with_backtrace = text.replace("note: run", "stack backtrace:\n   0: main\nnote: run");
-        assert_eq!(panic(with_backtrace.as_bytes()).as_deref(), Some(told));
+        assert_eq!(find(with_backtrace.as_bytes()).as_deref(), Some(found));
     }
 
     #[test]
-    fn the_last_one_counts() {
+    fn the_last_panic_counts() {
         let text = "thread 'a' panicked at a.rs:1:1:\none\nthread 'b' panicked at b.rs:1:1:\ntwo\n";
-        assert_eq!(panic(text.as_bytes()).as_deref(), Some("panicked at b.rs:1:1: two"));
+        assert_eq!(find(text.as_bytes()).as_deref(), Some("panicked at b.rs:1:1: two"));
     }
 
     #[test]
     fn other_text_is_no_panic() {
         for text in ["", "error: nothing panicked at all\n", "\u{0}\u{1}", "thread 'x' is fine\n"] {
-            assert_eq!(panic(text.as_bytes()), None, "{text:?}");
+            assert_eq!(find(text.as_bytes()), None, "{text:?}");
         }
     }
 
     #[test]
     fn long_messages_are_cut_between_characters() {
         let text = format!("thread 'main' panicked at a.rs:1:1:\n{}\n", "ä".repeat(1000));
-        let told = panic(text.as_bytes()).unwrap();
-        assert!(told.ends_with("ä…") && told.len() < 700, "{told}");
+        let found = find(text.as_bytes()).unwrap();
+        assert!(found.ends_with("ä…") && found.len() < 700, "{found}");
     }
 }

@@ -1,7 +1,7 @@
 //! The terminal's input for rank 0.
 //!
-//! The ranks are in process groups of their own, which for a terminal is the background: a rank that read from
-//! it would be stopped. So the launcher reads and hands on, as long as it is in the foreground itself.
+//! The ranks are in process groups of their own, which for a terminal is the background: a rank that reads from it is
+//! stopped. So the launcher reads and passes on, as long as it is in the foreground itself.
 
 use std::fs::File;
 use std::io::{Read, Write, stdin};
@@ -13,8 +13,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 
-/// How often a launcher in the background looks whether it has been fetched to the foreground.
-const BACKGROUND: Duration = Duration::from_millis(200);
+/// How often a launcher in the background tries to read, since it may be in the foreground by then.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Feeds rank 0 from a thread that ends with the input, the rank or the launcher.
 pub(crate) fn feed(mut rank: ChildStdin) {
@@ -37,7 +37,7 @@ pub(crate) fn feed(mut rank: ChildStdin) {
                         return;
                     }
                 }
-                Err(error) if error.raw_os_error() == Some(Errno::EIO as i32) => thread::sleep(BACKGROUND),
+                Err(error) if error.raw_os_error() == Some(Errno::EIO as i32) => thread::sleep(RETRY_INTERVAL),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(_) => return,
             }

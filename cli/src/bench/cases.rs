@@ -1,0 +1,126 @@
+//! What is measured; every rank gets the same.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::measure::Budget;
+use super::operation::Operation;
+
+#[derive(Args, Clone)]
+pub(crate) struct Cases {
+    /// Print one JSON object per line instead of a table
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// Only this operation; may be given several times
+    #[arg(long = "op", value_name = "OP")]
+    operations: Vec<Operation>,
+
+    /// Only this size, a multiple of 8; may be given several times. It is the total that a rank receives (allgatherv),
+    /// or the buffer (allreduce, broadcast)
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    bytes: Vec<usize>,
+
+    /// About how long each line may take
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    seconds: Duration,
+
+    /// The number of repetitions of each line, however long they take [default: what the seconds allow]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: Option<u32>,
+}
+
+impl Cases {
+    pub(super) fn list(&self) -> Vec<(Operation, usize)> {
+        let operations =
+            if self.operations.is_empty() { Operation::value_variants() } else { &self.operations };
+        let sizes = |operation: Operation| {
+            let by_default = operation == Operation::Barrier || self.bytes.is_empty();
+            if by_default { operation.default_bytes() } else { &self.bytes }
+        };
+        operations
+            .iter()
+            .flat_map(|&operation| sizes(operation).iter().map(move |&bytes| (operation, bytes)))
+            .collect()
+    }
+
+    /// What each line may take.
+    pub(super) fn budget(&self) -> Budget {
+        Budget { time: self.seconds, repetitions: self.repetitions }
+    }
+
+    /// The command line that gives these cases.
+    pub(super) fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec!["--seconds".to_owned(), self.seconds.as_secs_f64().to_string()];
+        let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        for operation in self.operations.iter().filter_map(ValueEnum::to_possible_value) {
+            option("--op", operation.get_name().to_owned());
+        }
+        for bytes in &self.bytes {
+            option("--bytes", bytes.to_string());
+        }
+        if let Some(repetitions) = self.repetitions {
+            option("--repetitions", repetitions.to_string());
+        }
+        if self.json {
+            arguments.push("--json".to_owned());
+        }
+        arguments
+    }
+}
+
+fn bytes(text: &str) -> Result<usize, String> {
+    let bytes: usize = text.parse().map_err(|error| format!("{error}"))?;
+    if bytes == 0 || !bytes.is_multiple_of(size_of::<f64>()) {
+        return Err("a positive multiple of 8 is expected, since the elements are f64".to_owned());
+    }
+    Ok(bytes)
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        cases: Cases,
+    }
+
+    fn parse(arguments: &[String]) -> Cases {
+        Line::parse_from([String::new()].iter().chain(arguments)).cases
+    }
+
+    #[test]
+    fn ranks_get_the_cases_that_the_user_asked_for() {
+        let given = ["--op", "broadcast", "--op", "barrier", "--bytes", "8", "--bytes", "16"].map(String::from);
+        let passed_on = parse(&parse(&given).arguments());
+        let (broadcast, barrier) = (Operation::Broadcast, Operation::Barrier);
+        assert_eq!(passed_on.list(), [(broadcast, 8), (broadcast, 16), (barrier, 0)]);
+    }
+
+    #[test]
+    fn every_operation_is_measured_by_default() {
+        let cases = parse(&[]).list();
+        for operation in Operation::value_variants() {
+            let bytes: Vec<usize> =
+                cases.iter().filter(|case| case.0 == *operation).map(|case| case.1).collect();
+            assert_eq!(bytes, operation.default_bytes());
+        }
+    }
+
+    #[test]
+    fn sizes_are_whole_elements() {
+        assert_eq!(bytes("16"), Ok(16));
+        for wrong in ["0", "12", "-8", "x"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The operations that can be measured, and with which sizes.
+
+use clap::ValueEnum;
+use intranode::Communicator;
+use serde::Serialize;
+
+use super::collective::{Allgatherv, Allreduce, Barrier, Broadcast, Collective};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Operation {
+    Barrier,
+    Allreduce,
+    Allgatherv,
+    Broadcast,
+}
+
+impl Operation {
+    /// Small as in one message, in the cache, beyond the cache, and as much as the largest cases in practice.
+    pub(super) fn default_bytes(self) -> &'static [usize] {
+        match self {
+            Operation::Barrier => &[0],
+            Operation::Allreduce => &[32, 8 << 10, 1 << 20, 32 << 20],
+            Operation::Allgatherv => &[1 << 10, 64 << 10, 3_200_000, 206_000_000],
+            Operation::Broadcast => &[10 << 10, 1 << 20, 64 << 20],
+        }
+    }
+
+    pub(super) fn collective(self, bytes: usize, comm: &Communicator) -> Box<dyn Collective> {
+        let elements = bytes / size_of::<f64>();
+        match self {
+            Operation::Barrier => Box::new(Barrier),
+            Operation::Allreduce => Box::new(Allreduce::new(elements, comm)),
+            Operation::Allgatherv => Box::new(Allgatherv::new(elements, comm)),
+            Operation::Broadcast => Box::new(Broadcast::new(elements, comm)),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `intranode run`: starts a program as the ranks of a job.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::job::{self, Job, KILL_AFTER};
+use crate::values::{job_name, ranks, timeout};
+
+const AFTER_HELP: &str = "\
+Environment of each rank:
+  INTRANODE_NAME, INTRANODE_RANK, INTRANODE_SIZE
+      The job's name, this rank, and the number of ranks: what Communicator::from_env() reads.
+  INTRANODE_TIMEOUT, INTRANODE_STATE
+      Set by --timeout and --state.
+  COBRE_SHM_NAME, COBRE_SHM_RANK, COBRE_SHM_SIZE, COBRE_SHM_TIMEOUT, COBRE_COMM_BACKEND
+      The same for programs that use the backend for Cobre.
+  RAYON_NUM_THREADS, OMP_NUM_THREADS
+      The rank's share of the processors, unless the variable is set already.
+
+Exit status:
+  0
+      Every rank ended with status 0.
+  125
+      The launcher itself failed.
+  126, 127
+      The program cannot be executed, or is not found.
+  128 + N
+      The rank that failed first was ended by signal N.
+  other
+      The status of the rank that failed first.
+
+Signals:
+  HUP, INT, QUIT, TERM, USR1, USR2, TSTP, CONT
+      Each is passed on to every rank.
+
+Examples:
+  intranode run -n 4 -- ./program --its-option
+      Four ranks of one program.
+  intranode run -n 2 --tag --bind -- sh -c 'echo $INTRANODE_RANK'
+      Output with the rank in front of each line, and each rank on its own processors.";
+
+/// Start a program as the ranks of a job
+///
+/// The ranks find each other by variables of their environment. Their output and the signals that the launcher gets are
+/// passed on. When a rank fails, the others get a second to end by themselves, then SIGTERM, then SIGKILL.
+#[derive(Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct RunArguments {
+    /// The number of ranks
+    #[arg(short = 'n', long, value_name = "N", value_parser = ranks)]
+    ranks: u32,
+
+    /// Seconds without progress after which a collective fails; `none` waits for ever [default: the library's]
+    #[arg(long, value_name = "SECONDS", value_parser = timeout)]
+    timeout: Option<String>,
+
+    /// Put `[rank] ` in front of every line of output
+    #[arg(long)]
+    tag: bool,
+
+    /// Bind each rank to its own share of the processors
+    #[arg(long)]
+    bind: bool,
+
+    /// The job's name: it starts with '/', and no other job has it [default: a new one]
+    #[arg(long, value_name = "/NAME", value_parser = job_name)]
+    name: Option<String>,
+
+    /// Seconds between SIGTERM and SIGKILL for ranks that do not end
+    #[arg(long, value_name = "SECONDS", default_value_t = KILL_AFTER.as_secs())]
+    kill_after: u64,
+
+    /// Write which rank waits for which and since when: at a time-out, and when the launcher or a rank gets SIGUSR2
+    #[arg(long)]
+    state: bool,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// Returns the exit status of the job.
+pub(crate) fn run(arguments: RunArguments) -> Result<u8> {
+    job::run(&Job {
+        program: arguments.program,
+        ranks: arguments.ranks,
+        name: arguments.name,
+        timeout: arguments.timeout,
+        tag: arguments.tag,
+        bind: arguments.bind,
+        state: arguments.state,
+        kill_after: Duration::from_secs(arguments.kill_after),
+    })
+}
