@@ -1,10 +1,12 @@
 //! What a user types.
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::bench::{self, BenchArguments};
 use crate::clean::{self, CleanArguments};
+use crate::completions::{self, CompletionsArguments};
+use crate::manual::{self, ManualArguments};
 use crate::run::{self, RunArguments};
 
 /// Starts the ranks of a job on this machine, measures their collectives, and removes what killed jobs have left
@@ -20,6 +22,8 @@ enum Command {
     Run(RunArguments),
     Bench(BenchArguments),
     Clean(CleanArguments),
+    Completions(CompletionsArguments),
+    Man(ManualArguments),
 }
 
 impl CommandLine {
@@ -29,6 +33,8 @@ impl CommandLine {
             Command::Run(arguments) => run::run(arguments),
             Command::Bench(arguments) => bench::run(&arguments),
             Command::Clean(arguments) => clean::run(&arguments),
+            Command::Completions(arguments) => completions::print(&arguments, Self::command()),
+            Command::Man(arguments) => manual::write(&arguments, Self::command()),
         }
     }
 }
@@ -36,7 +42,6 @@ impl CommandLine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

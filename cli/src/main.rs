@@ -10,7 +10,9 @@
 mod bench;
 mod clean;
 mod command_line;
+mod completions;
 mod job;
+mod manual;
 mod process;
 mod run;
 mod values;

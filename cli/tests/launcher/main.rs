@@ -2,6 +2,7 @@
 
 mod bench;
 mod clean;
+mod documentation;
 mod ending;
 mod environment;
 mod leftovers;
