@@ -2,7 +2,7 @@
 
 # FUZZ_SECONDS=600 make fuzz: each fuzz target for so long, with the address sanitizer.
 
-.PHONY: demo test lint fuzz tsan miri aarch64 check-macos chaos race instructions cobre-matrix memory cmake
+.PHONY: demo test lint package fuzz tsan miri aarch64 check-macos chaos race instructions cobre-matrix memory cmake
 
 # One hydrothermal case by Cobre's own backend and by 1, 2 and 4 processes: every result is the same, bit for bit.
 demo: cmake
@@ -22,6 +22,10 @@ lint: cmake
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --package intranode-cli --bin intranode --no-deps --document-private-items
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --workspace --exclude intranode-cobre --no-deps --document-private-items
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --release --package intranode-cobre --no-deps
+
+# The packages as they would be published, each built from its own files; `make package PACKAGE=--allow-dirty` before a commit.
+package:
+	.ci/package $(PACKAGE)
 
 fuzz:
 	fuzz/run.sh
