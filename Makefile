@@ -2,7 +2,7 @@
 
 # FUZZ_SECONDS=600 make fuzz: each fuzz target for so long, with the address sanitizer.
 
-.PHONY: demo test lint package install-check msrv fuzz tsan miri aarch64 check-macos chaos race instructions cobre-matrix memory cmake
+.PHONY: demo test lint package install-check msrv dependencies fuzz tsan miri aarch64 check-macos chaos race instructions cobre-matrix memory cmake
 
 # One hydrothermal case by Cobre's own backend and by 1, 2 and 4 processes: every result is the same, bit for bit.
 demo: cmake
@@ -34,6 +34,10 @@ install-check:
 # The oldest Rust that is promised, and what the dependencies ask for.
 msrv:
 	.ci/msrv
+
+# Licences, sources and duplicates of the dependencies. It compiles two tools first.
+dependencies:
+	.ci/dependencies
 
 fuzz:
 	fuzz/run.sh
