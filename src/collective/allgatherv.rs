@@ -7,7 +7,7 @@ use bytemuck::Pod;
 
 use super::counts;
 use crate::communicator::{Communicator, call};
-use crate::copy::policy::StorePolicy;
+use crate::copy::policy::{StorePolicy, Stores};
 use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
@@ -17,6 +17,7 @@ use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::cma_peers::{self, CmaPeers};
 use crate::rank::rank_state::OpenCall;
+use crate::tuning::OWN_PIECE_BYTES;
 
 impl Communicator {
     /// Brings the `send` of every rank to every rank: that of rank `r`, which has `counts[r]` elements, to
@@ -181,11 +182,26 @@ impl BlockTransfer for AllgathervBuffers<'_> {
 
     #[inline]
     fn put(&mut self, chunk: Range<usize>, mut staging: Sink<'_>) {
-        staging.publish(&self.send[chunk]);
+        if self.stores.receive() == Stores::Cached {
+            return staging.publish(&self.send[chunk]);
+        }
+        // Where the receive buffer is larger than the cache, so may be the send buffer. Each piece goes to its place first:
+        // then it is near when it is published, and comes from memory once.
+        for start in chunk.clone().step_by(OWN_PIECE_BYTES) {
+            let piece = start..chunk.end.min(start + OWN_PIECE_BYTES);
+            let own = &self.send[piece.clone()];
+            self.stores.copy(own, Self::target(self.recv, &self.table, self.rank, &piece));
+            staging.publish(own);
+            staging = staging.after(own.len());
+        }
     }
 
     #[inline]
     fn copy_own_block(&mut self, chunk: Range<usize>) {
+        if self.stores.receive() == Stores::NonTemporal {
+            // `put` has done so.
+            return;
+        }
         let target = Self::target(self.recv, &self.table, self.rank, &chunk);
         self.stores.copy(&self.send[chunk], target);
     }
@@ -217,7 +233,6 @@ impl BlockTransfer for AllgathervBuffers<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::copy::policy::Stores;
     use crate::tuning::{RECEIVE_NON_TEMPORAL_FROM_BYTES, SINGLE_COPY_BELOW_BYTES};
 
     #[test]
