@@ -121,15 +121,18 @@ impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool> Fold<'_, '_, T, C, ALSO> {
         while range.end - start >= N {
             let block = |term: *const T| term.wrapping_add(start).cast::<[T; N]>();
             if start < near {
-                [first].into_iter().chain(*rest).for_each(|term| lines::prefetch_read::<[T; N]>(block(*term)));
+                lines::prefetch_read::<[T; N]>(block(*first));
+                for term in *rest {
+                    lines::prefetch_read::<[T; N]>(block(*term));
+                }
             }
             // SAFETY: the caller's promise: the block is in the range. I4: any bytes are a `Pod`; no alignment is assumed.
             let mut values = unsafe { block(*first).read_unaligned() };
             for term in *rest {
                 // SAFETY: the caller's promise, as above.
                 let more = unsafe { block(*term).read_unaligned() };
-                for (value, other) in values.iter_mut().zip(more) {
-                    *value = combine(*value, other);
+                for (value, other) in values.iter_mut().zip(&more) {
+                    *value = combine(*value, *other);
                 }
             }
             // SAFETY: the caller's promise, as above.
