@@ -17,7 +17,7 @@ use crate::stage::{Fate, Strike};
 const POINTS: [&str; 8] = [
     "round",
     "arrived",
-    "complete",
+    "progress",
     "completed",
     "arrived-unwoken",
     "sleeping",
@@ -49,7 +49,7 @@ const STEPS: [&str; 23] = [
     "cause-read",
     "late",
     "missing",
-    "ended",
+    "poll-poison",
 ];
 
 pub fn trials() -> Vec<Trial> {
