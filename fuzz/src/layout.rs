@@ -80,9 +80,9 @@ fn check_parts(layout: &Layout, map: &Map) {
     part(layout.wait(), 4, 4);
     part(layout.notices(), 4, 4);
     part(layout.claims(), 4 * ranks, 4);
-    part(layout.spaces(), 4 * ranks, 4);
+    part(layout.pid_namespaces(), 4 * ranks, 4);
     part(layout.fates(), 4 * ranks, 4);
-    assert_eq!((layout.spaces() as u128, layout.fates() as u128), (map.spaces, map.fates));
+    assert_eq!((layout.pid_namespaces() as u128, layout.fates() as u128), (map.spaces, map.fates));
     assert_eq!(layout.watchers() as u128, map.watchers);
     for owner in (0..ranks.min(32)).chain(ranks.saturating_sub(32).max(ranks.min(32))..ranks) {
         let row = map.alive + owner as u128 * map.watchers * 8;

@@ -199,10 +199,10 @@ impl Config {
             .then(|| Watcher::start(world, self.rank, handler, detection))
             .transpose()
             .map_err(|error| self.failed("its watcher's thread could not be started", Some(error)))?;
-        let announce = || FatalSignals::announce(world, machine, self.rank);
+        let register = || FatalSignals::register(world, machine, self.rank);
         let fatal_signals = self
             .fatal_signals
-            .then(announce)
+            .then(register)
             .transpose()
             .map_err(|error| self.failed("a handler for fatal signals is not allowed", Some(error)))?;
         let tree = CommTree::new(fanout, watcher, self.fatal_signals);
@@ -324,7 +324,7 @@ impl watch::Listener for DeathHandler {
 }
 
 impl Listener for DeathHandler {
-    fn observes(&self) -> bool {
+    fn needs_ticks(&self) -> bool {
         self.observer.is_some()
     }
 
@@ -332,7 +332,7 @@ impl Listener for DeathHandler {
         self.observers().iter().for_each(|observer| observer.sample());
     }
 
-    fn asked(&self) {
+    fn report_requested(&self) {
         let observers = self.observers();
         if !observers.is_empty() && rlimit::refuses(0, rlimit::THREAD).is_none() {
             // On a thread of its own: who reads may keep the writer waiting. If there is none, nobody is told.

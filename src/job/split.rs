@@ -60,8 +60,8 @@ impl Communicator {
             let _ = membership::claim(&machine, world.segment(), rank, seat.pid(*of_parent));
         }
         let joined: Arc<[usize]> = group.iter().map(|rank| self.joined_as[*rank]).collect();
-        let announce = || FatalSignals::announce(&world, machine, rank).ok();
-        let fatal_signals = self.tree.fatal_signals.then(announce).flatten();
+        let register = || FatalSignals::register(&world, machine, rank).ok();
+        let fatal_signals = self.tree.fatal_signals.then(register).flatten();
         let mut child =
             RankState::new(Arc::clone(&world), machine, rank, Arc::clone(&seat.job), seat.settings, START);
         if let Some(groups) = &seat.groups {

@@ -1,33 +1,31 @@
-//! Who is still alive: tells a rank when another rank's process has died, within a fraction of a millisecond.
+//! Detects within a fraction of a millisecond that another rank's process has died, by robust futexes.
 //!
-//! Every rank has a watcher, a thread that sleeps until something happens to one of the ranks next to its own. When a
-//! thread ends, however it ends, the kernel marks the words on the list that the thread has registered, and wakes who
-//! sleeps on them. It does so before it tears down the process's memory, which can last for seconds. So each watcher
-//! registers a row of words, and sleeps on a word in the row of each rank that it watches. Who watches whom, and how a
-//! death becomes known to all, is decided in [`crate::protocol::watch`]; here is what belongs to the operating system.
+//! Every rank has a watcher thread. When a thread ends in any way, the kernel marks the words of its robust list
+//! (`FUTEX_OWNER_DIED`) and wakes one sleeper of each. It does so before it tears down the process's memory, which can take
+//! seconds. So each watcher registers a row of words, and sleeps on a word in the row of each rank that it watches, its
+//! nearest neighbours in a ring. [`crate::protocol::watch`] decides which those are, and how a death becomes known to all
+//! ranks; this module contains the system calls.
 //!
 //! | word | meaning |
 //! | --- | --- |
-//! | 0 | the rank has not come yet |
-//! | `FUTEX_WAITERS \| tid` | it is alive. The bit is set in advance: it makes the kernel wake |
-//! | `FUTEX_WAITERS \| FUTEX_OWNER_DIED` | it has died: what the kernel writes |
-//! | all of `FUTEX_TID_MASK` is set | it has left in order |
+//! | 0 | the rank has not registered yet |
+//! | `FUTEX_WAITERS \| tid` | the rank is alive. The kernel wakes a sleeper only if `FUTEX_WAITERS` is set, so it always is |
+//! | `FUTEX_WAITERS \| FUTEX_OWNER_DIED` | the rank has died: written by the kernel |
+//! | all bits of `FUTEX_TID_MASK` | the rank has left in order |
 //!
-//! The thread that registers must live as long as the rank does: a program's own thread may end without harm. Hence one
-//! thread for this alone, which no signal interrupts. The list is per thread, so the robust mutexes of the program are
-//! not affected.
+//! The registered thread must live as long as the rank. The program's threads may end earlier, so the watcher is a thread of
+//! its own, with asynchronous signals blocked. A robust list belongs to one thread, so the program's robust mutexes are not affected.
 //!
-//! Two things stand in where that fails. Where the system refuses to let a thread sleep on several words, watchers look at
-//! them, so that each rank is looked at every [`SCAN`]. And since a word can be overwritten by mistake, watchers ask
-//! whether processes still exist, so that each is asked for every [`GAP`]. These ticks cost the same processor time in
-//! all however many ranks there are: the more they are, the less often each of them looks.
+//! There are two fallbacks. Where the system refuses `futex_waitv`, watchers poll the words, so that each rank is polled
+//! every [`SCAN`]. And since a word can be overwritten by mistake, watchers poll pidfds, so that each process is polled every
+//! [`GAP`]. The more ranks there are, the less often each of them polls: the total cost is constant.
 
-mod bed;
 mod beside;
 mod pidfd;
 mod robust;
+mod sched_slice;
 mod signals;
-mod slice;
+mod sleeper;
 #[cfg(test)]
 mod tests;
 mod ticks;
@@ -40,10 +38,10 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use self::bed::{Bed, ENDING, RUNNING};
 use self::beside::Beside;
 use self::pidfd::Processes;
 use self::robust::Registration;
+use self::sleeper::{ENDING, RUNNING, WatchSleeper};
 use self::ticks::Ticks;
 use super::Detection;
 use crate::protocol::watch::{self, Watch};
@@ -54,71 +52,70 @@ use crate::sys::wait::clock::Moment;
 use crate::sys::wait::futex;
 use crate::sys::wait::spin::SpinPolicy;
 
-/// How often the words of a rank are looked at where sleeping on them is not possible.
+/// How often the words of a rank are polled where sleeping on them is not possible.
 const SCAN: Duration = Duration::from_millis(2);
 
-/// How often somebody asks for a rank's process.
+/// How often the pidfd of a rank's process is polled.
 const GAP: Duration = Duration::from_millis(150);
 
-/// How often a listener is told that time passes, if it wants that.
-const OBSERVED: Duration = Duration::from_millis(100);
+/// The longest time between two calls of [`Listener::tick`].
+const MAX_TICK: Duration = Duration::from_millis(100);
 
-/// The thread needs little: it calls the system and poisons.
+/// The watcher only makes system calls and poisons.
 const STACK: usize = 128 << 10;
 
-/// How a watcher wakes others: whatever the ranks sleep by, watchers sleep on futexes.
-const MACHINE: ShmPlatform = ShmPlatform { wait: Wait::Futex, spin: SpinPolicy::NONE, timeout: None };
+/// Watchers sleep on futexes, however the ranks wait.
+const PLATFORM: ShmPlatform = ShmPlatform { wait: Wait::Futex, spin: SpinPolicy::NONE, timeout: None };
 
-/// Whom a watcher tells, on its own thread, which must not be kept: a death is not noticed meanwhile.
+/// Called on the watcher's thread. Must return soon: no death is noticed meanwhile.
 pub(crate) trait Listener: watch::Listener + Send + 'static {
-    /// Whether it has to be told that time passes.
-    fn observes(&self) -> bool {
+    /// Whether [`tick`](Self::tick) must be called at least every [`MAX_TICK`].
+    fn needs_ticks(&self) -> bool {
         false
     }
 
-    /// Some time has passed: if it observes, [`OBSERVED`] or less.
+    /// Time has passed.
     fn tick(&self) {}
 
-    /// This process was asked for the state of its jobs.
-    fn asked(&self) {}
+    /// SIGUSR2 has requested a report on this process's jobs.
+    fn report_requested(&self) {}
 }
 
-/// The watcher of one rank in one segment. Ends on drop, which tells the other ranks that this one has left.
+/// The watcher of one rank in one segment. Drop ends it and marks the rank as having left.
 pub(crate) struct Watcher {
-    world: Arc<MappedSegment>,
+    mapped: Arc<MappedSegment>,
     end: Arc<AtomicU32>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watcher {
-    /// Registers `rank` with the others, and watches some of them: the listener is told of each rank that dies. Ranks that
-    /// have not come yet are watched from when they come.
+    /// Registers `rank`, and watches its neighbours, also those that register later. The listener is notified of every death.
     pub(crate) fn start(
-        world: &Arc<MappedSegment>,
+        mapped: &Arc<MappedSegment>,
         rank: usize,
         listener: impl Listener,
         detection: Detection,
     ) -> io::Result<Self> {
         let end = Arc::new(AtomicU32::new(RUNNING));
         if detection == Detection::None {
-            return Ok(Watcher { world: Arc::clone(world), end, thread: None });
+            return Ok(Watcher { mapped: Arc::clone(mapped), end, thread: None });
         }
         let (ready, registered) = sync_channel(1);
-        let work = Work {
-            processes: Processes::new(world, rank),
-            world: Arc::clone(world),
+        let thread = WatcherThread {
+            processes: Processes::new(mapped, rank),
+            mapped: Arc::clone(mapped),
             end: Arc::clone(&end),
             rank,
             scan: detection == Detection::Scan,
-            beside: Beside::this_thread(world.layout().ranks()),
-            asked: sigusr2::count().map(|count| (count, count.load(Ordering::Acquire))),
+            beside: Beside::this_thread(mapped.layout().ranks()),
+            report_requests: sigusr2::count().map(|count| (count, count.load(Ordering::Acquire))),
             listener,
         };
-        // The name is cut to 15 bytes.
+        // The kernel truncates names to 15 bytes.
         let builder = Builder::new().name("intranode-watch".to_owned()).stack_size(STACK);
-        let thread = signals::blocked(|| builder.spawn(move || work.run(&ready)))?;
-        let watcher = Watcher { world: Arc::clone(world), end, thread: Some(thread) };
-        // An error means that the thread has panicked, which it cannot.
+        let thread = signals::blocked(|| builder.spawn(move || thread.run(&ready)))?;
+        let watcher = Watcher { mapped: Arc::clone(mapped), end, thread: Some(thread) };
+        // An error would mean that the thread has panicked, which it cannot.
         let _ = registered.recv();
         Ok(watcher)
     }
@@ -127,8 +124,8 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        if self.world.forked() {
-            // The thread is the parent's.
+        if self.mapped.forked() {
+            // The thread exists in the parent only.
             std::mem::forget(thread);
             return;
         }
@@ -138,40 +135,40 @@ impl Drop for Watcher {
     }
 }
 
-/// What a watcher's thread does.
-struct Work<L> {
-    world: Arc<MappedSegment>,
+/// The state of a watcher's thread.
+struct WatcherThread<L> {
+    mapped: Arc<MappedSegment>,
     end: Arc<AtomicU32>,
     rank: usize,
     processes: Processes,
-    /// Not to sleep on the words, even if that is possible.
+    /// Poll the words, even if sleeping on them is possible.
     scan: bool,
     beside: Beside,
-    /// How often this process was asked, and how often that was noticed.
-    asked: Option<(&'static AtomicU32, u32)>,
+    /// The number of report requests, and how many of them were noticed.
+    report_requests: Option<(&'static AtomicU32, u32)>,
     listener: L,
 }
 
-impl<L: Listener> Work<L> {
+impl<L: Listener> WatcherThread<L> {
     fn run(mut self, ready: &SyncSender<()>) {
-        slice::shorten();
-        let registration = Registration::new(&self.world, MACHINE, self.rank);
-        // Nobody listens any more: then the rank has left already.
+        sched_slice::shorten();
+        let registration = Registration::new(&self.mapped, PLATFORM, self.rank);
+        // The receiver waits for this message, so an error is not possible.
         let _ = ready.send(());
-        let (world, listener) = (Arc::clone(&self.world), &self.listener);
-        let mut watch = Watch::new(&MACHINE, world.roll(), self.rank);
+        let (mapped, listener) = (Arc::clone(&self.mapped), &self.listener);
+        let mut watch = Watch::new(&PLATFORM, mapped.roll(), self.rank);
         let (ticks, scans) = (self.ticks(GAP), self.ticks(SCAN));
-        let ticks = if listener.observes() { Some(observed(ticks)) } else { ticks };
-        let mut bed = Bed::new(&self.end, self.asked, scans, self.scan);
+        let ticks = if listener.needs_ticks() { Some(frequent(ticks)) } else { ticks };
+        let mut sleeper = WatchSleeper::new(&self.end, self.report_requests, scans, self.scan);
         let next = || ticks.map(|ticks| ticks.after(Moment::now()));
         let mut tick = next();
         self.beside.stay();
-        // Whatever is left out here is no result: only tests stop a watcher.
-        while !bed.is_over() {
+        // The results that are ignored here are errors in tests only, which stop a watcher at a fail point.
+        while !sleeper.is_over() {
             if tick.is_some_and(Moment::has_passed) {
                 let _ = watch.tick(listener);
                 let present = watch.others().filter(|rank| watch.is_present(*rank));
-                for rank in self.processes.ended(&world, present) {
+                for rank in self.processes.ended(&mapped, present) {
                     let _ = watch.ended(rank, listener);
                 }
                 listener.tick();
@@ -179,23 +176,23 @@ impl<L: Listener> Work<L> {
                 tick = next();
             }
             let _ = watch.look(listener);
-            if bed.was_asked() {
-                listener.asked();
+            if sleeper.report_requested() {
+                listener.report_requested();
             }
-            bed.until = tick;
-            let _ = watch.sleep(&mut bed);
+            sleeper.until = tick;
+            let _ = watch.sleep(&mut sleeper);
         }
         drop(registration);
     }
 
-    /// The moments at which this rank looks, if each rank is to be looked at every `gap`.
+    /// The moments at which this rank polls, if each rank is to be polled every `gap`.
     fn ticks(&self, gap: Duration) -> Option<Ticks> {
-        let layout = self.world.layout();
+        let layout = self.mapped.layout();
         Ticks::staggered(self.rank, layout.ranks(), layout.watchers(), gap)
     }
 }
 
-/// The ticks of a rank that is told that time passes.
-fn observed(ticks: Option<Ticks>) -> Ticks {
-    ticks.map_or(Ticks::every(OBSERVED), |ticks| ticks.at_least_every(OBSERVED))
+/// The ticks for a listener that needs them.
+fn frequent(ticks: Option<Ticks>) -> Ticks {
+    ticks.map_or(Ticks::every(MAX_TICK), |ticks| ticks.at_least_every(MAX_TICK))
 }

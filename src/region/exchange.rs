@@ -132,10 +132,10 @@ impl<T: Pod> Exchange<T> {
         // The round that follows orders ordinary stores only.
         crate::copy::lines::fence();
         match self.seat.collective(Operation::Share, |member| member.publish(&self.seat.barrier, &call, true)) {
-            Ok(published) => Ok(self.memory.turn(published)),
+            Ok(published) => Ok(self.memory.flip(published)),
             Err(error) => {
                 if error.is_fatal() {
-                    self.memory.give_up();
+                    self.memory.disown();
                 }
                 Err(error)
             }

@@ -1,6 +1,6 @@
-//! What every way of sleeping must do: the platform's contract, for each of them.
+//! The platform's contract, tested for each wait of the production platform.
 //!
-//! The demands are programs that run on any platform; the model checkers run them on their machines too.
+//! The contract is written as programs over any platform, which the model checkers run on theirs too.
 
 mod programs;
 
@@ -20,16 +20,16 @@ use crate::sys::wait::spin::SpinPolicy;
 use crate::sys::wait::threads::Ticker;
 use programs::{Until, change, outlast, sleep_until, spin_until, take_turns, value};
 
-/// A segment, one word of it, and a machine that sleeps on it.
-struct Bed {
-    world: Arc<MappedSegment>,
-    machine: ShmPlatform,
+/// A segment, of which one slot is used, and a platform.
+struct Fixture {
+    mapped: Arc<MappedSegment>,
+    platform: ShmPlatform,
     _ticker: Option<Ticker>,
 }
 
-impl Bed {
+impl Fixture {
     fn slot(&self) -> &Slot<ShmPlatform> {
-        &self.world.segment().slots[0][0]
+        &self.mapped.segment().slots[0][0]
     }
 
     fn word(&self) -> &AtomicU32 {
@@ -37,100 +37,100 @@ impl Bed {
     }
 }
 
-/// How one platform sleeps.
-fn bed(way: &str) -> Bed {
+fn fixture(wait: &str) -> Fixture {
     let layout = Layout::new(1, 64).unwrap();
     let mapping = Mapping::anonymous(layout.len()).unwrap();
     MappedSegment::initialise(
         &mapping,
         &layout,
         1,
-        SegmentSettings { pthread: way == "pthread", ..SegmentSettings::default() },
+        SegmentSettings { pthread: wait == "pthread", ..SegmentSettings::default() },
     )
     .unwrap();
-    let world = Arc::new(MappedSegment::new(mapping, layout));
-    let wait = if way == "threads" { Wait::Threads } else { world.wait() };
-    let for_ticker = Arc::clone(&world);
-    let ticker = (way == "threads").then(|| {
-        Ticker::start(move |visit: &mut dyn FnMut(&AtomicU32)| visit(&for_ticker.segment().slots[0][0].state))
+    let mapped = Arc::new(MappedSegment::new(mapping, layout));
+    let ticked = Arc::clone(&mapped);
+    let ticker = (wait == "threads").then(|| {
+        Ticker::start(move |visit: &mut dyn FnMut(&AtomicU32)| visit(&ticked.segment().slots[0][0].state))
             .unwrap()
     });
-    let machine = ShmPlatform { wait, spin: SpinPolicy::new(2, 1), timeout: None };
-    let bed = Bed { world, machine, _ticker: ticker };
-    // The ticker wakes those who say that they wait, as the protocols do.
-    bed.word().store(value(0), Relaxed);
-    bed
+    let wait = if wait == "threads" { Wait::Threads } else { mapped.wait() };
+    let platform = ShmPlatform { wait, spin: SpinPolicy::new(2, 1), timeout: None };
+    let fixture = Fixture { mapped, platform, _ticker: ticker };
+    // With `WAITER` set, as the protocols set it before they sleep.
+    fixture.word().store(value(0), Relaxed);
+    fixture
 }
 
-/// Two threads take turns a great many times, always asleep in between. A lost wake-up is a hang; with the settings that
-/// look again by themselves, a delay of some milliseconds.
-fn no_wake_up_is_lost(way: &str) {
+/// Two threads take turns a million times, asleep in between. A lost wake-up is a hang, or, where sleeps are bounded, a
+/// delay of some milliseconds.
+fn no_wake_up_is_lost(wait: &str) {
     let turns: u32 = std::env::var("INTRANODE_HAND_OFFS").map_or(1_000_000, |turns| turns.parse().unwrap());
-    alternate(way, sleep_until, turns);
+    alternate(wait, sleep_until, turns);
 }
 
 /// The same without sleep.
-fn spinning_hands_over(way: &str) {
-    alternate(way, spin_until, 1000);
+fn spinning_hands_over(wait: &str) {
+    alternate(wait, spin_until, 1000);
 }
 
-fn alternate(way: &str, until: Until<ShmPlatform>, turns: u32) {
-    let bed = bed(way);
+fn alternate(wait: &str, until: Until<ShmPlatform>, turns: u32) {
+    let fixture = fixture(wait);
     std::thread::scope(|scope| {
         for player in [0, 1] {
-            let bed = &bed;
-            scope.spawn(move || take_turns(&bed.machine, bed.slot(), until, player, turns));
+            let fixture = &fixture;
+            scope.spawn(move || take_turns(&fixture.platform, fixture.slot(), until, player, turns));
         }
     });
-    assert_eq!(bed.word().load(Relaxed), value(turns));
+    assert_eq!(fixture.word().load(Relaxed), value(turns));
 }
 
 /// A change before the wait ends it at once, without any wake-up.
-fn a_change_before_the_wait_ends_it(way: &str) {
-    let bed = bed(way);
-    change(&bed.machine, bed.word(), value(0), value(5));
-    let ended = bed.machine.wait("sleep", bed.word(), value(0), &bed.machine.deadline());
+fn a_change_before_the_wait_ends_it(wait: &str) {
+    let fixture = fixture(wait);
+    let platform = &fixture.platform;
+    change(platform, fixture.word(), value(0), value(5));
+    let ended = platform.wait("sleep", fixture.word(), value(0), &platform.deadline());
     assert_eq!(ended, Ok(()));
 }
 
 /// Every sleeper is woken, not one of them.
-fn all_are_woken(way: &str) {
-    let bed = bed(way);
+fn all_are_woken(wait: &str) {
+    let fixture = fixture(wait);
     let asleep = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 asleep.fetch_add(1, Relaxed);
-                sleep_until(&bed.machine, bed.word(), value(1));
+                sleep_until(&fixture.platform, fixture.word(), value(1));
             });
         }
         while asleep.load(Relaxed) < 4 {
             std::thread::yield_now();
         }
-        change(&bed.machine, bed.word(), value(0), value(1));
+        change(&fixture.platform, fixture.word(), value(0), value(1));
     });
 }
 
 /// The deadline ends the wait: not before it, and not long after it.
-fn the_deadline_is_kept(way: &str) {
-    let (bed, timeout) = (bed(way), Duration::from_millis(50));
-    let machine = ShmPlatform { timeout: Some(timeout), ..bed.machine };
+fn the_deadline_is_kept(wait: &str) {
+    let (fixture, timeout) = (fixture(wait), Duration::from_millis(50));
+    let platform = ShmPlatform { timeout: Some(timeout), ..fixture.platform };
     let start = Instant::now();
-    outlast(&machine, bed.word(), value(0));
+    outlast(&platform, fixture.word(), value(0));
     let waited = start.elapsed();
     assert!(waited >= timeout, "{waited:?}");
     assert!(waited < Duration::from_secs(5), "{waited:?}");
 }
 
 /// Signals neither end the program nor move the deadline.
-fn signals_do_not_move_the_deadline(way: &str) {
+fn signals_do_not_move_the_deadline(wait: &str) {
     extern "C" fn nothing(_: libc::c_int) {}
-    // SAFETY: a handler that does nothing, for a signal that nobody else uses here.
+    // SAFETY: a handler that does nothing, for a signal that no other test uses.
     unsafe { libc::signal(libc::SIGURG, nothing as extern "C" fn(libc::c_int) as libc::sighandler_t) };
-    let (way, done) = (way.to_owned(), Arc::new(AtomicBool::new(false)));
+    let (wait, done) = (wait.to_owned(), Arc::new(AtomicBool::new(false)));
     let finished = Arc::clone(&done);
     let waiter = std::thread::spawn(move || {
-        the_deadline_is_kept(&way);
+        the_deadline_is_kept(&wait);
         finished.store(true, Release);
     });
     let thread = waiter.as_pthread_t();
@@ -143,36 +143,36 @@ fn signals_do_not_move_the_deadline(way: &str) {
 }
 
 macro_rules! contract {
-    ($($way:ident)*) => {$(
-        mod $way {
+    ($($wait:ident)*) => {$(
+        mod $wait {
             #[test]
             fn no_wake_up_is_lost() {
-                super::no_wake_up_is_lost(stringify!($way));
+                super::no_wake_up_is_lost(stringify!($wait));
             }
 
             #[test]
             fn spinning_hands_over() {
-                super::spinning_hands_over(stringify!($way));
+                super::spinning_hands_over(stringify!($wait));
             }
 
             #[test]
             fn a_change_before_the_wait_ends_it() {
-                super::a_change_before_the_wait_ends_it(stringify!($way));
+                super::a_change_before_the_wait_ends_it(stringify!($wait));
             }
 
             #[test]
             fn all_are_woken() {
-                super::all_are_woken(stringify!($way));
+                super::all_are_woken(stringify!($wait));
             }
 
             #[test]
             fn the_deadline_is_kept() {
-                super::the_deadline_is_kept(stringify!($way));
+                super::the_deadline_is_kept(stringify!($wait));
             }
 
             #[test]
             fn signals_do_not_move_the_deadline() {
-                super::signals_do_not_move_the_deadline(stringify!($way));
+                super::signals_do_not_move_the_deadline(stringify!($wait));
             }
         }
     )*};

@@ -1,4 +1,4 @@
-//! Two buffers that are used in turns: while one is read, the other is written.
+//! Double buffering in shared memory: ranks read one buffer and write the other.
 
 use core::marker::PhantomData;
 use std::io;
@@ -10,40 +10,40 @@ use crate::protocol::region::{AllPublished, Parts};
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::pages::page_size;
 
-/// The memory of both buffers on one rank.
+/// Both buffers on one rank.
 ///
-/// A rank writes its own part of the one buffer, and then, when all ranks have, reads all of it, until it arrives at the
-/// next round. In that round all ranks have finished reading the other buffer, so after it they may write it again.
+/// A rank writes its own block of one buffer. After the round it reads all of that buffer until it arrives at the next
+/// round. A rank that arrives has finished reading the other buffer, so after the round all ranks may write that one.
 #[derive(Debug)]
 pub(crate) struct DoubleBuffer<T> {
     mapping: Mapping,
-    /// In elements, of each buffer.
+    /// The length of each buffer, in elements.
     len: usize,
-    /// This rank's part.
+    /// This rank's block.
     own: Range<usize>,
-    /// Which buffer is to be written.
+    /// The buffer to be written: 0 or 1.
     next: usize,
     values: PhantomData<T>,
 }
 
-/// How many bytes two buffers of so many values take; `None` if that is no number.
+/// The size of two buffers of `len` values each; `None` if it overflows.
 pub(crate) fn bytes<T>(len: usize) -> Option<usize> {
-    // Even buffers of nothing are mapped.
+    // A mapping cannot be empty.
     stride::<T>(len)?.max(1).checked_mul(2).filter(|bytes| isize::try_from(*bytes).is_ok())
 }
 
-/// The distance of the buffers: each begins at a page.
+/// The distance of the two buffers: each begins at a page.
 fn stride<T>(len: usize) -> Option<usize> {
     len.checked_mul(size_of::<T>())?.checked_next_multiple_of(page_size())
 }
 
 impl<T: Pod> DoubleBuffer<T> {
-    const ALIGNED: () = assert!(align_of::<T>() <= 4096, "an element's alignment is that of a page at most");
+    const ALIGNED: () = assert!(align_of::<T>() <= 4096, "an element's alignment is at most that of a page");
 
-    /// Two zeroed buffers of `len` values each. `parts` is what this rank owns: one range, or nothing.
+    /// Two zeroed buffers of `len` values each. `parts` is this rank's block: one range, or none.
     ///
     /// # Errors
-    /// When the pages that are not this rank's can not be protected from it.
+    /// When other ranks' pages cannot be made read-only.
     ///
     /// # Panics
     /// When the mapping is too short.
@@ -51,13 +51,13 @@ impl<T: Pod> DoubleBuffer<T> {
         let () = Self::ALIGNED;
         assert!(bytes::<T>(len).is_some_and(|bytes| bytes <= mapping.len()) && parts.end() <= len);
         let own = parts.ranges().first().cloned().unwrap_or(0..0);
-        let turns = DoubleBuffer { mapping, len, own, next: 0, values: PhantomData };
-        turns.protect()?;
-        Ok(turns)
+        let buffers = DoubleBuffer { mapping, len, own, next: 0, values: PhantomData };
+        buffers.protect()?;
+        Ok(buffers)
     }
 
-    /// Lets this process write the pages that hold its own values, and no others. A neighbour's values may lie in the
-    /// first and in the last of them.
+    /// Makes the pages that contain this rank's values writable, and all others read-only. The first and the last writable
+    /// page may contain neighbours' values too.
     fn protect(&self) -> io::Result<()> {
         self.mapping.protect(false)?;
         let bytes = |index: usize| index * size_of::<T>();
@@ -76,30 +76,30 @@ impl<T: Pod> DoubleBuffer<T> {
         self.len
     }
 
-    /// This rank's own values in the buffer that is to be read next.
+    /// This rank's block of the buffer that is read after the next round.
     pub(crate) fn own(&mut self) -> &mut [T] {
         let start = self.buffer(self.next).wrapping_add(self.own.start);
-        // SAFETY: I13: inside the mapping, aligned, any bytes are a `Pod`; nobody reads this buffer, nobody but this
-        // rank has these values, and the exclusive borrow of `self` covers the reference.
+        // SAFETY: I13: inside the mapping, aligned, any bytes are a `Pod`; no rank reads this buffer, no other rank owns
+        // these values, and the exclusive borrow of `self` covers the reference.
         unsafe { core::slice::from_raw_parts_mut(start, self.own.len()) }
     }
 
-    /// Gives up this rank's part, for good: others may read it.
-    pub(crate) fn give_up(&mut self) {
+    /// This rank owns no block any more: other ranks may read it.
+    pub(crate) fn disown(&mut self) {
         self.own = 0..0;
     }
 
-    /// All values that the ranks have written for this turn. The next turn has begun.
-    pub(crate) fn turn(&mut self, _: AllPublished) -> &[T] {
+    /// Swaps the buffers after a round. Returns the one that the ranks have written.
+    pub(crate) fn flip(&mut self, _: AllPublished) -> &[T] {
         let start = self.buffer(self.next);
         self.next = 1 - self.next;
-        // SAFETY: I13: inside the mapping, aligned, any bytes are a `Pod`; nobody writes this buffer before all ranks
-        // have arrived at the next round, and this rank does not while `self` is borrowed.
+        // SAFETY: I13: inside the mapping, aligned, any bytes are a `Pod`; no rank writes this buffer before all ranks
+        // have arrived at the next round, and this rank does not arrive while `self` is borrowed.
         unsafe { core::slice::from_raw_parts(start, self.len) }
     }
 
     fn stride(&self) -> usize {
-        stride::<T>(self.len).expect("the mapping has room for it")
+        stride::<T>(self.len).expect("checked by `new`")
     }
 
     fn buffer(&self, index: usize) -> *mut T {

@@ -1,25 +1,25 @@
-//! The segment's map: every offset and size, by checked arithmetic. Nothing else computes one.
+//! The layout of a segment: every offset and size, by checked arithmetic. Nothing else computes one.
 //!
 //! ```text
-//!        0  preamble   what the segment is: magic, version, word size, ranks, chunk, length
-//!      128  cause      one 64-bit word: why the communicator was poisoned
-//!      136  wait       one 32-bit word: how ranks sleep
-//!      140  shape    one 32-bit word: whether ranks meet in groups
-//!      144  single     one 32-bit word: whether ranks try to read each other's memory
-//!      148  spread     one 32-bit word: whether the poison has reached all words
-//!      152  key        one 64-bit word: the key of the digests of counts
-//!      160  notices    one 32-bit word: changes when a rank is found to have died
-//!      256  claims     one 32-bit word a rank: which process has taken it
-//!        …  spaces     one 32-bit word a rank: the space that the process's number counts in
-//!        …  fates      one 32-bit word a rank: whether it is known to have died
-//!        …  alive      one slot for each watcher of a rank, a row for each rank
-//!        …  slots    two slots a rank (one for each parity), 128 bytes each
-//!        …  pairs      mutex and condition variable of the pthread wait
-//!        …  staging    two chunks a rank (one for each parity)
+//!        0  preamble         magic, version, word size, creator, ranks, chunk, length
+//!      128  cause            64 bits: why the communicator was poisoned
+//!      136  wait             32 bits: how ranks sleep
+//!      140  shape            32 bits: whether ranks meet in groups
+//!      144  single copy      32 bits: whether ranks try to read each other's memory (CMA)
+//!      148  spread           32 bits: whether all words are poisoned
+//!      152  key              64 bits: the key of the digests of counts
+//!      160  notices          32 bits: changes when a rank is found to have died
+//!      256  claims           32 bits a rank: its process id
+//!        …  PID namespaces   32 bits a rank: the namespace of its process id
+//!        …  fates            32 bits a rank: whether its death is known
+//!        …  alive            a row of liveness words a rank, one for each of its watchers
+//!        …  slots            two slots a rank (one for each parity), 128 bytes each
+//!        …  pairs            mutexes and condition variables of the pthread wait
+//!        …  staging          two chunks a rank (one for each parity)
 //! ```
 //!
-//! The map follows from the number of ranks and the chunk's size alone, so a rank that has read the preamble
-//! needs nothing else, and a file whose length does not fit is refused.
+//! The layout follows from the number of ranks and the size of a chunk, which are in the preamble. A file of another length
+//! is refused.
 
 #![deny(
     clippy::arithmetic_side_effects,
@@ -33,24 +33,23 @@ use std::fmt;
 /// The length of the encoded preamble.
 pub const PREAMBLE: usize = 64;
 
-/// How many mutex-and-condition pairs a segment has.
+/// The number of mutex and condition variable pairs.
 pub const PAIRS: usize = 16;
 
-/// The room for one of them.
+/// The space for a pair.
 pub const PAIR: usize = 128;
 
-/// The most ranks that a segment can have: what fits into the packed cause of a poisoned communicator.
+/// The largest number of ranks: the rank field of the packed cause has 16 bits.
 pub const MAX_RANKS: usize = 1 << 16;
 
-/// The room for a word that says whether a rank is alive. The kernel walks a list whose nodes lie as far apart as the
-/// words, and a node is a pointer.
+/// The distance of liveness words: that of the robust list's nodes, which are pointers.
 pub const ALIVE: usize = 8;
 
-/// The most ranks that watch one rank. Each has a word of its own, because the kernel wakes one sleeper a word. One would
-/// do if none were ever stopped, or died at the same time.
+/// The largest number of watchers of a rank. Each has a word of its own, because the kernel wakes one sleeper per word.
+/// There are several because a watcher may be stopped, or die at the same time.
 pub const WATCHERS: usize = 8;
 
-/// The granularity of chunks. A multiple of every element's size that is reduced.
+/// The granularity of chunks: a multiple of the size of every element that can be reduced.
 pub const CHUNK_STEP: usize = 64;
 
 /// The largest chunk.
@@ -58,7 +57,7 @@ pub const MAX_CHUNK: usize = 1 << 30;
 
 const CAUSE: usize = 128;
 const WAIT: usize = 136;
-const SHAPE: usize = 140;
+const BARRIER_SHAPE: usize = 140;
 const SINGLE_COPY: usize = 144;
 const SPREAD: usize = 148;
 const KEY: usize = 152;
@@ -67,20 +66,19 @@ const CLAIMS: usize = 256;
 const SLOT: usize = 128;
 const ALIGN: usize = 128;
 const STAGING_ALIGN: usize = 4096;
-/// So far after a multiple of that staging begins. Large private buffers begin at the beginning of a page, or little after
-/// it, and a broadcast into such a buffer, from staging that begins with a page too and has to be read from memory, was
-/// measured at more than twice the time.
-const STAGING_AWAY: usize = STAGING_ALIGN / 2;
+/// The offset of staging from a page boundary, which avoids 4K aliasing: large private buffers begin at a page boundary, or
+/// little after it. A broadcast into such a buffer from page-aligned staging in memory took more than twice the time.
+const STAGING_OFFSET: usize = STAGING_ALIGN / 2;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"intranod");
 const VERSION: u32 = 3;
 
-/// Where everything lies.
+/// The layout of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     ranks: usize,
     chunk: usize,
-    spaces: usize,
+    pid_namespaces: usize,
     fates: usize,
     alive: usize,
     slots: usize,
@@ -99,20 +97,20 @@ pub enum LayoutError {
     Chunk(usize),
     /// The segment is larger than the address space.
     Overflow,
-    /// The file does not begin as a segment does.
+    /// The file does not begin with the magic number.
     Foreign,
-    /// The segment was made by another version of the layout.
+    /// The segment has another version of the layout.
     Version(u32),
-    /// The segment was made by a process with other words or another byte order.
-    ShmPlatform,
+    /// The creator has another word size or byte order.
+    Abi,
     /// The segment is for another number of ranks.
     Size {
-        /// What the segment was made for.
+        /// The number of ranks of the segment.
         segment: usize,
-        /// What this rank was told.
+        /// The number of ranks that this rank expects.
         expected: usize,
     },
-    /// The file's length is not what its preamble implies.
+    /// The file's length is not the one that its preamble implies.
     Length {
         /// The file's length.
         actual: u64,
@@ -133,7 +131,7 @@ impl fmt::Display for LayoutError {
             LayoutError::Version(version) => {
                 write!(f, "it has layout version {version}, this program has version {VERSION}")
             }
-            LayoutError::ShmPlatform => {
+            LayoutError::Abi => {
                 write!(f, "it was made by a program with another word size or byte order")
             }
             LayoutError::Size { segment, expected } => {
@@ -149,7 +147,7 @@ impl fmt::Display for LayoutError {
 impl std::error::Error for LayoutError {}
 
 impl Layout {
-    /// The layout for so many ranks with chunks of so many bytes.
+    /// The layout for `ranks` ranks with chunks of `chunk` bytes.
     ///
     /// # Errors
     /// When a number is not allowed, or the segment would be larger than the address space.
@@ -157,46 +155,45 @@ impl Layout {
         Self::within(ranks, chunk, wide(isize::MAX.unsigned_abs()))
     }
 
-    /// The same for a process whose mappings have at most `most` bytes.
+    /// The same for mappings of at most `max_len` bytes.
     ///
-    /// The arithmetic is in 64 bits everywhere, so that what a process of 32 bits computes can be tested in any.
+    /// The arithmetic has 64 bits on every system, so that a 32-bit process's layouts can be tested in any.
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn within(ranks: usize, chunk: usize, most: u64) -> Result<Self, LayoutError> {
+    pub fn within(ranks: usize, chunk: usize, max_len: u64) -> Result<Self, LayoutError> {
         if !(1..=MAX_RANKS).contains(&ranks) {
             return Err(LayoutError::Ranks(ranks));
         }
         if !(CHUNK_STEP..=MAX_CHUNK).contains(&chunk) || !chunk.is_multiple_of(CHUNK_STEP) {
             return Err(LayoutError::Chunk(chunk));
         }
-        Self::checked(ranks, chunk, most).ok_or(LayoutError::Overflow)
+        Self::checked(ranks, chunk, max_len).ok_or(LayoutError::Overflow)
     }
 
-    fn checked(ranks: usize, chunk: usize, most: u64) -> Option<Self> {
+    fn checked(ranks: usize, chunk: usize, max_len: u64) -> Option<Self> {
         let cells = wide(ranks).checked_mul(2)?;
         let words = wide(ranks).checked_mul(wide(size_of::<u32>()))?;
-        let spaces = wide(CLAIMS).checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
-        let fates = spaces.checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
+        let pid_namespaces = wide(CLAIMS).checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
+        let fates = pid_namespaces.checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
         let alive = fates.checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
         let rows = wide(ranks).checked_mul(wide(watchers(ranks)))?.checked_mul(wide(ALIVE))?;
         let slots = alive.checked_add(rows)?.checked_next_multiple_of(wide(ALIGN))?;
         let pairs = slots.checked_add(cells.checked_mul(wide(SLOT))?)?;
         let after_pairs = pairs.checked_add(wide(PAIRS).checked_mul(wide(PAIR))?)?;
         let staging =
-            after_pairs.checked_next_multiple_of(wide(STAGING_ALIGN))?.checked_add(wide(STAGING_AWAY))?;
+            after_pairs.checked_next_multiple_of(wide(STAGING_ALIGN))?.checked_add(wide(STAGING_OFFSET))?;
         let len = staging.checked_add(cells.checked_mul(wide(chunk))?)?;
         let offset = |offset: u64| usize::try_from(offset).ok();
-        let (spaces, fates, alive) = (offset(spaces)?, offset(fates)?, offset(alive)?);
+        let (pid_namespaces, fates, alive) = (offset(pid_namespaces)?, offset(fates)?, offset(alive)?);
         let slots = offset(slots)?;
         let (pairs, staging) = (offset(pairs)?, offset(staging)?);
-        // What a mapping can be at most.
-        let len = offset(len).filter(|len| wide(*len) <= most && isize::try_from(*len).is_ok())?;
-        Some(Layout { ranks, chunk, spaces, fates, alive, slots, pairs, staging, len })
+        let len = offset(len).filter(|len| wide(*len) <= max_len && isize::try_from(*len).is_ok())?;
+        Some(Layout { ranks, chunk, pid_namespaces, fates, alive, slots, pairs, staging, len })
     }
 
-    /// The chunk's size where none is asked for: more than a core's own cache, see [`crate::protocol::staging`], and
-    /// less for many ranks.
+    /// The default size of a chunk: larger than a core's private cache, see [`crate::protocol::staging`], and smaller for
+    /// many ranks.
     pub fn default_chunk(ranks: usize) -> usize {
         const LARGE: usize = 3 << 19;
         const STAGING: usize = 6 << 20;
@@ -227,27 +224,27 @@ impl Layout {
         CAUSE
     }
 
-    /// The offset of the word that says how ranks sleep.
+    /// The offset of the word for how ranks sleep.
     pub fn wait(&self) -> usize {
         WAIT
     }
 
-    /// The offset of the word that says whether ranks meet in groups.
+    /// The offset of the word for whether ranks meet in groups.
     pub fn barrier_shape(&self) -> usize {
-        SHAPE
+        BARRIER_SHAPE
     }
 
-    /// The word that says whether ranks try to read each other's memory.
+    /// The offset of the word for whether ranks try single copy.
     pub fn single_copy(&self) -> usize {
         SINGLE_COPY
     }
 
-    /// The offset of the word that says whether the poison has reached all words.
+    /// The offset of the word that is set when all words are poisoned.
     pub fn spread(&self) -> usize {
         SPREAD
     }
 
-    /// The offset of the key of the digests.
+    /// The offset of the key of the digests of counts.
     pub fn key(&self) -> usize {
         KEY
     }
@@ -257,9 +254,9 @@ impl Layout {
         CLAIMS
     }
 
-    /// The offset of the spaces.
-    pub fn spaces(&self) -> usize {
-        self.spaces
+    /// The offset of the PID namespaces.
+    pub fn pid_namespaces(&self) -> usize {
+        self.pid_namespaces
     }
 
     /// The offset of the word that changes when a rank is found to have died.
@@ -272,13 +269,13 @@ impl Layout {
         self.fates
     }
 
-    /// How many words say whether a rank is alive: one for each of its watchers.
+    /// The number of watchers, and of liveness words, of each rank.
     pub fn watchers(&self) -> usize {
         watchers(self.ranks)
     }
 
-    /// The offset of one of the words that say whether `owner` is alive; `None` if there is no such rank or slot. A rank's
-    /// words lie [`ALIVE`] bytes apart, and the next rank's follow them.
+    /// The offset of a liveness word of `owner`; `None` if there is no such rank or slot. A rank's words are [`ALIVE`] bytes
+    /// apart, and the next rank's follow them.
     pub fn alive(&self, owner: usize, slot: usize) -> Option<usize> {
         if owner >= self.ranks || slot >= self.watchers() {
             return None;
@@ -292,13 +289,13 @@ impl Layout {
         self.slots
     }
 
-    /// The offset of a mutex-and-condition pair; `None` if there is no such pair.
+    /// The offset of a pair; `None` if there is no such pair.
     pub fn pair(&self, index: usize) -> Option<usize> {
         let offset = index.checked_mul(PAIR)?;
         (index < PAIRS).then(|| self.pairs.checked_add(offset)).flatten()
     }
 
-    /// The pair that serves the word at this offset of the segment: some pair, the same on every rank.
+    /// The pair for the word at this offset: the same on every rank.
     pub fn pair_of(&self, offset: usize) -> usize {
         offset.checked_div(ALIGN).and_then(|line| line.checked_rem(PAIRS)).unwrap_or(0)
     }
@@ -312,7 +309,7 @@ impl Layout {
         self.staging.checked_add(cell.checked_mul(self.chunk)?)
     }
 
-    /// The bytes at the start of a segment that say what it is. `pid` made it.
+    /// The first bytes of a segment that process `pid` has created.
     pub fn preamble(&self, pid: u32) -> [u8; PREAMBLE] {
         let mut bytes = [0; PREAMBLE];
         let fields: [&[u8]; 7] = [
@@ -330,12 +327,12 @@ impl Layout {
         bytes
     }
 
-    /// Whether these first bytes of a file are those of a segment, of whatever version.
+    /// Whether these are the first bytes of a segment, of any version.
     pub fn is_segment(preamble: &[u8]) -> bool {
         Fields(preamble).take().is_ok_and(|magic| u64::from_ne_bytes(magic) == MAGIC)
     }
 
-    /// The process that made a segment, if its preamble can be read.
+    /// The process that has created a segment, if its preamble has this version.
     pub fn holder(preamble: &[u8]) -> Option<u32> {
         let mut fields = Fields(preamble);
         let magic = u64::from_ne_bytes(fields.take().ok()?);
@@ -343,7 +340,7 @@ impl Layout {
         (magic == MAGIC && u32::from_ne_bytes(version) == VERSION).then_some(u32::from_ne_bytes(pid))
     }
 
-    /// Reads what a file of `length` bytes says of itself. Nothing in it is believed unchecked.
+    /// The layout and the creator from the preamble of a file of `length` bytes. All fields are checked.
     ///
     /// # Errors
     /// When it is not a segment that this process can use.
@@ -351,7 +348,7 @@ impl Layout {
         let mut fields = Fields(preamble);
         let magic = u64::from_ne_bytes(fields.take()?);
         if magic == MAGIC.swap_bytes() {
-            return Err(LayoutError::ShmPlatform);
+            return Err(LayoutError::Abi);
         }
         if magic != MAGIC {
             return Err(LayoutError::Foreign);
@@ -361,7 +358,7 @@ impl Layout {
             return Err(LayoutError::Version(version));
         }
         if u32::from_ne_bytes(fields.take()?) != usize::BITS {
-            return Err(LayoutError::ShmPlatform);
+            return Err(LayoutError::Abi);
         }
         let pid = u32::from_ne_bytes(fields.take()?);
         let ranks = narrow(u64::from_ne_bytes(fields.take()?));
@@ -386,7 +383,7 @@ impl Fields<'_> {
     }
 }
 
-/// How many ranks watch one, if there are `ranks`.
+/// The number of watchers of each of `ranks` ranks.
 fn watchers(ranks: usize) -> usize {
     ranks.saturating_sub(1).min(WATCHERS)
 }
@@ -400,12 +397,12 @@ fn narrow(number: u64) -> usize {
 }
 
 #[cfg(test)]
-#[expect(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "the tests' own numbers")]
+#[expect(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "the numbers are the tests' own")]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Every part as (offset, length), in the order of the map.
+    /// All parts as (offset, length), in the order of the layout.
     fn parts(layout: &Layout) -> Vec<(usize, usize)> {
         let mut parts = vec![
             (0, PREAMBLE),
@@ -418,7 +415,7 @@ mod tests {
             (layout.notices(), 4),
         ];
         parts.push((layout.claims(), 4 * layout.ranks()));
-        parts.push((layout.spaces(), 4 * layout.ranks()));
+        parts.push((layout.pid_namespaces(), 4 * layout.ranks()));
         parts.push((layout.fates(), 4 * layout.ranks()));
         for owner in 0..layout.ranks() {
             parts.extend((0..layout.watchers()).map(|slot| (layout.alive(owner, slot).unwrap(), ALIVE)));
@@ -433,7 +430,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_are_apart_and_inside(ranks in 1usize..300, steps in 1usize..100) {
+        fn parts_are_disjoint_and_inside(ranks in 1usize..300, steps in 1usize..100) {
             let layout = Layout::new(ranks, steps * CHUNK_STEP).unwrap();
             let mut end = 0;
             for (start, len) in parts(&layout) {
@@ -443,12 +440,12 @@ mod tests {
             prop_assert!(end <= layout.len());
             prop_assert_eq!(layout.slots() % ALIGN, 0);
             prop_assert_eq!(layout.claims() % 4, 0);
-            prop_assert_eq!(layout.spaces() % 4, 0);
-            prop_assert_eq!(layout.staging(0, 0).unwrap() % STAGING_ALIGN, STAGING_AWAY);
+            prop_assert_eq!(layout.pid_namespaces() % 4, 0);
+            prop_assert_eq!(layout.staging(0, 0).unwrap() % STAGING_ALIGN, STAGING_OFFSET);
         }
 
         #[test]
-        fn liveness_words_are_apart_and_in_rows(ranks in 1usize..300, owner in 0usize..310, slot in 0usize..12) {
+        fn liveness_words_are_in_rows(ranks in 1usize..300, owner in 0usize..310, slot in 0usize..12) {
             let layout = Layout::new(ranks, CHUNK_STEP).unwrap();
             prop_assert_eq!(layout.watchers(), (ranks - 1).min(WATCHERS));
             let word = layout.alive(owner, slot);
@@ -480,7 +477,7 @@ mod tests {
             let mut preamble = layout.preamble(77);
             preamble[byte] ^= 1 << bit;
             let decoded = Layout::decode(&preamble, wide(layout.len()));
-            // Only the creator's pid and the unused tail may change without notice: nothing depends on them.
+            // Nothing depends on the creator's pid, nor on the unused tail.
             let free = (16..20).contains(&byte) || byte >= 44;
             prop_assert_eq!(decoded.is_ok(), free);
         }
@@ -503,7 +500,7 @@ mod tests {
         assert_eq!(Layout::decode(&other, wide(layout.len())), Err(LayoutError::Version(9)));
         let mut other = layout.preamble(1);
         other[..8].reverse();
-        assert_eq!(Layout::decode(&other, wide(layout.len())), Err(LayoutError::ShmPlatform));
+        assert_eq!(Layout::decode(&other, wide(layout.len())), Err(LayoutError::Abi));
         let short = Layout::decode(&layout.preamble(1), 100);
         assert_eq!(short, Err(LayoutError::Length { actual: 100, expected: wide(layout.len()) }));
     }
@@ -513,8 +510,8 @@ mod tests {
         for ranks in [1, 2, 4, 8, 16, 64, 128, 256] {
             let chunk = Layout::default_chunk(ranks);
             let layout = Layout::new(ranks, chunk).unwrap();
-            let most = if ranks <= 4 { 13 << 20 } else { 7 << 20 };
-            assert!(layout.len() <= most, "{ranks} ranks take {} bytes", layout.len());
+            let limit = if ranks <= 4 { 13 << 20 } else { 7 << 20 };
+            assert!(layout.len() <= limit, "{ranks} ranks take {} bytes", layout.len());
         }
     }
 }

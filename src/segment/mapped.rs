@@ -1,4 +1,4 @@
-//! One segment in memory, seen through its layout.
+//! A mapped segment, with typed access to the parts of its layout.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -18,7 +18,7 @@ use crate::segment::layout::{Layout, PAIR, PAIRS, PREAMBLE};
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::wait::pthread::{PAIR_ALIGN, PAIR_SIZE, Pair};
 
-/// The round that every communicator starts after.
+/// The generation before a communicator's first round.
 pub(crate) const START: Generation = Generation::new(0);
 
 /// A mapped segment.
@@ -30,12 +30,12 @@ pub(crate) struct MappedSegment {
     shape: BarrierShape,
     /// The key of the digests by which ranks compare counts.
     key: u64,
-    /// Whether what is mapped is not the segment any more.
+    /// Whether the file was truncated, and the mapping replaced by zeros.
     torn: AtomicBool,
 }
 
 impl MappedSegment {
-    /// Fills a segment that is all zeros, but for its preamble maybe, and that nobody else uses yet. `pid` makes it.
+    /// Initialises a segment of process `pid`, which is zero except for its preamble, and not shared yet.
     pub(crate) fn initialise(
         mapping: &Mapping,
         layout: &Layout,
@@ -49,7 +49,7 @@ impl MappedSegment {
         word64_of(mapping, layout.key()).store(RandomState::new().hash_one(0), Relaxed);
         for index in 0..PAIRS {
             let offset = layout.pair(index).expect("the index is in range");
-            // SAFETY: I1: inside the mapping and aligned by the layout, which has this room for it.
+            // SAFETY: I1: inside the mapping and aligned by the layout, which reserves this space for it.
             unsafe { Pair::init(mapping.start().wrapping_add(offset)) }?;
         }
         let words = START.initial_words();
@@ -60,7 +60,7 @@ impl MappedSegment {
         }
         let preamble = layout.preamble(pid);
         let (magic, rest) = preamble.split_first_chunk().expect("a preamble is longer than its magic number");
-        // SAFETY: I1: the preamble lies inside the mapping, which nobody else uses yet.
+        // SAFETY: I1: the preamble lies inside the mapping, which is not shared yet.
         unsafe {
             core::ptr::copy_nonoverlapping(rest.as_ptr(), mapping.start().wrapping_add(MAGIC), rest.len())
         };
@@ -68,17 +68,20 @@ impl MappedSegment {
         Ok(())
     }
 
-    /// Whether the segment in `mapping` has been initialised. If so, what was written then is visible.
+    /// Whether the segment in `mapping` was initialised. If so, its initial contents are visible (Acquire).
     pub(crate) fn is_initialised(mapping: &Mapping) -> bool {
         magic_of(mapping).load(Acquire) != 0
     }
 
-    /// The segment in `mapping`, which is at least as long as the layout says.
+    /// The segment in `mapping`.
+    ///
+    /// # Panics
+    /// When the mapping is shorter than the layout.
     pub(crate) fn new(mapping: Mapping, layout: Layout) -> Self {
         assert!(mapping.len() >= layout.len());
         let chunk = |rank, parity| {
             let offset = layout.staging(rank, parity).expect("the rank is one of the layout's");
-            // SAFETY: I1: the layout keeps its parts apart and inside the mapping, which the world keeps.
+            // SAFETY: I1: the layout's parts are disjoint and inside the mapping, which this value owns.
             unsafe { Chunk::new(mapping.start().wrapping_add(offset), layout.chunk()) }
         };
         let chunks = (0..layout.ranks()).map(|rank| [chunk(rank, 0), chunk(rank, 1)]).collect();
@@ -94,38 +97,39 @@ impl MappedSegment {
         self.mapping.forked()
     }
 
-    /// To be called by a handler of signals where memory at this address is gone. False: it is not the segment's.
+    /// After a SIGBUS at this address: replaces the mapping by zeros. Async-signal-safe. Returns false if the address is not in
+    /// this segment, or a system call fails.
     pub(crate) fn tear(&self, address: usize) -> bool {
         if !self.mapping.contains(address) {
             return false;
         }
-        // First: zeros must not be taken for data.
+        // First, so that the zeros are not taken for data.
         self.torn.store(true, Relaxed);
         self.mapping.replace()
     }
 
-    /// Whether somebody has cut the segment short: what was read is zeros.
+    /// Whether the segment's file was truncated. If so, zeros may have been read.
     #[inline]
     pub(crate) fn torn(&self) -> bool {
         self.torn.load(Relaxed)
     }
 
-    /// How ranks sleep in this segment: decided by whoever made it.
+    /// How ranks sleep in this segment: a setting of its creator.
     pub(crate) fn wait(&self) -> Wait {
         #[cfg(target_os = "linux")]
         if word_of(&self.mapping, self.layout.wait()).load(Relaxed) == 0 {
             return Wait::Futex;
         }
-        // SAFETY: I1: `initialise` has made the pairs, and whoever has the machine keeps the world.
+        // SAFETY: I1: `initialise` has made the pairs, and every user of the platform keeps the segment.
         Wait::Pthread(unsafe { Pairs::new(self.mapping.start(), self.layout) })
     }
 
-    /// What can be seen of a rank from outside. Nothing is synchronised with what it does meanwhile.
+    /// An unsynchronised snapshot of a rank.
     pub(crate) fn snapshot(&self, rank: usize) -> Snapshot {
         let segment = self.segment();
         let generation = |slot: &Slot<ShmPlatform>| Generation::of_word(slot.state.load(Relaxed));
         let [even, odd] = &segment.slots[rank];
-        // The words of a rank are one round apart.
+        // The generations of a rank's two slots differ by one round.
         let (round, slot) = match (generation(even), generation(odd)) {
             (even_round, odd_round) if odd_round.next() == even_round => (even_round, even),
             (_, odd_round) => (odd_round, odd),
@@ -140,12 +144,12 @@ impl MappedSegment {
         self.shape
     }
 
-    /// When ranks try to read in each other's memory: decided by whoever made the segment.
+    /// When ranks try single copy in this segment: a setting of its creator.
     pub(crate) fn single_copy(&self) -> SingleCopy {
         SingleCopy(word_of(&self.mapping, self.layout.single_copy()).load(Relaxed))
     }
 
-    /// The key of the digests by which ranks compare counts: the same on every rank, and different in every segment.
+    /// The key of the digests by which ranks compare counts: random, and the same on every rank.
     pub(crate) fn key(&self) -> u64 {
         self.key
     }
@@ -154,27 +158,27 @@ impl MappedSegment {
         &self.layout
     }
 
-    /// The words by which ranks watch each other; see [`super::watcher`].
+    /// The words by which ranks watch each other: see [`crate::protocol::watch`].
     #[cfg(target_os = "linux")]
     pub(crate) fn roll(&self) -> Roll<'_, ShmPlatform> {
         let (start, layout) = (self.mapping.start(), &self.layout);
         let fates = start.wrapping_add(layout.fates()).cast::<AtomicU32>();
-        // With one rank there are none.
+        // A single rank has no liveness words.
         let slots = start.wrapping_add(layout.alive(0, 0).unwrap_or_default()).cast::<Liveness<ShmPlatform>>();
         Roll {
             notices: word_of(&self.mapping, layout.notices()),
-            // SAFETY: I1: inside the mapping and aligned by the layout; an atomic may be changed by others.
+            // SAFETY: I1: inside the mapping and aligned by the layout; other ranks may change an atomic.
             fates: unsafe { core::slice::from_raw_parts(fates, layout.ranks()) },
             // SAFETY: I1: as above.
             slots: unsafe { core::slice::from_raw_parts(slots, layout.ranks() * layout.watchers()) },
         }
     }
 
-    /// The space that the number of a rank's process counts in; 0 as long as that is not known.
+    /// The PID namespace of a rank's process; 0 while it is unknown.
     #[cfg(target_os = "linux")]
-    pub(crate) fn space(&self, rank: usize) -> &AtomicU32 {
+    pub(crate) fn pid_namespace(&self, rank: usize) -> &AtomicU32 {
         assert!(rank < self.layout.ranks());
-        word_of(&self.mapping, self.layout.spaces() + rank * size_of::<AtomicU32>())
+        word_of(&self.mapping, self.layout.pid_namespaces() + rank * size_of::<AtomicU32>())
     }
 
     /// The control structures in the mapping.
@@ -185,7 +189,7 @@ impl MappedSegment {
         Segment {
             cause: word64_of(&self.mapping, self.layout.cause()),
             spread: word_of(&self.mapping, self.layout.spread()),
-            // SAFETY: I1: inside the mapping and aligned by the layout; atomics may be changed by others.
+            // SAFETY: I1: inside the mapping and aligned by the layout; other ranks may change atomics.
             claims: unsafe { core::slice::from_raw_parts(claims, ranks) },
             slots: slots(&self.mapping, &self.layout),
             chunks: &self.chunks,
@@ -194,16 +198,16 @@ impl MappedSegment {
     }
 }
 
-/// A rank from outside, at some moment.
+/// A rank's state at some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     /// The last round at which it has arrived.
     pub(crate) round: Generation,
-    /// What it called then.
+    /// The operation of that round.
     pub(crate) operation: u8,
-    /// 0: it has not come yet.
+    /// 0: the rank has not joined yet.
     pub(crate) pid: u32,
-    /// Whether the communicator has ended.
+    /// Whether the communicator is poisoned.
     pub(crate) poisoned: bool,
 }
 
@@ -212,30 +216,30 @@ const MAGIC: usize = size_of::<u64>();
 
 fn magic_of(mapping: &Mapping) -> &AtomicU64 {
     assert!(mapping.len() >= PREAMBLE);
-    // SAFETY: I1: inside the mapping, which is aligned to a page; an atomic may be changed by others.
+    // SAFETY: I1: inside the mapping, which is page-aligned; other ranks may change an atomic.
     unsafe { &*mapping.start().cast::<AtomicU64>() }
 }
 
-/// A 64-bit word at an offset that the layout has given.
+/// The 64-bit word at an offset from the layout.
 #[inline]
 fn word64_of(mapping: &Mapping, offset: usize) -> &AtomicU64 {
     let word = mapping.start().wrapping_add(offset).cast::<AtomicU64>();
-    // SAFETY: I1: inside the mapping and aligned by the layout; an atomic may be changed by others.
+    // SAFETY: I1: inside the mapping and aligned by the layout; other ranks may change an atomic.
     unsafe { &*word }
 }
 
-/// A word at an offset that the layout has given.
+/// The word at an offset from the layout.
 #[inline]
 fn word_of(mapping: &Mapping, offset: usize) -> &AtomicU32 {
     let word = mapping.start().wrapping_add(offset).cast::<AtomicU32>();
-    // SAFETY: I1: inside the mapping and aligned by the layout; an atomic may be changed by others.
+    // SAFETY: I1: inside the mapping and aligned by the layout; other ranks may change an atomic.
     unsafe { &*word }
 }
 
 #[inline]
 fn slots<'a>(mapping: &'a Mapping, layout: &Layout) -> &'a [[Slot<ShmPlatform>; 2]] {
     let start = mapping.start().wrapping_add(layout.slots()).cast::<[Slot<ShmPlatform>; 2]>();
-    // SAFETY: I1: inside the mapping and aligned by the layout; a slot is atomics and cells, which others may
+    // SAFETY: I1: inside the mapping and aligned by the layout; a slot consists of atomics and cells, which other ranks may
     // change.
     unsafe { core::slice::from_raw_parts(start, layout.ranks()) }
 }

@@ -1,4 +1,4 @@
-//! The mapped segment: where everything lies in it, and the production platform over it.
+//! The mapped segment: its layout, and the production platform over it.
 
 #[cfg(test)]
 mod contract;

@@ -1,4 +1,4 @@
-//! The production platform: the processor's atomics over mapped memory.
+//! The production platform: atomics in mapped memory.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -15,18 +15,18 @@ use crate::sys::wait::pthread::Pair;
 use crate::sys::wait::spin::SpinPolicy;
 use crate::sys::wait::{self, TimedOut};
 
-/// What a brief wait lasts at most: longer than a rank that goes on takes to wake up, and no time for whoever waits long.
+/// The longest brief wait: more than a wake-up takes, and little for a rank that waits long.
 const BRIEF_WAIT: Duration = Duration::from_millis(10);
 
 /// How a rank sleeps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wait {
-    /// Linux: on the word itself, across processes.
+    /// On a futex, across processes.
     #[cfg(target_os = "linux")]
     Futex,
     /// On a mutex and a condition variable in the segment, across processes.
     Pthread(Pairs),
-    /// Ranks that are threads of one process.
+    /// On a private futex or its like, for ranks that are threads of one process.
     Threads,
 }
 
@@ -37,16 +37,16 @@ pub(crate) struct Pairs {
     layout: Layout,
 }
 
-// SAFETY: I1: only an address; the pairs are made for use by several threads.
+// SAFETY: I1: only an address; pairs may be used by several threads.
 unsafe impl Send for Pairs {}
 // SAFETY: I1: as above.
 unsafe impl Sync for Pairs {}
 
 impl Pairs {
-    /// Those of the segment that begins at `segment`.
+    /// The pairs of the segment at address `segment`.
     ///
     /// # Safety
-    /// The segment has this layout, its pairs have been made, and it stays mapped for as long as this is used.
+    /// The segment has this layout, its pairs are initialised, and it stays mapped for as long as this value is used.
     pub(crate) unsafe fn new(segment: *mut u8, layout: Layout) -> Self {
         Pairs { segment, layout }
     }
@@ -56,21 +56,21 @@ impl Pairs {
         let offset = word.as_ptr().addr().wrapping_sub(self.segment.addr());
         let pair =
             self.layout.pair(self.layout.pair_of(offset)).expect("the layout has the pairs that it names");
-        // SAFETY: I1: `new` was promised that the pair is there.
+        // SAFETY: I1: the promise to `new`.
         unsafe { Pair::at(self.segment.wrapping_add(pair)) }
     }
 }
 
-/// One rank's machine.
+/// The platform of one rank: how it spins and sleeps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShmPlatform {
     pub(crate) wait: Wait,
     pub(crate) spin: SpinPolicy,
-    /// How long a wait may last; `None`: for ever.
+    /// The longest wait; `None`: unlimited.
     pub(crate) timeout: Option<Duration>,
 }
 
-// SAFETY: I3: the operations are those of the standard library's atomics, with the orderings given.
+// SAFETY: I3: the operations are those of the standard library's atomics, with the given orderings.
 unsafe impl Platform for ShmPlatform {
     type Word = AtomicU32;
     type Word64 = AtomicU64;
@@ -133,14 +133,14 @@ unsafe impl Platform for ShmPlatform {
         co_located: bool,
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32> {
-        let mut seen = 0;
-        let mut settled = false;
+        let mut value = 0;
+        let mut done = false;
         self.spin.spin(co_located, || {
-            seen = word.load(order);
-            settled = until(seen);
-            settled
+            value = word.load(order);
+            done = until(value);
+            done
         });
-        if settled { Ok(seen) } else { Err(seen) }
+        if done { Ok(value) } else { Err(value) }
     }
 
     #[inline(always)]
@@ -197,17 +197,17 @@ unsafe impl Platform for ShmPlatform {
     }
 }
 
-/// A header inside a [`Slot`](crate::protocol::Slot): the rest of its two lines.
+/// A header inside a [`Slot`](crate::protocol::Slot): the rest of its two cache lines.
 #[repr(transparent)]
 pub(crate) struct Header(UnsafeCell<[u32; HEADER / 4]>);
 
 impl Header {
-    /// The operation that the owner's last call of this parity names, at whatever moment this is.
+    /// The operation of the owner's current call. Not synchronised with the owner.
     pub(crate) fn operation(&self) -> u8 {
         self.peek(OPERATION)
     }
 
-    /// A byte that the owner shows.
+    /// One of the bytes that the owner stores atomically.
     #[inline(always)]
     fn peek(&self, offset: usize) -> u8 {
         assert!(offset == OPERATION || offset == PROCESSOR);
@@ -217,8 +217,8 @@ impl Header {
     }
 }
 
-// SAFETY: I2 and I6: all access goes through the protocols, which give a header to one writer or to readers. What is read
-// from outside of them is stored atomically.
+// SAFETY: I2 and I6: all access is by the protocols, which give a header to one writer or to readers, but for the bytes that
+// `peek` reads, which are stored atomically.
 unsafe impl Sync for Header {}
 
 // SAFETY: I1: the view is exactly the cell.
@@ -230,13 +230,13 @@ unsafe impl Payload for Header {
     }
 
     #[inline(always)]
-    fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R {
+    fn read<R>(&self, read: impl FnOnce(Source<'_>) -> R) -> R {
         // SAFETY: I1 and I2.
-        look(unsafe { Source::new(self.0.get().cast(), HEADER) })
+        read(unsafe { Source::new(self.0.get().cast(), HEADER) })
     }
 }
 
-/// A staging buffer: a place in the mapping.
+/// A staging buffer in the mapping.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chunk {
     start: *mut u8,
@@ -244,7 +244,7 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// The buffer of `len` bytes from `start`.
+    /// The buffer of `len` bytes at `start`.
     ///
     /// # Safety
     /// The bytes stay mapped for as long as the chunk is used, and belong to no other part of the layout.
@@ -253,7 +253,7 @@ impl Chunk {
     }
 }
 
-// SAFETY: I2 and I6: all access goes through the protocols, which give a chunk to one writer or to readers.
+// SAFETY: I2 and I6: all access is by the protocols, which give a chunk to one writer or to readers.
 unsafe impl Sync for Chunk {}
 // SAFETY: I2: as above; a chunk is only an address.
 unsafe impl Send for Chunk {}
@@ -274,8 +274,8 @@ unsafe impl Payload for Chunk {
     }
 
     #[inline]
-    fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R {
+    fn read<R>(&self, read: impl FnOnce(Source<'_>) -> R) -> R {
         // SAFETY: I1 and I2.
-        look(unsafe { Source::new(self.start, self.len) })
+        read(unsafe { Source::new(self.start, self.len) })
     }
 }

@@ -1,11 +1,11 @@
-//! The memory of a region on one rank: the one place where what ranks share lies behind references.
+//! The memory of a region on one rank, with references to it. Its epoch is a type state.
 //!
 //! ```text
-//!   Writable ──protect──▶ Transition ──publish──▶ ReadOnly ──unprotect──▶ Transition ──take back──▶ Writable
-//!  &mut own parts        no reference         &everything              no reference
+//!   Writable ──protect──▶ Transition ──publish──▶ ReadOnly ──unprotect──▶ Transition ──reclaim──▶ Writable
+//!   &mut own parts        no reference            & everything            no reference
 //! ```
 //!
-//! A state that hands out references is entered only with what the protocol has shown.
+//! Entering a state with references needs a proof token of the protocol, which exists only after its round.
 
 use core::marker::PhantomData;
 use std::io;
@@ -16,15 +16,15 @@ use crate::protocol::region::{AllPublished, AllReclaimed, Parts};
 use crate::sys::memory::huge;
 use crate::sys::memory::mapping::Mapping;
 
-/// The epoch in which each rank writes the parts that it owns, and nobody reads those of others.
+/// The epoch in which each rank reads and writes the parts that it owns, and no others.
 #[derive(Debug)]
 pub enum Writable {}
 
-/// The epoch in which every rank reads everything, and nobody writes.
+/// The epoch in which every rank reads everything, and no rank writes.
 #[derive(Debug)]
 pub enum ReadOnly {}
 
-/// The memory in a state, which is an epoch of the region's, or [`Transition`].
+/// The memory in a state: [`Writable`], [`ReadOnly`] or [`Transition`].
 #[derive(Debug)]
 pub(crate) struct Memory<T, S> {
     mapping: Mapping,
@@ -35,7 +35,7 @@ pub(crate) struct Memory<T, S> {
     state: PhantomData<(T, S)>,
 }
 
-/// The state between two epochs, in which the memory can not be used.
+/// The state between two epochs, without references.
 #[derive(Debug)]
 pub(crate) enum Transition {}
 
@@ -44,12 +44,11 @@ impl<T: Pod, S> Memory<T, S> {
         self.len
     }
 
-    /// The memory itself, whose pages may be asked about.
     pub(crate) fn mapping(&self) -> &Mapping {
         &self.mapping
     }
 
-    /// Puts huge pages in place of small ones; how many bytes they hold.
+    /// Replaces small pages by huge ones. Returns the bytes in huge pages.
     pub(crate) fn collapse(&self) -> io::Result<usize> {
         huge::collapse(&self.mapping)
     }
@@ -81,10 +80,10 @@ impl<T: Pod> Memory<T, Transition> {
         self.enter()
     }
 
-    /// After every rank has given up reading.
+    /// After every rank has stopped reading.
     ///
     /// # Panics
-    /// When this rank's mapping is still protected.
+    /// When this rank's mapping is still read-only.
     pub(crate) fn reclaim(self, _: AllReclaimed) -> Memory<T, Writable> {
         assert!(self.writable);
         self.enter()
@@ -92,11 +91,11 @@ impl<T: Pod> Memory<T, Transition> {
 }
 
 impl<T: Pod> Memory<T, Writable> {
-    /// Where elements may begin. A mapping begins at a page.
-    const ALIGNED: () = assert!(align_of::<T>() <= 4096, "an element's alignment is that of a page at most");
+    /// A mapping is page-aligned.
+    const ALIGNED: () = assert!(align_of::<T>() <= 4096, "an element's alignment is at most that of a page");
 
-    /// The zeroed memory of a region of `len` elements in its first epoch. That its parts are apart from those of all
-    /// other ranks is what makes them `Parts`.
+    /// The zeroed memory of a region of `len` elements in its first epoch. A value of `Parts` is disjoint from those of all
+    /// other ranks.
     ///
     /// # Panics
     /// When the mapping is too short.
@@ -111,7 +110,7 @@ impl<T: Pod> Memory<T, Writable> {
         &self.parts
     }
 
-    /// Changes who owns what. All ranks do so, between the same two rounds.
+    /// Changes the ownership of elements. All ranks do so, between the same two rounds.
     ///
     /// # Panics
     /// When a part reaches past the end.
@@ -120,31 +119,31 @@ impl<T: Pod> Memory<T, Writable> {
         self.parts = parts;
     }
 
-    /// This rank's own elements, part by part.
+    /// The parts that this rank owns.
     pub(crate) fn own(&mut self) -> impl Iterator<Item = &mut [T]> {
         let start = self.start();
         self.parts.ranges().iter().map(move |part| {
-            // SAFETY: I12: inside the mapping, aligned, any bytes are a `Pod`; nobody but this rank has these elements
-            // in this epoch, the parts are apart, and the exclusive borrow of `self` covers all references to them.
+            // SAFETY: I12: inside the mapping, aligned, any bytes are a `Pod`; no other rank owns these elements in this
+            // epoch, the parts are disjoint, and the exclusive borrow of `self` covers all references to them.
             unsafe { core::slice::from_raw_parts_mut(start.wrapping_add(part.start), part.len()) }
         })
     }
 
-    /// Ends writing on this rank.
+    /// Makes the mapping read-only on this rank.
     pub(crate) fn protect(self) -> io::Result<Memory<T, Transition>> {
         self.protect_from(false)
     }
 }
 
 impl<T: Pod> Memory<T, ReadOnly> {
-    /// Everything.
+    /// All elements.
     pub(crate) fn values(&self) -> &[T] {
-        // SAFETY: I12: inside the mapping, aligned, any bytes are a `Pod`; nobody writes in this epoch, which does not
-        // end before this rank gives up `self`.
+        // SAFETY: I12: inside the mapping, aligned, any bytes are a `Pod`; no rank writes in this epoch, which does not
+        // end while this rank has `self`.
         unsafe { core::slice::from_raw_parts(self.start(), self.len) }
     }
 
-    /// Ends reading on this rank.
+    /// Makes the mapping writable on this rank.
     pub(crate) fn unprotect(self) -> io::Result<Memory<T, Transition>> {
         self.protect_from(true)
     }

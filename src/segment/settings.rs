@@ -1,13 +1,13 @@
-//! What the maker of a segment decides for all its ranks, and writes into it.
+//! The settings that a segment's creator writes into it for all ranks.
 
-/// What whoever makes a segment decides for all its ranks.
+/// Settings for all ranks of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentSettings {
-    /// They sleep by mutexes and condition variables, and not by what the system does best.
+    /// Ranks sleep on mutexes and condition variables instead of futexes.
     pub(crate) pthread: bool,
     /// How they meet.
     pub(crate) shape: BarrierShape,
-    /// When they try to read in each other's memory.
+    /// When they try single copy (CMA).
     pub(crate) single_copy: SingleCopy,
 }
 
@@ -20,6 +20,6 @@ impl BarrierShape {
     pub(crate) const FLAT: BarrierShape = BarrierShape(0);
 }
 
-/// When ranks try it, as it is written in their segment.
+/// When ranks try single copy, as it is written in their segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SingleCopy(pub(crate) u32);

@@ -70,7 +70,7 @@ pub(crate) fn parts(layout: &Layout, pthread: bool) -> Result<Vec<Range<usize>>>
         layout.key()..layout.key() + size_of::<u64>(),
         word(layout.notices()),
         words(layout.claims()),
-        words(layout.spaces()),
+        words(layout.pid_namespaces()),
         words(layout.fates()),
         layout.alive(0, 0).context("there is a rank")?..layout.slots(),
         layout.slots()..first_pair,

@@ -1,4 +1,4 @@
-//! Where there is no watcher yet: the death of a rank is noticed by the time-out of the others.
+//! Systems without a watcher: a rank's death is noticed by the time-out of the others.
 
 use std::io;
 use std::sync::Arc;
@@ -7,23 +7,23 @@ use super::Detection;
 use crate::protocol::watch;
 use crate::segment::mapped::MappedSegment;
 
-/// Whom a watcher would tell.
-#[expect(dead_code, reason = "nothing is told here")]
+/// As on Linux; never called.
+#[expect(dead_code, reason = "there is no watcher to call it")]
 pub(crate) trait Listener: watch::Listener + Send + 'static {
-    fn observes(&self) -> bool {
+    fn needs_ticks(&self) -> bool {
         false
     }
     fn tick(&self) {}
-    fn asked(&self) {}
+    fn report_requested(&self) {}
 }
 
-/// Watches nobody.
+/// Does nothing.
 pub(crate) struct Watcher;
 
 impl Watcher {
-    /// Tells nothing.
+    /// Always succeeds.
     pub(crate) fn start(
-        _world: &Arc<MappedSegment>,
+        _mapped: &Arc<MappedSegment>,
         _rank: usize,
         _listener: impl Listener,
         _detection: Detection,

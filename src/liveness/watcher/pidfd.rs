@@ -1,8 +1,7 @@
-//! Whether the other ranks' processes still exist: what counts when a word has been overwritten.
+//! Detects by pidfds that another rank's process has ended, in case its liveness word was overwritten.
 //!
-//! A process's number is looked up once, when its rank is near for the first time; from then on a descriptor stands for it,
-//! and cannot come to mean another process. Ranks in another PID namespace, as in a container of its own, are left out:
-//! their numbers mean nothing here.
+//! A pidfd is opened when its rank is first among the neighbours. Unlike a process id, it never refers to another process.
+//! Ranks in another PID namespace, as in a container of their own, are skipped: their process ids mean nothing here.
 
 use std::fs;
 use std::io;
@@ -13,69 +12,69 @@ use std::sync::atomic::Ordering;
 use crate::segment::layout::WATCHERS;
 use crate::segment::mapped::MappedSegment;
 
-/// The processes of some ranks.
+/// The pidfds of some ranks.
 pub(super) struct Processes {
-    /// The PID namespace of this process; `None` if it is not known.
-    space: Option<u32>,
-    opened: Vec<(usize, OwnedFd)>,
+    /// The PID namespace of this process; `None` if it is unknown.
+    namespace: Option<u32>,
+    open: Vec<(usize, OwnedFd)>,
 }
 
 impl Processes {
-    /// Announces the PID namespace of this process, which has claimed `rank`.
-    pub(super) fn new(world: &MappedSegment, rank: usize) -> Self {
-        let space = space();
-        if let Some(space) = space {
-            // With the claim.
-            world.space(rank).store(space, Ordering::Release);
+    /// Publishes the PID namespace of this process, which has claimed `rank`.
+    pub(super) fn new(mapped: &MappedSegment, rank: usize) -> Self {
+        let namespace = pid_namespace();
+        if let Some(namespace) = namespace {
+            // Release: the claim is visible before it.
+            mapped.pid_namespace(rank).store(namespace, Ordering::Release);
         }
-        Processes { space, opened: Vec::new() }
+        Processes { namespace, open: Vec::new() }
     }
 
-    /// Those of the first few of these ranks in this process's namespace whose processes have ended.
-    pub(super) fn ended(&mut self, world: &MappedSegment, ranks: impl Iterator<Item = usize>) -> Vec<usize> {
-        let Some(space) = self.space else { return Vec::new() };
-        let mut known = std::mem::take(&mut self.opened);
+    /// Polls the first [`WATCHERS`] of these ranks in this process's namespace. Returns those whose processes have ended.
+    pub(super) fn ended(&mut self, mapped: &MappedSegment, ranks: impl Iterator<Item = usize>) -> Vec<usize> {
+        let Some(namespace) = self.namespace else { return Vec::new() };
+        let mut previous = std::mem::take(&mut self.open);
         let mut ended = Vec::new();
-        let near = ranks.filter(|rank| world.space(*rank).load(Ordering::Acquire) == space);
-        for rank in near.take(WATCHERS) {
-            let descriptor = match known.iter().position(|(known, _)| *known == rank) {
-                Some(index) => Ok(known.swap_remove(index).1),
-                None => open(world.segment().claims[rank].load(Ordering::Relaxed)),
+        let local = ranks.filter(|rank| mapped.pid_namespace(*rank).load(Ordering::Acquire) == namespace);
+        for rank in local.take(WATCHERS) {
+            let descriptor = match previous.iter().position(|(known, _)| *known == rank) {
+                Some(index) => Ok(previous.swap_remove(index).1),
+                None => pidfd_open(mapped.segment().claims[rank].load(Ordering::Relaxed)),
             };
             match descriptor {
-                Ok(descriptor) => self.opened.push((rank, descriptor)),
+                Ok(descriptor) => self.open.push((rank, descriptor)),
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => ended.push(rank),
-                // There is no telling.
+                // Without a pidfd the process counts as alive.
                 Err(_) => {}
             }
         }
-        let poll = |(_, process): &(usize, OwnedFd)| libc::pollfd {
+        let entry = |(_, process): &(usize, OwnedFd)| libc::pollfd {
             fd: process.as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
         };
-        let mut polls: Vec<_> = self.opened.iter().map(poll).collect();
-        // SAFETY: I7: live entries, of the number that is stated.
-        unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 0) };
-        // The descriptor of a process can be read when the process has ended.
-        let ready = self.opened.iter().zip(&polls).filter(|(_, poll)| poll.revents != 0);
+        let mut entries: Vec<_> = self.open.iter().map(entry).collect();
+        // SAFETY: I7: live entries, of the stated number.
+        unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, 0) };
+        // A pidfd becomes readable when its process has ended.
+        let ready = self.open.iter().zip(&entries).filter(|(_, entry)| entry.revents != 0);
         ended.extend(ready.map(|((rank, _), _)| *rank));
         ended
     }
 }
 
-/// The namespace in which this process has its number.
-fn space() -> Option<u32> {
-    let number = fs::metadata("/proc/self/ns/pid").ok()?.ino();
-    u32::try_from(number).ok().filter(|number| *number != 0)
+/// The inode of this process's PID namespace, which identifies it.
+fn pid_namespace() -> Option<u32> {
+    let inode = fs::metadata("/proc/self/ns/pid").ok()?.ino();
+    u32::try_from(inode).ok().filter(|inode| *inode != 0)
 }
 
-fn open(process: u32) -> io::Result<OwnedFd> {
+fn pidfd_open(process: u32) -> io::Result<OwnedFd> {
     // SAFETY: I7: touches no memory.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: I7: a descriptor that was just opened, and that nobody else has.
+    // SAFETY: I7: a descriptor that was just opened, and that has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as _) })
 }

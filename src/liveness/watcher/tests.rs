@@ -10,50 +10,50 @@ use crate::segment::settings::SegmentSettings;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::testing::{LIMIT, in_forked_child};
 
-/// A segment in which the ranks are threads of this process: a robust list is a thread's own.
-fn world(ranks: usize) -> Arc<MappedSegment> {
+/// A segment for ranks that are threads of this process: a robust list belongs to one thread.
+fn segment(ranks: usize) -> Arc<MappedSegment> {
     let layout = Layout::new(ranks, 4096).unwrap();
     let mapping = Mapping::anonymous(layout.len()).unwrap();
     MappedSegment::initialise(&mapping, &layout, 1, SegmentSettings::default()).unwrap();
     Arc::new(MappedSegment::new(mapping, layout))
 }
 
-/// Passes on whose deaths it is told of.
-struct Ear(Sender<usize>);
+/// Sends the dead ranks to the test.
+struct DeathRecorder(Sender<usize>);
 
-impl watch::Listener for Ear {
+impl watch::Listener for DeathRecorder {
     fn end(&self, _: usize) {}
 
     fn died(&self, dead: usize) {
-        // A test may have heard enough.
+        // A test may have dropped the receiver.
         let _ = self.0.send(dead);
     }
 }
 
-impl Listener for Ear {}
+impl Listener for DeathRecorder {}
 
-/// A watcher, and whose deaths it has reported.
-fn watch(world: &Arc<MappedSegment>, rank: usize) -> (Watcher, Receiver<usize>) {
+/// A watcher, and the deaths that it reports.
+fn watch(mapped: &Arc<MappedSegment>, rank: usize) -> (Watcher, Receiver<usize>) {
     let (sender, died) = channel();
-    (Watcher::start(world, rank, Ear(sender), Detection::Wake).unwrap(), died)
+    (Watcher::start(mapped, rank, DeathRecorder(sender), Detection::Wake).unwrap(), died)
 }
 
-/// A thread that registers as a rank and ends without leaving.
-fn die(world: &Arc<MappedSegment>, rank: usize) {
-    let world = Arc::clone(world);
+/// Registers a thread as a rank, which ends without leaving.
+fn die(mapped: &Arc<MappedSegment>, rank: usize) {
+    let mapped = Arc::clone(mapped);
     let registered =
-        move || std::mem::forget(Registration::new(&world, MACHINE, rank).expect("Linux has robust lists"));
+        move || std::mem::forget(Registration::new(&mapped, PLATFORM, rank).expect("Linux has robust lists"));
     thread::spawn(registered).join().unwrap();
 }
 
-fn words(world: &MappedSegment, owner: usize) -> Vec<u32> {
-    world.roll().row(owner).iter().map(|slot| slot.word.load(Ordering::Acquire)).collect()
+fn words(mapped: &MappedSegment, owner: usize) -> Vec<u32> {
+    mapped.roll().row(owner).iter().map(|slot| slot.word.load(Ordering::Acquire)).collect()
 }
 
-/// Waits until something is so.
-fn await_that(what: &str, is_so: impl Fn() -> bool) {
+/// Waits until a condition holds.
+fn await_that(what: &str, holds: impl Fn() -> bool) {
     let started = Instant::now();
-    while !is_so() {
+    while !holds() {
         assert!(started.elapsed() < LIMIT, "{what}");
         thread::yield_now();
     }
@@ -62,41 +62,41 @@ fn await_that(what: &str, is_so: impl Fn() -> bool) {
 #[test]
 fn the_end_of_a_thread_marks_all_its_words_and_no_other() {
     for ranks in [2, 5, 9, 20] {
-        let world = world(ranks);
-        die(&world, 1);
+        let mapped = segment(ranks);
+        die(&mapped, 1);
         for rank in 0..ranks {
             let expected = if rank == 1 { DIED } else { 0 };
-            assert_eq!(words(&world, rank), vec![expected; WATCHERS.min(ranks - 1)], "rank {rank} of {ranks}");
+            assert_eq!(words(&mapped, rank), vec![expected; WATCHERS.min(ranks - 1)], "rank {rank} of {ranks}");
         }
     }
 }
 
 #[test]
-fn who_leaves_has_not_died() {
-    let world = world(3);
-    let leaving = Arc::clone(&world);
-    thread::spawn(move || drop(Registration::new(&leaving, MACHINE, 2).unwrap())).join().unwrap();
-    assert!(words(&world, 2).iter().all(|word| word & LEFT == LEFT));
+fn leaving_is_no_death() {
+    let mapped = segment(3);
+    let leaving = Arc::clone(&mapped);
+    thread::spawn(move || drop(Registration::new(&leaving, PLATFORM, 2).unwrap())).join().unwrap();
+    assert!(words(&mapped, 2).iter().all(|word| word & LEFT == LEFT));
 }
 
 #[test]
-fn a_word_that_was_overwritten_is_left_alone() {
-    let world = world(3);
-    let damaged = Arc::clone(&world);
+fn the_kernel_does_not_mark_an_overwritten_word() {
+    let mapped = segment(3);
+    let damaged = Arc::clone(&mapped);
     let die_damaged = move || {
-        let registration = Registration::new(&damaged, MACHINE, 2).unwrap();
+        let registration = Registration::new(&damaged, PLATFORM, 2).unwrap();
         damaged.roll().row(2)[0].word.store(12345, Ordering::Relaxed);
         std::mem::forget(registration);
     };
     thread::spawn(die_damaged).join().unwrap();
-    assert_eq!(words(&world, 2), [12345, DIED]);
+    assert_eq!(words(&mapped, 2), [12345, DIED]);
 }
 
 #[test]
-fn every_peer_is_told_of_a_death_once() {
-    let world = world(4);
-    let watchers: Vec<_> = (0..3).map(|rank| watch(&world, rank)).collect();
-    die(&world, 3);
+fn every_watcher_reports_a_death_once() {
+    let mapped = segment(4);
+    let watchers: Vec<_> = (0..3).map(|rank| watch(&mapped, rank)).collect();
+    die(&mapped, 3);
     for (_, died) in &watchers {
         assert_eq!(died.recv_timeout(LIMIT), Ok(3));
     }
@@ -108,82 +108,82 @@ fn every_peer_is_told_of_a_death_once() {
 }
 
 #[test]
-fn those_who_do_not_watch_a_rank_are_told_by_those_who_do() {
+fn a_death_reaches_watchers_that_do_not_watch_the_rank() {
     let ranks = WATCHERS + 4;
-    let world = world(ranks);
-    // The last three watch others.
-    let watchers: Vec<_> = (0..ranks - 1).map(|rank| watch(&world, rank)).collect();
-    die(&world, ranks - 1);
+    let mapped = segment(ranks);
+    // The first three watch other ranks.
+    let watchers: Vec<_> = (0..ranks - 1).map(|rank| watch(&mapped, rank)).collect();
+    die(&mapped, ranks - 1);
     for (_, died) in &watchers {
         assert_eq!(died.recv_timeout(LIMIT), Ok(ranks - 1));
     }
-    let fate = || world.roll().fates[ranks - 1].load(Ordering::Acquire);
+    let fate = || mapped.roll().fates[ranks - 1].load(Ordering::Acquire);
     await_that("the death is announced", || fate() == NOTICED | ANNOUNCED);
 }
 
 #[test]
-fn a_watcher_looks_past_those_who_have_left() {
+fn a_watcher_skips_ranks_that_have_left() {
     let ranks = 2 * WATCHERS + 4;
-    let world = world(ranks);
-    let (_first, died) = watch(&world, 0);
-    let between: Vec<_> = (1..ranks - 1).map(|rank| watch(&world, rank)).collect();
+    let mapped = segment(ranks);
+    let (_first, died) = watch(&mapped, 0);
+    let between: Vec<_> = (1..ranks - 1).map(|rank| watch(&mapped, rank)).collect();
     drop(between);
-    die(&world, ranks - 1);
+    die(&mapped, ranks - 1);
     assert_eq!(died.recv_timeout(LIMIT), Ok(ranks - 1));
-    assert_eq!(died.try_iter().count(), 0, "nobody else has died");
+    assert_eq!(died.try_iter().count(), 0, "no other rank has died");
 }
 
 #[test]
-fn looking_finds_what_sleeping_finds() {
-    let world = world(3);
+fn polling_finds_a_death() {
+    let mapped = segment(3);
     let (sender, died) = channel();
     let end = Arc::new(AtomicU32::new(RUNNING));
-    let work = Work {
-        processes: Processes::new(&world, 0),
-        world: Arc::clone(&world),
+    let watcher = WatcherThread {
+        processes: Processes::new(&mapped, 0),
+        mapped: Arc::clone(&mapped),
         end: Arc::clone(&end),
         rank: 0,
         scan: true,
         beside: Beside::this_thread(0),
-        asked: None,
-        listener: Ear(sender),
+        report_requests: None,
+        listener: DeathRecorder(sender),
     };
     let (ready, registered) = sync_channel(1);
-    let thread = thread::spawn(move || work.run(&ready));
+    let thread = thread::spawn(move || watcher.run(&ready));
     registered.recv().unwrap();
-    die(&world, 2);
+    die(&mapped, 2);
     assert_eq!(died.recv_timeout(LIMIT), Ok(2));
     end.store(ENDING, Ordering::Release);
     futex::wake_all(&end);
     thread.join().unwrap();
-    assert!(words(&world, 0).iter().all(|word| word & LEFT == LEFT));
+    assert!(words(&mapped, 0).iter().all(|word| word & LEFT == LEFT));
 }
 
 #[test]
-fn watchers_come_and_go_without_a_death() {
-    let world = world(3);
-    let (first, died) = watch(&world, 0);
-    drop(watch(&world, 1));
-    drop(watch(&world, 2));
+fn watchers_that_start_and_end_report_no_death() {
+    let mapped = segment(3);
+    let (first, died) = watch(&mapped, 0);
+    drop(watch(&mapped, 1));
+    drop(watch(&mapped, 2));
     drop(first);
     assert_eq!(died.iter().count(), 0);
-    assert!((0..3).flat_map(|rank| words(&world, rank)).all(|word| word & LEFT == LEFT));
+    assert!((0..3).flat_map(|rank| words(&mapped, rank)).all(|word| word & LEFT == LEFT));
 }
 
 #[test]
-fn a_watcher_ends_its_thread_and_lets_go_of_the_segment() {
-    let world = world(2);
-    let (watcher, _died) = watch(&world, 0);
+fn a_dropped_watcher_ends_its_thread_and_releases_the_segment() {
+    let mapped = segment(2);
+    let (watcher, _died) = watch(&mapped, 0);
     drop(watcher);
-    assert_eq!(Arc::strong_count(&world), 1);
+    assert_eq!(Arc::strong_count(&mapped), 1);
 }
 
 #[test]
 fn no_signal_interrupts_a_watcher() {
-    let world = world(2);
-    let (_watcher, _died) = watch(&world, 0);
+    let mapped = segment(2);
+    let (_watcher, _died) = watch(&mapped, 0);
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
-    // Other tests have watchers too, which may end meanwhile.
+    // Watchers of other tests may end meanwhile.
     let status = |task: std::path::PathBuf| std::fs::read_to_string(task.join("status")).ok();
     let watchers: Vec<String> =
         tasks.filter_map(status).filter(|status| status.contains("intranode-watch")).collect();
@@ -199,41 +199,41 @@ fn no_signal_interrupts_a_watcher() {
 
 #[test]
 fn a_forked_child_neither_waits_for_the_thread_nor_marks_the_words() {
-    let world = world(2);
-    let (watcher, _died) = watch(&world, 0);
+    let mapped = segment(2);
+    let (watcher, _died) = watch(&mapped, 0);
     let mut watcher = Some(watcher);
     assert!(in_forked_child(|| {
         drop(watcher.take());
         true
     }));
-    assert!(words(&world, 0).iter().all(|word| *word != DIED && word & LEFT != LEFT));
+    assert!(words(&mapped, 0).iter().all(|word| *word != DIED && word & LEFT != LEFT));
 }
 
 #[test]
-fn a_single_rank_s_watcher_answers_and_ends() {
-    struct Answers(Sender<()>);
-    impl watch::Listener for Answers {
+fn a_single_rank_s_watcher_ticks_and_ends() {
+    struct TickRecorder(Sender<()>);
+    impl watch::Listener for TickRecorder {
         fn end(&self, _: usize) {}
         fn died(&self, _: usize) {}
     }
-    impl Listener for Answers {
-        fn observes(&self) -> bool {
+    impl Listener for TickRecorder {
+        fn needs_ticks(&self) -> bool {
             true
         }
         fn tick(&self) {
             let _ = self.0.send(());
         }
     }
-    let world = world(1);
+    let mapped = segment(1);
     let (sender, ticks) = channel();
-    let watcher = Watcher::start(&world, 0, Answers(sender), Detection::Wake).unwrap();
+    let watcher = Watcher::start(&mapped, 0, TickRecorder(sender), Detection::Wake).unwrap();
     assert_eq!(ticks.recv_timeout(LIMIT), Ok(()));
     drop(watcher);
-    assert_eq!(Arc::strong_count(&world), 1);
+    assert_eq!(Arc::strong_count(&mapped), 1);
 }
 
 #[test]
-fn a_refusal_of_the_system_is_told_from_an_end_of_the_sleep() {
+fn a_refused_wait_differs_from_one_that_ended() {
     let word = AtomicU32::new(5);
     let mut list = WaitList::default();
     list.push(&word, 4);
@@ -241,7 +241,7 @@ fn a_refusal_of_the_system_is_told_from_an_end_of_the_sleep() {
     list.clear();
     list.push(&word, 5);
     assert_eq!(list.wait(Some(Moment::now())), Ok(()), "the time has passed");
-    // More than the kernel takes.
+    // More than the kernel accepts.
     (0..128).for_each(|_| list.push(&word, 5));
     assert_eq!(list.wait(Some(Moment::after(LIMIT))), Err(Refused), "one word too many");
 }

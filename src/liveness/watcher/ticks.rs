@@ -1,13 +1,13 @@
-//! When a watcher looks without having been woken.
+//! When a watcher polls without having been woken.
 //!
-//! The watchers of one rank share the work: their ticks lie apart, by the clock that all processes have in common, so that
-//! some watcher looks at every gap, and each of them seldom.
+//! The watchers of one rank share the work: their ticks are staggered on the monotonic clock, which all processes share, so
+//! that in every gap one of them polls.
 
 use std::time::Duration;
 
 use crate::sys::wait::clock::Moment;
 
-/// Moments that come again and again.
+/// Periodic moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticks {
     period: u64,
@@ -15,11 +15,11 @@ pub(super) struct Ticks {
 }
 
 impl Ticks {
-    /// Those of `rank`, one of `ranks`. Any `watchers` of them that follow each other watch the same rank: between two ticks
-    /// of theirs there is at most the gap. None where nobody is watched.
+    /// The ticks of `rank`, one of `ranks`. Each rank is watched by `watchers` consecutive ranks, of which one ticks in every
+    /// gap. None if no rank is watched.
     pub(super) fn staggered(rank: usize, ranks: usize, watchers: usize, gap: Duration) -> Option<Self> {
-        // From rank to rank the ticks move on by the gap. Once around the ring they move on by whole periods, so
-        // that the last rank and the first are no exception.
+        // The phase advances by the gap from rank to rank, and around the ring by a whole number of periods. So the last rank
+        // and the first are a gap apart too.
         let periods = ranks.checked_div(watchers)? + usize::from(!ranks.is_multiple_of(watchers));
         let gap = gap.as_nanos() as u64;
         let period = gap * ranks as u64 / periods as u64;
@@ -27,18 +27,18 @@ impl Ticks {
         Some(Ticks { period, phase: phase.min(period - 1) })
     }
 
-    /// The same, but at least as often as this.
-    pub(super) fn at_least_every(self, most: Duration) -> Self {
-        let period = self.period.min(most.as_nanos() as u64);
+    /// The same, with a period of at most `longest`.
+    pub(super) fn at_least_every(self, longest: Duration) -> Self {
+        let period = self.period.min(longest.as_nanos() as u64);
         Ticks { period, phase: self.phase % period }
     }
 
-    /// One at every multiple of the period.
+    /// At every multiple of the period.
     pub(super) fn every(period: Duration) -> Self {
         Ticks { period: period.as_nanos() as u64, phase: 0 }
     }
 
-    /// The first one after a moment.
+    /// The first tick after a moment.
     pub(super) fn after(self, moment: Moment) -> Moment {
         let since = (moment.nanoseconds() % self.period + self.period - self.phase) % self.period;
         moment.later(self.period - since)
@@ -53,7 +53,7 @@ mod tests {
     const GAP: Duration = Duration::from_millis(150);
 
     #[test]
-    fn some_watcher_of_each_rank_looks_at_every_gap() {
+    fn in_every_gap_a_watcher_of_each_rank_ticks() {
         for ranks in (2..80).chain([127, 128, 129, 256, 1000]) {
             let watchers = (ranks - 1).min(WATCHERS);
             let ticks = |rank: usize| Ticks::staggered(rank % ranks, ranks, watchers, GAP).unwrap();
@@ -64,14 +64,14 @@ mod tests {
                 let period = ticks(0).period;
                 let around = phases[0] + period - phases[watchers - 1];
                 let widest = phases.windows(2).map(|pair| pair[1] - pair[0]).chain([around]).max().unwrap();
-                // Nanoseconds are lost by division.
+                // Division rounds down.
                 assert!(widest <= GAP.as_nanos() as u64 + 2, "rank {owner} of {ranks}: {widest}");
             }
         }
     }
 
     #[test]
-    fn with_many_ranks_each_of_them_looks_less_than_once_a_second() {
+    fn with_many_ranks_each_of_them_ticks_less_than_once_a_second() {
         for ranks in [63, 64, 65, 128, 256, 1000] {
             let ticks = Ticks::staggered(5, ranks, WATCHERS, GAP).unwrap();
             assert!(Duration::from_nanos(ticks.period) > Duration::from_secs(1), "{ranks} ranks: {ticks:?}");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_watched_where_there_is_one_rank() {
+    fn a_single_rank_is_not_watched() {
         assert_eq!(Ticks::staggered(0, 1, 0, GAP), None);
     }
 }
