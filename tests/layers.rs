@@ -66,7 +66,12 @@ fn the_protocols_see_only_views_of_the_data_plane() {
 
 #[test]
 fn no_files_import_from_each_other() {
-    let crates = [("src", "lib.rs"), ("cobre/src", "lib.rs"), ("cobre/src/bin/cobre-shm", "main.rs")];
+    let crates = [
+        ("src", "lib.rs"),
+        ("cli/src", "main.rs"),
+        ("cobre/src", "lib.rs"),
+        ("cobre/src/bin/cobre-shm", "main.rs"),
+    ];
     let mut circles = Vec::new();
     for (root, top) in crates {
         let crate_ = Crate::read(root, top);

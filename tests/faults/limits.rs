@@ -178,7 +178,8 @@ fn a_segment_beyond_the_limit() -> Result<Completion> {
     }
     let report = job.report(0)?;
     ensure!(report.kind == "no-memory" && report.text.contains("memory limit"), "{report:?}");
-    let bytes: usize = report.text.split(' ').find_map(|word| word.parse().ok()).context("no number of bytes")?;
+    let bytes: usize =
+        report.text.split(' ').find_map(|word| word.parse().ok()).context("no number of bytes")?;
     ensure!(bytes > 4 * STAGING, "{report:?}");
     let report = job.report(1)?;
     ensure!(report.kind == "not-joined" && report.ranks == [0], "{report:?}");
