@@ -17,13 +17,12 @@ use crate::sys::wait::threads::Ticker;
 
 /// One rank's membership in a group of ranks.
 ///
-/// Every operation is **collective and blocking**: all ranks call the same operations in the same order, and a call
-/// returns when this rank's part is done. Nothing a rank does before a call is seen by another rank before the other
-/// has been in the same call; everything is afterwards.
+/// An operation that is **collective** blocks: all ranks call the same operations in the same order, and a call returns when
+/// this rank's part is done. What a rank wrote before a call, every rank sees after it.
 ///
 /// A communicator can be shared between threads, but calls must not overlap: a second call at the same time is
 /// [`Error::ConcurrentUse`]. It can be kept across a panic that is caught. One that is dropped while its thread panics
-/// tells the others so.
+/// ends the communicator for the others, with an error that names the rank.
 ///
 /// ```
 /// use intranode::ReduceOp;
@@ -102,37 +101,68 @@ impl Communicator {
         self
     }
 
-    /// This rank: 0 to `size() - 1`.
+    /// This rank: 0 to `size() - 1`. Not collective.
+    ///
+    /// ```
+    /// let ranks = intranode::threads(3, |comm| (comm.rank(), comm.size()))?;
+    /// assert_eq!(ranks, [(0, 3), (1, 3), (2, 3)]);
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     #[inline]
     pub fn rank(&self) -> usize {
         self.seat.rank
     }
 
-    /// The number of ranks.
+    /// The number of ranks. Not collective. Example: [`rank`](Communicator::rank).
     #[inline]
     pub fn size(&self) -> usize {
         self.seat.size()
     }
 
-    /// Takes part in the other ranks' call of `operation`, only to say that this rank can not: they get
-    /// [`Error::Refused`], and all can go on. For adapters that check arguments of their own.
+    /// Takes this rank's part in the other ranks' call of `operation`, only to refuse it: they get [`Error::Refused`], and
+    /// the next call can follow. Collective, with that call of the others. For adapters that check arguments of their own.
+    ///
+    /// ```
+    /// use intranode::{Error, Operation};
+    ///
+    /// let results = intranode::threads(2, |comm| {
+    ///     if comm.rank() == 1 {
+    ///         return comm.refuse_call(Operation::Barrier);
+    ///     }
+    ///     comm.barrier()
+    /// })?;
+    /// assert!(matches!(results[0], Err(Error::Refused { rank: 1, .. })));
+    /// assert!(results[1].is_ok());
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
-    /// When the communicator has ended.
+    /// Any [fatal](Error::is_fatal) error, as of [`barrier`](Communicator::barrier).
     pub fn refuse_call(&self, operation: Operation) -> Result<(), Error> {
         let call = Call { operation: operation as u8, ..Call::default() };
         self.seat.collective(operation, |member| member.refuse(&call))
     }
 
-    /// Ends the job, with every rank: all communicators that were joined or split together with this one.
+    /// Ends the job, with every rank: all communicators that were joined or split together with this one. Not collective:
+    /// one rank is enough.
     ///
-    /// This process exits with the code. Every other rank gets [`Error::Aborted`] with it, at once if it is in a call,
-    /// otherwise from the next that it makes, and should end too: it can write what has to be written before.
-    /// `intranode run` ends the ranks that are still there after a second, those that make no call among them. The
-    /// library itself ends no process but this one: others may have more to do than to be a rank.
+    /// This process exits with `code`. Every other rank gets [`Error::Aborted`] with it, at once if it is in a call,
+    /// otherwise from its next call, and should end too: it can write what has to be written before.
+    /// `intranode run` ends the ranks that are still there after a second, with or without a call. The library itself ends no
+    /// process but this one: others may have more to do than to be a rank.
     ///
     /// An abort is never a success: where the system would see status 0, since it keeps only 8 bits of the code, this
     /// process exits with 1.
+    ///
+    /// ```no_run
+    /// let comm = intranode::Communicator::from_env()?;
+    /// let input = std::fs::read("input.bin").unwrap_or_else(|error| {
+    ///     eprintln!("rank {}: input.bin: {error}", comm.rank());
+    ///     comm.abort(2)
+    /// });
+    /// # drop(input);
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     pub fn abort(&self, code: i32) -> ! {
         if !self.seat.world.forked() {
             self.tree.abort(code);
@@ -142,11 +172,24 @@ impl Communicator {
     }
 
     /// Leaves in order. What all ranks have called is complete; a rank that calls more gets [`Error::RankLeft`].
-    /// Dropping the communicator does the same. Communicators split from this one go on.
+    /// Dropping the communicator does the same. Communicators split from this one go on. Not collective: it does not wait for
+    /// the others.
     ///
     /// What is never dropped never leaves. Rust does not drop what is in a `static` when the program ends, so a rank that
     /// keeps its communicator there, and returns from `main`, has died as far as the others can tell
     /// ([`Error::RankDied`]): it has to leave before, as by `take()` from a `static Mutex<Option<Communicator>>`.
+    ///
+    /// ```
+    /// use intranode::Error;
+    ///
+    /// let results = intranode::threads(2, |comm| {
+    ///     comm.barrier()?;
+    ///     if comm.rank() == 0 { comm.leave() } else { comm.barrier() }
+    /// })?;
+    /// assert!(results[0].is_ok());
+    /// assert!(matches!(results[1], Err(Error::RankLeft { rank: 0, .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Forked`] in a forked child, which is no rank.
@@ -157,10 +200,27 @@ impl Communicator {
         Ok(())
     }
 
-    /// What can be seen of all ranks from here: who waits in which operation, and for whom. No other rank takes part.
+    /// A snapshot of all ranks: who waits in which operation, and for whom. Not collective: no other rank takes part.
     ///
     /// [`Config::state_reports`](crate::Config::state_reports) has it written when a call times out, and on a signal;
     /// then it also says since when.
+    ///
+    /// ```
+    /// use intranode::Operation;
+    ///
+    /// let states = intranode::threads(2, |comm| {
+    ///     comm.barrier()?;
+    ///     let state = comm.state()?;
+    ///     comm.barrier()?; // no rank leaves before
+    ///     Ok::<_, intranode::Error>(state)
+    /// })?;
+    /// for (rank, state) in states.into_iter().enumerate() {
+    ///     let state = state?;
+    ///     assert_eq!((state.seen_by, state.ranks.len(), state.ended), (rank, 2, false));
+    ///     assert_eq!(state.ranks[rank].operation, Some(Operation::Barrier));
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Forked`] in a forked child.

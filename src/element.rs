@@ -18,6 +18,24 @@ codes! {
     /// * `Min` and `Max` of floating-point values follow IEEE 754-2019's `minimum` and `maximum`: a NaN from any rank
     ///   gives the canonical NaN, and −0 is less than +0.
     /// * With one rank the result is that rank's value, unchanged.
+    ///
+    /// ```
+    /// use intranode::ReduceOp;
+    ///
+    /// let results = intranode::threads(3, |comm| {
+    ///     let value = [0.1, 0.2, 0.3][comm.rank()];
+    ///     let (mut sum, mut greatest) = ([value], [value]);
+    ///     comm.allreduce_in_place(&mut sum, ReduceOp::Sum)?;
+    ///     comm.allreduce_in_place(&mut greatest, ReduceOp::Max)?;
+    ///     Ok::<_, intranode::Error>((sum[0], greatest[0]))
+    /// })?;
+    /// for result in results {
+    ///     // In rank order: another order gives other bits.
+    ///     assert_eq!(result?, ((0.1 + 0.2) + 0.3, 0.3));
+    /// }
+    /// assert!(ReduceOp::BitOr.is_bitwise() && !ReduceOp::Sum.is_bitwise());
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[non_exhaustive]
     pub enum ReduceOp: u8 {
@@ -39,7 +57,7 @@ codes! {
 }
 
 impl ReduceOp {
-    /// Whether it is defined for integers only.
+    /// Whether it is defined for integers only. Example: [`ReduceOp`].
     pub fn is_bitwise(self) -> bool {
         matches!(self, ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor)
     }
@@ -51,7 +69,23 @@ impl fmt::Display for ReduceOp {
     }
 }
 
-/// A number that can be reduced: `u8` to `u64`, `i8` to `i64`, `usize`, `isize`, `f32`, `f64`.
+/// A number that can be reduced: `u8` to `u64`, `i8` to `i64`, `usize`, `isize`, `f32`, `f64`. No other type can be made one.
+///
+/// ```
+/// use intranode::{Communicator, Error, Number, ReduceOp};
+///
+/// fn greatest<T: Number>(comm: &Communicator, own: T) -> Result<T, Error> {
+///     let mut value = [own];
+///     comm.allreduce_in_place(&mut value, ReduceOp::Max)?;
+///     Ok(value[0])
+/// }
+///
+/// let results = intranode::threads(3, |comm| greatest(&comm, comm.rank() as i16 - 2))?;
+/// for result in results {
+///     assert_eq!(result?, 0);
+/// }
+/// # Ok::<(), Error>(())
+/// ```
 pub trait Number: Pod + sealed::Sealed {}
 
 pub(crate) mod sealed {

@@ -10,6 +10,14 @@ use crate::protocol::Call;
 
 codes! {
     /// A collective operation, or a step in a communicator's life.
+    ///
+    /// ```
+    /// use intranode::Operation;
+    ///
+    /// assert_eq!(Operation::Allgatherv.as_str(), "allgatherv");
+    /// assert!(Operation::Barrier == "barrier");
+    /// assert_eq!(Operation::SetOwnership.to_string(), "set_ownership");
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     #[non_exhaustive]
     pub enum Operation: u8 {
@@ -43,7 +51,7 @@ codes! {
 }
 
 impl Operation {
-    /// The name: `"barrier"`, `"allgatherv"`, …
+    /// The name: `"barrier"`, `"allgatherv"`, … Example: [`Operation`].
     pub fn as_str(self) -> &'static str {
         match self {
             Operation::Init => "init",
@@ -86,7 +94,23 @@ impl PartialEq<&str> for Operation {
     }
 }
 
-/// What a rank called, as the other ranks see it.
+/// What a rank called, as the other ranks see it: in [`Error::Mismatch`]. Its text is for people.
+///
+/// ```
+/// use intranode::Error;
+///
+/// let results = intranode::threads(2, |comm| match comm.rank() {
+///     0 => comm.barrier(),
+///     _ => comm.broadcast(&mut [0.5; 7], 1),
+/// })?;
+/// for result in results {
+///     let Err(Error::Mismatch { calls, .. }) = result else { panic!("{result:?}") };
+///     assert_eq!(calls[0].to_string(), "rank 0 called barrier");
+///     assert_eq!(calls[1].to_string(), "rank 1 called broadcast(7 × f64, root 1)");
+///     assert_eq!((calls[1].length, calls[1].root), (7, Some(1)));
+/// }
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallSummary {
@@ -96,9 +120,9 @@ pub struct CallSummary {
     pub operation: Option<Operation>,
     /// The reduction, of an allreduce.
     pub reduction: Option<ReduceOp>,
-    /// The element type, in words.
+    /// The element type: `"f64"`, or its size and alignment in words.
     pub element: String,
-    /// The number of elements: of the buffer, or of all blocks together.
+    /// The length, in elements: of the buffer, or of all blocks together.
     pub length: u64,
     /// The root, of a broadcast.
     pub root: Option<usize>,
@@ -107,7 +131,7 @@ pub struct CallSummary {
     pub counts: Option<usize>,
     /// Which transfer, of a call that consists of several; 0 is the first.
     pub phase: u8,
-    /// Which region, of a region's own operations: its number among those of its leader.
+    /// Which region, of a region's own operations: its sequence number among those that its leader has made.
     pub region: Option<u64>,
 }
 
@@ -170,11 +194,20 @@ impl CallSummary {
     }
 }
 
-/// What was wrong with a setting.
+/// What was wrong with a setting: in [`Error::InvalidConfiguration`].
+///
+/// ```
+/// use intranode::{Config, Error};
+///
+/// let error = Config::new("/job", 4, 4).join().expect_err("the ranks are 0 to 3");
+/// let Error::InvalidConfiguration(bad) = error else { panic!("{error}") };
+/// assert_eq!((bad.setting.as_str(), bad.value.as_deref()), ("rank", Some("4")));
+/// assert_eq!(bad.allowed, "0 to 3, since size is 4");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InvalidSetting {
-    /// The environment variable, or the argument of [`Config::new`](crate::Config::new).
+    /// The environment variable, or the argument or the method of [`Config`](crate::Config).
     pub setting: String,
     /// Its value; `None` if it is not set.
     pub value: Option<String>,
@@ -182,7 +215,18 @@ pub struct InvalidSetting {
     pub allowed: String,
 }
 
-/// Why a segment could not be joined.
+/// Why a segment could not be joined: in [`Error::InitializationFailed`].
+///
+/// ```
+/// use std::time::Duration;
+/// use intranode::{Config, Error};
+///
+/// let name = format!("/example-missing-{}", std::process::id());
+/// // Rank 0 never comes.
+/// let result = Config::new(name, 1, 2).join_timeout(Duration::from_millis(1)).join();
+/// let Err(Error::InitializationFailed(failure)) = result else { panic!("{result:?}") };
+/// assert_eq!((failure.rank, failure.missing.as_slice()), (1, &[0][..]));
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct InitFailure {
@@ -192,7 +236,7 @@ pub struct InitFailure {
     pub rank: usize,
     /// What happened, and what to do.
     pub reason: String,
-    /// The ranks that never came, where that is the reason.
+    /// The ranks that never joined, where that is the reason.
     pub missing: Vec<usize>,
     /// The operating system's error, where there is one.
     pub source: Option<io::Error>,
@@ -200,8 +244,24 @@ pub struct InitFailure {
 
 /// Everything that this library reports.
 ///
-/// After an error the contents of receive buffers are unspecified. [`is_fatal`](Error::is_fatal) tells whether the
-/// communicator can still be used.
+/// After an error the contents of receive buffers are unspecified, unless the call says otherwise.
+/// [`is_fatal`](Error::is_fatal) tells whether the communicator can still be used. The text of an error names the operation,
+/// and the ranks to blame.
+///
+/// ```
+/// use intranode::{Error, Operation, ReduceOp};
+///
+/// let results = intranode::threads(2, |comm| {
+///     // The ranks disagree about the length.
+///     let mut data = vec![0.0; 10 + comm.rank()];
+///     let error = comm.allreduce_in_place(&mut data, ReduceOp::Sum).expect_err("10 and 11 elements");
+///     assert!(matches!(&error, Error::Mismatch { calls, .. } if calls[1].length == 11));
+///     // All ranks know, so the next call can follow.
+///     (error.operation(), error.is_fatal(), comm.barrier().is_ok())
+/// })?;
+/// assert_eq!(results, [(Operation::Allreduce, false, true); 2]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -304,7 +364,7 @@ pub enum Error {
         round: u32,
         /// The rank that died.
         rank: usize,
-        /// Its process.
+        /// The number of its process.
         pid: u32,
     },
 
@@ -336,7 +396,7 @@ pub enum Error {
         code: i32,
     },
 
-    /// The communicator can not be used any more, because of what a rank did.
+    /// The communicator cannot be used any more, because of what a rank did.
     #[error("{operation}, round {round}: rank {rank} has made the communicator unusable: {reason}")]
     Poisoned {
         /// The operation that this rank called.
@@ -409,8 +469,8 @@ pub enum Error {
     #[error("{}", setting(.0))]
     InvalidConfiguration(Box<InvalidSetting>),
 
-    /// Two threads of this rank called at the same time. No order of ranks can repair that, so the communicator
-    /// has ended for all of them.
+    /// Two threads of this rank called at the same time. No order of the ranks' calls can repair that, so the communicator
+    /// has ended for all ranks.
     #[error("{operation}: another thread of this rank is inside a collective; calls must not overlap")]
     ConcurrentUse {
         /// The operation that the second thread called.
@@ -425,13 +485,31 @@ pub enum Error {
     },
 }
 
-/// More about a time-out.
+/// More about a time-out: in [`Error::TimedOut`].
+///
+/// ```
+/// use std::sync::Barrier;
+/// use std::time::Duration;
+/// use intranode::{Config, Error};
+///
+/// let timeout = Duration::from_millis(10);
+/// let given_up = Barrier::new(2);
+/// let results = intranode::threads_with(&Config::new("/example", 0, 2).timeout(timeout), |comm| {
+///     // Rank 1 is busy with something else until rank 0 has given up.
+///     let result = if comm.rank() == 0 { comm.barrier() } else { Ok(()) };
+///     given_up.wait();
+///     result
+/// })?;
+/// let Err(Error::TimedOut { late, info, .. }) = &results[0] else { panic!("{results:?}") };
+/// assert_eq!((&**late, info.timeout), (&[1][..], Some(timeout)));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimeoutInfo {
     /// The time-out of this rank.
     pub timeout: Option<Duration>,
-    /// The processes of the late ranks.
+    /// The processes of the late ranks, in the order of the ranks.
     pub pids: Vec<u32>,
     /// The round at which they did not arrive (modulo 2³⁰).
     pub round: u32,
@@ -450,12 +528,13 @@ impl fmt::Display for InitFailure {
 }
 
 impl Error {
-    /// Two ranks want the same element.
+    /// Two ranks asked for the same element.
     pub(crate) fn overlap(operation: Operation, (first, second): (usize, usize)) -> Self {
         Error::OverlappingBlocks { operation, first, second }
     }
 
-    /// Whether the communicator has ended. If not, all ranks have consumed the same call, and the next may follow.
+    /// Whether the communicator has ended, or was never made. If not, all ranks have consumed the same call, and the next may
+    /// follow. Example: [`Error`].
     pub fn is_fatal(&self) -> bool {
         !matches!(
             self,
@@ -472,7 +551,7 @@ impl Error {
         )
     }
 
-    /// The operation that failed.
+    /// The operation that failed. Example: [`Error`].
     pub fn operation(&self) -> Operation {
         match self {
             Error::InvalidBufferSize { operation, .. }

@@ -20,13 +20,30 @@ use crate::rank::rank_state::OpenCall;
 use crate::tuning::OWN_PIECE_BYTES;
 
 impl Communicator {
-    /// Brings the `send` of every rank to every rank: that of rank `r`, which has `counts[r]` elements, to
-    /// `recv[displs[r]..]`. Counts and displacements are in elements. `counts` is the same on all ranks; each rank
-    /// places the blocks as it likes, without overlap. What lies between them is not touched.
+    /// Brings the block `send` of every rank to every rank: that of rank `r`, which has `counts[r]` elements, to
+    /// `recv[displs[r]..]`. Counts and displacements are in elements; a count may be 0. `counts` is the same on all ranks;
+    /// each rank places the blocks as it likes, without overlap. What lies between them is not touched. Collective.
     ///
-    /// Blocks stream through staging in chunks, one round a chunk; a write by the owner, a read by every other rank. Large
-    /// ones are copied straight from their owners' memory where that is faster, and allowed, in two rounds: see
-    /// [`Config::single_copy`](crate::Config::single_copy) (Linux's cross memory attach, Yeoh 2010).
+    /// Blocks stream through staging in chunks, one round a chunk: one write by the owner, one read by every other rank
+    /// (collectives through a shared segment: Graham and Shipman 2008). Large ones are copied straight from their owners'
+    /// memory where that is faster, and allowed, in two rounds: see [`Config::single_copy`](crate::Config::single_copy)
+    /// (Linux's cross memory attach, Yeoh 2010).
+    ///
+    /// ```
+    /// use intranode::Blocks;
+    ///
+    /// let blocks = Blocks::new(5, 2); // 3 elements and 2
+    /// let all = intranode::threads(2, |comm| {
+    ///     let send: Vec<u64> = blocks.range(comm.rank()).map(|item| item as u64).collect();
+    ///     let mut recv = [0; 5];
+    ///     comm.allgatherv(&send, &mut recv, &blocks.counts(), &blocks.displs())?;
+    ///     Ok::<_, intranode::Error>(recv)
+    /// })?;
+    /// for recv in all {
+    ///     assert_eq!(recv?, [0, 1, 2, 3, 4]);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidBufferSize`] if `counts` or `displs` do not have one entry a rank, `send` does not have
@@ -54,8 +71,21 @@ impl Communicator {
         gather(&mut self.seat.begin(operation)?, &call, send, recv, table)
     }
 
-    /// Brings the `send` of every rank to every rank, in rank order. `send` has the same length on all ranks, and
-    /// `recv` that times the number of ranks.
+    /// Brings the block `send` of every rank to every rank, in rank order. `send` has the same length, in elements, on all
+    /// ranks, and `recv` that times the number of ranks. Collective. The algorithms are those of
+    /// [`allgatherv`](Communicator::allgatherv).
+    ///
+    /// ```
+    /// let all = intranode::threads(3, |comm| {
+    ///     let mut recv = [0; 3];
+    ///     comm.allgather(&[10 * comm.rank()], &mut recv)?;
+    ///     Ok::<_, intranode::Error>(recv)
+    /// })?;
+    /// for recv in all {
+    ///     assert_eq!(recv?, [0, 10, 20]);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidBufferSize`] if `recv` has another length; otherwise as [`barrier`](Communicator::barrier).
@@ -109,7 +139,7 @@ pub(crate) fn gather_words<const N: usize>(
 /// Where the block of each rank lies in the receive buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BlockTable<'a> {
-    /// In rank order, of so many bytes each.
+    /// In rank order, of this many bytes each.
     Equal { bytes: usize },
     /// By rank, counts and displacements in elements of `width` bytes, which have been checked.
     Given { counts: &'a [usize], displs: &'a [usize], width: usize },

@@ -17,10 +17,26 @@ use crate::tuning::fold_slices_from_bytes;
 
 impl Communicator {
     /// Combines `send[i]` of all ranks into `recv[i]`, on every rank, in rank order: the same bits on every rank and
-    /// in every run. Both buffers have the same length, on all ranks.
+    /// in every run. Both buffers have the same length, in elements, on all ranks; it may be 0. Collective.
     ///
-    /// Small values travel with the arrival word, in one round. Large ones are folded in slices, one a rank, and
-    /// exchanged (Rabenseifner 2004).
+    /// Up to 96 bytes travel with the arrival word, in one round. Larger data streams through staging, one round a chunk:
+    /// every rank folds all of it, or, where it is large, its own slice, and then copies the slices of the others
+    /// (reduce-scatter, then allgather: Rabenseifner 2004).
+    ///
+    /// ```
+    /// use intranode::ReduceOp;
+    ///
+    /// let sums = intranode::threads(3, |comm| {
+    ///     let send = [comm.rank() as f64, 1.0];
+    ///     let mut recv = [0.0; 2];
+    ///     comm.allreduce(&send, &mut recv, ReduceOp::Sum)?;
+    ///     Ok::<_, intranode::Error>(recv)
+    /// })?;
+    /// for sum in sums {
+    ///     assert_eq!(sum?, [3.0, 3.0]);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidBufferSize`] if the lengths differ, [`Error::InvalidReduction`] for a bitwise reduction of
@@ -35,7 +51,22 @@ impl Communicator {
         self.reduce(&call, AllreduceBuffers { send: Some(send), recv, op })
     }
 
-    /// The same with the result in place of the contribution.
+    /// The same with the result in place of the contribution. `data` has the same length, in elements, on all ranks.
+    /// Collective.
+    ///
+    /// ```
+    /// use intranode::ReduceOp;
+    ///
+    /// let flags = intranode::threads(3, |comm| {
+    ///     let mut flags = [1u32 << comm.rank()];
+    ///     comm.allreduce_in_place(&mut flags, ReduceOp::BitOr)?;
+    ///     Ok::<_, intranode::Error>(flags[0])
+    /// })?;
+    /// for flags in flags {
+    ///     assert_eq!(flags?, 0b111);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`allreduce`](Communicator::allreduce).

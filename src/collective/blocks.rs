@@ -7,7 +7,7 @@ use crate::protocol::partition::block;
 /// Contiguous blocks of `items` items over `size` ranks whose lengths differ by at most one; the remainder goes to
 /// the first ranks.
 ///
-/// The same arithmetic gives a rank its range and a collective its counts and displacements, so they can not
+/// The same arithmetic gives a rank its range and a collective its counts and displacements, so they cannot
 /// disagree.
 ///
 /// ```
@@ -25,16 +25,16 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Distributes `items` items over `size` ranks.
+    /// Distributes `items` items over `size` ranks. Example: [`Blocks`].
     ///
     /// # Panics
     /// When `size` is 0.
     pub fn new(items: usize, size: usize) -> Self {
-        assert!(size > 0, "items can not be distributed over 0 ranks");
+        assert!(size > 0, "items cannot be distributed over 0 ranks");
         Blocks { items, size }
     }
 
-    /// The items of `rank`.
+    /// The items of `rank`. Example: [`Blocks`].
     ///
     /// # Panics
     /// When `rank` is not below the number of ranks.
@@ -43,17 +43,18 @@ impl Blocks {
         block(self.items, self.size, rank)
     }
 
-    /// The number of items of each rank.
+    /// The number of items of each rank, by rank. Example: [`Blocks`].
     pub fn counts(&self) -> Vec<usize> {
         (0..self.size).map(|rank| self.range(rank).len()).collect()
     }
 
-    /// The first item of each rank: the prefix sums of the counts.
+    /// The first item of each rank, by rank: the prefix sums of the counts. Example: [`Blocks`].
     pub fn displs(&self) -> Vec<usize> {
         (0..self.size).map(|rank| self.range(rank).start).collect()
     }
 
-    /// The same blocks for items of `width` elements each, as when a rank sends vectors of that length.
+    /// The counts and the displacements, by rank, for items of `width` elements each, as when a rank sends vectors of that
+    /// length.
     ///
     /// ```
     /// use intranode::Blocks;

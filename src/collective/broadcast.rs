@@ -14,10 +14,23 @@ use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 
 impl Communicator {
-    /// Brings `buffer` of rank `root` to all ranks. It has the same length on all of them.
+    /// Brings `buffer` of rank `root` to all ranks. It has the same length, in elements, on all of them. Collective: the
+    /// others return when they have the data, and so does the root.
     ///
-    /// The root writes chunk after chunk into its staging, and everybody reads; while one chunk is read, the next is
-    /// written.
+    /// The root writes chunk after chunk into its staging, and every other rank reads them; while one chunk is read, the next
+    /// is written (a pipeline through a shared segment: Graham and Shipman 2008).
+    ///
+    /// ```
+    /// let all = intranode::threads(3, |comm| {
+    ///     let mut buffer = if comm.rank() == 2 { [1.5, 2.5] } else { [0.0; 2] };
+    ///     comm.broadcast(&mut buffer, 2)?;
+    ///     Ok::<_, intranode::Error>(buffer)
+    /// })?;
+    /// for buffer in all {
+    ///     assert_eq!(buffer?, [1.5, 2.5]);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidRoot`] if there is no such rank; otherwise as [`barrier`](Communicator::barrier).

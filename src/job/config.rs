@@ -11,11 +11,24 @@ use crate::sys::shm_file::{self, is_name, name_rule};
 
 /// Everything that a rank needs to know to join a job.
 ///
-/// ```no_run
+/// ```
 /// use std::time::Duration;
-/// use intranode::Config;
+/// use intranode::{Config, WaitKind};
 ///
-/// let comm = Config::new("/job-42", 0, 4).timeout(Duration::from_secs(10)).join()?;
+/// // A job of one rank needs no other process.
+/// let name = format!("/example-config-{}", std::process::id());
+/// let comm = Config::new(name, 0, 1)
+///     .timeout(Duration::from_secs(10))
+///     .join_timeout(Duration::from_secs(5))
+///     .chunk_bytes(64 << 10)
+///     .wait(WaitKind::Native)
+///     .spin(Duration::ZERO)
+///     .group(0)
+///     .single_copy(false)
+///     .fatal_signals(true)
+///     .state_reports(true)
+///     .join()?;
+/// assert_eq!((comm.rank(), comm.size()), (0, 1));
 /// # Ok::<(), intranode::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -36,30 +49,49 @@ pub struct Config {
     prefix: Option<String>,
 }
 
-/// How a rank sleeps while it waits.
+/// How a rank sleeps while it waits: [`Config::wait`].
+///
+/// ```
+/// use intranode::{Config, WaitKind};
+///
+/// let name = format!("/example-wait-{}", std::process::id());
+/// let comm = Config::new(name, 0, 1).wait(WaitKind::Pthread).join()?;
+/// comm.barrier()?;
+/// # Ok::<(), intranode::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitKind {
     /// What suits the system best: `Futex` on Linux, `Pthread` elsewhere.
     #[default]
     Native,
-    /// A process-shared mutex and condition variable, on any system. A rank killed inside one can delay the
-    /// others; they look again every few milliseconds.
+    /// A process-shared mutex and condition variable, on any system. A rank that is killed inside one can delay the
+    /// others, which therefore poll every few milliseconds.
     Pthread,
 }
 
 impl Config {
-    /// The longest name of a job: bytes, not counting the `/` that it begins with.
+    /// The longest name of a job: bytes, not counting the `/` that it begins with. Example: [`new`](Config::new).
     pub const MAX_NAME_BYTES: usize = shm_file::MAX_NAME;
 
-    /// The largest number of ranks.
+    /// The largest number of ranks. Example: [`new`](Config::new).
     pub const MAX_RANKS: usize = MAX_RANKS;
 
-    /// The largest [chunk](Config::chunk_bytes), in bytes.
+    /// The largest [chunk](Config::chunk_bytes), in bytes. Example: [`chunk_bytes`](Config::chunk_bytes).
     pub const MAX_CHUNK_BYTES: usize = MAX_CHUNK;
 
-    /// Rank `rank` of the `size` ranks of the job `name`, which starts with `/` and has no other `/`, like any name
-    /// of POSIX shared memory. The values are checked by [`join`](Config::join).
+    /// Rank `rank` of the `size` ranks of the job `name`. `size` is 1 to [`MAX_RANKS`](Config::MAX_RANKS). The name begins
+    /// with `/` and has no other `/`, like any name of POSIX shared memory, and up to
+    /// [`MAX_NAME_BYTES`](Config::MAX_NAME_BYTES) bytes after it. The values are checked by [`join`](Config::join).
+    ///
+    /// ```
+    /// use intranode::{Config, Error};
+    ///
+    /// let too_long = format!("/{}", "x".repeat(Config::MAX_NAME_BYTES + 1));
+    /// for config in [Config::new(too_long, 0, 1), Config::new("/job", 0, Config::MAX_RANKS + 1)] {
+    ///     assert!(matches!(config.join(), Err(Error::InvalidConfiguration(_))));
+    /// }
+    /// ```
     pub fn new(name: impl Into<String>, rank: usize, size: usize) -> Self {
         Config {
             name: name.into(),
@@ -79,7 +111,19 @@ impl Config {
     }
 
     /// Reads `INTRANODE_NAME`, `INTRANODE_RANK`, `INTRANODE_SIZE` and, if they are set, `INTRANODE_TIMEOUT` and
-    /// `INTRANODE_JOIN_TIMEOUT`.
+    /// `INTRANODE_JOIN_TIMEOUT`: [`from_env_prefix`](Config::from_env_prefix) with `INTRANODE`.
+    ///
+    /// ```
+    /// use intranode::{Config, Error};
+    ///
+    /// match Config::from_env() {
+    ///     Ok(config) => println!("one of the ranks of a job: {config:?}"),
+    ///     // Started by hand, and not by a launcher.
+    ///     Err(Error::InvalidConfiguration(bad)) => assert!(bad.setting.starts_with("INTRANODE_")),
+    ///     Err(other) => return Err(other),
+    /// }
+    /// # Ok(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidConfiguration`] names the variable, its value and what is allowed.
@@ -88,11 +132,18 @@ impl Config {
     }
 
     /// Reads the variables `{prefix}_NAME`, `{prefix}_RANK`, `{prefix}_SIZE` and, if they are set,
-    /// `{prefix}_TIMEOUT` and `{prefix}_JOIN_TIMEOUT`, in seconds (fractions are allowed; `none` waits for ever).
-    /// `INTRANODE_WAIT=pthread` chooses [`WaitKind::Pthread`], `INTRANODE_SPIN` is the number of microseconds to
-    /// [`spin`](Config::spin), `INTRANODE_GROUP` the number of ranks in a [`group`](Config::group),
-    /// `INTRANODE_SINGLE_COPY=0` or `1` says whether to try [`single_copy`](Config::single_copy), `INTRANODE_STATE=1` has
+    /// `{prefix}_TIMEOUT` and `{prefix}_JOIN_TIMEOUT`, in seconds (fractions are allowed, 0 is not; `none` waits for ever).
+    /// Whatever the prefix, `INTRANODE_WAIT=pthread` chooses [`WaitKind::Pthread`], `INTRANODE_SPIN` is the number of
+    /// microseconds to [`spin`](Config::spin), `INTRANODE_GROUP` the number of ranks in a [`group`](Config::group),
+    /// `INTRANODE_SINGLE_COPY=0` or `1` says whether to try [`single_copy`](Config::single_copy), and `INTRANODE_STATE=1` has
     /// [`state_reports`](Config::state_reports) written.
+    ///
+    /// ```
+    /// use intranode::{Config, Error};
+    ///
+    /// let error = Config::from_env_prefix("EXAMPLE").expect_err("nobody has set EXAMPLE_NAME");
+    /// assert!(matches!(error, Error::InvalidConfiguration(bad) if bad.setting == "EXAMPLE_NAME"));
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidConfiguration`] names the variable, its value and what is allowed.
@@ -147,41 +198,61 @@ impl Config {
     }
 
     /// How long a call may make no progress before it fails on all ranks: that long since the last rank arrived.
-    /// 60 seconds if not set; `None` waits for ever.
+    /// 60 seconds if not set; `None` waits for ever; zero is refused by [`join`](Config::join). Example: [`Config`].
     #[must_use]
     pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.timeout = timeout.into();
         self
     }
 
-    /// How long to wait until all ranks are there. 30 seconds if not set; `None` waits for ever.
+    /// How long [`join`](Config::join) waits until all ranks are there. 30 seconds if not set; `None` waits for ever; zero is
+    /// refused. Example: [`Config`].
     #[must_use]
     pub fn join_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.join_timeout = timeout.into();
         self
     }
 
-    /// The size of one staging buffer in bytes, a multiple of 64. Each rank has two; data of any length streams
-    /// through them. Rank 0's counts. If not set, 1.5 MiB, and less for more than four ranks.
+    /// The length of a chunk in bytes: a multiple of 64 up to [`MAX_CHUNK_BYTES`](Config::MAX_CHUNK_BYTES). Each rank has
+    /// staging for two chunks in the segment; data of any length streams through them. Rank 0's setting counts. If not set,
+    /// 1.5 MiB up to four ranks, and 3 MiB divided by the number of ranks beyond.
+    ///
+    /// ```
+    /// use intranode::{Config, Error};
+    ///
+    /// let small = Config::new("/example", 0, 2).chunk_bytes(64);
+    /// let sizes = intranode::threads_with(&small, |comm| {
+    ///     let mut data = vec![comm.rank(); 1000]; // in many rounds
+    ///     comm.broadcast(&mut data, 1)?;
+    ///     Ok::<_, Error>(data)
+    /// })?;
+    /// for data in sizes {
+    ///     assert_eq!(data?, [1; 1000]);
+    /// }
+    ///
+    /// let too_large = small.chunk_bytes(Config::MAX_CHUNK_BYTES + 64);
+    /// assert!(matches!(too_large.join(), Err(Error::InvalidConfiguration(_))));
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn chunk_bytes(mut self, bytes: usize) -> Self {
         self.chunk_bytes = Some(bytes);
         self
     }
 
-    /// How to sleep. Rank 0's counts.
+    /// How to sleep. Rank 0's setting counts. Example: [`WaitKind`].
     #[must_use]
     pub fn wait(mut self, wait: WaitKind) -> Self {
         self.wait = wait;
         self
     }
 
-    /// How long this rank looks at what it waits for before it sleeps, whatever the number of processors. If not set, it
-    /// looks for 4000 µs where every rank can have a processor; where not, it gives its processor away up to 16 times
-    /// instead, for another rank to run.
+    /// How long this rank polls what it waits for before it sleeps, whatever the number of processors. If not set, it
+    /// polls for 4000 µs where every rank can have a processor; where not, it calls `sched_yield` up to 16 times instead, for
+    /// another rank to run. Example: [`Config`].
     ///
-    /// Zero suits ranks that have many threads each, all of which compute: whoever looks takes a processor from them. More
-    /// suits ranks that wait often and not much longer than the default, and have processors of their own: it takes some
+    /// Zero suits ranks that have many threads each, all of which compute: a rank that polls takes a processor from them.
+    /// More suits ranks that wait often and not much longer than the default, and have processors of their own: it takes some
     /// 25 µs to wake a sleeper.
     #[must_use]
     pub fn spin(mut self, time: impl Into<Option<Duration>>) -> Self {
@@ -189,26 +260,36 @@ impl Config {
         self
     }
 
-    /// How many ranks form a group when all meet: in a barrier, and where a region is published or taken back. The first
-    /// of a group waits for its others, these first ranks wait for each other, and then tell their groups. So no rank has
-    /// to look at all others, but what one does is seen by another after three steps instead of one.
+    /// How many ranks form a group in rounds without data: in a barrier, and where a region is published or reclaimed. The
+    /// first of a group waits for its others, these first ranks wait for each other, and then notify their groups. So no rank
+    /// polls all others, but an arrival takes three steps to be seen instead of one (a combining tree of two levels: Yew,
+    /// Tzeng and Lawrie 1987).
     ///
-    /// 0: every rank looks at all others. If not set, that is so up to 63 ranks, and where there are more ranks than
+    /// 0: every rank polls all others. If not set, that is so up to 63 ranks, and where there are more ranks than
     /// processors; otherwise the ranks whose processors share a last-level cache form groups, of at most about the square
-    /// root of the number of ranks. Rank 0's setting counts, up to 65536.
+    /// root of the number of ranks. Rank 0's setting counts, up to [`MAX_RANKS`](Config::MAX_RANKS).
+    ///
+    /// ```
+    /// use intranode::Config;
+    ///
+    /// let grouped = Config::new("/example", 0, 6).group(3);
+    /// let results = intranode::threads_with(&grouped, |comm| comm.barrier())?;
+    /// assert!(results.iter().all(Result::is_ok));
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     #[must_use]
     pub fn group(mut self, ranks: impl Into<Option<usize>>) -> Self {
         self.group = ranks.into();
         self
     }
 
-    /// Whether the blocks of an allgatherv that have 384 KiB or more, and all together less than 16 MiB, are copied once, by
-    /// the system, from where they lie in each rank's memory (Linux: `process_vm_readv`), and not into the segment and out
-    /// of it. If not set, they are where that is known to be faster: on Intel's processors, if there are as many as ranks.
-    /// Rank 0's setting counts.
+    /// Whether the blocks of an allgatherv are copied once, by the system, from where they lie in each rank's memory (Linux:
+    /// `process_vm_readv`), and not into staging and out of it: where every block has 384 KiB or more, and all together less
+    /// than 16 MiB. If not set, they are where that is known to be faster: on Intel's processors, if there are as many as
+    /// ranks. Rank 0's setting counts. Example: [`Config`].
     ///
-    /// Where the system's policy does not allow it (Yama's `ptrace_scope`, a container's filter), all goes through the
-    /// segment.
+    /// Where the system's policy does not allow it (Yama's `ptrace_scope`, a container's filter), all data goes through
+    /// staging. With `INTRANODE_DEBUG` in its environment a rank writes which of the two it is.
     #[must_use]
     pub fn single_copy(mut self, attempt: impl Into<Option<bool>>) -> Self {
         self.single_copy = attempt.into();
@@ -216,13 +297,14 @@ impl Config {
     }
 
     /// Whether the other ranks are told of a fatal signal (SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE) at once. Otherwise
-    /// they learn of this rank's death when its process ends, which a core dump delays by seconds. Not set at first.
+    /// they learn of this rank's death when its process ends, which a core dump delays by seconds. `false` if not set.
+    /// Example: [`Config`].
     ///
-    /// It also makes an error of what would end this process: when another program cuts the file of the segment short. It
-    /// can if it opens the file while ranks join, since the file has a name only then; it may cut it at any time later. The
-    /// rank that notices is out of the job, whatever the others have learnt of the round in which that happened.
+    /// It also makes an error of what would end this process: when another program truncates the file of the segment. It
+    /// can if it opens the file while ranks join, since the file has a name only then; it may truncate it at any time later.
+    /// The rank that notices is out of the job, whatever the others have learnt of the round in which that happened.
     ///
-    /// This puts a handler in place for the rest of the process's life, which afterwards does what was to be done before.
+    /// This installs a handler for the rest of the process's life, which then calls the handler that was there before.
     /// Not for programs that go on after such a signal: the communicator has ended then.
     #[must_use]
     pub fn fatal_signals(mut self, tell: bool) -> Self {
@@ -231,10 +313,10 @@ impl Config {
     }
 
     /// Whether the [state](crate::JobState) of the job is written to standard error: when a call times out, by the first
-    /// rank that was there in time; and by this process when it gets SIGUSR2, on Linux. Not set at first, since a program
-    /// may use that signal itself; its handler is called too.
+    /// rank that was there in time; and by this process when it gets SIGUSR2, on Linux. `false` if not set, since a program
+    /// may use that signal itself; its handler is called too. Example: [`Config`].
     ///
-    /// Costs nothing in a call: the thread that watches the other ranks looks at them ten times a second.
+    /// Costs nothing in a call: the thread that watches the other ranks samples them ten times a second.
     #[must_use]
     pub fn state_reports(mut self, write: bool) -> Self {
         self.state_reports = write;

@@ -53,7 +53,19 @@ const CALL: Call = Call {
 
 impl Communicator {
     /// Joins the job that the environment names: [`Config::from_env`](crate::Config::from_env), then
-    /// [`Config::join`](crate::Config::join).
+    /// [`Config::join`](crate::Config::join). Collective.
+    ///
+    /// ```
+    /// use intranode::{Communicator, Error};
+    ///
+    /// match Communicator::from_env() {
+    ///     Ok(comm) => comm.barrier()?,
+    ///     // Not started by a launcher: INTRANODE_NAME, INTRANODE_RANK or INTRANODE_SIZE is not set.
+    ///     Err(Error::InvalidConfiguration(bad)) => assert_eq!(bad.value, None),
+    ///     Err(other) => return Err(other),
+    /// }
+    /// # Ok(())
+    /// ```
     ///
     /// # Errors
     /// As those two.
@@ -64,12 +76,25 @@ impl Communicator {
 
 impl Config {
     /// Joins the job, and returns when all its ranks have. Rank 0 may come last. As soon as all are there the name
-    /// is free again.
+    /// is free again. Collective.
+    ///
+    /// ```
+    /// use intranode::Config;
+    ///
+    /// let name = format!("/example-join-{}", std::process::id());
+    /// for _ in 0..2 {
+    ///     // The name is free again for the second job.
+    ///     let comm = Config::new(&name, 0, 1).join()?;
+    ///     comm.leave()?;
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidConfiguration`] for values that are not allowed; [`Error::AllocationFailed`] without memory;
-    /// [`Error::InitializationFailed`] when a rank does not come in time, was told another size, is there twice, or
-    /// what is found under the name can not be joined.
+    /// [`Error::InvalidLayout`] if the segment does not fit into the address space; [`Error::InitializationFailed`] when a
+    /// rank does not come in time, was told another size, is there twice, cannot start the thread that watches the others,
+    /// or what is found under the name cannot be joined.
     pub fn join(self) -> Result<Communicator, Error> {
         self.check()?;
         let settings = environment::process_settings();

@@ -19,11 +19,27 @@ const OPERATION: Operation = Operation::Split;
 
 impl Communicator {
     /// Makes a communicator of all ranks that name the same `color`. Its ranks are ordered by `key`, those with the same
-    /// key as they are here. Collective over all ranks, each of which gets the communicator of its color.
+    /// key as they are here. Collective over all ranks, each of which gets the communicator of its color, as MPI's
+    /// `MPI_Comm_split`.
     ///
-    /// The new communicator has a segment of its own, so calls on it and on this one can follow each other in any order,
-    /// and both can be dropped in any order. Its time-out and its way to wait are those of this one. A rank that dies
-    /// ends every communicator that it belongs to.
+    /// The new communicator has a segment of its own, with chunks as long as this one's. So calls on it and on this one can
+    /// follow each other in any order, and both can be dropped in any order. Its time-out and its way to wait are those of
+    /// this one. A rank that dies ends every communicator that it belongs to.
+    ///
+    /// ```
+    /// use intranode::ReduceOp;
+    ///
+    /// let results = intranode::threads(5, |comm| {
+    ///     // The even ranks, and the odd ones; each in descending order.
+    ///     let part = comm.split(comm.rank() % 2, comm.size() - comm.rank())?;
+    ///     let mut sum = [comm.rank()];
+    ///     part.allreduce_in_place(&mut sum, ReduceOp::Sum)?;
+    ///     Ok::<_, intranode::Error>((part.rank(), part.size(), sum[0]))
+    /// })?;
+    /// let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(results, [(2, 3, 6), (1, 2, 4), (1, 3, 6), (0, 2, 4), (0, 3, 6)]);
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::AllocationFailed`] on every rank, without memory; otherwise as [`barrier`](Communicator::barrier).
@@ -56,7 +72,7 @@ impl Communicator {
 
         let machine = ShmPlatform { wait: world.wait(), ..seat.machine };
         for (rank, of_parent) in group.iter().enumerate() {
-            // Whoever comes first says whose they are: all know the same.
+            // The first to come claims each rank for its process: all know the same.
             let _ = membership::claim(&machine, world.segment(), rank, seat.pid(*of_parent));
         }
         let joined: Arc<[usize]> = group.iter().map(|rank| self.joined_as[*rank]).collect();
@@ -84,6 +100,17 @@ impl Communicator {
 
     /// Makes a communicator of the ranks of this machine: of all ranks, in the same order. Collective.
     ///
+    /// ```
+    /// let same = intranode::threads(2, |comm| {
+    ///     let local = comm.split_local()?;
+    ///     Ok::<_, intranode::Error>((local.rank(), local.size()) == (comm.rank(), comm.size()))
+    /// })?;
+    /// for same in same {
+    ///     assert!(same?);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`split`](Communicator::split).
     pub fn split_local(&self) -> Result<Communicator, Error> {
@@ -92,7 +119,7 @@ impl Communicator {
 }
 
 /// How the ranks of a new segment sleep where those of the old one sleep like this. What suits threads that share a
-/// mapping does not cma_peers through several of them.
+/// mapping does not work across several mappings of it.
 fn sleeps_by_pthread(wait: Wait) -> bool {
     match wait {
         #[cfg(target_os = "linux")]

@@ -26,7 +26,7 @@ use crate::sys::wait::threads::Ticker;
 /// Runs `program` on `size` ranks that are threads of this process, and returns what each returned, by rank.
 ///
 /// The collectives are the same as between processes, over the same protocols. For tests, and for programs that want
-/// to run either way. The time-out is that of [`Config::new`].
+/// to run either way. `size` is 1 to [`Config::MAX_RANKS`]; the settings are those of [`Config::new`].
 ///
 /// ```
 /// let ranks = intranode::threads(3, |comm| comm.rank())?;
@@ -35,7 +35,8 @@ use crate::sys::wait::threads::Ticker;
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidConfiguration`] for a size that is not allowed; [`Error::AllocationFailed`] without memory.
+/// [`Error::InvalidConfiguration`] for a size that is not allowed; [`Error::AllocationFailed`] without memory;
+/// [`Error::ThreadNotStarted`] if the system starts no further thread, when those that were started have ended.
 ///
 /// # Panics
 /// When a rank panics, after all have ended. The others get an error that names it.
@@ -47,10 +48,21 @@ where
     threads_with(&Config::new("/threads", 0, size), program)
 }
 
-/// The same with the time-out, the staging and the groups of `config`; its name, rank and join time-out do not matter.
+/// The same with the size, the time-out, the chunks and the groups of `config`. Its other settings have no effect, but they
+/// are checked.
+///
+/// ```
+/// use std::time::Duration;
+/// use intranode::Config;
+///
+/// let config = Config::new("/example", 0, 3).timeout(Duration::from_secs(5)).chunk_bytes(4096);
+/// let ranks = intranode::threads_with(&config, |comm| comm.rank())?;
+/// assert_eq!(ranks, [0, 1, 2]);
+/// # Ok::<(), intranode::Error>(())
+/// ```
 ///
 /// # Errors
-/// As [`threads`].
+/// As [`threads`], and [`Error::InvalidLayout`] if the segment does not fit into the address space.
 ///
 /// # Panics
 /// As [`threads`].
@@ -68,7 +80,7 @@ where
             let builder = std::thread::Builder::new().name(name.clone());
             builder.spawn_scoped(scope, move || program(comm)).map_err(|source| not_started(&name, source))
         };
-        // All have to be started before the first is waited for. One that can not be started drops its
+        // All have to be started before the first is waited for. One that cannot be started drops its
         // communicator, which tells the others.
         let threads: Vec<_> = communicators.into_iter().map(start).collect();
         let results: Vec<_> = threads.into_iter().map(|thread| thread.map(|thread| thread.join())).collect();

@@ -1,11 +1,11 @@
 //! The state of a job: who waits for whom, in what, since when.
 //!
-//! A rank sees this from outside, in the segment, without a word from the others: also of ranks that are frozen. Nothing
-//! is written for it that is not written anyway, and whoever looks takes no part in what is being done. So it is a
-//! picture, taken while things move: neighbouring lines can be a round apart.
+//! A rank sees this from outside, in the segment, without a message from the others: also of ranks that are frozen. Nothing
+//! is written for it that is not written anyway, and the rank that takes the snapshot takes no part in what is being done.
+//! So it is taken while things move: neighbouring lines can be a round apart.
 //!
-//! Nor does a rank header *when* it does something, since asking the clock would cost as much as a small collective. Whoever
-//! wants to tell looks every now and then, and knows since when nothing has changed.
+//! Nor does a rank write *when* it does something, since reading the clock would cost as much as a small collective. An
+//! observer samples the ranks every now and then, and knows since when nothing has changed.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,13 +17,22 @@ use crate::protocol::Generation;
 use crate::segment::mapped::{MappedSegment, Snapshot};
 use crate::sys::file_size::write_stderr;
 
-/// What a rank can see of its job: [`Communicator::state`](crate::Communicator::state). Its text is for people.
+/// A snapshot of a job: [`Communicator::state`](crate::Communicator::state), which has an example. Its text is for people.
+///
+/// ```
+/// let texts = intranode::threads(1, |comm| comm.state().map(|state| state.to_string()))?;
+/// for text in texts {
+///     let text = text?;
+///     assert!(text.contains("as rank 0 sees it") && text.contains("rank 0 (process "));
+/// }
+/// # Ok::<(), intranode::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct JobState {
     /// The job's name.
     pub name: String,
-    /// The rank that has looked.
+    /// The rank that took the snapshot.
     pub seen_by: usize,
     /// Whether the communicator has ended: no rank advances any more.
     pub ended: bool,
@@ -31,13 +40,28 @@ pub struct JobState {
     pub ranks: Vec<RankStatus>,
 }
 
-/// What a rank can see of another, or of itself.
+/// What a rank can see of another, or of itself: in [`JobState`]. Its text is for people.
+///
+/// ```
+/// use intranode::Operation;
+///
+/// let states = intranode::threads(1, |comm| {
+///     comm.barrier()?;
+///     comm.state()
+/// })?;
+/// for state in states {
+///     let own = &state?.ranks[0];
+///     assert_eq!((own.rank, own.pid), (0, Some(std::process::id())));
+///     assert_eq!((own.operation, own.waits), (Some(Operation::Barrier), false));
+/// }
+/// # Ok::<(), intranode::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RankStatus {
     /// The rank.
     pub rank: usize,
-    /// Its process; `None` if it has not joined.
+    /// The number of its process; `None` if it has not joined.
     pub pid: Option<u32>,
     /// The last operation that it has begun; `None` if there was none.
     pub operation: Option<Operation>,
@@ -45,7 +69,7 @@ pub struct RankStatus {
     pub round: u32,
     /// Whether it waits there, for the ranks of which this is false.
     pub waits: bool,
-    /// For how long that has been so at least, where somebody has looked:
+    /// For how long that has been so at least; `None` unless this rank samples the others:
     /// [`Config::state_reports`](crate::Config::state_reports).
     pub unchanged_for: Option<Duration>,
 }
@@ -78,12 +102,12 @@ impl fmt::Display for RankStatus {
     }
 }
 
-/// Looks at a job, and remembers since when what it sees has not changed.
+/// Samples a job, and remembers since when what it sees has not changed.
 pub(crate) struct Observer {
     world: Arc<MappedSegment>,
     name: String,
     rank: usize,
-    /// By rank, once somebody has looked.
+    /// By rank, after the first sample.
     seen: Mutex<Vec<(Generation, Instant)>>,
 }
 
@@ -92,7 +116,7 @@ impl Observer {
         Observer { world: Arc::clone(world), name: name.to_owned(), rank, seen: Mutex::default() }
     }
 
-    /// Looks, so that it can be told later since when things are as they are.
+    /// Takes a sample, so that it can be told later since when things are as they are.
     pub(crate) fn sample(&self) {
         let now = Instant::now();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +137,7 @@ impl Observer {
         let ranks = 0..self.world.layout().ranks();
         let snapshots: Vec<Snapshot> = ranks.map(|rank| self.world.snapshot(rank)).collect();
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody is more than a round ahead of another.
+        // No rank is more than a round ahead of another.
         let is_behind =
             |one: &Snapshot| snapshots.iter().any(|other| one.pid == 0 || one.round.next() == other.round);
         let everywhere = !snapshots.iter().any(is_behind);

@@ -22,11 +22,12 @@ use crate::sys::memory::backing;
 ///
 /// In each turn a rank writes its block, [`own`](Exchange::own), and then reads all blocks in place,
 /// [`share`](Exchange::share), which costs a round whatever the size. There are two buffers: while one is read, the
-/// next turn's blocks are written into the other.
+/// next turn's blocks are written into the other. The block of rank `r` begins after those of the ranks before it.
 ///
 /// ```
 /// let sums = intranode::threads(3, |comm| {
 ///     let mut exchange = comm.exchange::<f64>(&[2, 2, 2])?;
+///     assert_eq!((exchange.len(), exchange.is_empty()), (6, false));
 ///     let mut sum = 0.0;
 ///     for turn in 0..10 {
 ///         exchange.own().fill(turn as f64);
@@ -46,14 +47,15 @@ pub struct Exchange<T: Pod> {
 }
 
 impl Communicator {
-    /// Makes the memory for exchanges of `counts[r]` values from each rank `r`, which are the same on all ranks. Where
-    /// only one count is not 0, the exchange is a broadcast. Collective.
+    /// Makes the memory for exchanges of `counts[r]` values from each rank `r`, in elements; `counts` is the same on all
+    /// ranks. Where only one count is not 0, the exchange is a broadcast. Collective. Example: [`Exchange`].
     ///
-    /// Each rank allocates the memory of its own block.
+    /// It takes twice the memory of a [`region`](Communicator::region) of all the values. Each rank allocates about that of its
+    /// own block.
     ///
     /// # Errors
-    /// [`Error::InvalidBufferSize`] if `counts` does not have one entry a rank; otherwise as
-    /// [`region`](Communicator::region).
+    /// [`Error::InvalidBufferSize`] if `counts` does not have one entry a rank; [`Error::ProtectionFailed`] on every rank where
+    /// the system does not protect the blocks of the others; otherwise as [`region`](Communicator::region).
     pub fn exchange<T: Pod>(&self, counts: &[usize]) -> Result<Exchange<T>, Error> {
         let (seat, operation) = (&self.seat, Operation::Exchange);
         let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
@@ -104,18 +106,19 @@ fn agree(open: &mut OpenCall<'_>, call: &Call, own: Range<usize>) -> Result<Part
 }
 
 impl<T: Pod> Exchange<T> {
-    /// The number of values of all ranks.
+    /// The length of all blocks together, in elements. Not collective. Example: [`Exchange`].
     pub fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// Whether there are none.
+    /// Whether no rank has any elements. Not collective. Example: [`Exchange`].
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// This rank's block of the next turn. What is in it at first is what this rank wrote two turns ago, or zeros. Empty after
-    /// [`share`](Self::share) has failed for good, since the others may have ended the turn.
+    /// This rank's block of the next turn. At first it holds what this rank wrote two turns ago, or zeros. Empty after
+    /// [`share`](Self::share) has failed for good, since the others may have ended the turn. Not collective. Example:
+    /// [`Exchange`].
     ///
     /// # Panics
     /// In a forked child, in which the memory does not exist.
@@ -123,7 +126,8 @@ impl<T: Pod> Exchange<T> {
         self.memory.own()
     }
 
-    /// Ends the turn: the blocks of all ranks, in rank order. Collective; it costs a round, whatever the size.
+    /// Ends the turn: the blocks of all ranks, in rank order. Collective; it costs a round, whatever the size. Example:
+    /// [`Exchange`].
     ///
     /// # Errors
     /// As [`Communicator::barrier`]. The turn has not ended then; after a [fatal](Error::is_fatal) error there is none any more.

@@ -23,15 +23,33 @@ use crate::region::allocation::{AllocRequest, allocate};
 use crate::region::options::{Pages, Placement, RegionOptions};
 use crate::segment::region_memory::{Memory, ReadOnly, Writable};
 
-/// A region that every rank can read: a plain slice.
+/// A region in its read epoch: every rank has all of it as a plain slice.
+///
+/// ```
+/// use intranode::{Communicator, Error, Shared};
+///
+/// fn table(comm: &Communicator) -> Result<Shared<u64>, Error> {
+///     let mut squares = comm.region(10)?;
+///     for (number, square) in squares.as_mut_slice().iter_mut().enumerate() {
+///         *square = (number * number) as u64;
+///     }
+///     squares.publish()
+/// }
+///
+/// let results = intranode::threads(3, |comm| table(&comm).map(|table| table[7]))?;
+/// for result in results {
+///     assert_eq!(result?, 49);
+/// }
+/// # Ok::<(), Error>(())
+/// ```
 pub type Shared<T> = Region<T, ReadOnly>;
 
 /// `len` values of `T` in one copy of memory for all ranks.
 ///
-/// A region is written and read in turns, which are its type: in a write epoch, `Region<T, Writable>`, each rank has
+/// A region is written and read in epochs, which are its type: in a write epoch, `Region<T, Writable>`, each rank has
 /// `&mut [T]` of the parts that it owns; in a read epoch, [`Shared<T>`], every rank has `&[T]` of everything. Two
 /// collective calls lie between them, [`publish`](Region::publish) and [`reclaim`](Region::reclaim). So in safe code
-/// nobody writes what another rank reads.
+/// no rank writes what another reads.
 ///
 /// At first the region is zeros, and the leader, rank 0, owns all of it. [`distribute`](Region::distribute) and
 /// [`set_ownership`](Region::set_ownership) give it to others.
@@ -42,12 +60,21 @@ pub type Shared<T> = Region<T, ReadOnly>;
 /// ```
 /// let sums = intranode::threads(4, |comm| {
 ///     let mut region = comm.region::<f64>(100)?;
-///     region.as_mut_slice().fill(0.5); // empty on all ranks but the leader
+///     assert_eq!((region.len(), region.is_empty()), (100, false));
+///     assert_eq!(region.as_mut_slice().len(), if region.is_leader() { 100 } else { 0 });
+///     region.as_mut_slice().fill(0.5);
 ///     let shared = region.publish()?;
-///     Ok::<f64, intranode::Error>(shared.iter().sum())
+///     let first: f64 = shared.as_slice().iter().sum();
+///
+///     let mut region = shared.reclaim()?;
+///     if let Some(value) = region.as_mut_slice().first_mut() {
+///         *value += 1.0;
+///     }
+///     let second: f64 = region.publish()?.iter().sum();
+///     Ok::<_, intranode::Error>((first, second))
 /// })?;
 /// for sum in sums {
-///     assert_eq!(sum?, 50.0);
+///     assert_eq!(sum?, (50.0, 51.0));
 /// }
 /// # Ok::<(), intranode::Error>(())
 /// ```
@@ -59,10 +86,11 @@ pub struct Region<T: Pod, E = Writable> {
 
 impl Communicator {
     /// Makes a region of `len` zeros, of which there is one copy for all ranks. Rank 0, the leader, owns all of it.
-    /// Collective.
+    /// `len` is in elements, is the same on all ranks, and may be 0. Collective. Example: [`Region`].
     ///
-    /// Its memory is allocated before this returns. It does not count against the size of `/dev/shm` where the system
-    /// has memory without a name, and lets ranks open each other's; otherwise it is there.
+    /// Its memory, `len` times the size of an element and rounded up to a page, is allocated before this returns. It does not
+    /// count against the size of `/dev/shm` where the system has memory without a name (a memfd), and lets ranks open each
+    /// other's; otherwise it is there.
     ///
     /// # Errors
     /// [`Error::AllocationFailed`] on every rank if there is not enough memory, which is looked up before anything is
@@ -71,7 +99,24 @@ impl Communicator {
         self.region_with(len, &RegionOptions::new())
     }
 
-    /// The same with a say in where the memory lies. The options are the same on all ranks.
+    /// The same with a choice of where the memory lies, and in pages of which size. The options are the same on all ranks.
+    /// Collective.
+    ///
+    /// ```
+    /// use intranode::{Blocks, Placement, RegionOptions};
+    ///
+    /// let results = intranode::threads(2, |comm| {
+    ///     let options = RegionOptions::new().placement(Placement::Distributed);
+    ///     let mut region = comm.region_with::<u32>(1000, &options)?;
+    ///     // Each rank has allocated its block, and owns it at first.
+    ///     let own = Blocks::new(1000, comm.size()).range(comm.rank());
+    ///     Ok::<_, intranode::Error>(region.as_mut_slice().len() == own.len())
+    /// })?;
+    /// for result in results {
+    ///     assert!(result?);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`region`](Communicator::region).
@@ -81,7 +126,7 @@ impl Communicator {
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
         // Even a region of nothing is mapped: a page.
         let bytes = bytes.map(|bytes| bytes.max(1));
-        // Whoever allocates decides where a page lies.
+        // A page lies near the rank that allocates it.
         let part = match options.placement {
             Placement::Distributed => block(bytes.unwrap_or(0), self.size(), self.rank()),
             _ if self.rank() == LEADER => 0..bytes.unwrap_or(0),
@@ -117,15 +162,30 @@ impl Communicator {
 const LEADER: usize = 0;
 
 impl<T: Pod, E> Region<T, E> {
-    /// Whether this rank is the one that owns a new region.
+    /// Whether this rank is the one that owns a new region: rank 0. Not collective. Example: [`Region`].
     pub fn is_leader(&self) -> bool {
         self.seat.rank == LEADER
     }
 
-    /// On which nodes its pages lie, as far as the system tells this process.
+    /// On which NUMA nodes its pages lie, as far as the system tells this process. Not collective.
+    ///
+    /// ```
+    /// let texts = intranode::threads(2, |comm| {
+    ///     let region = comm.region::<u8>(100_000)?;
+    ///     Ok::<_, intranode::Error>(match region.pages() {
+    ///         Ok(pages) => pages.to_string(), // "pages of 4096 bytes, 25 on node 0"
+    ///         Err(error) => format!("the system does not tell: {error}"),
+    ///     })
+    /// })?;
+    /// for text in texts {
+    ///     println!("{}", text?);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// What the system says where it does not tell: [`std::io::ErrorKind::Unsupported`] elsewhere than on Linux.
+    /// The system's error where it does not tell: [`std::io::ErrorKind::Unsupported`] elsewhere than on Linux;
+    /// [`std::io::ErrorKind::NotFound`] in a forked child, in which the region does not exist.
     pub fn pages(&self) -> std::io::Result<Pages> {
         Pages::of(self.memory.mapping())
     }
@@ -136,22 +196,24 @@ impl<T: Pod, E> Region<T, E> {
 }
 
 impl<T: Pod> Region<T> {
-    /// The number of values.
+    /// The length in elements. Not collective. Example: [`Region`].
     pub fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// Whether there are none.
+    /// Whether it has no elements. Not collective. Example: [`Region`].
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What this rank owns: ascending ranges, none of them empty.
+    /// What this rank owns: ascending ranges, in elements, none of them empty. Not collective. Example:
+    /// [`set_ownership`](Region::set_ownership).
     pub fn parts(&self) -> &[Range<usize>] {
         self.memory.parts().ranges()
     }
 
-    /// The values that this rank owns, one slice for each of its [`parts`](Region::parts).
+    /// The values that this rank owns, one slice for each of its [`parts`](Region::parts). Not collective. Example:
+    /// [`set_ownership`](Region::set_ownership).
     ///
     /// # Panics
     /// In a forked child, in which the region does not exist.
@@ -159,8 +221,8 @@ impl<T: Pod> Region<T> {
         self.memory.own()
     }
 
-    /// The values of this rank's first part: all that it owns, unless [`set_ownership`](Region::set_ownership) gave it several. Empty
-    /// if it owns nothing.
+    /// The values of this rank's first part: all that it owns, unless [`set_ownership`](Region::set_ownership) gave it
+    /// several. Empty if it owns nothing. Not collective. Example: [`Region`].
     ///
     /// # Panics
     /// In a forked child, in which the region does not exist.
@@ -168,7 +230,20 @@ impl<T: Pod> Region<T> {
         self.memory.own().next().unwrap_or_default()
     }
 
-    /// Gives each rank its block of [`Blocks::new(len, size)`](Blocks::new). Collective.
+    /// Gives each rank its block of [`Blocks::new(len, size)`](Blocks::new). The values stay. Collective.
+    ///
+    /// ```
+    /// let results = intranode::threads(3, |comm| {
+    ///     let mut region = comm.region::<usize>(7)?;
+    ///     region.distribute()?;
+    ///     region.as_mut_slice().fill(comm.rank());
+    ///     Ok::<_, intranode::Error>(region.publish()?.to_vec())
+    /// })?;
+    /// for values in results {
+    ///     assert_eq!(values?, [0, 0, 0, 1, 1, 2, 2]);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Communicator::barrier`].
@@ -177,13 +252,33 @@ impl<T: Pod> Region<T> {
         self.set_ownership(Some(own))
     }
 
-    /// Gives each rank the ranges that it asks for, in any order; empty ones do not count. `set_ownership(Some(3..5))` asks for
-    /// one, `set_ownership(None)` for none. What nobody asks for keeps its values. Collective.
+    /// Gives each rank the ranges that it asks for, in elements and in any order; empty ones do not count.
+    /// `set_ownership(Some(3..5))` asks for one, `set_ownership(None)` for none. All values stay, also where no rank owns them.
+    /// Collective.
+    ///
+    /// ```
+    /// let results = intranode::threads(2, |comm| {
+    ///     let mut region = comm.region::<usize>(6)?;
+    ///     // The even elements to rank 0, the odd ones to rank 1.
+    ///     let own = (comm.rank()..6).step_by(2).map(|index| index..index + 1);
+    ///     region.set_ownership(own)?;
+    ///     assert_eq!(region.parts().len(), 3);
+    ///     for (number, part) in region.parts_mut().enumerate() {
+    ///         part[0] = 10 * comm.rank() + number;
+    ///     }
+    ///     Ok::<_, intranode::Error>(region.publish()?.to_vec())
+    /// })?;
+    /// for values in results {
+    ///     assert_eq!(values?, [0, 10, 1, 11, 2, 12]);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidBufferSize`] for a range that reaches past the end and [`Error::InvalidRange`] for one that ends before
     /// it begins, and [`Error::Refused`] on the other ranks; [`Error::OverlappingBlocks`] on every rank if two ranges share a
-    /// value. Nothing has changed then. Otherwise as [`Communicator::barrier`]; after a [fatal](Error::is_fatal) error this
+    /// value; [`Error::AllocationFailed`] if this rank has no memory for the ranges of all ranks, and [`Error::Refused`] on the
+    /// others. Nothing has changed then. Otherwise as [`Communicator::barrier`]; after a [fatal](Error::is_fatal) error this
     /// rank owns nothing any more, since the others may own it.
     pub fn set_ownership(&mut self, own: impl IntoIterator<Item = Range<usize>>) -> Result<(), Error> {
         let own: Vec<_> = own.into_iter().collect();
@@ -225,13 +320,14 @@ impl<T: Pod> Region<T> {
 
     /// Ends the write epoch: after this every rank can read everything, in place. Collective; nothing is copied. It costs
     /// a round, and what the system takes to change the protection of the pages; an
-    /// [`Exchange`](crate::Exchange) costs the round alone.
+    /// [`Exchange`](crate::Exchange) costs the round alone. Example: [`Region`].
     ///
     /// Before any rank can read, the memory of every rank has become read-only, so that a stray store is a fault in the
     /// process that made it.
     ///
     /// # Errors
-    /// As [`Communicator::barrier`]. The region is gone then.
+    /// [`Error::ProtectionFailed`] where the system does not change the protection, and [`Error::Refused`] on the other ranks;
+    /// otherwise as [`Communicator::barrier`]. The region is gone then.
     pub fn publish(self) -> Result<Shared<T>, Error> {
         let call = self.call(Operation::Publish);
         let Region { seat, number, memory, .. } = self;
@@ -249,7 +345,7 @@ impl<T: Pod> Region<T> {
 }
 
 impl<T: Pod> Shared<T> {
-    /// All values.
+    /// All values. Not collective. Example: [`Region`].
     ///
     /// # Panics
     /// In a forked child, in which the region does not exist.
@@ -257,10 +353,10 @@ impl<T: Pod> Shared<T> {
         self.memory.values()
     }
 
-    /// Ends the read epoch: after this each rank can write what it owned before. Collective.
+    /// Ends the read epoch: after this each rank can write what it owned before. Collective. Example: [`Region`].
     ///
     /// # Errors
-    /// As [`Communicator::barrier`]. The region is gone then.
+    /// As [`publish`](Region::publish). The region is gone then.
     pub fn reclaim(self) -> Result<Region<T>, Error> {
         let call = self.call(Operation::Reclaim);
         let Region { seat, number, memory, .. } = self;
@@ -288,7 +384,7 @@ fn exchange_parts(
     let mut end = 0usize;
     for count in &counts {
         displs.push(end);
-        // What does not fit is found out by the allocation.
+        // The allocation finds out what does not fit.
         end = end.saturating_add(*count);
     }
     let mut recv: Vec<[u64; 2]> = Vec::new();

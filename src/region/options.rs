@@ -1,4 +1,4 @@
-//! Where a region's memory comes to lie, and in pages of which size.
+//! Where a region's memory lies, and in pages of which size.
 
 use std::fmt;
 
@@ -9,15 +9,33 @@ use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::pages::page_size;
 use crate::sys::numa::{self, Policy};
 
-/// On which nodes of the machine the pages of a region come to lie.
+/// On which NUMA nodes of the machine the pages of a region lie: [`RegionOptions::placement`].
 ///
-/// A page lies near the processor of whoever allocates it, unless it is told otherwise. On a machine with one node there
-/// is no difference. Where the system forbids placement, everything works without it. With `INTRANODE_DEBUG` in the
-/// environment either is status on stderr.
+/// A page lies near the processor of the rank that allocates it, unless a placement says otherwise. On a machine with one
+/// node there is no difference. Where the system forbids placement, everything works without it. With `INTRANODE_DEBUG` in
+/// its environment a rank writes on standard error that a placement has no effect.
+///
+/// ```
+/// use intranode::{Placement, RegionOptions};
+///
+/// let everywhere = RegionOptions::new().placement(Placement::Interleaved);
+/// let on_one_node = RegionOptions::new().placement(Placement::Nodes(vec![0]));
+/// let sums = intranode::threads(2, |comm| {
+///     let mut sum = 0;
+///     for options in [&everywhere, &on_one_node] {
+///         sum += comm.region_with::<u64>(10_000, options)?.publish()?.iter().sum::<u64>();
+///     }
+///     Ok::<_, intranode::Error>(sum)
+/// })?;
+/// for sum in sums {
+///     assert_eq!(sum?, 0);
+/// }
+/// # Ok::<(), intranode::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Placement {
-    /// Near the leader, who allocates everything; or page by page on each node in turn if the leader's environment has
+    /// Near the leader, which allocates everything; or page by page on each node in turn if the leader's environment has
     /// `INTRANODE_NUMA_INTERLEAVE=1` or `COBRE_SHM_NUMA_INTERLEAVE=1`.
     #[default]
     Leader,
@@ -36,7 +54,14 @@ pub enum Placement {
 /// use intranode::{Placement, RegionOptions};
 ///
 /// let options = RegionOptions::new().placement(Placement::Distributed).huge_pages(true);
-/// # let _ = options;
+/// let lengths = intranode::threads(2, |comm| {
+///     let region = comm.region_with::<u8>(4 << 20, &options)?;
+///     Ok::<_, intranode::Error>(region.len())
+/// })?;
+/// for len in lengths {
+///     assert_eq!(len?, 4 << 20);
+/// }
+/// # Ok::<(), intranode::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegionOptions {
@@ -45,12 +70,12 @@ pub struct RegionOptions {
 }
 
 impl RegionOptions {
-    /// A region as [`Communicator::region`](crate::Communicator::region) makes it.
+    /// A region as [`Communicator::region`](crate::Communicator::region) makes it. Example: [`RegionOptions`].
     pub fn new() -> Self {
         RegionOptions::default()
     }
 
-    /// Where its pages come to lie.
+    /// On which NUMA nodes its pages lie. Example: [`RegionOptions`].
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Self {
         self.placement = placement;
@@ -59,7 +84,7 @@ impl RegionOptions {
 
     /// Whether to ask the system for huge pages, of which one takes the place of hundreds. Making the region takes
     /// longer, and reading large regions in no particular order is faster. Where the system has none to give, some or
-    /// all pages have the usual size.
+    /// all pages have the usual size. Example: [`RegionOptions`].
     #[must_use]
     pub fn huge_pages(mut self, huge_pages: bool) -> Self {
         self.huge_pages = huge_pages;
@@ -114,12 +139,23 @@ impl RegionOptions {
 }
 
 /// Where the pages of a region lie: [`Region::pages`](crate::Region::pages). Its text is for people.
+///
+/// ```
+/// let found = intranode::threads(1, |comm| Ok::<_, intranode::Error>(comm.region::<u8>(100_000)?.pages()))?;
+/// for pages in found {
+///     // Not every system tells.
+///     let Ok(pages) = pages? else { continue };
+///     let known: usize = pages.nodes.iter().map(|(_, count)| count).sum();
+///     assert_eq!(known + pages.unknown, 100_000_usize.div_ceil(pages.size));
+/// }
+/// # Ok::<(), intranode::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pages {
     /// The size that counts as one page, in bytes.
     pub size: usize,
-    /// The nodes that have pages, with their number.
+    /// The nodes that have pages, each with the number of its pages.
     pub nodes: Vec<(u32, usize)>,
     /// The pages whose node the system does not tell.
     pub unknown: usize,

@@ -17,10 +17,36 @@ use crate::sys::memory::huge;
 use crate::sys::memory::mapping::Mapping;
 
 /// The epoch in which each rank reads and writes the parts that it owns, and no others.
+///
+/// ```
+/// use intranode::{Region, Writable};
+///
+/// fn clear(region: &mut Region<u8, Writable>) {
+///     region.parts_mut().for_each(|part| part.fill(0));
+/// }
+///
+/// let cleared = intranode::threads(2, |comm| comm.region(100).map(|mut region| clear(&mut region)))?;
+/// assert!(cleared.iter().all(Result::is_ok));
+/// # Ok::<(), intranode::Error>(())
+/// ```
 #[derive(Debug)]
 pub enum Writable {}
 
 /// The epoch in which every rank reads everything, and no rank writes.
+///
+/// ```
+/// use intranode::{ReadOnly, Region};
+///
+/// fn sum(region: &Region<u32, ReadOnly>) -> u32 {
+///     region.iter().sum()
+/// }
+///
+/// let sums = intranode::threads(2, |comm| Ok::<_, intranode::Error>(sum(&comm.region(100)?.publish()?)))?;
+/// for sum in sums {
+///     assert_eq!(sum?, 0);
+/// }
+/// # Ok::<(), intranode::Error>(())
+/// ```
 #[derive(Debug)]
 pub enum ReadOnly {}
 

@@ -20,6 +20,15 @@ pub fn slice<T: 'static, U: 'static>(slice: &[T]) -> Option<&[U]> {
 }
 
 /// The same slice, if `T` and `U` are the same type.
+///
+/// ```
+/// let mut numbers = [1.0f64, 2.0];
+/// if let Some(numbers) = intranode::cast::slice_mut::<f64, f64>(&mut numbers) {
+///     numbers[0] = 3.0;
+/// }
+/// assert_eq!(numbers, [3.0, 2.0]);
+/// assert_eq!(intranode::cast::slice_mut::<f64, u64>(&mut numbers), None);
+/// ```
 pub fn slice_mut<T: 'static, U: 'static>(slice: &mut [T]) -> Option<&mut [U]> {
     if TypeId::of::<T>() != TypeId::of::<U>() {
         return None;
