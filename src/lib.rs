@@ -19,7 +19,7 @@
 //! | synchronise | [`barrier`](Communicator::barrier) |
 //! | combine | [`allreduce`](Communicator::allreduce), [`allreduce_in_place`](Communicator::allreduce_in_place) with a [`ReduceOp`] |
 //! | collect | [`allgather`](Communicator::allgather), [`allgatherv`](Communicator::allgatherv) |
-//! | distribute | [`broadcast`](Communicator::broadcast), and [`Blocks`] for who does what |
+//! | distribute | [`broadcast`](Communicator::broadcast), and [`Blocks`] for the items of each rank |
 //! | share one copy of data | [`region`](Communicator::region): [`Region`], then [`Shared`] |
 //! | collect and distribute without copies | [`exchange`](Communicator::exchange): [`Exchange`] |
 //! | work in groups | [`split`](Communicator::split), [`split_local`](Communicator::split_local) |
@@ -30,13 +30,19 @@
 //! * **The same bits** on every rank and in every run: reductions go in rank order.
 //! * **The right result on every surviving rank, or the same error on every one**, whatever happens. Errors name the
 //!   rank; [`Error::is_fatal`] tells whether the communicator can be used further.
-//! * **Mistakes are found.** Ranks that call different things all get [`Error::Mismatch`], which says who called what.
-//! * **Waiting costs little.** A rank spins for four milliseconds at most if every rank can have a processor, otherwise it
-//!   gives its own away; then it sleeps.
+//! * **Mistakes are found.** Ranks that call different things all get [`Error::Mismatch`], with what each rank called.
+//! * **Waiting costs little.** A rank polls for four milliseconds at most if every rank can have a processor, otherwise it
+//!   calls `sched_yield`; then it sleeps.
 //! * **Nothing is left behind.** The segment has a name only until all ranks have joined.
 //!
-//! What moves is plain old data ([`bytemuck::Pod`]); what is reduced is a [`Number`]. Data of any length streams
-//! through staging buffers of fixed size. One element has less than 64 MiB; a larger type does not compile:
+//! # Limits
+//!
+//! A job has up to [`Config::MAX_RANKS`] ranks on one machine. Its segment, which exists once, takes two
+//! [chunks](Config::chunk_bytes) and 332 bytes a rank, and 9 KiB; docs/limits.md in the repository has the formula, and all
+//! other limits. Data of any length streams through the chunks.
+//!
+//! What moves is plain old data ([`bytemuck::Pod`]); what is reduced is a [`Number`]. One element has less than 64 MiB; a
+//! larger type does not compile:
 //!
 //! ```compile_fail,E0080
 //! type Large = [[[u8; 4096]; 4096]; 4];
@@ -51,6 +57,12 @@
 //! assert_eq!(made, [true, true]);
 //! # Ok::<(), intranode::Error>(())
 //! ```
+//!
+//! # When not to use it
+//!
+//! For several machines; between processes that do not trust each other, since every rank can write the whole segment; for
+//! messages between two ranks in any order, since all that there is are blocking collectives; where ranks come and go; or
+//! where threads would do. The README has more.
 //!
 //! # How it is checked
 //!
@@ -99,3 +111,8 @@ pub use region::options::{Pages, Placement, RegionOptions};
 pub use region::{Region, Shared};
 pub use segment::region_memory::{ReadOnly, Writable};
 pub use sys::cast;
+
+/// Compiles and runs the examples of the documents.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

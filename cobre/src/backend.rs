@@ -51,9 +51,9 @@ pub struct ShmBackend {
 }
 
 impl ShmBackend {
-    /// Joins the job that the environment names: `COBRE_SHM_NAME`, `COBRE_SHM_RANK`, `COBRE_SHM_SIZE` and, if
-    /// they are set, `COBRE_SHM_TIMEOUT` and `COBRE_SHM_JOIN_TIMEOUT` in seconds. Where none of the first
-    /// three is set, the same with `INTRANODE_`.
+    /// Joins the job that the environment names: `COBRE_SHM_NAME` (`/` and up to [`Config::MAX_NAME_BYTES`] bytes),
+    /// `COBRE_SHM_RANK`, `COBRE_SHM_SIZE` and, if they are set, `COBRE_SHM_TIMEOUT` and `COBRE_SHM_JOIN_TIMEOUT` in seconds.
+    /// Where none of the first three is set, the same with `INTRANODE_`.
     ///
     /// # Errors
     /// [`BackendError::MissingConfiguration`] names the variables that are not set,

@@ -45,6 +45,8 @@ pub(crate) fn missing(missing_vars: Vec<String>) -> BackendError {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use intranode::Operation;
 
     use super::*;
@@ -95,7 +97,12 @@ mod tests {
             assert_eq!((name, code), ("barrier", 0));
             assert!(message.contains("rank 3") && message.contains("round 5"), "{message}");
         }
-        for error in [Error::ConcurrentUse { operation }, Error::Forked { operation }] {
+        for error in [
+            Error::ConcurrentUse { operation },
+            Error::Forked { operation },
+            Error::ProtectionFailed { operation, rank: 3, bytes: 7, source: ErrorKind::OutOfMemory.into() },
+            Error::InvalidLayout { operation, ranks: 3, chunk_bytes: 7 },
+        ] {
             assert_eq!(parts(error).0, "barrier");
         }
     }

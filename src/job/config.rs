@@ -265,9 +265,9 @@ impl Config {
     /// polls all others, but an arrival takes three steps to be seen instead of one (a combining tree of two levels: Yew,
     /// Tzeng and Lawrie 1987).
     ///
-    /// 0: every rank polls all others. If not set, that is so up to 63 ranks, and where there are more ranks than
-    /// processors; otherwise the ranks whose processors share a last-level cache form groups, of at most about the square
-    /// root of the number of ranks. Rank 0's setting counts, up to [`MAX_RANKS`](Config::MAX_RANKS).
+    /// 0: every rank polls all others. If not set, the ranks whose processors share a last-level cache form groups from 24
+    /// ranks on, at most eight groups, unless there are more ranks than processors. Rank 0's setting counts, up to
+    /// [`MAX_RANKS`](Config::MAX_RANKS).
     ///
     /// ```
     /// use intranode::Config;
