@@ -2,10 +2,10 @@
 //!
 //! | file | question that it answers |
 //! | --- | --- |
-//! | [`view`] | how is staging seen by those who may read or write it? |
+//! | `view` | how is staging seen by those who may read or write it? |
 //! | `publish` | how are bytes stored that other cores will read? |
 //! | `policy` | which stores does a call use? |
-//! | [`fold`] | how are contributions combined in one pass? |
+//! | `fold` | how are contributions combined in one pass? |
 //! | `lines` | which loads and stores move a line? |
 //! | `dispatch` | how does code get compiled for the widest vectors? |
 //! | `cpu` | what is this processor good at? |

@@ -11,14 +11,14 @@ use super::{Generation, Platform, Staging};
 pub struct Slot<P: Platform> {
     /// `generation << 4 | PROGRESS | POISON | WAITER`, see [`generation`](super::generation).
     pub state: P::Word,
-    /// The [`Call`] that this rank makes, and its contribution where that is small.
+    /// The [`Call`](super::Call) that this rank makes, and its contribution where that is small.
     pub header: P::Header,
 }
 
 /// The shared control structures of one communicator, wherever they live: a mapping in production, an `Arc`
 /// under a model checker.
 pub struct Segment<'s, P: Platform> {
-    /// Why the communicator was poisoned: 0, or a packed [`Cause`]. Set once.
+    /// Why the communicator was poisoned: 0, or a packed [`Cause`](super::Cause). Set once.
     pub cause: &'s P::Word64,
     /// 1 once all words are poisoned and all sleepers have been woken. Set once.
     pub spread: &'s P::Word,
