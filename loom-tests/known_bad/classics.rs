@@ -1,10 +1,13 @@
 //! Barriers that textbooks warn of, and one that a specification asks for.
 
-use intranode::protocol::{Ordering, Platform};
+use intranode::protocol::{Generation, Ordering, Platform};
 
 use super::{KnownBad, Party, Reason};
 use crate::machine::Waiting;
 use Ordering::{AcqRel, Acquire, Release};
+
+/// One generation, in the units of a word.
+const UNIT: u32 = Generation::new(1).word();
 
 pub(crate) const ALL: [KnownBad; 3] = [
     KnownBad {
@@ -38,7 +41,7 @@ fn no_generation(party: &mut Party<'_>, mistake: bool) {
     let (mine, other) = (party.word(party.rank, 0), party.word(1 - party.rank, 0));
     let start = mine.newest.get();
     for round in 1..=2 {
-        let up = if mistake { start + 4 } else { start + 4 * round };
+        let up = if mistake { start + UNIT } else { start + UNIT * round };
         party.machine.modify("raise", mine, Release, |_| up);
         let _ = party.machine.spin("spin", other, Acquire, false, |seen| seen >= up);
         if mistake {
@@ -53,16 +56,16 @@ fn central(party: &Party<'_>, reset_late: bool) {
     let now = party.machine.load("generation", generation, Acquire);
     let ranks = party.ground.words.len() as u32;
     // The count starts at START, in the units of a word.
-    let start = super::START << 2;
-    let arrived = party.machine.modify("arrive", count, AcqRel, |seen| seen + 4);
-    if arrived != start + 4 * (ranks - 1) {
+    let start = UNIT * super::START;
+    let arrived = party.machine.modify("arrive", count, AcqRel, |seen| seen + UNIT);
+    if arrived != start + UNIT * (ranks - 1) {
         let _ = party.machine.spin("spin", generation, Acquire, false, |seen| seen != now);
         return;
     }
     if !reset_late {
         party.machine.modify("reset", count, Release, |_| start);
     }
-    party.machine.modify("release", generation, Release, |seen| seen + 4);
+    party.machine.modify("release", generation, Release, |seen| seen + UNIT);
     if reset_late {
         party.machine.modify("reset", count, Release, |_| start);
     }
@@ -76,9 +79,10 @@ fn count_reset_after_release(party: &mut Party<'_>, mistake: bool) {
 
 fn collective_seq(party: &mut Party<'_>, mistake: bool) {
     let sequence = party.word(1, 0);
-    let start = super::START << 2;
+    let start = UNIT * super::START;
     for collective in 0..2 {
-        let _ = party.machine.spin("sequence", sequence, Acquire, false, |seen| seen >= start + 4 * collective);
+        let _ =
+            party.machine.spin("sequence", sequence, Acquire, false, |seen| seen >= start + UNIT * collective);
         party.write(0);
         central(party, false);
         party.read(1 - party.rank, 0);
@@ -86,7 +90,7 @@ fn collective_seq(party: &mut Party<'_>, mistake: bool) {
             central(party, false);
         }
         if party.rank == 0 {
-            party.machine.modify("bump", sequence, Release, |seen| seen + 4);
+            party.machine.modify("bump", sequence, Release, |seen| seen + UNIT);
         }
     }
 }
