@@ -321,7 +321,7 @@ pub enum Error {
     Refused {
         /// The operation that this rank called.
         operation: Operation,
-        /// The round in which it did (modulo 2³⁰): the same on every rank.
+        /// The round in which it did (modulo 2²⁸): the same on every rank.
         round: u32,
         /// The first rank that refused.
         rank: usize,
@@ -332,7 +332,7 @@ pub enum Error {
     Mismatch {
         /// The operation that this rank called.
         operation: Operation,
-        /// The round in which they met (modulo 2³⁰): the same on every rank.
+        /// The round in which they met (modulo 2²⁸): the same on every rank.
         round: u32,
         /// What each rank called, by rank.
         calls: Box<[CallSummary]>,
@@ -360,7 +360,7 @@ pub enum Error {
     RankDied {
         /// The operation that this rank called.
         operation: Operation,
-        /// The round that failed (modulo 2³⁰): the same on every rank.
+        /// The round that failed (modulo 2²⁸): the same on every rank.
         round: u32,
         /// The rank that died.
         rank: usize,
@@ -375,11 +375,11 @@ pub enum Error {
     RankLeft {
         /// The operation that this rank called.
         operation: Operation,
-        /// The round that failed (modulo 2³⁰): the same on every rank.
+        /// The round that failed (modulo 2²⁸): the same on every rank.
         round: u32,
         /// The rank that left.
         rank: usize,
-        /// How many rounds it had completed (modulo 2³⁰).
+        /// How many rounds it had completed (modulo 2²⁸).
         rounds: u32,
     },
 
@@ -388,7 +388,7 @@ pub enum Error {
     Aborted {
         /// The operation that this rank called.
         operation: Operation,
-        /// The round that failed (modulo 2³⁰): the same on every rank.
+        /// The round that failed (modulo 2²⁸): the same on every rank.
         round: u32,
         /// The rank that called it.
         rank: usize,
@@ -401,7 +401,7 @@ pub enum Error {
     Poisoned {
         /// The operation that this rank called.
         operation: Operation,
-        /// The round that failed (modulo 2³⁰): the same on every rank.
+        /// The round that failed (modulo 2²⁸): the same on every rank.
         round: u32,
         /// The rank.
         rank: usize,
@@ -511,7 +511,7 @@ pub struct TimeoutInfo {
     pub timeout: Option<Duration>,
     /// The processes of the late ranks, in the order of the ranks.
     pub pids: Vec<u32>,
-    /// The round at which they did not arrive (modulo 2³⁰).
+    /// The round at which they did not arrive (modulo 2²⁸).
     pub round: u32,
 }
 

@@ -263,6 +263,24 @@ fn the_threshold_of_hierarchical_barriers_is_that_of_the_table() {
     }
 }
 
+/// Rounds wrap where their counter does.
+#[test]
+fn rounds_wrap_where_the_documents_say() {
+    let generation = document("src/protocol/generation.rs");
+    let (_, rest) = generation.split_once("const FLAGS: u32 = ").expect("the bits of a word that are no round");
+    let flags: u32 = rest.split(';').next().and_then(|flags| flags.parse().ok()).expect("a number");
+    let digits = (u32::BITS - flags).to_string();
+    let raised = digits
+        .bytes()
+        .map(|digit| ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][usize::from(digit - b'0')]);
+    let modulus = format!("modulo 2{}", raised.collect::<String>());
+    for path in ["src/error.rs", "src/rank/job_state.rs", "docs/GLOSSARY.md"] {
+        let text = document(path);
+        assert!(text.contains(&modulus), "{path} does not say: {modulus}");
+        assert_eq!(text.matches("modulo 2").count(), text.matches(&modulus).count(), "{path}: {modulus}");
+    }
+}
+
 /// A number as the documents write it.
 fn grouped(number: usize) -> String {
     let digits = number.to_string();

@@ -65,7 +65,7 @@ pub struct RankStatus {
     pub pid: Option<u32>,
     /// The last operation that it has begun; `None` if there was none.
     pub operation: Option<Operation>,
-    /// The last round at which it has arrived (modulo 2³⁰).
+    /// The last round at which it has arrived (modulo 2²⁸).
     pub round: u32,
     /// Whether it waits there, for the ranks of which this is false.
     pub waits: bool,
