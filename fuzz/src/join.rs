@@ -89,7 +89,7 @@ fn patience(case: &Case) -> Option<Duration> {
     match case.patience {
         1 if refused => None,
         2 if refused => Some(Duration::MAX),
-        3 => Some(Duration::ZERO),
+        3 => Some(Duration::from_nanos(1)),
         _ => Some(SHORT),
     }
 }
@@ -182,7 +182,7 @@ impl Hostile {
         let ranks = header.ranks;
         let slots = map.slots as u64;
         let word = |cell: u64| slots + 128 * (cell % (2 * ranks));
-        (0..ranks).try_for_each(|rank| self.put(word(2 * rank + 1), &(u32::MAX << 2).to_ne_bytes()))?;
+        (0..ranks).try_for_each(|rank| self.put(word(2 * rank + 1), &(u32::MAX << 4).to_ne_bytes()))?;
         while !input.is_empty() {
             let (part, at, value) = (input.byte(), input.number(), input.number());
             let (cell, inside) = (at % (2 * ranks), at / (2 * ranks));
@@ -204,7 +204,7 @@ impl Hostile {
                     for other in (0..ranks).filter(|rank| *rank != at) {
                         for round in [value, value.wrapping_add(1)] {
                             let cell = word(2 * other + round % 2);
-                            self.put(cell, &(round as u32).wrapping_shl(2).to_ne_bytes())?;
+                            self.put(cell, &(round as u32).wrapping_shl(4).to_ne_bytes())?;
                             self.put(cell + 4, &[part / 8])?;
                         }
                     }

@@ -1,5 +1,5 @@
 //! The segment's map and header once more, written down from their description and not from the code: in 128 bits,
-//! where nothing can overflow, and with the literal numbers of version 2.
+//! where nothing can overflow, and with the literal numbers of version 3.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use std::ops::Range;
 pub const MAGIC: u64 = 0x696E_7472_616E_6F64;
 
 /// The version of what is described here.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The largest mapping of a process with this many bits.
 pub fn address_space(bits: u32) -> u128 {
