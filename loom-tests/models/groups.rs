@@ -54,8 +54,10 @@ fn two_ranks(waiting: Waiting, leaders: &[usize]) -> impl Iterator<Item = Model>
     let models = [
         same("meet_once", &[Barrier]),
         bounded(same("meet_twice", &[Barrier; 2])),
-        bounded(same("meet_thrice", &[Barrier; 3])),
-        bounded(same("meet_after_others", &[GATHER, Barrier, Barrier])),
+        same("meet_thrice", &[Barrier; 3]).bound(2),
+        same("meet_thrice", &[Barrier; 3]).bound(3).long(),
+        same("meet_after_others", &[GATHER, Barrier, Barrier]).bound(2),
+        same("meet_after_others", &[GATHER, Barrier, Barrier]).bound(3).long(),
         bounded(same("meet_wraps", &[Barrier; 2]).start(last - 1)),
         bounded(same("meet_in_regions", &[Publish, TakeBack])),
         bounded(same("meet_refusal_by_both", &[Refuse, Barrier])),
@@ -122,13 +124,15 @@ fn three_ranks() -> impl Iterator<Item = Model> {
     let odd: [&[Step]; 3] = [&[Barrier; 2], &[GATHER, Barrier], &[Barrier; 2]];
     let refusing: [&[Step]; 3] = [&[Barrier; 2], &[Barrier; 2], &[Refuse, Barrier]];
     let models = [
-        same("meet_once", Blocking, &[Barrier]),
+        same("meet_once", Blocking, &[Barrier]).bound(3),
+        same("meet_once", Blocking, &[Barrier]).long(),
         same("meet_once", Parking, &[Barrier]).bound(2),
         same("meet_twice", Blocking, &[Barrier; 2]).bound(2),
         same("meet_thrice", Blocking, &[Barrier; 3]).bound(1),
         same("meet_in_regions", Blocking, &[Publish, TakeBack]).bound(2),
         same("meet_after_others", Blocking, &[GATHER, Barrier]).bound(2),
-        Model::new("meet_mismatch", Blocking, &odd).bound(2),
+        Model::new("meet_mismatch", Blocking, &odd).bound(1),
+        Model::new("meet_mismatch", Blocking, &odd).bound(2).long(),
         Model::new("meet_refusal", Blocking, &refusing).bound(2),
     ];
     models.into_iter()
