@@ -94,7 +94,7 @@ impl Communicator {
         cma_peers: Option<CmaPeers>,
     ) -> Self {
         let seat = Arc::get_mut(&mut self.seat).expect("nobody else knows it yet");
-        seat.machine = machine;
+        seat.platform = machine;
         seat.cma_peers = cma_peers;
         seat.set_groups(groups);
         self.tree.register(&self.seat, &self.joined_as);
@@ -164,7 +164,7 @@ impl Communicator {
     /// # Ok::<(), intranode::Error>(())
     /// ```
     pub fn abort(&self, code: i32) -> ! {
-        if !self.seat.world.forked() {
+        if !self.seat.mapped.forked() {
             self.tree.abort(code);
         }
         let success = code & 0xFF == 0;
@@ -194,7 +194,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::Forked`] in a forked child, which is no rank.
     pub fn leave(self) -> Result<(), Error> {
-        if self.seat.world.forked() {
+        if self.seat.mapped.forked() {
             return Err(Error::Forked { operation: Operation::Init });
         }
         Ok(())
@@ -225,24 +225,24 @@ impl Communicator {
     /// # Errors
     /// [`Error::Forked`] in a forked child.
     pub fn state(&self) -> Result<JobState, Error> {
-        if self.seat.world.forked() {
+        if self.seat.mapped.forked() {
             return Err(Error::Forked { operation: Operation::Init });
         }
         Ok(match &self.seat.observer {
             Some(observer) => observer.state(),
-            None => Observer::new(&self.seat.world, "the job", self.seat.rank).state(),
+            None => Observer::new(&self.seat.mapped, "the job", self.seat.rank).state(),
         })
     }
 }
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        if self.seat.world.forked() {
+        if self.seat.mapped.forked() {
             // Its thread does not exist here, so nobody can wait for its end.
             std::mem::forget(self.ticker.take());
             return;
         }
-        self.seat.go();
+        self.seat.leave();
     }
 }
 

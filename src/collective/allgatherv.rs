@@ -60,7 +60,7 @@ impl Communicator {
         let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
         let call = Call {
             length: total,
-            extra: counts::digest(self.seat.world.key(), counts),
+            extra: counts::digest(self.seat.mapped.key(), counts),
             ..call::<T>(operation)
         };
         if let Err(error) = counts::check(self.seat.rank, self.size(), send.len(), recv.len(), counts, displs) {
@@ -111,7 +111,7 @@ pub(crate) fn gather(
     recv: &mut [u8],
     table: BlockTable<'_>,
 ) -> Result<(), Error> {
-    let seat = open.seat();
+    let seat = open.rank_state();
     let mut blocks =
         AllgathervBuffers::new(send, recv, (seat.rank, seat.size()), table, seat.cma_peers.as_ref());
     let operation = open.operation();
@@ -129,7 +129,7 @@ pub(crate) fn gather_words<const N: usize>(
     call: &Call,
     own: [u64; N],
 ) -> Result<Vec<[u64; N]>, Error> {
-    let mut all = vec![[0; N]; open.seat().size()];
+    let mut all = vec![[0; N]; open.rank_state().size()];
     let table = BlockTable::Equal { bytes: size_of::<[u64; N]>() };
     let recv = bytemuck::cast_slice_mut(all.as_flattened_mut());
     gather(open, call, bytemuck::cast_slice(&own), recv, table)?;

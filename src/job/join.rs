@@ -236,7 +236,7 @@ impl Config {
 
     fn exchange_processors(&self, joining: &Communicator) -> Result<Vec<Processors>, Error> {
         let mut own = [Processors::available()];
-        if joining.seat.world.barrier_shape() != BarrierShape::FLAT {
+        if joining.seat.mapped.barrier_shape() != BarrierShape::FLAT {
             own = own.map(Processors::with_cache);
         }
         let mut all = vec![Processors::zeroed(); self.size];
@@ -320,7 +320,7 @@ fn probe_cma_peers(seat: &RankState) -> Result<Option<CmaPeers>, Error> {
     let cma_peers = CmaPeers::of((0..seat.size()).map(|rank| seat.pid(rank)).collect());
     let mut open = seat.begin(Operation::Init)?;
     let token = ProbeCookie::new();
-    let shown = gather_words(&mut open, &CALL, token.shown())?;
+    let shown = gather_words(&mut open, &CALL, token.encode())?;
     let found = shown.into_iter().enumerate().all(|(rank, shown)| cma_peers.probe(rank, shown));
     let all = gather_words(&mut open, &CALL, [u64::from(found)])?;
     // Until here others may read it.

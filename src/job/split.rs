@@ -53,7 +53,7 @@ impl Communicator {
         group.sort_by_key(|rank| all[*rank][1]);
         let rank = group.iter().position(|rank| *rank == seat.rank).unwrap_or_default();
 
-        let (ranks, chunk_bytes) = (group.len(), seat.world.layout().chunk());
+        let (ranks, chunk_bytes) = (group.len(), seat.mapped.layout().chunk());
         let Ok(layout) = Layout::new(ranks, chunk_bytes) else {
             // It is not larger than this communicator's own, which exists: then it has no rank, since another program has
             // written over the colors.
@@ -63,14 +63,14 @@ impl Communicator {
         let part = if rank == 0 { 0..layout.len() } else { 0..0 };
         let len = Some(layout.len());
         let wanted = AllocRequest { call: &call, leader: group[0], len, part, huge: false };
-        let shape = seat.world.barrier_shape().of_part(group.len());
-        let pthread = sleeps_by_pthread(seat.machine.wait);
+        let shape = seat.mapped.barrier_shape().of_part(group.len());
+        let pthread = sleeps_by_pthread(seat.platform.wait);
         let settings = SegmentSettings { pthread, shape, ..SegmentSettings::default() };
         let fill = |mapping: &_| MappedSegment::initialise(mapping, &layout, std::process::id(), settings);
         let (mapping, _) = allocate(&mut open, &wanted, |_| (), fill)?;
         let world = Arc::new(MappedSegment::new(mapping, layout));
 
-        let machine = ShmPlatform { wait: world.wait(), ..seat.machine };
+        let machine = ShmPlatform { wait: world.wait(), ..seat.platform };
         for (rank, of_parent) in group.iter().enumerate() {
             // The first to come claims each rank for its process: all know the same.
             let _ = membership::claim(&machine, world.segment(), rank, seat.pid(*of_parent));
@@ -85,7 +85,7 @@ impl Communicator {
             // As it is written there: the leader may have found another word in the segment of the whole.
             child.set_groups(world.barrier_shape().groups(&near, false));
         }
-        child.cma_peers = seat.cma_peers.as_ref().and_then(|cma_peers| cma_peers.part(&group));
+        child.cma_peers = seat.cma_peers.as_ref().and_then(|cma_peers| cma_peers.subset(&group));
         if seat.observer.is_some() {
             let ranks: Vec<String> = joined.iter().map(usize::to_string).collect();
             let name = format!("ranks {} of {}", ranks.join(", "), seat.job);

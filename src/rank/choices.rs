@@ -1,4 +1,4 @@
-//! Which way calls go, for `INTRANODE_DEBUG`.
+//! The log of transports and stores that calls use, for `INTRANODE_DEBUG`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,17 +11,17 @@ use crate::sys::file_size::write_stderr;
 /// How a call's data gets from rank to rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Path {
-    /// In the headers beside the arrival words: one round.
+    /// Inline in the headers: one round.
     Inline,
     /// Through the staging buffers, chunk by chunk.
     Staging,
     /// Through the staging buffers; each rank folds its slice of a chunk.
     Slices,
-    /// Out of the other ranks' memory, by the system (CMA).
+    /// From the other ranks' memory (CMA).
     SingleCopy,
 }
 
-/// What was chosen for a call.
+/// The choices for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Choice {
     pub(crate) operation: Operation,
@@ -52,9 +52,8 @@ pub(crate) struct ChoiceLog {
 }
 
 impl ChoiceLog {
-    /// If that was asked for.
-    pub(crate) fn if_wanted(wanted: bool, rank: usize) -> Option<Self> {
-        wanted.then(|| ChoiceLog { rank, seen: Mutex::default() })
+    pub(crate) fn new(rank: usize) -> Self {
+        ChoiceLog { rank, seen: Mutex::default() }
     }
 
     #[cold]

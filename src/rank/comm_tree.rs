@@ -1,8 +1,7 @@
-//! A communicator that was joined, and all that were split from it: they share one watcher.
+//! A joined communicator and all that were split from it: they share one watcher.
 //!
-//! The watcher knows ranks as they were when they joined. It ends with the last communicator of the tree, so the death
-//! of a process is told to whatever is left of the tree: to each communicator that the process is a rank of, and to no
-//! other.
+//! The watcher uses the ranks of the joined communicator, and ends with the last communicator of the tree. A death poisons
+//! those communicators of the tree of which the dead process is a rank.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -11,58 +10,59 @@ use crate::protocol::CauseKind;
 use crate::rank::job_state::Observer;
 use crate::rank::rank_state::RankState;
 
-/// What all communicators of a tree have in common.
+/// The shared state of a tree's communicators.
 #[derive(Default)]
 pub(crate) struct CommTree {
     fanout: Arc<DeathFanout>,
-    /// Tells when another rank dies, and the others when this one does. None where ranks are threads, or there is one.
+    /// None where ranks are threads, or there is one rank.
     _watcher: Option<Watcher>,
-    /// Whether the others are told of fatal signals.
+    /// Whether a fatal signal poisons the communicators.
     pub(crate) fatal_signals: bool,
 }
 
-/// The members of a tree, as its watcher knows them.
+/// The communicators of a tree that a death may concern.
 #[derive(Default)]
 pub(crate) struct DeathFanout(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// The ranks that have died, as they joined.
+    /// The ranks of the joined communicator that have died.
     dead: Vec<usize>,
     members: Vec<Member>,
 }
 
+/// One communicator.
 struct Member {
-    seat: Weak<RankState>,
-    /// By rank of this communicator: the rank as it joined.
+    rank_state: Weak<RankState>,
+    /// By rank of this communicator: its rank in the joined one.
     joined: Arc<[usize]>,
 }
 
 impl Member {
     fn notify(&self, dead: usize) {
         let rank = self.joined.iter().position(|joined| *joined == dead);
-        if let (Some(rank), Some(seat)) = (rank, self.seat.upgrade()) {
-            seat.poison_for(CauseKind::Died, rank, 0);
+        if let (Some(rank), Some(rank_state)) = (rank, self.rank_state.upgrade()) {
+            rank_state.poison_for(CauseKind::Died, rank, 0);
         }
     }
 }
 
 impl DeathFanout {
-    /// A rank has died, which had this number when it joined.
+    /// A rank of the joined communicator has died.
     pub(crate) fn died(&self, rank: usize) {
         let mut state = self.state();
         state.dead.push(rank);
         state.members.iter().for_each(|member| member.notify(rank));
     }
 
-    /// Those who look at the communicators that report their state.
+    /// The observers of the communicators that have one.
     pub(crate) fn observers(&self) -> Vec<Arc<Observer>> {
-        self.seats().iter().filter_map(|seat| seat.observer.clone()).collect()
+        self.live().iter().filter_map(|rank_state| rank_state.observer.clone()).collect()
     }
 
-    /// The communicators that are left.
-    fn seats(&self) -> Vec<Arc<RankState>> {
-        self.state().members.iter().filter_map(|member| member.seat.upgrade()).collect()
+    /// The communicators that were not dropped.
+    fn live(&self) -> Vec<Arc<RankState>> {
+        self.state().members.iter().filter_map(|member| member.rank_state.upgrade()).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -75,17 +75,17 @@ impl CommTree {
         CommTree { fanout, _watcher: watcher, fatal_signals }
     }
 
-    /// From now on this communicator is told of deaths, and of those that were before.
-    pub(crate) fn register(&self, seat: &Arc<RankState>, joined: &Arc<[usize]>) {
+    /// Adds a communicator, and notifies it of all earlier deaths.
+    pub(crate) fn register(&self, rank_state: &Arc<RankState>, joined: &Arc<[usize]>) {
         let mut state = self.fanout.state();
-        let member = Member { seat: Arc::downgrade(seat), joined: Arc::clone(joined) };
+        let member = Member { rank_state: Arc::downgrade(rank_state), joined: Arc::clone(joined) };
         state.dead.iter().for_each(|dead| member.notify(*dead));
-        state.members.retain(|member| member.seat.strong_count() > 0);
+        state.members.retain(|member| member.rank_state.strong_count() > 0);
         state.members.push(member);
     }
 
-    /// Ends every communicator of the tree.
+    /// Poisons every communicator of the tree.
     pub(crate) fn abort(&self, code: i32) {
-        self.fanout.seats().iter().for_each(|seat| seat.poison(CauseKind::Aborted, code as u32));
+        self.fanout.live().iter().for_each(|rank_state| rank_state.poison(CauseKind::Aborted, code as u32));
     }
 }

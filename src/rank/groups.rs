@@ -11,10 +11,10 @@ use crate::segment::settings::BarrierShape;
 use crate::tuning::{GROUPS, HIERARCHICAL_FROM_RANKS, LEAST_GROUP_RANKS};
 
 impl BarrierShape {
-    /// In groups that follow from the caches, if each rank has a processor.
+    /// In groups of ranks that share a cache, unless oversubscribed.
     const NEAR: BarrierShape = BarrierShape(u32::MAX);
 
-    /// How so many ranks meet, if this is what was set.
+    /// The shape for `ranks` ranks: as configured, else by their number.
     pub(crate) fn chosen(group: Option<usize>, ranks: usize) -> Self {
         match group {
             None if ranks < HIERARCHICAL_FROM_RANKS => BarrierShape::FLAT,
@@ -23,18 +23,18 @@ impl BarrierShape {
         }
     }
 
-    /// How the ranks of a part of the job meet.
+    /// The shape for a communicator of some of the job's ranks.
     pub(crate) fn of_part(self, ranks: usize) -> Self {
         if self == BarrierShape::NEAR { BarrierShape::chosen(None, ranks) } else { self }
     }
 
-    /// The groups. `near`: by rank, a number that ranks have in common which are near each other. `oversubscribed`: there are
-    /// fewer processors than ranks.
+    /// The groups; `None` if the barrier is flat. `near[rank]` is equal for ranks that share a cache. `oversubscribed`: there
+    /// are more ranks than processors.
     pub(crate) fn groups(self, near: &[u64], oversubscribed: bool) -> Option<Groups> {
         let ranks = near.len();
         match self {
             BarrierShape::FLAT => None,
-            // A leader that has to wait for its turn keeps all others waiting.
+            // A leader without a processor would delay its whole group.
             BarrierShape::NEAR if oversubscribed => None,
             BarrierShape::NEAR => Some(Groups::near(near)),
             BarrierShape(most) => Some(Groups::blocks(ranks, most as usize)),
@@ -47,7 +47,7 @@ impl BarrierShape {
 pub(crate) struct Groups(Box<[usize]>);
 
 impl Groups {
-    /// What `rank` has to know of them.
+    /// The group of `rank`, and its part in it.
     pub(crate) fn of(&self, rank: usize) -> Group {
         Group::new(&self.0, rank)
     }
@@ -86,7 +86,7 @@ impl Groups {
         Groups((0..ranks).map(|rank| rank - rank % most).collect())
     }
 
-    /// A number of a rank's group, which no other group has.
+    /// Identifies a rank's group: the number of its leader.
     pub(crate) fn number(&self, rank: usize) -> u64 {
         self.0[rank] as u64
     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn few_ranks_and_crowded_ones_do_not_meet_in_groups() {
+    fn few_ranks_and_oversubscribed_ones_have_no_groups() {
         assert_eq!(
             BarrierShape::chosen(None, HIERARCHICAL_FROM_RANKS - 1)
                 .groups(&[0; HIERARCHICAL_FROM_RANKS - 1], false),
@@ -120,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_groups_gets_them() {
+    fn configured_groups_are_used() {
         assert_eq!(leaders(BarrierShape::chosen(Some(2), 5).groups(&[0; 5], true)), [0, 0, 2, 2, 4]);
         assert_eq!(leaders(BarrierShape::chosen(Some(8), 3).groups(&[0; 3], false)), [0; 3]);
     }
 
     #[test]
-    fn a_part_of_a_job_meets_as_the_job_does_if_that_was_asked_for() {
+    fn a_split_communicator_keeps_a_configured_shape() {
         assert_eq!(BarrierShape::chosen(Some(2), 64).of_part(3), BarrierShape(2));
         assert_eq!(
             BarrierShape::chosen(None, 2 * HIERARCHICAL_FROM_RANKS).of_part(HIERARCHICAL_FROM_RANKS - 1),
@@ -139,8 +139,8 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_share_a_cache_are_together() {
-        // Two caches, whose processors take turns in the numbers of the ranks: each is divided.
+    fn ranks_that_share_a_cache_are_in_one_group() {
+        // Two caches with alternating ranks: each is divided.
         let near: Vec<u64> = (0..64).map(|rank| 1 + rank % 2).collect();
         let groups = leaders(BarrierShape::NEAR.groups(&near, false));
         let counts = (0..64).map(|leader| groups.iter().filter(|other| **other == leader).count());

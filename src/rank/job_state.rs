@@ -1,11 +1,10 @@
-//! The state of a job: who waits for whom, in what, since when.
+//! The state of a job: which ranks wait for which others, in what operation, since when.
 //!
-//! A rank sees this from outside, in the segment, without a message from the others: also of ranks that are frozen. Nothing
-//! is written for it that is not written anyway, and the rank that takes the snapshot takes no part in what is being done.
-//! So it is taken while things move: neighbouring lines can be a round apart.
+//! An observer reads it from the segment, without the help of the other ranks, which may be stopped. It reads only words
+//! that the collectives write anyway, and it is not synchronised with them: two ranks' states can be a round apart.
 //!
-//! Nor does a rank write *when* it does something, since reading the clock would cost as much as a small collective. An
-//! observer samples the ranks every now and then, and knows since when nothing has changed.
+//! Ranks store no times, since reading the clock costs as much as a small collective. An observer samples the state
+//! periodically, and derives from the samples since when a rank's has not changed.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,7 +39,7 @@ pub struct JobState {
     pub ranks: Vec<RankStatus>,
 }
 
-/// What a rank can see of another, or of itself: in [`JobState`]. Its text is for people.
+/// The state of one rank, in [`JobState`]. Its text is for people.
 ///
 /// ```
 /// use intranode::Operation;
@@ -102,52 +101,52 @@ impl fmt::Display for RankStatus {
     }
 }
 
-/// Samples a job, and remembers since when what it sees has not changed.
+/// Samples the state of a job.
 pub(crate) struct Observer {
-    world: Arc<MappedSegment>,
+    mapped: Arc<MappedSegment>,
     name: String,
     rank: usize,
-    /// By rank, after the first sample.
-    seen: Mutex<Vec<(Generation, Instant)>>,
+    /// By rank: its last round, and when that was sampled first. Empty before the first sample.
+    samples: Mutex<Vec<(Generation, Instant)>>,
 }
 
 impl Observer {
-    pub(crate) fn new(world: &Arc<MappedSegment>, name: &str, rank: usize) -> Self {
-        Observer { world: Arc::clone(world), name: name.to_owned(), rank, seen: Mutex::default() }
+    pub(crate) fn new(mapped: &Arc<MappedSegment>, name: &str, rank: usize) -> Self {
+        Observer { mapped: Arc::clone(mapped), name: name.to_owned(), rank, samples: Mutex::default() }
     }
 
-    /// Takes a sample, so that it can be told later since when things are as they are.
+    /// Records which ranks have advanced.
     pub(crate) fn sample(&self) {
         let now = Instant::now();
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let rounds = (0..self.world.layout().ranks()).map(|rank| self.world.snapshot(rank).round);
-        if seen.is_empty() {
-            seen.extend(rounds.map(|round| (round, now)));
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let rounds = (0..self.mapped.layout().ranks()).map(|rank| self.mapped.snapshot(rank).round);
+        if samples.is_empty() {
+            samples.extend(rounds.map(|round| (round, now)));
             return;
         }
-        for (seen, round) in seen.iter_mut().zip(rounds) {
-            if seen.0 != round {
-                *seen = (round, now);
+        for (sample, round) in samples.iter_mut().zip(rounds) {
+            if sample.0 != round {
+                *sample = (round, now);
             }
         }
     }
 
-    /// What is to be seen now.
+    /// The current state.
     pub(crate) fn state(&self) -> JobState {
-        let ranks = 0..self.world.layout().ranks();
-        let snapshots: Vec<Snapshot> = ranks.map(|rank| self.world.snapshot(rank)).collect();
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        // No rank is more than a round ahead of another.
+        let ranks = 0..self.mapped.layout().ranks();
+        let snapshots: Vec<Snapshot> = ranks.map(|rank| self.mapped.snapshot(rank)).collect();
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        // No rank is more than one round ahead of another.
         let is_behind =
             |one: &Snapshot| snapshots.iter().any(|other| one.pid == 0 || one.round.next() == other.round);
-        let everywhere = !snapshots.iter().any(is_behind);
+        let level = !snapshots.iter().any(is_behind);
         let rank = |(rank, snapshot): (usize, &Snapshot)| RankStatus {
             rank,
             pid: Some(snapshot.pid).filter(|pid| *pid != 0),
             operation: Operation::from_code(snapshot.operation),
             round: snapshot.round.number(),
-            waits: !everywhere && !is_behind(snapshot),
-            unchanged_for: seen
+            waits: !level && !is_behind(snapshot),
+            unchanged_for: samples
                 .get(rank)
                 .map(|(round, since)| if *round == snapshot.round { since.elapsed() } else { Duration::ZERO }),
         };
@@ -159,7 +158,7 @@ impl Observer {
         }
     }
 
-    /// Writes the state to standard error, in one piece.
+    /// Writes the state to standard error, in one call.
     pub(crate) fn write(&self) {
         self.sample();
         write_stderr(&format!("intranode: {}\n", self.state()));

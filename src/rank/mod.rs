@@ -1,4 +1,4 @@
-//! One rank of a communicator: its state, and what it knows of the others.
+//! One rank of a communicator: its state, and its view of the other ranks.
 
 pub(crate) mod choices;
 pub(crate) mod cma_peers;

@@ -1,4 +1,4 @@
-//! One rank's place in a group of ranks: what a communicator and its regions have in common.
+//! One rank's state in a communicator, which its regions share.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -20,30 +20,30 @@ use crate::segment::platform::ShmPlatform;
 
 /// The state of one rank in one segment. Regions keep it, so that they can outlive the communicator.
 pub(crate) struct RankState {
-    pub(crate) world: Arc<MappedSegment>,
-    pub(crate) machine: ShmPlatform,
+    pub(crate) mapped: Arc<MappedSegment>,
+    pub(crate) platform: ShmPlatform,
     pub(crate) rank: usize,
-    /// The name of the job, from which further parts of it have theirs.
+    /// The name of the job, with which the names of its further files begin.
     pub(crate) job: Arc<str>,
     pub(crate) settings: ProcessSettings,
-    /// Where ranks meet in groups: all of them, and what this rank has to know.
+    /// The groups of a hierarchical barrier.
     pub(crate) groups: Option<Groups>,
-    /// How this rank meets the others.
+    /// This rank's part in the barrier.
     pub(crate) barrier: Barrier,
-    /// Where ranks can read each other's memory.
+    /// The peers of single copy, if all ranks can read each other's memory.
     pub(crate) cma_peers: Option<CmaPeers>,
-    /// Looks at all ranks now and then, for reports of the job's state.
+    /// Samples the state of all ranks, for reports.
     pub(crate) observer: Option<Arc<Observer>>,
-    /// Where it is written which way calls go, if that was asked for.
+    /// With `INTRANODE_DEBUG`.
     pub(crate) choices: Option<ChoiceLog>,
-    /// On a cache line of its own: ranks that are threads may keep their communicators side by side.
+    /// Padded against false sharing between ranks that are threads.
     lock: CachePadded<CallLock<ShmPlatform>>,
 }
 
 impl RankState {
     pub(crate) fn new(
-        world: Arc<MappedSegment>,
-        machine: ShmPlatform,
+        mapped: Arc<MappedSegment>,
+        platform: ShmPlatform,
         rank: usize,
         job: Arc<str>,
         settings: ProcessSettings,
@@ -51,8 +51,8 @@ impl RankState {
     ) -> Self {
         let lock = CallLock::new(AtomicU32::new(CallLock::<ShmPlatform>::initial_word(completed)));
         RankState {
-            world,
-            machine,
+            mapped,
+            platform,
             rank,
             job,
             settings,
@@ -60,12 +60,12 @@ impl RankState {
             barrier: Barrier::Flat,
             cma_peers: None,
             observer: None,
-            choices: ChoiceLog::if_wanted(settings.debug, rank),
+            choices: settings.debug.then(|| ChoiceLog::new(rank)),
             lock: CachePadded::new(lock),
         }
     }
 
-    /// The same rank, where ranks meet in groups if there are any. Before a round that is the same on all ranks.
+    /// Sets the barrier's shape. All ranks do so before the same round.
     pub(crate) fn set_groups(&mut self, groups: Option<Groups>) {
         self.barrier =
             groups.as_ref().map_or(Barrier::Flat, |groups| Barrier::Hierarchical(groups.of(self.rank)));
@@ -75,19 +75,19 @@ impl RankState {
     /// The number of ranks.
     #[inline]
     pub(crate) fn size(&self) -> usize {
-        self.world.layout().ranks()
+        self.mapped.layout().ranks()
     }
 
-    /// Says that this rank goes: after the last round that it has completed, or because its thread panics.
-    pub(crate) fn go(&self) {
+    /// Poisons the communicator because this rank leaves, after the last round that it has completed, or panics.
+    pub(crate) fn leave(&self) {
         if std::thread::panicking() {
             self.poison(CauseKind::Panicked, 0);
         } else {
-            self.poison(CauseKind::Left, self.lock.completed(&self.machine).number());
+            self.poison(CauseKind::Left, self.lock.completed(&self.platform).number());
         }
     }
 
-    /// Writes down which way a call goes, if that was asked for.
+    /// Logs the choices for a call, with `INTRANODE_DEBUG`.
     #[inline]
     pub(crate) fn chosen(&self, bytes: usize, choice: impl FnOnce() -> Choice) {
         if let Some(choices) = &self.choices {
@@ -95,7 +95,7 @@ impl RankState {
         }
     }
 
-    /// Tells the others that this rank can not take part, and returns what this rank reports.
+    /// Takes part in the call as refused, so that all other ranks get an error. Returns this rank's error.
     #[cold]
     pub(crate) fn refuse(&self, call: &Call, error: Error) -> Error {
         match self.begin(error.operation()) {
@@ -114,21 +114,21 @@ impl RankState {
         self.begin(operation)?.run(call)
     }
 
-    /// Begins a call by this thread, which lasts until what this returns is dropped.
+    /// Begins a call by this thread. It ends when the result is dropped.
     ///
     /// # Errors
     /// [`Error::Forked`]; [`Error::ConcurrentUse`], after which the communicator has ended.
     #[inline]
     pub(crate) fn begin(&self, operation: Operation) -> Result<OpenCall<'_>, Error> {
-        if self.world.forked() {
+        if self.mapped.forked() {
             return Err(Error::Forked { operation });
         }
-        let member = self.lock.begin(&self.machine, self.world.segment(), self.rank);
+        let member = self.lock.begin(&self.platform, self.mapped.segment(), self.rank);
         let member = member.map_err(|Overlap| Error::ConcurrentUse { operation })?;
-        Ok(OpenCall { seat: self, operation, member, phase: 0, running: false })
+        Ok(OpenCall { rank_state: self, operation, member, phase: 0, running: false })
     }
 
-    /// Why a call has failed, or must be taken to have failed.
+    /// The error of a call that has failed, or that has succeeded in a truncated segment.
     #[cold]
     fn failed(
         &self,
@@ -137,7 +137,7 @@ impl RankState {
         failure: Option<Failure>,
     ) -> Error {
         match failure {
-            Some(failure) if !self.world.torn() => self.report(operation, member, failure),
+            Some(failure) if !self.mapped.torn() => self.report(operation, member, failure),
             _ => self.torn(operation, member),
         }
     }
@@ -147,33 +147,33 @@ impl RankState {
         Error::Poisoned { operation, round: member.completed().next().number(), rank: self.rank, reason }
     }
 
-    /// Ends the communicator for all ranks, because of this one.
+    /// Ends the communicator for all ranks, with this one as the cause.
     pub(crate) fn poison(&self, kind: CauseKind, detail: u32) {
         self.poison_for(kind, self.rank, detail);
     }
 
-    /// The same because of any rank.
+    /// The same with any rank as the cause.
     pub(crate) fn poison_for(&self, kind: CauseKind, rank: usize, detail: u32) {
-        // Only tests stop a rank in between.
-        let _ = membership::poison(&self.machine, self.world.segment(), Cause { kind, rank, detail });
+        // An error occurs in tests only.
+        let _ = membership::poison(&self.platform, self.mapped.segment(), Cause { kind, rank, detail });
     }
 
-    /// The process that is a rank.
+    /// The process id of a rank.
     pub(crate) fn pid(&self, rank: usize) -> u32 {
-        membership::owner(&self.machine, self.world.segment(), rank)
+        membership::owner(&self.platform, self.mapped.segment(), rank)
     }
 
     #[cold]
     fn report(&self, operation: Operation, member: &Member<'_, ShmPlatform>, failure: Failure) -> Error {
         match failure {
-            // What they say was consumed.
+            // The round was completed.
             Failure::Refused(rank) => Error::Refused { operation, rank, round: member.completed().number() },
             Failure::Mismatch(calls) => Error::Mismatch {
                 operation,
                 round: member.completed().number(),
                 calls: CallSummary::all(&calls),
             },
-            // A rank that was told another size may have any number; all others are among these.
+            // A process that expects another size may have any rank. Any other cause with a rank out of range was overwritten.
             Failure::Dead(Some(cause)) if cause.kind == CauseKind::WrongSize || cause.rank < self.size() => {
                 self.report_end(operation, member, cause)
             }
@@ -197,17 +197,17 @@ impl RankState {
             CauseKind::TimedOut => {
                 let mut late = member.late(Generation::new(detail));
                 if late.is_empty() {
-                    // It came after all, too late for the rank that had given up.
+                    // The rank arrived after another one had timed out.
                     late.push(rank);
                 }
-                // Nobody advances any more, so all agree on who writes.
+                // No rank advances any more, so all agree which of them writes the report.
                 if let Some(observer) = &self.observer
                     && (0..self.size()).find(|rank| !late.contains(rank)) == Some(self.rank)
                 {
                     observer.write();
                 }
                 let pids = late.iter().map(|rank| self.pid(*rank)).collect();
-                let info = Box::new(TimeoutInfo { timeout: self.machine.timeout, pids, round: detail });
+                let info = Box::new(TimeoutInfo { timeout: self.platform.timeout, pids, round: detail });
                 Error::TimedOut { operation, late: late.into_boxed_slice(), info }
             }
             CauseKind::Left => Error::RankLeft { operation, round, rank, rounds: detail },
@@ -220,42 +220,40 @@ impl RankState {
     }
 }
 
-/// A call that is under way on this thread, and on no other of this rank. It may consist of several transfers, which are told
-/// apart by their number: one that meets another of the same call, or of another, is a mismatch.
+/// A call in progress, the only one of this rank. It may consist of several transfers, each with its number in the call's
+/// header, so that different transfers are a mismatch.
 pub(crate) struct OpenCall<'s> {
-    seat: &'s RankState,
+    rank_state: &'s RankState,
     operation: Operation,
     member: Member<'s, ShmPlatform>,
-    /// How many transfers there were.
+    /// The number of the next transfer.
     phase: u8,
-    /// Whether a step of the call has begun and not returned.
+    /// Whether a transfer has begun and not returned.
     running: bool,
 }
 
 impl<'s> OpenCall<'s> {
-    /// What is called.
     pub(crate) fn operation(&self) -> Operation {
         self.operation
     }
 
-    /// The rank's place in the communicator.
-    pub(crate) fn seat(&self) -> &'s RankState {
-        self.seat
+    pub(crate) fn rank_state(&self) -> &'s RankState {
+        self.rank_state
     }
 
-    /// Does something that all ranks do.
+    /// Runs a collective step.
     #[inline]
     pub(crate) fn run<R>(
         &mut self,
         call: impl FnOnce(&mut Member<'_, ShmPlatform>) -> Result<R, Failure>,
     ) -> Result<R, Error> {
-        let OpenCall { seat, operation, member, .. } = self;
+        let OpenCall { rank_state, operation, member, .. } = self;
         self.running = true;
         let result = call(member);
         self.running = false;
         match result {
-            Ok(value) if !seat.world.torn() => Ok(value),
-            other => Err(seat.failed(*operation, member, other.err())),
+            Ok(value) if !rank_state.mapped.torn() => Ok(value),
+            other => Err(rank_state.failed(*operation, member, other.err())),
         }
     }
 
@@ -266,7 +264,7 @@ impl<'s> OpenCall<'s> {
         self.run(|member| member.transfer(&call, blocks))
     }
 
-    /// Tells the others that this rank can not take part in the next transfer, and returns what this rank reports.
+    /// Takes part in the next transfer as refused, so that all other ranks get an error. Returns this rank's error.
     #[cold]
     pub(crate) fn refuse(&mut self, call: &Call, error: Error) -> Error {
         let call = call.phase(self.phase);
@@ -281,9 +279,9 @@ impl Drop for OpenCall<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.running {
-            // A panic: others may still read what the next call of this rank would write.
-            self.seat.poison(CauseKind::Panicked, 0);
+            // A panic in a transfer: other ranks may still read what the next call would overwrite.
+            self.rank_state.poison(CauseKind::Panicked, 0);
         }
-        self.seat.lock.end(&self.seat.machine, &self.member);
+        self.rank_state.lock.end(&self.rank_state.platform, &self.member);
     }
 }

@@ -1,11 +1,11 @@
-//! Which transport a communicator uses: decided when it is made, and told where `INTRANODE_DEBUG` asks for it.
+//! The transport of a communicator, for `INTRANODE_DEBUG`.
 
 use crate::rank::rank_state::RankState;
 use crate::segment::platform::Wait;
 use crate::tuning::SINGLE_COPY_FROM_BYTES;
 
 impl RankState {
-    /// Tells on standard error, if that was asked for.
+    /// Writes it to standard error, if `INTRANODE_DEBUG` is set.
     pub(crate) fn debug_transport(&self) {
         if self.settings.debug {
             self.settings.debug(&self.transport());
@@ -13,8 +13,8 @@ impl RankState {
     }
 
     fn transport(&self) -> String {
-        let (layout, ranks) = (self.world.layout(), self.size());
-        let wait = match self.machine.wait {
+        let (layout, ranks) = (self.mapped.layout(), self.size());
+        let wait = match self.platform.wait {
             #[cfg(target_os = "linux")]
             Wait::Futex => "a futex",
             Wait::Pthread(_) => "a process-shared condition variable",

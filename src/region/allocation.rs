@@ -80,7 +80,7 @@ pub(crate) fn allocate(
     fill: impl Fn(&Mapping) -> std::io::Result<()>,
 ) -> Result<(Mapping, u64), Error> {
     let AllocRequest { call, leader, .. } = wanted;
-    let seat = open.seat();
+    let seat = open.rank_state();
     let mut last = libc::ENOSYS;
     for kind in Kind::ALL.iter().copied() {
         let made = (*leader == seat.rank).then(|| make(seat, kind, wanted, &place, &fill));

@@ -60,7 +60,7 @@ impl Communicator {
         let (seat, operation) = (&self.seat, Operation::Exchange);
         let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
         let call =
-            Call { length: total, extra: counts::digest(seat.world.key(), counts), ..call::<T>(operation) };
+            Call { length: total, extra: counts::digest(seat.mapped.key(), counts), ..call::<T>(operation) };
         if counts.len() != self.size() {
             let (expected, actual) = (self.size(), counts.len());
             return Err(seat.refuse(&call, Error::InvalidBufferSize { operation, expected, actual }));
@@ -102,7 +102,8 @@ fn agree(open: &mut OpenCall<'_>, call: &Call, own: Range<usize>) -> Result<Part
     let all = gather_words(open, call, [own.start as u64, own.end as u64])?;
     let block = |[start, end]: [u64; 2]| std::iter::once(start as usize..end as usize).collect();
     let table: Vec<Vec<_>> = all.into_iter().map(block).collect();
-    Parts::of_table(&table, open.seat().rank).map_err(|overlap| Error::overlap(Operation::Exchange, overlap))
+    Parts::of_table(&table, open.rank_state().rank)
+        .map_err(|overlap| Error::overlap(Operation::Exchange, overlap))
 }
 
 impl<T: Pod> Exchange<T> {

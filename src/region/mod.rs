@@ -122,7 +122,8 @@ impl Communicator {
     /// As [`region`](Communicator::region).
     pub fn region_with<T: Pod>(&self, len: usize, options: &RegionOptions) -> Result<Region<T>, Error> {
         let (seat, operation) = (&self.seat, Operation::Region);
-        let call = Call { length: len as u64, extra: options.digest(seat.world.key()), ..call::<T>(operation) };
+        let call =
+            Call { length: len as u64, extra: options.digest(seat.mapped.key()), ..call::<T>(operation) };
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
         // Even a region of nothing is mapped: a page.
         let bytes = bytes.map(|bytes| bytes.max(1));
