@@ -1,24 +1,24 @@
-//! Kills and freezes ranks at random, thousands of times, and reports how the others fared.
+//! Kills or stops ranks at random, thousands of times, and measures when the others report it.
 //!
 //! ```text
 //! cargo run --release --example chaos -- --kills 2000 --ranks 2,4,8
 //! ```
 //!
-//! Each job does random collectives, whose results are checked, until one of its ranks is killed (or, one time in
-//! twenty, stopped and continued). What is random comes from the job's seed: the collectives, the victim, the moment, the groups. A
-//! job that goes wrong prints its seed, and `--seed SEED --kills 1 --ranks R` repeats its choices.
+//! Each job runs random collectives, with checks of their results, until one of its ranks is killed (or, in one job of
+//! twenty, stopped and continued). The collectives, the victim, the moment and the groups follow from the job's seed. A job
+//! that fails prints its seed, and `--seed SEED --kills 1 --ranks R` repeats its choices.
 //!
-//! The delays are from the kill to the last survivor's error. A survivor that is not waiting just then finishes what it is
-//! at, which with many ranks, few processors and large contributions is what takes longest.
+//! A delay is the time from the kill to the last survivor's error. A survivor that is not waiting at the kill first completes
+//! its own work, which dominates with many ranks, few processors and large contributions.
 //!
 //! | argument | meaning |
 //! | --- | --- |
-//! | `--kills N` | how many jobs for each number of ranks; 100 if not given |
-//! | `--ranks A,B` | with how many ranks; 2,4,8 if not given |
-//! | `--seconds S` | begin no more jobs after so long, shared among the numbers of ranks |
-//! | `--most BYTES` | the largest contribution of a rank to a collective; 64 KiB if not given |
-//! | `--victim-mib M` | the victim holds so much memory |
-//! | `--seed S` | the seed of the first job; those after it count up |
+//! | `--kills N` | the number of jobs for each number of ranks; default 100 |
+//! | `--ranks A,B` | the numbers of ranks; default 2,4,8 |
+//! | `--seconds S` | the time after which no more jobs start, shared among the numbers of ranks |
+//! | `--most BYTES` | the largest contribution of a rank to a collective; default 64 KiB |
+//! | `--victim-mib M` | the memory that the victim holds |
+//! | `--seed S` | the seed of the first job; the next ones count up |
 
 #[path = "../tests/faults/job.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]
@@ -37,20 +37,20 @@ use anyhow::{Context, Result, bail, ensure};
 use fastrand::Rng;
 use nix::sys::signal::Signal::{SIGCONT, SIGSTOP};
 
-use job::{Job, Trouble};
+use job::{Job, Violation};
 use report::Report;
 
-/// The variables that tell a rank what to do.
+/// The variables that configure a rank.
 const SEED: &str = "CHAOS_SEED";
 const VICTIM: &str = "CHAOS_VICTIM";
 const MEMORY: &str = "CHAOS_VICTIM_MIB";
 const MOST: &str = "CHAOS_MOST";
 
 /// The time-out of jobs in which a rank is stopped.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
-    let result = if std::env::var_os(job::PROGRAM).is_some() { be_a_rank() } else { run() };
+    let result = if std::env::var_os(job::PROGRAM).is_some() { run_rank() } else { run() };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -60,34 +60,34 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does collectives, the same as the other ranks, until one fails.
-fn be_a_rank() -> Result<()> {
+/// Runs the same collectives as the other ranks, until one fails.
+fn run_rank() -> Result<()> {
     let mut random = Rng::with_seed(variable(SEED)?);
     let comm = rank::join()?;
     let mebibytes = if comm.rank() as u64 == variable(VICTIM)? { variable(MEMORY)? } else { 0 };
     let mut memory = vec![0u8; (mebibytes as usize) << 20];
     memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
-    let most_of_all = variable(MOST)?;
-    // Memory that is there already: how long the system takes to give it is not the question.
+    let limit = variable(MOST)?;
+    // Touched in advance, so that page faults are not measured.
     let touched = |len| vec![1; len];
-    let most = most_of_all as usize;
-    let mut buffers = rank::Buffers { send: touched(most), recv: touched(most * comm.size()) };
+    let max_len = limit as usize;
+    let mut buffers = rank::Buffers { send: touched(max_len), recv: touched(max_len * comm.size()) };
     let mut round = 0;
-    rank::say("ready")?;
+    rank::send("ready")?;
     let error = loop {
         round += 1;
         let kind = rank::KINDS[random.usize(0..rank::KINDS.len())];
-        // As often a few bytes as many.
-        let most_now = 1 << random.u32(0..=most_of_all.ilog2());
-        if let Err(error) = rank::collective(&comm, kind, random.usize(0..=most_now), round, &mut buffers) {
+        // Small lengths are as frequent as large ones.
+        let max_now = 1 << random.u32(0..=limit.ilog2());
+        if let Err(error) = rank::collective(&comm, kind, random.usize(0..=max_now), round, &mut buffers) {
             break error;
         }
     };
     let report = Report::of(&error);
-    // To report takes processor time that others need to notice.
-    rank::heard()?;
-    rank::say(&report.line())?;
-    while rank::heard()?.is_some() {}
+    // Reported on request, so that it takes no processor time from ranks that have not noticed yet.
+    rank::receive()?;
+    rank::send(&report.line())?;
+    while rank::receive()?.is_some() {}
     Ok(())
 }
 
@@ -95,7 +95,7 @@ fn variable(name: &str) -> Result<u64> {
     Ok(std::env::var(name)?.parse()?)
 }
 
-/// What to do.
+/// The arguments.
 struct Plan {
     kills: u64,
     ranks: Vec<usize>,
@@ -106,7 +106,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn of_arguments() -> Result<Self> {
+    fn from_arguments() -> Result<Self> {
         let seed = fastrand::u64(..1 << 32);
         let mut plan =
             Plan { kills: 100, ranks: vec![2, 4, 8], seconds: None, most: 64 << 10, victim_mib: 0, seed };
@@ -129,10 +129,10 @@ impl Plan {
     }
 }
 
-/// What became of the jobs with so many ranks.
+/// The results of the jobs with one number of ranks.
 #[derive(Default)]
 struct Tally {
-    /// From each kill to the last survivor's error.
+    /// The times from each kill to the last survivor's error.
     delays: Vec<Duration>,
     frozen: usize,
     hangs: usize,
@@ -143,7 +143,7 @@ struct Tally {
 }
 
 fn run() -> Result<()> {
-    let plan = Plan::of_arguments()?;
+    let plan = Plan::from_arguments()?;
     println!("seed {}", plan.seed);
     println!(
         "{:>5} {:>6} {:>6} {:>9} {:>9} {:>9} {:>6} {:>11} {:>10} {:>9} {:>6}",
@@ -159,7 +159,7 @@ fn run() -> Result<()> {
         "leftovers",
         "others"
     );
-    let mut all_well = true;
+    let mut no_violation = true;
     for size in &plan.ranks {
         let mut tally = Tally::default();
         let started = Instant::now();
@@ -174,9 +174,9 @@ fn run() -> Result<()> {
             }
         }
         tally.print(*size);
-        all_well &= tally.all_is_well();
+        no_violation &= tally.has_no_violation();
     }
-    ensure!(all_well, "not all went well");
+    ensure!(no_violation, "there are violations");
     Ok(())
 }
 
@@ -185,7 +185,7 @@ fn one_job(size: usize, seed: u64, plan: &Plan, tally: &mut Tally) -> Result<()>
     let victim = random.usize(0..size);
     let freeze = random.u32(0..20) == 0;
     let moment = Duration::from_micros(random.u64(0..5000));
-    // Half of the jobs meet in groups.
+    // Half of the jobs have hierarchical barriers.
     let group = if random.bool() { 0 } else { random.usize(1..=size) };
     let mut job = Job::joined_with(
         size,
@@ -198,7 +198,7 @@ fn one_job(size: usize, seed: u64, plan: &Plan, tally: &mut Tally) -> Result<()>
                 .env(MOST, plan.most.to_string())
                 .env("INTRANODE_GROUP", group.to_string());
             if freeze {
-                command.env("INTRANODE_TIMEOUT", PATIENCE.as_secs_f64().to_string());
+                command.env("INTRANODE_TIMEOUT", TIMEOUT.as_secs_f64().to_string());
             }
         },
     )?;
@@ -207,40 +207,41 @@ fn one_job(size: usize, seed: u64, plan: &Plan, tally: &mut Tally) -> Result<()>
     let survivors: Vec<usize> = (0..size).filter(|rank| *rank != victim).collect();
     if freeze {
         job.signal(victim, SIGSTOP)?;
-        (0..size).try_for_each(|rank| job.tell(rank, "report"))?;
-        survivors.iter().try_for_each(|rank| is_late(&mut job, *rank, victim))?;
+        (0..size).try_for_each(|rank| job.send(rank, "report"))?;
+        survivors.iter().try_for_each(|rank| ensure_time_out(&mut job, *rank, victim))?;
         job.signal(victim, SIGCONT)?;
-        is_late(&mut job, victim, victim)?;
+        ensure_time_out(&mut job, victim, victim)?;
         tally.frozen += 1;
         return job.finish(&[]);
     }
     let since = job.kill(victim)?;
     job.status(victim)?;
-    survivors.iter().try_for_each(|rank| job.tell(*rank, "report"))?;
-    tally.delays.push(job.all_name_at_last(&survivors, &[victim], since)?);
+    survivors.iter().try_for_each(|rank| job.send(*rank, "report"))?;
+    tally.delays.push(job.all_report_death_eventually(&survivors, &[victim], since)?);
     job.finish(&[victim])
 }
 
-fn is_late(job: &mut Job, rank: usize, victim: usize) -> Result<()> {
+/// The rank reports a time-out that names the victim.
+fn ensure_time_out(job: &mut Job, rank: usize, victim: usize) -> Result<()> {
     let report = job.report(rank)?;
     let right = report.kind == "timed-out" && report.ranks == [victim];
-    ensure!(right, Trouble::WrongName(format!("rank {rank} reports {report:?}; rank {victim} was stopped")));
+    ensure!(right, Violation::WrongName(format!("rank {rank} reports {report:?}; rank {victim} was stopped")));
     Ok(())
 }
 
 impl Tally {
     fn count(&mut self, error: &anyhow::Error) {
         let counter = match error.downcast_ref() {
-            Some(Trouble::Hang(_)) => &mut self.hangs,
-            Some(Trouble::WrongName(_)) => &mut self.wrong_names,
-            Some(Trouble::WrongData(_)) => &mut self.wrong_data,
-            Some(Trouble::Leftover(_)) => &mut self.leftovers,
+            Some(Violation::Hang(_)) => &mut self.hangs,
+            Some(Violation::WrongName(_)) => &mut self.wrong_names,
+            Some(Violation::WrongData(_)) => &mut self.wrong_data,
+            Some(Violation::Leftover(_)) => &mut self.leftovers,
             None => &mut self.others,
         };
         *counter += 1;
     }
 
-    fn all_is_well(&self) -> bool {
+    fn has_no_violation(&self) -> bool {
         self.hangs + self.wrong_names + self.wrong_data + self.leftovers + self.others == 0
     }
 

@@ -22,7 +22,7 @@ fn main() -> Result<(), Error> {
     let mut sum = [0];
     comm.allreduce(&[comm.rank() as u64], &mut sum, ReduceOp::Sum)?;
 
-    // Nobody goes on before everybody is here.
+    // All ranks have printed their line before rank 0 prints the sum.
     comm.barrier()?;
     if comm.rank() == 0 {
         println!("the ranks' numbers add up to {}", sum[0]);

@@ -1,5 +1,5 @@
-//! π as the area under 4 / (1 + x²), with the steps distributed over the ranks. The same function runs over ranks that
-//! are processes and over ranks that are threads, with the same result, bit for bit.
+//! π as the area under 4 / (1 + x²), with the steps distributed over the ranks. The same function runs with ranks that are
+//! processes and with ranks that are threads, and returns the same bits.
 //!
 //! ```text
 //! cargo run --release --example pi                              four threads
@@ -23,7 +23,7 @@ fn pi(comm: &Communicator) -> Result<f64, Error> {
 }
 
 fn main() -> Result<(), Error> {
-    // What the launcher sets.
+    // The launcher sets this variable.
     if std::env::var_os("INTRANODE_NAME").is_some() {
         let comm = Communicator::from_env()?;
         let pi = pi(&comm)?;

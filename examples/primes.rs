@@ -1,5 +1,5 @@
-//! The primes below a million, on every rank: each rank looks for those of its own block, and finds as many as there
-//! are, so the blocks that are gathered differ in length.
+//! The primes below a million, on every rank. Each rank searches its own block of numbers. The gathered blocks differ in
+//! length, so this needs allgatherv.
 //!
 //! ```text
 //! cargo build --release --example primes
@@ -18,15 +18,15 @@ fn is_prime(number: usize) -> bool {
 fn main() -> Result<(), Error> {
     let comm = Communicator::from_env()?;
     let numbers = Blocks::new(END, comm.size()).range(comm.rank());
-    let found: Vec<u64> = numbers.filter(|number| is_prime(*number)).map(|number| number as u64).collect();
+    let own: Vec<u64> = numbers.filter(|number| is_prime(*number)).map(|number| number as u64).collect();
 
-    // How many has each rank found? Every rank has to know where the others' primes go.
+    // The counts of all ranks give the displacements of their blocks.
     let mut counts = vec![0; comm.size()];
-    comm.allgather(&[found.len()], &mut counts)?;
+    comm.allgather(&[own.len()], &mut counts)?;
     let displs: Vec<usize> = (0..comm.size()).map(|rank| counts[..rank].iter().sum()).collect();
 
     let mut primes = vec![0; counts.iter().sum()];
-    comm.allgatherv(&found, &mut primes, &counts, &displs)?;
+    comm.allgatherv(&own, &mut primes, &counts, &displs)?;
 
     if comm.rank() == 0 {
         println!("{counts:?}: {} primes below {END}, the last is {}", primes.len(), primes[primes.len() - 1]);

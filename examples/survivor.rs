@@ -1,11 +1,11 @@
-//! A rank that something happens to: what `benches/race/faults.py` kills, stops and misleads, beside the same over MPI.
+//! A rank for `benches/race/faults.py`, which kills and stops ranks of this library and of MPI libraries.
 //!
 //! | arguments | meaning |
 //! | --- | --- |
-//! | `loop [RANK MIB]` | barriers and small reductions until an error; rank RANK holds so much memory |
+//! | `loop [RANK MIB]` | barriers and small reductions until an error; rank RANK holds MIB MiB of memory |
 //! | `operations` | rank 0 calls a barrier, the others a reduction |
 //! | `lengths` | a reduction, of fewer values on rank 0 |
-//! | `roots` | a broadcast, from rank 0 says rank 0, from rank 1 say the others |
+//! | `roots` | a broadcast: from root 0 on rank 0, from root 1 on the others |
 //!
 //! Prints `ready RANK PID CLOCK`, then `error RANK CLOCK TEXT` or `returned RANK CLOCK right|wrong`, and lives on.
 
@@ -36,7 +36,7 @@ fn main() -> Result<()> {
         "lengths" => reduce(&comm, if first { 1000 } else { 2000 }),
         "roots" => broadcast(&comm, usize::from(!first), 1000),
         "loop" => until_an_error(&comm).map(|never| match never {}),
-        other => bail!("{other} is not something that can happen"),
+        other => bail!("unknown argument {other}"),
     };
     let when = format!("{} {}", comm.rank(), clock()?);
     match result {
@@ -48,7 +48,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Seconds, by the clock that whoever watches reads too.
+/// Seconds on the monotonic clock, which the test reads too.
 fn clock() -> Result<String> {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
     Ok(format!("{}.{:09}", now.tv_sec(), now.tv_nsec()))
@@ -69,7 +69,7 @@ fn reduce(comm: &Communicator, count: usize) -> Result<bool, Error> {
     Ok(recv.iter().zip(send).all(|(sum, own)| *sum == own * comm.size() as f64))
 }
 
-/// Whether what came is what the root sent.
+/// Whether the received values are the root's.
 fn broadcast(comm: &Communicator, root: usize, count: usize) -> Result<bool, Error> {
     let sent: Vec<usize> = (root..root + count).collect();
     let mut buffer = if comm.rank() == root { sent.clone() } else { vec![usize::MAX; count] };

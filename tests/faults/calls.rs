@@ -1,4 +1,4 @@
-//! Row 22: ranks that call different things.
+//! Row 22: ranks that call different collectives.
 
 use anyhow::{Result, ensure};
 use intranode::{Communicator, Error, ReduceOp};
@@ -7,13 +7,13 @@ use libtest_mimic::Completion;
 use super::job::Job;
 use super::{Program, Test, rank};
 
-pub(crate) const TESTS: &[Test] = &[("row_22_all_get_the_same_error_which_says_who_called_what", all_are_told)];
+pub(crate) const TESTS: &[Test] = &[("row_22_all_get_the_same_error_with_all_calls", all_get_the_same_error)];
 
 pub(crate) const PROGRAMS: &[Program] = &[("calls something else", calls_something_else)];
 
 const LENGTHS: [usize; 3] = [1, 8 << 10, 8 << 20];
 
-/// What two ranks that differ call, and how the error shows both.
+/// Two calls as the error lists them, and a function that makes the one or the other.
 type Difference = (&'static str, &'static str, fn(&Communicator, usize, bool) -> Result<(), Error>);
 
 const DIFFERENCES: &[Difference] = &[
@@ -49,17 +49,17 @@ fn reduce(comm: &Communicator, len: usize, op: ReduceOp) -> Result<(), Error> {
     comm.allreduce_in_place(&mut vec![1u8; len], op)
 }
 
-fn all_are_told() -> Result<Completion> {
+fn all_get_the_same_error() -> Result<Completion> {
     let mut job = Job::joined(3, "calls something else")?;
     for (usual, other, _) in DIFFERENCES {
         for len in LENGTHS {
-            let told: Vec<String> = (0..3).map(|rank| job.line(rank)).collect::<Result<_>>()?;
-            ensure!(told.iter().all(|text| *text == told[0]), "not the same: {told:?}");
-            let show =
+            let errors: Vec<String> = (0..3).map(|rank| job.line(rank)).collect::<Result<_>>()?;
+            ensure!(errors.iter().all(|text| *text == errors[0]), "not the same: {errors:?}");
+            let with_len =
                 |call: &str| call.replace("{}", &len.to_string()).replace("{+1}", &(len + 1).to_string());
             for (rank, call) in [(0, usual), (1, other), (2, usual)] {
-                let called = format!("rank {rank} called {}", show(call));
-                ensure!(told[0].contains(&called), "no {called:?} in {:?}", told[0]);
+                let called = format!("rank {rank} called {}", with_len(call));
+                ensure!(errors[0].contains(&called), "no {called:?} in {:?}", errors[0]);
             }
         }
     }
@@ -74,11 +74,11 @@ fn calls_something_else() -> Result<()> {
         for len in LENGTHS {
             let error = call(&comm, len, comm.rank() == 1).expect_err("they differ");
             ensure!(matches!(error, Error::Mismatch { .. }) && !error.is_fatal(), "{error}");
-            rank::say(&error.to_string())?;
+            rank::send(&error.to_string())?;
         }
     }
-    rank::works(&comm, 10)?;
-    rank::say("works")?;
-    rank::heard()?;
+    rank::ensure_works(&comm, 10)?;
+    rank::send("works")?;
+    rank::receive()?;
     Ok(())
 }

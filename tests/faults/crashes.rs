@@ -1,4 +1,4 @@
-//! Rows 5 and 6: a rank's own mistakes, from a segmentation fault to a panic that is caught.
+//! Rows 5 and 6: crashes and panics of a rank.
 
 use std::hint::black_box;
 use std::panic::{catch_unwind, panic_any};
@@ -17,9 +17,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_05_aborts", || crashes("aborts", 6)),
     ("row_05_segmentation_fault", || crashes("faults", 11)),
     ("row_05_stack_overflow", || crashes("overflows", 6)),
-    ("row_05_aborts_with_the_handler", || crashes("aborts, announced", 6)),
-    ("row_05_segmentation_fault_with_the_handler", || crashes("faults, announced", 11)),
-    ("row_05_stack_overflow_with_the_handler", || crashes("overflows, announced", 6)),
+    ("row_05_aborts_with_the_handler", || crashes("aborts, with the handler", 6)),
+    ("row_05_segmentation_fault_with_the_handler", || crashes("faults, with the handler", 11)),
+    ("row_05_stack_overflow_with_the_handler", || crashes("overflows, with the handler", 6)),
     ("row_05_a_core_dump_is_under_way", a_core_dump_is_under_way),
     ("row_06_a_panic_unwinds_out_of_the_rank", a_panic_unwinds),
     ("row_06_a_panic_is_caught_inside_the_rank", a_panic_is_caught),
@@ -29,10 +29,10 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("aborts", || crash(false, || std::process::abort())),
     ("faults", || crash(false, fault)),
     ("overflows", || crash(false, overflow)),
-    ("aborts, announced", || crash(true, || std::process::abort())),
-    ("faults, announced", || crash(true, fault)),
-    ("overflows, announced", || crash(true, overflow)),
-    ("dumps core, announced", dumps_core),
+    ("aborts, with the handler", || crash(true, || std::process::abort())),
+    ("faults, with the handler", || crash(true, fault)),
+    ("overflows, with the handler", || crash(true, overflow)),
+    ("dumps core, with the handler", dumps_core),
     ("panics", panics),
     ("catches its panic", catches_its_panic),
 ];
@@ -40,26 +40,26 @@ pub(crate) const PROGRAMS: &[Program] = &[
 fn crashes(program: &str, signal: i32) -> Result<Completion> {
     let mut job = Job::joined_with(3, |rank| if rank == 1 { program } else { "barriers" }, |_| ())?;
     let since = now();
-    job.tell(1, "crash")?;
-    job.all_name(&[0, 2], &[1], since)?;
+    job.send(1, "crash")?;
+    job.all_report_death(&[0, 2], &[1], since)?;
     job.finish_with(|rank| if rank == 1 { -signal } else { 0 })?;
     Ok(Completion::Completed)
 }
 
-fn crash(announced: bool, crash: fn()) -> Result<()> {
-    // Without a core dump, but where that is the point.
+fn crash(with_handler: bool, crash: fn()) -> Result<()> {
+    // Without a core dump.
     setrlimit(Resource::RLIMIT_CORE, 0, getrlimit(Resource::RLIMIT_CORE)?.1)?;
-    let _comm = Config::from_env()?.fatal_signals(announced).join()?;
-    rank::say("joined")?;
-    rank::heard()?;
+    let _comm = Config::from_env()?.fatal_signals(with_handler).join()?;
+    rank::send("joined")?;
+    rank::receive()?;
     crash();
     Ok(())
 }
 
 fn fault() {
-    let nowhere = black_box(std::ptr::without_provenance::<u8>(8));
-    // SAFETY: none: the test is about what happens then.
-    black_box(unsafe { nowhere.read_volatile() });
+    let unmapped = black_box(std::ptr::without_provenance::<u8>(8));
+    // SAFETY: none: the fault is what the test needs.
+    black_box(unsafe { unmapped.read_volatile() });
 }
 
 fn overflow() {
@@ -71,7 +71,7 @@ fn overflow() {
     black_box(deeper(1));
 }
 
-/// The survivors know before the core is written.
+/// The survivors must report the death before the core is written.
 fn a_core_dump_is_under_way() -> Result<Completion> {
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern")?;
     if pattern.starts_with('|') {
@@ -81,17 +81,17 @@ fn a_core_dump_is_under_way() -> Result<Completion> {
         return Ok(Completion::ignored_with("the limit on core dumps is too low"));
     }
     let directory = tempfile::tempdir()?;
-    let program = |rank| if rank == 1 { "dumps core, announced" } else { "barriers" };
+    let program = |rank| if rank == 1 { "dumps core, with the handler" } else { "barriers" };
     let mut job = Job::joined_with(3, program, |command| {
         command.current_dir(&directory);
     })?;
     job.await_line(1, "is large")?;
     let since = now();
-    job.tell(1, "crash")?;
-    let named = job.all_name(&[0, 2], &[1], since)?;
+    job.send(1, "crash")?;
+    let named = job.all_report_death(&[0, 2], &[1], since)?;
     job.status(1)?;
     let ended = now() - since;
-    ensure!(named < ended, "known after {named:?}, when the process had ended after {ended:?}");
+    ensure!(named < ended, "reported after {named:?}, when the process had ended after {ended:?}");
     job.finish_with(|rank| if rank == 1 { -6 } else { 0 })?;
     let size: u64 =
         std::fs::read_dir(directory.path())?.map(|core| Ok(core?.metadata()?.len())).sum::<Result<_>>()?;
@@ -101,17 +101,17 @@ fn a_core_dump_is_under_way() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-/// So much takes a while to write.
+/// Large enough that writing it takes a while.
 const CORE: u64 = 256 << 20;
 
 fn dumps_core() -> Result<()> {
-    let most = getrlimit(Resource::RLIMIT_CORE)?.1;
-    setrlimit(Resource::RLIMIT_CORE, most, most)?;
+    let hard = getrlimit(Resource::RLIMIT_CORE)?.1;
+    setrlimit(Resource::RLIMIT_CORE, hard, hard)?;
     let _comm = Config::from_env()?.fatal_signals(true).join()?;
-    rank::say("joined")?;
+    rank::send("joined")?;
     let memory = black_box(vec![1u8; CORE as usize]);
-    rank::say("is large")?;
-    rank::heard()?;
+    rank::send("is large")?;
+    rank::receive()?;
     black_box(memory.len());
     std::process::abort()
 }
@@ -119,7 +119,7 @@ fn dumps_core() -> Result<()> {
 fn a_panic_unwinds() -> Result<Completion> {
     let mut job = Job::joined_with(3, |rank| if rank == 1 { "panics" } else { "barriers" }, |_| ())?;
     let since = now();
-    job.tell(1, "panic")?;
+    job.send(1, "panic")?;
     for rank in [0, 2] {
         let report = job.report(rank)?;
         ensure!(report.kind == "poisoned" && report.ranks == [1], "{report:?}");
@@ -131,16 +131,16 @@ fn a_panic_unwinds() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-/// A panic that ends the rank, but not yet the process.
+/// A panic that ends the rank, but not the process.
 fn panics() -> Result<()> {
     let comm = rank::join()?;
-    rank::heard()?;
+    rank::receive()?;
     let ended = catch_unwind(move || {
         let _comm = comm;
         panic_any("for the test");
     });
     ensure!(ended.is_err());
-    rank::heard()?;
+    rank::receive()?;
     Ok(())
 }
 
@@ -155,9 +155,9 @@ fn a_panic_is_caught() -> Result<Completion> {
 
 fn catches_its_panic() -> Result<()> {
     let comm = rank::join()?;
-    rank::works(&comm, 10)?;
+    rank::ensure_works(&comm, 10)?;
     if comm.rank() == 1 {
-        // Without AssertUnwindSafe: a communicator may be kept.
+        // Without AssertUnwindSafe: a communicator is unwind-safe.
         let caught = catch_unwind(|| {
             let _kept = &comm;
             std::thread::sleep(Duration::from_millis(1));
@@ -165,8 +165,8 @@ fn catches_its_panic() -> Result<()> {
         });
         ensure!(caught.is_err());
     }
-    rank::works(&comm, 1000)?;
-    rank::say("works")?;
-    rank::heard()?;
+    rank::ensure_works(&comm, 1000)?;
+    rank::send("works")?;
+    rank::receive()?;
     Ok(())
 }

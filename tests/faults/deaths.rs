@@ -1,4 +1,4 @@
-//! Rows 1 to 5, 7, 8 and 11: a rank is gone, in every way in which a process can be.
+//! Rows 1 to 5, 7, 8 and 11: the ends of a process.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -41,7 +41,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("execs", execs),
 ];
 
-/// A moment that is anywhere in what the ranks do.
+/// Sleeps until a random moment in the ranks' work.
 fn random_moment() {
     thread::sleep(Duration::from_micros(fastrand::u64(0..3000)));
 }
@@ -59,7 +59,7 @@ fn killed_in_barriers(size: usize, times: usize, group: &str) -> Result<Completi
         random_moment();
         let victim = fastrand::usize(0..size);
         let since = job.kill(victim)?;
-        job.all_name(&others(size, &[victim]), &[victim], since)?;
+        job.all_report_death(&others(size, &[victim]), &[victim], since)?;
         job.finish(&[victim])?;
     }
     Ok(Completion::Completed)
@@ -88,12 +88,12 @@ pub(crate) fn killed_in_collectives_with(
                         change(command);
                     },
                 )?;
-                // To touch large buffers for the first time takes longer than anything else.
+                // The first touch of large buffers takes longer than the calls.
                 (0..size).try_for_each(|rank| job.await_line(rank, "warm"))?;
                 random_moment();
                 let victim = fastrand::usize(0..size);
                 let since = job.kill(victim)?;
-                let named = job.all_name(&others(size, &[victim]), &[victim], since);
+                let named = job.all_report_death(&others(size, &[victim]), &[victim], since);
                 named.map_err(|error| error.context(format!("{name:?} of {bytes} bytes")))?;
                 job.finish(&[victim])?;
             }
@@ -108,14 +108,14 @@ fn collectives() -> Result<()> {
     let (mut buffers, mut round) = (Buffers::default(), 0);
     let comm = rank::join()?;
     collective(&comm, kind, bytes, round, &mut buffers)?;
-    rank::say("warm")?;
+    rank::send("warm")?;
     rank::repeat(&comm, |comm| {
         round += 1;
         collective(comm, kind, bytes, round, &mut buffers)
     })
 }
 
-/// Without sleeping on many words.
+/// Without futex_waitv.
 fn scanning(command: &mut Command) {
     command.env("INTRANODE_LIVENESS", "scan");
 }
@@ -129,8 +129,8 @@ fn the_victim_holds_4_gib(change: fn(&mut Command)) -> Result<Completion> {
     let mut job = Job::joined_with(3, program, change)?;
     job.await_line(1, "holds it")?;
     let since = job.kill(1)?;
-    // Its memory is still being taken down.
-    let named = job.all_name(&[0, 2], &[1], since)?;
+    // Its memory is still being torn down.
+    let named = job.all_report_death(&[0, 2], &[1], since)?;
     job.status(1)?;
     let ended = super::report::now() - since;
     ensure!(named < ended, "named after {named:?}, when the process had ended after {ended:?}");
@@ -148,7 +148,7 @@ fn holds_4_gib() -> Result<()> {
     let comm = rank::join()?;
     let mut memory = vec![0u8; 4 << 30];
     memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
-    rank::say("holds it")?;
+    rank::send("holds it")?;
     rank::repeat(&comm, |comm| comm.barrier())?;
     drop(memory);
     Ok(())
@@ -162,7 +162,7 @@ fn several_are_killed(victims: &[usize]) -> Result<Completion> {
         for victim in victims {
             since = job.kill(*victim)?;
         }
-        job.all_name(&others(4, victims), victims, since)?;
+        job.all_report_death(&others(4, victims), victims, since)?;
         job.finish(victims)?;
     }
     Ok(Completion::Completed)
@@ -172,8 +172,8 @@ fn ends_without_leaving(program: &str) -> Result<Completion> {
     for _ in 0..repeat(5) {
         let mut job = Job::joined_with(3, |rank| if rank == 1 { program } else { "barriers" }, |_| ())?;
         let since = super::report::now();
-        job.tell(1, "end")?;
-        job.all_name(&[0, 2], &[1], since)?;
+        job.send(1, "end")?;
+        job.all_report_death(&[0, 2], &[1], since)?;
         job.finish(&[])?;
     }
     Ok(Completion::Completed)
@@ -181,20 +181,20 @@ fn ends_without_leaving(program: &str) -> Result<Completion> {
 
 fn exits() -> Result<()> {
     let _comm = rank::join()?;
-    rank::heard()?;
+    rank::receive()?;
     std::process::exit(0)
 }
 
 fn returns() -> Result<()> {
     std::mem::forget(rank::join()?);
-    rank::heard()?;
+    rank::receive()?;
     Ok(())
 }
 
 fn leaves_in_order() -> Result<Completion> {
     for _ in 0..repeat(5) {
         let mut job = Job::joined_with(3, |rank| if rank == 1 { "leaves" } else { "barriers" }, |_| ())?;
-        job.tell(1, "leave")?;
+        job.send(1, "leave")?;
         for rank in [0, 2] {
             let report = job.report(rank)?;
             ensure!(report.kind == "left" && report.ranks == [1], "{report:?}");
@@ -206,9 +206,9 @@ fn leaves_in_order() -> Result<Completion> {
 
 fn leaves() -> Result<()> {
     let comm = rank::join()?;
-    rank::heard()?;
+    rank::receive()?;
     comm.leave()?;
-    // Not even the end of the process makes it a death.
+    // The end of the process is no death either.
     Ok(())
 }
 
@@ -216,8 +216,8 @@ fn becomes_another_program() -> Result<Completion> {
     for _ in 0..repeat(5) {
         let mut job = Job::joined_with(3, |rank| if rank == 1 { "execs" } else { "barriers" }, |_| ())?;
         let since = super::report::now();
-        job.tell(1, "become another program")?;
-        job.all_name(&[0, 2], &[1], since)?;
+        job.send(1, "become another program")?;
+        job.all_report_death(&[0, 2], &[1], since)?;
         ensure!(!job.has_ended(1)?, "the other program runs");
         job.finish(&[])?;
     }
@@ -226,7 +226,7 @@ fn becomes_another_program() -> Result<Completion> {
 
 fn execs() -> Result<()> {
     let _comm = rank::join()?;
-    rank::heard()?;
-    // It reads until the test closes its input.
+    rank::receive()?;
+    // cat reads until the test closes its input.
     Err(Command::new("cat").exec().into())
 }

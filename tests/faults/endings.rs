@@ -1,4 +1,4 @@
-//! Rows 28 and 29: signals all the time, and ranks that leave as soon as they can.
+//! Rows 28 and 29: frequent signals, and ranks that leave at once after the last collective.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,28 +40,28 @@ extern "C" fn count(_: libc::c_int) {
 }
 
 fn under_signals() -> Result<()> {
-    // Interrupted calls are not taken up again by the system: no SA_RESTART.
+    // Without SA_RESTART: interrupted system calls fail with EINTR.
     let action = SigAction::new(SigHandler::Handler(count), SaFlags::empty(), SigSet::empty());
     let mut timers = Vec::new();
     for signal in [Signal::SIGALRM, Signal::SIGCHLD] {
-        // SAFETY: the handler adds to an atomic, nothing else.
+        // SAFETY: the handler only increments an atomic.
         unsafe { sigaction(signal, &action) }?;
         let notify = SigevNotify::SigevSignal { signal, si_value: 0 };
         let mut timer = Timer::new(ClockId::CLOCK_MONOTONIC, SigEvent::new(notify))?;
-        let often = Expiration::Interval(Duration::from_micros(100).into());
-        timer.set(often, TimerSetTimeFlags::empty())?;
+        let period = Expiration::Interval(Duration::from_micros(100).into());
+        timer.set(period, TimerSetTimeFlags::empty())?;
         timers.push(timer);
     }
-    // To allocate this takes several times as long as there is between two signals, whoever of the ranks does it.
+    // Allocating this takes several times the period of the signals, on every rank.
     let comm = Config::from_env()?.chunk_bytes(16 << 20).join()?;
-    rank::say("joined")?;
-    rank::works(&comm, 300)?;
+    rank::send("joined")?;
+    rank::ensure_works(&comm, 300)?;
     for _ in 0..3 {
         let mut region = comm.region::<u8>(16 << 20)?;
         region.as_mut_slice().fill(7);
         ensure!(region.publish()?.iter().all(|byte| *byte == 7));
     }
-    // The others sleep for long, again and again.
+    // One rank computes while the others sleep.
     for round in 0..6 {
         if comm.rank() == round % comm.size() {
             let until = super::report::now() + Duration::from_millis(50);
@@ -71,17 +71,17 @@ fn under_signals() -> Result<()> {
     }
     ensure!(SIGNALS.load(Ordering::Relaxed) > 100, "the signals did not come");
     drop(timers);
-    rank::say("works")?;
-    rank::heard()?;
+    rank::send("works")?;
+    rank::receive()?;
     Ok(())
 }
 
 const JOBS: &str = "FAULTS_JOBS";
 
-/// After so many jobs a rank says that all is well.
+/// The number of jobs after which a rank sends a line.
 const BATCH: usize = 25;
 
-/// The longest of what is exchanged takes several rounds.
+/// The size of a chunk: the largest allreduce takes several rounds.
 const STAGING: usize = 64 << 10;
 
 fn leave_at_once(size: usize, times: usize) -> Result<Completion> {
@@ -105,15 +105,15 @@ fn leaves_at_once() -> Result<()> {
     let rank = std::env::var("INTRANODE_RANK")?.parse()?;
     let size = std::env::var("INTRANODE_SIZE")?.parse()?;
     for number in 0..std::env::var(JOBS)?.parse::<usize>()? {
-        // Little staging: what takes time is allocating it.
+        // Small chunks, since allocating them takes most of the time.
         let comm = Config::new(format!("{name}-{number}"), rank, size).chunk_bytes(STAGING).join()?;
         last_collective(&comm, number)?;
         comm.leave()?;
         if number % BATCH == BATCH - 1 {
-            rank::say("all is well")?;
+            rank::send("all is well")?;
         }
     }
-    rank::heard()?;
+    rank::receive()?;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Rows 2 and 30 where they are about regions, and about communicators that were split from another.
+//! Rows 2, 25 and 30 for regions and split communicators.
 
 use std::process::Command;
 use std::thread;
@@ -15,20 +15,20 @@ use super::{Program, Test, rank, repeat};
 pub(crate) const TESTS: &[Test] = &[
     ("row_02_killed_while_regions_are_made_and_published", || killed_in("makes regions", 10)),
     ("row_02_killed_while_regions_with_names_are_made", regions_with_names),
-    ("row_02_killed_in_the_epochs_of_a_region", || killed_in("turns a region", 10)),
-    ("row_25_regions_where_processes_have_other_numbers", regions_in_another_space),
+    ("row_02_killed_in_the_epochs_of_a_region", || killed_in("alternates epochs", 10)),
+    ("row_25_regions_across_pid_namespaces", regions_in_another_pid_namespace),
     ("row_30_killed_while_communicators_are_split", || killed_in("splits", 10)),
     ("row_30_a_child_inherits_the_death_when_its_parent_is_gone", || killed_in("has a child only", 5)),
-    ("row_30_only_the_children_of_the_dead_rank_are_told", only_its_children_are_told),
-    ("row_30_a_region_outlives_the_rank_that_made_it", a_region_outlives_its_maker),
+    ("row_30_only_communicators_of_the_dead_rank_end", only_its_communicators_end),
+    ("row_30_a_region_outlives_the_rank_that_made_it", a_region_outlives_its_creator),
 ];
 
 pub(crate) const PROGRAMS: &[Program] = &[
     ("makes regions", || rank::repeat(&rank::join()?, make_a_region)),
-    ("turns a region", turns_a_region),
+    ("alternates epochs", alternates_epochs),
     ("splits", || rank::repeat(&rank::join()?, |comm| comm.split_local()?.barrier())),
     ("has a child only", has_a_child_only),
-    ("is in another space", is_in_another_space),
+    ("is in another PID namespace", is_in_another_pid_namespace),
     ("has regions and a child", has_regions_and_a_child),
     ("is in a half", is_in_a_half),
     ("reads what the dead have written", reads_what_the_dead_have_written),
@@ -41,13 +41,13 @@ fn killed_in(program: &str, times: usize) -> Result<Completion> {
         let victim = fastrand::usize(0..3);
         let since = job.kill(victim)?;
         let others: Vec<_> = (0..3).filter(|rank| *rank != victim).collect();
-        job.all_name(&others, &[victim], since)?;
+        job.all_report_death(&others, &[victim], since)?;
         job.finish(&[victim])?;
     }
     Ok(Completion::Completed)
 }
 
-/// What a maker leaves that was killed while its memory had a name is removed by the next job of the job's name.
+/// The named files of a killed creator are removed by the next job of the name.
 fn regions_with_names() -> Result<Completion> {
     for _ in 0..repeat(10) {
         let named = |command: &mut Command| {
@@ -56,7 +56,7 @@ fn regions_with_names() -> Result<Completion> {
         let mut job = Job::joined_with(2, |_| "makes regions", named)?;
         thread::sleep(Duration::from_micros(fastrand::u64(0..3000)));
         let since = job.kill(0)?;
-        job.all_name(&[1], &[0], since)?;
+        job.all_report_death(&[1], &[0], since)?;
         job.release(|rank| if rank == 0 { -9 } else { 0 })?;
         let mut next = job.namesake();
         next.start(0, "works", named)?;
@@ -78,7 +78,7 @@ fn make_a_region(comm: &Communicator) -> Result<(), Error> {
     Ok(())
 }
 
-fn turns_a_region() -> Result<()> {
+fn alternates_epochs() -> Result<()> {
     let (mut kept, mut turn) = (None, 0);
     rank::repeat(&rank::join()?, |comm| {
         let mut region = match kept.take() {
@@ -104,16 +104,17 @@ fn has_a_child_only() -> Result<()> {
     let comm = Communicator::from_env()?;
     let child = comm.split_local()?;
     drop(comm);
-    rank::say("joined")?;
+    rank::send("joined")?;
     rank::repeat(&child, Communicator::barrier)
 }
 
-/// The number that the leader has for itself means another process to the others, or none: all use memory with a name.
-fn regions_in_another_space() -> Result<Completion> {
+/// The creator's process id means another process in the others' PID namespace, or none: all ranks use named files.
+fn regions_in_another_pid_namespace() -> Result<Completion> {
     for elsewhere in [0, 1] {
         let mut job = Job::new(3);
         for rank in 0..3 {
-            let program = if rank == elsewhere { "is in another space" } else { "has regions and a child" };
+            let program =
+                if rank == elsewhere { "is in another PID namespace" } else { "has regions and a child" };
             job.start(rank, program, |_| ())?;
         }
         for rank in 0..3 {
@@ -121,16 +122,16 @@ fn regions_in_another_space() -> Result<Completion> {
             if let Some(reason) = line.strip_prefix("not allowed: ") {
                 return Ok(Completion::ignored_with(reason));
             }
-            ensure!(line == "works", "rank {rank} says {line:?}");
+            ensure!(line == "works", "rank {rank} sent {line:?}");
         }
         job.finish(&[])?;
     }
     Ok(Completion::Completed)
 }
 
-fn is_in_another_space() -> Result<()> {
+fn is_in_another_pid_namespace() -> Result<()> {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWPID) {
-        return rank::say(&format!("not allowed: unshare: {error}"));
+        return rank::send(&format!("not allowed: unshare: {error}"));
     }
     let program = std::env::current_exe()?;
     let status = Command::new(program).env(PROGRAM, "has regions and a child").status()?;
@@ -143,14 +144,14 @@ fn has_regions_and_a_child() -> Result<()> {
     for _ in 0..10 {
         make_a_region(&comm)?;
     }
-    rank::works(&comm.split_local()?, 100)?;
-    rank::say("works")?;
-    rank::heard()?;
+    rank::ensure_works(&comm.split_local()?, 100)?;
+    rank::send("works")?;
+    rank::receive()?;
     Ok(())
 }
 
-/// Ranks 0 and 2 are one group, ranks 1 and 3 another. Rank 3 dies.
-fn only_its_children_are_told() -> Result<Completion> {
+/// Ranks 0 and 2 have a communicator, and ranks 1 and 3. Rank 3 dies.
+fn only_its_communicators_end() -> Result<Completion> {
     for _ in 0..repeat(3) {
         let mut job = Job::joined(4, "is in a half")?;
         (0..4).try_for_each(|rank| job.await_line(rank, "split"))?;
@@ -158,15 +159,15 @@ fn only_its_children_are_told() -> Result<Completion> {
         let report = job.report(1)?;
         ensure!((report.kind.as_str(), &*report.ranks) == ("died", &[1]), "{report:?}");
         ensure!(report.pid == Some(victim) && report.at.saturating_sub(since) < BOUND, "{report:?}");
-        // The other group does all its work after that, and then asks all ranks.
+        // The other communicator works on, and then all ranks call the parent.
         for rank in [0, 2] {
-            job.tell(rank, "go on")?;
+            job.send(rank, "go on")?;
         }
         for rank in [0, 2] {
             job.await_line(rank, "works")?;
         }
         for rank in [0, 2] {
-            job.tell(rank, "call all")?;
+            job.send(rank, "call all")?;
             let report = job.report(rank)?;
             ensure!((report.kind.as_str(), &*report.ranks) == ("died", &[3]), "{report:?}");
             ensure!(report.pid == Some(victim), "{report:?}");
@@ -180,24 +181,24 @@ fn is_in_a_half() -> Result<()> {
     let comm = rank::join()?;
     let half = comm.split(comm.rank() % 2, comm.rank())?;
     comm.barrier()?;
-    rank::say("split")?;
+    rank::send("split")?;
     if comm.rank() % 2 == 1 {
         return rank::repeat(&half, Communicator::barrier);
     }
-    rank::heard()?;
-    rank::works(&half, 10_000)?;
-    rank::say("works")?;
-    rank::heard()?;
+    rank::receive()?;
+    rank::ensure_works(&half, 10_000)?;
+    rank::send("works")?;
+    rank::receive()?;
     rank::repeat(&comm, Communicator::barrier)
 }
 
-fn a_region_outlives_its_maker() -> Result<Completion> {
+fn a_region_outlives_its_creator() -> Result<Completion> {
     let mut job = Job::joined(3, "reads what the dead have written")?;
     (0..3).try_for_each(|rank| job.await_line(rank, "published"))?;
     job.kill(0)?;
     job.status(0)?;
     for rank in [1, 2] {
-        job.tell(rank, "read")?;
+        job.send(rank, "read")?;
         job.await_line(rank, "read it")?;
     }
     job.finish(&[0])?;
@@ -209,11 +210,11 @@ fn reads_what_the_dead_have_written() -> Result<()> {
     let mut region = comm.region::<u32>(1 << 20)?;
     region.as_mut_slice().fill(77);
     let shared = region.publish()?;
-    rank::say("published")?;
-    rank::heard()?;
+    rank::send("published")?;
+    rank::receive()?;
     ensure!(shared.iter().all(|value| *value == 77), rank::WRONG_DATA);
-    ensure!(matches!(shared.reclaim(), Err(Error::RankDied { rank: 0, .. })), "nobody may write it any more");
-    rank::say("read it")?;
-    rank::heard()?;
+    ensure!(matches!(shared.reclaim(), Err(Error::RankDied { rank: 0, .. })), "it was reclaimed");
+    rank::send("read it")?;
+    rank::receive()?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Rows 13 and 14: a rank is stopped, which nobody can tell from being slow.
+//! Rows 13 and 14: a stopped rank, which cannot be distinguished from a slow one.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{Test, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
     ("row_13_frozen", || frozen("0", &[1])),
-    // Who leads and who follows.
+    // A leader, and another rank of its group.
     ("row_13_frozen_in_groups", || frozen("2", &[0, 1])),
     ("row_14_a_frozen_waiter_learns_of_a_death", a_frozen_waiter_learns_of_a_death),
 ];
@@ -35,7 +35,7 @@ fn frozen(group: &str, victims: &[usize]) -> Result<Completion> {
             let report = job.report(rank)?;
             ensure!(report.kind == "timed-out" && report.ranks == [victim], "{report:?}");
             let after = report.at.saturating_sub(since);
-            // The others may have waited a little before the signal was sent.
+            // A wait may have begun before the signal was sent.
             ensure!(after > TIMEOUT / 2 && after < TIMEOUT + BOUND, "after {after:?}");
             texts.push(report.text);
         }
@@ -57,7 +57,7 @@ fn a_frozen_waiter_learns_of_a_death() -> Result<Completion> {
         job.status(1)?;
         let since = now();
         job.signal(0, SIGCONT)?;
-        job.all_name(&[0], &[1], since)?;
+        job.all_report_death(&[0], &[1], since)?;
         job.finish(&[1])?;
     }
     Ok(Completion::Completed)

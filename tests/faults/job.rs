@@ -1,4 +1,4 @@
-//! The tests' side of a job: processes that are its ranks, told what to do and asked what happened to them.
+//! The test's side of a job: processes that are its ranks, with a protocol of lines.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,18 +19,18 @@ use nix::unistd::Pid;
 use super::rank;
 use super::report::{self, Report};
 
-/// Nothing takes longer than this, or it has hung.
+/// The time limit of every step.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// A death has to be known after this time, also on a busy machine. On an idle one it takes a thousandth of it.
+/// The time limit for the report of a death on a busy machine. On an idle one it takes a thousandth of that.
 pub(crate) const BOUND: Duration = Duration::from_secs(1);
 
-/// The variable that makes this program a rank, and says what it does.
+/// The variable with the name of the program that a rank runs.
 pub(crate) const PROGRAM: &str = "FAULTS_PROGRAM";
 
-/// What must not happen.
+/// A violation of what every test asserts.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
+pub(crate) enum Violation {
     #[error("it hangs: {0}")]
     Hang(String),
     #[error("wrong data: {0}")]
@@ -41,7 +41,7 @@ pub(crate) enum Trouble {
     Leftover(String),
 }
 
-/// A job, whose processes run this very program.
+/// A job, whose processes run this program.
 pub(crate) struct Job {
     name: String,
     size: usize,
@@ -52,19 +52,19 @@ struct Rank {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    complaints: File,
+    stderr: File,
     status: Option<ExitStatus>,
 }
 
 impl Job {
-    /// A job under a name of its own, without ranks.
+    /// A job with a new name, without ranks.
     pub(crate) fn new(size: usize) -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         Job { name: format!("/faults-{}-{number}", std::process::id()), size, ranks: BTreeMap::new() }
     }
 
-    /// A job of which every rank runs this program and has joined.
+    /// A job of `size` ranks that run `program` and have joined.
     pub(crate) fn joined(size: usize, program: &str) -> Result<Self> {
         Self::joined_with(size, |_| program, |_| ())
     }
@@ -106,7 +106,7 @@ impl Job {
         Ok(())
     }
 
-    /// Where the name's file is.
+    /// The path of the segment's file.
     pub(crate) fn path(&self) -> PathBuf {
         Path::new("/dev/shm").join(&self.name[1..])
     }
@@ -131,14 +131,14 @@ impl Job {
 
     /// Starts a command as a rank.
     pub(crate) fn spawn(&mut self, rank: usize, mut command: Command) -> Result<()> {
-        let complaints = tempfile::tempfile()?;
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints.try_clone()?);
+        let stderr = tempfile::tempfile()?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr.try_clone()?);
         let mut child = command.spawn()?;
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().context("a pipe")?);
         let (sender, lines) = channel();
         thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        self.ranks.insert(rank, Rank { child, input, lines, complaints, status: None });
+        self.ranks.insert(rank, Rank { child, input, lines, stderr, status: None });
         Ok(())
     }
 
@@ -156,10 +156,10 @@ impl Job {
         match process.lines.recv_timeout(LIMIT) {
             Ok(line) => Ok(line),
             Err(error) => {
-                let text = format!("rank {rank} wrote {:?}", process.complaints());
+                let text = format!("rank {rank} wrote {:?}", process.stderr());
                 match error {
-                    RecvTimeoutError::Timeout => bail!(Trouble::Hang(text)),
-                    _ if text.contains(rank::WRONG_DATA) => bail!(Trouble::WrongData(text)),
+                    RecvTimeoutError::Timeout => bail!(Violation::Hang(text)),
+                    _ if text.contains(rank::WRONG_DATA) => bail!(Violation::WrongData(text)),
                     _ => bail!("ended without a word: {text}"),
                 }
             }
@@ -172,13 +172,13 @@ impl Job {
             Ok(line) => Ok(Some(line)),
             Err(TryRecvError::Empty) => Ok(None),
             Err(TryRecvError::Disconnected) => {
-                let (status, complaints) = (self.status(rank)?, self.complaints(rank)?);
-                bail!("rank {rank} ended with {status}; it wrote {complaints:?}")
+                let (status, stderr) = (self.status(rank)?, self.stderr(rank)?);
+                bail!("rank {rank} ended with {status}; it wrote {stderr:?}")
             }
         }
     }
 
-    /// The line of whichever of these ranks writes one first.
+    /// The first line that any of these ranks writes, and which rank it is.
     pub(crate) fn first_line(&mut self, ranks: &[usize]) -> Result<(usize, String)> {
         let started = Instant::now();
         loop {
@@ -187,27 +187,27 @@ impl Job {
                     return Ok((*rank, line));
                 }
             }
-            ensure!(started.elapsed() < LIMIT, Trouble::Hang(format!("none of {ranks:?} says a word")));
+            ensure!(started.elapsed() < LIMIT, Violation::Hang(format!("none of {ranks:?} writes a line")));
             thread::sleep(Duration::from_millis(1));
         }
     }
 
     pub(crate) fn await_line(&mut self, rank: usize, expected: &str) -> Result<()> {
         let line = self.line(rank)?;
-        ensure!(line == expected, "rank {rank} says {line:?} in place of {expected:?}");
+        ensure!(line == expected, "rank {rank} sent {line:?} in place of {expected:?}");
         Ok(())
     }
 
-    /// Tells a rank to go on, which waits for that.
-    pub(crate) fn tell(&mut self, rank: usize, line: &str) -> Result<()> {
+    /// Sends a line to a rank.
+    pub(crate) fn send(&mut self, rank: usize, line: &str) -> Result<()> {
         let input = self.rank(rank)?.input.as_mut().context("its input is open")?;
         Ok(writeln!(input, "{line}")?)
     }
 
-    /// What a rank reports as its end.
+    /// The error that a rank reports.
     pub(crate) fn report(&mut self, rank: usize) -> Result<Report> {
         let line = self.line(rank)?;
-        Report::parse(&line).with_context(|| format!("rank {rank} says {line:?}"))
+        Report::parse(&line).with_context(|| format!("rank {rank} sent {line:?}"))
     }
 
     /// Sends a signal to a rank. Returns the time just before.
@@ -222,16 +222,21 @@ impl Job {
         self.signal(rank, Signal::SIGKILL)
     }
 
-    /// Each of these ranks reports, in time, that one of the victims has died, and all report the same. Returns the
-    /// time from `since` to the last report.
-    pub(crate) fn all_name(&mut self, ranks: &[usize], victims: &[usize], since: Duration) -> Result<Duration> {
-        let last = self.all_name_at_last(ranks, victims, since)?;
+    /// Awaits that these ranks report the death of one of the victims, all the same one, within [`BOUND`]. Returns the time
+    /// from `since` to the last report.
+    pub(crate) fn all_report_death(
+        &mut self,
+        ranks: &[usize],
+        victims: &[usize],
+        since: Duration,
+    ) -> Result<Duration> {
+        let last = self.all_report_death_eventually(ranks, victims, since)?;
         ensure!(last < BOUND, "known only after {last:?}");
         Ok(last)
     }
 
-    /// The same, however long it takes.
-    pub(crate) fn all_name_at_last(
+    /// The same without the bound.
+    pub(crate) fn all_report_death_eventually(
         &mut self,
         ranks: &[usize],
         victims: &[usize],
@@ -248,10 +253,10 @@ impl Job {
             let died = |victim: &usize| {
                 report.kind == "died" && report.ranks == [*victim] && report.pid == pids.get(victim).copied()
             };
-            // In the same call and round, for the same reason.
+            // The text has the call, the round and the reason.
             let same = *named.get_or_insert_with(|| report.text.clone()) == report.text;
             if !same || !victims.iter().any(died) || !report.text.contains(", round ") {
-                bail!(Trouble::WrongName(format!(
+                bail!(Violation::WrongName(format!(
                     "rank {rank} reports {report:?}, the first {named:?}; the victims were {pids:?}"
                 )));
             }
@@ -260,13 +265,13 @@ impl Job {
         Ok(last)
     }
 
-    /// Waits until a process has ended: its code, or minus its signal.
+    /// Waits until a process has ended. Returns its code, or minus its signal.
     pub(crate) fn status(&mut self, rank: usize) -> Result<i32> {
         let process = self.rank(rank)?;
         let started = Instant::now();
         while !process.ended()? {
             let hangs =
-                || Trouble::Hang(format!("rank {rank} does not end; it wrote {:?}", process.complaints()));
+                || Violation::Hang(format!("rank {rank} does not end; it wrote {:?}", process.stderr()));
             ensure!(started.elapsed() < LIMIT, hangs());
             thread::sleep(Duration::from_millis(1));
         }
@@ -274,16 +279,16 @@ impl Job {
         Ok(status.code().or(status.signal().map(|signal| -signal)).unwrap_or(i32::MIN))
     }
 
-    /// What a rank has written to standard error.
-    pub(crate) fn complaints(&mut self, rank: usize) -> Result<String> {
-        Ok(self.rank(rank)?.complaints())
+    /// The standard error of a rank.
+    pub(crate) fn stderr(&mut self, rank: usize) -> Result<String> {
+        Ok(self.rank(rank)?.stderr())
     }
 
     pub(crate) fn has_ended(&mut self, rank: usize) -> Result<bool> {
         self.rank(rank)?.ended()
     }
 
-    /// Lets all ranks go, which end with status 0, but for the victims: those were killed by a signal. Nothing is left.
+    /// Closes all ranks' inputs. They must end with status 0, the victims by SIGKILL, and leave nothing.
     pub(crate) fn finish(&mut self, victims: &[usize]) -> Result<()> {
         self.finish_with(|rank| if victims.contains(&rank) { -(Signal::SIGKILL as i32) } else { 0 })
     }
@@ -291,38 +296,38 @@ impl Job {
     /// The same with a status for each rank.
     pub(crate) fn finish_with(&mut self, expected: impl Fn(usize) -> i32) -> Result<()> {
         self.release(expected)?;
-        self.left_nothing()
+        self.ensure_nothing_left()
     }
 
-    /// Lets all ranks go, which end with these statuses.
+    /// Closes all ranks' inputs. They must end with these statuses.
     pub(crate) fn release(&mut self, expected: impl Fn(usize) -> i32) -> Result<()> {
         for process in self.ranks.values_mut() {
             process.input = None;
         }
         for rank in self.ranks() {
             let status = self.status(rank)?;
-            let complaints = self.rank(rank)?.complaints();
-            ensure!(status == expected(rank), "rank {rank} ended with {status}; it wrote {complaints:?}");
+            let stderr = self.rank(rank)?.stderr();
+            ensure!(status == expected(rank), "rank {rank} ended with {status}; it wrote {stderr:?}");
         }
         Ok(())
     }
 
     /// Fails if a file or a process of the job is left.
-    pub(crate) fn left_nothing(&self) -> Result<()> {
+    pub(crate) fn ensure_nothing_left(&self) -> Result<()> {
         let own = &self.name[1..];
         for directory in ["/dev/shm", "/tmp"] {
             for entry in fs::read_dir(directory)? {
                 let name = entry?.file_name().to_string_lossy().into_owned();
                 let rest = name.strip_prefix(own);
                 let ours = rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()));
-                ensure!(!ours, Trouble::Leftover(format!("{directory}/{name}")));
+                ensure!(!ours, Violation::Leftover(format!("{directory}/{name}")));
             }
         }
         let mark = format!("INTRANODE_NAME={}\0", self.name).into_bytes();
         let started = Instant::now();
-        // An orphan is reaped by somebody else, a moment later.
-        while let Some(left) = running(&mark)? {
-            ensure!(started.elapsed() < BOUND, Trouble::Leftover(left.display().to_string()));
+        // An orphan is reaped by init a moment later.
+        while let Some(process) = running(&mark)? {
+            ensure!(started.elapsed() < BOUND, Violation::Leftover(process.display().to_string()));
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())
@@ -333,7 +338,7 @@ impl Job {
 fn running(mark: &[u8]) -> Result<Option<PathBuf>> {
     for process in fs::read_dir("/proc")? {
         let path = process?.path();
-        // Unreadable: it has ended, or is somebody else's.
+        // Unreadable: it has ended, or belongs to another user.
         let environment = fs::read(path.join("environ")).unwrap_or_default();
         if environment.windows(mark.len()).any(|window| window == mark) {
             return Ok(Some(path));
@@ -345,11 +350,11 @@ fn running(mark: &[u8]) -> Result<Option<PathBuf>> {
 impl Drop for Job {
     fn drop(&mut self) {
         for process in self.ranks.values_mut().filter(|process| process.status.is_none()) {
-            // An error means that it has ended already.
+            // An error means that the process has ended already.
             let _ = process.child.kill();
             let _ = process.child.wait();
         }
-        // What a failed test leaves; the next one has another name.
+        // After a failed test.
         let _ = fs::remove_file(self.path());
     }
 }
@@ -362,11 +367,11 @@ impl Rank {
         Ok(self.status.is_some())
     }
 
-    fn complaints(&self) -> String {
+    fn stderr(&self) -> String {
         let read = || {
-            let mut bytes = vec![0; usize::try_from(self.complaints.metadata()?.len())?];
-            // The position belongs to the writers too.
-            self.complaints.read_exact_at(&mut bytes, 0)?;
+            let mut bytes = vec![0; usize::try_from(self.stderr.metadata()?.len())?];
+            // The file position is shared with the writers.
+            self.stderr.read_exact_at(&mut bytes, 0)?;
             Ok::<_, anyhow::Error>(String::from_utf8_lossy(&bytes).into_owned())
         };
         read().unwrap_or_else(|error| error.to_string())

@@ -1,4 +1,4 @@
-//! Rows 12 and 16: ranks are killed while they join, one at every step, or all at once.
+//! Rows 12 and 16: ranks killed while they join, one at each system call, or all at once.
 
 use std::fs;
 use std::process::Command;
@@ -25,7 +25,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_12_rank_0_is_killed_at_a_step_of_joining", || killed_at_each_step(0, "stops first")),
     ("row_12_rank_1_is_killed_at_a_step_of_joining", || killed_at_each_step(1, "stops first")),
     ("row_12_rank_0_is_killed_where_new_files_have_names", || {
-        killed_at_each_step(0, "stops first, without nameless files")
+        killed_at_each_step(0, "stops first, without O_TMPFILE")
     }),
     ("row_16_all_are_killed_while_they_join", || all_are_killed(2)),
     ("row_16_all_are_killed_after_they_joined", || all_are_killed(3)),
@@ -34,8 +34,8 @@ pub(crate) const TESTS: &[Test] = &[
 
 pub(crate) const PROGRAMS: &[Program] = &[
     ("stops first", stops_first),
-    ("stops first, without nameless files", || {
-        refuse_nameless_files()?;
+    ("stops first, without O_TMPFILE", || {
+        refuse_tmpfile()?;
         stops_first()
     }),
     ("joins", joins),
@@ -43,20 +43,20 @@ pub(crate) const PROGRAMS: &[Program] = &[
 
 const JOIN_TIMEOUT: Duration = Duration::from_millis(300);
 
-fn in_short(command: &mut Command) {
+fn with_short_timeout(command: &mut Command) {
     command.env("INTRANODE_JOIN_TIMEOUT", JOIN_TIMEOUT.as_secs_f64().to_string());
 }
 
-/// Kills one of two ranks at a system call, another one each time, until it gets through.
+/// Kills one of two ranks at a system call, a later one each time, until it has joined.
 fn killed_at_each_step(victim: usize, program: &str) -> Result<Completion> {
     let survivor = 1 - victim;
-    // All of them with FAULTS_REPEAT=8.
+    // Every call with FAULTS_REPEAT=8.
     let stride = 8usize.div_ceil(repeat(1));
     let mut outcomes = [0; 3];
     for calls in (0..).map(|step| fastrand::usize(0..stride) + step * stride) {
         let mut job = Job::new(2);
-        job.start(survivor, "joins", in_short)?;
-        job.start(victim, program, in_short)?;
+        job.start(survivor, "joins", with_short_timeout)?;
+        job.start(victim, program, with_short_timeout)?;
         let pid = Pid::from_raw(job.pid(victim)?.try_into()?);
         let through = match run_until(pid, calls) {
             Err(error) => return Ok(Completion::ignored_with(format!("ptrace: {error}"))),
@@ -64,7 +64,7 @@ fn killed_at_each_step(victim: usize, program: &str) -> Result<Completion> {
         };
         let since = now();
         if through {
-            // It has joined, and waits to be killed.
+            // It has joined.
             job.kill(victim)?;
         }
         let mut report = job.line(survivor)?;
@@ -80,31 +80,30 @@ fn killed_at_each_step(victim: usize, program: &str) -> Result<Completion> {
         ensure!(report.at.saturating_sub(since) < JOIN_TIMEOUT + super::job::BOUND, "{report:?}");
         outcomes[if joined { 2 } else { how }] += 1;
         job.release(|rank| if rank == victim { -9 } else { 0 })?;
-        // What rank 0 may have left is no obstacle for the next job of this name.
+        // The next job of this name works, although rank 0 may have left a file.
         let mut next = job.namesake();
         next.start(0, "leaves", |_| ())?;
         next.start(1, "barriers", |_| ())?;
         next.await_joined([0, 1])?;
-        next.tell(0, "leave")?;
-        let left = next.report(1)?;
-        ensure!(left.kind == "left", "{left:?}");
+        next.send(0, "leave")?;
+        let report = next.report(1)?;
+        ensure!(report.kind == "left", "{report:?}");
         next.release(|_| 0)?;
         if program != "stops first" {
             remove_unsigned(&next)?;
         }
-        next.left_nothing()?;
+        next.ensure_nothing_left()?;
         if through {
             break;
         }
     }
     let [never, died, after] = outcomes;
     eprintln!("rank {victim}: never joined {never}, died while joining {died}, died afterwards {after}");
-    ensure!(never > 0 && died > 0 && after > 0, "not all steps were met");
+    ensure!(never > 0 && died > 0 && after > 0, "not all steps were reached");
     Ok(Completion::Completed)
 }
 
-/// Removes what is left of a process that was killed between making a file under a private name and signing it: an empty
-/// file, which is not provably anybody's.
+/// Removes the empty file of a process that was killed between creating it under a private name and signing it.
 pub(crate) fn remove_unsigned(job: &Job) -> Result<()> {
     let private = format!("{}_new_", &job.name()[1..]);
     for entry in fs::read_dir("/dev/shm")? {
@@ -118,9 +117,9 @@ pub(crate) fn remove_unsigned(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// From here on this process can not make a file without a name in a directory.
-pub(crate) fn refuse_nameless_files() -> Result<()> {
-    // What `O_TMPFILE` has beside `O_DIRECTORY`.
+/// From here on O_TMPFILE fails in this process.
+pub(crate) fn refuse_tmpfile() -> Result<()> {
+    // O_TMPFILE includes O_DIRECTORY.
     let only = u64::from((libc::O_TMPFILE & !libc::O_DIRECTORY) as u32);
     let has = SeccompCondition::new(2, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(only), only)?;
     let rules = [(libc::SYS_openat, vec![SeccompRule::new(vec![has])?])];
@@ -130,7 +129,7 @@ pub(crate) fn refuse_nameless_files() -> Result<()> {
     Ok(apply_filter(&BpfProgram::try_from(filter)?)?)
 }
 
-/// Lets a traced process make so many system calls, then kills it. True: it was through before.
+/// Lets a traced process make `calls` system calls, then kills it. Returns true if it has completed before.
 pub(crate) fn run_until(pid: Pid, calls: usize) -> Result<bool, nix::Error> {
     ensure_stopped(waitpid(pid, None)?)?;
     ptrace::setoptions(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD | ptrace::Options::PTRACE_O_EXITKILL)?;
@@ -138,7 +137,7 @@ pub(crate) fn run_until(pid: Pid, calls: usize) -> Result<bool, nix::Error> {
         ptrace::syscall(pid, None)?;
         match waitpid(pid, None)? {
             WaitStatus::PtraceSyscall(_) => {}
-            // It stops itself a second time when it has joined.
+            // It stops itself a second time when it has completed.
             WaitStatus::Stopped(_, Signal::SIGSTOP) => return Ok(true),
             _ => return Err(nix::Error::EINVAL),
         }
@@ -152,7 +151,7 @@ fn ensure_stopped(status: WaitStatus) -> Result<(), nix::Error> {
 }
 
 fn stops_first() -> Result<()> {
-    // An error shows in the test as an end without a stop.
+    // After an error the process ends without stopping, which the test detects.
     ptrace::traceme()?;
     signal::raise(Signal::SIGSTOP)?;
     let comm = intranode::Config::from_env()?.join()?;
@@ -160,7 +159,7 @@ fn stops_first() -> Result<()> {
     rank::repeat(&comm, |comm| comm.barrier())
 }
 
-/// Reports also why it can not join.
+/// Reports an error of joining too.
 fn joins() -> Result<()> {
     match rank::join() {
         Ok(comm) => rank::repeat(&comm, |comm| comm.barrier()),
@@ -170,7 +169,7 @@ fn joins() -> Result<()> {
 
 fn all_are_killed_with_regions() -> Result<Completion> {
     for _ in 0..repeat(5) {
-        let mut job = Job::joined(3, "turns a region")?;
+        let mut job = Job::joined(3, "alternates epochs")?;
         std::thread::sleep(Duration::from_micros(fastrand::u64(0..3000)));
         (0..3).try_for_each(|rank| job.kill(rank).map(drop))?;
         job.finish(&[0, 1, 2])?;
@@ -178,7 +177,7 @@ fn all_are_killed_with_regions() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-/// Of a job of three, so many have come.
+/// `come` of three ranks are started, and all are killed.
 fn all_are_killed(come: usize) -> Result<Completion> {
     for _ in 0..repeat(5) {
         let mut job = Job::new(3);
@@ -203,7 +202,7 @@ fn all_are_killed(come: usize) -> Result<Completion> {
         }
         next.await_joined(0..3)?;
         let since = next.kill(2)?;
-        next.all_name(&[0, 1], &[2], since)?;
+        next.all_report_death(&[0, 1], &[2], since)?;
         next.finish(&[2])?;
     }
     Ok(Completion::Completed)

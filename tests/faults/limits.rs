@@ -1,4 +1,4 @@
-//! Rows 19 to 21: memory that is not there, is taken away, or must not be used.
+//! Rows 19 to 21: a full /dev/shm, truncated segments, limits of control groups.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,15 +17,15 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_19_dev_shm_has_64_kib", || in_dev_shm_of("64k")),
     ("row_19_dev_shm_is_full", || in_dev_shm_of("8m")),
     ("row_19_dev_shm_has_64_mib", || in_dev_shm_of("64m")),
-    ("row_20_cut_short_while_joining", cut_short_while_joining),
-    ("row_20_cut_short_after_all_have_joined", cut_short_after_all_have_joined),
+    ("row_20_truncated_while_joining", truncated_while_joining),
+    ("row_20_truncated_after_all_have_joined", truncated_after_all_have_joined),
     ("row_21_a_segment_beyond_the_limit_of_the_control_group", a_segment_beyond_the_limit),
     ("row_21_a_region_beyond_the_limit_of_the_control_group", a_region_beyond_the_limit),
 ];
 
 pub(crate) const PROGRAMS: &[Program] = &[
     ("has a small dev shm", has_a_small_dev_shm),
-    ("joins, announced", joins_announced),
+    ("joins, with the handler", joins_with_handler),
     ("joins within a limit", joins_within_a_limit),
     ("has a region within a limit", has_a_region_within_a_limit),
 ];
@@ -33,7 +33,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
 const SIZE: &str = "FAULTS_DEV_SHM";
 
 fn in_dev_shm_of(size: &str) -> Result<Completion> {
-    // A process with a world of its own, in which it runs a job.
+    // A process with a mount namespace of its own, in which it runs a job.
     let mut job = Job::new(1);
     job.start(0, "has a small dev shm", |command| {
         command.env(SIZE, size);
@@ -56,10 +56,10 @@ fn has_a_small_dev_shm() -> Result<()> {
             mount(Some("none"), "/dev/shm", Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
         });
     if let Err(error) = mounted {
-        return rank::say(&format!("not allowed: a /dev/shm of its own: {error}"));
+        return rank::send(&format!("not allowed: a /dev/shm of its own: {error}"));
     }
     if size == "8m" {
-        // Somebody else has nearly all of it.
+        // Another program uses nearly all of it.
         fs::write("/dev/shm/other", vec![1; 8 << 20])?;
     }
     if size == "64m" {
@@ -70,11 +70,11 @@ fn has_a_small_dev_shm() -> Result<()> {
         job.finish(&[])?;
     } else {
         let mut job = Job::new(2);
-        let shortly = |command: &mut std::process::Command| {
+        let with_short_timeout = |command: &mut std::process::Command| {
             command.env("INTRANODE_JOIN_TIMEOUT", "0.5");
         };
-        job.start(1, "joins", shortly)?;
-        job.start(0, "joins", shortly)?;
+        job.start(1, "joins", with_short_timeout)?;
+        job.start(0, "joins", with_short_timeout)?;
         let report = job.report(0)?;
         ensure!(report.kind == "no-memory", "{report:?}");
         let bytes: usize = report.text.split(' ').nth(1).unwrap_or_default().parse()?;
@@ -83,7 +83,7 @@ fn has_a_small_dev_shm() -> Result<()> {
         ensure!(report.kind == "not-joined" && report.ranks == [0], "{report:?}");
         job.finish(&[])?;
     }
-    rank::say("done")
+    rank::send("done")
 }
 
 fn announced(command: &mut std::process::Command) {
@@ -91,12 +91,12 @@ fn announced(command: &mut std::process::Command) {
     command.env("INTRANODE_JOIN_TIMEOUT", "1");
 }
 
-/// As a program does that opens something of the same name as if it were new.
-fn cut_short_while_joining() -> Result<Completion> {
+/// As by a program that opens a file of the same name with O_TRUNC.
+fn truncated_while_joining() -> Result<Completion> {
     let mut job = Job::new(3);
-    job.start(0, "joins, announced", announced)?;
+    job.start(0, "joins, with the handler", announced)?;
     job.await_name()?;
-    job.start(1, "joins, announced", announced)?;
+    job.start(1, "joins, with the handler", announced)?;
     for rank in 0..2 {
         job.await_line(rank, "joining")?;
     }
@@ -106,62 +106,62 @@ fn cut_short_while_joining() -> Result<Completion> {
     File::options().write(true).truncate(true).open(job.path())?;
     for rank in 0..2 {
         let line = job.line(rank)?;
-        // One of them may have noticed only that the other does not come.
-        let told = ["another program has cut the file", "never joined"];
-        ensure!(told.iter().any(|part| line.contains(part)), "{line}");
+        // One of them may time out because the other has ended.
+        let reasons = ["another program has cut the file", "never joined"];
+        ensure!(reasons.iter().any(|reason| line.contains(reason)), "{line}");
     }
-    // An error each, no signal.
+    // Both ended by an error, not by a signal.
     job.release(|_| 0)?;
-    job.left_nothing()?;
+    job.ensure_nothing_left()?;
     Ok(Completion::Completed)
 }
 
-fn cut_short_after_all_have_joined() -> Result<Completion> {
+fn truncated_after_all_have_joined() -> Result<Completion> {
     let mut job = Job::new(2);
-    job.start(0, "joins, announced", |_| ())?;
+    job.start(0, "joins, with the handler", |_| ())?;
     job.await_name()?;
-    // Whoever has it open can do so still when the name is gone.
+    // A descriptor that was opened earlier still works when the name is gone.
     let file = File::options().write(true).open(job.path())?;
-    job.start(1, "joins, announced", |_| ())?;
+    job.start(1, "joins, with the handler", |_| ())?;
     for rank in 0..2 {
         job.await_line(rank, "joining")?;
         job.await_line(rank, "joined")?;
     }
-    ensure!(!job.path().exists(), "there is no name by which others could find it");
+    ensure!(!job.path().exists(), "the name was not removed");
     file.set_len(4096)?;
-    let mut cut = 0;
+    let mut noticed = 0;
     for rank in 0..2 {
         let line = job.line(rank)?;
-        // One of them may notice only that the other has ended, which could not say any more that it leaves.
-        let told = ["another program has cut the file", "has left", "has died"];
-        ensure!(told.iter().any(|part| line.contains(part)), "{line}");
-        cut += usize::from(line.contains(told[0]));
+        // One of them may get an error because the other has ended.
+        let reasons = ["another program has cut the file", "has left", "has died"];
+        ensure!(reasons.iter().any(|reason| line.contains(reason)), "{line}");
+        noticed += usize::from(line.contains(reasons[0]));
     }
-    ensure!(cut > 0, "nobody has noticed");
+    ensure!(noticed > 0, "no rank has noticed");
     job.finish(&[])?;
     Ok(Completion::Completed)
 }
 
-fn joins_announced() -> Result<()> {
-    rank::say("joining")?;
+fn joins_with_handler() -> Result<()> {
+    rank::send("joining")?;
     let error = match Config::from_env()?.fatal_signals(true).join() {
         Err(error) => error,
         Ok(comm) => {
-            rank::say("joined")?;
+            rank::send("joined")?;
             let mut data = vec![1u64; 100_000];
             loop {
                 if let Err(error) = comm.allreduce_in_place(&mut data, intranode::ReduceOp::Max) {
                     break error;
                 }
-                // Zeros are no result.
+                // The zeros of a truncated segment must not be a result.
                 ensure!(data.iter().all(|value| *value == 1), "wrong data");
             }
         }
     };
-    rank::say(&error.to_string())
+    rank::send(&error.to_string())
 }
 
-/// The limit, the segment that goes beyond it, and what may be used for everything else.
+/// The limit of the control group, and the size of a chunk with which a segment exceeds it.
 const LIMIT: usize = 96 << 20;
 const STAGING: usize = 64 << 20;
 
@@ -183,8 +183,8 @@ fn a_segment_beyond_the_limit() -> Result<Completion> {
     ensure!(bytes > 4 * STAGING, "{report:?}");
     let report = job.report(1)?;
     ensure!(report.kind == "not-joined" && report.ranks == [0], "{report:?}");
-    let most = group.most()?;
-    ensure!(most < LIMIT as u64 / 2, "{most} bytes were allocated");
+    let peak = group.peak()?;
+    ensure!(peak < LIMIT as u64 / 2, "{peak} bytes were allocated");
     job.finish(&[])?;
     Ok(Completion::Completed)
 }
@@ -201,8 +201,8 @@ fn a_region_beyond_the_limit() -> Result<Completion> {
         })?;
     }
     (0..2).try_for_each(|rank| job.await_line(rank, "works"))?;
-    let most = group.most()?;
-    ensure!(most < LIMIT as u64 / 2, "{most} bytes were allocated");
+    let peak = group.peak()?;
+    ensure!(peak < LIMIT as u64 / 2, "{peak} bytes were allocated");
     job.finish(&[])?;
     Ok(Completion::Completed)
 }
@@ -214,7 +214,7 @@ fn enter_the_group() -> Result<()> {
     Ok(fs::write(group.join("cgroup.procs"), std::process::id().to_string())?)
 }
 
-/// Both ranks are refused, whoever of them would allocate, and go on.
+/// Both ranks get an error, although only one would allocate, and go on.
 fn has_a_region_within_a_limit() -> Result<()> {
     enter_the_group()?;
     let comm = Config::from_env()?.join()?;
@@ -230,8 +230,8 @@ fn has_a_region_within_a_limit() -> Result<()> {
         }
     }
     comm.region::<u8>(1 << 20)?.publish()?;
-    rank::say("works")?;
-    rank::heard()?;
+    rank::send("works")?;
+    rank::receive()?;
     Ok(())
 }
 
@@ -272,8 +272,8 @@ impl Group {
         Ok(group)
     }
 
-    /// The most that was ever in use.
-    fn most(&self) -> Result<u64> {
+    /// The peak of its memory usage.
+    fn peak(&self) -> Result<u64> {
         let file = if self.version_1 { "memory.max_usage_in_bytes" } else { "memory.peak" };
         Ok(fs::read_to_string(self.path.join(file)).context(file)?.trim().parse()?)
     }
@@ -281,7 +281,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The processes in it have ended, but may not be gone.
+        // Its processes have ended, but may not be reaped yet.
         for _ in 0..1000 {
             if fs::remove_dir(&self.path).is_ok() {
                 return;

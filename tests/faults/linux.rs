@@ -1,20 +1,18 @@
-//! What a job must survive: deaths, departures, freezes and accidents, over real processes.
+//! Fault injection over real processes: deaths, departures, stopped ranks, limits, damaged memory.
 //!
-//! Each test shows one row of the table of faults that DESIGN's promises rest on, and has its number. Beyond what the
-//! row says, every test asserts that nothing hangs, that no wrong data is returned as a success, that the survivors
-//! live on, and that neither a file nor a process is left. A death has to be known by all survivors after a second;
-//! `cargo run --release --example chaos` reports how long it really takes.
+//! Each test belongs to a row of docs/faults.md, by its number. In addition every test asserts that nothing hangs, that no
+//! wrong data is returned as a success, that the survivors live on, and that no file and no process is left. All survivors
+//! must report a death within a second; `cargo run --release --example chaos` measures the actual time.
 //!
-//! A rank is a process that runs this very program, told by its environment what to do: see `programs`.
+//! A rank is a process that runs this program, with the name of a function in its environment: see `programs`.
 //!
-//! `FAULTS_REPEAT=10` repeats what is random ten times as often.
+//! `FAULTS_REPEAT=10` repeats random tests ten times as often.
 
 mod calls;
 mod crashes;
 mod deaths;
 mod endings;
 mod families;
-mod fetching;
 mod foreign;
 mod freezing;
 mod job;
@@ -31,6 +29,7 @@ mod resources;
 mod rings;
 mod scribbling;
 mod segment;
+mod single_copy;
 mod states;
 mod unloading;
 
@@ -41,10 +40,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Arguments, Completion, Trial};
 
-/// A test: what one row says.
+/// A test, by its name.
 type Test = (&'static str, fn() -> Result<Completion>);
 
-/// What a rank does.
+/// What a rank runs, by its name.
 type Program = (&'static str, fn() -> Result<()>);
 
 fn tests() -> Vec<Test> {
@@ -55,7 +54,7 @@ fn tests() -> Vec<Test> {
         joining::TESTS,
         freezing::TESTS,
         families::TESTS,
-        fetching::TESTS,
+        single_copy::TESTS,
         foreign::TESTS,
         liveness::TESTS,
         limits::TESTS,
@@ -82,7 +81,7 @@ fn programs() -> Vec<Program> {
         processes::PROGRAMS,
         joining::PROGRAMS,
         families::PROGRAMS,
-        fetching::PROGRAMS,
+        single_copy::PROGRAMS,
         foreign::PROGRAMS,
         liveness::PROGRAMS,
         limits::PROGRAMS,
@@ -99,7 +98,7 @@ fn programs() -> Vec<Program> {
     all.concat()
 }
 
-/// docs/faults.md names a test for every row, no other than there are, and all that begin with the row's number.
+/// docs/faults.md names a test for every row, only existing tests, and all that begin with the row's number.
 fn every_row_names_its_tests() -> Result<Completion> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(root.join("docs/faults.md"))?;
@@ -114,8 +113,8 @@ fn every_row_names_its_tests() -> Result<Completion> {
     for (line, row) in rows.zip(1..) {
         let mut cells = line.trim_matches('|').split(" | ");
         ensure!(cells.next().map(str::trim) == Some(&row.to_string()), "not row {row}: {line}");
-        let shown_by = cells.last().context("a last cell")?;
-        let parts: Vec<&str> = shown_by.split('`').collect();
+        let tests = cells.last().context("a last cell")?;
+        let parts: Vec<&str> = tests.split('`').collect();
         ensure!(parts.len() > 1, "row {row} names no test");
         for (name, after) in parts[1..].iter().zip(&parts[2..]).step_by(2) {
             if name.starts_with("row_") {
@@ -126,20 +125,20 @@ fn every_row_names_its_tests() -> Result<Completion> {
             } else if let Some(file) = after.trim_start().strip_prefix('(') {
                 let file = file.split(')').next().unwrap_or_default();
                 let source = std::fs::read_to_string(root.join(file)).with_context(|| file.to_owned())?;
-                // Some are lists of functions.
+                // Some tests are entries of a list.
                 let known = source.contains(&format!("fn {name}(")) || source.contains(&format!("\"{name}\""));
                 ensure!(known, "there is no {name} in {file}");
             }
         }
     }
-    // Those of limits have a table of their own.
+    // The tests of limits are in another table.
     let known = |name: &&str| name.starts_with("limit") && text.contains(&format!("`{name}`"));
     own.retain(|name| (name.starts_with("row_") || name.starts_with("limit")) && !known(name));
     ensure!(own.is_empty(), "docs/faults.md does not name {own:?}");
     Ok(Completion::Completed)
 }
 
-/// How often to do what is random, where `times` is enough for every change.
+/// The number of repetitions of a random test, by default `times`.
 fn repeat(times: usize) -> usize {
     let factor =
         std::env::var("FAULTS_REPEAT").ok().map(|factor| factor.parse().expect("FAULTS_REPEAT is a number"));
@@ -169,7 +168,7 @@ pub(crate) fn main() -> ExitCode {
         Trial::ignorable_test(name, run)
     };
     let mut arguments = Arguments::from_args();
-    // Ranks should have the processors for themselves.
+    // One test at a time, so that its ranks have the processors.
     arguments.test_threads = arguments.test_threads.or(Some(1));
     libtest_mimic::run(&arguments, tests().into_iter().map(trial).collect()).exit_code()
 }

@@ -1,4 +1,4 @@
-//! Rows 23 to 26: what the watchers see by is damaged, forbidden, or in another world.
+//! Rows 23 to 26: damaged liveness words, forbidden system calls, other PID namespaces.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -20,11 +20,11 @@ use super::{Program, Test, rank, repeat};
 pub(crate) const TESTS: &[Test] = &[
     ("row_23_a_liveness_word_is_overwritten", || words_are_overwritten(3)),
     ("row_23_the_liveness_words_of_one_of_12_are_overwritten", || words_are_overwritten(12)),
-    ("row_24_sleeping_on_many_words_is_switched_off", || sleeping_is_refused("barriers", true)),
-    ("row_24_sleeping_on_many_words_gives_eperm", || sleeping_is_refused("refused with EPERM", false)),
-    ("row_24_sleeping_on_many_words_gives_enosys", || sleeping_is_refused("refused with ENOSYS", false)),
-    ("row_25_another_space_of_process_numbers", another_space),
-    ("row_25_every_rank_in_a_space_of_its_own", every_rank_in_a_space_of_its_own),
+    ("row_24_futex_waitv_is_switched_off", || futex_waitv_is_refused("barriers", true)),
+    ("row_24_futex_waitv_gives_eperm", || futex_waitv_is_refused("refused with EPERM", false)),
+    ("row_24_futex_waitv_gives_enosys", || futex_waitv_is_refused("refused with ENOSYS", false)),
+    ("row_25_another_pid_namespace", another_pid_namespace),
+    ("row_25_every_rank_in_a_pid_namespace_of_its_own", every_rank_in_a_pid_namespace_of_its_own),
     ("row_26_an_unprivileged_user", || an_unprivileged_user("barriers")),
     ("row_26_an_unprivileged_user_under_a_container_s_profile", || an_unprivileged_user("in a container")),
 ];
@@ -33,19 +33,19 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("refused with EPERM", || refused(Errno::EPERM)),
     ("refused with ENOSYS", || refused(Errno::ENOSYS)),
     ("in a container", in_a_container),
-    ("in another space", in_another_space),
-    ("says its number", says_its_number),
+    ("in another PID namespace", in_another_pid_namespace),
+    ("sends its pid", sends_its_pid),
 ];
 
-/// How long it may take to notice the end of a process whose word is damaged.
+/// The time within which the end of a process with damaged liveness words is noticed.
 const BACKUP: Duration = Duration::from_millis(200);
 
-/// All the words by which others know that rank 1 is alive.
+/// Overwrites all liveness words of rank 1.
 fn words_are_overwritten(size: usize) -> Result<Completion> {
     let layout = Layout::new(size, Layout::default_chunk(size))?;
     let others: Vec<usize> = (0..size).filter(|rank| *rank != 1).collect();
     for _ in 0..repeat(3) {
-        // The others sleep: nobody is in the way of those who notice.
+        // The others sleep, so that the watchers can run.
         let program = |rank| if rank == 1 { "stays away" } else { "barriers" };
         let mut job = Job::joined_with(size, program, |_| ())?;
         for slot in 0..layout.watchers() {
@@ -54,7 +54,7 @@ fn words_are_overwritten(size: usize) -> Result<Completion> {
         job.kill(1)?;
         job.status(1)?;
         let since = now();
-        let last = job.all_name(&others, &[1], since)?;
+        let last = job.all_report_death(&others, &[1], since)?;
         if last > BACKUP {
             eprintln!("noticed after {last:?}: is the machine busy?");
         }
@@ -63,7 +63,7 @@ fn words_are_overwritten(size: usize) -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-/// Writes nonsense over a liveness word, through the memory of the rank whose word it is.
+/// Overwrites a liveness word, through the memory of its owner.
 fn overwrite(job: &mut Job, owner: usize, layout: Layout, offset: usize) -> Result<()> {
     let name = format!("/dev/shm{}", job.name());
     let is_its_file = |line: &str| line.contains(&name) || line.contains("/dev/shm/#");
@@ -74,7 +74,7 @@ fn overwrite(job: &mut Job, owner: usize, layout: Layout, offset: usize) -> Resu
     segment.write(offset, &0x1234_5678u32.to_ne_bytes())
 }
 
-fn sleeping_is_refused(program: &str, switched_off: bool) -> Result<Completion> {
+fn futex_waitv_is_refused(program: &str, switched_off: bool) -> Result<Completion> {
     let job = |size| {
         Job::joined_with(
             size,
@@ -92,7 +92,7 @@ fn sleeping_is_refused(program: &str, switched_off: bool) -> Result<Completion> 
             let victim = fastrand::usize(0..size);
             let others: Vec<usize> = (0..size).filter(|rank| *rank != victim).collect();
             let since = job.kill(victim)?;
-            job.all_name(&others, &[victim], since)?;
+            job.all_report_death(&others, &[victim], since)?;
             job.finish(&[victim])?;
         }
     }
@@ -100,18 +100,18 @@ fn sleeping_is_refused(program: &str, switched_off: bool) -> Result<Completion> 
     job.kill(0)?;
     job.kill(1)?;
     let since = job.kill(3)?;
-    job.all_name(&[2], &[0, 1, 3], since)?;
+    job.all_report_death(&[2], &[0, 1, 3], since)?;
     job.finish(&[0, 1, 3])?;
     Ok(Completion::Completed)
 }
 
-/// A rank under a policy that forbids to sleep on many words.
+/// A rank under a seccomp filter that refuses futex_waitv.
 fn refused(error: Errno) -> Result<()> {
     refuse(&[libc::SYS_futex_waitv], error)?;
     rank::repeat(&rank::join()?, |comm| comm.barrier())
 }
 
-/// From here on the system refuses these calls to this process.
+/// From here on these system calls fail in this process.
 pub(crate) fn refuse(calls: &[libc::c_long], error: Errno) -> Result<()> {
     let rules = calls.iter().map(|call| (*call, vec![])).collect();
     let refuse = SeccompAction::Errno(error as u32);
@@ -119,8 +119,8 @@ pub(crate) fn refuse(calls: &[libc::c_long], error: Errno) -> Result<()> {
     Ok(apply_filter(&BpfProgram::try_from(filter)?)?)
 }
 
-/// What Docker's default profile refuses to a container without privileges, as far as this machine has it: everything
-/// about namespaces, mounts, keys, modules, tracing, NUMA and other processes' memory.
+/// The system calls that Docker's default profile refuses in an unprivileged container: namespaces, mounts, keys, modules,
+/// tracing, NUMA and other processes' memory.
 const DENIED: &[libc::c_long] = &[
     libc::SYS_mbind,
     libc::SYS_get_mempolicy,
@@ -166,24 +166,24 @@ const DENIED: &[libc::c_long] = &[
     libc::SYS_vhangup,
 ];
 
-/// Everything that a job does, where the profile is in force.
+/// A job under the profile.
 fn in_a_container() -> Result<()> {
     refuse(DENIED, Errno::EPERM)?;
-    // So that the C library takes the older call, of which the profile can see the arguments.
+    // As the profile: the C library then uses clone, whose arguments a filter can check.
     refuse(&[libc::SYS_clone3], Errno::ENOSYS)?;
     ensure!(unshare(CloneFlags::CLONE_NEWNS) == Err(Errno::EPERM), "the profile is in force");
     let comm = rank::join()?;
-    rank::works(&comm, 100)?;
+    rank::ensure_works(&comm, 100)?;
     let mut region = comm.region::<u64>(1 << 16)?;
     region.as_mut_slice().fill(3);
     let shared = region.publish()?;
     ensure!(shared.iter().all(|value| *value == 3));
-    rank::works(&comm.split_local()?, 10)?;
-    rank::say("works")?;
+    rank::ensure_works(&comm.split_local()?, 10)?;
+    rank::send("works")?;
     rank::repeat(&comm, |comm| comm.barrier())
 }
 
-/// The user who may do least.
+/// The unprivileged user nobody.
 const NOBODY: u32 = 65534;
 
 fn an_unprivileged_user(program: &str) -> Result<Completion> {
@@ -194,7 +194,7 @@ fn an_unprivileged_user(program: &str) -> Result<Completion> {
     };
     let mut job = Job::new(3);
     if let Err(error) = job.start(0, program, become_nobody) {
-        return Ok(Completion::ignored_with(format!("this program can not be run as another user: {error:#}")));
+        return Ok(Completion::ignored_with(format!("this program cannot be run as another user: {error:#}")));
     }
     job.start(1, program, become_nobody)?;
     job.start(2, program, become_nobody)?;
@@ -203,16 +203,16 @@ fn an_unprivileged_user(program: &str) -> Result<Completion> {
         (0..3).try_for_each(|rank| job.await_line(rank, "works"))?;
     }
     let since = job.kill(1)?;
-    job.all_name(&[0, 2], &[1], since)?;
+    job.all_report_death(&[0, 2], &[1], since)?;
     job.finish(&[1])?;
     Ok(Completion::Completed)
 }
 
-/// The victim has another number for itself than the survivors have for it.
-fn another_space() -> Result<Completion> {
+/// The victim has another process id in its own PID namespace than in that of the survivors.
+fn another_pid_namespace() -> Result<Completion> {
     for _ in 0..repeat(3) {
         let mut job = Job::new(3);
-        job.start(1, "in another space", |_| ())?;
+        job.start(1, "in another PID namespace", |_| ())?;
         let number = job.line(1)?;
         if let Some(reason) = number.strip_prefix("not allowed: ") {
             return Ok(Completion::ignored_with(reason));
@@ -221,7 +221,7 @@ fn another_space() -> Result<Completion> {
         job.start(2, "barriers", |_| ())?;
         job.await_joined(0..3)?;
         let since = now();
-        job.tell(1, "die")?;
+        job.send(1, "die")?;
         for rank in [0, 2] {
             let report = job.report(rank)?;
             ensure!(report.kind == "died" && report.ranks == [1], "{report:?}");
@@ -236,12 +236,12 @@ fn another_space() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-/// Each is number 1 for itself, and none can see another: only the words in the segment tell.
-fn every_rank_in_a_space_of_its_own() -> Result<Completion> {
+/// Each rank is process 1 of its own namespace, and no process id is valid elsewhere: only the liveness words remain.
+fn every_rank_in_a_pid_namespace_of_its_own() -> Result<Completion> {
     for _ in 0..repeat(3) {
         let mut job = Job::new(3);
         for rank in 0..3 {
-            job.start(rank, "in another space", |_| ())?;
+            job.start(rank, "in another PID namespace", |_| ())?;
             let number = job.line(rank)?;
             if let Some(reason) = number.strip_prefix("not allowed: ") {
                 return Ok(Completion::ignored_with(reason));
@@ -250,7 +250,7 @@ fn every_rank_in_a_space_of_its_own() -> Result<Completion> {
         }
         job.await_joined(0..3)?;
         let since = now();
-        job.tell(1, "die")?;
+        job.send(1, "die")?;
         for rank in [0, 2] {
             let report = job.report(rank)?;
             ensure!(report.kind == "died" && report.ranks == [1], "{report:?}");
@@ -261,27 +261,27 @@ fn every_rank_in_a_space_of_its_own() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-/// Starts the real rank as the first process of a new space.
-fn in_another_space() -> Result<()> {
+/// Starts the rank as the first process of a new PID namespace.
+fn in_another_pid_namespace() -> Result<()> {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWPID) {
-        return rank::say(&format!("not allowed: unshare: {error}"));
+        return rank::send(&format!("not allowed: unshare: {error}"));
     }
-    let status = Command::new(std::env::current_exe()?).env(PROGRAM, "says its number").status()?;
+    let status = Command::new(std::env::current_exe()?).env(PROGRAM, "sends its pid").status()?;
     ensure!(matches!(status.code(), Some(DIES | 0)), "{status}");
     Ok(())
 }
 
-/// How a rank ends that was told to die.
+/// The exit code of a rank that ends on request.
 const DIES: i32 = 9;
 
-fn says_its_number() -> Result<()> {
-    rank::say(&std::process::id().to_string())?;
+fn sends_its_pid() -> Result<()> {
+    rank::send(&std::process::id().to_string())?;
     let comm = rank::join()?;
-    let input = std::thread::spawn(rank::heard);
+    let input = std::thread::spawn(rank::receive);
     while !input.is_finished() {
         if let Err(error) = comm.barrier() {
-            rank::say(&super::report::Report::of(&error).line())?;
-            // Until the test lets it go.
+            rank::send(&super::report::Report::of(&error).line())?;
+            // Until the test closes its input.
             let _ = input.join();
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What a job must survive: see `linux.rs`. Elsewhere nobody notices a death yet, but by the time-out.
+//! The faults that a job must survive: see `linux.rs`. Other systems detect a death by the time-out only.
 
 #[cfg(target_os = "linux")]
 #[path = "linux.rs"]

@@ -1,4 +1,4 @@
-//! Rows 19, 20 and 26 where they are about regions: a small `/dev/shm`, files that others cut short, few privileges.
+//! Rows 19, 20 and 26 for regions: a small `/dev/shm`, truncation, few privileges.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -18,7 +18,7 @@ use super::{Program, Test, rank};
 pub(crate) const TESTS: &[Test] = &[
     ("row_19_a_region_larger_than_dev_shm", || in_small_dev_shm("has a region of 300 MB")),
     ("row_19_a_region_by_name_larger_than_dev_shm", || in_small_dev_shm("has no room for 300 MB")),
-    ("row_20_a_sealed_region_can_not_be_cut", a_region_can_not_be_cut),
+    ("row_20_a_sealed_region_cannot_be_truncated", a_region_cannot_be_truncated),
     ("row_26_regions_of_an_unprivileged_user", regions_of_an_unprivileged_user),
     ("row_26_placement_is_refused", || works_under("places a region under a policy")),
 ];
@@ -26,37 +26,37 @@ pub(crate) const TESTS: &[Test] = &[
 pub(crate) const PROGRAMS: &[Program] = &[
     ("has a region of 300 MB", || in_own_mount(has_a_large_region)),
     ("has no room for 300 MB", || in_own_mount(has_no_room_for_a_region)),
-    ("cuts its region", cuts_its_region),
-    ("has memory without a name", has_memory_without_a_name),
+    ("truncates its region", truncates_its_region),
+    ("has memfds", has_memfds),
     ("places a region under a policy", places_a_region_under_a_policy),
 ];
 
 const LARGE: usize = 300 << 20;
 
-/// The variable that tells the maker of a small file system from the ranks that have it.
+/// Distinguishes the process that mounts the file system from the ranks that it starts.
 const SHARED: &str = "FAULTS_SHARED";
 
-/// A job whose ranks have a `/dev/shm` of 64 MiB, of their own.
+/// A job whose ranks have a `/dev/shm` of 64 MiB in a mount namespace of their own.
 fn in_small_dev_shm(program: &str) -> Result<Completion> {
     let mut job = Job::new(2);
-    // A mount is for one process and what it starts: this one's helper starts the ranks.
+    // A mount namespace belongs to a process and its children: that process starts the ranks.
     job.start(0, program, |command: &mut Command| {
-        command.env(SHARED, "maker");
+        command.env(SHARED, "mounts");
     })?;
     let line = job.line(0)?;
     if let Some(reason) = line.strip_prefix("not allowed: ") {
         job.finish(&[])?;
         return Ok(Completion::ignored_with(reason.to_owned()));
     }
-    ensure!(line == "done", "it says {line:?}");
+    ensure!(line == "done", "it sent {line:?}");
     job.finish(&[])?;
     Ok(Completion::Completed)
 }
 
-/// In the process that the test has started: makes the file system, and starts this program again as each rank, in it.
-/// In such a rank: does it.
+/// In the process that the test has started: mounts the file system, and starts this program again as each rank. In a rank:
+/// runs `work`.
 fn in_own_mount(work: fn() -> Result<()>) -> Result<()> {
-    if std::env::var(SHARED).as_deref() != Ok("maker") {
+    if std::env::var(SHARED).as_deref() != Ok("mounts") {
         return work();
     }
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
@@ -65,7 +65,7 @@ fn in_own_mount(work: fn() -> Result<()>) -> Result<()> {
         .and_then(|()| mount(nothing, "/", nothing, private, nothing))
         .and_then(|()| mount(Some("tmpfs"), "/dev/shm", Some("tmpfs"), MsFlags::empty(), Some("size=64m")));
     if let Err(error) = made {
-        return rank::say(&format!("not allowed: a mount of its own: {error}"));
+        return rank::send(&format!("not allowed: a mount of its own: {error}"));
     }
     let mut ranks = Vec::new();
     for rank in 0..2 {
@@ -78,9 +78,9 @@ fn in_own_mount(work: fn() -> Result<()>) -> Result<()> {
         statuses.push(rank.wait()?);
     }
     ensure!(statuses.iter().all(std::process::ExitStatus::success), "{statuses:?}");
-    let left: Vec<_> = fs::read_dir("/dev/shm")?.collect();
-    ensure!(left.is_empty(), "{left:?} is left");
-    rank::say("done")
+    let files: Vec<_> = fs::read_dir("/dev/shm")?.collect();
+    ensure!(files.is_empty(), "{files:?} are left");
+    rank::send("done")
 }
 
 fn has_a_large_region() -> Result<()> {
@@ -88,7 +88,7 @@ fn has_a_large_region() -> Result<()> {
     let mut region = comm.region::<u8>(LARGE)?;
     region.distribute()?;
     let own = comm.rank() as u8 + 1;
-    // Every page is touched: where there was no memory, this would be a SIGBUS.
+    // Touches every page: without allocated memory this would raise SIGBUS.
     region.as_mut_slice().fill(own);
     let shared = region.publish()?;
     ensure!(shared[0] == 1 && shared[LARGE - 1] == 2);
@@ -112,8 +112,8 @@ fn has_no_room_for_a_region() -> Result<()> {
     Ok(())
 }
 
-fn a_region_can_not_be_cut() -> Result<Completion> {
-    works_under("cuts its region")
+fn a_region_cannot_be_truncated() -> Result<Completion> {
+    works_under("truncates its region")
 }
 
 fn works_under(program: &str) -> Result<Completion> {
@@ -125,8 +125,8 @@ fn works_under(program: &str) -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-/// Tries to cut what all have mapped, through the links that the system has for each mapping.
-fn cuts_its_region() -> Result<()> {
+/// Tries to truncate the region's file, through /proc/self/map_files.
+fn truncates_its_region() -> Result<()> {
     const LEN: usize = 1 << 20;
     let comm = rank::join()?;
     let mut region = comm.region::<u64>(LEN)?;
@@ -136,22 +136,22 @@ fn cuts_its_region() -> Result<()> {
     match fs::File::options().write(true).open(format!("/proc/self/map_files/{range}")) {
         Ok(file) => {
             for len in [0, 4096, 1 << 40] {
-                let cut = file.set_len(len);
-                ensure!(cut.is_err(), "it was cut to {len} bytes");
+                let resized = file.set_len(len);
+                ensure!(resized.is_err(), "its length is {len} bytes now");
             }
         }
-        // Only a privileged process finds files there: then nobody else does.
+        // Only a privileged process can open these links.
         Err(error) => ensure!(error.kind() == std::io::ErrorKind::PermissionDenied, "{error}"),
     }
     comm.barrier()?;
     region.as_mut_slice().fill(5);
     ensure!(region.publish()?.iter().all(|value| *value == 5));
-    rank::say("works")?;
-    rank::heard()?;
+    rank::send("works")?;
+    rank::receive()?;
     Ok(())
 }
 
-/// The user who may do least.
+/// The unprivileged user nobody.
 const NOBODY: u32 = 65534;
 
 fn regions_of_an_unprivileged_user() -> Result<Completion> {
@@ -162,8 +162,8 @@ fn regions_of_an_unprivileged_user() -> Result<Completion> {
     };
     let mut job = Job::new(3);
     for rank in 0..3 {
-        if let Err(error) = job.start(rank, "has memory without a name", become_nobody) {
-            let reason = format!("this program can not be run as another user: {error:#}");
+        if let Err(error) = job.start(rank, "has memfds", become_nobody) {
+            let reason = format!("this program cannot be run as another user: {error:#}");
             return Ok(Completion::ignored_with(reason));
         }
     }
@@ -174,7 +174,7 @@ fn regions_of_an_unprivileged_user() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-fn has_memory_without_a_name() -> Result<()> {
+fn has_memfds() -> Result<()> {
     let comm = Communicator::from_env()?;
     let half = comm.split(comm.rank() % 2, 0)?;
     let mut region = comm.region::<u64>(100_000)?;
@@ -183,12 +183,12 @@ fn has_memory_without_a_name() -> Result<()> {
     region.as_mut_slice().fill(9);
     ensure!(region.publish()?.iter().all(|value| *value == 9));
     half.barrier()?;
-    rank::say("works")?;
-    rank::heard()?;
+    rank::send("works")?;
+    rank::receive()?;
     Ok(())
 }
 
-/// Everything works but placement, and the report of it says so.
+/// Everything works but placement, whose report is an error.
 fn places_a_region_under_a_policy() -> Result<()> {
     refuse(&[nix::libc::SYS_mbind, nix::libc::SYS_move_pages], Errno::EPERM)?;
     let comm = rank::join()?;
@@ -197,9 +197,9 @@ fn places_a_region_under_a_policy() -> Result<()> {
     region.as_mut_slice().fill(9);
     let shared = region.publish()?;
     ensure!(shared.iter().all(|value| *value == 9));
-    let error = shared.pages().err().context("it can not be told where they lie")?;
+    let error = shared.pages().err().context("the nodes of its pages are known")?;
     ensure!(error.kind() == std::io::ErrorKind::PermissionDenied, "{error}");
-    rank::say("works")?;
-    rank::heard()?;
+    rank::send("works")?;
+    rank::receive()?;
     Ok(())
 }

@@ -1,20 +1,20 @@
-//! Everything that ranks do together, in an order and with lengths that follow from a number that all have.
+//! All operations, in an order and with lengths that follow from a common seed.
 
 use fastrand::Rng;
 use intranode::{Communicator, Error, ReduceOp};
 
-/// Elements: nothing, what fits into a record, what goes through staging at once, and in several rounds.
+/// Numbers of elements: none, inline in the header, through staging in one round, and in several rounds.
 const LENGTHS: [usize; 5] = [0, 3, 700, 9_000, 120_000];
 
-/// Bytes of a block from which what three ranks receive is stored past the cache.
+/// The length of a block from which three ranks receive with non-temporal stores.
 const STREAMED: usize = 6 << 20;
 
-/// Does the operation that this number stands for. What comes of it is not looked at.
+/// Runs the operation of this number, without checking its result.
 ///
 /// # Errors
-/// Whatever the library says.
+/// Those of the library.
 pub(crate) fn operation(comm: &Communicator, number: u64) -> Result<(), Error> {
-    // The same choices on all ranks, whatever each of them has met before.
+    // A new generator for each operation, so that all ranks make the same choices after an error too.
     let random = &mut Rng::with_seed(number);
     let len = LENGTHS[random.usize(0..LENGTHS.len())];
     match random.u8(0..12) {
@@ -27,8 +27,8 @@ pub(crate) fn operation(comm: &Communicator, number: u64) -> Result<(), Error> {
         7 => region(comm, len),
         8 => assigned(comm, len, random),
         9 => exchange(comm, len, random),
-        10 => part(comm, len, random),
-        _ => watched(comm),
+        10 => split(comm, len, random),
+        _ => state(comm),
     }
 }
 
@@ -56,7 +56,7 @@ fn region(comm: &Communicator, len: usize) -> Result<(), Error> {
     region.publish().map(drop)
 }
 
-/// Each rank asks for some ranges between those of the others.
+/// Each rank claims ranges that alternate with those of the others.
 fn assigned(comm: &Communicator, len: usize, random: &mut Rng) -> Result<(), Error> {
     let mut region = comm.region::<u32>(len)?;
     let ranges = random.usize(0..40);
@@ -77,19 +77,18 @@ fn exchange(comm: &Communicator, len: usize, random: &mut Rng) -> Result<(), Err
     Ok(())
 }
 
-/// Some collectives in a communicator of some of the ranks.
-fn part(comm: &Communicator, len: usize, random: &mut Rng) -> Result<(), Error> {
-    let parts = random.usize(1..=comm.size());
-    let part = comm.split(comm.rank() % parts, random.usize(0..2) * (comm.size() - comm.rank()))?;
-    part.barrier()?;
-    allreduce(&part, len, true)?;
-    part.allgather(&vec![1u8; len], &mut vec![0; len * part.size()])?;
-    region(&part, len)
+/// Collectives in a split communicator.
+fn split(comm: &Communicator, len: usize, random: &mut Rng) -> Result<(), Error> {
+    let colors = random.usize(1..=comm.size());
+    let split = comm.split(comm.rank() % colors, random.usize(0..2) * (comm.size() - comm.rank()))?;
+    split.barrier()?;
+    allreduce(&split, len, true)?;
+    split.allgather(&vec![1u8; len], &mut vec![0; len * split.size()])?;
+    region(&split, len)
 }
 
-/// What a rank sees of the others.
-fn watched(comm: &Communicator) -> Result<(), Error> {
-    // Every value has a text.
+/// The state of all ranks.
+fn state(comm: &Communicator) -> Result<(), Error> {
     assert!(!comm.state()?.to_string().is_empty());
     comm.barrier()
 }

@@ -1,4 +1,4 @@
-//! Rows 9, 10 and 30: what a process may do beside being a rank.
+//! Rows 9, 10 and 30: threads that end, forked children, several jobs in one process.
 
 use std::thread;
 
@@ -42,9 +42,9 @@ fn works_on(program: &str) -> Result<Completion> {
 }
 
 fn works(comm: &Communicator) -> Result<()> {
-    rank::works(comm, 10_000)?;
-    rank::say("works")?;
-    rank::heard()?;
+    rank::ensure_works(comm, 10_000)?;
+    rank::send("works")?;
+    rank::receive()?;
     Ok(())
 }
 
@@ -60,23 +60,23 @@ fn main_thread_ends() -> Result<()> {
         drop(comm);
         std::process::exit(i32::from(worked.is_err()));
     });
-    // SAFETY: ends this thread alone, as `pthread_exit` does, but without unwinding; what it owns stays.
+    // SAFETY: ends this thread only, as `pthread_exit` does, but without unwinding; its values are leaked.
     unsafe { libc::syscall(libc::SYS_exit, 0) };
     unreachable!("the thread has ended")
 }
 
-/// How a forked child ends for which all went as it should: unlike any end that just happens.
+/// The exit code of a forked child whose check holds: unlike that of any accidental end.
 const AS_EXPECTED: i32 = 42;
 
-/// A child that checks something and ends, while its parent goes on.
+/// Forks a child that checks something and ends.
 fn has_a_child(check: fn(&Communicator) -> bool) -> Result<()> {
     let comm = rank::join()?;
-    // SAFETY: the child makes one call, which gives up before it allocates or locks, and ends at once.
+    // SAFETY: the child makes one call, which returns an error before it allocates or locks, and ends at once.
     let child = match unsafe { fork() }? {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {
             let status = if check(&comm) { AS_EXPECTED } else { 1 };
-            // SAFETY: ends the child, without running what belongs to the parent.
+            // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(status) }
         }
     };
@@ -90,7 +90,7 @@ fn a_child_outlives_its_rank() -> Result<Completion> {
     let mut job = Job::joined_with(3, program, |_| ())?;
     job.await_line(1, "has a child")?;
     let since = job.kill(1)?;
-    job.all_name(&[0, 2], &[1], since)?;
+    job.all_report_death(&[0, 2], &[1], since)?;
     // The child lives until the test closes its parent's input.
     job.finish(&[1])?;
     Ok(Completion::Completed)
@@ -98,19 +98,19 @@ fn a_child_outlives_its_rank() -> Result<Completion> {
 
 fn has_a_child_that_outlives_it() -> Result<()> {
     let comm = rank::join()?;
-    // SAFETY: the child only reads what it has inherited, and ends.
+    // SAFETY: the child only reads from an inherited descriptor, and ends.
     if let ForkResult::Child = unsafe { fork() }? {
         let mut byte = 0u8;
         // SAFETY: one byte into a live buffer of that size.
         unsafe { libc::read(0, (&raw mut byte).cast(), 1) };
-        // SAFETY: ends the child, without running what belongs to the parent.
+        // SAFETY: ends the child without running the parent's exit handlers.
         unsafe { libc::_exit(0) }
     }
-    rank::say("has a child")?;
+    rank::send("has a child")?;
     rank::repeat(&comm, |comm| comm.barrier())
 }
 
-/// Rank 0 of two jobs, each with one other rank, of which one dies.
+/// One process is rank 0 of two jobs. Rank 1 of the first job dies.
 fn two_jobs_in_one_process() -> Result<Completion> {
     let mut first = Job::new(2);
     let mut second = Job::new(2);
@@ -123,9 +123,9 @@ fn two_jobs_in_one_process() -> Result<Completion> {
     first.await_joined([0, 1])?;
     second.await_joined([1])?;
     let since = first.kill(1)?;
-    first.all_name(&[0], &[1], since)?;
-    // The other job does all its work after that.
-    first.tell(0, "go on")?;
+    first.all_report_death(&[0], &[1], since)?;
+    // The other job works on.
+    first.send(0, "go on")?;
     first.await_line(0, "works")?;
     second.await_line(1, "works")?;
     first.finish(&[1])?;
@@ -138,17 +138,17 @@ const OTHER: &str = "FAULTS_OTHER_NAME";
 fn is_in_two_jobs() -> Result<()> {
     let first = Config::from_env()?.join()?;
     let second = Config::new(std::env::var(OTHER)?, 0, 2).join()?;
-    rank::say("joined")?;
+    rank::send("joined")?;
     let error = loop {
         if let Err(error) = first.barrier() {
             break error;
         }
     };
-    rank::say(&Report::of(&error).line())?;
-    rank::heard()?;
-    rank::works(&second, 10_000)?;
+    rank::send(&Report::of(&error).line())?;
+    rank::receive()?;
+    rank::ensure_works(&second, 10_000)?;
     ensure!(first.barrier().is_err(), "the first job has ended");
-    rank::say("works")?;
-    rank::heard()?;
+    rank::send("works")?;
+    rank::receive()?;
     Ok(())
 }

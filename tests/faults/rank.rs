@@ -1,4 +1,4 @@
-//! The ranks' side: what a process does that was started as a rank.
+//! The rank's side of a test: helpers for the programs that ranks run.
 
 use std::io::{BufRead, Write};
 
@@ -7,31 +7,31 @@ use intranode::{Communicator, Config, Error, ReduceOp};
 
 use super::report::Report;
 
-/// Says a line to the test.
-pub(crate) fn say(line: &str) -> Result<()> {
+/// Sends a line to the test.
+pub(crate) fn send(line: &str) -> Result<()> {
     let mut output = std::io::stdout();
     writeln!(output, "{line}")?;
     Ok(output.flush()?)
 }
 
-/// What the test says next; `None` when it lets this rank go.
-pub(crate) fn heard() -> Result<Option<String>> {
+/// Receives a line from the test; `None` when the test has closed this rank's input.
+pub(crate) fn receive() -> Result<Option<String>> {
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line)?;
     Ok((read > 0).then(|| line.trim_end().to_owned()))
 }
 
-/// Joins, and says so.
+/// Joins, and sends "joined".
 pub(crate) fn join() -> Result<Communicator> {
     let comm = Config::from_env()?.join()?;
-    say("joined")?;
+    send("joined")?;
     Ok(comm)
 }
 
-/// Says what has become of this rank, and lives on until the test lets it go.
+/// Sends the error, and lives on until the test closes this rank's input.
 pub(crate) fn report(error: &Error) -> Result<()> {
-    say(&Report::of(error).line())?;
-    while heard()?.is_some() {}
+    send(&Report::of(error).line())?;
+    while receive()?.is_some() {}
     Ok(())
 }
 
@@ -47,13 +47,13 @@ pub(crate) fn repeat(
     }
 }
 
-/// Rank `rank`'s part of what the ranks exchange in a round: anything, but known to all.
+/// A value of `rank`'s contribution in a round: pseudorandom, and known to all ranks.
 fn value(rank: usize, round: u64, index: usize) -> u8 {
     let mixed = (rank as u64 + 1) ^ round << 8 ^ (index as u64) << 40;
     (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
-/// Which collective.
+/// A collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Barrier,
@@ -71,7 +71,7 @@ pub(crate) struct Buffers {
     pub(crate) recv: Vec<u8>,
 }
 
-/// One collective over so many bytes a rank, checked against what it should give.
+/// One collective over `len` bytes a rank, with a check of its result.
 ///
 /// # Panics
 /// When the data is wrong.
@@ -84,7 +84,7 @@ pub(crate) fn collective(
 ) -> Result<(), Error> {
     let (rank, size) = (comm.rank(), comm.size());
     let Buffers { send, recv } = buffers;
-    // The same value over long stretches: a large buffer is filled and checked in no time.
+    // Each value fills many bytes, so that a large buffer is filled and checked quickly.
     let step = (len / 64).max(1);
     let fill = |buffer: &mut Vec<u8>, len| {
         buffer.resize(len, 0);
@@ -121,7 +121,7 @@ pub(crate) fn collective(
     }
 }
 
-/// How a rank complains about wrong data.
+/// Begins every message about wrong data.
 pub(crate) const WRONG_DATA: &str = "wrong data";
 
 #[track_caller]
@@ -131,8 +131,8 @@ fn check(data: &[u8], step: usize, expected: impl Fn(usize) -> u8) {
     }
 }
 
-/// Fails unless the communicator works: all ranks are there, and their values arrive.
-pub(crate) fn works(comm: &Communicator, times: u64) -> Result<()> {
+/// Fails unless collectives work, with the right results.
+pub(crate) fn ensure_works(comm: &Communicator, times: u64) -> Result<()> {
     let mut buffers = Buffers::default();
     for round in 0..times {
         let kind = KINDS[round as usize % KINDS.len()];

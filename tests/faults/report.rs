@@ -1,4 +1,4 @@
-//! How a rank tells its test what has become of it: one line.
+//! The report of a rank's error to the test: one line.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use intranode::Error;
 /// The error that a rank got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// When it got it, on the clock that all processes share.
+    /// When the call returned, on the monotonic clock, which all processes share.
     pub(crate) at: Duration,
-    /// The variant, in words.
+    /// The variant.
     pub(crate) kind: String,
-    /// The ranks that the error names.
+    /// The ranks in the error.
     pub(crate) ranks: Vec<usize>,
-    /// The process that the error names.
+    /// The process in the error.
     pub(crate) pid: Option<u32>,
     /// The message.
     pub(crate) text: String,
 }
 
-/// The time on the clock that all processes share.
+/// The time on the monotonic clock.
 pub(crate) fn now() -> Duration {
     let clock = nix::time::ClockId::CLOCK_MONOTONIC;
-    nix::time::clock_gettime(clock).expect("the monotonic clock is always there").into()
+    nix::time::clock_gettime(clock).expect("every system has the monotonic clock").into()
 }
 
 impl Report {

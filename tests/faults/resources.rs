@@ -1,5 +1,5 @@
-//! The limits of getrlimit(2). Whatever they are, a rank gets what it has asked for, or an error, on every rank; and where
-//! it has joined, it can go on. Never a signal, a panic, or a job that hangs.
+//! The limits of getrlimit(2). Under any limit a call succeeds on every rank, or is an error on every rank, and joined ranks
+//! can go on. No rank ends by a signal or a panic, or hangs.
 
 use std::fs;
 use std::io::{self, Write};
@@ -28,24 +28,23 @@ pub(crate) const TESTS: &[Test] = &[
 
 pub(crate) const PROGRAMS: &[Program] = &[
     ("under a limit", under_a_limit),
-    ("writes as much as it may", writes_as_much_as_it_may),
+    ("fills its stderr", fills_its_stderr),
     ("runs threads under a limit", runs_threads_under_a_limit),
 ];
 
-/// The limit; its value, with a '+' beside what the process uses already; the rank that has it, or both; and whether it
-/// has it from the beginning, or after joining.
+/// The limit; its value, with '+' relative to the current usage; the rank that sets it, or both; and whether after joining.
 const LIMIT: &str = "FAULTS_LIMIT";
 const VALUE: &str = "FAULTS_LIMIT_VALUE";
 const RANK: &str = "FAULTS_LIMIT_RANK";
 const LATE: &str = "FAULTS_LIMIT_LATE";
 
-/// The user who may do least, and whose processes are counted.
+/// The unprivileged user nobody, to whom RLIMIT_NPROC applies.
 const NOBODY: u32 = 65534;
 
-/// Which ranks of two have the limit.
+/// Which ranks of two set the limit.
 const WHO: [&str; 3] = ["both", "0", "1"];
 
-/// Where regions have their memory.
+/// The values of INTRANODE_MEMORY: memfds, and named files.
 const MEMORY: [&str; 2] = ["without names", "named"];
 
 /// A job of two under a limit.
@@ -64,14 +63,13 @@ impl<'a> Case<'a> {
         Case { limit, value, who: WHO[0], late: false, memory: MEMORY[0], unprivileged: false }
     }
 
-    /// With both kinds of memory, on either rank and both, from the beginning and after joining.
+    /// All cases: both kinds of memory, either rank and both, before and after joining.
     fn all(self) -> impl Iterator<Item = Self> {
         let with_memory = MEMORY.into_iter().map(move |memory| Case { memory, ..self });
         let with_ranks = with_memory.flat_map(|case| WHO.map(|who| Case { who, ..case }));
         with_ranks.flat_map(|case| [false, true].map(|late| Case { late, ..case }))
     }
 
-    /// What has become of it.
     fn run(self) -> Result<Outcome> {
         self.try_run().with_context(|| format!("{self:?}"))
     }
@@ -100,33 +98,33 @@ impl<'a> Case<'a> {
         } else if is_about_the_other(&line) {
             failure = Some(job.line(1 - first)?);
         } else {
-            // The other would wait for long.
+            // The other rank would wait until its time-out.
             job.kill(1 - first)?;
             failure = Some(line);
         }
-        // A signal or a panic would show in how they end.
+        // A signal or a panic would change the exit status.
         for rank in 0..2 {
             let killed = failure.is_some() && rank != first;
             let status = job.status(rank)?;
-            ensure!(status == 0 || killed && status == -9, "rank {rank}: {status}: {}", job.complaints(rank)?);
+            ensure!(status == 0 || killed && status == -9, "rank {rank}: {status}: {}", job.stderr(rank)?);
         }
         if failure.is_some() && first == 1 && job.path().exists() {
             fs::remove_file(job.path())?;
         }
-        job.left_nothing()?;
+        job.ensure_nothing_left()?;
         Ok(Outcome { failure, calls })
     }
 }
 
-/// Whether a rank that could not join blames the other: it has failed after it had come.
+/// Whether a rank could not join because the other has failed after claiming its rank.
 fn is_about_the_other(line: &str) -> bool {
     line.contains("has left")
 }
 
-/// What a rank calls, one after the other.
+/// The calls of a rank, in this order.
 const CALLS: [&str; 3] = ["region", "split", "exchange"];
 
-/// Why a rank that has the limit could not join, if it could not; and what the ranks said in each call.
+/// The error of joining under the limit, if there was one, and the result of each call.
 #[derive(Debug)]
 struct Outcome {
     failure: Option<String>,
@@ -150,7 +148,7 @@ impl Outcome {
     }
 }
 
-/// A watcher keeps one, and one for each other rank. One more is enough for everything, one after the other.
+/// A watcher keeps one descriptor, and one for each watched rank. One more is enough for all calls.
 fn on_descriptors() -> Result<Completion> {
     let mut failed = 0;
     for descriptors in 4..=20 {
@@ -161,13 +159,13 @@ fn on_descriptors() -> Result<Completion> {
             failed += usize::from(!outcome.works());
         }
     }
-    ensure!(failed > 0, "there are always enough");
+    ensure!(failed > 0, "four descriptors are enough");
     Ok(Completion::Completed)
 }
 
-/// Whoever makes a file is told; whoever finds one has no need of the limit.
+/// The limit concerns the rank that creates a file, and not one that opens it.
 fn on_the_size_of_files() -> Result<Completion> {
-    // The last but one is enough for a region, and not for a segment; the last for both.
+    // 3 MiB are enough for a region, and not for a segment; 16 MiB for both.
     for (value, is_enough) in [(0, false), (1, false), (4096, false), (3 << 20, false), (16 << 20, true)] {
         for case in Case::new("FSIZE", &u64::to_string(&value)).all() {
             let outcome = case.run()?;
@@ -181,10 +179,10 @@ fn on_the_size_of_files() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-/// What the library says on standard error, which is a file of the longest length.
+/// The library's messages where standard error is a file of the largest allowed size.
 fn on_the_size_of_messages() -> Result<Completion> {
     let mut job = Job::new(1);
-    job.start(0, "writes as much as it may", |command| {
+    job.start(0, "fills its stderr", |command| {
         command.env("INTRANODE_DEBUG", "1");
     })?;
     job.await_line(0, "works")?;
@@ -192,29 +190,29 @@ fn on_the_size_of_messages() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-fn writes_as_much_as_it_may() -> Result<()> {
-    const MOST: usize = 4 << 20;
-    setrlimit(Resource::RLIMIT_FSIZE, MOST as u64, MOST as u64)?;
-    io::stderr().write_all(&vec![b'\n'; MOST])?;
+fn fills_its_stderr() -> Result<()> {
+    const LIMIT: usize = 4 << 20;
+    setrlimit(Resource::RLIMIT_FSIZE, LIMIT as u64, LIMIT as u64)?;
+    io::stderr().write_all(&vec![b'\n'; LIMIT])?;
     let comm = Config::from_env()?.chunk_bytes(4096).join()?;
-    // On a machine with one node this is said to have no effect; with huge pages something is said on every machine.
+    // With one NUMA node there is a message about the placement, and about huge pages on every machine.
     let options = RegionOptions::new().placement(Placement::Interleaved).huge_pages(true);
     comm.region_with::<u8>(1 << 20, &options)?;
-    rank::say("works")
+    rank::send("works")
 }
 
-/// Around what a segment needs, and a thread; and less, and more.
+/// Values around what a segment and a thread need, and smaller and larger ones.
 fn on_what_is_mapped() -> Result<Completion> {
     let around = (6_200_000..8_000_000).step_by(65_536);
-    beside_what_is_used("AS", "RLIMIT_AS", &[0, 4096, 1 << 20, 4 << 20], around, 64 << 20)
+    relative_to_usage("AS", "RLIMIT_AS", &[0, 4096, 1 << 20, 4 << 20], around, 64 << 20)
 }
 
 fn on_data() -> Result<Completion> {
-    beside_what_is_used("DATA", "RLIMIT_DATA", &[0, 4096], (120_000..300_000).step_by(8192), 16 << 20)
+    relative_to_usage("DATA", "RLIMIT_DATA", &[0, 4096], (120_000..300_000).step_by(8192), 16 << 20)
 }
 
 /// `scarce` is not enough to join; `around` may be enough or not; `plenty` is enough for everything.
-fn beside_what_is_used(
+fn relative_to_usage(
     limit: &str,
     reason: &str,
     scarce: &[u64],
@@ -260,7 +258,7 @@ fn limits_without_effect() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-/// A watcher is a thread, and the system counts those of a user who is not privileged.
+/// The limit counts threads, of which the watcher is one, for unprivileged users only.
 fn on_processes() -> Result<Completion> {
     if !nix::unistd::geteuid().is_root() {
         return Ok(Completion::ignored_with("only root can start ranks as another user"));
@@ -270,7 +268,7 @@ fn on_processes() -> Result<Completion> {
             let case = Case { late, who, unprivileged: true, ..Case::new("NPROC", "0") };
             let outcome = match case.run() {
                 Err(error) if format!("{error:#}").contains("os error 13") => {
-                    let reason = format!("this program can not be run as another user: {error:#}");
+                    let reason = format!("this program cannot be run as another user: {error:#}");
                     return Ok(Completion::ignored_with(reason));
                 }
                 outcome => outcome?,
@@ -298,31 +296,31 @@ fn on_threads() -> Result<Completion> {
 }
 
 fn runs_threads_under_a_limit() -> Result<()> {
-    let _own = room_of_its_own();
+    let _own = preallocated();
     limit_this_process()?;
     match intranode::threads(4, |comm| comm.barrier()) {
         Ok(results) => {
             results.into_iter().collect::<Result<Vec<()>, Error>>()?;
-            rank::say("ok")
+            rank::send("ok")
         }
-        Err(error) => rank::say(&error.to_string()),
+        Err(error) => rank::send(&error.to_string()),
     }
 }
 
 fn under_a_limit() -> Result<()> {
     let late = std::env::var(LATE)? == "true";
-    let _own = room_of_its_own();
+    let _own = preallocated();
     if !late {
         limit_this_process()?;
     }
     let comm = match Config::from_env()?.join() {
         Ok(comm) => comm,
         Err(error @ (Error::AllocationFailed { .. } | Error::InitializationFailed(_))) => {
-            return rank::say(&error.to_string());
+            return rank::send(&error.to_string());
         }
         Err(error) => return Err(error.into()),
     };
-    rank::say("joined")?;
+    rank::send("joined")?;
     if late {
         comm.barrier()?;
         limit_this_process()?;
@@ -334,13 +332,13 @@ fn under_a_limit() -> Result<()> {
             _ => comm.exchange::<u64>(&[1000, 1000]).map(drop),
         };
         match result {
-            Ok(()) => rank::say("ok")?,
-            Err(error @ Error::AllocationFailed { .. }) => rank::say(&error.to_string())?,
+            Ok(()) => rank::send("ok")?,
+            Err(error @ Error::AllocationFailed { .. }) => rank::send(&error.to_string())?,
             Err(error) => bail!("{call}: {error}"),
         }
     }
-    rank::works(&comm, 8)?;
-    rank::say("works")
+    rank::ensure_works(&comm, 8)?;
+    rank::send("works")
 }
 
 fn use_a_region(comm: &Communicator) -> Result<(), Error> {
@@ -350,12 +348,12 @@ fn use_a_region(comm: &Communicator) -> Result<(), Error> {
     Ok(())
 }
 
-/// Memory that this process has and gives back, for the test's own purposes and those of the C library: no call of the
-/// library's is to blame where a program has not a byte to spare. The last piece keeps it from the system.
-fn room_of_its_own() -> Box<[u8; 64]> {
-    let room: Vec<Box<[u8; 4096]>> = (0..256).map(|_| Box::new([1; 4096])).collect();
+/// Allocates and frees 1 MiB of heap for the test and the C library, whose small allocations would otherwise fail too. The
+/// returned allocation at the end of the heap keeps the C library from returning the memory to the system.
+fn preallocated() -> Box<[u8; 64]> {
+    let blocks: Vec<Box<[u8; 4096]>> = (0..256).map(|_| Box::new([1; 4096])).collect();
     let last = Box::new([1; 64]);
-    drop(room);
+    drop(blocks);
     last
 }
 
@@ -389,7 +387,7 @@ fn limit_this_process() -> Result<()> {
     Ok(setrlimit(resource, value, value)?)
 }
 
-/// How much this process uses of what a limit counts.
+/// This process's usage of a resource.
 fn used(limit: &str) -> Result<u64> {
     let field = if limit == "AS" { "VmSize:" } else { "VmData:" };
     let status = fs::read_to_string("/proc/self/status")?;

@@ -1,5 +1,5 @@
-//! Rows 1, 4, 8, 14 and 30 where it matters that a rank is watched by a few others: they die, leave or are stopped too, or
-//! are in no communicator with those who have to know.
+//! Rows 1, 4, 8, 14 and 30 for the ring of watchers: those of a rank die, leave or are stopped too, or share no split
+//! communicator with its survivors.
 
 use std::ops::Range;
 use std::process::Command;
@@ -15,18 +15,18 @@ use super::{Program, Test, rank, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
     ("row_01_killed_among_130", killed_among_many),
-    ("row_04_a_rank_and_all_who_watch_it_are_killed", || killed_together(12, 3..12)),
+    ("row_04_a_rank_and_all_its_watchers_are_killed", || killed_together(12, 3..12)),
     ("row_04_neighbours_are_killed_together", || killed_together(10, 4..7)),
     ("row_08_a_death_after_all_watchers_have_left", a_death_after_all_watchers_have_left),
     ("row_14_frozen_watchers", frozen_watchers),
-    ("row_30_a_death_when_somebody_has_left_the_parent", a_death_when_somebody_has_left_the_parent),
+    ("row_30_a_death_after_a_rank_has_left_the_parent", a_death_after_a_rank_has_left_the_parent),
 ];
 
 pub(crate) const PROGRAMS: &[Program] = &[("stays away", stays_away), ("is in a group", is_in_a_group)];
 
 fn stays_away() -> Result<()> {
     let _comm = rank::join()?;
-    while rank::heard()?.is_some() {}
+    while rank::receive()?.is_some() {}
     Ok(())
 }
 
@@ -39,7 +39,7 @@ fn killed_among_many() -> Result<Completion> {
         let mut job = Job::joined_with(size, program, |_| ())?;
         let since = job.kill(victim)?;
         let others: Vec<usize> = (0..size).filter(|rank| *rank != victim).collect();
-        job.all_name(&others, &[victim], since)?;
+        job.all_report_death(&others, &[victim], since)?;
         job.finish(&[victim])?;
     }
     Ok(Completion::Completed)
@@ -56,13 +56,13 @@ fn killed_together(size: usize, victims: Range<usize>) -> Result<Completion> {
         for victim in &order {
             since = job.kill(*victim)?;
         }
-        job.all_name(&survivors, &victims, since)?;
+        job.all_report_death(&survivors, &victims, since)?;
         job.finish(&victims)?;
     }
     Ok(Completion::Completed)
 }
 
-/// Those who would be told first are stopped, but for one.
+/// All watchers of the victim are stopped but one.
 fn frozen_watchers() -> Result<Completion> {
     let size = WATCHERS + 2;
     let victim = size - 1;
@@ -72,29 +72,29 @@ fn frozen_watchers() -> Result<Completion> {
             job.signal(rank, SIGSTOP)?;
         }
         let since = job.kill(victim)?;
-        // One watches the victim, the other is told.
-        job.all_name(&[0, 1], &[victim], since)?;
+        // One of them watches the victim, the other does not.
+        job.all_report_death(&[0, 1], &[victim], since)?;
         let since = now();
         for rank in 2..victim {
             job.signal(rank, SIGCONT)?;
         }
-        job.all_name(&(2..victim).collect::<Vec<_>>(), &[victim], since)?;
+        job.all_report_death(&(2..victim).collect::<Vec<_>>(), &[victim], since)?;
         job.finish(&[victim])?;
     }
     Ok(Completion::Completed)
 }
 
-/// The ranks that go on in a communicator of their own, and their number.
+/// The ranks that go on in a split communicator.
 const GROUP: &str = "FAULTS_GROUP";
 
-/// Those in the group do barriers among themselves; the others leave when they are told to.
+/// The ranks of the group call barriers; the others leave on request.
 fn is_in_a_group() -> Result<()> {
     let comm = rank::join()?;
     let group = std::env::var(GROUP)?;
     let inside = group.split(',').any(|rank| rank == comm.rank().to_string());
     let part = comm.split(usize::from(inside), comm.rank())?;
-    rank::say("split")?;
-    if inside { rank::repeat(&part, |part| part.barrier()) } else { rank::heard().map(drop) }
+    rank::send("split")?;
+    if inside { rank::repeat(&part, |part| part.barrier()) } else { rank::receive().map(drop) }
 }
 
 fn with_a_group(size: usize, group: &[usize]) -> Result<Job> {
@@ -107,8 +107,8 @@ fn with_a_group(size: usize, group: &[usize]) -> Result<Job> {
     Ok(job)
 }
 
-/// A rank of the group dies, which is this one of it.
-fn group_names(job: &mut Job, survivors: &[usize], victim: usize, as_rank: usize) -> Result<()> {
+/// Kills a rank of the group, which is rank `as_rank` there.
+fn group_reports_death(job: &mut Job, survivors: &[usize], victim: usize, as_rank: usize) -> Result<()> {
     let (pid, since) = (job.pid(victim)?, job.kill(victim)?);
     for rank in survivors {
         let report = job.report(*rank)?;
@@ -118,30 +118,30 @@ fn group_names(job: &mut Job, survivors: &[usize], victim: usize, as_rank: usize
     Ok(())
 }
 
-/// The victim's watchers leave one after the other, the nearest first: others take over.
+/// The victim's watchers leave, the nearest first: others take over.
 fn a_death_after_all_watchers_have_left() -> Result<Completion> {
     let size = WATCHERS + 4;
     let victim = size - 1;
     for _ in 0..repeat(2) {
         let mut job = with_a_group(size, &[0, 1, 2, victim])?;
         for rank in (3..victim).rev() {
-            job.tell(rank, "leave")?;
+            job.send(rank, "leave")?;
             ensure!(job.status(rank)? == 0, "rank {rank} leaves in order");
         }
-        group_names(&mut job, &[0, 1, 2], victim, 3)?;
+        group_reports_death(&mut job, &[0, 1, 2], victim, 3)?;
         job.finish(&[victim])?;
     }
     Ok(Completion::Completed)
 }
 
-/// The communicator of all has ended long ago. Of the two that have one of their own, neither watches the other.
-fn a_death_when_somebody_has_left_the_parent() -> Result<Completion> {
+/// The parent communicator has ended. Of the two ranks that share a split communicator, neither watches the other.
+fn a_death_after_a_rank_has_left_the_parent() -> Result<Completion> {
     let (size, victim) = (2 * WATCHERS + 4, WATCHERS + 2);
     for _ in 0..repeat(2) {
         let mut job = with_a_group(size, &[0, victim])?;
-        job.tell(size - 1, "leave")?;
+        job.send(size - 1, "leave")?;
         ensure!(job.status(size - 1)? == 0, "it leaves in order");
-        group_names(&mut job, &[0], victim, 1)?;
+        group_reports_death(&mut job, &[0], victim, 1)?;
         job.finish(&[victim])?;
     }
     Ok(Completion::Completed)

@@ -1,9 +1,9 @@
-//! Row 32: another process writes anything anywhere into a live segment.
+//! Row 32: another process writes arbitrary bytes into a live segment.
 //!
-//! The library trusts its ranks, so a scribbler may make it return wrong data. It must not make a rank end by a signal
-//! or a panic, hang, or leave anything behind: the bytes are never believed to be more than numbers.
+//! The library trusts its ranks, so that may change results. It must not make a rank end by a signal or a panic, hang, or
+//! leave anything behind: numbers in the segment are checked before they are used.
 //!
-//! A failure tells the seed. `FAULTS_SEED` repeats its choices, but not at which instant of the ranks they come.
+//! A failure prints the seed. `FAULTS_SEED` repeats its choices, but not their timing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,48 +17,48 @@ use intranode::Config;
 use intranode::segment::layout::Layout;
 use libtest_mimic::Completion;
 
-use super::job::{Job, LIMIT, Trouble};
+use super::job::{Job, LIMIT, Violation};
 use super::operations::operation;
 use super::report::Report;
-use super::segment::{RECORD, Segment, data, parts};
+use super::segment::{SLOT, Segment, data, parts};
 use super::{Program, Test, rank, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
     ("row_32_scribbled", || scribbled(20, Target::Job, &[])),
     ("row_32_scribbled_while_joining", || scribbled(8, Target::Joining, &[])),
-    ("row_32_scribbled_in_a_part", || scribbled(8, Target::Part, &[])),
+    ("row_32_scribbled_in_a_split_communicator", || scribbled(8, Target::Split, &[])),
     ("row_32_scribbled_in_groups", || scribbled(8, Target::Job, &[("INTRANODE_GROUP", "2")])),
-    ("row_32_scribbled_while_others_fetch", || scribbled(8, Target::Job, &[("INTRANODE_SINGLE_COPY", "1")])),
-    ("row_32_scribbled_beside_mutexes", || scribbled(8, Target::Job, &[PTHREAD])),
+    ("row_32_scribbled_in_single_copy", || scribbled(8, Target::Job, &[("INTRANODE_SINGLE_COPY", "1")])),
+    ("row_32_scribbled_with_the_pthread_wait", || scribbled(8, Target::Job, &[PTHREAD])),
 ];
 
 pub(crate) const PROGRAMS: &[Program] = &[("all operations", all_operations)];
 
 const RANKS: usize = 3;
 
-/// Of one rank, one after the other.
+/// The number of operations of a rank.
 const OPERATIONS: u64 = 150;
 
-/// The number from which a rank's operations follow.
+/// The seed of the ranks' operations.
 const SEED: &str = "FAULTS_SEED";
 
 /// The size of a staging buffer.
 const CHUNK: &str = "FAULTS_CHUNK";
 
-/// Set where ranks work in a part of the job.
-const IN_A_PART: &str = "FAULTS_PART";
+/// Set where ranks use a split communicator.
+const IN_SPLIT: &str = "FAULTS_PART";
 
 const PTHREAD: (&str, &str) = ("INTRANODE_WAIT", "pthread");
 
-/// What is scribbled into.
+/// The target of the scribbling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     /// The segment of a job whose ranks have joined.
     Job,
-    /// That of a job which they are joining.
+    /// The segment of a job whose ranks are joining.
     Joining,
-    /// The segment of a communicator that was split off.
-    Part,
+    /// The segment of a split communicator.
+    Split,
 }
 
 fn scribbled(times: usize, target: Target, environment: &[(&str, &str)]) -> Result<Completion> {
@@ -86,9 +86,9 @@ fn run(
         command.env(SEED, seed.to_string()).env(CHUNK, chunk.to_string());
         match target {
             Target::Job => command,
-            // Others may have refused what they have found.
+            // Others may have refused the segment.
             Target::Joining => command.env("INTRANODE_JOIN_TIMEOUT", "2"),
-            Target::Part => command.env(IN_A_PART, "1"),
+            Target::Split => command.env(IN_SPLIT, "1"),
         };
     };
     let layout = Layout::new(RANKS, chunk)?;
@@ -97,7 +97,7 @@ fn run(
     job.await_name()?;
     let mut segment = Segment::by_name(&job, layout)?;
     if target == Target::Joining {
-        // What rank 0 has decided for all, and the others do not see.
+        // Rank 0's settings, which the others have not read yet.
         let words = [layout.barrier_shape(), layout.single_copy()];
         segment.write(words[random.usize(0..words.len())], &random.u32(0..4).to_ne_bytes())?;
     }
@@ -105,14 +105,14 @@ fn run(
     if target != Target::Joining {
         job.await_joined(0..RANKS)?;
     }
-    if target == Target::Part {
+    if target == Target::Split {
         segment = Segment::in_process(job.pid(0)?, layout, |line| line.contains("/memfd:intranode"))?;
     }
-    (0..RANKS).try_for_each(|rank| job.tell(rank, "go on"))?;
+    (0..RANKS).try_for_each(|rank| job.send(rank, "go on"))?;
     let parts = match random.u8(0..3) {
         0 => data(&layout)?,
-        // What the C library makes of a damaged mutex is its own business: it may block, or abort. And ranks that sleep in
-        // different ways do not wake each other: each sleep lasts as long as the time-out.
+        // Not the mutexes of the pthread wait: the C library may block or abort on a damaged one. Nor the word that chooses
+        // the wait: ranks with different waits do not wake each other, and each sleep lasts until the time-out.
         _ => parts(&layout, target != Target::Joining && !environment.contains(&PTHREAD))?,
     };
     let mut scribbler = Scribbler { segment, parts, random };
@@ -120,14 +120,14 @@ fn run(
     for (rank, line) in last_lines {
         let end = if line == DONE { line } else { Report::parse(&line)?.kind };
         *ends.entry(end).or_default() += 1;
-        // A thread of the library may panic without ending the process.
-        let complaints = job.complaints(rank)?;
-        ensure!(!complaints.contains("panicked"), "rank {rank} wrote {complaints}");
+        // A panic of the library's own thread does not end the process.
+        let stderr = job.stderr(rank)?;
+        ensure!(!stderr.contains("panicked"), "rank {rank} wrote {stderr}");
     }
     job.finish(&[])
 }
 
-/// Writes anything anywhere.
+/// Writes arbitrary bytes to random offsets.
 struct Scribbler {
     segment: Segment,
     parts: Vec<Range<usize>>,
@@ -135,19 +135,19 @@ struct Scribbler {
 }
 
 impl Scribbler {
-    /// Goes on until each rank has said how it has ended.
+    /// Goes on until each rank has reported its end.
     fn scribble_until_all_end(&mut self, job: &mut Job) -> Result<BTreeMap<usize, String>> {
-        // One stroke may do what many would hide.
+        // Sometimes few, since many would hide the effect of one.
         let mut strokes = self.one_of(&[1, 3, 30, usize::MAX]);
         let pause = self.one_of(&[0, 20, 300, 5000]);
         thread::sleep(Duration::from_micros(self.random.u64(0..30_000)));
         let started = Instant::now();
         let mut ends = BTreeMap::new();
         while ends.len() < RANKS {
-            ensure!(started.elapsed() < LIMIT, Trouble::Hang(format!("only {ends:?} have ended")));
+            ensure!(started.elapsed() < LIMIT, Violation::Hang(format!("only {ends:?} have ended")));
             if strokes > 0 {
                 strokes -= 1;
-                self.scribble().with_context(|| format!("rank 0 wrote {:?}", job.complaints(0)))?;
+                self.scribble().with_context(|| format!("rank 0 wrote {:?}", job.stderr(0)))?;
                 thread::sleep(Duration::from_micros(self.random.u64(0..=pause)));
             } else {
                 thread::sleep(Duration::from_millis(1));
@@ -166,44 +166,44 @@ impl Scribbler {
         let (offset, bytes) = match self.random.u8(0..7) {
             0 => {
                 let len = self.random.usize(1..=64);
-                (self.place(&part, 1), (0..len).map(|_| self.random.u8(..)).collect())
+                (self.offset(&part, 1), (0..len).map(|_| self.random.u8(..)).collect())
             }
             1 => {
                 let any = self.random.u32(..);
                 let word = self.one_of(&[0, 1, 3, 0x3FFF_FFFF, 0x4000_0000, 0x8000_0000, u32::MAX, any]);
-                (self.place(&part, size_of::<u32>()), word.to_ne_bytes().to_vec())
+                (self.offset(&part, size_of::<u32>()), word.to_ne_bytes().to_vec())
             }
             2 => {
                 let any = self.random.u64(..);
                 let word = self.one_of(&[0, 1, 1 << 40, u64::MAX / 16, u64::MAX, any]);
-                (self.place(&part, size_of::<u64>()), word.to_ne_bytes().to_vec())
+                (self.offset(&part, size_of::<u64>()), word.to_ne_bytes().to_vec())
             }
             3 => {
                 let any = self.random.u8(..);
-                (self.place(&part, RECORD), vec![self.one_of(&[0, 0xFF, any]); RECORD])
+                (self.offset(&part, SLOT), vec![self.one_of(&[0, 0xFF, any]); SLOT])
             }
-            // What stands in one line, in another: a call that nobody makes now.
+            // A copy of another slot: a call that no rank makes now.
             4 => {
                 let from = self.part();
-                let from = self.place(&from, RECORD).min(self.segment.layout().len() - RECORD);
-                (self.place(&part, RECORD), self.read(from, RECORD)?)
+                let from = self.offset(&from, SLOT).min(self.segment.layout().len() - SLOT);
+                (self.offset(&part, SLOT), self.read(from, SLOT)?)
             }
-            // A flag of a word, or a bit of anything.
+            // One bit.
             5 => {
-                let offset = self.place(&part, 1);
+                let offset = self.offset(&part, 1);
                 let byte = self.read(offset, 1)?[0];
                 (offset, vec![byte ^ 1 << self.random.u8(0..8)])
             }
-            // Another round, not far from that of the others.
+            // A generation close to the current one.
             _ => {
-                let offset = self.place(&part, size_of::<u32>());
+                let offset = self.offset(&part, size_of::<u32>());
                 let word = self.read(offset, size_of::<u32>())?;
                 let word = u32::from_ne_bytes(word.try_into().expect("four bytes"));
                 let other = word.wrapping_add_signed(4 * self.random.i32(-4..=4));
                 (offset, other.to_ne_bytes().to_vec())
             }
         };
-        // What would reach past the end of the part is left out.
+        // Not beyond the end of the part.
         self.segment.write(offset, &bytes[..bytes.len().min(part.end - offset)])
     }
 
@@ -221,8 +221,9 @@ impl Scribbler {
         Ok(bytes)
     }
 
-    /// Somewhere in a part: a multiple of `align` after its beginning. Of what is long, more often where messages begin.
-    fn place(&mut self, part: &Range<usize>, align: usize) -> usize {
+    /// A random offset in a part, at a multiple of `align` from its start. In staging, half of them are near the start of a
+    /// chunk.
+    fn offset(&mut self, part: &Range<usize>, align: usize) -> usize {
         const NEAR: usize = 512;
         let (len, chunk) = (part.len(), self.segment.layout().chunk());
         let offset = match len > chunk && self.random.bool() {
@@ -236,7 +237,7 @@ impl Scribbler {
 const JOINED: &str = "joined";
 const DONE: &str = "done";
 
-/// Joins, and does everything there is, until that is not possible any more.
+/// Joins, and runs operations until one fails fatally.
 fn all_operations() -> Result<()> {
     let number = |variable: &str| Ok::<u64, anyhow::Error>(std::env::var(variable)?.parse()?);
     let (seed, chunk) = (number(SEED)?, number(CHUNK)?);
@@ -244,21 +245,20 @@ fn all_operations() -> Result<()> {
         Ok(job) => job,
         Err(error) => return rank::report(&error),
     };
-    let part = std::env::var_os(IN_A_PART).map(|_| job.split_local()).transpose()?;
-    rank::say(JOINED)?;
-    rank::heard()?;
+    let part = std::env::var_os(IN_SPLIT).map(|_| job.split_local()).transpose()?;
+    rank::send(JOINED)?;
+    rank::receive()?;
     let comm = part.as_ref().unwrap_or(&job);
     for number in 0..OPERATIONS {
         if let Err(error) = operation(comm, seed.wrapping_add(number)) {
-            // Every error has a text.
             ensure!(!error.to_string().is_empty());
             if error.is_fatal() {
                 return rank::report(&error);
             }
         }
     }
-    rank::say(DONE)?;
-    // Keeps what it has mapped while somebody may scribble into it.
-    while rank::heard()?.is_some() {}
+    rank::send(DONE)?;
+    // Keeps its mappings, so that the scribbler can go on.
+    while rank::receive()?.is_some() {}
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A live segment, seen and written by a process that is no rank.
+//! A live segment, read and written by a process that is no rank.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -10,25 +10,25 @@ use intranode::segment::layout::{Layout, PAIR, PAIRS, PREAMBLE};
 
 use super::job::Job;
 
-/// The length of a record.
-pub(crate) const RECORD: usize = 128;
+/// The length of a slot.
+pub(crate) const SLOT: usize = 128;
 
-/// The bytes of a segment: those of its file, or those of a process that has mapped it.
+/// A segment, through its file or through the memory of a process.
 pub(crate) struct Segment {
     bytes: File,
-    /// Where in `bytes` the segment begins.
+    /// The offset of the segment in `bytes`.
     start: u64,
     layout: Layout,
 }
 
 impl Segment {
-    /// That of a job that still has its name.
+    /// The segment of a job that still has its name.
     pub(crate) fn by_name(job: &Job, layout: Layout) -> Result<Self> {
         let bytes = File::options().read(true).write(true).open(job.path())?;
         Ok(Segment { bytes, start: 0, layout })
     }
 
-    /// The first one that a process has mapped from a file of this kind of name, as `/proc/PID/maps` shows it.
+    /// The first mapping of this length in `/proc/<pid>/maps` whose line `is_its_file` accepts.
     pub(crate) fn in_process(process: u32, layout: Layout, is_its_file: impl Fn(&str) -> bool) -> Result<Self> {
         let process = format!("/proc/{process}");
         let maps = fs::read_to_string(format!("{process}/maps"))?;
@@ -56,7 +56,7 @@ impl Segment {
     }
 }
 
-/// Where the parts of a segment lie. `pthread`: with the word that chooses the pthread wait, and its mutexes.
+/// The ranges of a segment's parts. `pthread`: with the word that chooses the pthread wait, and its mutexes.
 pub(crate) fn parts(layout: &Layout, pthread: bool) -> Result<Vec<Range<usize>>> {
     let word = |offset: usize| offset..offset + size_of::<u32>();
     let words = |offset: usize| offset..offset + size_of::<u32>() * layout.ranks();
@@ -82,12 +82,11 @@ pub(crate) fn parts(layout: &Layout, pthread: bool) -> Result<Vec<Range<usize>>>
     Ok(parts)
 }
 
-/// Where in a segment the ranks' data lie that go through it. Who scribbles there changes what arrives, and does not end
-/// the job.
+/// The ranges of a segment that contain the ranks' data. Scribbling there changes results, and does not end the job.
 pub(crate) fn data(layout: &Layout) -> Result<Vec<Range<usize>>> {
-    // A record ends with its note, and that with what a rank contributes.
-    let records = (layout.slots()..layout.pair(0).context("there are pairs")?).step_by(RECORD);
-    let mut parts: Vec<_> = records.map(|record| record + RECORD - INLINE..record + RECORD).collect();
+    // A slot ends with its header, and that with the inline contribution.
+    let slots = (layout.slots()..layout.pair(0).context("there are pairs")?).step_by(SLOT);
+    let mut parts: Vec<_> = slots.map(|slot| slot + SLOT - INLINE..slot + SLOT).collect();
     parts.push(layout.staging(0, 0).context("there is a rank")?..layout.len());
     Ok(parts)
 }

@@ -1,4 +1,4 @@
-//! What a rank can tell about its job when something is wrong: who waits for whom, in what, since when.
+//! Reports of the job's state, at a time-out and on SIGUSR2.
 
 use std::time::{Duration, Instant};
 
@@ -12,22 +12,22 @@ use super::{Program, Test, rank};
 
 pub(crate) const TESTS: &[Test] = &[
     ("state_is_written_at_a_time_out_by_one_rank", at_a_time_out),
-    ("state_of_a_part_is_written_at_its_time_out", of_a_part),
-    ("state_is_written_at_sigusr2_by_ranks_that_wait_compute_and_are_told", at_a_signal),
-    ("state_at_sigusr2_leaves_the_program_s_own_handler_alone", beside_a_handler),
-    ("state_of_those_who_have_joined_at_sigusr2_while_joining", while_joining),
+    ("state_of_a_split_communicator_is_written_at_its_time_out", of_a_split_communicator),
+    ("state_is_written_at_sigusr2", at_a_signal),
+    ("state_at_sigusr2_chains_to_the_program_s_handler", with_a_handler),
+    ("state_of_the_joined_ranks_at_sigusr2_while_joining", while_joining),
     ("state_of_a_single_rank_at_sigusr2", of_a_single_rank),
-    ("state_of_a_single_rank_whose_segment_is_cut_short", a_single_rank_s_segment_is_cut_short),
+    ("state_of_a_single_rank_whose_segment_is_truncated", a_single_rank_s_segment_is_truncated),
 ];
 
 pub(crate) const PROGRAMS: &[Program] = &[
     ("collectives, then a barrier", collectives_then_a_barrier),
     ("collectives, then stays away", collectives_then_stays_away),
-    ("barriers in a part", barriers_in_a_part),
-    ("stays away from a part", stays_away_from_a_part),
+    ("barriers in a split communicator", barriers_in_a_split_communicator),
+    ("stays away from a split communicator", stays_away_from_a_split_communicator),
     ("has a handler", has_a_handler),
     ("is alone", is_alone),
-    ("barriers alone, announced", barriers_alone_announced),
+    ("barriers alone, with the handler", barriers_alone_with_handler),
 ];
 
 pub(crate) fn reporting(command: &mut std::process::Command) {
@@ -35,16 +35,16 @@ pub(crate) fn reporting(command: &mut std::process::Command) {
 }
 
 fn waits_in_a_barrier(comm: &Communicator) -> Result<()> {
-    rank::works(comm, 4)?;
-    rank::say("waits")?;
+    rank::ensure_works(comm, 4)?;
+    rank::send("waits")?;
     rank::repeat(comm, |comm| comm.barrier())
 }
 
-/// Its last call was a broadcast of several rounds: the others' last but one.
+/// Its last call is a broadcast, and the others call a barrier after that.
 fn stays_away(comm: &Communicator) -> Result<()> {
-    rank::works(comm, 4)?;
-    rank::say("stays away")?;
-    while rank::heard()?.is_some() {}
+    rank::ensure_works(comm, 4)?;
+    rank::send("stays away")?;
+    while rank::receive()?.is_some() {}
     Ok(())
 }
 
@@ -56,21 +56,21 @@ fn collectives_then_stays_away() -> Result<()> {
     stays_away(&rank::join()?)
 }
 
-fn barriers_in_a_part() -> Result<()> {
+fn barriers_in_a_split_communicator() -> Result<()> {
     let comm = rank::join()?;
     waits_in_a_barrier(&comm.split(comm.rank() / 2, 0)?)
 }
 
-fn stays_away_from_a_part() -> Result<()> {
+fn stays_away_from_a_split_communicator() -> Result<()> {
     let comm = rank::join()?;
     stays_away(&comm.split(comm.rank() / 2, 0)?)
 }
 
-/// The lines in which somebody sees these ranks so; the time is left out.
+/// Waits until a rank has written these lines to standard error. Returns all of it.
 fn await_written(job: &mut Job, writer: usize, lines: &[&str]) -> Result<String> {
     let started = Instant::now();
     loop {
-        let text = job.complaints(writer)?;
+        let text = job.stderr(writer)?;
         if lines.iter().all(|line| text.contains(line)) {
             return Ok(text);
         }
@@ -79,7 +79,8 @@ fn await_written(job: &mut Job, writer: usize, lines: &[&str]) -> Result<String>
     }
 }
 
-fn seen(job: &mut Job, waiting: &[usize], away: usize) -> Result<Vec<String>> {
+/// The lines of a report in which some ranks wait and one is away, without the time.
+fn expected_lines(job: &mut Job, waiting: &[usize], away: usize) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for rank in waiting {
         lines.push(format!("rank {rank} (process {}) waits in barrier, round ", job.pid(*rank)?));
@@ -99,7 +100,7 @@ fn at_a_time_out() -> Result<Completion> {
         let report = job.report(rank)?;
         ensure!(report.kind == "timed-out" && report.ranks == [0], "{report:?}");
     }
-    let expected = seen(&mut job, &[1, 2], 0)?;
+    let expected = expected_lines(&mut job, &[1, 2], 0)?;
     let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
     let text = await_written(&mut job, 1, &expected)?;
     ensure!(
@@ -107,15 +108,17 @@ fn at_a_time_out() -> Result<Completion> {
         "{text}"
     );
     ensure!(text.contains(", for 0."), "not since when: {text}");
-    // The others have nothing to add.
-    ensure!(job.complaints(2)?.is_empty() && job.complaints(0)?.is_empty());
+    // Only one rank writes the report.
+    ensure!(job.stderr(2)?.is_empty() && job.stderr(0)?.is_empty());
     job.release(|_| 0)?;
-    job.left_nothing()?;
+    job.ensure_nothing_left()?;
     Ok(Completion::Completed)
 }
 
-fn of_a_part() -> Result<Completion> {
-    let program = |rank| if rank == 2 { "barriers in a part" } else { "stays away from a part" };
+fn of_a_split_communicator() -> Result<Completion> {
+    let program = |rank| {
+        if rank == 2 { "barriers in a split communicator" } else { "stays away from a split communicator" }
+    };
     let mut job = Job::joined_with(4, program, |command| {
         reporting(command);
         command.env("INTRANODE_TIMEOUT", "0.5");
@@ -130,7 +133,7 @@ fn of_a_part() -> Result<Completion> {
     let text = await_written(&mut job, 2, &[&name, &waits, &done])?;
     ensure!(text.contains(", for 0."), "not since when: {text}");
     job.release(|_| 0)?;
-    job.left_nothing()?;
+    job.ensure_nothing_left()?;
     Ok(Completion::Completed)
 }
 
@@ -147,31 +150,31 @@ fn at_a_signal() -> Result<Completion> {
         job.await_line(0, "waits")?;
         job.await_line(1, "waits")?;
         job.await_line(2, "stays away")?;
-        let expected = seen(&mut job, &[0, 1], 2)?;
+        let expected = expected_lines(&mut job, &[0, 1], 2)?;
         let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
         await_state(&mut job, 0, &expected)?;
-        ensure!(job.complaints(0)?.contains("as rank 0 sees it"));
-        // No rank needs another to see it.
+        ensure!(job.stderr(0)?.contains("as rank 0 sees it"));
+        // The report needs no help of a stopped rank.
         job.signal(1, SIGSTOP)?;
         await_state(&mut job, 2, &expected)?;
-        ensure!(job.complaints(2)?.contains("as rank 2 sees it"));
+        ensure!(job.stderr(2)?.contains("as rank 2 sees it"));
         job.signal(1, SIGCONT)?;
-        // Nobody was disturbed by it.
+        // The ranks work on as before.
         let since = job.kill(2)?;
-        job.all_name(&[0, 1], &[2], since)?;
+        job.all_report_death(&[0, 1], &[2], since)?;
         job.finish(&[2])?;
     }
     Ok(Completion::Completed)
 }
 
-fn beside_a_handler() -> Result<Completion> {
+fn with_a_handler() -> Result<Completion> {
     let mut job = Job::joined_with(2, |rank| if rank == 0 { "has a handler" } else { "barriers" }, reporting)?;
     job.signal(0, SIGUSR2)?;
     job.await_line(0, "handled")?;
     await_written(&mut job, 0, &["as rank 0 sees it"])?;
-    job.tell(0, "go")?;
-    let left = job.report(1)?;
-    ensure!(left.kind == "left", "{left:?}");
+    job.send(0, "go")?;
+    let report = job.report(1)?;
+    ensure!(report.kind == "left", "{report:?}");
     job.finish(&[])?;
     Ok(Completion::Completed)
 }
@@ -183,14 +186,14 @@ fn has_a_handler() -> Result<()> {
         HANDLED.store(true, Ordering::Relaxed);
     }
     let handler = nix::sys::signal::SigHandler::Handler(handle);
-    // SAFETY: the handler stores to an atomic, nothing else.
+    // SAFETY: the handler only stores to an atomic.
     unsafe { nix::sys::signal::signal(SIGUSR2, handler) }?;
     let comm = rank::join()?;
     while !HANDLED.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(1));
     }
-    rank::say("handled")?;
-    rank::heard()?;
+    rank::send("handled")?;
+    rank::receive()?;
     Ok(comm.leave()?)
 }
 
@@ -202,16 +205,16 @@ fn while_joining() -> Result<Completion> {
     await_state(&mut job, 0, &expected)?;
     job.start(2, "leaves", reporting)?;
     job.await_joined(0..3)?;
-    job.tell(2, "leave")?;
+    job.send(2, "leave")?;
     for rank in [0, 1] {
-        let left = job.report(rank)?;
-        ensure!(left.kind == "left", "{left:?}");
+        let report = job.report(rank)?;
+        ensure!(report.kind == "left", "{report:?}");
     }
     job.finish(&[])?;
     Ok(Completion::Completed)
 }
 
-/// Nobody else is there who could die; but somebody may ask.
+/// A single rank watches no other, but reports its state.
 fn of_a_single_rank() -> Result<Completion> {
     for scan in [false, true] {
         let mut job = Job::joined_with(
@@ -235,9 +238,9 @@ fn is_alone() -> Result<()> {
     stays_away(&rank::join()?)
 }
 
-/// With the handler of fatal signals it is an error, also where there is nobody who could be told.
-fn a_single_rank_s_segment_is_cut_short() -> Result<Completion> {
-    let mut job = Job::joined(1, "barriers alone, announced")?;
+/// With the handler of fatal signals it is an error, also in a job of one rank.
+fn a_single_rank_s_segment_is_truncated() -> Result<Completion> {
+    let mut job = Job::joined(1, "barriers alone, with the handler")?;
     let files = format!("/proc/{}/map_files", job.pid(0)?);
     let segment = |entry: &std::fs::DirEntry| {
         let target = std::fs::read_link(entry.path()).unwrap_or_default();
@@ -245,7 +248,7 @@ fn a_single_rank_s_segment_is_cut_short() -> Result<Completion> {
         target.contains(&format!("/dev/shm{}", job.name())) || target.contains("/dev/shm/#")
     };
     let Ok(mut entries) = std::fs::read_dir(&files) else {
-        return Ok(Completion::ignored_with("nobody may see the files of another's mappings"));
+        return Ok(Completion::ignored_with("/proc/<pid>/map_files cannot be read"));
     };
     let entry = entries.find_map(|entry| entry.ok().filter(segment)).context("its segment is mapped")?;
     match std::fs::File::options().write(true).open(entry.path()) {
@@ -260,28 +263,28 @@ fn a_single_rank_s_segment_is_cut_short() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-fn barriers_alone_announced() -> Result<()> {
+fn barriers_alone_with_handler() -> Result<()> {
     let comm = Config::from_env()?.fatal_signals(true).join()?;
-    rank::say("joined")?;
+    rank::send("joined")?;
     let error = loop {
         if let Err(error) = comm.barrier() {
             break error;
         }
     };
-    rank::say(&error.to_string())
+    rank::send(&error.to_string())
 }
 
-/// Asks a rank that reports again and again until it has seen all of this.
+/// Sends SIGUSR2 to a rank until its reports contain all these lines.
 pub(crate) fn await_state(job: &mut Job, rank: usize, expected: &[&str]) -> Result<()> {
     let started = Instant::now();
-    // A rank that has not got as far ends by the signal.
+    // Without the handler, the signal would end the rank.
     while !handles_usr2(job.pid(rank)?)? {
         ensure!(started.elapsed() < LIMIT, "no handler");
         std::thread::sleep(Duration::from_millis(1));
     }
-    while !expected.iter().all(|line| job.complaints(rank).is_ok_and(|text| text.contains(line))) {
+    while !expected.iter().all(|line| job.stderr(rank).is_ok_and(|text| text.contains(line))) {
         if started.elapsed() > LIMIT {
-            let text = job.complaints(rank)?;
+            let text = job.stderr(rank)?;
             let last = text.rfind("intranode:").map_or(text.as_str(), |at| &text[at..]);
             bail!("rank {rank} has written last {last:?}, and not {expected:?}");
         }

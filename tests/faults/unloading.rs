@@ -1,4 +1,4 @@
-//! Row 31: the library is part of a shared object that the program unloads.
+//! Row 31: the library is in a shared object that the program unloads.
 
 use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +16,7 @@ pub(crate) const TESTS: &[Test] = &[("row_31_a_plug_in_is_unloaded", a_plug_in_i
 
 pub(crate) const PROGRAMS: &[Program] = &[("unloads the plug-in", unloads_the_plug_in)];
 
-/// Cargo builds it with the examples.
+/// The plug-in, which cargo builds with the examples.
 fn plug_in() -> Result<PathBuf> {
     let tests = std::env::current_exe()?;
     let target = tests.parent().and_then(|deps| deps.parent()).context("cargo's folder")?;
@@ -40,23 +40,23 @@ fn a_plug_in_is_unloaded() -> Result<Completion> {
 
 fn unloads_the_plug_in() -> Result<()> {
     let path = CString::new(plug_in()?.as_os_str().as_bytes())?;
-    // SAFETY: the path ends in NUL; what the plug-in does when it is loaded is its own.
+    // SAFETY: the path ends in NUL; the plug-in is our own.
     let object = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
     ensure!(!object.is_null(), "dlopen: {}", last_error());
     // SAFETY: the object was just loaded, the name ends in NUL.
     let found = unsafe { libc::dlsym(object, c"plugin_is_a_rank".as_ptr()) };
     ensure!(!found.is_null(), "dlsym: {}", last_error());
-    // SAFETY: that is the function's type.
+    // SAFETY: the function has this type.
     let is_a_rank = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> bool>(found) };
-    // On a thread of its own, whose end lets go of what the plug-in keeps for it.
+    // On a new thread, whose end drops the plug-in's thread-locals.
     let worked = std::thread::spawn(move || is_a_rank()).join();
     ensure!(matches!(worked, Ok(true)), "it was no rank");
-    // SAFETY: nothing of it is called any more, as far as this program knows.
+    // SAFETY: this program does not use the object any more.
     ensure!(unsafe { libc::dlclose(object) } == 0, "dlclose: {}", last_error());
-    // Its handlers are still there.
+    // Its handlers must still be mapped.
     raise(Signal::SIGUSR2)?;
-    rank::say("lives")?;
-    while rank::heard()?.is_some() {}
+    rank::send("lives")?;
+    while rank::receive()?.is_some() {}
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Blocks that are copied straight from the memory of the rank that sends them, and policies that do not allow it.
+//! Rows 2 and 26 for single copy (CMA), and security policies that forbid it.
 
 use std::io::IoSliceMut;
 use std::process::Command;
@@ -16,45 +16,45 @@ use super::liveness::refuse;
 use super::{Program, Test, rank};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("row_26_blocks_are_fetched_where_that_is_allowed", || fetches("fetches")),
-    ("row_26_nobody_may_fetch", || fetches("fetches under a policy")),
-    ("row_26_one_may_not_fetch_any_more", || fetches("fetches until a policy comes")),
-    ("row_02_killed_while_others_fetch", || killed_in_collectives_with(3, &[1 << 20, 4 << 20], ask_for_it)),
+    ("row_26_single_copy_is_allowed", || uses_single_copy("uses single copy")),
+    ("row_26_single_copy_is_forbidden", || uses_single_copy("single copy is forbidden")),
+    ("row_26_single_copy_becomes_forbidden", || uses_single_copy("single copy becomes forbidden")),
+    ("row_02_killed_in_single_copy", || killed_in_collectives_with(3, &[1 << 20, 4 << 20], with_single_copy)),
 ];
 
 pub(crate) const PROGRAMS: &[Program] = &[
-    ("fetches", allowed),
-    ("fetches under a policy", never_allowed),
-    ("fetches until a policy comes", allowed_at_first),
+    ("uses single copy", allowed),
+    ("single copy is forbidden", never_allowed),
+    ("single copy becomes forbidden", allowed_at_first),
 ];
 
 const RANKS: usize = 3;
 
-fn ask_for_it(command: &mut Command) {
+fn with_single_copy(command: &mut Command) {
     command.env("INTRANODE_SINGLE_COPY", "1");
 }
 
-fn fetches(program: &str) -> Result<Completion> {
-    let mut job = Job::joined_with(RANKS, |_| program, ask_for_it)?;
-    let said = (0..RANKS).map(|rank| job.line(rank)).collect::<Result<Vec<_>>>()?;
+fn uses_single_copy(program: &str) -> Result<Completion> {
+    let mut job = Job::joined_with(RANKS, |_| program, with_single_copy)?;
+    let lines = (0..RANKS).map(|rank| job.line(rank)).collect::<Result<Vec<_>>>()?;
     job.finish(&[])?;
-    ensure!(said.iter().all(|line| *line == said[0]), "not the same: {said:?}");
-    match said[0].strip_prefix("not allowed: ") {
+    ensure!(lines.iter().all(|line| *line == lines[0]), "not the same: {lines:?}");
+    match lines[0].strip_prefix("not allowed: ") {
         Some(reason) => Ok(Completion::ignored_with(reason.to_owned())),
         None => Ok(Completion::Completed),
     }
 }
 
-/// How many rounds a call takes with blocks of these lengths. Checks what comes of it.
+/// The number of rounds of an allgatherv with blocks of these lengths, with a check of its result.
 fn rounds(comm: &Communicator, counts: &[usize; RANKS]) -> Result<u32> {
     let before = round(comm)?;
     let value = |rank: usize, index: usize| (index * 7 + index / 251 + 100 * rank + before as usize) as u8;
     let mut send: Vec<u8> = (0..counts[comm.rank()]).map(|index| value(comm.rank(), index)).collect();
-    // The blocks lie apart, and not in order.
+    // With gaps between the blocks, and not in rank order.
     let displs = [counts[1] + 1, 0, counts[0] + counts[1] + 2];
     let mut recv = vec![0xEE; counts.iter().sum::<usize>() + 2];
     comm.allgatherv(&send, &mut recv, counts, &displs)?;
-    // Whoever returns may do what it likes with its memory.
+    // A rank that has returned may overwrite its send buffer.
     send.fill(0xDD);
     for of in 0..RANKS {
         let block = &recv[displs[of]..displs[of] + counts[of]];
@@ -69,10 +69,10 @@ fn round(comm: &Communicator) -> Result<u32> {
     Ok(comm.state()?.ranks[comm.rank()].round)
 }
 
-/// Blocks that go through staging in one round each, and would take two if they were fetched.
+/// Blocks that take one round through staging, and two by single copy.
 const ENOUGH: [usize; RANKS] = [384 << 10, 400_001, (384 << 10) + 7];
 
-/// Whether the system lets a process read in another's memory, as far as this one can tell.
+/// Whether process_vm_readv works between all ranks.
 fn is_allowed(comm: &Communicator) -> Result<bool> {
     let value = Box::new(0x1234_5678_9ABC_DEF0_u64);
     let address = std::ptr::from_ref(&*value).expose_provenance() as u64;
@@ -93,12 +93,12 @@ fn forbid() -> Result<()> {
     refuse(&[nix::libc::SYS_process_vm_readv], Errno::EPERM)
 }
 
-/// Says so if it is not allowed here at all.
+/// Joins. If CMA is not possible here, sends that to the test.
 fn join() -> Result<Option<Communicator>> {
     let comm = rank::join()?;
     let allowed = is_allowed(&comm)?;
     if !allowed {
-        rank::say("not allowed: the system does not let processes read in each other's memory")?;
+        rank::send("not allowed: processes cannot read each other's memory")?;
     }
     Ok(Some(comm).filter(|_| allowed))
 }
@@ -106,15 +106,15 @@ fn join() -> Result<Option<Communicator>> {
 fn allowed() -> Result<()> {
     let Some(comm) = join()? else { return Ok(()) };
     for _ in 0..20 {
-        ensure!(rounds(&comm, &ENOUGH)? == 2, "they are not fetched");
+        ensure!(rounds(&comm, &ENOUGH)? == 2, "no single copy");
     }
-    // Too short a block; too much in all.
+    // One block is too short; the total is too large.
     ensure!(rounds(&comm, &[384 << 10, 400_001, (384 << 10) - 1])? == 1);
     ensure!(rounds(&comm, &[8 << 20, 8 << 20, 400_000])? > 2);
-    // A part of the ranks, with other numbers.
+    // A split communicator, with other ranks.
     let reversed = comm.split(0, RANKS - comm.rank())?;
-    ensure!(rounds(&reversed, &ENOUGH)? == 2, "they are not fetched in a part of the job");
-    // A rank that refuses, and then does not.
+    ensure!(rounds(&reversed, &ENOUGH)? == 2, "no single copy in a split communicator");
+    // A call that one rank refuses, and then one that succeeds.
     if comm.rank() == 1 {
         let short = comm.allgatherv(&[0u8], &mut vec![0; 1_250_000], &ENOUGH, &[0, 400_000, 801_000]);
         ensure!(short.is_err_and(|error| !error.is_fatal()));
@@ -124,29 +124,29 @@ fn allowed() -> Result<()> {
         ensure!(refused.is_err_and(|error| !error.is_fatal()));
     }
     ensure!(rounds(&comm, &ENOUGH)? == 2);
-    rank::say("works")
+    rank::send("works")
 }
 
 fn never_allowed() -> Result<()> {
     forbid()?;
     let comm = rank::join()?;
     for _ in 0..3 {
-        ensure!(rounds(&comm, &ENOUGH)? == 1, "who may not fetch tries it");
+        ensure!(rounds(&comm, &ENOUGH)? == 1, "it tries single copy");
     }
-    rank::say("works")
+    rank::send("works")
 }
 
 fn allowed_at_first() -> Result<()> {
     let Some(comm) = join()? else { return Ok(()) };
-    let part = comm.split_local()?;
-    ensure!(rounds(&comm, &ENOUGH)? == 2 && rounds(&part, &ENOUGH)? == 2, "they are not fetched");
+    let split = comm.split_local()?;
+    ensure!(rounds(&comm, &ENOUGH)? == 2 && rounds(&split, &ENOUGH)? == 2, "no single copy");
     if comm.rank() == 1 {
         forbid().context("a filter")?;
     }
-    // Tried in vain, and not again.
-    for comm in [&comm, &part] {
+    // It fails once, and is not tried again.
+    for comm in [&comm, &split] {
         ensure!(rounds(comm, &ENOUGH)? == 3 && rounds(comm, &ENOUGH)? == 1);
     }
     ensure!(rounds(&comm.split_local()?, &ENOUGH)? == 1);
-    rank::say("works")
+    rank::send("works")
 }
