@@ -1,34 +1,34 @@
-//! Whether the ranks agree on what has become of their calls.
+//! Checks that the ranks agree on the outcomes of their calls.
 //!
-//! A success on one rank is a success on every rank, exactly once on each, so all ranks count the same successes of the
-//! same call: whatever order their threads came in. That holds for refusals too, and for the rounds in which ranks called
-//! different things. Where a result names the calls that took part, each of those is looked up.
+//! A success on one rank is a success on every rank, exactly once on each, so all ranks count the same number of successes of
+//! the same call, in any order of their threads. The same holds for refusals and mismatches. Where a result identifies the
+//! calls that took part, the outcome of each is compared.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::journal::{Event, Outcome};
 use crate::stamp::Stamp;
 
-/// What a rank has recorded.
+/// The record of a rank.
 pub(crate) struct Record {
     pub(crate) events: Vec<Event>,
-    /// It has ended while it may have been inside a call, whose outcome nobody knows.
-    pub(crate) cut: bool,
+    /// The rank may have ended inside a call, whose outcome is unknown.
+    pub(crate) incomplete: bool,
 }
 
-/// Everything that the ranks do not agree on.
+/// All violations: those that ranks have recorded, and disagreements.
 pub(crate) fn check(ranks: &[Record]) -> Vec<String> {
-    let mut broken = Vec::new();
-    let broken_by_themselves = ranks.iter().flat_map(|rank| &rank.events).filter_map(|event| match event {
-        Event::Broken(what) => Some(what.clone()),
+    let mut violations = Vec::new();
+    let own_violations = ranks.iter().flat_map(|rank| &rank.events).filter_map(|event| match event {
+        Event::Violation(what) => Some(what.clone()),
         _ => None,
     });
-    broken.extend(broken_by_themselves);
-    check_counts(ranks, &mut broken);
-    check_participants(ranks, &mut broken);
-    check_causes(ranks, &mut broken);
-    check_ends(ranks, &mut broken);
-    broken
+    violations.extend(own_violations);
+    check_counts(ranks, &mut violations);
+    check_participants(ranks, &mut violations);
+    check_causes(ranks, &mut violations);
+    check_ends(ranks, &mut violations);
+    violations
 }
 
 fn ended(rank: &Record) -> impl Iterator<Item = (Stamp, &str, &Outcome)> {
@@ -38,11 +38,11 @@ fn ended(rank: &Record) -> impl Iterator<Item = (Stamp, &str, &Outcome)> {
     })
 }
 
-/// By communicator: which ranks it has, as any of them says.
+/// The members of each communicator.
 type Members<'a> = BTreeMap<&'a str, &'a [usize]>;
 
-/// Fails where ranks do not agree on who they are.
-fn check_members<'a>(ranks: &'a [Record], broken: &mut Vec<String>) -> Members<'a> {
+/// All members of a communicator record the same members.
+fn check_members<'a>(ranks: &'a [Record], violations: &mut Vec<String>) -> Members<'a> {
     let mut members = Members::new();
     let mut joined: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for (rank, record) in ranks.iter().enumerate() {
@@ -50,63 +50,64 @@ fn check_members<'a>(ranks: &'a [Record], broken: &mut Vec<String>) -> Members<'
             let Event::Joined { comm, ranks } = event else { continue };
             joined.entry(comm).or_default().insert(rank);
             if *members.entry(comm).or_insert(ranks) != ranks {
-                broken.push(format!("rank {rank} has other members of {comm}: {ranks:?}"));
+                violations.push(format!("rank {rank} has other members of {comm}: {ranks:?}"));
             }
         }
     }
     for (comm, members) in &members {
         let missing: Vec<_> =
-            members.iter().filter(|rank| !joined[comm].contains(rank) && !ranks[**rank].cut).collect();
+            members.iter().filter(|rank| !joined[comm].contains(rank) && !ranks[**rank].incomplete).collect();
         if !missing.is_empty() {
-            broken.push(format!("{comm} has {members:?}, of which {missing:?} do not know it"));
+            violations.push(format!("{comm} has {members:?}, of which {missing:?} have not joined it"));
         }
     }
     members
 }
 
-/// What all ranks of a communicator have to count the same.
-fn check_counts(ranks: &[Record], broken: &mut Vec<String>) {
+/// All ranks of a communicator count the same outcomes.
+fn check_counts(ranks: &[Record], violations: &mut Vec<String>) {
     type Counts<'a> = BTreeMap<(&'a str, &'a Outcome), Vec<usize>>;
     let mut counts = Counts::new();
     for (rank, record) in ranks.iter().enumerate() {
         for (_, comm, outcome) in ended(record) {
-            if !outcome.is_fatal() && !matches!(outcome, Outcome::Part | Outcome::NoPart) {
+            if !outcome.is_fatal() && !matches!(outcome, Outcome::Split | Outcome::NoSplit) {
                 counts.entry((comm, outcome)).or_insert_with(|| vec![0; ranks.len()])[rank] += 1;
             }
         }
     }
-    let members = check_members(ranks, broken);
+    let members = check_members(ranks, violations);
     for ((comm, outcome), counts) in counts {
-        let of_whole = members[comm].iter().filter(|rank| !ranks[**rank].cut).map(|rank| counts[*rank]);
-        let (least, most) = (of_whole.clone().min(), of_whole.max());
-        let cut = members[comm].iter().filter(|rank| ranks[**rank].cut).map(|rank| counts[*rank]).max();
-        // What a rank has recorded before it was cut off, all others have.
-        if least != most || cut > least && least.is_some() {
-            broken.push(format!("{comm}: the ranks count {counts:?} times {outcome:?}"));
+        let complete = members[comm].iter().filter(|rank| !ranks[**rank].incomplete).map(|rank| counts[*rank]);
+        let (least, most) = (complete.clone().min(), complete.max());
+        let incomplete =
+            members[comm].iter().filter(|rank| ranks[**rank].incomplete).map(|rank| counts[*rank]).max();
+        // An incomplete record has no more than the others.
+        if least != most || incomplete > least && least.is_some() {
+            violations.push(format!("{comm}: the ranks count {counts:?} times {outcome:?}"));
         }
     }
 }
 
-/// Who took part in a success has a success too.
-fn check_participants(ranks: &[Record], broken: &mut Vec<String>) {
+/// All participants of a success have a success.
+fn check_participants(ranks: &[Record], violations: &mut Vec<String>) {
     let outcomes: HashMap<Stamp, &Outcome> =
         ranks.iter().flat_map(ended).map(|(by, _, outcome)| (by, outcome)).collect();
     let is_success = |by: &Stamp| match outcomes.get(by) {
-        Some(Outcome::Ok(_) | Outcome::Part) => true,
+        Some(Outcome::Ok(_) | Outcome::Split) => true,
         Some(_) => false,
-        None => ranks.get(by.rank()).is_some_and(|rank| rank.cut),
+        None => ranks.get(by.rank()).is_some_and(|rank| rank.incomplete),
     };
     for event in ranks.iter().flat_map(|rank| &rank.events) {
         let Event::Met { by, with } = event else { continue };
-        // A result of which it is not known what became of it counts for nothing.
+        // A result whose own call did not succeed does not count.
         for other in with.iter().filter(|other| is_success(by) && !is_success(other)) {
-            broken.push(format!("{by:?} has met {other:?}, which got {:?}", outcomes.get(other)));
+            violations.push(format!("{by:?} has met {other:?}, which got {:?}", outcomes.get(other)));
         }
     }
 }
 
-/// All ranks are told the same reason for the end of a communicator.
-fn check_causes(ranks: &[Record], broken: &mut Vec<String>) {
+/// All ranks get the same reason for the end of a communicator.
+fn check_causes(ranks: &[Record], violations: &mut Vec<String>) {
     let mut causes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (_, comm, outcome) in ranks.iter().flat_map(ended) {
         if let Outcome::Fatal(cause) = outcome {
@@ -115,20 +116,20 @@ fn check_causes(ranks: &[Record], broken: &mut Vec<String>) {
     }
     for (comm, causes) in causes {
         if causes.len() > 1 || causes.iter().any(|cause| cause.contains("unexpected")) {
-            broken.push(format!("{comm} has ended for several reasons, or a wrong one: {causes:?}"));
+            violations.push(format!("{comm} has ended for several reasons, or a wrong one: {causes:?}"));
         }
     }
 }
 
-/// After the end of a communicator no call on it is anything but an error that says so.
-fn check_ends(ranks: &[Record], broken: &mut Vec<String>) {
+/// After the end of a communicator all calls on it are fatal errors.
+fn check_ends(ranks: &[Record], violations: &mut Vec<String>) {
     for rank in ranks {
         let mut ends: BTreeMap<(usize, &str), Stamp> = BTreeMap::new();
-        for (by, comm, outcome) in ended(rank).filter(|(.., outcome)| **outcome != Outcome::NoPart) {
+        for (by, comm, outcome) in ended(rank).filter(|(.., outcome)| **outcome != Outcome::NoSplit) {
             let thread = (by.thread(), comm);
             match ends.get(&thread) {
                 Some(end) if !outcome.is_fatal() => {
-                    broken.push(format!("{by:?} gets {outcome:?} on {comm}, which has ended for {end:?}"));
+                    violations.push(format!("{by:?} gets {outcome:?} on {comm}, which has ended for {end:?}"));
                 }
                 None if outcome.is_fatal() => drop(ends.insert(thread, by)),
                 _ => {}

@@ -1,16 +1,16 @@
-//! The steps of a random program, one after the other.
+//! The random steps of a program.
 
 use std::ops::Range;
 
 use fastrand::Rng;
 
-use crate::program::{Act, Asks, COMMS, EXCHANGES, Handle, MOST_RANKS, Op, REGIONS, Step, WRONGS};
+use crate::program::{Act, COMMS, EXCHANGES, Handle, MAX_RANKS, Op, REGIONS, RangeStyle, Step, WRONGS};
 
-/// What a plan leaves in the slots.
+/// The contents of the slots after a plan.
 #[derive(Default)]
 pub(crate) struct Known {
     comms: [bool; COMMS],
-    /// Whether there is a region, and whether it is published.
+    /// The state of a region: whether it is published.
     regions: [Option<bool>; REGIONS],
     exchanges: [bool; EXCHANGES],
 }
@@ -19,13 +19,13 @@ pub(crate) struct Author {
     pub(crate) rng: Rng,
     /// Whether steps may end the process.
     pub(crate) ends: bool,
-    /// The slots of a thread that has its own.
+    /// The index of the only slots of this thread, if it has its own.
     pub(crate) own: Option<usize>,
     pub(crate) known: Known,
 }
 
 impl Author {
-    /// A step that makes sense after those before.
+    /// A step that is possible after the previous ones.
     pub(crate) fn planned(&mut self) -> Step {
         self.known.comms[0] = true;
         let act = match self.rng.u8(0..100) {
@@ -69,40 +69,40 @@ impl Author {
     }
 
     pub(crate) fn memory(&mut self) -> Act {
-        // Mostly the first: so more becomes of it.
+        // Mostly the first slot, so that more steps succeed.
         let region = self.own.unwrap_or(self.rng.usize(0..REGIONS) * self.rng.usize(0..2));
         let exchange = self.own.unwrap_or(self.rng.usize(0..EXCHANGES) * self.rng.usize(0..2));
-        let looks = self.rng.u8(1..8);
+        let rereads = self.rng.u8(1..8);
         if self.rng.u8(0..4) == 0 {
             if !self.known.exchanges[exchange] {
                 self.known.exchanges[exchange] = true;
                 return Act::MakeExchange { comm: self.comm(), to: exchange, counts: self.counts() };
             }
-            return Act::Turn { exchange, writes: self.rng.u8(0..4) > 0, looks };
+            return Act::Share { exchange, writes: self.rng.u8(0..4) > 0, rereads };
         }
         match self.known.regions[region] {
             None => {
                 self.known.regions[region] = Some(false);
-                // Mostly with room for all that ranks ask for.
+                // Mostly long enough for all ranges.
                 let len = if self.rng.u8(0..8) > 0 { 60 + self.length() } else { self.length() };
                 Act::MakeRegion { comm: self.comm(), to: region, len, distributed: self.rng.bool() }
             }
-            Some(true) if self.rng.bool() => Act::Read { region, looks },
+            Some(true) if self.rng.bool() => Act::Read { region, rereads },
             Some(true) => {
                 self.known.regions[region] = Some(false);
                 Act::Reclaim { region }
             }
             Some(false) => match self.rng.u8(0..8) {
-                0..3 => Act::Write { region, looks },
+                0..3 => Act::Write { region, rereads },
                 3 => Act::Distribute { region },
                 4..6 => {
-                    let asks = match self.rng.u8(0..10) {
-                        0 => Asks::Calling,
-                        1 => Asks::Panicking,
-                        2 => Asks::AtLength,
-                        _ => Asks::Plainly,
+                    let style = match self.rng.u8(0..10) {
+                        0 => RangeStyle::Calling,
+                        1 => RangeStyle::Panicking,
+                        2 => RangeStyle::Long,
+                        _ => RangeStyle::Plain,
                     };
-                    self.set_ownership(region, asks)
+                    self.set_ownership(region, style)
                 }
                 _ => {
                     self.known.regions[region] = Some(true);
@@ -112,29 +112,29 @@ impl Author {
         }
     }
 
-    /// Parts that are apart, or that overlap, or that reach past the end, or end before they begin.
-    pub(crate) fn set_ownership(&mut self, region: usize, asks: Asks) -> Act {
-        let apart = self.rng.u8(0..3) > 0;
+    /// Ranges that are disjoint, overlap, exceed the region, or end before they begin.
+    pub(crate) fn set_ownership(&mut self, region: usize, style: RangeStyle) -> Act {
+        let disjoint = self.rng.u8(0..3) > 0;
         let mut end = 0;
-        let mut asked: [Vec<Range<usize>>; MOST_RANKS] = std::array::from_fn(|_| {
+        let mut ranges: [Vec<Range<usize>>; MAX_RANKS] = std::array::from_fn(|_| {
             let parts = self.rng.usize(0..4);
             let part = |_| {
-                let start = if apart { end + self.rng.usize(0..3) } else { self.rng.usize(0..20) };
-                end = start + self.rng.usize(0..if apart { 4 } else { 400 });
+                let start = if disjoint { end + self.rng.usize(0..3) } else { self.rng.usize(0..20) };
+                end = start + self.rng.usize(0..if disjoint { 4 } else { 400 });
                 start..end
             };
             (0..parts).map(part).collect()
         });
         if self.rng.u8(0..20) == 0 {
             // A range that ends before it begins.
-            asked[self.rng.usize(0..2)].push(Range { start: 7, end: 5 });
+            ranges[self.rng.usize(0..2)].push(Range { start: 7, end: 5 });
         }
-        Act::SetOwnership { region, asked, asks }
+        Act::SetOwnership { region, ranges, style }
     }
 
     pub(crate) fn splitting(&mut self) -> Act {
         if self.own.is_some() {
-            // It would not be alone with that.
+            // Other threads could use the new communicator.
             return self.collective();
         }
         let (comm, to) = (self.comm(), self.rng.usize(1..COMMS));
@@ -179,20 +179,20 @@ impl Author {
         }
     }
 
-    /// Mostly the one that all have.
+    /// Mostly the job's communicator.
     pub(crate) fn comm(&mut self) -> usize {
         let slot = self.rng.usize(0..2 * COMMS);
         let other = if slot < COMMS && self.known.comms[slot] { slot } else { 0 };
         self.own.unwrap_or(other)
     }
 
-    /// Nothing, what fits into a note, and several pages.
+    /// Zero, inline in the header, and up to several pages.
     pub(crate) fn length(&mut self) -> usize {
         let most = [1, 8, 100, 3000][self.rng.usize(0..4)];
         self.rng.usize(0..most)
     }
 
-    pub(crate) fn counts(&mut self) -> [usize; MOST_RANKS] {
+    pub(crate) fn counts(&mut self) -> [usize; MAX_RANKS] {
         let even = self.length();
         let is_even = self.rng.bool();
         std::array::from_fn(|_| if is_even { even } else { self.length() })
@@ -203,7 +203,7 @@ impl Author {
     }
 }
 
-/// A step that is not done again.
+/// A step without retries.
 pub(crate) fn once(act: Act) -> Step {
     Step { act, retries: 0 }
 }

@@ -1,4 +1,4 @@
-//! The collectives, right and wrong ones, and communicators of some of the ranks.
+//! Collectives with valid and invalid arguments, and splits.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use intranode::{Error, Operation, ReduceOp};
 
 use crate::journal::{Event, Outcome};
-use crate::program::{MOST_RANKS, Op, Wrong};
+use crate::program::{MAX_RANKS, Op, Wrong};
 use crate::stamp::{Run, Stamp, fill, runs};
 use crate::worker::{Comm, Worker};
 
-/// What becomes of a step: nothing, where there was nothing to do it with.
+/// The result of a step; None: the slot was empty.
 type Done = Option<Result<(), Error>>;
 
 impl Worker<'_> {
@@ -29,8 +29,8 @@ impl Worker<'_> {
         };
         let success = || Outcome::Ok(format!("{operation} of {len}"));
         Some(self.call(&comm.name, success, |by| {
-            // The greatest shows nobody but the last rank.
-            let own = if matches!(op, Op::Max) { by.rank() as u64 } else { by.in_a_sum() };
+            // A maximum identifies the last rank only.
+            let own = if matches!(op, Op::Max) { by.rank() as u64 } else { by.to_sum_bits() };
             let (send, mut recv) = (vec![own; len], vec![own; len]);
             if in_place {
                 comm.comm.allreduce_in_place(&mut recv, operation)?;
@@ -45,7 +45,7 @@ impl Worker<'_> {
                 let greatest = comm.joined.iter().max().map(|rank| *rank as u64);
                 self.ensure(greatest == Some(*result), || format!("the greatest rank is {result}"));
             } else {
-                let with = comm.joined.iter().map(|rank| Stamp::of_a_sum(*result, *rank));
+                let with = comm.joined.iter().map(|rank| Stamp::from_sum_bits(*result, *rank));
                 self.met(by, with.collect());
                 let all = comm.joined.iter().fold(0, |all, rank| all | 0xFFF << (12 * rank));
                 self.ensure(result & !all == 0, || format!("{operation} gives {result:#x}"));
@@ -67,7 +67,7 @@ impl Worker<'_> {
         }))
     }
 
-    pub(crate) fn allgatherv(&self, slot: usize, counts: &[usize; MOST_RANKS], gap: usize) -> Done {
+    pub(crate) fn allgatherv(&self, slot: usize, counts: &[usize; MAX_RANKS], gap: usize) -> Done {
         let comm = self.comm(slot)?;
         let (size, rank) = (comm.comm.size(), comm.comm.rank());
         let counts = &counts[..size];
@@ -76,11 +76,11 @@ impl Worker<'_> {
             let mut send = vec![0; counts[rank]];
             fill(&mut send, 0, by);
             let mut end = 0;
-            let mut place = |count: &usize| {
+            let mut displ = |count: &usize| {
                 end += count + gap;
                 end - count
             };
-            let displs: Vec<usize> = counts.iter().map(&mut place).collect();
+            let displs: Vec<usize> = counts.iter().map(&mut displ).collect();
             let mut recv = vec![0; end];
             comm.comm.allgatherv(&send, &mut recv, counts, &displs)?;
             let blocks = displs.iter().zip(counts).map(|(displ, count)| runs(&recv[*displ..displ + count], 0));
@@ -99,13 +99,13 @@ impl Worker<'_> {
             match runs(&buffer, 0).as_deref() {
                 Ok([]) => {}
                 Ok([run]) if run.stamp.rank() == comm.joined[root] => self.met(by, vec![run.stamp]),
-                other => self.broken(|| format!("a broadcast from {root} of {} gives {other:?}", comm.name)),
+                other => self.violation(|| format!("a broadcast from {root} of {} gives {other:?}", comm.name)),
             }
             Ok(())
         }))
     }
 
-    /// Each block comes from its rank, in one piece.
+    /// Each block consists of one call's values, of the right rank.
     fn check_blocks(
         &self,
         comm: &Comm,
@@ -120,7 +120,7 @@ impl Worker<'_> {
                 Ok([run]) if run.stamp.rank() == comm.joined[rank] && run.range.len() == len(rank) => {
                     with.push(run.stamp);
                 }
-                other => self.broken(|| format!("rank {rank} of {} has sent {other:?}", comm.name)),
+                other => self.violation(|| format!("rank {rank} of {} has sent {other:?}", comm.name)),
             }
         }
         self.met(by, with);
@@ -136,13 +136,14 @@ impl Worker<'_> {
         let (rank, size) = (comm.comm.rank(), comm.comm.size());
         match comm.comm.state() {
             Ok(state) => self.ensure(state.ranks.len() == size && state.seen_by == rank, || state.to_string()),
-            Err(error) => self.broken(|| error.to_string()),
+            Err(error) => self.violation(|| error.to_string()),
         }
         None
     }
 
-    /// Waits until all ranks have arrived at a later round, or it takes long: this one's other thread then leaves that round.
-    pub(crate) fn lurk(&self, slot: usize, rounds: u32, spins: u32) -> Done {
+    /// Waits until all ranks have arrived at a later round, for at most 3 ms. Another thread of this rank is then leaving that
+    /// round.
+    pub(crate) fn await_rounds(&self, slot: usize, rounds: u32, spins: u32) -> Done {
         let comm = self.comm(slot)?;
         let round = || comm.comm.state().ok()?.ranks.iter().map(|rank| rank.round).min();
         let (first, began) = (round()?, Instant::now());
@@ -153,14 +154,14 @@ impl Worker<'_> {
         None
     }
 
-    /// What is refused, or has no memory, on every rank that calls it: never a success but for the last two.
+    /// Calls that fail on every rank, but for the last two kinds.
     pub(crate) fn wrong(&self, slot: usize, wrong: Wrong) -> Done {
         let comm = self.comm(slot)?;
         let comm = &comm;
         let size = comm.comm.size();
         let success = || match wrong {
             Wrong::WideRegion | Wrong::RegionOfNothing => Outcome::Ok(format!("{wrong:?}")),
-            // One block alone overlaps with none.
+            // A single block does not overlap.
             Wrong::Overlap if size == 1 => Outcome::Ok(format!("{wrong:?}")),
             _ => Outcome::Ok(format!("{wrong:?}, which is no success on any rank")),
         };
@@ -189,53 +190,52 @@ impl Worker<'_> {
         Some(result)
     }
 
-    /// Makes a communicator of some of the ranks, or of all. Its members tell each other who they are, by which it is
-    /// named.
+    /// Splits a communicator. The members gather their stamps, of which the first is the new communicator's name.
     pub(crate) fn split(
         &self,
         slot: usize,
         to: usize,
-        tables: Option<(&[usize; MOST_RANKS], &[usize; MOST_RANKS])>,
+        tables: Option<(&[usize; MAX_RANKS], &[usize; MAX_RANKS])>,
     ) -> Done {
         let parent = self.comm(slot)?;
         let rank = parent.comm.rank();
         let (color, key) = tables.map_or((0, rank), |(colors, keys)| (colors[rank], keys[rank]));
         let outcome = |error: Option<&Error>| match error.map(Outcome::of) {
-            None => Outcome::Part,
-            Some(Outcome::Fatal(_)) => Outcome::NoPart,
+            None => Outcome::Split,
+            Some(Outcome::Fatal(_)) => Outcome::NoSplit,
             Some(other) => other,
         };
-        let turn = self.turn_to_call();
-        let made = self.record(&parent.name, outcome, |by| {
+        let serialized = self.lock_calls();
+        let created = self.record(&parent.name, outcome, |by| {
             let child = match tables {
                 Some(_) => parent.comm.split(color, key)?,
                 None => parent.comm.split_local()?,
             };
             Ok((child, by))
         });
-        drop(turn);
-        let (child, by) = match made {
-            Ok(made) => made,
+        drop(serialized);
+        let (child, by) = match created {
+            Ok(created) => created,
             Err(error) => return Some(Err(error)),
         };
         let own = [by.at(0), color as u64, key as u64, rank as u64];
         let mut all = vec![[0; 4]; child.size()];
         if let Err(error) = child.allgather(&[own], &mut all) {
-            // Nobody else knows it yet, so nobody can have called anything else.
-            self.ensure(error.is_fatal(), || format!("the first call on a part: {error}"));
+            // No other thread has it yet, so there can be no other call.
+            self.ensure(error.is_fatal(), || format!("the first call on a split communicator: {error}"));
             return None;
         }
         let members: Vec<Stamp> = all.iter().map(|[by, ..]| Stamp::of(*by)).collect();
         let together = all.iter().all(|[_, of, ..]| *of == color as u64) && all[child.rank()] == own;
         let ordered = all.is_sorted_by_key(|[_, _, key, rank]| (*key, *rank));
-        self.ensure(together && ordered, || format!("{own:?} has come to {all:?}"));
+        self.ensure(together && ordered, || format!("{own:?} is in {all:?}"));
         let joined: Vec<usize> = members.iter().map(|by| by.rank()).collect();
         let expected = all.iter().map(|[.., rank]| parent.joined.get(*rank as usize).copied());
         self.ensure(expected.eq(joined.iter().copied().map(Some)), || format!("{all:?} in {}", parent.name));
         let name = format!("{}/{:x}", parent.name, members[0].at(0) >> 32);
         self.met(by, members);
         self.rank.journal.record(Event::Joined { comm: name.clone(), ranks: joined.clone() });
-        self.rank.comms[to].put(Arc::new(Comm { comm: child, name, joined, made: Mutex::default() }));
+        self.rank.comms[to].put(Arc::new(Comm { comm: child, name, joined, created: Mutex::default() }));
         Some(Ok(()))
     }
 }

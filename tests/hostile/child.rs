@@ -1,4 +1,4 @@
-//! This very program started again: as a rank of a job, or as the process whose threads are ranks.
+//! Processes that run this program in a role: as a rank of a job, or as a process whose threads are ranks.
 
 use std::env;
 use std::fs::File;
@@ -13,7 +13,7 @@ use anyhow::{Result, bail, ensure};
 
 const ROLE: &str = "HOSTILE_ROLE";
 
-/// Where shared memory has its names.
+/// The directory of the names of shared memory.
 const DIRECTORY: &str = if cfg!(target_os = "linux") { "/dev/shm" } else { "/tmp" };
 
 /// The role in which this process was started.
@@ -21,14 +21,14 @@ pub(crate) fn role() -> Option<String> {
     env::var(ROLE).ok()
 }
 
-/// What a process does that was started in a role.
+/// Runs this process in its role.
 pub(crate) fn run(role: &str) -> ExitCode {
-    crate::threads::hush_deliberate_panics();
+    crate::threads::silence_deliberate_panics();
     let result = match role {
         crate::threads::ROLE => crate::threads::try_programs(),
         crate::processes::ROLE => crate::processes::play(),
         #[cfg(target_os = "linux")]
-        crate::torn::ROLE => crate::torn::play(),
+        crate::truncated::ROLE => crate::truncated::play(),
         other => panic!("there is no role {other}"),
     };
     match result {
@@ -40,7 +40,7 @@ pub(crate) fn run(role: &str) -> ExitCode {
     }
 }
 
-/// A process that runs this program in a role. Killed when it is dropped.
+/// A process in a role. Killed on drop.
 pub(crate) struct Process {
     child: Child,
     output: File,
@@ -56,8 +56,8 @@ impl Process {
         Ok(Process { child: command.spawn()?, output, status: None })
     }
 
-    /// An error means that it has ended already.
     pub(crate) fn kill(&mut self) {
+        // An error means that the process has ended already.
         let _ = self.child.kill();
     }
 
@@ -69,7 +69,7 @@ impl Process {
         self.child.stdin.as_mut()
     }
 
-    /// Its status, or minus its signal, as soon as it has ended.
+    /// Its code, or minus its signal, if it has ended.
     pub(crate) fn status(&mut self) -> Result<Option<i32>> {
         if self.status.is_none() {
             self.status = self.child.try_wait()?;
@@ -78,15 +78,15 @@ impl Process {
         Ok(self.status.and_then(code))
     }
 
-    /// What it has written so far.
+    /// Its output so far.
     pub(crate) fn output(&self) -> Result<String> {
         let mut bytes = vec![0; usize::try_from(self.output.metadata()?.len())?];
-        // The position belongs to the writer too.
+        // The file position is shared with the writer.
         self.output.read_exact_at(&mut bytes, 0)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Waits until it has written this.
+    /// Waits until its output contains a text.
     pub(crate) fn await_output(&mut self, text: &str, limit: Duration) -> Result<()> {
         let mut ended = false;
         await_until(limit, || {
@@ -96,7 +96,7 @@ impl Process {
             if ended {
                 bail!("it has ended without {text:?}: {}", self.output()?);
             }
-            // Once more: it may have written that last.
+            // Checked once more after it has ended: it may have written the text last.
             ended = self.status()?.is_some();
             Ok(false)
         })
@@ -106,7 +106,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if self.status.is_none() {
-            // An error means that it has ended already.
+            // An error means that the process has ended already.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -116,7 +116,7 @@ impl Drop for Process {
 /// Waits until the condition holds.
 ///
 /// # Errors
-/// It does not in this time.
+/// When it does not within the limit.
 pub(crate) fn await_until(limit: Duration, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let started = Instant::now();
     while !condition()? {
@@ -128,21 +128,21 @@ pub(crate) fn await_until(limit: Duration, mut condition: impl FnMut() -> Result
     Ok(())
 }
 
-/// The names in shared memory that begin like this.
-pub(crate) fn left(prefix: &str) -> Result<Vec<PathBuf>> {
-    let mut left = Vec::new();
+/// The files of shared memory whose names begin with a prefix.
+pub(crate) fn files_with_prefix(prefix: &str) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
     for entry in std::fs::read_dir(DIRECTORY)? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with(prefix) {
-            left.push(entry.path());
+            files.push(entry.path());
         }
     }
-    Ok(left)
+    Ok(files)
 }
 
-/// Fails if there are any.
-pub(crate) fn left_nothing(prefix: &str) -> Result<()> {
-    let left = left(prefix)?;
-    ensure!(left.is_empty(), "{left:?} is left");
+/// Fails if there are such files.
+pub(crate) fn ensure_nothing_left(prefix: &str) -> Result<()> {
+    let files = files_with_prefix(prefix)?;
+    ensure!(files.is_empty(), "{files:?} are left");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! How handles end, threads, and processes.
+//! Steps that end handles, threads and processes.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
@@ -11,20 +11,20 @@ use crate::worker::{Comm, Deliberate, Worker};
 
 type Done = Option<Result<(), Error>>;
 
-/// With which status a process exits that does so by itself.
+/// The status of a process that exits.
 pub(crate) const EXIT: i32 = 33;
 
-/// With which status the job is aborted.
+/// The status of an aborted job.
 const ABORT: i32 = 34;
 
-/// With which status a process ends whose rank panics.
+/// The status of a process whose rank panics.
 const PANIC: i32 = 101;
 
-/// The status of a process that the signal for it has killed.
+/// The status of a killed process.
 const KILLED: i32 = -9;
 
-/// Whether a process may end with this status, as rank `rank` of the program. Which of several reasons comes first depends
-/// on its threads; and some steps find nothing to do.
+/// Whether a process may end with this status, as rank `rank` of the program. The program may have several reasons, and steps
+/// that find their slot empty.
 pub(crate) fn may_end(program: &Program, rank: usize, status: i32) -> bool {
     let threads = &program.threads[rank];
     let any = |is: fn(&Act) -> bool| threads.iter().flatten().any(|step| is(&step.act));
@@ -38,14 +38,14 @@ pub(crate) fn may_end(program: &Program, rank: usize, status: i32) -> bool {
     }
 }
 
-/// Whether a process that has ended with this status may have been inside a call.
-pub(crate) fn ends_within(status: i32) -> bool {
+/// Whether a process that ended with this status may have been inside a call.
+pub(crate) fn may_be_inside_a_call(status: i32) -> bool {
     matches!(status, EXIT | ABORT | KILLED)
 }
 
 impl Worker<'_> {
-    /// What is in a slot, out of it.
-    fn out(&self, handle: Handle) -> Option<Box<dyn Any>> {
+    /// Takes the contents of a slot.
+    fn take(&self, handle: Handle) -> Option<Box<dyn Any>> {
         fn any<T: 'static>(value: T) -> Box<dyn Any> {
             Box::new(value)
         }
@@ -56,27 +56,27 @@ impl Worker<'_> {
         }
     }
 
-    /// The last of the threads that use it leaves, the others let go of it.
+    /// Leaves, if this is the last thread that uses the communicator.
     pub(crate) fn leave(&self, slot: usize) -> Done {
         let Comm { comm, .. } = Arc::into_inner(self.rank.comms[slot].take()?)?;
-        let left = comm.leave();
-        self.ensure(left.is_ok(), || format!("{left:?}"));
+        let result = comm.leave();
+        self.ensure(result.is_ok(), || format!("{result:?}"));
         None
     }
 
     pub(crate) fn drop(&self, handle: Handle) -> Done {
-        drop(self.out(handle)?);
+        drop(self.take(handle)?);
         None
     }
 
     pub(crate) fn forget(&self, handle: Handle) -> Done {
-        std::mem::forget(self.out(handle)?);
+        std::mem::forget(self.take(handle)?);
         None
     }
 
-    /// Panics while it holds what was in the slot.
+    /// Panics while it holds the contents of the slot.
     pub(crate) fn panic(&self, handle: Handle, caught: bool) -> Done {
-        let held = self.out(handle);
+        let held = self.take(handle);
         let panic = move || {
             let _held = held;
             panic_any(Deliberate);
@@ -85,7 +85,7 @@ impl Worker<'_> {
             panic();
         }
         let panicked = catch_unwind(AssertUnwindSafe(panic));
-        self.ensure(panicked.is_err(), || "a panic has gone".to_owned());
+        self.ensure(panicked.is_err(), || "a panic was swallowed".to_owned());
         None
     }
 

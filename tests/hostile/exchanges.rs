@@ -1,19 +1,19 @@
-//! The turns of an exchange.
+//! Steps on exchanges.
 
 use std::ops::Range;
 
 use intranode::{Error, Exchange};
 
 use crate::memory::Name;
-use crate::program::MOST_RANKS;
+use crate::program::MAX_RANKS;
 use crate::stamp::Stamp;
 use crate::worker::Worker;
 
-/// What becomes of a step: nothing, where there was nothing to do it with.
+/// The result of a step; None: the slot was empty.
 type Done = Option<Result<(), Error>>;
 
 /// An exchange of this rank.
-pub(crate) struct Block {
+pub(crate) struct HeldExchange {
     name: Name,
     exchange: Exchange<u64>,
     own: Range<usize>,
@@ -21,47 +21,48 @@ pub(crate) struct Block {
 }
 
 impl Worker<'_> {
-    pub(crate) fn make_exchange(&self, slot: usize, to: usize, counts: &[usize; MOST_RANKS]) -> Done {
+    pub(crate) fn make_exchange(&self, slot: usize, to: usize, counts: &[usize; MAX_RANKS]) -> Done {
         let comm = self.comm(slot)?;
         let counts = &counts[..comm.comm.size()];
-        let made = self.make(&comm, &format!("exchange of {counts:?}"), || comm.comm.exchange::<u64>(counts));
-        Some(made.map(|(exchange, name)| {
+        let created =
+            self.create(&comm, &format!("exchange of {counts:?}"), || comm.comm.exchange::<u64>(counts));
+        Some(created.map(|(exchange, name)| {
             let start = counts[..name.rank].iter().sum();
             let own = start..start + counts[name.rank];
-            self.owns(&name, std::slice::from_ref(&own), Stamp::NOBODY);
-            self.rank.exchanges[to].put(Block { name, exchange, own, written: None });
+            self.record_ownership(&name, std::slice::from_ref(&own), Stamp::NONE);
+            self.rank.exchanges[to].put(HeldExchange { name, exchange, own, written: None });
         }))
     }
 
-    pub(crate) fn turn(&self, slot: usize, writes: bool, looks: u8) -> Done {
-        let Block { mut name, mut exchange, own, mut written } = self.rank.exchanges[slot].take()?;
+    pub(crate) fn share(&self, slot: usize, writes: bool, rereads: u8) -> Done {
+        let HeldExchange { mut name, mut exchange, own, mut written } = self.rank.exchanges[slot].take()?;
         self.check(&name, exchange.own(), own.start, written);
         if writes {
             let stamp = self.stamp();
             if written.is_none() {
-                self.found(&name, std::slice::from_ref(&own), std::iter::once(exchange.own()));
+                self.record_contents(&name, std::slice::from_ref(&own), std::iter::once(exchange.own()));
             }
-            self.owns(&name, std::slice::from_ref(&own), stamp);
-            self.hold(&name, exchange.own(), own.start, stamp, looks);
+            self.record_ownership(&name, std::slice::from_ref(&own), stamp);
+            self.write_and_check(&name, exchange.own(), own.start, stamp, rereads);
             written = Some(stamp);
         }
         let shared = self.change(&name, "share", || exchange.share());
         let result = match shared {
             Ok(values) => {
                 name.epoch += 1;
-                self.look(&name, values, looks);
+                self.read_and_check(&name, values, rereads);
                 written = None;
                 Ok(())
             }
             Err(error) => {
-                let left = exchange.own().len();
+                let owned = exchange.own().len();
                 let expected = if error.is_fatal() { 0 } else { own.len() };
-                self.ensure(left == expected, || format!("{}: owns {left} after {error}", name.memory));
+                self.ensure(owned == expected, || format!("{}: owns {owned} after {error}", name.memory));
                 self.check(&name, exchange.own(), own.start, written);
                 Err(error)
             }
         };
-        self.rank.exchanges[slot].put(Block { name, exchange, own, written });
+        self.rank.exchanges[slot].put(HeldExchange { name, exchange, own, written });
         Some(result)
     }
 }

@@ -1,4 +1,4 @@
-//! What was once found, each as a small program of its own, named after what must hold.
+//! Defects that random programs have found, each as a small test, named after the property that must hold.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,22 +16,22 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("findings::an_exchange_of_other_counts_is_a_mismatch", an_exchange_of_other_counts),
         ("findings::an_allgatherv_of_other_counts_is_a_mismatch", an_allgatherv_of_other_counts),
         ("findings::no_two_ranks_own_an_element_when_a_second_thread_calls", a_second_thread_calls),
-        ("findings::a_region_is_nobody_s_after_a_fatal_assign", a_fatal_assign),
-        ("findings::a_region_is_nobody_s_after_a_fatal_distribute", a_fatal_distribute),
-        ("findings::an_exchange_is_nobody_s_after_a_fatal_share", a_fatal_share),
+        ("findings::a_rank_owns_nothing_of_a_region_after_a_fatal_set_ownership", a_fatal_set_ownership),
+        ("findings::a_rank_owns_nothing_of_a_region_after_a_fatal_distribute", a_fatal_distribute),
+        ("findings::a_rank_owns_nothing_of_an_exchange_after_a_fatal_share", a_fatal_share),
     ];
     let run = |test: fn() -> Result<()>| move || test().map_err(|error| Failed::from(format!("{error:#}")));
     findings.map(|(name, test)| Trial::test(name, run(test))).into()
 }
 
-/// Counts of the same sum, and once of the same 64-bit digest.
+/// Counts with the same sum, which once had the same 64-bit digest.
 const COUNTS: [[usize; 3]; 2] = [[0, 14_478, 519_941], [1, 10_024, 524_394]];
 
 fn counts_of(rank: usize) -> &'static [usize; 3] {
     &COUNTS[rank.min(1)]
 }
 
-/// Every rank gets an error that says that the ranks called different things.
+/// Every rank gets a mismatch.
 fn ensure_mismatch(results: &[Result<(), Error>]) -> Result<()> {
     let mismatch = |result: &Result<(), Error>| matches!(result, Err(Error::Mismatch { .. }));
     ensure!(results.iter().all(mismatch), "{results:?}");
@@ -40,10 +40,10 @@ fn ensure_mismatch(results: &[Result<(), Error>]) -> Result<()> {
 
 fn an_exchange_of_other_counts() -> Result<()> {
     let exchange = |comm: Communicator| {
-        let made = comm.exchange::<u8>(counts_of(comm.rank())).map(drop);
-        // Later than the others need this rank.
+        let created = comm.exchange::<u8>(counts_of(comm.rank())).map(drop);
+        // So that no rank leaves before the others have their results.
         let _ = comm.barrier();
-        made
+        created
     };
     ensure_mismatch(&intranode::threads_with(&brief(3), exchange)?)
 }
@@ -62,12 +62,12 @@ fn brief(ranks: usize) -> Config {
     Config::new("/threads", 0, ranks).timeout(Duration::from_secs(2))
 }
 
-/// Both ranks ask for everything, over and over, so neither may get it. A second thread of rank 1 calls something else
-/// in between: at the moment when the first round of the assignment is over.
+/// Both ranks claim all elements, repeatedly, so neither may get them. A second thread of rank 1 calls a barrier after the
+/// first round of `set_ownership`.
 fn a_second_thread_calls() -> Result<()> {
     const ATTEMPTS: u64 = 200;
     const LEN: usize = 64;
-    // Empty ranges, which take their time.
+    // Empty ranges, which take time.
     const EMPTY: usize = 20_000;
     for attempt in 0..ATTEMPTS {
         let play = |comm: Communicator| -> Result<bool, Error> {
@@ -86,7 +86,7 @@ fn a_second_thread_calls() -> Result<()> {
                             thread::yield_now();
                         }
                         (0..attempt % 100 * 200).for_each(|_| std::hint::spin_loop());
-                        // Whatever it gets.
+                        // Its result does not matter.
                         let _ = comm.barrier();
                     });
                 }
@@ -102,54 +102,54 @@ fn a_second_thread_calls() -> Result<()> {
                 }
                 ended.store(true, Ordering::Relaxed);
             });
-            // What rank 0 has, it may still have from the beginning.
+            // Rank 0 owns all elements from the start.
             Ok(comm.rank() == 1 && !region.as_mut_slice().is_empty())
         };
         let results = intranode::threads_with(&brief(2).chunk_bytes(1 << 20), play)?;
         let owns = results.into_iter().collect::<Result<Vec<_>, _>>()?;
-        ensure!(owns == [false; 2], "attempt {attempt}: rank 1 got what rank 0 asked for");
+        ensure!(owns == [false; 2], "attempt {attempt}: rank 1 got what rank 0 claims");
     }
     Ok(())
 }
 
-/// Rank 1 leaves, and rank 0 gets a fatal error from this call.
-fn abandoned<M, R: Send + Debug>(
+/// Rank 1 leaves, and rank 0 gets a fatal error from `call`. Returns what rank 0 owns then.
+fn owned_after_rank_left<M, R: Send + Debug>(
     make: impl Fn(&Communicator) -> Result<M, Error> + Sync,
     call: impl Fn(&mut M) -> (Option<Error>, R) + Sync,
 ) -> Result<R> {
     let play = |comm: Communicator| {
-        let mut made = make(&comm)?;
-        Ok(if comm.rank() == 1 { None } else { Some(call(&mut made)) })
+        let mut created = make(&comm)?;
+        Ok(if comm.rank() == 1 { None } else { Some(call(&mut created)) })
     };
     let results = intranode::threads_with(&brief(2), play)?;
     let results: Result<Vec<_>, Error> = results.into_iter().collect();
-    let (error, left) = results?.swap_remove(0).context("rank 0 has called")?;
+    let (error, owned) = results?.swap_remove(0).context("rank 0 has called")?;
     let is_left = matches!(error, Some(Error::RankLeft { rank: 1, .. }));
-    ensure!(is_left, "{error:?}, {left:?}");
-    Ok(left)
+    ensure!(is_left, "{error:?}, {owned:?}");
+    Ok(owned)
 }
 
-fn a_fatal_assign() -> Result<()> {
-    let left = abandoned(
+fn a_fatal_set_ownership() -> Result<()> {
+    let owned = owned_after_rank_left(
         |comm| comm.region::<u64>(10),
         |region| {
             let error = region.set_ownership([0..2, 4..6]).err();
             (error, (region.parts().len(), region.parts_mut().count(), region.as_mut_slice().len()))
         },
     )?;
-    ensure!(left == (0, 0, 0), "parts, slices, and values of the first: {left:?}");
+    ensure!(owned == (0, 0, 0), "parts, slices, and values of the first: {owned:?}");
     Ok(())
 }
 
 fn a_fatal_distribute() -> Result<()> {
-    let left = abandoned(
+    let owned = owned_after_rank_left(
         |comm| comm.region::<u64>(10),
         |region| {
             let error = region.distribute().err();
             (error, (region.parts().len(), region.parts_mut().count(), region.as_mut_slice().len()))
         },
     )?;
-    ensure!(left == (0, 0, 0), "parts, slices, and values of the first: {left:?}");
+    ensure!(owned == (0, 0, 0), "parts, slices, and values of the first: {owned:?}");
     Ok(())
 }
 
@@ -158,7 +158,7 @@ fn a_fatal_share() -> Result<()> {
         let error = exchange.share().err();
         (error, exchange.own().len())
     };
-    let left = abandoned(|comm| comm.exchange::<u64>(&[10, 10]), share)?;
-    ensure!(left == 0, "it owns {left} values");
+    let owned = owned_after_rank_left(|comm| comm.exchange::<u64>(&[10, 10]), share)?;
+    ensure!(owned == 0, "it owns {owned} values");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What a rank records while it runs, for the oracle to read when all have ended.
+//! The events that a rank records, for the oracle to read when all have ended.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,39 +11,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::stamp::{Run, Stamp};
 
-/// Something that happened on a rank. Communicators and memory have names that are the same on all ranks.
+/// An event on a rank. Communicators and memory have names that are the same on all ranks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Event {
     /// A thread is about to call.
     Began { by: Stamp, comm: String },
     /// The call has returned.
     Ended { by: Stamp, comm: String, outcome: Outcome },
-    /// A call was a success, and these calls took part in it, as its result says.
+    /// A call was a success, and these calls took part in it, as its result shows.
     Met { by: Stamp, with: Vec<Stamp> },
-    /// The rank is one of those of a new communicator, by their numbers as they joined the job.
+    /// The rank is a member of a new communicator of these ranks of the job.
     Joined { comm: String, ranks: Vec<usize> },
-    /// The rank has `&mut` of this, and writes it if there is a stamp.
+    /// The rank has `&mut` to these ranges, and writes them if there is a stamp.
     Owns { memory: String, epoch: u32, ranges: Vec<Range<usize>>, stamp: Stamp },
-    /// The rank has seen what it owns, before it has written any of it in this epoch.
+    /// The contents of what the rank owns, before its first write in this epoch.
     Found { memory: String, epoch: u32, runs: Vec<Run> },
-    /// The rank has `&` of this.
+    /// The contents that the rank reads through `&`.
     Reads { memory: String, epoch: u32, runs: Vec<Run> },
-    /// The rank itself has seen what must not be.
-    Broken(String),
+    /// A violation that the rank has detected by itself.
+    Violation(String),
 }
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Outcome {
-    /// A success of what is described here.
+    /// A success, with the call and its arguments.
     Ok(String),
-    /// This rank or another refused its arguments.
+    /// The arguments of this rank or another are invalid.
     Refused,
     Mismatch {
         round: u32,
         calls: String,
     },
-    /// Two ranks asked for the same part of a region.
+    /// Two ranks claim the same element of a region.
     Overlap {
         first: usize,
         second: usize,
@@ -51,16 +51,16 @@ pub(crate) enum Outcome {
     NoMemory,
     /// The communicator has ended, for this reason.
     Fatal(String),
-    /// It has ended because this very call met another of its rank.
+    /// The communicator has ended because of two calls of this rank at the same time.
     Concurrent,
-    /// A communicator of some of the ranks was made. Only its members agree on that, since the last round is theirs alone.
-    Part,
-    /// Or it was not, because this communicator has ended, or the new one.
-    NoPart,
+    /// A split has succeeded. Only the members of the new communicator agree on that, since the last round is theirs.
+    Split,
+    /// A split has failed because the parent or the new communicator has ended.
+    NoSplit,
 }
 
 impl Outcome {
-    /// What an error says. Rounds and reasons that differ between ranks are left out.
+    /// The outcome of an error, without rounds and reasons that differ between ranks.
     pub(crate) fn of(error: &Error) -> Self {
         match error {
             Error::InvalidBufferSize { .. }
@@ -91,7 +91,7 @@ impl Outcome {
     }
 }
 
-/// Records events in the order in which they come, also in a file where the rank may end at any moment.
+/// Records events in their order. Also in a file, if the rank's process may end at any moment.
 pub(crate) struct Journal {
     events: Mutex<Vec<Event>>,
     file: Option<File>,
@@ -110,14 +110,14 @@ impl Journal {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut file) = self.file.as_ref() {
             let line = serde_json::to_string(&event).expect("an event is plain data");
-            // In one piece: other threads may end the process.
+            // In one call: another thread may end the process at any moment.
             file.write_all(format!("{line}\n").as_bytes()).expect("there is room for the journal");
         }
         events.push(event);
     }
 
-    pub(crate) fn broken(&self, what: String) {
-        self.record(Event::Broken(what));
+    pub(crate) fn violation(&self, what: String) {
+        self.record(Event::Violation(what));
     }
 
     pub(crate) fn into_events(self) -> Vec<Event> {
@@ -125,7 +125,7 @@ impl Journal {
     }
 }
 
-/// What a rank that was a process has recorded. The last line may be cut off.
+/// The events of a rank that was a process. The last line may be incomplete.
 pub(crate) fn read(path: &Path) -> Vec<Event> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().map_while(|line| serde_json::from_str(line).ok()).collect()

@@ -1,29 +1,28 @@
-//! Random safe programs in which several threads of each rank call everything on everything.
+//! Random safe programs in which several threads of each rank use the same communicators, regions and exchanges.
 //!
-//! What no safe program may be able to do, these try: two threads call at the same time, ranks call different things, retry
-//! what failed, go on after fatal errors, drop and forget handles in any order, panic, and exit while others are inside a
-//! call. An oracle then says whether
+//! They misuse the interface in every way that safe code allows: threads call at the same time, ranks call different
+//! collectives, retry failed calls, go on after fatal errors, drop and forget handles in any order, panic, and exit while
+//! others are inside a call. An oracle then checks that
 //!
-//! * any two ranks have held `&mut` of the same element, and whether anything behind a `&[T]` has changed;
-//! * what one rank got as a success was a success on every rank, with the right result, and an error the same error;
-//! * nothing hangs, nothing ends by a signal, nothing panics that should not, nothing is left in shared memory.
+//! * no two ranks have held `&mut` to the same element, and nothing behind a `&[T]` has changed;
+//! * each call has the same outcome on every rank, and each success has the right result;
+//! * nothing hangs, no process ends by a signal or an unexpected panic, and no file is left in shared memory.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! | --- | --- |
-//! | `program` | a program as data: by rank, by thread, a list of steps over slots that the threads share |
-//! | `generator`, `author` | the program of a seed |
-//! | `stamp` | values that name who wrote them |
-//! | `journal` | what a rank records: what it called, with which outcome, what it owned, wrote and saw |
-//! | `worker`, `calls`, `memory`, `regions`, `exchanges`, `endings` | how a thread performs its steps, and what it can check by itself |
-//! | `agreement`, `ownership` | the oracle: what the journals of all ranks must say together |
-//! | `tally` | whether all kinds of things have happened |
-//! | `threads`, `processes` | where ranks are threads, and where they are processes |
-//! | `findings`, `torn` | what was once found, each as a small test of its own |
+//! | `program` | a program as data: for each thread of each rank a list of steps on slots that a rank's threads share |
+//! | `generator`, `author` | the random program of a seed |
+//! | `stamp` | values that identify their writer |
+//! | `journal` | the events that a rank records: calls, outcomes, memory that it owns, writes and reads |
+//! | `worker`, `calls`, `memory`, `regions`, `exchanges`, `endings` | running the steps of a thread, with local checks |
+//! | `agreement`, `ownership` | the oracle, over the journals of all ranks |
+//! | `tally` | whether all kinds of events have occurred |
+//! | `threads`, `processes` | ranks that are threads, and ranks that are processes |
+//! | `findings`, `truncated` | defects that were found, each as a small test |
 //!
-//! A failure prints its seed. `HOSTILE_SEED=N` repeats the choices, over and over, since what happens also depends on when
-//! threads run; `HOSTILE_SECONDS=N` says for how long to try random programs, 48 if it is not set.
-//! `HOSTILE_ALLOW=TEXT` looks past complaints that have this in their text; `HOSTILE_EVENTS=1` shows with a failure what all
-//! ranks have recorded.
+//! A failure prints its seed. `HOSTILE_SEED=N` repeats the program of a seed again and again, since the schedule of threads
+//! matters too; `HOSTILE_SECONDS=N` sets the time for random programs, 48 by default. `HOSTILE_ALLOW=TEXT` ignores
+//! violations that contain the text; `HOSTILE_EVENTS=1` prints the events of all ranks with a failure.
 
 #![forbid(unsafe_code)]
 
@@ -46,7 +45,7 @@ mod stamp;
 mod tally;
 mod threads;
 #[cfg(target_os = "linux")]
-mod torn;
+mod truncated;
 mod worker;
 
 use std::process::ExitCode;
@@ -60,11 +59,11 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = Vec::new();
     trials.extend(findings::trials());
     #[cfg(target_os = "linux")]
-    trials.extend(torn::trials());
+    trials.extend(truncated::trials());
     trials.extend(threads::trials());
     trials.extend(processes::trials());
     let mut arguments = Arguments::from_args();
-    // Ranks should have the processors for themselves.
+    // One test at a time, so that its ranks have the processors.
     arguments.test_threads = arguments.test_threads.or(Some(1));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

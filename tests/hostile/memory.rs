@@ -1,5 +1,5 @@
-//! What regions and exchanges have in common: memory that a rank owns it fills with its own stamp, and looks at it again and
-//! again; what it may read it reads again and again.
+//! Regions and exchanges: a rank fills memory that it owns with its stamp, and reads it, and memory that is published,
+//! repeatedly.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -11,35 +11,35 @@ use crate::journal::{Event, Outcome};
 use crate::stamp::{Run, Stamp, fill, runs};
 use crate::worker::{Comm, Worker, lock};
 
-/// Memory as all ranks know it.
+/// The name and the epoch of a region or an exchange.
 #[derive(Clone)]
 pub(crate) struct Name {
     pub(crate) comm: String,
     pub(crate) memory: String,
-    /// How often owners have changed, or the turn.
+    /// The number of changes of ownership so far.
     pub(crate) epoch: u32,
-    /// How many ranks the communicator has, and which this one is there.
+    /// The size of the communicator, and this rank in it.
     pub(crate) ranks: usize,
     pub(crate) rank: usize,
 }
 
 impl Worker<'_> {
-    /// Makes memory that gets a name by its number among those of the communicator.
-    pub(crate) fn make<M>(
+    /// Creates memory, and names it by its number in the communicator.
+    pub(crate) fn create<M>(
         &self,
         comm: &Comm,
         what: &str,
         make: impl FnOnce() -> Result<M, Error>,
     ) -> Result<(M, Name), Error> {
-        let mut made = lock(&comm.made);
+        let mut created = lock(&comm.created);
         let memory = self.call(&comm.name, || Outcome::Ok(what.to_owned()), |_| make())?;
-        *made += 1;
-        let name = format!("{}#{made} {what}", comm.name);
+        *created += 1;
+        let name = format!("{}#{created} {what}", comm.name);
         let (ranks, rank) = (comm.comm.size(), comm.comm.rank());
         Ok((memory, Name { comm: comm.name.clone(), memory: name, epoch: 0, ranks, rank }))
     }
 
-    /// Records the call as one on this memory.
+    /// Makes a call on memory, and records it.
     pub(crate) fn change<R>(
         &self,
         name: &Name,
@@ -49,28 +49,35 @@ impl Worker<'_> {
         self.call(&name.comm, || Outcome::Ok(format!("{what} {}", name.memory)), |_| call())
     }
 
-    /// Writes what this rank owns, and looks whether it stays as it is.
-    pub(crate) fn hold(&self, name: &Name, values: &mut [u64], start: usize, stamp: Stamp, looks: u8) {
+    /// Writes what this rank owns, and checks repeatedly that it does not change.
+    pub(crate) fn write_and_check(
+        &self,
+        name: &Name,
+        values: &mut [u64],
+        start: usize,
+        stamp: Stamp,
+        rereads: u8,
+    ) {
         fill(black_box(&mut *values), start, stamp);
-        for _ in 0..looks {
+        for _ in 0..rereads {
             thread::yield_now();
             self.check(name, values, start, Some(stamp));
         }
     }
 
-    /// Fails unless the values are those that this rank has written, if it has. After a fatal error there may be none.
+    /// Checks that the values are those that this rank has written, if it has. After a fatal error there may be none.
     pub(crate) fn check(&self, name: &Name, values: &[u64], start: usize, written: Option<Stamp>) {
         let Some(stamp) = written.filter(|_| !values.is_empty()) else { return };
         match runs(black_box(values), start).as_deref() {
             Ok([run]) if run.stamp == stamp => {}
-            other => self.broken(|| format!("{}: {stamp:?} has become {other:?}", name.memory)),
+            other => self.violation(|| format!("{}: {stamp:?} has become {other:?}", name.memory)),
         }
     }
 
-    /// Looks whether what may be read stays as it is.
-    pub(crate) fn look(&self, name: &Name, values: &[u64], looks: u8) {
+    /// Checks repeatedly that published values do not change, and records them.
+    pub(crate) fn read_and_check(&self, name: &Name, values: &[u64], rereads: u8) {
         let Some(first) = self.runs(name, values, 0) else { return };
-        for _ in 0..looks {
+        for _ in 0..rereads {
             thread::yield_now();
             let again = runs(black_box(values), 0);
             self.ensure(again.as_ref() == Ok(&first), || {
@@ -81,7 +88,7 @@ impl Worker<'_> {
         self.rank.journal.record(Event::Reads { memory, epoch, runs: first });
     }
 
-    pub(crate) fn found<'v>(
+    pub(crate) fn record_contents<'v>(
         &self,
         name: &Name,
         parts: &[Range<usize>],
@@ -93,8 +100,8 @@ impl Worker<'_> {
         self.rank.journal.record(Event::Found { memory, epoch, runs });
     }
 
-    /// Records that this rank owns these parts, and writes them if there is a stamp.
-    pub(crate) fn owns(&self, name: &Name, parts: &[Range<usize>], stamp: Stamp) {
+    /// Records that this rank owns these parts, and with a stamp that it writes them.
+    pub(crate) fn record_ownership(&self, name: &Name, parts: &[Range<usize>], stamp: Stamp) {
         let Name { memory, epoch, .. } = name.clone();
         self.rank.journal.record(Event::Owns { memory, epoch, ranges: parts.to_vec(), stamp });
     }
@@ -103,7 +110,7 @@ impl Worker<'_> {
         match runs(black_box(values), start) {
             Ok(runs) => Some(runs),
             Err(what) => {
-                self.broken(|| format!("{}: {what}", name.memory));
+                self.violation(|| format!("{}: {what}", name.memory));
                 None
             }
         }

@@ -1,6 +1,6 @@
-//! Whether no two ranks have owned the same element, and everything read is what its owner wrote last.
+//! Checks that no two ranks owned the same element, and that every value read is the one written last.
 //!
-//! What the ranks recorded is played once more, epoch by epoch, on one copy of the memory.
+//! Replays the recorded events, epoch by epoch, on a copy of the memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use crate::agreement::Record;
 use crate::journal::Event;
 use crate::stamp::{Run, Stamp};
 
-/// What happened to some memory in an epoch.
+/// The events on one memory in an epoch.
 #[derive(Default)]
 struct Epoch<'a> {
     owns: Vec<(usize, &'a [Range<usize>], Stamp)>,
@@ -20,7 +20,7 @@ struct Epoch<'a> {
 /// By name, by epoch.
 type History<'a> = BTreeMap<&'a str, BTreeMap<u32, Epoch<'a>>>;
 
-/// Everything that has gone wrong with memory.
+/// All violations that concern memory.
 pub(crate) fn check(ranks: &[Record]) -> Vec<String> {
     let mut history = History::new();
     for (rank, record) in ranks.iter().enumerate() {
@@ -40,22 +40,22 @@ pub(crate) fn check(ranks: &[Record]) -> Vec<String> {
             }
         }
     }
-    let mut broken = Vec::new();
+    let mut violations = Vec::new();
     for (memory, epochs) in &history {
         // An exchange has two buffers.
         let buffers = if memory.contains("exchange") { 2 } else { 1 };
         let mut contents = vec![Content::default(); buffers];
         for (number, epoch) in epochs {
             let place = format!("{memory}, epoch {number}");
-            check_apart(&place, epoch, &mut broken);
-            replay(&place, *number as usize, buffers, epoch, &mut contents, &mut broken);
+            check_disjoint(&place, epoch, &mut violations);
+            replay(&place, *number as usize, buffers, epoch, &mut contents, &mut violations);
         }
     }
-    broken
+    violations
 }
 
 /// No two ranks own the same element.
-fn check_apart(place: &str, epoch: &Epoch<'_>, broken: &mut Vec<String>) {
+fn check_disjoint(place: &str, epoch: &Epoch<'_>, violations: &mut Vec<String>) {
     let parts = |(rank, parts, _): &(usize, &'_ [Range<usize>], Stamp)| {
         let rank = *rank;
         parts
@@ -70,19 +70,19 @@ fn check_apart(place: &str, epoch: &Epoch<'_>, broken: &mut Vec<String>) {
     for pair in all.windows(2) {
         let ((_, end, first), (start, _, second)) = (pair[0], pair[1]);
         if end > start && first != second {
-            broken.push(format!("{place}: ranks {first} and {second} own {start}"));
+            violations.push(format!("{place}: ranks {first} and {second} own {start}"));
         }
     }
 }
 
-/// Who wrote what: the stamp of each element that somebody has written.
+/// The stamp of each element.
 #[derive(Clone, Default)]
 struct Content(Vec<Stamp>);
 
 impl Content {
     fn write(&mut self, part: &Range<usize>, stamp: Stamp) {
         if self.0.len() < part.end {
-            self.0.resize(part.end, Stamp::NOBODY);
+            self.0.resize(part.end, Stamp::NONE);
         }
         self.0[part.clone()].fill(stamp);
     }
@@ -98,22 +98,22 @@ fn replay(
     buffers: usize,
     epoch: &Epoch<'_>,
     contents: &mut [Content],
-    broken: &mut Vec<String>,
+    violations: &mut Vec<String>,
 ) {
-    // A region is published in one epoch and written in another; in an exchange a turn is read when the next has begun.
+    // A region is read in another epoch than it is written; an exchange's buffer is read in the epoch after it was written.
     let read = &contents[(number + buffers - 1) % buffers];
     for (rank, runs) in &epoch.reads {
         for run in runs.iter().filter(|run| !read.has(run)) {
-            broken.push(format!("{place}: rank {rank} reads {run:?}, which was not written last"));
+            violations.push(format!("{place}: rank {rank} reads {run:?}, which was not written last"));
         }
     }
     let content = &mut contents[number % buffers];
     for (rank, runs) in &epoch.found {
         for run in runs.iter().filter(|run| !content.has(run)) {
-            broken.push(format!("{place}: rank {rank} finds {run:?}, which was not written last"));
+            violations.push(format!("{place}: rank {rank} finds {run:?}, which was not written last"));
         }
     }
-    for (_, parts, stamp) in epoch.owns.iter().filter(|(.., stamp)| *stamp != Stamp::NOBODY) {
+    for (_, parts, stamp) in epoch.owns.iter().filter(|(.., stamp)| *stamp != Stamp::NONE) {
         parts.iter().for_each(|part| content.write(part, *stamp));
     }
 }

@@ -1,4 +1,4 @@
-//! Random programs over ranks that are processes. Each makes the program anew from its seed.
+//! Random programs over ranks that are processes. Each process generates the program from the seed.
 
 use std::path::PathBuf;
 use std::thread;
@@ -9,13 +9,13 @@ use intranode::Config;
 use libtest_mimic::{Failed, Trial};
 
 use crate::agreement::Record;
-use crate::child::{Process, await_until, left, left_nothing};
-use crate::endings::{ends_within, may_end};
+use crate::child::{Process, await_until, ensure_nothing_left, files_with_prefix};
+use crate::endings::{may_be_inside_a_call, may_end};
 use crate::generator::{Ranks, program};
 use crate::journal::{Journal, read};
 use crate::settings::{LIMIT, seed, share};
 use crate::tally::Tally;
-use crate::threads::{finish, judge};
+use crate::threads::{check_records, finish};
 use crate::worker;
 
 /// The role of a process that is a rank.
@@ -23,10 +23,10 @@ pub(crate) const ROLE: &str = "rank";
 
 const SEED: &str = "HOSTILE_SEED";
 
-/// The file in which a rank records what happens.
+/// The file of a rank's journal.
 const JOURNAL: &str = "HOSTILE_JOURNAL";
 
-/// How ranks wait, and what memory they share.
+/// The values of INTRANODE_WAIT and INTRANODE_MEMORY.
 const KINDS: [(&str, &str, &str); 3] = [
     ("processes::futex::random_programs", "futex", ""),
     ("processes::futex::named::random_programs", "futex", "named"),
@@ -90,30 +90,30 @@ fn try_program(seed: u64, name: &str, wait: &str, memory: &str, tally: &mut Tall
         let status = process.status()?;
         as_expected &= status.is_some_and(|status| may_end(&program, rank, status));
         ends += &format!("rank {rank} ended with {status:?}; it wrote: {}\n", process.output()?);
-        let cut = status.is_none_or(ends_within);
-        records.push(Record { events: read(&journal(rank)), cut });
+        let incomplete = status.is_none_or(may_be_inside_a_call);
+        records.push(Record { events: read(&journal(rank)), incomplete });
     }
-    // Killed where they hang.
+    // Kills those that hang.
     drop(processes);
-    let judged = judge(&program, &records);
+    let checked = check_records(&program, &records);
     if !as_expected || all_ended.is_err() {
         return all_ended
-            .and(judged)
+            .and(checked)
             .context(ends.clone())
             .and_then(|()| anyhow::bail!("a rank did not end as it should:\n{ends}\n{program}"));
     }
-    judged?;
+    checked?;
     tally.add(&records);
-    if memory == "named" && records.iter().any(|record| record.cut) {
-        // A rank that was about to make memory with a name may have left it to the next job of its own.
-        for path in left(&format!("{name}_region_"))? {
+    if memory == "named" && records.iter().any(|record| record.incomplete) {
+        // A rank that ended while it created a named region leaves the file, which the next job of the name would remove.
+        for path in files_with_prefix(&format!("{name}_region_"))? {
             std::fs::remove_file(path)?;
         }
     }
-    left_nothing(name).with_context(|| format!("{ends}\n{program}"))
+    ensure_nothing_left(name).with_context(|| format!("{ends}\n{program}"))
 }
 
-/// What a process does that is a rank.
+/// Runs a rank.
 pub(crate) fn play() -> Result<()> {
     let seed = crate::settings::seed().context("the driver gives a seed")?;
     let program = program(seed, Ranks::Processes);

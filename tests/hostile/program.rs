@@ -1,24 +1,24 @@
 //! A program as data.
 //!
-//! Tables are by the rank in the communicator that a step finds in its slot, of which there are at most [`MOST_RANKS`]. A
-//! step whose slot is empty does nothing.
+//! Tables are indexed by the rank in the communicator of a step, which is less than [`MAX_RANKS`]. A step whose slot is
+//! empty does nothing.
 
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The most ranks of a program.
-pub(crate) const MOST_RANKS: usize = 5;
+/// The largest number of ranks of a program.
+pub(crate) const MAX_RANKS: usize = 5;
 
-/// The most threads of a rank.
-pub(crate) const MOST_THREADS: usize = 4;
+/// The largest number of threads of a rank.
+pub(crate) const MAX_THREADS: usize = 4;
 
-/// Communicators, regions and exchanges that a rank holds at a time.
+/// The numbers of slots of a rank.
 pub(crate) const COMMS: usize = 3;
 pub(crate) const REGIONS: usize = 3;
 pub(crate) const EXCHANGES: usize = 3;
 
-/// What each thread of each rank does, and how the ranks join.
+/// The steps of all threads of all ranks, and the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) seed: u64,
@@ -26,9 +26,9 @@ pub(crate) struct Program {
     pub(crate) staging: Option<usize>,
     pub(crate) group: Option<usize>,
     pub(crate) single_copy: Option<bool>,
-    /// The threads of a rank take turns with their calls.
-    pub(crate) orderly: bool,
-    /// A rank whose process is killed, and how many microseconds after it has joined.
+    /// The threads of a rank call one at a time.
+    pub(crate) serialized: bool,
+    /// A rank whose process is killed, and when: in microseconds after joining.
     pub(crate) killed: Option<(usize, u64)>,
     /// By rank, by thread.
     pub(crate) threads: Vec<Vec<Vec<Step>>>,
@@ -36,9 +36,9 @@ pub(crate) struct Program {
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Program { seed, timeout, staging, group, single_copy, orderly, killed, threads } = self;
+        let Program { seed, timeout, staging, group, single_copy, serialized, killed, threads } = self;
         writeln!(f, "seed {seed}: {timeout:?}, staging {staging:?}, group {group:?}")?;
-        writeln!(f, "single copy {single_copy:?}, orderly: {orderly}, killed: {killed:?}")?;
+        writeln!(f, "single copy {single_copy:?}, serialized: {serialized}, killed: {killed:?}")?;
         for (rank, threads) in threads.iter().enumerate() {
             for (thread, steps) in threads.iter().enumerate() {
                 writeln!(f, "rank {rank}, thread {thread}:")?;
@@ -51,15 +51,15 @@ impl fmt::Display for Program {
     }
 }
 
-/// Something that a thread does.
+/// A step of a thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) act: Act,
-    /// How often it is done again after an error after which the communicator can be used.
+    /// The number of repetitions after recoverable errors.
     pub(crate) retries: u8,
 }
 
-/// Something to do with what is in a slot.
+/// An action on slots.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     Barrier {
@@ -77,7 +77,7 @@ pub(crate) enum Act {
     },
     Allgatherv {
         comm: usize,
-        counts: [usize; MOST_RANKS],
+        counts: [usize; MAX_RANKS],
         gap: usize,
     },
     Broadcast {
@@ -107,19 +107,19 @@ pub(crate) enum Act {
     },
     SetOwnership {
         region: usize,
-        asked: [Vec<Range<usize>>; MOST_RANKS],
-        asks: Asks,
+        ranges: [Vec<Range<usize>>; MAX_RANKS],
+        style: RangeStyle,
     },
     Write {
         region: usize,
-        looks: u8,
+        rereads: u8,
     },
     Publish {
         region: usize,
     },
     Read {
         region: usize,
-        looks: u8,
+        rereads: u8,
     },
     Reclaim {
         region: usize,
@@ -127,18 +127,18 @@ pub(crate) enum Act {
     MakeExchange {
         comm: usize,
         to: usize,
-        counts: [usize; MOST_RANKS],
+        counts: [usize; MAX_RANKS],
     },
-    Turn {
+    Share {
         exchange: usize,
         writes: bool,
-        looks: u8,
+        rereads: u8,
     },
     Split {
         comm: usize,
         to: usize,
-        colors: [usize; MOST_RANKS],
-        keys: [usize; MOST_RANKS],
+        colors: [usize; MAX_RANKS],
+        keys: [usize; MAX_RANKS],
     },
     SplitLocal {
         comm: usize,
@@ -153,7 +153,7 @@ pub(crate) enum Act {
     Forget {
         handle: Handle,
     },
-    /// Panics with what is in the slot.
+    /// Panics while it holds the slot's contents.
     Panic {
         handle: Handle,
         caught: bool,
@@ -167,15 +167,15 @@ pub(crate) enum Act {
     Pause {
         micros: u64,
     },
-    /// Waits until the rank has completed some rounds, which may be in the middle of a call, and then a moment.
-    Lurk {
+    /// Waits until the rank has completed some rounds, possibly in the middle of a call, and then spins.
+    AwaitRounds {
         comm: usize,
         rounds: u32,
         spins: u32,
     },
 }
 
-/// A reduction whose result shows who took part, or one whose result does not.
+/// A reduction. The results of all but the last identify the participants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Sum,
@@ -184,19 +184,19 @@ pub(crate) enum Op {
     Max,
 }
 
-/// How a rank asks for its parts.
+/// The iterator of ranges that a rank passes to `set_ownership`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asks {
-    Plainly,
-    /// Through an iterator that calls something itself.
+pub(crate) enum RangeStyle {
+    Plain,
+    /// An iterator that calls a collective.
     Calling,
-    /// Through an iterator that panics, and then plainly.
+    /// An iterator that panics, and then a plain one.
     Panicking,
-    /// With many empty ranges, which take their time between the rounds of the call.
-    AtLength,
+    /// Many empty ranges, which take time between the rounds of the call.
+    Long,
 }
 
-/// What a slot holds.
+/// A slot of a kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Handle {
     Comm(usize),
@@ -204,7 +204,7 @@ pub(crate) enum Handle {
     Exchange(usize),
 }
 
-/// Calls that can not be a success, or are of another type than those of most ranks.
+/// Calls with invalid arguments, or with another element type than those of most ranks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wrong {
     Root,

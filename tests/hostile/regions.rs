@@ -1,4 +1,4 @@
-//! The life of a region.
+//! Steps on regions.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
@@ -8,18 +8,18 @@ use intranode::{Blocks, Error, Placement, Region, RegionOptions, Shared};
 
 use crate::journal::Outcome;
 use crate::memory::Name;
-use crate::program::{Asks, MOST_RANKS};
+use crate::program::{MAX_RANKS, RangeStyle};
 use crate::stamp::Stamp;
 use crate::worker::{Deliberate, Worker};
 
-/// How many empty ranges a rank asks for that does so at length.
+/// The number of empty ranges of [`RangeStyle::Long`].
 const EMPTY: usize = 20_000;
 
-/// What becomes of a step: nothing, where there was nothing to do it with.
+/// The result of a step; None: the slot was empty, or the region in another epoch.
 type Done = Option<Result<(), Error>>;
 
 /// A region of this rank.
-pub(crate) struct Place {
+pub(crate) struct HeldRegion {
     name: Name,
     state: State,
 }
@@ -35,15 +35,15 @@ impl Worker<'_> {
         let options = RegionOptions::new();
         let options = if distributed { options.placement(Placement::Distributed) } else { options };
         let what = format!("region of {len}{}", if distributed { ", distributed" } else { "" });
-        let made = self.make(&comm, &what, || comm.comm.region_with::<u64>(len, &options));
-        Some(made.map(|(region, name)| {
-            self.owns(&name, region.parts(), Stamp::NOBODY);
-            self.rank.regions[to].put(Place { name, state: State::Writable { region, written: None } });
+        let created = self.create(&comm, &what, || comm.comm.region_with::<u64>(len, &options));
+        Some(created.map(|(region, name)| {
+            self.record_ownership(&name, region.parts(), Stamp::NONE);
+            self.rank.regions[to].put(HeldRegion { name, state: State::Writable { region, written: None } });
         }))
     }
 
     pub(crate) fn distribute(&self, slot: usize) -> Done {
-        self.change_owners(slot, |this, name, region| {
+        self.change_ownership(slot, |this, name, region| {
             let own = Blocks::new(region.len(), name.ranks).range(name.rank);
             let result = this.change(name, "set_ownership", || region.distribute());
             (result, vec![own])
@@ -53,28 +53,28 @@ impl Worker<'_> {
     pub(crate) fn set_ownership(
         &self,
         slot: usize,
-        asked: &[Vec<Range<usize>>; MOST_RANKS],
-        asks: Asks,
+        ranges: &[Vec<Range<usize>>; MAX_RANKS],
+        style: RangeStyle,
     ) -> Done {
-        self.change_owners(slot, |this, name, region| {
-            let own = &asked[name.rank];
-            if asks == Asks::Panicking {
+        self.change_ownership(slot, |this, name, region| {
+            let own = &ranges[name.rank];
+            if style == RangeStyle::Panicking {
                 let panics = std::iter::once_with(|| panic_any(Deliberate));
                 let caught = catch_unwind(AssertUnwindSafe(|| region.set_ownership(panics)));
-                this.ensure(caught.is_err(), || "an iterator's panic has gone".to_owned());
+                this.ensure(caught.is_err(), || "an iterator's panic was swallowed".to_owned());
             }
-            let calling = (asks == Asks::Calling).then(|| this.comm(0)).flatten();
+            let calling = (style == RangeStyle::Calling).then(|| this.comm(0)).flatten();
             let result = this.change(name, "set_ownership", || {
                 let barrier = || {
                     let comm = calling.as_ref()?;
                     let outcome = |error: Option<&Error>| {
                         error.map_or_else(|| Outcome::Ok("barrier".to_owned()), Outcome::of)
                     };
-                    // Whatever becomes of it: it is the assignment that counts.
+                    // Its outcome is recorded, and does not matter for the assignment.
                     let _ = this.record(&comm.name, outcome, |_| comm.comm.barrier());
                     None
                 };
-                let empty = std::iter::repeat_n(0..0, if asks == Asks::AtLength { EMPTY } else { 0 });
+                let empty = std::iter::repeat_n(0..0, if style == RangeStyle::Long { EMPTY } else { 0 });
                 region.set_ownership(
                     own.iter().cloned().chain(empty).chain(std::iter::once_with(barrier).flatten()),
                 )
@@ -83,27 +83,27 @@ impl Worker<'_> {
         })
     }
 
-    fn change_owners(
+    fn change_ownership(
         &self,
         slot: usize,
         change: impl FnOnce(&Self, &Name, &mut Region<u64>) -> (Result<(), Error>, Vec<Range<usize>>),
     ) -> Done {
-        let Place { mut name, state } = self.rank.regions[slot].take()?;
+        let HeldRegion { mut name, state } = self.rank.regions[slot].take()?;
         let State::Writable { mut region, mut written } = state else {
-            self.rank.regions[slot].put(Place { name, state });
+            self.rank.regions[slot].put(HeldRegion { name, state });
             return None;
         };
         self.check_own(&name, &mut region, written);
         let before = region.parts().to_vec();
-        let (result, mut asked) = change(self, &name, &mut region);
+        let (result, mut ranges) = change(self, &name, &mut region);
         let parts = region.parts().to_vec();
         match &result {
             Ok(()) => {
-                asked.retain(|part| !part.is_empty());
-                asked.sort_by_key(|part| part.start);
-                self.ensure(parts == asked, || format!("{}: {parts:?} for {asked:?}", name.memory));
+                ranges.retain(|part| !part.is_empty());
+                ranges.sort_by_key(|part| part.start);
+                self.ensure(parts == ranges, || format!("{}: {parts:?} for {ranges:?}", name.memory));
                 name.epoch += 1;
-                self.owns(&name, &parts, Stamp::NOBODY);
+                self.record_ownership(&name, &parts, Stamp::NONE);
                 written = None;
             }
             Err(error) if error.is_fatal() => {
@@ -116,72 +116,72 @@ impl Worker<'_> {
                 self.check_own(&name, &mut region, written);
             }
         }
-        self.rank.regions[slot].put(Place { name, state: State::Writable { region, written } });
+        self.rank.regions[slot].put(HeldRegion { name, state: State::Writable { region, written } });
         Some(result)
     }
 
-    pub(crate) fn write(&self, slot: usize, looks: u8) -> Done {
-        let Place { name, state } = self.rank.regions[slot].take()?;
+    pub(crate) fn write(&self, slot: usize, rereads: u8) -> Done {
+        let HeldRegion { name, state } = self.rank.regions[slot].take()?;
         let state = match state {
             State::Writable { mut region, written } => {
                 self.check_own(&name, &mut region, written);
                 let stamp = self.stamp();
                 let parts = region.parts().to_vec();
                 if written.is_none() {
-                    self.found(&name, &parts, region.parts_mut());
+                    self.record_contents(&name, &parts, region.parts_mut());
                 }
-                self.owns(&name, &parts, stamp);
+                self.record_ownership(&name, &parts, stamp);
                 let mut slices: Vec<&mut [u64]> = region.parts_mut().collect();
-                // Each by a thread of its own: they are apart.
+                // Each part by a thread of its own: they are disjoint.
                 thread::scope(|scope| {
                     for (part, slice) in parts.iter().zip(&mut slices) {
-                        scope.spawn(|| self.hold(&name, slice, part.start, stamp, looks));
+                        scope.spawn(|| self.write_and_check(&name, slice, part.start, stamp, rereads));
                     }
                 });
                 State::Writable { region, written: Some(stamp) }
             }
             published => published,
         };
-        self.rank.regions[slot].put(Place { name, state });
+        self.rank.regions[slot].put(HeldRegion { name, state });
         None
     }
 
     pub(crate) fn publish(&self, slot: usize) -> Done {
-        let Place { mut name, state } = self.rank.regions[slot].take()?;
+        let HeldRegion { mut name, state } = self.rank.regions[slot].take()?;
         let State::Writable { mut region, written } = state else {
-            self.rank.regions[slot].put(Place { name, state });
+            self.rank.regions[slot].put(HeldRegion { name, state });
             return None;
         };
         self.check_own(&name, &mut region, written);
         let result = self.change(&name, "publish", || region.publish());
         Some(result.map(|shared| {
             name.epoch += 1;
-            self.look(&name, &shared, 2);
-            self.rank.regions[slot].put(Place { name, state: State::ReadOnly(shared) });
+            self.read_and_check(&name, &shared, 2);
+            self.rank.regions[slot].put(HeldRegion { name, state: State::ReadOnly(shared) });
         }))
     }
 
-    pub(crate) fn read(&self, slot: usize, looks: u8) -> Done {
+    pub(crate) fn read(&self, slot: usize, rereads: u8) -> Done {
         let place = self.rank.regions[slot].take()?;
-        if let Place { name, state: State::ReadOnly(shared) } = &place {
-            self.look(name, shared, looks);
+        if let HeldRegion { name, state: State::ReadOnly(shared) } = &place {
+            self.read_and_check(name, shared, rereads);
         }
         self.rank.regions[slot].put(place);
         None
     }
 
     pub(crate) fn reclaim(&self, slot: usize) -> Done {
-        let Place { mut name, state } = self.rank.regions[slot].take()?;
+        let HeldRegion { mut name, state } = self.rank.regions[slot].take()?;
         let State::ReadOnly(shared) = state else {
-            self.rank.regions[slot].put(Place { name, state });
+            self.rank.regions[slot].put(HeldRegion { name, state });
             return None;
         };
         let result = self.change(&name, "reclaim", || shared.reclaim());
         Some(result.map(|region| {
             name.epoch += 1;
-            self.owns(&name, region.parts(), Stamp::NOBODY);
+            self.record_ownership(&name, region.parts(), Stamp::NONE);
             let state = State::Writable { region, written: None };
-            self.rank.regions[slot].put(Place { name, state });
+            self.rank.regions[slot].put(HeldRegion { name, state });
         }))
     }
 

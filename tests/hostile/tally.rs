@@ -1,4 +1,4 @@
-//! How often what has happened: programs in which nothing succeeds, or nothing fails, would show nothing.
+//! Counts kinds of events: programs in which nothing succeeds, or nothing fails, would test nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::agreement::Record;
 use crate::journal::{Event, Outcome};
 use crate::stamp::Stamp;
 
-/// What has to happen somewhere among this many programs, whatever their ranks are.
+/// The number of programs among which each of these kinds has to occur.
 const ENOUGH: usize = 200;
 const EXPECTED: [&str; 23] = [
     "barrier",
@@ -32,13 +32,13 @@ const EXPECTED: [&str; 23] = [
     "NoMemory",
     "Fatal",
     "Concurrent",
-    "Part",
+    "Split",
     "writes",
     "reads",
     "meets",
 ];
 
-/// How often what has happened.
+/// The number of events of each kind.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Tally {
     programs: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts what the ranks of a program have recorded.
+    /// Counts the events of a program.
     pub(crate) fn add(&mut self, records: &[Record]) {
         self.programs += 1;
         for event in records.iter().flat_map(|record| &record.events) {
@@ -56,7 +56,7 @@ impl Tally {
         }
     }
 
-    /// Counts what another has counted.
+    /// Adds the counts of another tally.
     pub(crate) fn add_all(&mut self, other: &Tally) {
         self.programs += other.programs;
         for (what, count) in &other.counts {
@@ -65,7 +65,7 @@ impl Tally {
     }
 
     /// # Errors
-    /// Something has never happened.
+    /// When a kind has never occurred.
     pub(crate) fn check(&self) -> Result<()> {
         let missing: Vec<_> = EXPECTED.iter().filter(|what| !self.counts.contains_key(**what)).collect();
         ensure!(self.programs < ENOUGH || missing.is_empty(), "{missing:?} never happened: {self}");
@@ -84,17 +84,17 @@ fn kind(event: &Event) -> Option<String> {
     let what = match event {
         Event::Ended { outcome: Outcome::Ok(what), .. } => what.split(' ').next().unwrap_or_default(),
         Event::Ended { outcome, .. } => match outcome {
-            Outcome::Ok(_) | Outcome::NoPart => return None,
+            Outcome::Ok(_) | Outcome::NoSplit => return None,
             Outcome::Refused => "Refused",
             Outcome::Mismatch { .. } => "Mismatch",
             Outcome::Overlap { .. } => "Overlap",
             Outcome::NoMemory => "NoMemory",
             Outcome::Fatal(_) => "Fatal",
             Outcome::Concurrent => "Concurrent",
-            Outcome::Part => "Part",
+            Outcome::Split => "Split",
         },
-        Event::Owns { ranges, stamp, .. } if *stamp != Stamp::NOBODY && !ranges.is_empty() => "writes",
-        Event::Reads { runs, .. } if runs.iter().any(|run| run.stamp != Stamp::NOBODY) => "reads",
+        Event::Owns { ranges, stamp, .. } if *stamp != Stamp::NONE && !ranges.is_empty() => "writes",
+        Event::Reads { runs, .. } if runs.iter().any(|run| run.stamp != Stamp::NONE) => "reads",
         Event::Met { with, .. } if !with.is_empty() => "meets",
         _ => return None,
     };

@@ -1,5 +1,4 @@
-//! Random programs over ranks that are threads, in a process of their own: what ends it is a failure, and not the end of
-//! the tests.
+//! Random programs over ranks that are threads, in a child process, so that a crash is a failed test.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,26 +11,26 @@ use intranode::{Communicator, Config};
 use libtest_mimic::{Failed, Trial};
 
 use crate::agreement::{self, Record};
-use crate::child::{Process, await_until, left_nothing};
+use crate::child::{Process, await_until, ensure_nothing_left};
 use crate::generator::{Ranks, program};
 use crate::journal::Journal;
 use crate::ownership;
 use crate::program::Program;
-use crate::settings::{LIMIT, allowed, seed, share};
+use crate::settings::{LIMIT, allowed_violation, seed, share};
 use crate::tally::Tally;
 use crate::worker::{Deliberate, configure, play};
 
 /// The role of the process.
 pub(crate) const ROLE: &str = "threads";
 
-/// How many programs a process runs. What they forget stays until it ends.
-const MOST: usize = 300;
+/// The largest number of programs of a process: what they leak stays until it ends.
+const MAX_PROGRAMS: usize = 300;
 
-/// How long a process has; the part of the time that one kind of memory gets.
+/// The time of a process.
 const TIME: &str = "HOSTILE_MILLIS";
 
-/// How the line begins that says what has happened.
-const TALLY: &str = "what has happened: ";
+/// The start of the line with the tally.
+const TALLY: &str = "tally: ";
 
 pub(crate) fn trials() -> Vec<Trial> {
     [("threads::random_programs", ""), ("threads::named::random_programs", "named")]
@@ -39,12 +38,12 @@ pub(crate) fn trials() -> Vec<Trial> {
         .into()
 }
 
-/// Panics that belong to a program are not shown.
-pub(crate) fn hush_deliberate_panics() {
-    let usual = std::panic::take_hook();
+/// Does not print the panics of programs.
+pub(crate) fn silence_deliberate_panics() {
+    let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         if !info.payload().is::<Deliberate>() {
-            usual(info);
+            default_hook(info);
         }
     }));
 }
@@ -53,9 +52,9 @@ fn run(memory: &str) -> Result<(), Failed> {
     let until = Instant::now() + share(1, 4);
     let mut tally = Tally::default();
     loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let ran = run_process(memory, left).map_err(|error| format!("{error:#}"))?;
-        tally.add_all(&ran);
+        let time = until.saturating_duration_since(Instant::now());
+        let counted = run_process(memory, time).map_err(|error| format!("{error:#}"))?;
+        tally.add_all(&counted);
         if Instant::now() >= until {
             break;
         }
@@ -63,13 +62,13 @@ fn run(memory: &str) -> Result<(), Failed> {
     finish(&tally)
 }
 
-/// Says what has happened.
+/// Prints the tally and checks it.
 ///
 /// # Errors
-/// Not enough.
+/// When a kind of event has never occurred.
 pub(crate) fn finish(tally: &Tally) -> Result<(), Failed> {
     eprintln!("{tally}");
-    // The choices of one program are what they are.
+    // A single repeated program need not have all kinds.
     if seed().is_some() { Ok(()) } else { tally.check().map_err(|error| error.to_string().into()) }
 }
 
@@ -86,14 +85,14 @@ fn run_process(memory: &str, time: Duration) -> Result<Tally> {
     Ok(serde_json::from_str(tally)?)
 }
 
-/// What the process does.
+/// Runs the child process.
 pub(crate) fn try_programs() -> Result<()> {
     let time = Duration::from_millis(std::env::var(TIME)?.parse()?);
     let started = Instant::now();
     let mut tally = Tally::default();
-    for _ in 0..MOST {
+    for _ in 0..MAX_PROGRAMS {
         let seed = seed().unwrap_or_else(|| fastrand::u64(..));
-        // Said before: there may be no time afterwards.
+        // Printed first, in case the program ends the process.
         println!("HOSTILE_SEED={seed}");
         std::io::stdout().flush()?;
         try_program(program(seed, Ranks::Threads), &mut tally)?;
@@ -111,7 +110,7 @@ fn try_program(program: Program, tally: &mut Tally) -> Result<()> {
     let journals: Arc<Vec<Journal>> = Arc::new((0..size).map(|_| Journal::in_memory()).collect());
     let (ended, end) = mpsc::channel();
     let (played, recorded) = (Arc::clone(&program), Arc::clone(&journals));
-    // Not scoped: threads that hang are left behind, and the process still ends.
+    // Not scoped: threads that hang must not keep the process from ending.
     thread::spawn(move || {
         let config = configure(&played, Config::new("/threads", 0, size));
         let rank = |comm: Communicator| {
@@ -120,9 +119,9 @@ fn try_program(program: Program, tally: &mut Tally) -> Result<()> {
         };
         let result = catch_unwind(AssertUnwindSafe(|| intranode::threads_with(&config, rank)));
         drop(recorded);
-        // If a rank has panicked: each panic has been looked at.
+        // After a panic of a rank: it was checked and recorded.
         let result = result.map_or(Ok(()), |ranks| ranks.map(drop));
-        // Nobody listens any more if the limit has passed.
+        // An error means that the limit has passed.
         let _ = ended.send(result);
     });
     let Ok(result) = end.recv_timeout(LIMIT) else {
@@ -130,23 +129,23 @@ fn try_program(program: Program, tally: &mut Tally) -> Result<()> {
     };
     result?;
     let journals = Arc::into_inner(journals).expect("all ranks have ended");
-    let record = |journal: Journal| Record { events: journal.into_events(), cut: false };
+    let record = |journal: Journal| Record { events: journal.into_events(), incomplete: false };
     let records: Vec<Record> = journals.into_iter().map(record).collect();
-    judge(&program, &records)?;
+    check_records(&program, &records)?;
     tally.add(&records);
 
-    left_nothing(&format!("intranode-threads-{}", std::process::id()))
+    ensure_nothing_left(&format!("intranode-threads-{}", std::process::id()))
 }
 
-/// What the oracle says.
+/// Applies the oracle.
 ///
 /// # Errors
-/// What is wrong, with the program.
-pub(crate) fn judge(program: &Program, records: &[Record]) -> Result<()> {
-    let mut broken = agreement::check(records);
-    broken.extend(ownership::check(records));
-    broken.retain(|what| !allowed().is_some_and(|part| what.contains(&part)));
-    if broken.is_empty() {
+/// The violations, with the program.
+pub(crate) fn check_records(program: &Program, records: &[Record]) -> Result<()> {
+    let mut violations = agreement::check(records);
+    violations.extend(ownership::check(records));
+    violations.retain(|what| !allowed_violation().is_some_and(|part| what.contains(&part)));
+    if violations.is_empty() {
         return Ok(());
     }
     let mut events = String::new();
@@ -158,5 +157,5 @@ pub(crate) fn judge(program: &Program, records: &[Record]) -> Result<()> {
         }
     }
     let seed = program.seed;
-    bail!("HOSTILE_SEED={seed} breaks what must hold:\n{}\n{program}\n{events}", broken.join("\n"))
+    bail!("HOSTILE_SEED={seed}: violations:\n{}\n{program}\n{events}", violations.join("\n"))
 }

@@ -9,26 +9,26 @@ use std::time::Duration;
 
 use intranode::{Communicator, Config, Error};
 
-use crate::exchanges::Block;
+use crate::exchanges::HeldExchange;
 use crate::journal::{Event, Journal, Outcome};
 use crate::program::{Act, COMMS, EXCHANGES, Program, REGIONS, Step};
-use crate::regions::Place;
+use crate::regions::HeldRegion;
 use crate::stamp::Stamp;
 
-/// What a thread says that is meant to panic.
+/// The payload of deliberate panics.
 pub(crate) struct Deliberate;
 
-/// A rank and what its threads share.
+/// A rank, with the state that its threads share.
 pub(crate) struct Rank<'a> {
     pub(crate) program: &'a Program,
     pub(crate) journal: &'a Journal,
-    /// As it joined.
+    /// Its rank in the job.
     pub(crate) rank: usize,
     pub(crate) comms: [Slot<Arc<Comm>>; COMMS],
-    pub(crate) regions: [Slot<Place>; REGIONS],
-    pub(crate) exchanges: [Slot<Block>; EXCHANGES],
-    /// Held during a call, where threads take turns.
-    turn: Mutex<()>,
+    pub(crate) regions: [Slot<HeldRegion>; REGIONS],
+    pub(crate) exchanges: [Slot<HeldExchange>; EXCHANGES],
+    /// Held during a call, if the program is serialized.
+    calls: Mutex<()>,
 }
 
 /// A communicator that threads share.
@@ -36,13 +36,13 @@ pub(crate) struct Comm {
     pub(crate) comm: Communicator,
     /// The same on all its ranks.
     pub(crate) name: String,
-    /// By rank: the rank as it joined.
+    /// By rank: the rank in the job.
     pub(crate) joined: Vec<usize>,
-    /// How many regions and exchanges it has made. Held while one is made: that names it.
-    pub(crate) made: Mutex<usize>,
+    /// The number of its regions and exchanges, of which names consist. Locked while one is created.
+    pub(crate) created: Mutex<usize>,
 }
 
-/// A place for something that a thread takes out while it uses it.
+/// A slot, whose contents a thread takes out while it uses them.
 pub(crate) struct Slot<T>(Mutex<Option<T>>);
 
 impl<T> Slot<T> {
@@ -54,10 +54,10 @@ impl<T> Slot<T> {
         lock(&self.0).take()
     }
 
-    /// What was there before is dropped outside of the lock.
+    /// Drops the previous contents after unlocking.
     pub(crate) fn put(&self, value: T) {
-        let before = lock(&self.0).replace(value);
-        drop(before);
+        let previous = lock(&self.0).replace(value);
+        drop(previous);
     }
 }
 
@@ -68,11 +68,11 @@ impl<T: Clone> Slot<T> {
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic may have passed by.
+    // A deliberate panic may have poisoned it.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How the ranks of a program join.
+/// Applies the program's configuration.
 pub(crate) fn configure(program: &Program, config: Config) -> Config {
     let config = config.timeout(program.timeout).group(program.group);
     match program.staging {
@@ -81,21 +81,21 @@ pub(crate) fn configure(program: &Program, config: Config) -> Config {
     }
 }
 
-/// Does what the program says for this rank. Panics where that says so.
+/// Runs the program of this rank. Panics where the program does.
 pub(crate) fn play<'a>(program: &'a Program, comm: Communicator, journal: &Journal) {
     let (rank, size) = (comm.rank(), comm.size());
     let joined: Vec<usize> = (0..size).collect();
     journal.record(Event::Joined { comm: "world".to_owned(), ranks: joined.clone() });
-    let world = Comm { comm, name: "world".to_owned(), joined, made: Mutex::default() };
-    let mut world = Some(Arc::new(world));
+    let comm = Comm { comm, name: "world".to_owned(), joined, created: Mutex::default() };
+    let mut comm = Some(Arc::new(comm));
     let rank = Rank {
         program,
         journal,
         rank,
-        comms: std::array::from_fn(|_| Slot::new(world.take())),
+        comms: std::array::from_fn(|_| Slot::new(comm.take())),
         regions: std::array::from_fn(|_| Slot::new(None)),
         exchanges: std::array::from_fn(|_| Slot::new(None)),
-        turn: Mutex::default(),
+        calls: Mutex::default(),
     };
     let rank = &rank;
     let threads = &program.threads[rank.rank];
@@ -114,7 +114,7 @@ pub(crate) fn play<'a>(program: &'a Program, comm: Communicator, journal: &Journ
         }
         if let Err(panic) = own {
             rank.expect_deliberate(&*panic);
-            // Out of the rank, past all that is in the slots.
+            // Unwinds out of the rank, and drops the contents of all slots.
             panic_any(Deliberate);
         }
     });
@@ -125,7 +125,7 @@ impl Rank<'_> {
         if !panic.is::<Deliberate>() {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("something");
-            self.journal.broken(format!("rank {} panicked: {text}", self.rank));
+            self.journal.violation(format!("rank {} panicked: {text}", self.rank));
         }
     }
 }
@@ -153,7 +153,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// None: there was nothing to do it with.
+    /// None: the slot is empty.
     fn perform(&self, act: &Act) -> Option<Result<(), Error>> {
         match act {
             Act::Barrier { comm } => self.barrier(*comm),
@@ -166,13 +166,13 @@ impl<'a> Worker<'a> {
             Act::Wrong { comm, wrong } => self.wrong(*comm, *wrong),
             Act::MakeRegion { comm, to, len, distributed } => self.make_region(*comm, *to, *len, *distributed),
             Act::Distribute { region } => self.distribute(*region),
-            Act::SetOwnership { region, asked, asks } => self.set_ownership(*region, asked, *asks),
-            Act::Write { region, looks } => self.write(*region, *looks),
+            Act::SetOwnership { region, ranges, style } => self.set_ownership(*region, ranges, *style),
+            Act::Write { region, rereads } => self.write(*region, *rereads),
             Act::Publish { region } => self.publish(*region),
-            Act::Read { region, looks } => self.read(*region, *looks),
+            Act::Read { region, rereads } => self.read(*region, *rereads),
             Act::Reclaim { region } => self.reclaim(*region),
             Act::MakeExchange { comm, to, counts } => self.make_exchange(*comm, *to, counts),
-            Act::Turn { exchange, writes, looks } => self.turn(*exchange, *writes, *looks),
+            Act::Share { exchange, writes, rereads } => self.share(*exchange, *writes, *rereads),
             Act::Split { comm, to, colors, keys } => self.split(*comm, *to, Some((colors, keys))),
             Act::SplitLocal { comm, to } => self.split(*comm, *to, None),
             Act::Leave { comm } => self.leave(*comm),
@@ -185,7 +185,7 @@ impl<'a> Worker<'a> {
                 thread::sleep(Duration::from_micros(*micros));
                 None
             }
-            Act::Lurk { comm, rounds, spins } => self.lurk(*comm, *rounds, *spins),
+            Act::AwaitRounds { comm, rounds, spins } => self.await_rounds(*comm, *rounds, *spins),
         }
     }
 
@@ -193,13 +193,13 @@ impl<'a> Worker<'a> {
         self.rank.comms[slot].get()
     }
 
-    /// What stands for this thread's next call, or for what it writes.
+    /// A new stamp for this thread's next call or write.
     pub(crate) fn stamp(&self) -> Stamp {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         Stamp::new(self.rank.rank, self.thread, call)
     }
 
-    /// Makes a call, and records how it ends: a success as `success`.
+    /// Makes a call, and records its outcome: that of a success is `success`.
     pub(crate) fn call<R>(
         &self,
         comm: &str,
@@ -207,11 +207,11 @@ impl<'a> Worker<'a> {
         call: impl FnOnce(Stamp) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let outcome = |error: Option<&Error>| error.map_or_else(success, Outcome::of);
-        let _turn = self.turn_to_call();
+        let _serialized = self.lock_calls();
         self.record(comm, outcome, call)
     }
 
-    /// The same inside another call, where it is this thread's turn already, or with another outcome.
+    /// The same without locking, or with another outcome.
     pub(crate) fn record<R>(
         &self,
         comm: &str,
@@ -226,25 +226,25 @@ impl<'a> Worker<'a> {
         result
     }
 
-    /// Waits until no other thread of the rank is in a call, where they take turns.
-    pub(crate) fn turn_to_call(&self) -> Option<MutexGuard<'_, ()>> {
-        self.rank.program.orderly.then(|| lock(&self.rank.turn))
+    /// If the program is serialized, waits until no other thread of the rank is in a call.
+    pub(crate) fn lock_calls(&self) -> Option<MutexGuard<'_, ()>> {
+        self.rank.program.serialized.then(|| lock(&self.rank.calls))
     }
 
-    /// Records that a success has brought what others have put there, by rank of the communicator.
+    /// Records the participants of a successful call, by rank of the communicator, as its result shows them.
     pub(crate) fn met(&self, by: Stamp, with: Vec<Stamp>) {
         self.rank.journal.record(Event::Met { by, with });
     }
 
-    pub(crate) fn broken(&self, what: impl FnOnce() -> String) {
+    pub(crate) fn violation(&self, what: impl FnOnce() -> String) {
         let (rank, thread) = (self.rank.rank, self.thread);
-        self.rank.journal.broken(format!("rank {rank}, thread {thread}: {}", what()));
+        self.rank.journal.violation(format!("rank {rank}, thread {thread}: {}", what()));
     }
 
-    /// Records unless the condition holds.
+    /// Records a violation unless the condition holds.
     pub(crate) fn ensure(&self, holds: bool, otherwise: impl FnOnce() -> String) {
         if !holds {
-            self.broken(otherwise);
+            self.violation(otherwise);
         }
     }
 }

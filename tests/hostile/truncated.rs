@@ -1,5 +1,5 @@
-//! A fatal error that only one rank sees, of a round that was a success for the other: another program cuts the segment's
-//! file short after the one has arrived, and before it can see that the other has.
+//! A fatal error of one rank in a round that succeeds on the other: another program truncates the segment's file after the
+//! rank has arrived, and before it can see the other's arrival.
 
 use std::fs::File;
 use std::io::{BufRead, Write};
@@ -12,23 +12,23 @@ use libtest_mimic::{Failed, Trial};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::child::{Process, await_until, left_nothing};
+use crate::child::{Process, await_until, ensure_nothing_left};
 
 /// The role of both ranks.
-pub(crate) const ROLE: &str = "torn";
+pub(crate) const ROLE: &str = "truncated";
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// How many values a rank sends.
+/// The number of values of each rank.
 const COUNT: usize = 512;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let test = || one_sees_the_end().map_err(|error| Failed::from(format!("{error:#}")));
-    vec![Trial::test("torn::what_others_read_is_not_owned_after_an_error_that_they_do_not_see", test)]
+    let test = || one_rank_fails().map_err(|error| Failed::from(format!("{error:#}")));
+    vec![Trial::test("truncated::a_block_that_another_rank_reads_is_not_owned_after_a_fatal_error", test)]
 }
 
-fn one_sees_the_end() -> Result<()> {
-    let name = format!("hostile-{}-torn", std::process::id());
+fn one_rank_fails() -> Result<()> {
+    let name = format!("hostile-{}-truncated", std::process::id());
     let path = Path::new("/dev/shm").join(&name);
     let start = |rank: usize| {
         Process::start(ROLE, |command| {
@@ -40,55 +40,55 @@ fn one_sees_the_end() -> Result<()> {
     };
     let mut reader = start(0)?;
     await_until(LIMIT, || Ok(path.exists()))?;
-    // Open still when the name has gone.
+    // Stays open when the name is removed.
     let file = File::options().write(true).open(&path)?;
-    let mut torn = start(1)?;
-    for rank in [&mut reader, &mut torn] {
+    let mut truncated = start(1)?;
+    for rank in [&mut reader, &mut truncated] {
         rank.await_output("ready", LIMIT)?;
     }
-    tell(&mut torn)?;
-    tell(&mut reader)?;
+    resume(&mut truncated)?;
+    resume(&mut reader)?;
     reader.await_output("the other has arrived", LIMIT)?;
-    let pid = Pid::from_raw(torn.pid().try_into()?);
+    let pid = Pid::from_raw(truncated.pid().try_into()?);
     kill(pid, Signal::SIGSTOP)?;
     await_until(LIMIT, || is_stopped(pid))?;
-    tell(&mut reader)?;
+    resume(&mut reader)?;
     reader.await_output("shared", LIMIT)?;
     file.set_len(0)?;
     kill(pid, Signal::SIGCONT)?;
-    torn.await_output("has written", LIMIT)?;
-    tell(&mut reader)?;
+    truncated.await_output("has written", LIMIT)?;
+    resume(&mut reader)?;
     reader.await_output("has read", LIMIT)?;
-    tell(&mut torn)?;
-    for rank in [&mut reader, &mut torn] {
+    resume(&mut truncated)?;
+    for rank in [&mut reader, &mut truncated] {
         await_until(LIMIT, || Ok(rank.status()?.is_some()))?;
         let (status, output) = (rank.status()?, rank.output()?);
         ensure!(status == Some(0), "{status:?}: {output}");
     }
-    let (read, wrote) = (reader.output()?, torn.output()?);
-    ensure!(read.contains("has read the same"), "what was read has changed; the other says: {wrote}");
+    let (read, wrote) = (reader.output()?, truncated.output()?);
+    ensure!(read.contains("has read the same"), "the values have changed; the other rank: {wrote}");
     ensure!(wrote.contains("has written 0 values"), "{wrote}");
-    left_nothing(&name)
+    ensure_nothing_left(&name)
 }
 
-fn tell(process: &mut Process) -> Result<()> {
+fn resume(process: &mut Process) -> Result<()> {
     Ok(process.input().context("a pipe")?.write_all(b"go on\n")?)
 }
 
-/// Waits until the test says so.
-fn await_word() -> Result<()> {
+/// Waits for a line from the test.
+fn await_line() -> Result<()> {
     ensure!(std::io::stdin().lock().read_line(&mut String::new())? > 0, "the test has gone");
     Ok(())
 }
 
-fn say(line: &str) -> Result<()> {
+fn send(line: &str) -> Result<()> {
     let mut output = std::io::stdout();
     writeln!(output, "{line}")?;
     Ok(output.flush()?)
 }
 
 fn is_stopped(pid: Pid) -> Result<bool> {
-    // All threads: one that still runs may see the end of the round.
+    // All threads, since one that still runs could complete the round.
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
         let status = std::fs::read_to_string(thread?.path().join("stat"))?;
         let state = status.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
@@ -99,31 +99,31 @@ fn is_stopped(pid: Pid) -> Result<bool> {
     Ok(true)
 }
 
-/// What a rank does.
+/// Runs a rank.
 pub(crate) fn play() -> Result<()> {
     let comm = Config::from_env()?.fatal_signals(true).join()?;
     let mut exchange = comm.exchange::<u64>(&[COUNT; 2])?;
     exchange.own().fill(7);
     exchange.share()?;
     exchange.own().fill(8);
-    say("ready")?;
-    await_word()?;
+    send("ready")?;
+    await_line()?;
     if comm.rank() == 0 {
         await_arrival(&comm)?;
-        say("the other has arrived")?;
-        await_word()?;
+        send("the other has arrived")?;
+        await_line()?;
         let values = exchange.share()?;
-        say("shared")?;
-        await_word()?;
+        send("shared")?;
+        await_line()?;
         let same = std::hint::black_box(values).iter().all(|value| *value == 8);
-        return say(if same { "has read the same" } else { "has read something else" });
+        return send(if same { "has read the same" } else { "has read something else" });
     }
-    let Err(error) = exchange.share() else { bail!("the end of the segment was not noticed") };
+    let Err(error) = exchange.share() else { bail!("the truncation was not noticed") };
     ensure!(error.is_fatal(), "{error}");
     let own = exchange.own();
     own.fill(9);
-    say(&format!("has written {} values after {error}", own.len()))?;
-    await_word()
+    send(&format!("has written {} values after {error}", own.len()))?;
+    await_line()
 }
 
 /// Waits until rank 1 is in the exchange.
