@@ -16,35 +16,33 @@ use intranode::{Config, Operation};
 use crate::coded::{Coded, decode, encode};
 use crate::error;
 
-/// The prefixes of the variables that say which rank of which job a process is, in order of precedence.
+/// The prefixes of the variables that configure a rank, in order of precedence.
 const PREFIXES: [&str; 2] = ["COBRE_SHM", "INTRANODE"];
 
-/// The variables of a prefix that have to be set.
+/// The required variables of a prefix.
 const REQUIRED: [&str; 3] = ["NAME", "RANK", "SIZE"];
 
 /// Cobre's communicator over shared memory, between the processes of one machine.
 ///
-/// Results do not depend on the number of ranks by chance: a reduction folds the values in the order of the
-/// ranks, so it has the same bits on every rank and in every run.
+/// A reduction folds the values in rank order, so its result has the same bits on every rank and in every run.
 ///
-/// # What can cross
+/// # Element types
 ///
-/// Cobre lets any `Copy` type be sent. References and padding must not cross processes, so the type is
-/// looked at when a collective is called: numbers (`u8` to `u64`, `i8` to `i64`, `usize`, `isize`, `f32`,
-/// `f64`), `bool` and `char`. Any other type is [`CommError::CollectiveFailed`], with its name, on the
-/// ranks that use it; the other ranks are told, and the next collective works. A `bool` has no sum, a `char`
-/// neither sum nor bitwise or, and floating-point values have no bitwise or.
+/// Cobre's traits accept any `Copy` type. References and padding must not be sent to other processes, so the type is checked
+/// in every collective: allowed are numbers (`u8` to `u64`, `i8` to `i64`, `usize`, `isize`, `f32`, `f64`), `bool` and `char`.
+/// Any other type is [`CommError::CollectiveFailed`], with its name, on the ranks that use it. The other ranks get an error
+/// too, and the next collective works. A `bool` has no sum, a `char` neither sum nor bitwise or, and floating-point values
+/// have no bitwise or.
 ///
 /// # Errors
 ///
-/// A rank's own wrong arguments are [`CommError::InvalidBufferSize`] and [`CommError::InvalidRoot`], as with
-/// every backend; the other ranks then get [`CommError::CollectiveFailed`] with a message that names the
-/// rank. So do all ranks when one of them is missing, has died, or calls something else. The code in it is 0,
-/// since there is no MPI.
+/// A rank's own invalid arguments are [`CommError::InvalidBufferSize`] and [`CommError::InvalidRoot`], as with every backend;
+/// the other ranks then get [`CommError::CollectiveFailed`] with a message that names the rank. So do all ranks when one of
+/// them is missing, has died, or calls another collective. Its MPI code is 0.
 pub struct ShmBackend {
-    /// Regions find it for as long as the backend exists.
+    /// Regions have weak references to it.
     pub(crate) native: Arc<intranode::Communicator>,
-    /// How many regions were made, which is the same on all ranks.
+    /// The number of regions so far, the same on all ranks.
     #[cfg(feature = "shared-memory")]
     pub(crate) regions: AtomicU64,
     topology: ExecutionTopology,
@@ -57,7 +55,7 @@ impl ShmBackend {
     ///
     /// # Errors
     /// [`BackendError::MissingConfiguration`] names the variables that are not set,
-    /// [`BackendError::InitializationFailed`] says what else is wrong, or why the ranks did not meet.
+    /// [`BackendError::InitializationFailed`] has any other reason.
     pub fn from_env() -> Result<Self, BackendError> {
         let prefix = prefix().unwrap_or(PREFIXES[0]);
         let missing: Vec<String> = unset(prefix).collect();
@@ -67,7 +65,7 @@ impl ShmBackend {
         Self::join(Config::from_env_prefix(prefix).map_err(error::joining)?)
     }
 
-    /// Whether the environment says anything for [`from_env`](Self::from_env) to read.
+    /// Whether any variable for [`from_env`](Self::from_env) is set.
     pub fn is_configured() -> bool {
         prefix().is_some()
     }
@@ -84,7 +82,7 @@ impl ShmBackend {
     pub fn from_communicator(native: intranode::Communicator) -> Self {
         let hostname = LocalBackend.topology().leader_hostname().to_string();
         let topology = ExecutionTopology {
-            // Cobre's list of backends is closed; this is what it calls one that is not on it.
+            // Cobre's list of backends is closed, and has no entry for this one.
             backend: BackendKind::Auto,
             world_size: native.size(),
             hosts: vec![HostInfo { hostname, ranks: (0..native.size()).collect() }],
@@ -99,22 +97,21 @@ impl ShmBackend {
         }
     }
 
-    /// The communicator underneath, with all that Cobre's traits do not offer.
+    /// The underlying communicator, for operations that Cobre's traits lack.
     pub fn communicator(&self) -> &intranode::Communicator {
         &self.native
     }
 
-    /// A backend of the ranks on this machine, which are all of them, in the same order: for a part of the program that
-    /// communicates by itself. Collective. Either can be dropped first.
+    /// A new backend with the ranks of this machine, which are all ranks, in the same order. Collective. Either backend can
+    /// be dropped first.
     ///
     /// # Errors
-    /// [`CommError`], as from every collective, and if there is no memory.
+    /// [`CommError`], as of every collective, and for lack of memory.
     pub fn split_local(&self) -> Result<ShmBackend, CommError> {
         self.native.split_local().map(Self::from_communicator).map_err(error::collective)
     }
 
-    /// Tells the other ranks that this one can not take part in `operation`, and gives the reason to the
-    /// caller.
+    /// Refuses `operation`, so that the other ranks get an error. Returns this rank's error.
     #[cold]
     fn refuse(&self, operation: Operation, own: CommError) -> CommError {
         match self.native.refuse_call(operation) {
@@ -125,8 +122,7 @@ impl ShmBackend {
 
     #[cold]
     pub(crate) fn refuse_type<T>(&self, operation: Operation, name: &'static str) -> CommError {
-        let message =
-            format!("values of type {} can not cross processes; numbers, bool and char can", type_name::<T>());
+        let message = format!("values of type {} cannot be sent; numbers, bool and char can", type_name::<T>());
         self.refuse(operation, error::failed(name, message))
     }
 
@@ -137,7 +133,7 @@ impl ShmBackend {
         counts: &[usize],
         displs: &[usize],
     ) -> Result<(), CommError> {
-        // What lies between the blocks stays as it is.
+        // The gaps between the blocks keep their values.
         let mut codes = encode(recv);
         self.native.allgatherv(&encode(send), &mut codes, counts, displs).map_err(error::collective)?;
         decode("allgatherv", &codes, recv)
@@ -156,8 +152,7 @@ impl ShmBackend {
     }
 }
 
-/// Goes on with the numbers of `$call` if the element type is one of them. After monomorphisation one call is
-/// left, or none.
+/// Returns the result of `$call` if the element type is a number. After monomorphisation at most one call remains.
 macro_rules! if_number {
     (|$number:ident| $call:expr) => {
         if_number!(@each |$number| $call; u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64)
@@ -250,8 +245,7 @@ impl Communicator for ShmBackend {
 }
 
 impl TopologyProvider for ShmBackend {
-    /// One host with all ranks. Its `backend` is [`BackendKind::Auto`], since Cobre's list has no name for
-    /// this one.
+    /// One host with all ranks. Its `backend` is [`BackendKind::Auto`], since Cobre's list has no entry for this one.
     fn topology(&self) -> &ExecutionTopology {
         &self.topology
     }
@@ -275,7 +269,7 @@ fn prefix() -> Option<&'static str> {
     PREFIXES.into_iter().find(|prefix| unset(prefix).count() < REQUIRED.len())
 }
 
-/// The variables of a prefix that have to be set and are not.
+/// The required variables of a prefix that are not set.
 fn unset(prefix: &str) -> impl Iterator<Item = String> + '_ {
     REQUIRED.iter().map(move |suffix| format!("{prefix}_{suffix}")).filter(|name| env::var_os(name).is_none())
 }

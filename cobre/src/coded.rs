@@ -1,11 +1,11 @@
-//! Types with bit patterns that are not values: they cross as numbers and are checked on arrival.
+//! Types with invalid bit patterns: they are sent as numbers, which the receiver checks.
 
 use intranode::Number;
 
 use crate::error;
 use cobre_comm::CommError;
 
-/// A type that travels as a number.
+/// A type that is sent as a number.
 pub(crate) trait Coded: Copy + 'static {
     /// The number.
     type Code: Number;
@@ -53,7 +53,7 @@ pub(crate) fn encode<C: Coded>(values: &[C]) -> Vec<C::Code> {
     values.iter().map(|value| value.code()).collect()
 }
 
-/// Puts the values of `codes` into `values`, or none of them if one has no value.
+/// Writes the values of `codes` to `values`, or none of them if one is invalid.
 pub(crate) fn decode<C: Coded>(
     operation: &'static str,
     codes: &[C::Code],
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_survive() {
+    fn values_round_trip() {
         let chars = ['\0', 'ß', '\u{d7ff}', '\u{e000}', char::MAX];
         let mut back = ['x'; 5];
         decode("allgatherv", &encode(&chars), &mut back).expect("they are chars");
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_is_no_value_is_refused_and_nothing_written() {
+    fn an_invalid_pattern_is_refused_and_nothing_written() {
         let mut flags = [true; 2];
         assert!(decode("allgatherv", &[0, 2], &mut flags).is_err());
         assert_eq!(flags, [true; 2]);

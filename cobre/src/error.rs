@@ -1,4 +1,4 @@
-//! How this library's errors appear to Cobre.
+//! Conversion of this library's errors to Cobre's.
 
 use cobre_comm::{BackendError, CommError};
 use intranode::Error;
@@ -8,8 +8,8 @@ const BACKEND: &str = "shm";
 
 /// An error of a collective.
 ///
-/// Cobre has variants for a rank's own mistakes and for want of memory. Everything else is a collective
-/// that failed; the code is 0, since there is no MPI to have one.
+/// Cobre has variants for a rank's own invalid arguments and for lack of memory. Every other error is a failed collective;
+/// its MPI code is 0.
 pub(crate) fn collective(error: Error) -> CommError {
     of(error.operation().as_str(), error)
 }
@@ -38,7 +38,7 @@ pub(crate) fn joining(error: Error) -> BackendError {
     BackendError::InitializationFailed { backend: BACKEND.to_string(), source: Box::new(error) }
 }
 
-/// Variables that have to be set and are not.
+/// Required variables that are not set.
 pub(crate) fn missing(missing_vars: Vec<String>) -> BackendError {
     BackendError::MissingConfiguration { backend: BACKEND.to_string(), missing_vars }
 }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn want_of_memory_keeps_its_bytes() {
+    fn lack_of_memory_keeps_its_bytes() {
         let operation = Operation::Region;
         let error = Error::AllocationFailed { operation, requested_bytes: 1 << 40, reason: "no".into() };
         match collective(error) {

@@ -1,14 +1,14 @@
 //! Cobre's regions of shared memory.
 //!
-//! Cobre's trait tells readers and the writer to keep to phases, and enforces none: `as_slice` and `fence` take `&self`,
-//! so a slice may be held across a fence, after which the leader writes again. The native regions under it are written
-//! and read in turns. What makes the one out of the other is that **nothing that was published is written again**:
+//! Cobre's trait demands phases of writing and reading, but does not enforce them: `as_slice` and `fence` take `&self`, so a
+//! slice may be held across a fence, after which the leader writes again. The native regions enforce their epochs. The
+//! adapter therefore **never writes published memory again**:
 //!
 //! ```text
-//!   create ──▶ the leader writes in place ──fence──▶ everybody reads
+//!   create ──▶ the leader writes in place ──fence──▶ all ranks read
 //!                                                      │ as_mut_slice on the leader
 //!                                                      ▼
-//!                          the leader writes a copy ──fence──▶ everybody reads new memory; the old stays
+//!                          the leader writes a copy ──fence──▶ all ranks read new memory; the old stays
 //! ```
 
 use std::mem;
@@ -33,39 +33,39 @@ const FENCE: &str = "fence";
 
 /// One copy of some values for all ranks, as Cobre's [`SharedRegion`].
 ///
-/// * [`as_mut_slice`](SharedRegion::as_mut_slice) is what the leader, rank 0, writes, all values of it; on the other
-///   ranks it is empty. Nobody sees it before the next fence.
-/// * [`fence`](SharedRegion::fence) publishes it. It is collective.
-/// * [`as_slice`](SharedRegion::as_slice) is what was published last, on every rank and on the leader too.
+/// * [`as_mut_slice`](SharedRegion::as_mut_slice) is all values for the leader, rank 0, to write, and empty on the other
+///   ranks. Its writes become visible by the next fence.
+/// * [`fence`](SharedRegion::fence) publishes them. Collective.
+/// * [`as_slice`](SharedRegion::as_slice) is what was published last, on every rank including the leader.
 ///
-/// A slice stays as it is for as long as it is borrowed, whatever the leader does meanwhile: values that are written
-/// after a fence are published in new memory. The old is given back when the region is dropped, and on each rank by a
-/// call of `as_mut_slice`, which shows that no slice is borrowed there. So values that are written again and again cost
-/// more than one copy; for them there is the native [`Region`], whose memory is taken back for writing.
+/// A borrowed slice never changes: values that are written after a fence are published in new memory. The old memory is
+/// freed when the region is dropped, and on each rank by a call of `as_mut_slice`, whose `&mut self` proves that no slice is
+/// borrowed there. So values that change often need more than one copy; for them use the native [`Region`], whose memory can
+/// be reclaimed.
 ///
 /// The first values are written in place. `bool` and `char` are checked by every `as_slice`, which reads them all.
 ///
 /// # Panics
 /// `as_slice`, before the first fence has returned `Ok`.
-pub struct ShmRegion<T: CommData>(Box<dyn Held<T>>);
+pub struct ShmRegion<T: CommData>(Box<dyn AnyRegion<T>>);
 
-/// A region of whichever type it is.
-trait Held<T>: Send + Sync {
+/// A region, without its type of carriers.
+trait AnyRegion<T>: Send + Sync {
     fn as_slice(&self) -> &[T];
     fn as_mut_slice(&mut self) -> &mut [T];
     fn fence(&self) -> Result<(), CommError>;
 }
 
-/// A type that can lie in shared memory, as another of which any bytes are a value.
+/// A type that can be stored in shared memory as a carrier, for which any bytes are valid.
 trait Shareable: CommData {
     type Carrier: Pod + Send + Sync;
 
-    /// The values that the carriers are.
+    /// The values of the carriers.
     fn values(carriers: &[Self::Carrier]) -> &[Self];
     fn values_mut(carriers: &mut [Self::Carrier]) -> &mut [Self];
 }
 
-/// Goes on with `$call` for the type that `T` is, if it can be shared.
+/// Returns the result of `$call` for the concrete type of `T`, if it can be shared.
 macro_rules! if_shareable {
     ($of:ident, |$name:ident| $call:expr) => {
         if_shareable!(@each $of, |$name| $call; u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64 bool char)
@@ -112,23 +112,23 @@ macro_rules! shareable {
 shareable!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64);
 shareable!(bool as u8, char as u32);
 
-/// What a region was and is.
+/// The published memory of a region, and what the next fence publishes.
 struct Epochs<S: Shareable> {
     comm: Weak<Communicator>,
     leader: bool,
-    /// Which of the ranks' regions this is: the same on all of them.
+    /// The sequence number of the region, the same on all ranks.
     number: u64,
     len: usize,
     draft: Mutex<Draft<S::Carrier>>,
-    /// All that was published and may still be borrowed.
+    /// Published memory that may still be borrowed.
     published: AppendOnly<Shared<S::Carrier>>,
 }
 
 /// What the next fence publishes.
 enum Draft<C: Pod> {
-    /// Memory that nobody has seen yet.
+    /// The region's first memory.
     Memory(Region<C>),
-    /// What the leader writes after a fence.
+    /// The leader's copy.
     Copy(Vec<C>),
     Nothing,
 }
@@ -138,7 +138,7 @@ impl<S: Shareable> Epochs<S> {
         (0..self.published.count()).rev().find_map(|index| self.published.get(index))
     }
 
-    /// Publishes what the leader has written, if it has written anything.
+    /// Publishes what the leader has written, if anything.
     fn publish(&self, comm: &Communicator, draft: &mut Draft<S::Carrier>) -> Result<(), CommError> {
         let failed = |error| error::of(FENCE, error);
         if let Draft::Memory(_) = draft
@@ -151,13 +151,13 @@ impl<S: Shareable> Epochs<S> {
             Draft::Copy(values) => Some(values),
             _ => None,
         };
-        let mut said = vec![[0; 2]; comm.size()];
-        comm.allgather(&[[self.number, u64::from(copy.is_some())]], &mut said).map_err(failed)?;
-        if let Some(rank) = said.iter().position(|[number, _]| *number != said[LEADER][0]) {
+        let mut fences = vec![[0; 2]; comm.size()];
+        comm.allgather(&[[self.number, u64::from(copy.is_some())]], &mut fences).map_err(failed)?;
+        if let Some(rank) = fences.iter().position(|[number, _]| *number != fences[LEADER][0]) {
             let message = format!("rank {LEADER} fences one region and rank {rank} another");
             return Err(error::failed(FENCE, message));
         }
-        if said[LEADER][1] == 0 {
+        if fences[LEADER][1] == 0 {
             return Ok(());
         }
         let mut region = comm.region(self.len).map_err(failed)?;
@@ -170,14 +170,14 @@ impl<S: Shareable> Epochs<S> {
     }
 }
 
-impl<T: CommData, S: Shareable> Held<T> for Epochs<S> {
+impl<T: CommData, S: Shareable> AnyRegion<T> for Epochs<S> {
     fn as_slice(&self) -> &[T] {
         let latest = self.latest().expect("as_slice before a fence has published anything");
-        slice(S::values(latest)).expect("the type was looked at when the region was made")
+        slice(S::values(latest)).expect("`T` is the type of `S`")
     }
 
     fn as_mut_slice(&mut self) -> &mut [T] {
-        // No slice is borrowed on this rank now, so the last values are the only ones that can still be read.
+        // No slice is borrowed on this rank, so only the last memory can still be read.
         if self.published.count() > 1 {
             let last = mem::take(&mut self.published).into_iter().last();
             self.published.extend(last);
@@ -194,7 +194,7 @@ impl<T: CommData, S: Shareable> Held<T> for Epochs<S> {
             Draft::Copy(values) => values,
             Draft::Nothing => &mut [],
         };
-        slice_mut(S::values_mut(carriers)).expect("the type was looked at when the region was made")
+        slice_mut(S::values_mut(carriers)).expect("`T` is the type of `S`")
     }
 
     fn fence(&self) -> Result<(), CommError> {
@@ -247,21 +247,21 @@ impl ShmBackend {
 impl SharedMemoryProvider for ShmBackend {
     type Region<T: CommData> = ShmRegion<T>;
 
-    /// Makes a region of zeros. Collective.
+    /// Creates a region of zeros. Collective.
     ///
     /// # Errors
     /// [`CommError::AllocationFailed`] on every rank if there is not enough memory; the backend can be used further.
-    /// [`CommError::CollectiveFailed`] if values of this type can not be shared: see [`ShmBackend`].
+    /// [`CommError::CollectiveFailed`] if values of this type cannot be shared: see [`ShmBackend`].
     fn create_shared_region<T: CommData>(&self, count: usize) -> Result<ShmRegion<T>, CommError> {
         if_shareable!(T, |S| self.region_of::<T, S>(count));
         Err(self.refuse_type::<T>(Operation::Region, CREATE))
     }
 
-    /// Cobre's own backend of one rank, if this one has no others.
+    /// Cobre's own backend of one rank, if this one has one rank too.
     ///
     /// # Errors
-    /// With several ranks, [`CommError::CollectiveFailed`] on each of them: what this returns is a closed list, with no
-    /// place for a communicator from elsewhere. [`ShmBackend::split_local`] gives another backend of the same ranks.
+    /// With several ranks, [`CommError::CollectiveFailed`] on each of them: the return type is a closed enum, without a
+    /// variant for other crates. [`ShmBackend::split_local`] returns another backend of the same ranks.
     fn split_local(&self) -> Result<LocalCommKind, CommError> {
         if self.native.size() == 1 {
             return Ok(LocalCommKind::Local(LocalBackend));
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_can_be_read_after_the_backend_is_gone() {
+    fn values_can_be_read_after_the_backend_was_dropped() {
         let outcomes = intranode::threads(2, |comm| {
             let backend = ShmBackend::from_communicator(comm);
             let mut region = backend.create_shared_region::<u16>(3)?;
@@ -318,7 +318,7 @@ mod tests {
                 published: AppendOnly::new(),
             };
             let other = epochs.draft.lock();
-            let error = Held::<u8>::fence(&epochs).expect_err("another thread is there");
+            let error = AnyRegion::<u8>::fence(&epochs).expect_err("another thread fences it");
             assert!(error.to_string().contains("two threads"), "{error}");
             drop(other);
         });

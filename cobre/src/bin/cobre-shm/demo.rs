@@ -1,4 +1,4 @@
-//! `cobre-shm demo`: the same case by Cobre's local backend and by several numbers of ranks.
+//! `cobre-shm demo`: one case with Cobre's local backend and with several numbers of ranks.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -34,7 +34,7 @@ struct Run {
     lower_bound: f64,
     upper_bound: f64,
     mean_cost: f64,
-    /// None for what the others are compared with.
+    /// None for the reference.
     verdict: Option<Verdict>,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong, in one line, with the exit codes of `cobre run`.
+//! Failures: one line for the user, and the exit codes of `cobre run`.
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +10,7 @@ use cobre_sddp::policy::full_fcf_load::FullFcfLoadError;
 use cobre_sddp::{ErrorClass, SddpError, SimulationError};
 use cobre_solver::SolverError;
 
-/// The kinds of failure that the exit code tells apart.
+/// The kinds of failure, by exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The case, its configuration or a stored policy is refused.
@@ -29,11 +29,11 @@ pub(crate) struct Failure {
     code: u8,
     /// Empty when another rank has the message.
     message: String,
-    /// Every rank knows of it.
+    /// Every rank has this failure.
     agreed: bool,
 }
 
-/// The result of everything that the program does.
+/// The result of all functions of the program.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
 impl Failure {
@@ -49,12 +49,12 @@ impl Failure {
         Self::new(Kind::Io, format_args!("{}: {error}", path.display()))
     }
 
-    /// Another rank failed with `code` and tells the user why.
+    /// Another rank failed with `code` and prints the reason.
     fn of_a_peer(code: u8) -> Self {
         Self { code, message: String::new(), agreed: true }
     }
 
-    /// The same failure, of which every rank knows: nobody waits for this rank any more.
+    /// The same failure, which every rank has: no rank waits for this one.
     pub(crate) fn agreed(mut self) -> Self {
         self.agreed = true;
         self
@@ -72,7 +72,7 @@ impl Failure {
         ExitCode::from(self.code)
     }
 
-    /// Says what went wrong, unless another rank does.
+    /// Prints the message, unless another rank does.
     pub(crate) fn print(&self) {
         if !self.message.is_empty() {
             eprintln!("cobre-shm: {}", self.message);
@@ -94,10 +94,9 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Makes the outcome of a step the same on every rank: where any rank failed, all of them fail.
+/// Makes the outcome of a step the same on every rank: if any rank failed, all ranks fail.
 ///
-/// The failing rank with the lowest number keeps its message; the others stay silent, since all of
-/// them often fail for the same reason.
+/// Only the lowest failed rank keeps its message, since several ranks often fail for the same reason.
 pub(crate) fn agree<T, C: Communicator>(comm: &C, local: Outcome<T>) -> Outcome<T> {
     let size = comm.size() as u64;
     let rank = comm.rank() as u64;

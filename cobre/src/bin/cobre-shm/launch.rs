@@ -10,34 +10,34 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, Kind, Outcome};
+use crate::rank_stderr::RankStderr;
 use crate::stop::STOPPED_ON_REQUEST;
-use crate::voices::Voices;
 
-/// How long the other ranks may take to end by themselves after one has failed.
+/// The time for the other ranks to end by themselves after one has failed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Tells a rank the process that started it.
+/// The variable with the launcher's process id.
 const LAUNCHER: &str = "COBRE_SHM_LAUNCHER";
 
-/// A name that no other job on this machine has.
+/// A name that is unique on this machine.
 pub(crate) fn unique_name() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("/cobre-shm-{}-{:x}", std::process::id(), now.as_nanos())
 }
 
-/// Whether a launcher of this program has started this process as a rank.
+/// Whether this program's launcher has started this process as a rank.
 pub(crate) fn is_rank() -> bool {
     std::env::var_os(LAUNCHER).is_some()
 }
 
-/// Makes this rank end with the process that launched it, also when that is killed.
+/// Makes this rank end with its launcher, also when that is killed.
 pub(crate) fn end_with_launcher() -> Outcome<()> {
     let Some(launcher) = std::env::var(LAUNCHER).ok().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw)
     else {
         return Ok(());
     };
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| Failure::new(Kind::Internal, error))?;
-    // It may have ended before the line above.
+    // The launcher may have ended before the call above.
     if getppid() == Some(launcher) {
         Ok(())
     } else {
@@ -45,34 +45,34 @@ pub(crate) fn end_with_launcher() -> Outcome<()> {
     }
 }
 
-/// Runs this very command line as `ranks` processes and gives the status of the first that fails.
+/// Runs this command line as `ranks` processes. Returns the status of the first that fails.
 pub(crate) fn start(ranks: usize) -> Outcome<ExitCode> {
     let signals = listen()?;
     let name = unique_name();
     let mut job = Job::default();
-    let mut voices = Voices::new();
+    let mut stderr = RankStderr::new();
     for rank in 0..ranks {
         match spawn(&name, rank, ranks) {
             Ok(mut child) => {
-                if let Some(voice) = child.stderr.take() {
-                    voices.listen(rank, voice);
+                if let Some(pipe) = child.stderr.take() {
+                    stderr.read(rank, pipe);
                 }
                 job.children.push(Some(child));
             }
             Err(error) => {
                 job.kill(Signal::KILL);
                 job.first_failure = Some(Kind::Internal as u8);
-                job.observed.push(format!("rank {rank} can not be started: {error}"));
+                job.errors.push(format!("rank {rank} cannot be started: {error}"));
                 break;
             }
         }
     }
     job.wait(&signals);
-    // Gone already unless a rank ended while the ranks were still meeting.
+    // The name is removed already unless a rank ended while the ranks were joining.
     let _ = rustix::shm::unlink(&name);
-    job.observed.extend(voices.complaints());
-    if !job.observed.is_empty() {
-        eprintln!("cobre-shm: {}", job.observed.join("; "));
+    job.errors.extend(stderr.errors());
+    if !job.errors.is_empty() {
+        eprintln!("cobre-shm: {}", job.errors.join("; "));
     }
     Ok(job.first_failure.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
@@ -104,17 +104,17 @@ fn spawn(name: &str, rank: usize, ranks: usize) -> std::io::Result<Child> {
         .spawn()
 }
 
-/// The running ranks, by rank; none where a rank has ended.
 #[derive(Default)]
 struct Job {
+    /// By rank; none where the rank has ended.
     children: Vec<Option<Child>>,
     first_failure: Option<u8>,
-    /// What the ranks can not say themselves, for the user.
-    observed: Vec<String>,
+    /// Errors that the ranks cannot print themselves.
+    errors: Vec<String>,
     /// When the ranks that still run are killed.
     deadline: Option<Instant>,
-    asked_to_stop: bool,
-    /// From then on a rank that is ended by a signal may be ended by this launcher.
+    stop_requested: bool,
+    /// Whether a rank that is ended by a signal may have been ended by this launcher.
     sent_signals: bool,
 }
 
@@ -138,23 +138,23 @@ impl Job {
         }
     }
 
-    /// A first signal goes to the ranks, which may still write their results; a second one ends them.
+    /// Forwards a first signal to the ranks, which may still write their results. A second signal kills them.
     fn pass_on(&mut self, signal: i32) {
         let signal = match Signal::from_named_raw(signal) {
-            Some(signal) if !self.asked_to_stop => signal,
+            Some(signal) if !self.stop_requested => signal,
             _ => Signal::KILL,
         };
-        self.asked_to_stop = true;
+        self.stop_requested = true;
         self.kill(signal);
     }
 
-    /// Children that have not been waited for: their process ids can not belong to others.
+    /// Signals all children that have not been waited for, so that their process ids cannot be reused.
     fn kill(&mut self, signal: Signal) {
         self.sent_signals = true;
         for child in self.children.iter().flatten() {
             let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
             if let Some(pid) = pid {
-                // It may have ended in the meantime, which is what the signal is for.
+                // An error means that it has ended.
                 let _ = kill_process(pid, signal);
             }
         }
@@ -167,7 +167,7 @@ impl Job {
                 Ok(None) => continue,
                 Ok(Some(status)) => self.ended(rank, status),
                 Err(error) => {
-                    self.observed.push(format!("rank {rank} can not be waited for: {error}"));
+                    self.errors.push(format!("rank {rank} cannot be waited for: {error}"));
                     self.failed(Kind::Internal as u8);
                 }
             }
@@ -179,8 +179,8 @@ impl Job {
         if let Some(signal) = status.signal() {
             let code = u8::try_from(128 + signal).unwrap_or(u8::MAX);
             if !self.sent_signals {
-                // The others may have ended before it was gone, but because of it.
-                self.observed.push(format!("rank {rank} was ended by signal {signal}"));
+                // Others may have ended earlier, because of this one.
+                self.errors.push(format!("rank {rank} was ended by signal {signal}"));
                 self.first_failure = Some(code);
             }
             self.failed(code);
@@ -188,7 +188,7 @@ impl Job {
             let code = status.code().and_then(|code| u8::try_from(code).ok());
             match code.unwrap_or(Kind::Internal as u8) {
                 0 => {}
-                // All ranks stop together on request, so nobody has to be hurried.
+                // All ranks stop together on request, so there is no deadline.
                 STOPPED_ON_REQUEST => drop(self.first_failure.get_or_insert(STOPPED_ON_REQUEST)),
                 code => self.failed(code),
             }

@@ -8,6 +8,7 @@ mod launch;
 mod matrix;
 mod memory;
 mod policy;
+mod rank_stderr;
 mod report;
 mod run;
 mod simulation;
@@ -16,7 +17,6 @@ mod study;
 mod threads;
 mod training;
 mod trial;
-mod voices;
 
 use std::process::ExitCode;
 
@@ -35,13 +35,13 @@ enum Command {
     Run(run::Arguments),
     /// Write a complete case directory of a made-up river system.
     Case(case::Arguments),
-    /// Tell whether two output directories hold the same results, bit for bit.
+    /// Compare two output directories, bit for bit.
     Compare(compare::Arguments),
     /// Train one case with Cobre's local backend and with several numbers of ranks, and compare.
     Demo(demo::Arguments),
-    /// Compare every way of selecting cuts, with every number of ranks and threads, with Cobre's local backend.
+    /// Compare every method of cut selection, with every number of ranks and threads, with Cobre's local backend.
     Matrix(matrix::Arguments),
-    /// Measure what it takes to hold the data of a case once for all ranks, and once for each.
+    /// Measure the memory for a case's data in one shared copy, and in one copy for each rank.
     Memory(memory::Arguments),
 }
 

@@ -1,7 +1,7 @@
-//! `cobre-shm matrix`: every way of selecting cuts, with every number of ranks and threads, against Cobre's own backend.
+//! `cobre-shm matrix`: every method of cut selection, with every number of ranks and threads, against Cobre's local backend.
 //!
-//! Each row of its tables is a case. It is run once with Cobre's local backend, by one thread, and then with each number
-//! of ranks and threads; a cell is equal if every file that was written, and the policy of every single rank, is.
+//! Each row of its tables is a case. It is run once with Cobre's local backend and one thread, and then with each number of
+//! ranks and threads; a cell is equal if all files, and the policies of all ranks, are.
 
 use std::fs;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -17,7 +17,7 @@ use crate::trial::{Results, Trial, Verdict};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Where the cases and the results go; a directory that does not exist yet
+    /// The directory for the cases and the results, which must not exist yet
     directory: PathBuf,
     /// The numbers of ranks
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8", value_name = "N,…")]
@@ -25,17 +25,17 @@ pub(crate) struct Arguments {
     /// The numbers of threads of each rank
     #[arg(long, value_delimiter = ',', default_value = "1,2", value_name = "T,…")]
     threads: Vec<NonZeroUsize>,
-    /// One small case of a few iterations instead of the two that are a table each
+    /// One table of small cases with few iterations instead of two tables
     #[arg(long)]
     short: bool,
 }
 
-/// How cuts are selected in a row, and whether a stage may keep so many only.
+/// The method of cut selection of a row, and whether the active cuts of a stage are limited.
 const SELECTIONS: [(CutSelection, bool); 6] = [
     (CutSelection::Off, false),
     (CutSelection::Level1, false),
     (CutSelection::Lml1, false),
-    // A reduction that leaves a rank out shows here alone: the cuts to keep are chosen by sums over all ranks.
+    // The only row that depends on a reduction over all ranks: sums decide which cuts stay active.
     (CutSelection::Lml1, true),
     (CutSelection::Dynamic, false),
     (CutSelection::Domination, false),
@@ -60,11 +60,11 @@ const YEAR: Shape = Shape {
     seed: 42,
 };
 
-/// With 8 ranks, one of them has no forward pass.
+/// Seven forward passes, so that one of 8 ranks has none.
 const UNEVEN: Shape =
     Shape { stages: 6, forward_passes: count(7), max_active_per_stage: Some(count(30)), ..YEAR };
 
-/// The same in a fraction of a second.
+/// A case that runs in a fraction of a second.
 const SHORT: Shape = Shape {
     hydros: count(4),
     thermals: count(3),
@@ -99,18 +99,18 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
     Ok(if total.equal == total.cells { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A row: what its cells are compared with, and what came out.
+/// A row of results.
 struct Row {
     name: String,
-    /// Cuts that are active in the end, and all that were generated.
+    /// The active cuts at the end, and all generated ones.
     cuts: [u64; 2],
     cells: Vec<Cell>,
 }
 
 struct Cell {
-    /// Rank and thread numbers.
+    /// The numbers of ranks and threads.
     name: String,
-    /// Cobre can not use all the threads that were asked for.
+    /// Cobre cannot use all the requested threads.
     fewer_threads: bool,
     verdict: Outcome<Verdict>,
 }
@@ -118,8 +118,8 @@ struct Cell {
 fn run_row(directory: &Path, shape: &Shape, cells: &[(usize, usize)]) -> Outcome<Row> {
     let name = row_name(shape);
     let limited = if shape.max_active_per_stage.is_some() { "-limited" } else { "" };
-    let own = format!("{}-passes-{}{limited}", shape.forward_passes, shape.cut_selection.name());
-    let directory = directory.join(own);
+    let subdirectory = format!("{}-passes-{}{limited}", shape.forward_passes, shape.cut_selection.name());
+    let directory = directory.join(subdirectory);
     fs::create_dir(&directory).map_err(|error| Failure::io(&directory, error))?;
     let trial = Trial { directory: &directory, case: directory.join("case") };
     case::write(&trial.case, shape)?;
@@ -135,15 +135,15 @@ fn run_row(directory: &Path, shape: &Shape, cells: &[(usize, usize)]) -> Outcome
             eprintln!("{} forward passes, {}: {name} …", shape.forward_passes, row_name(shape));
             let fewer_threads = threads::for_training(passes, ranks, threads) < threads;
             let run = trial.run("shm", ranks, threads);
-            let verdict = run.and_then(|results| judge(results, &reference));
+            let verdict = run.and_then(|results| compare(results, &reference));
             Cell { name, fewer_threads, verdict }
         })
         .collect();
     Ok(Row { name, cuts, cells })
 }
 
-/// Compares, and keeps only what differs.
-fn judge(results: Results, reference: &Results) -> Outcome<Verdict> {
+/// Compares, and removes equal results.
+fn compare(results: Results, reference: &Results) -> Outcome<Verdict> {
     let verdict = results.compare(reference)?;
     if verdict.equal() {
         results.remove()?;
@@ -154,7 +154,7 @@ fn judge(results: Results, reference: &Results) -> Outcome<Verdict> {
 fn row_name(shape: &Shape) -> String {
     let selection = shape.cut_selection.name();
     match shape.max_active_per_stage {
-        Some(most) => format!("{selection}, at most {most} a stage"),
+        Some(limit) => format!("{selection}, at most {limit} a stage"),
         None => selection,
     }
 }
@@ -190,16 +190,16 @@ struct Total {
     files: usize,
     policies: usize,
     fewer_threads: bool,
-    /// What differs, and what could not be run.
-    complaints: Vec<String>,
+    /// Differences and failures.
+    problems: Vec<String>,
 }
 
 impl Total {
-    /// Counts a cell; what stands for it in the table.
+    /// Counts a cell. Returns its text in the table.
     fn add(&mut self, row: &str, cell: &Cell) -> String {
         self.cells += 1;
         self.fewer_threads |= cell.fewer_threads;
-        let sign = match &cell.verdict {
+        let text = match &cell.verdict {
             Ok(verdict) if verdict.equal() => {
                 self.equal += 1;
                 self.files += verdict.files;
@@ -208,23 +208,23 @@ impl Total {
             }
             Ok(verdict) => {
                 let lines = verdict.differences.iter().map(|line| format!("{row}, {}: {line}", cell.name));
-                self.complaints.extend(lines);
+                self.problems.extend(lines);
                 "DIFFER"
             }
             Err(failure) => {
-                self.complaints.push(format!("{row}, {}: {failure}", cell.name));
+                self.problems.push(format!("{row}, {}: {failure}", cell.name));
                 "FAILED"
             }
         };
-        format!("{sign}{}", if cell.fewer_threads { "*" } else { "" })
+        format!("{text}{}", if cell.fewer_threads { "*" } else { "" })
     }
 
     fn print(&self) {
         if self.fewer_threads {
-            println!("* trained by fewer threads: Cobre can not deal the forward passes out to so many");
+            println!("* trained by fewer threads: Cobre cannot distribute the forward passes over more");
         }
-        for complaint in &self.complaints {
-            println!("{complaint}");
+        for problem in &self.problems {
+            println!("{problem}");
         }
         println!(
             "{} of {} cells equal Cobre's local backend, bit for bit, in {} files and the policies of {} ranks",
@@ -248,6 +248,6 @@ mod tests {
         assert_eq!(total.add("off", &cell(Ok(different))), "DIFFER");
         assert_eq!(total.add("off", &cell(Err(Failure::new(Kind::Internal, "hung")))), "FAILED");
         assert_eq!((total.cells, total.equal, total.files), (3, 1, 3));
-        assert_eq!(total.complaints, ["off, 2×1: rank 1: cuts", "off, 2×1: hung"]);
+        assert_eq!(total.problems, ["off, 2×1: rank 1: cuts", "off, 2×1: hung"]);
     }
 }

@@ -1,4 +1,4 @@
-//! The policy that a run starts from: none, one to start warm from, or one to resume.
+//! The initial policy of a run: none, a warm start, or one to resume.
 
 use cobre_comm::Communicator;
 use cobre_io::PolicyMode;
@@ -10,15 +10,15 @@ use cobre_sddp::{TrainingResult, inject_boundary_cuts, reconcile_boundary_policy
 use crate::failure::{Outcome, agree};
 use crate::study::{Session, Study};
 
-/// Loads into `study` what its configuration wants training to start from.
+/// Loads the initial policy of the configuration into `study`.
 ///
-/// Every rank reads the files itself, and all of them go on or none.
+/// Every rank reads the files itself. If one fails, all do.
 pub(crate) fn prepare_training<C: Communicator>(session: &Session<C>, study: &mut Study) -> Outcome<()> {
     let prepared = apply_stored_policy(session, study).and_then(|()| apply_boundary(session, study));
     agree(&session.comm, prepared)
 }
 
-/// Takes the policy from the files instead of from training.
+/// Loads a stored policy instead of training one.
 pub(crate) fn load_for_simulation<C: Communicator>(
     session: &Session<C>,
     study: &mut Study,
@@ -43,7 +43,7 @@ fn apply_stored_policy<C: Communicator>(session: &Session<C>, study: &mut Study)
     Ok(())
 }
 
-/// Comes after the stored policy, which replaces every pool: the boundary replaces the last one.
+/// Applied after the stored policy, which replaces every pool: the boundary replaces the last one.
 fn apply_boundary<C: Communicator>(session: &Session<C>, study: &mut Study) -> Outcome<()> {
     let Some(boundary) = &study.config.policy.boundary else {
         return Ok(());

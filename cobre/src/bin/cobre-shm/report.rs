@@ -1,15 +1,15 @@
-//! What rank 0 tells the user while the program runs: plain lines on standard error.
+//! Progress of a run: lines of rank 0 on standard error.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use cobre_core::TrainingEvent;
 
-/// Collects the events of a phase, and prints a line for each iteration where asked to.
+/// Collects the events of a phase, and optionally prints a line for each iteration.
 pub(crate) enum Events {
-    /// By a thread, which prints.
+    /// Collected by a thread, which prints.
     Printed(JoinHandle<Vec<TrainingEvent>>),
-    /// When the phase is over: a thread that takes each as it comes would take the rank's processor for it.
+    /// Collected when the phase is over, since a thread would take processor time from the rank.
     Kept(Receiver<TrainingEvent>),
 }
 

@@ -1,4 +1,4 @@
-//! `cobre-shm run`: one rank of a run, or the start of all of them.
+//! `cobre-shm run`: runs one rank, or starts all of them.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::study::{Session, Study};
 use crate::threads;
 use crate::training;
 
-/// Who carries the messages.
+/// The communication backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Backend {
     /// The processes of this machine, over shared memory.
@@ -35,37 +35,37 @@ pub(crate) struct Arguments {
     /// Where the results go [default: CASE/output]
     #[arg(long, visible_alias = "output", value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How many processes work together [default: 1, or what the launcher says]
+    /// The number of ranks [default: 1, or that of the launcher]
     #[arg(short = 'n', long, value_name = "N")]
     ranks: Option<NonZeroUsize>,
     /// Threads of each rank [default: RAYON_NUM_THREADS, or the rank's share of the processors]
     #[arg(long, value_name = "T")]
     threads: Option<NonZeroUsize>,
-    /// Who carries the messages
+    /// The communication backend
     #[arg(long, value_enum, env = "COBRE_COMM_BACKEND", default_value = "shm")]
     backend: Backend,
-    /// Let every rank write its own policy, to DIR/rank-0 and so on, so that they can be compared
+    /// Write every rank's policy, to DIR/rank-0 and so on, so that they can be compared
     #[arg(long, value_name = "DIR")]
     policy_per_rank: Option<PathBuf>,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
-    let wanted = arguments.ranks.map(NonZeroUsize::get);
+    let requested = arguments.ranks.map(NonZeroUsize::get);
     match arguments.backend {
         Backend::Local => {
-            expect_ranks(wanted, 1, "the local backend")?;
+            expect_ranks(requested, 1, "the local backend")?;
             run_rank(arguments, LocalBackend, "local")
         }
         Backend::Shm if ShmBackend::is_configured() => {
             launch::end_with_launcher()?;
             let comm = ShmBackend::from_env()?;
-            expect_ranks(wanted, comm.size(), "the environment")?;
+            expect_ranks(requested, comm.size(), "the environment")?;
             run_rank(arguments, comm, "shm")
         }
-        Backend::Shm => match wanted.unwrap_or(1) {
+        Backend::Shm => match requested.unwrap_or(1) {
             1 => {
                 let alone = intranode::Config::new(launch::unique_name(), 0, 1);
                 run_rank(arguments, ShmBackend::join(alone)?, "shm")
@@ -75,11 +75,11 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
     }
 }
 
-fn expect_ranks(wanted: Option<usize>, actual: usize, who: &str) -> Outcome<()> {
-    match wanted {
-        Some(wanted) if wanted != actual => Err(Failure::new(
+fn expect_ranks(requested: Option<usize>, actual: usize, source: &str) -> Outcome<()> {
+    match requested {
+        Some(requested) if requested != actual => Err(Failure::new(
             Kind::Input,
-            format_args!("-n {wanted} was asked for, but {who} has {actual} rank(s): leave -n out"),
+            format_args!("-n {requested} does not fit: {source} has {actual} rank(s); omit -n"),
         )),
         _ => Ok(()),
     }
@@ -106,7 +106,7 @@ fn run_rank<C: Communicator>(arguments: &Arguments, comm: C, backend: &'static s
         }
         let failure = failure.on_rank(session.comm.rank());
         if !failure.is_agreed() {
-            // The others do not know of it and may wait for this rank.
+            // The other ranks may be waiting for this one.
             failure.print();
             session.comm.abort(i32::from(failure.code()));
         }
@@ -114,7 +114,7 @@ fn run_rank<C: Communicator>(arguments: &Arguments, comm: C, backend: &'static s
     })
 }
 
-/// Training, simulation and all writing; the same on every rank.
+/// Training, simulation and all output. Runs on every rank.
 fn phases<C: Communicator>(session: &Session<C>) -> Outcome<ExitCode> {
     let stop = StopRequest::install()?;
     rayon::ThreadPoolBuilder::new()
@@ -163,7 +163,7 @@ fn train_then_simulate<C: Communicator>(
     let trained = training::train(session, study, stop.flag())?;
     training::write(session, study, &trained)?;
     if let Some(error) = trained.error {
-        // The iterations before the error are written. Training has told every rank.
+        // The iterations before the error are written. Every rank has the error.
         return Err(Failure::from(error).agreed());
     }
     let level = stop.agreed_level(&session.comm)?;

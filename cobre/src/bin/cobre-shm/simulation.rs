@@ -1,4 +1,4 @@
-//! Simulation of the trained policy: every rank writes the scenarios that it ran.
+//! Simulation of the trained policy. Every rank writes its own scenarios.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
@@ -41,7 +41,7 @@ pub(crate) fn simulate<C: Communicator>(
         });
     let (mut pool, writer) = agree(comm, prepared)?;
 
-    // Scenarios go to their files while others still run, so that they never pile up in memory.
+    // Scenarios are written while others still run, which bounds the memory.
     let (results, queue) = sync_channel(setup.simulation_config().io_channel_capacity.max(1));
     let writer = write_scenarios(writer, queue);
     let (sender, events) = Events::collect(false);
@@ -60,7 +60,7 @@ pub(crate) fn simulate<C: Communicator>(
     let written = writer.join().unwrap_or_else(|_| {
         Err(Failure::new(Kind::Internal, "the thread that writes the scenarios ended in a panic"))
     });
-    // A scenario that can not be written stops the solver's side as well; the cause comes first.
+    // A scenario that cannot be written stops the simulation too; the cause is reported first.
     let local = written.and_then(|writer| simulated.map(|run| (writer, run)));
     let (writer, run) = agree(comm, local)?;
 
@@ -142,7 +142,7 @@ fn write_on_root<C: Communicator>(
     Ok(())
 }
 
-/// Says in the output directory that a stop was asked for before the simulation.
+/// Records in the output directory that the simulation was skipped because of a stop.
 pub(crate) fn write_skipped<C: Communicator>(session: &Session<C>, scenarios: u32) -> Outcome<()> {
     let written = if session.is_root() {
         let context = output_context(session, now_iso8601(), now_iso8601());
@@ -158,7 +158,7 @@ pub(crate) fn write_skipped<C: Communicator>(session: &Session<C>, scenarios: u3
 fn merge<C: Communicator>(comm: &C, local: &SimulationOutput) -> Outcome<SimulationOutput> {
     let mut counts = [0_u32; 3];
     comm.allreduce(&[local.n_scenarios, local.completed, local.failed], &mut counts, ReduceOp::Sum)?;
-    // The ranks work at the same time: the slowest of them tells how long it took.
+    // The ranks work in parallel: the time is that of the slowest.
     let mut time = [0_u64];
     comm.allreduce(&[local.total_time_ms], &mut time, ReduceOp::Max)?;
     Ok(SimulationOutput {
@@ -182,7 +182,7 @@ fn gather_paths<C: Communicator>(
         .collect())
 }
 
-/// The solver's counters: of all ranks together, and of each scenario in order.
+/// The solver's counters: the sum over all ranks, and those of each scenario in order.
 fn gather_statistics<C: Communicator>(
     comm: &C,
     local: &[(u32, i32, SolverStatsDelta)],
@@ -198,7 +198,7 @@ fn gather_statistics<C: Communicator>(
     Ok((unpack_delta_scalars(&totals), all))
 }
 
-/// The values of all ranks, in the order of the ranks.
+/// The values of all ranks, in rank order.
 fn gather<T: CommData, C: Communicator>(comm: &C, local: &[T]) -> Result<Vec<T>, CommError> {
     let ranks: Vec<usize> = (0..comm.size()).collect();
     let mut counts = vec![0_usize; comm.size()];

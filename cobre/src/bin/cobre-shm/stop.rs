@@ -1,6 +1,6 @@
-//! A signal during training asks for a stop at the next iteration, so that the policy is written.
+//! SIGTERM and SIGINT during training request a stop at the next iteration, so that the policy is written.
 //!
-//! At any other time SIGTERM and SIGINT do what they always do.
+//! At any other time they have their default action.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,13 +12,13 @@ use signal_hook::{flag, low_level};
 
 use crate::failure::{Failure, Kind, Outcome};
 
-/// The two signals that ask for a stop.
+/// The signals that request a stop.
 const SIGNALS: [i32; 2] = [SIGTERM, SIGINT];
 
-/// The exit code of `cobre run` after a signal: training stopped, the policy is written.
+/// The exit code of `cobre run` after a stop by a signal, with a policy.
 pub(crate) const STOPPED_ON_REQUEST: u8 = 5;
 
-/// Whether a stop was asked for, and whether signals ask for one at all just now.
+/// Whether a stop was requested, and whether signals have their default action.
 pub(crate) struct StopRequest {
     level: Arc<AtomicUsize>,
     default_action: Arc<AtomicBool>,
@@ -34,18 +34,18 @@ impl StopRequest {
             flag::register_conditional_default(signal, Arc::clone(&request.default_action))
                 .and_then(|_| flag::register_usize(signal, Arc::clone(&request.level), level))
                 .map_err(|error| {
-                    Failure::new(Kind::Internal, format_args!("signal handlers can not be set: {error}"))
+                    Failure::new(Kind::Internal, format_args!("signal handlers cannot be set: {error}"))
                 })?;
         }
         Ok(request)
     }
 
-    /// From now on a signal asks for a stop.
+    /// From now on a signal requests a stop.
     pub(crate) fn open(&self) {
         self.default_action.store(false, Ordering::SeqCst);
     }
 
-    /// The flag that training looks at.
+    /// The flag that training polls.
     pub(crate) fn flag(&self) -> &Arc<AtomicUsize> {
         &self.level
     }
@@ -57,11 +57,11 @@ impl StopRequest {
         Ok(agreed[0])
     }
 
-    /// Gives signals their default action back; one that came too late to be agreed on acts now.
+    /// Restores the default action. A signal that came too late for the agreement takes it now.
     pub(crate) fn close(&self) {
         self.default_action.store(true, Ordering::SeqCst);
         if self.level.load(Ordering::SeqCst) != 0 {
-            // Both signals end the process; which of the two it was is not known here.
+            // Both signals end the process, so it does not matter which of them it was.
             let _ = low_level::emulate_default_handler(SIGTERM);
         }
     }

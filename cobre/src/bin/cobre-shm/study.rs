@@ -1,6 +1,6 @@
-//! From a case directory to a study that can be trained, on every rank by itself.
+//! Loading a case: from its directory to a study that can be trained.
 //!
-//! Every rank reads the same files and computes the same study, so nothing has to be sent.
+//! Every rank reads the same files and computes the same study, so nothing is sent.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -19,7 +19,7 @@ use cobre_stochastic::HistoricalScenarioLibrary;
 
 use crate::failure::{Failure, Outcome, agree};
 
-/// One rank of a run: who it is, where it reads and writes, and how much it says.
+/// One rank of a run: its communicator, paths and options.
 pub(crate) struct Session<C: Communicator> {
     pub(crate) comm: C,
     /// The name of the backend in the metadata.
@@ -38,7 +38,7 @@ impl<C: Communicator> Session<C> {
         self.comm.rank() == 0
     }
 
-    /// Whether this rank talks to the user.
+    /// Whether this rank prints its progress.
     pub(crate) fn speaks(&self) -> bool {
         self.is_root() && !self.quiet
     }
@@ -55,7 +55,7 @@ pub(crate) struct Study {
 }
 
 impl Study {
-    /// Loads the case on this rank and makes sure that all ranks could.
+    /// Loads the case on all ranks.
     pub(crate) fn load<C: Communicator>(session: &Session<C>) -> Outcome<Self> {
         let study = agree(&session.comm, load(&session.case, &session.output))?;
         if session.speaks() {
@@ -71,8 +71,7 @@ impl Study {
         Ok(study)
     }
 
-    /// Removes what an earlier run left under the output directory, and writes what is known before
-    /// training: the models and where they come from.
+    /// Removes the output of an earlier run, and writes the models and their provenance, which are known before training.
     pub(crate) fn write_models<C: Communicator>(&self, session: &Session<C>) -> Outcome<()> {
         let written = if session.is_root() { self.write_models_on_root(session) } else { Ok(()) };
         agree(&session.comm, written)
@@ -122,7 +121,7 @@ impl Study {
     }
 }
 
-/// Loads the case on this rank alone.
+/// Loads the case on this rank only.
 pub(crate) fn load(case: &Path, output: &Path) -> Outcome<Study> {
     if !case.is_dir() {
         return Err(Failure::io(case, "there is no such case directory"));
@@ -138,7 +137,7 @@ pub(crate) fn load(case: &Path, output: &Path) -> Outcome<Study> {
 
     let boundary = resolve_boundary_state_requirements(case, &config)?;
     let training_source = config.training_scenario_source(&config_path)?;
-    // The seed as the study itself resolves it; the parameters are parsed again with the study.
+    // The seed as the study resolves it, which parses the parameters again.
     let seed = StudyParams::from_config(&config, Vec::new())?.seed;
 
     let start = Instant::now();

@@ -1,13 +1,13 @@
-//! How many threads a rank works with. Results do not depend on it.
+//! The number of threads of a rank. Results do not depend on it.
 
 use std::num::NonZeroUsize;
 
 use intranode::Blocks;
 
-/// What was asked for, else what the launcher says, else this rank's share of the processors.
-pub(crate) fn of_a_rank(asked: Option<NonZeroUsize>, ranks: usize) -> usize {
-    let told = || std::env::var("RAYON_NUM_THREADS").ok().and_then(|value| value.parse().ok());
-    asked.or_else(told).map_or_else(
+/// As requested, else RAYON_NUM_THREADS, else this rank's share of the processors.
+pub(crate) fn of_a_rank(requested: Option<NonZeroUsize>, ranks: usize) -> usize {
+    let from_env = || std::env::var("RAYON_NUM_THREADS").ok().and_then(|value| value.parse().ok());
+    requested.or_else(from_env).map_or_else(
         || {
             let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
             (processors / ranks).max(1)
@@ -16,10 +16,10 @@ pub(crate) fn of_a_rank(asked: Option<NonZeroUsize>, ranks: usize) -> usize {
     )
 }
 
-/// The most threads, up to `available`, with which every rank can train `passes` forward passes.
+/// The largest number of threads, up to `available`, with which every rank can train `passes` forward passes.
 ///
-/// Cobre 0.18 deals a rank's passes out to its threads by their own number, but the bases that they start
-/// from by the largest number of any rank. Where a thread gets a pass and not its basis, Cobre panics.
+/// Cobre 0.18 distributes a rank's passes over its threads by the rank's own number of passes, but their starting bases by
+/// the largest number of any rank. If a thread has a pass without its basis, Cobre panics.
 pub(crate) fn for_training(passes: usize, ranks: usize, available: usize) -> usize {
     let [least, most] = [passes / ranks, passes.div_ceil(ranks)];
     let fits = |threads: &usize| {

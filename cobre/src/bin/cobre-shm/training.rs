@@ -1,4 +1,4 @@
-//! Training, and the files that come out of it.
+//! Training, and its output files.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -20,10 +20,10 @@ use crate::report::{Events, seconds};
 use crate::study::{Session, Study};
 use crate::threads;
 
-/// What training leaves for the phases after it.
+/// The results of training.
 pub(crate) struct Trained {
     pub(crate) result: TrainingResult,
-    /// An error in the middle of an iteration; the iterations before it are good.
+    /// An error in the middle of an iteration; the iterations before it are valid.
     pub(crate) error: Option<SddpError>,
     output: TrainingOutput,
     started_at: String,
@@ -43,7 +43,7 @@ pub(crate) fn train<C: Communicator>(
     let threads = threads::for_training(passes, session.comm.size(), session.threads);
     if threads < session.threads && session.speaks() {
         eprintln!(
-            "training uses {threads} thread(s) a rank: Cobre can not deal {passes} forward passes out to more"
+            "training uses {threads} thread(s) a rank: Cobre cannot distribute {passes} forward passes over more"
         );
     }
     let (sender, events) = Events::collect(session.speaks());
@@ -73,9 +73,8 @@ pub(crate) fn train<C: Communicator>(
     })
 }
 
-/// The counters of all ranks together. Nothing has to be exchanged: every rank's log holds the backward
-/// passes of all ranks, and the sums of their forward passes. (`cobre run` adds up the logs of all ranks, and so
-/// counts some solves once for every rank.)
+/// The counters of all ranks. Needs no communication: every rank's log contains the backward passes of all ranks, and the
+/// sums of their forward passes. (`cobre run` adds up the logs of all ranks, and so counts some solves once for every rank.)
 fn solve_statistics<C: Communicator>(
     session: &Session<C>,
     result: &TrainingResult,
@@ -95,8 +94,8 @@ fn solve_statistics<C: Communicator>(
     }
 }
 
-/// Writes the policy and the training records: rank 0 for all, and each rank its own policy where
-/// that is asked for. All ranks fail when one of them can not write.
+/// Writes the policy and the training records on rank 0, and each rank's policy with `--policy-per-rank`. All ranks fail if
+/// one of them cannot write.
 pub(crate) fn write<C: Communicator>(session: &Session<C>, study: &Study, trained: &Trained) -> Outcome<()> {
     let policy = CheckpointParams {
         max_iterations: study.setup.loop_params.max_iterations,
@@ -163,7 +162,7 @@ fn write_on_root<C: Communicator>(session: &Session<C>, study: &Study, trained: 
     Ok(())
 }
 
-/// The facts about this run that every metadata file carries.
+/// The metadata of this run, for every metadata file.
 pub(crate) fn output_context<C: Communicator>(
     session: &Session<C>,
     started_at: String,
@@ -193,7 +192,7 @@ pub(crate) fn output_context<C: Communicator>(
     }
 }
 
-/// How many threads work in all.
+/// The number of threads of all ranks.
 pub(crate) fn parallelism<C: Communicator>(session: &Session<C>) -> u32 {
     u32::try_from(session.comm.size() * session.threads).unwrap_or(u32::MAX)
 }

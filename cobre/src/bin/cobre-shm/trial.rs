@@ -1,4 +1,4 @@
-//! One case, run in several ways in processes of their own, and whether all of them gave the same results.
+//! Runs of one case in child processes, and the comparison of their results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,35 +8,35 @@ use std::time::Instant;
 use crate::compare;
 use crate::failure::{Failure, Kind, Outcome};
 
-/// A case, and the directory where the results of each run go.
+/// A case, and the directory for the results of its runs.
 pub(crate) struct Trial<'a> {
     pub(crate) directory: &'a Path,
     pub(crate) case: PathBuf,
 }
 
-/// What a run wrote.
+/// The results of a run.
 pub(crate) struct Results {
     pub(crate) output: PathBuf,
     /// The policy of each rank, by rank.
     policies: Vec<PathBuf>,
-    /// Where those are.
+    /// Their directory.
     all_policies: PathBuf,
-    /// How long it took, from the start of the processes to their end.
+    /// The time from the start of the processes to their end.
     pub(crate) seconds: f64,
 }
 
-/// What a comparison with the results of another run found.
+/// The result of a comparison with another run.
 pub(crate) struct Verdict {
-    /// How many files were compared and found equal, without those of the ranks' own policies.
+    /// The number of equal files, without the policies of the ranks.
     pub(crate) files: usize,
-    /// How many ranks' policies.
+    /// The number of ranks' policies.
     pub(crate) policies: usize,
     /// One line for each difference.
     pub(crate) differences: Vec<String>,
 }
 
 impl Trial<'_> {
-    /// Runs the case with so many ranks of so many threads.
+    /// Runs the case with `ranks` ranks of `threads` threads.
     pub(crate) fn run(&self, backend: &str, ranks: usize, threads: usize) -> Outcome<Results> {
         let name = format!("{backend}-{ranks}x{threads}");
         let output = self.directory.join(&name);
@@ -67,14 +67,14 @@ impl Trial<'_> {
 }
 
 impl Results {
-    /// Compares all that was written, and the policy of every rank.
+    /// Compares all files, and the policy of every rank.
     pub(crate) fn compare(&self, reference: &Results) -> Outcome<Verdict> {
         let results = compare::directories(&reference.output, &self.output)?;
         let files = results.files();
         let mut differences = results.differences;
         for (rank, policy) in self.policies.iter().enumerate() {
-            let found = compare::directories(&reference.output.join("policy"), policy)?.differences;
-            differences.extend(found.into_iter().map(|line| format!("rank {rank}: {line}")));
+            let lines = compare::directories(&reference.output.join("policy"), policy)?.differences;
+            differences.extend(lines.into_iter().map(|line| format!("rank {rank}: {line}")));
         }
         Ok(Verdict { files, policies: self.policies.len(), differences })
     }

@@ -1,4 +1,4 @@
-//! `cobre-shm case`: a made-up river system with everything that Cobre needs to run it.
+//! `cobre-shm case`: a synthetic river system, as a complete case.
 
 mod scenarios;
 mod system;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::failure::{Failure, Kind, Outcome};
 
-/// How Cobre thins out the cuts of a stage.
+/// Cobre's methods of cut selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CutSelection {
     Off,
@@ -38,13 +38,13 @@ pub(crate) struct Arguments {
     shape: Shape,
 }
 
-/// Everything that tells one made-up case from another.
+/// The parameters of a synthetic case.
 #[derive(clap::Args)]
 pub(crate) struct Shape {
     /// Hydro plants, in cascades of three
     #[arg(long, default_value = "10", value_name = "N")]
     pub(crate) hydros: NonZeroU32,
-    /// Thermal plants, each dearer than the one before
+    /// Thermal plants, each more expensive than the previous one
     #[arg(long, default_value = "5", value_name = "N")]
     pub(crate) thermals: NonZeroU32,
     /// Stages of a month each
@@ -71,7 +71,7 @@ pub(crate) struct Shape {
     /// The most cuts that a stage keeps active
     #[arg(long, value_name = "K")]
     pub(crate) max_active_per_stage: Option<NonZeroU32>,
-    /// Everything that is drawn by chance follows from it
+    /// The seed of all random numbers
     #[arg(long, default_value_t = 42, value_name = "S", value_parser = clap::value_parser!(u32))]
     pub(crate) seed: u32,
 }
@@ -125,8 +125,8 @@ fn config(shape: &Shape) -> Value {
         }
         CutSelection::Dynamic => cuts["selection"] = json!({ "method": "dynamic" }),
     }
-    if let Some(most) = shape.max_active_per_stage {
-        cuts["max_active_per_stage"] = json!(most);
+    if let Some(limit) = shape.max_active_per_stage {
+        cuts["max_active_per_stage"] = json!(limit);
     }
     json!({
         "training": {

@@ -12,7 +12,7 @@ use parquet::file::properties::WriterProperties;
 use super::system::River;
 use crate::failure::{Failure, Kind, Outcome};
 
-/// One row: what it is about, the stage, the mean and the standard deviation.
+/// One row: the plant or bus, the stage, the mean and the standard deviation.
 type Row = (u32, u32, f64, f64);
 
 pub(super) fn write(directory: &Path, stages: u32, river: &River) -> Outcome<()> {
@@ -53,7 +53,7 @@ fn write_table(path: &Path, columns: [&str; 4], rows: &[Row]) -> Outcome<()> {
     .map_err(|error| Failure::io(path, error))?;
 
     let file = File::create(path).map_err(|error| Failure::io(path, error))?;
-    // Cobre's reader knows no Snappy, which is what many writers take by default.
+    // Cobre's reader does not support Snappy, the default of many writers.
     let properties = WriterProperties::builder().set_compression(Compression::UNCOMPRESSED).build();
     let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties))
         .map_err(|error| Failure::io(path, error))?;

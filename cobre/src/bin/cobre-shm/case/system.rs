@@ -1,8 +1,8 @@
-//! The plants, the demand and the calendar of a made-up river system.
+//! The plants, the demand and the calendar of a synthetic river system.
 //!
-//! Every plant receives 40 m³/s on average and all the water of the plants above it. The demand is
-//! well above what the rivers give, and the thermal plants can just about cover the rest, so that
-//! water has a value in every stage, storing it pays, and the cost depends on the inflow.
+//! Every plant receives 40 m³/s on average and all the water of the plants above it. The demand exceeds the rivers'
+//! generation, and the thermal plants can barely cover the rest. So water has a value in every stage, storing it pays, and
+//! the cost depends on the inflow.
 
 use serde_json::{Value, json};
 
@@ -10,20 +10,20 @@ use super::Shape;
 
 /// Mean natural inflow of a plant in m³/s.
 const MEAN_INFLOW: f64 = 40.0;
-/// Every so many plants a new cascade begins.
+/// The number of plants in a cascade.
 const CASCADE: u32 = 3;
-/// What a plant generates from 1 m³/s.
+/// The generation of a plant from 1 m³/s.
 const MW_PER_M3S: f64 = 0.9;
-/// How far demand and inflow swing over the year.
-const SEASONAL_SWING: f64 = 0.15;
-/// When every plant was there already.
+/// The amplitude of demand and inflow over the year.
+const SEASONAL_AMPLITUDE: f64 = 0.15;
+/// The start of operation of every plant.
 const BUILT: &str = "2020-01-01";
 
 /// One hydro plant.
 pub(super) struct Hydro {
     id: u32,
     downstream: Option<u32>,
-    /// Plants whose water passes, this one included.
+    /// The number of plants whose water passes, including this one.
     upstream: u32,
     max_storage: f64,
     initial_storage: f64,
@@ -47,7 +47,7 @@ impl Hydro {
     }
 }
 
-/// The plants, with what was drawn by chance.
+/// The plants, with their random parameters.
 pub(super) struct River {
     hydros: Vec<Hydro>,
     thermals: u32,
@@ -56,24 +56,24 @@ pub(super) struct River {
 impl River {
     pub(super) fn draw(shape: &Shape) -> Self {
         let count = shape.hydros.get();
-        let mut chance = Chance(u64::from(shape.seed));
+        let mut random = Random(u64::from(shape.seed));
         let hydros = (0..count)
             .map(|id| {
-                let max_storage = chance.between(150.0, 450.0);
+                let max_storage = random.between(150.0, 450.0);
                 Hydro {
                     id,
                     downstream: ((id + 1) % CASCADE != 0 && id + 1 < count).then_some(id + 1),
                     upstream: id % CASCADE + 1,
                     max_storage,
-                    initial_storage: max_storage * chance.between(0.4, 0.7),
-                    deviation: chance.between(4.5, 10.0),
+                    initial_storage: max_storage * random.between(0.4, 0.7),
+                    deviation: random.between(4.5, 10.0),
                 }
             })
             .collect();
         Self { hydros, thermals: shape.thermals.get() }
     }
 
-    /// Mean energy of the rivers in MW.
+    /// Mean generation of the rivers in MW.
     fn mean_generation(&self) -> f64 {
         let water: u32 = self.hydros.iter().map(|hydro| hydro.upstream).sum();
         f64::from(water) * MEAN_INFLOW * MW_PER_M3S
@@ -237,23 +237,23 @@ fn days(stage: u32) -> u32 {
     }
 }
 
-/// A factor around 1 that comes back every year, `shift` of a year later.
+/// A factor around 1 with a period of a year, shifted by `shift` years.
 fn season(stage: u32, shift: f64) -> f64 {
     let year = f64::from(stage % 12) / 12.0 - shift;
-    1.0 + SEASONAL_SWING * (std::f64::consts::TAU * year).cos()
+    1.0 + SEASONAL_AMPLITUDE * (std::f64::consts::TAU * year).cos()
 }
 
-/// A small generator (splitmix64): the same numbers everywhere for the same seed.
-struct Chance(u64);
+/// The generator splitmix64: the same numbers on every system.
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn between(&mut self, low: f64, high: f64) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         bits ^= bits >> 31;
-        // 32 bits are exact in an f64, and more than enough here.
+        // 32 bits are exact in an f64.
         let unit = f64::from((bits >> 32) as u32) / f64::from(u32::MAX);
         low + (high - low) * unit
     }

@@ -1,4 +1,4 @@
-//! What differs by nature between two runs of one case, and nothing else.
+//! The values that differ between two runs of one case by their nature.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ pub(super) enum Rule {
     Fields(&'static [&'static str]),
     /// Every field of a policy's manifest but the time of writing.
     Manifest,
-    /// Not at all: the file holds clocks, and its rows belong to the ranks and threads.
+    /// Not at all: the file contains times, and its rows depend on the ranks and threads.
     Nothing,
 }
 
-/// By the end of the path, so that a directory inside an output directory can be compared as well.
+/// By the end of the path, so that a directory inside an output directory can be compared too.
 const RULES: &[(&str, Rule)] = &[
     ("training/convergence.parquet", Rule::Columns(&["time_forward_ms", "time_backward_ms", "time_total_ms"])),
     ("training/cut_selection/iterations.parquet", Rule::Columns(&["selection_time_ms"])),

@@ -7,7 +7,7 @@ use cobre_io::{CheckpointManifest, deserialize_checkpoint_manifest, serialize_ch
 use super::first_byte;
 use crate::failure::{Failure, Kind, Outcome};
 
-/// Compares everything but the time of writing, by writing both again with the same time.
+/// Compares everything but the time of writing, by serializing both with the same time.
 pub(super) fn differences(a: &Path, left: &[u8], b: &Path, right: &[u8]) -> Outcome<Vec<String>> {
     let [left, right] = [timeless(a, left)?, timeless(b, right)?];
     if left == right {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::failure::{Failure, Kind, Outcome};
 
-/// The fields that differ, but for those `ignored`.
+/// The fields that differ, except those `ignored`.
 pub(super) fn differences(
     a: &Path,
     left: &[u8],
@@ -22,9 +22,9 @@ pub(super) fn differences(
             }
         }
     }
-    let mut found = Vec::new();
-    walk("", &values[0], &values[1], &mut found);
-    Ok(found)
+    let mut differences = Vec::new();
+    walk("", &values[0], &values[1], &mut differences);
+    Ok(differences)
 }
 
 fn parse(path: &Path, bytes: &[u8]) -> Outcome<Value> {
@@ -32,17 +32,17 @@ fn parse(path: &Path, bytes: &[u8]) -> Outcome<Value> {
         .map_err(|error| Failure::new(Kind::Input, format_args!("{} is no JSON: {error}", path.display())))
 }
 
-fn walk(pointer: &str, a: &Value, b: &Value, found: &mut Vec<String>) {
+fn walk(pointer: &str, a: &Value, b: &Value, differences: &mut Vec<String>) {
     if let (Value::Object(a), Value::Object(b)) = (a, b) {
         let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));
         for name in names {
             let pointer = format!("{pointer}/{name}");
             match (a.get(name), b.get(name)) {
-                (Some(a), Some(b)) => walk(&pointer, a, b, found),
-                _ => found.push(format!("{pointer} is in one of them only")),
+                (Some(a), Some(b)) => walk(&pointer, a, b, differences),
+                _ => differences.push(format!("{pointer} is in one of them only")),
             }
         }
     } else if a != b {
-        found.push(format!("{pointer} is {a} and {b}"));
+        differences.push(format!("{pointer} is {a} and {b}"));
     }
 }

@@ -1,8 +1,7 @@
-//! `cobre-shm compare`: whether two output directories hold the same results, bit for bit.
+//! `cobre-shm compare`: whether two output directories contain the same results, bit for bit.
 //!
-//! A file is equal when its bytes are. Where a file holds clocks, or counts that belong to the number
-//! of ranks rather than to the results, `exceptions` says exactly which of its values those are, and
-//! all the others are compared one by one. A file that only one directory has is a difference.
+//! A file is equal if its bytes are. If a file contains times, or numbers that depend on the number of ranks, `exceptions`
+//! lists those values, and all others are compared one by one. A file in only one directory is a difference.
 
 mod exceptions;
 mod manifest;
@@ -35,14 +34,14 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
     Ok(if comparison.equal() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
     /// Files with the same bytes.
     same_bytes: usize,
-    /// Files with the same values but for those that differ by nature.
+    /// Files with the same values except those that differ by nature.
     same_values: usize,
-    /// Files that hold nothing else.
+    /// Files that contain no other values.
     not_compared: Vec<String>,
     /// One line for each difference.
     pub(crate) differences: Vec<String>,
@@ -53,7 +52,7 @@ impl Comparison {
         self.differences.is_empty()
     }
 
-    /// How many files were compared and found equal.
+    /// The number of equal files.
     pub(crate) fn files(&self) -> usize {
         self.same_bytes + self.same_values
     }

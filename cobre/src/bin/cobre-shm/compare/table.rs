@@ -10,7 +10,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use crate::failure::{Failure, Outcome};
 
-/// The columns that differ, but for those `ignored`, with the first row that does.
+/// The columns that differ, except those `ignored`, with the first row that does.
 pub(super) fn differences(a: &Path, b: &Path, ignored: &[&str]) -> Outcome<Vec<String>> {
     let [left, right] = [read(a)?, read(b)?];
     if left.schema() != right.schema() {

@@ -15,7 +15,7 @@ use crate::study;
 pub(super) const TREE: &str = "opening-tree.f64";
 /// Coefficients, bounds, costs and scales of the linear programs of all stages.
 pub(super) const NUMBERS: &str = "programs.f64";
-/// Where in the programs the coefficients are.
+/// The indices of the coefficients.
 pub(super) const INDICES: &str = "programs.i32";
 
 /// Loads a case and writes its data to `directory`.
@@ -49,13 +49,13 @@ fn save<'a, T: Pod>(path: &Path, parts: impl IntoIterator<Item = &'a [T]>) -> Ou
     Ok(())
 }
 
-/// How many values a file has.
+/// The number of values in a file.
 pub(super) fn count<T: Pod>(path: &Path) -> Outcome<usize> {
     let bytes = path.metadata().map_err(|error| Failure::io(path, error))?.len();
     usize::try_from(bytes).map(|bytes| bytes / size_of::<T>()).map_err(|error| Failure::io(path, error))
 }
 
-/// Reads values from the `first` on to where they are to be, without another copy on the way.
+/// Reads values from index `first` on directly into `values`.
 pub(super) fn read<T: Pod>(path: &Path, first: usize, values: &mut [T]) -> Outcome<()> {
     let offset = (first * size_of::<T>()) as u64;
     let read = File::open(path).and_then(|file| file.read_exact_at(bytemuck::cast_slice_mut(values), offset));

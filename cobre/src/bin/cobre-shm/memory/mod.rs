@@ -1,8 +1,7 @@
-//! `cobre-shm memory`: what it takes to hold the data of a case once for all ranks, and once for each.
+//! `cobre-shm memory`: the memory for the data of a case in one shared copy, and in one copy for each rank.
 //!
-//! The data is what every rank of a run reads and none writes: the opening tree, and the linear programs that the case
-//! was made into. Cobre 0.18 keeps both in vectors of its own, so a run does not gain from this yet; the table says
-//! how much it could.
+//! The data is what every rank reads and none writes: the opening tree, and the linear programs of the case. Cobre 0.18
+//! keeps both in vectors, so a run does not save this memory yet; the table is what it could save.
 
 mod data;
 mod rank;
@@ -20,9 +19,9 @@ use crate::launch;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Where the case and its data go; a directory that does not exist yet
+    /// The directory for the case and its data, which must not exist yet
     directory: PathBuf,
-    /// How many processes hold it
+    /// The number of ranks
     #[arg(short = 'n', long, default_value = "4", value_name = "N")]
     ranks: NonZeroUsize,
     #[command(flatten)]
@@ -36,12 +35,12 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
         return rank::measure(&ShmBackend::from_env()?, directory);
     }
     if arguments.ranks.get() == 1 {
-        return Err(Failure::new(Kind::Input, "one rank has nobody to share with: ask for several with -n"));
+        return Err(Failure::new(Kind::Input, "one rank shares nothing: pass a larger number with -n"));
     }
     fs::create_dir(directory).map_err(|error| Failure::io(directory, error))?;
     let case = directory.join("case");
     case::write(&case, &arguments.shape)?;
-    // Ranks that have loaded no case have nothing in memory but what is measured.
+    // The ranks read these files and load no case, so that only the data is measured.
     data::write(&case, directory)?;
     launch::start(arguments.ranks.get())
 }

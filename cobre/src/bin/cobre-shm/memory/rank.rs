@@ -12,7 +12,7 @@ use intranode_cobre::{ShmBackend, ShmRegion};
 use super::data::{self, INDICES, NUMBERS, TREE};
 use crate::failure::{Failure, Kind, Outcome, agree};
 
-/// Holds the data in both ways, and shows what that takes.
+/// Measures the memory of both kinds of copies, and prints the table.
 pub(super) fn measure(comm: &ShmBackend, directory: &Path) -> Outcome<ExitCode> {
     let paths = [TREE, NUMBERS, INDICES].map(|name| directory.join(name));
     let [tree, numbers, indices] = &paths;
@@ -28,23 +28,23 @@ pub(super) fn measure(comm: &ShmBackend, directory: &Path) -> Outcome<ExitCode> 
         let with_tree = memory_of_all(comm)?;
         let programs = (own_copy::<f64>(comm, numbers)?, own_copy::<i32>(comm, indices)?);
         let with_all = memory_of_all(comm)?;
-        Held::new([start, with_tree, with_all], &[digest(&tree), digest(&programs.0), digest(&programs.1)])
+        Usage::new([start, with_tree, with_all], &[digest(&tree), digest(&programs.0), digest(&programs.1)])
     };
     let shared = {
         let start = memory_of_all(comm)?;
         let tree = by_all_ranks::<f64>(comm, tree)?;
-        // Pages count where they are looked at.
+        // A page counts for the ranks that have touched it.
         let tree_digest = digest(&tree);
         let with_tree = memory_of_all(comm)?;
         let programs = (by_the_leader::<f64>(comm, numbers)?, by_the_leader::<i32>(comm, indices)?);
         let digests = [tree_digest, digest(programs.0.as_slice()), digest(programs.1.as_slice())];
         let with_all = memory_of_all(comm)?;
-        Held::new([start, with_tree, with_all], &digests)
+        Usage::new([start, with_tree, with_all], &digests)
     };
     let same = if own.digests == shared.digests {
         Ok(())
     } else {
-        Err(Failure::new(Kind::Internal, "the shared data is not what is in the files"))
+        Err(Failure::new(Kind::Internal, "the shared data differs from the files"))
     };
     agree(comm, same)?;
     if comm.rank() == 0 {
@@ -53,17 +53,17 @@ pub(super) fn measure(comm: &ShmBackend, directory: &Path) -> Outcome<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// What some way to hold the data takes, in bytes over all ranks.
-struct Held {
+/// The memory of one kind of copies, in bytes over all ranks.
+struct Usage {
     tree: u64,
     programs: u64,
-    /// Of what was read, so that it must have been.
+    /// Of the data, which is thereby read.
     digests: Vec<u64>,
 }
 
-impl Held {
+impl Usage {
     fn new([start, with_tree, with_all]: [u64; 3], digests: &[u64]) -> Self {
-        Held {
+        Usage {
             tree: with_tree.saturating_sub(start),
             programs: with_all.saturating_sub(with_tree),
             digests: digests.to_vec(),
@@ -75,7 +75,7 @@ impl Held {
     }
 }
 
-/// The values of a file in this rank's own memory, as every rank of a run has them.
+/// The values of a file in this rank's private memory.
 fn own_copy<T: Pod>(comm: &ShmBackend, path: &Path) -> Outcome<Vec<T>> {
     let read = data::count::<T>(path).and_then(|count| {
         let mut values = vec![T::zeroed(); count];
@@ -85,7 +85,7 @@ fn own_copy<T: Pod>(comm: &ShmBackend, path: &Path) -> Outcome<Vec<T>> {
     agree(comm, read)
 }
 
-/// The values of a file in one copy, of which each rank reads a block.
+/// The values of a file in one shared copy, into which each rank reads its block.
 fn by_all_ranks<T: Pod>(comm: &ShmBackend, path: &Path) -> Outcome<Shared<T>> {
     let count = agree(comm, data::count::<T>(path))?;
     let mut region = comm.communicator().region(count)?;
@@ -95,24 +95,23 @@ fn by_all_ranks<T: Pod>(comm: &ShmBackend, path: &Path) -> Outcome<Shared<T>> {
     Ok(region.publish()?)
 }
 
-/// The values of a file in one copy, which the leader reads, by Cobre's trait.
+/// The values of a file in one shared copy, into which the leader reads all, by Cobre's trait.
 fn by_the_leader<T: CommData + Pod>(comm: &ShmBackend, path: &Path) -> Outcome<ShmRegion<T>> {
     let count = agree(comm, data::count::<T>(path))?;
     let mut region = comm.create_shared_region(count)?;
-    // Empty on the others.
+    // Empty on the other ranks.
     agree(comm, data::read(path, 0, region.as_mut_slice()))?;
     region.fence()?;
     Ok(region)
 }
 
-/// Reads everything: a sum over the bits, which depends on every one of them.
+/// A checksum over all bytes, which reads everything.
 fn digest<T: Pod>(values: &[T]) -> u64 {
     let bytes: &[u8] = intranode::bytemuck::cast_slice(values);
     bytes.iter().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))
 }
 
-/// The memory of all ranks together, in bytes, at a moment at which all of them are here. A page that several processes
-/// have counts as one in all (PSS).
+/// The proportional set size (PSS) of all ranks, in bytes: a page that several processes map counts once in total.
 fn memory_of_all(comm: &ShmBackend) -> Outcome<u64> {
     comm.barrier()?;
     let mine = agree(comm, proportional_set_size())?;
@@ -122,7 +121,7 @@ fn memory_of_all(comm: &ShmBackend) -> Outcome<u64> {
     Ok(all.iter().sum())
 }
 
-/// Without the pages of files: other programs that start and end change this one's part of those.
+/// Without file pages, whose share changes as other programs start and end.
 fn proportional_set_size() -> Outcome<u64> {
     let path = Path::new("/proc/self/smaps_rollup");
     let text = fs::read_to_string(path).map_err(|error| Failure::io(path, error))?;
@@ -132,11 +131,11 @@ fn proportional_set_size() -> Outcome<u64> {
     };
     match (of_kind("Pss_Anon:"), of_kind("Pss_Shmem:")) {
         (Some(own), Some(shared)) => Ok((own + shared) * 1_024),
-        _ => Err(Failure::io(path, "it has no line Pss_Anon or none Pss_Shmem; Linux 5.4 and later have both")),
+        _ => Err(Failure::io(path, "it has no line Pss_Anon or Pss_Shmem; Linux 5.4 and later have both")),
     }
 }
 
-fn print_table(ranks: usize, [tree, programs]: [usize; 2], own: &Held, shared: &Held) {
+fn print_table(ranks: usize, [tree, programs]: [usize; 2], own: &Usage, shared: &Usage) {
     let size = tree + programs;
     println!("{ranks} ranks; the opening tree has {}, the linear programs have {}", mb(tree), mb(programs));
     println!();
@@ -156,10 +155,10 @@ fn print_table(ranks: usize, [tree, programs]: [usize; 2], own: &Held, shared: &
         );
     }
     println!();
-    println!("measured as PSS without files, in which a page that several processes have counts as one in all");
+    println!("measured as PSS without files, in which a page that several processes map counts once in total");
 }
 
-/// Megabytes of a million bytes.
+/// In megabytes of 10⁶ bytes.
 fn mb(bytes: impl TryInto<u64>) -> String {
     let bytes = bytes.try_into().unwrap_or(u64::MAX);
     format!("{:.2} MB", bytes as f64 / 1e6)
