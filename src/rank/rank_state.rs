@@ -215,7 +215,7 @@ impl RankState {
             CauseKind::Died => Error::RankDied { operation, round, rank, pid: self.pid(rank) },
             CauseKind::Panicked => poisoned("its thread panicked"),
             CauseKind::ConcurrentUse => poisoned("two of its threads called at the same time"),
-            CauseKind::WrongSize => poisoned("it was told another number of ranks"),
+            CauseKind::WrongSize => poisoned("it expects another number of ranks"),
         }
     }
 }

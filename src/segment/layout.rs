@@ -135,7 +135,7 @@ impl fmt::Display for LayoutError {
                 write!(f, "it was made by a program with another word size or byte order")
             }
             LayoutError::Size { segment, expected } => {
-                write!(f, "it was made for {segment} ranks, this rank was told {expected}")
+                write!(f, "it was made for {segment} ranks, this rank expects {expected}")
             }
             LayoutError::Length { actual, expected } => {
                 write!(f, "it is {actual} bytes long and should be {expected}")

@@ -139,7 +139,7 @@ impl MappedSegment {
         Snapshot { round, operation: slot.header.operation(), pid, poisoned }
     }
 
-    /// How ranks meet in this segment: decided by whoever made it.
+    /// The shape of the barriers in this segment: a setting of its creator.
     pub(crate) fn barrier_shape(&self) -> BarrierShape {
         self.shape
     }

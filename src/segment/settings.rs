@@ -16,7 +16,7 @@ pub(crate) struct SegmentSettings {
 pub(crate) struct BarrierShape(pub(crate) u32);
 
 impl BarrierShape {
-    /// Every rank looks at all others.
+    /// Every rank reads the words of all others.
     pub(crate) const FLAT: BarrierShape = BarrierShape(0);
 }
 

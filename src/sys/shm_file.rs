@@ -97,9 +97,9 @@ pub(crate) struct CreateRequest<'a> {
 /// `init` fills it behind the signature. It runs once for each [`CreateMode`] that is tried, on memory that is zero except
 /// for the signature.
 ///
-/// A live job under this name is an error; what a dead one has left is removed.
-pub(crate) fn create(wanted: CreateRequest<'_>, init: impl FnMut(&Mapping)) -> Result<Created, CreateError> {
-    create_in(Path::new(file::DIRECTORY), wanted, init, CreateMode::ALL)
+/// A live job of this name is an error; a stale file is removed.
+pub(crate) fn create(request: CreateRequest<'_>, init: impl FnMut(&Mapping)) -> Result<Created, CreateError> {
+    create_in(Path::new(file::DIRECTORY), request, init, CreateMode::ALL)
 }
 
 fn create_in(

@@ -189,7 +189,7 @@ fn ranks_with_different_sizes(wait: Wait) -> Outcome {
         let mut job = Job::new(3, wait);
         let right = job.start(0, "report")?;
         let wrong = job.start_with(1, "report", |command| _ = command.env("INTRANODE_SIZE", told))?;
-        let reason = format!("made for 3 ranks, this rank was told {told}");
+        let reason = format!("made for 3 ranks, this rank expects {told}");
         ensure_told(&mut job, &[wrong], &["InitializationFailed", &reason])?;
         ensure_told(&mut job, &[right], &["InitializationFailed", "rank 1", "another number of ranks"])?;
         job.left_nothing()?;

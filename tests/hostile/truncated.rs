@@ -77,7 +77,7 @@ fn resume(process: &mut Process) -> Result<()> {
 
 /// Waits for a line from the test.
 fn await_line() -> Result<()> {
-    ensure!(std::io::stdin().lock().read_line(&mut String::new())? > 0, "the test has gone");
+    ensure!(std::io::stdin().lock().read_line(&mut String::new())? > 0, "the test has ended");
     Ok(())
 }
 

@@ -23,7 +23,7 @@ use crate::codes::{Codes, codes};
 use crate::sys::shm_file::{self, CreateMode, Identity, Link, RegionFile};
 
 codes! {
-    /// How memory is found, in the order in which they are tried.
+    /// How other ranks open the memory, in the order of preference.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Kind: u32 {
         Memfd = 1,
@@ -291,7 +291,7 @@ fn too_large(error: io::Error) -> Refusal {
     }
 }
 
-/// The number of an error, for other ranks: that of the system, or what the system would say.
+/// The errno of an error, to be sent to other ranks. An error of the standard library gets the one that fits its kind.
 pub(crate) fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or_else(|| match error.kind() {
         io::ErrorKind::NotFound => libc::ENOENT,

@@ -19,13 +19,13 @@ codes! {
         Machine = 2,
         /// The file system of named shared memory.
         FileSystem = 3,
-        /// What a process can map.
+        /// The address space of a process.
         AddressSpace = 4,
-        /// How long a file may be.
+        /// RLIMIT_FSIZE.
         FileSize = 5,
-        /// How much a process may map.
+        /// RLIMIT_AS.
         Mapped = 6,
-        /// How much of it may be its own.
+        /// RLIMIT_DATA.
         Data = 7,
     }
 }

@@ -16,12 +16,12 @@ use crate::sys::file_size::without_sigxfsz;
 const ATTEMPTS: u32 = 10;
 
 codes! {
-    /// Two ways to make a file, in the order in which they are tried.
+    /// How a file is created, in the order of preference.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum CreateMode: u8 {
-        /// Without a name at first.
+        /// O_TMPFILE: without a name, which linkat gives it.
         Tmpfile,
-        /// Under a private name at first. It needs less of the system.
+        /// O_EXCL under a private name, from which it is hard-linked. For systems without O_TMPFILE or linkat.
         Excl,
     }
 }

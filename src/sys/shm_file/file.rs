@@ -67,7 +67,7 @@ pub(super) fn path(directory: &Path, job: &str) -> Result<PathBuf, Unusable> {
     if names::is_name(job) { Ok(path_of(directory, job)) } else { Err(Unusable::Name) }
 }
 
-/// The same of a name that was made from a job's.
+/// The path of a name that was derived from a job's.
 pub(super) fn path_of(directory: &Path, name: &str) -> PathBuf {
     directory.join(name.trim_start_matches('/'))
 }

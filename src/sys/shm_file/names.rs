@@ -9,22 +9,22 @@
 //! Numbers are hexadecimal, so that the largest fits behind the longest name of a job. A name proves nothing about a file's
 //! origin; its [signature](super::signature) does.
 
-/// The longest name of a job, in bytes without the '/' that it begins with.
+/// The longest name of a job, in bytes without its leading '/'.
 pub(crate) const MAX_NAME: usize = 230;
 
 const REGION: &str = "_region_";
 const DRAFT: &str = "_new_";
 
-/// The longest name of a file, in bytes, on every system.
+/// The longest name of a file, in bytes, that all systems support.
 const MAX_FILE: usize = 255;
 
-/// The most digits of a number.
+/// The largest number of digits.
 const DIGITS: usize = u64::BITS as usize / 4;
 
 const _: () =
     assert!(MAX_NAME + REGION.len() + DIGITS <= MAX_FILE && MAX_NAME + DRAFT.len() + DIGITS <= MAX_FILE);
 
-/// Whether a job can have this name. Everything that takes a name asks here.
+/// Whether a job can have this name.
 pub(crate) fn is_name(name: &str) -> bool {
     name.strip_prefix('/').is_some_and(|rest| {
         (1..=MAX_NAME).contains(&rest.len()) && !rest.contains(['/', '\0']) && rest != "." && rest != ".."
@@ -36,7 +36,7 @@ pub(crate) fn name_rule() -> String {
     format!("'/' followed by 1 to {MAX_NAME} bytes without '/', as in /job-42")
 }
 
-/// What a file is to a job, by its name.
+/// The kind of a job's file, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Segment,
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_name_of_a_job_leaves_room() {
+    fn the_longest_name_of_a_job_leaves_room_for_the_largest_number() {
         let job = format!("/{}", "x".repeat(MAX_NAME));
         let directory = tempfile::tempdir().unwrap();
         for name in [region(&job, u64::MAX), draft(&job, u64::MAX)] {

@@ -155,8 +155,8 @@ mod tests {
 
     /// A segment with its name and its lock.
     fn segment(directory: &Path, name: &str) -> Created {
-        let wanted = CreateRequest { name, len: 4096, signature: b"ours", is_segment: is_ours };
-        create_in(directory, wanted, |_| (), CreateMode::ALL).unwrap()
+        let request = CreateRequest { name, len: 4096, signature: b"ours", is_segment: is_ours };
+        create_in(directory, request, |_| (), CreateMode::ALL).unwrap()
     }
 
     /// A segment as a killed creator leaves it.

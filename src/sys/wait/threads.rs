@@ -35,15 +35,15 @@ impl Ticker {
     /// The name of its thread.
     pub(crate) const THREAD: &str = "intranode ticker";
 
-    /// Starts the ticker; `words` visits the words on which somebody may sleep.
+    /// Starts the ticker; `words` visits the words that may have sleepers.
     pub(crate) fn start<W>(words: W) -> std::io::Result<Self>
     where
         W: Fn(&mut dyn FnMut(&AtomicU32)) + Send + 'static,
     {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let seen = Arc::clone(&stop);
+        let stop_seen = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name(Self::THREAD.to_owned()).spawn(move || {
-            let (stopped, changed) = &*seen;
+            let (stopped, changed) = &*stop_seen;
             let mut guard = stopped.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             while !*guard {
                 let waited = changed.wait_timeout(guard, TICK);
