@@ -5,7 +5,7 @@
 //!
 //! From the top down: this file; what can be asked for, by a user ([`command_line`]) and by the launcher of its own
 //! processes ([`process`]); a module for each command, which owns its arguments; [`job`], how ranks are started and ended;
-//! [`values`]. A file imports from those below it only (tests/imports.rs).
+//! [`values`]. A file imports from those below it only (tests/layers.rs in the repository).
 
 mod bench;
 mod clean;

@@ -65,7 +65,7 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     bind: bool,
 
-    /// The job's name: it starts with '/', and no other job has it [default: a new one]
+    /// The job's name: '/' and up to 230 bytes without '/'; no other job has it [default: a new one]
     #[arg(long, value_name = "/NAME", value_parser = job_name)]
     name: Option<String>,
 
@@ -94,4 +94,18 @@ pub(crate) fn run(arguments: RunArguments) -> Result<u8> {
         state: arguments.state,
         kill_after: Duration::from_secs(arguments.kill_after),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Command;
+    use intranode::Config;
+
+    #[test]
+    fn the_help_tells_how_long_a_name_can_be() {
+        let help = RunArguments::augment_args(Command::new("run")).render_help().to_string();
+        let limit = format!("up to {} bytes", Config::MAX_NAME_BYTES);
+        assert!(help.contains(&limit), "not {limit}: {help}");
+    }
 }
