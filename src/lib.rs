@@ -107,7 +107,7 @@ pub use job::config::{Config, WaitKind};
 pub use job::threads::{threads, threads_with};
 pub use rank::job_state::{JobState, RankStatus};
 pub use region::exchange::Exchange;
-pub use region::options::{Pages, Placement, RegionOptions};
+pub use region::options::{Placement, RegionOptions};
 pub use region::{Region, Shared};
 pub use segment::region_memory::{ReadOnly, Writable};
 pub use sys::cast;

@@ -20,7 +20,7 @@ use crate::protocol::partition::block;
 use crate::protocol::region::Parts;
 use crate::rank::rank_state::{OpenCall, RankState};
 use crate::region::allocation::{AllocRequest, allocate};
-use crate::region::options::{Pages, Placement, RegionOptions};
+use crate::region::options::{Placement, RegionOptions};
 use crate::segment::region_memory::{Memory, ReadOnly, Writable};
 
 /// A region in its read epoch: every rank has all of it as a plain slice.
@@ -122,8 +122,7 @@ impl Communicator {
     /// As [`region`](Communicator::region).
     pub fn region_with<T: Pod>(&self, len: usize, options: &RegionOptions) -> Result<Region<T>, Error> {
         let (seat, operation) = (&self.seat, Operation::Region);
-        let call =
-            Call { length: len as u64, extra: options.digest(seat.mapped.key()), ..call::<T>(operation) };
+        let call = Call { length: len as u64, extra: options.code(), ..call::<T>(operation) };
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
         // Even a region of nothing is mapped: a page.
         let bytes = bytes.map(|bytes| bytes.max(1));
@@ -166,29 +165,6 @@ impl<T: Pod, E> Region<T, E> {
     /// Whether this rank is the one that owns a new region: rank 0. Not collective. Example: [`Region`].
     pub fn is_leader(&self) -> bool {
         self.seat.rank == LEADER
-    }
-
-    /// On which NUMA nodes its pages lie, as far as the system tells this process. Not collective.
-    ///
-    /// ```
-    /// let texts = intranode::threads(2, |comm| {
-    ///     let region = comm.region::<u8>(100_000)?;
-    ///     Ok::<_, intranode::Error>(match region.pages() {
-    ///         Ok(pages) => pages.to_string(), // "pages of 4096 bytes, 25 on node 0"
-    ///         Err(error) => format!("the system does not tell: {error}"),
-    ///     })
-    /// })?;
-    /// for text in texts {
-    ///     println!("{}", text?);
-    /// }
-    /// # Ok::<(), intranode::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The system's error where it does not tell: [`std::io::ErrorKind::Unsupported`] elsewhere than on Linux;
-    /// [`std::io::ErrorKind::NotFound`] in a forked child, in which the region does not exist.
-    pub fn pages(&self) -> std::io::Result<Pages> {
-        Pages::of(self.memory.mapping())
     }
 
     fn call(&self, operation: Operation) -> Call {

@@ -70,10 +70,6 @@ impl<T: Pod, S> Memory<T, S> {
         self.len
     }
 
-    pub(crate) fn mapping(&self) -> &Mapping {
-        &self.mapping
-    }
-
     /// Replaces small pages by huge ones. Returns the bytes in huge pages.
     pub(crate) fn collapse(&self) -> io::Result<usize> {
         huge::collapse(&self.mapping)

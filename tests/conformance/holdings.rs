@@ -124,7 +124,6 @@ fn region_in_a_forked_child(comm: Communicator) -> Outcome {
         ForkResult::Child => {
             let refused = matches!(comm.region::<u8>(1).map(drop), Err(Error::Forked { .. }))
                 && matches!(comm.split_local().map(drop), Err(Error::Forked { .. }))
-                && shared.pages().is_err()
                 && matches!(
                     shared.reclaim().map(drop),
                     Err(Error::Forked { .. } | Error::AllocationFailed { .. })

@@ -147,10 +147,8 @@ fn region_several_of_different_types_at_once(comm: Communicator) -> Outcome {
 
 fn region_placed_in_every_way(comm: Communicator) -> Outcome {
     const LEN: usize = 300_000;
-    for placement in
-        [Placement::Leader, Placement::Distributed, Placement::Interleaved, Placement::Nodes(vec![0])]
-    {
-        let options = RegionOptions::new().placement(placement.clone());
+    for placement in [Placement::Leader, Placement::Distributed, Placement::Interleaved] {
+        let options = RegionOptions::new().placement(placement);
         let mut region = comm.region_with::<u64>(LEN, &options)?;
         let blocks = Blocks::new(LEN, comm.size());
         let own = match placement {
@@ -162,16 +160,6 @@ fn region_placed_in_every_way(comm: Communicator) -> Outcome {
         region.as_mut_slice().iter_mut().zip(own).for_each(|(value, index)| *value = index as u64);
         let shared = region.publish()?;
         ensure!(shared.iter().enumerate().all(|(index, value)| *value == index as u64), "{placement:?}");
-        match shared.pages() {
-            Ok(pages) => {
-                let found: usize = pages.nodes.iter().map(|(_, count)| count).sum();
-                let all = (LEN * size_of::<u64>()).div_ceil(pages.size);
-                ensure!(found + pages.unknown == all, "{pages}");
-                ensure!(pages.unknown == 0 || !cfg!(target_os = "linux"), "{pages}");
-            }
-            // A container may forbid it, and other systems have no such call.
-            Err(error) => eprintln!("where the pages lie is not told: {error}"),
-        }
     }
     Ok(())
 }
