@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The unit is the 64-byte line that moves from the rank that wrote it to a rank that reads it. Each rank reads its
-//! peers' words, what is published beside them, and staging; each published line is taken back from its readers once.
+//! peers' words, what is published beside them, and staging; each published line takes an RFO once.
 //! The first table is counted by running the protocols over a platform whose peers have always arrived already. The
 //! second compares, by the same unit, the two shapes of arrival that there are, and two that there could be.
 

@@ -24,7 +24,7 @@ const CHUNK: usize = 1 << 16;
 const CASES: [(Operation, usize, u64); 3] =
     [(Operation::Barrier, 0, 520), (Operation::Allreduce, 4, 1510), (Operation::Allgatherv, 4, 1450)];
 
-/// So many calls are counted, as the difference to half of them.
+/// The calls that are counted, as the difference to half of them.
 const CALLS: u64 = 2000;
 
 fn main() -> ExitCode {
@@ -70,7 +70,7 @@ fn check_calls() -> ExitCode {
     if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// How many instructions the process takes that does so many calls.
+/// The number of instructions of a process that makes `calls` calls.
 fn count(case: usize, calls: u64) -> u64 {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])

@@ -1,7 +1,7 @@
 //! What must not compile: mistakes with shared memory that the types find.
 //!
 //! The messages beside the programs are those of the compiler that they were recorded with. After a change of it,
-//! `TRYBUILD=overwrite cargo test --test compile_fail` records them again; look at what has changed.
+//! `TRYBUILD=overwrite cargo test --test compile_fail` records them again; review what has changed.
 
 #[test]
 fn mistakes_with_shared_memory_do_not_compile() {

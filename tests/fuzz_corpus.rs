@@ -74,7 +74,7 @@ impl Drop for Input {
     }
 }
 
-/// Replays a corpus and so many mutations. Some inputs must be accepted and some not, or nothing was tested.
+/// Replays a corpus and `mutations` mutations. Some inputs must be accepted and some not, or nothing was tested.
 fn replay(target: &'static str, run: fn(&[u8]) -> bool, mutations: usize) {
     let (report, done) = channel();
     let work = thread::spawn(move || {

@@ -22,7 +22,7 @@ pub(crate) struct Mirror {
     arrived: Cell<u32>,
     /// How often this rank has arrived.
     pub(crate) rounds: Cell<u64>,
-    /// How many words of others it has looked at.
+    /// The number of words of others that it has read.
     pub(crate) looks: Cell<u64>,
 }
 
@@ -159,7 +159,7 @@ pub(crate) struct Shared {
 const START: Generation = Generation::new(0);
 
 impl Shared {
-    /// Of so many ranks, with staging buffers of so many bytes.
+    /// A segment for `ranks` ranks, with staging buffers of `chunk` bytes.
     pub(crate) fn new(ranks: usize, chunk: usize) -> Self {
         let words = START.initial_words();
         let headers = [Bytes::new(HEADER), Bytes::new(HEADER)];

@@ -1,4 +1,4 @@
-"""Jobs that can not get away: every process of one carries a mark in its environment, by which it is found and ended."""
+"""Jobs that cannot get away: every process of one carries a mark in its environment, by which it is found and ended."""
 
 import contextlib
 import os

@@ -8,7 +8,7 @@
 // | line | a cache line from one core to the other, one way: two threads answer each other |
 // | lines | the same with many lines at a time, all of which are waited for |
 // | copy | memcpy from one private buffer to another |
-// | streaming-copy | the same with stores past the cache |
+// | streaming-copy | the same with non-temporal stores |
 // | streaming-copy-by-all | the same on two cores at a time |
 // | remote-copy | memcpy from a buffer that another core has just written |
 // | switch | from one thread to another on the same core, by sched_yield |

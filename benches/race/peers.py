@@ -34,7 +34,7 @@ class Peer:
     bench: Path | None = None
 
     def command(self, ranks, cores, program):
-        """The command line that starts `program` in so many processes, and its environment."""
+        """The command line that starts `ranks` processes of `program`, and its environment."""
         before, settings = self.launch(ranks, ranks <= cores)
         environment = dict(os.environ)
         if self.home:

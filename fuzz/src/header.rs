@@ -20,7 +20,7 @@ pub fn run(data: &[u8]) -> bool {
         check(input.rest(), length)
     } else {
         let made = Made::new(&mut input);
-        // Cut short at every place: what is behind the last field is not needed.
+        // Truncated at every place: what is behind the last field is not needed.
         let believed = (0..made.bytes.len()).filter(|len| check(&made.bytes[..*len], made.length)).count();
         assert!(believed == 0 || believed == LEN - FIELDS[6] - 8);
         check(&made.bytes, made.length)

@@ -18,7 +18,7 @@ use super::header::Made;
 use super::input::Input;
 use super::model::{Header, MAGIC, Map};
 
-/// How long to wait for a job that can not come.
+/// How long to wait for a job that cannot come.
 const SHORT: Duration = Duration::from_millis(1);
 
 /// Larger segments take long to fill in and show nothing new.
@@ -101,7 +101,7 @@ fn failure(joined: Result<Communicator, Error>) -> Box<InitFailure> {
     }
 }
 
-/// Peers that are only bytes in a file can not keep their side of any bargain. Whatever comes of it is an answer.
+/// Peers that are only bytes in a file cannot keep their side of any bargain. Whatever comes of it is an answer.
 fn call(comm: &Communicator) {
     let own = [comm.rank() as u64; 4];
     let mut all = vec![0; 4 * comm.size()];

@@ -29,7 +29,7 @@ pub struct Map {
 }
 
 impl Map {
-    /// The map for so many ranks and chunks of so many bytes; `None` where one of the two is not allowed.
+    /// The layout for these ranks and chunks; `None` where one of the two is out of range.
     pub fn new(ranks: u128, chunk: u128) -> Option<Self> {
         if ranks == 0 || ranks > 65_536 || chunk == 0 || chunk > 1 << 30 || !chunk.is_multiple_of(64) {
             return None;

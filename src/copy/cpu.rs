@@ -1,7 +1,7 @@
 //! Who made the processor, where that decides how it copies best.
 
 /// Whether a checker watches every access to memory: Miri, or the thread sanitizer (`.ci/tsan`). Neither sees what is done
-/// by vectors of 32 bytes, or past the cache, so all copies are then left to the compiler.
+/// by vectors of 32 bytes or non-temporal stores, so all copies are then left to the compiler.
 pub(super) const WATCHED: bool = cfg!(any(miri, tsan));
 
 /// Whether the C library copies to lines that other cores will read as fast as anything else. So it is on Intel's

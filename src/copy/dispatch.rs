@@ -10,7 +10,7 @@ pub(crate) trait Work {
     fn run(self, wide: bool);
 }
 
-/// Does `work`, which is about so many bytes, with the vectors that this processor has. The result is the same.
+/// Runs `work` on `bytes` bytes with the vectors that this processor has. The result is the same.
 #[inline(always)]
 pub(crate) fn widest(bytes: usize, work: impl Work) {
     #[cfg(target_arch = "x86_64")]
@@ -22,7 +22,7 @@ pub(crate) fn widest(bytes: usize, work: impl Work) {
     work.run(false);
 }
 
-/// Whether this processor has AVX2, and work on so many bytes is worth asking: shorter work is done before the answer.
+/// Whether this processor has AVX2, and work on `bytes` bytes is worth asking: shorter work is done before the answer.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn is_for_avx2(bytes: usize) -> bool {

@@ -15,7 +15,7 @@ pub struct Sink<'a> {
     cell: PhantomData<&'a ()>,
 }
 
-/// Staging that the holder may look at.
+/// Staging that the holder may read.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     pub(super) start: *const u8,
@@ -55,7 +55,7 @@ impl<'a> Sink<'a> {
         Sink { start, len: self.len - offset, cell: PhantomData }
     }
 
-    /// Copies `bytes` to `offset`. They are visible to whoever sees a later arrival of this rank.
+    /// Copies `bytes` to `offset`. They are visible to a rank that sees a later arrival of this rank.
     ///
     /// # Panics
     /// When they reach past the end of the view.
@@ -75,7 +75,7 @@ impl<'a> Sink<'a> {
     #[inline]
     pub fn store_relaxed(&mut self, offset: usize, byte: u8) {
         assert!(offset < self.len);
-        // SAFETY: I1 and I2: the byte is inside the view, which is ours to write; whoever reads it without being allowed
+        // SAFETY: I1 and I2: the byte is inside the view, which is ours to write; a rank that reads it without being allowed
         // to reads it atomically too.
         let shown = unsafe { AtomicU8::from_ptr(self.start.wrapping_add(offset)) };
         shown.store(byte, Ordering::Relaxed);

@@ -12,7 +12,7 @@
 //! further ahead, because round `g` needs all ranks. Equality is therefore enough, and it does not matter that
 //! the counter wraps.
 
-/// Somebody sleeps on this word: whoever changes it must wake.
+/// A rank sleeps on this word: the rank that changes it must wake.
 pub const WAITER: u32 = 1;
 
 /// The word is frozen: its owner will never arrive at a later round.

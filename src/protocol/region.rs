@@ -10,13 +10,13 @@
 //!                           publish                  take back
 //! ```
 //!
-//! **Publish.** A rank arrives when it has written for the last time, and can not write any more. After the round
+//! **Publish.** A rank arrives when it has written for the last time, and cannot write any more. After the round
 //! nobody can, and all that was written is visible, so everybody may read everything, for as long as it likes.
 //!
 //! **Take back.** A rank arrives when it has read for the last time. After the round nobody reads, so each rank may
 //! write its parts again.
 //!
-//! Either succeeds on all ranks or on none, also when one of them dies in it, because a round does. A rank that can not
+//! Either succeeds on all ranks or on none, also when one of them dies in it, because a round does. A rank that cannot
 //! change its mapping's protection refuses, so that no rank goes on alone.
 //!
 //! What a round has shown is a value that can be had in no other way, and that the memory asks for: see `sys::region`.
@@ -38,7 +38,7 @@ pub struct AllPublished(());
 pub struct AllReclaimed(());
 
 impl<P: Platform> Member<'_, P> {
-    /// Ends a write epoch. `protected`: this rank's mapping can not be written any more.
+    /// Ends a write epoch. `protected`: this rank's mapping cannot be written any more.
     ///
     /// # Errors
     /// As [`Member::begin_call`]; for a rank that is not protected, [`Failure::Refused`] like for all others.

@@ -135,7 +135,9 @@ mod tests {
         assert!(eligible(&cma_peers, 0) && !eligible(&cma_peers, 1));
         assert!(cma_peers.subset(&[1]).is_some_and(|subset| *subset.processes == [2]));
         cma_peers.refuse();
-        assert!(!cma_peers.eligible([SINGLE_COPY_FROM_BYTES; 2].into_iter()) && cma_peers.subset(&[1]).is_none());
+        assert!(
+            !cma_peers.eligible([SINGLE_COPY_FROM_BYTES; 2].into_iter()) && cma_peers.subset(&[1]).is_none()
+        );
     }
 
     #[cfg(all(target_os = "linux", not(miri)))]

@@ -181,7 +181,7 @@ fn find(
     backing::find(&seat.job, handle, wanted.part.clone(), wanted.huge)
 }
 
-/// Refuses memory without a name on a rank that was told so, as a system does where ranks cannot open each other's.
+/// Refuses memfds on a rank that was told so, as a system does where ranks cannot open each other's.
 fn check_kind(seat: &RankState, kind: Kind) -> Result<(), Refusal> {
     let refused = kind == Kind::Memfd && seat.settings.named_memory;
     if refused { Err(std::io::Error::from_raw_os_error(libc::EPERM).into()) } else { Ok(()) }

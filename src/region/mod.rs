@@ -89,7 +89,7 @@ impl Communicator {
     /// `len` is in elements, is the same on all ranks, and may be 0. Collective. Example: [`Region`].
     ///
     /// Its memory, `len` times the size of an element and rounded up to a page, is allocated before this returns. It does not
-    /// count against the size of `/dev/shm` where the system has memory without a name (a memfd), and lets ranks open each
+    /// count against the size of `/dev/shm` where the system has memfds, and lets ranks open each
     /// other's; otherwise it is there.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Values can not be kept while they are given to another rank.
+//! Values cannot be kept while they are given to another rank.
 
 fn main() -> Result<(), intranode::Error> {
     let comm = intranode::Communicator::from_env()?;

@@ -1,4 +1,4 @@
-//! What an exchange has brought can not be kept across its next turn.
+//! What an exchange has brought cannot be kept across its next turn.
 
 fn main() -> Result<(), intranode::Error> {
     let comm = intranode::Communicator::from_env()?;

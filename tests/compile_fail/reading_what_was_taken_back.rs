@@ -1,4 +1,4 @@
-//! What was read in place can not be kept across the end of the read epoch.
+//! What was read in place cannot be kept across the end of the read epoch.
 
 fn main() -> Result<(), intranode::Error> {
     let comm = intranode::Communicator::from_env()?;

@@ -1,4 +1,4 @@
-//! Values can not be read before they are published.
+//! Values cannot be read before they are published.
 
 fn main() -> Result<(), intranode::Error> {
     let comm = intranode::Communicator::from_env()?;

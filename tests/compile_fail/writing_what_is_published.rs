@@ -1,4 +1,4 @@
-//! What every rank reads can not be written.
+//! What every rank reads cannot be written.
 
 fn main() -> Result<(), intranode::Error> {
     let comm = intranode::Communicator::from_env()?;

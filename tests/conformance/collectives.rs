@@ -54,7 +54,7 @@ fn packed(counts: &[usize]) -> Vec<usize> {
         .collect()
 }
 
-/// Gathers so many elements from each rank to these places, and looks at every element of the result.
+/// Gathers blocks of `counts` elements to `displs`, and checks every element of the result.
 fn gather(comm: &Communicator, counts: &[usize], displs: &[usize], len: usize) -> Outcome {
     let mut recv = vec![UNTOUCHED; len];
     comm.allgatherv(&elements(comm.rank(), counts[comm.rank()]), &mut recv, counts, displs)?;

@@ -56,7 +56,7 @@ fn stay_away(
     call: impl Fn() -> Result<(), Error>,
 ) -> Outcome {
     let board = Board::new(comm)?;
-    // No earlier than the first rank's call: whoever has waited longest ends the wait of all.
+    // No earlier than the first rank's call: the rank that has waited longest ends the wait of all.
     let common = Instant::now();
     comm.barrier()?;
     if late.contains(&comm.rank()) {

@@ -88,7 +88,7 @@ fn allreduce_receive_buffer_too_short(comm: Communicator) -> Outcome {
     wrong_on_one_or_all(&comm, Operation::Allreduce, call, wrong_size(Operation::Allreduce, 4, 3))
 }
 
-/// An allgatherv of so many elements from each rank.
+/// An allgatherv of blocks of `counts` elements.
 fn gather(comm: &Communicator, len: usize, counts: &[usize], displs: &[usize], recv_len: usize) -> CallSummary {
     let mut recv = vec![BEFORE; recv_len];
     (comm.allgatherv(&elements(comm.rank(), len), &mut recv, counts, displs), recv)

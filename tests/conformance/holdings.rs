@@ -182,7 +182,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     sizes.into_iter().map(trial).collect()
 }
 
-/// The last rank can not open what has no name, so all fall back to memory that has one.
+/// The last rank cannot open a memfd, so all fall back to named files.
 fn falls_back(size: usize) -> Outcome {
     let mut job = Job::new(size, WAITS[0]);
     for rank in 0..size {

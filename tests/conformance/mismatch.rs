@@ -34,7 +34,7 @@ const ALL: [Operation; 5] = [
     Operation::Broadcast,
 ];
 
-/// Calls an operation on so many bytes.
+/// Calls an operation on `bytes` bytes.
 fn call(comm: &Communicator, operation: Operation, bytes: usize) -> Result<(), Error> {
     let (size, send) = (comm.size(), vec![1u8; bytes]);
     let mut recv = vec![0; bytes * size];
@@ -51,7 +51,7 @@ fn call(comm: &Communicator, operation: Operation, bytes: usize) -> Result<(), E
     }
 }
 
-/// Each rank has made its own call; `check` looks at what rank `rank` is said to have called.
+/// Each rank has made its own call; `check` gets what the error says of rank `rank`'s call.
 fn ensure_mismatch(
     comm: &Communicator,
     took: Duration,

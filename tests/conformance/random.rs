@@ -29,7 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Plays so many random worlds, or as many as `PROPTEST_CASES` says.
+/// Plays `cases` random worlds, or as many as `PROPTEST_CASES` says.
 fn try_worlds(cases: u32, play: impl Fn(&World) -> Outcome) -> Result<(), Failed> {
     let asked = std::env::var_os("PROPTEST_CASES").is_some();
     let cases = if asked { ProptestConfig::default().cases } else { cases };

@@ -223,7 +223,7 @@ fn region_parts_that_overlap_or_reach_too_far(comm: Communicator) -> Outcome {
     let (rank, size) = (comm.rank(), comm.size());
     let mut region = comm.region::<u8>(size)?;
     let before = region.parts().to_vec();
-    // Every rank wants the first: seen by all, whoever is the second.
+    // Every rank wants the first: seen by all, no matter which rank is the second.
     let result = region.set_ownership([0..1, 0..size.min(2)]);
     ensure_matches!(result, Err(Error::OverlappingBlocks { operation: Operation::SetOwnership, .. }));
     ensure!(!result.unwrap_err().is_fatal() && region.parts() == before);

@@ -54,7 +54,7 @@ impl Scenario {
         self
     }
 
-    /// The same where ranks meet in groups of so many, under a name that says so.
+    /// The same with a hierarchical barrier in groups of `of` ranks, under a name that says so.
     pub(crate) fn in_groups(mut self, of: usize) -> Self {
         self.name = Box::leak(format!("{}_in_groups_of_{of}", self.name).into_boxed_str());
         self.group = Some(of);

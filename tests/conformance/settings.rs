@@ -25,7 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     tests.map(trial).into()
 }
 
-/// Runs a process whose environment is changed so that it can not join; gives what it tells.
+/// Runs a process whose environment is changed so that it cannot join; gives what it tells.
 fn told_by(change: impl FnOnce(&mut Command)) -> anyhow::Result<String> {
     let mut job = Job::new(2, WAITS[0]);
     let process = job.start_with(0, "report", change)?;

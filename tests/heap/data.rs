@@ -84,7 +84,7 @@ impl Slots {
     }
 
     pub(crate) fn write(&self, rank: usize, value: u64) {
-        // SAFETY: nobody looks at it meanwhile, if what is tested holds.
+        // SAFETY: no rank reads it meanwhile, if what is tested holds.
         unsafe { self.0[rank].get().write(value) };
     }
 

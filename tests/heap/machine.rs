@@ -102,7 +102,7 @@ unsafe impl Platform for Machine {
         Instant::now() + self.patience / 10
     }
 
-    /// Returns at any time, as it may. Whoever waits comes back, so nobody has to wake it.
+    /// Returns at any time, as it may. The waiting rank comes back, so no rank has to wake it.
     fn wait(&self, _: &'static str, _: &AtomicU32, _: u32, deadline: &Instant) -> Result<(), Expired> {
         std::thread::yield_now();
         if Instant::now() < *deadline { Ok(()) } else { Err(Expired) }
@@ -171,7 +171,7 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    /// A segment for so many ranks with chunks of so many bytes, in which round `start` is over.
+    /// A segment for `ranks` ranks with chunks of `chunk` bytes, in which round `start` is over.
     pub(crate) fn new(ranks: usize, chunk: usize, start: Generation) -> Self {
         let slot = || Slot { state: AtomicU32::new(0), header: Header(UnsafeCell::new([0; HEADER / 4])) };
         let slots = || [slot(), slot()];

@@ -8,7 +8,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("barriers", barriers),
     ("reductions", reductions),
     ("gathers", gathers),
-    ("gathers past the cache", gathers_past_the_cache),
+    ("gathers with non-temporal stores", gathers_with_non_temporal_stores),
     ("broadcasts", broadcasts),
     ("different calls", different_calls),
 ];
@@ -62,7 +62,7 @@ fn gathers() {
 }
 
 /// From 16 MiB on what is received does not stay in the cache.
-fn gathers_past_the_cache() {
+fn gathers_with_non_temporal_stores() {
     const LEN: usize = (8 << 20) + 5;
     run(&[2], |comm, guarded| {
         let own = vec![comm.rank() as u8; LEN];

@@ -17,7 +17,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
 
 const SIZES: [usize; 3] = [2, 3, 8];
 
-/// The last collective is complete on all ranks, whoever leaves first.
+/// The last collective is complete on all ranks, no matter which leaves first.
 fn a_rank_leaves() {
     for size in SIZES {
         for _ in 0..50 {
@@ -85,7 +85,7 @@ fn two_threads_call_at_once() {
         let told = AtomicUsize::new(0);
         let job = threads(size, |comm| {
             if comm.rank() > 0 {
-                // Rank 0's calls can not succeed before.
+                // Rank 0's calls cannot succeed before.
                 while told.load(Ordering::Relaxed) == 0 {
                     std::thread::yield_now();
                 }

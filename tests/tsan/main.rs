@@ -1,4 +1,4 @@
-//! What the thread sanitizer looks at: everything that ranks do together, over ranks that are threads. `make tsan` runs it
+//! What the thread sanitizer checks: everything that ranks do together, over ranks that are threads. `make tsan` runs it
 //! under the sanitizer; otherwise it shows that the results are right.
 //!
 //! Between its operations each program reads plain memory that other ranks write, and that nothing guards but the
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 /// Nothing here takes as long, under the sanitizer neither.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs a program on the ranks of jobs of these sizes, in which each rank looks at all others, or they meet in groups.
+/// Runs a program on the ranks of jobs of these sizes, with a flat barrier and with a hierarchical one.
 fn run(sizes: &[usize], program: impl Fn(&Communicator, &Guarded<'_>) -> Result<(), Error> + Sync) {
     for (size, group) in sizes.iter().flat_map(|size| [(*size, 0), (*size, 2)]) {
         let config = Config::new("/tsan", 0, size).timeout(LIMIT).group(group);

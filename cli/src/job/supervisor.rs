@@ -150,7 +150,7 @@ impl Supervisor {
 fn has_ended(pid: Pid) -> Result<bool> {
     match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT) {
         Ok(WaitStatus::StillAlive) => Ok(false),
-        // EINVAL: it has ended, by a signal without a name.
+        // EINVAL: it has ended, by a signal that nix does not know.
         Ok(_) | Err(Errno::EINVAL) => Ok(true),
         Err(error) => Err(error).context("cannot ask for the end of a rank"),
     }

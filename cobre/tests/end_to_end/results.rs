@@ -52,7 +52,7 @@ fn every_cut_selection_with_every_number_of_ranks_and_threads() {
     for selection in ["off", "level1", "lml1", "lml1, at most 10 a stage", "dynamic", "domination"] {
         let row = table.lines().find(|line| line.starts_with(&format!("{selection}  ")));
         let row = row.unwrap_or_else(|| panic!("no row {selection} in {table}"));
-        // Three ranks have 3, 2 and 2 forward passes, which Cobre can not deal out to two threads.
+        // Three ranks have 3, 2 and 2 forward passes, which Cobre cannot deal out to two threads.
         let cells: Vec<&str> = row.split_whitespace().rev().take(6).collect();
         assert_eq!(cells, ["equal", "equal", "equal*", "equal", "equal", "equal"], "{table}");
     }
@@ -66,7 +66,7 @@ fn threads_make_no_difference() {
     bench.succeed(&["run", "case", "--out=one", "--backend=local", "--threads=1"]);
     bench.succeed(&["run", "case", "--out=four", "-n2", "--threads=2"]);
     bench.succeed(&["compare", "one", "four"]);
-    // Three ranks have 3, 2 and 2 forward passes, which Cobre can not deal out to two threads.
+    // Three ranks have 3, 2 and 2 forward passes, which Cobre cannot deal out to two threads.
     bench.succeed(&["run", "case", "--out=six", "-n3", "--threads=2"]);
     bench.succeed(&["compare", "one", "six"]);
 }

@@ -148,7 +148,7 @@ fn rank_size_and_topology(comm: &ShmBackend) -> Outcome {
     Ok(())
 }
 
-/// Each round is checked, and each rank falls behind in its turn.
+/// Each round is checked, and another rank falls behind in each.
 fn mixed_collectives_500_rounds(comm: &ShmBackend) -> Outcome {
     let size = comm.size();
     for round in 0..500 {

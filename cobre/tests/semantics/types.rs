@@ -114,7 +114,7 @@ fn reductions_that_a_type_does_not_have(comm: &ShmBackend) -> Outcome {
 #[derive(Clone, Copy, Default)]
 struct Padded(#[expect(dead_code)] u8, #[expect(dead_code)] u32);
 
-/// Calls every collective with values of a type that can not cross.
+/// Calls every collective with values of a type that cannot cross.
 fn send_padded(comm: &ShmBackend) -> [Result<(), CommError>; 3] {
     let size = comm.size();
     let counts = vec![1; size];

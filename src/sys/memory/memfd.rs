@@ -1,4 +1,4 @@
-//! Sealed memfds: shared files without a name, which cannot be truncated.
+//! Sealed memfds: unlinked shared files, which cannot be truncated.
 //!
 //! A memfd exists as long as a process has it open or mapped. Other processes of the same user open it through the
 //! creator's `/proc/<pid>/fd`. It does not count against the size of `/dev/shm`.

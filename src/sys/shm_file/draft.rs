@@ -19,7 +19,7 @@ codes! {
     /// How a file is created, in the order of preference.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum CreateMode: u8 {
-        /// O_TMPFILE: without a name, which linkat gives it.
+        /// O_TMPFILE: unlinked, until linkat gives it a name.
         Tmpfile,
         /// O_EXCL under a private name, from which it is hard-linked. For systems without O_TMPFILE or linkat.
         Excl,

@@ -111,7 +111,7 @@ impl Identity {
     }
 }
 
-/// A new file without a name. It is deleted when it is closed unless it is linked.
+/// A new unlinked file. It is deleted when it is closed unless it is linked.
 #[cfg(target_os = "linux")]
 pub(super) fn create_tmpfile(directory: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).mode(MODE).custom_flags(libc::O_TMPFILE).open(directory)
@@ -122,7 +122,7 @@ pub(super) fn create_tmpfile(_directory: &Path) -> io::Result<File> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Gives a file without a name one, if it is free.
+/// Links an unlinked file, if the name is free.
 #[cfg(target_os = "linux")]
 pub(super) fn link(file: &File, path: &Path) -> io::Result<()> {
     let target = CString::new(path.as_os_str().as_bytes())?;
