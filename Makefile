@@ -8,11 +8,12 @@
 demo: cmake
 	cobre/run.sh demo --iterations 20 --cut-selection lml1 --max-active-per-stage 200
 
-# Cobre's crates bring a solver in C++, so that package is built once only: in release, for lint and tests alike.
+# Cobre's crates bring a solver in C++, so that package is built once only: in release, for lint and tests alike. Both model
+# checkers are built with one library, and by the same selection of packages as the rest: with another, dependencies would get
+# other features, and be compiled again.
 test: cmake
 	cargo test --locked --workspace --exclude intranode-cobre
-	cargo test --locked --features loom --test loom
-	cargo test --locked --features shuttle --test shuttle
+	cargo test --locked --workspace --exclude intranode-cobre --all-features --test loom --test shuttle
 	cargo test --locked --release --package intranode-cobre
 
 lint: cmake
