@@ -17,10 +17,9 @@
 //! its own, with asynchronous signals blocked. A robust list belongs to one thread, so the program's robust mutexes are not affected.
 //!
 //! There are two fallbacks. Where the system refuses `futex_waitv`, watchers poll the words, so that each rank is polled
-//! every [`SCAN`]. And since a word can be overwritten by mistake, watchers poll pidfds, so that each process is polled every
-//! [`GAP`]. The more ranks there are, the less often each of them polls: the total cost is constant.
+//! every [`WATCH_SCAN`]. And since a word can be overwritten by mistake, watchers poll pidfds, so that each process is polled every
+//! [`WATCH_TICK`]. The more ranks there are, the less often each of them polls: the total cost is constant.
 
-mod beside;
 mod pidfd;
 mod robust;
 mod sched_slice;
@@ -38,7 +37,6 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use self::beside::Beside;
 use self::pidfd::Processes;
 use self::robust::Registration;
 use self::sleeper::{ENDING, RUNNING, WatchSleeper};
@@ -51,15 +49,7 @@ use crate::sys::sigusr2;
 use crate::sys::wait::clock::Moment;
 use crate::sys::wait::futex;
 use crate::sys::wait::spin::SpinPolicy;
-
-/// How often the words of a rank are polled where sleeping on them is not possible.
-const SCAN: Duration = Duration::from_millis(2);
-
-/// How often the pidfd of a rank's process is polled.
-const GAP: Duration = Duration::from_millis(150);
-
-/// The longest time between two calls of [`Listener::tick`].
-const MAX_TICK: Duration = Duration::from_millis(100);
+use crate::tuning::{LISTENER_TICK, WATCH_SCAN, WATCH_TICK};
 
 /// The watcher only makes system calls and poisons.
 const STACK: usize = 128 << 10;
@@ -69,7 +59,7 @@ const PLATFORM: ShmPlatform = ShmPlatform { wait: Wait::Futex, spin: SpinPolicy:
 
 /// Called on the watcher's thread. Must return soon: no death is noticed meanwhile.
 pub(crate) trait Listener: watch::Listener + Send + 'static {
-    /// Whether [`tick`](Self::tick) must be called at least every [`MAX_TICK`].
+    /// Whether [`tick`](Self::tick) must be called at least every [`LISTENER_TICK`].
     fn needs_ticks(&self) -> bool {
         false
     }
@@ -107,7 +97,6 @@ impl Watcher {
             end: Arc::clone(&end),
             rank,
             scan: detection == Detection::Scan,
-            beside: Beside::this_thread(mapped.layout().ranks()),
             report_requests: sigusr2::count().map(|count| (count, count.load(Ordering::Acquire))),
             listener,
         };
@@ -143,7 +132,6 @@ struct WatcherThread<L> {
     processes: Processes,
     /// Poll the words, even if sleeping on them is possible.
     scan: bool,
-    beside: Beside,
     /// The number of report requests, and how many of them were noticed.
     report_requests: Option<(&'static AtomicU32, u32)>,
     listener: L,
@@ -157,12 +145,11 @@ impl<L: Listener> WatcherThread<L> {
         let _ = ready.send(());
         let (mapped, listener) = (Arc::clone(&self.mapped), &self.listener);
         let mut watch = Watch::new(&PLATFORM, mapped.roll(), self.rank);
-        let (ticks, scans) = (self.ticks(GAP), self.ticks(SCAN));
+        let (ticks, scans) = (self.ticks(WATCH_TICK), self.ticks(WATCH_SCAN));
         let ticks = if listener.needs_ticks() { Some(frequent(ticks)) } else { ticks };
         let mut sleeper = WatchSleeper::new(&self.end, self.report_requests, scans, self.scan);
         let next = || ticks.map(|ticks| ticks.after(Moment::now()));
         let mut tick = next();
-        self.beside.stay();
         // The results that are ignored here are errors in tests only, which stop a watcher at a fail point.
         while !sleeper.is_over() {
             if tick.is_some_and(Moment::has_passed) {
@@ -172,7 +159,6 @@ impl<L: Listener> WatcherThread<L> {
                     let _ = watch.ended(rank, listener);
                 }
                 listener.tick();
-                self.beside.stay();
                 tick = next();
             }
             let _ = watch.look(listener);
@@ -194,5 +180,5 @@ impl<L: Listener> WatcherThread<L> {
 
 /// The ticks for a listener that needs them.
 fn frequent(ticks: Option<Ticks>) -> Ticks {
-    ticks.map_or(Ticks::every(MAX_TICK), |ticks| ticks.at_least_every(MAX_TICK))
+    ticks.map_or(Ticks::every(LISTENER_TICK), |ticks| ticks.at_least_every(LISTENER_TICK))
 }

@@ -144,7 +144,6 @@ fn polling_finds_a_death() {
         end: Arc::clone(&end),
         rank: 0,
         scan: true,
-        beside: Beside::this_thread(0),
         report_requests: None,
         listener: DeathRecorder(sender),
     };
