@@ -3,6 +3,8 @@
 //! Each has its unit in its name or type, and says where it comes from: a measurement (docs/performance.md has the
 //! tables, docs/adr the decisions), the processor's manual, or an estimate.
 
+use core::time::Duration;
+
 // ---- Staging (protocol/staging.rs)
 
 /// The most bytes of a rank's block that go through staging in one round. Long enough for the cost of a round not to
@@ -62,7 +64,7 @@ pub(crate) const LEAST_GROUP_RANKS: usize = 8;
 /// Measured on Intel.
 pub const SINGLE_COPY_FROM_BYTES: usize = 384 << 10;
 
-/// Calls of so many bytes in all are not: they are better stored non-temporally, which the system does not do.
+/// Calls of this many bytes in all, and more, are not: they are better stored non-temporally, which the system does not do.
 pub const SINGLE_COPY_BELOW_BYTES: usize = RECEIVE_NON_TEMPORAL_FROM_BYTES;
 
 /// The bytes of one `process_vm_readv`: few enough for a rank's death not to go unnoticed for long (some 100 µs).
@@ -108,3 +110,64 @@ pub(crate) const PREFETCH_READ_BYTES: usize = 2 << 10;
 
 /// From this size on vectors of 256 bits are worth asking the processor for. Measured.
 pub(crate) const WIDE_FROM_BYTES: usize = 512;
+
+// ---- Waiting (sys/wait/, segment/platform.rs)
+
+/// Polls before the clock is read for the first time: it takes as long as some 20 polls.
+pub(crate) const POLLS_BEFORE_CLOCK: u32 = 200;
+
+/// Polls between two readings of the clock.
+pub(crate) const POLLS_PER_CLOCK: u32 = 50;
+
+/// How long a rank spins before it sleeps, if every rank has a processor: the imbalance of evenly shared work. Measured.
+pub(crate) const SPIN: Duration = Duration::from_millis(4);
+
+/// How long of that it spins without sched_yield: about a sleep and a wake-up. Measured.
+pub(crate) const SPIN_WITHOUT_YIELD: Duration = Duration::from_micros(50);
+
+/// In an oversubscribed job, the polls before the first sched_yield if the awaited rank is on another processor: about the
+/// time of a switch. Measured.
+pub(crate) const POLLS_BEFORE_YIELD: u32 = 100;
+
+/// In an oversubscribed job, the calls to sched_yield before a rank sleeps. Measured.
+pub(crate) const YIELDS: u32 = 16;
+
+/// The longest brief wait: more than a wake-up takes, and little for a rank that waits long.
+pub(crate) const BRIEF_WAIT: Duration = Duration::from_millis(10);
+
+/// With pthread waits, the longest sleep before the word is read again: a wake-up may be lost to a rank that is killed
+/// while it holds the mutex.
+pub(crate) const PTHREAD_MAX_SLEEP: Duration = Duration::from_millis(10);
+
+/// The pause of a pthread wait that could not lock the mutex.
+pub(crate) const PTHREAD_LOCK_PAUSE: Duration = Duration::from_millis(1);
+
+/// Calls to sched_yield before a wake-up gives up a mutex for a while: it is held briefly, unless its holder was stopped or
+/// killed.
+pub(crate) const PTHREAD_LOCK_YIELDS: u32 = 100;
+
+/// The pause between two attempts at that mutex.
+pub(crate) const PTHREAD_LOCK_RETRY: Duration = Duration::from_micros(50);
+
+/// The largest delay with which ranks that are threads notice a deadline.
+pub(crate) const THREADS_TICK: Duration = Duration::from_millis(10);
+
+// ---- Joining (sys/shm_file/open.rs)
+
+/// The first pause between two attempts at opening the segment. Each is twice the one before.
+pub(crate) const OPEN_FIRST_PAUSE: Duration = Duration::from_micros(50);
+
+/// The longest of these pauses.
+pub(crate) const OPEN_LONGEST_PAUSE: Duration = Duration::from_millis(5);
+
+// ---- Watchers (liveness/watcher.rs)
+
+/// How often the words of a rank are polled where the kernel has no `futex_waitv`.
+pub(crate) const WATCH_SCAN: Duration = Duration::from_millis(2);
+
+/// How often the pidfd of a rank's process is polled, by some watcher of the job. 128 ranks that sleep use less than 1 % of
+/// a processor so. Measured.
+pub(crate) const WATCH_TICK: Duration = Duration::from_millis(150);
+
+/// The longest time between two calls of a listener that needs ticks.
+pub(crate) const LISTENER_TICK: Duration = Duration::from_millis(100);

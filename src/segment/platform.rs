@@ -14,9 +14,7 @@ use crate::sys::wait::clock::Moment;
 use crate::sys::wait::pthread::Pair;
 use crate::sys::wait::spin::SpinPolicy;
 use crate::sys::wait::{self, TimedOut};
-
-/// The longest brief wait: more than a wake-up takes, and little for a rank that waits long.
-const BRIEF_WAIT: Duration = Duration::from_millis(10);
+use crate::tuning::BRIEF_WAIT;
 
 /// How a rank sleeps.
 #[derive(Clone, Copy, Debug)]

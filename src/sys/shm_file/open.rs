@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::file::{self, Unusable};
 use super::lock::{self, Holder};
@@ -11,10 +11,7 @@ use super::signature::{IsSegment, preamble};
 use crate::sys::memory::headroom::Headroom;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::rlimit;
-
-/// The first and the longest pause between two attempts; each pause is twice the one before.
-const FIRST_PAUSE: Duration = Duration::from_micros(50);
-const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+use crate::tuning::{OPEN_FIRST_PAUSE, OPEN_LONGEST_PAUSE};
 
 /// What the last attempt found under the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +52,7 @@ pub(crate) fn open<E>(
     deadline: Option<Instant>,
 ) -> Result<Mapping, OpenError<E>> {
     let path = file::path(Path::new(file::DIRECTORY), name)?;
-    let mut pause = FIRST_PAUSE;
+    let mut pause = OPEN_FIRST_PAUSE;
     loop {
         let last = match try_open(&path, is_segment, &mut validate)? {
             Ok(mapping) => return Ok(mapping),
@@ -66,7 +63,7 @@ pub(crate) fn open<E>(
             return Err(OpenError::TimedOut { path, last });
         }
         thread::sleep(pause.min(remaining));
-        pause = (2 * pause).min(LONGEST_PAUSE);
+        pause = (2 * pause).min(OPEN_LONGEST_PAUSE);
     }
 }
 

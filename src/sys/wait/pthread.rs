@@ -9,15 +9,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
 
-/// The longest sleep before the word is read again, in nanoseconds.
-const MAX_SLEEP: u64 = 10_000_000;
-/// The pause of a wait that could not lock the mutex.
-const LOCK_PAUSE: Duration = Duration::from_millis(1);
-/// How to wait for the mutex, which is held briefly unless its holder was stopped or killed.
-const LOCK_YIELDS: u32 = 100;
-const LOCK_RETRY: Duration = Duration::from_micros(50);
+use crate::tuning::{PTHREAD_LOCK_PAUSE, PTHREAD_LOCK_RETRY, PTHREAD_LOCK_YIELDS, PTHREAD_MAX_SLEEP};
 
 /// The size of the memory that [`Pair::init`] and [`Pair::at`] need.
 pub(crate) const PAIR_SIZE: usize = size_of::<Pair>();
@@ -62,7 +55,7 @@ impl Pair {
     ///
     /// A thread that changes the word calls [`Pair::wake_all`] afterwards. The word is loaded Relaxed.
     pub(crate) fn wait(&self, word: &AtomicU32, expected: u32, deadline: Option<u64>) -> bool {
-        self.wait_bounded(word, expected, deadline, MAX_SLEEP)
+        self.wait_bounded(word, expected, deadline, PTHREAD_MAX_SLEEP.as_nanos() as u64)
     }
 
     fn wait_bounded(&self, word: &AtomicU32, expected: u32, deadline: Option<u64>, max_sleep: u64) -> bool {
@@ -77,7 +70,7 @@ impl Pair {
                 // for the mutex, which this thread releases only by sleeping.
                 Some(locked) if word.load(Ordering::Relaxed) == expected => locked.sleep(until),
                 Some(_) => {}
-                None => thread::sleep(LOCK_PAUSE),
+                None => thread::sleep(PTHREAD_LOCK_PAUSE),
             }
         }
         false
@@ -85,7 +78,7 @@ impl Pair {
 
     /// Ends all waits on words that have changed.
     pub(crate) fn wake_all(&self) {
-        self.wake_all_within(MAX_SLEEP);
+        self.wake_all_within(PTHREAD_MAX_SLEEP.as_nanos() as u64);
     }
 
     fn wake_all_within(&self, timeout: u64) {
@@ -103,8 +96,8 @@ impl Pair {
             match unsafe { libc::pthread_mutex_trylock(self.mutex.get()) } {
                 0 => return Some(Locked { pair: self }),
                 libc::EBUSY if now() >= until => return None,
-                libc::EBUSY if attempt < LOCK_YIELDS => thread::yield_now(),
-                libc::EBUSY => thread::sleep(LOCK_RETRY),
+                libc::EBUSY if attempt < PTHREAD_LOCK_YIELDS => thread::yield_now(),
+                libc::EBUSY => thread::sleep(PTHREAD_LOCK_RETRY),
                 error => return self.is_recovered(error).then_some(Locked { pair: self }),
             }
         }
@@ -137,7 +130,7 @@ impl Locked<'_> {
             0 | libc::ETIMEDOUT => {}
             error if self.pair.is_recovered(error) => {}
             // An unexpected error must not turn the wait into a busy loop.
-            _ => thread::sleep(LOCK_PAUSE),
+            _ => thread::sleep(PTHREAD_LOCK_PAUSE),
         }
     }
 }

@@ -10,6 +10,10 @@
 
 use std::time::{Duration, Instant};
 
+use crate::tuning::{
+    POLLS_BEFORE_CLOCK, POLLS_BEFORE_YIELD, POLLS_PER_CLOCK, SPIN, SPIN_WITHOUT_YIELD, YIELDS,
+};
+
 /// What a rank does before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SpinPolicy {
@@ -18,24 +22,6 @@ pub(crate) struct SpinPolicy {
     /// The number of calls to sched_yield, if the job is oversubscribed.
     yields: u32,
 }
-
-/// Polls before the clock is read for the first time.
-const POLLS_BEFORE_CLOCK: u32 = 200;
-
-/// Polls before the first sched_yield if the awaited rank is on another processor: about the time of a switch.
-const POLLS_BEFORE_YIELD: u32 = 100;
-
-/// How long to spin if every rank has a processor.
-const SPIN: Duration = Duration::from_millis(4);
-
-/// How long to spin without sched_yield.
-const SPIN_WITHOUT_YIELD: Duration = Duration::from_micros(50);
-
-/// Polls between two readings of the clock.
-const POLLS_PER_CLOCK: u32 = 50;
-
-/// Calls to sched_yield before a rank of an oversubscribed job sleeps.
-const YIELDS: u32 = 16;
 
 impl SpinPolicy {
     /// Sleeps at once.

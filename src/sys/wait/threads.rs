@@ -5,13 +5,10 @@
 
 use core::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
 
 use super::TimedOut;
 use super::clock::Moment;
-
-/// The largest delay with which a deadline is noticed.
-const TICK: Duration = Duration::from_millis(10);
+use crate::tuning::THREADS_TICK;
 
 pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Moment>) -> Result<(), TimedOut> {
     if deadline.is_some_and(Moment::has_passed) {
@@ -46,7 +43,7 @@ impl Ticker {
             let (stopped, changed) = &*stop_seen;
             let mut guard = stopped.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             while !*guard {
-                let waited = changed.wait_timeout(guard, TICK);
+                let waited = changed.wait_timeout(guard, THREADS_TICK);
                 guard = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
                 words(&mut |word| atomic_wait::wake_all(word));
             }

@@ -1,7 +1,7 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{env, fs, process};
 
 use super::*;
@@ -178,7 +178,7 @@ fn no_wake_up_comes_between_loading_and_sleeping() {
             thread::yield_now();
         }
         // Time in which a broadcast that does not wait for the mutex would be lost.
-        thread::sleep(LOCK_PAUSE);
+        thread::sleep(PTHREAD_LOCK_PAUSE);
         let until = now() + LIMIT.as_nanos() as u64;
         locked.sleep(until);
         assert!(now() < until, "a wake-up was lost");
