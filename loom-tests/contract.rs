@@ -1,29 +1,28 @@
 //! The demands on a platform, on the machines that the models run on: they have to keep the contract too, and where
-//! they are made to break it, it has to show.
-
-use std::rc::Rc;
+//! they are made to break it, that has to be found.
 
 use intranode::protocol::Ordering::{Acquire, Relaxed, Release};
 use intranode::protocol::generation::WAITER;
 use intranode::protocol::{Payload, Platform, Slot};
 use libtest_mimic::{Failed, Trial};
 
-use crate::cells::Bytes;
-use crate::explore::{Explored, Rejected, explore};
-use crate::machine::Waiting::{self, Blocking, Dozing, Parking, Spinning};
-use crate::machine::{Fate, Machine, Word};
-use crate::trace::Label;
-use crate::weakened::{Mutation, Weakened, Weakening};
-use crate::world::Rank;
+use crate::harness::cells::Bytes;
+use crate::harness::machine::Fate;
+use crate::harness::mutant::{Mutation, Simulated};
+use crate::harness::search::{Run, Search};
+use crate::harness::sites::Weakening;
+use crate::harness::trace::Label;
+use crate::harness::waiting::Waiting::{self, Blocking, Dozing, Parking, Spinning};
+use crate::harness::word::Word;
 use programs::{change, outlast, sleep_until, spin_until, take_turns, value};
 
 #[path = "../src/segment/contract/programs.rs"]
 mod programs;
 
 /// What a thread does, with what all share.
-type Role = fn(&Rank, &Slot<Rank>, thread: usize);
+type Role = fn(&Simulated, &Slot<Simulated>, thread: usize);
 
-/// A demand, as what so many threads do.
+/// A demand, as what a number of threads do.
 #[derive(Clone, Copy)]
 struct Demand {
     name: &'static str,
@@ -37,28 +36,25 @@ const TURNS: u32 = 3;
 const SLEEPING_TURNS: Demand = Demand {
     name: "no_wake_up_is_lost",
     threads: 2,
-    role: |rank, slot, player| take_turns(rank, slot, sleep_until, player as u32, TURNS),
-    fate: Fate { dies: None, hurries: false, expires: None, spurious: None },
+    role: |platform, slot, player| take_turns(platform, slot, sleep_until, player as u32, TURNS),
+    fate: Fate::NONE,
 };
 
 const SPINNING_TURNS: Demand = Demand {
     name: "spinning_hands_over",
-    role: |rank, slot, player| take_turns(rank, slot, spin_until, player as u32, TURNS),
+    role: |platform, slot, player| take_turns(platform, slot, spin_until, player as u32, TURNS),
     ..SLEEPING_TURNS
 };
 
-const SPURIOUS_TURNS: Demand = Demand {
-    name: "a_sleep_may_end_at_any_time",
-    fate: Fate { spurious: Some(1), ..SLEEPING_TURNS.fate },
-    ..SLEEPING_TURNS
-};
+const SPURIOUS_TURNS: Demand =
+    Demand { name: "a_sleep_may_end_at_any_time", fate: Fate::wakes_spuriously_from(1), ..SLEEPING_TURNS };
 
 const CROWD: Demand = Demand {
     name: "all_are_woken",
     threads: 3,
-    role: |rank, slot, thread| match thread {
-        0 => change(rank, &slot.state, value(0), value(1)),
-        _ => sleep_until(rank, &slot.state, value(1)),
+    role: |platform, slot, thread| match thread {
+        0 => change(platform, &slot.state, value(0), value(1)),
+        _ => sleep_until(platform, &slot.state, value(1)),
     },
     ..SLEEPING_TURNS
 };
@@ -66,8 +62,8 @@ const CROWD: Demand = Demand {
 const ALONE: Demand = Demand {
     name: "the_deadline_is_kept",
     threads: 1,
-    role: |rank, slot, _| outlast(rank, &slot.state, value(0)),
-    fate: Fate { expires: Some(2), spurious: Some(1), ..SLEEPING_TURNS.fate },
+    role: |platform, slot, _| outlast(platform, &slot.state, value(0)),
+    fate: Fate { expires: Some(2), spurious: Some(1), ..Fate::NONE },
 };
 
 /// What each machine keeps.
@@ -81,7 +77,7 @@ const KEPT: [(Demand, Waiting); 7] = [
     (ALONE, Dozing),
 ];
 
-/// What is wrong with a machine, and what shows it.
+/// What is wrong with a machine, and how that is found.
 const BROKEN: [(Demand, Waiting, &str, Weakening, &str); 5] = [
     (SLEEPING_TURNS, Parking, "wake", Weakening::NoWake, "deadlock"),
     (SLEEPING_TURNS, Parking, "sleep", Weakening::Unchecked, "deadlock"),
@@ -104,7 +100,8 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn keeps(demand: Demand, waiting: Waiting) -> Result<(), Failed> {
-    let explored = run(demand, waiting, None).map_err(|no| format!("{}\n{}", no.message, no.trace))?;
+    let explored =
+        search(demand, waiting).explore(None).map_err(|no| format!("{}\n{}", no.message, no.trace))?;
     if explored.executions < demand.threads as u64 {
         return Err(format!("only {} executions", explored.executions).into());
     }
@@ -112,26 +109,22 @@ fn keeps(demand: Demand, waiting: Waiting) -> Result<(), Failed> {
 }
 
 fn breaks(demand: Demand, waiting: Waiting, mutation: Mutation, message: &str) -> Result<(), Failed> {
-    match run(demand, waiting, Some(mutation)) {
+    match search(demand, waiting).explore(Some(mutation)) {
         Err(rejected) if rejected.message.contains(message) => Ok(()),
         Err(rejected) => Err(format!("rejected for another reason: {}", rejected.message).into()),
         Ok(_) => Err("nothing found".into()),
     }
 }
 
-fn run(demand: Demand, waiting: Waiting, mutation: Option<Mutation>) -> Result<Explored, Rejected> {
-    let columns: Vec<_> = (0..demand.threads).map(|thread| format!("thread {thread}")).collect();
-    explore(None, &columns, move || {
+fn search(demand: Demand, waiting: Waiting) -> Search {
+    let threads = (0..demand.threads).map(|thread| format!("thread {thread}")).collect();
+    Search::new(demand.name, waiting, threads, move |run: &Run| {
         let label = |what| Label { what, rank: 0, parity: 0 };
-        let slot: Rc<Slot<Rank>> =
-            Rc::new(Slot { state: Word::new(value(0), label("word")), header: Bytes::new(label("header")) });
-        let play = move |thread, slot: &Slot<Rank>| {
-            (demand.role)(&Weakened::new(Machine::new(thread, waiting, demand.fate), mutation), slot, thread);
+        let slot: Slot<Simulated> =
+            Slot { state: Word::new(value(0), label("state")), header: Bytes::new(label("header")) };
+        let act = move |thread: usize, platform: &Simulated, slot: &Slot<Simulated>| {
+            (demand.role)(platform, slot, thread);
         };
-        for thread in 1..demand.threads {
-            let slot = Rc::clone(&slot);
-            loom::thread::spawn(move || play(thread, &slot));
-        }
-        play(0, &slot);
+        run.threads(slot, &vec![demand.fate; demand.threads], act, |_| ());
     })
 }

@@ -2,44 +2,25 @@
 //!
 //! What is weakened follows from the text of `src/protocol`. The models are tried from the smallest on.
 
-use intranode::protocol::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use libtest_mimic::{Failed, Trial};
 
-use crate::machine::Waiting;
-use crate::model::Model;
-use crate::weakened::{Mutation, Weakening};
-use crate::{models, report, sites};
+use crate::harness::mutant::Mutation;
+use crate::harness::search::Search;
+use crate::harness::sites::{self, Weakening};
+use crate::harness::waiting::Waiting;
+use crate::harness::{record, report};
+use crate::models;
 
 /// Models with more executions than this are left to the long run.
 const SHORT: u64 = 20_000;
 
-/// Everything that can be weakened, and whether it is of ranks that watch each other.
-fn mutations() -> Vec<(Mutation, bool)> {
-    let mut mutations = Vec::new();
-    for site in sites::all() {
-        let mut add = |weakening| mutations.push((Mutation { site: site.name, weakening }, site.watching));
-        match site.operation {
-            "wake_all" => [Weakening::NoWake, Weakening::WakeOne].into_iter().for_each(&mut add),
-            "wait" | "wait_any" => add(Weakening::Unchecked),
-            "compare_exchange" | "compare_exchange64" => {
-                [Weakening::Skipped, Weakening::Unconditional].into_iter().for_each(&mut add);
-            }
-            _ => {}
-        }
-        for (index, ordering) in site.orderings.iter().enumerate() {
-            let weaker = match ordering {
-                Relaxed => vec![],
-                AcqRel => vec![Acquire, Release],
-                Acquire | Release => vec![Relaxed],
-                other => unreachable!("{other:?} in the protocols"),
-            };
-            for order in weaker {
-                add(if index == 0 { Weakening::Order(order) } else { Weakening::Failure(order) });
-            }
-        }
-    }
-    mutations.push((Mutation { site: "woken", weakening: Weakening::Believed }, false));
-    mutations
+/// Everything that can be weakened.
+pub(crate) fn mutations() -> Vec<Mutation> {
+    let of = |site: sites::Site| {
+        let name = site.name;
+        site.weakenings().into_iter().map(move |weakening| Mutation { site: name, weakening })
+    };
+    sites::all().into_iter().flat_map(of).collect()
 }
 
 /// A test for each weakening, and one that nothing was overlooked.
@@ -48,34 +29,63 @@ pub(crate) fn trials() -> Vec<Trial> {
         let weakening = format!("{:?}", mutation.weakening).to_lowercase().replace(['(', ')'], "_");
         format!("sweep::{}::{}", mutation.site, weakening.trim_end_matches('_'))
     };
-    let mut trials = vec![Trial::test("sweep::nothing_hides", sites::nothing_hides)];
-    for (mutation, watching) in mutations() {
-        trials.push(Trial::test(name(&mutation), move || sweep(mutation, watching)));
+    let mut trials = vec![Trial::test("sweep::nothing_hides", nothing_hides)];
+    for mutation in mutations() {
+        trials.push(Trial::test(name(&mutation), move || sweep(mutation)));
     }
     trials
 }
 
+fn sweep(mutation: Mutation) -> Result<(), Failed> {
+    for model in ladder(mutation) {
+        if let Err(rejected) = model.explore(Some(mutation)) {
+            report::add_caught(mutation, &model, rejected);
+            return Ok(());
+        }
+    }
+    Err("no model fails without it".into())
+}
+
 /// The models for the sweep, from the smallest on. Pairs of calls have nothing that is not in the others, what is wrong
 /// with sleeping shows where ranks sleep, and what is wrong with watching where they watch.
-fn ladder(weakening: Weakening, watching: bool) -> Vec<Model> {
+fn ladder(mutation: Mutation) -> Vec<Search> {
     let limit = if report::is_long_run() { u64::MAX } else { SHORT };
-    let sleeping = matches!(weakening, Weakening::NoWake | Weakening::WakeOne | Weakening::Unchecked);
+    let watching = sites::all().iter().any(|site| site.name == mutation.site && site.file == "watch.rs");
+    let sleeping = matches!(mutation.weakening, Weakening::NoWake | Weakening::WakeOne | Weakening::Unchecked);
+    let executions = |model: &Search| record::recorded().explored.get(&model.id()).map(|row| row.executions);
     let mut models: Vec<_> = (models::all().into_iter())
-        .filter(|model| !model.name.starts_with("pair_") && model.ring.is_some() == watching)
+        .filter(|model| !model.name.starts_with("pair_") && model.watching == watching)
         .filter(|model| !sleeping || model.waiting == Waiting::Parking)
-        .filter_map(|model| report::recorded(&model.id()).map(|executions| (executions, model)))
+        .filter_map(|model| executions(&model).map(|executions| (executions, model)))
         .filter(|(executions, _)| *executions <= limit)
         .collect();
     models.sort_by_key(|(executions, _)| *executions);
     models.into_iter().map(|(_, model)| model).collect()
 }
 
-fn sweep(mutation: Mutation, watching: bool) -> Result<(), Failed> {
-    for model in ladder(mutation.weakening, watching) {
-        if let Err(rejected) = model.explore(Some(mutation)) {
-            report::add_swept(mutation, model.id(), rejected);
-            return Ok(());
+/// Every ordering in the protocols belongs to a site that was found, every name to one site, and at every fail point some
+/// model lets a rank die.
+fn nothing_hides() -> Result<(), Failed> {
+    let (sites, code) = (sites::all(), sites::protocol_code());
+    let written: usize = code.values().map(|code| sites::orderings(code).len()).sum();
+    let found = sites.iter().flat_map(|site| &site.orderings).count();
+    if written != found {
+        return Err(format!("{written} orderings are written, {found} of them at sites").into());
+    }
+    for (index, site) in sites.iter().enumerate() {
+        if let Some(other) = sites[..index].iter().find(|other| other.name == site.name) {
+            return Err(
+                format!("{} in {} is also the name of a site in {}", site.name, site.file, other.file).into()
+            );
         }
     }
-    Err("no model fails without it".into())
+    let fail_points = code.values().flat_map(|code| sites::calls(code, "fail_point"));
+    let mut fail_points: Vec<&str> = fail_points.map(|(_, arguments)| sites::first_string(arguments)).collect();
+    let mut modelled = models::fail_points();
+    fail_points.sort_unstable();
+    modelled.sort_unstable();
+    if fail_points != modelled {
+        return Err(format!("fail points {fail_points:?}, of which a rank dies at {modelled:?}").into());
+    }
+    Ok(())
 }

@@ -9,9 +9,9 @@ use libtest_mimic::Trial;
 use shuttle::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use shuttle::thread;
 
-use crate::explore::{Chooser, explore};
-use crate::machine::Memory;
-use crate::stage::Stage;
+use crate::harness::schedules::{Chooser, trial};
+use crate::harness::segment::SegmentMemory;
+use crate::harness::simulation::Simulation;
 use programs::{Until, change, outlast, sleep_until, spin_until, take_turns, value};
 
 #[path = "../src/segment/contract/programs.rs"]
@@ -20,86 +20,84 @@ mod programs;
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for chooser in Chooser::ALL {
-        let mut add = |what: &str, schedules, model: fn()| {
-            let name = format!("contract: {what}, {}", chooser.name());
-            trials.push(Trial::test(name.clone(), move || explore(&name, chooser, schedules, model).map(drop)));
-        };
-        add("no wake-up is lost", 640, || alternate(sleep_until, 0));
-        add("a sleep may end at any time", 640, || alternate(sleep_until, 3));
-        add("all are woken", 640, all_are_woken);
-        add("the deadline is kept", 640, the_deadline_is_kept);
+        trials.extend([
+            trial("contract: no wake-up is lost", chooser, 640, || alternate(sleep_until, 0)),
+            trial("contract: a sleep may end at any time", chooser, 640, || alternate(sleep_until, 3)),
+            trial("contract: all are woken", chooser, 640, all_are_woken),
+            trial("contract: the deadline is kept", chooser, 640, the_deadline_is_kept),
+        ]);
     }
-    // Whoever spins must not have the priority for ever.
-    let name = "contract: spinning hands over, random".to_owned();
-    trials.push(Trial::test(name.clone(), move || {
-        explore(&name, Chooser::Random, 640, || alternate(spin_until, 0)).map(drop)
-    }));
+    // A rank that spins must not have the priority for ever.
+    trials.push(trial("contract: spinning hands over", Chooser::Random, 640, || alternate(spin_until, 0)));
     trials
 }
 
-/// A slot, with a word that nobody has changed yet.
-struct Bed {
-    stage: Arc<Stage>,
-    memory: Memory,
+/// A machine, and a slot in it whose word holds the value of turn 0.
+struct Setup {
+    simulation: Arc<Simulation>,
+    memory: SegmentMemory,
 }
 
-impl Bed {
+impl Setup {
     fn new(actors: usize, ticks: Vec<u64>, spurious: u32) -> Arc<Self> {
-        let mut stage = Stage::new(actors, 0, Vec::new(), ticks, Vec::new());
-        stage.spurious = spurious;
-        let stage = Arc::new(stage);
-        let memory = Memory::new(&stage, 1, Staging::of(8, 1), Generation::new(0), &[]);
-        let bed = Bed { stage, memory };
-        let before = bed.stage.load("look", &bed.slot().state, Relaxed);
-        let set = bed.stage.compare_exchange("set", &bed.slot().state, before, value(0), Release, Relaxed);
+        let mut simulation = Simulation::new(actors, 0, Vec::new(), ticks, Vec::new());
+        simulation.spurious = spurious;
+        let simulation = Arc::new(simulation);
+        let memory = SegmentMemory::new(&simulation, 1, Staging::of(8, 1), Generation::new(0), &[]);
+        let setup = Setup { simulation, memory };
+        let (machine, word) = (&setup.simulation, &setup.slot().state);
+        let before = machine.load("look", word, Relaxed);
+        let set = machine.compare_exchange("set", word, before, value(0), Release, Relaxed);
         assert_eq!(set, Ok(before));
-        Arc::new(bed)
+        Arc::new(setup)
     }
 
-    fn slot(&self) -> &Slot<Stage> {
+    fn slot(&self) -> &Slot<Simulation> {
         &self.memory.segment().slots[0][0]
     }
 }
 
-/// Lets so many actors do something on a bed.
-fn play(actors: usize, bed: &Arc<Bed>, role: impl Fn(&Bed, usize) + Clone + Send + 'static) {
+/// Lets this number of actors do something with the slot.
+fn play(actors: usize, setup: &Arc<Setup>, role: impl Fn(&Setup, usize) + Clone + Send + 'static) {
     let start = |actor| {
-        let (bed, role) = (Arc::clone(bed), role.clone());
-        thread::spawn(move || role(&bed, actor))
+        let (setup, role) = (Arc::clone(setup), role.clone());
+        thread::spawn(move || role(&setup, actor))
     };
     let threads: Vec<_> = (0..actors).map(start).collect();
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
 }
 
-fn alternate(until: Until<Stage>, spurious: u32) {
+fn alternate(until: Until<Simulation>, spurious: u32) {
     const TURNS: u32 = 20;
-    let bed = Bed::new(2, Vec::new(), spurious);
-    play(2, &bed, move |bed, player| take_turns(&*bed.stage, bed.slot(), until, player as u32, TURNS));
-    assert_eq!(bed.stage.load("look", &bed.slot().state, Acquire), value(TURNS));
+    let setup = Setup::new(2, Vec::new(), spurious);
+    play(2, &setup, move |setup, player| {
+        take_turns(&*setup.simulation, setup.slot(), until, player as u32, TURNS);
+    });
+    assert_eq!(setup.simulation.load("look", &setup.slot().state, Acquire), value(TURNS));
 }
 
 fn all_are_woken() {
-    let bed = Bed::new(16, Vec::new(), 0);
-    play(16, &bed, |bed, actor| match actor {
-        0 => change(&*bed.stage, &bed.slot().state, value(0), value(1)),
-        _ => sleep_until(&*bed.stage, &bed.slot().state, value(1)),
+    let setup = Setup::new(16, Vec::new(), 0);
+    play(16, &setup, |setup, actor| match actor {
+        0 => change(&*setup.simulation, &setup.slot().state, value(0), value(1)),
+        _ => sleep_until(&*setup.simulation, &setup.slot().state, value(1)),
     });
 }
 
-/// Time goes on now and then, as long as somebody does something.
+/// Time passes now and then, as long as some actor makes a step.
 fn the_deadline_is_kept() {
-    let bed = Bed::new(2, (1..20_000).step_by(10).collect(), 0);
+    let setup = Setup::new(2, (1..20_000).step_by(10).collect(), 0);
     let done = Arc::new(AtomicBool::new(false));
-    play(2, &bed, move |bed, actor| {
-        let word = &bed.slot().state;
+    play(2, &setup, move |setup, actor| {
+        let (machine, word) = (&*setup.simulation, &setup.slot().state);
         if actor == 0 {
-            let before = bed.stage.now();
-            outlast(&*bed.stage, word, value(0));
-            assert!(bed.stage.now() > before, "it has ended too early");
+            let before = machine.now();
+            outlast(machine, word, value(0));
+            assert!(machine.now() > before, "it has ended too early");
             done.store(true, SeqCst);
         }
         while !done.load(SeqCst) {
-            bed.stage.load("look", word, Relaxed);
+            machine.load("look", word, Relaxed);
             thread::yield_now();
         }
     });

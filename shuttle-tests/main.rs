@@ -1,33 +1,25 @@
 //! Schedules of many ranks, chosen by shuttle: `cargo test --features shuttle`.
 //!
-//! shuttle finds what goes wrong in an order of steps that nobody thought of, with as many ranks as one likes. It
-//! does not reorder memory: that is what `loom-tests` is for, although races on payload are found here too (see
-//! `clock.rs`). A test is a model, a chooser of schedules, and how many of them must have run to their end.
+//! shuttle finds what goes wrong in some order of many ranks' steps. It does not reorder memory: that is what
+//! `loom-tests` is for, although races on payload are found here too (see `harness/clock.rs`). A test is a model, a chooser of schedules, and how many of them must have run to their end.
 //!
-//! A failing schedule says how to see it again. `INTRANODE_SHUTTLE_ITERATIONS=100000` explores longer.
+//! A failing schedule prints how to repeat it. `INTRANODE_SHUTTLE_ITERATIONS=100000` explores longer.
 
 #![allow(unreachable_pub, reason = "nothing is outside a test program")]
 
-mod breakage;
-mod clock;
 mod collectives;
 mod contract;
-mod dice;
-mod explore;
 mod faults;
+mod harness;
 mod leaving;
-mod machine;
 mod replay;
-mod scenario;
-mod script;
-mod stage;
 mod watching;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments = libtest_mimic::Arguments::from_args();
-    explore::take_over_panics();
+    harness::schedules::take_over_panics();
     let trials = [
         collectives::trials(),
         contract::trials(),

@@ -1,4 +1,4 @@
-//! The suite sees: on a machine that is broken in one way, a test that otherwise passes must fail, for the right
+//! The suite finds mistakes: on a machine that is broken in one way, a test that otherwise passes must fail, for the right
 //! reason, and fail the same way again when its seed or its schedule is given back to it.
 
 use std::io::Read;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::breakage;
-use crate::explore::{ITERATIONS, SCHEDULE, SEED};
+use crate::harness::breakage;
+use crate::harness::schedules::{ITERATIONS, SCHEDULE, SEED};
 
-/// How the machine is broken, the test that must notice, and what it must say.
+/// How the machine is broken, the test that must fail, and with which message.
 const BROKEN: [(&str, &str, &str); 20] = [
     ("drop:arrive-wake", "8 ranks make mixed calls, random", "deadlock!"),
     ("drop:arrive-wake", "8 ranks make mixed calls, pct", "deadlock!"),
@@ -31,12 +31,12 @@ const BROKEN: [(&str, &str, &str); 20] = [
     ("stale:late", "time-outs race with arrivals, random", "disagreement"),
     ("one-buffer", "8 ranks make mixed calls, random", "data race"),
     ("drop:announce-wake", "watchers are told of every death, random", "deadlock!"),
-    ("drop:depart-wake", "watchers take over from those who leave, random", "deadlock!"),
+    ("drop:depart-wake", "watchers take over from those that leave, random", "deadlock!"),
     ("blind:watch", "watchers are told of every death, random", "deadlock!"),
     ("swap:announce", "watchers are told of every death, random", "deadlock!"),
 ];
 
-/// No run of one test takes as long.
+/// No run of one test takes this long.
 const LIMIT: Duration = Duration::from_secs(300);
 
 pub fn trials() -> Vec<Trial> {
@@ -48,21 +48,22 @@ pub fn trials() -> Vec<Trial> {
 
 fn must_fail(broken: &str, test: &str, reason: &str) -> Result<(), Failed> {
     let first = run(broken, test, None)?;
-    let said = complaint(&first)?;
-    if !said.contains(reason) {
-        return Err(format!("fails, but not with {reason}: {said}").into());
+    let message = panic_message(&first)?;
+    if !message.contains(reason) {
+        return Err(format!("fails, but not with {reason}: {message}").into());
     }
     let schedule = value_of(SCHEDULE, &first)?;
     for (variable, value) in [(SEED, value_of(SEED, &first)?), (SCHEDULE, schedule)] {
         let again = run(broken, test, Some((variable, value)))?;
-        if complaint(&again)? != said {
-            return Err(format!("{variable}={value} brings something else: {}", complaint(&again)?).into());
+        let again_message = panic_message(&again)?;
+        if again_message != message {
+            return Err(format!("{variable}={value} brings something else: {again_message}").into());
         }
         if variable == SEED {
-            forget(value_of(SCHEDULE, &again)?)?;
+            remove(value_of(SCHEDULE, &again)?)?;
         }
     }
-    forget(schedule)
+    remove(schedule)
 }
 
 /// Runs the test in a process of its own, and returns what it printed. It is an error if it passes.
@@ -79,7 +80,7 @@ fn run(broken: &str, test: &str, replay: Option<(&str, &str)>) -> Result<String,
     let reader = std::thread::spawn(move || {
         let mut text = String::new();
         let read = output.read_to_string(&mut text);
-        // Nobody listens any more after the time limit.
+        // After the time limit the receiver is gone.
         let _ = sender.send(read.map(|_| text));
     });
     let text = receiver.recv_timeout(LIMIT);
@@ -89,23 +90,23 @@ fn run(broken: &str, test: &str, replay: Option<(&str, &str)>) -> Result<String,
     let status = child.wait()?;
     reader.join().map_err(|_| Failed::from("the reader panicked"))?;
     let text = text.map_err(|_| format!("no end after {LIMIT:?}"))??;
-    if status.success() { Err("not noticed".into()) } else { Ok(text) }
+    if status.success() { Err("it passes".into()) } else { Ok(text) }
 }
 
 /// The message of the first panic.
-fn complaint(text: &str) -> Result<&str, Failed> {
+fn panic_message(text: &str) -> Result<&str, Failed> {
     let mut lines = text.lines().skip_while(|line| !line.contains("panicked at")).skip(1);
     lines.next().ok_or_else(|| format!("fails without a panic: {text}").into())
 }
 
-/// What a failing test says that the variable should be.
+/// What a failing test prints as the variable's value.
 fn value_of<'a>(variable: &str, text: &'a str) -> Result<&'a str, Failed> {
     let (_, rest) = text.split_once(&format!("{variable}=")).ok_or_else(|| format!("no {variable}: {text}"))?;
     rest.split_whitespace().next().ok_or_else(|| format!("no {variable}: {text}").into())
 }
 
 /// Removes what a test that was meant to fail has left.
-fn forget(schedule: &str) -> Result<(), Failed> {
+fn remove(schedule: &str) -> Result<(), Failed> {
     let folder = Path::new(schedule).parent().ok_or("a schedule lies in a folder")?;
     assert!(folder.starts_with(env!("CARGO_TARGET_TMPDIR")));
     std::fs::remove_file(schedule)?;

@@ -4,6 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use sites::Weakening;
+
+#[path = "../loom-tests/harness/sites.rs"]
+mod sites;
+
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
@@ -37,55 +42,110 @@ fn sources(folder: &str) -> BTreeMap<String, String> {
     files.into_iter().map(source).collect()
 }
 
-/// The words in code font in the first column of the table that has this first heading.
-fn first_column(text: &str, heading: &str) -> BTreeSet<String> {
-    let start = text.find(&format!("| {heading} |")).expect("the table is there");
-    let rows = text[start..].lines().skip(2).take_while(|line| line.starts_with('|'));
-    rows.filter_map(|row| row.split('`').nth(1)).map(str::to_owned).collect()
+/// A table of SAFETY.md. The first cells of each row follow from the source, and one command writes them:
+/// `INTRANODE_WRITE_TABLES=1 cargo test --test safety`. The others are prose, which stays with its row.
+struct Table {
+    /// The names of the columns.
+    columns: Vec<&'static str>,
+    /// The cells that follow from the source.
+    rows: Vec<Vec<String>>,
+    /// How many of these tell rows apart.
+    keys: usize,
 }
 
-/// The site names of all operations of the platform in `src/protocol`, with the operations.
-fn sites() -> BTreeMap<String, BTreeSet<&'static str>> {
-    const OPERATIONS: [&str; 10] = [
-        ".load(",
-        ".load64(",
-        ".compare_exchange(",
-        ".compare_exchange64(",
-        ".fetch_or(",
-        ".spin(",
-        ".wait(",
-        ".wait_any(",
-        ".wake_all(",
-        ".store(",
-    ];
-    let mut sites: BTreeMap<String, BTreeSet<&'static str>> = BTreeMap::new();
-    for (path, source) in sources("src/protocol") {
-        for operation in OPERATIONS {
-            for call in source.split(operation).skip(1) {
-                let name = call.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next());
-                let name =
-                    name.unwrap_or_else(|| panic!("{path}: a {operation} whose site has no literal name"));
-                sites.entry(name.to_owned()).or_default().insert(operation);
-            }
-        }
+impl Table {
+    /// The text with this table brought up to date.
+    fn written_into(&self, text: &str) -> String {
+        let heading = format!("| {} |\n", self.columns.join(" | "));
+        let (before, rest) = text.split_once(&heading).unwrap_or_else(|| panic!("no table {heading}"));
+        let end = rest.lines().take_while(|line| line.starts_with('|')).map(|line| line.len() + 1).sum();
+        let (old, after) = rest.split_at(end);
+        let old: Vec<Vec<&str>> = old.lines().skip(1).map(cells).collect();
+        let prose = |row: &Vec<String>| -> Vec<&str> {
+            let same = |old: &&Vec<&str>| row.iter().zip(*old).take(self.keys).all(|(new, old)| new == old);
+            let kept = old.iter().find(same).map_or(&[][..], |old| &old[row.len()..]);
+            (row.len()..self.columns.len())
+                .map(|cell| kept.get(cell - row.len()).copied().unwrap_or_default())
+                .collect()
+        };
+        let line = |row: &Vec<String>| {
+            let all: Vec<&str> = row.iter().map(String::as_str).chain(prose(row)).collect();
+            format!("| {} |\n", all.join(" | "))
+        };
+        let rule = format!("|{}\n", " --- |".repeat(self.columns.len()));
+        before.to_owned() + &heading + &rule + &self.rows.iter().map(line).collect::<String>() + after
     }
-    sites
+}
+
+fn cells(row: &str) -> Vec<&str> {
+    row.trim_start_matches("| ").trim_end_matches(" |").split(" | ").map(str::trim).collect()
+}
+
+/// Every site of the protocols, with what it does, how it can be weakened, and why it must not be.
+fn orderings() -> Table {
+    let row = |site: sites::Site| {
+        let ordering = match &site.orderings[..] {
+            [] => "none".to_owned(),
+            [order] => format!("{order:?}"),
+            [success, failure, ..] => format!("{success:?}; {failure:?} on failure"),
+        };
+        let mutants: Vec<String> = site.weakenings().into_iter().map(describe).collect();
+        vec![format!("`{}`", site.name), site.file, site.operation.to_owned(), ordering, mutants.join(", ")]
+    };
+    Table {
+        columns: vec!["site", "file", "operation", "ordering", "mutants", "of", "pairs with", "without it"],
+        rows: sites::all().into_iter().map(row).collect(),
+        keys: 2,
+    }
+}
+
+fn describe(weakening: Weakening) -> String {
+    match weakening {
+        Weakening::Order(order) => format!("{order:?}"),
+        Weakening::Failure(order) => format!("{order:?} on failure"),
+        Weakening::Skipped => "skipped".to_owned(),
+        Weakening::Unconditional => "unconditional".to_owned(),
+        Weakening::NoWake => "wakes none".to_owned(),
+        Weakening::WakeOne => "wakes one".to_owned(),
+        Weakening::Unchecked => "no comparison".to_owned(),
+        Weakening::Believed => "not read".to_owned(),
+    }
+}
+
+/// Every file with unsafe code.
+fn inventory() -> Table {
+    let rows = files_with_unsafe_code().into_iter().map(|path| vec![format!("`{path}`")]);
+    Table { columns: vec!["file", "what for"], rows: rows.collect(), keys: 1 }
+}
+
+#[test]
+fn the_tables_follow_from_the_source() {
+    let expected = inventory().written_into(&orderings().written_into(&safety()));
+    if std::env::var_os("INTRANODE_WRITE_TABLES").is_some() {
+        fs::write(root().join("SAFETY.md"), &expected).expect("SAFETY.md can be written");
+    }
+    let text = safety();
+    let differs = text.lines().zip(expected.lines()).find(|(line, expected)| line != expected);
+    assert!(text == expected, "INTRANODE_WRITE_TABLES=1 writes the tables of SAFETY.md anew: {differs:?}");
 }
 
 #[test]
 fn every_site_of_the_protocols_is_explained() {
     let text = safety();
-    let explained = first_column(&text, "site");
-    let sleeping = [".wait(", ".wait_any(", ".wake_all("];
-    for (site, operations) in sites() {
-        if operations.iter().any(|operation| sleeping.contains(operation)) {
-            assert!(text.contains(&format!("`{site}`")), "SAFETY.md does not mention `{site}`");
-        } else {
-            assert!(explained.contains(&site), "SAFETY.md has no row for the ordering of `{site}`");
+    let names: BTreeSet<&str> = sites::all().into_iter().map(|site| site.name).collect();
+    for site in sites::all() {
+        let start = format!("| `{}` | {} |", site.name, site.file);
+        let row = text.lines().find(|line| line.starts_with(&start)).map(cells).expect("a row for each site");
+        let [.., of, pairs_with, without_it] = row[..] else { panic!("{row:?}") };
+        assert!(
+            !of.is_empty() && !pairs_with.is_empty(),
+            "say of {start} what it accesses, and what pairs with it"
+        );
+        let can_fail = !site.weakenings().is_empty();
+        assert!(!can_fail || !without_it.is_empty(), "say what goes wrong without {start}");
+        for name in pairs_with.split('`').skip(1).step_by(2) {
+            assert!(names.contains(name), "{start} pairs with `{name}`, which is no site");
         }
-    }
-    for site in explained {
-        assert!(sites().contains_key(&site), "SAFETY.md explains `{site}`, which is not in src/protocol");
     }
 }
 
@@ -128,21 +188,22 @@ fn is_invariant(word: &str) -> bool {
 
 #[test]
 fn unsafe_code_is_where_it_may_be() {
-    let inventory = first_column(&safety(), "file");
-    let mut found = BTreeSet::new();
-    for (path, source) in sources("src") {
-        let is_unsafe =
-            |line: &str| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == "unsafe");
-        if source.lines().filter(|line| !line.trim_start().starts_with("//")).any(is_unsafe) {
-            found.insert(path);
-        }
-    }
-    assert_eq!(found, inventory, "left: files with unsafe code; right: SAFETY.md's inventory");
-    for path in found {
+    for path in files_with_unsafe_code() {
         let folders = ["src/sys/", "src/copy/", "src/segment/", "src/liveness/"];
         let declares = path == "src/protocol/platform.rs";
         assert!(declares || folders.iter().any(|folder| path.starts_with(folder)), "unsafe code in {path}");
     }
+    for row in inventory().rows {
+        let start = format!("| {} |", row[0]);
+        let prose = safety().lines().find(|line| line.starts_with(&start)).map(|line| cells(line).len());
+        assert_eq!(prose, Some(2), "say what the unsafe code of {start} is for");
+    }
+}
+
+fn files_with_unsafe_code() -> Vec<String> {
+    let is_unsafe = |line: &str| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == "unsafe");
+    let code = |source: &str| source.lines().filter(|line| !line.trim_start().starts_with("//")).any(is_unsafe);
+    sources("src").into_iter().filter(|(_, source)| code(source)).map(|(path, _)| path).collect()
 }
 
 #[test]

@@ -1,28 +1,34 @@
 //! Threads of one rank, where a call of several transfers is several calls.
 
-use libtest_mimic::{Failed, Trial};
+use intranode::protocol::Failure;
 
-use super::Reason;
-use crate::machine::Waiting::Blocking;
-use crate::models::threads::takes_what_the_other_gives;
-use crate::report;
+use crate::harness::known_bad::{KnownBad, Reason};
+use crate::harness::rank::Operation;
+use crate::harness::threads::{RankThread, ThreadsModel};
+use crate::harness::waiting::Waiting::Blocking;
+use crate::models::threads::{barrier, gather_counts, gather_ranges, leave};
 
-pub(super) const NAME: &str = "call_lock_between_transfers";
-const STORY: &str = "A rank lets go of its lock between two transfers that look alike: another thread's call takes the \
-                     place of the second, its rank tries again, and its first transfer meets the peer's second.";
-const REASON: Reason = Reason::Assertion("two owners");
-
-pub(super) fn trial() -> Trial {
-    Trial::test(format!("known_bad::{NAME}"), reject)
+/// Mended, it is `thread_between_set_ownerships`.
+pub(crate) fn call_lock_between_transfers() -> KnownBad {
+    let wrong = ThreadsModel::new("call_lock_between_transfers", Blocking)
+        .thread_of(0, &[set_ownership::<true>, set_ownership::<false>])
+        .thread_of(1, &[set_ownership::<false>, set_ownership::<true>, barrier, leave])
+        .thread_of(0, &[barrier]);
+    KnownBad {
+        name: "call_lock_between_transfers",
+        mistake: "A rank releases its lock between two transfers that look alike: another thread's call takes the place \
+                  of the second, its rank tries again, and its first transfer meets the peer's second.",
+        reason: Reason::Assertion("two owners"),
+        wrong: wrong.bound(2),
+        mended: None,
+    }
 }
 
-fn reject() -> Result<(), Failed> {
-    // Mended, it is one of the models.
-    let model = takes_what_the_other_gives(Blocking, false).bound(2).lock_of_each_transfer();
-    let Err(rejected) = model.explore(None) else { return Err("nothing found".into()) };
-    if !rejected.message.contains(REASON.text()) {
-        return Err(format!("rejected for another reason: {}\n{}", rejected.message, rejected.trace).into());
-    }
-    report::add_rejected(NAME, STORY, REASON, rejected);
-    Ok(())
+/// With the mistake: each transfer has the lock for itself, and both describe themselves in the same way.
+fn set_ownership<const WANTS: bool>(thread: &RankThread<'_>) -> Result<(), Failure> {
+    let call = Operation::SetOwnership.call(1, 0);
+    thread.decide_ownership(|| {
+        let counts = thread.locked(|member| gather_counts(thread.rank, WANTS, member, &call))?;
+        thread.locked(|member| gather_ranges(thread.rank, &counts, member, &call))
+    })
 }

@@ -1,157 +1,155 @@
-//! Deaths that not everybody learns of.
+//! Deaths of which some watcher is not told.
 
+use Ordering::{Acquire, Relaxed, Release};
 use intranode::protocol::watch::{ANNOUNCED, DIED, NOTICED};
 use intranode::protocol::{Ordering, Platform};
 
-use super::{KnownBad, Party, Reason};
-use crate::machine::{Waiting, Word};
-use Ordering::{Acquire, Relaxed, Release};
+use crate::harness::known_bad::{KnownBad, Participant, Reason};
+use crate::harness::waiting::Waiting::Parking;
+use crate::harness::word::Word;
 
-pub(crate) const ALL: [KnownBad; 4] = [
-    KnownBad {
-        name: "fate_after_the_bump",
-        story: "A watcher changes the word on which all sleep before it marks the fate: \
-                one that reads in between knows the word already, and sleeps.",
-        reason: Reason::Deadlock,
-        waiting: Waiting::Parking,
-        threads: 2,
-        run: fate_after_the_bump,
-    },
-    KnownBad {
-        name: "announced_before_the_wake",
-        story: "A death is marked as announced before anybody was woken: \
-                who marked it is stopped, and who finds it next leaves it at that.",
-        reason: Reason::Deadlock,
-        waiting: Waiting::Parking,
-        threads: 3,
-        run: announced_before_the_wake,
-    },
-    KnownBad {
-        name: "the_same_neighbour_for_ever",
-        story: "A watcher does not look past the rank that has died: the next one died with it, and nobody is told.",
-        reason: Reason::Deadlock,
-        waiting: Waiting::Parking,
-        threads: 2,
-        run: the_same_neighbour_for_ever,
-    },
-    KnownBad {
-        name: "one_word_for_all_watchers",
-        story: "Two watchers sleep on one word of a rank: the kernel wakes the one that is stopped.",
-        reason: Reason::Deadlock,
-        waiting: Waiting::Parking,
-        threads: 3,
-        run: one_word_for_all_watchers,
-    },
-];
-
-fn fate<'a>(party: &Party<'a>) -> &'a Word {
-    &party.ground.words[0][0]
+pub(crate) fn all() -> Vec<KnownBad> {
+    let deadlock = |name, threads, protocol, mistake| {
+        KnownBad::protocol(name, Reason::Deadlock, Parking, threads, protocol, mistake)
+    };
+    vec![
+        deadlock(
+            "fate_after_the_bump",
+            2,
+            fate_after_the_bump,
+            "A watcher changes the word on which all sleep before it marks the fate: \
+             one that reads in between knows the word already, and sleeps.",
+        ),
+        deadlock(
+            "announced_before_the_wake",
+            3,
+            announced_before_the_wake,
+            "A death is marked as announced before any watcher was woken: \
+             the one that marked it is stopped, and the next that finds it does nothing.",
+        ),
+        deadlock(
+            "the_same_neighbour_for_ever",
+            2,
+            the_same_neighbour_for_ever,
+            "A watcher does not go on past the rank that has died: the next one died with it, and no rank is told.",
+        ),
+        deadlock(
+            "one_word_for_all_watchers",
+            3,
+            one_word_for_all_watchers,
+            "Two watchers sleep on one word of a rank: the kernel wakes the one that is stopped.",
+        ),
+    ]
 }
 
-fn notices<'a>(party: &Party<'a>) -> &'a Word {
-    &party.ground.words[0][1]
+fn fate<'a>(rank: &Participant<'a>) -> &'a Word {
+    &rank.shared.words[0][0]
 }
 
-fn alive<'a>(party: &Party<'a>, index: usize) -> &'a Word {
-    &party.ground.words[index][0]
+fn notices<'a>(rank: &Participant<'a>) -> &'a Word {
+    &rank.shared.words[0][1]
 }
 
-fn notice(party: &Party<'_>, bits: u32) -> u32 {
-    party.machine.fetch_or("notice", fate(party), bits, Relaxed)
+fn alive<'a>(rank: &Participant<'a>, index: usize) -> &'a Word {
+    &rank.shared.words[index][0]
 }
 
-fn announce(party: &Party<'_>) {
-    party.machine.modify("announce", notices(party), Release, |seen| seen.wrapping_add(4));
-    party.machine.wake_all("announce-wake", notices(party));
+fn notice(rank: &Participant<'_>, bits: u32) -> u32 {
+    rank.machine.fetch_or("notice", fate(rank), bits, Relaxed)
+}
+
+fn announce(rank: &Participant<'_>) {
+    rank.machine.modify("announce", notices(rank), Release, |seen| seen.wrapping_add(4));
+    rank.machine.wake_all("announce-wake", notices(rank));
 }
 
 /// Sleeps until it learns of the death.
-fn is_told(party: &Party<'_>) {
+fn is_told(rank: &Participant<'_>) {
     loop {
-        let seen = party.machine.load("notices", notices(party), Acquire);
-        if party.machine.load("fate", fate(party), Relaxed) & NOTICED != 0 {
+        let seen = rank.machine.load("notices", notices(rank), Acquire);
+        if rank.machine.load("fate", fate(rank), Relaxed) & NOTICED != 0 {
             return;
         }
-        let _ = party.machine.wait("watch", notices(party), seen, &false);
+        let _ = rank.machine.wait("watch", notices(rank), seen, &false);
     }
 }
 
 /// Sleeps until the kernel has marked the word.
-fn watches(party: &Party<'_>, word: &Word) {
+fn watches(rank: &Participant<'_>, word: &Word) {
     loop {
-        let seen = party.machine.load("look", word, Relaxed);
+        let seen = rank.machine.load("look", word, Relaxed);
         if seen == DIED {
             return;
         }
-        let _ = party.machine.wait("watch", word, seen, &false);
+        let _ = rank.machine.wait("watch", word, seen, &false);
     }
 }
 
-fn kernel(party: &Party<'_>, word: &Word) {
-    party.machine.modify("kernel", word, Relaxed, |_| DIED);
-    party.machine.wake_one("kernel-wake", word);
+fn kernel(rank: &Participant<'_>, word: &Word) {
+    rank.machine.modify("kernel", word, Relaxed, |_| DIED);
+    rank.machine.wake("kernel-wake", word, 1);
 }
 
-fn fate_after_the_bump(party: &mut Party<'_>, mistake: bool) {
-    if party.rank == 0 {
-        return is_told(party);
+fn fate_after_the_bump(rank: &mut Participant<'_>, mistake: bool) {
+    if rank.number == 0 {
+        return is_told(rank);
     }
     if !mistake {
-        notice(party, NOTICED);
+        notice(rank, NOTICED);
     }
-    announce(party);
+    announce(rank);
     if mistake {
-        notice(party, NOTICED);
+        notice(rank, NOTICED);
     }
 }
 
 /// Thread 1 is stopped when it has marked the fate.
-fn announced_before_the_wake(party: &mut Party<'_>, mistake: bool) {
-    match party.rank {
-        0 => is_told(party),
+fn announced_before_the_wake(rank: &mut Participant<'_>, mistake: bool) {
+    match rank.number {
+        0 => is_told(rank),
         1 => {
-            notice(party, if mistake { NOTICED | ANNOUNCED } else { NOTICED });
+            notice(rank, if mistake { NOTICED | ANNOUNCED } else { NOTICED });
         }
         _ => {
-            if notice(party, NOTICED) & ANNOUNCED == 0 {
-                announce(party);
-                notice(party, ANNOUNCED);
+            if notice(rank, NOTICED) & ANNOUNCED == 0 {
+                announce(rank);
+                notice(rank, ANNOUNCED);
             }
         }
     }
 }
 
 /// Thread 1 is the kernel: two ranks die, of which thread 0 watches the first.
-fn the_same_neighbour_for_ever(party: &mut Party<'_>, mistake: bool) {
-    let (near, far) = (alive(party, 0), alive(party, 1));
-    if party.rank == 1 {
-        kernel(party, far);
-        kernel(party, near);
+fn the_same_neighbour_for_ever(rank: &mut Participant<'_>, mistake: bool) {
+    let (near, far) = (alive(rank, 0), alive(rank, 1));
+    if rank.number == 1 {
+        kernel(rank, far);
+        kernel(rank, near);
         return;
     }
-    watches(party, near);
+    watches(rank, near);
     if mistake {
-        // Nobody is left to announce anything.
-        is_told(party);
+        // No rank is left to announce anything.
+        is_told(rank);
     } else {
-        watches(party, far);
+        watches(rank, far);
     }
 }
 
 /// Thread 1 sleeps once, and is stopped. Thread 2 is the kernel.
-fn one_word_for_all_watchers(party: &mut Party<'_>, mistake: bool) {
-    let (first, second) = (alive(party, 0), alive(party, 1));
-    match party.rank {
-        0 => watches(party, if mistake { first } else { second }),
+fn one_word_for_all_watchers(rank: &mut Participant<'_>, mistake: bool) {
+    let (first, second) = (alive(rank, 0), alive(rank, 1));
+    match rank.number {
+        0 => watches(rank, if mistake { first } else { second }),
         1 => {
-            let seen = party.machine.load("look", first, Relaxed);
+            let seen = rank.machine.load("look", first, Relaxed);
             if seen != DIED {
-                let _ = party.machine.wait("watch", first, seen, &false);
+                let _ = rank.machine.wait("watch", first, seen, &false);
             }
         }
         _ => {
-            kernel(party, first);
-            kernel(party, second);
+            kernel(rank, first);
+            kernel(rank, second);
         }
     }
 }

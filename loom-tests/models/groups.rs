@@ -5,14 +5,16 @@
 
 use intranode::protocol::CauseKind::{Aborted, Died, Left, TimedOut};
 
-use super::faults::POINTS;
-use crate::machine::Fate;
-use crate::machine::Waiting::{self, Blocking, Parking};
-use crate::model::Model;
-use crate::program::Step::{self, Abort, Barrier, Leave, Mourn, Publish, Refuse, TakeBack};
-use crate::verdict::{agreement, only};
+use super::collectives::{barrier, gather, refuse};
+use super::faults::{IN_A_ROUND, abort, leave};
+use super::regions::{publish, reclaim};
+use crate::harness::machine::Fate;
+use crate::harness::model::Model;
+use crate::harness::rank::Step;
+use crate::harness::verdict::{agreement, only};
+use crate::harness::waiting::Waiting::{self, Blocking, Parking};
 
-/// Where a rank can die only in groups.
+/// A fail point that only leaders pass.
 pub(crate) const PROGRESS: &str = "progress";
 
 /// A leader and another rank; two leaders.
@@ -21,149 +23,156 @@ const PAIRS: [&[usize]; 2] = [&[0, 0], &[0, 1]];
 /// A leader with one rank, and one that is alone; one group.
 const TRIPLES: [&[usize]; 2] = [&[0, 0, 2], &[0, 0, 0]];
 
-const GATHER: Step = Step::Gather { numbers: 1 };
+const GATHER: Step = gather::<1>;
 
-pub(crate) fn models() -> Vec<Model> {
-    let mut models = Vec::new();
-    for leaders in PAIRS {
-        for waiting in [Blocking, Parking] {
-            models.extend(two_ranks(waiting, leaders).map(|model| model.led_by(leaders)));
-        }
-        models.extend(faults(leaders).into_iter().map(|model| model.led_by(leaders).bound(2)));
-    }
-    for leaders in TRIPLES {
-        models.extend(three_ranks().map(|model| model.led_by(leaders)));
-        models.extend(three_with_faults().into_iter().map(|model| model.led_by(leaders)));
-    }
-    models
-}
+/// A rank that does not wait for its leader for long.
+const HURRIES: Fate = Fate { hurries: true, ..Fate::NONE };
 
-/// A leader's second wait multiplies the executions, so that most models have a bound.
-fn bounded(model: Model) -> Model {
-    model.bound(3)
-}
-
-fn two_ranks(waiting: Waiting, leaders: &[usize]) -> impl Iterator<Item = Model> {
+/// Two ranks meet, between other calls too, or refuse, or call different things.
+fn two_ranks(waiting: Waiting, leaders: &[usize]) -> [Model; 14] {
     let same = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
-    let last = u32::MAX >> 4;
-    // The one who only follows, or leads alone, does something else.
-    let odd = |name: &str, one: &[Step], two: &[Step]| {
-        let scripts = if leaders[1] == 0 { [one, two] } else { [two, one] };
-        Model::new(name, waiting, &scripts)
+    // `one` is what the rank calls that follows, or, of two leaders, the first of them.
+    let odd = |name: &str, one: &[Step], other: &[Step]| {
+        let scripts = if leaders[1] == 0 { [one, other] } else { [other, one] };
+        Model::new(name, waiting, &scripts).bound(3)
     };
-    let models = [
-        same("meet_once", &[Barrier]),
-        bounded(same("meet_twice", &[Barrier; 2])),
-        same("meet_thrice", &[Barrier; 3]).bound(2),
-        same("meet_thrice", &[Barrier; 3]).bound(3).long(),
-        same("meet_after_others", &[GATHER, Barrier, Barrier]).bound(2),
-        same("meet_after_others", &[GATHER, Barrier, Barrier]).bound(3).long(),
-        bounded(same("meet_wraps", &[Barrier; 2]).start(last - 1)),
-        bounded(same("meet_in_regions", &[Publish, TakeBack])),
-        bounded(same("meet_refusal_by_both", &[Refuse, Barrier])),
-        bounded(odd("meet_refusal", &[Barrier, Barrier], &[Refuse, Barrier])),
-        bounded(odd("meet_refusal_of_the_other", &[Refuse, Barrier], &[Barrier, Barrier])),
-        bounded(odd("meet_mismatch", &[Barrier, Barrier], &[GATHER, Barrier])),
-        bounded(odd("meet_mismatch_of_the_other", &[GATHER, Barrier], &[Barrier, Barrier])),
-        bounded(odd("meet_mismatch_in_groups", &[Publish, Barrier], &[Barrier, Barrier])),
-    ];
-    models.into_iter()
+    let last = u32::MAX >> 4;
+    [
+        same("meet_once", &[barrier]),
+        same("meet_twice", &[barrier, barrier]).bound(3),
+        same("meet_thrice", &[barrier, barrier, barrier]).bound(2),
+        same("meet_thrice", &[barrier, barrier, barrier]).bound(3).long(),
+        same("meet_after_others", &[GATHER, barrier, barrier]).bound(2),
+        same("meet_after_others", &[GATHER, barrier, barrier]).bound(3).long(),
+        same("meet_wraps", &[barrier, barrier]).start(last - 1).bound(3),
+        same("meet_in_regions", &[publish, reclaim]).bound(3),
+        same("meet_refusal_by_both", &[refuse, barrier]).bound(3),
+        odd("meet_refusal", &[barrier, barrier], &[refuse, barrier]),
+        odd("meet_refusal_of_the_other", &[refuse, barrier], &[barrier, barrier]),
+        odd("meet_mismatch", &[barrier, barrier], &[GATHER, barrier]),
+        odd("meet_mismatch_of_the_other", &[GATHER, barrier], &[barrier, barrier]),
+        odd("meet_mismatch_in_groups", &[publish, barrier], &[barrier, barrier]),
+    ]
 }
 
-/// Two ranks of which one leaves, is late, or dies.
-fn faults(leaders: &[usize]) -> Vec<Model> {
-    let mut models = Vec::new();
-    let same = |name: String, script: &[Step]| Model::same(name, Parking, 2, script);
-    for victim in [0, 1] {
-        let other = 1 - victim;
-        let mut scripts: [&[Step]; 2] = [&[Barrier; 2]; 2];
-        scripts[victim] = &[Barrier, Leave];
-        models.push(
-            Model::new(format!("meet_leave_{victim}"), Parking, &scripts)
-                .check(agreement(1, only(Left, victim))),
-        );
-        scripts[victim] = &[Barrier, Abort];
-        models.push(
-            Model::new(format!("meet_abort_{victim}"), Parking, &scripts)
-                .check(agreement(1, only(Aborted, victim))),
-        );
-        for check in [1, 2] {
-            models.push(
-                same(format!("meet_time_out_{check}_of_{victim}"), &[Barrier; 2])
-                    .fate(victim, Fate { hurries: true, expires: Some(check), ..Fate::default() })
-                    .check(agreement(0, only(TimedOut, other))),
-            );
-        }
-        // The leader of all others waits for no leader.
-        if leaders[other] == other {
-            models.push(
-                same(format!("meet_in_a_hurry_of_{victim}"), &[Barrier; 2])
-                    .fate(victim, Fate { hurries: true, ..Fate::default() }),
-            );
-        }
-        let reached = POINTS.into_iter().filter(|(_, in_a_round)| *in_a_round).map(|(point, _)| point);
-        let leads = leaders[victim] == victim;
-        for point in reached.chain([PROGRESS].into_iter().filter(|_| leads)) {
-            models.push(
-                same(format!("meet_death_at_{point}_of_{victim}"), &[Barrier; 2])
-                    .fate(victim, Fate { dies: Some((point, 1)), ..Fate::default() })
-                    .check(agreement(0, only(Died, victim))),
-            );
-        }
-    }
-    models.push(
-        same("meet_poison_races".to_owned(), &[Barrier])
-            .bystander(&[Mourn(1)])
-            .check(agreement(0, only(Died, 1))),
-    );
-    models
+/// A rank leaves after a barrier, and its peer begins another.
+fn left_by(victim: usize) -> Model {
+    let mut scripts: [&[Step]; 2] = [&[barrier, barrier]; 2];
+    scripts[victim] = &[barrier, leave];
+    Model::new(format!("meet_leave_{victim}"), Parking, &scripts).check(agreement(1, only(Left, victim)))
 }
 
-fn three_ranks() -> impl Iterator<Item = Model> {
+/// A rank aborts after a barrier that its peer may still be in.
+fn aborted_by(victim: usize) -> Model {
+    let mut scripts: [&[Step]; 2] = [&[barrier, barrier]; 2];
+    scripts[victim] = &[barrier, abort];
+    Model::new(format!("meet_abort_{victim}"), Parking, &scripts).check(agreement(1, only(Aborted, victim)))
+}
+
+/// A rank gives up its peer, which may arrive meanwhile.
+fn time_out(check: usize, victim: usize) -> Model {
+    Model::same(format!("meet_time_out_{check}_of_{victim}"), Parking, 2, &[barrier, barrier])
+        .fate(victim, Fate { expires: Some(check), ..HURRIES })
+        .check(agreement(0, only(TimedOut, 1 - victim)))
+}
+
+/// A rank reads all words, because it does not wait for its leader.
+fn in_a_hurry(victim: usize) -> Model {
+    Model::same(format!("meet_in_a_hurry_of_{victim}"), Parking, 2, &[barrier, barrier]).fate(victim, HURRIES)
+}
+
+/// A rank dies in its first barrier.
+fn death(fail_point: &'static str, victim: usize) -> Model {
+    Model::same(format!("meet_death_at_{fail_point}_of_{victim}"), Parking, 2, &[barrier, barrier])
+        .fate(victim, Fate::dies_at(fail_point, 1))
+        .check(agreement(0, only(Died, victim)))
+}
+
+/// A rank is taken to be dead while a barrier completes in which it takes part.
+fn poison_races(ranks: usize) -> Model {
+    Model::same("meet_poison_races", Parking, ranks, &[barrier])
+        .found_dead(1)
+        .check(agreement(0, only(Died, 1)))
+}
+
+/// Three ranks meet, between other calls too, or refuse, or call different things.
+fn three_ranks() -> [Model; 10] {
     let same = |name: &str, waiting, script: &[Step]| Model::same(name, waiting, 3, script);
-    let odd: [&[Step]; 3] = [&[Barrier; 2], &[GATHER, Barrier], &[Barrier; 2]];
-    let refusing: [&[Step]; 3] = [&[Barrier; 2], &[Barrier; 2], &[Refuse, Barrier]];
-    let models = [
-        same("meet_once", Blocking, &[Barrier]).bound(3),
-        same("meet_once", Blocking, &[Barrier]).long(),
-        same("meet_once", Parking, &[Barrier]).bound(2),
-        same("meet_twice", Blocking, &[Barrier; 2]).bound(2),
-        same("meet_thrice", Blocking, &[Barrier; 3]).bound(1),
-        same("meet_in_regions", Blocking, &[Publish, TakeBack]).bound(2),
-        same("meet_after_others", Blocking, &[GATHER, Barrier]).bound(2),
+    let odd: [&[Step]; 3] = [&[barrier, barrier], &[GATHER, barrier], &[barrier, barrier]];
+    let refusing: [&[Step]; 3] = [&[barrier, barrier], &[barrier, barrier], &[refuse, barrier]];
+    [
+        same("meet_once", Blocking, &[barrier]).bound(3),
+        same("meet_once", Blocking, &[barrier]).long(),
+        same("meet_once", Parking, &[barrier]).bound(2),
+        same("meet_twice", Blocking, &[barrier, barrier]).bound(2),
+        same("meet_thrice", Blocking, &[barrier, barrier, barrier]).bound(1),
+        same("meet_in_regions", Blocking, &[publish, reclaim]).bound(2),
+        same("meet_after_others", Blocking, &[GATHER, barrier]).bound(2),
         Model::new("meet_mismatch", Blocking, &odd).bound(1),
         Model::new("meet_mismatch", Blocking, &odd).bound(2).long(),
         Model::new("meet_refusal", Blocking, &refusing).bound(2),
-    ];
-    models.into_iter()
+    ]
 }
 
-fn three_with_faults() -> Vec<Model> {
-    let same = |name: String, script: &[Step]| Model::same(name, Parking, 3, script);
-    let hurries = Fate { hurries: true, ..Fate::default() };
-    let mut models = vec![
-        // Two of them do not wait for their leader for long, and may be a round ahead of it.
-        same("meet_in_a_hurry".to_owned(), &[Barrier; 2]).fate(1, hurries).fate(2, hurries).bound(1).long(),
-        // The first waits for the second, and is waited for itself: the second is to blame.
-        same("meet_time_out_of_all".to_owned(), &[Barrier])
-            .fate(0, Fate { hurries: true, expires: Some(1), ..Fate::default() })
-            .fate(2, Fate { hurries: true, expires: Some(1), ..Fate::default() })
-            .check(agreement(0, |cause| cause.kind == TimedOut))
-            .bound(1),
-        same("meet_poison_races".to_owned(), &[Barrier])
-            .bystander(&[Mourn(1)])
-            .check(agreement(0, only(Died, 1)))
-            .bound(1)
-            .long(),
-    ];
-    for (victim, point) in [(0, "arrived"), (0, PROGRESS), (1, "arrived"), (1, "arrived-unwoken"), (2, "round")]
-    {
-        models.push(
-            same(format!("meet_death_at_{point}_of_{victim}"), &[Barrier])
-                .fate(victim, Fate { dies: Some((point, 1)), ..Fate::default() })
-                .check(agreement(0, only(Died, victim)))
-                .bound(1),
-        );
+/// Two of three ranks do not wait for their leader for long, and may be a round ahead of it.
+fn two_in_a_hurry() -> Model {
+    Model::same("meet_in_a_hurry", Parking, 3, &[barrier, barrier]).fate(1, HURRIES).fate(2, HURRIES)
+}
+
+/// The first rank waits for the second, and is waited for itself: the second is to blame.
+fn time_out_of_all() -> Model {
+    let expires = Fate { expires: Some(1), ..HURRIES };
+    Model::same("meet_time_out_of_all", Parking, 3, &[barrier])
+        .fate(0, expires)
+        .fate(2, expires)
+        .check(agreement(0, |cause| cause.kind == TimedOut))
+}
+
+/// One of three ranks dies, and the survivors must agree.
+fn death_of_three(fail_point: &'static str, victim: usize) -> Model {
+    Model::same(format!("meet_death_at_{fail_point}_of_{victim}"), Parking, 3, &[barrier])
+        .fate(victim, Fate::dies_at(fail_point, 1))
+        .check(agreement(0, only(Died, victim)))
+}
+
+/// In which groups each runs, and how far it is searched. A leader's second wait multiplies the executions, so that most
+/// have a bound.
+pub(crate) fn models() -> Vec<Model> {
+    let mut models = Vec::new();
+    for leaders in PAIRS {
+        let mut pairs = Vec::new();
+        for waiting in [Blocking, Parking] {
+            pairs.extend(two_ranks(waiting, leaders));
+        }
+        for victim in [0, 1] {
+            pairs.extend(faults(victim, leaders).into_iter().map(|model| model.bound(2)));
+        }
+        pairs.push(poison_races(2).bound(2));
+        models.extend(pairs.into_iter().map(|model| model.led_by(leaders)));
+    }
+    for leaders in TRIPLES {
+        let mut triples = Vec::from(three_ranks());
+        triples.push(two_in_a_hurry().bound(1).long());
+        triples.push(time_out_of_all().bound(1));
+        triples.push(poison_races(3).bound(1).long());
+        let deaths = [("arrived", 0), (PROGRESS, 0), ("arrived", 1), ("arrived-unwoken", 1), ("round", 2)];
+        triples.extend(deaths.map(|(fail_point, victim)| death_of_three(fail_point, victim).bound(1)));
+        models.extend(triples.into_iter().map(|model| model.led_by(leaders)));
+    }
+    models
+}
+
+/// What may happen to one of two ranks.
+fn faults(victim: usize, leaders: &[usize]) -> Vec<Model> {
+    let mut models = vec![left_by(victim), aborted_by(victim), time_out(1, victim), time_out(2, victim)];
+    // The leader of all others waits for no leader.
+    let other = 1 - victim;
+    if leaders[other] == other {
+        models.push(in_a_hurry(victim));
+    }
+    models.extend(IN_A_ROUND.map(|fail_point| death(fail_point, victim)));
+    if leaders[victim] == victim {
+        models.push(death(PROGRESS, victim));
     }
     models
 }

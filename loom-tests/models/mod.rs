@@ -1,27 +1,37 @@
-//! The models, by what they show.
+//! The models, by what they show. Each page begins with what its ranks do.
 
 mod collectives;
-pub(crate) mod faults;
-pub(crate) mod groups;
+mod faults;
+mod groups;
 mod pairs;
 mod regions;
 mod single_copy;
 pub(crate) mod threads;
-pub(crate) mod watch;
+mod watch;
 
-use crate::model::Model;
+use crate::harness::search::Search;
 
 /// All models.
-pub(crate) fn all() -> Vec<Model> {
+pub(crate) fn all() -> Vec<Search> {
+    fn searches<M: Into<Search>>(models: Vec<M>) -> Vec<Search> {
+        models.into_iter().map(M::into).collect()
+    }
     [
-        collectives::models(),
-        pairs::models(),
-        faults::models(),
-        regions::models(),
-        groups::models(),
-        single_copy::models(),
+        searches(collectives::models()),
+        searches(pairs::models()),
+        faults::claims(),
+        searches(faults::models()),
+        searches(regions::models()),
+        searches(groups::models()),
+        searches(single_copy::models()),
         threads::models(),
-        watch::models(),
+        searches(watch::models()),
     ]
     .concat()
+}
+
+/// The fail points at which a rank dies in some model.
+pub(crate) fn fail_points() -> Vec<&'static str> {
+    let in_calls = faults::IN_A_ROUND.into_iter().chain(faults::IN_POISONING).chain([groups::PROGRESS]);
+    in_calls.chain(watch::fail_points()).collect()
 }

@@ -1,31 +1,34 @@
 //! Every pair of different collectives in a row: parity goes on from call to call.
 
-use crate::machine::Waiting::{Blocking, Spinning};
-use crate::model::Model;
-use crate::program::{FULL, Step};
+use super::collectives::{allreduce, allreduce_slices, barrier, broadcast, gather};
+use crate::harness::cells::FULL;
+use crate::harness::model::Model;
+use crate::harness::rank::Step;
+use crate::harness::waiting::Waiting::{Blocking, Spinning};
 
-const CALLS: [(&str, Step); 9] = [
-    ("barrier", Step::Barrier),
-    ("allreduce_inline", Step::Reduce { numbers: 1, sliced: false }),
-    ("allreduce_one_phase", Step::Reduce { numbers: FULL, sliced: false }),
-    ("allreduce_slices", Step::Reduce { numbers: FULL, sliced: true }),
-    ("gather_inline", Step::Gather { numbers: 1 }),
-    ("gather_one_chunk", Step::Gather { numbers: FULL }),
-    ("gather_two_chunks", Step::Gather { numbers: FULL + 1 }),
-    ("broadcast_inline", Step::Broadcast { root: 0, numbers: 1 }),
-    ("broadcast_two_chunks", Step::Broadcast { root: 1, numbers: FULL + 1 }),
+/// With the rounds that each takes.
+const CALLS: [(&str, usize, Step); 9] = [
+    ("barrier", 1, barrier),
+    ("allreduce_inline", 1, allreduce::<1>),
+    ("allreduce_one_phase", 1, allreduce::<FULL>),
+    ("allreduce_slices", 2, allreduce_slices::<FULL>),
+    ("gather_inline", 1, gather::<1>),
+    ("gather_one_chunk", 1, gather::<FULL>),
+    ("gather_two_chunks", 2, gather::<{ FULL + 1 }>),
+    ("broadcast_inline", 1, broadcast::<0, 1>),
+    ("broadcast_two_chunks", 2, broadcast::<1, { FULL + 1 }>),
 ];
 
 pub(crate) fn models() -> Vec<Model> {
     let mut models = Vec::new();
-    for (first_name, first) in CALLS {
-        for (second_name, second) in CALLS {
+    for (first_name, first_rounds, first) in CALLS {
+        for (second_name, second_rounds, second) in CALLS {
             let name = format!("pair_{first_name}_then_{second_name}");
-            let script = [first, second];
-            models.push(Model::same(&name, Blocking, 2, &script));
+            let both = |waiting| Model::same(&name, waiting, 2, &[first, second]);
+            models.push(both(Blocking));
             // Four rounds are 100,000 executions here; three have come back to the first buffer.
-            let spinning = Model::same(&name, Spinning, 2, &script);
-            models.push(if spinning.rounds() > 3 { spinning.long() } else { spinning });
+            let four = first_rounds + second_rounds > 3;
+            models.push(if four { both(Spinning).long() } else { both(Spinning) });
         }
     }
     models

@@ -1,68 +1,174 @@
-//! Ranks that fetch from each other's memory: the right data, also where it turns out that one can not; and nobody's memory
-//! changes as long as another may fetch.
+//! Ranks that fetch from each other's memory: the right data, also where it turns out that one cannot; and no rank's
+//! memory changes as long as another may fetch. loom checks every access to that memory against all others.
 
+use std::num::NonZeroU64;
+use std::ops::Range;
+
+use intranode::copy::{Sink, Source};
 use intranode::protocol::CauseKind::{Died, Left, TimedOut};
+use intranode::protocol::block_transfer::{Address, BlockTransfer};
+use intranode::protocol::{Failure, Payload};
 
-use super::faults::POINTS;
-use crate::machine::Fate;
-use crate::machine::Waiting::{Blocking, Dozing, Parking, Spinning};
-use crate::model::Model;
-use crate::program::Step::{self, Barrier, Fetch, Leave, Refuse};
-use crate::single_copy::Obstacle::{Barred, Hidden, Nothing};
-use crate::verdict::{agreement, only};
+use super::collectives::{barrier, refuse};
+use super::faults::{IN_A_ROUND, leave};
+use crate::harness::cells::{Chunk, FULL};
+use crate::harness::data::{Blocks, numbers};
+use crate::harness::machine::Fate;
+use crate::harness::model::Model;
+use crate::harness::rank::{Operation, Rank, Step};
+use crate::harness::verdict::{agreement, only};
+use crate::harness::waiting::Waiting::{self, Blocking, Dozing, Parking, Spinning};
 
-const CALL: Step = Fetch(Nothing);
+/// Every rank sends numbers from its own memory, fetches those of all, and must get them. After the call it does what it
+/// likes with its memory.
+pub(crate) fn fetch(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    fetch_despite(rank, Obstacle::None)
+}
 
+/// The same where no other rank can fetch from `HIDDEN`: all are told, and the data go through staging.
+fn fetch_from_hidden<const HIDDEN: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    fetch_despite(rank, Obstacle::Hidden(HIDDEN))
+}
+
+/// The same where `BARRED` cannot fetch.
+fn fetch_by_barred<const BARRED: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    fetch_despite(rank, Obstacle::Barred(BARRED))
+}
+
+fn fetch_despite(rank: &mut Rank<'_>, obstacle: Obstacle) -> Result<(), Failure> {
+    let sent = numbers(rank.nth(), &vec![FULL; rank.size()]);
+    rank.write_block(0, &sent[rank.number]);
+    let (own, memory) = (rank.number, rank.blocks());
+    let staged = Blocks::of(own, &sent);
+    let mut blocks = Fetched { own, memory, obstacle, staged, refused: false };
+    rank.call(Operation::Fetch.call(FULL, 0), |member, call| member.transfer(call, &mut blocks))?;
+    rank.write_block(0, &[]);
+    assert!(blocks.staged.all == sent, "wrong data: rank {own} got {:?}", blocks.staged.all);
+    assert!(blocks.refused == (obstacle != Obstacle::None), "wrong verdict about {obstacle:?}");
+    Ok(())
+}
+
+const FETCH: Step = fetch;
+
+/// Two ranks fetch from each other, or cannot, or refuse, or call different things.
+fn two_ranks(waiting: Waiting) -> [Model; 8] {
+    let same = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
+    [
+        same("fetch_once", &[FETCH]),
+        same("fetch_twice", &[FETCH; 2]),
+        Model::new("fetch_refusal", waiting, &[&[FETCH, barrier], &[refuse, barrier]]),
+        Model::new("fetch_mismatch", waiting, &[&[FETCH, barrier], &[barrier, barrier]]),
+        same("fetch_from_hidden_0", &[fetch_from_hidden::<0>]),
+        same("fetch_by_barred_0", &[fetch_by_barred::<0>]),
+        same("fetch_from_hidden_1", &[fetch_from_hidden::<1>]),
+        same("fetch_by_barred_1", &[fetch_by_barred::<1>]),
+    ]
+}
+
+/// A rank leaves when it has got all that it wanted.
+fn left_by(victim: usize) -> Model {
+    let mut scripts: [&[Step]; 2] = [&[FETCH, FETCH]; 2];
+    scripts[victim] = &[FETCH, leave];
+    Model::new(format!("fetch_leave_{victim}"), Parking, &scripts).check(agreement(1, only(Left, victim)))
+}
+
+/// A rank gives up its peer, and may return while that still fetches.
+fn time_out(check: usize, victim: usize) -> Model {
+    Model::same(format!("fetch_time_out_{check}_of_{victim}"), Parking, 2, &[FETCH])
+        .fate(victim, Fate::expires_at(check))
+        .check(agreement(0, only(TimedOut, 1 - victim)))
+}
+
+/// A rank dies before the others fetch, or after.
+fn death(fail_point: &'static str, round: usize, victim: usize) -> Model {
+    Model::same(format!("fetch_death_at_{fail_point}_{round}_of_{victim}"), Parking, 2, &[FETCH])
+        .fate(victim, Fate::dies_at(fail_point, round))
+        .check(agreement(0, only(Died, victim)))
+}
+
+/// On which machines each runs, and how far it is searched.
 pub(crate) fn models() -> Vec<Model> {
     let mut models = Vec::new();
     for waiting in [Spinning, Dozing, Blocking, Parking] {
-        let same = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
-        let bounded = |model: Model| if waiting == Blocking { model } else { model.bound(3) };
-        models.extend([
-            bounded(same("fetch_once", &[CALL])),
-            bounded(same("fetch_twice", &[CALL; 2])),
-            bounded(Model::new("fetch_refusal", waiting, &[&[CALL, Barrier], &[Refuse, Barrier]])),
-            bounded(Model::new("fetch_mismatch", waiting, &[&[CALL, Barrier], &[Barrier, Barrier]])),
-        ]);
-        for rank in [0, 1] {
-            models.push(bounded(same(&format!("fetch_from_hidden_{rank}"), &[Fetch(Hidden(rank))])));
-            models.push(bounded(same(&format!("fetch_by_barred_{rank}"), &[Fetch(Barred(rank))])));
+        models.extend(two_ranks(waiting).map(bounded));
+    }
+    for victim in [0, 1] {
+        models.push(left_by(victim).bound(2));
+        models.extend([1, 2].map(|check| time_out(check, victim).bound(2)));
+        for fail_point in IN_A_ROUND {
+            models.extend([1, 2].map(|round| death(fail_point, round, victim).bound(2)));
         }
     }
-    models.extend(faults());
-    models.push(Model::same("fetch_once", Blocking, 3, &[CALL]).bound(2));
-    models.push(Model::same("fetch_once", Parking, 3, &[CALL]).bound(1));
-    models.push(Model::same("fetch_by_barred_1", Blocking, 3, &[Fetch(Barred(1))]).bound(1));
+    models.push(Model::same("fetch_once", Blocking, 3, &[FETCH]).bound(2));
+    models.push(Model::same("fetch_once", Parking, 3, &[FETCH]).bound(1));
+    models.push(Model::same("fetch_by_barred_1", Blocking, 3, &[fetch_by_barred::<1>]).bound(1));
     models
 }
 
-/// Two ranks of which one leaves, is late, or dies.
-fn faults() -> Vec<Model> {
-    let mut models = Vec::new();
-    let same = |name: String| Model::same(name, Parking, 2, &[CALL]);
-    for victim in [0, 1] {
-        let mut scripts: [&[Step]; 2] = [&[CALL, CALL]; 2];
-        scripts[victim] = &[CALL, Leave];
-        models.push(
-            Model::new(format!("fetch_leave_{victim}"), Parking, &scripts)
-                .check(agreement(1, only(Left, victim))),
-        );
-        for check in [1, 2] {
-            models.push(
-                same(format!("fetch_time_out_{check}_of_{victim}"))
-                    .fate(victim, Fate { expires: Some(check), ..Fate::default() })
-                    .check(agreement(0, only(TimedOut, 1 - victim))),
-            );
-        }
-        for (point, _) in POINTS.into_iter().filter(|(_, in_a_round)| *in_a_round) {
-            for round in [1, 2] {
-                models.push(
-                    same(format!("fetch_death_at_{point}_{round}_of_{victim}"))
-                        .fate(victim, Fate { dies: Some((point, round)), ..Fate::default() })
-                        .check(agreement(0, only(Died, victim))),
-                );
-            }
-        }
+fn bounded(model: Model) -> Model {
+    if model.waiting == Blocking { model } else { model.bound(3) }
+}
+
+/// What stands in the way of fetching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obstacle {
+    None,
+    /// No other rank can fetch from this one.
+    Hidden(usize),
+    /// This rank cannot fetch.
+    Barred(usize),
+}
+
+/// One rank's side of the call.
+struct Fetched<'m> {
+    own: usize,
+    memory: &'m [[Chunk; 2]],
+    obstacle: Obstacle,
+    /// What has come, by either way.
+    staged: Blocks,
+    refused: bool,
+}
+
+/// A number that stands for the address of a rank's memory.
+fn address_of(rank: usize) -> Address {
+    NonZeroU64::new(100 + rank as u64)
+}
+
+impl BlockTransfer for Fetched<'_> {
+    fn length(&self, rank: usize) -> usize {
+        self.staged.length(rank)
     }
-    models.into_iter().map(|model| model.bound(2)).collect()
+
+    fn put(&mut self, chunk: Range<usize>, mut staging: Sink<'_>) {
+        let mut bytes = vec![0; chunk.len()];
+        self.memory[self.own][0].read(|view| view.after(chunk.start).get(0, &mut bytes));
+        staging.put(0, &bytes);
+    }
+
+    fn copy_own_block(&mut self, _: Range<usize>) {}
+
+    fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
+        self.staged.get(rank, chunk, staging);
+    }
+
+    fn by_single_copy(&self) -> bool {
+        true
+    }
+
+    fn address(&self) -> Address {
+        address_of(self.own).filter(|_| self.obstacle != Obstacle::Hidden(self.own))
+    }
+
+    fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
+        assert!(Some(from) == address_of(rank), "wrong data: rank {rank} is taken to be at {from}");
+        let barred = self.obstacle == Obstacle::Barred(self.own);
+        if !barred {
+            self.memory[rank][0].read(|view| self.staged.get(rank, chunk.clone(), view.after(chunk.start)));
+        }
+        !barred
+    }
+
+    fn refused(&mut self) {
+        self.refused = true;
+    }
 }

@@ -1,4 +1,4 @@
-//! Runs a model under many schedules, and says how to see a failure again.
+//! Runs a model under many schedules, and prints how to repeat a failing one.
 //!
 //! Schedules come in batches with a seed each. A batch is repeated by its seed, and one schedule by the file that
 //! shuttle leaves when it fails.
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use libtest_mimic::Failed;
+use libtest_mimic::{Failed, Trial};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
@@ -25,7 +25,7 @@ const OVERRIDE: &str = "SHUTTLE_RANDOM_SEED";
 /// How schedules are chosen.
 #[derive(Clone, Copy, Debug)]
 pub enum Chooser {
-    /// Each step by anybody.
+    /// Each step by any actor.
     Random,
     /// Probabilistic concurrency testing (Burckhardt et al. 2010): priorities, with a few changes.
     Pct,
@@ -51,6 +51,17 @@ impl Chooser {
             Chooser::Pct => "pct",
         }
     }
+}
+
+/// A test that explores `schedules` schedules of `model`.
+pub fn trial(
+    what: &str,
+    chooser: Chooser,
+    schedules: usize,
+    model: impl Fn() + Send + Sync + 'static,
+) -> Trial {
+    let name = format!("{what}, {}", chooser.name());
+    Trial::test(name.clone(), move || explore(&name, chooser, schedules, model).map(drop))
 }
 
 /// Explores `schedules` schedules of `model`, and returns how many have run to their end: fewer in a replay.
@@ -146,9 +157,9 @@ impl Files {
 
     fn explain(&self, name: &str, seed: u64) -> Failed {
         let command = format!("cargo test --features shuttle --test shuttle -- --exact '{name}'");
-        let mut text = format!("a schedule fails. To see its batch again:\n    {SEED}={seed} {command}");
+        let mut text = format!("a schedule fails. To repeat its batch:\n    {SEED}={seed} {command}");
         for file in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            text += &format!("\nTo see it alone:\n    {SCHEDULE}={} {command}", file.path().display());
+            text += &format!("\nTo repeat it alone:\n    {SCHEDULE}={} {command}", file.path().display());
         }
         text.into()
     }

@@ -2,7 +2,7 @@
 //!
 //! shuttle runs every operation as if it were sequentially consistent. The clocks here do not: they grow only
 //! where an operation acquires what another has released. A payload cell accepts an access only if the clock of
-//! whoever makes it has seen the accesses that it must come after. So a race is found in every schedule in which
+//! the actor that makes it has seen the accesses that it must come after. So a race is found in every schedule in which
 //! both accesses occur, not only where they overlap, and a missing ordering is found with any number of ranks.
 
 use std::sync::{Mutex, MutexGuard};
@@ -44,7 +44,7 @@ impl Clock {
         self.0[actor] += 1;
     }
 
-    /// Whether the event happens before whatever the owner of this clock does now.
+    /// Whether the event happens before what the owner of this clock does now.
     pub fn has_seen(&self, (actor, time): Event) -> bool {
         time <= self.0[actor]
     }
@@ -58,7 +58,10 @@ pub struct Accesses {
 }
 
 impl Accesses {
-    /// Notes a write, or says with which event it races.
+    /// Records a write.
+    ///
+    /// # Errors
+    /// When it races with another access.
     pub fn write(&mut self, actor: usize, clock: &Clock) -> Result<(), String> {
         self.after_write(clock)?;
         if let Some((reader, _)) = self.read.iter().find(|read| !clock.has_seen(**read)) {
@@ -69,7 +72,10 @@ impl Accesses {
         Ok(())
     }
 
-    /// Notes a read, or says with which event it races.
+    /// Records a read.
+    ///
+    /// # Errors
+    /// When it races with a write.
     pub fn read(&mut self, actor: usize, clock: &Clock) -> Result<(), String> {
         self.after_write(clock)?;
         let now = clock.event(actor);

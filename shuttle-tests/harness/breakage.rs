@@ -9,11 +9,11 @@ pub const VARIABLE: &str = "INTRANODE_SHUTTLE_BREAK";
 pub enum Breakage {
     /// Wake-ups at the site are not made.
     Drop(String),
-    /// Wake-ups at the site are made only where the word shows a waiter.
+    /// Wake-ups at the site are made only where the word has its waiter's bit.
     Timid(String),
     /// Operations at the site are `Relaxed`.
     Weaken(String),
-    /// The compare-exchange at the site stores whatever it finds.
+    /// The compare-exchange at the site stores whatever the word holds.
     Swap(String),
     /// Setting bits at the site reports them as before, and does nothing.
     Skip(String),

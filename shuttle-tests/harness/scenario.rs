@@ -1,4 +1,4 @@
-//! One execution: ranks that follow a script, those who poison, and what must hold at the end.
+//! One execution: ranks that follow a script, others that poison, and what must hold at the end.
 
 use std::sync::Arc;
 
@@ -7,10 +7,11 @@ use intranode::protocol::membership::poison;
 use intranode::protocol::{Cause, CauseKind, Failure, Generation, Member};
 use shuttle::thread;
 
-use crate::dice;
-use crate::machine::Memory;
-use crate::script::Script;
-use crate::stage::{Stage, Strike};
+use crate::harness::choice;
+use crate::harness::perform::perform;
+use crate::harness::script::Script;
+use crate::harness::segment::SegmentMemory;
+use crate::harness::simulation::{PlannedFate, Simulation};
 
 /// How a rank ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +28,10 @@ pub struct Scenario {
     pub start: Generation,
     /// By rank: after how many calls it ends, and how.
     pub exits: Vec<(usize, Exit)>,
-    pub strikes: Vec<Strike>,
-    /// How many actors poison for every rank that dies.
+    pub fates: Vec<PlannedFate>,
+    /// The number of actors that poison for every rank that dies.
     pub watchers: usize,
-    /// Actors that poison once so many steps have been made.
+    /// Actors that poison once this number of steps has been made.
     pub poisoners: Vec<(u64, Cause)>,
     /// The steps at which waits that have begun before become too long.
     pub ticks: Vec<u64>,
@@ -53,14 +54,14 @@ pub enum End {
     Exited,
     /// With an error, and the ranks that were late.
     Failed(Cause, Vec<usize>),
-    /// In the middle, without a word.
+    /// In the middle of a call.
     Killed,
 }
 
 /// What became of all.
 pub struct Outcome {
     pub logs: Vec<Log>,
-    pub struck: usize,
+    pub fates_met: usize,
     pub seen: std::collections::BTreeSet<&'static str>,
 }
 
@@ -69,12 +70,12 @@ impl Scenario {
     pub fn new(script: Script) -> Self {
         let exits = vec![(script.len(), Exit::Leaves); script.ranks];
         // Just below the wrap, or anywhere else.
-        let start = Generation::new(match dice::once_in(2) {
-            true => 0u32.wrapping_sub(dice::below(8) as u32),
-            false => dice::below(1 << 20) as u32,
+        let start = Generation::new(match choice::once_in(2) {
+            true => 0u32.wrapping_sub(choice::below(8) as u32),
+            false => choice::below(1 << 20) as u32,
         });
-        let (strikes, poisoners, ticks) = (Vec::new(), Vec::new(), Vec::new());
-        Scenario { script, start, exits, strikes, watchers: 0, poisoners, ticks }
+        let (fates, poisoners, ticks) = (Vec::new(), Vec::new(), Vec::new());
+        Scenario { script, start, exits, fates, watchers: 0, poisoners, ticks }
     }
 
     /// The number of ranks.
@@ -95,64 +96,65 @@ impl Scenario {
     /// Plays it, and checks what must hold whatever happened.
     pub fn play(self) -> Outcome {
         let others = self.watchers + self.poisoners.len();
-        let bells = self.poisoners.iter().map(|(step, _)| *step).collect();
-        let mut stage = Stage::new(self.ranks(), others, self.strikes.clone(), self.ticks.clone(), bells);
-        stage.patience = dice::one_of(&[0, 1, 4]);
-        stage.spurious = dice::one_of(&[0, 8]);
-        let stage = Arc::new(stage);
+        let alarms = self.poisoners.iter().map(|(step, _)| *step).collect();
+        let mut simulation =
+            Simulation::new(self.ranks(), others, self.fates.clone(), self.ticks.clone(), alarms);
+        simulation.polls = choice::one_of(&[0, 1, 4]);
+        simulation.spurious = choice::one_of(&[0, 8]);
+        let simulation = Arc::new(simulation);
         let Script { staging, leaders, .. } = &self.script;
-        let memory = Arc::new(Memory::new(&stage, self.ranks(), *staging, self.start, leaders));
+        let memory = Arc::new(SegmentMemory::new(&simulation, self.ranks(), *staging, self.start, leaders));
         let scenario = Arc::new(self);
 
-        if stage.traced {
+        if simulation.traced {
             eprintln!("{scenario:#?}");
         }
 
         // The order of the spawns makes the actors' numbers.
         let ranks: Vec<_> = (0..scenario.ranks())
             .map(|rank| {
-                let (scenario, stage, memory) = (scenario.clone(), stage.clone(), memory.clone());
-                spawn(format!("rank {rank}"), move || scenario.live(rank, &stage, &memory))
+                let (scenario, simulation, memory) = (scenario.clone(), simulation.clone(), memory.clone());
+                spawn(format!("rank {rank}"), move || scenario.live(rank, &simulation, &memory))
             })
             .collect();
         let watchers: Vec<_> = (0..scenario.watchers)
             .map(|watcher| {
-                let (stage, memory) = (stage.clone(), memory.clone());
-                spawn(format!("watcher {watcher}"), move || watch(&stage, &memory))
+                let (simulation, memory) = (simulation.clone(), memory.clone());
+                spawn(format!("watcher {watcher}"), move || watch(&simulation, &memory))
             })
             .collect();
         let poisoners: Vec<_> = (scenario.poisoners.iter().copied())
             .map(|(step, cause)| {
-                let (stage, memory) = (stage.clone(), memory.clone());
+                let (simulation, memory) = (simulation.clone(), memory.clone());
                 spawn(format!("poisoner {}", cause.detail), move || {
-                    if stage.await_bell(step) {
-                        let _ = poison(&*stage, memory.segment(), cause);
+                    if simulation.wait_for_step(step) {
+                        let _ = poison(&*simulation, memory.segment(), cause);
                     }
                 })
             })
             .collect();
 
-        stage.end();
+        simulation.end();
         let logs: Vec<Log> = ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect();
         for other in watchers.into_iter().chain(poisoners) {
             other.join().expect("no panic");
         }
         scenario.check_agreement(&logs);
-        scenario.check_causes(&logs, &stage);
-        Outcome { logs, struck: stage.struck(), seen: stage.seen() }
+        scenario.check_causes(&logs, &simulation);
+        Outcome { logs, fates_met: simulation.fates_met(), seen: simulation.seen() }
     }
 
-    fn live(&self, rank: usize, stage: &Arc<Stage>, memory: &Memory) -> Log {
-        let mut member = Member::new(&**stage, memory.segment(), rank, self.start);
+    fn live(&self, rank: usize, simulation: &Arc<Simulation>, memory: &SegmentMemory) -> Log {
+        let mut member = Member::new(&**simulation, memory.segment(), rank, self.start);
         let (calls, end) = self.follow(rank, &mut member, memory);
-        stage.settle();
+        simulation.finish();
         Log { calls, completed: member.completed(), end }
     }
 
-    fn follow(&self, rank: usize, member: &mut Member<'_, Stage>, memory: &Memory) -> (usize, End) {
+    fn follow(&self, rank: usize, member: &mut Member<'_, Simulation>, memory: &SegmentMemory) -> (usize, End) {
         let (calls, exit) = self.exits[rank];
         for call in 0..calls {
-            match self.script.perform(call, rank, member, &memory.barriers[rank], &memory.parts) {
+            match perform(&self.script, call, rank, member, memory) {
                 Ok(()) => (),
                 Err(Failure::Dead(Some(cause))) => {
                     for word in memory.words() {
@@ -184,16 +186,16 @@ impl Scenario {
     }
 
     /// What a rank is told is what has happened.
-    fn check_causes(&self, logs: &[Log], stage: &Stage) {
+    fn check_causes(&self, logs: &[Log], simulation: &Simulation) {
         for log in logs {
             let End::Failed(cause, late) = &log.end else { continue };
             let round = log.completed.next();
             let happened = match cause.kind {
-                CauseKind::Died => stage.dead().contains(&cause.rank),
-                // Who was late may have arrived after all; then it is the next round that fails.
+                CauseKind::Died => simulation.dead().contains(&cause.rank),
+                // The late rank may have arrived after all; then it is the next round that fails.
                 CauseKind::TimedOut => {
                     let named = Generation::new(cause.detail);
-                    stage.now() > 0 && (named == round || named.next() == round)
+                    simulation.now() > 0 && (named == round || named.next() == round)
                 }
                 CauseKind::Left => {
                     let left = &logs[cause.rank];
@@ -222,12 +224,12 @@ fn spawn<T: Send + 'static>(name: String, body: impl FnOnce() -> T + Send + 'sta
 }
 
 /// What the watcher of a rank does: it poisons for every rank that dies.
-fn watch(stage: &Stage, memory: &Memory) {
+fn watch(simulation: &Simulation, memory: &SegmentMemory) {
     let mut known = 0;
-    while let Some(rank) = stage.next_death(known) {
+    while let Some(rank) = simulation.next_death(known) {
         known += 1;
         let cause = Cause { kind: CauseKind::Died, rank, detail: 0 };
-        if poison(stage, memory.segment(), cause).is_err() {
+        if poison(simulation, memory.segment(), cause).is_err() {
             return;
         }
     }

@@ -4,7 +4,7 @@ use intranode::copy::{Sink, Source};
 use intranode::protocol::{Payload, Staging};
 use loom::cell::UnsafeCell;
 
-use crate::trace::{self, Act, Label};
+use crate::harness::trace::{self, Action, Label};
 
 /// Bytes in one loom cell. One cell for the whole payload: finer ones would not find more, and cost more.
 pub(crate) struct Bytes<const N: usize> {
@@ -15,13 +15,16 @@ pub(crate) struct Bytes<const N: usize> {
 /// Room for a call's description and one number.
 pub(crate) type Header = Bytes<40>;
 
-/// Staging in which parts hold more than fits into a real header, so that the chunked path is taken, and move between
-/// two places.
+/// Staging in which a chunk holds more than fits into a real header, so that the chunked path is taken, and chunks
+/// rotate through two places.
 pub(crate) const STAGING: Staging =
     Staging { capacity: 256, chunk: 104, folded: 104, rotation_from: 0, rotation: 256 };
 
 /// A rank's staging buffer of one parity.
 pub(crate) type Chunk = Bytes<{ STAGING.capacity }>;
+
+/// Numbers that fill a chunk.
+pub(crate) const FULL: usize = STAGING.chunk / size_of::<u64>();
 
 impl<const N: usize> Bytes<N> {
     pub(crate) fn new(label: Label) -> Self {
@@ -32,18 +35,18 @@ impl<const N: usize> Bytes<N> {
 // SAFETY: the view is that of the array for as long as loom counts the access.
 unsafe impl<const N: usize> Payload for Bytes<N> {
     fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
-        trace::record_here("payload", Act::Write(self.label));
+        trace::record_access(Action::Write(self.label));
         self.cell.with_mut(|bytes| {
-            // SAFETY: the array is N bytes; loom has checked that nobody else touches it.
+            // SAFETY: the array is N bytes; loom has checked that no other thread accesses it.
             fill(unsafe { Sink::new(bytes.cast(), N) })
         })
     }
 
-    fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R {
-        trace::record_here("payload", Act::Read(self.label));
+    fn read<R>(&self, read: impl FnOnce(Source<'_>) -> R) -> R {
+        trace::record_access(Action::Read(self.label));
         self.cell.with(|bytes| {
-            // SAFETY: the array is N bytes; loom has checked that nobody writes it.
-            look(unsafe { Source::new(bytes.cast(), N) })
+            // SAFETY: the array is N bytes; loom has checked that no other thread writes it.
+            read(unsafe { Source::new(bytes.cast(), N) })
         })
     }
 }

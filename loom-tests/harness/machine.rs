@@ -1,70 +1,19 @@
 //! The platform over loom: modelled words, one of several ways to wait, and a fate.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 
 use intranode::protocol::{Expired, Killed, Ordering, Platform};
-use loom::sync::atomic::{AtomicU32, AtomicU64};
-use loom::thread::Thread;
+use loom::sync::atomic::AtomicU64;
 
-use crate::cells::{Chunk, Header};
-use crate::parking::Queue;
-use crate::trace::{self, Act, Label};
-use crate::{blocking, dozing, parking, spinning};
+use crate::harness::cells::{Chunk, Header};
+use crate::harness::trace::{self, Action};
+use crate::harness::waiting::{self, Waiting};
+use crate::harness::word::Word;
 
-/// How a rank waits. Each kind has a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waiting {
-    Spinning,
-    Dozing,
-    Blocking,
-    Parking,
-}
-
-/// A modelled word.
-///
-/// Every write in `protocol` is a read-modify-write, or a store to a word that nobody else writes meanwhile. So a word's
-/// writes are totally ordered, and `newest` is the last of them. It is no part of the model: reading it orders nothing and is no step. It only tells whether it
-/// would be worth while to go on, and for whom.
-pub(crate) struct Word {
-    pub(crate) modelled: AtomicU32,
-    pub(crate) newest: Cell<u32>,
-    pub(crate) label: Label,
-    /// Blocked until the word changes.
-    pub(crate) blocked: RefCell<Vec<Thread>>,
-    pub(crate) queue: Queue,
-}
-
-impl Word {
-    pub(crate) fn new(value: u32, label: Label) -> Self {
-        Word {
-            modelled: AtomicU32::new(value),
-            newest: Cell::new(value),
-            label,
-            blocked: RefCell::default(),
-            queue: Queue::new(),
-        }
-    }
-
-    fn changed(&self, value: u32) {
-        self.newest.set(value);
-        for thread in self.blocked.take() {
-            thread.unpark();
-        }
-    }
-
-    /// Reads the word as the kernel does under its lock: the newest value, a step of its own, no ordering.
-    pub(crate) fn under_lock(&self) -> u32 {
-        let never = !self.newest.get();
-        match self.modelled.compare_exchange(never, never, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(seen) | Err(seen) => seen,
-        }
-    }
-}
-
-/// What becomes of a rank, decided before the exploration. Occurrences count from 1.
+/// What happens to a thread, decided before the exploration. Occurrences count from 1.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Fate {
-    /// Dies at this occurrence of this point.
+    /// It dies at this occurrence of this fail point.
     pub(crate) dies: Option<(&'static str, usize)>,
     /// This check of the deadline finds that it has passed.
     pub(crate) expires: Option<usize>,
@@ -75,38 +24,61 @@ pub(crate) struct Fate {
 }
 
 impl Fate {
+    pub(crate) const NONE: Fate = Fate { dies: None, expires: None, hurries: false, spurious: None };
+
+    pub(crate) const fn dies_at(fail_point: &'static str, occurrence: usize) -> Self {
+        Fate { dies: Some((fail_point, occurrence)), ..Fate::NONE }
+    }
+
+    pub(crate) const fn expires_at(check: usize) -> Self {
+        Fate { expires: Some(check), ..Fate::NONE }
+    }
+
+    pub(crate) const fn wakes_spuriously_from(sleep: usize) -> Self {
+        Fate { spurious: Some(sleep), ..Fate::NONE }
+    }
+
     pub(crate) fn is_any(self) -> bool {
         self.dies.is_some() || self.hurries || self.expires.is_some() || self.spurious.is_some()
     }
 }
 
-/// One rank's machine.
+/// The machine of one thread.
 pub(crate) struct Machine {
-    pub(crate) actor: usize,
+    thread: usize,
     waiting: Waiting,
     fate: Fate,
     visits: Cell<usize>,
     waits: Cell<usize>,
-    pub(crate) met_its_fate: Cell<bool>,
+    met_its_fate: Cell<bool>,
 }
 
 impl Machine {
-    pub(crate) fn new(actor: usize, waiting: Waiting, fate: Fate) -> Self {
-        Machine {
-            actor,
-            waiting,
-            fate,
-            visits: Cell::new(0),
-            waits: Cell::new(0),
-            met_its_fate: Cell::new(false),
-        }
+    pub(crate) fn new(thread: usize, waiting: Waiting, fate: Fate) -> Self {
+        let (visits, waits, met_its_fate) = (Cell::new(0), Cell::new(0), Cell::new(false));
+        Machine { thread, waiting, fate, visits, waits, met_its_fate }
     }
 
-    pub(crate) fn slot(&self, site: &'static str, act: Act) {
-        trace::slot(self.actor, site, act);
+    /// Whether what was to happen to the thread has happened.
+    pub(crate) fn has_met_its_fate(&self) -> bool {
+        self.met_its_fate.get()
     }
 
-    /// Read-modify-writes that the protocols do not use and the known-bad ones do.
+    fn record(&self, site: &'static str, action: Action) {
+        trace::record(self.thread, site, action);
+    }
+
+    fn recording(&self, site: &'static str) -> impl Fn(Action) {
+        let thread = self.thread;
+        move |action| trace::record(thread, site, action)
+    }
+
+    fn meets_its_fate(&self, site: &'static str, action: Action) {
+        self.met_its_fate.set(true);
+        self.record(site, action);
+    }
+
+    /// A read-modify-write that the protocols do not use and the known-bad ones do.
     pub(crate) fn modify(
         &self,
         site: &'static str,
@@ -116,14 +88,19 @@ impl Machine {
     ) -> u32 {
         let before = word.modelled.fetch_update(order, Ordering::Relaxed, |seen| Some(change(seen))).unwrap();
         word.changed(change(before));
-        self.slot(site, Act::Modify(word.label, before, change(before)));
+        self.record(site, Action::Modify(word.label, before, change(before)));
         before
     }
 
-    /// Wakes the longest sleeper only.
-    pub(crate) fn wake_one(&self, site: &'static str, word: &Word) {
+    /// Sleeps on several words.
+    pub(crate) fn wait_any(&self, site: &'static str, words: &[(&Word, u32)]) {
+        waiting::park_on_any(words, self.recording(site));
+    }
+
+    /// Wakes the `most` longest sleepers.
+    pub(crate) fn wake(&self, site: &'static str, word: &Word, most: usize) {
         if self.waiting == Waiting::Parking {
-            parking::wake(self, site, word, 1);
+            waiting::wake(word, most, self.recording(site));
         }
     }
 }
@@ -139,13 +116,13 @@ unsafe impl Platform for Machine {
 
     fn load(&self, site: &'static str, word: &Word, order: Ordering) -> u32 {
         let seen = word.modelled.load(order);
-        self.slot(site, Act::Load(word.label, seen));
+        self.record(site, Action::Load(word.label, seen));
         seen
     }
 
     fn store(&self, site: &'static str, word: &Word, value: u32, order: Ordering) {
         word.modelled.store(value, order);
-        self.slot(site, Act::Store(word.label, value));
+        self.record(site, Action::Store(word.label, value));
         word.changed(value);
     }
 
@@ -159,7 +136,7 @@ unsafe impl Platform for Machine {
         failure: Ordering,
     ) -> Result<u32, u32> {
         let result = word.modelled.compare_exchange(current, new, success, failure);
-        self.slot(site, Act::Exchange(word.label, current, new, result));
+        self.record(site, Action::Exchange(word.label, current, new, result));
         if result.is_ok() {
             word.changed(new);
         }
@@ -168,14 +145,14 @@ unsafe impl Platform for Machine {
 
     fn fetch_or(&self, site: &'static str, word: &Word, bits: u32, order: Ordering) -> u32 {
         let before = word.modelled.fetch_or(bits, order);
-        self.slot(site, Act::Modify(word.label, before, before | bits));
+        self.record(site, Action::Modify(word.label, before, before | bits));
         word.changed(before | bits);
         before
     }
 
     fn load64(&self, site: &'static str, word: &AtomicU64, order: Ordering) -> u64 {
         let seen = word.load(order);
-        self.slot(site, Act::Load64(seen));
+        self.record(site, Action::Load64(seen));
         seen
     }
 
@@ -189,7 +166,7 @@ unsafe impl Platform for Machine {
         failure: Ordering,
     ) -> Result<u64, u64> {
         let result = word.compare_exchange(current, new, success, failure);
-        self.slot(site, Act::Exchange64(result, new));
+        self.record(site, Action::Exchange64(result, new));
         result
     }
 
@@ -201,19 +178,20 @@ unsafe impl Platform for Machine {
         _: bool,
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32> {
+        let poll = || self.load(site, word, order);
         match self.waiting {
-            Waiting::Spinning => Ok(spinning::spin(self, site, word, order, until)),
-            Waiting::Blocking => Ok(blocking::spin(self, site, word, order, until)),
+            Waiting::Spinning => Ok(waiting::spin(poll, until)),
+            Waiting::Blocking => Ok(waiting::block(word, poll, until)),
             Waiting::Dozing | Waiting::Parking => {
-                let seen = self.load(site, word, order);
+                let seen = poll();
                 if until(seen) { Ok(seen) } else { Err(seen) }
             }
         }
     }
 
-    /// Ranks share two processors, as far as it matters here: for the order in which a rank waits for the others.
+    /// As if the threads shared two processors: it decides the order in which a rank waits for the others.
     fn processor(&self) -> Option<u8> {
-        Some((self.actor % 2) as u8)
+        Some((self.thread % 2) as u8)
     }
 
     fn peek(&self, header: &Header) -> u8 {
@@ -230,34 +208,31 @@ unsafe impl Platform for Machine {
 
     fn wait(&self, site: &'static str, word: &Word, expected: u32, brief: &bool) -> Result<(), Expired> {
         if *brief && self.fate.hurries {
-            // Where there is more to come, that is what a model is about.
-            let all = self.fate.expires.is_none();
-            self.met_its_fate.set(self.met_its_fate.get() || all);
-            self.slot(site, Act::Expired);
+            // Where a time-out is to follow, that is what the model is about.
+            if self.fate.expires.is_none() {
+                self.met_its_fate.set(true);
+            }
+            self.record(site, Action::Expired);
             return Err(Expired);
         }
         self.waits.set(self.waits.get() + 1);
         if !brief && self.fate.expires == Some(self.waits.get()) {
-            self.met_its_fate.set(true);
-            self.slot(site, Act::Expired);
+            self.meets_its_fate(site, Action::Expired);
             return Err(Expired);
         }
         if self.fate.spurious == Some(self.waits.get()) {
-            self.met_its_fate.set(true);
-            self.slot(site, Act::Header("returns for no reason"));
+            self.meets_its_fate(site, Action::SpuriousReturn);
             return Ok(());
         }
         match self.waiting {
-            Waiting::Parking => parking::wait(self, site, word, expected),
-            _ => dozing::wait(self, site, word, expected),
+            Waiting::Parking => waiting::park(word, expected, self.recording(site)),
+            _ => waiting::doze(word, expected, self.recording(site)),
         }
         Ok(())
     }
 
     fn wake_all(&self, site: &'static str, word: &Word) {
-        if self.waiting == Waiting::Parking {
-            parking::wake(self, site, word, usize::MAX);
-        }
+        self.wake(site, word, usize::MAX);
     }
 
     fn fail_point(&self, name: &'static str) -> Result<(), Killed> {
@@ -269,8 +244,7 @@ unsafe impl Platform for Machine {
         if self.visits.get() != occurrence {
             return Ok(());
         }
-        self.met_its_fate.set(true);
-        self.slot(name, Act::Killed);
+        self.meets_its_fate(name, Action::Killed);
         Err(Killed)
     }
 }

@@ -1,0 +1,77 @@
+//! What this run has found: collected while the tests run, printed at the end, recorded on request.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::sync::Mutex;
+
+use libtest_mimic::Failed;
+
+use crate::harness::known_bad::KnownBad;
+use crate::harness::mutant::Mutation;
+use crate::harness::record::{self, Caught, Explored, Findings, Suite};
+use crate::harness::search::{Rejected, Search};
+
+static FOUND: Mutex<Findings> =
+    Mutex::new(Findings { explored: BTreeMap::new(), rejected: BTreeMap::new(), caught: BTreeMap::new() });
+
+/// Failing executions that were wanted, each with a title.
+static TRACES: Mutex<Vec<(String, Rejected)>> = Mutex::new(Vec::new());
+
+/// Whether the searches that take long are asked for.
+pub(crate) fn is_long_run() -> bool {
+    env::var_os("INTRANODE_LOOM_FULL").is_some()
+}
+
+/// Explores a model as a test. It has to explore at least half of what it did when that was recorded: the search is
+/// the same each time, so less means that a change has taken interleavings away.
+pub(crate) fn explore(model: &Search) -> Result<(), Failed> {
+    let explored = model
+        .explore(None)
+        .map_err(|no| format!("{} (execution {})\n{}", no.message, no.executions, no.trace))?;
+    let (executions, rounds, seconds) = (explored.executions, explored.rounds, explored.took.as_secs_f64());
+    // A model that is new is printed too: its row is what is to be recorded.
+    FOUND.lock().unwrap().explored.insert(model.id(), Explored { executions, rounds, seconds });
+    if record::is_recording() {
+        return Ok(());
+    }
+    let recorded =
+        record::recorded().explored.get(&model.id()).ok_or("not in EXPLORED.md: record it")?.executions;
+    if executions * 2 < recorded {
+        return Err(format!("only {executions} executions, and {recorded} before").into());
+    }
+    Ok(())
+}
+
+/// Rejects a known-bad protocol as a test.
+pub(crate) fn reject(bad: &KnownBad) -> Result<(), Failed> {
+    let rejected = bad.reject()?;
+    FOUND.lock().unwrap().rejected.insert(bad.name.to_owned(), rejected.executions);
+    TRACES.lock().unwrap().push((format!("{}: {}", bad.name, bad.mistake), rejected));
+    Ok(())
+}
+
+/// A model has caught a weakening.
+pub(crate) fn add_caught(mutation: Mutation, model: &Search, rejected: Rejected) {
+    let by = model.id();
+    let line = rejected.message.lines().next().unwrap_or_default();
+    let message = line.split([';', '.', ':']).next().unwrap_or_default().to_owned();
+    let title = format!("{} with {:?}, in {by}", mutation.site, mutation.weakening);
+    FOUND.lock().unwrap().caught.insert(record::key(&mutation), Caught { by, message });
+    TRACES.lock().unwrap().push((title, rejected));
+}
+
+/// Prints the tables of what ran, and records them on request.
+pub(crate) fn print(suite: &Suite) {
+    let found = FOUND.lock().unwrap();
+    for table in found.tables(suite).iter().filter(|table| table.lines().count() > 2) {
+        println!("\n{table}");
+    }
+    if env::var_os("INTRANODE_LOOM_TRACE").is_some() {
+        for (title, Rejected { trace, message, .. }) in &*TRACES.lock().unwrap() {
+            println!("\n{title}\n\n{trace}\nfails: {message}");
+        }
+    }
+    if record::is_recording() {
+        record::write(&found, suite);
+    }
+}

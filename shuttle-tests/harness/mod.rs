@@ -1,0 +1,23 @@
+//! What the models run on. A file uses only files above it in this list.
+
+pub mod breakage;
+pub mod choice;
+pub mod clock;
+pub mod progress;
+pub mod schedules;
+pub mod sleepers;
+
+pub mod simulation;
+
+pub mod cell;
+pub mod word;
+
+pub mod platform;
+pub mod segment;
+
+pub mod script;
+
+pub mod perform;
+
+pub mod ring;
+pub mod scenario;

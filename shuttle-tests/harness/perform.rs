@@ -1,0 +1,206 @@
+//! How a rank makes the calls of a script, and what a sequential model expects to come out.
+
+use std::num::NonZeroU64;
+use std::ops::Range;
+
+use intranode::copy::{self, Sink, Source, Term};
+use intranode::protocol::allreduce::Reduction;
+use intranode::protocol::block_transfer::{Address, BlockTransfer};
+use intranode::protocol::{Barrier, Call, Failure, Member, Payload};
+
+use crate::harness::cell::Cell;
+use crate::harness::script::{ELEMENT, Operation, Script};
+use crate::harness::segment::SegmentMemory;
+use crate::harness::simulation::Simulation;
+
+/// Makes a call. `Ok` if what came out is what had to come out.
+///
+/// # Errors
+/// Where the communicator has ended, or this rank.
+///
+/// # Panics
+/// Where anything else came out.
+pub fn perform(
+    script: &Script,
+    index: usize,
+    rank: usize,
+    member: &mut Member<'_, Simulation>,
+    memory: &SegmentMemory,
+) -> Result<(), Failure> {
+    let call = script.call(index, rank);
+    let SegmentMemory { barriers, blocks, .. } = memory;
+    let caller = Caller { script, index, rank, call: &call, barrier: &barriers[rank], blocks };
+    let outcome = if call.refused {
+        member.refuse(&call)
+    } else {
+        match script.operation(index, rank) {
+            Operation::Barrier => caller.barrier.enter(member, &call),
+            Operation::Allreduce(elements) => caller.allreduce(elements, member),
+            Operation::Transfer(lengths) => caller.transfer(lengths, member),
+            Operation::Epochs => caller.epochs(member),
+        }
+    };
+    let calls = || (0..script.ranks).map(|rank| script.call(index, rank)).collect::<Vec<_>>();
+    let expected = match script.steps[index].refusers.first() {
+        Some(_) if call.refused => Ok(()),
+        Some(first) => Err(Failure::Refused(*first)),
+        None if calls().iter().any(|other| *other != call) => Err(Failure::Mismatch(calls())),
+        None => Ok(()),
+    };
+    match outcome {
+        Err(ended @ (Failure::Dead(_) | Failure::Killed)) => Err(ended),
+        outcome => {
+            assert_eq!(outcome, expected, "wrong verdict: call {index}, rank {rank}");
+            Ok(())
+        }
+    }
+}
+
+/// A rank in one of its calls.
+struct Caller<'c> {
+    script: &'c Script,
+    index: usize,
+    rank: usize,
+    call: &'c Call,
+    /// How the rank meets the others.
+    barrier: &'c Barrier,
+    /// By rank: what others see in place.
+    blocks: &'c [Cell],
+}
+
+impl Caller<'_> {
+    fn allreduce(&self, elements: usize, member: &mut Member<'_, Simulation>) -> Result<(), Failure> {
+        let Caller { script, index, rank, .. } = *self;
+        let send = (0..elements).map(|element| contribution(index, rank, element)).collect();
+        let mut sums = Sums { send, recv: vec![0; elements] };
+        member.allreduce(self.call, script.slices_from, &mut sums)?;
+        for (element, sum) in sums.recv.into_iter().enumerate() {
+            let all = (0..script.ranks).map(|rank| contribution(index, rank, element));
+            let model = all.reduce(combine).expect("there is a rank");
+            assert_eq!(sum, model, "wrong result: call {index}, rank {rank}, element {element}");
+        }
+        Ok(())
+    }
+
+    fn transfer(&self, lengths: Vec<usize>, member: &mut Member<'_, Simulation>) -> Result<(), Failure> {
+        let Caller { script, index, rank, blocks, .. } = *self;
+        let model = |from: usize| -> Vec<u8> {
+            (0..lengths[from]).map(|byte| contribution(index, from, byte) as u8).collect()
+        };
+        let received = lengths.iter().map(|len| vec![0; *len]).collect();
+        let own = model(rank);
+        let fetches = script.steps[index].barred.as_ref().map(|barred| !barred.contains(&rank));
+        if fetches.is_some() {
+            blocks[rank].write(|mut view| view.put(0, &own));
+        }
+        let mut transfer = Transfer { rank, own, received, blocks, fetches };
+        member.transfer(self.call, &mut transfer)?;
+        for (from, block) in transfer.received.into_iter().enumerate() {
+            assert_eq!(block, model(from), "wrong result: call {index}, rank {rank}, block {from}");
+        }
+        Ok(())
+    }
+
+    /// Writes this rank's block, reads all, and reclaims: no rank writes before all have.
+    fn epochs(&self, member: &mut Member<'_, Simulation>) -> Result<(), Failure> {
+        let Caller { index, rank, call, barrier, blocks, .. } = *self;
+        blocks[rank].write(|mut view| view.put(0, &contribution(index, rank, 0).to_ne_bytes()));
+        let _published = member.publish(barrier, call, true)?;
+        for (owner, block) in blocks.iter().enumerate() {
+            let got = block.read(|view| u64::from_ne_bytes(view.array(0)));
+            assert_eq!(
+                got,
+                contribution(index, owner, 0),
+                "wrong result: call {index}, rank {rank}, block {owner}"
+            );
+        }
+        member.reclaim(barrier, call, true).map(drop)
+    }
+}
+
+/// What a rank puts in: different in every call, on every rank, in every place.
+fn contribution(index: usize, rank: usize, place: usize) -> u64 {
+    let name = (index << 40 | rank << 20 | place) as u64;
+    (name + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
+}
+
+/// Neither commutative nor associative, so that only the order of the ranks gives the model's result.
+fn combine(sum: u64, next: u64) -> u64 {
+    sum.wrapping_mul(31).wrapping_add(next)
+}
+
+struct Sums {
+    send: Vec<u64>,
+    recv: Vec<u64>,
+}
+
+impl Reduction for Sums {
+    fn elements(&self) -> usize {
+        self.send.len()
+    }
+
+    fn element_size(&self) -> usize {
+        ELEMENT
+    }
+
+    fn contribute(&mut self, chunk: Range<usize>, mut staging: Sink<'_>) {
+        staging.put(0, bytemuck::cast_slice(&self.send[chunk]));
+    }
+
+    fn keeps_contribution(&self) -> bool {
+        true
+    }
+
+    fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
+        let own = &self.send[chunk.clone()];
+        copy::fold(&mut self.recv[chunk], Some(own), begin, terms, staging, combine);
+    }
+
+    fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>) {
+        staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[chunk]));
+    }
+}
+
+struct Transfer<'b> {
+    rank: usize,
+    own: Vec<u8>,
+    received: Vec<Vec<u8>>,
+    /// By rank: its memory.
+    blocks: &'b [Cell],
+    /// Whether blocks are to be fetched from there; false: this rank cannot.
+    fetches: Option<bool>,
+}
+
+impl BlockTransfer for Transfer<'_> {
+    fn length(&self, rank: usize) -> usize {
+        self.received[rank].len()
+    }
+
+    fn put(&mut self, chunk: Range<usize>, mut staging: Sink<'_>) {
+        staging.put(0, &self.own[chunk]);
+    }
+
+    fn copy_own_block(&mut self, chunk: Range<usize>) {
+        self.received[self.rank][chunk.clone()].copy_from_slice(&self.own[chunk]);
+    }
+
+    fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
+        staging.get(0, &mut self.received[rank][chunk]);
+    }
+
+    fn by_single_copy(&self) -> bool {
+        self.fetches.is_some()
+    }
+
+    fn address(&self) -> Address {
+        NonZeroU64::new(1 + self.rank as u64)
+    }
+
+    fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
+        assert_eq!(from.get(), 1 + rank as u64, "wrong address of rank {rank}");
+        if self.fetches == Some(true) {
+            self.blocks[rank].read(|view| view.after(chunk.start).get(0, &mut self.received[rank][chunk]));
+        }
+        self.fetches == Some(true)
+    }
+}
