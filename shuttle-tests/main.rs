@@ -1,7 +1,8 @@
 //! Schedules of many ranks, chosen by shuttle: `cargo test --features shuttle`.
 //!
 //! shuttle finds what goes wrong in some order of many ranks' steps. It does not reorder memory: that is what
-//! `loom-tests` is for, although races on payload are found here too (see `harness/clock.rs`). A test is a model, a chooser of schedules, and how many of them must have run to their end.
+//! `loom-tests` is for, although races on payload are found here too (see `harness/clock.rs`). A test is a model, a
+//! chooser of schedules, and how many of them must have run to their end.
 //!
 //! A failing schedule prints how to repeat it. `INTRANODE_SHUTTLE_ITERATIONS=100000` explores longer.
 

@@ -6,7 +6,7 @@ use intranode::copy::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::Reduction;
 use intranode::protocol::block_transfer::BlockTransfer;
 
-/// What each rank sends in its `nth` call: by rank, so many numbers.
+/// What each rank sends in its `nth` call. `counts`: by rank, the number of its numbers.
 pub(crate) fn numbers(nth: usize, counts: &[usize]) -> Vec<Vec<u64>> {
     let of = |(rank, count): (usize, &usize)| (0..*count).map(|i| number(nth, rank, i)).collect();
     counts.iter().enumerate().map(of).collect()

@@ -26,7 +26,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// A call of this operation with so many numbers. `extra` has to be equal on all ranks too.
+    /// A call of this operation, of `numbers` numbers. `extra` has to be equal on all ranks too.
     pub(crate) fn call(self, numbers: usize, extra: usize) -> Call {
         let size = size_of::<u64>() as u32;
         Call {
