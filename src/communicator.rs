@@ -1,4 +1,4 @@
-//! The communicator: what a program calls.
+//! The communicator: its life, and its queries. `collective` contains the collectives.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use crate::protocol::Call;
 use crate::rank::cma_peers::CmaPeers;
 use crate::rank::comm_tree::CommTree;
 use crate::rank::groups::Groups;
-use crate::rank::job_state::{JobState, Observer};
+use crate::rank::job_state::{JobState, StateSampler};
 use crate::rank::rank_state::RankState;
 use crate::segment::platform::ShmPlatform;
 use crate::sys::wait::threads::Ticker;
 
-/// One rank's membership in a group of ranks.
+/// One rank's handle of a group of ranks.
 ///
-/// An operation that is **collective** blocks: all ranks call the same operations in the same order, and a call returns when
-/// this rank's part is done. What a rank wrote before a call, every rank sees after it.
+/// **Collective** operations block. All ranks call the same operations in the same order, and a call returns when this rank's
+/// part is complete. What a rank wrote before a call, every rank sees after it.
 ///
-/// A communicator can be shared between threads, but calls must not overlap: a second call at the same time is
-/// [`Error::ConcurrentUse`]. It can be kept across a panic that is caught. One that is dropped while its thread panics
-/// ends the communicator for the others, with an error that names the rank.
+/// A communicator can be shared between threads, but calls must not overlap: a concurrent call is
+/// [`Error::ConcurrentUse`]. It can be used after a caught panic. If it is dropped while its thread panics, the communicator
+/// ends on all ranks, with an error that names this rank.
 ///
 /// ```
 /// use intranode::ReduceOp;
@@ -38,66 +38,72 @@ use crate::sys::wait::threads::Ticker;
 /// # Ok::<(), intranode::Error>(())
 /// ```
 pub struct Communicator {
-    pub(crate) seat: Arc<RankState>,
-    /// By rank: its number in the communicator that was joined, of which this one is a part.
+    pub(crate) rank_state: Arc<RankState>,
+    /// By rank: its rank in the joined communicator, from which this one was split.
     pub(crate) joined_as: Arc<[usize]>,
-    /// Wakes sleepers for their deadlines, where sleeping itself has none.
+    /// Wakes sleepers so that they check their deadlines, where the wait has no time-out of its own.
     ticker: Option<Arc<Ticker>>,
     fatal_signals: Option<FatalSignals>,
-    /// Its watcher ends after `Drop` has said that this rank leaves.
+    /// Fields are dropped after `drop`, so the watcher ends after this rank has left.
     pub(crate) tree: Arc<CommTree>,
 }
 
 impl Communicator {
     /// The communicator of a rank that is joining.
-    pub(crate) fn new(seat: RankState, ticker: Option<Arc<Ticker>>) -> Self {
-        let joined_as = (0..seat.size()).collect();
-        Communicator { seat: Arc::new(seat), joined_as, ticker, fatal_signals: None, tree: Arc::default() }
+    pub(crate) fn new(rank_state: RankState, ticker: Option<Arc<Ticker>>) -> Self {
+        let joined_as = (0..rank_state.size()).collect();
+        Communicator {
+            rank_state: Arc::new(rank_state),
+            joined_as,
+            ticker,
+            fatal_signals: None,
+            tree: Arc::default(),
+        }
     }
 
-    /// A communicator of some of the ranks, of which this is one.
+    /// A communicator that was split from this one.
     pub(crate) fn child(
         &self,
-        seat: RankState,
+        rank_state: RankState,
         joined_as: Arc<[usize]>,
         fatal_signals: Option<FatalSignals>,
     ) -> Self {
-        let (seat, tree) = (Arc::new(seat), Arc::clone(&self.tree));
-        tree.register(&seat, &joined_as);
-        Communicator { seat, joined_as, ticker: None, fatal_signals, tree }
+        let (rank_state, tree) = (Arc::new(rank_state), Arc::clone(&self.tree));
+        tree.register(&rank_state, &joined_as);
+        Communicator { rank_state, joined_as, ticker: None, fatal_signals, tree }
     }
 
-    /// The same rank, watching the others, and telling them of more than they can see.
+    /// Adds the tree with its watcher, and the handler of fatal signals.
     pub(crate) fn with_tree(mut self, tree: CommTree, fatal_signals: Option<FatalSignals>) -> Self {
         self.tree = Arc::new(tree);
         self.fatal_signals = fatal_signals;
         self
     }
 
-    /// The same rank, which reports the state of the job at a time-out.
+    /// Adds the sampler, for reports of the job's state.
     ///
     /// # Panics
-    /// When it has joined already.
-    pub(crate) fn with_observer(mut self, observer: Option<Arc<Observer>>) -> Self {
-        Arc::get_mut(&mut self.seat).expect("nobody else knows it yet").observer = observer;
+    /// If the rank has joined already.
+    pub(crate) fn with_sampler(mut self, sampler: Option<Arc<StateSampler>>) -> Self {
+        Arc::get_mut(&mut self.rank_state).expect("the state is shared after joining only").sampler = sampler;
         self
     }
 
-    /// The rank when it has joined, with its way to wait, its groups, and in whose memory it can read.
+    /// Completes joining, with the settings that follow from the properties of all ranks.
     ///
     /// # Panics
-    /// When it has joined already.
+    /// If the rank has joined already.
     pub(crate) fn joined(
         mut self,
-        machine: ShmPlatform,
+        platform: ShmPlatform,
         groups: Option<Groups>,
         cma_peers: Option<CmaPeers>,
     ) -> Self {
-        let seat = Arc::get_mut(&mut self.seat).expect("nobody else knows it yet");
-        seat.platform = machine;
-        seat.cma_peers = cma_peers;
-        seat.set_groups(groups);
-        self.tree.register(&self.seat, &self.joined_as);
+        let rank_state = Arc::get_mut(&mut self.rank_state).expect("the state is shared after joining only");
+        rank_state.platform = platform;
+        rank_state.cma_peers = cma_peers;
+        rank_state.set_groups(groups);
+        self.tree.register(&self.rank_state, &self.joined_as);
         self
     }
 
@@ -110,17 +116,17 @@ impl Communicator {
     /// ```
     #[inline]
     pub fn rank(&self) -> usize {
-        self.seat.rank
+        self.rank_state.rank
     }
 
     /// The number of ranks. Not collective. Example: [`rank`](Communicator::rank).
     #[inline]
     pub fn size(&self) -> usize {
-        self.seat.size()
+        self.rank_state.size()
     }
 
-    /// Takes this rank's part in the other ranks' call of `operation`, only to refuse it: they get [`Error::Refused`], and
-    /// the next call can follow. Collective, with that call of the others. For adapters that check arguments of their own.
+    /// Takes part in the other ranks' call of `operation` and refuses it: they get [`Error::Refused`], and the communicator
+    /// can be used further. Collective, together with that call. It is for adapters that check arguments of their own.
     ///
     /// ```
     /// use intranode::{Error, Operation};
@@ -140,19 +146,17 @@ impl Communicator {
     /// Any [fatal](Error::is_fatal) error, as of [`barrier`](Communicator::barrier).
     pub fn refuse_call(&self, operation: Operation) -> Result<(), Error> {
         let call = Call { operation: operation as u8, ..Call::default() };
-        self.seat.collective(operation, |member| member.refuse(&call))
+        self.rank_state.collective(operation, |member| member.refuse(&call))
     }
 
-    /// Ends the job, with every rank: all communicators that were joined or split together with this one. Not collective:
-    /// one rank is enough.
+    /// Ends the job: the joined communicator and all that were split from it. Not collective: one rank calls it.
     ///
-    /// This process exits with `code`. Every other rank gets [`Error::Aborted`] with it, at once if it is in a call,
-    /// otherwise from its next call, and should end too: it can write what has to be written before.
-    /// `intranode run` ends the ranks that are still there after a second, with or without a call. The library itself ends no
-    /// process but this one: others may have more to do than to be a rank.
+    /// This process exits with `code`. Every other rank gets [`Error::Aborted`] with the code, at once if it is in a call,
+    /// otherwise from its next call. It should save its data and exit too. `intranode run` kills ranks that have not ended
+    /// after a second. The library itself ends no other process.
     ///
-    /// An abort is never a success: where the system would see status 0, since it keeps only 8 bits of the code, this
-    /// process exits with 1.
+    /// The system keeps only 8 bits of the code. If these are 0, this process exits with 1, so that an abort never appears as
+    /// a success.
     ///
     /// ```no_run
     /// let comm = intranode::Communicator::from_env()?;
@@ -164,20 +168,20 @@ impl Communicator {
     /// # Ok::<(), intranode::Error>(())
     /// ```
     pub fn abort(&self, code: i32) -> ! {
-        if !self.seat.mapped.forked() {
+        if !self.rank_state.mapped.forked() {
             self.tree.abort(code);
         }
         let success = code & 0xFF == 0;
         std::process::exit(if success { 1 } else { code })
     }
 
-    /// Leaves in order. What all ranks have called is complete; a rank that calls more gets [`Error::RankLeft`].
-    /// Dropping the communicator does the same. Communicators split from this one go on. Not collective: it does not wait for
-    /// the others.
+    /// Leaves in order. Calls that all ranks have made are complete; a rank that makes further calls gets
+    /// [`Error::RankLeft`]. Dropping the communicator does the same. Communicators that were split from this one can be used
+    /// further. Not collective: it does not wait for other ranks.
     ///
-    /// What is never dropped never leaves. Rust does not drop what is in a `static` when the program ends, so a rank that
-    /// keeps its communicator there, and returns from `main`, has died as far as the others can tell
-    /// ([`Error::RankDied`]): it has to leave before, as by `take()` from a `static Mutex<Option<Communicator>>`.
+    /// Rust does not drop the value of a `static` when the program ends. If a rank keeps its communicator there and returns
+    /// from `main`, the other ranks get [`Error::RankDied`]. So it has to leave before, for example by `take()` from a
+    /// `static Mutex<Option<Communicator>>`.
     ///
     /// ```
     /// use intranode::Error;
@@ -192,18 +196,19 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Forked`] in a forked child, which is no rank.
+    /// [`Error::Forked`] in a forked child, which is not a rank.
     pub fn leave(self) -> Result<(), Error> {
-        if self.seat.mapped.forked() {
+        if self.rank_state.mapped.forked() {
             return Err(Error::Forked { operation: Operation::Init });
         }
         Ok(())
     }
 
-    /// A snapshot of all ranks: who waits in which operation, and for whom. Not collective: no other rank takes part.
+    /// A snapshot of all ranks: which ranks wait in which operation, and for which ranks. Not collective: no other rank takes
+    /// part.
     ///
-    /// [`Config::state_reports`](crate::Config::state_reports) has it written when a call times out, and on a signal;
-    /// then it also says since when.
+    /// With [`Config::state_reports`](crate::Config::state_reports) it is written to standard error after a time-out, and on
+    /// a signal. Then it also contains since when.
     ///
     /// ```
     /// use intranode::Operation;
@@ -225,39 +230,39 @@ impl Communicator {
     /// # Errors
     /// [`Error::Forked`] in a forked child.
     pub fn state(&self) -> Result<JobState, Error> {
-        if self.seat.mapped.forked() {
+        if self.rank_state.mapped.forked() {
             return Err(Error::Forked { operation: Operation::Init });
         }
-        Ok(match &self.seat.observer {
-            Some(observer) => observer.state(),
-            None => Observer::new(&self.seat.mapped, "the job", self.seat.rank).state(),
+        Ok(match &self.rank_state.sampler {
+            Some(sampler) => sampler.state(),
+            None => StateSampler::new(&self.rank_state.mapped, "the job", self.rank_state.rank).state(),
         })
     }
 }
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        if self.seat.mapped.forked() {
-            // Its thread does not exist here, so nobody can wait for its end.
+        if self.rank_state.mapped.forked() {
+            // The thread exists in the parent only, so a join would never return.
             std::mem::forget(self.ticker.take());
             return;
         }
-        self.seat.leave();
+        self.rank_state.leave();
     }
 }
 
-// A panic that is caught does not disturb a communicator that is kept: calls take plain data and run no code of the
-// program, so none can unwind half-way; and another rank never depends on what this one has not finished.
+// A caught panic leaves a communicator consistent: calls take plain data and run none of the program's code, so no call
+// unwinds half-way.
 impl UnwindSafe for Communicator {}
 impl RefUnwindSafe for Communicator {}
 
 impl std::fmt::Debug for Communicator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Communicator").field("rank", &self.seat.rank).field("size", &self.size()).finish()
+        f.debug_struct("Communicator").field("rank", &self.rank_state.rank).field("size", &self.size()).finish()
     }
 }
 
-/// What all calls with elements of `T` say.
+/// The header of a call with elements of `T`.
 pub(crate) fn call<T: 'static>(operation: Operation) -> Call {
     Call {
         operation: operation as u8,

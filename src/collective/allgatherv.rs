@@ -1,4 +1,4 @@
-//! allgatherv and allgather: the arguments' checks, and the caller's buffers as the protocol uses them.
+//! allgatherv and allgather: argument checks, and the caller's buffers as a [`BlockTransfer`].
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -20,13 +20,13 @@ use crate::rank::rank_state::OpenCall;
 use crate::tuning::OWN_PIECE_BYTES;
 
 impl Communicator {
-    /// Brings the block `send` of every rank to every rank: that of rank `r`, which has `counts[r]` elements, to
-    /// `recv[displs[r]..]`. Counts and displacements are in elements; a count may be 0. `counts` is the same on all ranks;
-    /// each rank places the blocks as it likes, without overlap. What lies between them is not touched. Collective.
+    /// Gathers the block `send` of every rank on every rank: the `counts[r]` elements of rank `r` at `recv[displs[r]..]`.
+    /// Counts and displacements are in elements; a count may be 0. `counts` is the same on all ranks; `displs` may differ, and
+    /// the blocks must not overlap. Gaps between blocks are not written. Collective.
     ///
     /// Blocks stream through staging in chunks, one round a chunk: one write by the owner, one read by every other rank
-    /// (collectives through a shared segment: Graham and Shipman 2008). Large ones are copied straight from their owners'
-    /// memory where that is faster, and allowed, in two rounds: see [`Config::single_copy`](crate::Config::single_copy)
+    /// (collectives through a shared segment: Graham and Shipman 2008). Large blocks are copied directly from their owners'
+    /// memory, in two rounds, where that is faster and allowed: see [`Config::single_copy`](crate::Config::single_copy)
     /// (Linux's cross memory attach, Yeoh 2010).
     ///
     /// ```
@@ -47,8 +47,8 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::InvalidBufferSize`] if `counts` or `displs` do not have one entry a rank, `send` does not have
-    /// `counts[rank]` elements, or a block reaches past the end of `recv`; [`Error::OverlappingBlocks`]. Nothing is
-    /// written then. Otherwise as [`barrier`](Communicator::barrier).
+    /// `counts[rank]` elements, or a block exceeds `recv`; [`Error::OverlappingBlocks`]. Nothing is written then. Otherwise
+    /// as [`barrier`](Communicator::barrier).
     pub fn allgatherv<T: Pod>(
         &self,
         send: &[T],
@@ -60,19 +60,21 @@ impl Communicator {
         let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
         let call = Call {
             length: total,
-            extra: counts::digest(self.seat.mapped.key(), counts),
+            extra: counts::digest(self.rank_state.mapped.key(), counts),
             ..call::<T>(operation)
         };
-        if let Err(error) = counts::check(self.seat.rank, self.size(), send.len(), recv.len(), counts, displs) {
-            return Err(self.seat.refuse(&call, error));
+        if let Err(error) =
+            counts::check(self.rank_state.rank, self.size(), send.len(), recv.len(), counts, displs)
+        {
+            return Err(self.rank_state.refuse(&call, error));
         }
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
         let (send, recv) = (bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv));
-        gather(&mut self.seat.begin(operation)?, &call, send, recv, table)
+        gather(&mut self.rank_state.begin(operation)?, &call, send, recv, table)
     }
 
-    /// Brings the block `send` of every rank to every rank, in rank order. `send` has the same length, in elements, on all
-    /// ranks, and `recv` that times the number of ranks. Collective. The algorithms are those of
+    /// Gathers the block `send` of every rank on every rank, in rank order. `send` has the same length on all ranks, and
+    /// `recv` that length times the number of ranks. Collective. The algorithms are those of
     /// [`allgatherv`](Communicator::allgatherv).
     ///
     /// ```
@@ -95,15 +97,15 @@ impl Communicator {
         let expected = send.len().saturating_mul(self.size());
         if recv.len() != expected {
             let error = Error::InvalidBufferSize { operation, expected, actual: recv.len() };
-            return Err(self.seat.refuse(&call, error));
+            return Err(self.rank_state.refuse(&call, error));
         }
         let table = BlockTable::Equal { bytes: size_of_val(send) };
         let (send, recv) = (bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv));
-        gather(&mut self.seat.begin(operation)?, &call, send, recv, table)
+        gather(&mut self.rank_state.begin(operation)?, &call, send, recv, table)
     }
 }
 
-/// Blocks of bytes from every rank to every rank, which may be one of several transfers of a call.
+/// An allgatherv of bytes, as one transfer of a call.
 pub(crate) fn gather(
     open: &mut OpenCall<'_>,
     call: &Call,
@@ -111,19 +113,24 @@ pub(crate) fn gather(
     recv: &mut [u8],
     table: BlockTable<'_>,
 ) -> Result<(), Error> {
-    let seat = open.rank_state();
-    let mut blocks =
-        AllgathervBuffers::new(send, recv, (seat.rank, seat.size()), table, seat.cma_peers.as_ref());
+    let rank_state = open.rank_state();
+    let mut blocks = AllgathervBuffers::new(
+        send,
+        recv,
+        (rank_state.rank, rank_state.size()),
+        table,
+        rank_state.cma_peers.as_ref(),
+    );
     let operation = open.operation();
-    seat.chosen(blocks.recv.len(), || Choice {
+    rank_state.chosen(blocks.recv.len(), || Choice {
         operation,
-        path: blocks.path(seat.size()),
+        path: blocks.path(rank_state.size()),
         receive: blocks.stores.receive(),
     });
     open.transfer(call, &mut blocks)
 }
 
-/// Some words from every rank to every rank, likewise.
+/// An allgather of words, as one transfer of a call. Returns the ranks' words, by rank.
 pub(crate) fn gather_words<const N: usize>(
     open: &mut OpenCall<'_>,
     call: &Call,
@@ -136,17 +143,17 @@ pub(crate) fn gather_words<const N: usize>(
     Ok(all)
 }
 
-/// Where the block of each rank lies in the receive buffer.
+/// The place of each rank's block in the receive buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BlockTable<'a> {
-    /// In rank order, of this many bytes each.
+    /// In rank order, `bytes` each.
     Equal { bytes: usize },
-    /// By rank, counts and displacements in elements of `width` bytes, which have been checked.
+    /// By rank: counts and displacements in elements of `width` bytes. They were checked.
     Given { counts: &'a [usize], displs: &'a [usize], width: usize },
 }
 
 impl BlockTable<'_> {
-    /// The bytes of a rank's block.
+    /// The range of a rank's block in bytes.
     #[inline]
     fn range(&self, rank: usize) -> Range<usize> {
         match self {
@@ -158,14 +165,13 @@ impl BlockTable<'_> {
     }
 }
 
-/// Blocks of bytes from every rank, each with its place in the receive buffer.
+/// The caller's buffers, in bytes.
 pub(crate) struct AllgathervBuffers<'a> {
     send: &'a [u8],
     recv: &'a mut [u8],
     table: BlockTable<'a>,
     rank: usize,
     cma_peers: Option<&'a CmaPeers>,
-    /// Whether blocks are read where they lie.
     single_copy: bool,
     stores: StorePolicy,
 }
@@ -215,8 +221,8 @@ impl BlockTransfer for AllgathervBuffers<'_> {
         if self.stores.receive() == Stores::Cached {
             return staging.publish(&self.send[chunk]);
         }
-        // Where the receive buffer is larger than the cache, so may be the send buffer. Each piece goes to its place first:
-        // then it is near when it is published, and comes from memory once.
+        // The receive buffer is larger than the cache, so the send buffer may be as well. Each piece is first copied to the
+        // receive buffer, and then published from the cache: it is read from memory once.
         for start in chunk.clone().step_by(OWN_PIECE_BYTES) {
             let piece = start..chunk.end.min(start + OWN_PIECE_BYTES);
             let own = &self.send[piece.clone()];
@@ -229,7 +235,7 @@ impl BlockTransfer for AllgathervBuffers<'_> {
     #[inline]
     fn copy_own_block(&mut self, chunk: Range<usize>) {
         if self.stores.receive() == Stores::NonTemporal {
-            // `put` has done so.
+            // `put` has copied it.
             return;
         }
         let target = Self::target(self.recv, &self.table, self.rank, &chunk);
@@ -267,18 +273,18 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri knows no madvise, which ranks that are threads need")]
-    fn blocks_of_several_parts_come_to_any_place_and_nothing_else_is_touched() {
+    fn blocks_of_several_chunks_are_placed_anywhere_and_gaps_are_not_written() {
         const LARGE: usize = RECEIVE_NON_TEMPORAL_FROM_BYTES;
         let byte = |rank: usize, index: usize| (index * 7 + index / 251 + 100 * rank) as u8;
-        // Through the cache and past it, with parts that end with a line of their target and that do not.
+        // With cached and with non-temporal stores, and with chunks that end at the end of a line and inside a line.
         for counts in [[1_700_001, 1_600_000], [1, 1_600_001], [LARGE, 1_300_003], [600_001, LARGE]] {
             for gap in [0, 1, 64] {
-                crate::threads(2, |world| {
-                    let rank = world.rank();
+                crate::threads(2, |comm| {
+                    let rank = comm.rank();
                     let send: Vec<u8> = (0..counts[rank]).map(|index| byte(rank, index)).collect();
                     let displs = [gap, 2 * gap + counts[0]];
                     let mut recv = vec![0xEE; 3 * gap + counts[0] + counts[1]];
-                    world.allgatherv(&send, &mut recv, &counts, &displs).unwrap();
+                    comm.allgatherv(&send, &mut recv, &counts, &displs).unwrap();
                     for rank in 0..2 {
                         let block = &recv[displs[rank]..displs[rank] + counts[rank]];
                         assert!(block.iter().enumerate().all(|(index, value)| *value == byte(rank, index)));
@@ -292,12 +298,12 @@ mod tests {
     }
 
     #[test]
-    fn large_blocks_are_not_read_where_they_lie() {
+    fn large_blocks_do_not_use_single_copy() {
         let peers = CmaPeers::of([1, 2].into());
         let most = SINGLE_COPY_BELOW_BYTES / 2;
         for (len, single_copy, stores) in [(most - 1, true, Stores::Cached), (most, false, Stores::NonTemporal)]
         {
-            // The gaps between the blocks do not count for the one, and do for the other.
+            // Single copy depends on the length of the blocks, the stores on the length of the buffer, with its gaps.
             let mut recv = vec![0; RECEIVE_NON_TEMPORAL_FROM_BYTES];
             let (counts, displs) = ([len; 2], [0, most]);
             let table = BlockTable::Given { counts: &counts, displs: &displs, width: 1 };

@@ -1,4 +1,4 @@
-//! allreduce: the arguments' checks, and the caller's buffers as the protocol uses them.
+//! allreduce: argument checks, and the caller's buffers as a [`Reduction`].
 
 use std::ops::Range;
 
@@ -16,12 +16,12 @@ use crate::rank::choices::{Choice, Path};
 use crate::tuning::fold_slices_from_bytes;
 
 impl Communicator {
-    /// Combines `send[i]` of all ranks into `recv[i]`, on every rank, in rank order: the same bits on every rank and
-    /// in every run. Both buffers have the same length, in elements, on all ranks; it may be 0. Collective.
+    /// Combines `send[i]` of all ranks into `recv[i]`, on every rank, in rank order: the result has the same bits on every
+    /// rank and in every run. Both buffers have the same length on all ranks; it may be 0. Collective.
     ///
-    /// Up to 96 bytes travel with the arrival word, in one round. Larger data streams through staging, one round a chunk:
-    /// every rank folds all of it, or, where it is large, its own slice, and then copies the slices of the others
-    /// (reduce-scatter, then allgather: Rabenseifner 2004).
+    /// Up to 96 bytes are published with the arrival, in one round. Longer data streams through staging, one round a chunk:
+    /// every rank folds the whole chunk. If the data is large, a rank folds its own slice, and then copies the slices of the
+    /// other ranks (reduce-scatter, then allgather: Rabenseifner 2004).
     ///
     /// ```
     /// use intranode::ReduceOp;
@@ -46,13 +46,12 @@ impl Communicator {
         let call = self.reduction::<T>(send.len(), op);
         if send.len() != recv.len() {
             let error = Error::InvalidBufferSize { operation, expected: send.len(), actual: recv.len() };
-            return Err(self.seat.refuse(&call, error));
+            return Err(self.rank_state.refuse(&call, error));
         }
         self.reduce(&call, AllreduceBuffers { send: Some(send), recv, op })
     }
 
-    /// The same with the result in place of the contribution. `data` has the same length, in elements, on all ranks.
-    /// Collective.
+    /// The same in place: the result replaces the contribution. `data` has the same length on all ranks. Collective.
     ///
     /// ```
     /// use intranode::ReduceOp;
@@ -83,11 +82,11 @@ impl Communicator {
         let reduction = data.op;
         if T::FLOAT && reduction.is_bitwise() {
             let element = std::any::type_name::<T>();
-            return Err(self.seat.refuse(call, Error::InvalidReduction { reduction, element }));
+            return Err(self.rank_state.refuse(call, Error::InvalidReduction { reduction, element }));
         }
         let slices_from = fold_slices_from_bytes(self.size());
         let bytes = size_of_val(data.recv);
-        self.seat.chosen(bytes, || {
+        self.rank_state.chosen(bytes, || {
             let path = match bytes {
                 _ if bytes <= INLINE => Path::Inline,
                 _ if bytes < slices_from => Path::Staging,
@@ -95,12 +94,14 @@ impl Communicator {
             };
             Choice { operation: Operation::Allreduce, path, receive: Stores::Cached }
         });
-        self.seat.collective(Operation::Allreduce, |member| member.allreduce(call, slices_from, &mut data))
+        self.rank_state
+            .collective(Operation::Allreduce, |member| member.allreduce(call, slices_from, &mut data))
     }
 }
 
-/// Values to reduce: from `send`, or in place.
+/// The caller's buffers.
 pub(crate) struct AllreduceBuffers<'a, T> {
+    /// None: in place.
     pub(crate) send: Option<&'a [T]>,
     pub(crate) recv: &'a mut [T],
     pub(crate) op: ReduceOp,
@@ -140,7 +141,7 @@ impl<T: Number> Reduction for AllreduceBuffers<'_, T> {
     }
 }
 
-/// A [`copy::fold`] without the combination.
+/// The arguments of [`copy::fold`], except the combination.
 struct FoldJob<'a, T> {
     target: &'a mut [T],
     own: Option<&'a [T]>,

@@ -1,15 +1,15 @@
-//! barrier: one round, which carries no data.
+//! barrier: a round without data.
 
 use crate::communicator::Communicator;
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
 
 impl Communicator {
-    /// Waits until every rank has called it. Collective; it carries no data.
+    /// Waits until every rank has called it. Collective.
     ///
-    /// One round: each rank advances a word of its own and polls those of all others, the all-to-all form of a dissemination
-    /// barrier (Hensgen, Finkel and Manber 1988; Mellor-Crummey and Scott 1991). In [groups](crate::Config::group) it is a
-    /// combining tree of two levels (Yew, Tzeng and Lawrie 1987).
+    /// It takes one round: each rank advances its own word and polls the words of all others, the all-to-all form of a
+    /// dissemination barrier (Hensgen, Finkel and Manber 1988; Mellor-Crummey and Scott 1991). With
+    /// [groups](crate::Config::group) it is a combining tree of two levels (Yew, Tzeng and Lawrie 1987).
     ///
     /// ```
     /// use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -32,6 +32,6 @@ impl Communicator {
     /// [`Error::Poisoned`], [`Error::ConcurrentUse`], [`Error::Forked`].
     pub fn barrier(&self) -> Result<(), Error> {
         let call = Call { operation: Operation::Barrier as u8, ..Call::default() };
-        self.seat.collective(Operation::Barrier, |member| self.seat.barrier.enter(member, &call))
+        self.rank_state.collective(Operation::Barrier, |member| self.rank_state.barrier.enter(member, &call))
     }
 }

@@ -1,4 +1,4 @@
-//! Static distribution of items over ranks.
+//! The static distribution of items over ranks.
 
 use std::ops::Range;
 
@@ -7,8 +7,7 @@ use crate::protocol::partition::block;
 /// Contiguous blocks of `items` items over `size` ranks whose lengths differ by at most one; the remainder goes to
 /// the first ranks.
 ///
-/// The same arithmetic gives a rank its range and a collective its counts and displacements, so they cannot
-/// disagree.
+/// The ranges of ranks, and the counts and displacements of collectives, follow from the same arithmetic, so they agree.
 ///
 /// ```
 /// use intranode::Blocks;
@@ -28,7 +27,7 @@ impl Blocks {
     /// Distributes `items` items over `size` ranks. Example: [`Blocks`].
     ///
     /// # Panics
-    /// When `size` is 0.
+    /// If `size` is 0.
     pub fn new(items: usize, size: usize) -> Self {
         assert!(size > 0, "items cannot be distributed over 0 ranks");
         Blocks { items, size }
@@ -37,7 +36,7 @@ impl Blocks {
     /// The items of `rank`. Example: [`Blocks`].
     ///
     /// # Panics
-    /// When `rank` is not below the number of ranks.
+    /// If `rank` is not less than the number of ranks.
     pub fn range(&self, rank: usize) -> Range<usize> {
         assert!(rank < self.size, "rank {rank} is not one of {} ranks", self.size);
         block(self.items, self.size, rank)
@@ -53,8 +52,7 @@ impl Blocks {
         (0..self.size).map(|rank| self.range(rank).start).collect()
     }
 
-    /// The counts and the displacements, by rank, for items of `width` elements each, as when a rank sends vectors of that
-    /// length.
+    /// The counts and the displacements, by rank, for items of `width` elements each, such as vectors.
     ///
     /// ```
     /// use intranode::Blocks;
@@ -65,7 +63,7 @@ impl Blocks {
     /// ```
     ///
     /// # Panics
-    /// When an offset does not fit into `usize`.
+    /// If an offset overflows.
     pub fn scaled(&self, width: usize) -> (Vec<usize>, Vec<usize>) {
         let scale = |items: Vec<usize>| {
             items.into_iter().map(|n| n.checked_mul(width).expect("offsets fit into usize")).collect()

@@ -1,4 +1,4 @@
-//! broadcast: a transfer in which one rank's block is not empty.
+//! broadcast: a transfer in which only the root's block is not empty.
 
 use std::ops::Range;
 
@@ -14,11 +14,11 @@ use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 
 impl Communicator {
-    /// Brings `buffer` of rank `root` to all ranks. It has the same length, in elements, on all of them. Collective: the
-    /// others return when they have the data, and so does the root.
+    /// Copies `buffer` of rank `root` to all ranks. It has the same length on all ranks. Collective: every rank, also the
+    /// root, returns when all have read the data.
     ///
-    /// The root writes chunk after chunk into its staging, and every other rank reads them; while one chunk is read, the next
-    /// is written (a pipeline through a shared segment: Graham and Shipman 2008).
+    /// The root writes chunk after chunk into its staging. The other ranks read a chunk while the root writes the next (a
+    /// pipeline through a shared segment: Graham and Shipman 2008).
     ///
     /// ```
     /// let all = intranode::threads(3, |comm| {
@@ -39,20 +39,20 @@ impl Communicator {
         let call = Call { length: buffer.len() as u64, extra: root as u64, ..call::<T>(operation) };
         let size = self.size();
         if root >= size {
-            return Err(self.seat.refuse(&call, Error::InvalidRoot { root, size }));
+            return Err(self.rank_state.refuse(&call, Error::InvalidRoot { root, size }));
         }
         let mut blocks = BroadcastBuffer::new(bytemuck::cast_slice_mut(buffer), root);
         let bytes = blocks.buffer.len();
-        self.seat.chosen(bytes, || Choice {
+        self.rank_state.chosen(bytes, || Choice {
             operation,
             path: if bytes <= INLINE { Path::Inline } else { Path::Staging },
             receive: blocks.stores.receive(),
         });
-        self.seat.collective(operation, |member| member.transfer(&call, &mut blocks))
+        self.rank_state.collective(operation, |member| member.transfer(&call, &mut blocks))
     }
 }
 
-/// One block of bytes from the root to everybody.
+/// The caller's buffer, in bytes.
 pub(crate) struct BroadcastBuffer<'a> {
     buffer: &'a mut [u8],
     root: usize,

@@ -1,11 +1,11 @@
-//! The arithmetic of counts and displacements, before anything is copied.
+//! The checks of counts and displacements.
 
 use crate::error::{Error, Operation};
 
 const OPERATION: Operation = Operation::Allgatherv;
 
-/// Checks that the tables have an entry for each of `size` ranks, that `rank` sends what it says, and that every
-/// block has a place of its own among `recv` elements. All lengths are in elements.
+/// Checks that the tables have an entry for each of `size` ranks, that `send` is the count of `rank`, and that the blocks fit
+/// into `recv` elements without overlap. All lengths are in elements.
 ///
 /// # Errors
 /// [`Error::InvalidBufferSize`], [`Error::OverlappingBlocks`].
@@ -29,7 +29,7 @@ pub fn check(
     let mut end = 0;
     let mut ascending = true;
     for (count, displ) in counts.iter().zip(displs) {
-        // Not saturating: a buffer of elements without size can be as long as the largest number.
+        // A saturating sum would be accepted for a buffer of zero-sized elements, which can have usize::MAX of them.
         let Some(needed) = displ.checked_add(*count).filter(|needed| *needed <= recv) else {
             return Err(size_error(displ.saturating_add(*count), recv));
         };
@@ -39,7 +39,7 @@ pub fn check(
     if ascending { Ok(()) } else { check_overlap(counts, displs) }
 }
 
-/// Checks blocks in any order, whose ends are known not to overflow.
+/// Checks blocks in any order. Their ends do not overflow.
 #[cold]
 fn check_overlap(counts: &[usize], displs: &[usize]) -> Result<(), Error> {
     let mut order: Vec<usize> = (0..counts.len()).filter(|rank| counts[*rank] > 0).collect();
@@ -53,18 +53,18 @@ fn check_overlap(counts: &[usize], displs: &[usize]) -> Result<(), Error> {
     Ok(())
 }
 
-/// A number that tells tables of the same length apart: ranks whose counts differ notice, though only this is compared.
+/// A digest of a table of counts. The ranks compare the digests, not the tables.
 ///
-/// The polynomial hash of Carter and Wegman (1979; as in Dietzfelbinger and others 1992): the counts are the coefficients
-/// of a polynomial over the integers modulo 2⁶¹ − 1, of which this is the value at `key`. Two tables of R counts have the
-/// same for at most R keys, so the chance is R / 2⁶¹ for a key that is drawn afresh, whatever the tables are. A
-/// fixed function would have collisions that a program could be made to meet.
+/// It is the polynomial hash of Carter and Wegman (1979; as in Dietzfelbinger and others 1992): the counts are the
+/// coefficients of a polynomial over the integers modulo 2⁶¹ − 1, and the digest is its value at `key`. Two tables of R
+/// counts have the same digest for at most R keys. So with a random key the probability of a collision is R / 2⁶¹ for any
+/// two tables. A fixed hash function would have collisions that an adversary can construct.
 pub(crate) fn digest(key: u64, counts: &[usize]) -> u64 {
-    // Neither 0 nor 1, for which the polynomial has only its last coefficient, or their sum.
+    // Not 0 or 1: there the value is the last coefficient, or the sum of all.
     let key = u128::from(key % (PRIME - 2) + 2);
     let sum = counts.iter().fold(0, |hash: u64, count| {
         let wide = u128::from(hash) * key + *count as u128;
-        // 2⁶¹ is 1 here. Twice, so that what comes out is as small as what went in, but for a few units.
+        // 2⁶¹ ≡ 1. Two steps reduce the value to about 61 bits.
         let narrow = (wide as u64 & PRIME) + (wide >> PRIME_BITS) as u64;
         (narrow & PRIME) + (narrow >> PRIME_BITS)
     });
@@ -73,7 +73,7 @@ pub(crate) fn digest(key: u64, counts: &[usize]) -> u64 {
 
 const PRIME_BITS: u32 = 61;
 
-/// A Mersenne prime: what remains of a division by it takes an addition.
+/// A Mersenne prime: the remainder of a division by it takes an addition.
 const PRIME: u64 = (1 << PRIME_BITS) - 1;
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The same question, answered byte by byte.
+    /// The same check, element by element.
     fn has_room(recv: usize, counts: &[usize], displs: &[usize]) -> bool {
         let mut taken = vec![false; recv];
         counts.iter().zip(displs).all(|(count, displ)| {
@@ -91,14 +91,14 @@ mod tests {
     }
 
     #[test]
-    fn a_block_beyond_the_largest_number_does_not_fit_the_largest_buffer() {
+    fn a_block_whose_end_overflows_does_not_fit_the_largest_buffer() {
         let error = check(0, 2, 5, usize::MAX, &[5, 7], &[2, usize::MAX - 2]);
         assert!(matches!(error, Err(Error::InvalidBufferSize { expected: usize::MAX, .. })), "{error:?}");
     }
 
     #[test]
     fn tables_that_a_weaker_digest_confuses_are_told_apart() {
-        // FNV-1a by words has one value for both, and both have one sum.
+        // The two have the same FNV-1a hash, by words, and the same sum.
         let tables = [[0, 14478, 519_941], [1, 10024, 524_394]];
         for key in [0, 1, 12345, u64::MAX] {
             assert_ne!(digest(key, &tables[0]), digest(key, &tables[1]));

@@ -1,4 +1,4 @@
-//! What is called: argument checks, counts and displacements, the user's buffers.
+//! The collectives of a communicator: argument checks, counts and displacements, the caller's buffers.
 
 pub(crate) mod allgatherv;
 mod allreduce;

@@ -1,4 +1,4 @@
-//! What jobs that were killed have left behind: for `intranode clean`.
+//! Shared memory that killed jobs have left behind: for `intranode clean`.
 
 use std::io;
 use std::time::SystemTime;
@@ -7,12 +7,12 @@ use crate::segment::layout::Layout;
 pub use crate::sys::shm_file::orphans::Removal;
 use crate::sys::shm_file::{Signature, Unusable, orphans};
 
-/// A name, and the memory under it, that provably belongs to no live process.
+/// A name and its memory that provably belong to no live process.
 ///
 /// ```
 /// use intranode::job::cleanup::{self, Removal};
 ///
-/// // What a job of this name has left: nothing, since there was none.
+/// // Empty: no job of this name has run.
 /// let name = format!("/example-nobody-{}", std::process::id());
 /// for leftover in cleanup::find(&[name.clone()])? {
 ///     println!("{}: {} bytes of process {:?}", leftover.name(), leftover.bytes(), leftover.maker());
@@ -25,7 +25,7 @@ use crate::sys::shm_file::{Signature, Unusable, orphans};
 #[derive(Clone, Debug)]
 pub struct Leftover(orphans::Orphan);
 
-/// All that jobs of this user have left; with names, only what jobs of these names have left. Example: [`Leftover`].
+/// The leftovers of this user's jobs. If `names` is not empty, only those of jobs with these names. Example: [`Leftover`].
 ///
 /// # Errors
 /// When the names cannot be listed.
@@ -33,7 +33,7 @@ pub fn find(names: &[String]) -> io::Result<Vec<Leftover>> {
     Ok(orphans::find(names, Layout::is_segment)?.into_iter().map(Leftover).collect())
 }
 
-/// Whether a live process has something of the jobs of these names, or is removing it: what [`find`] leaves out. Example:
+/// Whether a live process uses memory of jobs with these names, or is removing it: [`find`] omits such memory. Example:
 /// [`Leftover`].
 ///
 /// # Errors
@@ -43,12 +43,13 @@ pub fn in_use(names: &[String]) -> io::Result<bool> {
 }
 
 impl Leftover {
-    /// The name, as a job gives it. Example: [`Leftover`].
+    /// The name of the shared memory, with its `/`. Example: [`Leftover`].
     pub fn name(&self) -> String {
         self.0.name()
     }
 
-    /// The process that made it, by the number that it has itself; `None` if that cannot be read. Example: [`Leftover`].
+    /// The process that created it, by its id in its own PID namespace; `None` if that cannot be read. Example:
+    /// [`Leftover`].
     pub fn maker(&self) -> Option<u32> {
         match &self.0.signature {
             Signature::Segment(preamble) => Layout::holder(preamble),
@@ -56,20 +57,20 @@ impl Leftover {
         }
     }
 
-    /// How much memory it takes, in bytes. Example: [`Leftover`].
+    /// The memory that it occupies, in bytes. Example: [`Leftover`].
     pub fn bytes(&self) -> u64 {
         self.0.bytes
     }
 
-    /// When it was made; `None` if the system does not tell. Example: [`Leftover`].
+    /// The time of its creation; `None` if the system does not provide it. Example: [`Leftover`].
     pub fn made(&self) -> Option<SystemTime> {
         self.0.modified
     }
 
-    /// Removes it, if it is still what was found, and still belongs to no live process. Example: [`Leftover`].
+    /// Removes it, unless the name has been reused or now belongs to a live process. Example: [`Leftover`].
     ///
     /// # Errors
-    /// When the system does not allow it.
+    /// If the system refuses.
     pub fn remove(&self) -> io::Result<Removal> {
         self.0.remove().map_err(Unusable::into_io)
     }

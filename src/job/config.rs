@@ -1,4 +1,4 @@
-//! How a process says which rank of which job it is.
+//! The configuration of a rank: its job, its number, and the settings of the communicator.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use crate::job::environment;
 use crate::segment::layout::{CHUNK_STEP, Layout, MAX_CHUNK, MAX_RANKS};
 use crate::sys::shm_file::{self, is_name, name_rule};
 
-/// Everything that a rank needs to know to join a job.
+/// The configuration with which a rank joins a job.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,7 +45,7 @@ pub struct Config {
     pub(crate) single_copy: Option<bool>,
     pub(crate) fatal_signals: bool,
     pub(crate) state_reports: bool,
-    /// The environment's prefix, for messages.
+    /// The prefix of the environment variables, for messages.
     prefix: Option<String>,
 }
 
@@ -62,11 +62,11 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitKind {
-    /// What suits the system best: `Futex` on Linux, `Pthread` elsewhere.
+    /// The system's best: futexes on Linux, `Pthread` elsewhere.
     #[default]
     Native,
-    /// A process-shared mutex and condition variable, on any system. A rank that is killed inside one can delay the
-    /// others, which therefore poll every few milliseconds.
+    /// A process-shared mutex and condition variable, on any system. A rank that is killed inside a call of these can delay
+    /// the others, so sleepers poll every few milliseconds.
     Pthread,
 }
 
@@ -80,9 +80,9 @@ impl Config {
     /// The largest [chunk](Config::chunk_bytes), in bytes. Example: [`chunk_bytes`](Config::chunk_bytes).
     pub const MAX_CHUNK_BYTES: usize = MAX_CHUNK;
 
-    /// Rank `rank` of the `size` ranks of the job `name`. `size` is 1 to [`MAX_RANKS`](Config::MAX_RANKS). The name begins
-    /// with `/` and has no other `/`, like any name of POSIX shared memory, and up to
-    /// [`MAX_NAME_BYTES`](Config::MAX_NAME_BYTES) bytes after it. The values are checked by [`join`](Config::join).
+    /// Rank `rank` of the `size` ranks of the job `name`. `size` is 1 to [`MAX_RANKS`](Config::MAX_RANKS). The name is a `/`
+    /// and up to [`MAX_NAME_BYTES`](Config::MAX_NAME_BYTES) bytes without `/`, as for POSIX shared memory.
+    /// [`join`](Config::join) checks the values.
     ///
     /// ```
     /// use intranode::{Config, Error};
@@ -117,8 +117,7 @@ impl Config {
     /// use intranode::{Config, Error};
     ///
     /// match Config::from_env() {
-    ///     Ok(config) => println!("one of the ranks of a job: {config:?}"),
-    ///     // Started by hand, and not by a launcher.
+    ///     Ok(config) => println!("started by a launcher: {config:?}"),
     ///     Err(Error::InvalidConfiguration(bad)) => assert!(bad.setting.starts_with("INTRANODE_")),
     ///     Err(other) => return Err(other),
     /// }
@@ -132,16 +131,16 @@ impl Config {
     }
 
     /// Reads the variables `{prefix}_NAME`, `{prefix}_RANK`, `{prefix}_SIZE` and, if they are set,
-    /// `{prefix}_TIMEOUT` and `{prefix}_JOIN_TIMEOUT`, in seconds (fractions are allowed, 0 is not; `none` waits for ever).
-    /// Whatever the prefix, `INTRANODE_WAIT=pthread` chooses [`WaitKind::Pthread`], `INTRANODE_SPIN` is the number of
-    /// microseconds to [`spin`](Config::spin), `INTRANODE_GROUP` the number of ranks in a [`group`](Config::group),
-    /// `INTRANODE_SINGLE_COPY=0` or `1` says whether to try [`single_copy`](Config::single_copy), and `INTRANODE_STATE=1` has
-    /// [`state_reports`](Config::state_reports) written.
+    /// `{prefix}_TIMEOUT` and `{prefix}_JOIN_TIMEOUT`, in seconds (fractions are allowed, 0 is not; `none` is no time-out).
+    /// With any prefix, `INTRANODE_WAIT=pthread` selects [`WaitKind::Pthread`], `INTRANODE_SPIN` is the time to
+    /// [`spin`](Config::spin) in microseconds, `INTRANODE_GROUP` the number of ranks in a [`group`](Config::group),
+    /// `INTRANODE_SINGLE_COPY=0` or `1` disables or enables [`single_copy`](Config::single_copy), and `INTRANODE_STATE=1`
+    /// enables [`state_reports`](Config::state_reports).
     ///
     /// ```
     /// use intranode::{Config, Error};
     ///
-    /// let error = Config::from_env_prefix("EXAMPLE").expect_err("nobody has set EXAMPLE_NAME");
+    /// let error = Config::from_env_prefix("EXAMPLE").expect_err("EXAMPLE_NAME is not set");
     /// assert!(matches!(error, Error::InvalidConfiguration(bad) if bad.setting == "EXAMPLE_NAME"));
     /// ```
     ///
@@ -151,13 +150,13 @@ impl Config {
         Config::from_lookup(prefix, environment::variable)
     }
 
-    /// The same over any source of variables.
+    /// The same with any source of variables.
     #[doc(hidden)]
     pub fn from_lookup(prefix: &str, get: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let variable = |suffix: &str| format!("{prefix}_{suffix}");
         let required = |suffix: &str, allowed: &str| {
             let setting = variable(suffix);
-            get(&setting).ok_or_else(|| bad(&setting, None::<&str>, allowed))
+            get(&setting).ok_or_else(|| invalid(&setting, None::<&str>, allowed))
         };
         let seconds = |suffix: &str, default: Option<Duration>| {
             let setting = variable(suffix);
@@ -173,7 +172,7 @@ impl Config {
         config.wait = match get("INTRANODE_WAIT").as_deref() {
             None | Some("futex" | "native") => WaitKind::Native,
             Some("pthread") => WaitKind::Pthread,
-            Some(other) => return Err(bad("INTRANODE_WAIT", Some(other), "futex or pthread")),
+            Some(other) => return Err(invalid("INTRANODE_WAIT", Some(other), "futex or pthread")),
         };
         config.spin = match get("INTRANODE_SPIN") {
             None => None,
@@ -189,7 +188,7 @@ impl Config {
             None => Ok(None),
             Some("0") => Ok(Some(false)),
             Some("1") => Ok(Some(true)),
-            Some(other) => Err(bad(setting, Some(other), "0 or 1")),
+            Some(other) => Err(invalid(setting, Some(other), "0 or 1")),
         };
         config.single_copy = switch("INTRANODE_SINGLE_COPY")?;
         config.state_reports = switch("INTRANODE_STATE")?.unwrap_or(false);
@@ -197,16 +196,16 @@ impl Config {
         Ok(config)
     }
 
-    /// How long a call may make no progress before it fails on all ranks: that long since the last rank arrived.
-    /// 60 seconds if not set; `None` waits for ever; zero is refused by [`join`](Config::join). Example: [`Config`].
+    /// How long a call may make no progress before it fails on all ranks. The arrival of a rank is progress. The default is
+    /// 60 seconds; `None` is no time-out; [`join`](Config::join) refuses zero. Example: [`Config`].
     #[must_use]
     pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.timeout = timeout.into();
         self
     }
 
-    /// How long [`join`](Config::join) waits until all ranks are there. 30 seconds if not set; `None` waits for ever; zero is
-    /// refused. Example: [`Config`].
+    /// How long [`join`](Config::join) waits for all ranks. The default is 30 seconds; `None` is no time-out;
+    /// [`join`](Config::join) refuses zero. Example: [`Config`].
     #[must_use]
     pub fn join_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.join_timeout = timeout.into();
@@ -214,8 +213,8 @@ impl Config {
     }
 
     /// The length of a chunk in bytes: a multiple of 64 up to [`MAX_CHUNK_BYTES`](Config::MAX_CHUNK_BYTES). Each rank has
-    /// staging for two chunks in the segment; data of any length streams through them. Rank 0's setting counts. If not set,
-    /// 1.5 MiB up to four ranks, and 3 MiB divided by the number of ranks beyond.
+    /// staging for two chunks in the segment; data of any length streams through them. Rank 0's setting is used. The default
+    /// is 1.5 MiB for up to four ranks, and 3 MiB divided by the number of ranks for more.
     ///
     /// ```
     /// use intranode::{Config, Error};
@@ -240,33 +239,33 @@ impl Config {
         self
     }
 
-    /// How to sleep. Rank 0's setting counts. Example: [`WaitKind`].
+    /// How ranks sleep. Rank 0's setting is used. Example: [`WaitKind`].
     #[must_use]
     pub fn wait(mut self, wait: WaitKind) -> Self {
         self.wait = wait;
         self
     }
 
-    /// How long this rank polls what it waits for before it sleeps, whatever the number of processors. If not set, it
-    /// polls for 4000 µs where every rank can have a processor; where not, it calls `sched_yield` up to 16 times instead, for
-    /// another rank to run. Example: [`Config`].
+    /// How long this rank polls before it sleeps, for any number of processors. By default it polls for 4000 µs if there is a
+    /// processor for every rank. Otherwise it calls `sched_yield` up to 16 times, so that another rank can run. Example:
+    /// [`Config`].
     ///
-    /// Zero suits ranks that have many threads each, all of which compute: a rank that polls takes a processor from them.
-    /// More suits ranks that wait often and not much longer than the default, and have processors of their own: it takes some
-    /// 25 µs to wake a sleeper.
+    /// Zero suits ranks with many threads that compute: a polling rank takes a processor from them. More than the default
+    /// suits ranks that have processors of their own and often wait a little longer than 4000 µs: it takes some 25 µs to wake
+    /// a sleeper.
     #[must_use]
     pub fn spin(mut self, time: impl Into<Option<Duration>>) -> Self {
         self.spin = time.into();
         self
     }
 
-    /// How many ranks form a group in rounds without data: in a barrier, and where a region is published or reclaimed. The
-    /// first of a group waits for its others, these first ranks wait for each other, and then notify their groups. So no rank
-    /// polls all others, but an arrival takes three steps to be seen instead of one (a combining tree of two levels: Yew,
-    /// Tzeng and Lawrie 1987).
+    /// The number of ranks in a group of the hierarchical barrier, which runs in rounds without data: in `barrier`, and when a
+    /// region is published or reclaimed. The first rank of a group, its leader, waits for the group. The leaders wait for each
+    /// other, and then notify their groups. So no rank polls all others, but an arrival takes three steps to reach all ranks
+    /// instead of one (a combining tree of two levels: Yew, Tzeng and Lawrie 1987).
     ///
-    /// 0: every rank polls all others. If not set, the ranks whose processors share a last-level cache form groups from 24
-    /// ranks on, at most eight groups, unless there are more ranks than processors. Rank 0's setting counts, up to
+    /// 0: every rank polls all others. By default, from 24 ranks on the ranks whose processors share a last-level cache form
+    /// a group, with at most eight groups, unless there are more ranks than processors. Rank 0's setting is used, up to
     /// [`MAX_RANKS`](Config::MAX_RANKS).
     ///
     /// ```
@@ -283,64 +282,63 @@ impl Config {
         self
     }
 
-    /// Whether the blocks of an allgatherv are copied once, by the system, from where they lie in each rank's memory (Linux:
-    /// `process_vm_readv`), and not into staging and out of it: where every block has 384 KiB or more, and all together less
-    /// than 16 MiB. If not set, they are where that is known to be faster: on Intel's processors, if there are as many as
-    /// ranks. Rank 0's setting counts. Example: [`Config`].
+    /// Whether an allgatherv uses single copy: the kernel copies each block once, from its owner's memory
+    /// (`process_vm_readv`, on Linux), instead of two copies, into staging and out of it. It applies if every block has
+    /// 384 KiB or more, and all together have less than 16 MiB. By default it is enabled where it was measured to be faster:
+    /// on Intel processors, with a processor for every rank. Rank 0's setting is used. Example: [`Config`].
     ///
-    /// Where the system's policy does not allow it (Yama's `ptrace_scope`, a container's filter), all data goes through
-    /// staging. With `INTRANODE_DEBUG` in its environment a rank writes which of the two it is.
+    /// If the system's policy forbids it (Yama's `ptrace_scope`, a container's filter), all data goes through staging. With
+    /// `INTRANODE_DEBUG` in its environment a rank writes which of the two is used.
     #[must_use]
-    pub fn single_copy(mut self, attempt: impl Into<Option<bool>>) -> Self {
-        self.single_copy = attempt.into();
+    pub fn single_copy(mut self, enable: impl Into<Option<bool>>) -> Self {
+        self.single_copy = enable.into();
         self
     }
 
-    /// Whether the other ranks are told of a fatal signal (SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE) at once. Otherwise
-    /// they learn of this rank's death when its process ends, which a core dump delays by seconds. `false` if not set.
-    /// Example: [`Config`].
+    /// Whether a fatal signal (SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE) of this process ends the communicator at once.
+    /// Otherwise it ends with the process, which a core dump delays by seconds. The default is `false`. Example: [`Config`].
     ///
-    /// It also makes an error of what would end this process: when another program truncates the file of the segment. It
-    /// can if it opens the file while ranks join, since the file has a name only then; it may truncate it at any time later.
-    /// The rank that notices is out of the job, whatever the others have learnt of the round in which that happened.
+    /// It also turns the SIGBUS of a truncated segment into an error. The segment has a name only while ranks join, but a
+    /// program that opens the file then can truncate it at any later time. The rank that accesses the missing pages leaves
+    /// the job with an error; the other ranks may have completed that round.
     ///
-    /// This installs a handler for the rest of the process's life, which then calls the handler that was there before.
-    /// Not for programs that go on after such a signal: the communicator has ended then.
+    /// This installs a handler until the process ends. The handler calls the one that was installed before. It is not for
+    /// programs that continue after such a signal, since the communicator has ended then.
     #[must_use]
-    pub fn fatal_signals(mut self, tell: bool) -> Self {
-        self.fatal_signals = tell;
+    pub fn fatal_signals(mut self, enable: bool) -> Self {
+        self.fatal_signals = enable;
         self
     }
 
-    /// Whether the [state](crate::JobState) of the job is written to standard error: when a call times out, by the first
-    /// rank that was there in time; and by this process when it gets SIGUSR2, on Linux. `false` if not set, since a program
-    /// may use that signal itself; its handler is called too. Example: [`Config`].
+    /// Whether the [state](crate::JobState) of the job is written to standard error: after a time-out, by the lowest rank
+    /// that had arrived; and on SIGUSR2, by the process that gets the signal (Linux). The default is `false`, since a program
+    /// may use that signal itself. A handler that was installed before is called too. Example: [`Config`].
     ///
-    /// Costs nothing in a call: the thread that watches the other ranks samples them ten times a second.
+    /// Calls are not slowed down: this rank's watcher thread samples the other ranks ten times a second.
     #[must_use]
-    pub fn state_reports(mut self, write: bool) -> Self {
-        self.state_reports = write;
+    pub fn state_reports(mut self, enable: bool) -> Self {
+        self.state_reports = enable;
         self
     }
 
-    /// Checks what can be checked without the other ranks.
+    /// Checks this rank's settings.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let setting = |argument: &str| match &self.prefix {
             Some(prefix) => format!("{prefix}_{}", argument.to_uppercase()),
             None => argument.to_owned(),
         };
         if !is_name(&self.name) {
-            return Err(bad(&setting("name"), Some(&self.name), &name_rule()));
+            return Err(invalid(&setting("name"), Some(&self.name), &name_rule()));
         }
         if !(1..=MAX_RANKS).contains(&self.size) {
-            return Err(bad(&setting("size"), Some(self.size), &size_rule()));
+            return Err(invalid(&setting("size"), Some(self.size), &size_rule()));
         }
         if self.rank >= self.size {
             let allowed = format!("0 to {}, since {} is {}", self.size - 1, setting("size"), self.size);
-            return Err(bad(&setting("rank"), Some(self.rank), &allowed));
+            return Err(invalid(&setting("rank"), Some(self.rank), &allowed));
         }
         if let Some(group) = self.group.filter(|group| *group > MAX_RANKS) {
-            return Err(bad(
+            return Err(invalid(
                 if self.prefix.is_some() { "INTRANODE_GROUP" } else { "group" },
                 Some(group),
                 &group_rule(),
@@ -350,13 +348,13 @@ impl Config {
         check_timeout(&setting("join_timeout"), self.join_timeout, "0")?;
         match self.chunk_bytes {
             Some(bytes) if bytes == 0 || bytes > MAX_CHUNK || bytes % CHUNK_STEP != 0 => {
-                Err(bad("chunk_bytes", Some(bytes), &chunk_rule()))
+                Err(invalid("chunk_bytes", Some(bytes), &chunk_rule()))
             }
             _ => Ok(()),
         }
     }
 
-    /// Where everything lies in a segment of this job.
+    /// The layout of the job's segment.
     pub(crate) fn layout(&self) -> Result<Layout, Error> {
         let (operation, ranks) = (Operation::Init, self.size);
         let chunk_bytes = self.chunk_bytes.unwrap_or_else(|| Layout::default_chunk(ranks));
@@ -380,15 +378,15 @@ fn chunk_rule() -> String {
     format!("a multiple of {CHUNK_STEP} up to {MAX_CHUNK}, in bytes")
 }
 
-/// Refuses a time-out of zero, with which no call could succeed. `value` is what was given.
+/// Refuses a time-out of zero, with which no call could succeed. `value` is for the message.
 fn check_timeout(setting: &str, timeout: Option<Duration>, value: &str) -> Result<(), Error> {
     if timeout.is_some_and(|timeout| timeout.is_zero()) {
-        return Err(bad(setting, Some(value), SECONDS_RULE));
+        return Err(invalid(setting, Some(value), SECONDS_RULE));
     }
     Ok(())
 }
 
-fn bad(setting: &str, value: Option<impl Display>, allowed: &str) -> Error {
+fn invalid(setting: &str, value: Option<impl Display>, allowed: &str) -> Error {
     Error::InvalidConfiguration(Box::new(InvalidSetting {
         setting: setting.to_owned(),
         value: value.map(|value| value.to_string()),
@@ -397,7 +395,7 @@ fn bad(setting: &str, value: Option<impl Display>, allowed: &str) -> Error {
 }
 
 fn number<T: FromStr>(setting: &str, value: &str, allowed: &str) -> Result<T, Error> {
-    value.parse().map_err(|_| bad(setting, Some(value), allowed))
+    value.parse().map_err(|_| invalid(setting, Some(value), allowed))
 }
 
 fn parse_seconds(setting: &str, value: &str) -> Result<Option<Duration>, Error> {
@@ -406,7 +404,7 @@ fn parse_seconds(setting: &str, value: &str) -> Result<Option<Duration>, Error> 
     }
     let seconds: f64 = number(setting, value, SECONDS_RULE)?;
     let timeout =
-        Some(Duration::try_from_secs_f64(seconds).map_err(|_| bad(setting, Some(value), SECONDS_RULE))?);
+        Some(Duration::try_from_secs_f64(seconds).map_err(|_| invalid(setting, Some(value), SECONDS_RULE))?);
     check_timeout(setting, timeout, value)?;
     Ok(timeout)
 }
@@ -515,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_out_of_zero_is_refused_wherever_it_comes_from() {
+    fn a_time_out_of_zero_is_refused_from_arguments_and_variables() {
         let allowed = |result: Result<Config, Error>| match result {
             Err(Error::InvalidConfiguration(bad)) => (bad.setting, bad.value, bad.allowed),
             other => panic!("{other:?}"),
@@ -527,7 +525,7 @@ mod tests {
         assert_eq!(allowed(checked(zero.join_timeout(Duration::ZERO))), of_argument("join_timeout"));
         assert_eq!(allowed(with("COBRE_SHM_TIMEOUT", "0")), of_argument("COBRE_SHM_TIMEOUT"));
         assert_eq!(allowed(with("COBRE_SHM_JOIN_TIMEOUT", "0")), of_argument("COBRE_SHM_JOIN_TIMEOUT"));
-        // What is rounded to nothing is shown as it was written.
+        // A time that is rounded to zero appears in the error as it was given.
         assert_names(with("COBRE_SHM_TIMEOUT", "1e-12"), "COBRE_SHM_TIMEOUT", Some("1e-12"));
         let of_read = with("COBRE_SHM_TIMEOUT", "5").map(|config| config.timeout(Duration::ZERO));
         assert_eq!(allowed(of_read.and_then(checked)), of_argument("COBRE_SHM_TIMEOUT"));

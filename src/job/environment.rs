@@ -1,4 +1,4 @@
-//! What the environment of this process says. Nothing else in the library reads it.
+//! The environment variables of this process. No other module reads them.
 
 use std::env::{self, VarError};
 
@@ -14,12 +14,12 @@ pub(super) fn variable(name: &str) -> Option<String> {
     }
 }
 
-/// What this process was told, whichever way its ranks are configured.
+/// The settings of this process, which do not depend on a rank's [`Config`](crate::Config).
 pub(super) fn process_settings() -> ProcessSettings {
     settings_from(variable)
 }
 
-/// The same over any source of variables. They are for diagnosis and for tests: a value that is not known has no effect.
+/// The same with any source of variables. They are for diagnosis and tests; an unknown value has no effect.
 fn settings_from(get: impl Fn(&str) -> Option<String>) -> ProcessSettings {
     let is = |name: &str, value: &str| get(name).is_some_and(|set| set == value);
     ProcessSettings {
@@ -38,7 +38,7 @@ fn settings_from(get: impl Fn(&str) -> Option<String>) -> ProcessSettings {
 mod tests {
     use super::*;
 
-    fn told(variables: &[(&str, &str)]) -> ProcessSettings {
+    fn settings(variables: &[(&str, &str)]) -> ProcessSettings {
         settings_from(|name| {
             variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         })
@@ -47,18 +47,18 @@ mod tests {
     #[test]
     fn each_variable_has_its_effect_and_no_other() {
         let usual = ProcessSettings::default();
-        assert_eq!(told(&[]), usual);
-        assert_eq!(told(&[("INTRANODE_DEBUG", "")]), ProcessSettings { debug: true, ..usual });
+        assert_eq!(settings(&[]), usual);
+        assert_eq!(settings(&[("INTRANODE_DEBUG", "")]), ProcessSettings { debug: true, ..usual });
         for variable in ["INTRANODE_NUMA_INTERLEAVE", "COBRE_SHM_NUMA_INTERLEAVE"] {
-            assert_eq!(told(&[(variable, "1")]), ProcessSettings { interleave: true, ..usual });
-            assert_eq!(told(&[(variable, "0")]), usual);
+            assert_eq!(settings(&[(variable, "1")]), ProcessSettings { interleave: true, ..usual });
+            assert_eq!(settings(&[(variable, "0")]), usual);
         }
-        assert_eq!(told(&[("INTRANODE_MEMORY", "named")]), ProcessSettings { named_memory: true, ..usual });
-        assert_eq!(told(&[("INTRANODE_MEMORY", "without names")]), usual);
+        assert_eq!(settings(&[("INTRANODE_MEMORY", "named")]), ProcessSettings { named_memory: true, ..usual });
+        assert_eq!(settings(&[("INTRANODE_MEMORY", "without names")]), usual);
         for (value, detection) in
             [("scan", Detection::Scan), ("none", Detection::None), ("else", Detection::Wake)]
         {
-            assert_eq!(told(&[("INTRANODE_LIVENESS", value)]), ProcessSettings { detection, ..usual });
+            assert_eq!(settings(&[("INTRANODE_LIVENESS", value)]), ProcessSettings { detection, ..usual });
         }
     }
 }

@@ -1,11 +1,11 @@
-//! How a process becomes a rank.
+//! Joining: a process becomes a rank.
 //!
-//! 1. Rank 0 makes the segment; the others wait for its name, and check what they find.
-//! 2. Each claims its rank, and starts to watch the others: from here on a death is noticed.
-//! 3. All meet in a first round, whose time-out is that of joining. From here on everybody is there.
-//! 4. Rank 0 removes the name: another job may use it.
-//! 5. All tell each other which processors they may use, which decides how to wait, and how to meet; and whether they can
-//!    read in each other's memory.
+//! 1. Rank 0 creates the segment. The others poll for its name, and validate the file's header.
+//! 2. Each process claims its rank, and starts its watcher. From now on a death is detected.
+//! 3. All ranks complete a first round, whose time-out is the joining time-out.
+//! 4. Rank 0 removes the name, so that another job can use it.
+//! 5. The ranks exchange which processors they may use, which decides the spin policy and the shape of the barrier. If
+//!    single copy is enabled, they probe whether they can read each other's memory.
 
 use std::sync::Arc;
 use std::thread::Builder;
@@ -24,7 +24,7 @@ use crate::liveness::watcher::{Listener, Watcher};
 use crate::protocol::{Call, Cause, CauseKind, membership, watch};
 use crate::rank::cma_peers::{CmaPeers, ProbeCookie};
 use crate::rank::comm_tree::{CommTree, DeathFanout};
-use crate::rank::job_state::Observer;
+use crate::rank::job_state::StateSampler;
 use crate::rank::rank_state::RankState;
 use crate::segment::layout::{Layout, LayoutError};
 use crate::segment::mapped::{MappedSegment, START};
@@ -52,7 +52,7 @@ const CALL: Call = Call {
 };
 
 impl Communicator {
-    /// Joins the job that the environment names: [`Config::from_env`](crate::Config::from_env), then
+    /// Joins the job given by the environment: [`Config::from_env`](crate::Config::from_env), then
     /// [`Config::join`](crate::Config::join). Collective.
     ///
     /// ```
@@ -68,15 +68,15 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// As those two.
+    /// As these.
     pub fn from_env() -> Result<Self, Error> {
         Config::from_env()?.join()
     }
 }
 
 impl Config {
-    /// Joins the job, and returns when all its ranks have. Rank 0 may come last. As soon as all are there the name
-    /// is free again. Collective.
+    /// Joins the job, and returns when all ranks have joined. The ranks may start in any order. Afterwards the name can be
+    /// used by another job. Collective.
     ///
     /// ```
     /// use intranode::Config;
@@ -91,47 +91,47 @@ impl Config {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidConfiguration`] for values that are not allowed; [`Error::AllocationFailed`] without memory;
-    /// [`Error::InvalidLayout`] if the segment does not fit into the address space; [`Error::InitializationFailed`] when a
-    /// rank does not come in time, was told another size, is there twice, cannot start the thread that watches the others,
-    /// or what is found under the name cannot be joined.
+    /// [`Error::InvalidConfiguration`] for values that are not allowed; [`Error::AllocationFailed`] if there is not enough
+    /// memory; [`Error::InvalidLayout`] if the segment does not fit into the address space; [`Error::InitializationFailed`]
+    /// if a rank does not join in time, has another size, is claimed by two processes or cannot start its watcher, or if the
+    /// file of this name is not a segment that this process can join.
     pub fn join(self) -> Result<Communicator, Error> {
         self.check()?;
         let settings = environment::process_settings();
         let started = Instant::now();
-        let (world, link) = if self.rank == 0 { self.create()? } else { (self.open(started)?, None) };
-        let machine = ShmPlatform {
-            wait: world.wait(),
+        let (mapped, link) = if self.rank == 0 { self.create()? } else { (self.open(started)?, None) };
+        let platform = ShmPlatform {
+            wait: mapped.wait(),
             spin: SpinPolicy::new(self.size, 0),
             timeout: self.join_timeout.map(|timeout| timeout.saturating_sub(started.elapsed())),
         };
-        self.claim(&world, &machine)?;
+        self.claim(&mapped, &platform)?;
         let job = self.name.as_str().into();
-        let seat = RankState::new(Arc::clone(&world), machine, self.rank, job, settings, START);
-        let joining = Communicator::new(seat, None);
-        let joining = self.watch(joining, &world, machine, settings.detection)?;
+        let rank_state = RankState::new(Arc::clone(&mapped), platform, self.rank, job, settings, START);
+        let joining = Communicator::new(rank_state, None);
+        let joining = self.watch(joining, &mapped, platform, settings.detection)?;
         joining
-            .seat
+            .rank_state
             .collective(Operation::Init, |member| member.begin_call(&CALL, |_| ()).map(drop))
-            .map_err(|error| self.not_all_came(error))?;
+            .map_err(|error| self.incomplete(error))?;
         if let Some(mut link) = link
             && let Err(error) = link.unlink()
         {
             return Err(self.failed("its name could not be removed", Some(error)));
         }
-        let all = self.exchange_processors(&joining).map_err(|error| self.not_all_came(error))?;
+        let all = self.exchange_processors(&joining).map_err(|error| self.incomplete(error))?;
         let processors = Processors::count(&all);
         let spin = SpinPolicy::chosen(self.spin, self.size, processors);
-        let machine = ShmPlatform { spin, timeout: self.timeout, ..machine };
-        let near: Vec<u64> = all.iter().map(|rank| rank.cache).collect();
+        let platform = ShmPlatform { spin, timeout: self.timeout, ..platform };
+        let caches: Vec<u64> = all.iter().map(|rank| rank.cache).collect();
         let oversubscribed = processors < self.size;
-        let groups = world.barrier_shape().groups(&near, oversubscribed);
+        let groups = mapped.barrier_shape().groups(&caches, oversubscribed);
         let mut cma_peers = None;
-        if world.single_copy().is_tried(oversubscribed) {
-            cma_peers = probe_cma_peers(&joining.seat).map_err(|error| self.not_all_came(error))?;
+        if mapped.single_copy().is_tried(oversubscribed) {
+            cma_peers = probe_cma_peers(&joining.rank_state).map_err(|error| self.incomplete(error))?;
         }
-        let joined = joining.joined(machine, groups, cma_peers);
-        joined.seat.debug_transport();
+        let joined = joining.joined(platform, groups, cma_peers);
+        joined.rank_state.debug_transport();
         Ok(joined)
     }
 
@@ -146,14 +146,14 @@ impl Config {
             result = MappedSegment::initialise(mapping, &layout, std::process::id(), settings);
         };
         let signature = &layout.preamble(std::process::id());
-        let wanted = shm_file::CreateRequest {
+        let request = shm_file::CreateRequest {
             name: &self.name,
             len: layout.len(),
             signature,
             is_segment: Layout::is_segment,
         };
         let Created { link, mapping, reclaimed } =
-            shm_file::create(wanted, init).map_err(|error| self.not_created(error))?;
+            shm_file::create(request, init).map_err(|error| self.not_created(error))?;
         result.map_err(|error| self.failed("its mutexes could not be made", Some(error)))?;
         if reclaimed {
             let name = &self.name;
@@ -169,7 +169,7 @@ impl Config {
             found = Some(layout);
             Ok::<_, LayoutError>(())
         };
-        // A moment too far away for the clock never comes.
+        // None if the sum exceeds the range of the clock.
         let deadline = self.join_timeout.and_then(|timeout| started.checked_add(timeout));
         let mapping = shm_file::open(&self.name, Layout::is_segment, validate, deadline)
             .map_err(|error| self.not_opened(error))?;
@@ -177,19 +177,19 @@ impl Config {
             Some(layout) if MappedSegment::is_initialised(&mapping) => layout,
             _ => return Err(self.failed("the segment is not what it was a moment before", None)),
         };
-        let world = Arc::new(MappedSegment::new(mapping, layout));
+        let mapped = Arc::new(MappedSegment::new(mapping, layout));
         if layout.ranks() == self.size {
-            return Ok(world);
+            return Ok(mapped);
         }
-        let machine = ShmPlatform { wait: world.wait(), spin: SpinPolicy::new(1, 1), timeout: None };
+        let platform = ShmPlatform { wait: mapped.wait(), spin: SpinPolicy::new(1, 1), timeout: None };
         let cause = Cause { kind: CauseKind::WrongSize, rank: self.rank, detail: self.size as u32 };
-        let _ = membership::poison(&machine, world.segment(), cause);
+        let _ = membership::poison(&platform, mapped.segment(), cause);
         let error = LayoutError::Size { segment: layout.ranks(), expected: self.size };
         Err(self.failed(&error.to_string(), None))
     }
 
-    fn claim(&self, world: &MappedSegment, machine: &ShmPlatform) -> Result<(), Error> {
-        membership::claim(machine, world.segment(), self.rank, std::process::id()).map_err(|owner| {
+    fn claim(&self, mapped: &MappedSegment, platform: &ShmPlatform) -> Result<(), Error> {
+        membership::claim(platform, mapped.segment(), self.rank, std::process::id()).map_err(|owner| {
             let rank = self.rank;
             let reason =
                 format!("process {owner} is rank {rank} already; give every process a rank of its own");
@@ -197,52 +197,52 @@ impl Config {
         })
     }
 
-    /// Ends the communicator for everybody when another rank dies.
+    /// Starts the watcher, which ends the communicator on all ranks when another rank dies.
     fn watch(
         &self,
         comm: Communicator,
-        world: &Arc<MappedSegment>,
-        machine: ShmPlatform,
+        mapped: &Arc<MappedSegment>,
+        platform: ShmPlatform,
         detection: Detection,
     ) -> Result<Communicator, Error> {
         nodelete::keep_loaded();
-        let mut observer = None;
+        let mut sampler = None;
         if self.state_reports {
             sigusr2::install()
                 .map_err(|error| self.failed("a handler for SIGUSR2 is not allowed", Some(error)))?;
-            observer = Some(Arc::new(Observer::new(world, &self.name, self.rank)));
+            sampler = Some(Arc::new(StateSampler::new(mapped, &self.name, self.rank)));
         }
         let fanout = Arc::<DeathFanout>::default();
         let handler = DeathHandler {
-            world: Arc::clone(world),
-            machine,
+            mapped: Arc::clone(mapped),
+            platform,
             fanout: Arc::clone(&fanout),
-            observer: observer.clone(),
+            sampler: sampler.clone(),
         };
-        // A single rank has nobody to watch, but may be asked for its state.
+        // A single rank watches no other, but reports need the thread.
         let watcher = (self.size > 1 || self.state_reports)
-            .then(|| Watcher::start(world, self.rank, handler, detection))
+            .then(|| Watcher::start(mapped, self.rank, handler, detection))
             .transpose()
             .map_err(|error| self.failed("its watcher's thread could not be started", Some(error)))?;
-        let register = || FatalSignals::register(world, machine, self.rank);
+        let register = || FatalSignals::register(mapped, platform, self.rank);
         let fatal_signals = self
             .fatal_signals
             .then(register)
             .transpose()
             .map_err(|error| self.failed("a handler for fatal signals is not allowed", Some(error)))?;
         let tree = CommTree::new(fanout, watcher, self.fatal_signals);
-        Ok(comm.with_tree(tree, fatal_signals).with_observer(observer))
+        Ok(comm.with_tree(tree, fatal_signals).with_sampler(sampler))
     }
 
     fn exchange_processors(&self, joining: &Communicator) -> Result<Vec<Processors>, Error> {
         let mut own = [Processors::available()];
-        if joining.seat.mapped.barrier_shape() != BarrierShape::FLAT {
+        if joining.rank_state.mapped.barrier_shape() != BarrierShape::FLAT {
             own = own.map(Processors::with_cache);
         }
         let mut all = vec![Processors::zeroed(); self.size];
         let table = BlockTable::Equal { bytes: size_of::<Processors>() };
         let (send, recv) = (bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(&mut all));
-        gather(&mut joining.seat.begin(Operation::Init)?, &CALL, send, recv, table)?;
+        gather(&mut joining.rank_state.begin(Operation::Init)?, &CALL, send, recv, table)?;
         Ok(all)
     }
 
@@ -257,8 +257,8 @@ impl Config {
         Error::InitializationFailed(Box::new(failure))
     }
 
-    /// What an error in the first rounds means.
-    fn not_all_came(&self, error: Error) -> Error {
+    /// Converts an error of one of the first rounds.
+    fn incomplete(&self, error: Error) -> Error {
         let Error::TimedOut { late, .. } = error else {
             return self.failed(&error.to_string(), None);
         };
@@ -315,32 +315,32 @@ fn no_memory(requested_bytes: usize, reason: String) -> Error {
     Error::AllocationFailed { operation: Operation::Init, requested_bytes, reason: reason.into() }
 }
 
-/// Finds out whether each rank can read in the memory of each. Collective.
-fn probe_cma_peers(seat: &RankState) -> Result<Option<CmaPeers>, Error> {
-    let cma_peers = CmaPeers::of((0..seat.size()).map(|rank| seat.pid(rank)).collect());
-    let mut open = seat.begin(Operation::Init)?;
-    let token = ProbeCookie::new();
-    let shown = gather_words(&mut open, &CALL, token.encode())?;
-    let found = shown.into_iter().enumerate().all(|(rank, shown)| cma_peers.probe(rank, shown));
-    let all = gather_words(&mut open, &CALL, [u64::from(found)])?;
-    // Until here others may read it.
-    drop(token);
-    Ok(all.iter().all(|[found]| *found == 1).then_some(cma_peers))
+/// Probes whether every rank can read the memory of every rank. Collective.
+fn probe_cma_peers(rank_state: &RankState) -> Result<Option<CmaPeers>, Error> {
+    let cma_peers = CmaPeers::of((0..rank_state.size()).map(|rank| rank_state.pid(rank)).collect());
+    let mut open = rank_state.begin(Operation::Init)?;
+    let cookie = ProbeCookie::new();
+    let cookies = gather_words(&mut open, &CALL, cookie.encode())?;
+    let readable = cookies.into_iter().enumerate().all(|(rank, cookie)| cma_peers.probe(rank, cookie));
+    let all = gather_words(&mut open, &CALL, [u64::from(readable)])?;
+    // Other ranks have read it until this round.
+    drop(cookie);
+    Ok(all.iter().all(|[readable]| *readable == 1).then_some(cma_peers))
 }
 
-/// What a rank's watcher does.
+/// The listener of a rank's watcher.
 struct DeathHandler {
-    world: Arc<MappedSegment>,
-    machine: ShmPlatform,
+    mapped: Arc<MappedSegment>,
+    platform: ShmPlatform,
     fanout: Arc<DeathFanout>,
-    observer: Option<Arc<Observer>>,
+    sampler: Option<Arc<StateSampler>>,
 }
 
 impl watch::Listener for DeathHandler {
     fn end(&self, rank: usize) {
         let cause = Cause { kind: CauseKind::Died, rank, detail: 0 };
-        // Only tests stop a rank in between.
-        let _ = membership::poison(&self.machine, self.world.segment(), cause);
+        // An error occurs in tests only.
+        let _ = membership::poison(&self.platform, self.mapped.segment(), cause);
     }
 
     fn died(&self, rank: usize) {
@@ -350,30 +350,31 @@ impl watch::Listener for DeathHandler {
 
 impl Listener for DeathHandler {
     fn needs_ticks(&self) -> bool {
-        self.observer.is_some()
+        self.sampler.is_some()
     }
 
     fn tick(&self) {
-        self.observers().iter().for_each(|observer| observer.sample());
+        self.samplers().iter().for_each(|sampler| sampler.sample());
     }
 
     fn report_requested(&self) {
-        let observers = self.observers();
-        if !observers.is_empty() && rlimit::refuses(0, rlimit::THREAD).is_none() {
-            // On a thread of its own: who reads may keep the writer waiting. If there is none, nobody is told.
-            let write = move || observers.iter().for_each(|observer| observer.write());
+        let samplers = self.samplers();
+        if !samplers.is_empty() && rlimit::refuses(0, rlimit::THREAD).is_none() {
+            // In a thread of its own: standard error may block, and the watcher must not. Without a thread there is no
+            // report.
+            let write = move || samplers.iter().for_each(|sampler| sampler.write());
             let _ = Builder::new().name("intranode-state".to_owned()).spawn(write);
         }
     }
 }
 
 impl DeathHandler {
-    /// Of the job, and of those parts of it that this process is in.
-    fn observers(&self) -> Vec<Arc<Observer>> {
-        let Some(own) = &self.observer else { return Vec::new() };
-        let mut all = self.fanout.observers();
-        // While it joins, it is not yet among them.
-        if !all.iter().any(|observer| Arc::ptr_eq(observer, own)) {
+    /// The samplers of the joined communicator and of those that were split from it.
+    fn samplers(&self) -> Vec<Arc<StateSampler>> {
+        let Some(own) = &self.sampler else { return Vec::new() };
+        let mut all = self.fanout.samplers();
+        // The rank registers at the end of joining.
+        if !all.iter().any(|sampler| Arc::ptr_eq(sampler, own)) {
             all.push(Arc::clone(own));
         }
         all

@@ -1,4 +1,4 @@
-//! How a process becomes a rank, and how its job ends.
+//! Joining and splitting a job, its configuration, and the cleanup of its shared memory.
 
 pub mod cleanup;
 pub(crate) mod config;

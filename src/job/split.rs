@@ -1,4 +1,4 @@
-//! Further communicators of some of the ranks.
+//! Splitting a communicator.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::communicator::Communicator;
 use crate::error::{Error, Operation};
 use crate::liveness::fatal::FatalSignals;
 use crate::protocol::{Call, membership};
-use crate::rank::job_state::Observer;
+use crate::rank::job_state::StateSampler;
 use crate::rank::rank_state::RankState;
 use crate::region::allocation::{AllocRequest, allocate};
 use crate::segment::layout::Layout;
@@ -18,19 +18,19 @@ use crate::segment::settings::SegmentSettings;
 const OPERATION: Operation = Operation::Split;
 
 impl Communicator {
-    /// Makes a communicator of all ranks that name the same `color`. Its ranks are ordered by `key`, those with the same
-    /// key as they are here. Collective over all ranks, each of which gets the communicator of its color, as MPI's
+    /// Makes a communicator of all ranks that pass the same `color`. Its ranks are ordered by `key`, ranks with equal keys by
+    /// their rank in this communicator. Collective over all ranks; each gets the communicator of its color. It corresponds to
     /// `MPI_Comm_split`.
     ///
-    /// The new communicator has a segment of its own, with chunks as long as this one's. So calls on it and on this one can
-    /// follow each other in any order, and both can be dropped in any order. Its time-out and its way to wait are those of
-    /// this one. A rank that dies ends every communicator that it belongs to.
+    /// The new communicator has a segment of its own, with chunks of the same length. So calls on the two communicators are
+    /// independent, and they can be dropped in any order. The time-out and the wait are inherited. The death of a rank ends
+    /// every communicator that the rank belongs to.
     ///
     /// ```
     /// use intranode::ReduceOp;
     ///
     /// let results = intranode::threads(5, |comm| {
-    ///     // The even ranks, and the odd ones; each in descending order.
+    ///     // The even ranks and the odd ranks, each in descending order.
     ///     let part = comm.split(comm.rank() % 2, comm.size() - comm.rank())?;
     ///     let mut sum = [comm.rank()];
     ///     part.allreduce_in_place(&mut sum, ReduceOp::Sum)?;
@@ -42,59 +42,65 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::AllocationFailed`] on every rank, without memory; otherwise as [`barrier`](Communicator::barrier).
+    /// [`Error::AllocationFailed`] on every rank, if there is not enough memory; otherwise as [`barrier`](Communicator::barrier).
     pub fn split(&self, color: usize, key: usize) -> Result<Communicator, Error> {
-        let seat = &self.seat;
+        let rank_state = &self.rank_state;
         let call = Call { operation: OPERATION as u8, ..Call::default() };
-        let mut open = seat.begin(OPERATION)?;
+        let mut open = rank_state.begin(OPERATION)?;
         let all = gather_words(&mut open, &call, [color as u64, key as u64])?;
         let mut group: Vec<usize> = (0..all.len()).filter(|rank| all[*rank][0] == color as u64).collect();
-        // Stable: ranks with the same key stay in order.
+        // The sort is stable: ranks with equal keys stay in order.
         group.sort_by_key(|rank| all[*rank][1]);
-        let rank = group.iter().position(|rank| *rank == seat.rank).unwrap_or_default();
+        let rank = group.iter().position(|rank| *rank == rank_state.rank).unwrap_or_default();
 
-        let (ranks, chunk_bytes) = (group.len(), seat.mapped.layout().chunk());
+        let (ranks, chunk_bytes) = (group.len(), rank_state.mapped.layout().chunk());
         let Ok(layout) = Layout::new(ranks, chunk_bytes) else {
-            // It is not larger than this communicator's own, which exists: then it has no rank, since another program has
-            // written over the colors.
+            // The parent's larger layout is valid. So the group is empty: another program has overwritten the colors.
             let error = Error::InvalidLayout { operation: OPERATION, ranks, chunk_bytes };
             return Err(open.refuse(&call, error));
         };
         let part = if rank == 0 { 0..layout.len() } else { 0..0 };
         let len = Some(layout.len());
-        let wanted = AllocRequest { call: &call, leader: group[0], len, part, huge: false };
-        let shape = seat.mapped.barrier_shape().of_part(group.len());
-        let pthread = sleeps_by_pthread(seat.platform.wait);
+        let request = AllocRequest { call: &call, leader: group[0], len, part, huge: false };
+        let shape = rank_state.mapped.barrier_shape().of_part(group.len());
+        let pthread = sleeps_by_pthread(rank_state.platform.wait);
         let settings = SegmentSettings { pthread, shape, ..SegmentSettings::default() };
         let fill = |mapping: &_| MappedSegment::initialise(mapping, &layout, std::process::id(), settings);
-        let (mapping, _) = allocate(&mut open, &wanted, |_| (), fill)?;
-        let world = Arc::new(MappedSegment::new(mapping, layout));
+        let (mapping, _) = allocate(&mut open, &request, |_| (), fill)?;
+        let mapped = Arc::new(MappedSegment::new(mapping, layout));
 
-        let machine = ShmPlatform { wait: world.wait(), ..seat.platform };
-        for (rank, of_parent) in group.iter().enumerate() {
-            // The first to come claims each rank for its process: all know the same.
-            let _ = membership::claim(&machine, world.segment(), rank, seat.pid(*of_parent));
+        let platform = ShmPlatform { wait: mapped.wait(), ..rank_state.platform };
+        for (rank, parent_rank) in group.iter().enumerate() {
+            // Every rank claims for all, with equal values. The first claim takes effect.
+            let _ = membership::claim(&platform, mapped.segment(), rank, rank_state.pid(*parent_rank));
         }
         let joined: Arc<[usize]> = group.iter().map(|rank| self.joined_as[*rank]).collect();
-        let register = || FatalSignals::register(&world, machine, rank).ok();
+        let register = || FatalSignals::register(&mapped, platform, rank).ok();
         let fatal_signals = self.tree.fatal_signals.then(register).flatten();
-        let mut child =
-            RankState::new(Arc::clone(&world), machine, rank, Arc::clone(&seat.job), seat.settings, START);
-        if let Some(groups) = &seat.groups {
-            let near: Vec<u64> = group.iter().map(|rank| groups.number(*rank)).collect();
-            // As it is written there: the leader may have found another word in the segment of the whole.
-            child.set_groups(world.barrier_shape().groups(&near, false));
+        let mut child = RankState::new(
+            Arc::clone(&mapped),
+            platform,
+            rank,
+            Arc::clone(&rank_state.job),
+            rank_state.settings,
+            START,
+        );
+        if let Some(groups) = &rank_state.groups {
+            let caches: Vec<u64> = group.iter().map(|rank| groups.number(*rank)).collect();
+            // The shape is read from the new segment, so that all ranks have the same: another process may have overwritten
+            // the parent's.
+            child.set_groups(mapped.barrier_shape().groups(&caches, false));
         }
-        child.cma_peers = seat.cma_peers.as_ref().and_then(|cma_peers| cma_peers.subset(&group));
-        if seat.observer.is_some() {
+        child.cma_peers = rank_state.cma_peers.as_ref().and_then(|cma_peers| cma_peers.subset(&group));
+        if rank_state.sampler.is_some() {
             let ranks: Vec<String> = joined.iter().map(usize::to_string).collect();
-            let name = format!("ranks {} of {}", ranks.join(", "), seat.job);
-            child.observer = Some(Arc::new(Observer::new(&world, &name, rank)));
+            let name = format!("ranks {} of {}", ranks.join(", "), rank_state.job);
+            child.sampler = Some(Arc::new(StateSampler::new(&mapped, &name, rank)));
         }
         let child = self.child(child, joined, fatal_signals);
-        child.seat.debug_transport();
-        // After this everybody is told of deaths.
-        child.seat.collective(OPERATION, |member| child.seat.barrier.enter(member, &call))?;
+        child.rank_state.debug_transport();
+        // After this round every rank is registered, so no death is missed.
+        child.rank_state.collective(OPERATION, |member| child.rank_state.barrier.enter(member, &call))?;
         Ok(child)
     }
 
@@ -118,8 +124,8 @@ impl Communicator {
     }
 }
 
-/// How the ranks of a new segment sleep where those of the old one sleep like this. What suits threads that share a
-/// mapping does not work across several mappings of it.
+/// Whether the ranks of a child sleep by pthread, given the wait of its parent. `Wait::Threads` needs one mapping that all
+/// ranks share, and the ranks of a child have a mapping each.
 fn sleeps_by_pthread(wait: Wait) -> bool {
     match wait {
         #[cfg(target_os = "linux")]

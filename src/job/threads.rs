@@ -23,10 +23,10 @@ use crate::sys::processors::Processors;
 use crate::sys::wait::spin::SpinPolicy;
 use crate::sys::wait::threads::Ticker;
 
-/// Runs `program` on `size` ranks that are threads of this process, and returns what each returned, by rank.
+/// Runs `program` on `size` ranks that are threads of this process. Returns their results, by rank.
 ///
-/// The collectives are the same as between processes, over the same protocols. For tests, and for programs that want
-/// to run either way. `size` is 1 to [`Config::MAX_RANKS`]; the settings are those of [`Config::new`].
+/// The collectives and their protocols are the same as between processes. It is for tests, and for programs that support
+/// both. `size` is 1 to [`Config::MAX_RANKS`]; the settings are those of [`Config::new`].
 ///
 /// ```
 /// let ranks = intranode::threads(3, |comm| comm.rank())?;
@@ -35,11 +35,11 @@ use crate::sys::wait::threads::Ticker;
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidConfiguration`] for a size that is not allowed; [`Error::AllocationFailed`] without memory;
-/// [`Error::ThreadNotStarted`] if the system starts no further thread, when those that were started have ended.
+/// [`Error::InvalidConfiguration`] for a size that is not allowed; [`Error::AllocationFailed`] if there is not enough memory;
+/// [`Error::ThreadNotStarted`] if the system refuses a thread. It returns when the threads that were started have ended.
 ///
 /// # Panics
-/// When a rank panics, after all have ended. The others get an error that names it.
+/// If a rank panics, after all ranks have ended. The other ranks get an error that names it.
 pub fn threads<R, F>(size: usize, program: F) -> Result<Vec<R>, Error>
 where
     R: Send,
@@ -48,8 +48,8 @@ where
     threads_with(&Config::new("/threads", 0, size), program)
 }
 
-/// The same with the size, the time-out, the chunks and the groups of `config`. Its other settings have no effect, but they
-/// are checked.
+/// The same with the size, the time-out, the chunks and the groups of `config`. The other settings are checked and have no
+/// effect.
 ///
 /// ```
 /// use std::time::Duration;
@@ -62,7 +62,7 @@ where
 /// ```
 ///
 /// # Errors
-/// As [`threads`], and [`Error::InvalidLayout`] if the segment does not fit into the address space.
+/// As [`threads`]; [`Error::InvalidLayout`] if the segment does not fit into the address space.
 ///
 /// # Panics
 /// As [`threads`].
@@ -72,7 +72,7 @@ where
     F: Fn(Communicator) -> R + Sync,
 {
     config.check()?;
-    let communicators = world(config)?;
+    let communicators = communicators(config)?;
     let program = &program;
     std::thread::scope(|scope| {
         let start = |comm: Communicator| {
@@ -80,8 +80,8 @@ where
             let builder = std::thread::Builder::new().name(name.clone());
             builder.spawn_scoped(scope, move || program(comm)).map_err(|source| not_started(&name, source))
         };
-        // All have to be started before the first is waited for. One that cannot be started drops its
-        // communicator, which tells the others.
+        // All threads are started before the first join. If the system refuses one, its communicator is dropped, and the
+        // other ranks get an error.
         let threads: Vec<_> = communicators.into_iter().map(start).collect();
         let results: Vec<_> = threads.into_iter().map(|thread| thread.map(|thread| thread.join())).collect();
         let mut values = Vec::with_capacity(results.len());
@@ -96,7 +96,7 @@ where
     })
 }
 
-fn world(config: &Config) -> Result<Vec<Communicator>, Error> {
+fn communicators(config: &Config) -> Result<Vec<Communicator>, Error> {
     let (size, timeout) = (config.size, config.timeout);
     let layout = config.layout()?;
     let no_memory = |reason: String| Error::AllocationFailed {
@@ -104,11 +104,11 @@ fn world(config: &Config) -> Result<Vec<Communicator>, Error> {
         requested_bytes: layout.len(),
         reason: reason.into(),
     };
-    // A thread for each rank, and one that wakes them.
+    // A thread for each rank, and the ticker.
     let private = (size as u64 + 1).saturating_mul(rlimit::THREAD).saturating_add(layout.len() as u64);
     if let Some(Headroom { bytes, limit }) = rlimit::refuses(0, private) {
         let reason =
-            format!("with what threads need, {private} bytes are more than the {bytes} that {limit} leaves");
+            format!("with the threads' stacks, {private} bytes are needed, and {limit} leaves {bytes}");
         return Err(no_memory(reason));
     }
     let mapping = Mapping::anonymous(layout.len()).map_err(|error| no_memory(error.to_string()))?;
@@ -116,25 +116,25 @@ fn world(config: &Config) -> Result<Vec<Communicator>, Error> {
         SegmentSettings { shape: BarrierShape::chosen(config.group, size), ..SegmentSettings::default() };
     MappedSegment::initialise(&mapping, &layout, std::process::id(), settings)
         .map_err(|error| no_memory(error.to_string()))?;
-    let world = Arc::new(MappedSegment::new(mapping, layout));
+    let mapped = Arc::new(MappedSegment::new(mapping, layout));
     let processors = Processors::count(&[Processors::available()]);
-    let machine = ShmPlatform { wait: Wait::Threads, spin: SpinPolicy::new(size, processors), timeout };
+    let platform = ShmPlatform { wait: Wait::Threads, spin: SpinPolicy::new(size, processors), timeout };
     let ticker = match timeout {
         Some(_) => {
-            let ticker = ticker(&world).map_err(|source| not_started(Ticker::THREAD, source))?;
+            let ticker = ticker(&mapped).map_err(|source| not_started(Ticker::THREAD, source))?;
             Some(Arc::new(ticker))
         }
         None => None,
     };
-    let groups = world.barrier_shape().groups(&vec![0; size], processors < size);
+    let groups = mapped.barrier_shape().groups(&vec![0; size], processors < size);
     let settings = environment::process_settings();
     let job: Arc<str> = format!("/intranode-threads-{}", std::process::id()).into();
     let communicator = |rank| {
-        let claimed = membership::claim(&machine, world.segment(), rank, std::process::id());
-        debug_assert_eq!(claimed, Ok(()), "nobody else knows this world");
-        let seat = RankState::new(Arc::clone(&world), machine, rank, Arc::clone(&job), settings, START);
-        let joined = Communicator::new(seat, ticker.clone()).joined(machine, groups.clone(), None);
-        joined.seat.debug_transport();
+        let claimed = membership::claim(&platform, mapped.segment(), rank, std::process::id());
+        debug_assert_eq!(claimed, Ok(()), "no other process has the mapping");
+        let rank_state = RankState::new(Arc::clone(&mapped), platform, rank, Arc::clone(&job), settings, START);
+        let joined = Communicator::new(rank_state, ticker.clone()).joined(platform, groups.clone(), None);
+        joined.rank_state.debug_transport();
         joined
     };
     Ok((0..size).map(communicator).collect())
@@ -144,11 +144,11 @@ fn not_started(thread: &str, source: std::io::Error) -> Error {
     Error::ThreadNotStarted { operation: Operation::Init, thread: thread.into(), source }
 }
 
-fn ticker(world: &Arc<MappedSegment>) -> std::io::Result<Ticker> {
+fn ticker(mapped: &Arc<MappedSegment>) -> std::io::Result<Ticker> {
     nodelete::keep_loaded();
-    let world = Arc::clone(world);
+    let mapped = Arc::clone(mapped);
     Ticker::start(move |visit: &mut dyn FnMut(&AtomicU32)| {
-        let slept_on = |word: &&AtomicU32| word.load(Relaxed) & WAITER != 0;
-        world.segment().words().filter(slept_on).for_each(visit);
+        let has_waiter = |word: &&AtomicU32| word.load(Relaxed) & WAITER != 0;
+        mapped.segment().words().filter(has_waiter).for_each(visit);
     })
 }

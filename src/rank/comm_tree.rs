@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::liveness::watcher::Watcher;
 use crate::protocol::CauseKind;
-use crate::rank::job_state::Observer;
+use crate::rank::job_state::StateSampler;
 use crate::rank::rank_state::RankState;
 
 /// The shared state of a tree's communicators.
@@ -55,9 +55,9 @@ impl DeathFanout {
         state.members.iter().for_each(|member| member.notify(rank));
     }
 
-    /// The observers of the communicators that have one.
-    pub(crate) fn observers(&self) -> Vec<Arc<Observer>> {
-        self.live().iter().filter_map(|rank_state| rank_state.observer.clone()).collect()
+    /// The samplers of the communicators, where reports are enabled.
+    pub(crate) fn samplers(&self) -> Vec<Arc<StateSampler>> {
+        self.live().iter().filter_map(|rank_state| rank_state.sampler.clone()).collect()
     }
 
     /// The communicators that were not dropped.

@@ -1,9 +1,9 @@
 //! The state of a job: which ranks wait for which others, in what operation, since when.
 //!
-//! An observer reads it from the segment, without the help of the other ranks, which may be stopped. It reads only words
+//! A sampler reads it from the segment, without the help of the other ranks, which may be stopped. It reads only words
 //! that the collectives write anyway, and it is not synchronised with them: two ranks' states can be a round apart.
 //!
-//! Ranks store no times, since reading the clock costs as much as a small collective. An observer samples the state
+//! Ranks store no times, since reading the clock costs as much as a small collective. A sampler samples the state
 //! periodically, and derives from the samples since when a rank's has not changed.
 
 use std::fmt;
@@ -102,7 +102,7 @@ impl fmt::Display for RankStatus {
 }
 
 /// Samples the state of a job.
-pub(crate) struct Observer {
+pub(crate) struct StateSampler {
     mapped: Arc<MappedSegment>,
     name: String,
     rank: usize,
@@ -110,9 +110,9 @@ pub(crate) struct Observer {
     samples: Mutex<Vec<(Generation, Instant)>>,
 }
 
-impl Observer {
+impl StateSampler {
     pub(crate) fn new(mapped: &Arc<MappedSegment>, name: &str, rank: usize) -> Self {
-        Observer { mapped: Arc::clone(mapped), name: name.to_owned(), rank, samples: Mutex::default() }
+        StateSampler { mapped: Arc::clone(mapped), name: name.to_owned(), rank, samples: Mutex::default() }
     }
 
     /// Records which ranks have advanced.

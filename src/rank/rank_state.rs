@@ -13,7 +13,7 @@ use crate::protocol::{
 use crate::rank::choices::{Choice, ChoiceLog};
 use crate::rank::cma_peers::CmaPeers;
 use crate::rank::groups::Groups;
-use crate::rank::job_state::Observer;
+use crate::rank::job_state::StateSampler;
 use crate::rank::process_settings::ProcessSettings;
 use crate::segment::mapped::MappedSegment;
 use crate::segment::platform::ShmPlatform;
@@ -33,7 +33,7 @@ pub(crate) struct RankState {
     /// The peers of single copy, if all ranks can read each other's memory.
     pub(crate) cma_peers: Option<CmaPeers>,
     /// Samples the state of all ranks, for reports.
-    pub(crate) observer: Option<Arc<Observer>>,
+    pub(crate) sampler: Option<Arc<StateSampler>>,
     /// With `INTRANODE_DEBUG`.
     pub(crate) choices: Option<ChoiceLog>,
     /// Padded against false sharing between ranks that are threads.
@@ -59,7 +59,7 @@ impl RankState {
             groups: None,
             barrier: Barrier::Flat,
             cma_peers: None,
-            observer: None,
+            sampler: None,
             choices: settings.debug.then(|| ChoiceLog::new(rank)),
             lock: CachePadded::new(lock),
         }
@@ -201,10 +201,10 @@ impl RankState {
                     late.push(rank);
                 }
                 // No rank advances any more, so all agree which of them writes the report.
-                if let Some(observer) = &self.observer
+                if let Some(sampler) = &self.sampler
                     && (0..self.size()).find(|rank| !late.contains(rank)) == Some(self.rank)
                 {
-                    observer.write();
+                    sampler.write();
                 }
                 let pids = late.iter().map(|rank| self.pid(*rank)).collect();
                 let info = Box::new(TimeoutInfo { timeout: self.platform.timeout, pids, round: detail });

@@ -1,11 +1,12 @@
-//! How ranks come to share new memory.
+//! The allocation of memory that all ranks of a communicator map.
 //!
-//! 1. A leader makes the memory, and tells everybody how to find it, or why there is none: one round.
-//! 2. The others find and map it. All tell each other whether that has worked: one round.
-//! 3. If it has not, for any of them, all try the next kind of memory together.
-//! 4. Nobody can find the memory any more. It lives as long as somebody has it mapped.
+//! 1. The leader creates the memory, and sends a handle, or the reason of its failure: one round.
+//! 2. The other ranks open and map it. All ranks exchange whether they succeeded: one round.
+//! 3. If one of them failed, all ranks try the next kind of memory.
+//! 4. The leader closes the descriptor or removes the name: no process can open the memory any more. The kernel frees it
+//!    with the last mapping.
 //!
-//! So all ranks have it, or none has and all get the same error.
+//! So either all ranks have the memory, or all get the same error.
 
 use std::ops::Range;
 
@@ -18,20 +19,20 @@ use crate::sys::memory::backing::{self, CreatedShm, Kind, Refusal, ShmHandle, Wo
 use crate::sys::memory::headroom::{Headroom, Limit};
 use crate::sys::memory::mapping::Mapping;
 
-/// What memory a rank wants to share, and with whom.
+/// A request for shared memory. The leader, the length and the pages are the same on all ranks.
 pub(crate) struct AllocRequest<'a> {
     pub(crate) call: &'a Call,
-    /// The rank that makes it.
+    /// The rank that creates the memory.
     pub(crate) leader: usize,
-    /// Its length in bytes; `None` if that is no number.
+    /// In bytes; `None` if that overflows.
     pub(crate) len: Option<usize>,
-    /// The bytes that this rank allocates. Together the ranks allocate all.
+    /// The bytes that this rank allocates. The ranks' ranges cover the memory.
     pub(crate) part: Range<usize>,
-    /// Whether it may come to have huge pages.
+    /// Whether to request huge pages.
     pub(crate) huge: bool,
 }
 
-/// What a rank says of its step.
+/// The result of a rank's step, as it is sent to the other ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     Done,
@@ -51,7 +52,7 @@ impl Status {
         [tag, a, b, c, d, e, f]
     }
 
-    /// What no rank can have status is taken for a failure.
+    /// Words that encode no status count as a failure: another process may have overwritten them.
     fn decode([tag, a, b, c, d, e, f]: [u64; 7]) -> Self {
         let limit = || u32::try_from(b).ok().and_then(Limit::from_code);
         match tag {
@@ -65,85 +66,90 @@ impl Status {
 
     fn refusal(refusal: &Refusal) -> Self {
         match refusal {
-            Refusal::Memory(left) => Status::Memory(*left),
+            Refusal::Memory(headroom) => Status::Memory(*headroom),
             Refusal::System(error) => Status::System(backing::errno(error)),
         }
     }
 }
 
-/// Shares memory. Collective. `place` is called for the memory before any of it is allocated, and `fill` before the
-/// others find it, by the leader only. Returns with the memory the number that it has among its leader's.
+/// Allocates shared memory. Collective. The leader calls `set_policy` before any page is allocated, and `fill` before the
+/// other ranks open the memory. Returns the mapping, and the memory's sequence number in the leader's process.
 pub(crate) fn allocate(
     open: &mut OpenCall<'_>,
-    wanted: &AllocRequest<'_>,
-    place: impl Fn(&Mapping),
+    request: &AllocRequest<'_>,
+    set_policy: impl Fn(&Mapping),
     fill: impl Fn(&Mapping) -> std::io::Result<()>,
 ) -> Result<(Mapping, u64), Error> {
-    let AllocRequest { call, leader, .. } = wanted;
-    let seat = open.rank_state();
+    let AllocRequest { call, leader, .. } = request;
+    let rank_state = open.rank_state();
     let mut last = libc::ENOSYS;
     for kind in Kind::ALL.iter().copied() {
-        let made = (*leader == seat.rank).then(|| make(seat, kind, wanted, &place, &fill));
-        let status = match &made {
+        let created =
+            (*leader == rank_state.rank).then(|| create(rank_state, kind, request, &set_policy, &fill));
+        let status = match &created {
             None => Status::Done,
-            Some(Ok(made)) => Status::ShmHandle(made.handle),
+            Some(Ok(created)) => Status::ShmHandle(created.handle),
             Some(Err(refusal)) => Status::refusal(refusal),
         };
-        let offers = exchange(open, call, status)?;
-        match verdict(&offers) {
+        let offered = exchange(open, call, status)?;
+        match first_failure(&offered) {
             None => {}
-            Some((rank, Status::Memory(left))) => return Err(no_memory(open, wanted, rank, left)),
+            Some((rank, Status::Memory(headroom))) => {
+                return Err(too_little_memory(open, request, rank, headroom));
+            }
             Some((_, failure)) => {
                 last = failure.error();
                 continue;
             }
         }
-        let Status::ShmHandle(handle) = offers[*leader] else {
-            // No rank that uses this library says that.
+        let Status::ShmHandle(handle) = offered[*leader] else {
+            // Not a status that a leader sends: another process has overwritten it.
             last = libc::EPROTO;
             continue;
         };
-        let found = match made {
-            Some(made) => made.map(Found::CreatedShm),
-            // What somebody has written over the colors of a split makes ranks want different lengths.
-            None if wanted.len.is_none_or(|len| len as u64 != handle.len) => {
+        let memory = match created {
+            Some(created) => created.map(Memory::Created),
+            // The lengths differ if another process has overwritten the colors of a split.
+            None if request.len.is_none_or(|len| len as u64 != handle.len) => {
                 Err(std::io::Error::from_raw_os_error(libc::EPROTO).into())
             }
-            None => find(seat, kind, &handle, wanted).map(Found::Mapped),
+            None => open_shm(rank_state, kind, &handle, request).map(Memory::Mapped),
         };
-        let status = found.as_ref().map_or_else(Status::refusal, |_| Status::Done);
-        match verdict(&exchange(open, call, status)?) {
+        let status = memory.as_ref().map_or_else(Status::refusal, |_| Status::Done);
+        match first_failure(&exchange(open, call, status)?) {
             None => {}
-            Some((rank, Status::Memory(left))) => return Err(no_memory(open, wanted, rank, left)),
+            Some((rank, Status::Memory(headroom))) => {
+                return Err(too_little_memory(open, request, rank, headroom));
+            }
             Some((_, failure)) => {
                 last = failure.error();
                 continue;
             }
         }
-        if let Ok(found) = found {
-            return Ok((found.mapping(), handle.number));
+        if let Ok(memory) = memory {
+            return Ok((memory.into_mapping(), handle.number));
         }
     }
     let error = std::io::Error::from_raw_os_error(last);
-    let reason = format!("the system gives no shared memory: {error}");
+    let reason = format!("the system refuses shared memory: {error}");
     Err(Error::AllocationFailed {
         operation: open.operation(),
-        requested_bytes: wanted.len.unwrap_or(usize::MAX),
+        requested_bytes: request.len.unwrap_or(usize::MAX),
         reason: reason.into_boxed_str(),
     })
 }
 
 /// The memory on this rank.
-enum Found {
-    CreatedShm(CreatedShm),
+enum Memory {
+    Created(CreatedShm),
     Mapped(Mapping),
 }
 
-impl Found {
-    fn mapping(self) -> Mapping {
+impl Memory {
+    fn into_mapping(self) -> Mapping {
         match self {
-            Found::CreatedShm(made) => made.hide(),
-            Found::Mapped(mapping) => mapping,
+            Memory::Created(created) => created.hide(),
+            Memory::Mapped(mapping) => mapping,
         }
     }
 }
@@ -157,33 +163,33 @@ impl Status {
     }
 }
 
-fn make(
-    seat: &RankState,
+fn create(
+    rank_state: &RankState,
     kind: Kind,
-    wanted: &AllocRequest<'_>,
-    place: impl Fn(&Mapping),
+    request: &AllocRequest<'_>,
+    set_policy: impl Fn(&Mapping),
     fill: impl Fn(&Mapping) -> std::io::Result<()>,
 ) -> Result<CreatedShm, Refusal> {
-    let len = wanted.len.ok_or_else(backing::too_long)?;
-    check_kind(seat, kind)?;
-    let made = backing::make(kind, &seat.job, len, wanted.part.clone(), wanted.huge, place)?;
-    fill(&made.mapping)?;
-    Ok(made)
+    let len = request.len.ok_or_else(backing::too_long)?;
+    check_kind(rank_state, kind)?;
+    let created = backing::make(kind, &rank_state.job, len, request.part.clone(), request.huge, set_policy)?;
+    fill(&created.mapping)?;
+    Ok(created)
 }
 
-fn find(
-    seat: &RankState,
+fn open_shm(
+    rank_state: &RankState,
     kind: Kind,
     handle: &ShmHandle,
-    wanted: &AllocRequest<'_>,
+    request: &AllocRequest<'_>,
 ) -> Result<Mapping, Refusal> {
-    check_kind(seat, kind)?;
-    backing::find(&seat.job, handle, wanted.part.clone(), wanted.huge)
+    check_kind(rank_state, kind)?;
+    backing::find(&rank_state.job, handle, request.part.clone(), request.huge)
 }
 
-/// Refuses memfds on a rank that was told so, as a system does where ranks cannot open each other's.
-fn check_kind(seat: &RankState, kind: Kind) -> Result<(), Refusal> {
-    let refused = kind == Kind::Memfd && seat.settings.named_memory;
+/// With `INTRANODE_MEMORY=named`: refuses memfds, like a system on which ranks cannot open each other's descriptors.
+fn check_kind(rank_state: &RankState, kind: Kind) -> Result<(), Refusal> {
+    let refused = kind == Kind::Memfd && rank_state.settings.named_memory;
     if refused { Err(std::io::Error::from_raw_os_error(libc::EPERM).into()) } else { Ok(()) }
 }
 
@@ -192,8 +198,8 @@ fn exchange(open: &mut OpenCall<'_>, call: &Call, status: Status) -> Result<Vec<
     Ok(all.into_iter().map(Status::decode).collect())
 }
 
-/// The failure that counts, the same on every rank: a lack of memory before any other, then the first rank's.
-fn verdict(all: &[Status]) -> Option<(usize, Status)> {
+/// The failure that all ranks report: the first lack of memory; without one, the failure of the lowest rank.
+fn first_failure(all: &[Status]) -> Option<(usize, Status)> {
     let mut failures = all.iter().copied().enumerate().filter(|(_, status)| match status {
         Status::Memory(_) | Status::System(_) => true,
         Status::Done | Status::ShmHandle(_) => false,
@@ -203,15 +209,20 @@ fn verdict(all: &[Status]) -> Option<(usize, Status)> {
     Some(if memory(&first) { first } else { failures.find(memory).unwrap_or(first) })
 }
 
-fn no_memory(open: &OpenCall<'_>, wanted: &AllocRequest<'_>, rank: usize, left: Headroom) -> Error {
-    let Headroom { bytes, limit } = left;
+fn too_little_memory(
+    open: &OpenCall<'_>,
+    request: &AllocRequest<'_>,
+    rank: usize,
+    headroom: Headroom,
+) -> Error {
+    let Headroom { bytes, limit } = headroom;
     let reason = match limit {
         Limit::AddressSpace => format!("that is more than {limit} has"),
-        _ => format!("rank {rank} found {bytes} bytes available within {limit}; ask for less, or raise it"),
+        _ => format!("on rank {rank} {bytes} bytes are available within {limit}; request less, or raise it"),
     };
     Error::AllocationFailed {
         operation: open.operation(),
-        requested_bytes: wanted.len.unwrap_or(usize::MAX),
+        requested_bytes: request.len.unwrap_or(usize::MAX),
         reason: reason.into_boxed_str(),
     }
 }
@@ -221,28 +232,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_understood() {
-        let left = Headroom { bytes: 12345, limit: Limit::FileSystem };
-        for status in [Status::Done, Status::Memory(left), Status::System(libc::EPERM)] {
+    fn a_decoded_status_equals_the_encoded_one() {
+        let headroom = Headroom { bytes: 12345, limit: Limit::FileSystem };
+        for status in [Status::Done, Status::Memory(headroom), Status::System(libc::EPERM)] {
             assert_eq!(Status::decode(status.encode()), status);
         }
     }
 
     #[test]
-    fn what_nobody_says_is_a_failure() {
+    fn words_that_encode_no_status_are_a_failure() {
         for words in [[0; 7], [3, 1, 99, 0, 0, 0, 0], [2, 99, 0, 0, 0, 0, 0], [u64::MAX; 7]] {
             assert!(matches!(Status::decode(words), Status::System(_)), "{words:?}");
         }
     }
 
     #[test]
-    fn a_lack_of_memory_counts_before_other_failures() {
+    fn a_lack_of_memory_precedes_other_failures() {
         let memory = Status::Memory(Headroom { bytes: 1, limit: Limit::Machine });
-        assert_eq!(verdict(&[Status::Done, Status::System(1), memory, Status::Done]), Some((2, memory)));
+        assert_eq!(first_failure(&[Status::Done, Status::System(1), memory, Status::Done]), Some((2, memory)));
         assert_eq!(
-            verdict(&[Status::Done, Status::System(1), Status::System(2)]),
+            first_failure(&[Status::Done, Status::System(1), Status::System(2)]),
             Some((1, Status::System(1)))
         );
-        assert_eq!(verdict(&[Status::Done, Status::Done]), None);
+        assert_eq!(first_failure(&[Status::Done, Status::Done]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Collectives without a copy: every rank writes its block where all read it.
+//! Zero-copy collectives: every rank writes its block to shared memory, and all ranks read it there.
 
 use std::ops::Range;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -18,11 +18,11 @@ use crate::region::allocation::{AllocRequest, allocate};
 use crate::segment::double_buffer::{self, DoubleBuffer};
 use crate::sys::memory::backing;
 
-/// An allgatherv, or a broadcast, that copies nothing and is done over and over: [`Communicator::exchange`].
+/// A repeated allgatherv, or broadcast, without copies: [`Communicator::exchange`].
 ///
 /// In each turn a rank writes its block, [`own`](Exchange::own), and then reads all blocks in place,
-/// [`share`](Exchange::share), which costs a round whatever the size. There are two buffers: while one is read, the
-/// next turn's blocks are written into the other. The block of rank `r` begins after those of the ranks before it.
+/// [`share`](Exchange::share), which costs one round, whatever the size. There are two buffers: ranks read one while they
+/// write the next turn's blocks into the other. The blocks follow each other in rank order.
 ///
 /// ```
 /// let sums = intranode::threads(3, |comm| {
@@ -41,38 +41,41 @@ use crate::sys::memory::backing;
 /// # Ok::<(), intranode::Error>(())
 /// ```
 pub struct Exchange<T: Pod> {
-    seat: Arc<RankState>,
+    rank_state: Arc<RankState>,
     number: u64,
     memory: DoubleBuffer<T>,
 }
 
 impl Communicator {
-    /// Makes the memory for exchanges of `counts[r]` values from each rank `r`, in elements; `counts` is the same on all
-    /// ranks. Where only one count is not 0, the exchange is a broadcast. Collective. Example: [`Exchange`].
+    /// Allocates the memory for exchanges of `counts[r]` elements from each rank `r`; `counts` is the same on all ranks. If
+    /// only one count is not 0, the exchange is a broadcast. Collective. Example: [`Exchange`].
     ///
-    /// It takes twice the memory of a [`region`](Communicator::region) of all the values. Each rank allocates about that of its
-    /// own block.
+    /// It takes twice the memory of a [`region`](Communicator::region) of all elements. Each rank allocates about the part of
+    /// its own block.
     ///
     /// # Errors
-    /// [`Error::InvalidBufferSize`] if `counts` does not have one entry a rank; [`Error::ProtectionFailed`] on every rank where
-    /// the system does not protect the blocks of the others; otherwise as [`region`](Communicator::region).
+    /// [`Error::InvalidBufferSize`] if `counts` does not have one entry a rank; [`Error::ProtectionFailed`] on every rank if
+    /// the system refuses to make the other ranks' blocks read-only; otherwise as [`region`](Communicator::region).
     pub fn exchange<T: Pod>(&self, counts: &[usize]) -> Result<Exchange<T>, Error> {
-        let (seat, operation) = (&self.seat, Operation::Exchange);
+        let (rank_state, operation) = (&self.rank_state, Operation::Exchange);
         let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
-        let call =
-            Call { length: total, extra: counts::digest(seat.mapped.key(), counts), ..call::<T>(operation) };
+        let call = Call {
+            length: total,
+            extra: counts::digest(rank_state.mapped.key(), counts),
+            ..call::<T>(operation)
+        };
         if counts.len() != self.size() {
             let (expected, actual) = (self.size(), counts.len());
-            return Err(seat.refuse(&call, Error::InvalidBufferSize { operation, expected, actual }));
+            return Err(rank_state.refuse(&call, Error::InvalidBufferSize { operation, expected, actual }));
         }
         let len = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
         let bytes = len.and_then(double_buffer::bytes::<T>);
-        // About its own block in each of the buffers, if the blocks are of about the same size.
+        // This is about the rank's own block in each buffer, if the blocks have about the same length.
         let part = block(bytes.unwrap_or(0), self.size(), self.rank());
-        let mut open = seat.begin(operation)?;
+        let mut open = rank_state.begin(operation)?;
         let parts = agree(&mut open, &call, len.map_or(0..0, |_| own_block(counts, self.rank())))?;
-        let wanted = AllocRequest { call: &call, leader: 0, len: bytes, part, huge: false };
-        let (mapping, number) = allocate(&mut open, &wanted, |_| (), |_| Ok(()))?;
+        let request = AllocRequest { call: &call, leader: 0, len: bytes, part, huge: false };
+        let (mapping, number) = allocate(&mut open, &request, |_| (), |_| Ok(()))?;
         let memory = DoubleBuffer::new(mapping, len.unwrap_or(0), &parts);
         let errno = memory.as_ref().map_or_else(backing::errno, |_| 0);
         let failures = gather_words(&mut open, &call, [errno as u64])?;
@@ -86,18 +89,18 @@ impl Communicator {
             return Err(failed(rank, std::io::Error::from_raw_os_error(*errno as i32)));
         }
         let memory = memory.map_err(|source| failed(self.rank(), source))?;
-        Ok(Exchange { seat: Arc::clone(seat), number, memory })
+        Ok(Exchange { rank_state: Arc::clone(rank_state), number, memory })
     }
 }
 
-/// The block of a rank, if they follow each other. Their sum is a number.
+/// The block of a rank. The sum of the counts must not overflow.
 fn own_block(counts: &[usize], rank: usize) -> Range<usize> {
     let start = counts[..rank].iter().sum();
     start..start + counts[rank]
 }
 
-/// This rank's part, if its block is apart from those of all other ranks. That all were given the same counts is known by a
-/// digest; who owns what rests on the blocks themselves.
+/// Gathers the blocks of all ranks, and checks that they do not overlap. The digest of the counts can collide, so ownership
+/// does not rest on it.
 fn agree(open: &mut OpenCall<'_>, call: &Call, own: Range<usize>) -> Result<Parts, Error> {
     let all = gather_words(open, call, [own.start as u64, own.end as u64])?;
     let block = |[start, end]: [u64; 2]| std::iter::once(start as usize..end as usize).collect();
@@ -107,7 +110,7 @@ fn agree(open: &mut OpenCall<'_>, call: &Call, own: Range<usize>) -> Result<Part
 }
 
 impl<T: Pod> Exchange<T> {
-    /// The length of all blocks together, in elements. Not collective. Example: [`Exchange`].
+    /// The total length of all blocks, in elements. Not collective. Example: [`Exchange`].
     pub fn len(&self) -> usize {
         self.memory.len()
     }
@@ -117,9 +120,9 @@ impl<T: Pod> Exchange<T> {
         self.len() == 0
     }
 
-    /// This rank's block of the next turn. At first it holds what this rank wrote two turns ago, or zeros. Empty after
-    /// [`share`](Self::share) has failed for good, since the others may have ended the turn. Not collective. Example:
-    /// [`Exchange`].
+    /// This rank's block of the next turn. It still holds what this rank wrote two turns ago, or zeros. It is empty after
+    /// a [fatal](Error::is_fatal) error of [`share`](Self::share), since other ranks may have ended the turn and read it. Not
+    /// collective. Example: [`Exchange`].
     ///
     /// # Panics
     /// In a forked child, in which the memory does not exist.
@@ -127,16 +130,20 @@ impl<T: Pod> Exchange<T> {
         self.memory.own()
     }
 
-    /// Ends the turn: the blocks of all ranks, in rank order. Collective; it costs a round, whatever the size. Example:
-    /// [`Exchange`].
+    /// Ends the turn. Returns the blocks of all ranks, in rank order. Collective; it costs one round, whatever the size.
+    /// Example: [`Exchange`].
     ///
     /// # Errors
-    /// As [`Communicator::barrier`]. The turn has not ended then; after a [fatal](Error::is_fatal) error there is none any more.
+    /// As [`Communicator::barrier`]. The turn has not ended then. After a [fatal](Error::is_fatal) error no further turn is
+    /// possible.
     pub fn share(&mut self) -> Result<&[T], Error> {
         let call = Call { length: self.memory.len() as u64, extra: self.number, ..call::<T>(Operation::Share) };
-        // The round that follows orders ordinary stores only.
+        // The release store of the round does not order non-temporal stores.
         crate::copy::lines::fence();
-        match self.seat.collective(Operation::Share, |member| member.publish(&self.seat.barrier, &call, true)) {
+        match self
+            .rank_state
+            .collective(Operation::Share, |member| member.publish(&self.rank_state.barrier, &call, true))
+        {
             Ok(published) => Ok(self.memory.flip(published)),
             Err(error) => {
                 if error.is_fatal() {
@@ -148,7 +155,7 @@ impl<T: Pod> Exchange<T> {
     }
 }
 
-// As for a communicator: a panic that is caught leaves nothing half-way but the program's own plain data.
+// As for a communicator: after a caught panic only the program's own plain data can be half-written.
 impl<T: Pod> UnwindSafe for Exchange<T> {}
 impl<T: Pod> RefUnwindSafe for Exchange<T> {}
 

@@ -1,4 +1,4 @@
-//! Typed memory that all ranks see in place.
+//! Typed shared memory that all ranks read and write in place.
 
 pub(crate) mod allocation;
 pub(crate) mod exchange;
@@ -23,7 +23,7 @@ use crate::region::allocation::{AllocRequest, allocate};
 use crate::region::options::{Placement, RegionOptions};
 use crate::segment::region_memory::{Memory, ReadOnly, Writable};
 
-/// A region in its read epoch: every rank has all of it as a plain slice.
+/// A region in its read epoch: every rank reads all of it, as a plain slice.
 ///
 /// ```
 /// use intranode::{Communicator, Error, Shared};
@@ -44,18 +44,18 @@ use crate::segment::region_memory::{Memory, ReadOnly, Writable};
 /// ```
 pub type Shared<T> = Region<T, ReadOnly>;
 
-/// `len` values of `T` in one copy of memory for all ranks.
+/// `len` values of `T`, of which there is one copy for all ranks.
 ///
-/// A region is written and read in epochs, which are its type: in a write epoch, `Region<T, Writable>`, each rank has
-/// `&mut [T]` of the parts that it owns; in a read epoch, [`Shared<T>`], every rank has `&[T]` of everything. Two
-/// collective calls lie between them, [`publish`](Region::publish) and [`reclaim`](Region::reclaim). So in safe code
-/// no rank writes what another reads.
+/// Write epochs and read epochs alternate, and the type says which one it is: in a write epoch, `Region<T, Writable>`, each
+/// rank has `&mut [T]` of the parts that it owns; in a read epoch, [`Shared<T>`], every rank has `&[T]` of the whole region.
+/// The collective calls [`publish`](Region::publish) and [`reclaim`](Region::reclaim) lead from one to the other. So in safe
+/// code no rank writes an element while another rank reads it.
 ///
-/// At first the region is zeros, and the leader, rank 0, owns all of it. [`distribute`](Region::distribute) and
-/// [`set_ownership`](Region::set_ownership) give it to others.
+/// A new region contains zeros, and the leader, rank 0, owns all of it. [`distribute`](Region::distribute) and
+/// [`set_ownership`](Region::set_ownership) change the owners.
 ///
-/// Regions and the communicator can be dropped in any order. What was published can be read for as long as the region
-/// lives, also when other ranks have dropped theirs, or have ended.
+/// Regions and the communicator can be dropped in any order. A rank can read a published region until it drops it, even if
+/// other ranks have dropped theirs or have ended.
 ///
 /// ```
 /// let sums = intranode::threads(4, |comm| {
@@ -79,7 +79,7 @@ pub type Shared<T> = Region<T, ReadOnly>;
 /// # Ok::<(), intranode::Error>(())
 /// ```
 pub struct Region<T: Pod, E = Writable> {
-    seat: Arc<RankState>,
+    rank_state: Arc<RankState>,
     number: u64,
     memory: Memory<T, E>,
 }
@@ -88,18 +88,18 @@ impl Communicator {
     /// Makes a region of `len` zeros, of which there is one copy for all ranks. Rank 0, the leader, owns all of it.
     /// `len` is in elements, is the same on all ranks, and may be 0. Collective. Example: [`Region`].
     ///
-    /// Its memory, `len` times the size of an element and rounded up to a page, is allocated before this returns. It does not
-    /// count against the size of `/dev/shm` where the system has memfds, and lets ranks open each
-    /// other's; otherwise it is there.
+    /// The memory, `len` times the size of an element and rounded up to a page, is allocated before this returns. It is a
+    /// memfd, which does not count against the size of `/dev/shm`. If the system has no memfds, or does not let ranks open
+    /// each other's, it is a file in `/dev/shm`.
     ///
     /// # Errors
-    /// [`Error::AllocationFailed`] on every rank if there is not enough memory, which is looked up before anything is
-    /// allocated. The communicator can be used further. Otherwise as [`barrier`](Communicator::barrier).
+    /// [`Error::AllocationFailed`] on every rank if there is not enough memory. That is checked before anything is
+    /// allocated, and the communicator can be used further. Otherwise as [`barrier`](Communicator::barrier).
     pub fn region<T: Pod>(&self, len: usize) -> Result<Region<T>, Error> {
         self.region_with(len, &RegionOptions::new())
     }
 
-    /// The same with a choice of where the memory lies, and in pages of which size. The options are the same on all ranks.
+    /// The same with options: the placement on NUMA nodes, and huge pages. The options are the same on all ranks.
     /// Collective.
     ///
     /// ```
@@ -121,36 +121,38 @@ impl Communicator {
     /// # Errors
     /// As [`region`](Communicator::region).
     pub fn region_with<T: Pod>(&self, len: usize, options: &RegionOptions) -> Result<Region<T>, Error> {
-        let (seat, operation) = (&self.seat, Operation::Region);
+        let (rank_state, operation) = (&self.rank_state, Operation::Region);
         let call = Call { length: len as u64, extra: options.code(), ..call::<T>(operation) };
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
-        // Even a region of nothing is mapped: a page.
+        // An empty region is mapped too: mmap refuses a length of 0.
         let bytes = bytes.map(|bytes| bytes.max(1));
-        // A page lies near the rank that allocates it.
+        // A page is allocated on the node of the rank that allocates it.
         let part = match options.placement {
             Placement::Distributed => block(bytes.unwrap_or(0), self.size(), self.rank()),
             _ if self.rank() == LEADER => 0..bytes.unwrap_or(0),
             _ => 0..0,
         };
         let huge = options.huge_pages;
-        let wanted = AllocRequest { call: &call, leader: LEADER, len: bytes, part, huge };
+        let request = AllocRequest { call: &call, leader: LEADER, len: bytes, part, huge };
         let (mapping, number) = allocate(
-            &mut seat.begin(operation)?,
-            &wanted,
-            |mapping| options.place(mapping, &seat.settings),
+            &mut rank_state.begin(operation)?,
+            &request,
+            |mapping| options.set_policy(mapping, &rank_state.settings),
             |_| Ok(()),
         )?;
         let parts = Parts::new(options.owners(LEADER), len, self.size(), self.rank());
-        let region = Region { seat: Arc::clone(seat), number, memory: Memory::new(mapping, len, parts) };
+        let region =
+            Region { rank_state: Arc::clone(rank_state), number, memory: Memory::new(mapping, len, parts) };
         if huge && self.rank() == LEADER {
-            // After all have allocated their parts.
+            // Only now: a collapse needs pages that are allocated.
             match region.memory.collapse() {
-                Ok(held) => {
-                    let of = bytes.unwrap_or(0);
-                    seat.settings.debug(&format!("huge pages hold {held} of {of} bytes of a region"));
+                Ok(huge_bytes) => {
+                    let bytes = bytes.unwrap_or(0);
+                    let text = format!("{huge_bytes} of {bytes} bytes of a region are in huge pages");
+                    rank_state.settings.debug(&text);
                 }
                 Err(error) => {
-                    seat.settings.debug(&format!("a region has no huge pages: the system says {error}"));
+                    rank_state.settings.debug(&format!("a region has no huge pages: {error}"));
                 }
             }
         }
@@ -158,13 +160,13 @@ impl Communicator {
     }
 }
 
-/// The rank that makes regions.
+/// The rank that creates the memory of regions.
 const LEADER: usize = 0;
 
 impl<T: Pod, E> Region<T, E> {
-    /// Whether this rank is the one that owns a new region: rank 0. Not collective. Example: [`Region`].
+    /// Whether this is the leader, rank 0, which owns a new region. Not collective. Example: [`Region`].
     pub fn is_leader(&self) -> bool {
-        self.seat.rank == LEADER
+        self.rank_state.rank == LEADER
     }
 
     fn call(&self, operation: Operation) -> Call {
@@ -178,12 +180,12 @@ impl<T: Pod> Region<T> {
         self.memory.len()
     }
 
-    /// Whether it has no elements. Not collective. Example: [`Region`].
+    /// Whether the region has no elements. Not collective. Example: [`Region`].
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What this rank owns: ascending ranges, in elements, none of them empty. Not collective. Example:
+    /// The ranges that this rank owns, in elements: ascending, none of them empty. Not collective. Example:
     /// [`set_ownership`](Region::set_ownership).
     pub fn parts(&self) -> &[Range<usize>] {
         self.memory.parts().ranges()
@@ -198,8 +200,8 @@ impl<T: Pod> Region<T> {
         self.memory.own()
     }
 
-    /// The values of this rank's first part: all that it owns, unless [`set_ownership`](Region::set_ownership) gave it
-    /// several. Empty if it owns nothing. Not collective. Example: [`Region`].
+    /// The values of this rank's first part. A rank has several only after [`set_ownership`](Region::set_ownership). Empty
+    /// if it owns nothing. Not collective. Example: [`Region`].
     ///
     /// # Panics
     /// In a forked child, in which the region does not exist.
@@ -207,7 +209,8 @@ impl<T: Pod> Region<T> {
         self.memory.own().next().unwrap_or_default()
     }
 
-    /// Gives each rank its block of [`Blocks::new(len, size)`](Blocks::new). The values stay. Collective.
+    /// Makes each rank the owner of its block of [`Blocks::new(len, size)`](Blocks::new). The values do not change.
+    /// Collective.
     ///
     /// ```
     /// let results = intranode::threads(3, |comm| {
@@ -225,13 +228,13 @@ impl<T: Pod> Region<T> {
     /// # Errors
     /// As [`Communicator::barrier`].
     pub fn distribute(&mut self) -> Result<(), Error> {
-        let own = Blocks::new(self.len(), self.seat.size()).range(self.seat.rank);
+        let own = Blocks::new(self.len(), self.rank_state.size()).range(self.rank_state.rank);
         self.set_ownership(Some(own))
     }
 
-    /// Gives each rank the ranges that it asks for, in elements and in any order; empty ones do not count.
-    /// `set_ownership(Some(3..5))` asks for one, `set_ownership(None)` for none. All values stay, also where no rank owns them.
-    /// Collective.
+    /// Makes each rank the owner of the ranges that it requests, in elements and in any order; empty ranges are ignored.
+    /// `set_ownership(Some(3..5))` requests one range, `set_ownership(None)` none. The values do not change. A range may have
+    /// no owner. Collective.
     ///
     /// ```
     /// let results = intranode::threads(2, |comm| {
@@ -252,11 +255,11 @@ impl<T: Pod> Region<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidBufferSize`] for a range that reaches past the end and [`Error::InvalidRange`] for one that ends before
-    /// it begins, and [`Error::Refused`] on the other ranks; [`Error::OverlappingBlocks`] on every rank if two ranges share a
-    /// value; [`Error::AllocationFailed`] if this rank has no memory for the ranges of all ranks, and [`Error::Refused`] on the
-    /// others. Nothing has changed then. Otherwise as [`Communicator::barrier`]; after a [fatal](Error::is_fatal) error this
-    /// rank owns nothing any more, since the others may own it.
+    /// [`Error::InvalidBufferSize`] for a range that exceeds the region and [`Error::InvalidRange`] for one that ends before
+    /// it begins, and [`Error::Refused`] on the other ranks; [`Error::OverlappingBlocks`] on every rank if two ranges share an
+    /// element; [`Error::AllocationFailed`] if this rank has no memory for the list of all ranks' ranges, and
+    /// [`Error::Refused`] on the other ranks. The owners have not changed then. Otherwise as [`Communicator::barrier`]; after
+    /// a [fatal](Error::is_fatal) error this rank owns nothing, since other ranks may have completed the call.
     pub fn set_ownership(&mut self, own: impl IntoIterator<Item = Range<usize>>) -> Result<(), Error> {
         let own: Vec<_> = own.into_iter().collect();
         let result = self.agree(own);
@@ -272,51 +275,52 @@ impl<T: Pod> Region<T> {
         Ok(())
     }
 
-    /// This rank's parts, if what all ask for is apart.
+    /// Checks the ranges of all ranks. Returns this rank's parts.
     fn agree(&self, mut own: Vec<Range<usize>>) -> Result<Parts, Error> {
         let operation = Operation::SetOwnership;
-        let (seat, len) = (&self.seat, self.len());
+        let (rank_state, len) = (&self.rank_state, self.len());
         let call = self.call(operation);
         if let Some(Range { start, end }) = own.iter().find(|part| part.start > part.end) {
-            return Err(seat.refuse(&call, Error::InvalidRange { operation, start: *start, end: *end }));
+            return Err(rank_state.refuse(&call, Error::InvalidRange { operation, start: *start, end: *end }));
         }
         if let Some(beyond) = own.iter().find(|part| part.end > len) {
             let error = Error::InvalidBufferSize { operation, expected: beyond.end, actual: len };
-            return Err(seat.refuse(&call, error));
+            return Err(rank_state.refuse(&call, error));
         }
         own.retain(|part| !part.is_empty());
-        let mut open = seat.begin(operation)?;
+        let mut open = rank_state.begin(operation)?;
         let counts = gather_words(&mut open, &call, [own.len() as u64])?;
-        // A rank that asks for more ranges than there are values asks for one of them twice.
+        // More ranges than elements overlap, since none of them is empty.
         if let Some(rank) = counts.iter().position(|[count]| *count > len as u64) {
             return Err(Error::overlap(operation, (rank, rank)));
         }
         let table = exchange_parts(&mut open, &call, &own, &counts)?;
-        Parts::of_table(&table, seat.rank).map_err(|overlap| Error::overlap(operation, overlap))
+        Parts::of_table(&table, rank_state.rank).map_err(|overlap| Error::overlap(operation, overlap))
     }
 
-    /// Ends the write epoch: after this every rank can read everything, in place. Collective; nothing is copied. It costs
-    /// a round, and what the system takes to change the protection of the pages; an
-    /// [`Exchange`](crate::Exchange) costs the round alone. Example: [`Region`].
+    /// Ends the write epoch: afterwards every rank can read the whole region, in place. Collective; nothing is copied. It
+    /// costs one round, and the time in which the system changes the protection of the pages. An
+    /// [`Exchange`](crate::Exchange) costs the round only. Example: [`Region`].
     ///
-    /// Before any rank can read, the memory of every rank has become read-only, so that a stray store is a fault in the
-    /// process that made it.
+    /// Before any rank can read, the mappings of all ranks have become read-only, so that a stray store faults in the process
+    /// that made it.
     ///
     /// # Errors
-    /// [`Error::ProtectionFailed`] where the system does not change the protection, and [`Error::Refused`] on the other ranks;
-    /// otherwise as [`Communicator::barrier`]. The region is gone then.
+    /// [`Error::ProtectionFailed`] if the system refuses to change the protection, and [`Error::Refused`] on the other ranks;
+    /// otherwise as [`Communicator::barrier`]. The region no longer exists then.
     pub fn publish(self) -> Result<Shared<T>, Error> {
         let call = self.call(Operation::Publish);
-        let Region { seat, number, memory, .. } = self;
-        // The round that follows orders ordinary stores only.
+        let Region { rank_state, number, memory, .. } = self;
+        // The release store of the round does not order non-temporal stores.
         crate::copy::lines::fence();
         match memory.protect() {
             Ok(memory) => {
-                let published =
-                    seat.collective(Operation::Publish, |member| member.publish(&seat.barrier, &call, true))?;
-                Ok(Region { seat, number, memory: memory.publish(published) })
+                let published = rank_state.collective(Operation::Publish, |member| {
+                    member.publish(&rank_state.barrier, &call, true)
+                })?;
+                Ok(Region { rank_state, number, memory: memory.publish(published) })
             }
-            Err(error) => Err(not_protected(&seat, Operation::Publish, &call, size_of::<T>(), error)),
+            Err(error) => Err(not_protected(&rank_state, Operation::Publish, &call, size_of::<T>(), error)),
         }
     }
 }
@@ -330,25 +334,26 @@ impl<T: Pod> Shared<T> {
         self.memory.values()
     }
 
-    /// Ends the read epoch: after this each rank can write what it owned before. Collective. Example: [`Region`].
+    /// Ends the read epoch: afterwards each rank can write what it owned before. Collective. Example: [`Region`].
     ///
     /// # Errors
-    /// As [`publish`](Region::publish). The region is gone then.
+    /// As [`publish`](Region::publish). The region no longer exists then.
     pub fn reclaim(self) -> Result<Region<T>, Error> {
         let call = self.call(Operation::Reclaim);
-        let Region { seat, number, memory, .. } = self;
+        let Region { rank_state, number, memory, .. } = self;
         match memory.unprotect() {
             Ok(memory) => {
-                let taken =
-                    seat.collective(Operation::Reclaim, |member| member.reclaim(&seat.barrier, &call, true))?;
-                Ok(Region { seat, number, memory: memory.reclaim(taken) })
+                let reclaimed = rank_state.collective(Operation::Reclaim, |member| {
+                    member.reclaim(&rank_state.barrier, &call, true)
+                })?;
+                Ok(Region { rank_state, number, memory: memory.reclaim(reclaimed) })
             }
-            Err(error) => Err(not_protected(&seat, Operation::Reclaim, &call, size_of::<T>(), error)),
+            Err(error) => Err(not_protected(&rank_state, Operation::Reclaim, &call, size_of::<T>(), error)),
         }
     }
 }
 
-/// The ranges that every rank asks for. By rank, `counts` has their number.
+/// Gathers the ranges that the ranks request. `counts`, by rank: how many.
 fn exchange_parts(
     open: &mut OpenCall<'_>,
     call: &Call,
@@ -361,13 +366,13 @@ fn exchange_parts(
     let mut end = 0usize;
     for count in &counts {
         displs.push(end);
-        // The allocation finds out what does not fit.
+        // The allocation fails if this saturates.
         end = end.saturating_add(*count);
     }
     let mut recv: Vec<[u64; 2]> = Vec::new();
     if let Err(error) = recv.try_reserve_exact(end) {
         let requested_bytes = end.saturating_mul(size_of::<[u64; 2]>());
-        let reason = format!("for the ranges that all ranks ask for: {error}").into_boxed_str();
+        let reason = format!("for the list of all ranks' ranges: {error}").into_boxed_str();
         let operation = open.operation();
         return Err(open.refuse(call, Error::AllocationFailed { operation, requested_bytes, reason }));
     }
@@ -382,31 +387,31 @@ fn exchange_parts(
     Ok((0..counts.len()).map(ranges).collect())
 }
 
-/// Tells the others that this rank's memory could not change its protection, so that none of them goes on.
+/// Takes part in the call as failed, so that it fails on all ranks. Returns this rank's error.
 #[cold]
 fn not_protected(
-    seat: &RankState,
+    rank_state: &RankState,
     operation: Operation,
     call: &Call,
     width: usize,
     source: std::io::Error,
 ) -> Error {
-    let result = seat.collective(operation, |member| match operation {
-        Operation::Publish => member.publish(&seat.barrier, call, false).map(drop),
-        _ => member.reclaim(&seat.barrier, call, false).map(drop),
+    let result = rank_state.collective(operation, |member| match operation {
+        Operation::Publish => member.publish(&rank_state.barrier, call, false).map(drop),
+        _ => member.reclaim(&rank_state.barrier, call, false).map(drop),
     });
     match result {
         Err(fatal) if fatal.is_fatal() => fatal,
         _ => Error::ProtectionFailed {
             operation,
-            rank: seat.rank,
+            rank: rank_state.rank,
             bytes: usize::try_from(call.length).unwrap_or(usize::MAX).saturating_mul(width),
             source,
         },
     }
 }
 
-// As for a communicator: a panic that is caught leaves nothing half-way but the program's own plain data.
+// As for a communicator: after a caught panic only the program's own plain data can be half-written.
 impl<T: Pod, E> UnwindSafe for Region<T, E> {}
 impl<T: Pod, E> RefUnwindSafe for Region<T, E> {}
 

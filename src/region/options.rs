@@ -1,16 +1,16 @@
-//! Where a region's memory lies, and in pages of which size.
+//! The options of a region: placement on NUMA nodes, huge pages.
 
 use crate::protocol::region::Owners;
 use crate::rank::process_settings::ProcessSettings;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::numa;
 
-/// On which NUMA nodes of the machine the pages of a region lie: [`RegionOptions::placement`].
+/// The placement of a region's pages on the machine's NUMA nodes: [`RegionOptions::placement`].
 ///
-/// A page lies near the processor of the rank that allocates it, unless the placement is [`Interleaved`](Placement::Interleaved). On a machine with one
-/// node there is no difference. Where the system forbids placement, everything works without it. With `INTRANODE_DEBUG` in
-/// its environment a rank writes on standard error that a placement has no effect. On Linux `/proc/self/numa_maps` lists the
-/// pages of each node.
+/// A page is allocated on the node of the rank that allocates it, unless the placement is
+/// [`Interleaved`](Placement::Interleaved). On a machine with one node, or if the system forbids placement, the option has no
+/// effect; with `INTRANODE_DEBUG` in its environment a rank writes that to standard error. On Linux `/proc/self/numa_maps`
+/// lists the pages of each node.
 ///
 /// ```
 /// use intranode::{Placement, RegionOptions};
@@ -31,18 +31,18 @@ use crate::sys::numa;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Placement {
-    /// Near the leader, which allocates everything; or page by page on each node in turn if the leader's environment has
-    /// `INTRANODE_NUMA_INTERLEAVE=1` or `COBRE_SHM_NUMA_INTERLEAVE=1`.
+    /// On the leader's node: the leader allocates all pages. If the leader's environment has `INTRANODE_NUMA_INTERLEAVE=1`
+    /// or `COBRE_SHM_NUMA_INTERLEAVE=1`, as [`Interleaved`](Placement::Interleaved).
     #[default]
     Leader,
-    /// Each block of [`Blocks::new(len, size)`](crate::Blocks::new) near its rank, which allocates it and owns it at
-    /// first.
+    /// Each block of [`Blocks::new(len, size)`](crate::Blocks::new) on the node of its rank, which allocates it and is its
+    /// first owner.
     Distributed,
-    /// Page by page on each node in turn.
+    /// Page by page over all nodes, round-robin.
     Interleaved,
 }
 
-/// How to make a region: [`Communicator::region_with`](crate::Communicator::region_with). The same on all ranks.
+/// The options of a region: [`Communicator::region_with`](crate::Communicator::region_with). They are the same on all ranks.
 ///
 /// ```
 /// use intranode::{Placement, RegionOptions};
@@ -64,28 +64,28 @@ pub struct RegionOptions {
 }
 
 impl RegionOptions {
-    /// A region as [`Communicator::region`](crate::Communicator::region) makes it. Example: [`RegionOptions`].
+    /// The options of [`Communicator::region`](crate::Communicator::region). Example: [`RegionOptions`].
     pub fn new() -> Self {
         RegionOptions::default()
     }
 
-    /// On which NUMA nodes its pages lie. Example: [`RegionOptions`].
+    /// Sets the placement on NUMA nodes. Example: [`RegionOptions`].
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Self {
         self.placement = placement;
         self
     }
 
-    /// Whether to ask the system for huge pages, of which one takes the place of hundreds. Making the region takes
-    /// longer, and reading large regions in no particular order is faster. Where the system has none to give, some or
-    /// all pages have the usual size. Example: [`RegionOptions`].
+    /// Whether to request huge pages from the system. They make random access to large regions faster, since there are
+    /// fewer TLB misses, and the allocation slower. If the system has none, some or all pages have the base size. Example:
+    /// [`RegionOptions`].
     #[must_use]
     pub fn huge_pages(mut self, huge_pages: bool) -> Self {
         self.huge_pages = huge_pages;
         self
     }
 
-    /// Who owns the region at first.
+    /// The owners of a new region.
     pub(crate) fn owners(&self, leader: usize) -> Owners {
         match self.placement {
             Placement::Distributed => Owners::Blocks,
@@ -93,7 +93,7 @@ impl RegionOptions {
         }
     }
 
-    /// A number that tells other options from these.
+    /// A code for the comparison of the ranks' calls: different for different options.
     pub(crate) fn code(&self) -> u64 {
         let placement = match self.placement {
             Placement::Leader => 0,
@@ -104,19 +104,19 @@ impl RegionOptions {
     }
 
     /// Sets the memory policy, before any page is allocated.
-    pub(crate) fn place(&self, mapping: &Mapping, settings: &ProcessSettings) {
-        let interleaved = match self.placement {
+    pub(crate) fn set_policy(&self, mapping: &Mapping, settings: &ProcessSettings) {
+        let interleave = match self.placement {
             Placement::Leader => settings.interleave,
             Placement::Distributed => false,
             Placement::Interleaved => true,
         };
         let nodes = numa::nodes();
         if nodes.len() < 2 {
-            if interleaved || self.placement == Placement::Distributed {
+            if interleave || self.placement == Placement::Distributed {
                 settings.debug("a region's placement has no effect: this machine has one NUMA node");
             }
-        } else if interleaved && let Err(error) = numa::interleave(mapping, &nodes) {
-            settings.debug(&format!("a region's placement has no effect: the system says {error}"));
+        } else if interleave && let Err(error) = numa::interleave(mapping, &nodes) {
+            settings.debug(&format!("a region's placement has no effect: {error}"));
         }
     }
 }
