@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The error of all calls, and what it refers to.
 
 use std::fmt;
 use std::io;
@@ -70,7 +70,7 @@ impl Operation {
         }
     }
 
-    /// Whether it is one of a region's own, or of an exchange's.
+    /// Whether it is a method of a region or of an exchange.
     fn is_of_a_region(self) -> bool {
         matches!(self, Operation::SetOwnership | Operation::Publish | Operation::Reclaim | Operation::Share)
     }
@@ -94,7 +94,7 @@ impl PartialEq<&str> for Operation {
     }
 }
 
-/// What a rank called, as the other ranks see it: in [`Error::Mismatch`]. Its text is for people.
+/// A rank's call, as the other ranks read it: in [`Error::Mismatch`]. Its text is not meant to be parsed.
 ///
 /// ```
 /// use intranode::Error;
@@ -116,29 +116,29 @@ impl PartialEq<&str> for Operation {
 pub struct CallSummary {
     /// The rank.
     pub rank: usize,
-    /// The operation; `None` if this library does not know it.
+    /// The operation; `None` if its code is unknown.
     pub operation: Option<Operation>,
-    /// The reduction, of an allreduce.
+    /// The reduction of an allreduce.
     pub reduction: Option<ReduceOp>,
     /// The element type: `"f64"`, or its size and alignment in words.
     pub element: String,
-    /// The length, in elements: of the buffer, or of all blocks together.
+    /// The length in elements, of the buffer or of all blocks.
     pub length: u64,
-    /// The root, of a broadcast.
+    /// The root of a broadcast.
     pub root: Option<usize>,
-    /// Which table of counts, of an allgatherv or an exchange: the first rank that has the same. Equal totals may hide
-    /// different counts.
+    /// The counts of an allgatherv or an exchange: the first rank with the same table. Different tables can have the same
+    /// total.
     pub counts: Option<usize>,
-    /// Which transfer, of a call that consists of several; 0 is the first.
+    /// The transfer, if the call consists of several; 0 is the first.
     pub phase: u8,
-    /// Which region, of a region's own operations: its sequence number among those that its leader has made.
+    /// The region or exchange that the method belongs to: its sequence number among those that its leader has created.
     pub region: Option<u64>,
 }
 
 impl fmt::Display for CallSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(operation) = self.operation else {
-            return write!(f, "rank {} called something unknown", self.rank);
+            return write!(f, "rank {} called an unknown operation", self.rank);
         };
         write!(f, "rank {} called {operation}", self.rank)?;
         if !matches!(operation, Operation::Init | Operation::Barrier | Operation::Split) {
@@ -167,7 +167,7 @@ impl CallSummary {
         write!(f, ")")
     }
 
-    /// What all ranks called, by rank.
+    /// The calls of all ranks, by rank.
     pub(crate) fn all(calls: &[Call]) -> Box<[Self]> {
         let same = |one: &Call, other: &Call| (one.operation, one.extra) == (other.operation, other.extra);
         let first = |call: &Call| calls.iter().position(|other| same(call, other));
@@ -184,7 +184,7 @@ impl CallSummary {
             reduction: ReduceOp::from_code(call.reduction),
             element: describe(call.element, call.shape),
             length: call.length,
-            // More than any rank's number is what another process has written there.
+            // Saturates if another process has overwritten the header.
             root: (operation == Some(Operation::Broadcast))
                 .then(|| usize::try_from(call.extra).unwrap_or(usize::MAX)),
             counts: first.filter(|_| has_counts),
@@ -194,7 +194,7 @@ impl CallSummary {
     }
 }
 
-/// What was wrong with a setting: in [`Error::InvalidConfiguration`].
+/// A missing or invalid setting: in [`Error::InvalidConfiguration`].
 ///
 /// ```
 /// use intranode::{Config, Error};
@@ -211,18 +211,18 @@ pub struct InvalidSetting {
     pub setting: String,
     /// Its value; `None` if it is not set.
     pub value: Option<String>,
-    /// What is allowed.
+    /// The values that are allowed.
     pub allowed: String,
 }
 
-/// Why a segment could not be joined: in [`Error::InitializationFailed`].
+/// The failure of a rank to join: in [`Error::InitializationFailed`].
 ///
 /// ```
 /// use std::time::Duration;
 /// use intranode::{Config, Error};
 ///
 /// let name = format!("/example-missing-{}", std::process::id());
-/// // Rank 0 never comes.
+/// // Rank 0 is never started.
 /// let result = Config::new(name, 1, 2).join_timeout(Duration::from_millis(1)).join();
 /// let Err(Error::InitializationFailed(failure)) = result else { panic!("{result:?}") };
 /// assert_eq!((failure.rank, failure.missing.as_slice()), (1, &[0][..]));
@@ -234,18 +234,18 @@ pub struct InitFailure {
     pub name: String,
     /// The rank that could not join.
     pub rank: usize,
-    /// What happened, and what to do.
+    /// The reason, and the remedy.
     pub reason: String,
-    /// The ranks that never joined, where that is the reason.
+    /// The ranks that never joined, if that is the reason.
     pub missing: Vec<usize>,
-    /// The operating system's error, where there is one.
+    /// The operating system's error, if there is one.
     pub source: Option<io::Error>,
 }
 
-/// Everything that this library reports.
+/// The error of every call.
 ///
-/// After an error the contents of receive buffers are unspecified, unless the call says otherwise.
-/// [`is_fatal`](Error::is_fatal) tells whether the communicator can still be used. The text of an error names the operation,
+/// After an error the contents of receive buffers are unspecified, unless the call's documentation says otherwise.
+/// [`is_fatal`](Error::is_fatal) says whether the communicator can still be used. The text of an error names the operation,
 /// and the ranks to blame.
 ///
 /// ```
@@ -265,7 +265,7 @@ pub struct InitFailure {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A buffer, or a table of counts or displacements, of this rank has the wrong length.
+    /// This rank's buffer, or its table of counts or displacements, has the wrong length.
     #[error("{operation}: a buffer of this rank has {actual} elements and needs {expected}")]
     InvalidBufferSize {
         /// The operation.
@@ -276,7 +276,7 @@ pub enum Error {
         actual: usize,
     },
 
-    /// This rank asked for a range that ends before it begins.
+    /// This rank requested a range that ends before it begins.
     #[error("{operation}: the range {start}..{end} ends before it begins")]
     InvalidRange {
         /// The operation.
@@ -287,16 +287,16 @@ pub enum Error {
         end: usize,
     },
 
-    /// This rank named a root that does not exist.
+    /// This rank passed a root that does not exist.
     #[error("broadcast: root {root} is not one of {size} ranks, which count from 0")]
     InvalidRoot {
-        /// The root that was named.
+        /// The root that was passed.
         root: usize,
         /// The number of ranks.
         size: usize,
     },
 
-    /// This rank asked for a reduction that its element type does not have.
+    /// This rank requested a reduction that its element type does not have.
     #[error("allreduce: {reduction} is not defined for {element}; bitwise reductions need integers")]
     InvalidReduction {
         /// The reduction.
@@ -305,40 +305,40 @@ pub enum Error {
         element: &'static str,
     },
 
-    /// Two blocks overlap: in this rank's receive buffer, or in a region of which ranks ask for parts.
+    /// Two blocks overlap: in this rank's receive buffer, in a region's ownership, or in an exchange.
     #[error("{operation}: the blocks of rank {first} and rank {second} overlap")]
     OverlappingBlocks {
         /// The operation.
         operation: Operation,
         /// The rank whose block begins first.
         first: usize,
-        /// The rank whose block begins before that has ended.
+        /// The rank whose block begins inside the first.
         second: usize,
     },
 
-    /// Another rank could not take part because of its own arguments. The communicator can be used further.
+    /// Another rank's arguments were invalid. The communicator can be used further.
     #[error("{operation}, round {round}: rank {rank} refused its own arguments; its own error says why")]
     Refused {
         /// The operation that this rank called.
         operation: Operation,
-        /// The round in which it did (modulo 2²⁸): the same on every rank.
+        /// The round in which that rank refused (modulo 2²⁸): the same on every rank.
         round: u32,
-        /// The first rank that refused.
+        /// The lowest rank that refused.
         rank: usize,
     },
 
-    /// The ranks called different things. The communicator can be used further.
+    /// The ranks made different calls. The communicator can be used further.
     #[error("round {round}: the ranks called different things: {}", list(calls))]
     Mismatch {
         /// The operation that this rank called.
         operation: Operation,
-        /// The round in which they met (modulo 2²⁸): the same on every rank.
+        /// The round of these calls (modulo 2²⁸): the same on every rank.
         round: u32,
-        /// What each rank called, by rank.
+        /// The ranks' calls, by rank.
         calls: Box<[CallSummary]>,
     },
 
-    /// No progress for as long as the time-out.
+    /// There was no progress during the time-out.
     #[error(
         "{operation}, round {}: {} did not arrive within {:?}; they are frozen, dead, or busy for longer than the \
          time-out",
@@ -349,11 +349,11 @@ pub enum Error {
         operation: Operation,
         /// The ranks that did not arrive.
         late: Box<[usize]>,
-        /// More about it.
+        /// Details.
         info: Box<TimeoutInfo>,
     },
 
-    /// A rank's process has ended, or become another program, without leaving.
+    /// A rank's process has ended, or called exec, without leaving.
     #[error(
         "{operation}, round {round}: rank {rank} (process {pid}) has died; its own output, or the log of the system, may say why"
     )]
@@ -364,11 +364,11 @@ pub enum Error {
         round: u32,
         /// The rank that died.
         rank: usize,
-        /// The number of its process.
+        /// The id of its process.
         pid: u32,
     },
 
-    /// A rank has left in order, while this one went on.
+    /// A rank has left in order, and this rank made a further call.
     #[error(
         "{operation}, round {round}: rank {rank} has left after {rounds} rounds; it made fewer calls than this rank"
     )]
@@ -379,7 +379,7 @@ pub enum Error {
         round: u32,
         /// The rank that left.
         rank: usize,
-        /// How many rounds it had completed (modulo 2²⁸).
+        /// The number of rounds that it had completed (modulo 2²⁸).
         rounds: u32,
     },
 
@@ -396,7 +396,7 @@ pub enum Error {
         code: i32,
     },
 
-    /// The communicator cannot be used any more, because of what a rank did.
+    /// The communicator has ended because of an error of one rank.
     #[error("{operation}, round {round}: rank {rank} has made the communicator unusable: {reason}")]
     Poisoned {
         /// The operation that this rank called.
@@ -405,29 +405,29 @@ pub enum Error {
         round: u32,
         /// The rank.
         rank: usize,
-        /// What it did.
+        /// The rank's error.
         reason: &'static str,
     },
 
-    /// There is not enough memory, or the system does not give it. Nothing was allocated.
+    /// There is not enough memory, or the system refused it. Nothing was allocated.
     #[error("{operation}: {requested_bytes} bytes could not be allocated: {reason}")]
     AllocationFailed {
         /// The operation; [`Operation::Init`] while joining.
         operation: Operation,
         /// The number of bytes that were requested; `usize::MAX` if it does not fit into a `usize`.
         requested_bytes: usize,
-        /// Why not, and what to do.
+        /// The reason, and the remedy.
         reason: Box<str>,
     },
 
-    /// The system has refused to change the protection of memory that the ranks share, between writing and reading it.
+    /// The system refused to change the protection of shared memory.
     #[error(
         "{operation}: rank {rank} could not change the protection of {bytes} bytes of shared memory: {source}"
     )]
     ProtectionFailed {
         /// The operation.
         operation: Operation,
-        /// The rank on which it was refused.
+        /// The rank on which it refused.
         rank: usize,
         /// The length of the memory, in bytes.
         bytes: usize,
@@ -435,19 +435,19 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// The system has refused to start a thread for [`threads`](crate::threads()).
+    /// The system refused to start a thread for [`threads`](crate::threads()).
     #[error("{operation}: the thread {thread:?} could not be started: {source}")]
     ThreadNotStarted {
         /// The operation: [`Operation::Init`].
         operation: Operation,
-        /// The thread's name: that of a rank, as `"rank 3"`, or of a thread that the library needs for itself.
+        /// The thread's name: that of a rank, such as `"rank 3"`, or of one of the library's own threads.
         thread: Box<str>,
         /// The operating system's error.
         source: io::Error,
     },
 
-    /// There is no segment for this number of ranks with chunks of this size: it would not fit into the address space of a
-    /// process. With 64-bit addresses every size that [`Config`](crate::Config) allows fits.
+    /// A segment for this number of ranks, with chunks of this length, does not fit into the address space of a process.
+    /// With 64-bit addresses all values that [`Config`](crate::Config) allows fit.
     #[error(
         "{operation}: a segment cannot have {ranks} ranks with chunks of {chunk_bytes} bytes: it needs a rank, and a process \
          must be able to map it"
@@ -469,15 +469,15 @@ pub enum Error {
     #[error("{}", setting(.0))]
     InvalidConfiguration(Box<InvalidSetting>),
 
-    /// Two threads of this rank called at the same time. No order of the ranks' calls can repair that, so the communicator
-    /// has ended for all ranks.
+    /// Two threads of this rank made calls at the same time. The order of this rank's calls is undefined then, so the
+    /// communicator has ended on all ranks.
     #[error("{operation}: another thread of this rank is inside a collective; calls must not overlap")]
     ConcurrentUse {
-        /// The operation that the second thread called.
+        /// The operation of the second thread.
         operation: Operation,
     },
 
-    /// The caller is a forked child of the rank. Only the process that joined can call.
+    /// The caller is a forked child of the rank. Only the process that joined can make calls.
     #[error("{operation}: this process was forked from a rank; only the process that joined can call")]
     Forked {
         /// The operation.
@@ -485,7 +485,7 @@ pub enum Error {
     },
 }
 
-/// More about a time-out: in [`Error::TimedOut`].
+/// The details of a time-out: in [`Error::TimedOut`].
 ///
 /// ```
 /// use std::sync::Barrier;
@@ -495,7 +495,7 @@ pub enum Error {
 /// let timeout = Duration::from_millis(10);
 /// let given_up = Barrier::new(2);
 /// let results = intranode::threads_with(&Config::new("/example", 0, 2).timeout(timeout), |comm| {
-///     // Rank 1 is busy with something else until rank 0 has given up.
+///     // Rank 1 does not take part until rank 0 has given up.
 ///     let result = if comm.rank() == 0 { comm.barrier() } else { Ok(()) };
 ///     given_up.wait();
 ///     result
@@ -528,13 +528,13 @@ impl fmt::Display for InitFailure {
 }
 
 impl Error {
-    /// Two ranks asked for the same element.
+    /// Two ranks requested the same element.
     pub(crate) fn overlap(operation: Operation, (first, second): (usize, usize)) -> Self {
         Error::OverlappingBlocks { operation, first, second }
     }
 
-    /// Whether the communicator has ended, or was never made. If not, all ranks have consumed the same call, and the next may
-    /// follow. Example: [`Error`].
+    /// Whether the communicator has ended, or was never made. If not, all ranks have consumed the same call, and further
+    /// calls are possible. Example: [`Error`].
     pub fn is_fatal(&self) -> bool {
         !matches!(
             self,
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mismatch_says_who_called_what() {
+    fn a_mismatch_names_the_call_of_each_rank() {
         let call = |rank, operation, length| CallSummary {
             rank,
             operation: Some(operation),

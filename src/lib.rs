@@ -1,7 +1,7 @@
-//! Collectives and shared memory between the processes of one machine: what MPI gives inside a node, without an MPI
+//! Collectives and shared memory between the processes of one machine: what MPI provides inside a node, without an MPI
 //! runtime, a daemon, or a launcher that must be installed.
 //!
-//! N processes that know a common name, and each its rank, join one shared-memory segment:
+//! N processes join one shared-memory segment, by a common name and a rank each:
 //!
 //! ```no_run
 //! use intranode::{Communicator, ReduceOp};
@@ -20,28 +20,29 @@
 //! | combine | [`allreduce`](Communicator::allreduce), [`allreduce_in_place`](Communicator::allreduce_in_place) with a [`ReduceOp`] |
 //! | collect | [`allgather`](Communicator::allgather), [`allgatherv`](Communicator::allgatherv) |
 //! | distribute | [`broadcast`](Communicator::broadcast), and [`Blocks`] for the items of each rank |
-//! | share one copy of data | [`region`](Communicator::region): [`Region`], then [`Shared`] |
+//! | share one copy of data | [`region`](Communicator::region): [`Region`] and [`Shared`] |
 //! | collect and distribute without copies | [`exchange`](Communicator::exchange): [`Exchange`] |
 //! | work in groups | [`split`](Communicator::split), [`split_local`](Communicator::split_local) |
 //! | end | [`leave`](Communicator::leave) or drop, [`abort`](Communicator::abort) |
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! * **The same bits** on every rank and in every run: reductions go in rank order.
-//! * **The right result on every surviving rank, or the same error on every one**, whatever happens. Errors name the
-//!   rank; [`Error::is_fatal`] tells whether the communicator can be used further.
-//! * **Mistakes are found.** Ranks that call different things all get [`Error::Mismatch`], with what each rank called.
-//! * **Waiting costs little.** A rank polls for four milliseconds at most if every rank can have a processor, otherwise it
-//!   calls `sched_yield`; then it sleeps.
-//! * **Nothing is left behind.** The segment has a name only until all ranks have joined.
+//! * **The same bits** on every rank and in every run: reductions combine in rank order.
+//! * **The right result on every surviving rank, or the same error on every one**, whatever fails. Errors name the
+//!   rank; [`Error::is_fatal`] says whether the communicator can be used further.
+//! * **Mismatched calls are detected.** If ranks make different calls, all get [`Error::Mismatch`], with the call of each
+//!   rank.
+//! * **Waiting costs little.** A rank polls for four milliseconds at most if there is a processor for every rank, otherwise
+//!   it calls `sched_yield`; then it sleeps.
+//! * **No leftovers.** The segment has a name only until all ranks have joined.
 //!
 //! # Limits
 //!
-//! A job has up to [`Config::MAX_RANKS`] ranks on one machine. Its segment, which exists once, takes two
-//! [chunks](Config::chunk_bytes) and 332 bytes a rank, and 9 KiB; docs/limits.md in the repository has the formula, and all
-//! other limits. Data of any length streams through the chunks.
+//! A job has up to [`Config::MAX_RANKS`] ranks on one machine. Its segment takes two [chunks](Config::chunk_bytes) and
+//! 332 bytes a rank, and 9 KiB; docs/limits.md in the repository has the formula, and all other limits. Data of any
+//! length streams through the chunks.
 //!
-//! What moves is plain old data ([`bytemuck::Pod`]); what is reduced is a [`Number`]. One element has less than 64 MiB; a
+//! Elements are plain old data ([`bytemuck::Pod`]), those of a reduction a [`Number`]. An element has less than 64 MiB; a
 //! larger type does not compile:
 //!
 //! ```compile_fail,E0080
@@ -49,7 +50,7 @@
 //! let _ = intranode::threads(2, |comm| comm.region::<Large>(2).map(drop));
 //! ```
 //!
-//! A quarter of it does:
+//! A quarter of that size compiles:
 //!
 //! ```
 //! type Large = [[u8; 4096]; 4096];
@@ -61,14 +62,13 @@
 //! # When not to use it
 //!
 //! For several machines; between processes that do not trust each other, since every rank can write the whole segment; for
-//! messages between two ranks in any order, since all that there is are blocking collectives; where ranks come and go; or
-//! where threads would do. The README has more.
+//! point-to-point messages, since there are blocking collectives only; for a changing set of ranks; or where the threads of
+//! one process are enough. The README has more.
 //!
-//! # How it is checked
+//! # Verification
 //!
-//! Everything that ranks must agree on is written once, in safe code over an abstract machine, and explored by the
-//! model checkers loom and shuttle from the same source: `cargo test --features loom`. SAFETY.md in the repository
-//! says what that shows, and what it does not.
+//! The protocols are safe code over an abstract machine. The model checkers loom and shuttle explore the same source:
+//! `cargo test --features loom`. SAFETY.md in the repository says what that shows, and what it does not.
 
 #![deny(unsafe_code)]
 
@@ -112,7 +112,7 @@ pub use region::{Region, Shared};
 pub use segment::region_memory::{ReadOnly, Writable};
 pub use sys::cast;
 
-/// Compiles and runs the examples of the documents.
+/// Compiles and runs the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
