@@ -1,4 +1,4 @@
-//! The parts of the collectives, over ranks that are threads: to check_calls a change by. `intranode bench` measures over
+//! Microbenchmarks of the collectives, with ranks that are threads, to judge a change by. `intranode bench` measures
 //! processes.
 //!
 //! `cargo bench --bench collectives`
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use intranode::{Communicator, ReduceOp};
 
-/// The time that `calls` calls take on rank 0 of two, which start together.
+/// The time of `calls` calls on rank 0 of two, after a barrier.
 fn timed(calls: u64, call: impl Fn(&Communicator) + Sync) -> Duration {
     let times = intranode::threads(2, |comm| {
         comm.barrier().expect("both ranks are here");

@@ -1,13 +1,13 @@
-//! What one call costs in exchanges between ranks, by their number: counted, not timed.
+//! The cost of a call in rounds and cache lines, by the number of ranks: counted, not timed.
 //!
 //! ```text
 //! cargo bench --bench growth
 //! ```
 //!
-//! The unit is the 64-byte line that moves from the rank that wrote it to a rank that reads it. Each rank reads its
-//! peers' words, what is published beside them, and staging; each published line takes an RFO once.
-//! The first table is counted by running the protocols over a platform whose peers have always arrived already. The
-//! second compares, by the same unit, the two shapes of arrival that there are, and two that there could be.
+//! The unit is the transfer of a 64-byte line from its writer to a reader. Each rank reads its peers' words, inline
+//! contributions and staging; each published line takes one RFO. The first table is counted by running the protocols over
+//! a platform whose peers have always arrived. The second compares, by the same unit, the two shapes of the barrier with
+//! two that are not implemented.
 
 use intranode::protocol::call::INLINE;
 use intranode::protocol::{Barrier, Failure, Group};
@@ -20,7 +20,7 @@ const LINE: usize = 64;
 const RANKS: [usize; 6] = [2, 4, 8, 16, 32, 64];
 const MANY: [u64; 6] = [8, 16, 32, 64, 128, 256];
 
-/// What is called, with how many bytes in all (allgatherv) or of each rank.
+/// The operations, with the total bytes (allgatherv) or the bytes of each rank.
 const CASES: [(Operation, usize); 6] = [
     (Operation::Barrier, 0),
     (Operation::Allreduce, 32),
@@ -30,17 +30,17 @@ const CASES: [(Operation, usize); 6] = [
     (Operation::Allgatherv, 1 << 20),
 ];
 
-/// What one rank does in one call.
+/// The cost of a call for one rank.
 struct Cost {
     rounds: u64,
-    /// Lines that come from other ranks.
+    /// Lines that other ranks have written.
     read: u64,
     /// Lines that other ranks will read.
     written: u64,
 }
 
 fn main() -> Result<(), Failure> {
-    println!("Of one rank in one call: rounds / lines read from others / lines written for others.\n");
+    println!("Per rank and call: rounds / lines read from others / lines written for others.\n");
     print!("| operation | bytes |");
     RANKS.iter().for_each(|ranks| print!(" {ranks} ranks |"));
     println!("\n| --- | --: |{}", " --: |".repeat(RANKS.len()));
@@ -63,22 +63,20 @@ fn cost(operation: Operation, bytes: usize, ranks: usize) -> Result<Cost, Failur
     let mut member = shared.member(&mirror);
     let mut data = Data::new(ranks, share / size_of::<f64>(), true);
     call(operation, &mut member, &Barrier::Flat, &mut data, intranode::tuning::fold_slices_from_bytes(ranks))?;
-    // What is inline begins behind the word and the description, in the line that was read for them.
-    let beside =
+    // An inline contribution begins behind the word and the call, in a line that was read for them.
+    let more_lines =
         |bytes: &usize| if *bytes <= INLINE { (bytes + 32).div_ceil(LINE) - 1 } else { bytes.div_ceil(LINE) };
-    let lines = |pieces: &[usize]| pieces.iter().map(|bytes| beside(bytes) as u64).sum::<u64>();
+    let lines = |pieces: &[usize]| pieces.iter().map(|bytes| more_lines(bytes) as u64).sum::<u64>();
     Ok(Cost {
         rounds: mirror.rounds.get(),
-        read: mirror.looks.get() + lines(&data.taken),
+        read: mirror.polls.get() + lines(&data.taken),
         written: mirror.rounds.get() + lines(&data.published),
     })
 }
 
-/// How ranks could meet. A step is a transfer that begins when the one before it has ended.
+/// Shapes of a barrier. A step is a transfer that begins when the one before it has ended.
 fn shapes() -> Result<(), Failure> {
-    println!(
-        "A barrier by the shape of arrival: lines in all / of the busiest rank / steps that follow each other.\n"
-    );
+    println!("Barriers: total lines / lines of the busiest rank / sequential steps.\n");
     println!("| shape | what a rank does |{}", MANY.map(|ranks| format!(" {ranks} ranks |")).concat());
     println!("| --- | --- |{}", " --: |".repeat(MANY.len()));
     let row = |name: &str, what: &str, shape: &dyn Fn(u64) -> Result<[u64; 3], Failure>| {
@@ -91,18 +89,18 @@ fn shapes() -> Result<(), Failure> {
         Ok(())
     };
     row("flat, as built", "reads all others", &|ranks| Ok([ranks * (ranks - 1), ranks - 1, 1]))?;
-    row("groups, as built", "reads its group; the first of each reads those of the other groups", &|ranks| {
+    row("hierarchical, as built", "reads its group; leaders read the other leaders", &|ranks| {
         let [all, most] = in_groups(ranks as usize)?;
         Ok([all, most, 3])
     })?;
     row("counter", "adds to one line, then reads it", &|ranks| Ok([2 * ranks, 2, ranks + 1]))?;
-    row("dissemination", "reads one other, log₂ R times", &|ranks| {
+    row("dissemination", "reads one other rank, log₂ R times", &|ranks| {
         let logarithm = u64::from(ranks.next_power_of_two().ilog2());
         Ok([ranks * logarithm, logarithm, logarithm])
     })
 }
 
-/// The lines that all ranks read in a barrier in groups as large as there are groups, and the most that one reads.
+/// The lines that all ranks read in a barrier with about √n groups of √n ranks, and the maximum of one rank.
 fn in_groups(ranks: usize) -> Result<[u64; 2], Failure> {
     let size = (ranks - 1).isqrt() + 1;
     let leaders: Vec<usize> = (0..ranks).map(|rank| rank - rank % size).collect();
@@ -112,7 +110,7 @@ fn in_groups(ranks: usize) -> Result<[u64; 2], Failure> {
         let barrier = Barrier::Hierarchical(Group::new(&leaders, rank));
         let mut member = shared.rank(&mirror, rank);
         call(Operation::Barrier, &mut member, &barrier, &mut Data::new(ranks, 0, false), 0)?;
-        reads.push(mirror.looks.get());
+        reads.push(mirror.polls.get());
     }
     Ok([reads.iter().sum(), reads.iter().copied().max().unwrap_or(0)])
 }

@@ -1,12 +1,12 @@
-//! What it costs to sleep: the processor time of all ranks of a job, with all their threads, while they wait in a barrier
-//! whose last rank does not come.
+//! The cost of sleeping: the processor time of all ranks of a job, with all their threads, while they wait in a barrier
+//! that one rank does not enter.
 //!
 //! ```text
 //! cargo bench --bench idle [-- SECONDS [RANKS...]]
 //! ```
 //!
-//! Ranks are processes. What they use beyond nothing is their watchers' doing. Looking instead of being woken, as on
-//! kernels that refuse `futex_waitv`, stands beside it.
+//! Ranks are processes. The time that they use is their watchers'. It is compared with watchers that poll, as on kernels
+//! that refuse `futex_waitv`.
 
 use std::env;
 use std::error::Error;
@@ -22,10 +22,9 @@ use nix::unistd::Pid;
 const NAME: &str = "INTRANODE_NAME";
 const RANKS: [usize; 5] = [2, 8, 64, 128, 256];
 const SETTINGS: [(&str, &[(&str, &str)]); 2] =
-    [("as it is", &[]), ("INTRANODE_LIVENESS=scan", &[("INTRANODE_LIVENESS", "scan")])];
+    [("default", &[]), ("INTRANODE_LIVENESS=scan", &[("INTRANODE_LIVENESS", "scan")])];
 
-/// Ranks are asleep when all of them together use less than this in [`STEP`], or as little as they ever will after
-/// [`SETTLING`].
+/// Ranks count as asleep when all of them together use less than this in [`STEP`], and at the latest after [`SETTLING`].
 const ASLEEP: Duration = Duration::from_micros(100);
 const STEP: Duration = Duration::from_millis(250);
 const SETTLING: Duration = Duration::from_secs(2);
@@ -34,12 +33,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     if env::var_os(NAME).is_some() {
         return be_a_rank();
     }
-    // Cargo adds flags of its own.
+    // Cargo adds flags.
     let numbers: Vec<usize> = env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
     let (seconds, ranks) = numbers.split_first().map_or((10, &RANKS[..]), |(seconds, ranks)| {
         (*seconds, if ranks.is_empty() { &RANKS[..] } else { ranks })
     });
-    println!("all ranks together while they sleep for {seconds} s, in % of one processor");
+    println!("processor time of all ranks while they sleep for {seconds} s, in % of one processor");
     print!("{:>5}", "ranks");
     SETTINGS.iter().for_each(|(name, _)| print!(" {name:>24}"));
     println!();
@@ -54,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs one job: the share of a processor that its ranks use while they sleep.
+/// Runs one job. Returns the share of a processor that its ranks use while they sleep.
 fn job(size: usize, span: Duration, variables: &[(&str, &str)]) -> Result<f64, Box<dyn Error>> {
     let name = format!("/intranode-idle-{}", std::process::id());
     let start = |rank: usize| {
@@ -94,7 +93,7 @@ fn job(size: usize, span: Duration, variables: &[(&str, &str)]) -> Result<f64, B
     Ok(share)
 }
 
-/// The processes; those that are left are killed on drop.
+/// The processes. Drop kills those that still run.
 struct Ranks(Vec<Child>);
 
 impl Ranks {
@@ -118,7 +117,7 @@ impl Drop for Ranks {
     }
 }
 
-/// Waits in a barrier, to which rank 0 comes when it is let go.
+/// Waits in a barrier, which rank 0 enters when its standard input ends.
 fn be_a_rank() -> Result<(), Box<dyn Error>> {
     let comm = Config::from_env()?.timeout(None).join()?;
     println!("joined");

@@ -1,11 +1,11 @@
-//! How many instructions small collectives take, counted by callgrind: the same on every run, where time is not.
+//! The number of instructions of small collectives, counted by callgrind. Unlike times, it is reproducible.
 //!
 //! ```text
 //! cargo bench --bench instructions
 //! ```
 //!
-//! It fails where a collective takes more than its limit. The peers have always arrived already, so what counts is the
-//! protocol's own way, without waiting and without the system. Needs valgrind.
+//! It fails if a collective exceeds its limit. The simulated peers have always arrived, so only the protocol's own
+//! instructions count, without waiting and without system calls. Needs valgrind.
 
 use std::env;
 use std::process::{Command, ExitCode};
@@ -19,12 +19,12 @@ mod mirror;
 const RANKS: usize = 8;
 const CHUNK: usize = 1 << 16;
 
-/// What is called, with how many elements a rank, and how many instructions a call may take on x86-64: a tenth more than
-/// when the limit was set, since compilers differ.
+/// The operations, with the elements of a rank, and the limit of instructions a call on x86-64: a tenth more than when the
+/// limit was set, since compilers differ.
 const CASES: [(Operation, usize, u64); 3] =
     [(Operation::Barrier, 0, 520), (Operation::Allreduce, 4, 1510), (Operation::Allgatherv, 4, 1450)];
 
-/// The calls that are counted, as the difference to half of them.
+/// The number of calls. The cost of a call follows from the difference to half of them.
 const CALLS: u64 = 2000;
 
 fn main() -> ExitCode {
@@ -60,7 +60,7 @@ fn check_calls() -> ExitCode {
     let mut all_well = true;
     for (case, (operation, elements, limit)) in CASES.iter().enumerate() {
         let each = (count(case, CALLS) - count(case, CALLS / 2)) / (CALLS / 2);
-        // Other instruction sets have other numbers.
+        // The limits are for x86-64.
         let well = each <= *limit || cfg!(not(target_arch = "x86_64"));
         all_well &= well;
         let name = format!("{operation:?}").to_lowercase();

@@ -1,4 +1,4 @@
-//! What regions cost, over ranks that are threads: to check_calls a change by, and whether huge pages pay.
+//! Microbenchmarks of regions, with ranks that are threads, to judge a change by; and the effect of huge pages.
 //!
 //! `cargo bench --bench regions`
 
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use intranode::{Communicator, Error, RegionOptions};
 
-/// The time that `run` says it took rank 0 of two, which start together.
+/// The time that `run` returns on rank 0 of two.
 fn timed(run: impl Fn(&Communicator) -> Result<Duration, Error> + Sync) -> Duration {
     let times = intranode::threads(2, |comm| run(&comm)).expect("two threads can be started");
     times.into_iter().next().expect("there is a rank 0").expect("both ranks do the same")
 }
 
-/// An exchange: a round, whatever the size.
+/// An exchange: one round, whatever the size.
 fn exchange(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("exchange");
     for bytes in [8 << 10, 1 << 20, 64 << 20] {
@@ -36,7 +36,7 @@ fn exchange(criterion: &mut Criterion) {
     }
 }
 
-/// An epoch of reading and one of writing: two rounds, and the pages' protection changed twice.
+/// A read epoch and a write epoch: two rounds, and two changes of the pages' protection.
 fn epochs(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("publish_and_reclaim");
     for bytes in [8 << 10, 1 << 20, 64 << 20] {
@@ -58,7 +58,7 @@ fn epochs(criterion: &mut Criterion) {
     }
 }
 
-/// Reading a large region in no order: with pages of the usual size, and with huge ones.
+/// Random reads of a large region: with base pages, and with huge pages.
 fn pages(criterion: &mut Criterion) {
     const LEN: usize = 32 << 20;
     let mut group = criterion.benchmark_group("random_reads_of_256_mb");
@@ -71,12 +71,12 @@ fn pages(criterion: &mut Criterion) {
                     let mut region = comm.region_with::<u64>(LEN, &options)?;
                     region.as_mut_slice().iter_mut().zip(1..).for_each(|(value, index)| *value = index);
                     let shared = region.publish()?;
-                    // Every page once, so that it is there.
+                    // Touches every page, so that it is mapped.
                     black_box(shared.iter().step_by(512).sum::<u64>());
                     let start = Instant::now();
                     let mut place = 0;
                     for _ in 0..reads {
-                        // Each place depends on the value before.
+                        // Each index depends on the value before it.
                         place = shared[place as usize].wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - 25);
                     }
                     black_box(place);

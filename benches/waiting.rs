@@ -1,12 +1,12 @@
-//! What it costs to wait long: the processor time of ranks that wait in a barrier for one that computes, and how soon
-//! they go on when it comes.
+//! The cost of a long wait: the processor time of ranks that wait in a barrier for one that computes, and how soon they
+//! resume after its arrival.
 //!
 //! ```text
 //! cargo bench --bench waiting [-- SECONDS]
 //! ```
 //!
-//! Ranks are processes. Their time includes that of all their threads, the one that watches the other ranks too. The
-//! other way to wait, and looking instead of sleeping, stand beside it for comparison.
+//! Ranks are processes. Their time includes that of all their threads, also the watcher's. It is compared with the pthread
+//! wait, and with polling instead of sleeping.
 
 use std::env;
 use std::error::Error;
@@ -20,9 +20,9 @@ const RANKS: usize = 8;
 const NAME: &str = "INTRANODE_NAME";
 const BUSY: &str = "WAITING_BUSY_SECONDS";
 
-/// What is set, beside the defaults.
+/// The settings, in addition to the defaults.
 const SETTINGS: [(&str, &[(&str, &str)]); 3] = [
-    ("as it is", &[]),
+    ("default", &[]),
     ("INTRANODE_WAIT=pthread", &[("INTRANODE_WAIT", "pthread")]),
     ("INTRANODE_SPIN=100000000", &[("INTRANODE_SPIN", "100000000")]),
 ];
@@ -31,10 +31,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     if env::var_os(BUSY).is_some() {
         return be_a_rank();
     }
-    // Cargo adds flags of its own.
+    // Cargo adds flags.
     let seconds = env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(10);
     println!("{RANKS} ranks, one of which computes for {seconds} s while the others wait");
-    println!("{:<26} {:>30} {:>26}", "", "the others' share of a core", "first to last on again");
+    println!("{:<26} {:>30} {:>26}", "", "the others' share of a core", "first and last resumed");
     for (name, variables) in SETTINGS {
         let (share, first, last) = job(seconds, variables)?;
         println!("{name:<26} {share:>28.3} % {first:>11.1?} {last:>11.1?}");
@@ -42,8 +42,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs one job: the waiting ranks' share of a core, and how long after the busy rank's coming the first and the last of
-/// them went on.
+/// Runs one job. Returns the waiting ranks' share of a core, and the times from the busy rank's arrival until the first and
+/// the last of them resumed.
 fn job(seconds: u64, variables: &[(&str, &str)]) -> Result<(f64, Duration, Duration), Box<dyn Error>> {
     let name = format!("/intranode-waiting-{}", std::process::id());
     let start = |rank: usize| {
@@ -57,8 +57,8 @@ fn job(seconds: u64, variables: &[(&str, &str)]) -> Result<(f64, Duration, Durat
             .spawn()
     };
     let ranks = (0..RANKS).map(start).collect::<Result<Vec<_>, _>>()?;
-    let mut came = Duration::ZERO;
-    let (mut used, mut on) = (Duration::ZERO, Vec::new());
+    let mut arrived = Duration::ZERO;
+    let (mut used, mut resumed) = (Duration::ZERO, Vec::new());
     for (rank, process) in ranks.into_iter().enumerate() {
         let output = process.wait_with_output()?;
         let text = String::from_utf8(output.stdout)?;
@@ -68,18 +68,19 @@ fn job(seconds: u64, variables: &[(&str, &str)]) -> Result<(f64, Duration, Durat
             .collect::<Result<_, Box<dyn Error>>>()?;
         let [cpu, before, after] = times[..] else { return Err(format!("rank {rank} says {text:?}").into()) };
         if rank == 0 {
-            came = before;
+            arrived = before;
         } else {
             used += cpu;
-            on.push(after);
+            resumed.push(after);
         }
     }
-    on.sort();
+    resumed.sort();
     let share = used.as_secs_f64() / seconds as f64 * 100.0;
-    Ok((share, on[0].saturating_sub(came), on[on.len() - 1].saturating_sub(came)))
+    let after = |time: Duration| time.saturating_sub(arrived);
+    Ok((share, after(resumed[0]), after(resumed[resumed.len() - 1])))
 }
 
-/// Waits, or computes and then comes: prints the processor time that it took, and when it came and went on.
+/// Waits in a barrier; rank 0 computes before. Prints the processor time, and when the rank arrived and resumed.
 fn be_a_rank() -> Result<(), Box<dyn Error>> {
     let busy = Duration::from_secs(env::var(BUSY)?.parse()?);
     let comm = Config::from_env()?.timeout(None).join()?;

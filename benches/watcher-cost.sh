@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What watching the other ranks costs in a call: the same benchmark with watchers and without, in turns, so that the
-# machine's drift meets both.
+# The cost of the watchers in a call: the same benchmark with watchers and without, alternately, so that drift of the
+# machine affects both.
 #
 #   benches/watcher-cost.sh [ROUNDS [RANKS...]]
 set -euo pipefail
@@ -24,7 +24,7 @@ for ranks in "${@:-2 4}"; do
     done
 done
 
-# The median of the medians, and how far its quarters are apart.
+# The median of the medians, and its interquartile range.
 python3 - "$results" <<'PYTHON'
 import collections, json, statistics, sys
 rows = collections.defaultdict(list)

@@ -1,14 +1,14 @@
-//! From how many ranks on a hierarchical barrier takes less than a flat one, by a model of cache lines.
+//! The number of ranks from which on a hierarchical barrier is faster than a flat one, by a model of cache lines.
 //!
 //! ```text
 //! cargo bench --bench contention
 //! ```
 //!
-//! In a flat barrier every rank reads every rank's word. A line that many read is served to one after another by its home,
-//! which no machine with two processors can show. So that is modelled: `model` is a discrete-event model of lines, given
-//! latencies that others have published, and run with the lines that `src/protocol/barrier.rs` and `src/protocol/groups.rs`
-//! write and await. It is the same on every run, but for what is measured on this machine and printed with it.
-//! [The decision](../../docs/adr/0001-hierarchical-barrier.md) is written up with what was printed.
+//! In a flat barrier every rank reads every rank's word. A line's home serves many readers one after another, which cannot
+//! be measured on a machine with two processors. `model` is a discrete-event model of lines with published latencies. It
+//! simulates the lines that `src/protocol/barrier.rs` and `src/protocol/hierarchical.rs` write and await. Its results are
+//! the same on every run; only the measurements of this machine, which are printed with them, differ.
+//! [The decision](../../docs/adr/0001-hierarchical-barrier.md) contains the output.
 
 use intranode::Error;
 use model::machine::Machine;

@@ -1,11 +1,10 @@
-//! What two processors of this machine show, next to what the model says of two cores.
+//! Measurements on two processors of this machine, compared with the model of two cores.
 //!
-//! They show how long a line takes, how many misses a core has under way, and what a barrier of two ranks takes with the
-//! library itself. They cannot show how a home serves many readers.
+//! They cover the transfer of a line, the concurrent misses of a core, and the library's barrier of two ranks. They do not
+//! cover how a home serves many readers.
 //!
-//! Where processors are virtual, they share a cache or not, and that changes while this runs. So the line is measured just
-//! before and after each thing that is compared, the model is given that very line, and where the two differ nothing
-//! counts.
+//! Virtual processors may or may not share a cache, and that changes during the run. So the transfer is measured directly
+//! before and after each measurement, and the model uses that value. If the two differ, the measurement is discarded.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,22 +20,22 @@ use crate::model::microseconds;
 use crate::model::simulation::{LineId, Program, Round, Step, run};
 use crate::study::BACK_TO_BACK;
 
-/// How often each thing is measured.
+/// The repetitions of each measurement.
 const BLOCKS: usize = 41;
 
-/// How many rounds are timed together.
+/// The rounds that are timed together.
 const ROUNDS: u32 = 500;
 
-/// The line may change by as much from before to after.
+/// The largest relative change of the line's transfer during a measurement.
 const STEADY: f64 = 1.15;
 
 /// The numbers of lines that one core writes and the other awaits.
 const COUNTS: [usize; 4] = [1, 4, 16, 64];
 
-/// A thing that was measured and modelled. In µs.
+/// A quantity that is measured and modelled. In µs.
 pub(crate) struct Comparison {
     pub(crate) what: String,
-    /// Of how many blocks, of those in which the line did not change.
+    /// The number of blocks in which the transfer did not change.
     pub(crate) blocks: usize,
     /// The block in which measured and modelled have the median ratio.
     pub(crate) median: Block,
@@ -44,15 +43,15 @@ pub(crate) struct Comparison {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
-    /// A line that both cores compare-exchange in turn, one way: what the model is given.
+    /// The one-way transfer of a line that both cores compare-exchange alternately: the model's input.
     pub(crate) line: f64,
     pub(crate) measured: f64,
     pub(crate) modelled: f64,
 }
 
-/// What one core does by itself. In µs; the model is given it.
+/// Latencies of one core. In µs; the model's input.
 pub(crate) struct Alone {
-    /// A compare-exchange of a line that it has.
+    /// A compare-exchange of a line in the core's cache.
     pub(crate) atomic: f64,
     /// From one poll to the next.
     pub(crate) pause: f64,
@@ -60,7 +59,7 @@ pub(crate) struct Alone {
     pub(crate) barrier: f64,
 }
 
-/// Nothing where there are no two processors.
+/// None without two processors.
 pub(crate) fn compare() -> Result<Option<(Alone, Vec<Comparison>)>, Error> {
     let Some(pair) = two_processors() else { return Ok(None) };
     let alone = alone()?;
@@ -80,7 +79,7 @@ pub(crate) fn compare() -> Result<Option<(Alone, Vec<Comparison>)>, Error> {
     Ok(Some((alone, all)))
 }
 
-/// `measured`: by block, the line and what was measured. `own_work`: of a call, of which the model knows nothing.
+/// `measured`: by block, the transfer and the measurement. `own_work`: the local work of a call, which is not modelled.
 fn comparison(
     what: String,
     measured: Vec<(f64, f64)>,
@@ -108,7 +107,7 @@ fn per_round(machine: &Machine, program: &impl Program) -> f64 {
     microseconds(ends[last] - ends[WARM_UP]) / (last - WARM_UP) as f64
 }
 
-/// Two ranks that write the same lines in turn; the other awaits them all.
+/// Two ranks that write the same lines alternately; the other awaits all of them.
 struct Lines {
     count: usize,
 }
@@ -131,14 +130,14 @@ impl Program for Lines {
     }
 }
 
-/// The first two that this process may use.
+/// The first two processors that this process may use.
 fn two_processors() -> Option<[usize; 2]> {
     let allowed = sched_getaffinity(Pid::from_raw(0)).ok()?;
     let mut usable = (0..CpuSet::count()).filter(|processor| allowed.is_set(*processor).unwrap_or(false));
     Some([usable.next()?, usable.next()?])
 }
 
-/// The calling thread stays on that processor.
+/// Binds the calling thread to a processor.
 fn pin(processor: usize) {
     let mut only = CpuSet::new();
     only.set(processor).expect("the system has named it");
@@ -156,7 +155,7 @@ fn per_round_of(rounds: impl FnOnce()) -> f64 {
     start.elapsed().as_secs_f64() * 1e6 / f64::from(ROUNDS)
 }
 
-/// As core-to-core-latency does it: each side waits by trying its own exchange. Takes both sides.
+/// As in core-to-core-latency: each side waits by retrying its own compare-exchange. Both sides call it.
 fn exchange(line: &Line, side: usize) -> f64 {
     let (mine, others) = (side as u32, 1 - side as u32);
     per_round_of(|| {
@@ -166,7 +165,7 @@ fn exchange(line: &Line, side: usize) -> f64 {
     })
 }
 
-/// What one side measures, by block: the line, and a round of what `rounds` does. Takes both sides.
+/// The measurements of one side, by block: the transfer of a line, and a round of `rounds`. Both sides call it.
 fn blocks(line: &Line, side: usize, mut rounds: impl FnMut()) -> Vec<(f64, f64)> {
     let all = (0..BLOCKS).map(|_| {
         let before = exchange(line, side);
@@ -191,7 +190,7 @@ fn lines(pair: [usize; 2], count: usize) -> Vec<(f64, f64)> {
     };
     let side = |side: usize| {
         pin(pair[side]);
-        // Each block begins with round 1, after the block before has ended with an even number.
+        // Each block begins with round 1; the block before has ended with an even number.
         blocks(&line, side, || {
             for round in (1..=ROUNDS).step_by(2) {
                 if side == 0 {

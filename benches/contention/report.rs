@@ -109,10 +109,10 @@ pub(crate) fn choice(choice: Choice, sweeps: &[Sweep]) {
     );
 }
 
-/// `FROM` in `src/groups.rs`.
+/// The threshold with which [`Rule::Root`] is compared.
 const TODAY: usize = 64;
 
-/// How the crossover moves with each constant.
+/// The sensitivity of the crossover to each constant.
 pub(crate) fn sensitivity(machines: &[Machine], rule: Rule) {
     println!(
         "## Sensitivity\n\nThe crossover of {}, skewed arrivals, up to {FEW} ranks, with a constant halved / doubled.\n",
@@ -134,7 +134,7 @@ pub(crate) fn sensitivity(machines: &[Machine], rule: Rule) {
     table(&header, [unchanged].into_iter().chain(changed));
 }
 
-/// What others have found, and the model's answer to the same question.
+/// Published results, and the model's for the same question.
 pub(crate) fn published(epyc: &Sweep, phi: &Sweep) {
     println!("## Published results\n");
     let ratio = |sweep: &Sweep, ranks: usize, rule: Rule| {

@@ -1,4 +1,4 @@
-//! What is asked of the model: how long barriers take, from how many ranks on groups pay, and which groups.
+//! The questions to the model: the time of barriers, the number of ranks from which on groups are faster, and which groups.
 
 use crate::model::barrier::{Barrier, Rule};
 use crate::model::machine::Machine;
@@ -8,23 +8,23 @@ use crate::model::simulation::{Arrivals, Round, run};
 /// The numbers of ranks that are compared.
 pub(crate) const RANKS: [usize; 18] = [2, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192];
 
-/// What is compared with flat.
+/// The rules that are compared with flat.
 pub(crate) const RULES: [Rule; 6] =
     [Rule::Of(4), Rule::Of(8), Rule::Of(16), Rule::Of(32), Rule::Eight, Rule::Root];
 
 /// Ranks compute long enough for prefetches to be done, and arrive up to 2 µs apart.
 pub(crate) const SKEWED: Arrivals = Arrivals { base: 20_000.0, skew: 2_000.0, seed: 2013 };
 
-/// No rank computes at all: as benchmarks call barriers.
+/// No rank computes: as in benchmarks of barriers.
 pub(crate) const BACK_TO_BACK: Arrivals = Arrivals { base: 0.0, skew: 0.0, seed: 2013 };
 
-/// The first rounds find lines where no round has left them.
+/// The first rounds are not counted: the lines are not yet in the state that a round leaves.
 const WARM_UP: usize = 4;
 
-/// The rounds whose times are taken, each with arrivals of its own.
+/// The rounds that are timed, each with its own arrival times.
 const SAMPLES: usize = 16;
 
-/// No more ranks are compared where many variants of a machine are.
+/// The maximum number of ranks when many variants of a machine are compared.
 pub(crate) const FEW: usize = 128;
 
 /// In µs.
@@ -50,14 +50,14 @@ pub(crate) fn skewed(machine: &Machine, ranks: usize, barrier: &Barrier) -> Took
     Took::of(rounds[WARM_UP..].iter().map(|round| microseconds(round.latency())).collect())
 }
 
-/// One of many that follow each other at once.
+/// One of many without a pause between them.
 pub(crate) fn back_to_back(machine: &Machine, ranks: usize, barrier: &Barrier) -> Took {
     let rounds = run(machine, ranks, barrier, BACK_TO_BACK, (WARM_UP + SAMPLES) as u32);
     let ends: Vec<u64> = rounds.iter().map(Round::end).collect();
     Took::of(ends[WARM_UP - 1..].windows(2).map(|pair| microseconds(pair[1] - pair[0])).collect())
 }
 
-/// A machine's times for all numbers of ranks that it has cores for.
+/// A machine's times, for all numbers of ranks up to its cores.
 pub(crate) struct Sweep {
     pub(crate) machine: Machine,
     pub(crate) rows: Vec<Row>,
@@ -84,7 +84,7 @@ impl Sweep {
         self.rows.iter().find(|row| row.ranks == ranks).expect("it is one of those that are compared")
     }
 
-    /// The first number of ranks from which on groups by this rule are never slower than flat.
+    /// The smallest number of ranks from which on groups by this rule are never slower than flat.
     pub(crate) fn crossover(&self, rule: usize) -> Option<usize> {
         crossover(self.rows.iter().map(|row| (row.ranks, row.flat, row.groups[rule])))
     }
@@ -112,17 +112,16 @@ fn crossover(rows: impl Iterator<Item = (usize, Took, Took)>) -> Option<usize> {
     )
 }
 
-/// In favour of flat, for what the model leaves out: groups take more instructions, and where a leader is interrupted its
-/// group waits. A barrier of two ranks in a group was measured to take up to a quarter longer than modelled.
+/// A bonus for flat, for effects that are not modelled: groups take more instructions, and an interrupted leader delays its
+/// group. A barrier of two ranks in a group was measured to take up to a quarter longer than modelled.
 const MARGIN: f64 = 1.2;
 
-/// A rule, and the number of ranks from which on it is used.
+/// A rule and its threshold: the number of ranks from which on it is used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice {
     pub(crate) rule: usize,
     pub(crate) threshold: usize,
-    /// How many times as long as the fastest shape it takes, where that is the most: of all machines, numbers of ranks,
-    /// and ways to arrive.
+    /// The largest ratio to the fastest shape, over all machines, numbers of ranks and arrivals.
     pub(crate) worst: f64,
 }
 
@@ -137,8 +136,7 @@ impl Choice {
         Choice { rule, threshold, worst }
     }
 
-    /// The rule that is least slow where it is slowest, with the largest threshold that is not slower than that by more than
-    /// [`MARGIN`].
+    /// The rule with the smallest worst ratio, with the largest threshold whose ratio exceeds that by at most [`MARGIN`].
     pub(crate) fn made(sweeps: &[Sweep]) -> Self {
         let all = |rule| RANKS.map(|threshold| Choice::new(sweeps, rule, threshold));
         let by_worst = |one: &Choice, other: &Choice| one.worst.total_cmp(&other.worst);

@@ -1,8 +1,8 @@
-//! A platform whose peers do whatever this rank does, and have always done it already.
+//! A platform with simulated peers, which mirror this rank and have always arrived.
 //!
-//! All ranks' headers are one header, and so are all staging buffers of a parity: every peer calls the same, with the same
-//! data. A peer's word holds whatever this rank has last arrived at. So a call runs to its end on one thread, in the same
-//! way every time, and what it does can be counted: instructions by callgrind, words and bytes by the platform itself.
+//! All ranks share one header, and one staging buffer for each parity: every peer makes the same call with the same data. A
+//! peer's word always holds this rank's last arrival. So a call runs to its end on one thread, deterministically, and its
+//! cost can be counted: instructions by callgrind, words and bytes by the platform.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ops::Range;
@@ -16,14 +16,14 @@ use intranode::protocol::generation::PROGRESS;
 use intranode::protocol::{Barrier, Call, Member};
 use intranode::protocol::{Expired, Failure, Generation, Ordering, Payload, Platform, Segment, Slot, Staging};
 
-/// The machine.
+/// The platform.
 #[derive(Default)]
 pub(crate) struct Mirror {
     arrived: Cell<u32>,
-    /// How often this rank has arrived.
+    /// The number of this rank's arrivals.
     pub(crate) rounds: Cell<u64>,
-    /// The number of words of others that it has read.
-    pub(crate) looks: Cell<u64>,
+    /// The number of other ranks' words that it has read.
+    pub(crate) polls: Cell<u64>,
 }
 
 /// Bytes that all ranks share.
@@ -36,8 +36,8 @@ impl Bytes {
     }
 }
 
-// SAFETY: the view is exactly the box, which nothing else refers to while a closure runs: there is one thread, and no
-// protocol looks into one cell from within another.
+// SAFETY: the view is exactly the box, which has no other reference while a closure runs: there is one thread, and no
+// protocol polls into one cell from within another.
 unsafe impl Payload for Bytes {
     fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
         // SAFETY: as above.
@@ -126,8 +126,8 @@ unsafe impl Platform for Mirror {
         _: bool,
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32> {
-        add(&self.looks);
-        // Any rank has arrived; if it leads others, so have they.
+        add(&self.polls);
+        // Every rank has arrived, and so have the ranks of a leader's group.
         let seen = self.arrived.get();
         let progress = PROGRESS & !(PROGRESS >> 1);
         [seen, seen | progress].into_iter().find(|seen| until(*seen)).ok_or(seen)
@@ -146,7 +146,7 @@ unsafe impl Platform for Mirror {
     }
 }
 
-/// What the ranks share.
+/// The shared memory of the ranks.
 pub(crate) struct Shared {
     cause: Cell<u64>,
     spread: Cell<u32>,
@@ -195,22 +195,22 @@ impl Shared {
     }
 }
 
-/// A buffer of each kind, and what has been copied between it and the segment.
+/// A buffer of each kind, and the lengths of all copies between it and the segment.
 pub(crate) struct Data {
     ranks: usize,
     rank: usize,
     send: Vec<f64>,
     recv: Vec<f64>,
-    /// By length in bytes: how many pieces this rank has published, and taken from others.
+    /// The lengths in bytes of the pieces that this rank has published, and read from others.
     pub(crate) published: Vec<usize>,
     pub(crate) taken: Vec<usize>,
     counting: bool,
 }
 
 impl Data {
-    /// `elements` of each rank. Pieces are noted down only if asked for: it takes instructions.
+    /// `elements` of each rank. Pieces are recorded on request only, since that takes instructions.
     pub(crate) fn new(ranks: usize, elements: usize, counting: bool) -> Self {
-        // All alike: what a peer has folded is what this rank has.
+        // All elements are equal, so a peer's fold has the same result as this rank's.
         let send = vec![3.0; elements];
         let recv = vec![0.0; ranks * elements];
         Data { ranks, rank: ranks - 1, send, recv, published: Vec::new(), taken: Vec::new(), counting }

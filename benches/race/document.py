@@ -31,7 +31,7 @@ def growth(counts):
     """What calls take at these numbers of ranks, on however many processors there are."""
     launcher = peers.cargo("intranode-cli", "intranode")
     lines = [
-        "Time per call in µs, with ranks bound to the processors of this machine in turn: as growth, not as speed.",
+        "Time per call in µs, with ranks bound round-robin to the processors of this machine: it shows the growth, not the speed.",
         "",
         "| operation | size |" + "".join(f" {count} ranks |" for count in counts),
         "| --- | --: |" + " --: |" * len(counts),
@@ -53,7 +53,7 @@ def race(runs):
     cores = first["machine"]["processors"]
     lines = [
         f"Machine: {machine.in_words(first['machine'])}. Separate runs: {len(runs)}. In each, the ratio of the fastest "
-        "other library's median to ours, with the least and the most over the run's blocks in brackets; **below the "
+        "other library's median to ours, with its minimum and maximum over the run's blocks in parentheses; **below the "
         f"goal** of {report.GOALS[True][0]} with a core for each rank, or of {report.GOALS[False][0]:g} with more ranks "
         "than cores. Times in µs.",
         "",

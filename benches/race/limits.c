@@ -1,12 +1,12 @@
-// What the machine itself takes: no exchange between cores can be faster.
+// The limits of the machine: no exchange between cores can be faster.
 //
 //     limits         one JSON object a line: {"limit", "bytes", "median_us", "min_us"}
 //     limits line    only that
 //
 // | limit | |
 // | --- | --- |
-// | line | a cache line from one core to the other, one way: two threads answer each other |
-// | lines | the same with many lines at a time, all of which are waited for |
+// | line | the one-way transfer of a cache line between two cores: two threads alternate |
+// | lines | the same with many lines at a time, until the last has arrived |
 // | copy | memcpy from one private buffer to another |
 // | streaming-copy | the same with non-temporal stores |
 // | streaming-copy-by-all | the same on two cores at a time |
@@ -59,7 +59,7 @@ static void report(const char *limit, size_t bytes, double *times) {
     fflush(stdout);
 }
 
-// Two threads that take turns: `wait` returns when `word` holds `turn`, `give` makes it hold it.
+// Two threads alternate: `wait` returns when `word` holds `turn`, `give` stores it.
 
 static _Alignas(128) atomic_uint word;
 
@@ -85,7 +85,7 @@ static void set_and_wake(unsigned turn) {
     syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1);
 }
 
-// As many lines as the ranks of a large machine wait for, each with a neighbour that is fetched along with it.
+// As many lines as a rank of a large machine waits for, each with a neighbour, which the adjacent-line prefetcher fetches.
 static struct {
     _Alignas(128) atomic_uint word;
 } many[64];

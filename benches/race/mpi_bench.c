@@ -1,9 +1,9 @@
-// What the collectives cost over MPI: the counterpart of `intranode bench`, with the same definitions.
+// The time of collectives over MPI: the counterpart of `intranode bench`, with the same definitions.
 //
-// A repetition is: write a new payload, meet, call (several times, if one call is too short for the clock), look at
-// the clock, check the result, exchange the times. Only the calls are timed, and the repetition's time is the slowest
-// rank's. Between the calls of one repetition the payload changes too, but only one value in each page: a large call is
-// a repetition of its own, so that its whole payload is new. The first repetitions touch the buffers and warm up.
+// In one repetition a rank writes a new payload, synchronises, calls (several times, if one call is too short for the
+// clock), reads the clock, checks the result, and exchanges the times. Only the calls are timed. A repetition's time is
+// that of the slowest rank. Between the calls of a repetition one value of each page changes. A large call is a repetition
+// of its own, so that its whole payload is new. The first repetitions touch the buffers and warm up.
 //
 //     mpi_bench SECONDS OPERATION:BYTES...    one JSON object a line; OPERATION as in `cases` below
 //     mpi_bench start-up                      each rank prints its monotonic clock after the first barrier
@@ -36,8 +36,8 @@ static void *buffer(size_t count, size_t size) {
     return memory;
 }
 
-// The payload. Every value tells which call, which rank and which place it comes from; all values and their sums are
-// whole numbers that a double holds exactly.
+// The payload. Every value encodes its call, rank and index; all values and their sums are integers that a double holds
+// exactly.
 
 static double first_value(long turn, int of) {
     return ((double)(turn % 1024) * ranks + of) * PLACES;
@@ -47,8 +47,7 @@ static void fill(double *values, size_t count, double first, size_t step) {
     for (size_t place = 0; place < count; place += step) values[place] = first + place;
 }
 
-// Whether `values` holds `scale` times each place, above `last` in the first value of each page and above `first`
-// elsewhere.
+// Whether each value is `scale` times its index, plus `last` in the first value of each page and `first` elsewhere.
 static int is_filled(const double *values, size_t count, double first, double last, double scale) {
     int right = 1;
     for (size_t page = 0; page < count; page += PAGE) {

@@ -1,11 +1,11 @@
-// A rank that something happens to: the counterpart of `examples/survivor.rs`, over MPI.
+// A rank for experiments with faults: the counterpart of `examples/survivor.rs`, over MPI.
 //
-//     mpi_faults loop [RANK MIB]    barriers and small reductions until an error; RANK holds so much memory
+//     mpi_faults loop [RANK MIB]    barriers and small reductions until an error; RANK allocates MIB of memory
 //     mpi_faults operations         rank 0 calls a barrier, the others a reduction
 //     mpi_faults lengths            a reduction, of fewer values on rank 0
-//     mpi_faults roots              a broadcast, from rank 0 says rank 0, from rank 1 say the others
+//     mpi_faults roots              a broadcast, with root 0 on rank 0 and root 1 on the others
 //
-// Prints `ready RANK PID CLOCK`, then `error RANK CLOCK TEXT` or `returned RANK CLOCK right|wrong`, and lives on.
+// Prints `ready RANK PID CLOCK`, then `error RANK CLOCK TEXT` or `returned RANK CLOCK right|wrong`, and does not end.
 
 #include <mpi.h>
 #include <stdio.h>

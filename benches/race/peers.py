@@ -46,8 +46,8 @@ class Peer:
 
 def open_mpi(more=()):
     def launch(ranks, fit):
-        crowded = ["--bind-to", "core:overload-allowed", "--map-by", ":oversubscribe"]
-        bind = ["--bind-to", "core", "--map-by", "core"] if fit else crowded
+        oversubscribed = ["--bind-to", "core:overload-allowed", "--map-by", ":oversubscribe"]
+        bind = ["--bind-to", "core", "--map-by", "core"] if fit else oversubscribed
         idle = ["--mca", "mpi_yield_when_idle", "0" if fit else "1"]
         transport = ["--mca", "pml", "ob1", "--mca", "btl", "self,sm"]
         # A container's user is root; elsewhere these change nothing.
@@ -60,8 +60,8 @@ def open_mpi(more=()):
 def mpich(more=None):
     def launch(ranks, fit):
         # Its own shared memory never gives a processor away in time: some milliseconds a call.
-        crowded = {"NOLOCAL": "1", "POLLS_BEFORE_YIELD": "1", "ENABLE_HEAVY_YIELD": "1"}
-        settings = {} if fit else {f"MPIR_CVAR_{name}": value for name, value in crowded.items()}
+        oversubscribed = {"NOLOCAL": "1", "POLLS_BEFORE_YIELD": "1", "ENABLE_HEAVY_YIELD": "1"}
+        settings = {} if fit else {f"MPIR_CVAR_{name}": value for name, value in oversubscribed.items()}
         return ["mpiexec", "-n", str(ranks), "-bind-to", "core"], settings | (more or {})
 
     return launch
@@ -77,20 +77,20 @@ def impi(more=None):
 SETTING = "MPIR_CVAR_{}_POSIX_INTRA_ALGORITHM"
 RELEASE_GATHER = {SETTING.format(operation): "release_gather" for operation in ["BARRIER", "BCAST", "ALLREDUCE"]}
 WAIT_MODE = {"I_MPI_PIN": "0", "I_MPI_WAIT_MODE": "1"}
-FIT, CROWDED = {True}, {False}
+FIT, OVERSUBSCRIBED = {True}, {False}
 
 # Name, library, launch, what the settings are, where they are used: with a core for each rank, with more ranks than
 # cores. A cell's opponent is whichever is fastest in it.
 VARIANTS = [
-    ("openmpi", "openmpi", open_mpi(), "pml ob1, btl sm with CMA, bound to cores; if crowded, yielding when idle", FIT | CROWDED),
-    ("openmpi-tuned", "openmpi", open_mpi(["--mca", "coll", "^han"]), "the same, coll tuned", FIT | CROWDED),
+    ("openmpi", "openmpi", open_mpi(), "pml ob1, btl sm with CMA, bound to cores; if oversubscribed, yielding when idle", FIT | OVERSUBSCRIBED),
+    ("openmpi-tuned", "openmpi", open_mpi(["--mca", "coll", "^han"]), "the same, coll tuned", FIT | OVERSUBSCRIBED),
     ("openmpi-sm", "openmpi", open_mpi(["--mca", "coll_sm_priority", "100"]), "the same, coll sm", FIT),
-    ("openmpi-basic", "openmpi", open_mpi(["--mca", "coll", "^han,tuned"]), "the same, coll basic", CROWDED),
-    ("mpich", "mpich", mpich(), "bound to cores, ch4's own shared memory; if crowded, UCX, yielding at every poll", FIT | CROWDED),
+    ("openmpi-basic", "openmpi", open_mpi(["--mca", "coll", "^han,tuned"]), "the same, coll basic", OVERSUBSCRIBED),
+    ("mpich", "mpich", mpich(), "bound to cores, ch4's own shared memory; if oversubscribed, UCX, yielding at every poll", FIT | OVERSUBSCRIBED),
     ("mpich-rg", "mpich", mpich(RELEASE_GATHER), "the same, release-gather collectives", FIT),
-    ("impi", "impi", impi(), "fabric shm, pinned", FIT | CROWDED),
-    ("impi-icx", "impi", impi({"I_MPI_SHM": "icx"}), "the same, transport icx", FIT | CROWDED),
-    ("impi-wait", "impi", impi(WAIT_MODE), "fabric shm, not pinned, wait mode", CROWDED),
+    ("impi", "impi", impi(), "fabric shm, pinned", FIT | OVERSUBSCRIBED),
+    ("impi-icx", "impi", impi({"I_MPI_SHM": "icx"}), "the same, transport icx", FIT | OVERSUBSCRIBED),
+    ("impi-wait", "impi", impi(WAIT_MODE), "fabric shm, not pinned, wait mode", OVERSUBSCRIBED),
 ]
 # One for each library, best in most cells.
 QUICK = ["openmpi", "mpich", "impi"]

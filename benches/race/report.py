@@ -157,7 +157,7 @@ def shapes(limits):
         return waiting(members - 1) + waiting(math.ceil(ranks / members) - 1) + waiting(1)
 
     sides = [f"{ranks} ranks {number(waiting(ranks - 1))} and {number(grouped(ranks))} µs" for ranks in (16, 32, 64, 128, 256)]
-    return [f"- By `lines`, waiting for all takes, flat and in groups: {', '.join(sides)}."]
+    return [f"- Estimated from `lines`, waiting for all ranks takes, flat and hierarchical: {', '.join(sides)}."]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-//! Which lines a rank writes and awaits in a barrier: flat, as in `src/protocol/barrier.rs`, and hierarchical, as in
+//! The lines that a rank writes and awaits in a barrier: flat, as in `src/protocol/barrier.rs`, and hierarchical, as in
 //! `src/protocol/hierarchical.rs`.
 
 use std::iter::repeat_n;
@@ -16,21 +16,21 @@ pub(crate) struct Barrier {
     leaders: Option<Box<[usize]>>,
 }
 
-/// How large groups are.
+/// The size of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// Whole L3s together until there are that many ranks. An L3 with more is divided.
+    /// Whole L3s together, up to this many ranks. An L3 with more is divided.
     Of(usize),
-    /// The same for an eighth of the ranks, but at least 8: so there are at most eight groups.
+    /// The same with an eighth of the ranks, but at least 8: at most eight groups.
     Eight,
-    /// As the library does where it is not told otherwise: ranks of one L3 only, at most as many as the root of all.
+    /// The ranks of one L3 only, at most the square root of their number.
     Root,
 }
 
 /// A leader's progress: its group has arrived.
 const GROUP: u32 = 1;
 
-/// A leader's progress: all ranks have.
+/// A leader's progress: all ranks have arrived.
 const ALL: u32 = 2;
 
 impl Barrier {
@@ -69,7 +69,7 @@ impl Barrier {
     }
 }
 
-/// The ranks of several L3s together until there are `size`. An L3 with more is divided.
+/// The ranks of several L3s together, up to `size`. An L3 with more is divided.
 fn whole_caches(machine: &Machine, ranks: usize, size: usize) -> Vec<usize> {
     let in_order: Vec<usize> = (0..ranks).collect();
     let mut leaders: Vec<usize> = Vec::with_capacity(ranks);
@@ -87,7 +87,7 @@ fn whole_caches(machine: &Machine, ranks: usize, size: usize) -> Vec<usize> {
     leaders
 }
 
-/// The ranks of each L3 in parts of at most `size`; ranks that follow one another where few of them share an L3.
+/// The ranks of each L3 in parts of at most `size`; successive ranks if few of them share an L3.
 fn parts_of_caches(machine: &Machine, ranks: usize, size: usize) -> Vec<usize> {
     let in_order: Vec<usize> = (0..ranks).collect();
     let caches = in_order.chunk_by(|one, other| machine.domain(*one) == machine.domain(*other));

@@ -1,7 +1,7 @@
 //! One cache line: which cores have a copy, and when a read or an RFO of it completes.
 //!
-//! Requests are taken in the order in which they are made. Each reserves its turn at once, even if the turn begins later,
-//! so nothing has to be undone: a request finds what the turns before it leave behind.
+//! Requests are processed in the order in which they are issued. Each reserves its service time at once, even if that begins
+//! later. So a request finds the state that all earlier ones will leave, and nothing is rolled back.
 
 use super::Time;
 use super::machine::{Cost, Distance, Machine};
@@ -10,7 +10,7 @@ use super::machine::{Cost, Distance, Machine};
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     value: u32,
-    /// The last core that took the line: it answers those in whose L3 there is no copy.
+    /// The last owner of the line: it answers cores without a copy in their L3.
     owner: usize,
     copies: Cores,
     /// By domain: how many of its cores have a copy.
@@ -23,7 +23,7 @@ pub(crate) struct Line {
     shared: Box<[Time]>,
 }
 
-/// What a read brings, and when.
+/// The result of a read, and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Read {
     pub(crate) value: u32,
@@ -40,7 +40,7 @@ pub(crate) struct Rfo {
 }
 
 impl Line {
-    /// A line that holds 0, and that `owner` has.
+    /// A line with the value 0, owned by `owner`.
     pub(crate) fn new(machine: &Machine, owner: usize) -> Self {
         let mut line = Line {
             value: 0,
@@ -62,12 +62,12 @@ impl Line {
         }
     }
 
-    /// The value in the core's own copy, if it has one, or has asked for one.
+    /// The value in the core's own copy, if it has or has requested one.
     pub(crate) fn own_copy(&self, core: usize) -> Option<u32> {
         self.copies.has(core).then_some(self.value)
     }
 
-    /// A read by a core that has no copy. It has one afterwards.
+    /// A read by a core without a copy. Afterwards it has one.
     pub(crate) fn read(&mut self, machine: &Machine, core: usize, now: Time) -> Read {
         let domain = machine.domain(core);
         let earliest = now.max(self.taken);
@@ -81,7 +81,7 @@ impl Line {
             let start = earliest.max(self.home);
             self.home = start + machine.service(distance);
             let done = start + machine.latency(distance);
-            // Other cores of the L3 that ask meanwhile wait for the same answer.
+            // Concurrent requests of other cores of the L3 wait for the same answer.
             self.shared[domain] = self.shared[domain].max(done);
             done
         };
@@ -89,7 +89,7 @@ impl Line {
         Read { value: self.value, done }
     }
 
-    /// An RFO, with the value that the core stores as soon as it may. The farthest copy decides how long it takes.
+    /// An RFO, with the value that the core then stores. It lasts until the most distant copy is invalid.
     pub(crate) fn take(&mut self, machine: &Machine, core: usize, now: Time, value: Option<u32>) -> Rfo {
         let earliest = now.max(self.taken);
         let others = self.copies.iter().filter(|other| *other != core);
@@ -116,7 +116,7 @@ impl Line {
     }
 }
 
-/// Cores, a bit each.
+/// A set of cores, one bit each.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cores([u64; 4]);
 

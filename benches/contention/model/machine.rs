@@ -1,8 +1,8 @@
-//! How many cores share what, and what each step costs.
+//! Machines: which cores share which caches, and the latency of each step.
 
 use super::{Time, from_nanoseconds};
 
-/// What a step costs, or how much of something there is.
+/// The constants: latencies, and capacities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cost {
     NearLatency,
@@ -23,7 +23,7 @@ pub(crate) struct Constant {
     pub(crate) cost: Cost,
     pub(crate) meaning: &'static str,
     pub(crate) unit: &'static str,
-    /// Of an EPYC, of a Xeon, of a Xeon Phi.
+    /// For an EPYC, a Xeon, a Xeon Phi.
     pub(crate) values: [f64; 3],
     pub(crate) source: &'static str,
 }
@@ -39,8 +39,8 @@ const fn row(
 }
 
 /// All constants of the model. "core-to-core-latency" is github.com/nviennot/core-to-core-latency: two cores that
-/// compare-exchange one line in turn, the time of one way. Where nothing is published for what is needed, the source says
-/// "estimate" and how it was made; the sensitivity tells which estimates matter.
+/// compare-exchange one line alternately, the time of one way. Without a published value the source says "estimate" and how
+/// it was made; the sensitivity shows which estimates matter.
 pub(crate) const CONSTANTS: [Constant; 11] = [
     row(
         Cost::NearLatency,
@@ -115,7 +115,7 @@ pub(crate) const CONSTANTS: [Constant; 11] = [
     ),
 ];
 
-/// A machine, whose cores ranks take in order.
+/// A machine. Ranks are placed on its cores in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) name: &'static str,
@@ -124,18 +124,18 @@ pub(crate) struct Machine {
     domains_per_socket: usize,
     cores_per_domain: usize,
     values: [f64; CONSTANTS.len()],
-    /// Whether what one core has fetched is there for the others of its L3. If not, each of them goes to the home.
+    /// Whether the cores of an L3 share the lines that one of them has fetched. If not, each reads from the home.
     pub(crate) shared_fetch: bool,
 }
 
-/// Who takes part when a line moves.
+/// The distance of a line transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Distance {
-    /// Two cores of one L3, and nobody else.
+    /// Between two cores of one L3.
     Near,
-    /// Two L3s of the socket in whose memory the line is.
+    /// Between two L3s of the line's home socket.
     Far,
-    /// The other socket too.
+    /// With the other socket involved.
     Cross,
 }
 
@@ -155,7 +155,7 @@ impl Machine {
         Machine::new("Xeon Phi, 64 cores", [1, 64, 1], 2)
     }
 
-    /// Two cores of one L3, for what is measured on two processors.
+    /// Two cores of one L3, to compare with measurements on two processors.
     pub(crate) fn pair() -> Self {
         Machine::new("two cores of one L3", [1, 1, 2], 0)
     }
@@ -173,7 +173,7 @@ impl Machine {
         self
     }
 
-    /// The same, but each reader goes to the home, whatever the other cores of its L3 have.
+    /// The same, but each reader reads from the home, even if another core of its L3 has a copy.
     #[must_use]
     pub(crate) fn without_shared_fetch(mut self, name: &'static str) -> Self {
         self.name = name;
@@ -209,8 +209,8 @@ impl Machine {
         self.domain(core) / self.domains_per_socket
     }
 
-    /// All lines are in the memory of the first socket, where rank 0 has allocated them. Cores that share an L3 need not
-    /// ask there.
+    /// All lines are in the memory of the first socket, where rank 0 has allocated them. Transfers between cores of one L3 do
+    /// not involve it.
     pub(crate) fn distance(&self, one: usize, other: usize) -> Distance {
         if self.domain(one) == self.domain(other) {
             Distance::Near

@@ -8,15 +8,14 @@
 //!         └──── home ────┴──────────────────┘             after another.
 //! ```
 //!
-//! A store takes the line for its own core (RFO): the copies elsewhere are invalidated, and a rank that polls the line
-//! misses at its next poll. That is all there is: no bandwidth, no interrupts, no other traffic, nothing but the lines
-//! of the barrier.
+//! A store needs an RFO: all other copies are invalidated, and a rank that polls the line misses at its next poll. Nothing
+//! else is modelled: no bandwidth, no interrupts, no other traffic than the lines of the barrier.
 //!
 //! | file | question that it answers |
 //! | --- | --- |
-//! | [`machine`] | how many cores share what, and what does each step cost? |
+//! | [`machine`] | which cores share which caches, and what does each step cost? |
 //! | [`line`] | when does a read or an RFO of one line complete? |
-//! | [`simulation`] | what do cores do that wait for lines? |
+//! | [`simulation`] | when does a core that waits for lines proceed? |
 //! | [`barrier`] | which lines does a rank write and await, flat and in groups? |
 
 pub(crate) mod barrier;
@@ -24,7 +23,7 @@ pub(crate) mod line;
 pub(crate) mod machine;
 pub(crate) mod simulation;
 
-/// Picoseconds: whole numbers, so that a run gives the same on every machine.
+/// Picoseconds: integers, so that results are the same on every machine.
 pub(crate) type Time = u64;
 
 pub(crate) fn from_nanoseconds(nanoseconds: f64) -> Time {

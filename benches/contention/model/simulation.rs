@@ -1,4 +1,4 @@
-//! What cores do that wait for lines: the events, in the order of their times.
+//! The event loop: cores that compute, store, and wait for lines.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,42 +8,41 @@ use super::line::Line;
 use super::machine::{Cost, Machine};
 use super::{Time, from_nanoseconds};
 
-/// Which line.
+/// The index of a line.
 pub(crate) type LineId = usize;
 
-/// What a rank does next. A word that is written in a round holds the round's number afterwards, and the progress of the
-/// rank that writes it.
+/// A step of a rank. A word that is written in a round then holds the round's number, and the progress of the writer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Computes, and then enters the round.
     Compute(Time),
-    /// A compare-exchange: the next step begins when the line is taken and the word written.
+    /// A compare-exchange: the next step begins when the RFO is complete and the word is written.
     Write(LineId),
-    /// The same for a word that this rank has written in this round: its progress is now this one.
+    /// The same for a word that this rank has written in this round: its new progress.
     Progress(LineId, u32),
-    /// A store: the next step begins at once, and the line is taken meanwhile.
+    /// A store: the next step begins at once, concurrently with the RFO.
     Store(LineId),
     /// Prefetches a line for write.
     Prefetch(LineId),
-    /// Polls one word after another, until each holds the round's number.
+    /// Polls the words one after another, until each holds the round's number.
     Await(Box<[LineId]>),
-    /// The same, until each holds at least this progress too.
+    /// The same, until each also holds at least this progress.
     AwaitProgress(Box<[LineId]>, u32),
 }
 
-/// What ranks do in each round.
+/// The steps of all ranks in each round.
 pub(crate) trait Program {
-    /// How many lines there are.
+    /// The number of lines.
     fn lines(&self) -> usize;
 
-    /// Which rank writes a line first.
+    /// The rank that writes a line first.
     fn owner(&self, line: LineId) -> usize;
 
-    /// What `rank` does in `round` after it has computed. Rounds begin with 1.
+    /// The steps of `rank` in `round` after it has computed. The first round is 1.
     fn steps(&self, rank: usize, round: u32) -> Vec<Step>;
 }
 
-/// When each rank entered and left a round.
+/// The times at which each rank entered and left a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Round {
     pub(crate) entered: Box<[Time]>,
@@ -56,13 +55,13 @@ impl Round {
         self.end() - self.entered.iter().max().expect("there are ranks")
     }
 
-    /// When all have left.
+    /// The time at which all have left.
     pub(crate) fn end(&self) -> Time {
         *self.left.iter().max().expect("there are ranks")
     }
 }
 
-/// How long ranks compute between rounds: `base` ns, and up to `skew` ns more, by chance, each rank by itself.
+/// The time that ranks compute between rounds: `base` ns and a random skew of up to `skew` ns, independent for each rank.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrivals {
     pub(crate) base: f64,
@@ -108,9 +107,9 @@ pub(crate) fn run(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// The rank's next step begins, or the words that it awaits are to be compared again.
+    /// The rank's next step begins, or it compares the awaited words again.
     Continue { rank: usize },
-    /// The rank misses at the word that it polls.
+    /// The rank misses at the polled word.
     Poll { rank: usize },
     /// The word that it awaits at `place` has arrived.
     Arrived { rank: usize, place: usize, value: u32 },
@@ -121,19 +120,19 @@ struct Rank {
     round: u32,
     steps: Vec<Step>,
     step: usize,
-    /// When its stores are done: they become visible in order.
+    /// The time at which its stores are complete: they become visible in order.
     stored: Time,
-    /// The words of its step, if it awaits some.
+    /// The words that its step awaits, if any.
     awaited: Vec<Word>,
     /// All words before this one hold the round's number, and have been compared.
     head: usize,
-    /// Whether it is comparing words that have arrived, and will continue by itself.
+    /// Whether it is comparing words that have arrived, and continues without an event of a line.
     comparing: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// To be read, or compared where the rank has a copy.
+    /// Must be read, or compared if the rank has a copy.
     Unknown,
     UnderWay,
     Settled,
@@ -142,12 +141,12 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct Word {
     line: LineId,
-    /// The least value that ends the wait.
+    /// The smallest value that ends the wait.
     wanted: u32,
     state: State,
 }
 
-/// What a word holds in a round.
+/// The value of a word in a round.
 fn value(round: u32, progress: u32) -> u32 {
     round << 2 | progress
 }
@@ -162,7 +161,7 @@ struct Simulation<'a, P> {
     pollers: Vec<Vec<usize>>,
     ranks: Vec<Rank>,
     queue: BinaryHeap<Reverse<(Time, u64, Event)>>,
-    /// How many events were made: of two at one time, the one that was made first happens first.
+    /// The number of events so far: events of the same time are processed in the order of their creation.
     events: u64,
     rounds: Vec<Round>,
 }
@@ -240,7 +239,7 @@ impl<P: Program> Simulation<'_, P> {
         rfo.done
     }
 
-    /// The next poll is some moment of the interval away.
+    /// The next poll is a random part of the interval away.
     fn poll_soon(&mut self, rank: usize, now: Time) {
         let wait = self.random.u64(0..self.machine.time(Cost::Pause).max(1));
         self.at(now + wait, Event::Poll { rank });
@@ -251,8 +250,8 @@ impl<P: Program> Simulation<'_, P> {
         self.read_missing(rank, head..head + 1, now);
     }
 
-    /// Compares the words that are there, in turn. If the next is missing, it is read, and with it those that follow: a
-    /// processor continues ahead of a load that has not come back, as far as it can have misses under way.
+    /// Compares the words of which the rank has a copy, in order. If the next is missing, it is read together with those that
+    /// follow: a processor executes ahead of an outstanding load, up to its number of concurrent misses.
     fn compare(&mut self, rank: usize, now: Time) {
         let this = &self.ranks[rank];
         let (head, count) = (this.head, this.awaited.len());
@@ -310,7 +309,7 @@ impl<P: Program> Simulation<'_, P> {
         if settled || self.lines[line].own_copy(rank).is_some() {
             self.compare(rank, now);
         } else {
-            // It was taken again while it was under way.
+            // An RFO has invalidated it during the transfer.
             self.poll_soon(rank, now);
         }
     }

@@ -4,7 +4,7 @@ use crate::model::machine::{CONSTANTS, Cost, Machine};
 use crate::model::simulation::{Arrivals, Round, run};
 use crate::study::{BACK_TO_BACK, skewed};
 
-/// How many ranks each group has.
+/// The number of ranks of each group.
 fn sizes(machine: &Machine, ranks: usize, rule: Rule) -> Vec<usize> {
     let barrier = Barrier::groups(machine, ranks, rule);
     let leaders = barrier.leaders().expect("it has groups");
@@ -26,7 +26,7 @@ fn groups_are_whole_caches_or_parts_of_one() {
     assert_eq!(sizes(&epyc, 24, Rule::Of(12)), [16, 8]);
     assert_eq!(sizes(&epyc, 20, Rule::Of(4)), [4, 4, 4, 4, 4]);
     assert_eq!(sizes(&xeon, 40, Rule::Of(16)), [14, 13, 13]);
-    // Nobody of the second socket is in a group of the first.
+    // No rank of the second socket is in a group of the first.
     assert_eq!(sizes(&xeon, 100, Rule::Of(16)), [16, 16, 16, 16, 16, 16, 4]);
 }
 
@@ -43,7 +43,7 @@ fn there_are_at_most_eight_groups_of_at_least_eight() {
 fn as_built_groups_are_as_many_as_each_has_ranks() {
     assert_eq!(sizes(&Machine::xeon(), 64, Rule::Root), [8; 8]);
     assert_eq!(sizes(&Machine::epyc(), 128, Rule::Root), [8; 16]);
-    // Where no ranks share a cache, those that follow one another.
+    // If no ranks share a cache, successive ranks form a group.
     assert_eq!(sizes(&Machine::phi(), 16, Rule::Root), [4; 4]);
 }
 
@@ -65,7 +65,7 @@ fn nobody_leaves_a_round_that_somebody_has_not_entered() {
 #[test]
 fn two_ranks_take_a_store_and_a_transfer() {
     let machine = Machine::pair();
-    // Together, long after the lines were prefetched for write.
+    // All arrive together, long after the lines were prefetched for write.
     let arrivals = Arrivals { base: 5000.0, skew: 0.0, seed: 1 };
     let round = run(&machine, 2, &Barrier::flat(2), arrivals, 8).remove(7);
     let expected = [Cost::Atomic, Cost::NearLatency, Cost::Check].map(|cost| machine.time(cost));
@@ -95,9 +95,9 @@ fn groups_pay_because_homes_serve_one_after_another() {
     assert!(is_flat_faster(&instant) && !is_flat_faster(&machine));
 }
 
-/// Open MPI's acoll groups ranks by L3, its xhc by NUMA nodes; on Xeon Phi directories that serve many readers of one line
-/// were found to be the bottleneck. Groups of one L3 pay here only if its cores do not share what one has fetched: a leader's
-/// progress is in the line of its arrival, which acoll's need not be.
+/// Open MPI's acoll groups ranks by L3, its xhc by NUMA nodes. On Xeon Phi, directories that serve many readers of one line
+/// were found to be the bottleneck. Groups of one L3 are faster here only if its cores do not share fetched lines: a leader's
+/// progress is in the line of its arrival, which need not be so in acoll.
 #[test]
 fn published_choices_are_the_model_s() {
     let epyc = Machine::epyc();

@@ -5,7 +5,7 @@ fn took(time: f64) -> Took {
     Took { least: time, median: time }
 }
 
-/// What flat takes, and groups by each rule.
+/// The times of flat, and of groups by each rule.
 fn sweep(rows: &[(usize, f64, [f64; RULES.len()])]) -> Sweep {
     let row = |&(ranks, flat, groups): &(usize, f64, [f64; RULES.len()])| Row {
         ranks,

@@ -2,7 +2,7 @@ use crate::model::Time;
 use crate::model::line::{Line, Read};
 use crate::model::machine::{Cost, Distance, Machine};
 
-/// The readers of a line that core 0 has, all at time 0: when each has it.
+/// Reads at time 0 of a line that core 0 owns: the time at which each core has it.
 fn read_all(machine: &Machine, readers: impl Iterator<Item = usize>) -> Vec<Time> {
     let mut line = Line::new(machine, 0);
     readers.map(|reader| line.read(machine, reader, 0).done).collect()

@@ -1,4 +1,4 @@
-//! The tests of the model in `benches/contention`: a bench without a harness runs none.
+//! The tests of the model in `benches/contention`: cargo runs no tests in a bench without a harness.
 
 #[path = "../model/mod.rs"]
 #[allow(dead_code, reason = "the bench uses more of it")]

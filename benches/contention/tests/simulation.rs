@@ -3,7 +3,7 @@ use crate::model::machine::{Cost, Machine};
 use crate::model::simulation::{Arrivals, LineId, Program, Round, Step, run};
 use crate::study::BACK_TO_BACK;
 
-/// Rank 0 writes line 0, which all others await; then each of them writes its own, and rank 0 awaits those.
+/// Rank 0 writes line 0, which all others await; then each of them writes its own line, and rank 0 awaits these.
 struct Echo {
     ranks: usize,
 }
@@ -25,12 +25,12 @@ impl Program for Echo {
     }
 }
 
-/// A machine whose cores poll at once, and do nothing else that takes time.
+/// A machine whose cores poll without delay, and whose other steps take no time.
 fn attentive(machine: Machine) -> Machine {
     machine.with(Cost::Pause, 0.0).with(Cost::Check, 0.0).with(Cost::Atomic, 0.0)
 }
 
-/// How long the last of a few rounds takes.
+/// The time of the last of a few rounds.
 fn last_round(machine: &Machine, ranks: usize) -> Time {
     let rounds = run(machine, ranks, &Echo { ranks }, BACK_TO_BACK, 3);
     rounds[2].end() - rounds[1].end()
@@ -51,7 +51,7 @@ fn those_that_poll_a_line_are_served_one_after_another() {
         let round = run(&machine, ranks, &Echo { ranks }, BACK_TO_BACK, 2).remove(1);
         let mut left: Vec<Time> = round.left[1..].to_vec();
         left.sort_unstable();
-        // An RFO by rank 0, a transfer, and an RFO of its own; then the others, in turn.
+        // An RFO of rank 0, a transfer, and an RFO of the reader; then the other readers one after another.
         let first = round.entered[0] + 3 * latency + (readers - 1) * machine.time(Cost::Probe);
         let expected: Vec<Time> = (0..readers).map(|earlier| first + earlier * service).collect();
         assert_eq!(left, expected);
@@ -65,14 +65,14 @@ fn misses_that_are_under_way_together_take_less_than_one_after_another() {
         last_round(&machine, 33)
     };
     let latency = Machine::phi().time(Cost::FarLatency);
-    // 32 lines in four times 8, and one by one but for those that come while others are still being written.
+    // 32 lines in four batches of 8; and one by one, except for lines that arrive while others are still being written.
     assert_eq!(with_window(8.0) - with_window(32.0), 3 * latency);
     assert!(with_window(1.0) - with_window(32.0) >= 30 * latency);
 }
 
 #[test]
 fn a_store_does_not_keep_the_next_step_waiting() {
-    /// Rank 0 stores to lines that rank 1 has read in the round before.
+    /// Rank 0 stores to lines that rank 1 read in the round before.
     struct Stores;
 
     impl Program for Stores {
