@@ -1,4 +1,4 @@
-//! `intranode bench`: what the collectives cost on this machine.
+//! `intranode bench`: measures the collectives on this machine.
 //!
 //! The launcher starts this program once for each rank. The ranks measure the cases in the same order, and rank 0 prints.
 
@@ -26,7 +26,7 @@ Exit status:
   125
       The launcher itself failed.
   other
-      That of the rank that failed first, as with `intranode run`.
+      The status of the rank that failed first, as with `intranode run`.
 
 Examples:
   intranode bench -n 4
@@ -50,15 +50,15 @@ pub(crate) struct BenchArguments {
     cases: Cases,
 }
 
-/// In the launcher.
+/// Runs in the launcher.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<u8> {
-    let itself = std::env::current_exe().context("cannot find the launcher's own file")?;
-    let mut program = vec![itself.into(), "__bench".into()];
+    let own_path = std::env::current_exe().context("cannot find the launcher's own file")?;
+    let mut program = vec![own_path.into(), "__bench".into()];
     program.extend(arguments.cases.arguments().into_iter().map(Into::into));
     job::run(&Job { bind: arguments.bind, ..Job::new(program, arguments.ranks) })
 }
 
-/// In each rank.
+/// Runs in each rank.
 pub(crate) fn measure_as_rank(cases: &Cases) -> Result<u8> {
     let comm = Communicator::from_env()?;
     let mut report = (comm.rank() == 0).then(|| Report::new(cases.json));
@@ -75,8 +75,8 @@ pub(crate) fn measure_as_rank(cases: &Cases) -> Result<u8> {
     Ok(0)
 }
 
-/// In each rank whose start is measured: prints when it has passed the first barrier, by a clock that its starter can
-/// read too.
+/// Runs in each rank whose start-up is measured: prints the time after the first barrier, by a clock that all processes
+/// share.
 pub(crate) fn start_up_as_rank() -> Result<u8> {
     let comm = Communicator::from_env()?;
     comm.barrier()?;

@@ -1,4 +1,4 @@
-//! `intranode clean`: removes what killed jobs have left in shared memory.
+//! `intranode clean`: removes the shared memory that killed jobs have left.
 
 use std::io::{BufRead, Write, stdin, stdout};
 use std::time::{Duration, SystemTime};
@@ -12,39 +12,39 @@ use crate::values::job_name;
 const AFTER_HELP: &str = "\
 Exit status:
   0
-      All was removed, nothing was found, or you did not agree.
+      All leftovers were removed, there were none, or you did not agree.
   1
-      Something that no process uses could not be removed.
+      A leftover could not be removed.
   125
       The names of shared memory cannot be listed.
 
 Examples:
   intranode clean --dry-run
-      List what killed jobs of this user have left.
+      List the leftovers of this user's killed jobs.
   intranode clean --yes /job-42
-      Remove what this job has left, and its regions.";
+      Remove the leftovers of this job, with its regions.";
 
-/// List what killed jobs have left in shared memory, and remove it
+/// List the shared memory that killed jobs have left, and remove it
 ///
-/// Only what provably belongs to a job of this user, and is used by no process any more, is listed. Nothing is removed
-/// before you have agreed.
+/// Lists only memory that provably belongs to a job of this user, and that no process uses. Nothing is removed before you
+/// have agreed.
 #[derive(Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct CleanArguments {
-    /// List it, and remove nothing
+    /// List the leftovers, and remove nothing
     #[arg(long)]
     dry_run: bool,
 
-    /// Remove it without asking
+    /// Remove the leftovers without asking
     #[arg(short, long, conflicts_with = "dry_run")]
     yes: bool,
 
-    /// Only what jobs of these names have left [default: jobs of any name]
+    /// Only the leftovers of jobs with these names [default: all jobs]
     #[arg(value_name = "/NAME", value_parser = job_name)]
     names: Vec<String>,
 }
 
-/// Returns 1 if something that no process uses could not be removed.
+/// Returns 1 if a leftover could not be removed.
 pub(crate) fn run(arguments: &CleanArguments) -> Result<u8> {
     let found = cleanup::find(&arguments.names).context("cannot list the names of shared memory")?;
     if found.is_empty() {
@@ -100,13 +100,13 @@ fn is_agreed(count: usize) -> Result<bool> {
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Whether it is gone.
+/// Whether the name no longer exists, or is about to be removed.
 fn remove(leftover: &Leftover) -> bool {
     let name = leftover.name();
     match leftover.remove() {
         Ok(Removal::Removed) => println!("removed {name}"),
-        Ok(Removal::Gone) => println!("{name} was removed by another, or has been used again"),
-        Ok(_) => println!("{name} is being removed by another"),
+        Ok(Removal::Gone) => println!("{name} was removed by another process, or has been reused"),
+        Ok(_) => println!("{name} is being removed by another process"),
         Err(error) => {
             eprintln!("intranode: {name} cannot be removed: {error}");
             return false;
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_for_people() {
+    fn sizes_and_times_have_units() {
         assert_eq!([size(1), size(6 << 20), size(1 << 30)], ["1 KiB", "6.0 MiB", "1024.0 MiB"]);
         let times = [1, 121, 7201, 172_801].map(|seconds| time(Duration::from_secs(seconds)));
         assert_eq!(times, ["1 s", "2 min", "2 h", "2 days"]);

@@ -1,4 +1,4 @@
-//! What a user types.
+//! The user's command line.
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -9,7 +9,7 @@ use crate::completions::{self, CompletionsArguments};
 use crate::manual::{self, ManualArguments};
 use crate::run::{self, RunArguments};
 
-/// Starts the ranks of a job on this machine, measures their collectives, and removes what killed jobs have left
+/// Starts the ranks of a job on this machine, measures the collectives, and removes the leftovers of killed jobs
 #[derive(Parser)]
 #[command(name = "intranode", version)]
 pub(crate) struct CommandLine {
@@ -27,7 +27,7 @@ enum Command {
 }
 
 impl CommandLine {
-    /// Does what it says, and returns the exit status.
+    /// Executes the command. Returns the exit status.
     pub(crate) fn execute(self) -> Result<u8> {
         match self.command {
             Command::Run(arguments) => run::run(arguments),

@@ -1,4 +1,4 @@
-//! `intranode completions`: a shell's completion script, made from the command line itself.
+//! `intranode completions`: a shell's completion script, generated from the command line's definition.
 
 use std::io::{Write, stdout};
 
@@ -13,7 +13,7 @@ Examples:
   intranode completions fish > ~/.config/fish/completions/intranode.fish
       For fish.
   intranode completions zsh > DIRECTORY/_intranode
-      For zsh, where DIRECTORY is one of $fpath.";
+      For zsh, where DIRECTORY is in $fpath.";
 
 /// Print a completion script for a shell
 #[derive(Args)]

@@ -1,4 +1,4 @@
-//! A job from its name to the end of its last process.
+//! The life of a job: its name, its processes, its exit status.
 
 mod cleanup;
 mod failure;
@@ -26,10 +26,10 @@ use output::Output;
 use signals::Signals;
 use supervisor::Supervisor;
 
-/// The launcher's own failures, told apart from any status of a program (`env` and `timeout` do the same).
+/// The exit status of the launcher's own failures, as in `env` and `timeout`: programs rarely use it.
 pub(crate) const LAUNCHER_FAILED: u8 = 125;
 
-/// How long ranks may take to end after SIGTERM, unless the user says otherwise.
+/// The default time between SIGTERM and SIGKILL.
 pub(crate) const KILL_AFTER: Duration = Duration::from_secs(5);
 
 pub(crate) struct Job {
@@ -63,10 +63,10 @@ impl Job {
 pub(crate) fn run(job: &Job) -> Result<u8> {
     program::check(&job.program[0])?;
     let name = job.name.clone().unwrap_or_else(new_name);
-    // Files under a name that the user chose are not removed: they may be those of another job.
+    // Files under a name that the user chose are not removed: they may belong to another job.
     let own_name = job.name.is_none().then_some(name.as_str());
 
-    // Before the first rank, so that a signal that comes while ranks are started reaches all of them.
+    // Before the first rank is started, so that a signal during the start reaches all ranks.
     let signals = Signals::block()?;
     let guard = Guard::start(own_name)?;
     let mut output = Output::new(job.tag);

@@ -1,11 +1,11 @@
-//! `intranode run` starts the ranks of a job, `intranode bench` measures the collectives, `intranode clean` removes what
-//! killed jobs have left.
+//! `intranode run` starts the ranks of a job, `intranode bench` measures the collectives, `intranode clean` removes the
+//! shared memory that killed jobs have left.
 //!
 //! Linux only: the launcher relies on signalfd, process groups and the parent-death signal.
 //!
-//! From the top down: this file; what can be asked for, by a user ([`command_line`]) and by the launcher of its own
-//! processes ([`process`]); a module for each command, which owns its arguments; [`job`], how ranks are started and ended;
-//! [`values`]. A file imports from those below it only (tests/layers.rs in the repository).
+//! The layers from the top down: this file; the user's commands ([`command_line`]) and those with which the launcher starts
+//! itself ([`process`]); a module for each command, with its arguments; [`job`], which starts and ends ranks; [`values`]. A
+//! file imports only from lower layers (tests/layers.rs in the repository).
 
 mod bench;
 mod clean;

@@ -1,4 +1,4 @@
-//! `intranode man`: the manual pages, made from the command line itself.
+//! `intranode man`: the manual pages, generated from the command line's definition.
 
 use std::fs;
 use std::io;
@@ -12,17 +12,17 @@ use clap_mangen::roff::{Roff, bold, roman};
 const AFTER_HELP: &str = "\
 Examples:
   intranode man ~/.local/share/man/man1
-      For one user. Afterwards, `man intranode-run`.
+      For one user. They are read by `man intranode-run`.
   intranode man /usr/local/share/man/man1
       For all users.";
 
 /// Write the manual pages into a directory
 ///
-/// There is one page for the program and one for each of its commands.
+/// There is one page for the program, and one for each command.
 #[derive(Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct ManualArguments {
-    /// The directory; it is made if it does not exist
+    /// The directory; it is created if it does not exist
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
 }
@@ -42,7 +42,7 @@ struct Page {
     text: Vec<u8>,
 }
 
-/// The page of the program, then those of its commands.
+/// The pages of the program and of its commands.
 fn pages(command: Command) -> io::Result<Vec<Page>> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
@@ -54,7 +54,7 @@ fn pages(command: Command) -> io::Result<Vec<Page>> {
 fn page(command: Command, source: &str) -> io::Result<Page> {
     let sections = command.get_after_long_help().map(|help| sections(&help.to_string()));
     let has_commands = command.has_subcommands();
-    // A date that is empty is left out of the title's line, and what follows is taken for it.
+    // An empty date would be omitted from the title line, and the source taken for the date.
     let man = Man::new(command).date(" ").source(source).manual("User Commands");
     let mut text = Vec::new();
     man.render_title(&mut text)?;
@@ -71,8 +71,8 @@ fn page(command: Command, source: &str) -> io::Result<Page> {
     Ok(Page { file: man.get_filename(), text })
 }
 
-/// The sections behind the options, which `--help` shows as they are: a heading with a colon at its end, and below it
-/// terms, indented by two spaces, each with its explanation, indented by six.
+/// The sections after the options. In `--help` a section is a heading that ends with a colon, and below it terms, indented by
+/// two spaces, each with its explanation, indented by six.
 fn sections(help: &str) -> Roff {
     let mut roff = Roff::new();
     for line in help.lines().filter(|line| !line.is_empty()) {

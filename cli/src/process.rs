@@ -1,4 +1,4 @@
-//! The processes that the launcher makes of its own program: it starts itself again with one of these commands.
+//! The launcher's own processes: it starts its own program with one of these commands.
 
 use std::ffi::OsStr;
 
@@ -28,16 +28,16 @@ pub(crate) enum Process {
 }
 
 impl Process {
-    /// Whether this argument, the first one, is no user's but the launcher's.
+    /// Whether the first argument is one of these commands, and not a user's.
     pub(crate) fn is_command(first: &OsStr) -> bool {
         first.as_encoded_bytes().starts_with(b"__")
     }
 
-    /// Does its work, and returns the exit status.
+    /// Executes the command. Returns the exit status.
     pub(crate) fn execute(self) -> Result<u8> {
         match self {
             Process::Rank(arguments) => Err(rank::become_program(&arguments)),
-            Process::Guard(arguments) => guard::stand(&arguments),
+            Process::Guard(arguments) => guard::run(&arguments),
             Process::Bench(cases) => bench::measure_as_rank(&cases),
             Process::StartUp => bench::start_up_as_rank(),
         }
@@ -47,7 +47,7 @@ impl Process {
     pub(crate) fn failed(&self) -> u8 {
         match self {
             Process::Rank(_) | Process::Guard(_) => LAUNCHER_FAILED,
-            // Programs that run as ranks, like those of users.
+            // These run as ranks, like a user's program.
             Process::Bench(_) | Process::StartUp => 1,
         }
     }
@@ -59,7 +59,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn every_command_is_known_as_one_by_its_name() {
+    fn every_command_is_recognised_by_its_name() {
         let command = Process::command();
         command.clone().debug_assert();
         for process in command.get_subcommands() {

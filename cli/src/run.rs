@@ -12,7 +12,7 @@ use crate::values::{job_name, ranks, timeout};
 const AFTER_HELP: &str = "\
 Environment of each rank:
   INTRANODE_NAME, INTRANODE_RANK, INTRANODE_SIZE
-      The job's name, this rank, and the number of ranks: what Communicator::from_env() reads.
+      The job's name, this rank, and the number of ranks, for Communicator::from_env().
   INTRANODE_TIMEOUT, INTRANODE_STATE
       Set by --timeout and --state.
   COBRE_SHM_NAME, COBRE_SHM_RANK, COBRE_SHM_SIZE, COBRE_SHM_TIMEOUT, COBRE_COMM_BACKEND
@@ -34,18 +34,18 @@ Exit status:
 
 Signals:
   HUP, INT, QUIT, TERM, USR1, USR2, TSTP, CONT
-      Each is passed on to every rank.
+      The launcher forwards each of them to every rank.
 
 Examples:
   intranode run -n 4 -- ./program --its-option
       Four ranks of one program.
   intranode run -n 2 --tag --bind -- sh -c 'echo $INTRANODE_RANK'
-      Output with the rank in front of each line, and each rank on its own processors.";
+      Prefixes each line of output with its rank, and binds each rank to its own processors.";
 
 /// Start a program as the ranks of a job
 ///
-/// The ranks find each other by variables of their environment. Their output and the signals that the launcher gets are
-/// passed on. When a rank fails, the others get a second to end by themselves, then SIGTERM, then SIGKILL.
+/// Environment variables tell each rank its job and its number. The launcher forwards the ranks' output, and signals to the
+/// ranks. When a rank fails, the others have a second to end by themselves, then they get SIGTERM, then SIGKILL.
 #[derive(Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct RunArguments {
@@ -53,11 +53,11 @@ pub(crate) struct RunArguments {
     #[arg(short = 'n', long, value_name = "N", value_parser = ranks)]
     ranks: u32,
 
-    /// Seconds without progress after which a collective fails; `none` waits for ever [default: the library's]
+    /// Seconds without progress after which a collective fails, or `none` [default: the library's]
     #[arg(long, value_name = "SECONDS", value_parser = timeout)]
     timeout: Option<String>,
 
-    /// Put `[rank] ` in front of every line of output
+    /// Prefix every line of output with `[rank] `
     #[arg(long)]
     tag: bool,
 
@@ -65,15 +65,15 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     bind: bool,
 
-    /// The job's name: '/' and up to 230 bytes without '/'; no other job has it [default: a new one]
+    /// The job's name: '/' and up to 230 bytes without '/', not used by another job [default: a new name]
     #[arg(long, value_name = "/NAME", value_parser = job_name)]
     name: Option<String>,
 
-    /// Seconds between SIGTERM and SIGKILL for ranks that do not end
+    /// Seconds between SIGTERM and SIGKILL
     #[arg(long, value_name = "SECONDS", default_value_t = KILL_AFTER.as_secs())]
     kill_after: u64,
 
-    /// Write which rank waits for which and since when: at a time-out, and when the launcher or a rank gets SIGUSR2
+    /// Write which rank waits for which, and since when: after a time-out, and when the launcher or a rank gets SIGUSR2
     #[arg(long)]
     state: bool,
 
@@ -103,7 +103,7 @@ mod tests {
     use intranode::Config;
 
     #[test]
-    fn the_help_tells_how_long_a_name_can_be() {
+    fn the_help_contains_the_limit_of_a_name() {
         let help = RunArguments::augment_args(Command::new("run")).render_help().to_string();
         let limit = format!("up to {} bytes", Config::MAX_NAME_BYTES);
         assert!(help.contains(&limit), "not {limit}: {help}");

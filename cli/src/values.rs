@@ -1,4 +1,4 @@
-//! Values on the command line that several commands take.
+//! Values of the command line that several commands accept.
 
 use intranode::Config;
 
@@ -17,7 +17,7 @@ pub(crate) fn ranks(text: &str) -> Result<u32, String> {
     setting("INTRANODE_SIZE", text)?.parse().map_err(|error| format!("{error}"))
 }
 
-/// A value that the library accepts for a variable. Its rules are not written down a second time here.
+/// Checks a value by the library's rules for a variable.
 fn setting(variable: &str, value: &str) -> Result<String, String> {
     let look_up = |name: &str| match name {
         name if name == variable => Some(value),

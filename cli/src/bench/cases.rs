@@ -1,4 +1,4 @@
-//! What is measured; every rank gets the same.
+//! The cases of the benchmark, which are the same on every rank.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ pub(crate) struct Cases {
     #[arg(long)]
     pub(super) json: bool,
 
-    /// Only this operation; may be given several times
+    /// Only this operation; can be repeated
     #[arg(long = "op", value_name = "OP")]
     operations: Vec<Operation>,
 
-    /// Only this size, a multiple of 8; may be given several times. It is the total that a rank receives (allgatherv),
-    /// or the buffer (allreduce, broadcast)
+    /// Only this size, a multiple of 8; can be repeated. It is the total that a rank receives (allgatherv), or the length of
+    /// the buffer (allreduce, broadcast)
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     bytes: Vec<usize>,
 
-    /// About how long each line may take
+    /// The approximate time for each line
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     seconds: Duration,
 
-    /// The number of repetitions of each line, however long they take [default: what the seconds allow]
+    /// The number of repetitions of each line, whatever their time [default: as many as fit into the seconds]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: Option<u32>,
 }
@@ -45,12 +45,12 @@ impl Cases {
             .collect()
     }
 
-    /// What each line may take.
+    /// The budget of each line.
     pub(super) fn budget(&self) -> Budget {
         Budget { time: self.seconds, repetitions: self.repetitions }
     }
 
-    /// The command line that gives these cases.
+    /// The arguments that result in these cases.
     pub(super) fn arguments(&self) -> Vec<String> {
         let mut arguments = vec!["--seconds".to_owned(), self.seconds.as_secs_f64().to_string()];
         let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);

@@ -1,26 +1,26 @@
-//! The operations under measurement, with payloads whose result is known.
+//! The measured operations, with payloads whose result is known.
 //!
-//! Every value says from which call, rank and index it comes, so that a stale, missing, doubled or displaced block is a
-//! wrong result. All values and their sums are integers that an f64 holds exactly.
+//! Every value encodes its call, rank and index, so that a stale, missing, doubled or displaced block is a wrong result. All
+//! values and their sums are integers that an f64 holds exactly.
 //!
-//! `benches/race/mpi_bench.c` in the repository does the same over MPI and has to be kept in step.
+//! `benches/race/mpi_bench.c` in the repository does the same over MPI, and must be changed together with this file.
 
 use std::hint::black_box;
 
 use intranode::{Blocks, Communicator, Error, ReduceOp};
 
 pub(crate) trait Collective {
-    /// Writes what this rank contributes to call `number`: every value whose index is a multiple of `step`.
+    /// Writes this rank's contribution to call `number`: every value whose index is a multiple of `step`.
     fn prepare(&mut self, number: u64, step: usize);
 
-    /// The operation itself, and nothing else: this is what is timed.
+    /// The operation, which is timed.
     fn call(&mut self, comm: &Communicator) -> Result<(), Error>;
 
     /// Whether the first value of each page is the result of the last call, and every other value that of the first.
     fn is_right(&self, calls: Calls) -> bool;
 }
 
-/// The calls of one repetition, by their numbers. Only the first is prepared with new values throughout.
+/// The numbers of the calls of one repetition. All values are new for the first call only.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls {
     pub(crate) first: u64,
@@ -33,7 +33,7 @@ impl Calls {
     }
 }
 
-/// Values per page. The first of each page is changed between two calls of a repetition.
+/// Values per page. The first value of each page changes between the calls of a repetition.
 pub(crate) const PAGE: usize = 4096 / size_of::<f64>();
 
 /// Above any index within a payload up to 512 MiB.
@@ -42,7 +42,7 @@ const INDICES: u64 = 1 << 26;
 /// The value at index 0 that `rank` of `ranks` contributes to call `number`.
 fn first_value(number: u64, rank: usize, ranks: usize) -> f64 {
     let ranks = ranks as u64;
-    // Repeats after many calls, so that the values stay exact.
+    // It repeats after many calls, so that the values stay exact.
     (((number % 1024) * ranks + rank as u64) * INDICES) as f64
 }
 
@@ -52,8 +52,8 @@ fn fill(buffer: &mut [f64], first: f64, step: usize) {
     }
 }
 
-/// Whether `values` is what `ranks` times [`fill`] adds up to: from `starts.1` on in the first value of each page, and
-/// from `starts.0` on in the others.
+/// Whether `values` is the sum of `ranks` times [`fill`], with the start `starts.1` in the first value of each page, and
+/// `starts.0` in the others.
 fn is_filled(values: &[f64], starts: (f64, f64), ranks: f64) -> bool {
     values.chunks(PAGE).enumerate().all(|(page, values)| {
         let offset = (page * PAGE) as f64;

@@ -1,9 +1,9 @@
-//! From one collective to a list of times per call.
+//! The measurement of a collective: times per call.
 //!
-//! A repetition is: write a new payload, synchronise, call (several times, if one call is too short for the clock), read
-//! the clock, check the result, exchange the times. Only the calls are timed, and the repetition's time is the slowest
-//! rank's. Between the calls of one repetition the payload changes too, but only one value per page, which costs little.
-//! A large call is a repetition of its own, so that its whole payload is new.
+//! In one repetition a rank writes a new payload, synchronises, calls (several times, if one call is too short for the
+//! clock), reads the clock, checks the result, and exchanges the times. Only the calls are timed. A repetition's time is that
+//! of the slowest rank. Between the calls of a repetition one value of each page changes, which costs little. A large call is
+//! a repetition of its own, so that its whole payload is new.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,10 @@ use super::collective::{Calls, Collective, PAGE};
 const LONG_ENOUGH: Duration = Duration::from_millis(1);
 const MAX_CALLS: u64 = 1000;
 
-/// Bytes from which on a call is large.
+/// A call of at least this many bytes is large.
 const LARGE: usize = 256 << 10;
 
-/// With fewer the median means little, and more add nothing.
+/// With fewer repetitions the median is unreliable; more do not improve it.
 const MIN_REPETITIONS: u64 = 5;
 const MAX_REPETITIONS: u64 = 10_000;
 
@@ -42,8 +42,8 @@ pub(crate) fn measure(
         calls_so_far += calls;
         repetition(collective, comm, first, calls)
     };
-    // The first ones touch the buffers, warm up, and show how much fits into the budget. All ranks see the same times,
-    // so all choose the same number of calls.
+    // The first repetitions touch the buffers, warm up, and determine how many calls fit into the budget. All ranks have the
+    // same times, so they choose the same number of calls.
     repeat(1)?;
     let mut calls = 1;
     let mut whole;
@@ -96,7 +96,7 @@ mod tests {
 
     const BUDGET: Budget = Budget { time: Duration::ZERO, repetitions: Some(7) };
 
-    /// An operation that does nothing, right until call `wrong`.
+    /// An operation that does nothing. Its result is right until call `wrong`.
     struct Nothing {
         wrong: u64,
     }

@@ -1,4 +1,4 @@
-//! The operations that can be measured, and with which sizes.
+//! The operations that can be measured, and their default sizes.
 
 use clap::ValueEnum;
 use intranode::Communicator;
@@ -16,7 +16,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Small as in one message, in the cache, beyond the cache, and as much as the largest cases in practice.
+    /// Inline, in the cache, larger than the cache, and the largest sizes in practice.
     pub(super) fn default_bytes(self) -> &'static [usize] {
         match self {
             Operation::Barrier => &[0],

@@ -1,4 +1,4 @@
-//! Rows for people or for programs.
+//! The output: a table, or JSON.
 
 use std::io::{self, Write, stdout};
 
@@ -45,7 +45,7 @@ impl Report {
         Self { json, header_due: !json }
     }
 
-    /// At once: a user who watches sees each row when it is measured.
+    /// Flushes, so that each row appears as soon as it is measured.
     pub(crate) fn print(&mut self, row: &Row) -> io::Result<()> {
         let mut out = stdout().lock();
         if std::mem::take(&mut self.header_due) {

@@ -1,4 +1,4 @@
-//! The end of a rank that decides the job's status.
+//! The failure of a rank, which decides the job's status.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,11 +17,11 @@ impl Failure {
         Self { rank, status }
     }
 
-    /// Whether this may be a rank's reaction to a death that the system completed later.
+    /// Whether this may be a rank's reaction to the death of another rank.
     ///
-    /// The library reports a death before the dead rank's memory is freed, which takes long for much memory. So a rank
-    /// that exits with an error can be gone first. A rank does not react to an error by ending with a signal, except
-    /// SIGABRT (a panic that aborts). `sent` are the signals that the launcher sent to the ranks.
+    /// The library reports a death before the kernel has freed the dead rank's memory, which can take long. So a rank that
+    /// exits because of that error can end first. It exits with a status or by SIGABRT (a panic that aborts), not by another
+    /// signal. `sent`: the signals that the launcher has sent to the ranks.
     pub(crate) fn may_react_to(&self, later: ExitStatus, sent: &BTreeSet<Signal>) -> bool {
         let died = later.signal().is_some_and(|number| {
             number != Signal::SIGABRT as i32 && !sent.iter().any(|&signal| signal as i32 == number)
@@ -33,12 +33,12 @@ impl Failure {
         self.rank
     }
 
-    /// Whether a panic can have ended the process: by an exit, or by an abort.
+    /// Whether a panic may have ended the process: by exit or abort.
     pub(crate) fn may_be_a_panic(&self) -> bool {
         self.status.signal().is_none_or(|signal| signal == Signal::SIGABRT as i32)
     }
 
-    /// As in a shell: the program's own status, or 128 and the signal.
+    /// As in a shell: the program's own status, or 128 plus the signal.
     pub(crate) fn status(&self) -> u8 {
         let status = self.status.code().or_else(|| self.status.signal().map(|signal| 128 + signal));
         status.and_then(|status| u8::try_from(status).ok()).unwrap_or(u8::MAX)

@@ -1,9 +1,8 @@
-//! A process that outlives the launcher, if only by a moment.
+//! A process that cleans up after the launcher's death.
 //!
-//! A launcher that is killed by SIGKILL cannot clean up. The parent-death signal ends its ranks, but not what they have
-//! started themselves (the program behind a shell script), and removes no file. The guard sleeps on a pipe from the
-//! launcher, in a process group of its own. When the pipe ends, it kills the process groups that were announced on it
-//! and not withdrawn.
+//! A launcher that is killed by SIGKILL cannot clean up. The parent-death signal ends its ranks, but not their children (the
+//! program of a shell script), and removes no file. The guard reads a pipe from the launcher, in a process group of its own.
+//! When the pipe ends, it kills the process groups that were announced on it and not withdrawn.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,22 +19,22 @@ use super::cleanup;
 
 #[derive(Args)]
 pub(crate) struct GuardArguments {
-    /// The job whose segments are to be removed; only given when the launcher made the name
+    /// The job whose files to remove, if the launcher chose its name
     #[arg(long)]
     name: Option<String>,
 }
 
-/// The launcher's end. Dropping it ends the guard, and with it every group that is still announced.
+/// The launcher's handle. Drop ends the guard, and every group that is still announced.
 pub(crate) struct Guard {
     process: Child,
-    /// None only while it is dropped.
+    /// None during drop only.
     pipe: Option<ChildStdin>,
 }
 
 impl Guard {
     pub(crate) fn start(name: Option<&str>) -> Result<Self> {
-        let itself = std::env::current_exe().context("cannot find the launcher's own file")?;
-        let mut command = Command::new(itself);
+        let own_path = std::env::current_exe().context("cannot find the launcher's own file")?;
+        let mut command = Command::new(own_path);
         command.arg("__guard");
         if let Some(name) = name {
             command.args(["--name", name]);
@@ -50,9 +49,9 @@ impl Guard {
         self.write(format_args!("{group}")).context("the guard has ended")
     }
 
-    /// To be called before the group's leader is reaped: afterwards another process can get the number.
+    /// Must be called before the group's leader is reaped: afterwards the id can be reused.
     pub(crate) fn withdraw(&mut self, group: Pid) {
-        // A guard that has ended kills no process.
+        // An error means that the guard has ended.
         let _ = self.write(format_args!("-{group}"));
     }
 
@@ -68,8 +67,8 @@ impl Drop for Guard {
     }
 }
 
-/// The guard itself.
-pub(crate) fn stand(arguments: &GuardArguments) -> Result<u8> {
+/// Runs in the guard's process.
+pub(crate) fn run(arguments: &GuardArguments) -> Result<u8> {
     let mut groups = BTreeSet::new();
     for line in io::stdin().lock().lines() {
         let number: i32 = line?.parse().context("not the number of a process group")?;

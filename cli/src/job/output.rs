@@ -1,5 +1,5 @@
-//! The ranks' output that goes through the launcher: standard error, of which the end is kept to tell why a rank has
-//! failed, and with `--tag` everything, line by line, each with its rank in front.
+//! The ranks' output through the launcher: standard error, whose end is kept for the reason of a failure; with `--tag` both
+//! streams, line by line, with the rank as a prefix.
 
 mod lines;
 mod print;
@@ -16,14 +16,14 @@ use nix::sys::termios::{cfmakeraw, tcgetattr};
 
 use print::{Source, Tail, print};
 
-/// The pipes of the ranks, collected while they are started.
+/// The ranks' pipes, collected during the start.
 pub(crate) struct Output {
     tag: bool,
     stdout: Vec<Source>,
     stderr: Vec<Source>,
 }
 
-/// Two threads at work, one for each stream, so that a slow reader of one does not hold up the other.
+/// A thread for each stream, so that a slow reader of one does not delay the other.
 pub(crate) struct Printing {
     threads: [JoinHandle<Vec<Tail>>; 2],
     /// Dropped when all ranks have ended.
@@ -35,8 +35,8 @@ impl Output {
         Self { tag, stdout: Vec::new(), stderr: Vec::new() }
     }
 
-    /// Makes the output of a rank that is about to be started go through the launcher. Returns the launcher's end if
-    /// that will not be in the child.
+    /// Redirects the output of a rank to be started through the launcher. Returns the launcher's end if the child does not
+    /// have it.
     pub(crate) fn prepare(&self, command: &mut Command) -> Result<Option<OwnedFd>> {
         if self.tag {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -46,10 +46,10 @@ impl Output {
             command.stderr(Stdio::piped());
             return Ok(None);
         }
-        // A program that writes to a terminal finds one: it may use colours.
-        let mut plain = tcgetattr(stderr()).context("cannot ask for the terminal's settings")?;
+        // If standard error is a terminal, the program gets one too: it may use colours.
+        let mut plain = tcgetattr(stderr()).context("cannot read the terminal's settings")?;
         cfmakeraw(&mut plain);
-        let terminal = openpty(None, &plain).context("cannot make a terminal")?;
+        let terminal = openpty(None, &plain).context("cannot create a terminal")?;
         command.stderr(terminal.slave);
         Ok(Some(terminal.master))
     }
@@ -61,10 +61,10 @@ impl Output {
     }
 
     pub(crate) fn start(self) -> Result<Printing> {
-        let (ended, running) = pipe().context("cannot make a pipe")?;
-        let also_ended = ended.try_clone().context("cannot copy a descriptor")?;
-        let out = File::from(stdout().as_fd().try_clone_to_owned().context("cannot copy stdout")?);
-        let err = File::from(stderr().as_fd().try_clone_to_owned().context("cannot copy stderr")?);
+        let (ended, running) = pipe().context("cannot create a pipe")?;
+        let also_ended = ended.try_clone().context("cannot duplicate a descriptor")?;
+        let out = File::from(stdout().as_fd().try_clone_to_owned().context("cannot duplicate stdout")?);
+        let err = File::from(stderr().as_fd().try_clone_to_owned().context("cannot duplicate stderr")?);
         let threads = [
             thread::spawn(move || print(self.stdout, &ended, out)),
             thread::spawn(move || print(self.stderr, &also_ended, err)),
@@ -74,8 +74,7 @@ impl Output {
 }
 
 impl Printing {
-    /// Returns when everything that the ranks have written is printed, with the end of what `rank` has written to
-    /// standard error.
+    /// Waits until the output of all ranks is printed. Returns the end of the standard error of `rank`.
     pub(crate) fn finish(self, rank: Option<u32>) -> Vec<u8> {
         drop(self.running);
         let [stdout, stderr] = self.threads.map(|thread| thread.join().unwrap_or_default());

@@ -1,9 +1,9 @@
-//! Why a rank has failed, according to the end of its standard error.
+//! The panic message at the end of a rank's standard error.
 
-/// Characters of a message that are repeated; the rest stands in the output above.
+/// Characters of a message that are repeated; the output above has the rest.
 const MAX_CHARACTERS: usize = 300;
 
-/// The place and the message of the last panic, in one line.
+/// The location and the message of the last panic, in one line.
 pub(crate) fn find(stderr: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();

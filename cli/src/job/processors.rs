@@ -8,13 +8,13 @@ use intranode::Blocks;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// The number of threads for each rank, within the affinity and the container's quota.
+/// The number of threads for each rank, by the affinity and the container's quota.
 pub(crate) fn threads_per_rank(ranks: u32) -> usize {
     let processors = available_parallelism().map_or(1, usize::from);
     (processors / ranks as usize).max(1)
 }
 
-/// Binds this process, and the program that it becomes, to its share of the allowed processors.
+/// Binds this process, and the program that it executes, to its share of the allowed processors.
 pub(crate) fn bind(rank: usize, ranks: usize) -> Result<()> {
     let this = Pid::from_raw(0);
     let allowed = sched_getaffinity(this).context("cannot read the allowed processors")?;
@@ -26,7 +26,7 @@ pub(crate) fn bind(rank: usize, ranks: usize) -> Result<()> {
     sched_setaffinity(this, &mine).context("cannot bind the rank to its processors")
 }
 
-/// Contiguous, since neighbouring processors usually share a cache.
+/// A contiguous share, since neighbouring processors usually share a cache.
 fn share(processors: usize, rank: usize, ranks: usize) -> Range<usize> {
     if ranks <= processors {
         return Blocks::new(processors, ranks).range(rank);

@@ -1,4 +1,4 @@
-//! Whether the program can be started at all, checked once before the first rank is started.
+//! The check that the program can be started, before the first rank.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 
-/// The program cannot be started; the status is the one that shells use.
+/// The program cannot be started. The status is that of shells.
 #[derive(Debug)]
 pub(crate) struct CannotStart {
     program: OsString,
@@ -38,7 +38,7 @@ impl fmt::Display for CannotStart {
 
 impl std::error::Error for CannotStart {}
 
-/// Searches where exec will, so that a wrong name is one message and not one from every rank.
+/// Searches as exec does, so that a wrong name is one message and not one from every rank.
 pub(crate) fn check(program: &OsStr) -> Result<(), CannotStart> {
     match find(program, std::env::var_os("PATH").as_deref()) {
         Ok(()) => Ok(()),
@@ -50,7 +50,7 @@ fn find(program: &OsStr, path: Option<&OsStr>) -> Result<(), Errno> {
     if program.as_encoded_bytes().contains(&b'/') {
         return executable(Path::new(program));
     }
-    // Without PATH the system's default is used, which only exec knows.
+    // Without PATH exec uses the system's default path.
     let Some(path) = path else { return Ok(()) };
     let mut outcome = Err(Errno::ENOENT);
     for directory in std::env::split_paths(path) {

@@ -1,7 +1,7 @@
-//! What a rank's process does before it becomes the program.
+//! The start of a rank's process, before it executes the program.
 //!
-//! The parent-death signal and the affinity belong to the process that sets them and outlive exec. Set here, in a
-//! program of its own, they need no code between fork and exec, where little is safe.
+//! The parent-death signal and the affinity belong to the process that sets them, and are preserved over exec. They are set
+//! in this program and not between fork and exec, where few calls are safe.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -22,7 +22,7 @@ pub(crate) struct RankArguments {
     #[arg(long)]
     launcher: i32,
 
-    /// The rank and the number of ranks between which the processors are divided
+    /// The rank, and the number of ranks that share the processors
     #[arg(long, num_args = 2, value_names = ["RANK", "RANKS"])]
     bind: Option<Vec<usize>>,
 
@@ -30,7 +30,7 @@ pub(crate) struct RankArguments {
     program: Vec<OsString>,
 }
 
-/// Returns only if it fails.
+/// Executes the program. Returns on failure only.
 pub(crate) fn become_program(arguments: &RankArguments) -> Error {
     if let Err(error) = prepare(arguments) {
         return error;
@@ -41,8 +41,8 @@ pub(crate) fn become_program(arguments: &RankArguments) -> Error {
 }
 
 fn prepare(arguments: &RankArguments) -> Result<()> {
-    prctl::set_pdeathsig(Signal::SIGKILL).context("cannot tie the rank's life to the launcher's")?;
-    // The launcher may have died before that took effect.
+    prctl::set_pdeathsig(Signal::SIGKILL).context("cannot set the parent-death signal")?;
+    // The launcher may have died before the signal was set.
     if getppid().as_raw() != arguments.launcher {
         return Err(anyhow!("the launcher has ended"));
     }

@@ -1,7 +1,7 @@
 //! Signals as events of one loop.
 //!
-//! They are blocked and read from a descriptor instead of being handled. So no disposition changes: a signal that was
-//! ignored when the launcher started (`nohup`, a shell's background jobs) stays ignored in the ranks.
+//! They are blocked and read from a descriptor, without handlers. So no disposition changes: a signal that was ignored when
+//! the launcher started (`nohup`, a shell's background jobs) stays ignored in the ranks.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
-/// Sent to the ranks when the launcher gets it.
+/// The signals that the launcher forwards to the ranks.
 const PASSED_ON: [Signal; 8] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -28,7 +28,7 @@ const PASSED_ON: [Signal; 8] = [
 ];
 
 pub(crate) enum Event {
-    /// A rank has ended or stopped. Several pending signals of this kind are merged into one, which names the first.
+    /// A rank has ended or stopped. The kernel merges pending signals of this kind into one, with the first one's process.
     Child(Pid),
     PassOn(Signal),
 }
@@ -38,10 +38,10 @@ pub(crate) struct Signals(SignalFd);
 impl Signals {
     /// Blocks them in this thread and in the threads and processes that it starts from now on.
     pub(crate) fn block() -> Result<Self> {
-        // If SIGCHLD was ignored at the start, the system does not keep the status of a rank that has ended. A
-        // handler changes that. It never runs: the signal is blocked.
+        // If SIGCHLD was ignored at the start, the system discards the status of an ended rank. A handler changes that. It
+        // never runs, since the signal is blocked.
         signal_hook::flag::register(Signal::SIGCHLD as i32, Arc::new(AtomicBool::new(false)))
-            .context("cannot ask for the ends of the ranks")?;
+            .context("cannot install a handler for SIGCHLD")?;
         let set = set();
         set.thread_block().context("cannot block signals")?;
         let descriptor = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
@@ -69,7 +69,7 @@ impl Signals {
     }
 }
 
-/// In a rank, before it becomes the program: blocked signals stay blocked over exec.
+/// Runs in a rank before exec, which preserves blocked signals.
 pub(crate) fn unblock() -> Result<()> {
     set().thread_unblock().context("cannot unblock signals")
 }
@@ -78,7 +78,7 @@ fn set() -> SigSet {
     PASSED_ON.into_iter().chain([Signal::SIGCHLD]).collect()
 }
 
-/// Rounded up: a poll that ends too early would be repeated without sleeping until the deadline.
+/// Rounded up: after a poll that ends too early the loop would spin until the deadline.
 fn until(deadline: Option<Instant>) -> PollTimeout {
     deadline.map_or(PollTimeout::NONE, |deadline| {
         let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);

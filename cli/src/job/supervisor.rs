@@ -1,4 +1,4 @@
-//! The ranks from their start to the end of the last one.
+//! The supervision of the ranks, until the last has ended.
 
 use std::collections::BTreeSet;
 use std::process::{Child, ExitStatus};
@@ -14,22 +14,22 @@ use super::failure::Failure;
 use super::guard::Guard;
 use super::signals::{Event, Signals};
 
-/// How long the other ranks may take to notice a failure, report it, and end by themselves.
+/// How long the other ranks may take to get an error, report it, and end by themselves.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Dropped early, after an error of the launcher, it ends the ranks through its guard.
+/// If it is dropped after an error of the launcher, the guard ends the ranks.
 pub(crate) struct Supervisor {
-    /// By rank; none once it has ended.
+    /// By rank; None if it has ended.
     ranks: Vec<Option<Child>>,
     guard: Guard,
     kill_after: Duration,
     first_failure: Option<Failure>,
-    /// The signals that were sent to the ranks: a death by one of them is not a failure of its own.
+    /// The signals that were sent to the ranks: a death by one of them is not a separate failure.
     sent: BTreeSet<Signal>,
     next_step: Option<Step>,
 }
 
-/// What is done to the remaining ranks after a failure, and when.
+/// The next step to end the remaining ranks after a failure, and its time.
 #[derive(Clone, Copy)]
 enum Step {
     Terminate(Instant),
@@ -63,7 +63,7 @@ impl Supervisor {
         self.guard.announce(pid)
     }
 
-    /// Passes signals on, ends the other ranks when one fails, and returns the first failure.
+    /// Forwards signals, and ends the other ranks when one fails. Returns the first failure.
     pub(crate) fn until_all_ended(mut self, signals: &Signals) -> Result<Option<Failure>> {
         while self.ranks.iter().any(Option::is_some) {
             match signals.next(self.next_step.map(Step::due))? {
@@ -88,12 +88,12 @@ impl Supervisor {
             if !has_ended(pid)? {
                 continue;
             }
-            // The rank's process is not reaped yet, so its process group is still its own. What the rank has left
-            // running ends with it, and holds neither the job's output nor its memory.
+            // The rank's process is not reaped yet, so the id of its process group is still its own. Processes that the rank
+            // has left running are killed, so that they keep neither the job's output nor its memory.
             let _ = killpg(pid, Signal::SIGKILL);
             self.guard.withdraw(pid);
             if let Some(mut child) = self.ranks[rank].take() {
-                let status = child.wait().with_context(|| format!("cannot learn how rank {rank} ended"))?;
+                let status = child.wait().with_context(|| format!("cannot read the status of rank {rank}"))?;
                 self.record_end(rank, status);
             }
         }
@@ -117,7 +117,7 @@ impl Supervisor {
         match self.next_step {
             Some(Step::Terminate(due)) if due <= now => {
                 self.signal_all(Signal::SIGTERM);
-                // A stopped process would not see it.
+                // A stopped process would not handle it.
                 self.signal_all(Signal::SIGCONT);
                 self.next_step = Some(Step::Kill(now + self.kill_after));
             }
@@ -132,7 +132,7 @@ impl Supervisor {
     fn pass_on(&mut self, signal: Signal) {
         self.signal_all(signal);
         if signal == Signal::SIGTSTP {
-            // The shell that sent it waits until the launcher stops too.
+            // The shell waits until the launcher stops too.
             let _ = raise(Signal::SIGSTOP);
         }
     }
@@ -140,19 +140,19 @@ impl Supervisor {
     fn signal_all(&mut self, signal: Signal) {
         self.sent.insert(signal);
         for child in self.ranks.iter().flatten() {
-            // It can only fail for a group that has just ended, or for a process that has changed its user.
+            // It fails only for a group that has just ended, or a process that has changed its user.
             let _ = killpg(pid_of(child), signal);
         }
     }
 }
 
-/// Without reaping it.
+/// Whether a process has ended, without reaping it.
 fn has_ended(pid: Pid) -> Result<bool> {
     match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT) {
         Ok(WaitStatus::StillAlive) => Ok(false),
-        // EINVAL: it has ended, by a signal that nix does not know.
+        // EINVAL: it has ended, by a signal unknown to nix.
         Ok(_) | Err(Errno::EINVAL) => Ok(true),
-        Err(error) => Err(error).context("cannot ask for the end of a rank"),
+        Err(error) => Err(error).context("cannot read the state of a rank"),
     }
 }
 

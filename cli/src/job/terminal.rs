@@ -1,7 +1,7 @@
 //! The terminal's input for rank 0.
 //!
-//! The ranks are in process groups of their own, which for a terminal is the background: a rank that reads from it is
-//! stopped. So the launcher reads and passes on, as long as it is in the foreground itself.
+//! The ranks are in process groups of their own, in the background of the terminal: the kernel stops a rank that reads from
+//! it. So the launcher reads the input and forwards it, while it is in the foreground.
 
 use std::fs::File;
 use std::io::{Read, Write, stdin};
@@ -13,17 +13,17 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 
-/// How often a launcher in the background tries to read, since it may be in the foreground by then.
+/// How often a launcher in the background retries to read, since it may have become the foreground.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Feeds rank 0 from a thread that ends with the input, the rank or the launcher.
+/// Forwards the input to rank 0, in a thread that ends with the input, the rank or the launcher.
 pub(crate) fn feed(mut rank: ChildStdin) {
     let Ok(terminal) = stdin().as_fd().try_clone_to_owned() else {
         return;
     };
     let mut terminal = File::from(terminal);
     thread::spawn(move || {
-        // Blocked, a read from the background fails (EIO) and does not stop the launcher.
+        // With SIGTTIN blocked, a read from the background fails (EIO) and does not stop the launcher.
         let stop: SigSet = [Signal::SIGTTIN].into_iter().collect();
         if stop.thread_block().is_err() {
             return;

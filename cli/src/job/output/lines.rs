@@ -1,6 +1,6 @@
-//! A stream cut into lines with the rank in front.
+//! A stream divided into lines with the rank as a prefix.
 
-/// A longer line is cut: a program that never ends its line must not fill the launcher's memory.
+/// A longer line is divided: a program that never ends its line must not fill the launcher's memory.
 const MAX_LINE: usize = 1 << 20;
 
 pub(super) struct Lines {
@@ -22,7 +22,7 @@ impl Lines {
         }
     }
 
-    /// Ends the line, whether or not its end has been seen.
+    /// Ends the current line.
     pub(super) fn finish(&mut self, tagged: &mut Vec<u8>) {
         if self.partial.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! One stream of all ranks, from their pipes to the launcher's own output.
+//! Copies one stream of all ranks from their pipes to the launcher's own output.
 
 use std::fs::File;
 use std::io::{self, PipeReader, Read, Write};
@@ -9,7 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::lines::Lines;
 
-/// How much of a stream's end is kept: room for a panic's message, and for a backtrace after it.
+/// The length of a stream's end that is kept: enough for a panic message and a backtrace.
 const TAIL: usize = 64 << 10;
 
 /// The end of a rank's stream.
@@ -21,7 +21,7 @@ pub(super) struct Tail {
 impl Tail {
     fn push(&mut self, bytes: &[u8]) {
         self.text.extend_from_slice(bytes);
-        // Rarely, since it moves what is kept.
+        // Rarely, since it moves the kept bytes.
         if self.text.len() > 2 * TAIL {
             self.text.drain(..self.text.len() - TAIL);
         }
@@ -31,7 +31,7 @@ impl Tail {
 /// The stream of one rank.
 pub(super) struct Source {
     pipe: File,
-    /// None: it is passed on as it comes.
+    /// None: it is forwarded unchanged.
     lines: Option<Lines>,
     tail: Tail,
 }
@@ -58,11 +58,11 @@ impl Source {
     }
 }
 
-/// Prints until every pipe has ended, or until all ranks have ended and the pipes are empty: a process that a rank has
-/// started and that left its process group can keep a pipe open for ever.
+/// Prints until every pipe has ended, or until all ranks have ended and the pipes are empty: a rank's child that has left the
+/// process group can keep a pipe open for ever.
 ///
-/// If the reader of the launcher's output has gone, this returns and closes the pipes, so that the ranks meet the
-/// broken pipe that they would have met without `--tag`.
+/// If the reader of the launcher's output has closed it, this returns and closes the pipes, so that the ranks get EPIPE, as
+/// they would without `--tag`.
 pub(super) fn print(mut sources: Vec<Source>, ended: &PipeReader, mut output: File) -> Vec<Tail> {
     let mut tails = Vec::new();
     let mut bytes = vec![0; 1 << 16];
@@ -73,7 +73,7 @@ pub(super) fn print(mut sources: Vec<Source>, ended: &PipeReader, mut output: Fi
             return tails;
         };
         if now_ended && running {
-            // What was written before is in the pipes now: poll once more, without waiting.
+            // The last output is in the pipes now: poll once more, without waiting.
             running = false;
             continue;
         }
