@@ -1,4 +1,4 @@
-//! Bytes that all ranks of a job see, one for each rank, without the library: a file.
+//! A file with one byte for each rank, which all ranks of a job read: communication without the library.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 
 use crate::scenario::Outcome;
 
-/// A byte for each rank. A single byte is never seen half-written.
+/// A byte for each rank. Accesses to a single byte are atomic.
 pub(crate) struct Board {
     file: File,
     rank: usize,
@@ -36,7 +36,7 @@ impl Board {
         comm.broadcast(&mut path, 0)?;
         let length = path.iter().position(|byte| *byte == 0).context("a path ends")?;
         let file = File::options().read(true).write(true).open(OsStr::from_bytes(&path[..length]))?;
-        // Everybody has it open before the name goes.
+        // All ranks have opened it before the name is removed.
         comm.barrier()?;
         drop(named);
         Ok(Board { file, rank, size })
@@ -54,7 +54,7 @@ impl Board {
         Ok(bytes)
     }
 
-    /// Waits until `done` holds for the bytes. A driver ends a rank for which it never does.
+    /// Waits until `done` holds for the bytes. The driver ends a rank that waits too long.
     pub(crate) fn wait_until(&self, done: impl Fn(&[u8]) -> bool) -> Outcome {
         while !done(&self.read()?) {
             std::thread::sleep(Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! Gathering, broadcasting, meeting.
+//! allgatherv, allgather, broadcast and barrier.
 
 use anyhow::ensure;
 use intranode::protocol::call::INLINE;
@@ -9,7 +9,7 @@ use crate::board::Board;
 use crate::model::{element, elements, ensure_same};
 use crate::scenario::{Outcome, Scenario, row};
 
-/// Written before a call where nothing may be written by it.
+/// The value of elements that a call must not write.
 const UNTOUCHED: f64 = -7.25;
 
 pub(crate) fn rows() -> Vec<Scenario> {
@@ -155,14 +155,14 @@ fn allgatherv_in_descending_order_with_gaps(comm: Communicator) -> Outcome {
         let place = |rank| 2 + (comm.size() - 1 - rank) * (length + 3);
         let displs: Vec<usize> = (0..comm.size()).map(place).collect();
         gather(&comm, &counts, &displs, displs[0] + length + 1)?;
-        // The places are each rank's own affair.
+        // The displacements may differ between ranks.
         let own = if comm.rank() == 0 { displs } else { packed(&counts) };
         gather(&comm, &counts, &own, 2 + comm.size() * (length + 3))?;
     }
     Ok(())
 }
 
-/// Gathers blocks of bytes whose lengths lie around `size`, so that some ranks are below it and some above.
+/// Gathers blocks of bytes, some shorter than `size` and some longer.
 fn gather_bytes_around(comm: &Communicator, size: usize) -> Outcome {
     for base in size - 2..=size {
         let counts: Vec<usize> = (0..comm.size()).map(|rank| base + rank % 3).collect();
@@ -193,13 +193,13 @@ fn allgatherv_through_tiny_staging(comm: Communicator) -> Outcome {
     for size in [64, 128, 640, 6400] {
         gather_bytes_around(&comm, size)?;
     }
-    // Blocks that end long before others.
+    // Blocks of very different lengths.
     let counts: Vec<usize> = (0..comm.size()).map(|rank| if rank % 2 == 0 { 1 } else { 2000 }).collect();
     gather_packed(&comm, &counts)
 }
 
 fn allgatherv_of_structures(comm: Communicator) -> Outcome {
-    // 6 bytes aligned to 2, and nothing at all.
+    // 6 bytes aligned to 2, and 0 bytes.
     let own = [[comm.rank() as u16, 2, 3]];
     let mut recv = vec![[0; 3]; comm.size()];
     comm.allgather(&own, &mut recv)?;
@@ -310,7 +310,7 @@ fn barrier_100_000_in_a_row_and_no_rank_ahead_by_two(comm: Communicator) -> Outc
         let byte = round as u8;
         board.post(byte)?;
         comm.barrier()?;
-        // The others may be on their way to the next barrier, but not to the one after that.
+        // The others may be in the next barrier, but not in the one after that.
         for (rank, seen) in board.read()?.into_iter().enumerate() {
             let ahead = seen.wrapping_sub(byte);
             ensure!(ahead <= 1, "after barrier {round} rank {rank} is {ahead} ahead, modulo 256");

@@ -1,4 +1,4 @@
-//! A long mixed sequence, in which ranks come at random times.
+//! A long mixed sequence with random delays of the ranks.
 
 use std::time::{Duration, Instant};
 
@@ -70,7 +70,7 @@ fn gather(comm: &Communicator, random: &mut Rng, longest: usize) -> Outcome {
     ensure_same(&recv, &expected)
 }
 
-/// Mostly short, as programs do it; sometimes nothing.
+/// Mostly short, as in programs; sometimes empty.
 fn length(random: &mut Rng, longest: usize) -> usize {
     match random.u8(..20) {
         0 => 0,
@@ -79,7 +79,7 @@ fn length(random: &mut Rng, longest: usize) -> usize {
     }
 }
 
-/// One rank is delayed: a little by far most of the time.
+/// Delays one rank, mostly for a short time.
 fn delay(comm: &Communicator, random: &mut Rng) {
     let (late, how, micros) = (random.usize(..comm.size()), random.u8(..), random.u64(1..100));
     if late != comm.rank() {

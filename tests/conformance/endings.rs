@@ -1,4 +1,4 @@
-//! How a communicator ends: in order, too late, too early, by abort, by panic, by misuse.
+//! The end of a communicator: in order, by a time-out, by leaving early, by abort, by panic, by misuse.
 
 use std::panic::{catch_unwind, panic_any};
 use std::sync::Barrier;
@@ -42,13 +42,13 @@ pub(crate) fn rows() -> Vec<Scenario> {
     ]
 }
 
-/// How long this thread has run.
+/// The processor time of this thread.
 fn processor_time() -> anyhow::Result<Duration> {
     let time = nix::time::clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
     Ok(Duration::from(time))
 }
 
-/// The ranks in `late` stay away until all others have their error.
+/// The ranks in `late` do not call until all others have an error.
 fn stay_away(
     comm: &Communicator,
     late: &[usize],
@@ -56,7 +56,7 @@ fn stay_away(
     call: impl Fn() -> Result<(), Error>,
 ) -> Outcome {
     let board = Board::new(comm)?;
-    // No earlier than the first rank's call: the rank that has waited longest ends the wait of all.
+    // Not earlier: the rank that has waited longest ends the wait of all.
     let common = Instant::now();
     comm.barrier()?;
     if late.contains(&comm.rank()) {
@@ -72,7 +72,7 @@ fn stay_away(
     let on_time = common.elapsed() >= TIMEOUT && took < TIMEOUT + Duration::from_secs(1);
     ensure!(late.contains(&comm.rank()) || on_time, "it took {took:?}");
     ensure!(used < TIMEOUT / 10, "waiting took {used:?} of a processor");
-    // The late ranks are told the same, and so is who calls again.
+    // The late ranks get the same error, and so do ranks that call again.
     for result in calls {
         let error = result.err().context("no error")?;
         ensure!(error.is_fatal());
@@ -94,7 +94,7 @@ fn two_ranks_do_not_come_to_a_large_allreduce(comm: Communicator) -> Outcome {
 }
 
 fn slow_progress_is_no_time_out(comm: Communicator) -> Outcome {
-    // Each rank comes less than the time-out after the one before it, the last later than that after the first.
+    // Each rank arrives within the time-out after the one before it, but the last more than the time-out after the first.
     std::thread::sleep(comm.rank() as u32 * Duration::from_millis(1400));
     Ok(comm.barrier()?)
 }
@@ -138,7 +138,7 @@ fn a_rank_that_calls_more_is_told_who_has_left(comm: Communicator) -> Outcome {
         return board.post(1);
     }
     if comm.rank() == 0 {
-        // Some ranks are inside the call already when it leaves, or come later.
+        // When it leaves, some ranks are inside the call, and others call later.
         board.wait_until(|bytes| bytes[leaver] == 1)?;
     }
     for _ in 0..2 {
@@ -147,7 +147,7 @@ fn a_rank_that_calls_more_is_told_who_has_left(comm: Communicator) -> Outcome {
         ensure!(error.is_fatal());
         ensure!(error.to_string().contains(&format!("rank {leaver} has left")), "{error}");
     }
-    // Nobody leaves before all have called: its departure would be another cause.
+    // No rank leaves before all have called: that would be another cause.
     board.post(1)?;
     board.wait_until(|bytes| bytes.iter().all(|byte| *byte == 1))
 }
@@ -165,7 +165,7 @@ fn abort_7(comm: Communicator) -> Outcome {
 }
 
 fn an_abort_is_never_a_success(comm: Communicator) -> Outcome {
-    // All that the system keeps of it is 0.
+    // The 8 bits that the system keeps are 0.
     const CODE: i32 = 256;
     if comm.rank() == comm.size() - 1 {
         comm.abort(CODE);
@@ -199,7 +199,7 @@ fn a_panic_that_is_caught_has_no_effect(comm: Communicator) -> Outcome {
 fn two_threads_of_a_rank_call_at_once(comm: Communicator) -> Outcome {
     let board = Board::new(&comm)?;
     if comm.rank() > 0 {
-        // Not before: the first of the two threads has to be waiting when the second comes.
+        // The first of the two threads must be waiting when the second calls.
         board.wait_until(|bytes| bytes[0] == 1)?;
         ensure_matches!(comm.barrier(), Err(Error::Poisoned { rank: 0, reason, .. }) if reason.contains("threads"));
         return Ok(());
@@ -221,13 +221,13 @@ fn two_threads_of_a_rank_call_at_once(comm: Communicator) -> Outcome {
     board.post(1)
 }
 
-/// How a forked child ends for which all went as it should: unlike any end that just happens.
+/// The exit status of a forked child after success: unlike any accidental one.
 const REFUSED: i32 = 42;
 
 fn a_forked_child_is_no_rank(comm: Communicator) -> Outcome {
     comm.barrier()?;
     let mut data = [1.0; 4];
-    // SAFETY: the child calls the library, which gives up before it allocates or locks, and ends at once.
+    // SAFETY: the child calls the library, which returns before it allocates or locks, and ends at once.
     let child = match unsafe { fork() }? {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {
@@ -238,7 +238,7 @@ fn a_forked_child_is_no_rank(comm: Communicator) -> Outcome {
                 comm.leave(),
             ];
             let refused = results.iter().all(|result| matches!(result, Err(Error::Forked { .. })));
-            // SAFETY: ends the child, without running what belongs to the parent.
+            // SAFETY: ends the child, without running the parent's exit handlers.
             unsafe { nix::libc::_exit(if refused { REFUSED } else { 1 }) }
         }
     };
@@ -246,7 +246,7 @@ fn a_forked_child_is_no_rank(comm: Communicator) -> Outcome {
     still_works(&comm)
 }
 
-/// Many jobs, of which each ends straight after a collective.
+/// Many jobs, each of which ends directly after a collective.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for size in [2, 4, 8] {

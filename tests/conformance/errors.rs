@@ -1,4 +1,4 @@
-//! Wrong arguments: the rank's own error for the rank, `Refused` for the others, and on with the next call.
+//! Wrong arguments: the rank gets its own error, the others get `Refused`, and the next call succeeds.
 
 use anyhow::{Context, ensure};
 use intranode::{Communicator, Error, Operation, ReduceOp};
@@ -24,12 +24,12 @@ pub(crate) fn rows() -> Vec<Scenario> {
     ]
 }
 
-/// What a call gave, and what it left in the receive buffer.
+/// The result of a call, and the receive buffer after it.
 type CallSummary = (Result<(), Error>, Vec<f64>);
 
 const BEFORE: f64 = -1.5;
 
-/// Calls with wrong arguments on one rank after the other, then on all. `expected` knows the rank's own error.
+/// Calls with wrong arguments on one rank after the other, then on all. `expected` recognises the rank's own error.
 fn wrong_on_one_or_all(
     comm: &Communicator,
     operation: Operation,
@@ -165,7 +165,7 @@ fn allgatherv_overflow_in_counts(comm: Communicator) -> Outcome {
         let call = |wrong| {
             let mut counts = vec![LENGTH; size];
             if wrong {
-                // Another rank's count, so that this rank's send buffer is as it says; at one rank its own.
+                // Changes another rank's count, so that this rank's send buffer fits; with one rank its own.
                 counts[(rank + 1) % size] = huge;
             }
             gather(&comm, LENGTH, &counts, &displs, size * LENGTH)

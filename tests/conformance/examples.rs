@@ -8,14 +8,14 @@ use libtest_mimic::Trial;
 use crate::job::{Job, WAITS};
 use crate::scenario::Outcome;
 
-/// The programs, and what they print between them.
+/// The programs, and the combined output of their ranks.
 const EXAMPLES: [(&str, &str); 3] = [
     ("hello", "the ranks' numbers add up to 6\n"),
     ("pi", "3.14159265358"),
     ("primes", "78498 primes below 1000000, the last is 999983\n"),
 ];
 
-/// One trial for each; ignored if it has not been built, as when only this test has.
+/// One trial for each; ignored if the example has not been built.
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |(example, prints): (&'static str, &'static str)| {
         let built = program(example).is_ok_and(|program| program.exists());

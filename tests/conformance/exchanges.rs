@@ -1,4 +1,4 @@
-//! Collectives that copy nothing.
+//! Zero-copy collectives.
 
 use anyhow::ensure;
 use intranode::{Communicator, Error, Operation};
@@ -59,7 +59,7 @@ fn exchange_as_a_broadcast_of_8_mb(comm: Communicator) -> Outcome {
     Ok(())
 }
 
-/// A rank that is slow reads the last turn's values, while the others have written the next ones already.
+/// A slow rank reads the last turn's values after the others have written the next ones.
 fn exchange_whose_readers_are_slow(comm: Communicator) -> Outcome {
     let (rank, size) = (comm.rank(), comm.size());
     let mut exchange = comm.exchange::<usize>(&vec![512; size])?;
@@ -90,7 +90,7 @@ fn exchange_with_wrong_or_different_counts(comm: Communicator) -> Outcome {
         let result = comm.exchange::<u8>(&vec![rank; size]).map(drop);
         ensure_matches!(result, Err(Error::Mismatch { .. }));
     }
-    // The sum of the counts is no number.
+    // The sum of the counts overflows.
     let counts: Vec<_> = (0..size).map(|rank| if rank == 0 { usize::MAX } else { 1 }).collect();
     ensure_matches!(comm.exchange::<u64>(&counts).map(drop), Err(Error::AllocationFailed { .. }));
     still_works(&comm)
@@ -105,7 +105,7 @@ fn exchange_out_of_step(comm: Communicator) -> Outcome {
             let result = if rank == 1 { comm.barrier() } else { exchange.share().map(drop) };
             ensure_matches!(result, Err(Error::Mismatch { .. }));
         }
-        // The turn has not ended: what was written is there.
+        // The turn has not ended: the block still holds what this rank has written.
         ensure!(exchange.own() == [turn]);
         exchange.own().fill(turn + 100);
         ensure!(exchange.share()?.iter().all(|value| *value == turn + 100));

@@ -1,4 +1,4 @@
-//! Files of others under a job's name.
+//! Files of other programs under a job's name.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -23,7 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     over_every_wait(tests)
 }
 
-/// A file of somebody else under the job's name.
+/// Another program's file under the job's name.
 fn plant(job: &Job, content: &[u8]) -> anyhow::Result<File> {
     let mut file = File::options().read(true).write(true).create_new(true).open(job.path())?;
     file.write_all(content)?;
@@ -43,7 +43,7 @@ fn lock(file: &File) -> Outcome {
     Ok(())
 }
 
-/// Both ranks of a job are told what is wrong with the file under its name, which stays as it is.
+/// Both ranks of a job get an error that describes the file under its name, and the file does not change.
 fn ensure_refused(job: &mut Job, content: &[u8], rank_0: &str, rank_1: &str) -> Outcome {
     job.start(0, "report")?;
     job.start(1, "report")?;
@@ -70,7 +70,7 @@ fn a_live_segment_of_another_program(wait: Wait) -> Outcome {
     ensure_refused(&mut job, &content, "another program", "not a segment of this library")
 }
 
-/// What a live job's segment begins with, changed, and filled up to its length.
+/// The header of a live job's segment, modified, and padded to the segment's length.
 fn segment(change: impl FnOnce(&mut [u8; PREAMBLE])) -> Vec<u8> {
     let layout = Layout::new(2, 4096).expect("a small segment");
     let mut preamble = layout.preamble(std::process::id());
@@ -80,7 +80,7 @@ fn segment(change: impl FnOnce(&mut [u8; PREAMBLE])) -> Vec<u8> {
     content
 }
 
-/// The version comes after the eight bytes of the magic number.
+/// The version follows the eight bytes of the magic number.
 fn other_version(preamble: &mut [u8; PREAMBLE]) {
     preamble[8..12].copy_from_slice(&77u32.to_ne_bytes());
 }

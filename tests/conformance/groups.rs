@@ -1,4 +1,4 @@
-//! Further communicators of some or all ranks.
+//! Communicators that were split from another.
 
 use std::time::Duration;
 
@@ -61,11 +61,11 @@ fn split_by_color_and_key(comm: Communicator) -> Outcome {
     let mut all = vec![usize::MAX; half.size()];
     half.allgather(&[rank], &mut all)?;
     ensure!(all == mates, "{all:?}, not {mates:?}");
-    // Larger than what fits into a note, and than a chunk.
+    // Larger than the inline size, and than a chunk.
     let mut data = vec![if half.rank() == 0 { rank as u64 } else { u64::MAX }; 500_000];
     half.broadcast(&mut data, 0)?;
     ensure!(data.iter().all(|value| *value == mates[0] as u64));
-    // The same key for all: the order stays.
+    // With equal keys the order does not change.
     let all = comm.split(usize::MAX, 7)?;
     ensure!((all.rank(), all.size()) == (rank, size));
     let alone = comm.split(rank, 0)?;
@@ -96,7 +96,7 @@ fn split_while_parent_and_child_are_used_in_turns(comm: Communicator) -> Outcome
     let mates = (0..size).filter(|other| other % 2 == rank % 2);
     let (of_half, of_all): (usize, usize) = (mates.map(|mate| mate + 1).sum(), (1..=size).sum());
     for turn in 0..2000 {
-        // Each group in another order, and not equally often.
+        // Each group makes other calls, and another number of them.
         for comm in [&half, &half, &comm].into_iter().cycle().skip(rank % 2).take(3) {
             let mut sum = [(rank + 1) * (turn + 1)];
             comm.allreduce_in_place(&mut sum, ReduceOp::Sum)?;
@@ -152,14 +152,14 @@ fn split_abort_ends_parents_and_children(comm: Communicator) -> Outcome {
     if rank == size - 1 {
         half.abort(9);
     }
-    // Also those that the rank called nothing of.
+    // Also communicators on which the rank has made no call.
     for comm in [&comm, &local] {
         ensure_matches!(comm.barrier(), Err(Error::Aborted { code: 9, rank: by, .. }) if *by == size - 1);
     }
     Ok(())
 }
 
-/// A rank that does not come to its group's barrier: the group ends, and its parent goes on.
+/// A rank that does not enter its group's barrier: the group ends, and its parent can be used further.
 fn split_time_out_is_the_group_s_alone(comm: Communicator) -> Outcome {
     let local = comm.split_local()?;
     if comm.rank() == 1 {

@@ -1,4 +1,4 @@
-//! Regions and what a process holds: memory, descriptors, mappings, and what becomes of them in odd places.
+//! The resources of regions: memory, descriptors and mappings; also after fork, and with named memory.
 
 use anyhow::{Context, ensure};
 use intranode::{Communicator, Error, ReduceOp};
@@ -27,10 +27,10 @@ fn own_number(table: &str, line: &str) -> anyhow::Result<usize> {
     Ok(value.trim().trim_end_matches("kB").trim().parse()?)
 }
 
-/// The proportional share of memory that all ranks have of mappings with this name, in kB.
+/// The proportional set size of mappings with this name, summed over all ranks, in kB.
 fn share_of_all(comm: &Communicator, name: &str) -> anyhow::Result<usize> {
     let table = std::fs::read_to_string("/proc/self/smaps")?;
-    // A mapping's line has its range first, those about it a name that ends in a colon.
+    // The line of a mapping begins with its range, lines about it with a name that ends in a colon.
     let (mut inside, mut own) = (false, 0);
     for line in table.lines() {
         let first = line.split(' ').next().unwrap_or_default();
@@ -45,7 +45,7 @@ fn share_of_all(comm: &Communicator, name: &str) -> anyhow::Result<usize> {
     Ok(all[0])
 }
 
-/// 20.8 MB, as Cobre's opening tree and case data take: in all, and not for each rank.
+/// 20.8 MB, as for Cobre's opening tree and case data: in total, not for each rank.
 fn region_of_20_8_mb_is_there_once(comm: Communicator) -> Outcome {
     const LEN: usize = 2_600_000;
     if !cfg!(target_os = "linux") {
@@ -54,7 +54,7 @@ fn region_of_20_8_mb_is_there_once(comm: Communicator) -> Outcome {
     let mut region = comm.region::<f64>(LEN)?;
     region.as_mut_slice().fill(1.5);
     let shared = region.publish()?;
-    // Every rank has all of it in its tables.
+    // The page table of every rank has all of it.
     ensure!(shared.iter().sum::<f64>() == 1.5 * LEN as f64);
     comm.barrier()?;
     let (all, once) = (share_of_all(&comm, "memfd:intranode")?, LEN * size_of::<f64>() / 1024);
@@ -66,7 +66,7 @@ fn region_of_20_8_mb_is_there_once(comm: Communicator) -> Outcome {
 
 /// Open descriptors, mappings, and kB of memory of this process.
 fn holdings() -> anyhow::Result<[usize; 3]> {
-    // The watcher opens those of its peers' processes when some time has passed.
+    // The watcher opens the pidfds of its peers after some time.
     let of_a_process = |entry: &std::fs::DirEntry| {
         std::fs::read_link(entry.path()).is_ok_and(|target| target.ends_with("anon_inode:[pidfd]"))
     };
@@ -105,20 +105,20 @@ fn region_made_and_dropped_1000_times(comm: Communicator) -> Outcome {
     let [descriptors, mappings, memory] =
         std::array::from_fn(|kind| after[kind] as isize - before[kind] as isize);
     ensure!(descriptors == 0, "{descriptors} more descriptors");
-    // The allocator's own may change by one or two.
+    // The allocator's mappings may change by one or two.
     ensure!(mappings <= 2, "{mappings} more mappings");
     ensure!(memory < 1024, "{memory} kB more memory");
     Ok(())
 }
 
-/// How a forked child ends for which all went as it should.
+/// The exit status of a forked child after success.
 const AS_EXPECTED: i32 = 42;
 
 fn region_in_a_forked_child(comm: Communicator) -> Outcome {
     let mut region = comm.region::<u8>(100)?;
     region.as_mut_slice().fill(3);
     let shared = region.publish()?;
-    // SAFETY: the child calls the library, which gives up before it allocates or locks, and ends at once.
+    // SAFETY: the child calls the library, which returns before it allocates or locks, and ends at once.
     let child = match unsafe { fork() }? {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {
@@ -128,7 +128,7 @@ fn region_in_a_forked_child(comm: Communicator) -> Outcome {
                     shared.reclaim().map(drop),
                     Err(Error::Forked { .. } | Error::AllocationFailed { .. })
                 );
-            // SAFETY: ends the child, without running what belongs to the parent.
+            // SAFETY: ends the child, without running the parent's exit handlers.
             unsafe { nix::libc::_exit(if refused { AS_EXPECTED } else { 1 }) }
         }
     };
@@ -137,7 +137,7 @@ fn region_in_a_forked_child(comm: Communicator) -> Outcome {
     still_works(&comm)
 }
 
-/// In a child process that has a job of its own: a store into a published region through a pointer.
+/// Runs in a child process with a job of its own: a store into a published region through a pointer.
 fn region_stray_store_is_a_fault(comm: Communicator) -> Outcome {
     let shared = comm.region::<u8>(100)?.publish()?;
     let place = shared.as_ptr().cast_mut();
@@ -145,7 +145,7 @@ fn region_stray_store_is_a_fault(comm: Communicator) -> Outcome {
         use std::os::unix::process::ExitStatusExt;
         ensure!(child.signal() == Some(nix::libc::SIGSEGV), "it ended with {child:?}");
     } else {
-        // SAFETY: none: this is the mistake. The process ends by it.
+        // SAFETY: none: this is the fault to be tested. It ends the process.
         unsafe { place.write_volatile(1) };
         anyhow::bail!("the store was not noticed");
     }
@@ -168,9 +168,9 @@ fn start_stray() -> anyhow::Result<Option<std::process::ExitStatus>> {
     Ok(Some(status))
 }
 
-/// What is shown with other means than a joined communicator.
+/// Trials that do not use a scenario.
 pub(crate) fn trials() -> Vec<Trial> {
-    // Elsewhere memory always has a name.
+    // Other systems have no memfds.
     if !cfg!(target_os = "linux") {
         return Vec::new();
     }

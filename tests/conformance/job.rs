@@ -14,11 +14,11 @@ use anyhow::{Context, bail, ensure};
 
 use crate::scenario::{LIMIT, Outcome, seed_variable};
 
-/// Every way to wait that is tested.
+/// The waits that are tested.
 pub(crate) const WAITS: &[Wait] =
     if cfg!(target_os = "linux") { &[Wait("futex"), Wait("pthread")] } else { &[Wait("pthread")] };
 
-/// Where the names of segments are files.
+/// The directory of named segments.
 const DIRECTORY: &str = if cfg!(target_os = "linux") { "/dev/shm" } else { "/tmp" };
 
 /// A value of `INTRANODE_WAIT`.
@@ -38,14 +38,14 @@ pub(crate) fn role() -> Option<String> {
     env::var(ROLE).ok()
 }
 
-/// In a rank: waits until the driver tells it to go on.
+/// Runs in a rank: waits for a word from the driver.
 pub(crate) fn await_word() -> Outcome {
     let mut line = String::new();
     ensure!(std::io::stdin().read_line(&mut line)? > 0, "the driver has gone");
     Ok(())
 }
 
-/// The processes of one job. What still runs when it is dropped is killed.
+/// The processes of one job. Drop kills those that still run.
 pub(crate) struct Job {
     name: String,
     size: usize,
@@ -83,7 +83,7 @@ impl Job {
         self.start_with(rank, role, |_| ())
     }
 
-    /// The same, with changes to its environment. Gives the process's index in this job.
+    /// The same, with changes to its environment. Returns the process's index in this job.
     pub(crate) fn start_with(
         &mut self,
         rank: usize,
@@ -117,7 +117,7 @@ impl Job {
         Ok(self.processes.len() - 1)
     }
 
-    /// Starts every rank in the same role; the first to start is another one each time.
+    /// Starts every rank in the same role. Each job starts with another rank.
     pub(crate) fn start_all(&mut self, role: &str) -> Outcome {
         static FIRST: AtomicUsize = AtomicUsize::new(0);
         let first = FIRST.fetch_add(1, Ordering::Relaxed);
@@ -139,7 +139,7 @@ impl Job {
     /// Waits until a process has written `text`.
     pub(crate) fn await_output(&mut self, process: usize, text: &str) -> Outcome {
         let there = poll(|| {
-            // In this order: what a process that has ended wrote is all there.
+            // In this order: if the process has ended, its output is complete.
             let ended = self.processes[process].ended()?;
             if self.output(process)?.contains(text) {
                 return Ok(true);
@@ -157,12 +157,12 @@ impl Job {
         Ok(())
     }
 
-    /// Where the name's file is.
+    /// The path of the name's file.
     pub(crate) fn path(&self) -> std::path::PathBuf {
         Path::new(DIRECTORY).join(&self.name[1..])
     }
 
-    /// Tells all processes to go on: see [`await_word`].
+    /// Lets all processes continue: see [`await_word`].
     pub(crate) fn tell_all(&mut self) -> Outcome {
         for process in &mut self.processes {
             let mut input = process.child.stdin.take().context("told before")?;
@@ -184,7 +184,7 @@ impl Job {
         self.processes[process].status.map(code)
     }
 
-    /// Waits until one of these processes has ended, and gives it.
+    /// Waits until one of these processes has ended. Returns its index.
     pub(crate) fn first_to_end(&mut self, processes: &[usize]) -> anyhow::Result<usize> {
         let mut first = None;
         poll(|| {
@@ -198,7 +198,7 @@ impl Job {
         first.with_context(|| format!("none has ended in {LIMIT:?}"))
     }
 
-    /// Waits for all processes. Those that do not end are killed and named.
+    /// Waits for all processes. It kills those that do not end, and fails with their ranks.
     pub(crate) fn wait_all(&mut self) -> Outcome {
         let all = poll(|| {
             let mut all = true;
@@ -215,7 +215,7 @@ impl Job {
             let end = match process.status.map(code) {
                 Some(code) => format!("ended with {code}"),
                 None => {
-                    // An error means that it has ended by now.
+                    // An error means that it has ended meanwhile.
                     let _ = process.child.kill();
                     process.status = Some(process.child.wait()?);
                     "hung".to_owned()
@@ -226,7 +226,7 @@ impl Job {
         bail!(report)
     }
 
-    /// Waits for all processes, which end with these statuses by rank, and leave nothing behind.
+    /// Waits for all processes. They must end with these statuses, by rank, and leave no files.
     pub(crate) fn finish(&mut self, ends: &[i32]) -> Outcome {
         self.wait_all()?;
         let mut report = String::new();
@@ -251,10 +251,10 @@ impl Job {
             ensure!(name != own && !name.starts_with(&parts), "{DIRECTORY}/{name} is left");
         }
         let mark = format!("INTRANODE_NAME={}\0", self.name).into_bytes();
-        // Where there is no /proc, only the files count.
+        // Without /proc only files are checked.
         for process in fs::read_dir("/proc").into_iter().flatten() {
             let path = process?.path();
-            // Unreadable: it has ended, or is somebody else's.
+            // Unreadable: it has ended, or belongs to another user.
             let environment = fs::read(path.join("environ")).unwrap_or_default();
             let marked = environment.windows(mark.len()).any(|window| window == mark);
             ensure!(!marked, "a process is left: {}", path.display());
@@ -270,7 +270,7 @@ impl Drop for Job {
             let _ = process.child.kill();
             let _ = process.child.wait();
         }
-        // What a failed test leaves; the next one has another name.
+        // A failed test may leave it; the next one has another name.
         let _ = fs::remove_file(self.path());
     }
 }
@@ -285,7 +285,7 @@ impl Process {
 
     fn output(&self) -> anyhow::Result<String> {
         let mut bytes = vec![0; usize::try_from(self.output.metadata()?.len())?];
-        // The position belongs to the writers too.
+        // The file position is shared with the writers.
         self.output.read_exact_at(&mut bytes, 0)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }

@@ -1,4 +1,4 @@
-//! How processes become ranks, and what keeps them from it.
+//! Joining, and its failures.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use libtest_mimic::Trial;
 use crate::job::{Job, WAITS, Wait, await_word};
 use crate::scenario::{Outcome, still_works};
 
-/// What a process does instead of a row.
+/// The program of a process that does not run a row.
 type Role = fn() -> Outcome;
 
-/// What a process of this file can do that no row of the others does.
+/// The programs of this file's processes.
 pub(crate) const ROLES: &[(&str, Role)] = &[
     ("join", join),
     ("join_and_wait", join_and_wait),
@@ -84,12 +84,12 @@ fn join_two_jobs() -> Outcome {
         still_works(&one)?;
         still_works(&other)?;
     }
-    // The end of one is not the end of the other.
+    // The end of one job does not end the other.
     other.leave()?;
     still_works(&one)
 }
 
-/// Joins in vain, and tells why.
+/// Prints the error of joining.
 fn report() -> Outcome {
     report_failure(Config::from_env().and_then(Config::join))
 }
@@ -97,7 +97,7 @@ fn report() -> Outcome {
 fn report_in_half_a_second() -> Outcome {
     let start = Instant::now();
     let result = Config::from_env()?.join_timeout(Duration::from_millis(500)).join();
-    // The first rank whose time is up ends it for all.
+    // The first rank that times out ends joining for all.
     let took = start.elapsed();
     ensure!(took < Duration::from_millis(1500), "it took {took:?}");
     report_failure(result)
@@ -115,7 +115,7 @@ fn report_failure(result: Result<Communicator, Error>) -> Outcome {
     Ok(())
 }
 
-/// The processes ended well, after they had written all of these.
+/// The processes have ended with success, after they have written all of these.
 pub(crate) fn ensure_told(job: &mut Job, processes: &[usize], parts: &[&str]) -> Outcome {
     job.wait_all()?;
     for process in processes {
@@ -167,7 +167,7 @@ fn two_jobs_at_once(wait: Wait) -> Outcome {
 }
 
 fn a_rank_that_never_joins_is_named(wait: Wait) -> Outcome {
-    // Rank 0 is there, rank 1 is not; then the other way round.
+    // Rank 0 has started, rank 1 has not; then vice versa.
     for (there, missing) in [(vec![0, 2], "1"), (vec![0], "1, 2"), (vec![1, 2], "0")] {
         let mut job = Job::new(3, wait);
         let start = Instant::now();
@@ -210,7 +210,7 @@ fn two_processes_with_rank_0(wait: Wait) -> Outcome {
 }
 
 fn two_processes_with_rank_1(wait: Wait) -> Outcome {
-    // Whichever of the two comes second is told so; the job goes on with the other.
+    // The second of the two gets the error; the job continues with the first.
     let mut job = Job::new(3, wait);
     job.start(0, "join")?;
     let twins = [job.start(1, "join")?, job.start(1, "join")?];

@@ -1,10 +1,10 @@
-//! What a backend of Cobre must show, over real processes and over ranks as threads.
+//! The requirements of a backend of Cobre, tested over processes and over ranks that are threads.
 //!
-//! Each row is a *scenario*: what one rank does and checks. Two drivers run it, so a test has a name such as
-//! `processes::futex::4::allgatherv_one_rank_sends_nothing` or `threads::2::broadcast_64_mb`. A process is this very
-//! program again, told by its environment which rank it is.
+//! Each row is a *scenario*: the program of one rank, with its checks. Two drivers run it, so a test has a name such as
+//! `processes::futex::4::allgatherv_one_rank_sends_nothing` or `threads::2::broadcast_64_mb`. The processes run this same
+//! program, with their rank in the environment.
 //!
-//! Delays and sizes are random where the rows ask for it. The seed is printed; `CONFORMANCE_SEED` repeats a run.
+//! Some delays and sizes are random. The seed is printed; `CONFORMANCE_SEED` repeats a run.
 
 mod board;
 mod collectives;
@@ -13,7 +13,7 @@ mod endings;
 mod errors;
 mod examples;
 mod exchanges;
-// Its files are locked as a job locks its own, for which there is a safe function on Linux only.
+// It locks files as a job does, for which there is a safe function on Linux only.
 #[cfg(target_os = "linux")]
 mod foreign;
 mod groups;
@@ -36,7 +36,7 @@ use libtest_mimic::{Arguments, Trial};
 
 use scenario::Scenario;
 
-/// Every row that a joined communicator can show.
+/// The rows that run on a joined communicator.
 fn scenarios() -> Vec<Scenario> {
     let mut all = collectives::rows();
     all.extend(reductions::rows());
@@ -52,7 +52,7 @@ fn scenarios() -> Vec<Scenario> {
     all
 }
 
-/// The rows in which ranks do nothing but meet, or some of them do, once more in groups.
+/// The rows with rounds without data, also with a hierarchical barrier.
 fn in_groups() -> Vec<Scenario> {
     let meetings =
         [delays::rows(), mismatch::rows(), endings::rows(), regions::rows(), groups::rows(), exchanges::rows()];

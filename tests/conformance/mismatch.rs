@@ -1,4 +1,4 @@
-//! Ranks that call different things: everybody is told the same, soon, and can go on.
+//! Ranks that make different calls: all get the same error, soon, and can use the communicator further.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ fn call(comm: &Communicator, operation: Operation, bytes: usize) -> Result<(), E
     }
 }
 
-/// Each rank has made its own call; `check` gets what the error says of rank `rank`'s call.
+/// Each rank has made its own call; `check` gets the error's summary of rank `rank`'s call.
 fn ensure_mismatch(
     comm: &Communicator,
     took: Duration,
@@ -70,14 +70,14 @@ fn ensure_mismatch(
     for (rank, called) in calls.iter().enumerate() {
         ensure!(called.rank == rank, "{text}");
         check(rank, called).with_context(|| text.clone())?;
-        // The message says who called what.
+        // The message names the call of each rank.
         ensure!(
             text.contains(&called.to_string()) && called.to_string().contains(&format!("rank {rank}")),
             "{text}"
         );
     }
 
-    // The same on every rank, after its own operation's name; and the communicator can be used for finding out.
+    // The error is the same on every rank, except for its own operation. The communicator is used to compare.
     still_works(comm)?;
     let (_, common) = text.split_once(": ").context("the operation comes first")?;
     let mut own = common.as_bytes().to_vec();
@@ -90,7 +90,7 @@ fn ensure_mismatch(
     Ok(())
 }
 
-/// Every ordered pair: rank `odd` calls one thing, the others another.
+/// Every ordered pair of calls: rank `odd` makes one, the others make the other.
 fn every_pair(comm: &Communicator, bytes: usize) -> Outcome {
     for (index, one) in ALL.into_iter().enumerate() {
         for other in ALL.into_iter().filter(|other| *other != one) {
@@ -149,7 +149,7 @@ fn mismatch_of_element_types(comm: Communicator) -> Outcome {
             false => comm.allreduce_in_place(&mut vec![1f64; len], ReduceOp::Sum),
         };
         variants(&comm, reduce, |odd, called| called.element == if odd { "u64" } else { "f64" })?;
-        // Other types of the same size, known by their alignment only.
+        // Types of the same size that differ in their alignment only.
         let send = |odd| match odd {
             true => comm.broadcast(&mut vec![[0u8; 8]; len], 0),
             false => comm.broadcast(&mut vec![[0u32; 2]; len], 0),
@@ -191,7 +191,7 @@ fn mismatch_of_roots(comm: Communicator) -> Outcome {
 }
 
 fn mismatch_of_counts(comm: Communicator) -> Outcome {
-    // The same number of elements in all, and of this rank: only who else sends how many differs.
+    // The total and this rank's count are equal: only the other ranks' counts differ.
     let size = comm.size();
     for bytes in SIZES {
         let call = |odd: bool| {
@@ -208,7 +208,7 @@ fn mismatch_of_counts(comm: Communicator) -> Outcome {
 }
 
 fn mismatch_of_a_refused_and_another_call(comm: Communicator) -> Outcome {
-    // A rank that refuses is named, whatever the others call.
+    // The error names a rank that refuses, for any calls of the others.
     let last = comm.size() - 1;
     let error = if comm.rank() == last {
         comm.broadcast(&mut [0u8], usize::MAX)

@@ -1,4 +1,4 @@
-//! What the collectives mean, written down without them.
+//! A sequential model of the collectives.
 
 use std::fmt::Debug;
 
@@ -20,16 +20,16 @@ pub(crate) const OPERATIONS: [ReduceOp; 7] = [
     ReduceOp::BitXor,
 ];
 
-/// Those of floating-point values.
+/// The reductions of floating-point values.
 pub(crate) const ARITHMETIC: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max];
 
 /// A number whose reductions are modelled.
 pub(crate) trait Value: Number + Debug {
-    /// Which reductions it has.
+    /// The reductions that are defined for it.
     const REDUCTIONS: &[ReduceOp];
-    /// Any value, the odd ones more often than by chance.
+    /// A random value; special values are more frequent.
     fn any(random: &mut Rng) -> Self;
-    /// What a reduction makes of two values.
+    /// The reduction of two values.
     fn combine(op: ReduceOp, a: Self, b: Self) -> Self;
 }
 
@@ -48,7 +48,7 @@ macro_rules! integers {
             }
 
             fn combine(op: ReduceOp, a: Self, b: Self) -> Self {
-                // Wide enough for any sum and product, then cut off.
+                // Wide enough for any sum and product, then truncated.
                 let (wide_a, wide_b) = (a as i128, b as i128);
                 match op {
                     ReduceOp::Sum => (wide_a + wide_b) as $number,
@@ -96,7 +96,7 @@ macro_rules! floats {
 integers!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
 floats!(f32 f64);
 
-/// What `rank` contributes: every rank knows it of every other.
+/// The contribution of `rank`, which every rank can compute.
 pub(crate) fn values<T: Value>(seed: u64, rank: usize, len: usize) -> Vec<T> {
     let mut random = Rng::with_seed(seed.wrapping_mul(0x9E37_79B9).wrapping_add(rank as u64));
     (0..len).map(|_| T::any(&mut random)).collect()
@@ -113,7 +113,7 @@ pub(crate) fn reduced<T: Value>(op: ReduceOp, seed: u64, ranks: usize, len: usiz
     result
 }
 
-/// Element `index` of what `rank` sends, where there are too many to keep a copy. Exact in an `f64`.
+/// Element `index` of a large block of `rank`, of which no copy is kept. Exact in an `f64`.
 pub(crate) fn element(rank: usize, index: usize) -> f64 {
     (rank * 1_000_000_000 + index) as f64
 }
@@ -123,7 +123,7 @@ pub(crate) fn elements(rank: usize, len: usize) -> Vec<f64> {
     (0..len).map(|index| element(rank, index)).collect()
 }
 
-/// Fails at the first element whose bytes are not as expected.
+/// Fails at the first element whose bytes differ.
 pub(crate) fn ensure_same<T: Pod + Debug>(got: &[T], expected: &[T]) -> Outcome {
     if got.len() != expected.len() {
         bail!("{} elements, expected {}", got.len(), expected.len());

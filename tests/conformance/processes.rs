@@ -9,7 +9,7 @@ use libtest_mimic::{Failed, Trial};
 use crate::job::{Job, WAITS, Wait};
 use crate::scenario::{Outcome, Scenario};
 
-/// One trial for each number of ranks and each way to wait.
+/// One trial for each number of ranks and each wait.
 pub(crate) fn trials(scenario: Scenario) -> Vec<Trial> {
     let mut trials = Vec::new();
     for wait in WAITS.iter().copied() {
@@ -27,7 +27,7 @@ fn run(scenario: Scenario, size: usize, wait: Wait) -> Result<(), Failed> {
     job.start_all(scenario.name).and_then(|()| job.finish(&ends)).map_err(|error| format!("{error:#}").into())
 }
 
-/// What a process does that was started as a rank.
+/// Runs in a process that was started as a rank.
 pub(crate) fn run_as_rank(role: &str) -> ExitCode {
     match play(role) {
         Ok(()) => ExitCode::SUCCESS,

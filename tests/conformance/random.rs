@@ -1,6 +1,6 @@
 //! Random worlds against a sequential model, with ranks as threads and as processes.
 //!
-//! What fails is made smaller until nothing can be left out. `CONFORMANCE_SEED` repeats the choice of worlds.
+//! A failing world is shrunk to a minimal one. `CONFORMANCE_SEED` repeats the choice of worlds.
 
 use anyhow::Context;
 use intranode::{Communicator, Config, Error, ReduceOp};
@@ -29,7 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Plays `cases` random worlds, or as many as `PROPTEST_CASES` says.
+/// Runs `cases` random worlds, or `PROPTEST_CASES`.
 fn try_worlds(cases: u32, play: impl Fn(&World) -> Outcome) -> Result<(), Failed> {
     let asked = std::env::var_os("PROPTEST_CASES").is_some();
     let cases = if asked { ProptestConfig::default().cases } else { cases };
@@ -41,7 +41,7 @@ fn try_worlds(cases: u32, play: impl Fn(&World) -> Outcome) -> Result<(), Failed
         .map_err(|failure| failure.to_string().into())
 }
 
-/// A few ranks, and what they call one after the other.
+/// A number of ranks, and the sequence of their calls.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct World {
     ranks: usize,
@@ -68,7 +68,7 @@ enum Call {
     Allgather {
         len: usize,
     },
-    /// By rank. `order` says whose block comes first in the receive buffer of rank 0; the others rotate it.
+    /// By rank. `order`: the order of the blocks in the receive buffer of rank 0; other ranks rotate it.
     Allgatherv {
         counts: Vec<usize>,
         gaps: Vec<usize>,
@@ -78,7 +78,7 @@ enum Call {
         len: usize,
         root: usize,
     },
-    /// The rank calls with a buffer that is too short.
+    /// The rank passes a buffer that is too short.
     Wrong {
         rank: usize,
         len: usize,
@@ -101,7 +101,7 @@ enum Kind {
     F64,
 }
 
-/// A reduction is written as its place in the list of all.
+/// A reduction is encoded as its index in the list.
 mod by_place {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -128,7 +128,7 @@ fn world() -> impl Strategy<Value = World> {
     })
 }
 
-/// Nothing, a few, around the inline size, and many chunks.
+/// Empty, a few elements, around the inline size, and many chunks.
 fn length() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0), 0usize..6, 0usize..120, 0usize..3000]
 }
@@ -152,7 +152,7 @@ fn step(ranks: usize) -> impl Strategy<Value = Step> {
 }
 
 impl World {
-    /// How its ranks join.
+    /// The configuration of its ranks.
     fn configure(&self, config: Config) -> Config {
         let config = config.group(self.group);
         match self.staging {
@@ -162,7 +162,7 @@ impl World {
     }
 }
 
-/// Plays a world in processes.
+/// Runs a world over processes.
 fn play_processes(world: &World, wait: Wait) -> Outcome {
     let json = serde_json::to_string(world)?;
     let mut job = Job::new(world.ranks, wait);
@@ -174,14 +174,14 @@ fn play_processes(world: &World, wait: Wait) -> Outcome {
     job.finish(&vec![0; world.ranks])
 }
 
-/// What one of those processes does.
+/// Runs in one of these processes.
 pub(crate) fn play_process() -> Outcome {
     let world: World = serde_json::from_str(&std::env::var(WORLD)?)?;
     let comm = world.configure(Config::from_env()?).join()?;
     play_rank(&comm, &world.steps)
 }
 
-/// Plays a world in threads of this process.
+/// Runs a world over threads of this process.
 fn play(world: &World) -> Outcome {
     let config = world.configure(Config::new("/threads", 0, world.ranks));
     let results = intranode::threads_with(&config, |comm| play_rank(&comm, &world.steps))?;
@@ -265,7 +265,7 @@ fn reduce<T: Value>(comm: &Communicator, len: usize, op: ReduceOp, in_place: boo
     ensure_same(if in_place { &own } else { &recv }, &reduced(op, seed, comm.size(), len))
 }
 
-/// Where a rank puts the blocks, in an order of its own, with gaps; and the length of its receive buffer.
+/// The displacements of a rank, in an order of its own and with gaps, and the length of its receive buffer.
 fn places(rank: usize, counts: &[usize], gaps: &[usize], order: &[usize]) -> (Vec<usize>, usize) {
     let mut displs = vec![0; counts.len()];
     let mut end = 0;

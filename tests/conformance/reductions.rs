@@ -55,7 +55,7 @@ fn allreduce_min_and_max_of_rank_and_its_mirror(comm: Communicator) -> Outcome {
 }
 
 fn allreduce_of_one_rank_changes_nothing(comm: Communicator) -> Outcome {
-    // Not even the payload of a NaN.
+    // Also the payload of a NaN is the same.
     let own = [1.5, -0.0, f64::INFINITY, f64::from_bits(0x7FF8_0000_0000_1234)];
     for op in ARITHMETIC {
         ensure_same(&allreduce(&comm, &own, op)?, &own)?;
@@ -195,7 +195,7 @@ fn allreduce_not_a_number_from_any_rank(comm: Communicator) -> Outcome {
     for from in 0..comm.size() {
         for len in [1, 100, 10_000] {
             let own = vec![if comm.rank() == from { odd } else { 1.0 }; len];
-            // One rank's value stays as it is.
+            // With one rank the value does not change.
             let expected = vec![if comm.size() == 1 { odd } else { f64::NAN }; len];
             for op in ARITHMETIC {
                 ensure_same(&allreduce(&comm, &own, op)?, &expected).with_context(|| format!("{op}"))?;

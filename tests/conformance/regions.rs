@@ -1,4 +1,4 @@
-//! The rows about shared regions.
+//! The rows of shared regions.
 
 use anyhow::ensure;
 use intranode::{Blocks, Communicator, Error, Operation, Placement, ReduceOp, RegionOptions};
@@ -66,7 +66,7 @@ fn region_each_rank_writes_its_own_block(comm: Communicator) -> Outcome {
 fn region_any_partition(comm: Communicator) -> Outcome {
     let (rank, size) = (comm.rank(), comm.size());
     let mut region = comm.region::<u32>(10 * size)?;
-    // The rank's own column of ten rows, from the last to the first, but for the first row, which nobody has.
+    // The rank's own column of ten rows, from the last to the first, except the first row, which has no owner.
     let own: Vec<_> = (1..10).rev().map(|row| row * size + rank).map(|index| index..index + 1).collect();
     region.set_ownership(own)?;
     ensure!(region.parts().is_sorted_by_key(|part| part.start) && region.parts().len() == 9);
@@ -99,7 +99,7 @@ fn region_is_taken_back_and_published_again(comm: Communicator) -> Outcome {
         ensure!(wrong.is_none(), "in turn {turn}: {wrong:?}");
         region = shared.reclaim()?;
     }
-    // Others may own it next, as it is.
+    // Other ranks may own it next, with its values.
     region.set_ownership((rank == size - 1).then_some(0..3 * size))?;
     ensure!((rank == size - 1) == (region.as_mut_slice().first() == Some(&199_000)));
     Ok(())
@@ -130,7 +130,7 @@ fn region_several_of_different_types_at_once(comm: Communicator) -> Outcome {
     numbers.distribute()?;
     numbers.as_mut_slice().fill(0.5);
     pairs.as_mut_slice().fill([1, 2, 3]);
-    // In another order than they were made in.
+    // Not in the order of their creation.
     let pairs = pairs.publish()?;
     let bytes = bytes.publish()?;
     let numbers = numbers.publish()?;
@@ -214,7 +214,7 @@ fn region_of_half_of_all_numbers(comm: Communicator) -> Outcome {
     }
     asks::<u8>(&comm, usize::MAX / 2)?;
     asks::<f64>(&comm, usize::MAX)?;
-    // More than there is, on any machine, and no overflow.
+    // More memory than any machine has, without overflow.
     ensure_matches!(comm.region::<u8>(1 << 55).map(drop), Err(Error::AllocationFailed { .. }));
     still_works(&comm)
 }
@@ -223,7 +223,7 @@ fn region_parts_that_overlap_or_reach_too_far(comm: Communicator) -> Outcome {
     let (rank, size) = (comm.rank(), comm.size());
     let mut region = comm.region::<u8>(size)?;
     let before = region.parts().to_vec();
-    // Every rank wants the first: seen by all, no matter which rank is the second.
+    // Every rank requests the first element: all get the error, whichever rank is the second.
     let result = region.set_ownership([0..1, 0..size.min(2)]);
     ensure_matches!(result, Err(Error::OverlappingBlocks { operation: Operation::SetOwnership, .. }));
     ensure!(!result.unwrap_err().is_fatal() && region.parts() == before);
@@ -249,7 +249,7 @@ fn region_parts_that_overlap_or_reach_too_far(comm: Communicator) -> Outcome {
     Ok(())
 }
 
-/// A rank that does something else in place of publishing, or of taking back: all are told, and nobody reads or writes.
+/// A rank that makes another call instead of publish or reclaim: all get an error, and no rank reads or writes.
 fn region_epochs_out_of_step(comm: Communicator) -> Outcome {
     if comm.size() == 1 {
         return Ok(());

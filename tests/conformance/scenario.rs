@@ -1,26 +1,26 @@
-//! One row: what each rank does and checks.
+//! A row: the program of each rank, with its checks.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use intranode::{Communicator, Config, ReduceOp};
 
-/// What a check gives.
+/// The result of a check.
 pub(crate) type Outcome = anyhow::Result<()>;
 
-/// No trial takes longer than this, or it has hung. Long, since 100,000 barriers take their time where ten other
-/// programs want the same processors; that no call hangs is seen by the library's own, shorter time-out.
+/// The time limit of a trial. It is long, since 100,000 barriers are slow on a busy machine. The library's own, shorter
+/// time-out detects a call that hangs.
 pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
 /// One row of the tables.
 #[derive(Clone, Copy)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// What each rank does.
+    /// The program of each rank.
     pub(crate) body: fn(Communicator) -> Outcome,
-    /// With how many ranks it runs.
+    /// The numbers of ranks.
     pub(crate) ranks: &'static [usize],
-    /// How a rank of a world ends: its process's status. A panic is 101, also of a thread.
+    /// The exit status of a rank's process. A panic is 101, also in a thread.
     pub(crate) ends: fn(rank: usize, size: usize) -> i32,
     /// Whether it can run as threads of this process.
     pub(crate) threads: bool,
@@ -54,7 +54,7 @@ impl Scenario {
         self
     }
 
-    /// The same with a hierarchical barrier in groups of `of` ranks, under a name that says so.
+    /// The same with a hierarchical barrier in groups of `of` ranks, under a name of its own.
     pub(crate) fn in_groups(mut self, of: usize) -> Self {
         self.name = Box::leak(format!("{}_in_groups_of_{of}", self.name).into_boxed_str());
         self.group = Some(of);
@@ -76,7 +76,7 @@ impl Scenario {
         self
     }
 
-    /// How its ranks join.
+    /// The configuration of its ranks.
     pub(crate) fn configure(&self, mut config: Config) -> Config {
         if let Some(staging) = self.staging {
             config = config.chunk_bytes(staging);
@@ -99,7 +99,7 @@ macro_rules! row {
 }
 pub(crate) use row;
 
-/// Fails unless the value matches the pattern, and shows the value.
+/// Fails, with the value in the message, unless it matches the pattern.
 macro_rules! ensure_matches {
     ($value:expr, $($pattern:tt)+) => {
         match &$value {
@@ -112,7 +112,7 @@ pub(crate) use ensure_matches;
 
 const SEED: &str = "CONFORMANCE_SEED";
 
-/// The seed of everything random: from the environment, as the ranks get it from the driver, or a new one.
+/// The seed of all random choices: from the environment, through which the driver passes it to the ranks, or a new one.
 pub(crate) fn seed() -> u64 {
     static CHOSEN: OnceLock<u64> = OnceLock::new();
     *CHOSEN.get_or_init(|| match std::env::var(SEED) {
@@ -121,7 +121,7 @@ pub(crate) fn seed() -> u64 {
     })
 }
 
-/// The variable that gives a rank the driver's seed.
+/// The variable of the driver's seed.
 pub(crate) fn seed_variable() -> (&'static str, String) {
     (SEED, seed().to_string())
 }

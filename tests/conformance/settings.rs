@@ -1,4 +1,4 @@
-//! Settings that are not allowed: the message names the variable or the argument, its value, and what is allowed.
+//! Invalid settings: the message names the variable or the argument, its value, and the values that are allowed.
 
 use std::process::Command;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     tests.map(trial).into()
 }
 
-/// Runs a process whose environment is changed so that it cannot join; gives what it tells.
+/// Runs a process with an environment with which it cannot join. Returns its message.
 fn told_by(change: impl FnOnce(&mut Command)) -> anyhow::Result<String> {
     let mut job = Job::new(2, WAITS[0]);
     let process = job.start_with(0, "report", change)?;
@@ -106,7 +106,7 @@ fn bad_arguments_are_named() -> Outcome {
     let hasty = Config::new("/threads", 0, 2).timeout(Duration::ZERO);
     let error = intranode::threads_with(&hasty, |_| ()).err().context("no time at all")?;
     ensure_matches!(error, Error::InvalidConfiguration(bad) if bad.setting == "timeout");
-    // Nothing of it has an effect on what comes after.
+    // The failed attempts do not affect later ones.
     let sums = intranode::threads(2, |comm| {
         let mut sum = [1];
         comm.allreduce_in_place(&mut sum, ReduceOp::Sum).map(|()| sum[0])

@@ -9,7 +9,7 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::scenario::{LIMIT, Scenario};
 
-/// What a rank that is meant to panic says.
+/// The message of an intended panic.
 pub(crate) const DELIBERATE: &str = "a deliberate panic";
 
 /// One trial for each number of ranks.
@@ -19,7 +19,7 @@ pub(crate) fn trials(scenario: Scenario) -> Vec<Trial> {
     sizes.map(trial).collect()
 }
 
-/// Panics that belong to a test are not shown.
+/// Suppresses the output of intended panics.
 pub(crate) fn hush_deliberate_panics() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -34,7 +34,7 @@ fn run(scenario: Scenario, size: usize) -> Result<(), Failed> {
     let outcomes: Arc<Outcomes> = Arc::new(Mutex::new(vec![None; size]));
     let seen = Arc::clone(&outcomes);
     let (ended, end) = mpsc::channel();
-    // Not scoped: threads that hang are left behind, and the trial still ends.
+    // Not scoped: threads that hang are abandoned, and the trial still ends.
     thread::spawn(move || {
         let config = scenario.configure(Config::new("/threads", 0, size));
         let result = catch_unwind(AssertUnwindSafe(|| {
@@ -48,7 +48,7 @@ fn run(scenario: Scenario, size: usize) -> Result<(), Failed> {
             Ok(started) => started.map(drop).map_err(|error| error.to_string()),
             Err(_panic) => Ok(()),
         };
-        // Nobody listens any more if the limit has passed.
+        // After the time limit there is no receiver.
         let _ = ended.send(started);
     });
     let hung = match end.recv_timeout(LIMIT) {

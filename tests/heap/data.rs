@@ -1,4 +1,4 @@
-//! What ranks send each other, and what only their rounds guard.
+//! The ranks' data, and plain memory whose accesses only rounds order.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use intranode::protocol::block_transfer::BlockTransfer;
 pub(crate) struct Blocks {
     pub(crate) rank: usize,
     pub(crate) own: Vec<u8>,
-    /// By rank, as long as they are going to be.
+    /// By rank, with their final lengths.
     pub(crate) all: Vec<Vec<u8>>,
 }
 
@@ -33,9 +33,9 @@ impl BlockTransfer for Blocks {
     }
 }
 
-/// Numbers that are combined in a way in which the order of ranks shows.
+/// Numbers with a combination that depends on the order of ranks.
 pub(crate) struct Numbers {
-    /// `None`: what is contributed is in `result`.
+    /// `None`: `result` holds the contribution.
     pub(crate) own: Option<Vec<u64>>,
     pub(crate) result: Vec<u64>,
 }
@@ -72,10 +72,10 @@ impl Reduction for Numbers {
     }
 }
 
-/// A number of each rank, which nothing guards but what the ranks do between a write and a read.
+/// A number of each rank. Only the operations between a write and a read order them.
 pub(crate) struct Slots(Vec<UnsafeCell<u64>>);
 
-// SAFETY: its users see to it that nobody reads what another writes: that is what they test.
+// SAFETY: the tested protocols order all writes and reads of a number.
 unsafe impl Sync for Slots {}
 
 impl Slots {
@@ -84,13 +84,13 @@ impl Slots {
     }
 
     pub(crate) fn write(&self, rank: usize, value: u64) {
-        // SAFETY: no rank reads it meanwhile, if what is tested holds.
+        // SAFETY: no rank reads it concurrently, if the tested protocol is right.
         unsafe { self.0[rank].get().write(value) };
     }
 
     /// Whether each rank has written this value.
     pub(crate) fn all(&self, value: u64) -> bool {
-        // SAFETY: nobody writes meanwhile, if what is tested holds.
+        // SAFETY: no rank writes it concurrently, if the tested protocol is right.
         self.0.iter().all(|slot| unsafe { slot.get().read() } == value)
     }
 }

@@ -1,5 +1,5 @@
-//! A machine whose ranks are threads and whose segment lies on the heap: no mapping, no system call. So what can watch
-//! every access to memory, and little else, can run the protocols over it.
+//! A platform whose ranks are threads and whose segment is on the heap, without mappings and system calls. So checkers of
+//! memory accesses that do not support these can run the protocols.
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,12 +11,12 @@ use intranode::protocol::{
     Barrier, Expired, Generation, Group, Member, Payload, Platform, Segment, Slot, Staging,
 };
 
-/// The processor's atomics. They can be weakened, to see that somebody notices.
+/// The processor's atomics. One site can be weakened, to show that a checker finds it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
-    /// How long a wait may last.
+    /// The longest time of a wait.
     pub(crate) patience: Duration,
-    /// The site that gets no ordering, whatever the protocol asks for.
+    /// The site that is relaxed, whatever ordering the protocol requests.
     pub(crate) weakened: Option<&'static str>,
 }
 
@@ -26,8 +26,8 @@ impl Machine {
     }
 }
 
-// SAFETY: I3: the operations are those of the standard library's atomics, with the orderings given. What is weakened is
-// watched by something that finds out.
+// SAFETY: I3: the operations are those of the standard library's atomics, with the given orderings. A weakened site runs
+// under a checker only.
 unsafe impl Platform for Machine {
     type Word = AtomicU32;
     type Word64 = AtomicU64;
@@ -102,7 +102,7 @@ unsafe impl Platform for Machine {
         Instant::now() + self.patience / 10
     }
 
-    /// Returns at any time, as it may. The waiting rank comes back, so no rank has to wake it.
+    /// Returns spuriously, as the contract permits. The waiting rank calls it again, so no rank has to wake it.
     fn wait(&self, _: &'static str, _: &AtomicU32, _: u32, deadline: &Instant) -> Result<(), Expired> {
         std::thread::yield_now();
         if Instant::now() < *deadline { Ok(()) } else { Err(Expired) }
@@ -114,17 +114,17 @@ unsafe impl Platform for Machine {
 }
 
 thread_local! {
-    /// How many wake-ups this thread has made.
+    /// The number of this thread's wake-ups.
     pub(crate) static WAKES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Few enough for ranks to go on to wait, now and then.
+/// Few enough that ranks sometimes wait.
 const SPINS: u32 = 10;
 
 /// A header, aligned like the word before it.
 pub(crate) struct Header(UnsafeCell<[u32; HEADER / 4]>);
 
-// SAFETY: I2: all access goes through the protocols, which give a header to one writer or to readers.
+// SAFETY: I2: all accesses are those of the protocols, which give a header to one writer or to readers.
 unsafe impl Sync for Header {}
 
 // SAFETY: I1: the view is exactly the cell.
@@ -140,7 +140,7 @@ unsafe impl Payload for Header {
     }
 }
 
-/// A staging buffer, aligned to what is reduced.
+/// A staging buffer, aligned to the elements of reductions.
 pub(crate) struct Chunk(Box<[UnsafeCell<u64>]>);
 
 // SAFETY: I2: as for a header.
@@ -171,7 +171,7 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    /// A segment for `ranks` ranks with chunks of `chunk` bytes, in which round `start` is over.
+    /// A segment for `ranks` ranks with chunks of `chunk` bytes, in which round `start` is complete.
     pub(crate) fn new(ranks: usize, chunk: usize, start: Generation) -> Self {
         let slot = || Slot { state: AtomicU32::new(0), header: Header(UnsafeCell::new([0; HEADER / 4])) };
         let slots = || [slot(), slot()];
@@ -193,7 +193,7 @@ impl Heap {
         heap
     }
 
-    /// Runs a program on a thread for each rank, and returns what they return. `leaders`: that of each rank's group.
+    /// Runs a program in a thread for each rank. Returns their results. `leaders`: by rank, the leader of its group.
     pub(crate) fn run<R: Send>(
         &self,
         machine: &Machine,

@@ -1,5 +1,5 @@
-//! The protocols over the heap: what a checker can run that knows no shared mappings. `make miri` runs it under Miri, which
-//! finds races, weak memory and wrong pointers; here it shows results.
+//! The protocols over the heap, for checkers that do not support shared mappings. Under Miri (`make miri`) it checks data
+//! races, weak memory and pointers; without, the results.
 
 mod data;
 mod machine;
@@ -15,7 +15,7 @@ const MACHINE: Machine = Machine { patience: Duration::from_secs(60), weakened: 
 /// The bytes of a staging buffer.
 const CHUNK: usize = 512;
 
-/// Soon before the counter of rounds begins again.
+/// Shortly before the generation wraps.
 const START: Generation = Generation::new(u32::MAX - 3);
 
 fn call(operation: u8, length: usize) -> Call {
@@ -57,7 +57,7 @@ fn what_is_published_can_be_read_and_what_is_taken_back_can_be_written() {
 
 #[test]
 fn blocks_of_any_length_reach_every_rank() {
-    // In headers, in one round, in several; from all ranks, from some, from one.
+    // Inline, in one round, in several; from all ranks, from some, from one.
     for lengths in [[0, 0, 0], [3, 96, 0], [1, 97, 300], [2000, 0, 0], [1000, 1, 1777]] {
         let byte = |rank: usize, index: usize| (index * 7 + 100 * rank) as u8;
         let block = |rank: usize| (0..lengths[rank]).map(|index| byte(rank, index)).collect::<Vec<u8>>();
@@ -132,11 +132,11 @@ fn ranks_that_leave_one_after_the_other_wake_the_sleepers_once() {
 
 #[test]
 fn all_learn_who_does_not_come() {
-    // Under Miri everything takes long.
+    // Miri is slow.
     let patience = Duration::from_secs(if cfg!(miri) { 20 } else { 1 });
     let machine = Machine { patience, ..MACHINE };
     let ends = heap(3).run(&machine, None, |rank, member, barrier| {
-        // So that the others come at about the same time.
+        // So that the others arrive at about the same time.
         barrier.enter(member, &call(1, 0)).expect("all come");
         if rank == 1 { Ok(()) } else { barrier.enter(member, &call(1, 0)) }
     });

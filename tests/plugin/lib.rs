@@ -1,4 +1,4 @@
-//! What a plug-in does that uses this library: see `row_31` of `tests/faults`.
+//! A plug-in that uses this library: see `row_31` of `tests/faults`.
 
 use intranode::{Config, Error};
 
@@ -8,7 +8,7 @@ fn run() -> Result<(), Error> {
     comm.leave()
 }
 
-/// Is a rank, from joining to leaving. Whether that has worked.
+/// Joins, runs and leaves as a rank. Returns whether all calls succeeded.
 // SAFETY: no other symbol of the program has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn plugin_is_a_rank() -> bool {

@@ -1,4 +1,4 @@
-//! What moves the callers' buffers.
+//! The collectives over the callers' buffers.
 
 use intranode::ReduceOp;
 
@@ -17,7 +17,7 @@ fn barriers() {
     run(&[2, 3, 8], |comm, guarded| (0..100).try_for_each(|_| guarded.by(comm, || comm.barrier())));
 }
 
-/// Elements that fit into a slot, into a part, into slices of one part, and of several.
+/// Elements that fit into a header, into a chunk, into slices of one chunk, and of several.
 fn reductions() {
     run(&[2, 5, 8], |comm, guarded| {
         let (rank, size) = (comm.rank() as u64, comm.size() as u64);
@@ -61,7 +61,7 @@ fn gathers() {
     });
 }
 
-/// From 16 MiB on what is received does not stay in the cache.
+/// From 16 MiB on the receive buffer is written with non-temporal stores.
 fn gathers_with_non_temporal_stores() {
     const LEN: usize = (8 << 20) + 5;
     run(&[2], |comm, guarded| {
@@ -86,7 +86,7 @@ fn broadcasts() {
     });
 }
 
-/// All ranks read what every other calls, and go on.
+/// All ranks read the calls of all others, and make further calls.
 fn different_calls() {
     run(&[2, 3, 8], |comm, guarded| {
         for turn in 0..20 {
@@ -102,7 +102,7 @@ fn different_calls() {
             guarded.by(comm, || {
                 let error = calls().expect_err("they differ");
                 assert!(!error.is_fatal() && !error.to_string().is_empty());
-                // Also while others go on.
+                // Also while others make further calls.
                 assert!(!comm.state()?.ended);
                 Ok(())
             })?;

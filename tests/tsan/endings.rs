@@ -1,4 +1,4 @@
-//! How a communicator ends: in order, too late, by a panic, by misuse.
+//! The end of a communicator: in order, by a time-out, by a panic, by misuse.
 
 use std::panic::{catch_unwind, panic_any};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ fn a_rank_leaves() {
     }
 }
 
-/// What the rank says that is meant to panic.
+/// The message of the intended panic.
 const DELIBERATE: &str = "a deliberate panic";
 
 fn a_rank_panics() {
@@ -67,7 +67,7 @@ fn a_rank_does_not_come() {
         let config = Config::new("/tsan", 0, size).timeout(Duration::from_millis(500));
         let told = AtomicUsize::new(0);
         let job = threads_with(&config, |comm| {
-            // So that the others come at about the same time.
+            // So that the others arrive at about the same time.
             comm.barrier().expect("all come");
             while comm.rank() == 0 && told.load(Ordering::Relaxed) < size - 1 {
                 std::thread::yield_now();
@@ -85,7 +85,7 @@ fn two_threads_call_at_once() {
         let told = AtomicUsize::new(0);
         let job = threads(size, |comm| {
             if comm.rank() > 0 {
-                // Rank 0's calls cannot succeed before.
+                // Until then rank 0's calls cannot succeed.
                 while told.load(Ordering::Relaxed) == 0 {
                     std::thread::yield_now();
                 }

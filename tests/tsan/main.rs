@@ -1,10 +1,10 @@
-//! What the thread sanitizer checks: everything that ranks do together, over ranks that are threads. `make tsan` runs it
-//! under the sanitizer; otherwise it shows that the results are right.
+//! All collective operations under the thread sanitizer, with ranks that are threads: `make tsan`. Without the sanitizer it
+//! checks the results.
 //!
-//! Between its operations each program reads plain memory that other ranks write, and that nothing guards but the
-//! operation's promise: what was done before a call is seen after it.
+//! Between its operations each program reads plain memory that other ranks write. Only the operations order these accesses:
+//! what happens before a call on one rank happens before its return on all.
 //!
-//! The programs of [`planted`] have a race. They run only when they are asked for, to show that it is found.
+//! The programs of [`planted`] have a race. They run on request only, to show that the sanitizer finds it.
 
 mod buffers;
 #[path = "../heap/data.rs"]
@@ -26,7 +26,7 @@ use crate::data::Slots;
 /// A program of all ranks, by name.
 type Program = (&'static str, fn());
 
-/// Without an argument all that have no race; with one, those of this name.
+/// Without an argument, runs all programs without a race; with one, the programs of this name.
 fn main() -> ExitCode {
     let wanted = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
     let sound = [buffers::PROGRAMS, regions::PROGRAMS, endings::PROGRAMS].concat();
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Nothing here takes as long, under the sanitizer neither.
+/// Longer than any call takes, also under the sanitizer.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs a program on the ranks of jobs of these sizes, with a flat barrier and with a hierarchical one.
@@ -64,23 +64,23 @@ fn run(sizes: &[usize], program: impl Fn(&Communicator, &Guarded<'_>) -> Result<
     }
 }
 
-/// Plain memory that only what ranks do together guards.
+/// Plain memory, whose accesses only collective operations order.
 struct Guarded<'a> {
     slots: &'a Slots,
     rank: usize,
-    /// What was written last: the same on every rank.
+    /// The value that was written last: the same on every rank.
     number: Cell<u64>,
 }
 
 impl Guarded<'_> {
-    /// Does something that has to show all ranks what each has written before it.
+    /// Runs an operation after which every rank must read what each has written before it.
     fn by<R>(&self, comm: &Communicator, call: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
         let number = self.number.get() + 1;
         self.number.set(number);
         self.slots.write(self.rank, number);
         let result = call()?;
         assert!(self.slots.all(number));
-        // Nobody writes before all have read.
+        // No rank writes before all have read.
         comm.barrier()?;
         Ok(result)
     }

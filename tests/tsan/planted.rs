@@ -1,5 +1,5 @@
-//! Programs with a race, so that it is known that the sanitizer finds one: the library's protocols over a machine in which
-//! one ordering is missing. `.ci/tsan` wants a report from each of those, and none where nothing is missing.
+//! Programs with a race, to show that the sanitizer finds it: the library's protocols over a platform in which one ordering
+//! is missing. `.ci/tsan` requires a report for each of them, and none if no ordering is missing.
 
 use std::time::Duration;
 

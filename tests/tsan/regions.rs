@@ -1,7 +1,7 @@
-//! Memory that ranks share, and further communicators.
+//! Regions, exchanges and split communicators.
 //!
-//! Each rank has its own mapping of these, so the sanitizer does not see that they are the same memory: neither a race in
-//! it, nor what its words order. What it sees is the round of the job's own segment by which regions are published.
+//! Each rank has its own mapping of their memory, at its own address. So the sanitizer detects neither races in it nor the
+//! order that its words establish. It does detect the round of the job's own segment in which regions are published.
 
 use intranode::{Error, ReduceOp};
 
@@ -21,7 +21,7 @@ fn regions() {
             let mut region = guarded.by(comm, || shared.reclaim())?;
             guarded.by(comm, || region.distribute())?;
             region.as_mut_slice().fill(2);
-            // Every rank two ranges, between those of the others.
+            // Every rank owns two ranges, between those of the others.
             let step = len / (2 * size);
             let start = |index: usize| (index * size + rank) * step;
             let own = [0, 1].map(|index| start(index)..start(index) + step);
@@ -58,7 +58,7 @@ fn parts_of_a_job() {
             comm.barrier()?;
         }
         drop(part);
-        // The part's departure ends neither.
+        // Leaving the split communicator ends neither.
         all.barrier()?;
         Ok::<(), Error>(())
     });
