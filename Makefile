@@ -1,10 +1,10 @@
-# Two commands for a fresh machine: `make demo` runs the main job on real input, `make test` passes all the tests.
+# Two commands for a new machine: `make demo` runs the main job on real input, `make test` runs all tests.
 
-# FUZZ_SECONDS=600 make fuzz: each fuzz target for so long, with the address sanitizer.
+# FUZZ_SECONDS=600 make fuzz: each fuzz target for 600 seconds, with the address sanitizer.
 
 .PHONY: demo test lint package install-check msrv dependencies fuzz tsan miri aarch64 check-macos chaos race instructions cobre-matrix memory cmake
 
-# One hydrothermal case by Cobre's own backend and by 1, 2 and 4 processes: every result is the same, bit for bit.
+# One hydrothermal case with Cobre's own backend and with 1, 2 and 4 processes: all results are equal bit for bit.
 demo: cmake
 	cobre/run.sh demo --iterations 20 --cut-selection lml1 --max-active-per-stage 200
 
@@ -32,22 +32,22 @@ package:
 install-check:
 	.ci/install-check
 
-# The oldest Rust that is promised, and what the dependencies ask for.
+# The minimum supported Rust version, also of the dependencies.
 msrv:
 	.ci/msrv
 
-# Licences, sources and duplicates of the dependencies. It compiles two tools first.
+# Licences, sources and duplicates of the dependencies. Compiles two tools first.
 dependencies:
 	.ci/dependencies
 
 fuzz:
 	fuzz/run.sh
 
-# Everything that ranks do together, over threads, under the thread sanitizer.
+# All collective operations, over threads, under the thread sanitizer.
 tsan:
 	.ci/tsan
 
-# The tests that Miri can run, where it is installed.
+# The tests that Miri can run, if it is installed.
 miri:
 	.ci/miri
 
@@ -59,24 +59,24 @@ aarch64:
 check-macos:
 	.ci/check-macos
 
-# Kills ranks at random, and counts what their survivors see.
+# Kills ranks at random, and counts the survivors' errors.
 chaos:
 	cargo run --locked --release --example chaos -- --kills 100000 --seconds 60
 
-# Fails where a small collective takes more instructions than its limit.
+# Fails if a small collective takes more instructions than its limit.
 instructions:
 	@command -v valgrind >/dev/null || .ci/install valgrind
 	cargo bench --locked --bench instructions
 
-# Beside Open MPI, MPICH and Intel MPI from PyPI; `make race RACE=--quick` takes some minutes.
+# The comparison with Open MPI, MPICH and Intel MPI from PyPI; `make race RACE=--quick` takes some minutes.
 race:
 	benches/race/race.py $(RACE)
 
-# Every way in which Cobre selects cuts, with 1 to 8 ranks of 1 or 2 threads, compared with Cobre's own backend bit for bit.
+# All of Cobre's cut-selection methods with 1 to 8 ranks of 1 or 2 threads, compared with Cobre's own backend bit for bit.
 cobre-matrix: cmake
 	cobre/run.sh matrix
 
-# What it takes to hold a large case's data once for 4 ranks, and once for each.
+# The memory of a large case's data, shared by 4 ranks, and once for each rank.
 memory: cmake
 	cobre/run.sh memory --hydros 180 --thermals 140 --stages 120 --openings 5
 

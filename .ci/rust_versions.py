@@ -15,7 +15,7 @@ def is_used(dependency):
 
 
 def dependencies(metadata):
-    """The ids of what the published packages depend on, outside of their tests, themselves included."""
+    """The ids of the published packages and of their dependencies, without those of tests."""
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     members = set(metadata["workspace_members"])
     # `publish` is a list of registries: none where a package is not published.

@@ -10,7 +10,7 @@ import sys
 import jobs
 import peers
 
-# Who takes part: cobre-cli knows MPI, and MPICH is what its own builds are made for.
+# The contestants: cobre-cli supports MPI, and its own builds are for MPICH.
 PEER = "mpich"
 
 
@@ -37,13 +37,13 @@ class Training:
         subprocess.run([self.ours, "case", self.case, *shape], check=True, stdout=subprocess.DEVNULL)
 
     def measure(self, peer, ranks, cores):
-        """The seconds that Cobre says its training took, three times."""
+        """The seconds that Cobre reports for its training, three times."""
         times = []
         for _ in range(3):
             out = self.work / "cobre-out"
             shutil.rmtree(out, ignore_errors=True)
             program = self.mpi if peer.home else self.ours
-            # A launcher may say how many threads a rank has, and MPI's do not.
+            # Our launcher sets the number of threads of a rank; those of MPI do not.
             quiet = [program, "run", self.case, "--threads", "1", "--output", out, "--quiet"]
             command, environment = peer.command(ranks, cores, quiet)
             jobs.run(command, environment, timeout=300)

@@ -18,17 +18,17 @@ PAGE = peers.ROOT / "docs/performance.md"
 
 
 def bench(name):
-    """What one of the cargo benches prints."""
+    """The output of one of the cargo benches."""
     command = ["cargo", "bench", "--quiet", "--locked", "--bench", name]
     return subprocess.run(command, cwd=peers.ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
-# What is timed at every number of ranks: an operation, and its size.
+# The cases that are timed at every number of ranks: an operation, and its size.
 GROWING = [("barrier", 0), ("allreduce", 32), ("allreduce", 8192), ("allgatherv", 1024), ("allgatherv", 65536), ("broadcast", 10240)]
 
 
 def growth(counts):
-    """What calls take at these numbers of ranks, on however many processors there are."""
+    """The times of calls at these numbers of ranks, on any number of processors."""
     launcher = peers.cargo("intranode-cli", "intranode")
     lines = [
         "Time per call in µs, with ranks bound round-robin to the processors of this machine: it shows the growth, not the speed.",
@@ -101,7 +101,7 @@ def main():
             runs.append(json.load(file))
     if not runs:
         sys.exit(__doc__)
-    # Runs of the same operations stand side by side.
+    # Runs of the same operations share a table.
     tables = {}
     for run in runs:
         tables.setdefault(frozenset(row["op"] for row in run["rows"]), []).append(run)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What becomes of a job when a rank dies, stops or makes a mistake, here and in three MPI libraries.
+"""The effects of a rank that dies, stops or makes a wrong call, in this library and in three MPI libraries.
 
     benches/race/faults.py [--times N] [--out FILE]
 
@@ -26,12 +26,12 @@ import peers
 
 RANKS = 3
 VICTIM = 1
-# Who has said nothing after so long is taken to wait for ever.
+# A process without output after this many seconds counts as waiting for ever.
 PATIENCE = 10
 TIME_OUT = 2
 MIB = 1024
 
-# What is done, the program's arguments, what happens then.
+# The title, the program's arguments, the signal.
 FAULTS = [
     ("A rank is killed (SIGKILL)", ["loop"], signal.SIGKILL),
     (f"A rank that holds {MIB} MiB is killed", ["loop", VICTIM, MIB], signal.SIGKILL),
@@ -55,13 +55,13 @@ wait
 
 @dataclass
 class Outcome:
-    """What one job came to."""
+    """The outcome of one job."""
 
-    # For each survivor: what it says; `ended` if it ended without a word, `waits` if neither.
+    # For each survivor: its output; `ended` if it ended without output, `waits` if neither.
     said: list[str] = field(default_factory=list)
-    # When the last of them said so or ended, in seconds from the fault.
+    # The time of the last survivor's output or end, in seconds from the fault.
     delays: list[float] = field(default_factory=list)
-    # Processor time over time, of each survivor while it waits.
+    # The share of a processor of each survivor while it waits.
     usage: list[float] = field(default_factory=list)
     alive: int = 0
     processes: int = 0
@@ -95,7 +95,7 @@ def listen(stream, lines):
 
 
 def await_until(condition, seconds):
-    """Whether it comes true."""
+    """Whether the condition becomes true in time."""
     end = clock() + seconds
     while not (done := condition()) and clock() < end:
         time.sleep(0.001)
@@ -103,7 +103,7 @@ def await_until(condition, seconds):
 
 
 def ends_of(pids, seconds):
-    """Again and again, when which process has ended."""
+    """Yields repeatedly the times at which processes have ended."""
     ends = {}
     with contextlib.ExitStack() as stack:
         poll = select.poll()
@@ -126,7 +126,7 @@ def ends_of(pids, seconds):
 
 
 def one_job(peer, words, fault, work):
-    """One job, and what becomes of it."""
+    """Runs one job. Returns its outcome."""
     outcome = Outcome()
     command, environment = peer.command(RANKS, RANKS - 1, [peer.bench, *words])
     environment |= {"TMPDIR": str(work), "INTRANODE_TIMEOUT": str(TIME_OUT)}
@@ -143,7 +143,7 @@ def one_job(peer, words, fault, work):
         pids = ready()
         files = shared_files(job.pids())
         survivors = {rank: pid for rank, pid in pids.items() if fault is None or rank != VICTIM}
-        time.sleep(0.05)  # So that the ranks are well inside their loop.
+        time.sleep(0.05)  # So that the ranks are inside their loop.
         begin = max(float(line.split()[3]) for _, line in lines if line.startswith("ready"))
         if fault:
             begin = clock()
@@ -160,7 +160,7 @@ def one_job(peer, words, fault, work):
 
 
 def watch(outcome, job, lines, survivors, begin, fault):
-    """Follows the survivors until each has said something or ended."""
+    """Watches the survivors until each has printed a result or ended."""
 
     def words():
         found = {}
@@ -182,7 +182,7 @@ def watch(outcome, job, lines, survivors, begin, fault):
             for rank in set(used) - set(ends):
                 with contextlib.suppress(OSError):
                     outcome.usage.append((cpu_time(survivors[rank]) - used[rank]) / (clock() - measured))
-    # A launcher that kills everybody does so soon.
+    # Gives the launcher time to kill all ranks.
     await_until(lambda: not any(map(is_running, survivors.values())), 1)
     said = words()
     for rank, pid in survivors.items():
@@ -196,7 +196,7 @@ def watch(outcome, job, lines, survivors, begin, fault):
         else:
             outcome.said.append("waits")
         outcome.alive += is_running(pid)
-    # What a user does with a job that does not end.
+    # As a user ends a job that hangs.
     job.process.terminate()
     await_until(lambda: not job.pids(), 5)
     outcome.processes = len(job.pids())
@@ -214,7 +214,7 @@ def milliseconds(seconds):
 
 
 def in_words(outcomes, fault, names):
-    """A row's cells: what survivors see, after how long, processor use, what is left."""
+    """A row's cells: the survivors' results, the delay, processor use, leftovers."""
     said = [text for outcome in outcomes for text in outcome.said]
     kinds = {}
     for text in said:

@@ -1,4 +1,4 @@
-"""Jobs that cannot get away: every process of one carries a mark in its environment, by which it is found and ended."""
+"""Jobs that are ended completely: a mark in the environment identifies all processes of a job."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ MARK = "INTRANODE_RACE"
 
 
 def tell(progress):
-    """What is being done, for somebody who watches."""
+    """Shows the current step on the terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{progress}", end="", file=sys.stderr, flush=True)
 
@@ -26,11 +26,11 @@ def row(operation, ranks, times):
 
 
 class Failed(Exception):
-    """The job did not do what it should; the message says what came out of it."""
+    """The job has failed; the message contains its output."""
 
 
 class Job:
-    """A command with all that it starts."""
+    """A command with all processes that it starts."""
 
     def __init__(self, command, environment, **options):
         self.mark = f"{MARK}={uuid.uuid4()}".encode()
@@ -39,18 +39,18 @@ class Job:
         self.process = subprocess.Popen(command, env=environment, start_new_session=True, **options)
 
     def pids(self):
-        """The processes of the job that are there now, ended ones that nobody has waited for excepted."""
+        """The live processes of the job, without zombies."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
-                # It may end in between, or be somebody else's.
+                # It may have ended meanwhile, or belong to another user.
                 with contextlib.suppress(OSError):
                     if self.mark in (entry / "environ").read_bytes().split(b"\0"):
                         found.append(int(entry.name))
         return found
 
     def end(self):
-        """Kills what is left of it."""
+        """Kills the remaining processes."""
         deadline = time.monotonic() + 10
         while (left := self.pids()) and time.monotonic() < deadline:
             for pid in left:

@@ -1,4 +1,4 @@
-"""What the results were measured on."""
+"""The machine on which the results were measured."""
 
 import os
 import platform

@@ -11,7 +11,7 @@ from typing import Callable
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
-# The packages of each library, the compiler's wrapper in it, and the package that tells the version.
+# The packages of each library, its compiler wrapper, and the package with its version.
 PACKAGES = {
     "openmpi": (["openmpi"], "mpicc", "openmpi"),
     "mpich": (["mpich"], "mpicc", "mpich"),
@@ -21,12 +21,12 @@ PACKAGES = {
 
 @dataclass
 class Peer:
-    """One library with one choice of settings."""
+    """A library with its settings."""
 
     name: str
     version: str
     about: str
-    # From the number of ranks and whether each can have a core: what comes before the program, and the environment.
+    # From the number of ranks and whether each has a core: the command before the program, and the environment.
     launch: Callable[[int, bool], tuple[list[str], dict[str, str]]]
     # Where it takes part: with a core for each rank (True), with more ranks than cores (False).
     where: frozenset[bool] = frozenset([True, False])
@@ -59,7 +59,7 @@ def open_mpi(more=()):
 
 def mpich(more=None):
     def launch(ranks, fit):
-        # Its own shared memory never gives a processor away in time: some milliseconds a call.
+        # Its own shared memory yields the processor too late: a call takes some milliseconds.
         oversubscribed = {"NOLOCAL": "1", "POLLS_BEFORE_YIELD": "1", "ENABLE_HEAVY_YIELD": "1"}
         settings = {} if fit else {f"MPIR_CVAR_{name}": value for name, value in oversubscribed.items()}
         return ["mpiexec", "-n", str(ranks), "-bind-to", "core"], settings | (more or {})
@@ -79,8 +79,8 @@ RELEASE_GATHER = {SETTING.format(operation): "release_gather" for operation in [
 WAIT_MODE = {"I_MPI_PIN": "0", "I_MPI_WAIT_MODE": "1"}
 FIT, OVERSUBSCRIBED = {True}, {False}
 
-# Name, library, launch, what the settings are, where they are used: with a core for each rank, with more ranks than
-# cores. A cell's opponent is whichever is fastest in it.
+# Name, library, launch, description of the settings, and where they are used: with a core for each rank, with more ranks
+# than cores. In each cell we compare with the fastest.
 VARIANTS = [
     ("openmpi", "openmpi", open_mpi(), "pml ob1, btl sm with CMA, bound to cores; if oversubscribed, yielding when idle", FIT | OVERSUBSCRIBED),
     ("openmpi-tuned", "openmpi", open_mpi(["--mca", "coll", "^han"]), "the same, coll tuned", FIT | OVERSUBSCRIBED),
@@ -92,12 +92,12 @@ VARIANTS = [
     ("impi-icx", "impi", impi({"I_MPI_SHM": "icx"}), "the same, transport icx", FIT | OVERSUBSCRIBED),
     ("impi-wait", "impi", impi(WAIT_MODE), "fabric shm, not pinned, wait mode", OVERSUBSCRIBED),
 ]
-# One for each library, best in most cells.
+# One for each library, the fastest in most cells.
 QUICK = ["openmpi", "mpich", "impi"]
 
 
 def install(name, packages, work):
-    """Puts packages into a virtual environment of their own (the libraries share file names), unless it is there."""
+    """Puts packages into a virtual environment of their own (the libraries share file names), unless it exists."""
     home = work / f"venv-{name}"
     if not (home / "installed").exists():
         shutil.rmtree(home, ignore_errors=True)
@@ -148,7 +148,7 @@ def others(names, work, source="mpi_bench.c"):
 
 
 def intranode(program=None):
-    """This library: its launcher, built in release unless it is given."""
+    """This library: its launcher, built in release unless a path is given."""
     program = program or cargo("intranode-cli", "intranode")
     shown = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
 

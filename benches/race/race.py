@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""This library beside Open MPI, MPICH and Intel MPI, in one run on one machine.
+"""Compares this library with Open MPI, MPICH and Intel MPI, in one run on one machine.
 
     benches/race/race.py [--quick] [--out DIR] ...
 
@@ -34,7 +34,7 @@ CELLS = {
     "broadcast": [10 << 10, 1 << 20, 64 << 20],
 }
 START_UP = "start-up"
-# Takes minutes to build: only if asked for.
+# Takes minutes to build: on request only.
 TRAINING = "training"
 
 
@@ -75,7 +75,7 @@ def measure(peer, operation, sizes, ranks, cores, seconds):
 
 
 def start_up(peer, ranks, cores):
-    """From the launcher's start until the last rank is through its first barrier."""
+    """The time from the launcher's start until the last rank has left its first barrier."""
     program = [peer.bench, START_UP] if peer.home else [peer.bench, "__start-up"]
     command, environment = peer.command(ranks, cores, program)
     times = []
@@ -91,8 +91,8 @@ def start_up(peer, ranks, cores):
 
 
 def race(given, contestants, cores, limiting, training):
-    """All rows, each with its block and its library. What a line takes is measured along: a virtual processor may move
-    next to another one, or away from it."""
+    """All rows, each with its block and its library. The transfer of a line is measured too, since the hypervisor may move
+    virtual processors between caches."""
     rows, lines = [], []
     operations = given.op or [*CELLS, START_UP]
     for block in range(given.blocks):
@@ -101,7 +101,7 @@ def race(given, contestants, cores, limiting, training):
                 sizes = [size for size in CELLS.get(operation, [0]) if size <= given.most_bytes]
                 for line in limits(limiting, "line"):
                     lines.append({"block": block, "ranks": ranks, "op": operation, "median_us": line["median_us"]})
-                # Another one begins each time.
+                # Each block begins with another library.
                 turn = block % len(contestants)
                 for peer in contestants[turn:] + contestants[:turn]:
                     if (ranks <= cores) not in peer.where:

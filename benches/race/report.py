@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Race results as text: the table of ratios, what falls short, the limits.
+"""Race results as text: the table of ratios, the cells below the goal, the limits.
 
     benches/race/report.py RACE.json...    several runs of the same race side by side
 """
@@ -11,12 +11,12 @@ import sys
 
 import machine
 
-# The least ratio in each cell, and of their geometric mean: with a core for each rank, and without.
+# The goals for each cell's ratio and for their geometric mean: with a core for each rank, and without.
 GOALS = {True: (1.5, 2.5), False: (1.0, 3.0)}
 
 
 def size(count):
-    """As people write it."""
+    """A size with its unit."""
     if count == 0:
         return ""
     for unit, name in [(1 << 20, "MiB"), (1 << 10, "KiB")]:
@@ -26,7 +26,7 @@ def size(count):
 
 
 def number(value):
-    """Three digits."""
+    """Rounded to three digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -62,7 +62,7 @@ def report(results):
     libraries = [name for name in results["libraries"] if name != "intranode"]
     lines = [
         f"Median time per call in µs, and how many times faster intranode is than the fastest of the others (median over "
-        f"the blocks, least and most in brackets).",
+        f"the blocks, minimum and maximum in parentheses).",
         "",
         f"Machine: {machine.in_words(results['machine'])}. "
         f"Load average before and after: {results['load'][0]:.1f}, {results['load'][1]:.1f}.",
@@ -103,7 +103,7 @@ def report(results):
 
 
 def limits_text(results, table):
-    """The machine's own limits, and how far from them we are."""
+    """The machine's limits, and our times in multiples of them."""
     lines = ["| limit | size | median µs | least µs |", "| --- | --: | --: | --: |"]
     least = {}
     for row in results["limits"]:
@@ -124,13 +124,13 @@ def limits_text(results, table):
         ((2, "allgatherv", 65536), 1, ("remote-copy", 65536), ""),
         ((2, "allgatherv", 206_000_000), 1, ("streaming-copy-by-all", 206_000_000), " (goal 1.3)"),
     ]
-    # Each rank has to run once a round, the last of one round and the first of the next being the same.
+    # Each rank has to run once a round. The last rank of a round is the first of the next.
     switches = {ranks: math.ceil(ranks / results["machine"]["processors"]) - 1 for ranks in (4, 8)}
     compared += [((ranks, "barrier", 0), count, ("switch", 0), "") for ranks, count in switches.items() if count > 0]
     for cell, count, limit, goal in compared:
         blocks = table.get(cell, {}).get("intranode")
         if blocks and limit in least:
-            # A line is compared with what it took just before, since that changes while the libraries are measured.
+            # Compared with the line's transfer directly before, since that changes while the libraries are measured.
             then = least[limit]
             before = {block: lines_then.get((block, *cell[:2]), then) if limit[0] == "line" else then for block in blocks}
             times = statistics.median(took / before[block] / count for block, took in blocks.items())
@@ -141,13 +141,13 @@ def limits_text(results, table):
 
 
 def shapes(limits):
-    """What a barrier takes by the times of many lines at a time: flat, and in groups as large as there are groups."""
+    """Estimates a barrier from the times of many lines: flat, and with about √n groups of √n ranks."""
     points = [(count, limits.get((name, 64 * count))) for name, count in [("line", 1)] + [("lines", n) for n in (4, 16, 64)]]
     if not all(time for _, time in points):
         return []
 
     def waiting(lines):
-        """Along straight lines through the points, the last of which goes on."""
+        """Linear interpolation between the points, and extrapolation after the last."""
         index = next((index for index in range(1, len(points)) if lines <= points[index][0]), len(points) - 1)
         (before, least), (after, most) = points[index - 1], points[index]
         return least + (most - least) * (lines - before) / (after - before)
