@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the fuzz targets, or those that are named, one after the other, each for FUZZ_SECONDS with the address sanitizer.
-# New inputs go to fuzz/work; `cargo fuzz cmin` picks those worth keeping.
+# Runs all fuzz targets, or the given ones, one after the other, each for FUZZ_SECONDS with the address sanitizer. New inputs
+# are stored in fuzz/work; `cargo fuzz cmin` selects those to keep.
 set -eu
 cd "$(dirname "$0")"
 

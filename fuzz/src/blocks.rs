@@ -1,16 +1,17 @@
-//! Counts and displacements: what `allgatherv` accepts is inside the receive buffer and without overlap, what it refuses
-//! is not, and its error says where.
+//! Counts and displacements: `allgatherv` accepts exactly the blocks that are inside the receive buffer and do not overlap,
+//! and its error names a block that is not.
 
 use intranode::Error;
 use intranode::collective::counts::check;
 
 use super::input::Input;
 
-/// More ranks than this show nothing new and take long to check.
+/// More ranks find no more errors, and take long to check.
 const MOST: usize = 64;
 
-/// The input: how the lengths of the tables differ from the number of ranks, rank, send and receive length, then a count
-/// and a displacement for each rank. An odd byte before them: the displacement counts from where the block before ended. True: all have room.
+/// The input: the differences between the lengths of the tables and the number of ranks, the rank, the lengths of the send and
+/// receive buffers, then a count and a displacement for each rank. After an odd byte, the displacement is relative to the end
+/// of the block before. Returns whether the blocks were accepted.
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
     let [counts_off, displs_off, rank, recv_exact, send_exact] = input.bytes();
@@ -30,7 +31,7 @@ pub fn run(data: &[u8]) -> bool {
         return false;
     }
     let rank = usize::from(rank) % size;
-    // Else hardly any input would get past the first comparisons.
+    // Otherwise most inputs would fail in the first comparisons.
     if recv_exact & 3 != 0 {
         let needed = counts.iter().zip(&displs).map(|(count, displ)| displ.saturating_add(*count)).max();
         recv = needed.unwrap_or(0).wrapping_sub(usize::from(recv_exact & 3 == 2));
@@ -43,7 +44,7 @@ pub fn run(data: &[u8]) -> bool {
     verify(rank, size, send, recv, &counts, &displs)
 }
 
-/// Mostly leaves a table as it is.
+/// Mostly does not change a table.
 fn resize(table: &mut Vec<usize>, off: u8) {
     match off {
         1..8 => table.truncate(table.len().saturating_sub(usize::from(off))),
@@ -71,7 +72,7 @@ fn verify(rank: usize, size: usize, send: usize, recv: usize, counts: &[usize], 
         Err(Error::InvalidBufferSize { expected, actual, .. }) => {
             let expected = *expected;
             let names_a_block = (0..size).any(|rank| end(rank).min(usize::MAX as u128) == expected as u128);
-            // A block that ends past the address space needs more than any buffer has.
+            // A block whose end overflows needs more than any buffer has.
             let too_short =
                 expected > recv || (expected == usize::MAX && (0..size).any(|r| end(r) > recv as u128));
             assert!(*actual == recv && names_a_block && too_short, "{}", describe());
@@ -84,7 +85,7 @@ fn verify(rank: usize, size: usize, send: usize, recv: usize, counts: &[usize], 
         }
         Err(_) => panic!("{}", describe()),
     }
-    // Neither error may be about nothing.
+    // An error needs a block that causes it.
     let apart = overlap(counts, displs).is_none();
     assert_eq!(checked.is_ok(), apart && (0..size).all(|rank| end(rank) <= recv as u128), "{}", describe());
     if let Err(error) = &checked {
@@ -93,7 +94,7 @@ fn verify(rank: usize, size: usize, send: usize, recv: usize, counts: &[usize], 
     checked.is_ok()
 }
 
-/// Two ranks whose blocks have an element in common, found by comparing each with each.
+/// Two ranks whose blocks overlap, found by comparing all pairs.
 fn overlap(counts: &[usize], displs: &[usize]) -> Option<(usize, usize)> {
     let range = |rank: usize| (displs[rank] as u128, displs[rank] as u128 + counts[rank] as u128);
     let pairs = (0..counts.len()).flat_map(|one| (0..one).map(move |other| (other, one)));
@@ -109,7 +110,7 @@ fn check_bytes(recv: usize, counts: &[usize], displs: &[usize]) {
     for width in [1usize, 2, 8, 24] {
         if recv.checked_mul(width).is_some_and(|bytes| bytes <= isize::MAX as usize) {
             for (count, displ) in counts.iter().zip(displs) {
-                // Counts of nothing may lie anywhere up to the end.
+                // Empty blocks may be anywhere up to the end.
                 let end = displ.checked_add(*count).and_then(|end| end.checked_mul(width));
                 assert!(end.is_some_and(|end| end <= recv * width));
             }

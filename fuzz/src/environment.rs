@@ -1,5 +1,5 @@
-//! The environment: a configuration exactly where every variable has an allowed value, else an error that names a
-//! variable and the value that it has.
+//! The environment: a configuration if and only if every variable has an allowed value, otherwise an error that names a
+//! variable and its value.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use intranode::{Config, Error};
 /// The prefix that the inputs use.
 const PREFIX: &str = "JOB";
 
-/// The input: lines of `NAME=value`, as in an environment. The first of a name counts. True: it was
+/// The input: lines of `NAME=value`, as in an environment. The first line of a name is used. Returns whether it was
 /// accepted.
 pub fn run(data: &[u8]) -> bool {
     let text = String::from_utf8_lossy(data);
@@ -20,19 +20,19 @@ pub fn run(data: &[u8]) -> bool {
     match config {
         Ok(config) => {
             let expected = expected.unwrap_or_else(|| panic!("{variables:?}: {config:?}"));
-            let shown = format!("{config:?}");
+            let printed = format!("{config:?}");
             for part in expected {
-                assert!(shown.contains(&part), "{part} is not in {shown}");
+                assert!(printed.contains(&part), "{part} is not in {printed}");
             }
             true
         }
         Err(Error::InvalidConfiguration(bad)) => {
             assert_eq!(expected, None, "{variables:?}: {bad:?}");
-            // A number may be shown without its plus and its leading zeros.
-            let (shown, set) = (bad.value.as_deref(), get(&bad.setting));
+            // A number may be printed without its plus sign and its leading zeros.
+            let (printed, set) = (bad.value.as_deref(), get(&bad.setting));
             let number = |text: Option<&str>| text.and_then(whole);
-            let same =
-                shown == set.as_deref() || (number(shown).is_some() && number(shown) == number(set.as_deref()));
+            let same = printed == set.as_deref()
+                || (number(printed).is_some() && number(printed) == number(set.as_deref()));
             assert!(same, "{bad:?} for {set:?}");
             let text = Error::InvalidConfiguration(bad.clone()).to_string();
             assert!(text.contains(&bad.setting) && text.contains(&bad.allowed), "{text}");
@@ -42,7 +42,7 @@ pub fn run(data: &[u8]) -> bool {
     }
 }
 
-/// What a configuration must show of itself; `None` where there must be none.
+/// The parts of a configuration's debug output; `None` if there must be an error.
 fn expect(
     get: impl Fn(&str) -> Option<String>,
     common: impl Fn(&str) -> Option<String>,
@@ -89,7 +89,7 @@ fn expect(
     ])
 }
 
-/// Decimal digits, perhaps after a plus, for which there is room.
+/// Decimal digits, possibly after a plus sign, without overflow.
 fn whole(text: &str) -> Option<u128> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     let number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -109,7 +109,7 @@ fn seconds(value: Option<String>, default: u64) -> Option<Option<Duration>> {
         Some("none") => Some(None),
         Some(text) => {
             let seconds: f64 = text.parse().ok()?;
-            // Less than half a nanosecond is rounded to nothing; 2^64 seconds do not fit.
+            // Less than half a nanosecond is rounded to zero; 2^64 seconds do not fit.
             let allowed = (0.000_000_000_5..18_446_744_073_709_551_616.0).contains(&seconds);
             allowed.then(|| Some(Duration::from_secs_f64(seconds)))
         }

@@ -1,4 +1,4 @@
-//! A header from a hostile file: [`Layout::decode`] believes exactly what the model believes, for any bytes and length.
+//! The header of a hostile file: [`Layout::decode`] accepts the same headers as the model, for any bytes and length.
 
 use intranode::segment::layout::{Layout, LayoutError};
 
@@ -11,8 +11,8 @@ pub const LEN: usize = 64;
 /// The offsets of its fields: magic number, version, word size, process, ranks, chunk, length of the file.
 pub const FIELDS: [usize; 7] = [0, 8, 12, 16, 20, 28, 36];
 
-/// The input: a number for the file's length, and either the bytes themselves or how to make them. True: it was
-/// believed.
+/// The input: a number for the file's length, and either the bytes or a description of their changes. Returns whether the
+/// header was accepted.
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
     if input.byte() & 1 == 0 {
@@ -20,14 +20,14 @@ pub fn run(data: &[u8]) -> bool {
         check(input.rest(), length)
     } else {
         let made = Made::new(&mut input);
-        // Truncated at every place: what is behind the last field is not needed.
+        // Truncated at every length: the bytes after the last field are not needed.
         let believed = (0..made.bytes.len()).filter(|len| check(&made.bytes[..*len], made.length)).count();
         assert!(believed == 0 || believed == LEN - FIELDS[6] - 8);
         check(&made.bytes, made.length)
     }
 }
 
-/// A header that would be right but for some changes.
+/// A valid header with some changes.
 pub struct Made {
     /// The header.
     pub bytes: [u8; LEN],
@@ -36,10 +36,10 @@ pub struct Made {
 }
 
 impl Made {
-    /// The input: ranks, chunk, process; a mask of things to change, and a number for each.
+    /// The input: ranks, chunk, process; a mask of fields to change, and a number for each.
     pub fn new(input: &mut Input<'_>) -> Self {
         let (ranks, chunk, pid) = (input.number(), input.number(), input.number() as u32);
-        // A map where there is one: then a change further on is the only mistake.
+        // With a valid layout, if there is one: then a later change is the only error.
         let map = Map::new(ranks.into(), chunk.into());
         let len = map.map_or(0, |map| map.len as u64);
         let mut bytes = [0; LEN];
@@ -78,7 +78,7 @@ fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
 
 fn check(bytes: &[u8], length: u64) -> bool {
     assert_eq!(Layout::is_segment(bytes), bytes.starts_with(&MAGIC.to_ne_bytes()));
-    // The holder is only named in a message, but out of any bytes.
+    // The holder appears in a message only, but any bytes may encode it.
     let holder = Layout::holder(bytes);
     let expected = Header::read(bytes, length);
     match Layout::decode(bytes, length) {

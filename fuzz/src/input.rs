@@ -1,20 +1,20 @@
-//! Numbers out of a fuzzer's bytes. Where the bytes end, zeros follow.
+//! Numbers from a fuzzer's bytes. After the last byte they are zeros.
 
 /// The rest of an input.
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    /// All of it.
+    /// The whole input.
     pub fn new(data: &'a [u8]) -> Self {
         Input(data)
     }
 
-    /// Whether nothing is left.
+    /// Whether all bytes were read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is left, as it is.
+    /// The remaining bytes.
     pub fn rest(self) -> &'a [u8] {
         self.0
     }
@@ -34,8 +34,8 @@ impl<'a> Input<'a> {
         bytes
     }
 
-    /// A number of any size, in few bytes where it is interesting: the first byte says how many bytes follow (two
-    /// bits), whether they count from the top of the range (one bit), and by which power of two they are multiplied.
+    /// A number of any size, with few bytes for interesting ones: the first byte encodes how many bytes follow (two bits),
+    /// whether they count from the top of the range (one bit), and the power of two by which they are multiplied.
     pub fn number(&mut self) -> u64 {
         let form = self.byte();
         let value = match form & 3 {
@@ -48,7 +48,7 @@ impl<'a> Input<'a> {
         if form & 4 == 0 { shifted } else { !shifted }
     }
 
-    /// As [`number`](Self::number), as a `usize`: where that has 32 bits, the lower ones.
+    /// As [`number`](Self::number), as a `usize`: the lower 32 bits if it has 32.
     pub fn size(&mut self) -> usize {
         self.number() as usize
     }

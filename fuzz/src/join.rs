@@ -1,5 +1,5 @@
-//! Joining what a hostile program has put under a job's name: it is refused with a reason, or, where every byte of the
-//! header is right, at worst joined in vain. It never crashes the rank, and a file that is refused is left alone.
+//! Joining a hostile program's file under a job's name. The rank refuses it with a reason. If the header is valid, the rank
+//! may join and then fail. It never crashes, and does not change a file that it refuses.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,14 +18,14 @@ use super::header::Made;
 use super::input::Input;
 use super::model::{Header, MAGIC, Map};
 
-/// How long to wait for a job that cannot come.
+/// How long to wait for a job that does not exist.
 const SHORT: Duration = Duration::from_millis(1);
 
-/// Larger segments take long to fill in and show nothing new.
+/// Larger segments take long to fill, and find no more errors.
 const MOST_RANKS: u64 = 1024;
 
-/// The input: who holds the lock, this process's rank and size, a time-out, a header as in `header`, and what to write
-/// behind it. True: it was joined.
+/// The input: the state of the lock, this process's rank and size, a time-out, a header as in `header`, and the bytes after
+/// it. Returns whether the rank joined.
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
     let [lock, rank, patience] = input.bytes();
@@ -41,7 +41,7 @@ pub fn run(data: &[u8]) -> bool {
     check(config, &file, &made, Case { rank: rank.into(), size, lock, header, patience })
 }
 
-/// What the rank meets.
+/// The file that the rank opens.
 struct Case {
     rank: usize,
     size: usize,
@@ -68,7 +68,7 @@ fn check(config: Config, file: &Hostile, made: &Made, case: Case) -> bool {
         let failure = failure(joined);
         assert!(failure.missing.is_empty() && failure.reason == refusal.to_string(), "{failure:?}");
     } else if case.header.is_some_and(|header| header.ranks != case.size as u64) {
-        // Or it could not even be mapped.
+        // Or it could not be mapped.
         assert!(!failure(joined).reason.is_empty());
         return false;
     } else if let Ok(comm) = joined {
@@ -83,7 +83,7 @@ fn check(config: Config, file: &Hostile, made: &Made, case: Case) -> bool {
     false
 }
 
-/// As long as the input says where the answer comes at once, which only the joining itself can make wrong.
+/// The input's time-out if joining must return at once, so that a wait is an error of the library.
 fn patience(case: &Case) -> Option<Duration> {
     let refused = case.header.is_none() && case.lock == Lock::Job;
     match case.patience {
@@ -101,7 +101,7 @@ fn failure(joined: Result<Communicator, Error>) -> Box<InitFailure> {
     }
 }
 
-/// Peers that are only bytes in a file cannot keep their side of any bargain. Whatever comes of it is an answer.
+/// Peers that are only bytes in a file do not follow the protocol. Any result is allowed.
 fn call(comm: &Communicator) {
     let own = [comm.rank() as u64; 4];
     let mut all = vec![0; 4 * comm.size()];
@@ -118,10 +118,10 @@ fn call(comm: &Communicator) {
     }
 }
 
-/// Who is at work on the file, as its lock says.
+/// The state of the file's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lock {
-    Nobody,
+    Unlocked,
     Job,
     Reclaimer,
 }
@@ -129,7 +129,7 @@ enum Lock {
 impl Lock {
     fn of(byte: u8) -> Self {
         match byte {
-            0 => Lock::Nobody,
+            0 => Lock::Unlocked,
             1 => Lock::Reclaimer,
             _ => Lock::Job,
         }
@@ -137,7 +137,7 @@ impl Lock {
 
     fn take(self, file: &File) -> io::Result<()> {
         let l_len = match self {
-            Lock::Nobody => return Ok(()),
+            Lock::Unlocked => return Ok(()),
             Lock::Job => 1,
             Lock::Reclaimer => 2,
         };
@@ -148,7 +148,7 @@ impl Lock {
     }
 }
 
-/// How much of a header is in the file.
+/// The length of the header in the file.
 fn visible(made: &Made) -> usize {
     made.bytes.len().min(usize::try_from(made.length).unwrap_or(usize::MAX))
 }
@@ -161,7 +161,7 @@ struct Hostile {
 }
 
 impl Hostile {
-    /// An error: there is no file of such a length, or one of another program has the name.
+    /// An error means that a file of this length is not possible, or that another program's file has the name.
     fn new(made: &Made, lock: Lock) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("/intranode-fuzz-{}-{}", process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -174,9 +174,9 @@ impl Hostile {
         Ok(hostile)
     }
 
-    /// Writes what a new segment holds behind its header, and over it what the input says.
+    /// Writes the contents of a new segment after its header, and overwrites them as the input says.
     ///
-    /// But nothing into the mutexes: they hold pointers of the C library, which nobody can check.
+    /// The mutexes are not overwritten: they contain pointers of the C library, which cannot be validated.
     fn fill(&self, header: &Header, mut input: Input<'_>) -> io::Result<()> {
         let map = Map::new(header.ranks.into(), header.chunk.into()).expect("the header is right");
         let ranks = header.ranks;
@@ -199,7 +199,7 @@ impl Hostile {
                 )?,
                 5 => self.put(64 + at % (map.pairs - 71) as u64, &long)?,
                 6 => self.put(136, &short)?,
-                // Everybody but rank `at` has arrived at this round, and called what `part` says.
+                // All ranks except `at` have arrived at this round, with the call in `part`.
                 _ => {
                     for other in (0..ranks).filter(|rank| *rank != at) {
                         for round in [value, value.wrapping_add(1)] {
@@ -215,7 +215,7 @@ impl Hostile {
     }
 
     fn put(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        // Only the bytes of the segment: the header stays right.
+        // Only bytes after the header, which stays valid.
         if at < 64 { Ok(()) } else { self.file.write_all_at(bytes, at) }
     }
 
@@ -230,7 +230,7 @@ impl Hostile {
 
 impl Drop for Hostile {
     fn drop(&mut self) {
-        // There is nobody to tell.
+        // An error cannot be reported.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,13 +1,12 @@
-//! The segment's map: for any number of ranks, any chunk and any address space there is either an error or a map whose
-//! parts are apart, aligned and inside.
+//! The segment's layout: for any number of ranks, any chunk and any address space there is either an error or a layout whose
+//! parts do not overlap, are aligned, and are inside the segment.
 
 use intranode::segment::layout::{Layout, LayoutError};
 
 use super::input::Input;
 use super::model::{Map, address_space};
 
-/// The input: ranks, chunk, the largest mapping, and any two numbers to ask for a buffer with. True: there
-/// is a map.
+/// The input: ranks, chunk, the largest mapping, and two numbers that select a buffer. Returns whether there is a layout.
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
     let (ranks, chunk) = (input.size(), input.size());
@@ -22,7 +21,7 @@ pub fn run(data: &[u8]) -> bool {
     layout.is_ok()
 }
 
-/// Without a chunk asked for, every number of ranks has a map, and it fits into 32 bits.
+/// With the default chunk, every number of ranks has a layout, and it fits into 32 bits.
 pub fn check_default(ranks: usize) {
     let chunk = Layout::default_chunk(ranks);
     let layout = Layout::within(ranks, chunk, address_space(32) as u64);
@@ -45,9 +44,9 @@ pub fn check(ranks: usize, chunk: usize, most: u64, asked: (usize, usize)) {
     assert_eq!(layout.pair(rank).is_some(), rank < 16);
 }
 
-/// The same for whether there is a map, and its length. Returns the map, if there is one.
+/// Compares whether there is a layout, and its length. Returns the layout, if there is one.
 pub fn check_length(ranks: usize, chunk: usize, most: u64) -> Option<(Layout, Map)> {
-    // What this process itself could not map, no limit allows.
+    // No limit allows more than this process could map.
     let most = u128::from(most).min(address_space(usize::BITS));
     let layout = Layout::within(ranks, chunk, most as u64);
     let Some(map) = Map::new(ranks as u128, chunk as u128) else {
@@ -65,7 +64,7 @@ pub fn check_length(ranks: usize, chunk: usize, most: u64) -> Option<(Layout, Ma
     Some((layout, map))
 }
 
-/// Each part follows the one before; a part has the size of what lies in it, and its alignment.
+/// Each part follows the one before; it has the size and the alignment of its contents.
 fn check_parts(layout: &Layout, map: &Map) {
     let ranks = layout.ranks();
     let mut end = 0;
@@ -96,7 +95,7 @@ fn check_parts(layout: &Layout, map: &Map) {
     (0..16).for_each(|pair| part(layout.pair(pair).expect("16 pairs"), 128, 128));
     assert_eq!(layout.slots() as u128, map.slots);
     assert_eq!(layout.pair(0).map(|offset| offset as u128), Some(map.pairs));
-    // All of them where they are few, else the outermost: those between follow from the formula, which `asked` tries.
+    // All ranks if they are few, otherwise the first and the last: `asked` tests the formula for those between.
     let (first, last) = (ranks.min(32), ranks.saturating_sub(32).max(ranks.min(32)));
     for rank in (0..first).chain(last..ranks) {
         for parity in 0..2 {

@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets: what must hold for every input. A body panics where it does not, and returns whether
-//! the input was accepted.
+//! The bodies of the fuzz targets. A body checks properties that hold for every input, and panics if one does not. It returns
+//! whether the input was accepted.
 //!
 //! `cargo fuzz run` calls them with libFuzzer's inputs, `tests/fuzz_corpus.rs` of the main package with the corpora and
 //! their mutations on stable Rust.

@@ -1,12 +1,12 @@
-//! The segment's map and header once more, written down from their description and not from the code: in 128 bits,
-//! where nothing can overflow, and with the literal numbers of version 3.
+//! A second implementation of the segment's layout and header, from their description: in 128 bits, without overflow, and
+//! with the literal numbers of version 3.
 
 use std::ops::Range;
 
 /// The magic number that a header begins with.
 pub const MAGIC: u64 = 0x696E_7472_616E_6F64;
 
-/// The version of what is described here.
+/// The version that is described here.
 pub const VERSION: u32 = 3;
 
 /// The largest mapping of a process with this many bits.
@@ -14,7 +14,7 @@ pub fn address_space(bits: u32) -> u128 {
     (1 << (bits - 1)) - 1
 }
 
-/// Where everything should lie.
+/// The expected layout.
 #[derive(Clone, Copy, Debug)]
 pub struct Map {
     pub chunk: u128,
@@ -29,7 +29,7 @@ pub struct Map {
 }
 
 impl Map {
-    /// The layout for these ranks and chunks; `None` where one of the two is out of range.
+    /// The layout for these ranks and chunks; `None` if one of the two is out of range.
     pub fn new(ranks: u128, chunk: u128) -> Option<Self> {
         if ranks == 0 || ranks > 65_536 || chunk == 0 || chunk > 1 << 30 || !chunk.is_multiple_of(64) {
             return None;
@@ -38,7 +38,7 @@ impl Map {
         let spaces = up(256 + 4 * ranks, 128);
         let fates = up(spaces + 4 * ranks, 128);
         let alive = up(fates + 4 * ranks, 128);
-        // Each is watched by up to 8 others, and has 8 bytes for each of them.
+        // Each rank has up to 8 watchers, and 8 bytes for each of them.
         let watchers = (ranks - 1).min(8);
         let slots = up(alive + ranks * watchers * 8, 128);
         let pairs = slots + 2 * 128 * ranks;
@@ -54,7 +54,7 @@ impl Map {
     }
 }
 
-/// What a file's first bytes say, if this process can use them.
+/// A decoded header, if this process can use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub pid: u32,
