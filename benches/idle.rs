@@ -68,7 +68,7 @@ fn job(size: usize, span: Duration, variables: &[(&str, &str)]) -> Result<f64, B
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line)?;
         if line != "joined\n" {
-            return Err(format!("a rank says {line:?}").into());
+            return Err(format!("a rank printed {line:?}").into());
         }
     }
     let settling = Instant::now();

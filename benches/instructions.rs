@@ -78,8 +78,8 @@ fn count(case: usize, calls: u64) -> u64 {
         .args([case.to_string(), calls.to_string()])
         .output()
         .expect("valgrind can be started; please install it");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    let collected = said.lines().find_map(|line| line.split_once("Collected : ")).expect("callgrind's sum").1;
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
+    let collected = log.lines().find_map(|line| line.split_once("Collected : ")).expect("callgrind's sum").1;
     collected.trim().parse().expect("a number")
 }

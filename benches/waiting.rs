@@ -66,7 +66,9 @@ fn job(seconds: u64, variables: &[(&str, &str)]) -> Result<(f64, Duration, Durat
             .split_whitespace()
             .map(|time| Ok(Duration::from_nanos(time.parse()?)))
             .collect::<Result<_, Box<dyn Error>>>()?;
-        let [cpu, before, after] = times[..] else { return Err(format!("rank {rank} says {text:?}").into()) };
+        let [cpu, before, after] = times[..] else {
+            return Err(format!("rank {rank} printed {text:?}").into());
+        };
         if rank == 0 {
             arrived = before;
         } else {

@@ -46,11 +46,11 @@ unsafe impl Payload for Bytes {
         fill(unsafe { Sink::new(bytes.as_mut_ptr(), bytes.len()) })
     }
 
-    fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R {
+    fn read<R>(&self, access: impl FnOnce(Source<'_>) -> R) -> R {
         // SAFETY: as above.
         let bytes = unsafe { &*self.0.get() };
         // SAFETY: as above.
-        look(unsafe { Source::new(bytes.as_ptr(), bytes.len()) })
+        access(unsafe { Source::new(bytes.as_ptr(), bytes.len()) })
     }
 }
 
@@ -138,11 +138,11 @@ unsafe impl Platform for Mirror {
     fn brief_deadline(&self) {}
 
     fn wait(&self, site: &'static str, _: &Cell<u32>, _: u32, (): &()) -> Result<(), Expired> {
-        unreachable!("{site}: everybody has arrived")
+        unreachable!("{site}: all ranks have arrived")
     }
 
     fn wake_all(&self, site: &'static str, _: &Cell<u32>) {
-        unreachable!("{site}: nobody sleeps")
+        unreachable!("{site}: no rank sleeps")
     }
 }
 

@@ -13,7 +13,7 @@ use crate::sys::shm_file::{Signature, Unusable, orphans};
 /// use intranode::job::cleanup::{self, Removal};
 ///
 /// // Empty: no job of this name has run.
-/// let name = format!("/example-nobody-{}", std::process::id());
+/// let name = format!("/example-leftover-{}", std::process::id());
 /// for leftover in cleanup::find(&[name.clone()])? {
 ///     println!("{}: {} bytes of process {:?}", leftover.name(), leftover.bytes(), leftover.maker());
 ///     println!("made {:?}", leftover.made());

@@ -242,9 +242,9 @@ fn a_stale_segment_is_removed(wait: Wait) -> Outcome {
     let mut job = dead.namesake();
     job.start_all("join")?;
     job.finish(&[0; 2])?;
-    let said = format!("removed what a job that has ended left under {}", job.name());
+    let message = format!("removed what a job that has ended left under {}", job.name());
     let outputs = job.output(0)? + &job.output(1)?;
-    ensure!(outputs.matches(&said).count() == 1, "{outputs}");
+    ensure!(outputs.matches(&message).count() == 1, "{outputs}");
     Ok(())
 }
 

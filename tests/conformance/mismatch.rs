@@ -85,7 +85,7 @@ fn ensure_mismatch(
     let mut all = vec![0; own.len() * comm.size()];
     comm.allgather(&own, &mut all)?;
     for (rank, other) in all.chunks(own.len()).enumerate() {
-        ensure!(other == own, "rank {rank} was told {}", String::from_utf8_lossy(other));
+        ensure!(other == own, "rank {rank} got {}", String::from_utf8_lossy(other));
     }
     Ok(())
 }
@@ -217,7 +217,7 @@ fn mismatch_of_a_refused_and_another_call(comm: Communicator) -> Outcome {
     } else {
         call(&comm, Operation::Allgather, 1000)
     };
-    let error = error.expect_err("nobody called what the others called");
+    let error = error.expect_err("the ranks made different calls");
     match error {
         Error::InvalidRoot { .. } => ensure!(comm.rank() == last),
         Error::Refused { rank, .. } => ensure!(rank == last),

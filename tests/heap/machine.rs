@@ -134,9 +134,9 @@ unsafe impl Payload for Header {
         fill(unsafe { Sink::new(self.0.get().cast(), HEADER) })
     }
 
-    fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R {
+    fn read<R>(&self, access: impl FnOnce(Source<'_>) -> R) -> R {
         // SAFETY: I1 and I2.
-        look(unsafe { Source::new(self.0.get().cast(), HEADER) })
+        access(unsafe { Source::new(self.0.get().cast(), HEADER) })
     }
 }
 
@@ -153,9 +153,9 @@ unsafe impl Payload for Chunk {
         fill(unsafe { Sink::new(UnsafeCell::raw_get(self.0.as_ptr()).cast(), 8 * self.0.len()) })
     }
 
-    fn read<R>(&self, look: impl FnOnce(Source<'_>) -> R) -> R {
+    fn read<R>(&self, access: impl FnOnce(Source<'_>) -> R) -> R {
         // SAFETY: I1 and I2.
-        look(unsafe { Source::new(UnsafeCell::raw_get(self.0.as_ptr()).cast(), 8 * self.0.len()) })
+        access(unsafe { Source::new(UnsafeCell::raw_get(self.0.as_ptr()).cast(), 8 * self.0.len()) })
     }
 }
 

@@ -28,12 +28,12 @@ type Program = (&'static str, fn());
 
 /// Without an argument, runs all programs without a race; with one, the programs of this name.
 fn main() -> ExitCode {
-    let wanted = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
+    let selected = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
     let sound = [buffers::PROGRAMS, regions::PROGRAMS, endings::PROGRAMS].concat();
     let all = [&sound, planted::PROGRAMS].concat();
-    let programs = match &wanted {
+    let programs = match &selected {
         None => sound,
-        Some(wanted) => all.into_iter().filter(|(name, _)| name == wanted).collect(),
+        Some(selected) => all.into_iter().filter(|(name, _)| name == selected).collect(),
     };
     if programs.is_empty() {
         eprintln!("there is no program of that name");

@@ -142,7 +142,7 @@ enum State {
 struct Word {
     line: LineId,
     /// The smallest value that ends the wait.
-    wanted: u32,
+    threshold: u32,
     state: State,
 }
 
@@ -199,8 +199,12 @@ impl<P: Program> Simulation<'_, P> {
                 let progress =
                     if let Step::AwaitProgress(_, progress) = &this.steps[this.step] { *progress } else { 0 };
                 if this.awaited.is_empty() {
-                    let wanted = value(round, progress);
-                    this.awaited.extend(lines.iter().map(|&line| Word { line, wanted, state: State::Unknown }));
+                    let threshold = value(round, progress);
+                    this.awaited.extend(lines.iter().map(|&line| Word {
+                        line,
+                        threshold,
+                        state: State::Unknown,
+                    }));
                 }
                 this.comparing = false;
                 return self.compare(rank, now);
@@ -281,7 +285,7 @@ impl<P: Program> Simulation<'_, P> {
         match word.state {
             State::Settled => true,
             State::UnderWay => false,
-            State::Unknown => self.lines[word.line].own_copy(rank).is_some_and(|value| value >= word.wanted),
+            State::Unknown => self.lines[word.line].own_copy(rank).is_some_and(|value| value >= word.threshold),
         }
     }
 
@@ -300,7 +304,7 @@ impl<P: Program> Simulation<'_, P> {
     fn arrived(&mut self, rank: usize, place: usize, value: u32, now: Time) {
         let this = &mut self.ranks[rank];
         let word = &mut this.awaited[place];
-        let settled = value >= word.wanted;
+        let settled = value >= word.threshold;
         word.state = if settled { State::Settled } else { State::Unknown };
         let line = word.line;
         if place != this.head || this.comparing {
