@@ -1,4 +1,4 @@
-// A rank for experiments with faults: the counterpart of `examples/survivor.rs`, over MPI.
+// A rank for experiments with faults: the counterpart of `survivor.rs`, over MPI.
 //
 //     mpi_faults loop [RANK MIB]    barriers and small reductions until an error; RANK allocates MIB of memory
 //     mpi_faults operations         rank 0 calls a barrier, the others a reduction

@@ -20,13 +20,13 @@
 //! | `--victim-mib M` | the memory that the victim holds |
 //! | `--seed S` | the seed of the first job; the next ones count up |
 
-#[path = "../tests/faults/job.rs"]
+#[path = "job.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]
 mod job;
-#[path = "../tests/faults/rank.rs"]
+#[path = "rank.rs"]
 #[allow(dead_code, reason = "as above")]
 mod rank;
-#[path = "../tests/faults/report.rs"]
+#[path = "report.rs"]
 mod report;
 
 use std::process::ExitCode;
@@ -120,7 +120,7 @@ impl Plan {
                 "--most" => plan.most = value.parse()?,
                 "--victim-mib" => plan.victim_mib = value.parse()?,
                 "--seed" => plan.seed = value.parse()?,
-                _ => bail!("{name} is not an argument; see the top of examples/chaos.rs"),
+                _ => bail!("{name} is not an argument; see the top of tests/faults/chaos.rs"),
             }
         }
         ensure!(plan.most > 0, "--most is at least 1");
