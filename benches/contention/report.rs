@@ -16,7 +16,7 @@ fn name(rule: Rule) -> String {
     match rule {
         Rule::Of(size) => format!("groups of {size}"),
         Rule::Eight => "eight groups".to_owned(),
-        Rule::Root => "as built".to_owned(),
+        Rule::Root => "groups of √ranks".to_owned(),
     }
 }
 
@@ -95,22 +95,18 @@ pub(crate) fn choice(choice: Choice, sweeps: &[Sweep]) {
          these numbers of ranks, however they arrive. With other thresholds, and if readers of one L3 do share a fetch:\n",
         name(RULES[rule])
     );
-    let worst = |rule, threshold| {
-        let sharing = sweeps.iter().filter(|sweep| sweep.machine.shared_fetch);
-        let both = [Choice::new(sweeps, rule, threshold), Choice::new(sharing, rule, threshold)];
-        both.map(|choice| format!("{:.2}", choice.worst))
-    };
-    let built = RULES.iter().position(|rule| *rule == Rule::Root).expect("it is compared");
-    let as_built = (format!("{TODAY}, groups as built"), worst(built, TODAY));
-    let others = RANKS.map(|threshold| (threshold.to_string(), worst(rule, threshold)));
+    let sharing = sweeps.iter().filter(|sweep| sweep.machine.shared_fetch);
     table(
         &["threshold", "worst ratio", "worst ratio, fetches shared"],
-        others.into_iter().chain([as_built]).map(|(what, worst)| [what].into_iter().chain(worst).collect()),
+        RANKS.into_iter().map(|threshold| {
+            let worst = [Choice::new(sweeps, rule, threshold), Choice::new(sharing.clone(), rule, threshold)];
+            [threshold.to_string()]
+                .into_iter()
+                .chain(worst.map(|choice| format!("{:.2}", choice.worst)))
+                .collect()
+        }),
     );
 }
-
-/// The threshold with which [`Rule::Root`] is compared.
-const TODAY: usize = 64;
 
 /// The sensitivity of the crossover to each constant.
 pub(crate) fn sensitivity(machines: &[Machine], rule: Rule) {
