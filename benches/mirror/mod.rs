@@ -63,7 +63,7 @@ unsafe impl Platform for Mirror {
     type Word = Cell<u32>;
     type Word64 = Cell<u64>;
     type Header = Bytes;
-    type Chunk = Bytes;
+    type Buffer = Bytes;
     type Deadline = ();
 
     #[inline]
@@ -152,7 +152,7 @@ pub(crate) struct Shared {
     spread: Cell<u32>,
     claims: Vec<Cell<u32>>,
     slots: Vec<[Slot<Mirror>; 2]>,
-    chunks: Vec<[Bytes; 2]>,
+    buffers: Vec<[Bytes; 2]>,
     staging: Staging,
 }
 
@@ -163,7 +163,7 @@ impl Shared {
     pub(crate) fn new(ranks: usize, chunk: usize) -> Self {
         let words = START.initial_words();
         let headers = [Bytes::new(HEADER), Bytes::new(HEADER)];
-        let chunks = [Bytes::new(chunk), Bytes::new(chunk)];
+        let buffers = [Bytes::new(chunk), Bytes::new(chunk)];
         let slot = |parity: usize| Slot { state: Cell::new(words[parity]), header: headers[parity].clone() };
         let pair = || [slot(0), slot(1)];
         Shared {
@@ -171,7 +171,7 @@ impl Shared {
             spread: Cell::new(0),
             claims: vec![Cell::new(1); ranks],
             slots: (0..ranks).map(|_| pair()).collect(),
-            chunks: vec![chunks; ranks],
+            buffers: vec![buffers; ranks],
             staging: Staging::of(chunk, ranks),
         }
     }
@@ -188,7 +188,7 @@ impl Shared {
             spread: &self.spread,
             claims: &self.claims,
             slots: &self.slots,
-            chunks: &self.chunks,
+            buffers: &self.buffers,
             staging: self.staging,
         };
         Member::new(mirror, segment, rank, START)

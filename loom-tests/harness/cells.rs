@@ -21,7 +21,7 @@ pub(crate) const STAGING: Staging =
     Staging { capacity: 256, chunk: 104, folded: 104, rotation_from: 0, rotation: 256 };
 
 /// A rank's staging buffer of one parity.
-pub(crate) type Chunk = Bytes<{ STAGING.capacity }>;
+pub(crate) type Buffer = Bytes<{ STAGING.capacity }>;
 
 /// Numbers that fill a chunk.
 pub(crate) const FULL: usize = STAGING.chunk / size_of::<u64>();

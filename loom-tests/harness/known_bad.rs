@@ -6,7 +6,7 @@ use Ordering::{AcqRel, Acquire, Relaxed, Release};
 use intranode::protocol::generation::POISON;
 use intranode::protocol::{Generation, Ordering, Payload, Platform};
 
-use crate::harness::cells::Chunk;
+use crate::harness::cells::Buffer;
 use crate::harness::machine::{Fate, Machine};
 use crate::harness::mutant::Simulated;
 use crate::harness::search::{Rejected, Run, Search};
@@ -97,7 +97,7 @@ fn execute(run: &Run, threads: usize, protocol: fn(&mut Participant<'_>, bool), 
     let words = START.initial_words();
     let label = |what, rank, parity| Label { what, rank, parity };
     let word = |rank, parity: usize| Word::new(words[parity], label("state", rank, parity));
-    let cell = |rank, parity| Chunk::new(label("buffer", rank, parity));
+    let cell = |rank, parity| Buffer::new(label("buffer", rank, parity));
     let shared = Shared {
         words: (0..threads).map(|rank| [word(rank, 0), word(rank, 1)]).collect(),
         cells: (0..threads).map(|rank| [cell(rank, 0), cell(rank, 1)]).collect(),
@@ -113,7 +113,7 @@ fn execute(run: &Run, threads: usize, protocol: fn(&mut Participant<'_>, bool), 
 /// What the threads share.
 pub(crate) struct Shared {
     pub(crate) words: Vec<[Word; 2]>,
-    cells: Vec<[Chunk; 2]>,
+    cells: Vec<[Buffer; 2]>,
     /// By rank: whether it has completed its round, once it knows.
     pub(crate) verdicts: RefCell<Vec<Option<bool>>>,
 }

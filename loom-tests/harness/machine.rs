@@ -5,7 +5,7 @@ use std::cell::Cell;
 use intranode::protocol::{Expired, Killed, Ordering, Platform};
 use loom::sync::atomic::AtomicU64;
 
-use crate::harness::cells::{Chunk, Header};
+use crate::harness::cells::{Buffer, Header};
 use crate::harness::trace::{self, Action};
 use crate::harness::waiting::{self, Waiting};
 use crate::harness::word::Word;
@@ -110,7 +110,7 @@ unsafe impl Platform for Machine {
     type Word = Word;
     type Word64 = AtomicU64;
     type Header = Header;
-    type Chunk = Chunk;
+    type Buffer = Buffer;
     /// Whether the wait is a brief one.
     type Deadline = bool;
 

@@ -6,7 +6,7 @@ use intranode::protocol::generation::WAITER;
 use intranode::protocol::{Expired, Generation, Killed, Ordering, Platform};
 use loom::sync::atomic::AtomicU64;
 
-use crate::harness::cells::{Chunk, Header};
+use crate::harness::cells::{Buffer, Header};
 use crate::harness::machine::Machine;
 use crate::harness::sites::Weakening;
 use crate::harness::word::Word;
@@ -86,7 +86,7 @@ unsafe impl Platform for Simulated {
     type Word = Word;
     type Word64 = AtomicU64;
     type Header = Header;
-    type Chunk = Chunk;
+    type Buffer = Buffer;
     type Deadline = <Machine as Platform>::Deadline;
 
     fn load(&self, site: &'static str, word: &Word, order: Ordering) -> u32 {

@@ -2,7 +2,7 @@
 
 use intranode::protocol::{Barrier, Call, Failure, Member, Payload};
 
-use crate::harness::cells::Chunk;
+use crate::harness::cells::Buffer;
 use crate::harness::mutant::Simulated;
 use crate::harness::segment::SegmentMemory;
 
@@ -106,7 +106,7 @@ impl<'s> Rank<'s> {
     }
 
     /// By rank: the blocks that others see in place.
-    pub(crate) fn blocks(&self) -> &'s [[Chunk; 2]] {
+    pub(crate) fn blocks(&self) -> &'s [[Buffer; 2]] {
         &self.memory.blocks
     }
 

@@ -3,7 +3,7 @@
 use intranode::protocol::{Barrier, Generation, Group, Segment, Slot};
 use loom::sync::atomic::AtomicU64;
 
-use crate::harness::cells::{Bytes, Chunk, STAGING};
+use crate::harness::cells::{Buffer, Bytes, STAGING};
 use crate::harness::mutant::Simulated;
 use crate::harness::trace::Label;
 use crate::harness::word::Word;
@@ -16,10 +16,10 @@ pub(crate) struct SegmentMemory {
     slots: Vec<[Slot<Simulated>; 2]>,
     /// By rank: how it meets the others.
     pub(crate) barriers: Vec<Barrier>,
-    chunks: Vec<[Chunk; 2]>,
+    buffers: Vec<[Buffer; 2]>,
     /// By rank: two blocks outside of staging that others see in place, in a region, in an exchange, or in the rank's own
     /// memory.
-    pub(crate) blocks: Vec<[Chunk; 2]>,
+    pub(crate) blocks: Vec<[Buffer; 2]>,
 }
 
 impl SegmentMemory {
@@ -38,7 +38,7 @@ impl SegmentMemory {
             claims: Vec::new(),
             slots: (0..ranks).map(|rank| [slot(rank, 0), slot(rank, 1)]).collect(),
             barriers: vec![Barrier::Flat; ranks],
-            chunks: cells("chunk"),
+            buffers: cells("buffer"),
             blocks: cells("block"),
         }
     }
@@ -62,7 +62,7 @@ impl SegmentMemory {
             spread: &self.spread,
             claims: &self.claims,
             slots: &self.slots,
-            chunks: &self.chunks,
+            buffers: &self.buffers,
             staging: STAGING,
         }
     }

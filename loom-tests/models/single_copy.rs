@@ -11,7 +11,7 @@ use intranode::protocol::{Failure, Payload};
 
 use super::collectives::{barrier, refuse};
 use super::faults::{IN_A_ROUND, leave};
-use crate::harness::cells::{Chunk, FULL};
+use crate::harness::cells::{Buffer, FULL};
 use crate::harness::data::{Blocks, numbers};
 use crate::harness::machine::Fate;
 use crate::harness::model::Model;
@@ -122,7 +122,7 @@ enum Obstacle {
 /// One rank's side of the call.
 struct Fetched<'m> {
     own: usize,
-    memory: &'m [[Chunk; 2]],
+    memory: &'m [[Buffer; 2]],
     obstacle: Obstacle,
     /// What has come, by either way.
     staged: Blocks,

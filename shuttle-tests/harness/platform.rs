@@ -17,7 +17,7 @@ unsafe impl Platform for Simulation {
     type Word = Word;
     type Word64 = Word64;
     type Header = Cell;
-    type Chunk = Cell;
+    type Buffer = Cell;
     type Deadline = u64;
 
     fn load(&self, site: &'static str, word: &Word, order: Ordering) -> u32 {

@@ -22,7 +22,7 @@ pub struct SegmentMemory {
     slots: Vec<[Slot<Simulation>; 2]>,
     /// By rank: how it meets the others.
     pub barriers: Vec<Barrier>,
-    chunks: Vec<[Cell; 2]>,
+    buffers: Vec<[Cell; 2]>,
     staging: Staging,
     /// By rank: what others see in place.
     pub blocks: Vec<Cell>,
@@ -71,7 +71,7 @@ impl SegmentMemory {
                     _ => Barrier::Hierarchical(Group::new(leaders, rank)),
                 })
                 .collect(),
-            chunks: (0..ranks).map(buffers).collect(),
+            buffers: (0..ranks).map(buffers).collect(),
             staging,
             blocks: (0..ranks).map(block).collect(),
         }
@@ -89,7 +89,7 @@ impl SegmentMemory {
             spread: &self.spread,
             claims: &self.claims,
             slots: &self.slots,
-            chunks: &self.chunks,
+            buffers: &self.buffers,
             staging: self.staging,
         }
     }

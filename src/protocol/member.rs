@@ -27,7 +27,7 @@ pub struct Segment<'s, P: Platform> {
     /// By rank and parity: the arrival words and headers.
     pub slots: &'s [[Slot<P>; 2]],
     /// By rank and parity: the staging buffers for what does not fit into a header.
-    pub chunks: &'s [[P::Chunk; 2]],
+    pub buffers: &'s [[P::Buffer; 2]],
     /// How those are used.
     pub staging: Staging,
 }
@@ -62,7 +62,7 @@ impl<'s, P: Platform> Member<'s, P> {
     /// When the segment's tables differ in length, or `rank` is not in them.
     pub fn new(platform: &'s P, segment: Segment<'s, P>, rank: usize, completed: Generation) -> Self {
         assert!(rank < segment.slots.len());
-        assert!(segment.chunks.len() == segment.slots.len());
+        assert!(segment.buffers.len() == segment.slots.len());
         Member { platform, segment, rank, completed }
     }
 
@@ -85,8 +85,8 @@ impl<'s, P: Platform> Member<'s, P> {
         &self.segment.slots[rank][parity].header
     }
 
-    pub(super) fn buffer(&self, rank: usize, parity: usize) -> &'s P::Chunk {
-        &self.segment.chunks[rank][parity]
+    pub(super) fn buffer(&self, rank: usize, parity: usize) -> &'s P::Buffer {
+        &self.segment.buffers[rank][parity]
     }
 
     /// Where in the buffers of the next round the chunks begin, if the longest has `len` bytes.

@@ -29,7 +29,7 @@ pub unsafe trait Platform {
     /// A rank's header.
     type Header: Payload;
     /// A rank's staging buffer.
-    type Chunk: Payload;
+    type Buffer: Payload;
     /// A moment after which a wait gives up.
     type Deadline;
 

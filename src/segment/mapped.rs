@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 
-use super::platform::{Chunk, Pairs, ShmPlatform, Wait};
+use super::platform::{Buffer, Pairs, ShmPlatform, Wait};
 use super::settings::{BarrierShape, SegmentSettings, SingleCopy};
 use crate::protocol::generation::POISON;
 #[cfg(target_os = "linux")]
@@ -25,7 +25,7 @@ pub(crate) const START: Generation = Generation::new(0);
 pub(crate) struct MappedSegment {
     mapping: Mapping,
     layout: Layout,
-    chunks: Box<[[Chunk; 2]]>,
+    buffers: Box<[[Buffer; 2]]>,
     staging: Staging,
     shape: BarrierShape,
     /// The key of the digests by which ranks compare counts.
@@ -79,16 +79,16 @@ impl MappedSegment {
     /// When the mapping is shorter than the layout.
     pub(crate) fn new(mapping: Mapping, layout: Layout) -> Self {
         assert!(mapping.len() >= layout.len());
-        let chunk = |rank, parity| {
+        let buffer = |rank, parity| {
             let offset = layout.staging(rank, parity).expect("the rank is one of the layout's");
             // SAFETY: I1: the layout's parts are disjoint and inside the mapping, which this value owns.
-            unsafe { Chunk::new(mapping.start().wrapping_add(offset), layout.chunk()) }
+            unsafe { Buffer::new(mapping.start().wrapping_add(offset), layout.chunk()) }
         };
-        let chunks = (0..layout.ranks()).map(|rank| [chunk(rank, 0), chunk(rank, 1)]).collect();
+        let buffers = (0..layout.ranks()).map(|rank| [buffer(rank, 0), buffer(rank, 1)]).collect();
         let staging = Staging::of(layout.chunk(), layout.ranks());
         let shape = BarrierShape(word_of(&mapping, layout.barrier_shape()).load(Relaxed));
         let key = word64_of(&mapping, layout.key()).load(Relaxed);
-        MappedSegment { shape, key, mapping, layout, chunks, staging, torn: AtomicBool::new(false) }
+        MappedSegment { shape, key, mapping, layout, buffers, staging, torn: AtomicBool::new(false) }
     }
 
     /// Whether this process is a forked child, in which the segment does not exist.
@@ -192,7 +192,7 @@ impl MappedSegment {
             // SAFETY: I1: inside the mapping and aligned by the layout; other ranks may change atomics.
             claims: unsafe { core::slice::from_raw_parts(claims, ranks) },
             slots: slots(&self.mapping, &self.layout),
-            chunks: &self.chunks,
+            buffers: &self.buffers,
             staging: self.staging,
         }
     }

@@ -73,7 +73,7 @@ unsafe impl Platform for ShmPlatform {
     type Word = AtomicU32;
     type Word64 = AtomicU64;
     type Header = Header;
-    type Chunk = Chunk;
+    type Buffer = Buffer;
     type Deadline = Option<Moment>;
 
     #[inline(always)]
@@ -236,28 +236,28 @@ unsafe impl Payload for Header {
 
 /// A staging buffer in the mapping.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Chunk {
+pub(crate) struct Buffer {
     start: *mut u8,
     len: usize,
 }
 
-impl Chunk {
+impl Buffer {
     /// The buffer of `len` bytes at `start`.
     ///
     /// # Safety
     /// The bytes stay mapped for as long as the chunk is used, and belong to no other part of the layout.
     pub(crate) unsafe fn new(start: *mut u8, len: usize) -> Self {
-        Chunk { start, len }
+        Buffer { start, len }
     }
 }
 
 // SAFETY: I2 and I6: all access is by the protocols, which give a chunk to one writer or to readers.
-unsafe impl Sync for Chunk {}
+unsafe impl Sync for Buffer {}
 // SAFETY: I2: as above; a chunk is only an address.
-unsafe impl Send for Chunk {}
+unsafe impl Send for Buffer {}
 
 // SAFETY: I1: the view is exactly the buffer.
-unsafe impl Payload for Chunk {
+unsafe impl Payload for Buffer {
     #[inline]
     fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
         // SAFETY: I1 and I2.

@@ -32,7 +32,7 @@ unsafe impl Platform for Machine {
     type Word = AtomicU32;
     type Word64 = AtomicU64;
     type Header = Header;
-    type Chunk = Chunk;
+    type Buffer = Buffer;
     type Deadline = Instant;
 
     fn load(&self, site: &'static str, word: &AtomicU32, order: Ordering) -> u32 {
@@ -141,13 +141,13 @@ unsafe impl Payload for Header {
 }
 
 /// A staging buffer, aligned to the elements of reductions.
-pub(crate) struct Chunk(Box<[UnsafeCell<u64>]>);
+pub(crate) struct Buffer(Box<[UnsafeCell<u64>]>);
 
 // SAFETY: I2: as for a header.
-unsafe impl Sync for Chunk {}
+unsafe impl Sync for Buffer {}
 
 // SAFETY: I1: the view is exactly the buffer.
-unsafe impl Payload for Chunk {
+unsafe impl Payload for Buffer {
     fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
         // SAFETY: I1 and I2.
         fill(unsafe { Sink::new(UnsafeCell::raw_get(self.0.as_ptr()).cast(), 8 * self.0.len()) })
@@ -165,7 +165,7 @@ pub(crate) struct Heap {
     spread: AtomicU32,
     claims: Box<[AtomicU32]>,
     slots: Box<[[Slot<Machine>; 2]]>,
-    chunks: Box<[[Chunk; 2]]>,
+    buffers: Box<[[Buffer; 2]]>,
     staging: Staging,
     start: Generation,
 }
@@ -175,13 +175,13 @@ impl Heap {
     pub(crate) fn new(ranks: usize, chunk: usize, start: Generation) -> Self {
         let slot = || Slot { state: AtomicU32::new(0), header: Header(UnsafeCell::new([0; HEADER / 4])) };
         let slots = || [slot(), slot()];
-        let buffer = || Chunk((0..chunk / 8).map(|_| UnsafeCell::new(0)).collect());
+        let buffer = || Buffer((0..chunk / 8).map(|_| UnsafeCell::new(0)).collect());
         let heap = Heap {
             cause: AtomicU64::new(0),
             spread: AtomicU32::new(0),
             claims: (0..ranks).map(|_| AtomicU32::new(0)).collect(),
             slots: (0..ranks).map(|_| slots()).collect(),
-            chunks: (0..ranks).map(|_| [buffer(), buffer()]).collect(),
+            buffers: (0..ranks).map(|_| [buffer(), buffer()]).collect(),
             staging: Staging::of(chunk, ranks),
             start,
         };
@@ -219,7 +219,7 @@ impl Heap {
             spread: &self.spread,
             claims: &self.claims,
             slots: &self.slots,
-            chunks: &self.chunks,
+            buffers: &self.buffers,
             staging: self.staging,
         }
     }
