@@ -153,7 +153,7 @@ fn three_ranks() -> Vec<Model> {
         Model::new("refusals", Blocking, &refusals).bound(2),
         same("gather_inline", Parking, &[GATHER]).bound(2),
         same("gather_inline", Parking, &[GATHER]).bound(3).long(),
-        same("gather_two_chunks", Parking, &[two_chunks]).bound(1),
+        same("gather_two_chunks", Parking, &[two_chunks]).bound(1).long(),
     ]
 }
 

@@ -187,7 +187,7 @@ pub(crate) fn models() -> Vec<Model> {
         models.extend(feasible(leave_both(waiting)));
         models.extend(feasible(leave_and_go_on(waiting)));
     }
-    models.extend([leave_of_three(Blocking), leave_of_three(Parking).bound(2)]);
+    models.extend([leave_of_three(Blocking).long(), leave_of_three(Parking).bound(2)]);
     for waiting in all {
         models.extend(feasible(abort_between_calls(waiting)));
         models.push(poison_races_completion(waiting, 2).bound(2));

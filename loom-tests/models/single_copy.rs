@@ -100,7 +100,7 @@ pub(crate) fn models() -> Vec<Model> {
         }
     }
     models.push(Model::same("fetch_once", Blocking, 3, &[FETCH]).bound(2));
-    models.push(Model::same("fetch_once", Parking, 3, &[FETCH]).bound(1));
+    models.push(Model::same("fetch_once", Parking, 3, &[FETCH]).bound(1).long());
     models.push(Model::same("fetch_by_barred_1", Blocking, 3, &[fetch_by_barred::<1>]).bound(1));
     models
 }
