@@ -17,8 +17,8 @@
 //! its own, with asynchronous signals blocked. A robust list belongs to one thread, so the program's robust mutexes are not affected.
 //!
 //! There are two fallbacks. Where the system refuses `futex_waitv`, watchers poll the words, so that each rank is polled
-//! every [`WATCH_SCAN`]. And since a word can be overwritten by mistake, watchers poll pidfds, so that each process is polled every
-//! [`WATCH_TICK`]. The more ranks there are, the less often each of them polls: the total cost is constant.
+//! every [`WATCH_SCAN`]. And since a word can be overwritten by mistake, watchers poll pidfds, so that each process is polled
+//! every [`WATCH_TICK`]. The more ranks there are, the less often each of them polls: the total cost is constant.
 
 mod pidfd;
 mod robust;

@@ -110,11 +110,12 @@ impl RegionOptions {
             Placement::Distributed => false,
             Placement::Interleaved => true,
         };
+        if !interleave && self.placement != Placement::Distributed {
+            return;
+        }
         let nodes = numa::nodes();
         if nodes.len() < 2 {
-            if interleave || self.placement == Placement::Distributed {
-                settings.debug("a region's placement has no effect: this machine has one NUMA node");
-            }
+            settings.debug("a region's placement has no effect: this machine has one NUMA node");
         } else if interleave && let Err(error) = numa::interleave(mapping, &nodes) {
             settings.debug(&format!("a region's placement has no effect: {error}"));
         }

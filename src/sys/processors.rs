@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 /// The largest number of processors that a mask has bits for.
-pub(crate) const LIMIT: usize = 1024;
+const LIMIT: usize = 1024;
 
 /// A set of processors: a bit each.
-pub(crate) type Mask = [u64; LIMIT / 64];
+type Mask = [u64; LIMIT / 64];
 
 /// One rank's processors. From those of all ranks follows whether the job is oversubscribed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ fn is_set(mask: &Mask, processor: usize) -> bool {
 
 /// The affinity mask of the calling thread; empty where the system does not provide it.
 #[cfg(target_os = "linux")]
-pub(crate) fn affinity() -> Mask {
+fn affinity() -> Mask {
     let mut mask = [0u64; LIMIT / 64];
     // SAFETY: I7: the call writes at most the length that it is given.
     let status = unsafe { libc::sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr().cast()) };
@@ -86,7 +86,7 @@ pub(crate) fn affinity() -> Mask {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn affinity() -> Mask {
+fn affinity() -> Mask {
     [0; LIMIT / 64]
 }
 
