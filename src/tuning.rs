@@ -72,6 +72,12 @@ pub const SINGLE_COPY_PIECE_BYTES: usize = 1 << 20;
 
 // ---- Stores and loads (copy/)
 
+/// From this size on a put or a get moves vectors. Shorter ones are done before the first vector is. Measured.
+pub(crate) const PUT_VECTORS_FROM_BYTES: usize = 256;
+
+/// From this size on a put or a get is stored non-temporally: it is larger than the caches of a core. Measured.
+pub(crate) const PUT_NON_TEMPORAL_FROM_BYTES: usize = 4 << 20;
+
 /// From this size on a receive buffer is stored non-temporally: it is larger than the caches of a core. Measured.
 pub(crate) const RECEIVE_NON_TEMPORAL_FROM_BYTES: usize = 16 << 20;
 
@@ -134,6 +140,10 @@ pub(crate) const YIELDS: u32 = 16;
 
 /// The longest brief wait: more than a wake-up takes, and little for a rank that waits long.
 pub(crate) const BRIEF_WAIT: Duration = Duration::from_millis(10);
+
+/// The longest sleep of a rank that waits for its symmetric memory: then it looks whether somebody has written without ringing
+/// its bell.
+pub(crate) const NAP: Duration = Duration::from_millis(10);
 
 /// With pthread waits, the longest sleep before the word is read again: a wake-up may be lost to a rank that is killed
 /// while it holds the mutex.

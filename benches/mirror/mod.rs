@@ -190,6 +190,7 @@ impl Shared {
             slots: &self.slots,
             buffers: &self.buffers,
             staging: self.staging,
+            bells: &[],
         };
         Member::new(mirror, segment, rank, START)
     }

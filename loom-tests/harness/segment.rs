@@ -64,6 +64,7 @@ impl SegmentMemory {
             slots: &self.slots,
             buffers: &self.buffers,
             staging: STAGING,
+            bells: &[],
         }
     }
 }

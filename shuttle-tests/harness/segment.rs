@@ -91,6 +91,7 @@ impl SegmentMemory {
             slots: &self.slots,
             buffers: &self.buffers,
             staging: self.staging,
+            bells: &[],
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | `policy` | which stores does a call use? |
 //! | `fold` | how are contributions combined in one pass? |
 //! | `lines` | which loads and stores move a line? |
+//! | `relaxed` | how are bytes moved that others may access meanwhile? |
 //! | `dispatch` | how does code get compiled for the widest vectors? |
 //! | `cpu` | what is this processor good at? |
 
@@ -16,6 +17,7 @@ mod fold;
 pub(crate) mod lines;
 pub(crate) mod policy;
 pub(crate) mod publish;
+pub(crate) mod relaxed;
 mod view;
 
 pub use fold::fold;

@@ -28,7 +28,7 @@ use crate::rank::job_state::StateSampler;
 use crate::rank::rank_state::RankState;
 use crate::segment::layout::{Layout, LayoutError};
 use crate::segment::mapped::{MappedSegment, START};
-use crate::segment::platform::ShmPlatform;
+use crate::segment::platform::{Fences, ShmPlatform};
 use crate::segment::settings::BarrierShape;
 use crate::segment::settings::{SegmentSettings, SingleCopy};
 use crate::sys::file_size::write_stderr;
@@ -104,6 +104,7 @@ impl Config {
             wait: mapped.wait(),
             spin: SpinPolicy::new(self.size, 0),
             timeout: self.join_timeout.map(|timeout| timeout.saturating_sub(started.elapsed())),
+            fences: Fences::default(),
         };
         self.claim(&mapped, &platform)?;
         let job = self.name.as_str().into();
@@ -181,7 +182,12 @@ impl Config {
         if layout.ranks() == self.size {
             return Ok(mapped);
         }
-        let platform = ShmPlatform { wait: mapped.wait(), spin: SpinPolicy::new(1, 1), timeout: None };
+        let platform = ShmPlatform {
+            wait: mapped.wait(),
+            spin: SpinPolicy::new(1, 1),
+            timeout: None,
+            fences: Fences::default(),
+        };
         let cause = Cause { kind: CauseKind::WrongSize, rank: self.rank, detail: self.size as u32 };
         let _ = membership::poison(&platform, mapped.segment(), cause);
         let error = LayoutError::Size { segment: layout.ranks(), expected: self.size };

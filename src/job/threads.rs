@@ -12,7 +12,7 @@ use crate::protocol::generation::WAITER;
 use crate::protocol::membership;
 use crate::rank::rank_state::RankState;
 use crate::segment::mapped::{MappedSegment, START};
-use crate::segment::platform::{ShmPlatform, Wait};
+use crate::segment::platform::{Fences, ShmPlatform, Wait};
 use crate::segment::settings::BarrierShape;
 use crate::segment::settings::SegmentSettings;
 use crate::sys::memory::headroom::Headroom;
@@ -118,14 +118,14 @@ fn communicators(config: &Config) -> Result<Vec<Communicator>, Error> {
         .map_err(|error| no_memory(error.to_string()))?;
     let mapped = Arc::new(MappedSegment::new(mapping, layout));
     let processors = Processors::count(&[Processors::available()]);
-    let platform = ShmPlatform { wait: Wait::Threads, spin: SpinPolicy::new(size, processors), timeout };
-    let ticker = match timeout {
-        Some(_) => {
-            let ticker = ticker(&mapped).map_err(|source| not_started(Ticker::THREAD, source))?;
-            Some(Arc::new(ticker))
-        }
-        None => None,
+    let platform = ShmPlatform {
+        wait: Wait::Threads,
+        spin: SpinPolicy::new(size, processors),
+        timeout,
+        fences: Fences::default(),
     };
+    let ticker = ticker(&mapped).map_err(|source| not_started(Ticker::THREAD, source))?;
+    let ticker = Some(Arc::new(ticker));
     let groups = mapped.barrier_shape().groups(&vec![0; size], processors < size);
     let settings = environment::process_settings();
     let job: Arc<str> = format!("/intranode-threads-{}", std::process::id()).into();

@@ -184,6 +184,7 @@ fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
 mod tests {
     use super::*;
     use crate::segment::layout::Layout;
+    use crate::segment::platform::Fences;
     use crate::segment::settings::SegmentSettings;
     use crate::sys::memory::mapping::Mapping;
     use crate::sys::wait::spin::SpinPolicy;
@@ -195,7 +196,12 @@ mod tests {
         let mapping = Mapping::anonymous(layout.len()).unwrap();
         MappedSegment::initialise(&mapping, &layout, 1, SegmentSettings::default()).unwrap();
         let mapped = Arc::new(MappedSegment::new(mapping, layout));
-        let platform = ShmPlatform { wait: Wait::Threads, spin: SpinPolicy::new(1, 1), timeout: None };
+        let platform = ShmPlatform {
+            wait: Wait::Threads,
+            spin: SpinPolicy::new(1, 1),
+            timeout: None,
+            fences: Fences::default(),
+        };
         for _ in 0..3 {
             let both = [0, 1].map(|rank| FatalSignals::register(&mapped, platform, rank).unwrap());
             assert_eq!(slots().count(), 2);

@@ -44,7 +44,7 @@ use self::ticks::Ticks;
 use super::Detection;
 use crate::protocol::watch::{self, Watch};
 use crate::segment::mapped::MappedSegment;
-use crate::segment::platform::{ShmPlatform, Wait};
+use crate::segment::platform::{Fences, ShmPlatform, Wait};
 use crate::sys::sigusr2;
 use crate::sys::wait::clock::Moment;
 use crate::sys::wait::futex;
@@ -55,7 +55,8 @@ use crate::tuning::{LISTENER_TICK, WATCH_SCAN, WATCH_TICK};
 const STACK: usize = 128 << 10;
 
 /// Watchers sleep on futexes, however the ranks wait.
-const PLATFORM: ShmPlatform = ShmPlatform { wait: Wait::Futex, spin: SpinPolicy::NONE, timeout: None };
+const PLATFORM: ShmPlatform =
+    ShmPlatform { wait: Wait::Futex, spin: SpinPolicy::NONE, timeout: None, fences: Fences::Symmetric };
 
 /// Called on the watcher's thread. Must return soon: no death is noticed meanwhile.
 pub(crate) trait Listener: watch::Listener + Send + 'static {

@@ -32,6 +32,8 @@ codes! {
         WrongSize = 6,
         /// The rank's process has died.
         Died = 7,
+        /// The rank held a lock for too long, or asked for it and did not link itself into its queue.
+        LockTimedOut = 8,
     }
 }
 

@@ -15,6 +15,14 @@ pub struct Slot<P: Platform> {
     pub header: P::Header,
 }
 
+/// What a rank sleeps on until its symmetric memory changes, in a line of its own: each rank that writes into this memory
+/// reads it.
+#[repr(C, align(128))]
+pub struct Bell<P: Platform> {
+    /// `count << 2 | POISON | WAITER`, see [`bell`](super::symmetric::bell).
+    pub word: P::Word,
+}
+
 /// The shared control structures of one communicator, wherever they live: a mapping in production, an `Arc`
 /// under a model checker.
 pub struct Segment<'s, P: Platform> {
@@ -30,6 +38,8 @@ pub struct Segment<'s, P: Platform> {
     pub buffers: &'s [[P::Buffer; 2]],
     /// How those are used.
     pub staging: Staging,
+    /// By rank: what it sleeps on until its symmetric memory changes. Empty where there is no symmetric memory.
+    pub bells: &'s [Bell<P>],
 }
 
 impl<P: Platform> Clone for Segment<'_, P> {
@@ -43,7 +53,8 @@ impl<P: Platform> Copy for Segment<'_, P> {}
 impl<'s, P: Platform> Segment<'s, P> {
     /// All words that a rank may sleep on.
     pub fn words(self) -> impl Iterator<Item = &'s P::Word> {
-        self.slots.iter().flatten().map(|slot| &slot.state)
+        let bells = self.bells.iter().map(|bell| &bell.word);
+        self.slots.iter().flatten().map(|slot| &slot.state).chain(bells)
     }
 }
 

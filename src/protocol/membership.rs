@@ -57,6 +57,27 @@ fn poison_all<P: Platform>(platform: &P, segment: Segment<'_, P>) -> Result<(), 
     Ok(())
 }
 
+/// What a rank reports that has met poison.
+#[cold]
+pub(super) fn failure<P: Platform>(platform: &P, segment: Segment<'_, P>) -> Failure {
+    if poison_all(platform, segment).is_err() {
+        return Failure::Killed;
+    }
+    // Relaxed: what the first poisoner released was acquired above, word by word or from a rank that had done so.
+    Failure::Dead(Cause::unpack(platform.load64("cause-read", segment.cause, Relaxed)))
+}
+
+/// The ranks that have not arrived at the round, in a communicator that is poisoned: the same on every rank, since the
+/// words are frozen.
+pub fn late<P: Platform>(platform: &P, segment: Segment<'_, P>, generation: Generation) -> Vec<usize> {
+    let arrived = |rank: usize| {
+        let word = &segment.slots[rank][generation.parity()].state;
+        let behind = generation.previous().previous();
+        Generation::of_word(platform.load("missing", word, Relaxed)) != behind
+    };
+    (0..segment.slots.len()).filter(|rank| !arrived(*rank)).collect()
+}
+
 impl<P: Platform> Member<'_, P> {
     /// Leaves after the last completed round.
     ///
@@ -91,21 +112,12 @@ impl<P: Platform> Member<'_, P> {
     /// What a rank reports that has met poison.
     #[cold]
     pub(super) fn failure(&self) -> Failure {
-        if poison_all(self.platform, self.segment).is_err() {
-            return Failure::Killed;
-        }
-        // Relaxed: what the first poisoner released was acquired above, word by word or from a rank that had done so.
-        Failure::Dead(Cause::unpack(self.platform.load64("cause-read", self.segment.cause, Relaxed)))
+        failure(self.platform, self.segment)
     }
 
     /// The ranks that have not arrived at the round, in a communicator that is poisoned: the same on every rank,
     /// since the words are frozen.
     pub fn late(&self, generation: Generation) -> Vec<usize> {
-        let arrived = |rank: usize| {
-            let word = &self.segment.slots[rank][generation.parity()].state;
-            let behind = generation.previous().previous();
-            Generation::of_word(self.platform.load("missing", word, Relaxed)) != behind
-        };
-        (0..self.size()).filter(|rank| !arrived(*rank)).collect()
+        late(self.platform, self.segment, generation)
     }
 }

@@ -15,6 +15,7 @@
 //! | [`allreduce`] | how does a reduction give the same bits everywhere? |
 //! | [`single_copy`] | how do blocks do without staging? |
 //! | [`region`] | when may shared memory be written in place, and when read? |
+//! | [`symmetric`] | how do ranks use memory of each other at any time, and wait for it? |
 //! | [`membership`] | how does a rank join, leave, give up, and learn that another has? |
 //! | [`call_lock`] | what if two threads of a rank call at the same time? |
 //! | [`watch`] | who watches whom, and how does every rank learn of a death? |
@@ -40,6 +41,7 @@ pub mod sequence;
 pub mod single_copy;
 pub mod sleeper;
 pub mod staging;
+pub mod symmetric;
 pub mod transfer;
 pub mod watch;
 
@@ -48,7 +50,7 @@ pub use call_lock::{CallLock, Overlap};
 pub use failure::{Cause, CauseKind, Failure};
 pub use generation::Generation;
 pub use hierarchical::{Barrier, Group};
-pub use member::{Member, Segment, Slot};
+pub use member::{Bell, Member, Segment, Slot};
 pub use membership::claim;
 pub use platform::{Expired, Killed, Ordering, Payload, Platform};
 

@@ -173,29 +173,31 @@ impl RankState {
                 round: member.completed().number(),
                 calls: CallSummary::all(&calls),
             },
-            // A process that expects another size may have any rank. Any other cause with a rank out of range was overwritten.
-            Failure::Dead(Some(cause)) if cause.kind == CauseKind::WrongSize || cause.rank < self.size() => {
-                self.report_end(operation, member, cause)
-            }
-            Failure::Dead(_) | Failure::Killed => {
-                let reason = "the segment's memory was overwritten";
-                Error::Poisoned {
-                    operation,
-                    round: member.completed().next().number(),
-                    rank: self.rank,
-                    reason,
-                }
-            }
+            Failure::Dead(cause) => self.report_end(operation, member.completed(), cause),
+            Failure::Killed => self.report_end(operation, member.completed(), None),
         }
     }
 
-    fn report_end(&self, operation: Operation, member: &Member<'_, ShmPlatform>, cause: Cause) -> Error {
-        let Cause { kind, rank, detail } = cause;
-        let round = member.completed().next().number();
+    /// The error of an operation that is not collective, after the communicator has ended.
+    #[cold]
+    pub(crate) fn one_sided_failed(&self, operation: Operation, failure: Failure) -> Error {
+        let cause = if let Failure::Dead(cause) = failure { cause } else { None };
+        self.report_end(operation, self.lock.completed(&self.platform), cause)
+    }
+
+    fn report_end(&self, operation: Operation, completed: Generation, cause: Option<Cause>) -> Error {
+        let round = completed.next().number();
+        // A process that expects another size may have any rank. Any other cause with a rank out of range was overwritten.
+        let possible = |cause: &Cause| cause.kind == CauseKind::WrongSize || cause.rank < self.size();
+        let Some(Cause { kind, rank, detail }) = cause.filter(possible) else {
+            let reason = "the segment's memory was overwritten";
+            return Error::Poisoned { operation, round, rank: self.rank, reason };
+        };
         let poisoned = |reason| Error::Poisoned { operation, round, rank, reason };
         match kind {
+            CauseKind::LockTimedOut => self.timed_out(operation, Box::new([rank]), round),
             CauseKind::TimedOut => {
-                let mut late = member.late(Generation::new(detail));
+                let mut late = membership::late(&self.platform, self.mapped.segment(), Generation::new(detail));
                 if late.is_empty() {
                     // The rank arrived after another one had timed out.
                     late.push(rank);
@@ -206,9 +208,7 @@ impl RankState {
                 {
                     sampler.write();
                 }
-                let pids = late.iter().map(|rank| self.pid(*rank)).collect();
-                let info = Box::new(TimeoutInfo { timeout: self.platform.timeout, pids, round: detail });
-                Error::TimedOut { operation, late: late.into_boxed_slice(), info }
+                self.timed_out(operation, late.into_boxed_slice(), detail)
             }
             CauseKind::Left => Error::RankLeft { operation, round, rank, rounds: detail },
             CauseKind::Aborted => Error::Aborted { operation, round, rank, code: detail as i32 },
@@ -217,6 +217,12 @@ impl RankState {
             CauseKind::ConcurrentUse => poisoned("two of its threads called at the same time"),
             CauseKind::WrongSize => poisoned("it expects another number of ranks"),
         }
+    }
+
+    fn timed_out(&self, operation: Operation, late: Box<[usize]>, round: u32) -> Error {
+        let pids = late.iter().map(|rank| self.pid(*rank)).collect();
+        let info = Box::new(TimeoutInfo { timeout: self.platform.timeout, pids, round });
+        Error::TimedOut { operation, late, info }
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
 
 use super::mapped::MappedSegment;
-use super::platform::{ShmPlatform, Wait};
+use super::platform::{Fences, ShmPlatform, Wait};
 use super::settings::SegmentSettings;
 use crate::protocol::generation::WAITER;
 use crate::protocol::{Payload, Platform, Slot};
@@ -54,7 +54,7 @@ fn fixture(wait: &str) -> Fixture {
             .unwrap()
     });
     let wait = if wait == "threads" { Wait::Threads } else { mapped.wait() };
-    let platform = ShmPlatform { wait, spin: SpinPolicy::new(2, 1), timeout: None };
+    let platform = ShmPlatform { wait, spin: SpinPolicy::new(2, 1), timeout: None, fences: Fences::default() };
     let fixture = Fixture { mapped, platform, _ticker: ticker };
     // With `WAITER` set, as the protocols set it before they sleep.
     fixture.word().store(value(0), Relaxed);

@@ -14,6 +14,7 @@
 //!        …  fates            32 bits a rank: whether its death is known
 //!        …  alive            a row of liveness words a rank, one for each of its watchers
 //!        …  slots            two slots a rank (one for each parity), 128 bytes each
+//!        …  bells            a bell a rank, on which it sleeps until its symmetric memory changes, 128 bytes each
 //!        …  pairs            mutexes and condition variables of the pthread wait
 //!        …  staging          two chunks a rank (one for each parity)
 //! ```
@@ -64,6 +65,7 @@ const KEY: usize = 152;
 const NOTICES: usize = 160;
 const CLAIMS: usize = 256;
 const SLOT: usize = 128;
+const BELL: usize = 128;
 const ALIGN: usize = 128;
 const STAGING_ALIGN: usize = 4096;
 /// The offset of staging from a page boundary, which avoids 4K aliasing: large private buffers begin at a page boundary, or
@@ -71,7 +73,7 @@ const STAGING_ALIGN: usize = 4096;
 const STAGING_OFFSET: usize = STAGING_ALIGN / 2;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"intranod");
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// The layout of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +84,7 @@ pub struct Layout {
     fates: usize,
     alive: usize,
     slots: usize,
+    bells: usize,
     pairs: usize,
     staging: usize,
     len: usize,
@@ -179,17 +182,18 @@ impl Layout {
         let alive = fates.checked_add(words)?.checked_next_multiple_of(wide(ALIGN))?;
         let rows = wide(ranks).checked_mul(wide(watchers(ranks)))?.checked_mul(wide(ALIVE))?;
         let slots = alive.checked_add(rows)?.checked_next_multiple_of(wide(ALIGN))?;
-        let pairs = slots.checked_add(cells.checked_mul(wide(SLOT))?)?;
+        let bells = slots.checked_add(cells.checked_mul(wide(SLOT))?)?;
+        let pairs = bells.checked_add(wide(ranks).checked_mul(wide(BELL))?)?;
         let after_pairs = pairs.checked_add(wide(PAIRS).checked_mul(wide(PAIR))?)?;
         let staging =
             after_pairs.checked_next_multiple_of(wide(STAGING_ALIGN))?.checked_add(wide(STAGING_OFFSET))?;
         let len = staging.checked_add(cells.checked_mul(wide(chunk))?)?;
         let offset = |offset: u64| usize::try_from(offset).ok();
         let (pid_namespaces, fates, alive) = (offset(pid_namespaces)?, offset(fates)?, offset(alive)?);
-        let slots = offset(slots)?;
+        let (slots, bells) = (offset(slots)?, offset(bells)?);
         let (pairs, staging) = (offset(pairs)?, offset(staging)?);
         let len = offset(len).filter(|len| wide(*len) <= max_len && isize::try_from(*len).is_ok())?;
-        Some(Layout { ranks, chunk, pid_namespaces, fates, alive, slots, pairs, staging, len })
+        Some(Layout { ranks, chunk, pid_namespaces, fates, alive, slots, bells, pairs, staging, len })
     }
 
     /// The default size of a chunk: larger than a core's private cache, see [`crate::protocol::staging`], and smaller for
@@ -287,6 +291,11 @@ impl Layout {
     /// The offset of the slots.
     pub fn slots(&self) -> usize {
         self.slots
+    }
+
+    /// The offset of the bells.
+    pub fn bells(&self) -> usize {
+        self.bells
     }
 
     /// The offset of a pair; `None` if there is no such pair.
@@ -421,6 +430,7 @@ mod tests {
             parts.extend((0..layout.watchers()).map(|slot| (layout.alive(owner, slot).unwrap(), ALIVE)));
         }
         parts.push((layout.slots(), 2 * SLOT * layout.ranks()));
+        parts.push((layout.bells(), BELL * layout.ranks()));
         parts.extend((0..PAIRS).map(|pair| (layout.pair(pair).unwrap(), PAIR)));
         for rank in 0..layout.ranks() {
             parts.extend((0..2).map(|parity| (layout.staging(rank, parity).unwrap(), layout.chunk())));
@@ -439,6 +449,7 @@ mod tests {
             }
             prop_assert!(end <= layout.len());
             prop_assert_eq!(layout.slots() % ALIGN, 0);
+            prop_assert_eq!(layout.bells() % ALIGN, 0);
             prop_assert_eq!(layout.claims() % 4, 0);
             prop_assert_eq!(layout.pid_namespaces() % 4, 0);
             prop_assert_eq!(layout.staging(0, 0).unwrap() % STAGING_ALIGN, STAGING_OFFSET);

@@ -11,7 +11,7 @@ use super::settings::{BarrierShape, SegmentSettings, SingleCopy};
 use crate::protocol::generation::POISON;
 #[cfg(target_os = "linux")]
 use crate::protocol::watch::{Liveness, Roll};
-use crate::protocol::{Generation, Segment, Slot, Staging};
+use crate::protocol::{Bell, Generation, Segment, Slot, Staging};
 #[cfg(target_os = "linux")]
 use crate::segment::layout::ALIVE;
 use crate::segment::layout::{Layout, PAIR, PAIRS, PREAMBLE};
@@ -194,6 +194,7 @@ impl MappedSegment {
             slots: slots(&self.mapping, &self.layout),
             buffers: &self.buffers,
             staging: self.staging,
+            bells: bells(&self.mapping, &self.layout),
         }
     }
 }
@@ -244,8 +245,16 @@ fn slots<'a>(mapping: &'a Mapping, layout: &Layout) -> &'a [[Slot<ShmPlatform>; 
     unsafe { core::slice::from_raw_parts(start, layout.ranks()) }
 }
 
+#[inline]
+fn bells<'a>(mapping: &'a Mapping, layout: &Layout) -> &'a [Bell<ShmPlatform>] {
+    let start = mapping.start().wrapping_add(layout.bells()).cast::<Bell<ShmPlatform>>();
+    // SAFETY: I1: inside the mapping and aligned by the layout; other ranks may change an atomic.
+    unsafe { core::slice::from_raw_parts(start, layout.ranks()) }
+}
+
 #[cfg(target_os = "linux")]
 const _: () =
     assert!(size_of::<Liveness<ShmPlatform>>() == ALIVE && align_of::<Liveness<ShmPlatform>>() == ALIVE);
 const _: () = assert!(PAIR_SIZE <= PAIR && PAIR.is_multiple_of(PAIR_ALIGN));
+const _: () = assert!(size_of::<Bell<ShmPlatform>>() == 128 && align_of::<Bell<ShmPlatform>>() == 128);
 const _: () = assert!(size_of::<Slot<ShmPlatform>>() == 128 && align_of::<Slot<ShmPlatform>>() == 128);

@@ -1,5 +1,6 @@
 //! The mapped segment: its layout, and the production platform over it.
 
+pub(crate) mod atom;
 #[cfg(test)]
 mod contract;
 pub(crate) mod double_buffer;
@@ -8,3 +9,4 @@ pub(crate) mod mapped;
 pub(crate) mod platform;
 pub(crate) mod region_memory;
 pub(crate) mod settings;
+pub(crate) mod unit;

@@ -1,20 +1,23 @@
 //! The production platform: atomics in mapped memory.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{self, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::copy::lines;
 use crate::copy::{Sink, Source};
 use crate::protocol::call::{HEADER, OPERATION, PROCESSOR};
+use crate::protocol::symmetric::SymmetricPlatform;
 use crate::protocol::{Expired, Payload, Platform};
 use crate::segment::layout::Layout;
+#[cfg(target_os = "linux")]
+use crate::sys::membarrier;
 use crate::sys::processors;
 use crate::sys::wait::clock::Moment;
 use crate::sys::wait::pthread::Pair;
 use crate::sys::wait::spin::SpinPolicy;
 use crate::sys::wait::{self, TimedOut};
-use crate::tuning::BRIEF_WAIT;
+use crate::tuning::{BRIEF_WAIT, NAP};
 
 /// How a rank sleeps.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +69,19 @@ pub(crate) struct ShmPlatform {
     pub(crate) spin: SpinPolicy,
     /// The longest wait; `None`: unlimited.
     pub(crate) timeout: Option<Duration>,
+    /// How fences between a rank that writes and one that is about to sleep work: the same on all ranks.
+    pub(crate) fences: Fences,
+}
+
+/// The two sides of the fences between a rank that writes and one that is about to sleep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Fences {
+    /// A fence on both sides.
+    #[default]
+    Symmetric,
+    /// The rank that is about to sleep lets the system interrupt all others, which then need no fence. All have registered.
+    #[cfg(target_os = "linux")]
+    Membarrier,
 }
 
 // SAFETY: I3: the operations are those of the standard library's atomics, with the given orderings.
@@ -192,6 +208,52 @@ unsafe impl Platform for ShmPlatform {
             Wait::Pthread(pairs) => pairs.of(word).wake_all(),
             Wait::Threads => wait::threads::wake_all(word),
         }
+    }
+}
+
+// SAFETY: I3: the fences are the standard library's, or membarrier's, whose contract is the one asked for: each other thread
+// of a process that has registered has executed a full fence between the beginning and the end of the call.
+unsafe impl SymmetricPlatform for ShmPlatform {
+    #[inline(always)]
+    fn fence(&self, _: &'static str, order: Ordering) {
+        atomic::fence(order);
+    }
+
+    #[inline(always)]
+    fn fence_light(&self, _: &'static str) {
+        match self.fences {
+            Fences::Symmetric => atomic::fence(Ordering::SeqCst),
+            #[cfg(target_os = "linux")]
+            Fences::Membarrier => atomic::compiler_fence(Ordering::SeqCst),
+        }
+    }
+
+    #[cold]
+    fn fence_heavy(&self, _: &'static str) {
+        atomic::fence(Ordering::SeqCst);
+        #[cfg(target_os = "linux")]
+        if self.fences == Fences::Membarrier {
+            membarrier::all_registered();
+        }
+    }
+
+    #[inline(always)]
+    fn poll<R>(&self, _: &'static str, mut poll: impl FnMut() -> Option<R>) -> Option<R> {
+        let mut found = None;
+        self.spin.spin(false, || {
+            found = poll();
+            found.is_some()
+        });
+        found
+    }
+
+    fn nap(&self, deadline: &Option<Moment>) -> Option<Moment> {
+        let soon = Moment::after(NAP);
+        Some(deadline.map_or(soon, |deadline| deadline.min(soon)))
+    }
+
+    fn has_passed(&self, deadline: &Option<Moment>) -> bool {
+        deadline.is_some_and(Moment::has_passed)
     }
 }
 

@@ -4,6 +4,8 @@ pub mod cast;
 pub(crate) mod cma;
 pub(crate) mod file_size;
 pub(crate) mod handler;
+#[cfg(target_os = "linux")]
+pub(crate) mod membarrier;
 pub(crate) mod memory;
 pub(crate) mod nodelete;
 pub(crate) mod numa;

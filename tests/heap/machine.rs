@@ -221,6 +221,7 @@ impl Heap {
             slots: &self.slots,
             buffers: &self.buffers,
             staging: self.staging,
+            bells: &[],
         }
     }
 }
