@@ -47,6 +47,20 @@ codes! {
         Exchange = 12,
         /// `share` of an exchange
         Share = 13,
+        /// `symmetric`
+        Symmetric = 32,
+        /// `free` of a symmetric object
+        FreeSymmetric = 33,
+        /// `resize` of a symmetric object
+        ResizeSymmetric = 34,
+        /// `into_own` of a symmetric object
+        OwnPhase = 35,
+        /// `into_read` of a symmetric object
+        ReadPhase = 36,
+        /// `open` of a symmetric object
+        OpenPhase = 37,
+        /// `lock`
+        LockNew = 38,
     }
 }
 
@@ -67,7 +81,26 @@ impl Operation {
             Operation::Split => "split",
             Operation::Exchange => "exchange",
             Operation::Share => "share",
+            Operation::Symmetric => "symmetric",
+            Operation::FreeSymmetric => "free",
+            Operation::ResizeSymmetric => "resize",
+            Operation::OwnPhase => "into_own",
+            Operation::ReadPhase => "into_read",
+            Operation::OpenPhase => "open",
+            Operation::LockNew => "lock",
         }
+    }
+
+    /// Whether it is a collective method of a symmetric object.
+    fn is_of_an_object(self) -> bool {
+        matches!(
+            self,
+            Operation::FreeSymmetric
+                | Operation::ResizeSymmetric
+                | Operation::OwnPhase
+                | Operation::ReadPhase
+                | Operation::OpenPhase
+        )
     }
 
     /// Whether it is a method of a region or of an exchange.
@@ -133,6 +166,10 @@ pub struct CallSummary {
     pub phase: u8,
     /// The region or exchange that the method belongs to: its sequence number among those that its leader has created.
     pub region: Option<u64>,
+    /// The symmetric object that the method belongs to: its sequence number in its communicator.
+    pub object: Option<u64>,
+    /// The alignment that a symmetric object was requested with, in bytes.
+    pub alignment: Option<usize>,
 }
 
 impl fmt::Display for CallSummary {
@@ -160,6 +197,12 @@ impl CallSummary {
         }
         if let Some(region) = self.region {
             write!(f, ", region {region}")?;
+        }
+        if let Some(object) = self.object {
+            write!(f, ", object {object}")?;
+        }
+        if let Some(alignment) = self.alignment {
+            write!(f, ", aligned to {alignment}")?;
         }
         if let Some(counts) = self.counts {
             write!(f, ", counts as on rank {counts}")?;
@@ -190,8 +233,25 @@ impl CallSummary {
             counts: first.filter(|_| has_counts),
             phase: call.phase,
             region: operation.is_some_and(Operation::is_of_a_region).then_some(call.extra),
+            object: operation.is_some_and(Operation::is_of_an_object).then_some(call.extra),
+            alignment: (operation == Some(Operation::Symmetric)).then(|| alignment_in(call.extra)),
         }
     }
+}
+
+/// The bits of [`Call::extra`] below the alignment of a symmetric object's request: a code for its other options.
+const OPTION_BITS: u32 = 8;
+
+/// What the ranks compare of a request for a symmetric object: its alignment, a power of two, and a code for its other
+/// options.
+pub(crate) fn alignment_and_options(alignment: usize, options: u64) -> u64 {
+    debug_assert!(options >> OPTION_BITS == 0, "they share a word with the alignment");
+    u64::from(alignment.trailing_zeros()) << OPTION_BITS | options
+}
+
+/// The alignment in it. Saturates if another process has overwritten the header.
+fn alignment_in(extra: u64) -> usize {
+    u32::try_from(extra >> OPTION_BITS).ok().and_then(|bits| 1usize.checked_shl(bits)).unwrap_or(usize::MAX)
 }
 
 /// A missing or invalid setting: in [`Error::InvalidConfiguration`].
@@ -420,6 +480,31 @@ pub enum Error {
         reason: Box<str>,
     },
 
+    /// This rank requested an alignment that is no power of two, or that is larger than
+    /// [`SymmetricOptions::MAX_ALIGNMENT`](crate::SymmetricOptions::MAX_ALIGNMENT).
+    #[error(
+        "{operation}: an alignment of {alignment} bytes is not possible; it is a power of two of at most {most}"
+    )]
+    InvalidAlignment {
+        /// The operation.
+        operation: Operation,
+        /// The alignment that was requested, in bytes.
+        alignment: usize,
+        /// The largest that is possible, in bytes.
+        most: usize,
+    },
+
+    /// This rank named a rank that does not exist, in an operation that is not collective. No other rank takes notice.
+    #[error("{operation}: rank {rank} is not one of {size} ranks, which count from 0")]
+    InvalidRank {
+        /// The operation.
+        operation: Operation,
+        /// The rank that was named.
+        rank: usize,
+        /// The number of ranks.
+        size: usize,
+    },
+
     /// The system refused to change the protection of shared memory.
     #[error(
         "{operation}: rank {rank} could not change the protection of {bytes} bytes of shared memory: {source}"
@@ -544,6 +629,8 @@ impl Error {
                 | Error::InvalidReduction { .. }
                 | Error::OverlappingBlocks { .. }
                 | Error::AllocationFailed { .. }
+                | Error::InvalidAlignment { .. }
+                | Error::InvalidRank { .. }
                 | Error::ProtectionFailed { .. }
                 | Error::InvalidLayout { .. }
                 | Error::Refused { .. }
@@ -565,6 +652,8 @@ impl Error {
             | Error::Aborted { operation, .. }
             | Error::Poisoned { operation, .. }
             | Error::AllocationFailed { operation, .. }
+            | Error::InvalidAlignment { operation, .. }
+            | Error::InvalidRank { operation, .. }
             | Error::ProtectionFailed { operation, .. }
             | Error::ThreadNotStarted { operation, .. }
             | Error::InvalidLayout { operation, .. }
@@ -610,6 +699,14 @@ mod tests {
     }
 
     #[test]
+    fn an_alignment_is_read_from_the_call_that_it_was_written_to() {
+        for bits in 0..=23 {
+            assert_eq!(alignment_in(alignment_and_options(1 << bits, 0xFF)), 1 << bits);
+        }
+        assert_eq!(alignment_in(u64::MAX), usize::MAX);
+    }
+
+    #[test]
     fn a_mismatch_names_the_call_of_each_rank() {
         let call = |rank, operation, length| CallSummary {
             rank,
@@ -621,6 +718,8 @@ mod tests {
             counts: None,
             phase: 0,
             region: None,
+            object: None,
+            alignment: None,
         };
         let calls = [call(0, Operation::Barrier, 0), call(1, Operation::Allgather, 7)];
         let error = Error::Mismatch { operation: Operation::Barrier, round: 7, calls: Box::new(calls) };

@@ -22,6 +22,7 @@
 //! | distribute | [`broadcast`](Communicator::broadcast), and [`Blocks`] for the items of each rank |
 //! | share one copy of data | [`region`](Communicator::region): [`Region`] and [`Shared`] |
 //! | collect and distribute without copies | [`exchange`](Communicator::exchange): [`Exchange`] |
+//! | access each other's memory | [`symmetric`](Communicator::symmetric): [`Symmetric`] |
 //! | work in groups | [`split`](Communicator::split), [`split_local`](Communicator::split_local) |
 //! | end | [`leave`](Communicator::leave) or drop, [`abort`](Communicator::abort) |
 //!
@@ -92,6 +93,7 @@ mod region;
 #[doc(hidden)]
 #[expect(unsafe_code, reason = "the mapping seen as words, cells and slices")]
 pub mod segment;
+mod symmetric;
 #[expect(unsafe_code, reason = "system calls")]
 mod sys;
 #[doc(hidden)]
@@ -110,6 +112,9 @@ pub use region::exchange::Exchange;
 pub use region::options::{Placement, RegionOptions};
 pub use region::{Region, Shared};
 pub use segment::region_memory::{ReadOnly, Writable};
+pub use segment::symmetric_memory::{Open, Own, Read};
+pub use symmetric::handle::Symmetric;
+pub use symmetric::options::SymmetricOptions;
 pub use sys::cast;
 
 /// Compiles and runs the examples of the README.

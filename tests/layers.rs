@@ -21,6 +21,7 @@ const LAYERS: &[&[&str]] = &[
     &["communicator"],
     &["collective"],
     &["region"],
+    &["symmetric"],
     &["job"],
 ];
 

@@ -14,6 +14,7 @@ use crate::segment::layout::Layout;
 use crate::segment::mapped::{MappedSegment, START};
 use crate::segment::platform::{ShmPlatform, Wait};
 use crate::segment::settings::SegmentSettings;
+use crate::sys::memory::backing::Pages;
 
 const OPERATION: Operation = Operation::Split;
 
@@ -61,7 +62,7 @@ impl Communicator {
         };
         let part = if rank == 0 { 0..layout.len() } else { 0..0 };
         let len = Some(layout.len());
-        let request = AllocRequest { call: &call, leader: group[0], len, part, huge: false };
+        let request = AllocRequest { call: &call, leader: group[0], len, part, pages: Pages::huge(false) };
         let shape = rank_state.mapped.barrier_shape().of_part(group.len());
         let pthread = sleeps_by_pthread(rank_state.platform.wait);
         let settings = SegmentSettings { pthread, shape, ..SegmentSettings::default() };

@@ -4,6 +4,7 @@ pub(crate) mod choices;
 pub(crate) mod cma_peers;
 pub(crate) mod comm_tree;
 pub(crate) mod groups;
+pub(crate) mod heap;
 pub(crate) mod job_state;
 pub(crate) mod process_settings;
 pub(crate) mod rank_state;

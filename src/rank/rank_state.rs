@@ -13,6 +13,7 @@ use crate::protocol::{
 use crate::rank::choices::{Choice, ChoiceLog};
 use crate::rank::cma_peers::CmaPeers;
 use crate::rank::groups::Groups;
+use crate::rank::heap::Heap;
 use crate::rank::job_state::StateSampler;
 use crate::rank::process_settings::ProcessSettings;
 use crate::segment::mapped::MappedSegment;
@@ -34,6 +35,8 @@ pub(crate) struct RankState {
     pub(crate) cma_peers: Option<CmaPeers>,
     /// Samples the state of all ranks, for reports.
     pub(crate) sampler: Option<Arc<StateSampler>>,
+    /// The memory of symmetric objects.
+    pub(crate) heap: Heap,
     /// With `INTRANODE_DEBUG`.
     pub(crate) choices: Option<ChoiceLog>,
     /// Padded against false sharing between ranks that are threads.
@@ -60,6 +63,7 @@ impl RankState {
             barrier: Barrier::Flat,
             cma_peers: None,
             sampler: None,
+            heap: Heap::default(),
             choices: settings.debug.then(|| ChoiceLog::new(rank)),
             lock: CachePadded::new(lock),
         }
@@ -268,6 +272,17 @@ impl<'s> OpenCall<'s> {
         let call = call.phase(self.phase);
         self.phase += 1;
         self.run(|member| member.transfer(&call, blocks))
+    }
+
+    /// The next round of the call, without data.
+    pub(crate) fn round<R>(
+        &mut self,
+        call: &Call,
+        round: impl FnOnce(&mut Member<'_, ShmPlatform>, &Barrier, &Call) -> Result<R, Failure>,
+    ) -> Result<R, Error> {
+        let (call, rank_state) = (call.phase(self.phase), self.rank_state);
+        self.phase += 1;
+        self.run(|member| round(member, &rank_state.barrier, &call))
     }
 
     /// Takes part in the next transfer as refused, so that all other ranks get an error. Returns this rank's error.

@@ -15,7 +15,7 @@ use crate::collective::allgatherv::gather_words;
 use crate::error::Error;
 use crate::protocol::Call;
 use crate::rank::rank_state::{OpenCall, RankState};
-use crate::sys::memory::backing::{self, CreatedShm, Kind, Refusal, ShmHandle, Words};
+use crate::sys::memory::backing::{self, CreatedShm, Kind, Pages, Refusal, ShmHandle, Words};
 use crate::sys::memory::headroom::{Headroom, Limit};
 use crate::sys::memory::mapping::Mapping;
 
@@ -28,8 +28,7 @@ pub(crate) struct AllocRequest<'a> {
     pub(crate) len: Option<usize>,
     /// The bytes that this rank allocates. The ranks' ranges cover the memory.
     pub(crate) part: Range<usize>,
-    /// Whether to request huge pages.
-    pub(crate) huge: bool,
+    pub(crate) pages: Pages,
 }
 
 /// The result of a rank's step, as it is sent to the other ranks.
@@ -73,13 +72,13 @@ impl Status {
 }
 
 /// Allocates shared memory. Collective. The leader calls `set_policy` before any page is allocated, and `fill` before the
-/// other ranks open the memory. Returns the mapping, and the memory's sequence number in the leader's process.
+/// other ranks open the memory. Returns the mapping, and what identifies the memory on all ranks.
 pub(crate) fn allocate(
     open: &mut OpenCall<'_>,
     request: &AllocRequest<'_>,
     set_policy: impl Fn(&Mapping),
     fill: impl Fn(&Mapping) -> std::io::Result<()>,
-) -> Result<(Mapping, u64), Error> {
+) -> Result<(Mapping, ShmHandle), Error> {
     let AllocRequest { call, leader, .. } = request;
     let rank_state = open.rank_state();
     let mut last = libc::ENOSYS;
@@ -127,7 +126,7 @@ pub(crate) fn allocate(
             }
         }
         if let Ok(memory) = memory {
-            return Ok((memory.into_mapping(), handle.number));
+            return Ok((memory.into_mapping(), handle));
         }
     }
     let error = std::io::Error::from_raw_os_error(last);
@@ -172,7 +171,7 @@ fn create(
 ) -> Result<CreatedShm, Refusal> {
     let len = request.len.ok_or_else(backing::too_long)?;
     check_kind(rank_state, kind)?;
-    let created = backing::make(kind, &rank_state.job, len, request.part.clone(), request.huge, set_policy)?;
+    let created = backing::make(kind, &rank_state.job, len, request.part.clone(), request.pages, set_policy)?;
     fill(&created.mapping)?;
     Ok(created)
 }
@@ -184,7 +183,7 @@ fn open_shm(
     request: &AllocRequest<'_>,
 ) -> Result<Mapping, Refusal> {
     check_kind(rank_state, kind)?;
-    backing::find(&rank_state.job, handle, request.part.clone(), request.huge)
+    backing::find(&rank_state.job, handle, request.part.clone(), request.pages)
 }
 
 /// With `INTRANODE_MEMORY=named`: refuses memfds, like a system on which ranks cannot open each other's descriptors.

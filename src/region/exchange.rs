@@ -16,7 +16,7 @@ use crate::protocol::region::Parts;
 use crate::rank::rank_state::{OpenCall, RankState};
 use crate::region::allocation::{AllocRequest, allocate};
 use crate::segment::double_buffer::{self, DoubleBuffer};
-use crate::sys::memory::backing;
+use crate::sys::memory::backing::{self, Pages};
 
 /// A repeated allgatherv, or broadcast, without copies: [`Communicator::exchange`].
 ///
@@ -74,8 +74,8 @@ impl Communicator {
         let part = block(bytes.unwrap_or(0), self.size(), self.rank());
         let mut open = rank_state.begin(operation)?;
         let parts = agree(&mut open, &call, len.map_or(0..0, |_| own_block(counts, self.rank())))?;
-        let request = AllocRequest { call: &call, leader: 0, len: bytes, part, huge: false };
-        let (mapping, number) = allocate(&mut open, &request, |_| (), |_| Ok(()))?;
+        let request = AllocRequest { call: &call, leader: 0, len: bytes, part, pages: Pages::huge(false) };
+        let (mapping, handle) = allocate(&mut open, &request, |_| (), |_| Ok(()))?;
         let memory = DoubleBuffer::new(mapping, len.unwrap_or(0), &parts);
         let errno = memory.as_ref().map_or_else(backing::errno, |_| 0);
         let failures = gather_words(&mut open, &call, [errno as u64])?;
@@ -89,7 +89,7 @@ impl Communicator {
             return Err(failed(rank, std::io::Error::from_raw_os_error(*errno as i32)));
         }
         let memory = memory.map_err(|source| failed(self.rank(), source))?;
-        Ok(Exchange { rank_state: Arc::clone(rank_state), number, memory })
+        Ok(Exchange { rank_state: Arc::clone(rank_state), number: handle.number, memory })
     }
 }
 

@@ -22,6 +22,7 @@ use crate::rank::rank_state::{OpenCall, RankState};
 use crate::region::allocation::{AllocRequest, allocate};
 use crate::region::options::{Placement, RegionOptions};
 use crate::segment::region_memory::{Memory, ReadOnly, Writable};
+use crate::sys::memory::backing::Pages;
 
 /// A region in its read epoch: every rank reads all of it, as a plain slice.
 ///
@@ -133,16 +134,20 @@ impl Communicator {
             _ => 0..0,
         };
         let huge = options.huge_pages;
-        let request = AllocRequest { call: &call, leader: LEADER, len: bytes, part, huge };
-        let (mapping, number) = allocate(
+        let pages = Pages::huge(huge);
+        let request = AllocRequest { call: &call, leader: LEADER, len: bytes, part, pages };
+        let (mapping, handle) = allocate(
             &mut rank_state.begin(operation)?,
             &request,
             |mapping| options.set_policy(mapping, &rank_state.settings),
             |_| Ok(()),
         )?;
         let parts = Parts::new(options.owners(LEADER), len, self.size(), self.rank());
-        let region =
-            Region { rank_state: Arc::clone(rank_state), number, memory: Memory::new(mapping, len, parts) };
+        let region = Region {
+            rank_state: Arc::clone(rank_state),
+            number: handle.number,
+            memory: Memory::new(mapping, len, parts),
+        };
         if huge && self.rank() == LEADER {
             // Only now: a collapse needs pages that are allocated.
             match region.memory.collapse() {

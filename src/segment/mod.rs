@@ -10,3 +10,4 @@ pub(crate) mod platform;
 pub(crate) mod region_memory;
 pub(crate) mod settings;
 pub(crate) mod unit;
+pub(crate) mod symmetric_memory;

@@ -6,10 +6,12 @@
 //! | [`access`] | which ordering has each access? |
 //! | [`bell`] | how does a rank sleep until any of its cells has changed? |
 //! | [`lock`] | how do ranks take turns? |
+//! | [`phase`] | when may an object be read and written by plain loads and stores? |
 
 pub mod access;
 pub mod bell;
 pub mod lock;
+pub mod phase;
 #[expect(unsafe_code, reason = "declares the traits whose implementations promise something")]
 pub mod platform;
 

@@ -18,6 +18,7 @@ use super::huge;
 use super::mapping::Mapping;
 #[cfg(target_os = "linux")]
 use super::memfd;
+use super::pages::page_size;
 use super::rlimit;
 use crate::codes::{Codes, codes};
 use crate::sys::shm_file::{self, CreateMode, Identity, Link, RegionFile};
@@ -104,22 +105,44 @@ impl CreatedShm {
     }
 }
 
-/// Creates `len` bytes of zeros, and allocates those in `range`, after `place` has set their NUMA policy. `huge`: requests
-/// huge pages.
+/// How memory is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pages {
+    /// Whether to request huge pages.
+    pub(crate) huge: bool,
+    /// The alignment of the mapping in bytes, a power of two; that of a page if it is smaller.
+    pub(crate) align: usize,
+}
+
+impl Pages {
+    /// Aligned to a page, or to a huge one.
+    pub(crate) fn huge(huge: bool) -> Self {
+        Pages { huge, align: 1 }
+    }
+
+    /// The alignment of a mapping of `len` bytes; 0: that of a page.
+    fn alignment(self, len: usize) -> usize {
+        let huge = if self.huge && len >= huge::ALIGN { huge::ALIGN } else { 0 };
+        let requested = if self.align > page_size() { self.align } else { 0 };
+        huge.max(requested)
+    }
+}
+
+/// Creates `len` bytes of zeros, and allocates those in `range`, after `place` has set their NUMA policy.
 pub(crate) fn make(
     kind: Kind,
     job: &str,
     len: usize,
     range: Range<usize>,
-    huge: bool,
+    pages: Pages,
     place: impl Fn(&Mapping),
 ) -> Result<CreatedShm, Refusal> {
     if let Some(headroom) = headroom::min_headroom().filter(|headroom| headroom.bytes < len as u64) {
         return Err(Refusal::Memory(headroom));
     }
-    check_rlimits(len, huge)?;
+    check_rlimits(len, pages)?;
     let fill = |file: &File| {
-        let mapping = map(file, len, huge)?;
+        let mapping = map(file, len, pages)?;
         place(&mapping);
         allocate(file, range.clone())?;
         Ok::<_, Refusal>(mapping)
@@ -131,25 +154,22 @@ pub(crate) fn make(
 }
 
 /// Whether the process's limits leave room for the mapping.
-fn check_rlimits(len: usize, huge: bool) -> Result<(), Refusal> {
+fn check_rlimits(len: usize, pages: Pages) -> Result<(), Refusal> {
     // An aligned mapping first reserves that much more.
-    let reserved = len.saturating_add(alignment(len, huge));
+    let reserved = len.saturating_add(pages.alignment(len));
     rlimit::refuses(reserved as u64, 0).map_or(Ok(()), |headroom| Err(Refusal::Memory(headroom)))
 }
 
-/// The alignment of the mapping; 0: that of a page.
-fn alignment(len: usize, huge: bool) -> usize {
-    if huge && len >= huge::ALIGN { huge::ALIGN } else { 0 }
-}
-
-fn map(file: &File, len: usize, huge: bool) -> io::Result<Mapping> {
-    let align = alignment(len, huge);
+fn map(file: &File, len: usize, pages: Pages) -> io::Result<Mapping> {
+    let align = pages.alignment(len);
     if align == 0 {
         return Mapping::of(file, len);
     }
     let mapping = Mapping::aligned(file, len, align)?;
-    // Huge pages are optional.
-    let _ = huge::advise(&mapping);
+    if pages.huge {
+        // Huge pages are optional.
+        let _ = huge::advise(&mapping);
+    }
     Ok(mapping)
 }
 
@@ -231,15 +251,20 @@ fn try_create_named(
 }
 
 /// Maps the memory that another rank has created, and allocates a range of it.
-pub(crate) fn find(job: &str, handle: &ShmHandle, range: Range<usize>, huge: bool) -> Result<Mapping, Refusal> {
+pub(crate) fn find(
+    job: &str,
+    handle: &ShmHandle,
+    range: Range<usize>,
+    pages: Pages,
+) -> Result<Mapping, Refusal> {
     let len = usize::try_from(handle.len).map_err(|_| too_large(io::Error::from_raw_os_error(libc::EFBIG)))?;
-    check_rlimits(len, huge)?;
+    check_rlimits(len, pages)?;
     let file = match handle.kind {
         Kind::Memfd => open_memfd(handle)?,
         Kind::Named => RegionFile::open(job, handle.number, handle.identity, len)?,
     };
     let file = file.ok_or_else(not_the_file)?;
-    let mapping = map(&file, len, huge)?;
+    let mapping = map(&file, len, pages)?;
     allocate(&file, range)?;
     Ok(mapping)
 }

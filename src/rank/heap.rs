@@ -1,0 +1,218 @@
+//! The heap of symmetric objects: which of them lie where.
+//!
+//! Every rank has the same tables, since each changes them in the same way after the same rounds. So no offset is ever sent,
+//! and nothing of this lies in shared memory.
+//!
+//! * A **segment** is memory of which each rank has a part of the same length. Where an object has no room, a segment is added;
+//!   objects never move and never span segments. A segment without objects is given back, unless it is the largest of its
+//!   kind.
+//! * A **block** is the part of a segment that an object has, at the same offset in every rank's part. Offsets are those of the
+//!   best fit (`range-alloc`), in granules of 128 bytes.
+//! * A block is free again when every rank has dropped its handle. A handle is dropped without the other ranks: a rank tells
+//!   them in its next call that gives memory out or takes it back.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use range_alloc::RangeAllocator;
+
+use crate::segment::symmetric_memory::{Block, Instances};
+use crate::sys::memory::huge;
+use crate::sys::memory::pages::page_size;
+
+/// The unit of offsets and lengths, in bytes: two lines, so that objects do not share lines, nor pairs of them that are
+/// prefetched together.
+const GRANULE: usize = 128;
+
+/// The least length of a rank's part of a segment, in bytes, so that many small objects are not as many segments.
+const FIRST: usize = 64 << 10;
+
+/// One rank's heap in a communicator.
+#[derive(Debug, Default)]
+pub(crate) struct Heap {
+    table: Mutex<Table>,
+    /// The objects that this rank has dropped, and not told.
+    dropped: Mutex<Vec<u64>>,
+}
+
+impl Heap {
+    /// The tables. They are used inside collective calls only, so no thread waits.
+    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dropped_list(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This rank drops an object. Other threads of it may do so at the same time.
+    pub(crate) fn drop_object(&self, number: u64) {
+        self.dropped_list().push(number);
+    }
+
+    /// The objects that this rank has dropped, and not told.
+    pub(crate) fn dropped(&self) -> Vec<u64> {
+        self.dropped_list().clone()
+    }
+
+    /// The first `count` of them have been told.
+    pub(crate) fn told(&self, count: usize) {
+        self.dropped_list().drain(..count);
+    }
+}
+
+/// A request for memory. The same on all ranks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    /// In bytes; `None` if that overflows.
+    pub(crate) bytes: Option<usize>,
+    /// In bytes, a power of two.
+    pub(crate) alignment: usize,
+    pub(crate) kind: Kind,
+}
+
+/// What kind of memory a segment has. Objects of different kinds do not share segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// A code for the placement.
+    pub(crate) placement: u64,
+    pub(crate) huge: bool,
+}
+
+/// Where an object comes to lie.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    /// The sequence number of the object, the same on all ranks.
+    pub(crate) number: u64,
+    pub(crate) block: Block,
+    /// How many of the block's first bytes another object has had. The others are zero.
+    pub(crate) used: usize,
+}
+
+/// What segments to try for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Growth {
+    /// In bytes.
+    pub(crate) alignment: usize,
+    /// The lengths of a rank's part in bytes, with room to spare and without. `None`: it overflows.
+    pub(crate) strides: [Option<usize>; 2],
+}
+
+/// The segments and the objects in them: the same on all ranks.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    segments: Vec<Segment>,
+    objects: BTreeMap<u64, Object>,
+    /// The number of the next object.
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Segment {
+    instances: Arc<Instances>,
+    kind: Kind,
+    /// In bytes: of the mapping, and of each rank's part.
+    alignment: usize,
+    stride: usize,
+    /// In granules.
+    free: RangeAllocator<usize>,
+    /// Below this granule objects have been before.
+    used: usize,
+}
+
+#[derive(Debug)]
+struct Object {
+    instances: Arc<Instances>,
+    /// In granules.
+    range: Range<usize>,
+    /// How many ranks have dropped it.
+    drops: usize,
+}
+
+impl Table {
+    /// The number of objects that not all ranks have dropped.
+    pub(crate) fn objects(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Takes a block. `None`: no segment has room.
+    pub(crate) fn take(&mut self, request: &Request) -> Option<Placed> {
+        let len = request.bytes?.max(1).div_ceil(GRANULE);
+        let alignment = (request.alignment / GRANULE).max(1);
+        let fits =
+            |segment: &&mut Segment| segment.kind == request.kind && segment.alignment >= request.alignment;
+        let mut segments = self.segments.iter_mut().filter(fits);
+        let (segment, range) = segments.find_map(|segment| {
+            let range = segment.free.allocate_range_aligned(len, alignment).ok()?;
+            Some((segment, range))
+        })?;
+        let used = segment.used.saturating_sub(range.start).min(len) * GRANULE;
+        segment.used = segment.used.max(range.end);
+        let instances = Arc::clone(&segment.instances);
+        let block = Block::new(Arc::clone(&instances), range.start * GRANULE, len * GRANULE);
+        let number = self.next;
+        self.next += 1;
+        self.objects.insert(number, Object { instances, range, drops: 0 });
+        Some(Placed { number, block, used })
+    }
+
+    /// The segments to try where there is no room: twice the largest of this kind, and what the request needs.
+    pub(crate) fn growth(&self, request: &Request, ranks: usize) -> Growth {
+        let page = if request.kind.huge { huge::ALIGN.max(page_size()) } else { page_size() };
+        let alignment = request.alignment.max(page);
+        let largest = self.of_kind(request.kind).map(|segment| segment.stride).max().unwrap_or(0);
+        let fits = |stride: &usize| stride.checked_mul(ranks).is_some_and(|len| isize::try_from(len).is_ok());
+        let stride = |bytes: usize| bytes.checked_next_multiple_of(alignment).filter(fits);
+        let alone = request.bytes.map(|bytes| bytes.max(1));
+        let spare = alone.map(|bytes| bytes.max(largest.saturating_mul(2)).max(FIRST));
+        Growth { alignment, strides: [spare, alone].map(|bytes| bytes.and_then(stride)) }
+    }
+
+    /// Adds a segment.
+    pub(crate) fn add(&mut self, instances: Arc<Instances>, kind: Kind, alignment: usize, stride: usize) {
+        let free = RangeAllocator::new(0..stride / GRANULE);
+        self.segments.push(Segment { instances, kind, alignment, stride, free, used: 0 });
+    }
+
+    /// A rank has dropped an object. A number that no object has is ignored: another process may have overwritten it.
+    pub(crate) fn dropped(&mut self, number: u64, ranks: usize) {
+        if let Some(object) = self.objects.get_mut(&number) {
+            object.drops += 1;
+            if object.drops == ranks {
+                self.free(number);
+            }
+        }
+    }
+
+    /// No rank has the object any more.
+    pub(crate) fn free(&mut self, number: u64) {
+        let Some(Object { instances, range, .. }) = self.objects.remove(&number) else { return };
+        let segment = self.segments.iter_mut().find(|segment| Arc::ptr_eq(&segment.instances, &instances));
+        if let Some(segment) = segment {
+            segment.free.free_range(range);
+        }
+    }
+
+    /// Gives segments without objects back, except the largest of each kind: a program that frees its objects and allocates
+    /// them again does not need the system each time.
+    pub(crate) fn give_back(&mut self) {
+        let mut index = 0;
+        while index < self.segments.len() {
+            let segment = &self.segments[index];
+            let larger = |(other_index, other): (usize, &Segment)| {
+                other.kind == segment.kind
+                    && (other.stride > segment.stride || other.stride == segment.stride && other_index < index)
+            };
+            if segment.free.is_empty() && self.segments.iter().enumerate().any(larger) {
+                self.segments.remove(index);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Segment> {
+        self.segments.iter().filter(move |segment| segment.kind == kind)
+    }
+}

@@ -1,0 +1,191 @@
+//! A rank's handle of a symmetric object.
+
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use crate::communicator::call;
+use crate::error::{Error, Operation};
+use crate::protocol::Call;
+use crate::rank::rank_state::RankState;
+use crate::segment::symmetric_memory::{Open, RawInstance, SymmetricMemory};
+use crate::symmetric::allocate;
+use crate::symmetric::options::SymmetricOptions;
+
+/// An object of `len` values of `T`, of which every rank has an instance of its own: symmetric memory, as of OpenSHMEM and
+/// NVSHMEM. Any rank reads and writes any instance, without its owner taking part.
+///
+/// The phase is a type:
+///
+/// | phase | access |
+/// | --- | --- |
+/// | [`Open`]: a new object, `Symmetric<T>` | any rank to any instance, at any time |
+/// | [`Own`](crate::Own), by [`into_own`](Symmetric::into_own) | each rank has `&mut [T]` of its own instance |
+/// | [`Read`](crate::Read), by [`into_read`](Symmetric::into_read) | each rank has `&[T]` of all instances |
+///
+/// Objects, and the communicator that made them, can be dropped in any order, and in another order on each rank. Dropping is
+/// not collective: the rank tells the others in its next call of [`symmetric`](crate::Communicator::symmetric),
+/// [`free`](Symmetric::free) or [`resize`](Symmetric::resize). The memory is used again when all ranks have dropped their
+/// handles.
+///
+/// ```
+/// let sums = intranode::threads(3, |comm| {
+///     let object = comm.symmetric::<usize>(4)?;
+///     assert_eq!((object.len(), object.is_empty()), (4, false));
+///     let mut own = object.into_own()?;
+///     own.fill(comm.rank());
+///     let all = own.open()?.into_read()?;
+///     Ok::<usize, intranode::Error>((0..comm.size()).flat_map(|rank| all.of(rank)).sum())
+/// })?;
+/// for sum in sums {
+///     assert_eq!(sum?, 4 * (0 + 1 + 2));
+/// }
+/// # Ok::<(), intranode::Error>(())
+/// ```
+pub struct Symmetric<T: Pod, P = Open> {
+    pub(crate) object: Object,
+    pub(crate) memory: SymmetricMemory<T, P>,
+}
+
+/// What is the same in every phase of an object. When it is dropped, this rank has dropped the object.
+pub(crate) struct Object {
+    pub(crate) rank_state: Arc<RankState>,
+    /// The sequence number, the same on all ranks.
+    pub(crate) number: u64,
+    /// In bytes.
+    pub(crate) alignment: usize,
+    pub(crate) options: SymmetricOptions,
+    /// Whether the other ranks have to be told that it is dropped.
+    live: bool,
+}
+
+impl Object {
+    pub(crate) fn new(
+        rank_state: &Arc<RankState>,
+        number: u64,
+        alignment: usize,
+        options: SymmetricOptions,
+    ) -> Self {
+        Object { rank_state: Arc::clone(rank_state), number, alignment, options, live: true }
+    }
+
+    /// Frees the memory: every rank does so after the same round.
+    pub(crate) fn free(mut self) {
+        self.live = false;
+        let mut table = self.rank_state.heap.table();
+        table.free(self.number);
+        table.give_back();
+    }
+
+    /// The header of a collective method.
+    pub(crate) fn call<T: 'static>(&self, operation: Operation, len: usize) -> Call {
+        Call { length: len as u64, extra: self.number, ..call::<T>(operation) }
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // A forked child has no part in this, and its copy of the lock may be held for ever.
+        if self.live && !self.rank_state.mapped.forked() {
+            self.rank_state.heap.drop_object(self.number);
+        }
+    }
+}
+
+impl<T: Pod, P> Symmetric<T, P> {
+    pub(crate) fn new(object: Object, memory: SymmetricMemory<T, P>) -> Self {
+        Symmetric { object, memory }
+    }
+
+    /// The rank that this handle belongs to.
+    #[allow(dead_code, reason = "put and get, which use it, come next")]
+    pub(crate) fn rank_state(&self) -> &Arc<RankState> {
+        &self.object.rank_state
+    }
+}
+
+impl<T: Pod> Symmetric<T> {
+    /// The length of each instance, in elements. Not collective. Example: [`Symmetric`].
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Whether the instances have no elements. Not collective. Example: [`Symmetric`].
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Frees the object on all ranks at once. Collective; all ranks free the same object. Dropping the handle does not wait for
+    /// other ranks, and frees the memory later.
+    ///
+    /// ```
+    /// let freed = intranode::threads(2, |comm| comm.symmetric::<u64>(1 << 16)?.free())?;
+    /// assert!(freed.iter().all(Result::is_ok));
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if ranks free different objects; otherwise as
+    /// [`barrier`](crate::Communicator::barrier). This rank has dropped the object then.
+    pub fn free(self) -> Result<(), Error> {
+        let call = self.object.call::<T>(Operation::FreeSymmetric, self.len());
+        allocate::free(self.object, &call)
+    }
+
+    /// Makes it an object of `len` elements, the same on all ranks, with the same alignment and options. The first elements
+    /// keep their values, and what is added is zero. Collective.
+    ///
+    /// The values are copied: as long as the call lasts, the memory of both lengths is needed.
+    ///
+    /// ```
+    /// let results = intranode::threads(2, |comm| {
+    ///     let mut own = comm.symmetric::<u32>(2)?.into_own()?;
+    ///     own.fill(7);
+    ///     let longer = own.open()?.resize(4)?;
+    ///     Ok::<_, intranode::Error>(longer.into_own()?.to_vec())
+    /// })?;
+    /// for values in results {
+    ///     assert_eq!(values?, [7, 7, 0, 0]);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if ranks resize different objects or to different lengths; otherwise as
+    /// [`symmetric`](crate::Communicator::symmetric). This rank has dropped the object then, with its values.
+    pub fn resize(self, len: usize) -> Result<Symmetric<T>, Error> {
+        let call = self.object.call::<T>(Operation::ResizeSymmetric, len);
+        allocate::resize(self.object, self.memory, &call, len)
+    }
+
+    /// Where a rank's instance lies, for an operation that is not collective.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::Forked`].
+    #[allow(dead_code, reason = "put and get, which use it, come next")]
+    #[inline]
+    pub(crate) fn raw(&self, operation: Operation, rank: usize) -> Result<RawInstance<'_, T>, Error> {
+        if self.memory.forked() {
+            return Err(Error::Forked { operation });
+        }
+        let size = self.memory.ranks();
+        if rank >= size {
+            return Err(Error::InvalidRank { operation, rank, size });
+        }
+        Ok(self.memory.raw(rank))
+    }
+}
+
+// As for a communicator: after a caught panic only the program's own plain data can be half-written.
+impl<T: Pod, P> UnwindSafe for Symmetric<T, P> {}
+impl<T: Pod, P> RefUnwindSafe for Symmetric<T, P> {}
+
+impl<T: Pod> fmt::Debug for Symmetric<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Symmetric").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
