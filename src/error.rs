@@ -61,6 +61,16 @@ codes! {
         OpenPhase = 37,
         /// `lock`
         LockNew = 38,
+        /// `quiet`
+        Quiet = 39,
+        /// `wait_until` of a symmetric object, and its other waits
+        Wait = 40,
+        /// `lock` and `try_lock` of a lock
+        LockAcquire = 41,
+        /// `at` of a symmetric object, and `notify`
+        Remote = 42,
+        /// `put_signal` of a symmetric object
+        PutSignal = 43,
     }
 }
 
@@ -87,7 +97,11 @@ impl Operation {
             Operation::OwnPhase => "into_own",
             Operation::ReadPhase => "into_read",
             Operation::OpenPhase => "open",
-            Operation::LockNew => "lock",
+            Operation::LockNew | Operation::LockAcquire => "lock",
+            Operation::Quiet => "quiet",
+            Operation::Wait => "wait",
+            Operation::Remote => "remote",
+            Operation::PutSignal => "put_signal",
         }
     }
 
@@ -302,6 +316,33 @@ pub struct InitFailure {
     pub source: Option<io::Error>,
 }
 
+/// What a rank has waited for in vain: in [`Error::WaitTimedOut`].
+///
+/// ```
+/// use intranode::{Error, Until};
+/// use std::time::Duration;
+///
+/// let config = intranode::Config::new("/example-wait", 0, 1).timeout(Duration::from_millis(10));
+/// let results = intranode::threads_with(&config, |comm| comm.symmetric::<u32>(8)?.wait_until(5, Until::Ge(3)))?;
+/// let Err(Error::WaitTimedOut(late)) = &results[0] else { panic!("{results:?}") };
+/// assert_eq!((late.index, late.condition.as_str(), late.last.as_str()), (5, "Ge(3)", "0"));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaitTimeout {
+    /// The rank that waited.
+    pub rank: usize,
+    /// The element.
+    pub index: usize,
+    /// What was to hold.
+    pub condition: String,
+    /// What the element held when the time was over.
+    pub last: String,
+    /// The communicator's time-out.
+    pub timeout: Duration,
+}
+
 /// The error of every call.
 ///
 /// After an error the contents of receive buffers are unspecified, unless the call's documentation says otherwise.
@@ -355,6 +396,28 @@ pub enum Error {
         /// The number of ranks.
         size: usize,
     },
+
+    /// Objects of different communicators were used together.
+    #[error("{operation}: an object belongs to another communicator; both must come from the same one")]
+    ForeignHandle {
+        /// The operation.
+        operation: Operation,
+    },
+
+    /// A thread of this rank has the lock, or waits for it: a rank has one place in the queue.
+    #[error("{operation}: this rank has the lock already, or waits for it; release it before asking again")]
+    WouldDeadlock {
+        /// The operation.
+        operation: Operation,
+    },
+
+    /// An element of this rank's symmetric memory did not become what the rank waits for. The communicator can be used
+    /// further.
+    #[error(
+        "{}: on rank {} element {} did not become {} within {:?}: it is {}",
+        Operation::Wait, .0.rank, .0.index, .0.condition, .0.timeout, .0.last
+    )]
+    WaitTimedOut(Box<WaitTimeout>),
 
     /// This rank requested a reduction that its element type does not have.
     #[error("allreduce: {reduction} is not defined for {element}; bitwise reductions need integers")]
@@ -626,6 +689,9 @@ impl Error {
             Error::InvalidBufferSize { .. }
                 | Error::InvalidRange { .. }
                 | Error::InvalidRoot { .. }
+                | Error::ForeignHandle { .. }
+                | Error::WouldDeadlock { .. }
+                | Error::WaitTimedOut(_)
                 | Error::InvalidReduction { .. }
                 | Error::OverlappingBlocks { .. }
                 | Error::AllocationFailed { .. }
@@ -643,6 +709,8 @@ impl Error {
         match self {
             Error::InvalidBufferSize { operation, .. }
             | Error::InvalidRange { operation, .. }
+            | Error::ForeignHandle { operation }
+            | Error::WouldDeadlock { operation }
             | Error::OverlappingBlocks { operation, .. }
             | Error::Refused { operation, .. }
             | Error::Mismatch { operation, .. }
@@ -660,6 +728,7 @@ impl Error {
             | Error::ConcurrentUse { operation }
             | Error::Forked { operation } => *operation,
             Error::InvalidRoot { .. } => Operation::Broadcast,
+            Error::WaitTimedOut(_) => Operation::Wait,
             Error::InvalidReduction { .. } => Operation::Allreduce,
             Error::InitializationFailed(_) | Error::InvalidConfiguration(_) => Operation::Init,
         }

@@ -104,17 +104,21 @@ pub use bytemuck;
 pub use collective::blocks::Blocks;
 pub use communicator::Communicator;
 pub use element::{Number, ReduceOp};
-pub use error::{CallSummary, Error, InitFailure, InvalidSetting, Operation, TimeoutInfo};
+pub use error::{CallSummary, Error, InitFailure, InvalidSetting, Operation, TimeoutInfo, WaitTimeout};
 pub use job::config::{Config, WaitKind};
 pub use job::threads::{threads, threads_with};
 pub use rank::job_state::{JobState, RankStatus};
 pub use region::exchange::Exchange;
 pub use region::options::{Placement, RegionOptions};
 pub use region::{Region, Shared};
+pub use segment::atom::{Atom, AtomInt};
 pub use segment::region_memory::{ReadOnly, Writable};
 pub use segment::symmetric_memory::{Open, Own, Read};
 pub use symmetric::handle::Symmetric;
+pub use symmetric::lock::{Guard, Lock};
 pub use symmetric::options::SymmetricOptions;
+pub use symmetric::remote::Remote;
+pub use symmetric::wait::{Signal, Until};
 pub use sys::cast;
 
 /// Compiles and runs the examples of the README.

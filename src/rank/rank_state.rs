@@ -1,7 +1,7 @@
 //! One rank's state in a communicator, which its regions share.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
@@ -18,6 +18,7 @@ use crate::rank::job_state::StateSampler;
 use crate::rank::process_settings::ProcessSettings;
 use crate::segment::mapped::MappedSegment;
 use crate::segment::platform::ShmPlatform;
+use crate::segment::unit::Access;
 
 /// The state of one rank in one segment. Regions keep it, so that they can outlive the communicator.
 pub(crate) struct RankState {
@@ -35,6 +36,8 @@ pub(crate) struct RankState {
     pub(crate) cma_peers: Option<CmaPeers>,
     /// Samples the state of all ranks, for reports.
     pub(crate) sampler: Option<Arc<StateSampler>>,
+    /// The platform with the fences on which the ranks agree when the first symmetric object is made.
+    pub(crate) one_sided: OnceLock<ShmPlatform>,
     /// The memory of symmetric objects.
     pub(crate) heap: Heap,
     /// With `INTRANODE_DEBUG`.
@@ -63,6 +66,7 @@ impl RankState {
             barrier: Barrier::Flat,
             cma_peers: None,
             sampler: None,
+            one_sided: OnceLock::new(),
             heap: Heap::default(),
             choices: settings.debug.then(|| ChoiceLog::new(rank)),
             lock: CachePadded::new(lock),
@@ -97,6 +101,13 @@ impl RankState {
         if let Some(choices) = &self.choices {
             choices.record(bytes, choice());
         }
+    }
+
+    /// This rank's access to symmetric memory.
+    #[inline]
+    pub(crate) fn access(&self) -> Access<'_> {
+        let platform = self.one_sided.get().unwrap_or(&self.platform);
+        Access::new(platform, self.mapped.segment(), self.rank)
     }
 
     /// Takes part in the call as refused, so that all other ranks get an error. Returns this rank's error.

@@ -9,5 +9,5 @@ pub(crate) mod mapped;
 pub(crate) mod platform;
 pub(crate) mod region_memory;
 pub(crate) mod settings;
-pub(crate) mod unit;
 pub(crate) mod symmetric_memory;
+pub(crate) mod unit;

@@ -84,6 +84,26 @@ pub(crate) enum Fences {
     Membarrier,
 }
 
+impl ShmPlatform {
+    /// Registers this process for [`Fences::Membarrier`], if that pays: a rank without a processor of its own sleeps often.
+    pub(crate) fn registers_fences(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        return !self.spin.yields() && !matches!(self.wait, Wait::Threads) && membarrier::register();
+        #[cfg(not(target_os = "linux"))]
+        false
+    }
+
+    /// The same platform, with membarrier if every rank is registered.
+    pub(crate) fn with_fences(self, all_registered: bool) -> Self {
+        #[cfg(target_os = "linux")]
+        if all_registered {
+            return ShmPlatform { fences: Fences::Membarrier, ..self };
+        }
+        let _ = all_registered;
+        ShmPlatform { fences: Fences::Symmetric, ..self }
+    }
+}
+
 // SAFETY: I3: the operations are those of the standard library's atomics, with the given orderings.
 unsafe impl Platform for ShmPlatform {
     type Word = AtomicU32;

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytemuck::Pod;
 
+use super::unit::Instance;
 use crate::protocol::symmetric::phase::{AllOpen, AllOwn, AllRead};
 use crate::sys::memory::backing::ShmHandle;
 use crate::sys::memory::huge;
@@ -151,39 +152,6 @@ pub(crate) struct SymmetricMemory<T, S> {
     state: PhantomData<(T, S)>,
 }
 
-/// Where a rank's instance lies while the object is open, as long as the object is borrowed. Other ranks may access it at
-/// any time, so it is accessed by atomics only, all of one size.
-#[allow(dead_code, reason = "put and get, which use it, come next")]
-#[derive(Debug)]
-pub(crate) struct RawInstance<'a, T> {
-    start: *mut T,
-    len: usize,
-    object: PhantomData<&'a T>,
-}
-
-impl<T> Clone for RawInstance<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for RawInstance<'_, T> {}
-
-#[allow(dead_code, reason = "put and get, which use it, come next")]
-impl<T> RawInstance<'_, T> {
-    /// The first element. Aligned as the object was requested, at least to the element.
-    #[inline]
-    pub(crate) fn start(self) -> *mut T {
-        self.start
-    }
-
-    /// The length in elements.
-    #[inline]
-    pub(crate) fn len(self) -> usize {
-        self.len
-    }
-}
-
 impl<T: Pod, S> SymmetricMemory<T, S> {
     /// The length in elements.
     #[inline]
@@ -260,15 +228,16 @@ impl<T: Pod> SymmetricMemory<T, Transition> {
     }
 }
 
-#[allow(dead_code, reason = "put and get, which use it, come next")]
 impl<T: Pod> SymmetricMemory<T, Open> {
     /// A rank's instance.
     ///
     /// # Panics
     /// When there is no such rank.
     #[inline]
-    pub(crate) fn raw(&self, rank: usize) -> RawInstance<'_, T> {
-        RawInstance { start: self.start(rank), len: self.len, object: PhantomData }
+    pub(crate) fn instance(&self, rank: usize) -> Instance<'_, T> {
+        // SAFETY: I15: inside the mapping, and aligned to the heap's granule. In this phase, which does not end on any rank
+        // while this one has `self`, all ranks access it as elements of this type, by this function alone.
+        unsafe { Instance::new(self.start(rank), self.len) }
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use crate::collective::allgatherv::{AllgathervBuffers, BlockTable, gather};
+use crate::collective::allgatherv::{AllgathervBuffers, BlockTable, gather, gather_words};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::call::INLINE;
@@ -47,6 +47,7 @@ pub(crate) fn make<T: Pod>(
     let call = Call { length: len as u64, extra: options.code(alignment), ..*call };
     let mut open = rank_state.begin(operation)?;
     let all_own = agree(&mut open, &call)?;
+    agree_on_fences(&mut open, &call)?;
     let (object, mut memory) = place::<T>(&mut open, &call, &all_own, rank_state, len, alignment, options)?;
     let used = memory.used;
     memory.own.values_mut()[..used].fill(T::zeroed());
@@ -133,6 +134,20 @@ fn agree(open: &mut OpenCall<'_>, call: &Call) -> Result<AllOwn, Error> {
     }
     table.give_back();
     Ok(all_own)
+}
+
+/// With the first object: fences by membarrier, if the system lets every rank have them, and every rank has a processor.
+fn agree_on_fences(open: &mut OpenCall<'_>, call: &Call) -> Result<(), Error> {
+    let rank_state = open.rank_state();
+    if rank_state.one_sided.get().is_some() {
+        return Ok(());
+    }
+    let able = gather_words(open, call, [u64::from(rank_state.platform.registers_fences())])?;
+    let platform = rank_state.platform.with_fences(able.iter().all(|[able]| *able == 1));
+    rank_state.settings.debug(&format!("fences of symmetric memory: {:?}", platform.fences));
+    // All threads of a rank that get here have agreed on the same.
+    let _ = rank_state.one_sided.set(platform);
+    Ok(())
 }
 
 /// Gathers the dropped objects that the words of the first round had no room for, by rank.

@@ -10,7 +10,8 @@ use crate::communicator::call;
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::rank::rank_state::RankState;
-use crate::segment::symmetric_memory::{Open, RawInstance, SymmetricMemory};
+use crate::segment::symmetric_memory::{Open, SymmetricMemory};
+use crate::segment::unit::{Access, Instance};
 use crate::symmetric::allocate;
 use crate::symmetric::options::SymmetricOptions;
 
@@ -100,7 +101,7 @@ impl<T: Pod, P> Symmetric<T, P> {
     }
 
     /// The rank that this handle belongs to.
-    #[allow(dead_code, reason = "put and get, which use it, come next")]
+    #[inline]
     pub(crate) fn rank_state(&self) -> &Arc<RankState> {
         &self.object.rank_state
     }
@@ -162,21 +163,26 @@ impl<T: Pod> Symmetric<T> {
         allocate::resize(self.object, self.memory, &call, len)
     }
 
-    /// Where a rank's instance lies, for an operation that is not collective.
+    /// A rank's instance, for an operation that is not collective.
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::Forked`].
-    #[allow(dead_code, reason = "put and get, which use it, come next")]
     #[inline]
-    pub(crate) fn raw(&self, operation: Operation, rank: usize) -> Result<RawInstance<'_, T>, Error> {
+    pub(crate) fn instance(&self, rank: usize) -> Result<Instance<'_, T>, Error> {
+        let (operation, size) = (Operation::Remote, self.memory.ranks());
         if self.memory.forked() {
             return Err(Error::Forked { operation });
         }
-        let size = self.memory.ranks();
         if rank >= size {
             return Err(Error::InvalidRank { operation, rank, size });
         }
-        Ok(self.memory.raw(rank))
+        Ok(self.memory.instance(rank))
+    }
+
+    /// This rank's access to the memory of all ranks.
+    #[inline]
+    pub(crate) fn access(&self) -> Access<'_> {
+        self.rank_state().access()
     }
 }
 

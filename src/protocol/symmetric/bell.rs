@@ -92,6 +92,17 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
         }
     }
 
+    /// Whether the communicator goes on, as far as this rank can know.
+    ///
+    /// # Errors
+    /// When it has ended.
+    #[inline]
+    pub fn check(&self) -> Result<(), Failure> {
+        // Acquire: with poison comes the cause.
+        let seen = self.platform.load("bell-ended", &self.segment.bells[self.rank].word, Acquire);
+        if seen & POISON == 0 { Ok(()) } else { Err(self.failure()) }
+    }
+
     #[cold]
     fn sleep<R>(
         &self,

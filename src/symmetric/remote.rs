@@ -1,0 +1,415 @@
+//! One-sided access to the instance of another rank: put, get, and atomics.
+
+use std::fmt;
+
+use bytemuck::Pod;
+
+use crate::error::Error;
+use crate::protocol::symmetric::Fetch;
+use crate::segment::atom::{Atom, AtomInt};
+use crate::segment::unit::{Access, Instance};
+use crate::symmetric::handle::Symmetric;
+
+/// The instance that one rank has of a [`Symmetric`] object, for access by this rank while the object is open. No other rank
+/// takes part.
+///
+/// A value of this type is `Copy`, and can be used by any thread of the rank. All indices and lengths are in elements; one that
+/// reaches past the end is a panic, as for a slice.
+///
+/// Accesses of other ranks at the same time are no data race: elements are accessed in units of their alignment, up to 8
+/// bytes. A unit is read as one rank has written it, never as a mixture; an element of several units may be one.
+///
+/// | | what it orders |
+/// | --- | --- |
+/// | [`store`](Remote::store) | what this rank wrote before is seen before it |
+/// | [`load`](Remote::load), [`get`](Remote::get) | what this rank reads later is read after it |
+/// | [`put`](Remote::put), [`put_strided`](Remote::put_strided) | nothing: see [`Communicator::fence`](crate::Communicator::fence) |
+/// | read-modify-write operations | both |
+///
+/// ```
+/// let results = intranode::threads(3, |comm| {
+///     let ring = comm.symmetric::<u64>(4)?;
+///     // Each rank writes into the memory of the next one.
+///     let next = ring.at((comm.rank() + 1) % comm.size())?;
+///     next.put(0, &[comm.rank() as u64; 4]);
+///     comm.barrier()?;
+///     let mut own = [0; 4];
+///     ring.at(comm.rank())?.get(0, &mut own);
+///     Ok::<_, intranode::Error>(own)
+/// })?;
+/// let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+/// assert_eq!(results, [[2; 4], [0; 4], [1; 4]]);
+/// # Ok::<(), intranode::Error>(())
+/// ```
+pub struct Remote<'a, T> {
+    access: Access<'a>,
+    instance: Instance<'a, T>,
+    rank: usize,
+}
+
+impl<T> Clone for Remote<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Remote<'_, T> {}
+
+impl<T: Pod> Symmetric<T> {
+    /// The instance of a rank, which may be this one. Not collective. Example: [`Remote`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`]; [`Error::Forked`] in a forked child.
+    #[inline]
+    pub fn at(&self, rank: usize) -> Result<Remote<'_, T>, Error> {
+        let instance = self.instance(rank)?;
+        Ok(Remote { access: self.access(), instance, rank })
+    }
+}
+
+impl<'a, T: Pod> Remote<'a, T> {
+    /// The rank whose instance it is. Not collective.
+    ///
+    /// ```
+    /// let ranks = intranode::threads(2, |comm| Ok::<_, intranode::Error>(comm.symmetric::<u8>(1)?.at(1)?.rank()))?;
+    /// for rank in ranks {
+    ///     assert_eq!(rank?, 1);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    #[inline]
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The number of elements: the same on all ranks. Not collective.
+    ///
+    /// ```
+    /// let lengths = intranode::threads(2, |comm| {
+    ///     let object = comm.symmetric::<u8>(7)?;
+    ///     let remote = object.at(1)?;
+    ///     Ok::<_, intranode::Error>((remote.len(), remote.is_empty()))
+    /// })?;
+    /// for length in lengths {
+    ///     assert_eq!(length?, (7, false));
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.instance.len()
+    }
+
+    /// Whether there are no elements. Not collective. Example: [`len`](Remote::len).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes one element. What this rank wrote before, to any rank, is seen by whoever sees this value. Not collective.
+    ///
+    /// ```
+    /// let results = intranode::threads(2, |comm| {
+    ///     let object = comm.symmetric::<f64>(2)?;
+    ///     object.at(1 - comm.rank())?.store(1, 0.5 + comm.rank() as f64);
+    ///     comm.barrier()?;
+    ///     Ok::<_, intranode::Error>(object.at(comm.rank())?.load(1))
+    /// })?;
+    /// let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(results, [1.5, 0.5]);
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When there is no such element.
+    #[inline]
+    #[track_caller]
+    pub fn store(&self, index: usize, value: T) {
+        self.instance.store(&self.access, self.rank, index, value);
+    }
+
+    /// Reads one element. What this rank reads afterwards is read after it. Not collective. Example: [`store`](Remote::store).
+    ///
+    /// # Panics
+    /// When there is no such element.
+    #[inline]
+    #[track_caller]
+    pub fn load(&self, index: usize) -> T {
+        self.instance.load(&self.access, index)
+    }
+
+    /// Writes elements from `index` on: one copy, which is complete for this rank when it returns. Other ranks see the
+    /// elements in any order; [`Communicator::fence`](crate::Communicator::fence), [`quiet`](crate::Communicator::quiet), a
+    /// signal, a [`store`](Remote::store) or a barrier orders them. Not collective. Example: [`Remote`].
+    ///
+    /// # Panics
+    /// When the elements reach past the end.
+    #[inline]
+    #[track_caller]
+    pub fn put(&self, index: usize, values: &[T]) {
+        self.instance.put(&self.access, self.rank, index, values);
+    }
+
+    /// Reads elements from `index` on. What this rank reads afterwards is read after them. Not collective. Example:
+    /// [`Remote`].
+    ///
+    /// # Panics
+    /// When the elements reach past the end.
+    #[inline]
+    #[track_caller]
+    pub fn get(&self, index: usize, values: &mut [T]) {
+        self.instance.get(&self.access, index, values);
+    }
+
+    /// Writes elements that are `stride` elements apart: the first at `index`. What is between them does not change. Order as
+    /// for [`put`](Remote::put). Not collective.
+    ///
+    /// ```
+    /// let results = intranode::threads(2, |comm| {
+    ///     // A column of a matrix of 3 × 4.
+    ///     let matrix = comm.symmetric::<u32>(12)?;
+    ///     if comm.rank() == 0 {
+    ///         matrix.at(1)?.put_strided(2, 4, &[1, 2, 3]);
+    ///     }
+    ///     comm.barrier()?;
+    ///     let mut column = [0; 3];
+    ///     matrix.at(1)?.get_strided(2, 4, &mut column);
+    ///     Ok::<_, intranode::Error>((column, matrix.at(1)?.load(3)))
+    /// })?;
+    /// for result in results {
+    ///     assert_eq!(result?, ([1, 2, 3], 0));
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the elements reach past the end, or the stride is 0.
+    #[track_caller]
+    pub fn put_strided(&self, index: usize, stride: usize, values: &[T]) {
+        self.instance.put_strided(&self.access, self.rank, index, stride, values);
+    }
+
+    /// Reads elements that are `stride` elements apart: the first at `index`. Not collective. Example:
+    /// [`put_strided`](Remote::put_strided).
+    ///
+    /// # Panics
+    /// When the elements reach past the end, or the stride is 0.
+    #[track_caller]
+    pub fn get_strided(&self, index: usize, stride: usize, values: &mut [T]) {
+        self.instance.get_strided(&self.access, index, stride, values);
+    }
+
+    /// The address of the instance in this process: what `shmem_ptr` returns. It is valid as long as the object. Not
+    /// collective.
+    ///
+    /// Only atomic accesses of this type's units may be made through it while the object is open, and they ring no bell: see
+    /// [`Communicator::notify`](crate::Communicator::notify). For numbers [`atomics`](Remote::atomics) is the safe form.
+    ///
+    /// ```
+    /// let apart = intranode::threads(2, |comm| {
+    ///     let object = comm.symmetric::<u64>(3)?;
+    ///     Ok::<_, intranode::Error>(object.at(0)?.as_ptr() != object.at(1)?.as_ptr())
+    /// })?;
+    /// for apart in apart {
+    ///     assert!(apart?);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    #[inline]
+    pub fn as_ptr(&self) -> *mut T {
+        self.instance.start()
+    }
+}
+
+impl<'a, T: Atom> Remote<'a, T> {
+    /// Writes one element atomically. Order as for [`store`](Remote::store); the name is that of OpenSHMEM's `atomic_set`. Not
+    /// collective. Example: [`swap`](Remote::swap).
+    ///
+    /// # Panics
+    /// When there is no such element.
+    #[inline]
+    #[track_caller]
+    pub fn set(&self, index: usize, value: T) {
+        self.store(index, value);
+    }
+
+    /// Writes one element, and returns what was there before. Not collective.
+    ///
+    /// ```
+    /// let before = intranode::threads(1, |comm| {
+    ///     let object = comm.symmetric::<f32>(1)?;
+    ///     object.at(0)?.set(0, 2.5);
+    ///     Ok::<_, intranode::Error>((object.at(0)?.swap(0, 1.5), object.at(0)?.load(0)))
+    /// })?;
+    /// for before in before {
+    ///     assert_eq!(before?, (2.5, 1.5));
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When there is no such element.
+    #[inline]
+    #[track_caller]
+    pub fn swap(&self, index: usize, value: T) -> T {
+        let before = self.access.swap(self.rank, self.instance.atomic(index), value.to_cell());
+        T::from_cell(unstopped(before))
+    }
+
+    /// Replaces `current` by `new`, or returns what was there instead (`Err`). Floating-point numbers are compared bit by bit.
+    /// Not collective.
+    ///
+    /// ```
+    /// let results = intranode::threads(1, |comm| {
+    ///     let object = comm.symmetric::<i32>(1)?;
+    ///     let remote = object.at(0)?;
+    ///     assert_eq!(remote.compare_swap(0, 0, 5), Ok(0));
+    ///     assert_eq!(remote.compare_swap(0, 0, 6), Err(5));
+    ///     Ok::<_, intranode::Error>(remote.load(0))
+    /// })?;
+    /// for result in results {
+    ///     assert_eq!(result?, 5);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What the element held, if that was not `current`. Nothing has changed then.
+    ///
+    /// # Panics
+    /// When there is no such element.
+    #[inline]
+    #[track_caller]
+    pub fn compare_swap(&self, index: usize, current: T, new: T) -> Result<T, T> {
+        let cell = self.instance.atomic(index);
+        let result = self.access.compare_swap(self.rank, cell, current.to_cell(), new.to_cell());
+        unstopped(result).map(T::from_cell).map_err(T::from_cell)
+    }
+
+    /// Replaces one element by a function of it, and returns what was there before. The function may be called several times,
+    /// if other ranks change the element meanwhile. Not collective.
+    ///
+    /// ```
+    /// let sums = intranode::threads(3, |comm| {
+    ///     let sum = comm.symmetric::<f64>(1)?;
+    ///     sum.at(0)?.fetch_update(0, |sum| sum + 0.5);
+    ///     comm.barrier()?;
+    ///     Ok::<_, intranode::Error>(sum.at(0)?.load(0))
+    /// })?;
+    /// for sum in sums {
+    ///     assert_eq!(sum?, 1.5);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When there is no such element.
+    #[inline]
+    #[track_caller]
+    pub fn fetch_update(&self, index: usize, mut update: impl FnMut(T) -> T) -> T {
+        let mut current = self.load(index);
+        loop {
+            match self.compare_swap(index, current, update(current)) {
+                Ok(before) => return before,
+                Err(now) => current = now,
+            }
+        }
+    }
+
+    /// All elements as the standard library's atomics: for whatever access this type has no method for. A write through them
+    /// rings no bell, so that a rank which sleeps until the element changes finds it within 10 ms, or at once after
+    /// [`Communicator::notify`](crate::Communicator::notify). Not collective.
+    ///
+    /// ```
+    /// use std::sync::atomic::Ordering::Relaxed;
+    ///
+    /// let sums = intranode::threads(2, |comm| {
+    ///     let object = comm.symmetric::<u32>(2)?;
+    ///     object.at(1)?.atomics()[0].fetch_add(4, Relaxed);
+    ///     comm.barrier()?;
+    ///     Ok::<_, intranode::Error>(object.at(1)?.load(0))
+    /// })?;
+    /// for sum in sums {
+    ///     assert_eq!(sum?, 8);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    #[inline]
+    pub fn atomics(&self) -> &'a [T::Atomic] {
+        self.instance.atomics()
+    }
+}
+
+macro_rules! fetches {
+    ($($name:ident $operation:ident, $what:literal, $start:literal, $operand:literal, $result:literal;)*) => {
+        impl<T: AtomInt> Remote<'_, T> {
+            $(
+                #[doc = concat!($what, " Returns what was there before. Not collective.")]
+                ///
+                /// ```
+                #[doc = concat!(
+                    "let results = intranode::threads(1, |comm| {\n",
+                    "    let object = comm.symmetric::<i64>(1)?;\n",
+                    "    let remote = object.at(0)?;\n",
+                    "    remote.store(0, ", stringify!($start), ");\n",
+                    "    Ok::<_, intranode::Error>((remote.", stringify!($name), "(0, ", stringify!($operand), "), remote.load(0)))\n",
+                    "})?;\n",
+                    "for result in results {\n",
+                    "    assert_eq!(result?, (", stringify!($start), ", ", stringify!($result), "));\n",
+                    "}",
+                )]
+                /// # Ok::<(), intranode::Error>(())
+                /// ```
+                ///
+                /// # Panics
+                /// When there is no such element.
+                #[inline]
+                #[track_caller]
+                pub fn $name(&self, index: usize, value: T) -> T {
+                    self.fetch(Fetch::$operation, index, value)
+                }
+            )*
+        }
+    };
+}
+
+fetches! {
+    fetch_add Add, "Adds to one element, and wraps around.", 5, 3, 8;
+    fetch_and And, "Bitwise and with one element.", 6, 3, 2;
+    fetch_or Or, "Bitwise or with one element.", 6, 3, 7;
+    fetch_xor Xor, "Bitwise exclusive or with one element.", 6, 3, 5;
+    fetch_min Min, "Replaces one element by the lesser of it and the value.", 6, 3, 3;
+    fetch_max Max, "Replaces one element by the greater of it and the value.", 6, 9, 9;
+}
+
+impl<T: AtomInt> Remote<'_, T> {
+    /// Adds to one element, and wraps around. Not collective. Example: [`fetch_add`](Remote::fetch_add), which also returns
+    /// what was there before, at the same cost.
+    ///
+    /// # Panics
+    /// When there is no such element.
+    #[inline]
+    #[track_caller]
+    pub fn add(&self, index: usize, value: T) {
+        self.fetch_add(index, value);
+    }
+
+    #[inline]
+    #[track_caller]
+    fn fetch(&self, operation: Fetch, index: usize, value: T) -> T {
+        let before = self.access.fetch(self.rank, self.instance.atomic(index), operation, value.to_cell());
+        T::from_cell(unstopped(before))
+    }
+}
+
+impl<T> fmt::Debug for Remote<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("rank", &self.rank).finish_non_exhaustive()
+    }
+}
+
+/// In production no rank is stopped by a test.
+#[inline(always)]
+fn unstopped<R>(result: Result<R, crate::protocol::Killed>) -> R {
+    result.unwrap_or_else(|_| unreachable!("only a test stops a rank"))
+}
