@@ -75,6 +75,9 @@ pub const SINGLE_COPY_PIECE_BYTES: usize = 1 << 20;
 /// From this size on a put or a get moves vectors. Shorter ones are done before the first vector is. Measured.
 pub(crate) const PUT_VECTORS_FROM_BYTES: usize = 256;
 
+/// From this size on a put or a get is one string instruction. Measured.
+pub(crate) const PUT_STRINGS_FROM_BYTES: usize = 8 << 10;
+
 /// From this size on a put or a get is stored non-temporally: it is larger than the caches of a core. Measured.
 pub(crate) const PUT_NON_TEMPORAL_FROM_BYTES: usize = 4 << 20;
 

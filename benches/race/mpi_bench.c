@@ -74,17 +74,65 @@ static void allgatherv(void) {
 
 static void broadcast(void) { MPI_Bcast(recv, (int)elements, MPI_DOUBLE, 0, MPI_COMM_WORLD); }
 
-enum kind { BARRIER, ALLREDUCE, ALLGATHERV, BROADCAST };
+// One-sided: each rank accesses the memory of the next one, by a window that is locked for all of the time.
+
+static MPI_Win window, words;
+static double *shared;
+static volatile long *word;
+static long turn_of_signal;
+
+static int next(void) { return (rank + 1) % ranks; }
+
+static void put(void) {
+    MPI_Put(send, (int)elements, MPI_DOUBLE, next(), 0, (int)elements, MPI_DOUBLE, window);
+    MPI_Win_flush(next(), window);
+}
+
+static void get(void) {
+    MPI_Get(recv, (int)elements, MPI_DOUBLE, next(), 0, (int)elements, MPI_DOUBLE, window);
+    MPI_Win_flush(next(), window);
+}
+
+static void fetch_add(void) {
+    long one = 1, before;
+    MPI_Fetch_and_op(&one, &before, MPI_LONG, 0, 0, MPI_SUM, words);
+    MPI_Win_flush(0, words);
+}
+
+static void pass_on(void) {
+    put();
+    long before;
+    MPI_Fetch_and_op(&turn_of_signal, &before, MPI_LONG, next(), 0, MPI_REPLACE, words);
+    MPI_Win_flush(next(), words);
+}
+
+static void put_signal(void) {
+    turn_of_signal++;
+    if (rank == 0) pass_on();
+    for (long polls = 1; *word != turn_of_signal; polls++) {
+        // What needs progress, or the processor, gets it.
+        int flag;
+        if (polls % 64 == 0) MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    }
+    MPI_Win_sync(words);
+    MPI_Win_sync(window);
+    if (rank != 0) pass_on();
+}
+
+enum kind { BARRIER, ALLREDUCE, ALLGATHERV, BROADCAST, PUT, GET, FETCH_ADD, PUT_SIGNAL };
 static const struct {
     const char *name;
     void (*call)(void);
-} cases[] = {{"barrier", barrier}, {"allreduce", allreduce}, {"allgatherv", allgatherv}, {"broadcast", broadcast}};
+} cases[] = {{"barrier", barrier}, {"allreduce", allreduce}, {"allgatherv", allgatherv}, {"broadcast", broadcast},
+             {"put", put},         {"get", get},             {"fetch-add", fetch_add},   {"put-signal", put_signal}};
 
 static void prepare(enum kind kind, long turn, size_t step) {
     double first = first_value(turn, kind == BROADCAST ? 0 : rank);
     if (kind == ALLREDUCE) fill(send, elements, first, step);
     if (kind == ALLGATHERV) fill(send, counts[rank], first, step);
     if (kind == BROADCAST && rank == 0) fill(recv, elements, first, step);
+    if (kind == PUT || kind == PUT_SIGNAL) fill(send, elements, first, step);
+    if (kind == GET && step == 1) fill(shared, elements, first, step), MPI_Win_sync(window);
 }
 
 static int is_right(enum kind kind, long first, long last) {
@@ -102,6 +150,19 @@ static int is_right(enum kind kind, long first, long last) {
         return right;
     case BROADCAST:
         return is_filled(recv, elements, first_value(first, 0), first_value(last, 0), 1);
+    case GET:
+        return is_filled(recv, elements, first_value(first, next()), first_value(first, next()), 1);
+    case PUT:
+    case PUT_SIGNAL: {
+        int from = (rank + ranks - 1) % ranks;
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Win_sync(window);
+        return is_filled(shared, elements, first_value(first, from), first_value(last, from), 1);
+    }
+    case FETCH_ADD:
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Win_sync(words);
+        return rank != 0 || *word == last * ranks;
     }
     return 0;
 }
@@ -140,7 +201,15 @@ static void measure(enum kind kind, size_t bytes, double seconds) {
     }
     if (kind == ALLREDUCE) send = buffer(elements, sizeof *send);
     if (kind == ALLGATHERV) send = buffer(counts[rank], sizeof *send);
+    if (kind == PUT || kind == PUT_SIGNAL) send = buffer(elements, sizeof *send);
     if (kind != BARRIER) recv = buffer(elements, sizeof *recv);
+    if (kind >= PUT) {
+        MPI_Win_allocate(bytes, sizeof *shared, MPI_INFO_NULL, MPI_COMM_WORLD, &shared, &window);
+        MPI_Win_allocate(sizeof *word, sizeof *word, MPI_INFO_NULL, MPI_COMM_WORLD, &word, &words);
+        memset(shared, 0, bytes), *word = 0, turn_of_signal = 0;
+        MPI_Win_lock_all(0, window), MPI_Win_lock_all(0, words);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
 
     long turn = 0;
     repetition(kind, &turn, 1);
@@ -168,6 +237,10 @@ static void measure(enum kind kind, size_t bytes, double seconds) {
                cases[kind].name, bytes, ranks, median, times[0], times[repetitions - 1], repetitions);
         fflush(stdout);
     }
+    if (kind >= PUT) {
+        MPI_Win_unlock_all(window), MPI_Win_unlock_all(words);
+        MPI_Win_free(&window), MPI_Win_free(&words);
+    }
     free(times), free(send), free(recv), free(counts), free(displs);
     send = recv = NULL;
 }
@@ -181,7 +254,7 @@ int main(int argc, char **argv) {
         printf("%.9f\n", now());
     } else {
         for (int i = 2; i < argc; i++) {
-            for (int kind = BARRIER; kind <= BROADCAST; kind++) {
+            for (int kind = BARRIER; kind <= PUT_SIGNAL; kind++) {
                 size_t length = strlen(cases[kind].name);
                 if (!strncmp(argv[i], cases[kind].name, length) && argv[i][length] == ':')
                     measure(kind, strtoull(argv[i] + length + 1, NULL, 10), atof(argv[1]));

@@ -32,6 +32,10 @@ CELLS = {
     "allreduce": [32, 8 << 10, 1 << 20, 32 << 20],
     "allgatherv": [1 << 10, 64 << 10, 3_200_000, 206_000_000],
     "broadcast": [10 << 10, 1 << 20, 64 << 20],
+    "put": [8, 4 << 10, 64 << 10, 1 << 20, 64 << 20],
+    "get": [8, 4 << 10, 64 << 10, 1 << 20, 64 << 20],
+    "fetch-add": [8],
+    "put-signal": [8, 64 << 10],
 }
 START_UP = "start-up"
 # Takes minutes to build: on request only.

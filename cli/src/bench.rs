@@ -1,10 +1,11 @@
-//! `intranode bench`: measures the collectives on this machine.
+//! `intranode bench`: measures the collectives and one-sided accesses on this machine.
 //!
 //! The launcher starts this program once for each rank. The ranks measure the cases in the same order, and rank 0 prints.
 
 mod cases;
 mod collective;
 mod measure;
+mod one_sided;
 mod operation;
 mod report;
 
@@ -64,7 +65,7 @@ pub(crate) fn measure_as_rank(cases: &Cases) -> Result<u8> {
     let mut report = (comm.rank() == 0).then(|| Report::new(cases.json));
     let budget = cases.budget();
     for (operation, bytes) in cases.list() {
-        let mut collective = operation.collective(bytes, &comm);
+        let mut collective = operation.collective(bytes, &comm)?;
         let times = measure::measure(collective.as_mut(), bytes, &comm, &budget)
             .with_context(|| format!("{operation:?} of {bytes} bytes on rank {}", comm.rank()))?;
         if let Some(report) = &mut report {

@@ -8,7 +8,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::cpu::WATCHED;
 #[cfg(target_arch = "x86_64")]
-use crate::tuning::{PUT_NON_TEMPORAL_FROM_BYTES, PUT_VECTORS_FROM_BYTES};
+use crate::tuning::{PUT_NON_TEMPORAL_FROM_BYTES, PUT_STRINGS_FROM_BYTES, PUT_VECTORS_FROM_BYTES};
 
 /// Copies as many bytes from the front as vectors can: a multiple of 64. Returns their number; the caller's loop does the rest.
 /// `target` is aligned to a line.
@@ -21,7 +21,11 @@ pub(crate) unsafe fn copy_lines(source: *const u8, target: *mut u8, len: usize) 
     #[cfg(target_arch = "x86_64")]
     if len >= PUT_VECTORS_FROM_BYTES && !WATCHED && std::arch::is_x86_feature_detected!("avx2") {
         let lines = len - len % LINE;
-        let by_lines = if len < PUT_NON_TEMPORAL_FROM_BYTES { x86::cached } else { x86::non_temporal };
+        let by_lines = match len {
+            PUT_NON_TEMPORAL_FROM_BYTES.. => x86::non_temporal,
+            PUT_STRINGS_FROM_BYTES.. if std::arch::is_x86_feature_detected!("ermsb") => x86::string,
+            _ => x86::cached,
+        };
         // SAFETY: the caller's promise; I7: the processor has just said that it has AVX2.
         unsafe { by_lines(source, target, lines) };
         return lines;
@@ -80,6 +84,23 @@ mod x86 {
     }
 
     by_lines!(cached, "vmovdqa", "");
+    /// By the string instruction, which writes whole lines without having read them.
+    ///
+    /// # Safety
+    /// As [`copy_lines`](super::copy_lines).
+    pub(super) unsafe fn string(source: *const u8, target: *mut u8, len: usize) {
+        // SAFETY: the caller's promise: it reads and writes `len` bytes, upwards, since the direction flag is clear.
+        unsafe {
+            asm!(
+                "rep movsb",
+                inout("rsi") source => _,
+                inout("rdi") target => _,
+                inout("rcx") len => _,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+
     // The fence orders the stores before everything that follows, as other stores are.
     by_lines!(non_temporal, "vmovntdq", "sfence");
 }

@@ -28,7 +28,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    fn map(self, value: impl Fn(u64) -> f64) -> (f64, f64) {
+    pub(super) fn map(self, value: impl Fn(u64) -> f64) -> (f64, f64) {
         (value(self.first), value(self.last))
     }
 }
@@ -40,13 +40,13 @@ pub(crate) const PAGE: usize = 4096 / size_of::<f64>();
 const INDICES: u64 = 1 << 26;
 
 /// The value at index 0 that `rank` of `ranks` contributes to call `number`.
-fn first_value(number: u64, rank: usize, ranks: usize) -> f64 {
+pub(super) fn first_value(number: u64, rank: usize, ranks: usize) -> f64 {
     let ranks = ranks as u64;
     // It repeats after many calls, so that the values stay exact.
     (((number % 1024) * ranks + rank as u64) * INDICES) as f64
 }
 
-fn fill(buffer: &mut [f64], first: f64, step: usize) {
+pub(super) fn fill(buffer: &mut [f64], first: f64, step: usize) {
     for (index, value) in buffer.iter_mut().enumerate().step_by(step) {
         *value = first + index as f64;
     }
@@ -54,7 +54,7 @@ fn fill(buffer: &mut [f64], first: f64, step: usize) {
 
 /// Whether `values` is the sum of `ranks` times [`fill`], with the start `starts.1` in the first value of each page, and
 /// `starts.0` in the others.
-fn is_filled(values: &[f64], starts: (f64, f64), ranks: f64) -> bool {
+pub(super) fn is_filled(values: &[f64], starts: (f64, f64), ranks: f64) -> bool {
     values.chunks(PAGE).enumerate().all(|(page, values)| {
         let offset = (page * PAGE) as f64;
         let is_right = |index: usize, start: f64| values[index] == start + ranks * (offset + index as f64);

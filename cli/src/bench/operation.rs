@@ -1,10 +1,11 @@
 //! The operations that can be measured, and their default sizes.
 
 use clap::ValueEnum;
-use intranode::Communicator;
+use intranode::{Communicator, Error};
 use serde::Serialize;
 
 use super::collective::{Allgatherv, Allreduce, Barrier, Broadcast, Collective};
+use super::one_sided::{FetchAdd, Get, Put, PutSignal};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -13,6 +14,14 @@ pub(crate) enum Operation {
     Allreduce,
     Allgatherv,
     Broadcast,
+    Put,
+    Get,
+    #[value(name = "fetch-add")]
+    #[serde(rename = "fetch-add")]
+    FetchAdd,
+    #[value(name = "put-signal")]
+    #[serde(rename = "put-signal")]
+    PutSignal,
 }
 
 impl Operation {
@@ -23,16 +32,27 @@ impl Operation {
             Operation::Allreduce => &[32, 8 << 10, 1 << 20, 32 << 20],
             Operation::Allgatherv => &[1 << 10, 64 << 10, 3_200_000, 206_000_000],
             Operation::Broadcast => &[10 << 10, 1 << 20, 64 << 20],
+            Operation::Put | Operation::Get => &[8, 4 << 10, 64 << 10, 1 << 20, 64 << 20],
+            Operation::FetchAdd => &[8],
+            Operation::PutSignal => &[8, 64 << 10],
         }
     }
 
-    pub(super) fn collective(self, bytes: usize, comm: &Communicator) -> Box<dyn Collective> {
+    pub(super) fn collective(
+        self,
+        bytes: usize,
+        comm: &Communicator,
+    ) -> Result<Box<dyn Collective + '_>, Error> {
         let elements = bytes / size_of::<f64>();
-        match self {
+        Ok(match self {
             Operation::Barrier => Box::new(Barrier),
             Operation::Allreduce => Box::new(Allreduce::new(elements, comm)),
             Operation::Allgatherv => Box::new(Allgatherv::new(elements, comm)),
             Operation::Broadcast => Box::new(Broadcast::new(elements, comm)),
-        }
+            Operation::Put => Box::new(Put::new(elements, comm)?),
+            Operation::Get => Box::new(Get::new(elements, comm)?),
+            Operation::FetchAdd => Box::new(FetchAdd::new(comm)?),
+            Operation::PutSignal => Box::new(PutSignal::new(elements, comm)?),
+        })
     }
 }

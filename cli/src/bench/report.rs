@@ -2,6 +2,8 @@
 
 use std::io::{self, Write, stdout};
 
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use serde::Serialize;
 
 use super::operation::Operation;
@@ -58,7 +60,8 @@ impl Report {
             writeln!(out)?;
         } else {
             let Row { op, bytes, ranks, median_us, min_us, max_us, .. } = row;
-            let op = format!("{op:?}").to_lowercase();
+            let value = op.to_possible_value();
+            let op = value.as_ref().map_or("", PossibleValue::get_name);
             writeln!(out, "{op:<10} {bytes:>11} {ranks:>5} {median_us:>12.3} {min_us:>12.3} {max_us:>12.3}")?;
         }
         out.flush()
