@@ -59,3 +59,48 @@ impl Communicator {
         allocate::make(&self.rank_state, &call::<T>(operation), operation, len, options)
     }
 }
+
+impl<T: Pod> Symmetric<T> {
+    /// Frees the object on all ranks at once. Collective; all ranks free the same object. Dropping the handle does not wait for
+    /// other ranks, and frees the memory later.
+    ///
+    /// ```
+    /// let freed = intranode::threads(2, |comm| comm.symmetric::<u64>(1 << 16)?.free())?;
+    /// assert!(freed.iter().all(Result::is_ok));
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if ranks free different objects; otherwise as
+    /// [`barrier`](crate::Communicator::barrier). This rank has dropped the object then.
+    pub fn free(self) -> Result<(), Error> {
+        let call = self.object.call::<T>(Operation::FreeSymmetric, self.len());
+        allocate::free(self.object, &call)
+    }
+
+    /// Makes it an object of `len` elements, the same on all ranks, with the same alignment and options. The first elements
+    /// keep their values, and what is added is zero. Collective.
+    ///
+    /// The values are copied: as long as the call lasts, the memory of both lengths is needed.
+    ///
+    /// ```
+    /// let results = intranode::threads(2, |comm| {
+    ///     let mut own = comm.symmetric::<u32>(2)?.into_own()?;
+    ///     own.fill(7);
+    ///     let longer = own.open()?.resize(4)?;
+    ///     Ok::<_, intranode::Error>(longer.into_own()?.to_vec())
+    /// })?;
+    /// for values in results {
+    ///     assert_eq!(values?, [7, 7, 0, 0]);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if ranks resize different objects or to different lengths; otherwise as
+    /// [`symmetric`](crate::Communicator::symmetric). This rank has dropped the object then, with its values.
+    pub fn resize(self, len: usize) -> Result<Symmetric<T>, Error> {
+        let call = self.object.call::<T>(Operation::ResizeSymmetric, len);
+        allocate::resize(self.object, self.memory, &call, len)
+    }
+}

@@ -65,7 +65,7 @@ fn region_of_20_8_mb_is_there_once(comm: Communicator) -> Outcome {
 }
 
 /// Open descriptors, mappings, and kB of memory of this process.
-fn holdings() -> anyhow::Result<[usize; 3]> {
+pub(crate) fn holdings() -> anyhow::Result<[usize; 3]> {
     // The watcher opens the pidfds of its peers after some time.
     let of_a_process = |entry: &std::fs::DirEntry| {
         std::fs::read_link(entry.path()).is_ok_and(|target| target.ends_with("anon_inode:[pidfd]"))

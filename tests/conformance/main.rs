@@ -28,6 +28,7 @@ mod reductions;
 mod regions;
 mod scenario;
 mod settings;
+mod symmetric;
 mod threads;
 
 use std::process::ExitCode;
@@ -48,6 +49,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(holdings::rows());
     all.extend(groups::rows());
     all.extend(exchanges::rows());
+    all.extend(symmetric::rows());
     all.extend(in_groups());
     all
 }
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
     trials.extend(endings::trials());
     trials.extend(holdings::trials());
     trials.extend(random::trials());
+    trials.extend(symmetric::trials());
     trials.extend(examples::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
