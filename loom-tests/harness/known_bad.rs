@@ -139,6 +139,11 @@ impl Participant<'_> {
         self.shared.cells[self.number][parity].write(|mut staging| staging.put(0, &[1]));
     }
 
+    /// Writes a buffer of another rank's.
+    pub(crate) fn put(&self, rank: usize, parity: usize) {
+        self.shared.cells[rank][parity].write(|mut staging| staging.put(0, &[2]));
+    }
+
     /// Reads a buffer of any rank.
     pub(crate) fn read(&self, rank: usize, parity: usize) {
         self.shared.cells[rank][parity].read(|staging| staging.array::<1>(0));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 /// A call of a platform's operation.
@@ -105,10 +105,15 @@ pub(crate) fn protocol_code() -> BTreeMap<String, String> {
         let lines = source.lines().filter(|line| !line.starts_with("use ") && !line.starts_with("pub use "));
         lines.flat_map(|line| [line.split("//").next().unwrap_or_default(), "\n"]).collect()
     };
-    let name = |path: &Path| path.file_name().expect("a file").to_string_lossy().into_owned();
+    let name = |path: &Path| path.strip_prefix(&folder).expect("below it").to_string_lossy().into_owned();
+    files(&folder).iter().map(|path| (name(path), code(path))).collect()
+}
+
+/// The files in a folder and in those below it.
+fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("the protocols' sources");
     let paths = entries.map(|entry| entry.expect("a source").path());
-    paths.map(|path| (name(&path), code(&path))).collect()
+    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
 /// Every call of this method: where it is, and its arguments.

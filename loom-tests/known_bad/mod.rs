@@ -7,6 +7,7 @@ mod buffers;
 mod classics;
 mod poison;
 mod regions;
+mod symmetric_phases;
 mod threads;
 mod watching;
 
@@ -18,6 +19,7 @@ pub(crate) fn all() -> Vec<KnownBad> {
     all.extend(buffers::all());
     all.extend(poison::all());
     all.extend(regions::all());
+    all.extend(symmetric_phases::all());
     all.extend(watching::all());
     all.push(threads::call_lock_between_transfers());
     all

@@ -6,6 +6,7 @@ mod groups;
 mod pairs;
 mod regions;
 mod single_copy;
+mod symmetric_phases;
 pub(crate) mod threads;
 mod watch;
 
@@ -22,6 +23,7 @@ pub(crate) fn all() -> Vec<Search> {
         faults::claims(),
         searches(faults::models()),
         searches(regions::models()),
+        searches(symmetric_phases::models()),
         searches(groups::models()),
         searches(single_copy::models()),
         threads::models(),
