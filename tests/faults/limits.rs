@@ -20,7 +20,13 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_20_truncated_while_joining", truncated_while_joining),
     ("row_20_truncated_after_all_have_joined", truncated_after_all_have_joined),
     ("row_21_a_segment_beyond_the_limit_of_the_control_group", a_segment_beyond_the_limit),
-    ("row_21_a_region_beyond_the_limit_of_the_control_group", a_region_beyond_the_limit),
+    ("row_21_a_region_beyond_the_limit_of_the_control_group", || {
+        beyond_the_limit("has a region within a limit", LIMIT / 2)
+    }),
+    ("row_21_a_symmetric_object_beyond_the_limit_of_the_control_group", || {
+        beyond_the_limit("has symmetric objects within a limit", LIMIT / 2)
+    }),
+    ("row_21_symmetric_objects_without_room_to_spare", || beyond_the_limit("has no room to spare", LIMIT)),
 ];
 
 pub(crate) const PROGRAMS: &[Program] = &[
@@ -28,6 +34,8 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("joins, with the handler", joins_with_handler),
     ("joins within a limit", joins_within_a_limit),
     ("has a region within a limit", has_a_region_within_a_limit),
+    ("has symmetric objects within a limit", has_symmetric_objects_within_a_limit),
+    ("has no room to spare", has_no_room_to_spare),
 ];
 
 const SIZE: &str = "FAULTS_DEV_SHM";
@@ -189,20 +197,21 @@ fn a_segment_beyond_the_limit() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-fn a_region_beyond_the_limit() -> Result<Completion> {
+/// Two ranks run a program in a control group, which uses less than `most` bytes.
+fn beyond_the_limit(program: &str, most: usize) -> Result<Completion> {
     let group = match Group::new(LIMIT) {
         Ok(group) => group,
         Err(error) => return Ok(Completion::ignored_with(format!("no control group of one's own: {error:#}"))),
     };
     let mut job = Job::new(2);
     for rank in 0..2 {
-        job.start(rank, "has a region within a limit", |command| {
+        job.start(rank, program, |command| {
             command.env(GROUP, &group.path);
         })?;
     }
     (0..2).try_for_each(|rank| job.await_line(rank, "works"))?;
     let peak = group.peak()?;
-    ensure!(peak < LIMIT as u64 / 2, "{peak} bytes were allocated");
+    ensure!(peak < most as u64, "{peak} bytes were allocated");
     job.finish(&[])?;
     Ok(Completion::Completed)
 }
@@ -230,6 +239,41 @@ fn has_a_region_within_a_limit() -> Result<()> {
         }
     }
     comm.region::<u8>(1 << 20)?.publish()?;
+    rank::send("works")?;
+    rank::receive()?;
+    Ok(())
+}
+
+/// The same for symmetric objects.
+fn has_symmetric_objects_within_a_limit() -> Result<()> {
+    enter_the_group()?;
+    let comm = Config::from_env()?.join()?;
+    let ranks = comm.size();
+    for _ in 0..2 {
+        match comm.symmetric::<u8>(LIMIT) {
+            Err(Error::AllocationFailed { requested_bytes, reason, .. }) => {
+                ensure!(
+                    requested_bytes == ranks * LIMIT && reason.contains("limit"),
+                    "{requested_bytes}: {reason}"
+                );
+            }
+            other => bail!("{:?}", other.map(drop)),
+        }
+    }
+    comm.symmetric::<u8>(1 << 20)?.free()?;
+    rank::send("works")?;
+    rank::receive()?;
+    Ok(())
+}
+
+/// Where there is no room for twice the last segment, there still is for what is requested.
+fn has_no_room_to_spare() -> Result<()> {
+    enter_the_group()?;
+    let comm = Config::from_env()?.join()?;
+    let first = comm.symmetric::<u8>(LIMIT / 2 / comm.size())?;
+    let mut own = comm.symmetric::<u8>(LIMIT / 4 / comm.size())?.into_own()?;
+    own.fill(1);
+    ensure!((first.len(), own.len()) == (LIMIT / 2 / comm.size(), LIMIT / 4 / comm.size()));
     rank::send("works")?;
     rank::receive()?;
     Ok(())

@@ -36,6 +36,9 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(case_19_10_000_cycles_reuse_one_block),
         row!(case_19_10_000_cycles_keep_memory_flat).processes_only(),
         row!(empty_segments_are_given_back).processes_only(),
+        row!(many_objects_in_few_segments).processes_only(),
+        row!(objects_of_a_split_communicator),
+        row!(one_mapping_in_a_process),
         row!(placed_in_every_way),
     ]
 }
@@ -521,6 +524,47 @@ fn empty_segments_are_given_back(comm: Communicator) -> Outcome {
     let left = memfds()?.checked_sub(before).context("a mapping is gone")?;
     ensure!(left == 1, "{left} segments are left");
     still_works(&comm)
+}
+
+fn many_objects_in_few_segments(comm: Communicator) -> Outcome {
+    if !cfg!(target_os = "linux") {
+        return Ok(());
+    }
+    let before = memfds()?;
+    let objects: Result<Vec<_>, _> = (0..1000).map(|_| comm.symmetric::<u8>(1024)).collect();
+    let (objects, segments) = (objects?, memfds()? - before);
+    // 64, 128, 256, 512 and 1,024 KiB.
+    ensure!(segments == 5, "{} objects have {segments} segments", objects.len());
+    still_works(&comm)
+}
+
+fn objects_of_a_split_communicator(comm: Communicator) -> Outcome {
+    let half = comm.split(comm.rank() % 2, 0)?;
+    // The heaps of communicators know nothing of each other.
+    let all = comm.symmetric::<usize>(10)?;
+    let mut own = half.symmetric::<usize>(1000 + comm.rank() % 2)?.into_own()?;
+    own.fill(comm.rank());
+    let part = own.open()?.into_read()?;
+    for rank in 0..half.size() {
+        ensure!(part.of(rank).iter().all(|value| *value == comm.rank() % 2 + 2 * rank));
+    }
+    drop(half);
+    all.free()?;
+    ensure!(part.of(0).len() == 1000 + comm.rank() % 2);
+    still_works(&comm)
+}
+
+/// Ranks of one process have one address for an instance, ranks of several have one each.
+fn one_mapping_in_a_process(comm: Communicator) -> Outcome {
+    for comm in [comm.split_local()?, comm] {
+        let object = comm.symmetric::<u64>(100)?.into_read()?;
+        let own = [u64::from(std::process::id()), object.of(0).as_ptr().addr() as u64];
+        let mut all = vec![0; 2 * comm.size()];
+        comm.allgather(&own, &mut all)?;
+        let other = all.chunks(2).find(|other| other[0] == own[0] && other[1] != own[1]);
+        ensure!(other.is_none(), "this process has mapped it twice: {all:x?}");
+    }
+    Ok(())
 }
 
 fn placed_in_every_way(comm: Communicator) -> Outcome {
