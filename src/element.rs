@@ -1,6 +1,7 @@
 //! What can be sent, and what can be reduced.
 
 use std::any::TypeId;
+use std::borrow::Cow;
 use std::fmt;
 
 use bytemuck::Pod;
@@ -69,6 +70,11 @@ impl fmt::Display for ReduceOp {
     }
 }
 
+/// A type whose values can be reduced: a [`Number`]. No other type can be made one.
+///
+/// Example: [`Number`].
+pub trait Reducible: sealed::Sealed {}
+
 /// A number that can be reduced: `u8` to `u64`, `i8` to `i64`, `usize`, `isize`, `f32`, `f64`. No other type can be made one.
 ///
 /// ```
@@ -86,17 +92,26 @@ impl fmt::Display for ReduceOp {
 /// }
 /// # Ok::<(), Error>(())
 /// ```
-pub trait Number: Pod + sealed::Sealed {}
+pub trait Number: Pod + Reducible {}
 
 pub(crate) mod sealed {
-    use super::ReduceOp;
+    use super::{Cow, Pod, ReduceOp};
 
-    pub trait Sealed: Sized {
-        /// Whether bitwise reductions are not defined.
-        const FLOAT: bool;
+    pub trait Sealed: Copy + 'static {
+        /// What is sent for a value.
+        type Repr: Pod;
+
+        /// Whether the operation is defined for it.
+        fn has(op: ReduceOp) -> bool;
 
         /// `target[i] = op(target[i], other[i])`, where `fold` goes over the elements.
-        fn fold(op: ReduceOp, fold: impl Folder<Self>);
+        fn fold(op: ReduceOp, fold: impl Folder<Self::Repr>);
+
+        /// What is sent for these values.
+        fn encode(values: &[Self]) -> Cow<'_, [Self::Repr]>;
+
+        /// Lets a call change what is sent for these values, and changes the values accordingly.
+        fn update<R>(values: &mut [Self], call: impl FnOnce(&mut [Self::Repr]) -> R) -> R;
     }
 
     /// Something that can apply a combination to all its elements. The choice of the operation stays outside the
@@ -106,11 +121,34 @@ pub(crate) mod sealed {
     }
 }
 
+/// What is sent for a value is the value.
+macro_rules! sent_as_it_is {
+    () => {
+        type Repr = Self;
+
+        #[inline]
+        fn encode(values: &[Self]) -> Cow<'_, [Self]> {
+            Cow::Borrowed(values)
+        }
+
+        #[inline]
+        fn update<R>(values: &mut [Self], call: impl FnOnce(&mut [Self]) -> R) -> R {
+            call(values)
+        }
+    };
+}
+
 macro_rules! integers {
     ($($number:ty)*) => {$(
         impl Number for $number {}
+        impl Reducible for $number {}
         impl sealed::Sealed for $number {
-            const FLOAT: bool = false;
+            sent_as_it_is!();
+
+            #[inline]
+            fn has(_: ReduceOp) -> bool {
+                true
+            }
 
             #[inline]
             fn fold(op: ReduceOp, fold: impl sealed::Folder<Self>) {
@@ -131,8 +169,14 @@ macro_rules! integers {
 macro_rules! floats {
     ($($number:ident)*) => {$(
         impl Number for $number {}
+        impl Reducible for $number {}
         impl sealed::Sealed for $number {
-            const FLOAT: bool = true;
+            sent_as_it_is!();
+
+            #[inline]
+            fn has(op: ReduceOp) -> bool {
+                !op.is_bitwise()
+            }
 
             #[inline]
             fn fold(op: ReduceOp, fold: impl sealed::Folder<Self>) {

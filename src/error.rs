@@ -25,7 +25,7 @@ codes! {
         Init = 1,
         /// `barrier`
         Barrier = 2,
-        /// `allreduce` and `allreduce_in_place`
+        /// `allreduce`, `allreduce_in_place` and `allreduce_with`
         Allreduce = 3,
         /// `allgatherv`
         Allgatherv = 4,
@@ -71,6 +71,28 @@ codes! {
         Remote = 42,
         /// `put_signal` of a symmetric object
         PutSignal = 43,
+        /// `reduce`, `reduce_in_place` and `reduce_with`
+        Reduce = 64,
+        /// `gather`
+        Gather = 65,
+        /// `gatherv`
+        Gatherv = 66,
+        /// `scatter`
+        Scatter = 67,
+        /// `scatterv`
+        Scatterv = 68,
+        /// `alltoall`
+        Alltoall = 69,
+        /// `alltoallv`
+        Alltoallv = 70,
+        /// `scan`, `scan_in_place` and `scan_with`
+        Scan = 71,
+        /// `exscan` and `exscan_in_place`
+        Exscan = 72,
+        /// `reduce_scatter`
+        ReduceScatter = 73,
+        /// `reduce_scatter_block`
+        ReduceScatterBlock = 74,
     }
 }
 
@@ -102,6 +124,17 @@ impl Operation {
             Operation::Wait => "wait",
             Operation::Remote => "remote",
             Operation::PutSignal => "put_signal",
+            Operation::Reduce => "reduce",
+            Operation::Gather => "gather",
+            Operation::Gatherv => "gatherv",
+            Operation::Scatter => "scatter",
+            Operation::Scatterv => "scatterv",
+            Operation::Alltoall => "alltoall",
+            Operation::Alltoallv => "alltoallv",
+            Operation::Scan => "scan",
+            Operation::Exscan => "exscan",
+            Operation::ReduceScatter => "reduce_scatter",
+            Operation::ReduceScatterBlock => "reduce_scatter_block",
         }
     }
 
@@ -120,6 +153,21 @@ impl Operation {
     /// Whether it is a method of a region or of an exchange.
     fn is_of_a_region(self) -> bool {
         matches!(self, Operation::SetOwnership | Operation::Publish | Operation::Reclaim | Operation::Share)
+    }
+
+    /// Whether [`Call::extra`] is its root.
+    fn has_root(self) -> bool {
+        matches!(self, Operation::Broadcast | Operation::Reduce | Operation::Gather | Operation::Scatter)
+    }
+
+    /// Whether [`Call::extra`] is a digest of its counts.
+    fn has_counts(self) -> bool {
+        matches!(self, Operation::Allgatherv | Operation::Exchange | Operation::ReduceScatter)
+    }
+
+    /// Whether [`Call::extra`] is [both](root_and_digest).
+    fn has_root_and_counts(self) -> bool {
+        matches!(self, Operation::Gatherv | Operation::Scatterv)
     }
 }
 
@@ -165,15 +213,15 @@ pub struct CallSummary {
     pub rank: usize,
     /// The operation; `None` if its code is unknown.
     pub operation: Option<Operation>,
-    /// The reduction of an allreduce.
+    /// The reduction, of a call that has one.
     pub reduction: Option<ReduceOp>,
     /// The element type: `"f64"`, or its size and alignment in words.
     pub element: String,
     /// The length in elements, of the buffer or of all blocks.
     pub length: u64,
-    /// The root of a broadcast.
+    /// The root, of a call that has one.
     pub root: Option<usize>,
-    /// The counts of an allgatherv or an exchange: the first rank with the same table. Different tables can have the same
+    /// The counts, of a call that has them equal on all ranks, as an allgatherv or an exchange: the first rank with the same table. Different tables can have the same
     /// total.
     pub counts: Option<usize>,
     /// The transfer, if the call consists of several; 0 is the first.
@@ -226,7 +274,12 @@ impl CallSummary {
 
     /// The calls of all ranks, by rank.
     pub(crate) fn all(calls: &[Call]) -> Box<[Self]> {
-        let same = |one: &Call, other: &Call| (one.operation, one.extra) == (other.operation, other.extra);
+        // Without the root, if both are in it: the counts are compared.
+        let extra = |call: &Call| match Operation::from_code(call.operation) {
+            Some(operation) if operation.has_root_and_counts() => call.extra & DIGEST_MASK,
+            _ => call.extra,
+        };
+        let same = |one: &Call, other: &Call| (one.operation, extra(one)) == (other.operation, extra(other));
         let first = |call: &Call| calls.iter().position(|other| same(call, other));
         calls.iter().enumerate().map(|(rank, call)| CallSummary::new(rank, call, first(call))).collect()
     }
@@ -234,7 +287,9 @@ impl CallSummary {
     /// `first`: the first rank whose call has the same [`Call::extra`].
     fn new(rank: usize, call: &Call, first: Option<usize>) -> Self {
         let operation = Operation::from_code(call.operation);
-        let has_counts = matches!(operation, Some(Operation::Allgatherv | Operation::Exchange));
+        let is = |kind: fn(Operation) -> bool| operation.is_some_and(kind);
+        let (has_both, extra) = (is(Operation::has_root_and_counts), call.extra);
+        let root = if has_both { extra >> DIGEST_BITS } else { extra };
         CallSummary {
             rank,
             operation,
@@ -242,13 +297,12 @@ impl CallSummary {
             element: describe(call.element, call.shape),
             length: call.length,
             // Saturates if another process has overwritten the header.
-            root: (operation == Some(Operation::Broadcast))
-                .then(|| usize::try_from(call.extra).unwrap_or(usize::MAX)),
-            counts: first.filter(|_| has_counts),
+            root: (has_both || is(Operation::has_root)).then(|| usize::try_from(root).unwrap_or(usize::MAX)),
+            counts: first.filter(|_| has_both || is(Operation::has_counts)),
             phase: call.phase,
-            region: operation.is_some_and(Operation::is_of_a_region).then_some(call.extra),
-            object: operation.is_some_and(Operation::is_of_an_object).then_some(call.extra),
-            alignment: (operation == Some(Operation::Symmetric)).then(|| alignment_in(call.extra)),
+            object: is(Operation::is_of_an_object).then_some(extra),
+            alignment: (operation == Some(Operation::Symmetric)).then(|| alignment_in(extra)),
+            region: is(Operation::is_of_a_region).then_some(extra),
         }
     }
 }
@@ -266,6 +320,46 @@ pub(crate) fn alignment_and_options(alignment: usize, options: u64) -> u64 {
 /// The alignment in it. Saturates if another process has overwritten the header.
 fn alignment_in(extra: u64) -> usize {
     u32::try_from(extra >> OPTION_BITS).ok().and_then(|bits| 1usize.checked_shl(bits)).unwrap_or(usize::MAX)
+}
+
+/// The bits of a digest that shares [`Call::extra`] with a root: of up to 65,536 ranks.
+const DIGEST_BITS: u32 = 48;
+
+const DIGEST_MASK: u64 = (1 << DIGEST_BITS) - 1;
+
+/// A root and a digest in one number. A root that does not exist may appear as another one: its rank refuses.
+pub(crate) fn root_and_digest(root: usize, digest: u64) -> u64 {
+    (root as u64) << DIGEST_BITS | digest & DIGEST_MASK
+}
+
+/// What two ranks of an alltoallv say about the same data: in [`Error::CountsDisagree`].
+///
+/// ```
+/// use intranode::Error;
+///
+/// let results = intranode::threads(2, |comm| {
+///     // Rank 0 sends two elements to each rank; rank 1 expects three from it.
+///     let (counts, mut recv) = ([2, 2], [0; 6]);
+///     let expected = if comm.rank() == 1 { [3, 2] } else { [2, 2] };
+///     comm.alltoallv(&[7; 4], &counts, &[0, 2], &mut recv, &expected, &[0, 3])
+/// })?;
+/// for result in results {
+///     let Err(Error::CountsDisagree { pair, .. }) = result else { panic!("{result:?}") };
+///     assert_eq!((pair.from, pair.to, pair.sent, pair.expected), (0, 1, 2, 3));
+/// }
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CountPair {
+    /// The rank that sends.
+    pub from: usize,
+    /// The rank that receives.
+    pub to: usize,
+    /// The count that the sender passed, in elements.
+    pub sent: usize,
+    /// The count that the receiver passed, in elements.
+    pub expected: usize,
 }
 
 /// A missing or invalid setting: in [`Error::InvalidConfiguration`].
@@ -389,8 +483,10 @@ pub enum Error {
     },
 
     /// This rank passed a root that does not exist.
-    #[error("broadcast: root {root} is not one of {size} ranks, which count from 0")]
+    #[error("{operation}: root {root} is not one of {size} ranks, which count from 0")]
     InvalidRoot {
+        /// The operation.
+        operation: Operation,
         /// The root that was passed.
         root: usize,
         /// The number of ranks.
@@ -418,10 +514,37 @@ pub enum Error {
         Operation::Wait, .0.rank, .0.index, .0.condition, .0.timeout, .0.last
     )]
     WaitTimedOut(Box<WaitTimeout>),
+    /// This rank is the root and passed no buffer, or is not and passed one.
+    #[error(
+        "{operation}: {}", if *given { format!("this rank passed a buffer that only root {root} has; it passes None") }
+        else { format!("this rank is root {root} and passed no buffer; it passes Some") }
+    )]
+    RootBuffer {
+        /// The operation.
+        operation: Operation,
+        /// The root that was passed.
+        root: usize,
+        /// Whether this rank passed a buffer.
+        given: bool,
+    },
+
+    /// A sender and a receiver have different counts for the same data. Nothing was written, on any rank.
+    #[error(
+        "{operation}: rank {} sends {} elements to rank {}, which expects {}",
+        .pair.from, .pair.sent, .pair.to, .pair.expected
+    )]
+    CountsDisagree {
+        /// The operation.
+        operation: Operation,
+        /// The first such pair: the same on every rank.
+        pair: Box<CountPair>,
+    },
 
     /// This rank requested a reduction that its element type does not have.
-    #[error("allreduce: {reduction} is not defined for {element}; bitwise reductions need integers")]
+    #[error("{operation}: {reduction} is not defined for {element}; bitwise reductions need integers")]
     InvalidReduction {
+        /// The operation.
+        operation: Operation,
         /// The reduction.
         reduction: ReduceOp,
         /// The element type.
@@ -692,6 +815,8 @@ impl Error {
                 | Error::ForeignHandle { .. }
                 | Error::WouldDeadlock { .. }
                 | Error::WaitTimedOut(_)
+                | Error::RootBuffer { .. }
+                | Error::CountsDisagree { .. }
                 | Error::InvalidReduction { .. }
                 | Error::OverlappingBlocks { .. }
                 | Error::AllocationFailed { .. }
@@ -711,6 +836,10 @@ impl Error {
             | Error::InvalidRange { operation, .. }
             | Error::ForeignHandle { operation }
             | Error::WouldDeadlock { operation }
+            | Error::InvalidRoot { operation, .. }
+            | Error::RootBuffer { operation, .. }
+            | Error::CountsDisagree { operation, .. }
+            | Error::InvalidReduction { operation, .. }
             | Error::OverlappingBlocks { operation, .. }
             | Error::Refused { operation, .. }
             | Error::Mismatch { operation, .. }
@@ -727,9 +856,7 @@ impl Error {
             | Error::InvalidLayout { operation, .. }
             | Error::ConcurrentUse { operation }
             | Error::Forked { operation } => *operation,
-            Error::InvalidRoot { .. } => Operation::Broadcast,
             Error::WaitTimedOut(_) => Operation::Wait,
-            Error::InvalidReduction { .. } => Operation::Allreduce,
             Error::InitializationFailed(_) | Error::InvalidConfiguration(_) => Operation::Init,
         }
     }

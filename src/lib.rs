@@ -103,8 +103,10 @@ pub use bytemuck;
 
 pub use collective::blocks::Blocks;
 pub use communicator::Communicator;
-pub use element::{Number, ReduceOp};
-pub use error::{CallSummary, Error, InitFailure, InvalidSetting, Operation, TimeoutInfo, WaitTimeout};
+pub use element::{Number, ReduceOp, Reducible};
+pub use error::{
+    CallSummary, CountPair, Error, InitFailure, InvalidSetting, Operation, TimeoutInfo, WaitTimeout,
+};
 pub use job::config::{Config, WaitKind};
 pub use job::threads::{threads, threads_with};
 pub use rank::job_state::{JobState, RankStatus};

@@ -20,7 +20,7 @@ pub(crate) fn of(operation: &'static str, error: Error) -> CommError {
         Error::InvalidBufferSize { expected, actual, .. } => {
             CommError::InvalidBufferSize { operation, expected, actual }
         }
-        Error::InvalidRoot { root, size } => CommError::InvalidRoot { root, size },
+        Error::InvalidRoot { root, size, .. } => CommError::InvalidRoot { root, size },
         Error::AllocationFailed { requested_bytes, reason, .. } => {
             CommError::AllocationFailed { requested_bytes, message: reason.into() }
         }
@@ -67,7 +67,7 @@ mod tests {
             collective(size),
             CommError::InvalidBufferSize { operation: "allreduce", expected: 4, actual: 3 }
         ));
-        let root = collective(Error::InvalidRoot { root: 5, size: 2 });
+        let root = collective(Error::InvalidRoot { operation: Operation::Broadcast, root: 5, size: 2 });
         assert!(matches!(root, CommError::InvalidRoot { root: 5, size: 2 }));
     }
 

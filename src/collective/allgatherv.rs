@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 
+use super::block_table::BlockTable;
 use super::counts;
 use crate::communicator::{Communicator, call};
 use crate::copy::policy::{StorePolicy, Stores};
@@ -141,28 +142,6 @@ pub(crate) fn gather_words<const N: usize>(
     let recv = bytemuck::cast_slice_mut(all.as_flattened_mut());
     gather(open, call, bytemuck::cast_slice(&own), recv, table)?;
     Ok(all)
-}
-
-/// The place of each rank's block in the receive buffer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum BlockTable<'a> {
-    /// In rank order, `bytes` each.
-    Equal { bytes: usize },
-    /// By rank: counts and displacements in elements of `width` bytes. They were checked.
-    Given { counts: &'a [usize], displs: &'a [usize], width: usize },
-}
-
-impl BlockTable<'_> {
-    /// The range of a rank's block in bytes.
-    #[inline]
-    fn range(&self, rank: usize) -> Range<usize> {
-        match self {
-            BlockTable::Equal { bytes } => rank * bytes..(rank + 1) * bytes,
-            BlockTable::Given { counts, displs, width } => {
-                displs[rank] * width..(displs[rank] + counts[rank]) * width
-            }
-        }
-    }
 }
 
 /// The caller's buffers, in bytes.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 
+use super::rooted::check_root;
 use crate::communicator::{Communicator, call};
 use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
@@ -37,9 +38,8 @@ impl Communicator {
     pub fn broadcast<T: Pod>(&self, buffer: &mut [T], root: usize) -> Result<(), Error> {
         let operation = Operation::Broadcast;
         let call = Call { length: buffer.len() as u64, extra: root as u64, ..call::<T>(operation) };
-        let size = self.size();
-        if root >= size {
-            return Err(self.rank_state.refuse(&call, Error::InvalidRoot { root, size }));
+        if let Err(error) = check_root(self, operation, root) {
+            return Err(self.rank_state.refuse(&call, error));
         }
         let mut blocks = BroadcastBuffer::new(bytemuck::cast_slice_mut(buffer), root);
         let bytes = blocks.buffer.len();

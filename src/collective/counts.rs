@@ -2,10 +2,7 @@
 
 use crate::error::{Error, Operation};
 
-const OPERATION: Operation = Operation::Allgatherv;
-
-/// Checks that the tables have an entry for each of `size` ranks, that `send` is the count of `rank`, and that the blocks fit
-/// into `recv` elements without overlap. All lengths are in elements.
+/// Checks the arguments of an allgatherv: the [tables](check_blocks), and that `send` is the count of `rank`.
 ///
 /// # Errors
 /// [`Error::InvalidBufferSize`], [`Error::OverlappingBlocks`].
@@ -17,37 +14,78 @@ pub fn check(
     counts: &[usize],
     displs: &[usize],
 ) -> Result<(), Error> {
-    let size_error = |expected, actual| Error::InvalidBufferSize { operation: OPERATION, expected, actual };
-    for table in [counts, displs] {
-        if table.len() != size {
-            return Err(size_error(size, table.len()));
-        }
-    }
+    let operation = Operation::Allgatherv;
+    check_tables(operation, size, [counts, displs])?;
     if send != counts[rank] {
-        return Err(size_error(counts[rank], send));
+        return Err(Error::InvalidBufferSize { operation, expected: counts[rank], actual: send });
     }
-    let mut end = 0;
-    let mut ascending = true;
+    check_blocks(operation, recv, counts, displs)
+}
+
+/// Checks that each table has an entry for each of `size` ranks.
+///
+/// # Errors
+/// [`Error::InvalidBufferSize`].
+pub(crate) fn check_tables<const N: usize>(
+    operation: Operation,
+    size: usize,
+    tables: [&[usize]; N],
+) -> Result<(), Error> {
+    match tables.into_iter().find(|table| table.len() != size) {
+        Some(table) => Err(Error::InvalidBufferSize { operation, expected: size, actual: table.len() }),
+        None => Ok(()),
+    }
+}
+
+/// Checks that blocks fit into `len` elements. They may overlap: they are read.
+///
+/// # Errors
+/// [`Error::InvalidBufferSize`].
+pub(crate) fn check_fit(
+    operation: Operation,
+    len: usize,
+    counts: &[usize],
+    displs: &[usize],
+) -> Result<(), Error> {
     for (count, displ) in counts.iter().zip(displs) {
         // A saturating sum would be accepted for a buffer of zero-sized elements, which can have usize::MAX of them.
-        let Some(needed) = displ.checked_add(*count).filter(|needed| *needed <= recv) else {
-            return Err(size_error(displ.saturating_add(*count), recv));
-        };
-        ascending &= *displ >= end || *count == 0;
-        end = end.max(needed);
+        if displ.checked_add(*count).is_none_or(|needed| needed > len) {
+            let expected = displ.saturating_add(*count);
+            return Err(Error::InvalidBufferSize { operation, expected, actual: len });
+        }
     }
-    if ascending { Ok(()) } else { check_overlap(counts, displs) }
+    Ok(())
+}
+
+/// Checks that blocks fit into `recv` elements without overlap. All lengths are in elements.
+///
+/// # Errors
+/// [`Error::InvalidBufferSize`], [`Error::OverlappingBlocks`].
+pub(crate) fn check_blocks(
+    operation: Operation,
+    recv: usize,
+    counts: &[usize],
+    displs: &[usize],
+) -> Result<(), Error> {
+    check_fit(operation, recv, counts, displs)?;
+    let mut end = 0;
+    let ascending = counts.iter().zip(displs).all(|(count, displ)| {
+        let follows = *displ >= end || *count == 0;
+        end = end.max(displ + count);
+        follows
+    });
+    if ascending { Ok(()) } else { check_overlap(operation, counts, displs) }
 }
 
 /// Checks blocks in any order. Their ends do not overflow.
 #[cold]
-fn check_overlap(counts: &[usize], displs: &[usize]) -> Result<(), Error> {
+fn check_overlap(operation: Operation, counts: &[usize], displs: &[usize]) -> Result<(), Error> {
     let mut order: Vec<usize> = (0..counts.len()).filter(|rank| counts[*rank] > 0).collect();
     order.sort_by_key(|rank| displs[*rank]);
     for pair in order.windows(2) {
         let (first, second) = (pair[0], pair[1]);
         if displs[first] + counts[first] > displs[second] {
-            return Err(Error::overlap(OPERATION, (first, second)));
+            return Err(Error::overlap(operation, (first, second)));
         }
     }
     Ok(())

@@ -2,7 +2,18 @@
 
 pub(crate) mod allgatherv;
 mod allreduce;
+mod alltoall;
+mod alltoallv;
 mod barrier;
+pub(crate) mod block_table;
 pub(crate) mod blocks;
 mod broadcast;
 pub mod counts;
+mod gather;
+mod parts;
+mod reduce;
+mod reduce_scatter;
+mod reduction;
+mod rooted;
+mod scan;
+mod scatter;

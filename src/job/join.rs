@@ -13,7 +13,8 @@ use std::time::Instant;
 
 use bytemuck::Zeroable;
 
-use crate::collective::allgatherv::{BlockTable, gather, gather_words};
+use crate::collective::allgatherv::{gather, gather_words};
+use crate::collective::block_table::BlockTable;
 use crate::communicator::Communicator;
 use crate::error::{Error, InitFailure, Operation};
 use crate::job::config::{Config, WaitKind};

@@ -20,6 +20,9 @@
 //!                            contribute to B    fold B               collect B
 //! staging  A, all of it      slices of A, B     slices of B
 //! ```
+//!
+//! The same rounds serve every reduction over all elements, see [`Shape`]: a rank that gets no result arrives and waits,
+//! and folds its slice for those that do. In a scan no two ranks fold the same, so there are no slices.
 
 use core::ops::Range;
 
@@ -28,6 +31,52 @@ use super::partition::block;
 use super::staging::STEP;
 use super::{Call, Failure, Member, Payload, Platform, Staging};
 use crate::copy::{Sink, Source, TERMS, Term};
+
+/// Which ranks get a result, and of whose contributions: the same on every rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Every rank, of all ranks: allreduce.
+    All,
+    /// One rank, of all ranks: reduce.
+    Root(usize),
+    /// Every rank, of those up to itself: scan.
+    Inclusive,
+    /// Every rank, of those before itself: exscan. Rank 0 gets none, and its buffer is not written.
+    Exclusive,
+}
+
+impl Shape {
+    /// A rank's result is the fold of this many ranks' contributions, from rank 0 on.
+    #[inline]
+    fn terms(self, rank: usize, size: usize) -> usize {
+        match self {
+            Shape::All => size,
+            Shape::Root(root) => {
+                if rank == root {
+                    size
+                } else {
+                    0
+                }
+            }
+            Shape::Inclusive => rank + 1,
+            Shape::Exclusive => rank,
+        }
+    }
+
+    /// Whether slices of a chunk can be folded for all that get a result.
+    fn is_one_result(self) -> bool {
+        matches!(self, Shape::All | Shape::Root(_))
+    }
+
+    /// Whether no other rank folds what a rank contributes, where ranks fold whole chunks.
+    fn is_read_by_itself_only(self, rank: usize, size: usize) -> bool {
+        match self {
+            Shape::All => size == 1,
+            Shape::Root(root) => rank == root,
+            Shape::Inclusive | Shape::Exclusive => rank + 1 == size,
+        }
+    }
+}
 
 /// The caller's side of a reduction. Ranges count elements.
 pub trait Reduction {
@@ -49,7 +98,7 @@ pub trait Reduction {
 }
 
 /// Where the contributions to a chunk are. Each kind has a fold of its own, so that the short one stays short.
-trait ContributionSource: Copy {
+pub(super) trait ContributionSource: Copy {
     /// What a rank has contributed: the cell, and how far into it.
     fn place<'s, P: Platform>(self, member: &Member<'s, P>, rank: usize) -> (&'s impl Payload, usize);
 
@@ -77,20 +126,20 @@ trait ContributionSource: Copy {
     }
 }
 
-/// In the headers of a parity.
+/// In the headers of a parity, from a place on.
 #[derive(Clone, Copy)]
-struct InlineSource(usize);
+pub(super) struct InlineSource(pub(super) usize, pub(super) usize);
 
 impl ContributionSource for InlineSource {
     #[inline(always)]
     fn place<'s, P: Platform>(self, member: &Member<'s, P>, rank: usize) -> (&'s impl Payload, usize) {
-        (member.header(rank, self.0), HEAD)
+        (member.header(rank, self.0), HEAD + self.1)
     }
 }
 
 /// In the chunks of a parity, from a place on.
 #[derive(Clone, Copy)]
-struct StagedSource(usize, usize);
+pub(super) struct StagedSource(pub(super) usize, pub(super) usize);
 
 impl ContributionSource for StagedSource {
     #[inline(always)]
@@ -106,6 +155,10 @@ struct Plan {
     chunk_len: usize,
     /// Whether each rank folds a slice of each chunk.
     sliced: bool,
+    /// This rank's result is the fold of this many ranks' contributions.
+    terms: usize,
+    /// Whether no other rank reads this rank's contributions.
+    unread: bool,
     /// How many bytes after contributions slices begin.
     slices: usize,
     /// How many bytes both take at most.
@@ -134,14 +187,30 @@ impl<P: Platform> Member<'_, P> {
         slices_from: usize,
         data: &mut impl Reduction,
     ) -> Result<(), Failure> {
+        self.reduction(call, Shape::All, slices_from, data)
+    }
+
+    /// The same for any shape.
+    ///
+    /// # Errors
+    /// As [`Member::begin_call`].
+    #[inline]
+    pub fn reduction(
+        &mut self,
+        call: &Call,
+        shape: Shape,
+        slices_from: usize,
+        data: &mut impl Reduction,
+    ) -> Result<(), Failure> {
         let (len, size) = (data.elements(), data.element_size());
         if len * size <= INLINE {
             let parity = self.begin_call(call, |header| data.contribute(0..len, header))?;
             self.prefetch_next_round(0);
-            self.fold_all(0..len, InlineSource(parity), data, None);
+            let terms = shape.terms(self.rank, self.size());
+            self.fold_all(0..len, InlineSource(parity, 0), terms, data, None);
             return Ok(());
         }
-        let plan = self.plan(slices_from, data);
+        let plan = self.plan(shape, slices_from, data);
         let mut round = self.round_contents(&plan, 0..0, 0);
         self.contribute(&plan, &round, data);
         let mut parity = self.begin_call(call, |_| ())?;
@@ -161,7 +230,7 @@ impl<P: Platform> Member<'_, P> {
     }
 
     /// Chunks of about the same length, and as few as there can be.
-    fn plan(&self, slices_from: usize, data: &impl Reduction) -> Plan {
+    fn plan(&self, shape: Shape, slices_from: usize, data: &impl Reduction) -> Plan {
         let (len, size) = (data.elements(), data.element_size());
         let Staging { capacity, folded, .. } = self.segment.staging;
         let most = folded / size;
@@ -169,8 +238,10 @@ impl<P: Platform> Member<'_, P> {
             len.div_ceil(len.div_ceil(most)).next_multiple_of((STEP / size).max(1)).min(most).min(len);
         let (bytes, slices) = (chunk_len * size, (chunk_len * size).next_multiple_of(STEP));
         let both = slices + self.slice(&(0..chunk_len), 0).len() * size;
-        let sliced = bytes >= slices_from && both <= capacity;
-        Plan { len, chunk_len, sliced, slices, bytes: if sliced { both } else { bytes } }
+        let sliced = bytes >= slices_from && both <= capacity && shape.is_one_result();
+        let terms = shape.terms(self.rank, self.size());
+        let unread = !sliced && shape.is_read_by_itself_only(self.rank, self.size());
+        Plan { len, chunk_len, sliced, terms, unread, slices, bytes: if sliced { both } else { bytes } }
     }
 
     /// What goes through staging in the next round: the slices of a chunk, and contributions to the one that begins with
@@ -180,13 +251,13 @@ impl<P: Platform> Member<'_, P> {
         RoundContents { chunk, folded, offset: self.offset(plan.bytes) }
     }
 
-    /// Puts this rank's chunk into staging, without the slice that only this rank folds: that is read where it lies.
+    /// Puts this rank's chunk into staging, without what only this rank folds: that is read where it lies.
     fn contribute<D: Reduction>(&self, plan: &Plan, round: &RoundContents, data: &mut D) {
         let Range { start, end } = round.chunk;
-        let own = if plan.sliced && self.reads_own_in_place(data) {
-            self.slice(&round.chunk, self.rank)
-        } else {
-            end..end
+        let own = match self.reads_own_in_place(data) {
+            true if plan.sliced => self.slice(&round.chunk, self.rank),
+            true if plan.unread => start..end,
+            _ => end..end,
         };
         let buffer = self.buffer(self.rank, self.next_parity());
         for range in [start..own.start, own.end..end].into_iter().filter(|range| !range.is_empty()) {
@@ -197,7 +268,7 @@ impl<P: Platform> Member<'_, P> {
 
     /// Copies the slices of the others out of staging.
     fn collect<D: Reduction>(&self, plan: &Plan, round: &RoundContents, parity: usize, data: &mut D) {
-        if round.folded.is_empty() {
+        if round.folded.is_empty() || plan.terms == 0 {
             return;
         }
         let source = StagedSource(parity, round.offset + plan.slices);
@@ -220,12 +291,15 @@ impl<P: Platform> Member<'_, P> {
             return;
         }
         if !plan.sliced {
-            return self.fold_all(round.chunk.clone(), StagedSource(parity, round.offset), data, None);
+            let source = StagedSource(parity, round.offset);
+            return self.fold_all(round.chunk.clone(), source, plan.terms, data, None);
         }
         let mine = self.slice(&round.chunk, self.rank);
         let from = StagedSource(parity, round.offset + (mine.start - round.chunk.start) * data.element_size());
-        self.buffer(self.rank, self.next_parity())
-            .write(|staging| self.fold_all(mine, from, data, Some(staging.after(next.offset + plan.slices))));
+        self.buffer(self.rank, self.next_parity()).write(|staging| {
+            let staging = staging.after(next.offset + plan.slices);
+            self.fold_all(mine, from, self.size(), data, Some(staging));
+        });
     }
 
     /// The slice of a chunk that a rank folds.
@@ -234,18 +308,19 @@ impl<P: Platform> Member<'_, P> {
         chunk.start + slice.start..chunk.start + slice.end
     }
 
-    /// Folds a chunk over all ranks, in rank order, and puts the result into `staging` too, if there is any.
+    /// Folds a chunk over the first `ranks` ranks, in rank order, and puts the result into `staging` too, if there is any.
     #[inline]
-    fn fold_all<D: Reduction>(
+    pub(super) fn fold_all<D: Reduction>(
         &self,
         chunk: Range<usize>,
         from: impl ContributionSource,
+        ranks: usize,
         data: &mut D,
         mut staging: Option<Sink<'_>>,
     ) {
-        for start in (0..self.size()).step_by(TERMS) {
-            let terms = start..(start + TERMS).min(self.size());
-            let staging = if terms.end == self.size() { staging.take() } else { None };
+        for start in (0..ranks).step_by(TERMS) {
+            let terms = start..(start + TERMS).min(ranks);
+            let staging = if terms.end == ranks { staging.take() } else { None };
             self.fold_some(chunk.clone(), from, terms, data, staging);
         }
     }
@@ -283,7 +358,7 @@ impl<P: Platform> Member<'_, P> {
 
     /// Whether this rank takes its own contribution from where it came from: as long as that is still there.
     #[inline]
-    fn reads_own_in_place<D: Reduction>(&self, data: &D) -> bool {
+    pub(super) fn reads_own_in_place<D: Reduction>(&self, data: &D) -> bool {
         self.rank < TERMS || data.keeps_contribution()
     }
 }

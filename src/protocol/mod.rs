@@ -13,6 +13,7 @@
 //! | [`sequence`] | how do ranks notice that they called different things? |
 //! | [`transfer`] | how do blocks of any length reach everybody? |
 //! | [`allreduce`] | how does a reduction give the same bits everywhere? |
+//! | [`reduce_scatter`] | how does each rank get one block of a reduction? |
 //! | [`single_copy`] | how do blocks do without staging? |
 //! | [`region`] | when may shared memory be written in place, and when read? |
 //! | [`symmetric`] | how do ranks use memory of each other at any time, and wait for it? |
@@ -36,6 +37,7 @@ pub mod membership;
 pub mod partition;
 #[expect(unsafe_code, reason = "declares the traits whose implementations promise something")]
 pub mod platform;
+pub mod reduce_scatter;
 pub mod region;
 pub mod sequence;
 pub mod single_copy;

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use crate::collective::allgatherv::{BlockTable, gather, gather_words};
+use crate::collective::allgatherv::{gather, gather_words};
+use crate::collective::block_table::BlockTable;
 use crate::collective::blocks::Blocks;
 use crate::communicator::{Communicator, call};
 use crate::error::{Error, Operation};

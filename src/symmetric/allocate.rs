@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use crate::collective::allgatherv::{AllgathervBuffers, BlockTable, gather, gather_words};
+use crate::collective::allgatherv::{AllgathervBuffers, gather, gather_words};
+use crate::collective::block_table::BlockTable;
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::call::INLINE;

@@ -218,7 +218,7 @@ fn allgather_receive_buffer_of_the_wrong_length(comm: Communicator) -> Outcome {
 
 fn broadcast_root_5_of_2(comm: Communicator) -> Outcome {
     let error = comm.broadcast(&mut [1.0; 10], 5).expect_err("there is no such root");
-    ensure_matches!(error, Error::InvalidRoot { root: 5, size: 2 });
+    ensure_matches!(error, Error::InvalidRoot { operation: Operation::Broadcast, root: 5, size: 2 });
     ensure!(error.to_string().contains('5') && error.to_string().contains('2'), "{error}");
     still_works(&comm)
 }
@@ -230,8 +230,7 @@ fn broadcast_root_that_does_not_exist(comm: Communicator) -> Outcome {
             let mut buffer = vec![BEFORE; 10];
             (comm.broadcast(&mut buffer, if wrong { bad } else { 0 }), buffer)
         };
-        let own =
-            |error: &Error| matches!(error, Error::InvalidRoot { root, size: s } if *root == bad && *s == size);
+        let own = |error: &Error| matches!(error, Error::InvalidRoot { root, size: s, .. } if *root == bad && *s == size);
         wrong_on_one_or_all(&comm, Operation::Broadcast, call, own)?;
     }
     Ok(())

@@ -6,6 +6,7 @@
 //!
 //! Some delays and sizes are random. The seed is printed; `CONFORMANCE_SEED` repeats a run.
 
+mod alltoalls;
 mod board;
 mod collectives;
 mod delays;
@@ -26,6 +27,8 @@ mod processes;
 mod random;
 mod reductions;
 mod regions;
+mod rooted;
+mod scans;
 mod scenario;
 mod settings;
 mod symmetric;
@@ -41,6 +44,9 @@ use scenario::Scenario;
 fn scenarios() -> Vec<Scenario> {
     let mut all = collectives::rows();
     all.extend(reductions::rows());
+    all.extend(rooted::rows());
+    all.extend(alltoalls::rows());
+    all.extend(scans::rows());
     all.extend(delays::rows());
     all.extend(errors::rows());
     all.extend(mismatch::rows());

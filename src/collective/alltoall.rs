@@ -1,0 +1,128 @@
+//! alltoall: a transfer of which each rank reads its part of every block.
+
+use std::ops::Range;
+
+use bytemuck::Pod;
+
+use super::parts;
+use super::reduction::check_len;
+use crate::communicator::{Communicator, call};
+use crate::copy::policy::StorePolicy;
+use crate::copy::{Sink, Source};
+use crate::error::{Error, Operation};
+use crate::protocol::Call;
+use crate::protocol::block_transfer::BlockTransfer;
+use crate::protocol::call::INLINE;
+use crate::rank::choices::{Choice, Path};
+use crate::rank::rank_state::OpenCall;
+
+impl Communicator {
+    /// Sends a block to every rank and receives one from every rank: block `r` of `send` becomes block `rank()` of rank `r`'s
+    /// `recv`. Both buffers have the same length on all ranks, a multiple of the number of ranks. Collective.
+    ///
+    /// If all blocks of a rank but its own have up to 96 bytes in all, they take one round. Longer data streams through staging;
+    /// each rank begins with the block for its successor, so that all read at the same time (the linear shift: Thakur,
+    /// Rabenseifner and Gropp 2005).
+    ///
+    /// ```
+    /// let all = intranode::threads(3, |comm| {
+    ///     let rank = comm.rank();
+    ///     let mut recv = [0; 3];
+    ///     comm.alltoall(&[10 * rank, 10 * rank + 1, 10 * rank + 2], &mut recv)?;
+    ///     Ok::<_, intranode::Error>(recv)
+    /// })?;
+    /// for (rank, recv) in all.into_iter().enumerate() {
+    ///     assert_eq!(recv?, [rank, 10 + rank, 20 + rank]);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidBufferSize`] if the lengths differ, or are no multiple of the number of ranks; otherwise as
+    /// [`barrier`](Communicator::barrier).
+    pub fn alltoall<T: Pod>(&self, send: &[T], recv: &mut [T]) -> Result<(), Error> {
+        let operation = Operation::Alltoall;
+        let call = Call { length: send.len() as u64, ..call::<T>(operation) };
+        let whole = send.len() - send.len() % self.size();
+        let checked =
+            check_len(operation, whole, send.len()).and_then(|()| check_len(operation, send.len(), recv.len()));
+        if let Err(error) = checked {
+            return Err(self.rank_state.refuse(&call, error));
+        }
+        let (send, recv) = (bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv));
+        exchange(&mut self.rank_state.begin(operation)?, &call, send, recv)
+    }
+}
+
+/// An alltoall of bytes, as one transfer of a call.
+pub(super) fn exchange(
+    open: &mut OpenCall<'_>,
+    call: &Call,
+    send: &[u8],
+    recv: &mut [u8],
+) -> Result<(), Error> {
+    let (rank_state, operation) = (open.rank_state(), open.operation());
+    let (rank, size) = (rank_state.rank, rank_state.size());
+    let stores = StorePolicy::of_call(recv.len(), false);
+    let mut blocks = AlltoallBuffers { send, recv, rank, size, stores, copied: false };
+    let bytes = blocks.length(rank);
+    rank_state.chosen(bytes, || Choice {
+        operation,
+        path: if bytes <= INLINE { Path::Inline } else { Path::Staging },
+        receive: blocks.stores.receive(),
+    });
+    open.transfer(call, &mut blocks)
+}
+
+/// The caller's buffers, in bytes.
+struct AlltoallBuffers<'a> {
+    send: &'a [u8],
+    recv: &'a mut [u8],
+    rank: usize,
+    size: usize,
+    stores: StorePolicy,
+    /// Whether the own block was copied.
+    copied: bool,
+}
+
+impl AlltoallBuffers<'_> {
+    /// The length of a block of one rank for another.
+    #[inline]
+    fn bytes(&self) -> usize {
+        self.send.len() / self.size
+    }
+
+    #[inline]
+    fn place(&self, rank: usize) -> Range<usize> {
+        rank * self.bytes()..(rank + 1) * self.bytes()
+    }
+}
+
+impl BlockTransfer for AlltoallBuffers<'_> {
+    #[inline]
+    fn length(&self, _: usize) -> usize {
+        self.send.len() - self.bytes()
+    }
+
+    #[inline]
+    fn put(&mut self, chunk: Range<usize>, staging: Sink<'_>) {
+        let blocks = parts::receivers(self.rank, self.size).map(|rank| &self.send[self.place(rank)]);
+        parts::put(blocks, chunk, staging);
+    }
+
+    #[inline]
+    fn copy_own_block(&mut self, _: Range<usize>) {
+        if !self.copied {
+            let own = self.place(self.rank);
+            self.stores.copy(&self.send[own.clone()], &mut self.recv[own]);
+            self.copied = true;
+        }
+    }
+
+    #[inline]
+    fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
+        let start = parts::position(rank, self.rank, self.size) * self.bytes();
+        let (part, place) = (start..start + self.bytes(), self.place(rank));
+        parts::get(part, chunk, staging, &mut self.recv[place], &self.stores);
+    }
+}

@@ -1,0 +1,180 @@
+//! gather and gatherv: a transfer that only the root reads.
+
+use std::ops::Range;
+
+use bytemuck::Pod;
+
+use super::block_table::BlockTable;
+use super::counts;
+use super::reduction::check_len;
+use super::rooted::{check_buffer, check_root};
+use crate::communicator::{Communicator, call};
+use crate::copy::policy::StorePolicy;
+use crate::copy::{Sink, Source};
+use crate::error::{Error, Operation, root_and_digest};
+use crate::protocol::Call;
+use crate::protocol::block_transfer::BlockTransfer;
+use crate::protocol::call::INLINE;
+use crate::rank::choices::{Choice, Path};
+use crate::rank::rank_state::OpenCall;
+
+impl Communicator {
+    /// Gathers the block `send` of every rank on rank `root`, in rank order. `send` has the same length on all ranks. `recv`
+    /// is `Some` on the root, of that length times the number of ranks, and `None` elsewhere. Collective: every rank returns
+    /// when the root has read what it needs.
+    ///
+    /// Blocks of up to 96 bytes take one round, in which the root reads and the others only arrive; longer ones stream through
+    /// staging (as for [`allgatherv`](Communicator::allgatherv)).
+    ///
+    /// ```
+    /// let gathered = intranode::threads(3, |comm| {
+    ///     let mut all = [0; 3];
+    ///     let recv = if comm.rank() == 2 { Some(&mut all[..]) } else { None };
+    ///     comm.gather(&[10 * comm.rank()], recv, 2)?;
+    ///     Ok::<_, intranode::Error>(all)
+    /// })?;
+    /// for (rank, all) in gathered.into_iter().enumerate() {
+    ///     assert_eq!(all?, if rank == 2 { [0, 10, 20] } else { [0; 3] });
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidRoot`]; [`Error::RootBuffer`] if `recv` is not `Some` exactly on the root;
+    /// [`Error::InvalidBufferSize`] if it has another length; otherwise as [`barrier`](Communicator::barrier).
+    pub fn gather<T: Pod>(&self, send: &[T], recv: Option<&mut [T]>, root: usize) -> Result<(), Error> {
+        let operation = Operation::Gather;
+        let call = Call { length: send.len() as u64, extra: root as u64, ..call::<T>(operation) };
+        let total = send.len().saturating_mul(self.size());
+        let checked = check_root(self, operation, root)
+            .and_then(|()| check_buffer(self, operation, root, recv.is_some()))
+            .and_then(|()| check_len(operation, total, recv.as_ref().map_or(total, |recv| recv.len())));
+        if let Err(error) = checked {
+            return Err(self.rank_state.refuse(&call, error));
+        }
+        let table = BlockTable::Equal { bytes: size_of_val(send) };
+        let recv = recv.map(bytemuck::cast_slice_mut);
+        let mut open = self.rank_state.begin(operation)?;
+        gather_to(&mut open, &call, bytemuck::cast_slice(send), recv, (table, root))
+    }
+
+    /// Gathers the block `send` of every rank on rank `root`: the `counts[r]` elements of rank `r` at `recv[displs[r]..]`.
+    /// `counts` is the same on all ranks, in elements; a count may be 0. `recv` is `Some` on the root and `None` elsewhere;
+    /// only the root's `displs` matters. Gaps between blocks are not written. Collective. If only the sender knows the length
+    /// of its block, see [`gather_vec`](Communicator::gather_vec).
+    ///
+    /// ```
+    /// use intranode::Blocks;
+    ///
+    /// let blocks = Blocks::new(5, 2); // 3 elements and 2
+    /// let gathered = intranode::threads(2, |comm| {
+    ///     let send: Vec<usize> = blocks.range(comm.rank()).collect();
+    ///     let mut all = [0; 5];
+    ///     let recv = if comm.rank() == 0 { Some(&mut all[..]) } else { None };
+    ///     comm.gatherv(&send, recv, &blocks.counts(), &blocks.displs(), 0)?;
+    ///     Ok::<_, intranode::Error>(all)
+    /// })?;
+    /// for (all, expected) in gathered.into_iter().zip([[0, 1, 2, 3, 4], [0; 5]]) {
+    ///     assert_eq!(all?, expected);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`gather`](Communicator::gather); [`Error::InvalidBufferSize`] also if `counts` does not have one entry a rank, or
+    /// `send` does not have `counts[rank]` elements; on the root also if `displs` does not have one entry a rank, or a block
+    /// exceeds `recv`, and [`Error::OverlappingBlocks`].
+    pub fn gatherv<T: Pod>(
+        &self,
+        send: &[T],
+        recv: Option<&mut [T]>,
+        counts: &[usize],
+        displs: &[usize],
+        root: usize,
+    ) -> Result<(), Error> {
+        let operation = Operation::Gatherv;
+        let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
+        let extra = root_and_digest(root, counts::digest(self.rank_state.mapped.key(), counts));
+        let call = Call { length: total, extra, ..call::<T>(operation) };
+        let check = || {
+            check_root(self, operation, root)?;
+            check_buffer(self, operation, root, recv.is_some())?;
+            counts::check_tables(operation, self.size(), [counts])?;
+            check_len(operation, counts[self.rank()], send.len())?;
+            let Some(recv) = &recv else { return Ok(()) };
+            counts::check_tables(operation, self.size(), [displs])?;
+            counts::check_blocks(operation, recv.len(), counts, displs)
+        };
+        if let Err(error) = check() {
+            return Err(self.rank_state.refuse(&call, error));
+        }
+        let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
+        let recv = recv.map(bytemuck::cast_slice_mut);
+        let mut open = self.rank_state.begin(operation)?;
+        gather_to(&mut open, &call, bytemuck::cast_slice(send), recv, (table, root))
+    }
+}
+
+/// A gather of bytes, as one transfer of a call. `recv` is `Some` on the root.
+pub(super) fn gather_to(
+    open: &mut OpenCall<'_>,
+    call: &Call,
+    send: &[u8],
+    recv: Option<&mut [u8]>,
+    (table, root): (BlockTable<'_>, usize),
+) -> Result<(), Error> {
+    let rank_state = open.rank_state();
+    let stores = StorePolicy::of_call(recv.as_ref().map_or(0, |recv| recv.len()), false);
+    let mut blocks = GatherBuffers { send, recv, table, root, stores, copied: false };
+    let operation = open.operation();
+    rank_state.chosen(send.len(), || Choice {
+        operation,
+        path: match (0..rank_state.size()).all(|rank| blocks.length(rank) <= INLINE) {
+            true => Path::Inline,
+            false => Path::Staging,
+        },
+        receive: blocks.stores.receive(),
+    });
+    open.transfer(call, &mut blocks)
+}
+
+/// The caller's buffers, in bytes.
+struct GatherBuffers<'a> {
+    send: &'a [u8],
+    /// On the root.
+    recv: Option<&'a mut [u8]>,
+    table: BlockTable<'a>,
+    root: usize,
+    stores: StorePolicy,
+    /// Whether the root has copied its own block.
+    copied: bool,
+}
+
+impl BlockTransfer for GatherBuffers<'_> {
+    #[inline]
+    fn length(&self, rank: usize) -> usize {
+        // The root's block goes to no other rank.
+        if rank == self.root { 0 } else { self.table.len(rank) }
+    }
+
+    #[inline]
+    fn put(&mut self, chunk: Range<usize>, mut staging: Sink<'_>) {
+        staging.publish(&self.send[chunk]);
+    }
+
+    #[inline]
+    fn copy_own_block(&mut self, _: Range<usize>) {
+        if let (Some(recv), false) = (&mut self.recv, self.copied) {
+            self.stores.copy(self.send, &mut recv[self.table.range(self.root)]);
+            self.copied = true;
+        }
+    }
+
+    #[inline]
+    fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
+        if let Some(recv) = &mut self.recv {
+            let block = self.table.range(rank);
+            self.stores.fetch(&staging, &mut recv[block.start + chunk.start..block.start + chunk.end]);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Blocks that consist of a part for each other rank: scatter, alltoall.
+//!
+//! The parts of a sender follow one another from its successor's on, so that in one chunk of an alltoall every rank finds
+//! something, each from another sender (the order of the linear shift algorithm: Thakur, Rabenseifner and Gropp 2005).
+
+use std::ops::Range;
+
+use crate::copy::policy::StorePolicy;
+use crate::copy::{Sink, Source};
+
+/// The ranks that a sender has parts for, in the order of these.
+pub(super) fn receivers(sender: usize, size: usize) -> impl Iterator<Item = usize> {
+    (sender + 1..sender + size).map(move |next| if next < size { next } else { next - size })
+}
+
+/// How many parts of a sender come before that of `receiver`.
+pub(super) fn position(sender: usize, receiver: usize, size: usize) -> usize {
+    (receiver + size - sender - 1) % size
+}
+
+/// Copies a chunk of the concatenation of `parts` into staging.
+pub(super) fn put<'p>(parts: impl Iterator<Item = &'p [u8]>, chunk: Range<usize>, mut staging: Sink<'_>) {
+    let mut start = 0;
+    for part in parts {
+        let common = chunk.start.max(start)..chunk.end.min(start + part.len());
+        if !common.is_empty() {
+            let piece = &part[common.start - start..common.end - start];
+            staging.publish(piece);
+            staging = staging.after(piece.len());
+        }
+        start += part.len();
+        if start >= chunk.end {
+            break;
+        }
+    }
+}
+
+/// Copies what a chunk in staging has of `part`, a range of the concatenation, into `target`, where that part belongs.
+pub(super) fn get(
+    part: Range<usize>,
+    chunk: Range<usize>,
+    staging: Source<'_>,
+    target: &mut [u8],
+    stores: &StorePolicy,
+) {
+    let common = chunk.start.max(part.start)..chunk.end.min(part.end);
+    if !common.is_empty() {
+        let staging = staging.after(common.start - chunk.start);
+        stores.fetch(&staging, &mut target[common.start - part.start..common.end - part.start]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_receiver_has_the_position_that_the_order_gives_it() {
+        for size in 1..9 {
+            for sender in 0..size {
+                let order: Vec<usize> = receivers(sender, size).collect();
+                assert_eq!(order.len(), size - 1);
+                for (index, receiver) in order.into_iter().enumerate() {
+                    assert!(receiver != sender && position(sender, receiver, size) == index);
+                }
+            }
+        }
+    }
+}

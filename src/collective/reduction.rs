@@ -1,0 +1,195 @@
+//! What all reductions have in common: the call, the check of the operation, and the caller's buffers as a [`Reduction`].
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use bytemuck::Pod;
+
+use crate::communicator::{Communicator, call};
+use crate::copy::policy::Stores;
+use crate::copy::{self, Sink, Source, Term};
+use crate::element::{ReduceOp, Reducible, sealed::Folder};
+use crate::error::{Error, Operation};
+use crate::protocol::Call;
+use crate::protocol::allreduce::{Reduction, Shape};
+use crate::protocol::call::INLINE;
+use crate::rank::choices::{Choice, Path};
+use crate::tuning::fold_slices_from_bytes;
+
+/// The header of a reduction.
+pub(super) fn reduction<T: Reducible>(operation: Operation, length: usize, op: ReduceOp) -> Call {
+    Call { reduction: op as u8, length: length as u64, ..call::<T>(operation) }
+}
+
+/// Checks that the operation is defined for the type.
+pub(super) fn check_op<T: Reducible>(operation: Operation, op: ReduceOp) -> Result<(), Error> {
+    match T::has(op) {
+        true => Ok(()),
+        false => {
+            let element = std::any::type_name::<T>();
+            Err(Error::InvalidReduction { operation, reduction: op, element })
+        }
+    }
+}
+
+/// Checks that a buffer has the length that is needed.
+pub(super) fn check_len(operation: Operation, expected: usize, actual: usize) -> Result<(), Error> {
+    if expected == actual { Ok(()) } else { Err(Error::InvalidBufferSize { operation, expected, actual }) }
+}
+
+impl Communicator {
+    /// Runs a reduction over all elements whose arguments were checked.
+    pub(super) fn run_reduction<T: Pod, O: Operator<T>>(
+        &self,
+        operation: Operation,
+        call: &Call,
+        shape: Shape,
+        mut data: ReduceBuffers<'_, T, O>,
+    ) -> Result<(), Error> {
+        let slices_from = fold_slices_from_bytes(self.size());
+        let bytes = data.elements() * size_of::<T>();
+        self.rank_state.chosen(bytes, || {
+            let path = match shape {
+                _ if bytes <= INLINE => Path::Inline,
+                Shape::All | Shape::Root(_) if bytes >= slices_from => Path::Slices,
+                _ => Path::Staging,
+            };
+            Choice { operation, path, receive: Stores::Cached }
+        });
+        self.rank_state.collective(operation, |member| member.reduction(call, shape, slices_from, &mut data))
+    }
+}
+
+/// How two contributions are combined.
+pub(crate) trait Operator<T> {
+    /// Folds.
+    fn fold(&self, job: FoldJob<'_, T>);
+}
+
+/// One of [`ReduceOp`], over what is sent for values of `V`.
+pub(crate) struct Builtin<V>(ReduceOp, PhantomData<V>);
+
+impl<V: Reducible> Builtin<V> {
+    /// It was [checked](check_op).
+    pub(super) fn new(op: ReduceOp) -> Self {
+        Builtin(op, PhantomData)
+    }
+}
+
+impl<V: Reducible> Operator<V::Repr> for Builtin<V> {
+    #[inline]
+    fn fold(&self, job: FoldJob<'_, V::Repr>) {
+        V::fold(self.0, job);
+    }
+}
+
+/// The arguments of [`copy::fold`], except the combination.
+pub(crate) struct FoldJob<'a, T> {
+    target: &'a mut [T],
+    own: Option<&'a [T]>,
+    begin: bool,
+    terms: &'a [Term<'a>],
+    staging: Option<Sink<'a>>,
+}
+
+impl<T: Pod> Folder<T> for FoldJob<'_, T> {
+    #[inline]
+    fn each(self, combine: impl Fn(T, T) -> T) {
+        let FoldJob { target, own, begin, terms, staging } = self;
+        copy::fold(target, own, begin, terms, staging, combine);
+    }
+}
+
+/// The caller's buffers.
+pub(crate) struct ReduceBuffers<'a, T, O> {
+    /// None: in place.
+    send: Option<&'a [T]>,
+    target: Target<'a, T>,
+    op: O,
+}
+
+/// Where a rank folds.
+enum Target<'a, T> {
+    /// In its receive buffer, which begins with the result of this element.
+    Recv(&'a mut [T], usize),
+    /// It gets no result, but folds a slice for others.
+    Scratch(Vec<T>),
+}
+
+impl<'a, T: Pod, O> ReduceBuffers<'a, T, O> {
+    /// Folds what all ranks send into `recv`.
+    pub(super) fn new(send: &'a [T], recv: &'a mut [T], op: O) -> Self {
+        ReduceBuffers { send: Some(send), target: Target::Recv(recv, 0), op }
+    }
+
+    /// The result takes the place of the contribution.
+    pub(super) fn in_place(data: &'a mut [T], op: O) -> Self {
+        ReduceBuffers { send: None, target: Target::Recv(data, 0), op }
+    }
+
+    /// This rank gets no result.
+    pub(super) fn without_result(send: &'a [T], op: O) -> Self {
+        ReduceBuffers { send: Some(send), target: Target::Scratch(Vec::new()), op }
+    }
+
+    /// This rank gets the result of some elements only, from `start` on.
+    pub(super) fn of_block(send: &'a [T], recv: &'a mut [T], start: usize, op: O) -> Self {
+        ReduceBuffers { send: Some(send), target: Target::Recv(recv, start), op }
+    }
+}
+
+impl<T: Pod> Target<'_, T> {
+    #[inline]
+    fn chunk(&mut self, chunk: Range<usize>) -> &mut [T] {
+        match self {
+            Target::Recv(recv, first) => &mut recv[chunk.start - *first..chunk.end - *first],
+            Target::Scratch(scratch) => {
+                if scratch.len() < chunk.len() {
+                    scratch.resize(chunk.len(), T::zeroed());
+                }
+                &mut scratch[..chunk.len()]
+            }
+        }
+    }
+}
+
+impl<T: Pod, O: Operator<T>> Reduction for ReduceBuffers<'_, T, O> {
+    #[inline]
+    fn elements(&self) -> usize {
+        match (&self.send, &self.target) {
+            (Some(send), _) => send.len(),
+            (None, Target::Recv(data, _)) => data.len(),
+            (None, Target::Scratch(_)) => unreachable!("in place is in the receive buffer"),
+        }
+    }
+
+    #[inline]
+    fn element_size(&self) -> usize {
+        size_of::<T>()
+    }
+
+    #[inline]
+    fn contribute(&mut self, chunk: Range<usize>, mut staging: Sink<'_>) {
+        let send = match self.send {
+            Some(send) => &send[chunk],
+            None => &*self.target.chunk(chunk),
+        };
+        staging.publish(bytemuck::cast_slice(send));
+    }
+
+    #[inline]
+    fn keeps_contribution(&self) -> bool {
+        self.send.is_some()
+    }
+
+    #[inline]
+    fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
+        let own = self.send.map(|send| &send[chunk.clone()]);
+        self.op.fold(FoldJob { target: self.target.chunk(chunk), own, begin, terms, staging });
+    }
+
+    #[inline]
+    fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>) {
+        staging.fetch(bytemuck::cast_slice_mut(self.target.chunk(chunk)));
+    }
+}

@@ -1,0 +1,189 @@
+//! scatter and scatterv: a transfer of the root's block, of which each rank reads its part.
+
+use std::ops::Range;
+
+use bytemuck::Pod;
+
+use super::block_table::BlockTable;
+use super::reduction::check_len;
+use super::rooted::{check_buffer, check_root};
+use super::{counts, parts};
+use crate::communicator::{Communicator, call};
+use crate::copy::policy::StorePolicy;
+use crate::copy::{Sink, Source};
+use crate::error::{Error, Operation, root_and_digest};
+use crate::protocol::Call;
+use crate::protocol::block_transfer::BlockTransfer;
+use crate::protocol::call::INLINE;
+use crate::rank::choices::{Choice, Path};
+
+impl Communicator {
+    /// Gives each rank its block of rank `root`'s `send`, in rank order: the inverse of [`gather`](Communicator::gather).
+    /// `recv` has the same length on all ranks. `send` is `Some` on the root, of that length times the number of ranks, and
+    /// `None` elsewhere. Collective: every rank returns when all have read their blocks.
+    ///
+    /// The blocks of the other ranks follow one another in the root's staging. Up to 96 bytes in all take one round; longer data
+    /// streams chunk by chunk, as a [`broadcast`](Communicator::broadcast), and each rank reads its own block only.
+    ///
+    /// ```
+    /// let blocks = intranode::threads(3, |comm| {
+    ///     let send = [1.5, 2.5, 3.5];
+    ///     let mut own = [0.0];
+    ///     comm.scatter((comm.rank() == 1).then_some(&send[..]), &mut own, 1)?;
+    ///     Ok::<_, intranode::Error>(own[0])
+    /// })?;
+    /// for (own, expected) in blocks.into_iter().zip([1.5, 2.5, 3.5]) {
+    ///     assert_eq!(own?, expected);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidRoot`]; [`Error::RootBuffer`] if `send` is not `Some` exactly on the root;
+    /// [`Error::InvalidBufferSize`] if it has another length; otherwise as [`barrier`](Communicator::barrier).
+    pub fn scatter<T: Pod>(&self, send: Option<&[T]>, recv: &mut [T], root: usize) -> Result<(), Error> {
+        let operation = Operation::Scatter;
+        let call = Call { length: recv.len() as u64, extra: root as u64, ..call::<T>(operation) };
+        let total = recv.len().saturating_mul(self.size());
+        let checked = check_root(self, operation, root)
+            .and_then(|()| check_buffer(self, operation, root, send.is_some()))
+            .and_then(|()| check_len(operation, total, send.map_or(total, <[T]>::len)));
+        if let Err(error) = checked {
+            return Err(self.rank_state.refuse(&call, error));
+        }
+        let table = BlockTable::Equal { bytes: size_of_val(recv) };
+        self.scatter_from(operation, &call, send, recv, (table, root))
+    }
+
+    /// Gives each rank its block of rank `root`'s `send`: the `counts[r]` elements from `send[displs[r]]` on to rank `r`.
+    /// `counts` is the same on all ranks, in elements; a count may be 0. `send` is `Some` on the root and `None` elsewhere;
+    /// only the root's `displs` matters, and its blocks may overlap. `recv` has `counts[rank]` elements. Collective.
+    ///
+    /// ```
+    /// use intranode::Blocks;
+    ///
+    /// let blocks = Blocks::new(5, 2); // 3 elements and 2
+    /// let parts = intranode::threads(2, |comm| {
+    ///     let send = [0, 1, 2, 3, 4];
+    ///     let mut own = vec![0; blocks.range(comm.rank()).len()];
+    ///     let send = (comm.rank() == 0).then_some(&send[..]);
+    ///     comm.scatterv(send, &blocks.counts(), &blocks.displs(), &mut own, 0)?;
+    ///     Ok::<_, intranode::Error>(own)
+    /// })?;
+    /// for (own, expected) in parts.into_iter().zip([vec![0, 1, 2], vec![3, 4]]) {
+    ///     assert_eq!(own?, expected);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`scatter`](Communicator::scatter); [`Error::InvalidBufferSize`] also if `counts` does not have one entry a rank, or
+    /// `recv` does not have `counts[rank]` elements; on the root also if `displs` does not have one entry a rank, or a block
+    /// exceeds `send`.
+    pub fn scatterv<T: Pod>(
+        &self,
+        send: Option<&[T]>,
+        counts: &[usize],
+        displs: &[usize],
+        recv: &mut [T],
+        root: usize,
+    ) -> Result<(), Error> {
+        let operation = Operation::Scatterv;
+        let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
+        let extra = root_and_digest(root, counts::digest(self.rank_state.mapped.key(), counts));
+        let call = Call { length: total, extra, ..call::<T>(operation) };
+        let check = || {
+            check_root(self, operation, root)?;
+            check_buffer(self, operation, root, send.is_some())?;
+            counts::check_tables(operation, self.size(), [counts])?;
+            check_len(operation, counts[self.rank()], recv.len())?;
+            let Some(send) = send else { return Ok(()) };
+            counts::check_tables(operation, self.size(), [displs])?;
+            counts::check_fit(operation, send.len(), counts, displs)
+        };
+        if let Err(error) = check() {
+            return Err(self.rank_state.refuse(&call, error));
+        }
+        let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
+        self.scatter_from(operation, &call, send, recv, (table, root))
+    }
+
+    fn scatter_from<T: Pod>(
+        &self,
+        operation: Operation,
+        call: &Call,
+        send: Option<&[T]>,
+        recv: &mut [T],
+        (table, root): (BlockTable<'_>, usize),
+    ) -> Result<(), Error> {
+        let recv: &mut [u8] = bytemuck::cast_slice_mut(recv);
+        let (rank, size) = (self.rank(), self.size());
+        let length = |parts: usize| {
+            let lengths = parts::receivers(root, size).take(parts).map(|rank| table.len(rank));
+            lengths.fold(0, usize::saturating_add)
+        };
+        let start = if rank == root { 0 } else { length(parts::position(root, rank, size)) };
+        let mut blocks = ScatterBuffers {
+            send: send.map(bytemuck::cast_slice),
+            part: start..start.saturating_add(recv.len()),
+            stores: StorePolicy::of_call(recv.len(), false),
+            total: length(size - 1),
+            copied: rank != root,
+            recv,
+            table,
+            root,
+            size,
+        };
+        self.rank_state.chosen(blocks.total, || Choice {
+            operation,
+            path: if blocks.total <= INLINE { Path::Inline } else { Path::Staging },
+            receive: blocks.stores.receive(),
+        });
+        self.rank_state.collective(operation, |member| member.transfer(call, &mut blocks))
+    }
+}
+
+/// The caller's buffers, in bytes.
+struct ScatterBuffers<'a> {
+    /// On the root.
+    send: Option<&'a [u8]>,
+    recv: &'a mut [u8],
+    table: BlockTable<'a>,
+    root: usize,
+    size: usize,
+    /// The length of the blocks of all other ranks.
+    total: usize,
+    /// This rank's place among them.
+    part: Range<usize>,
+    stores: StorePolicy,
+    /// Whether the root has copied its own block.
+    copied: bool,
+}
+
+impl BlockTransfer for ScatterBuffers<'_> {
+    #[inline]
+    fn length(&self, rank: usize) -> usize {
+        if rank == self.root { self.total } else { 0 }
+    }
+
+    #[inline]
+    fn put(&mut self, chunk: Range<usize>, staging: Sink<'_>) {
+        if let Some(send) = self.send {
+            let blocks = parts::receivers(self.root, self.size).map(|rank| &send[self.table.range(rank)]);
+            parts::put(blocks, chunk, staging);
+        }
+    }
+
+    #[inline]
+    fn copy_own_block(&mut self, _: Range<usize>) {
+        if let (Some(send), false) = (self.send, self.copied) {
+            self.stores.copy(&send[self.table.range(self.root)], self.recv);
+            self.copied = true;
+        }
+    }
+
+    #[inline]
+    fn get(&mut self, _: usize, chunk: Range<usize>, staging: Source<'_>) {
+        parts::get(self.part.clone(), chunk, staging, self.recv, &self.stores);
+    }
+}

@@ -1,0 +1,169 @@
+//! alltoall and alltoallv.
+
+use anyhow::{Context, ensure};
+use intranode::protocol::call::INLINE;
+use intranode::segment::layout::Layout;
+use intranode::{Communicator, Error};
+
+use crate::model::ensure_same;
+use crate::scenario::{Outcome, Scenario, ensure_matches, row, still_works};
+
+const UNTOUCHED: u64 = 0xEEEE_EEEE_EEEE_EEEE;
+
+pub(crate) fn rows() -> Vec<Scenario> {
+    vec![
+        row!(alltoall_of_every_length),
+        row!(alltoall_100_000_each),
+        row!(alltoall_around_the_inline_and_the_chunk_size),
+        row!(alltoall_through_tiny_staging).staging(64),
+        row!(alltoall_many_times),
+        row!(alltoallv_of_every_length),
+        row!(alltoallv_one_rank_sends_all),
+        row!(alltoallv_nothing_at_all),
+        row!(alltoallv_through_tiny_staging).staging(64),
+        row!(alltoallv_counts_of_any_pair_that_disagree),
+        row!(alltoallv_counts_of_several_pairs_that_disagree).ranks(&[2, 4, 8]),
+    ]
+}
+
+/// Element `index` of what `from` sends to `to`.
+fn element(from: usize, to: usize, index: usize) -> u64 {
+    (from as u64) << 48 | (to as u64) << 32 | index as u64
+}
+
+fn block(from: usize, to: usize, len: usize) -> impl Iterator<Item = u64> {
+    (0..len).map(move |index| element(from, to, index))
+}
+
+fn alltoall(comm: &Communicator, len: usize) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let send: Vec<u64> = (0..size).flat_map(|to| block(rank, to, len)).collect();
+    let mut recv = vec![UNTOUCHED; len * size];
+    comm.alltoall(&send, &mut recv)?;
+    let expected: Vec<u64> = (0..size).flat_map(|from| block(from, rank, len)).collect();
+    ensure_same(&recv, &expected).with_context(|| format!("{len} elements each"))
+}
+
+fn alltoall_of_every_length(comm: Communicator) -> Outcome {
+    [0, 1, 2, 3, 12, 13, 100, 1000, 5000].into_iter().try_for_each(|len| alltoall(&comm, len))
+}
+
+fn alltoall_100_000_each(comm: Communicator) -> Outcome {
+    alltoall(&comm, 100_000)
+}
+
+fn alltoall_around_the_inline_and_the_chunk_size(comm: Communicator) -> Outcome {
+    let (rank, size, others) = (comm.rank(), comm.size(), comm.size().max(2) - 1);
+    let byte = |from: usize, to: usize, index: usize| (from * 31 + to * 57 + index * 7 + index / 256) as u8;
+    for length in [INLINE / others, Layout::default_chunk(size) / others, (512 << 10) / others] {
+        for len in length - 1..=length + 1 {
+            let send: Vec<u8> = (0..size * len).map(|at| byte(rank, at / len, at % len)).collect();
+            let mut recv = vec![0; size * len];
+            comm.alltoall(&send, &mut recv)?;
+            let expected: Vec<u8> = (0..size * len).map(|at| byte(at / len, rank, at % len)).collect();
+            ensure_same(&recv, &expected)?;
+        }
+    }
+    Ok(())
+}
+
+fn alltoall_through_tiny_staging(comm: Communicator) -> Outcome {
+    [1, 3, 8, 9, 333].into_iter().try_for_each(|len| alltoall(&comm, len))
+}
+
+fn alltoall_many_times(comm: Communicator) -> Outcome {
+    (0..500).try_for_each(|turn| alltoall(&comm, [1, 30, 2, 700][turn % 4]))
+}
+
+/// `count(from, to)` elements for each pair, with gaps between the blocks of both buffers.
+fn alltoallv(comm: &Communicator, count: impl Fn(usize, usize) -> usize) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let send_counts: Vec<usize> = (0..size).map(|to| count(rank, to)).collect();
+    let recv_counts: Vec<usize> = (0..size).map(|from| count(from, rank)).collect();
+    let places = |counts: &[usize], gap: usize| {
+        let mut end = 0;
+        let displs: Vec<usize> = counts
+            .iter()
+            .map(|count| {
+                end += gap + count;
+                end - count
+            })
+            .collect();
+        (displs, end + gap)
+    };
+    let ((send_displs, send_len), (recv_displs, recv_len)) = (places(&send_counts, 3), places(&recv_counts, 2));
+    let mut send = vec![UNTOUCHED; send_len];
+    let mut expected = vec![UNTOUCHED; recv_len];
+    for other in 0..size {
+        let own = block(rank, other, send_counts[other]);
+        send[send_displs[other]..].iter_mut().zip(own).for_each(|(place, value)| *place = value);
+        let theirs = block(other, rank, recv_counts[other]);
+        expected[recv_displs[other]..].iter_mut().zip(theirs).for_each(|(place, value)| *place = value);
+    }
+    let mut recv = vec![UNTOUCHED; recv_len];
+    comm.alltoallv(&send, &send_counts, &send_displs, &mut recv, &recv_counts, &recv_displs)?;
+    ensure_same(&recv, &expected)
+}
+
+fn alltoallv_of_every_length(comm: Communicator) -> Outcome {
+    for len in [0, 1, 3, 100, 2000, 70_000 / comm.size()] {
+        alltoallv(&comm, |from, to| len + from + 2 * to)?;
+        alltoallv(&comm, |from, to| if (from + to) % 3 == 0 { 0 } else { len + to })?;
+    }
+    Ok(())
+}
+
+fn alltoallv_one_rank_sends_all(comm: Communicator) -> Outcome {
+    for sender in 0..comm.size() {
+        alltoallv(&comm, |from, _| if from == sender { 1000 } else { 0 })?;
+        alltoallv(&comm, |_, to| if to == sender { 1000 } else { 0 })?;
+    }
+    Ok(())
+}
+
+fn alltoallv_nothing_at_all(comm: Communicator) -> Outcome {
+    alltoallv(&comm, |_, _| 0)
+}
+
+fn alltoallv_through_tiny_staging(comm: Communicator) -> Outcome {
+    for len in [1, 8, 150] {
+        alltoallv(&comm, |from, to| len + from + 2 * to)?;
+        alltoallv(&comm, |from, to| if from < to { 0 } else { len })?;
+    }
+    Ok(())
+}
+
+/// Each pair of ranks sends `len` elements, but some receivers expect more.
+fn disagree(comm: &Communicator, len: usize, pairs: &[(usize, usize)], first: (usize, usize)) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let expected: Vec<usize> = (0..size).map(|from| len + usize::from(pairs.contains(&(from, rank)))).collect();
+    let displs = |gap: usize| (0..size).map(|other| other * (len + gap)).collect::<Vec<_>>();
+    let mut recv = vec![UNTOUCHED; (len + 1) * size];
+    let result =
+        comm.alltoallv(&vec![5; len * size], &vec![len; size], &displs(0), &mut recv, &expected, &displs(1));
+    ensure!(recv.iter().all(|value| *value == UNTOUCHED), "something was written");
+    let error = result.err().context("no error")?;
+    ensure!(!error.is_fatal());
+    ensure_matches!(&error, Error::CountsDisagree { pair, .. }
+        if (pair.from, pair.to, pair.sent, pair.expected) == (first.0, first.1, len, len + 1));
+    let text = error.to_string();
+    ensure!(text.contains(&format!("rank {} sends {len} elements to rank {}", first.0, first.1)), "{text}");
+    still_works(comm)
+}
+
+fn alltoallv_counts_of_any_pair_that_disagree(comm: Communicator) -> Outcome {
+    for from in 0..comm.size() {
+        for to in 0..comm.size() {
+            for len in [0, 1, 700] {
+                disagree(&comm, len, &[(from, to)], (from, to))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn alltoallv_counts_of_several_pairs_that_disagree(comm: Communicator) -> Outcome {
+    let last = comm.size() - 1;
+    disagree(&comm, 3, &[(last, 0), (0, last), (last, last)], (0, last))?;
+    disagree(&comm, 3, &[(last, last), (last, 0)], (last, 0))
+}
