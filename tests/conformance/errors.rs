@@ -25,12 +25,12 @@ pub(crate) fn rows() -> Vec<Scenario> {
 }
 
 /// The result of a call, and the receive buffer after it.
-type CallSummary = (Result<(), Error>, Vec<f64>);
+pub(crate) type CallSummary = (Result<(), Error>, Vec<f64>);
 
-const BEFORE: f64 = -1.5;
+pub(crate) const BEFORE: f64 = -1.5;
 
 /// Calls with wrong arguments on one rank after the other, then on all. `expected` recognises the rank's own error.
-fn wrong_on_one_or_all(
+pub(crate) fn wrong_on_one_or_all(
     comm: &Communicator,
     operation: Operation,
     call: impl Fn(bool) -> CallSummary,
@@ -68,7 +68,7 @@ fn one_wrong_call(
     }
 }
 
-fn wrong_size(operation: Operation, expected: usize, actual: usize) -> impl Fn(&Error) -> bool {
+pub(crate) fn wrong_size(operation: Operation, expected: usize, actual: usize) -> impl Fn(&Error) -> bool {
     move |error| {
         let numbers = [expected.to_string(), actual.to_string()];
         let told = numbers.iter().all(|number| error.to_string().contains(number));

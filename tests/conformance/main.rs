@@ -23,6 +23,7 @@ mod job;
 mod joining;
 mod mismatch;
 mod model;
+mod operation_errors;
 mod processes;
 mod random;
 mod reductions;
@@ -49,6 +50,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(scans::rows());
     all.extend(delays::rows());
     all.extend(errors::rows());
+    all.extend(operation_errors::rows());
     all.extend(mismatch::rows());
     all.extend(endings::rows());
     all.extend(regions::rows());

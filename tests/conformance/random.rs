@@ -13,6 +13,9 @@ use crate::job::{Job, WAITS, Wait};
 use crate::model::{OPERATIONS, Value, ensure_same, reduced, values};
 use crate::scenario::{Outcome, ensure_matches, seed};
 
+mod folds;
+mod moves;
+
 /// The role of a process that is a rank of a random world.
 pub(crate) const ROLE: &str = "random_world";
 
@@ -78,6 +81,43 @@ enum Call {
         len: usize,
         root: usize,
     },
+    Reduce {
+        len: usize,
+        #[serde(with = "by_place")]
+        op: ReduceOp,
+        in_place: bool,
+        root: usize,
+    },
+    /// Inclusive or exclusive.
+    Scan {
+        len: usize,
+        #[serde(with = "by_place")]
+        op: ReduceOp,
+        in_place: bool,
+        exclusive: bool,
+    },
+    /// By rank.
+    ReduceScatter {
+        counts: Vec<usize>,
+        #[serde(with = "by_place")]
+        op: ReduceOp,
+    },
+    /// A gatherv and a scatterv, with gaps and an order as in an allgatherv.
+    Rooted {
+        counts: Vec<usize>,
+        gaps: Vec<usize>,
+        order: Vec<usize>,
+        root: usize,
+    },
+    Alltoall {
+        len: usize,
+    },
+    /// By sender and receiver.
+    Alltoallv {
+        counts: Vec<Vec<usize>>,
+        gaps: Vec<usize>,
+        order: Vec<usize>,
+    },
     /// The rank passes a buffer that is too short.
     Wrong {
         rank: usize,
@@ -137,15 +177,30 @@ fn step(ranks: usize) -> impl Strategy<Value = Step> {
     use Kind::*;
     let kind = prop::sample::select(vec![U8, U16, U32, U64, Usize, I8, I16, I32, I64, Isize, F32, F64]);
     let each = |strategy| prop::collection::vec(strategy, ranks);
-    let order = Just((0..ranks).collect::<Vec<usize>>()).prop_shuffle();
-    let op = prop::sample::select(OPERATIONS.to_vec());
+    let order = || Just((0..ranks).collect::<Vec<usize>>()).prop_shuffle();
+    let op = || prop::sample::select(OPERATIONS.to_vec());
+    let short = || prop_oneof![Just(0), 0usize..6, 0usize..60, 0usize..800];
     let call = prop_oneof![
         1 => Just(Call::Barrier),
-        3 => (length(), op, any::<bool>()).prop_map(|(len, op, in_place)| Call::Allreduce { len, op, in_place }),
+        3 => (length(), op(), any::<bool>()).prop_map(|(len, op, in_place)| Call::Allreduce { len, op, in_place }),
         2 => length().prop_map(|len| Call::Allgather { len }),
-        4 => (each(length().boxed()), each((0usize..5).boxed()), order)
+        4 => (each(length().boxed()), each((0usize..5).boxed()), order())
             .prop_map(|(counts, gaps, order)| Call::Allgatherv { counts, gaps, order }),
         2 => (length(), 0..ranks).prop_map(|(len, root)| Call::Broadcast { len, root }),
+        3 => (length(), op(), any::<bool>(), 0..ranks)
+            .prop_map(|(len, op, in_place, root)| Call::Reduce { len, op, in_place, root }),
+        3 => (length(), op(), any::<bool>(), any::<bool>())
+            .prop_map(|(len, op, in_place, exclusive)| Call::Scan { len, op, in_place, exclusive }),
+        3 => (each(short().boxed()), op()).prop_map(|(counts, op)| Call::ReduceScatter { counts, op }),
+        4 => (each(short().boxed()), each((0usize..5).boxed()), order(), 0..ranks)
+            .prop_map(|(counts, gaps, order, root)| Call::Rooted { counts, gaps, order, root }),
+        2 => short().prop_map(|len| Call::Alltoall { len }),
+        3 => (
+            prop::collection::vec(prop::collection::vec(short(), ranks), ranks),
+            each((0usize..5).boxed()),
+            order(),
+        )
+            .prop_map(|(counts, gaps, order)| Call::Alltoallv { counts, gaps, order }),
         1 => (0..ranks, length()).prop_map(|(rank, len)| Call::Wrong { rank, len }),
     ];
     (kind, call).prop_map(|(kind, call)| Step { kind, call })
@@ -238,6 +293,20 @@ fn play_step<T: Value>(comm: &Communicator, call: &Call, seed: u64) -> Outcome {
             let mut buffer = values::<T>(seed, rank, *len);
             comm.broadcast(&mut buffer, *root)?;
             ensure_same(&buffer, &values(seed, *root, *len))
+        }
+        Call::Reduce { .. } | Call::Scan { .. } | Call::ReduceScatter { .. } => {
+            folds::play::<T>(comm, call, seed)
+        }
+        Call::Rooted { counts, gaps, order, root } => {
+            let (displs, len) = places(rank, counts, gaps, order);
+            moves::rooted::<T>(comm, (counts, &displs, len), *root, seed)
+        }
+        Call::Alltoall { len } => moves::alltoall::<T>(comm, *len, seed),
+        Call::Alltoallv { counts, gaps, order } => {
+            let recv: Vec<usize> = counts.iter().map(|row| row[rank]).collect();
+            let (send_places, recv_places) =
+                (places(rank + 1, &counts[rank], gaps, order), places(rank, &recv, gaps, order));
+            moves::alltoallv::<T>(comm, counts, send_places, recv_places, seed)
         }
         Call::Wrong { rank: wrong, len } => {
             let mut recv = vec![T::zeroed(); len * size + usize::from(rank == *wrong)];
