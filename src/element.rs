@@ -258,7 +258,7 @@ mod tests {
         }
     }
 
-    fn reduce<T: Number>(op: ReduceOp, a: T, b: T) -> T {
+    fn reduce<T: Number + sealed::Sealed<Repr = T>>(op: ReduceOp, a: T, b: T) -> T {
         let mut pair = Pair(a, b, None);
         T::fold(op, &mut pair);
         pair.2.expect("every operation combines")
