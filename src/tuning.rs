@@ -70,6 +70,10 @@ pub const SINGLE_COPY_BELOW_BYTES: usize = RECEIVE_NON_TEMPORAL_FROM_BYTES;
 /// The bytes of one `process_vm_readv`: few enough for a rank's death not to go unnoticed for long (some 100 µs).
 pub const SINGLE_COPY_PIECE_BYTES: usize = 1 << 20;
 
+/// Blocks from this size on that lie in symmetric memory are read where they lie: for shorter ones the second round costs more
+/// than the second copy. Measured.
+pub(crate) const READ_IN_PLACE_FROM_BYTES: usize = 8 << 10;
+
 // ---- Stores and loads (copy/)
 
 /// From this size on a put or a get moves vectors. Shorter ones are done before the first vector is. Measured.

@@ -17,6 +17,7 @@ use crate::protocol::block_transfer::BlockTransfer;
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::cma_peers::{self, CmaPeers};
+use crate::rank::heap::Heap;
 use crate::rank::rank_state::OpenCall;
 use crate::tuning::OWN_PIECE_BYTES;
 
@@ -121,7 +122,8 @@ pub(crate) fn gather(
         (rank_state.rank, rank_state.size()),
         table,
         rank_state.cma_peers.as_ref(),
-    );
+    )
+    .read_in_place_from(&rank_state.heap);
     let operation = open.operation();
     rank_state.chosen(blocks.recv.len(), || Choice {
         operation,
@@ -152,6 +154,9 @@ pub(crate) struct AllgathervBuffers<'a> {
     rank: usize,
     cma_peers: Option<&'a CmaPeers>,
     single_copy: bool,
+    /// Where the other ranks have `send`.
+    place: Address,
+    heap: Option<&'a Heap>,
     stores: StorePolicy,
 }
 
@@ -166,13 +171,19 @@ impl<'a> AllgathervBuffers<'a> {
         let lengths = (0..ranks).map(|rank| table.range(rank).len());
         let single_copy = cma_peers.is_some_and(|peers| peers.eligible(lengths));
         let stores = StorePolicy::of_call(recv.len(), single_copy);
-        AllgathervBuffers { send, recv, table, rank, cma_peers, single_copy, stores }
+        AllgathervBuffers { send, recv, table, rank, cma_peers, single_copy, place: None, heap: None, stores }
+    }
+
+    /// Blocks that lie in this heap do not go through staging.
+    fn read_in_place_from(self, heap: &'a Heap) -> Self {
+        AllgathervBuffers { place: heap.place_of(self.send), heap: Some(heap), ..self }
     }
 
     fn path(&self, ranks: usize) -> Path {
         match self.single_copy {
             true => Path::SingleCopy,
             false if (0..ranks).all(|rank| self.length(rank) <= INLINE) => Path::Inline,
+            false if self.place.is_some() => Path::InPlace,
             false => Path::Staging,
         }
     }
@@ -213,7 +224,7 @@ impl BlockTransfer for AllgathervBuffers<'_> {
 
     #[inline]
     fn copy_own_block(&mut self, chunk: Range<usize>) {
-        if self.stores.receive() == Stores::NonTemporal {
+        if self.stores.receive() == Stores::NonTemporal && self.place.is_none() {
             // `put` has copied it.
             return;
         }
@@ -242,6 +253,17 @@ impl BlockTransfer for AllgathervBuffers<'_> {
 
     fn refused(&mut self) {
         self.cma_peers.iter().for_each(|peers| peers.refuse());
+    }
+
+    fn place(&self) -> Address {
+        self.place
+    }
+
+    fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
+        let target = &mut self.recv[self.table.range(rank)];
+        if let Some(heap) = self.heap {
+            heap.read_place(place, target.len(), |source| self.stores.fetch(&source, target));
+        }
     }
 }
 

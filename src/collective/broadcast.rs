@@ -1,5 +1,6 @@
 //! broadcast: a transfer in which only the root's block is not empty.
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use bytemuck::Pod;
@@ -10,9 +11,10 @@ use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
-use crate::protocol::block_transfer::BlockTransfer;
+use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
+use crate::rank::heap::Heap;
 
 impl Communicator {
     /// Copies `buffer` of rank `root` to all ranks. It has the same length on all ranks. Collective: every rank, also the
@@ -41,11 +43,18 @@ impl Communicator {
         if let Err(error) = check_root(self, operation, root) {
             return Err(self.rank_state.refuse(&call, error));
         }
-        let mut blocks = BroadcastBuffer::new(bytemuck::cast_slice_mut(buffer), root);
+        let buffer: &mut [u8] = bytemuck::cast_slice_mut(buffer);
+        let heap = &self.rank_state.heap;
+        let place = if self.rank() == root { heap.place_of_mut(buffer) } else { None };
+        let mut blocks = BroadcastBuffer::new(buffer, root, place, heap);
         let bytes = blocks.buffer.len();
         self.rank_state.chosen(bytes, || Choice {
             operation,
-            path: if bytes <= INLINE { Path::Inline } else { Path::Staging },
+            path: match bytes {
+                _ if bytes <= INLINE => Path::Inline,
+                _ if place.is_some() => Path::InPlace,
+                _ => Path::Staging,
+            },
             receive: blocks.stores.receive(),
         });
         self.rank_state.collective(operation, |member| member.transfer(&call, &mut blocks))
@@ -56,13 +65,16 @@ impl Communicator {
 pub(crate) struct BroadcastBuffer<'a> {
     buffer: &'a mut [u8],
     root: usize,
+    /// On the root: where the other ranks have the buffer.
+    place: Address,
+    heap: &'a Heap,
     stores: StorePolicy,
 }
 
 impl<'a> BroadcastBuffer<'a> {
-    pub(crate) fn new(buffer: &'a mut [u8], root: usize) -> Self {
+    pub(crate) fn new(buffer: &'a mut [u8], root: usize, place: Address, heap: &'a Heap) -> Self {
         let stores = StorePolicy::of_call(buffer.len(), false);
-        BroadcastBuffer { buffer, root, stores }
+        BroadcastBuffer { buffer, root, place, heap, stores }
     }
 }
 
@@ -83,5 +95,14 @@ impl BlockTransfer for BroadcastBuffer<'_> {
     #[inline]
     fn get(&mut self, _: usize, chunk: Range<usize>, staging: Source<'_>) {
         self.stores.fetch(&staging, &mut self.buffer[chunk]);
+    }
+
+    fn place(&self) -> Address {
+        self.place
+    }
+
+    fn read_in_place(&mut self, _: usize, place: NonZeroU64) {
+        let BroadcastBuffer { buffer, heap, stores, .. } = self;
+        heap.read_place(place, buffer.len(), |source| stores.fetch(&source, buffer));
     }
 }

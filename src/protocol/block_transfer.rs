@@ -34,4 +34,13 @@ pub trait BlockTransfer {
     }
     /// Some rank has failed to fetch a block, and all know.
     fn refused(&mut self) {}
+    /// Where all ranks have this rank's own block mapped: a number that means the same to each of them. `None`: it goes
+    /// through staging. Each rank decides for its own block.
+    fn place(&self) -> Address {
+        None
+    }
+    /// Copies all of another rank's block from where this rank has it mapped.
+    fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
+        let _ = (rank, place);
+    }
 }

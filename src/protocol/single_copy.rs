@@ -64,11 +64,11 @@ impl<P: Platform> Member<'_, P> {
     }
 
     /// What a rank has published: the address of its block, or its status.
-    fn status(&self, rank: usize, parity: usize) -> Address {
+    pub(super) fn status(&self, rank: usize, parity: usize) -> Address {
         NonZeroU64::new(self.inline(rank, parity, |header| u64::from_ne_bytes(header.array(0))))
     }
 }
 
-fn write_status(mut header: Sink<'_>, status: Address) {
+pub(super) fn write_status(mut header: Sink<'_>, status: Address) {
     header.put(0, &status.map_or(0, NonZeroU64::get).to_ne_bytes());
 }

@@ -15,19 +15,25 @@
 //! to call; if it followed the chunk's index, two calls of one chunk each would share a buffer in a row. Every
 //! rank waits for all ranks in every round, even those whose blocks have ended: without that a root could run
 //! ahead of its readers.
+//!
+//! **In place.** A block that lies in memory which all ranks map does not need staging: its rank publishes the place with the
+//! first round, and the others read it there before they arrive at the next. So there is a second round, if it was not
+//! needed anyway, and no rank returns before all have read. Each rank decides for its own block.
 
 use core::ops::Range;
 
-use super::block_transfer::BlockTransfer;
+use super::block_transfer::{Address, BlockTransfer};
 use super::call::INLINE;
+use super::single_copy::write_status;
 use super::{Call, Failure, Member, Payload, Platform};
+use crate::copy::Sink;
 
 impl<P: Platform> Member<'_, P> {
     /// Brings every rank's block to every other rank.
     ///
     /// # Errors
     /// As [`Member::begin_call`].
-    pub fn transfer(&mut self, call: &Call, blocks: &mut impl BlockTransfer) -> Result<(), Failure> {
+    pub fn transfer<B: BlockTransfer>(&mut self, call: &Call, blocks: &mut B) -> Result<(), Failure> {
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
         if longest <= INLINE {
             return self.transfer_inline(call, blocks);
@@ -41,28 +47,55 @@ impl<P: Platform> Member<'_, P> {
         let senders = (0..self.size()).filter(|rank| blocks.length(*rank) > 0).take(2).count();
         let chunk_len = self.segment.staging.chunk_len(longest, senders);
         let chunk = |start: usize, len: usize| start.min(len)..(start + chunk_len).min(len);
-        let own = blocks.length(self.rank);
-        let (mut start, mut offset) = (0, self.offset(chunk(0, longest).len()));
-        self.stage(chunk(0, own), offset, blocks);
-        while start < longest {
-            let copy_own = || blocks.copy_own_block(chunk(start, own));
-            let parity = match start {
-                0 => self.begin_call_while(call, |_| (), copy_own)?,
-                _ => self.continue_call(call, copy_own)?,
-            };
-            self.prefetch_next_round(chunk(start, longest).len());
+        let (own, place) = (blocks.length(self.rank), blocks.place());
+        let staged = if place.is_some() { 0 } else { own };
+        let mut offset = self.offset(chunk(0, longest).len());
+        self.stage(chunk(0, staged), offset, blocks);
+        // All of it if it is in place: the rounds may end before the chunks do.
+        let first = if place.is_some() { 0..own } else { chunk(0, own) };
+        let publish = |header: Sink<'_>| write_status(header, place);
+        let mut parity = self.begin_call_while(call, publish, || blocks.copy_own_block(first))?;
+        self.prefetch_next_round(chunk(0, longest).len());
+        let in_place = self.read_in_place(parity, place, blocks);
+        let length = |blocks: &B, rank| if in_place.contains(&rank) { 0 } else { blocks.length(rank) };
+        let longest = (0..self.size()).map(|rank| length(blocks, rank)).max().unwrap_or(0);
+        let mut start = 0;
+        loop {
             for rank in self.others() {
-                let theirs = chunk(start, blocks.length(rank));
+                let theirs = chunk(start, length(blocks, rank));
                 if !theirs.is_empty() {
                     let buffer = self.buffer(rank, parity);
                     buffer.read(|staging| blocks.get(rank, theirs, staging.after(offset)));
                 }
             }
             start += chunk_len;
+            if start >= longest {
+                break;
+            }
             offset = self.offset(chunk(start, longest).len());
-            self.stage(chunk(start, own), offset, blocks);
+            self.stage(chunk(start, staged), offset, blocks);
+            parity = self.continue_call(call, || blocks.copy_own_block(chunk(start, staged)))?;
+            self.prefetch_next_round(chunk(start, longest).len());
+        }
+        if start == chunk_len && !in_place.is_empty() {
+            self.continue_call(call, || ())?;
         }
         Ok(())
+    }
+
+    /// Reads the blocks that are in place. Returns their ranks: the same on every rank.
+    fn read_in_place(&self, parity: usize, own: Address, blocks: &mut impl BlockTransfer) -> Vec<usize> {
+        let mut in_place = Vec::new();
+        if own.is_some() {
+            in_place.push(self.rank);
+        }
+        for rank in self.others() {
+            if let Some(place) = self.status(rank, parity) {
+                blocks.read_in_place(rank, place);
+                in_place.push(rank);
+            }
+        }
+        in_place
     }
 
     /// Writes a chunk of this rank's block, if it has one, for the next round.

@@ -19,6 +19,8 @@ pub(crate) enum Path {
     Slices,
     /// From the other ranks' memory (CMA).
     SingleCopy,
+    /// From this rank's symmetric memory.
+    InPlace,
 }
 
 /// The choices for a call.
@@ -36,6 +38,7 @@ impl fmt::Display for Choice {
             Path::Staging => "through staging",
             Path::Slices => "through staging, folded in slices",
             Path::SingleCopy => "by single copy (CMA)",
+            Path::InPlace => "from symmetric memory, in place",
         };
         let receive = match self.receive {
             Stores::Cached => "cached",

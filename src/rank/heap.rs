@@ -12,14 +12,18 @@
 //!   them in its next call that gives memory out or takes it back.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use range_alloc::RangeAllocator;
 
+use crate::copy::Source;
+use crate::protocol::block_transfer::Address;
 use crate::segment::symmetric_memory::{Block, Instances};
 use crate::sys::memory::huge;
 use crate::sys::memory::pages::page_size;
+use crate::tuning::READ_IN_PLACE_FROM_BYTES;
 
 /// The unit of offsets and lengths, in bytes: two lines, so that objects do not share lines, nor pairs of them that are
 /// prefetched together.
@@ -59,6 +63,46 @@ impl Heap {
     /// The first `count` of them have been told.
     pub(crate) fn told(&self, count: usize) {
         self.dropped_list().drain(..count);
+    }
+}
+
+/// The bits of an offset in a place: of segments of up to 256 TiB.
+const OFFSET_BITS: u32 = 48;
+
+impl Heap {
+    /// Where all ranks find these bytes in the heap: the segment's index, and the offset in it. `None`: they are not there, or
+    /// it is not worth while.
+    pub(crate) fn place_of(&self, bytes: &[u8]) -> Address {
+        if bytes.len() < READ_IN_PLACE_FROM_BYTES {
+            return None;
+        }
+        let table = self.table();
+        let found = |(index, segment): (usize, &Segment)| {
+            segment.instances.offset_of(bytes).map(|offset| (index as u64) << OFFSET_BITS | offset as u64)
+        };
+        // Never 0.
+        NonZeroU64::new(table.segments.iter().enumerate().find_map(found)?.wrapping_add(1))
+    }
+
+    /// The same for bytes that the caller has an exclusive reference to: no other thread of this process may read behind it,
+    /// so ranks must be processes.
+    pub(crate) fn place_of_mut(&self, bytes: &mut [u8]) -> Address {
+        let place = self.place_of(bytes)?;
+        let index = (place.get() - 1) >> OFFSET_BITS;
+        let by_threads = self.table().segments[index as usize].instances.by_threads();
+        (!by_threads).then_some(place)
+    }
+
+    /// Copies what is at a place. A place that does not exist was overwritten by another process: nothing is copied.
+    pub(crate) fn read_place(&self, place: NonZeroU64, len: usize, copy: impl FnOnce(Source<'_>)) {
+        let place = place.get() - 1;
+        let (index, offset) = ((place >> OFFSET_BITS) as usize, (place & ((1 << OFFSET_BITS) - 1)) as usize);
+        let instances = self.table().segments.get(index).map(|segment| Arc::clone(&segment.instances));
+        if let Some(instances) = instances {
+            if let Some(view) = instances.view(offset, len) {
+                copy(view);
+            }
+        }
     }
 }
 

@@ -15,12 +15,14 @@
 //! Entering a phase needs a proof token of the protocol, which exists only after its round.
 
 use core::marker::PhantomData;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytemuck::Pod;
 
 use super::unit::Instance;
+use crate::copy::Source;
 use crate::protocol::symmetric::phase::{AllOpen, AllOwn, AllRead};
 use crate::sys::memory::backing::ShmHandle;
 use crate::sys::memory::huge;
@@ -91,6 +93,8 @@ pub(crate) struct Instances {
     ranks: usize,
     /// The length of a rank's part, in bytes.
     stride: usize,
+    /// Whether several ranks of this process have it.
+    by_threads: AtomicBool,
 }
 
 /// What ranks of this process have mapped. Ranks that are threads share one mapping: with a second one, an atomic would
@@ -108,12 +112,33 @@ impl Instances {
         let same = |(other, _): &&(ShmHandle, _)| other == handle;
         if let Some(instances) = mapped.iter().find(same).and_then(|(_, instances)| instances.upgrade()) {
             assert!((instances.ranks, instances.stride) == (ranks, stride), "the handle identifies the memory");
+            instances.by_threads.store(true, Relaxed);
             return instances;
         }
         mapped.retain(|(_, instances)| instances.strong_count() > 0);
-        let instances = Arc::new(Instances { mapping, ranks, stride });
+        let instances = Arc::new(Instances { mapping, ranks, stride, by_threads: AtomicBool::new(false) });
         mapped.push((*handle, Arc::downgrade(&instances)));
         instances
+    }
+
+    /// Whether other threads of this process are ranks that have this memory.
+    pub(crate) fn by_threads(&self) -> bool {
+        self.by_threads.load(Relaxed)
+    }
+
+    /// The offset of bytes that lie in this memory.
+    pub(crate) fn offset_of(&self, bytes: &[u8]) -> Option<usize> {
+        let offset = bytes.as_ptr().addr().checked_sub(self.mapping.start().addr())?;
+        let end = offset.checked_add(bytes.len())?;
+        (end <= self.stride * self.ranks).then_some(offset)
+    }
+
+    /// The bytes at an offset; `None` if they reach past the end.
+    pub(crate) fn view(&self, offset: usize, len: usize) -> Option<Source<'_>> {
+        let end = offset.checked_add(len)?;
+        // SAFETY: I15: inside the mapping. The rank that has published the offset lends the bytes until the call's last round.
+        (end <= self.stride * self.ranks)
+            .then(|| unsafe { Source::new(self.mapping.start().wrapping_add(offset), len) })
     }
 
     /// Replaces small pages by huge ones. Returns the bytes in huge pages.

@@ -1,6 +1,6 @@
-//! The rows of symmetric memory. A row's number is that of its case; SYMMETRIC.md of the issue that asked for them has the
-//! list.
+//! The rows of symmetric memory. A row's number is that of its case in docs/symmetric-memory.md.
 
+mod collectives;
 mod heap;
 mod phases;
 
@@ -13,6 +13,7 @@ use crate::{processes, threads};
 pub(crate) fn rows() -> Vec<Scenario> {
     let mut all = heap::rows();
     all.extend(phases::rows());
+    all.extend(collectives::rows());
     all.into_iter().map(|row| row.ranks(&[2, 4])).collect()
 }
 

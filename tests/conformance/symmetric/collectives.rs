@@ -1,0 +1,114 @@
+//! Collectives over symmetric objects, which are read in place where they are long enough.
+
+use anyhow::ensure;
+use intranode::{Blocks, Communicator, ReduceOp};
+
+use crate::scenario::{Outcome, Scenario, row, still_works};
+
+pub(crate) fn rows() -> Vec<Scenario> {
+    vec![
+        row!(collectives_take_objects),
+        row!(collectives_mix_objects_and_private_buffers),
+        row!(collectives_repeat_on_changed_objects),
+    ]
+}
+
+/// Around what fits into a header, what is read in place, and a chunk of staging. In elements of 8 bytes.
+const LENGTHS: [usize; 9] = [0, 1, 12, 13, 1023, 1024, 1025, 200_000, 500_001];
+
+fn value(rank: usize, index: usize) -> u64 {
+    (rank * 10_000_019 + index) as u64
+}
+
+/// Whether the block of each rank has arrived.
+fn ensure_gathered(recv: &[u64], blocks: &Blocks, seed: usize) -> Outcome {
+    for rank in 0..blocks.counts().len() {
+        let block = &recv[blocks.range(rank)];
+        let right = |(index, found): (usize, &u64)| *found == value(rank + seed, index);
+        ensure!(block.iter().enumerate().all(right), "the block of rank {rank}");
+    }
+    Ok(())
+}
+
+fn collectives_take_objects(comm: Communicator) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    for len in LENGTHS {
+        let mut own = comm.symmetric::<u64>(len)?.into_own()?;
+        own.iter_mut().enumerate().for_each(|(index, slot)| *slot = value(rank, index));
+        let blocks = Blocks::new(len * size, size);
+        let mut recv = comm.symmetric::<u64>(len * size)?.into_own()?;
+        comm.allgatherv(&own, &mut recv, &blocks.counts(), &blocks.displs())?;
+        ensure_gathered(&recv, &blocks, 0)?;
+        recv.fill(0);
+        comm.allgather(&own, &mut recv)?;
+        ensure_gathered(&recv, &blocks, 0)?;
+        let mut sums = comm.symmetric::<u64>(len)?.into_own()?;
+        comm.allreduce(&own, &mut sums, ReduceOp::Sum)?;
+        let sum = |index| (0..size).map(|rank| value(rank, index)).sum::<u64>();
+        ensure!(sums.iter().enumerate().all(|(index, found)| *found == sum(index)), "allreduce of {len}");
+        for root in 0..size {
+            own.iter_mut().enumerate().for_each(|(index, slot)| *slot = value(rank + root, index));
+            comm.broadcast(&mut own, root)?;
+            let right = |(index, found): (usize, &u64)| *found == value(2 * root, index);
+            ensure!(own.iter().enumerate().all(right), "broadcast of {len} from {root}");
+        }
+        // Everybody's instance of an object that is only read.
+        let all = own.open()?.into_read()?;
+        recv.fill(1);
+        comm.allgather(all.of((rank + 1) % size), &mut recv)?;
+        let last = 2 * (size - 1);
+        let same = |(index, found): (usize, &u64)| *found == value(last, index % len);
+        ensure!(recv.iter().enumerate().all(same), "allgather of instances of others");
+    }
+    still_works(&comm)
+}
+
+fn collectives_mix_objects_and_private_buffers(comm: Communicator) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    // Blocks of very different lengths, of which every other one is private.
+    for (least, step) in [(2000, 0), (1024, 100_000), (0, 300_000), (900, 150)] {
+        let counts: Vec<usize> = (0..size).map(|rank| least + rank * step).collect();
+        let displs: Vec<usize> = (0..size).map(|rank| counts[..rank].iter().sum()).collect();
+        let total = counts.iter().sum();
+        let mut object = comm.symmetric::<u64>(counts[size - 1])?.into_own()?;
+        for private in 0..size {
+            let mut send = vec![0; counts[rank]];
+            send.iter_mut().enumerate().for_each(|(index, slot)| *slot = value(rank + private, index));
+            object[..counts[rank]].copy_from_slice(&send);
+            let send = if rank % size == private { &send[..] } else { &object[..counts[rank]] };
+            let mut recv = vec![0; total];
+            comm.allgatherv(send, &mut recv, &counts, &displs)?;
+            for from in 0..size {
+                let block = &recv[displs[from]..][..counts[from]];
+                let right = |(index, found): (usize, &u64)| *found == value(from + private, index);
+                ensure!(block.iter().enumerate().all(right), "block {from}, {private} private, step {step}");
+            }
+            // The root's buffer is an object, the others' are private, or the other way round.
+            let mut buffer = vec![0; 5000];
+            let object = &mut object[..5000.min(counts[size - 1])];
+            let buffer =
+                if (rank == private) == (step > 200_000) { &mut buffer[..object.len()] } else { object };
+            buffer.iter_mut().enumerate().for_each(|(index, slot)| *slot = value(rank, index));
+            comm.broadcast(buffer, private)?;
+            let right = |(index, found): (usize, &u64)| *found == value(private, index);
+            ensure!(buffer.iter().enumerate().all(right), "broadcast from {private}");
+        }
+    }
+    still_works(&comm)
+}
+
+/// No rank returns while another reads its block: what it writes next is seen by nobody.
+fn collectives_repeat_on_changed_objects(comm: Communicator) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let len = 3000;
+    let mut own = comm.symmetric::<u64>(len)?.into_own()?;
+    let mut recv = vec![0; len * size];
+    let blocks = Blocks::new(len * size, size);
+    for turn in 0..200 {
+        own.iter_mut().enumerate().for_each(|(index, slot)| *slot = value(rank + turn, index));
+        comm.allgather(&own, &mut recv)?;
+        own.fill(u64::MAX);
+        ensure_gathered(&recv, &blocks, turn)?;
+    }
+    still_works(&comm)
+}
