@@ -12,8 +12,8 @@ pub(crate) struct Bytes<const N: usize> {
     pub(crate) label: Label,
 }
 
-/// Room for a call's description and one number.
-pub(crate) type Header = Bytes<40>;
+/// Room for a call's description and one number for each of three ranks.
+pub(crate) type Header = Bytes<56>;
 
 /// Staging in which a chunk holds more than fits into a real header, so that the chunked path is taken, and chunks
 /// rotate through two places.

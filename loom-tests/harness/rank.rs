@@ -23,6 +23,10 @@ pub(crate) enum Operation {
     Exchange,
     Fetch,
     SetOwnership,
+    Reduce,
+    Scan,
+    ReduceScatter,
+    Alltoall,
 }
 
 impl Operation {

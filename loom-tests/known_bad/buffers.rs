@@ -17,6 +17,12 @@ pub(crate) fn all() -> Vec<KnownBad> {
             "A root does not wait for its readers: it is two rounds ahead.",
         ),
         KnownBad::race(
+            "sender_runs_ahead",
+            2,
+            sender_runs_ahead,
+            "In a gather, or a reduce to a root, a sender has nothing to read, and does not wait: it is two rounds ahead.",
+        ),
+        KnownBad::race(
             "readers_wait_for_root_only",
             3,
             readers_wait_for_root_only,
@@ -80,6 +86,23 @@ fn root_runs_ahead(rank: &mut Participant<'_>, mistake: bool) {
         rank.completed = rank.next();
         if rank.number != 0 {
             rank.read(0, parity);
+        }
+    }
+}
+
+fn sender_runs_ahead(rank: &mut Participant<'_>, mistake: bool) {
+    for _ in 0..3 {
+        let parity = rank.next().parity();
+        if rank.number == 1 {
+            rank.write(parity);
+        }
+        rank.arrive();
+        if rank.number == 0 || !mistake {
+            rank.wait_for_all();
+        }
+        rank.completed = rank.next();
+        if rank.number == 0 {
+            rank.read(1, parity);
         }
     }
 }

@@ -3,6 +3,7 @@
 mod collectives;
 mod faults;
 mod groups;
+mod operations;
 mod pairs;
 mod regions;
 mod single_copy;
@@ -19,6 +20,7 @@ pub(crate) fn all() -> Vec<Search> {
     }
     [
         searches(collectives::models()),
+        searches(operations::models()),
         searches(pairs::models()),
         faults::claims(),
         searches(faults::models()),

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 
 use intranode::copy::{self, Sink, Source, Term};
-use intranode::protocol::allreduce::Reduction;
+use intranode::protocol::allreduce::{Reduction, Shape};
 use intranode::protocol::block_transfer::{Address, BlockTransfer};
 use intranode::protocol::{Barrier, Call, Failure, Member, Payload};
 
@@ -35,8 +35,11 @@ pub fn perform(
     } else {
         match script.operation(index, rank) {
             Operation::Barrier => caller.barrier.enter(member, &call),
-            Operation::Allreduce(elements) => caller.allreduce(elements, member),
-            Operation::Transfer(lengths) => caller.transfer(lengths, member),
+            Operation::Allreduce(elements) => caller.reduction(Shape::All, elements, member),
+            Operation::Reduction(shape, elements) => caller.reduction(shape, elements, member),
+            Operation::ReduceScatter(lengths) => caller.reduce_scatter(&lengths, member),
+            Operation::Transfer(lengths) => caller.transfer(lengths, None, member),
+            Operation::Gather(root, lengths) => caller.transfer(lengths, Some(root), member),
             Operation::Epochs => caller.epochs(member),
         }
     };
@@ -69,32 +72,81 @@ struct Caller<'c> {
 }
 
 impl Caller<'_> {
-    fn allreduce(&self, elements: usize, member: &mut Member<'_, Simulation>) -> Result<(), Failure> {
+    fn reduction(
+        &self,
+        shape: Shape,
+        elements: usize,
+        member: &mut Member<'_, Simulation>,
+    ) -> Result<(), Failure> {
         let Caller { script, index, rank, .. } = *self;
-        let send = (0..elements).map(|element| contribution(index, rank, element)).collect();
-        let mut sums = Sums { send, recv: vec![0; elements] };
-        member.allreduce(self.call, script.slices_from, &mut sums)?;
+        let mut sums = self.sums(elements);
+        match shape {
+            Shape::All => member.allreduce(self.call, script.slices_from, &mut sums)?,
+            _ => member.reduction(self.call, shape, script.slices_from, &mut sums)?,
+        }
+        let terms = match shape {
+            Shape::All => script.ranks,
+            Shape::Root(root) if root == rank => script.ranks,
+            // It may have folded a slice for the root.
+            Shape::Root(_) => return Ok(()),
+            Shape::Inclusive => rank + 1,
+            Shape::Exclusive => rank,
+        };
         for (element, sum) in sums.recv.into_iter().enumerate() {
-            let all = (0..script.ranks).map(|rank| contribution(index, rank, element));
-            let model = all.reduce(combine).expect("there is a rank");
+            let model = (0..terms).map(|rank| contribution(index, rank, element)).reduce(combine).unwrap_or(0);
             assert_eq!(sum, model, "wrong result: call {index}, rank {rank}, element {element}");
         }
         Ok(())
     }
 
-    fn transfer(&self, lengths: Vec<usize>, member: &mut Member<'_, Simulation>) -> Result<(), Failure> {
+    fn reduce_scatter(
+        &self,
+        lengths: &[usize],
+        member: &mut Member<'_, Simulation>,
+    ) -> Result<(), Failure> {
+        let Caller { script, index, rank, .. } = *self;
+        let start = |rank: usize| lengths[..rank].iter().sum::<usize>();
+        let blocks = |rank: usize| start(rank)..start(rank) + lengths[rank];
+        let mut sums = self.sums(lengths.iter().sum());
+        member.reduce_scatter(self.call, &blocks, &mut sums)?;
+        for (element, sum) in sums.recv.into_iter().enumerate() {
+            let all = (0..script.ranks).map(|rank| contribution(index, rank, element));
+            let model = all.reduce(combine).filter(|_| blocks(rank).contains(&element)).unwrap_or(0);
+            assert_eq!(sum, model, "wrong result: call {index}, rank {rank}, element {element}");
+        }
+        Ok(())
+    }
+
+    /// A reduction of this number of elements.
+    fn sums(&self, elements: usize) -> Sums {
+        let send = (0..elements).map(|element| contribution(self.index, self.rank, element)).collect();
+        Sums { send, recv: vec![0; elements] }
+    }
+
+    /// `root`: the only rank that reads; `None`: all do.
+    fn transfer(
+        &self,
+        lengths: Vec<usize>,
+        root: Option<usize>,
+        member: &mut Member<'_, Simulation>,
+    ) -> Result<(), Failure> {
         let Caller { script, index, rank, blocks, .. } = *self;
         let model = |from: usize| -> Vec<u8> {
             (0..lengths[from]).map(|byte| contribution(index, from, byte) as u8).collect()
         };
         let received = lengths.iter().map(|len| vec![0; *len]).collect();
         let own = model(rank);
-        let fetches = script.steps[index].barred.as_ref().map(|barred| !barred.contains(&rank));
+        let reads = root.is_none_or(|root| root == rank);
+        let barred = script.steps[index].barred.as_ref().filter(|_| root.is_none());
+        let fetches = barred.map(|barred| !barred.contains(&rank));
         if fetches.is_some() {
             blocks[rank].write(|mut view| view.put(0, &own));
         }
-        let mut transfer = Transfer { rank, own, received, blocks, fetches };
+        let mut transfer = Transfer { rank, own, received, blocks, fetches, reads };
         member.transfer(self.call, &mut transfer)?;
+        if !reads {
+            return Ok(());
+        }
         for (from, block) in transfer.received.into_iter().enumerate() {
             assert_eq!(block, model(from), "wrong result: call {index}, rank {rank}, block {from}");
         }
@@ -169,6 +221,8 @@ struct Transfer<'b> {
     blocks: &'b [Cell],
     /// Whether blocks are to be fetched from there; false: this rank cannot.
     fetches: Option<bool>,
+    /// Whether this rank gets the others' blocks at all.
+    reads: bool,
 }
 
 impl BlockTransfer for Transfer<'_> {
@@ -185,7 +239,9 @@ impl BlockTransfer for Transfer<'_> {
     }
 
     fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
-        staging.get(0, &mut self.received[rank][chunk]);
+        if self.reads {
+            staging.get(0, &mut self.received[rank][chunk]);
+        }
     }
 
     fn by_single_copy(&self) -> bool {

@@ -1,5 +1,6 @@
 //! A random sequence of calls: what each rank calls, and in what way.
 
+use intranode::protocol::allreduce::Shape;
 use intranode::protocol::{Call, Staging};
 
 use crate::harness::choice;
@@ -10,8 +11,14 @@ pub enum Operation {
     Barrier,
     /// A reduction of this number of elements.
     Allreduce(usize),
+    /// The same of which ranks get different results, or none.
+    Reduction(Shape, usize),
+    /// A reduction of which each rank gets a block of this number of elements.
+    ReduceScatter(Vec<usize>),
     /// By rank, the length of its block; a broadcast has one that is not 0.
     Transfer(Vec<usize>),
+    /// The same where only one rank reads: a gather.
+    Gather(usize, Vec<usize>),
     /// A write epoch and a read epoch of a region of which each rank owns one block.
     Epochs,
 }
@@ -83,6 +90,9 @@ impl Script {
             Operation::Allreduce(elements) => (2, *elements),
             Operation::Transfer(lengths) => (3, lengths.iter().sum()),
             Operation::Epochs => (4, 1),
+            Operation::Reduction(_, elements) => (5, *elements),
+            Operation::ReduceScatter(lengths) => (6, lengths.iter().sum()),
+            Operation::Gather(_, lengths) => (7, lengths.iter().sum()),
         };
         let refused = self.steps[index].refusers.contains(&rank);
         let (length, extra, phase) = (length as u64, index as u64, (index % 3) as u8);
@@ -114,11 +124,18 @@ impl Operation {
         // 96 bytes fit into a header.
         let elements = || choice::one_of(&[0, 1, 12, 13, 30, 70]);
         let bytes = || choice::one_of(&[0, 0, 1, 96, 97, 168, 169, 400]);
-        match choice::below(5) {
+        let root = || choice::below(ranks);
+        match choice::below(8) {
             0 => Operation::Barrier,
             1 => Operation::Allreduce(elements()),
             2 => Operation::Transfer((0..ranks).map(|_| bytes()).collect()),
             3 => Operation::Epochs,
+            4 => {
+                let shapes = [Shape::Root(root()), Shape::Root(root()), Shape::Inclusive, Shape::Exclusive];
+                Operation::Reduction(choice::one_of(&shapes), elements())
+            }
+            5 => Operation::ReduceScatter((0..ranks).map(|_| choice::one_of(&[0, 1, 2, 7])).collect()),
+            6 => Operation::Gather(root(), (0..ranks).map(|_| bytes()).collect()),
             _ => {
                 let mut lengths = vec![0; ranks];
                 lengths[choice::below(ranks)] = bytes();
