@@ -23,6 +23,7 @@ pub(crate) enum Operation {
     Exchange,
     Fetch,
     SetOwnership,
+    InPlace,
     Reduce,
     Scan,
     ReduceScatter,

@@ -3,6 +3,7 @@
 mod collectives;
 mod faults;
 mod groups;
+mod in_place;
 mod operations;
 mod pairs;
 mod regions;
@@ -28,6 +29,7 @@ pub(crate) fn all() -> Vec<Search> {
         searches(symmetric_phases::models()),
         searches(groups::models()),
         searches(single_copy::models()),
+        searches(in_place::models()),
         threads::models(),
         searches(watch::models()),
     ]

@@ -99,11 +99,7 @@ impl Caller<'_> {
         Ok(())
     }
 
-    fn reduce_scatter(
-        &self,
-        lengths: &[usize],
-        member: &mut Member<'_, Simulation>,
-    ) -> Result<(), Failure> {
+    fn reduce_scatter(&self, lengths: &[usize], member: &mut Member<'_, Simulation>) -> Result<(), Failure> {
         let Caller { script, index, rank, .. } = *self;
         let start = |rank: usize| lengths[..rank].iter().sum::<usize>();
         let blocks = |rank: usize| start(rank)..start(rank) + lengths[rank];

@@ -1,0 +1,127 @@
+//! Blocks that their ranks have published in place, in memory that all map: the right data, beside blocks that go through
+//! staging; and no rank's memory changes as long as another may read it. loom checks every access to that memory against all
+//! others.
+
+use std::num::NonZeroU64;
+use std::ops::Range;
+
+use intranode::copy::{Sink, Source};
+use intranode::protocol::CauseKind::{Died, Left};
+use intranode::protocol::block_transfer::{Address, BlockTransfer};
+use intranode::protocol::{Failure, Payload};
+
+use super::collectives::barrier;
+use super::faults::{IN_A_ROUND, leave};
+use crate::harness::cells::{Buffer, FULL};
+use crate::harness::data::{Blocks, numbers};
+use crate::harness::machine::Fate;
+use crate::harness::model::Model;
+use crate::harness::rank::{Operation, Rank, Step};
+use crate::harness::verdict::{agreement, only};
+use crate::harness::waiting::Waiting::{self, Blocking, Dozing, Parking, Spinning};
+
+/// Every rank sends numbers, gets those of all, and changes its own memory as soon as the call returns. `MASK`: a bit for each
+/// rank whose block is in place. The others' blocks have `CHUNKS` chunks.
+fn gather<const MASK: usize, const CHUNKS: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    let in_place = |rank: usize| MASK >> rank & 1 == 1;
+    let counts: Vec<usize> =
+        (0..rank.size()).map(|rank| if in_place(rank) { FULL } else { CHUNKS * FULL }).collect();
+    let sent = numbers(rank.nth(), &counts);
+    let (own, memory) = (rank.number, rank.blocks());
+    if in_place(own) {
+        rank.write_block(0, &sent[own]);
+    }
+    let mut blocks = InPlace { own, memory, in_place: in_place(own), staged: Blocks::of(own, &sent) };
+    rank.call(Operation::InPlace.call(CHUNKS * FULL, MASK), |member, call| member.transfer(call, &mut blocks))?;
+    if in_place(own) {
+        rank.write_block(0, &[]);
+    }
+    assert!(blocks.staged.all == sent, "wrong data: rank {own} got {:?}", blocks.staged.all);
+    Ok(())
+}
+
+const ALL: Step = gather::<0b11, 1>;
+const FIRST: Step = gather::<0b01, 1>;
+const FIRST_BESIDE_TWO_CHUNKS: Step = gather::<0b01, 2>;
+
+fn two_ranks(waiting: Waiting) -> [Model; 5] {
+    let same = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
+    [
+        same("in_place_once", &[ALL]),
+        same("in_place_one_of_two", &[FIRST]),
+        same("in_place_beside_two_chunks", &[FIRST_BESIDE_TWO_CHUNKS]),
+        same("in_place_twice", &[FIRST, gather::<0b10, 1>]),
+        Model::new("in_place_mismatch", waiting, &[&[ALL, barrier], &[barrier, barrier]]),
+    ]
+}
+
+/// A rank leaves when it has got all that it wanted.
+fn left_by(victim: usize) -> Model {
+    let mut scripts: [&[Step]; 2] = [&[ALL, ALL]; 2];
+    scripts[victim] = &[ALL, leave];
+    Model::new(format!("in_place_leave_{victim}"), Parking, &scripts).check(agreement(1, only(Left, victim)))
+}
+
+/// A rank dies before the others read, or after.
+fn death(fail_point: &'static str, round: usize, victim: usize) -> Model {
+    Model::same(format!("in_place_death_at_{fail_point}_{round}_of_{victim}"), Parking, 2, &[FIRST])
+        .fate(victim, Fate::dies_at(fail_point, round))
+        .check(agreement(0, only(Died, victim)))
+}
+
+/// On which machines each runs, and how far it is searched.
+pub(crate) fn models() -> Vec<Model> {
+    let mut models = Vec::new();
+    for waiting in [Spinning, Dozing, Blocking, Parking] {
+        models.extend(two_ranks(waiting).map(|model| if waiting == Blocking { model } else { model.bound(3) }));
+    }
+    for victim in [0, 1] {
+        models.push(left_by(victim).bound(2));
+        for fail_point in IN_A_ROUND {
+            models.extend([1, 2].map(|round| death(fail_point, round, victim).bound(2)));
+        }
+    }
+    models.push(Model::same("in_place_one_of_three", Blocking, 3, &[gather::<0b010, 1>]).bound(2));
+    models
+}
+
+/// One rank's side of the call.
+struct InPlace<'m> {
+    own: usize,
+    memory: &'m [[Buffer; 2]],
+    in_place: bool,
+    /// What has come, by either way.
+    staged: Blocks,
+}
+
+/// A number that stands for the place of a rank's memory.
+fn place_of(rank: usize) -> Address {
+    NonZeroU64::new(200 + rank as u64)
+}
+
+impl BlockTransfer for InPlace<'_> {
+    fn length(&self, rank: usize) -> usize {
+        self.staged.length(rank)
+    }
+
+    fn put(&mut self, chunk: Range<usize>, staging: Sink<'_>) {
+        assert!(!self.in_place, "wrong data: a block in place is staged");
+        self.staged.put(chunk, staging);
+    }
+
+    fn copy_own_block(&mut self, _: Range<usize>) {}
+
+    fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
+        self.staged.get(rank, chunk, staging);
+    }
+
+    fn place(&self) -> Address {
+        place_of(self.own).filter(|_| self.in_place)
+    }
+
+    fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
+        assert!(Some(place) == place_of(rank), "wrong data: rank {rank} is taken to be at {place}");
+        let block = 0..self.length(rank);
+        self.memory[rank][0].read(|view| self.staged.get(rank, block, view));
+    }
+}
