@@ -5,7 +5,7 @@
 use libtest_mimic::{Failed, Trial};
 
 use crate::harness::mutant::Mutation;
-use crate::harness::search::Search;
+use crate::harness::search::{About, Search};
 use crate::harness::sites::{self, Weakening};
 use crate::harness::waiting::Waiting;
 use crate::harness::{record, report};
@@ -47,20 +47,30 @@ fn sweep(mutation: Mutation) -> Result<(), Failed> {
 }
 
 /// The models for the sweep, from the smallest on. Pairs of calls have nothing that is not in the others, what is wrong
-/// with sleeping shows where ranks sleep, and what is wrong with watching where they watch.
+/// with sleeping shows where ranks sleep, what is wrong with watching where they watch, and what is wrong with cells where
+/// they use them.
 fn ladder(mutation: Mutation) -> Vec<Search> {
     let limit = if report::is_long_run() { u64::MAX } else { SHORT };
-    let watching = sites::all().iter().any(|site| site.name == mutation.site && site.file == "watch.rs");
+    let about = sites::all().iter().find(|site| site.name == mutation.site).map(|site| about(&site.file));
     let sleeping = matches!(mutation.weakening, Weakening::NoWake | Weakening::WakeOne | Weakening::Unchecked);
     let executions = |model: &Search| record::recorded().explored.get(&model.id()).map(|row| row.executions);
     let mut models: Vec<_> = (models::all().into_iter())
-        .filter(|model| !model.name.starts_with("pair_") && model.watching == watching)
+        .filter(|model| !model.name.starts_with("pair_") && Some(model.about) == about)
         .filter(|model| !sleeping || model.waiting == Waiting::Parking)
         .filter_map(|model| executions(&model).map(|executions| (executions, model)))
         .filter(|(executions, _)| *executions <= limit)
         .collect();
     models.sort_by_key(|(executions, _)| *executions);
     models.into_iter().map(|(_, model)| model).collect()
+}
+
+/// What the models are about that show what is wrong with a file.
+fn about(file: &str) -> About {
+    match file {
+        "watch.rs" => About::Watching,
+        "symmetric/access.rs" | "symmetric/bell.rs" | "symmetric/lock.rs" => About::Cells,
+        _ => About::Calls,
+    }
 }
 
 /// Every ordering in the protocols belongs to a site that was found, every name to one site, and at every fail point some
@@ -79,7 +89,7 @@ fn nothing_hides() -> Result<(), Failed> {
             );
         }
     }
-    let fail_points = code.values().flat_map(|code| sites::calls(code, "fail_point"));
+    let fail_points = code.values().flat_map(|code| sites::calls(code, "platform", "fail_point"));
     let mut fail_points: Vec<&str> = fail_points.map(|(_, arguments)| sites::first_string(arguments)).collect();
     let mut modelled = models::fail_points();
     fail_points.sort_unstable();

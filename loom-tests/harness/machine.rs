@@ -21,10 +21,13 @@ pub(crate) struct Fate {
     pub(crate) hurries: bool,
     /// This sleep ends at once for no reason.
     pub(crate) spurious: Option<usize>,
+    /// This look at the clock finds that the deadline has passed.
+    pub(crate) late: Option<usize>,
 }
 
 impl Fate {
-    pub(crate) const NONE: Fate = Fate { dies: None, expires: None, hurries: false, spurious: None };
+    pub(crate) const NONE: Fate =
+        Fate { dies: None, expires: None, hurries: false, spurious: None, late: None };
 
     pub(crate) const fn dies_at(fail_point: &'static str, occurrence: usize) -> Self {
         Fate { dies: Some((fail_point, occurrence)), ..Fate::NONE }
@@ -38,25 +41,31 @@ impl Fate {
         Fate { spurious: Some(sleep), ..Fate::NONE }
     }
 
+    pub(crate) const fn is_late_at(look: usize) -> Self {
+        Fate { late: Some(look), ..Fate::NONE }
+    }
+
     pub(crate) fn is_any(self) -> bool {
-        self.dies.is_some() || self.hurries || self.expires.is_some() || self.spurious.is_some()
+        let ends = self.expires.is_some() || self.spurious.is_some() || self.late.is_some();
+        self.dies.is_some() || self.hurries || ends
     }
 }
 
 /// The machine of one thread.
 pub(crate) struct Machine {
-    thread: usize,
-    waiting: Waiting,
+    pub(crate) thread: usize,
+    pub(crate) waiting: Waiting,
     fate: Fate,
     visits: Cell<usize>,
     waits: Cell<usize>,
+    looks: Cell<usize>,
     met_its_fate: Cell<bool>,
 }
 
 impl Machine {
     pub(crate) fn new(thread: usize, waiting: Waiting, fate: Fate) -> Self {
-        let (visits, waits, met_its_fate) = (Cell::new(0), Cell::new(0), Cell::new(false));
-        Machine { thread, waiting, fate, visits, waits, met_its_fate }
+        let (visits, waits, looks) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        Machine { thread, waiting, fate, visits, waits, looks, met_its_fate: Cell::new(false) }
     }
 
     /// Whether what was to happen to the thread has happened.
@@ -64,7 +73,7 @@ impl Machine {
         self.met_its_fate.get()
     }
 
-    fn record(&self, site: &'static str, action: Action) {
+    pub(crate) fn record(&self, site: &'static str, action: Action) {
         trace::record(self.thread, site, action);
     }
 
@@ -76,6 +85,16 @@ impl Machine {
     fn meets_its_fate(&self, site: &'static str, action: Action) {
         self.met_its_fate.set(true);
         self.record(site, action);
+    }
+
+    /// A look at the clock: no time passes but for a fate.
+    pub(crate) fn is_late(&self, site: &'static str) -> bool {
+        self.looks.set(self.looks.get() + 1);
+        let late = self.fate.late == Some(self.looks.get());
+        if late {
+            self.meets_its_fate(site, Action::Expired);
+        }
+        late
     }
 
     /// A read-modify-write that the protocols do not use and the known-bad ones do.

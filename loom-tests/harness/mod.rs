@@ -4,6 +4,7 @@ pub(crate) mod trace;
 
 pub(crate) mod word;
 
+pub(crate) mod atomic_cells;
 pub(crate) mod cells;
 pub(crate) mod waiting;
 
@@ -14,9 +15,11 @@ pub(crate) mod mutant;
 
 pub(crate) mod search;
 pub(crate) mod segment;
+pub(crate) mod symmetric;
 
 pub(crate) mod data;
 pub(crate) mod known_bad;
+pub(crate) mod one_sided;
 pub(crate) mod rank;
 pub(crate) mod ring;
 pub(crate) mod threads;

@@ -46,18 +46,18 @@ impl Simulated {
         self.machine.wait_any(site, &words);
     }
 
-    fn weakening(&self, site: &str) -> Option<Weakening> {
+    pub(crate) fn weakening(&self, site: &str) -> Option<Weakening> {
         self.mutation.filter(|mutation| mutation.site == site).map(|mutation| mutation.weakening)
     }
 
-    fn order(&self, site: &str, order: Ordering) -> Ordering {
+    pub(crate) fn order(&self, site: &str, order: Ordering) -> Ordering {
         match self.weakening(site) {
             Some(Weakening::Order(weaker)) => weaker,
             _ => order,
         }
     }
 
-    fn orders(&self, site: &str, success: Ordering, failure: Ordering) -> (Ordering, Ordering) {
+    pub(crate) fn orders(&self, site: &str, success: Ordering, failure: Ordering) -> (Ordering, Ordering) {
         match self.weakening(site) {
             Some(Weakening::Failure(weaker)) => (success, weaker),
             _ => (self.order(site, success), failure),
@@ -65,7 +65,12 @@ impl Simulated {
     }
 
     /// Makes an exchange from `current`, as the site does or as its mutation has it.
-    fn exchange<V: Copy>(&self, site: &str, current: V, exchange: impl Fn(V) -> Result<V, V>) -> Result<V, V> {
+    pub(crate) fn exchange<V: Copy>(
+        &self,
+        site: &str,
+        current: V,
+        exchange: impl Fn(V) -> Result<V, V>,
+    ) -> Result<V, V> {
         match self.weakening(site) {
             Some(Weakening::Skipped) => Ok(current),
             Some(Weakening::Unconditional) => {

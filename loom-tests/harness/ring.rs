@@ -8,7 +8,7 @@ use intranode::protocol::{Killed, Ordering, Platform, Sleeper};
 
 use crate::harness::machine::{Fate, Machine};
 use crate::harness::mutant::Simulated;
-use crate::harness::search::{Run, Search};
+use crate::harness::search::{About, Run, Search};
 use crate::harness::trace::Label;
 use crate::harness::waiting::Waiting::Parking;
 use crate::harness::word::Word;
@@ -150,7 +150,7 @@ impl From<RingModel> for Search {
         let (name, ranks, long) = (model.name.clone(), model.ranks, model.long);
         let bound = model.bound.or(model.feasible_bound());
         let search = Search::new(name, Parking, threads, move |run| model.execute(run));
-        Search { shape, bound, ranks, long, watching: true, ..search }
+        Search { shape, bound, ranks, long, about: About::Watching, ..search }
     }
 }
 

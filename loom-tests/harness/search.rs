@@ -26,12 +26,22 @@ pub(crate) struct Search {
     pub(crate) ranks: usize,
     /// What the threads are called.
     pub(crate) threads: Vec<String>,
-    /// Whether its ranks do nothing but watch each other.
-    pub(crate) watching: bool,
+    pub(crate) about: About,
     /// Whether it is only for the long run.
     pub(crate) long: bool,
     /// Makes one execution.
     pub(crate) execution: Arc<dyn Fn(&Run) + Send + Sync>,
+}
+
+/// What the threads of a search do: what is wrong with the one is not to be found by the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum About {
+    /// Calls that all ranks make.
+    Calls,
+    /// Nothing but watching each other.
+    Watching,
+    /// Using each other's cells.
+    Cells,
 }
 
 /// A search that found nothing wrong.
@@ -77,7 +87,7 @@ impl Search {
             bound: None,
             ranks: threads.len(),
             threads,
-            watching: false,
+            about: About::Calls,
             long: false,
             execution: Arc::new(execution),
         }

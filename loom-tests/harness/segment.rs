@@ -1,6 +1,6 @@
 //! A job's segment in ordinary memory.
 
-use intranode::protocol::{Barrier, Generation, Group, Segment, Slot};
+use intranode::protocol::{Barrier, Bell, Generation, Group, Segment, Slot};
 use loom::sync::atomic::AtomicU64;
 
 use crate::harness::cells::{Buffer, Bytes, STAGING};
@@ -14,6 +14,7 @@ pub(crate) struct SegmentMemory {
     spread: Word,
     claims: Vec<Word>,
     slots: Vec<[Slot<Simulated>; 2]>,
+    bells: Vec<Bell<Simulated>>,
     /// By rank: how it meets the others.
     pub(crate) barriers: Vec<Barrier>,
     buffers: Vec<[Buffer; 2]>,
@@ -37,10 +38,22 @@ impl SegmentMemory {
             spread: Word::new(0, label("spread", 0, 0)),
             claims: Vec::new(),
             slots: (0..ranks).map(|rank| [slot(rank, 0), slot(rank, 1)]).collect(),
+            bells: Vec::new(),
             barriers: vec![Barrier::Flat; ranks],
             buffers: cells("buffer"),
             blocks: cells("block"),
         }
+    }
+
+    /// That of ranks which make no calls, and have nothing but symmetric memory.
+    pub(crate) fn of_bells(ranks: usize) -> Self {
+        SegmentMemory::new(0, Generation::new(0)).with_bells(ranks)
+    }
+
+    /// The same with bells, which are further words that poison goes through.
+    pub(crate) fn with_bells(mut self, ranks: usize) -> Self {
+        self.bells = (0..ranks).map(|rank| Bell { word: Word::new(0, label("bell", rank, 0)) }).collect();
+        self
     }
 
     /// The same before any rank is claimed.
@@ -64,7 +77,7 @@ impl SegmentMemory {
             slots: &self.slots,
             buffers: &self.buffers,
             staging: STAGING,
-            bells: &[],
+            bells: &self.bells,
         }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCs
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) name: &'static str,
-    /// The file in `src/protocol`.
+    /// The file in `src/protocol`, as `barrier.rs` or `symmetric/bell.rs`.
     pub(crate) file: String,
     pub(crate) operation: &'static str,
     pub(crate) orderings: Vec<Ordering>,
@@ -23,7 +23,7 @@ pub(crate) enum Weakening {
     Order(Ordering),
     /// A failed exchange has this ordering.
     Failure(Ordering),
-    /// An exchange does not happen, and reports that it did.
+    /// A fence does not happen. An exchange does not either, and reports that it did.
     Skipped,
     /// An exchange overwrites whatever the word holds.
     Unconditional,
@@ -37,17 +37,29 @@ pub(crate) enum Weakening {
     Believed,
 }
 
-const OPERATIONS: [&str; 10] = [
-    "load",
-    "load64",
-    "store",
-    "compare_exchange",
-    "compare_exchange64",
-    "fetch_or",
-    "spin",
-    "wait",
-    "wait_any",
-    "wake_all",
+/// Which machine has it, and what it is called.
+const OPERATIONS: [(&str, &str); 21] = [
+    ("platform", "load"),
+    ("platform", "load64"),
+    ("platform", "store"),
+    ("platform", "compare_exchange"),
+    ("platform", "compare_exchange64"),
+    ("platform", "fetch_or"),
+    ("platform", "spin"),
+    ("platform", "wait"),
+    ("sleeper", "wait_any"),
+    ("platform", "wake_all"),
+    ("platform", "load_cell"),
+    ("platform", "store_cell"),
+    ("platform", "swap_cell"),
+    ("platform", "exchange_cell"),
+    ("platform", "fetch_cell"),
+    ("platform", "put_cells"),
+    ("platform", "get_cells"),
+    ("platform", "fence"),
+    ("platform", "fence_light"),
+    ("platform", "fence_heavy"),
+    ("platform", "poll"),
 ];
 
 const ORDERINGS: [(&str, Ordering); 5] =
@@ -59,7 +71,12 @@ impl Site {
         let mut weakenings = match self.operation {
             "wake_all" => vec![Weakening::NoWake, Weakening::WakeOne],
             "wait" | "wait_any" => vec![Weakening::Unchecked],
-            "compare_exchange" | "compare_exchange64" => vec![Weakening::Skipped, Weakening::Unconditional],
+            "compare_exchange" | "compare_exchange64" | "exchange_cell" => {
+                vec![Weakening::Skipped, Weakening::Unconditional]
+            }
+            "fence_light" | "fence_heavy" => vec![Weakening::Skipped],
+            // There is no weaker fence than one of these two.
+            "fence" if matches!(self.orderings[..], [Acquire | Release]) => return vec![Weakening::Skipped],
             _ => vec![],
         };
         for (index, ordering) in self.orderings.iter().enumerate() {
@@ -67,7 +84,9 @@ impl Site {
                 Relaxed => vec![],
                 AcqRel => vec![Acquire, Release],
                 Acquire | Release => vec![Relaxed],
-                other => unreachable!("{other:?} in the protocols"),
+                // loom takes any other access of this ordering for AcqRel.
+                SeqCst if self.operation == "fence" => vec![AcqRel],
+                other => unreachable!("{other:?} at {} in the protocols", self.name),
             };
             let weakening = if index == 0 { Weakening::Order } else { Weakening::Failure };
             weakenings.extend(weaker.into_iter().map(weakening));
@@ -84,8 +103,8 @@ pub(crate) fn all() -> Vec<Site> {
     let mut all = Vec::new();
     for (file, code) in protocol_code() {
         let mut sites = Vec::new();
-        for operation in OPERATIONS {
-            for (at, arguments) in calls(&code, operation) {
+        for (machine, operation) in OPERATIONS {
+            for (at, arguments) in calls(&code, machine, operation) {
                 let (name, orderings) = (first_string(arguments), orderings(arguments));
                 sites.push((at, Site { name, file: file.clone(), operation, orderings }));
             }
@@ -96,7 +115,7 @@ pub(crate) fn all() -> Vec<Site> {
     all
 }
 
-/// The code of each file of the protocols, without comments, imports and unit tests.
+/// The code of each file of the protocols and of their folders, without comments, imports and unit tests.
 pub(crate) fn protocol_code() -> BTreeMap<String, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/protocol");
     let code = |path: &Path| {
@@ -106,20 +125,22 @@ pub(crate) fn protocol_code() -> BTreeMap<String, String> {
         lines.flat_map(|line| [line.split("//").next().unwrap_or_default(), "\n"]).collect()
     };
     let name = |path: &Path| path.strip_prefix(&folder).expect("below it").to_string_lossy().into_owned();
-    files(&folder).iter().map(|path| (name(path), code(path))).collect()
+    files_below(&folder).iter().map(|path| (name(path), code(path))).collect()
 }
 
-/// The files in a folder and in those below it.
-fn files(folder: &Path) -> Vec<PathBuf> {
+fn files_below(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("the protocols' sources");
     let paths = entries.map(|entry| entry.expect("a source").path());
-    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+    paths.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
 }
 
-/// Every call of this method: where it is, and its arguments.
-pub(crate) fn calls<'c>(code: &'c str, method: &str) -> Vec<(usize, &'c str)> {
+/// Every call of this method of this machine: where it is, and its arguments.
+pub(crate) fn calls<'c>(code: &'c str, machine: &str, method: &str) -> Vec<(usize, &'c str)> {
     let start = format!(".{method}(");
-    code.match_indices(&start).map(|(at, _)| (at, up_to_the_closing(&code[at + start.len() - 1..]))).collect()
+    code.match_indices(&start)
+        .filter(|(at, _)| code[..*at].trim_end().ends_with(machine))
+        .map(|(at, _)| (at, up_to_the_closing(&code[at + start.len() - 1..])))
+        .collect()
 }
 
 /// What stands between the parenthesis at the start of `text` and the one that closes it.

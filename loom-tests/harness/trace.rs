@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::sync::atomic::Ordering;
 
 use intranode::protocol::generation::{Generation, POISON, WAITER};
 
@@ -32,6 +33,11 @@ pub(crate) enum Action {
     Killed,
     Write(Label),
     Read(Label),
+    LoadCell(Label, u64),
+    StoreCell(Label, u64),
+    ExchangeCell(Label, u64, u64, Result<u64, u64>),
+    ModifyCell(Label, u64, u64),
+    Fence(Ordering),
 }
 
 struct Event {
@@ -43,6 +49,7 @@ struct Event {
 thread_local! {
     static EVENTS: RefCell<Vec<Event>> = const { RefCell::new(Vec::new()) };
     static LAST: Cell<usize> = const { Cell::new(0) };
+    static NOW: Cell<(usize, &'static str)> = const { Cell::new((0, "")) };
 }
 
 /// Forgets the previous execution.
@@ -59,6 +66,16 @@ pub(crate) fn record(thread: usize, site: &'static str, action: Action) {
 /// Records an access to a cell, which does not know its thread: that of the last step.
 pub(crate) fn record_access(action: Action) {
     record(LAST.get(), "payload", action);
+}
+
+/// The next access to a cell is a step of `thread` at this site: a cell knows neither.
+pub(crate) fn begin(thread: usize, site: &'static str) {
+    NOW.set((thread, site));
+}
+
+/// Whose step begins now, and where.
+pub(crate) fn now() -> (usize, &'static str) {
+    NOW.get()
 }
 
 /// The execution as a table: time goes down, one column a thread.
@@ -89,8 +106,8 @@ impl fmt::Display for Label {
     }
 }
 
-/// The kinds of words that hold no generation.
-const NO_GENERATION: [&str; 4] = ["notices", "fate", "alive", "clock"];
+/// The kinds of words and cells that hold no generation.
+const NO_GENERATION: [&str; 7] = ["notices", "fate", "alive", "clock", "bell", "cell", "lock"];
 
 /// What a word holds, in the notation of the figure in `barrier.rs` if that is a generation.
 struct Value(Label, u32);
@@ -98,10 +115,11 @@ struct Value(Label, u32);
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Value(label, value) = *self;
-        if NO_GENERATION.contains(&label.what) {
-            return write!(f, "{value:#x}");
+        match label.what {
+            "bell" => write!(f, "{}", value >> 2)?,
+            what if NO_GENERATION.contains(&what) => return write!(f, "{value:#x}"),
+            _ => write!(f, "{}", Generation::of_word(value).number())?,
         }
-        write!(f, "{}", Generation::of_word(value).number())?;
         for (flag, name) in [(WAITER, "W"), (POISON, "P")] {
             if value & flag != 0 {
                 write!(f, "+{name}")?;
@@ -138,6 +156,12 @@ impl fmt::Display for Action {
             Action::Killed => write!(f, "DIES"),
             Action::Write(cell) => write!(f, "writes {cell}"),
             Action::Read(cell) => write!(f, "reads {cell}"),
+            Action::LoadCell(cell, seen) => write!(f, "{cell} is {seen}"),
+            Action::StoreCell(cell, value) => write!(f, "{cell} := {value}"),
+            Action::ExchangeCell(cell, from, to, Ok(_)) => write!(f, "{cell} {from} -> {to}"),
+            Action::ExchangeCell(cell, from, to, Err(seen)) => write!(f, "{cell} {from} -> {to} fails: {seen}"),
+            Action::ModifyCell(cell, before, after) => write!(f, "{cell} {before} -> {after}"),
+            Action::Fence(order) => write!(f, "fence({order:?})"),
         }
     }
 }

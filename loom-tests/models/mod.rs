@@ -5,6 +5,7 @@ mod faults;
 mod groups;
 mod in_place;
 mod operations;
+mod litmus;
 mod pairs;
 mod regions;
 mod single_copy;
@@ -32,6 +33,7 @@ pub(crate) fn all() -> Vec<Search> {
         searches(in_place::models()),
         threads::models(),
         searches(watch::models()),
+        searches(litmus::models()),
     ]
     .concat()
 }
