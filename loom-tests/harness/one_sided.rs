@@ -34,7 +34,7 @@ type Check = Arc<dyn Fn(&[Seen]) + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct OneSidedModel {
     name: String,
-    waiting: Waiting,
+    pub(crate) waiting: Waiting,
     threads: Vec<Thread>,
     check: Check,
     bound: Option<usize>,
@@ -68,9 +68,9 @@ impl OneSidedModel {
         self
     }
 
-    /// What happens to the last of the threads so far.
-    pub(crate) fn fate(mut self, fate: Fate) -> Self {
-        self.threads.last_mut().expect("a thread").fate = fate;
+    /// What happens to a thread.
+    pub(crate) fn fate_of(mut self, thread: usize, fate: Fate) -> Self {
+        self.threads[thread].fate = fate;
         self
     }
 

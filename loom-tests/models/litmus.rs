@@ -18,13 +18,17 @@ const FLAG: At = At(1, 2);
 const FAR: At = At(2, 0);
 
 /// Two ranks, or three, and what must hold of the values that they have seen.
-fn litmus(name: &str, ranks: &[Role], allowed: impl Fn(&[Vec<u64>]) -> bool + Send + Sync + 'static) -> OneSidedModel {
+fn litmus(
+    name: &str,
+    ranks: &[Role],
+    allowed: impl Fn(&[Vec<u64>]) -> bool + Send + Sync + 'static,
+) -> OneSidedModel {
     let model = OneSidedModel::new(format!("litmus_{name}"), Spinning);
     let model = ranks.iter().enumerate().fold(model, |model, (rank, role)| model.rank(rank, *role));
     model.check(move |seen: &[Seen]| {
         assert!(seen.iter().all(|seen| seen.end.is_ok()), "wrong verdict: {seen:?}");
         let values: Vec<Vec<u64>> = seen.iter().map(|seen| seen.values.clone()).collect();
-        assert!(allowed(&values), "forbidden: {values:?}");
+        assert!(allowed(&values), "a forbidden outcome: {values:?}");
     })
 }
 

@@ -1,11 +1,13 @@
 //! The models, by what they show. Each page begins with what its ranks do.
 
+pub(crate) mod bells;
 mod collectives;
 mod faults;
 mod groups;
 mod in_place;
 mod operations;
 mod litmus;
+mod locks;
 mod pairs;
 mod regions;
 mod single_copy;
@@ -34,6 +36,8 @@ pub(crate) fn all() -> Vec<Search> {
         threads::models(),
         searches(watch::models()),
         searches(litmus::models()),
+        searches(bells::models()),
+        searches(locks::models()),
     ]
     .concat()
 }
@@ -41,5 +45,6 @@ pub(crate) fn all() -> Vec<Search> {
 /// The fail points at which a rank dies in some model.
 pub(crate) fn fail_points() -> Vec<&'static str> {
     let in_calls = faults::IN_A_ROUND.into_iter().chain(faults::IN_POISONING).chain([groups::PROGRESS]);
-    in_calls.chain(watch::fail_points()).collect()
+    let in_cells = bells::IN_WRITING.into_iter().chain([bells::IN_WAITING]).chain(locks::IN_LOCKING);
+    in_calls.chain(watch::fail_points()).chain(in_cells).collect()
 }

@@ -111,8 +111,8 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
     ) -> Result<Option<R>, Failure> {
         let bell = &self.segment.bells[self.rank].word;
         loop {
-            // Acquire: with poison comes the cause, and what was written before it.
-            let seen = self.platform.fetch_or("wait-mark", bell, WAITER, Acquire) | WAITER;
+            // Relaxed: the fence acquires what comes with poison.
+            let seen = self.platform.fetch_or("wait-mark", bell, WAITER, Relaxed) | WAITER;
             self.platform.fence_heavy("wait-fence");
             if let Some(found) = poll() {
                 return Ok(Some(found));

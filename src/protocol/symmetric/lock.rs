@@ -64,7 +64,9 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
                 || (self.platform.load_cell("lock-granted", node.granted, Acquire) != 0).then_some(());
             if self.wait(deadline, granted)?.is_none() {
                 let holder = self.platform.load_cell("lock-holder", queue.holder(), Relaxed);
-                return self.give_up(if holder == NOBODY { before } else { holder });
+                // A holder that has just got the lock may not have said so yet: this rank may find itself there.
+                let known = holder != NOBODY && holder != number(self.rank);
+                return self.give_up(if known { holder } else { before });
             }
         }
         self.platform.fail_point("locked")?;

@@ -97,7 +97,7 @@ pub unsafe trait SymmetricPlatform: Platform {
     #[track_caller]
     fn fence_light(&self, site: &'static str);
 
-    /// The expensive side: what a rank pays before it sleeps.
+    /// The expensive side: what a rank pays before it sleeps. It is a SeqCst fence too.
     #[track_caller]
     fn fence_heavy(&self, site: &'static str);
 
