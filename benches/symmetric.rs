@@ -65,6 +65,7 @@ fn be_a_rank() -> Outcome {
     bench.accesses()?;
     bench.contended()?;
     bench.transfers()?;
+    bench.collectives()?;
     bench.signals()?;
     bench.wake_ups()?;
     comm.leave()?;
@@ -138,7 +139,11 @@ impl Bench<'_> {
         )?;
         self.line(
             "store and quiet / store and fence",
-            || self.alone(|| each(MANY, |number| (remote.store(at(number), number), self.comm.quiet()))),
+            || {
+                self.alone(|| {
+                    each(MANY, |number| (remote.store(at(number), number), self.comm.quiet().is_ok()))
+                })
+            },
             || self.alone(|| each(MANY, |number| (plain.store(number, Release), fence(SeqCst)))),
         )?;
         self.line(
@@ -186,6 +191,48 @@ impl Bench<'_> {
                 &format!("get {bytes} / memcpy"),
                 || self.alone(|| each(times as u64, |_| remote.get(0, own))),
                 || self.alone(|| each(times as u64, |_| copy(remote.as_ptr(), start, len))),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Collectives whose blocks lie in symmetric memory, beside the same with private buffers. All values are new each time.
+    fn collectives(&self) -> Outcome {
+        let size = self.comm.size();
+        for bytes in [1 << 20, 4 << 20, 16 << 20] {
+            let (len, times) = (bytes / 8, ((64 << 20) / bytes).min(1000) as u64);
+            let mut object = self.comm.symmetric::<u64>(len)?.into_own()?;
+            let (mut private, mut recv, mut target) = (vec![0; len], vec![0; len * size], vec![0; len]);
+            let mut turn = 0;
+            let gather = |send: &mut [u64], recv: &mut [u64], turn: &mut u64| {
+                let time = each(times, |_| {
+                    *turn += 1;
+                    send.fill(*turn);
+                    self.comm.allgather(send, recv)
+                });
+                Ok(time)
+            };
+            let (mut other_turn, mut other_recv) = (0, recv.clone());
+            self.line(
+                &format!("allgather {bytes}: objects / private"),
+                || gather(&mut object, &mut recv, &mut turn),
+                || gather(&mut private, &mut other_recv, &mut other_turn),
+            )?;
+            let broadcast = |own: &mut [u64], target: &mut [u64]| {
+                let time = each(times, |turn| match self.comm.rank() {
+                    0 => {
+                        own.fill(turn);
+                        self.comm.broadcast(own, 0)
+                    }
+                    _ => self.comm.broadcast(target, 0),
+                });
+                Ok(time)
+            };
+            let mut other_target = target.clone();
+            self.line(
+                &format!("broadcast {bytes}: object / private"),
+                || broadcast(&mut object, &mut target),
+                || broadcast(&mut private, &mut other_target),
             )?;
         }
         Ok(())

@@ -70,9 +70,13 @@ pub const SINGLE_COPY_BELOW_BYTES: usize = RECEIVE_NON_TEMPORAL_FROM_BYTES;
 /// The bytes of one `process_vm_readv`: few enough for a rank's death not to go unnoticed for long (some 100 µs).
 pub const SINGLE_COPY_PIECE_BYTES: usize = 1 << 20;
 
-/// Blocks from this size on that lie in symmetric memory are read where they lie: for shorter ones the second round costs more
-/// than the second copy. Measured.
-pub(crate) const READ_IN_PLACE_FROM_BYTES: usize = 8 << 10;
+/// Blocks of an allgatherv from this size on that lie in symmetric memory are read where they lie. For shorter ones the second
+/// round costs more than the second copy; and the lines that others have read must be taken back before they are written again.
+/// Measured on AMD.
+pub(crate) const GATHER_IN_PLACE_FROM_BYTES: usize = 1 << 20;
+
+/// The same for a broadcast, whose root overlaps its copy with those of the others.
+pub(crate) const BROADCAST_IN_PLACE_FROM_BYTES: usize = 4 << 20;
 
 // ---- Stores and loads (copy/)
 

@@ -34,6 +34,12 @@ pub(crate) fn all() -> Vec<KnownBad> {
             exchange_kept_across_a_round,
             "A reader keeps what one round has brought across the next: two rounds later the owner writes under it.",
         ),
+        KnownBad::race(
+            "in_place_without_a_second_round",
+            2,
+            in_place_without_a_second_round,
+            "A rank whose block is read in place returns after the round that has published it, and writes: a peer still reads.",
+        ),
     ]
 }
 
@@ -98,4 +104,15 @@ fn exchange_kept_across_a_round(rank: &mut Participant<'_>, mistake: bool) {
     } else if mistake {
         rank.read(0, 0);
     }
+}
+
+fn in_place_without_a_second_round(rank: &mut Participant<'_>, mistake: bool) {
+    rank.write(REGION);
+    rank.round();
+    read_all(rank);
+    if !mistake {
+        rank.round();
+    }
+    // The next call's data.
+    rank.write(REGION);
 }

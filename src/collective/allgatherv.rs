@@ -19,7 +19,7 @@ use crate::rank::choices::{Choice, Path};
 use crate::rank::cma_peers::{self, CmaPeers};
 use crate::rank::heap::Heap;
 use crate::rank::rank_state::OpenCall;
-use crate::tuning::OWN_PIECE_BYTES;
+use crate::tuning::{GATHER_IN_PLACE_FROM_BYTES, OWN_PIECE_BYTES};
 
 impl Communicator {
     /// Gathers the block `send` of every rank on every rank: the `counts[r]` elements of rank `r` at `recv[displs[r]..]`.
@@ -176,7 +176,9 @@ impl<'a> AllgathervBuffers<'a> {
 
     /// Blocks that lie in this heap do not go through staging.
     fn read_in_place_from(self, heap: &'a Heap) -> Self {
-        AllgathervBuffers { place: heap.place_of(self.send), heap: Some(heap), ..self }
+        let in_place = self.send.len() >= GATHER_IN_PLACE_FROM_BYTES;
+        let place = if in_place { heap.place_of(self.send) } else { None };
+        AllgathervBuffers { place, heap: Some(heap), ..self }
     }
 
     fn path(&self, ranks: usize) -> Path {

@@ -15,6 +15,7 @@ use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::heap::Heap;
+use crate::tuning::BROADCAST_IN_PLACE_FROM_BYTES;
 
 impl Communicator {
     /// Copies `buffer` of rank `root` to all ranks. It has the same length on all ranks. Collective: every rank, also the
@@ -45,7 +46,8 @@ impl Communicator {
         }
         let buffer: &mut [u8] = bytemuck::cast_slice_mut(buffer);
         let heap = &self.rank_state.heap;
-        let place = if self.rank() == root { heap.place_of_mut(buffer) } else { None };
+        let in_place = self.rank() == root && buffer.len() >= BROADCAST_IN_PLACE_FROM_BYTES;
+        let place = if in_place { heap.place_of_mut(buffer) } else { None };
         let mut blocks = BroadcastBuffer::new(buffer, root, place, heap);
         let bytes = blocks.buffer.len();
         self.rank_state.chosen(bytes, || Choice {

@@ -23,7 +23,6 @@ use crate::protocol::block_transfer::Address;
 use crate::segment::symmetric_memory::{Block, Instances};
 use crate::sys::memory::huge;
 use crate::sys::memory::pages::page_size;
-use crate::tuning::READ_IN_PLACE_FROM_BYTES;
 
 /// The unit of offsets and lengths, in bytes: two lines, so that objects do not share lines, nor pairs of them that are
 /// prefetched together.
@@ -70,12 +69,8 @@ impl Heap {
 const OFFSET_BITS: u32 = 48;
 
 impl Heap {
-    /// Where all ranks find these bytes in the heap: the segment's index, and the offset in it. `None`: they are not there, or
-    /// it is not worth while.
+    /// Where all ranks find these bytes in the heap: the segment's index, and the offset in it. `None`: they are not there.
     pub(crate) fn place_of(&self, bytes: &[u8]) -> Address {
-        if bytes.len() < READ_IN_PLACE_FROM_BYTES {
-            return None;
-        }
         let table = self.table();
         let found = |(index, segment): (usize, &Segment)| {
             segment.instances.offset_of(bytes).map(|offset| (index as u64) << OFFSET_BITS | offset as u64)

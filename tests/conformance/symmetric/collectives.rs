@@ -13,8 +13,9 @@ pub(crate) fn rows() -> Vec<Scenario> {
     ]
 }
 
-/// Around what fits into a header, what is read in place, and a chunk of staging. In elements of 8 bytes.
-const LENGTHS: [usize; 9] = [0, 1, 12, 13, 1023, 1024, 1025, 200_000, 500_001];
+/// Around what fits into a header, what is read in place by an allgatherv (1 MiB) and by a broadcast (4 MiB), and a chunk of
+/// staging. In elements of 8 bytes.
+const LENGTHS: [usize; 9] = [0, 1, 12, 13, 1000, (128 << 10) - 1, 128 << 10, 200_001, (512 << 10) + 1];
 
 fn value(rank: usize, index: usize) -> u64 {
     (rank * 10_000_019 + index) as u64
@@ -66,11 +67,12 @@ fn collectives_take_objects(comm: Communicator) -> Outcome {
 fn collectives_mix_objects_and_private_buffers(comm: Communicator) -> Outcome {
     let (rank, size) = (comm.rank(), comm.size());
     // Blocks of very different lengths, of which every other one is private.
-    for (least, step) in [(2000, 0), (1024, 100_000), (0, 300_000), (900, 150)] {
+    for (least, step) in [(200_000, 0), (1024, 150_000), (0, 300_000), (130_000, 1500)] {
         let counts: Vec<usize> = (0..size).map(|rank| least + rank * step).collect();
         let displs: Vec<usize> = (0..size).map(|rank| counts[..rank].iter().sum()).collect();
         let total = counts.iter().sum();
         let mut object = comm.symmetric::<u64>(counts[size - 1])?.into_own()?;
+        let mut root = comm.symmetric::<u64>(550_000)?.into_own()?;
         for private in 0..size {
             let mut send = vec![0; counts[rank]];
             send.iter_mut().enumerate().for_each(|(index, slot)| *slot = value(rank + private, index));
@@ -84,10 +86,9 @@ fn collectives_mix_objects_and_private_buffers(comm: Communicator) -> Outcome {
                 ensure!(block.iter().enumerate().all(right), "block {from}, {private} private, step {step}");
             }
             // The root's buffer is an object, the others' are private, or the other way round.
-            let mut buffer = vec![0; 5000];
-            let object = &mut object[..5000.min(counts[size - 1])];
-            let buffer =
-                if (rank == private) == (step > 200_000) { &mut buffer[..object.len()] } else { object };
+            let mut buffer = vec![0; root.len()];
+            let from_object = (rank == private) == (step <= 200_000);
+            let buffer = if from_object { &mut root[..] } else { &mut buffer[..] };
             buffer.iter_mut().enumerate().for_each(|(index, slot)| *slot = value(rank, index));
             comm.broadcast(buffer, private)?;
             let right = |(index, found): (usize, &u64)| *found == value(private, index);
@@ -100,11 +101,11 @@ fn collectives_mix_objects_and_private_buffers(comm: Communicator) -> Outcome {
 /// No rank returns while another reads its block: what it writes next is seen by nobody.
 fn collectives_repeat_on_changed_objects(comm: Communicator) -> Outcome {
     let (rank, size) = (comm.rank(), comm.size());
-    let len = 3000;
+    let len = 140_000;
     let mut own = comm.symmetric::<u64>(len)?.into_own()?;
     let mut recv = vec![0; len * size];
     let blocks = Blocks::new(len * size, size);
-    for turn in 0..200 {
+    for turn in 0..10 {
         own.iter_mut().enumerate().for_each(|(index, slot)| *slot = value(rank + turn, index));
         comm.allgather(&own, &mut recv)?;
         own.fill(u64::MAX);
