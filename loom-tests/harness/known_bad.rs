@@ -19,6 +19,8 @@ use crate::harness::word::Word;
 pub(crate) enum Reason {
     /// No thread can go on.
     Deadlock,
+    /// A thread polls for ever, which ends at the limit of an execution's length.
+    EndlessSpinning,
     /// Two threads access a payload cell at the same time.
     Race,
     /// An assertion with this text.
@@ -29,6 +31,7 @@ impl Reason {
     fn text(self) -> &'static str {
         match self {
             Reason::Deadlock => "deadlock",
+            Reason::EndlessSpinning => "maximum number of branches",
             Reason::Race => "Causality violation",
             Reason::Assertion(text) => text,
         }

@@ -11,7 +11,7 @@ use intranode::protocol::{Cause, CauseKind, Failure, Payload, membership};
 
 use crate::harness::atomic_cells::{Cell32, Cell64};
 use crate::harness::cells::Bytes;
-use crate::harness::machine::Fate;
+use crate::harness::machine::{Fate, Machine};
 use crate::harness::mutant::Simulated;
 use crate::harness::search::{About, Run, Search};
 use crate::harness::segment::SegmentMemory;
@@ -204,7 +204,12 @@ impl Actor<'_> {
         self.values.borrow_mut().push(value);
     }
 
-    fn cell(&self, At(rank, index): At) -> &Cell64 {
+    /// The machine, for protocols that are written anew.
+    pub(crate) fn machine(&self) -> &Machine {
+        self.platform.machine()
+    }
+
+    pub(crate) fn cell(&self, At(rank, index): At) -> &Cell64 {
         &self.memory.cells[rank][index]
     }
 
@@ -302,13 +307,18 @@ impl Actor<'_> {
         self.one_sided.unlock(&self.memory.lock, &false)
     }
 
-    /// What is done with the lock: the guarded number is counted up, and reported. Ranks enter in the order in which they
-    /// have asked.
-    pub(crate) fn critical_section(&self) {
-        let Memory { guarded, entered, lock, .. } = self.memory;
+    /// The guarded number is counted up, and reported.
+    pub(crate) fn count_up(&self) {
+        let guarded = &self.memory.guarded;
         let count = guarded.read(|bytes| u64::from_ne_bytes(bytes.array(0))) + 1;
         guarded.write(|mut bytes| bytes.put(0, &count.to_ne_bytes()));
         self.sees(count);
+    }
+
+    /// What is done with the lock. Ranks enter in the order in which they have asked.
+    pub(crate) fn critical_section(&self) {
+        self.count_up();
+        let Memory { entered, lock, .. } = self.memory;
         let mut entered = entered.borrow_mut();
         entered.push(self.rank);
         let asked = lock.tail.swapped_in.borrow();

@@ -3,8 +3,11 @@
 //! Each is written twice in one function, wrong and mended. The mended one has to pass, so it is the mistake that
 //! is rejected and not the rest.
 
+mod accesses;
+mod bells;
 mod buffers;
 mod classics;
+mod locks;
 mod poison;
 mod regions;
 mod symmetric_phases;
@@ -21,6 +24,9 @@ pub(crate) fn all() -> Vec<KnownBad> {
     all.extend(regions::all());
     all.extend(symmetric_phases::all());
     all.extend(watching::all());
+    all.extend(accesses::all());
+    all.extend(bells::all());
+    all.extend(locks::all());
     all.push(threads::call_lock_between_transfers());
     all
 }

@@ -10,15 +10,15 @@ use crate::harness::one_sided::{At, OneSidedModel, Role, Seen};
 use crate::harness::waiting::Waiting::Spinning;
 
 /// Two elements and a flag of rank 1's.
-const X: At = At(1, 0);
+pub(crate) const X: At = At(1, 0);
 const Y: At = At(1, 1);
-const FLAG: At = At(1, 2);
+pub(crate) const FLAG: At = At(1, 2);
 
 /// A flag of the last of three ranks.
 const FAR: At = At(2, 0);
 
 /// Two ranks, or three, and what must hold of the values that they have seen.
-fn litmus(
+pub(crate) fn litmus(
     name: &str,
     ranks: &[Role],
     allowed: impl Fn(&[Vec<u64>]) -> bool + Send + Sync + 'static,

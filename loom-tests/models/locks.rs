@@ -128,6 +128,8 @@ pub(crate) fn models() -> Vec<OneSidedModel> {
         models.push(feasible(late("lock_late", waiting, &[locks, locks])));
         models.push(feasible(late("lock_late_again", waiting, &[locks_twice, locks])));
     }
+    models.push(takes_turns("lock_once", Parking, &[locks, locks], 2).long());
+    models.push(death(Parking, "locked", &[locks, locks], 1).long());
     let three: [Role; 3] = [locks; 3];
     models.push(takes_turns("lock_once", Parking, &three, 3).bound(3));
     models.extend(IN_LOCKING.map(|fail_point| death(Parking, fail_point, &three, 1).bound(2)));

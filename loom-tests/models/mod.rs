@@ -1,11 +1,11 @@
 //! The models, by what they show. Each page begins with what its ranks do.
 
-pub(crate) mod bells;
+mod bells;
 mod collectives;
 mod faults;
 mod groups;
 mod in_place;
-mod litmus;
+pub(crate) mod litmus;
 mod locks;
 mod operations;
 mod pairs;
