@@ -95,7 +95,11 @@ pub trait Reducible: sealed::Sealed {}
 pub trait Number: Pod + Reducible {}
 
 pub(crate) mod sealed {
-    use super::{Cow, Pod, ReduceOp};
+    use std::borrow::Cow;
+
+    use bytemuck::Pod;
+
+    use super::ReduceOp;
 
     pub trait Sealed: Copy + 'static {
         /// What is sent for a value.
