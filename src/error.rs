@@ -93,6 +93,18 @@ codes! {
         ReduceScatter = 73,
         /// `reduce_scatter_block`
         ReduceScatterBlock = 74,
+        /// `broadcast_vec`
+        BroadcastVec = 75,
+        /// `allgather_vec`
+        AllgatherVec = 76,
+        /// `gather_vec`
+        GatherVec = 77,
+        /// `broadcast_value`
+        BroadcastValue = 78,
+        /// `allgather_values`
+        AllgatherValues = 79,
+        /// `gather_values`
+        GatherValues = 80,
     }
 }
 
@@ -135,6 +147,12 @@ impl Operation {
             Operation::Exscan => "exscan",
             Operation::ReduceScatter => "reduce_scatter",
             Operation::ReduceScatterBlock => "reduce_scatter_block",
+            Operation::BroadcastVec => "broadcast_vec",
+            Operation::AllgatherVec => "allgather_vec",
+            Operation::GatherVec => "gather_vec",
+            Operation::BroadcastValue => "broadcast_value",
+            Operation::AllgatherValues => "allgather_values",
+            Operation::GatherValues => "gather_values",
         }
     }
 
@@ -155,9 +173,24 @@ impl Operation {
         matches!(self, Operation::SetOwnership | Operation::Publish | Operation::Reclaim | Operation::Share)
     }
 
+    /// Whether its length is not the same on all ranks, and so not in [`Call`].
+    fn has_no_length(self) -> bool {
+        self == Operation::Alltoallv || self >= Operation::BroadcastVec
+    }
+
     /// Whether [`Call::extra`] is its root.
     fn has_root(self) -> bool {
-        matches!(self, Operation::Broadcast | Operation::Reduce | Operation::Gather | Operation::Scatter)
+        matches!(
+            self,
+            Operation::Broadcast
+                | Operation::Reduce
+                | Operation::Gather
+                | Operation::Scatter
+                | Operation::BroadcastVec
+                | Operation::GatherVec
+                | Operation::BroadcastValue
+                | Operation::GatherValues
+        )
     }
 
     /// Whether [`Call::extra`] is a digest of its counts.
@@ -217,7 +250,7 @@ pub struct CallSummary {
     pub reduction: Option<ReduceOp>,
     /// The element type: `"f64"`, or its size and alignment in words.
     pub element: String,
-    /// The length in elements, of the buffer or of all blocks.
+    /// The length in elements, of the buffer or of all blocks; 0 if it may differ between ranks, as in an alltoallv.
     pub length: u64,
     /// The root, of a call that has one.
     pub root: Option<usize>,
@@ -253,7 +286,11 @@ impl CallSummary {
         if let Some(reduction) = self.reduction {
             write!(f, "{reduction}, ")?;
         }
-        write!(f, "{} × {}", self.length, self.element)?;
+        match self.operation {
+            // Only the senders know the length.
+            Some(operation) if operation.has_no_length() => write!(f, "{}", self.element)?,
+            _ => write!(f, "{} × {}", self.length, self.element)?,
+        }
         if let Some(root) = self.root {
             write!(f, ", root {root}")?;
         }
@@ -540,6 +577,17 @@ pub enum Error {
         pair: Box<CountPair>,
     },
 
+    /// A value could not be encoded on this rank, or not be decoded: with the feature `serde`.
+    #[error("{operation}: the value of rank {from} could not be encoded or decoded: {reason}")]
+    InvalidValue {
+        /// The operation.
+        operation: Operation,
+        /// The rank that sends the value.
+        from: usize,
+        /// The reason.
+        reason: Box<str>,
+    },
+
     /// This rank requested a reduction that its element type does not have.
     #[error("{operation}: {reduction} is not defined for {element}; bitwise reductions need integers")]
     InvalidReduction {
@@ -818,6 +866,7 @@ impl Error {
                 | Error::RootBuffer { .. }
                 | Error::CountsDisagree { .. }
                 | Error::InvalidReduction { .. }
+                | Error::InvalidValue { .. }
                 | Error::OverlappingBlocks { .. }
                 | Error::AllocationFailed { .. }
                 | Error::InvalidAlignment { .. }
@@ -840,6 +889,7 @@ impl Error {
             | Error::RootBuffer { operation, .. }
             | Error::CountsDisagree { operation, .. }
             | Error::InvalidReduction { operation, .. }
+            | Error::InvalidValue { operation, .. }
             | Error::OverlappingBlocks { operation, .. }
             | Error::Refused { operation, .. }
             | Error::Mismatch { operation, .. }

@@ -17,3 +17,6 @@ mod reduction;
 mod rooted;
 mod scan;
 mod scatter;
+#[cfg(feature = "serde")]
+mod values;
+mod vectors;

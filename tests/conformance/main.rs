@@ -34,6 +34,7 @@ mod scenario;
 mod settings;
 mod symmetric;
 mod threads;
+mod vectors;
 
 use std::process::ExitCode;
 
@@ -48,6 +49,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(rooted::rows());
     all.extend(alltoalls::rows());
     all.extend(scans::rows());
+    all.extend(vectors::rows());
     all.extend(delays::rows());
     all.extend(errors::rows());
     all.extend(operation_errors::rows());
