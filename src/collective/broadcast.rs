@@ -44,17 +44,14 @@ impl Communicator {
         if let Err(error) = check_root(self, operation, root) {
             return Err(self.rank_state.refuse(&call, error));
         }
-        let buffer: &mut [u8] = bytemuck::cast_slice_mut(buffer);
-        let heap = &self.rank_state.heap;
-        let in_place = self.rank() == root && buffer.len() >= BROADCAST_IN_PLACE_FROM_BYTES;
-        let place = if in_place { heap.place_of_mut(buffer) } else { None };
-        let mut blocks = BroadcastBuffer::new(buffer, root, place, heap);
+        let mut blocks = BroadcastBuffer::new(bytemuck::cast_slice_mut(buffer), root);
+        blocks.read_in_place_from(&self.rank_state.heap, self.rank());
         let bytes = blocks.buffer.len();
         self.rank_state.chosen(bytes, || Choice {
             operation,
             path: match bytes {
                 _ if bytes <= INLINE => Path::Inline,
-                _ if place.is_some() => Path::InPlace,
+                _ if blocks.place.is_some() => Path::InPlace,
                 _ => Path::Staging,
             },
             receive: blocks.stores.receive(),
@@ -69,14 +66,22 @@ pub(crate) struct BroadcastBuffer<'a> {
     root: usize,
     /// On the root: where the other ranks have the buffer.
     place: Address,
-    heap: &'a Heap,
+    heap: Option<&'a Heap>,
     stores: StorePolicy,
 }
 
 impl<'a> BroadcastBuffer<'a> {
-    pub(crate) fn new(buffer: &'a mut [u8], root: usize, place: Address, heap: &'a Heap) -> Self {
+    pub(crate) fn new(buffer: &'a mut [u8], root: usize) -> Self {
         let stores = StorePolicy::of_call(buffer.len(), false);
-        BroadcastBuffer { buffer, root, place, heap, stores }
+        BroadcastBuffer { buffer, root, place: None, heap: None, stores }
+    }
+
+    /// A root's buffer that lies in this heap does not go through staging.
+    fn read_in_place_from(&mut self, heap: &'a Heap, rank: usize) {
+        if rank == self.root && self.buffer.len() >= BROADCAST_IN_PLACE_FROM_BYTES {
+            self.place = heap.place_of_mut(self.buffer);
+        }
+        self.heap = Some(heap);
     }
 }
 
@@ -105,6 +110,8 @@ impl BlockTransfer for BroadcastBuffer<'_> {
 
     fn read_in_place(&mut self, _: usize, place: NonZeroU64) {
         let BroadcastBuffer { buffer, heap, stores, .. } = self;
-        heap.read_place(place, buffer.len(), |source| stores.fetch(&source, buffer));
+        if let Some(heap) = heap {
+            heap.read_place(place, buffer.len(), |source| stores.fetch(&source, buffer));
+        }
     }
 }
