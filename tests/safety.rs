@@ -224,3 +224,19 @@ fn only_fences_are_seq_cst() {
         assert!(allowed, "{} in {} is a {} that is SeqCst", site.name, site.file, site.operation);
     }
 }
+
+/// The page about the memory model names models that there are.
+#[test]
+fn every_model_that_the_memory_model_names_was_explored() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).expect("a page");
+    let (page, explored) = (read("docs/symmetric-memory.md"), read("loom-tests/EXPLORED.md"));
+    let names: Vec<&str> = page.split('`').skip(1).step_by(2).collect();
+    let models =
+        names.iter().filter(|name| ["litmus_", "bell_", "lock_"].iter().any(|kind| name.starts_with(kind)));
+    let mut count = 0;
+    for name in models {
+        count += 1;
+        assert!(explored.contains(&format!("\n| {name}::")), "{name} is no model");
+    }
+    assert!(count > 20, "{count} models are named");
+}
