@@ -83,6 +83,12 @@ impl<T> Clone for Instance<'_, T> {
 
 impl<T> Copy for Instance<'_, T> {}
 
+// SAFETY: I15: only an address; all access through it is atomic, also by several threads of a rank, and moves values of `T`
+// between threads.
+unsafe impl<T: Send> Send for Instance<'_, T> {}
+// SAFETY: I15: as above.
+unsafe impl<T: Send> Sync for Instance<'_, T> {}
+
 impl<'a, T: Pod> Instance<'a, T> {
     /// The instance at `start`.
     ///

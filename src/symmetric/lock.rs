@@ -141,7 +141,17 @@ impl Lock {
     fn enter(&self) -> Result<(), Error> {
         match self.queued.swap(true, Acquire) {
             false => Ok(()),
-            true => Err(Error::WouldDeadlock { operation: Operation::LockAcquire }),
+            true => Err(self.would_deadlock()),
+        }
+    }
+
+    /// Why this rank cannot queue up: it is in the queue, perhaps for ever, since the communicator has ended.
+    #[cold]
+    fn would_deadlock(&self) -> Error {
+        let operation = Operation::LockAcquire;
+        match self.cells.access().check() {
+            Ok(()) => Error::WouldDeadlock { operation },
+            Err(failure) => self.cells.rank_state().one_sided_failed(operation, failure),
         }
     }
 
