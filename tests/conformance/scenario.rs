@@ -27,6 +27,7 @@ pub(crate) struct Scenario {
     staging: Option<usize>,
     group: Option<usize>,
     timeout: Option<Duration>,
+    spin: Option<Duration>,
 }
 
 impl Scenario {
@@ -41,6 +42,7 @@ impl Scenario {
             staging: None,
             group: None,
             timeout: None,
+            spin: None,
         }
     }
 
@@ -66,6 +68,12 @@ impl Scenario {
         self
     }
 
+    /// How long a rank polls before it sleeps, for any number of processors.
+    pub(crate) const fn spin(mut self, spin: Duration) -> Self {
+        self.spin = Some(spin);
+        self
+    }
+
     pub(crate) const fn ends(mut self, ends: fn(usize, usize) -> i32) -> Self {
         self.ends = ends;
         self
@@ -86,6 +94,9 @@ impl Scenario {
         }
         if let Some(timeout) = self.timeout {
             config = config.timeout(timeout);
+        }
+        if let Some(spin) = self.spin {
+            config = config.spin(spin);
         }
         config
     }

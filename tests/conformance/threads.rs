@@ -1,5 +1,6 @@
 //! Scenarios over ranks that are threads of this process.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
@@ -23,10 +24,19 @@ pub(crate) fn trials(scenario: Scenario) -> Vec<Trial> {
 pub(crate) fn hush_deliberate_panics() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        if info.payload().downcast_ref() != Some(&DELIBERATE) {
+        if info.payload().downcast_ref() != Some(&DELIBERATE) && !HUSHED.get() {
             usual(info);
         }
     }));
+}
+
+thread_local! {
+    static HUSHED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on this thread panics intentionally, with messages of the library.
+pub(crate) fn hush_this_thread() {
+    HUSHED.set(true);
 }
 
 fn run(scenario: Scenario, size: usize) -> Result<(), Failed> {
