@@ -108,12 +108,12 @@ pub(crate) struct Request {
     pub(crate) bytes: Option<usize>,
     /// In bytes, a power of two.
     pub(crate) alignment: usize,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MemoryKind,
 }
 
 /// What kind of memory a segment has. Objects of different kinds do not share segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct MemoryKind {
     /// A code for the placement.
     pub(crate) placement: u64,
     pub(crate) huge: bool,
@@ -150,7 +150,7 @@ pub(crate) struct Table {
 #[derive(Debug)]
 struct Segment {
     instances: Arc<Instances>,
-    kind: Kind,
+    kind: MemoryKind,
     /// In bytes: of the mapping, and of each rank's part.
     alignment: usize,
     stride: usize,
@@ -209,7 +209,7 @@ impl Table {
     }
 
     /// Adds a segment.
-    pub(crate) fn add(&mut self, instances: Arc<Instances>, kind: Kind, alignment: usize, stride: usize) {
+    pub(crate) fn add(&mut self, instances: Arc<Instances>, kind: MemoryKind, alignment: usize, stride: usize) {
         let free = RangeAllocator::new(0..stride / GRANULE);
         self.segments.push(Segment { instances, kind, alignment, stride, free, used: 0 });
     }
@@ -251,7 +251,60 @@ impl Table {
         }
     }
 
-    fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Segment> {
+    fn of_kind(&self, kind: MemoryKind) -> impl Iterator<Item = &Segment> {
         self.segments.iter().filter(move |segment| segment.kind == kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: MemoryKind = MemoryKind { placement: 0, huge: false };
+
+    fn growth(bytes: Option<usize>, alignment: usize, ranks: usize) -> [Option<usize>; 2] {
+        Table::default().growth(&Request { bytes, alignment, kind: KIND }, ranks).strides
+    }
+
+    #[test]
+    fn a_first_segment_has_room_to_spare() {
+        let page = page_size();
+        assert_eq!(growth(Some(0), 1, 4), [Some(FIRST), Some(page)]);
+        assert_eq!(growth(Some(page + 1), 1, 4), [Some(FIRST), Some(2 * page)]);
+        assert_eq!(growth(Some(FIRST + 1), 1, 4), [Some(FIRST + page); 2]);
+    }
+
+    #[test]
+    fn a_part_is_a_multiple_of_the_alignment() {
+        const ALIGNMENT: usize = 8 << 20;
+        assert_eq!(growth(Some(1), ALIGNMENT, 2), [Some(ALIGNMENT); 2]);
+        assert_eq!(growth(Some(ALIGNMENT + 1), ALIGNMENT, 2), [Some(2 * ALIGNMENT); 2]);
+    }
+
+    #[test]
+    fn what_overflows_has_no_length() {
+        assert_eq!(growth(None, 1, 2), [None; 2]);
+        for bytes in [usize::MAX, usize::MAX / 2, isize::MAX as usize / 2] {
+            assert_eq!(growth(Some(bytes), 1, 4), [None; 2], "{bytes}");
+        }
+    }
+
+    #[test]
+    fn drops_are_told_once() {
+        let heap = Heap::default();
+        [3, 1, 2].into_iter().for_each(|number| heap.drop_object(number));
+        assert_eq!(heap.dropped(), [3, 1, 2]);
+        heap.drop_object(7);
+        heap.told(3);
+        assert_eq!(heap.dropped(), [7]);
+    }
+
+    #[test]
+    fn numbers_that_no_object_has_are_ignored() {
+        let mut table = Table::default();
+        table.dropped(u64::MAX, 2);
+        table.free(0);
+        table.give_back();
+        assert_eq!(table.objects(), 0);
     }
 }

@@ -1,7 +1,7 @@
 //! The options of a symmetric object: alignment, huge pages, placement on NUMA nodes.
 
 use crate::error::{Error, Operation, alignment_and_options};
-use crate::rank::heap::Kind;
+use crate::rank::heap::MemoryKind;
 use crate::region::options::{Placement, RegionOptions};
 
 /// The options of a symmetric object: [`Communicator::symmetric_with`](crate::Communicator::symmetric_with). They are the same
@@ -99,9 +99,9 @@ impl SymmetricOptions {
     }
 
     /// The kind of memory.
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> MemoryKind {
         let huge = self.memory.huge_pages;
-        Kind { placement: self.memory.clone().huge_pages(false).code(), huge }
+        MemoryKind { placement: self.memory.clone().huge_pages(false).code(), huge }
     }
 
     /// What the ranks compare.

@@ -66,8 +66,15 @@ fn scenarios() -> Vec<Scenario> {
 
 /// The rows with rounds without data, also with a hierarchical barrier.
 fn in_groups() -> Vec<Scenario> {
-    let meetings =
-        [delays::rows(), mismatch::rows(), endings::rows(), regions::rows(), groups::rows(), exchanges::rows()];
+    let meetings = [
+        delays::rows(),
+        mismatch::rows(),
+        endings::rows(),
+        regions::rows(),
+        groups::rows(),
+        exchanges::rows(),
+        symmetric::rows_of_phases(),
+    ];
     let quick = |row: &Scenario| !row.name.contains("10_000") && !row.name.contains("8_mb");
     meetings.into_iter().flatten().filter(quick).map(|row| row.in_groups(3)).collect()
 }

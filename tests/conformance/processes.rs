@@ -46,7 +46,7 @@ fn play(role: &str) -> Outcome {
     if role == crate::random::ROLE {
         return crate::random::play_process();
     }
-    let all = [crate::scenarios(), crate::symmetric::privileged_rows()].concat();
+    let all = [crate::scenarios(), crate::symmetric::special_rows()].concat();
     let scenario = all.iter().find(|scenario| scenario.name == role).context("no such role")?;
     let comm = scenario.configure(Config::from_env()?).join()?;
     (scenario.body)(comm)

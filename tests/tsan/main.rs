@@ -14,6 +14,7 @@ mod endings;
 mod machine;
 mod planted;
 mod regions;
+mod symmetric;
 
 use std::cell::Cell;
 use std::process::ExitCode;
@@ -29,7 +30,7 @@ type Program = (&'static str, fn());
 /// Without an argument, runs all programs without a race; with one, the programs of this name.
 fn main() -> ExitCode {
     let selected = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
-    let sound = [buffers::PROGRAMS, regions::PROGRAMS, endings::PROGRAMS].concat();
+    let sound = [buffers::PROGRAMS, regions::PROGRAMS, symmetric::PROGRAMS, endings::PROGRAMS].concat();
     let all = [&sound, planted::PROGRAMS].concat();
     let programs = match &selected {
         None => sound,

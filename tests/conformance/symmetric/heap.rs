@@ -1,13 +1,10 @@
 //! The heap of symmetric objects.
 
 use std::collections::BTreeSet;
-use std::thread;
 
 use anyhow::{Context, ensure};
 use intranode::bytemuck::Pod;
 use intranode::{Communicator, Error, Operation, Own, Placement, Symmetric, SymmetricOptions};
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 
 use crate::holdings::holdings;
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, seed, still_works};
@@ -41,10 +38,6 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(one_mapping_in_a_process),
         row!(placed_in_every_way),
     ]
-}
-
-pub(crate) fn privileged_rows() -> Vec<Scenario> {
-    vec![row!(case_14_dev_shm_of_64_kib)]
 }
 
 /// Where the own instance begins.
@@ -308,36 +301,6 @@ fn case_12_half_of_all_numbers(comm: Communicator) -> Outcome {
     let after = comm.symmetric::<u8>(100)?.into_own()?;
     ensure!(address(&after) == address(&before) + 128, "{:#x} {:#x}", address(&after), address(&before));
     Ok(())
-}
-
-/// Whether this thread may mount a file system in a mount namespace of its own.
-pub(crate) fn may_mount() -> bool {
-    // A namespace belongs to a thread.
-    thread::spawn(|| mount_dev_shm().is_ok()).join().unwrap_or(false)
-}
-
-/// Gives this thread a `/dev/shm` of 64 KiB.
-fn mount_dev_shm() -> nix::Result<()> {
-    let (nothing, private) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
-    unshare(CloneFlags::CLONE_NEWNS)?;
-    mount(nothing, "/", nothing, private, nothing)?;
-    mount(Some("tmpfs"), "/dev/shm", Some("tmpfs"), MsFlags::empty(), Some("size=64k"))
-}
-
-fn case_14_dev_shm_of_64_kib(comm: Communicator) -> Outcome {
-    const LEN: usize = 4 << 20;
-    mount_dev_shm()?;
-    let size = nix::sys::statvfs::statvfs("/dev/shm")?;
-    ensure!(size.blocks() * size.fragment_size() == 64 << 10, "{size:?}");
-    let mut own = comm.symmetric::<u8>(LEN)?.into_own()?;
-    // Touches every page: without allocated memory this would raise SIGBUS.
-    own.fill(comm.rank() as u8 + 1);
-    let all = own.open()?.into_read()?;
-    for rank in 0..comm.size() {
-        ensure!(all.of(rank).iter().all(|value| usize::from(*value) == rank + 1));
-    }
-    ensure!(std::fs::read_dir("/dev/shm")?.next().is_none(), "there is something in /dev/shm");
-    still_works(&comm)
 }
 
 /// Three objects, dropped by the ranks in different orders. Returns where they were.

@@ -2,12 +2,18 @@
 
 mod atomics;
 mod collectives;
+mod drops;
 mod heap;
 mod lock;
+// Mounts a file system in a namespace of its own, for which there are functions on Linux only.
+#[cfg(target_os = "linux")]
+mod memory;
 mod order;
 mod phases;
 #[cfg(target_os = "linux")]
 mod refused;
+mod requests;
+mod segments;
 mod sleeper;
 mod sleeping;
 mod transfer;
@@ -16,37 +22,47 @@ mod waiting;
 use libtest_mimic::Trial;
 
 use crate::scenario::Scenario;
-use crate::{processes, threads};
 
 /// The rows that run on a joined communicator.
 pub(crate) fn rows() -> Vec<Scenario> {
-    let mut all = heap::rows();
-    all.extend(transfer::rows());
-    all.extend(phases::rows());
-    all.extend(order::rows());
-    all.extend(atomics::rows());
-    all.extend(waiting::rows());
-    all.extend(sleeping::rows());
+    let mut all = vec![
+        heap::rows(),
+        requests::rows(),
+        drops::rows(),
+        segments::rows(),
+        transfer::rows(),
+        phases::rows(),
+        order::rows(),
+        atomics::rows(),
+        waiting::rows(),
+        sleeping::rows(),
+        lock::rows(),
+        collectives::rows(),
+    ];
     #[cfg(target_os = "linux")]
-    all.extend(refused::rows());
-    all.extend(lock::rows());
-    all.extend(collectives::rows());
-    all.into_iter().map(|row| row.ranks(&[2, 4])).collect()
+    all.push(refused::rows());
+    all.into_iter().flatten().map(|row| row.ranks(&[2, 4])).collect()
 }
 
-/// Those that need a privilege.
-pub(crate) fn privileged_rows() -> Vec<Scenario> {
-    heap::privileged_rows().into_iter().map(|row| row.ranks(&[2, 4])).collect()
+/// Those whose calls have no data, which can also run with a hierarchical barrier.
+pub(crate) fn rows_of_phases() -> Vec<Scenario> {
+    phases::rows().into_iter().map(|row| row.ranks(&[4])).collect()
 }
 
-/// The trials of those: ignored without it.
+/// Those that run only as [`trials`] starts them.
+pub(crate) fn special_rows() -> Vec<Scenario> {
+    #[cfg(target_os = "linux")]
+    return memory::rows();
+    #[cfg(not(target_os = "linux"))]
+    Vec::new()
+}
+
+/// Trials that do not only run a scenario.
 pub(crate) fn trials() -> Vec<Trial> {
-    let allowed = heap::may_mount();
-    let all = privileged_rows().into_iter().flat_map(|row| [threads::trials(row), processes::trials(row)]);
-    let mut all: Vec<Trial> = all.flatten().map(|trial| trial.with_ignored_flag(!allowed)).collect();
     #[cfg(target_os = "linux")]
-    all.extend(refused::trials());
-    all
+    return [memory::trials(), refused::trials()].into_iter().flatten().collect();
+    #[cfg(not(target_os = "linux"))]
+    Vec::new()
 }
 
 /// The number of turns of a row that repeats itself: usually this many, or `INTRANODE_SYMMETRIC_TURNS`.

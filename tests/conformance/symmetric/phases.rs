@@ -14,7 +14,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(case_30_own_and_read_exact),
         row!(case_30_phases_out_of_step),
         row!(case_30_phases_of_different_objects),
-        row!(case_30_read_of_a_rank_that_does_not_exist),
+        row!(case_30_read_of_a_rank_that_does_not_exist).processes_only(),
         row!(case_29_collective_calls_in_a_forked_child).processes_only(),
     ]
 }
