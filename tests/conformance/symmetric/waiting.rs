@@ -96,6 +96,7 @@ fn case_45_any_some_all(comm: Communicator) -> Outcome {
 
     // The same element twice in the list. Then one after the other, each as soon as the last has been noticed.
     to.store(0, 1);
+    comm.barrier()?;
     ensure!(object.wait_some(&[(0, Gt(0)), (5, Gt(0)), (0, Ne(0))])? == [0, 2]);
     to.store(1, 1);
     let mut missing: Vec<_> = vec![(0, Ge(1)), (1, Ge(1))];
