@@ -14,6 +14,7 @@ mod faults;
 mod harness;
 mod leaving;
 mod replay;
+mod symmetric;
 mod watching;
 
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         faults::trials(),
         leaving::trials(),
         replay::trials(),
+        symmetric::trials(),
         watching::trials(),
     ];
     let conclusion = libtest_mimic::run(&arguments, trials.into_iter().flatten().collect());

@@ -13,7 +13,7 @@ use crate::harness::breakage;
 use crate::harness::schedules::{ITERATIONS, SCHEDULE, SEED};
 
 /// How the machine is broken, the test that must fail, and with which message.
-const BROKEN: [(&str, &str, &str); 20] = [
+const BROKEN: [(&str, &str, &str); 26] = [
     ("drop:arrive-wake", "8 ranks make mixed calls, random", "deadlock!"),
     ("drop:arrive-wake", "8 ranks make mixed calls, pct", "deadlock!"),
     ("drop:poison-wake", "some leave, some abort, some go on, random", "deadlock!"),
@@ -34,6 +34,12 @@ const BROKEN: [(&str, &str, &str); 20] = [
     ("drop:depart-wake", "watchers take over from those that leave, random", "deadlock!"),
     ("blind:watch", "watchers are told of every death, random", "deadlock!"),
     ("swap:announce", "watchers are told of every death, random", "deadlock!"),
+    ("drop:ring-wake", "8 ranks use each other's memory, random", "deadlock!"),
+    ("blind:wait-sleep", "8 ranks use each other's memory, pct", "deadlock!"),
+    ("swap:lock-try", "8 ranks use each other's memory, random", "deadlock!"),
+    ("swap:lock-leave", "8 ranks use each other's memory, random", "deadlock!"),
+    ("swap:ring-take", "8 ranks use each other's memory and one dies, random", "deadlock!"),
+    ("swap:compare-swap", "8 ranks use each other's memory, random", "wrong sum"),
 ];
 
 /// No run of one test takes this long.

@@ -164,6 +164,16 @@ fn death_with_two_sleepers(fail_point: &'static str) -> OneSidedModel {
         .check(succeed_or_know(Died, 1))
 }
 
+/// A writer dies when it has taken `WAITER`, and so another finds nobody to wake. Its value is not lost.
+fn death_beside_a_writer() -> OneSidedModel {
+    OneSidedModel::new("bell_death_at_taken-unwoken_beside_a_writer", Parking)
+        .rank(0, |rank| rank.wait_until(DATA, 1).map(drop))
+        .rank(1, raises_flag)
+        .rank(2, puts_data)
+        .fate_of(1, Fate::dies_at("taken-unwoken", 1))
+        .check(succeed_or_know(Died, 1))
+}
+
 /// A rank dies as it goes to sleep. Who writes to it does not notice, and who waits for it is told.
 fn death_of_waiter(waiting: Waiting) -> OneSidedModel {
     let answers = |rank: &Actor<'_>| {
@@ -227,6 +237,7 @@ pub(crate) fn models() -> Vec<OneSidedModel> {
     // Three threads that sleep and wake are too much without a bound.
     let of_three = [two_writers(), two_sleepers(), two_sleepers_of_two_cells(), poison_races_ring()];
     let deaths = ["written-unrung", "taken-unwoken"].map(death_with_two_sleepers);
+    let deaths = deaths.into_iter().chain([death_beside_a_writer()]);
     models.extend(of_three.into_iter().chain(deaths).map(|model| model.bound(3)));
     models
 }

@@ -10,6 +10,7 @@ pub mod sleepers;
 pub mod simulation;
 
 pub mod cell;
+pub mod shared_cell;
 pub mod word;
 
 pub mod platform;
@@ -21,3 +22,5 @@ pub mod perform;
 
 pub mod ring;
 pub mod scenario;
+
+pub mod one_sided;

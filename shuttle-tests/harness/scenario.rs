@@ -219,12 +219,16 @@ impl Scenario {
     }
 }
 
-fn spawn<T: Send + 'static>(name: String, body: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+/// Starts an actor.
+pub fn spawn<T: Send + 'static>(
+    name: String,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> thread::JoinHandle<T> {
     thread::Builder::new().name(name).spawn(body).expect("a task of shuttle costs nothing")
 }
 
 /// What the watcher of a rank does: it poisons for every rank that dies.
-fn watch(simulation: &Simulation, memory: &SegmentMemory) {
+pub fn watch(simulation: &Simulation, memory: &SegmentMemory) {
     let mut known = 0;
     while let Some(rank) = simulation.next_death(known) {
         known += 1;

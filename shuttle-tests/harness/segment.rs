@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use intranode::protocol::call::HEADER;
-use intranode::protocol::{Barrier, Generation, Group, Segment, Slot, Staging};
+use intranode::protocol::{Barrier, Bell, Generation, Group, Segment, Slot, Staging};
 use shuttle::sync::atomic::Ordering::SeqCst;
 
 use crate::harness::breakage::Breakage;
@@ -23,6 +23,7 @@ pub struct SegmentMemory {
     /// By rank: how it meets the others.
     pub barriers: Vec<Barrier>,
     buffers: Vec<[Cell; 2]>,
+    bells: Vec<Bell<Simulation>>,
     staging: Staging,
     /// By rank: what others see in place.
     pub blocks: Vec<Cell>,
@@ -72,9 +73,17 @@ impl SegmentMemory {
                 })
                 .collect(),
             buffers: (0..ranks).map(buffers).collect(),
+            bells: Vec::new(),
             staging,
             blocks: (0..ranks).map(block).collect(),
         }
+    }
+
+    /// That of ranks which make no calls, and have nothing but symmetric memory.
+    pub fn of_bells(simulation: &Arc<Simulation>, ranks: usize) -> Self {
+        let none = SegmentMemory::new(simulation, 0, Staging::of(8, 1), Generation::new(0), &[]);
+        let bell = |_| Bell { word: Word::new(0, simulation.actors()) };
+        SegmentMemory { bells: (0..ranks).map(bell).collect(), ..none }
     }
 
     /// All words, seen from outside the machine.
@@ -91,7 +100,7 @@ impl SegmentMemory {
             slots: &self.slots,
             buffers: &self.buffers,
             staging: self.staging,
-            bells: &[],
+            bells: &self.bells,
         }
     }
 }
