@@ -68,9 +68,10 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
                 let known = holder != NOBODY && holder != number(self.rank);
                 return self.give_up(if known { holder } else { before });
             }
+        } else {
+            self.platform.store_cell("lock-hold", queue.holder(), number(self.rank), Relaxed);
         }
         self.platform.fail_point("locked")?;
-        self.platform.store_cell("lock-hold", queue.holder(), number(self.rank), Relaxed);
         Ok(())
     }
 
@@ -112,6 +113,8 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
         }
         let next = next.unwrap_or(NOBODY);
         let behind = self.node(queue, next)?;
+        // Here, and not when the next rank has noticed: it may be frozen, and then it is the one that the others wait for.
+        self.platform.store_cell("lock-hold-next", queue.holder(), next, Relaxed);
         self.platform.store_cell("lock-grant", behind.granted, 1, Release);
         self.ring(rank(next))?;
         Ok(())
