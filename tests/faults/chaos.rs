@@ -4,9 +4,9 @@
 //! cargo run --release --example chaos -- --kills 2000 --ranks 2,4,8
 //! ```
 //!
-//! Each job runs random collectives, with checks of their results, until one of its ranks is killed (or, in one job of
-//! twenty, stopped and continued). The collectives, the victim, the moment and the groups follow from the job's seed. A job
-//! that fails prints its seed, and `--seed SEED --kills 1 --ranks R` repeats its choices.
+//! Each job runs random collectives, and one-sided operations on symmetric memory, with checks of their results, until one of
+//! its ranks is killed (or, in one job of twenty, stopped and continued). The operations, the victim, the moment and the groups
+//! follow from the job's seed. A job that fails prints its seed, and `--seed SEED --kills 1 --ranks R` repeats its choices.
 //!
 //! A delay is the time from the kill to the last survivor's error. A survivor that is not waiting at the kill first completes
 //! its own work, which dominates with many ranks, few processors and large contributions.
@@ -23,6 +23,8 @@
 #[path = "job.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]
 mod job;
+#[path = "one_sided.rs"]
+mod one_sided;
 #[path = "rank.rs"]
 #[allow(dead_code, reason = "as above")]
 mod rank;
@@ -45,6 +47,7 @@ const SEED: &str = "CHAOS_SEED";
 const VICTIM: &str = "CHAOS_VICTIM";
 const MEMORY: &str = "CHAOS_VICTIM_MIB";
 const MOST: &str = "CHAOS_MOST";
+const ONE_SIDED: &str = "CHAOS_ONE_SIDED";
 
 /// The time-out of jobs in which a rank is stopped.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -72,14 +75,21 @@ fn run_rank() -> Result<()> {
     let touched = |len| vec![1; len];
     let max_len = limit as usize;
     let mut buffers = rank::Buffers { send: touched(max_len), recv: touched(max_len * comm.size()) };
+    let one_sided_kinds = if variable(ONE_SIDED)? == 1 { one_sided::KINDS.len() } else { 0 };
+    let mut objects = one_sided::OneSided::new(&comm, max_len)?;
     let mut round = 0;
     rank::send("ready")?;
     let error = loop {
         round += 1;
-        let kind = rank::KINDS[random.usize(0..rank::KINDS.len())];
+        let kind = random.usize(0..rank::KINDS.len() + one_sided_kinds);
         // Small lengths are as frequent as large ones.
         let max_now = 1 << random.u32(0..=limit.ilog2());
-        if let Err(error) = rank::collective(&comm, kind, random.usize(0..=max_now), round, &mut buffers) {
+        let len = random.usize(0..=max_now);
+        let result = match rank::KINDS.get(kind) {
+            Some(kind) => rank::collective(&comm, *kind, len, round, &mut buffers),
+            None => objects.operation(&comm, one_sided::KINDS[kind - rank::KINDS.len()], len),
+        };
+        if let Err(error) = result {
             break error;
         }
     };
@@ -196,6 +206,8 @@ fn one_job(size: usize, seed: u64, plan: &Plan, tally: &mut Tally) -> Result<()>
                 .env(VICTIM, victim.to_string())
                 .env(MEMORY, plan.victim_mib.to_string())
                 .env(MOST, plan.most.to_string())
+                // A wait for a stopped rank times out without ending anything, and names an element and no rank.
+                .env(ONE_SIDED, u8::from(!freeze).to_string())
                 .env("INTRANODE_GROUP", group.to_string());
             if freeze {
                 command.env("INTRANODE_TIMEOUT", TIMEOUT.as_secs_f64().to_string());
@@ -217,7 +229,7 @@ fn one_job(size: usize, seed: u64, plan: &Plan, tally: &mut Tally) -> Result<()>
     let since = job.kill(victim)?;
     job.status(victim)?;
     survivors.iter().try_for_each(|rank| job.send(*rank, "report"))?;
-    tally.delays.push(job.all_report_death_eventually(&survivors, &[victim], since)?);
+    tally.delays.push(job.all_report_death_in_any_call_eventually(&survivors, &[victim], since)?);
     job.finish(&[victim])
 }
 

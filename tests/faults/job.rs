@@ -242,6 +242,42 @@ impl Job {
         victims: &[usize],
         since: Duration,
     ) -> Result<Duration> {
+        // The text has the call, the round and the reason.
+        self.all_report_the_same_death(ranks, victims, since, |text| text)
+    }
+
+    /// Awaits the same within [`BOUND`] where the ranks may be in different calls of a round.
+    pub(crate) fn all_report_death_in_any_call(
+        &mut self,
+        ranks: &[usize],
+        victims: &[usize],
+        since: Duration,
+    ) -> Result<Duration> {
+        let last = self.all_report_death_in_any_call_eventually(ranks, victims, since)?;
+        ensure!(last < BOUND, "known only after {last:?}");
+        Ok(last)
+    }
+
+    /// The same without the bound.
+    pub(crate) fn all_report_death_in_any_call_eventually(
+        &mut self,
+        ranks: &[usize],
+        victims: &[usize],
+        since: Duration,
+    ) -> Result<Duration> {
+        self.all_report_the_same_death(ranks, victims, since, |text| {
+            text.split_once(", ").map_or(text, |(_, rest)| rest)
+        })
+    }
+
+    /// `part`: of a report's text, what is the same on all ranks.
+    fn all_report_the_same_death(
+        &mut self,
+        ranks: &[usize],
+        victims: &[usize],
+        since: Duration,
+        part: fn(&str) -> &str,
+    ) -> Result<Duration> {
         let mut pids = BTreeMap::new();
         for victim in victims {
             pids.insert(*victim, self.pid(*victim)?);
@@ -253,8 +289,8 @@ impl Job {
             let died = |victim: &usize| {
                 report.kind == "died" && report.ranks == [*victim] && report.pid == pids.get(victim).copied()
             };
-            // The text has the call, the round and the reason.
-            let same = *named.get_or_insert_with(|| report.text.clone()) == report.text;
+            let text = part(&report.text);
+            let same = *named.get_or_insert_with(|| text.to_owned()) == text;
             if !same || !victims.iter().any(died) || !report.text.contains(", round ") {
                 bail!(Violation::WrongName(format!(
                     "rank {rank} reports {report:?}, the first {named:?}; the victims were {pids:?}"

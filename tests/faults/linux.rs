@@ -21,6 +21,7 @@ mod limits;
 mod liveness;
 mod memory;
 mod names;
+mod one_sided;
 mod operations;
 mod processes;
 mod rank;
@@ -31,6 +32,7 @@ mod scribbling;
 mod segment;
 mod single_copy;
 mod states;
+mod symmetric;
 mod unloading;
 
 use std::collections::BTreeSet;
@@ -67,6 +69,7 @@ fn tests() -> Vec<Test> {
         states::TESTS,
         unloading::TESTS,
         scribbling::TESTS,
+        symmetric::TESTS,
         &[("every_row_names_its_tests", every_row_names_its_tests)],
     ];
     let mut all = all.concat();
@@ -94,6 +97,7 @@ fn programs() -> Vec<Program> {
         states::PROGRAMS,
         unloading::PROGRAMS,
         scribbling::PROGRAMS,
+        symmetric::PROGRAMS,
     ];
     all.concat()
 }
