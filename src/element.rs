@@ -18,6 +18,10 @@ codes! {
     /// * A floating-point sum or product that is not a number is the type's canonical quiet NaN, whatever NaNs went in.
     /// * `Min` and `Max` of floating-point values follow IEEE 754-2019's `minimum` and `maximum`: a NaN from any rank
     ///   gives the canonical NaN, and −0 is less than +0.
+    /// * Logical reductions are those of `bool`, and of integers, of which each but 0 counts as true; the result is 0 or 1.
+    /// * `MinLoc` and `MaxLoc` are those of pairs of a number and an index: the least or greatest number, and of equal numbers
+    ///   that with the lowest index. Numbers compare as for `Min` and `Max`: a NaN from any rank gives a NaN, with its index.
+    /// * Complex numbers (with the feature `num-complex`) have sums and products.
     /// * With one rank the result is that rank's value, unchanged.
     ///
     /// ```
@@ -54,13 +58,46 @@ codes! {
         BitOr = 6,
         /// Bitwise exclusive or, of integers.
         BitXor = 7,
+        /// Logical and, of `bool` or integers.
+        LogicalAnd = 8,
+        /// Logical or, of `bool` or integers.
+        LogicalOr = 9,
+        /// Logical exclusive or, of `bool` or integers.
+        LogicalXor = 10,
+        /// The least number of pairs, with its index.
+        MinLoc = 11,
+        /// The greatest number of pairs, with its index.
+        MaxLoc = 12,
     }
 }
 
 impl ReduceOp {
-    /// Whether it is defined for integers only. Example: [`ReduceOp`].
+    /// Whether it combines the bits of integers. Example: [`ReduceOp`].
     pub fn is_bitwise(self) -> bool {
         matches!(self, ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor)
+    }
+
+    fn is_logical(self) -> bool {
+        matches!(self, ReduceOp::LogicalAnd | ReduceOp::LogicalOr | ReduceOp::LogicalXor)
+    }
+
+    fn is_located(self) -> bool {
+        matches!(self, ReduceOp::MinLoc | ReduceOp::MaxLoc)
+    }
+
+    fn is_arithmetic(self) -> bool {
+        !(self.is_bitwise() || self.is_logical() || self.is_located())
+    }
+
+    /// For which types it is defined, in words.
+    pub(crate) fn types(self) -> &'static str {
+        match self {
+            ReduceOp::Sum | ReduceOp::Prod => "numbers and complex numbers",
+            ReduceOp::Min | ReduceOp::Max => "numbers",
+            ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor => "integers",
+            ReduceOp::LogicalAnd | ReduceOp::LogicalOr | ReduceOp::LogicalXor => "bool and integers",
+            ReduceOp::MinLoc | ReduceOp::MaxLoc => "pairs (number, usize)",
+        }
     }
 }
 
@@ -70,9 +107,28 @@ impl fmt::Display for ReduceOp {
     }
 }
 
-/// A type whose values can be reduced: a [`Number`]. No other type can be made one.
+/// A type whose values can be reduced: a [`Number`]; `bool`; a pair `(number, usize)` of a value and its index; with the
+/// feature `num-complex`, `Complex<f32>` and `Complex<f64>`. No other type can be made one. [`ReduceOp`] says which reductions
+/// each has.
 ///
-/// Example: [`Number`].
+/// For `bool` and pairs a call takes a copy of the buffers.
+///
+/// ```
+/// use intranode::ReduceOp;
+///
+/// let results = intranode::threads(3, |comm| {
+///     let value = [2.5, 0.5, 4.0][comm.rank()];
+///     let mut least = [(value, comm.rank())];
+///     comm.allreduce_in_place(&mut least, ReduceOp::MinLoc)?;
+///     let mut all_positive = [value > 0.0];
+///     comm.allreduce_in_place(&mut all_positive, ReduceOp::LogicalAnd)?;
+///     Ok::<_, intranode::Error>((least[0], all_positive[0]))
+/// })?;
+/// for result in results {
+///     assert_eq!(result?, ((0.5, 1), true));
+/// }
+/// # Ok::<(), intranode::Error>(())
+/// ```
 pub trait Reducible: sealed::Sealed {}
 
 /// A number that can be reduced: `u8` to `u64`, `i8` to `i64`, `usize`, `isize`, `f32`, `f64`. No other type can be made one.
@@ -150,8 +206,8 @@ macro_rules! integers {
             sent_as_it_is!();
 
             #[inline]
-            fn has(_: ReduceOp) -> bool {
-                true
+            fn has(op: ReduceOp) -> bool {
+                !op.is_located()
             }
 
             #[inline]
@@ -164,6 +220,10 @@ macro_rules! integers {
                     ReduceOp::BitAnd => fold.each(|a, b| a & b),
                     ReduceOp::BitOr => fold.each(|a, b| a | b),
                     ReduceOp::BitXor => fold.each(|a, b| a ^ b),
+                    ReduceOp::LogicalAnd => fold.each(|a, b| <$number>::from((a != 0) & (b != 0))),
+                    ReduceOp::LogicalOr => fold.each(|a, b| <$number>::from((a | b) != 0)),
+                    ReduceOp::LogicalXor => fold.each(|a, b| <$number>::from((a != 0) ^ (b != 0))),
+                    ReduceOp::MinLoc | ReduceOp::MaxLoc => unreachable!("{op} of integers is refused"),
                 }
             }
         }
@@ -179,7 +239,7 @@ macro_rules! floats {
 
             #[inline]
             fn has(op: ReduceOp) -> bool {
-                !op.is_bitwise()
+                op.is_arithmetic()
             }
 
             #[inline]
@@ -198,9 +258,7 @@ macro_rules! floats {
                         let more = if a == b { $number::from_bits(a.to_bits() & b.to_bits()) } else if a > b { a } else { b };
                         if a.is_nan() | b.is_nan() { $number::NAN } else { more }
                     }),
-                    ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor => {
-                        unreachable!("bitwise reductions of floating-point values are refused")
-                    }
+                    other => unreachable!("{other} of floating-point values is refused"),
                 }
             }
         }
@@ -210,10 +268,15 @@ macro_rules! floats {
 integers!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
 floats!(f32 f64);
 
+mod boolean;
+#[cfg(feature = "num-complex")]
+mod complex;
+mod pairs;
+
 /// Declares [`NAMES`] and [`types`] from one list.
 macro_rules! elements {
-    ($($number:ident)*) => {
-        /// The names of element types, by their codes. All types but the numbers are "data", which their size and alignment
+    ($($number:ty),*) => {
+        /// The names of element types, by their codes. All types but those that can be reduced are "data", which their size and alignment
         /// tell apart.
         const NAMES: &[&str] = &["data", $(stringify!($number)),*];
 
@@ -224,7 +287,34 @@ macro_rules! elements {
     };
 }
 
-elements!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64);
+// Complex numbers are data: they have no code that depends on a feature.
+elements!(
+    u8,
+    u16,
+    u32,
+    u64,
+    usize,
+    i8,
+    i16,
+    i32,
+    i64,
+    isize,
+    f32,
+    f64,
+    bool,
+    (u8, usize),
+    (u16, usize),
+    (u32, usize),
+    (u64, usize),
+    (usize, usize),
+    (i8, usize),
+    (i16, usize),
+    (i32, usize),
+    (i64, usize),
+    (isize, usize),
+    (f32, usize),
+    (f64, usize)
+);
 
 /// A code for an element type that means the same in every process, whatever compiler built it: the index in [`NAMES`].
 pub(crate) fn code<T: 'static>() -> u8 {

@@ -252,6 +252,9 @@ pub struct CallSummary {
     pub element: String,
     /// The length in elements, of the buffer or of all blocks; 0 if it may differ between ranks, as in an alltoallv.
     pub length: u64,
+    /// The operation of a call such as [`allreduce_with`](crate::Communicator::allreduce_with): the first rank whose
+    /// operation has the same name.
+    pub own_reduction: Option<usize>,
     /// The root, of a call that has one.
     pub root: Option<usize>,
     /// The counts, of a call that has them equal on all ranks, as an allgatherv or an exchange: the first rank with the same table. Different tables can have the same
@@ -286,6 +289,9 @@ impl CallSummary {
         if let Some(reduction) = self.reduction {
             write!(f, "{reduction}, ")?;
         }
+        if let Some(rank) = self.own_reduction {
+            write!(f, "the operation named as on rank {rank}, ")?;
+        }
         match self.operation {
             // Only the senders know the length.
             Some(operation) if operation.has_no_length() => write!(f, "{}", self.element)?,
@@ -312,11 +318,12 @@ impl CallSummary {
     /// The calls of all ranks, by rank.
     pub(crate) fn all(calls: &[Call]) -> Box<[Self]> {
         // Without the root, if both are in it: the counts are compared.
-        let extra = |call: &Call| match Operation::from_code(call.operation) {
-            Some(operation) if operation.has_root_and_counts() => call.extra & DIGEST_MASK,
-            _ => call.extra,
+        let key = |call: &Call| {
+            let has_both = Operation::from_code(call.operation).is_some_and(Operation::has_root_and_counts);
+            let extra = if has_both || is_own(call) { call.extra & DIGEST_MASK } else { call.extra };
+            (call.operation, is_own(call), extra)
         };
-        let same = |one: &Call, other: &Call| (one.operation, extra(one)) == (other.operation, extra(other));
+        let same = |one: &Call, other: &Call| key(one) == key(other);
         let first = |call: &Call| calls.iter().position(|other| same(call, other));
         calls.iter().enumerate().map(|(rank, call)| CallSummary::new(rank, call, first(call))).collect()
     }
@@ -326,11 +333,12 @@ impl CallSummary {
         let operation = Operation::from_code(call.operation);
         let is = |kind: fn(Operation) -> bool| operation.is_some_and(kind);
         let (has_both, extra) = (is(Operation::has_root_and_counts), call.extra);
-        let root = if has_both { extra >> DIGEST_BITS } else { extra };
+        let root = if has_both || is_own(call) { extra >> DIGEST_BITS } else { extra };
         CallSummary {
             rank,
             operation,
             reduction: ReduceOp::from_code(call.reduction),
+            own_reduction: first.filter(|_| is_own(call)),
             element: describe(call.element, call.shape),
             length: call.length,
             // Saturates if another process has overwritten the header.
@@ -357,6 +365,14 @@ pub(crate) fn alignment_and_options(alignment: usize, options: u64) -> u64 {
 /// The alignment in it. Saturates if another process has overwritten the header.
 fn alignment_in(extra: u64) -> usize {
     u32::try_from(extra >> OPTION_BITS).ok().and_then(|bits| 1usize.checked_shl(bits)).unwrap_or(usize::MAX)
+}
+
+/// The reduction of a call whose operation is the program's own. Its [`Call::extra`] is a root, if there is one, and a digest of
+/// the operation's name.
+pub(crate) const OWN_REDUCTION: u8 = u8::MAX;
+
+fn is_own(call: &Call) -> bool {
+    call.reduction == OWN_REDUCTION
 }
 
 /// The bits of a digest that shares [`Call::extra`] with a root: of up to 65,536 ranks.
@@ -589,7 +605,7 @@ pub enum Error {
     },
 
     /// This rank requested a reduction that its element type does not have.
-    #[error("{operation}: {reduction} is not defined for {element}; bitwise reductions need integers")]
+    #[error("{operation}: {reduction} is not defined for {element}; it is for {}", reduction.types())]
     InvalidReduction {
         /// The operation.
         operation: Operation,
@@ -958,6 +974,7 @@ mod tests {
             rank,
             operation: Some(operation),
             reduction: None,
+            own_reduction: None,
             element: "f64".to_owned(),
             length,
             root: None,

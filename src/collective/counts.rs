@@ -98,10 +98,20 @@ fn check_overlap(operation: Operation, counts: &[usize], displs: &[usize]) -> Re
 /// counts have the same digest for at most R keys. So with a random key the probability of a collision is R / 2⁶¹ for any
 /// two tables. A fixed hash function would have collisions that an adversary can construct.
 pub(crate) fn digest(key: u64, counts: &[usize]) -> u64 {
+    digest_words(key, counts.iter().copied())
+}
+
+/// The same of a name, byte by byte.
+pub(crate) fn digest_name(key: u64, name: &str) -> u64 {
+    // The length first: leading zeros are no part of a polynomial's value.
+    digest_words(key, std::iter::once(name.len()).chain(name.bytes().map(usize::from)))
+}
+
+fn digest_words(key: u64, words: impl Iterator<Item = usize>) -> u64 {
     // Not 0 or 1: there the value is the last coefficient, or the sum of all.
     let key = u128::from(key % (PRIME - 2) + 2);
-    let sum = counts.iter().fold(0, |hash: u64, count| {
-        let wide = u128::from(hash) * key + *count as u128;
+    let sum = words.fold(0, |hash: u64, word| {
+        let wide = u128::from(hash) * key + word as u128;
         // 2⁶¹ ≡ 1. Two steps reduce the value to about 61 bits.
         let narrow = (wide as u64 & PRIME) + (wide >> PRIME_BITS) as u64;
         (narrow & PRIME) + (narrow >> PRIME_BITS)

@@ -10,6 +10,7 @@ pub(crate) mod blocks;
 mod broadcast;
 pub mod counts;
 mod gather;
+mod own_reduction;
 mod parts;
 mod reduce;
 mod reduce_scatter;

@@ -85,11 +85,11 @@ impl<V: Reducible> Operator<V::Repr> for Builtin<V> {
 
 /// The arguments of [`copy::fold`], except the combination.
 pub(crate) struct FoldJob<'a, T> {
-    target: &'a mut [T],
-    own: Option<&'a [T]>,
-    begin: bool,
-    terms: &'a [Term<'a>],
-    staging: Option<Sink<'a>>,
+    pub(super) target: &'a mut [T],
+    pub(super) own: Option<&'a [T]>,
+    pub(super) begin: bool,
+    pub(super) terms: &'a [Term<'a>],
+    pub(super) staging: Option<Sink<'a>>,
 }
 
 impl<T: Pod> Folder<T> for FoldJob<'_, T> {

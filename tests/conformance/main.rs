@@ -34,6 +34,7 @@ mod scenario;
 mod settings;
 mod symmetric;
 mod threads;
+mod types;
 mod vectors;
 
 use std::process::ExitCode;
@@ -49,6 +50,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(rooted::rows());
     all.extend(alltoalls::rows());
     all.extend(scans::rows());
+    all.extend(types::rows());
     all.extend(vectors::rows());
     all.extend(delays::rows());
     all.extend(errors::rows());

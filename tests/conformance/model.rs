@@ -10,7 +10,7 @@ use intranode::{Number, ReduceOp};
 use crate::scenario::Outcome;
 
 /// Every reduction.
-pub(crate) const OPERATIONS: [ReduceOp; 7] = [
+pub(crate) const OPERATIONS: [ReduceOp; 10] = [
     ReduceOp::Sum,
     ReduceOp::Prod,
     ReduceOp::Min,
@@ -18,6 +18,9 @@ pub(crate) const OPERATIONS: [ReduceOp; 7] = [
     ReduceOp::BitAnd,
     ReduceOp::BitOr,
     ReduceOp::BitXor,
+    ReduceOp::LogicalAnd,
+    ReduceOp::LogicalOr,
+    ReduceOp::LogicalXor,
 ];
 
 /// The reductions of floating-point values.
@@ -58,6 +61,9 @@ macro_rules! integers {
                     ReduceOp::BitAnd => (wide_a & wide_b) as $number,
                     ReduceOp::BitOr => (wide_a | wide_b) as $number,
                     ReduceOp::BitXor => (wide_a ^ wide_b) as $number,
+                    ReduceOp::LogicalAnd => <$number>::from(a != 0 && b != 0),
+                    ReduceOp::LogicalOr => <$number>::from(a != 0 || b != 0),
+                    ReduceOp::LogicalXor => <$number>::from((a != 0) != (b != 0)),
                     other => panic!("the model has no {other}"),
                 }
             }
