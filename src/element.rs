@@ -367,6 +367,12 @@ mod tests {
         assert_eq!(reduce(ReduceOp::BitAnd, 6u16, 3), 2);
         assert_eq!(reduce(ReduceOp::BitOr, 6u16, 3), 7);
         assert_eq!(reduce(ReduceOp::BitXor, 6u16, 3), 5);
+        for (a, b) in [(0i32, 0), (0, -8), (6, 0), (6, 8)] {
+            let (one, other) = (a != 0, b != 0);
+            assert_eq!(reduce(ReduceOp::LogicalAnd, a, b), i32::from(one && other));
+            assert_eq!(reduce(ReduceOp::LogicalOr, a, b), i32::from(one || other));
+            assert_eq!(reduce(ReduceOp::LogicalXor, a, b), i32::from(one != other));
+        }
     }
 
     #[test]

@@ -17,9 +17,11 @@
 //! | --- | --- |
 //! | join | [`Communicator::from_env`], [`Config`]; [`threads()`] for ranks that are threads |
 //! | synchronise | [`barrier`](Communicator::barrier) |
-//! | combine | [`allreduce`](Communicator::allreduce), [`allreduce_in_place`](Communicator::allreduce_in_place) with a [`ReduceOp`] |
-//! | collect | [`allgather`](Communicator::allgather), [`allgatherv`](Communicator::allgatherv) |
-//! | distribute | [`broadcast`](Communicator::broadcast), and [`Blocks`] for the items of each rank |
+//! | combine | [`allreduce`](Communicator::allreduce), [`reduce`](Communicator::reduce), [`scan`](Communicator::scan), [`exscan`](Communicator::exscan), [`reduce_scatter`](Communicator::reduce_scatter) with a [`ReduceOp`]; [`allreduce_with`](Communicator::allreduce_with) with an operation of your own |
+//! | collect | [`allgather`](Communicator::allgather), [`allgatherv`](Communicator::allgatherv), [`gather`](Communicator::gather), [`gatherv`](Communicator::gatherv) |
+//! | distribute | [`broadcast`](Communicator::broadcast), [`scatter`](Communicator::scatter), [`scatterv`](Communicator::scatterv), and [`Blocks`] for the items of each rank |
+//! | exchange | [`alltoall`](Communicator::alltoall), [`alltoallv`](Communicator::alltoallv) |
+//! | send what only the sender knows the length of | [`broadcast_vec`](Communicator::broadcast_vec), [`allgather_vec`](Communicator::allgather_vec), [`gather_vec`](Communicator::gather_vec); with the feature `serde` values of any type: `broadcast_value`, `allgather_values`, `gather_values` |
 //! | share one copy of data | [`region`](Communicator::region): [`Region`] and [`Shared`] |
 //! | collect and distribute without copies | [`exchange`](Communicator::exchange): [`Exchange`] |
 //! | access each other's memory | [`symmetric`](Communicator::symmetric): [`Symmetric`] |
@@ -43,7 +45,7 @@
 //! 332 bytes a rank, and 9 KiB; docs/limits.md in the repository has the formula, and all other limits. Data of any
 //! length streams through the chunks.
 //!
-//! Elements are plain old data ([`bytemuck::Pod`]), those of a reduction a [`Number`]. An element has less than 64 MiB; a
+//! Elements are plain old data ([`bytemuck::Pod`]), those of a reduction [`Reducible`]. An element has less than 64 MiB; a
 //! larger type does not compile:
 //!
 //! ```compile_fail,E0080

@@ -32,8 +32,8 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidBufferSize`] if the lengths differ, [`Error::InvalidReduction`] for a bitwise reduction of
-    /// floating-point values; otherwise as [`barrier`](Communicator::barrier).
+    /// [`Error::InvalidBufferSize`] if the lengths differ, [`Error::InvalidReduction`] if the type does
+    /// not have the reduction; otherwise as [`barrier`](Communicator::barrier).
     pub fn allreduce<T: Reducible>(&self, send: &[T], recv: &mut [T], op: ReduceOp) -> Result<(), Error> {
         let call = reduction::<T>(OPERATION, send.len(), op);
         let checked = check_len(OPERATION, send.len(), recv.len()).and_then(|()| check_op::<T>(OPERATION, op));

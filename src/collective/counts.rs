@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Operation};
 
-/// Checks the arguments of an allgatherv: the [tables](check_blocks), and that `send` is the count of `rank`.
+/// Checks the arguments of an allgatherv: the tables (`check_blocks`), and that `send` is the count of `rank`.
 ///
 /// # Errors
 /// [`Error::InvalidBufferSize`], [`Error::OverlappingBlocks`].
