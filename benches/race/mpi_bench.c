@@ -74,6 +74,25 @@ static void allgatherv(void) {
 
 static void broadcast(void) { MPI_Bcast(recv, (int)elements, MPI_DOUBLE, 0, MPI_COMM_WORLD); }
 
+// With blocks of `elements` for each rank, or for one. Measured call by call, each from a common start, as the OSU benchmarks
+// do: senders of a rooted call may run ahead.
+
+static void reduce(void) { MPI_Reduce(send, recv, (int)elements, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD); }
+
+static void gather(void) {
+    MPI_Gather(send, (int)elements, MPI_DOUBLE, recv, (int)elements, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+}
+
+static void scatter(void) {
+    MPI_Scatter(send, (int)elements, MPI_DOUBLE, recv, (int)elements, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+}
+
+static void alltoall(void) {
+    MPI_Alltoall(send, (int)elements, MPI_DOUBLE, recv, (int)elements, MPI_DOUBLE, MPI_COMM_WORLD);
+}
+
+static void exscan(void) { MPI_Exscan(send, recv, (int)elements, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); }
+
 // One-sided: each rank accesses the memory of the next one, by a window that is locked for all of the time.
 
 static MPI_Win window, words;
@@ -119,19 +138,23 @@ static void put_signal(void) {
     if (rank != 0) pass_on();
 }
 
-enum kind { BARRIER, ALLREDUCE, ALLGATHERV, BROADCAST, PUT, GET, FETCH_ADD, PUT_SIGNAL };
+enum kind { BARRIER, ALLREDUCE, ALLGATHERV, BROADCAST, REDUCE, GATHER, SCATTER, ALLTOALL, EXSCAN, PUT, GET, FETCH_ADD, PUT_SIGNAL };
 static const struct {
     const char *name;
     void (*call)(void);
 } cases[] = {{"barrier", barrier}, {"allreduce", allreduce}, {"allgatherv", allgatherv}, {"broadcast", broadcast},
-             {"put", put},         {"get", get},             {"fetch-add", fetch_add},   {"put-signal", put_signal}};
+             {"reduce", reduce},   {"gather", gather},       {"scatter", scatter},       {"alltoall", alltoall},
+             {"exscan", exscan},   {"put", put},         {"get", get},             {"fetch-add", fetch_add},   {"put-signal", put_signal}};
 
 static void prepare(enum kind kind, long turn, size_t step) {
     double first = first_value(turn, kind == BROADCAST ? 0 : rank);
     if (kind == ALLREDUCE) fill(send, elements, first, step);
     if (kind == ALLGATHERV) fill(send, counts[rank], first, step);
     if (kind == BROADCAST && rank == 0) fill(recv, elements, first, step);
-    if (kind == PUT || kind == PUT_SIGNAL) fill(send, elements, first, step);
+    if (kind == PUT || kind == PUT_SIGNAL || kind == REDUCE || kind == GATHER || kind == EXSCAN)
+        fill(send, elements, first, step);
+    if (kind == ALLTOALL || (kind == SCATTER && rank == 0))
+        for (int to = 0; to < ranks; to++) fill(send + to * elements, elements, first + (double)to * elements, step);
     if (kind == GET && step == 1) fill(shared, elements, first, step), MPI_Win_sync(window);
 }
 
@@ -150,6 +173,23 @@ static int is_right(enum kind kind, long first, long last) {
         return right;
     case BROADCAST:
         return is_filled(recv, elements, first_value(first, 0), first_value(last, 0), 1);
+    case REDUCE:
+    case EXSCAN: {
+        int summed = kind == REDUCE ? ranks : rank;
+        if (kind == REDUCE ? rank != 0 : rank == 0) return 1;
+        for (int of = 0; of < summed; of++) sums[0] += first_value(first, of), sums[1] += first_value(last, of);
+        return is_filled(recv, elements, sums[0], sums[1], summed);
+    }
+    case GATHER:
+    case SCATTER:
+    case ALLTOALL:
+        for (int block = 0; block < (kind == SCATTER ? 1 : kind == GATHER && rank != 0 ? 0 : ranks); block++) {
+            int from = kind == SCATTER ? 0 : block;
+            double offset = kind == GATHER ? 0 : (double)rank * elements;
+            right &= is_filled(recv + block * elements, elements, first_value(first, from) + offset,
+                               first_value(last, from) + offset, 1);
+        }
+        return right;
     case GET:
         return is_filled(recv, elements, first_value(first, next()), first_value(first, next()), 1);
     case PUT:
@@ -173,12 +213,15 @@ static double repetition(enum kind kind, long *turn, int calls) {
     *turn += calls;
     prepare(kind, first, 1);
     MPI_Barrier(MPI_COMM_WORLD);
-    double begin = now();
+    double begin = now(), together = 0;
+    int common_start = kind >= REDUCE && kind <= EXSCAN;
     for (int call = 0; call < calls; call++) {
         if (call > 0) prepare(kind, first + call, PAGE);
+        if (common_start) MPI_Barrier(MPI_COMM_WORLD), begin = now();
         cases[kind].call();
+        if (common_start) together += now() - begin;
     }
-    double mine = (now() - begin) / calls, slowest;
+    double mine = (common_start ? together : now() - begin) / calls, slowest;
     if (!is_right(kind, first, *turn)) {
         fprintf(stderr, "rank %d: the result of %s of %zu values is wrong\n", rank, cases[kind].name, elements);
         MPI_Abort(MPI_COMM_WORLD, 1);
@@ -201,8 +244,8 @@ static void measure(enum kind kind, size_t bytes, double seconds) {
     }
     if (kind == ALLREDUCE) send = buffer(elements, sizeof *send);
     if (kind == ALLGATHERV) send = buffer(counts[rank], sizeof *send);
-    if (kind == PUT || kind == PUT_SIGNAL) send = buffer(elements, sizeof *send);
-    if (kind != BARRIER) recv = buffer(elements, sizeof *recv);
+    if (kind >= REDUCE) send = buffer(ranks * elements, sizeof *send);
+    if (kind != BARRIER) recv = buffer(kind >= REDUCE && kind <= EXSCAN ? ranks * elements : elements, sizeof *recv);
     if (kind >= PUT) {
         MPI_Win_allocate(bytes, sizeof *shared, MPI_INFO_NULL, MPI_COMM_WORLD, &shared, &window);
         MPI_Win_allocate(sizeof *word, sizeof *word, MPI_INFO_NULL, MPI_COMM_WORLD, &word, &words);

@@ -2,6 +2,7 @@
 //!
 //! The launcher starts this program once for each rank. The ranks measure the cases in the same order, and rank 0 prints.
 
+mod blocks;
 mod cases;
 mod collective;
 mod measure;

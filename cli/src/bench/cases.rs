@@ -17,8 +17,8 @@ pub(crate) struct Cases {
     #[arg(long = "op", value_name = "OP")]
     operations: Vec<Operation>,
 
-    /// Only this size, a multiple of 8; can be repeated. It is the total that a rank receives (allgatherv), or the length of
-    /// the buffer (allreduce, broadcast)
+    /// Only this size, a multiple of 8; can be repeated. It is the total that a rank receives (allgatherv), the length of a
+    /// block (gather, scatter, alltoall), or that of the buffer
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     bytes: Vec<usize>,
 

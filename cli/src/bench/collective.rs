@@ -18,6 +18,11 @@ pub(crate) trait Collective {
 
     /// Whether the first value of each page is the result of the last call, and every other value that of the first.
     fn is_right(&self, calls: Calls) -> bool;
+
+    /// Whether each call is measured for itself, from a common start.
+    fn has_common_start(&self) -> bool {
+        false
+    }
 }
 
 /// The numbers of the calls of one repetition. All values are new for the first call only.

@@ -3,7 +3,8 @@
 //! In one repetition a rank writes a new payload, synchronises, calls (several times, if one call is too short for the
 //! clock), reads the clock, checks the result, and exchanges the times. Only the calls are timed. A repetition's time is that
 //! of the slowest rank. Between the calls of a repetition one value of each page changes, which costs little. A large call is
-//! a repetition of its own, so that its whole payload is new.
+//! a repetition of its own, so that its whole payload is new. Calls that [have a common
+//! start](super::collective::Collective::has_common_start) are timed one by one, each after a barrier.
 
 use std::time::{Duration, Instant};
 
@@ -74,14 +75,23 @@ fn agree(comm: &Communicator, budget: &Budget, whole: Duration) -> Result<u64> {
 fn repetition(collective: &mut dyn Collective, comm: &Communicator, first: u64, calls: u64) -> Result<f64> {
     collective.prepare(first, 1);
     comm.barrier()?;
-    let begin = Instant::now();
+    let mut begin = Instant::now();
+    let mut together = Duration::ZERO;
     for number in first..first + calls {
         if number > first {
             collective.prepare(number, PAGE);
         }
-        collective.call(comm)?;
+        if collective.has_common_start() {
+            comm.barrier()?;
+            begin = Instant::now();
+            collective.call(comm)?;
+            together += begin.elapsed();
+        } else {
+            collective.call(comm)?;
+        }
     }
-    let mine = begin.elapsed().as_secs_f64() / calls as f64;
+    let time = if collective.has_common_start() { together } else { begin.elapsed() };
+    let mine = time.as_secs_f64() / calls as f64;
     let last = first + calls - 1;
     ensure!(collective.is_right(Calls { first, last }), "the result of call {last} is wrong");
     let mut times = vec![0.0; comm.size()];

@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use intranode::{Communicator, Error};
 use serde::Serialize;
 
+use super::blocks::{Blockwise, Kind};
 use super::collective::{Allgatherv, Allreduce, Barrier, Broadcast, Collective};
 use super::one_sided::{FetchAdd, Get, Put, PutSignal};
 
@@ -14,6 +15,11 @@ pub(crate) enum Operation {
     Allreduce,
     Allgatherv,
     Broadcast,
+    Reduce,
+    Gather,
+    Scatter,
+    Alltoall,
+    Exscan,
     Put,
     Get,
     #[value(name = "fetch-add")]
@@ -32,6 +38,10 @@ impl Operation {
             Operation::Allreduce => &[32, 8 << 10, 1 << 20, 32 << 20],
             Operation::Allgatherv => &[1 << 10, 64 << 10, 3_200_000, 206_000_000],
             Operation::Broadcast => &[10 << 10, 1 << 20, 64 << 20],
+            Operation::Reduce | Operation::Gather | Operation::Scatter | Operation::Alltoall => {
+                &[8, 1 << 10, 64 << 10, 1 << 20]
+            }
+            Operation::Exscan => &[8],
             Operation::Put | Operation::Get => &[8, 4 << 10, 64 << 10, 1 << 20, 64 << 20],
             Operation::FetchAdd => &[8],
             Operation::PutSignal => &[8, 64 << 10],
@@ -49,6 +59,11 @@ impl Operation {
             Operation::Allreduce => Box::new(Allreduce::new(elements, comm)),
             Operation::Allgatherv => Box::new(Allgatherv::new(elements, comm)),
             Operation::Broadcast => Box::new(Broadcast::new(elements, comm)),
+            Operation::Reduce => Box::new(Blockwise::new(Kind::Reduce, elements, comm)),
+            Operation::Gather => Box::new(Blockwise::new(Kind::Gather, elements, comm)),
+            Operation::Scatter => Box::new(Blockwise::new(Kind::Scatter, elements, comm)),
+            Operation::Alltoall => Box::new(Blockwise::new(Kind::Alltoall, elements, comm)),
+            Operation::Exscan => Box::new(Blockwise::new(Kind::Exscan, elements, comm)),
             Operation::Put => Box::new(Put::new(elements, comm)?),
             Operation::Get => Box::new(Get::new(elements, comm)?),
             Operation::FetchAdd => Box::new(FetchAdd::new(comm)?),
