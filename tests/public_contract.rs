@@ -279,7 +279,7 @@ fn rounds_wrap_where_the_documents_say() {
         .bytes()
         .map(|digit| ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][usize::from(digit - b'0')]);
     let modulus = format!("modulo 2{}", raised.collect::<String>());
-    for path in ["src/error.rs", "src/rank/job_state.rs", "docs/GLOSSARY.md"] {
+    for path in ["src/error/mod.rs", "src/error/details.rs", "src/rank/job_state.rs", "docs/GLOSSARY.md"] {
         let text = document(path);
         assert!(text.contains(&modulus), "{path} does not say: {modulus}");
         assert_eq!(text.matches("modulo 2").count(), text.matches(&modulus).count(), "{path}: {modulus}");

@@ -1,0 +1,467 @@
+//! The error of all calls, and what it refers to.
+
+mod call_summary;
+mod details;
+mod operation;
+
+use std::io;
+
+use crate::element::ReduceOp;
+
+pub use call_summary::CallSummary;
+pub(crate) use call_summary::{OWN_REDUCTION, alignment_and_options, root_and_digest};
+pub use details::{CountPair, InitFailure, InvalidSetting, TimeoutInfo, WaitTimeout};
+pub use operation::Operation;
+
+/// The error of every call.
+///
+/// After an error the contents of receive buffers are unspecified, unless the call's documentation says otherwise.
+/// [`is_fatal`](Error::is_fatal) says whether the communicator can still be used. The text of an error names the operation,
+/// and the ranks to blame.
+///
+/// ```
+/// use intranode::{Error, Operation, ReduceOp};
+///
+/// let results = intranode::threads(2, |comm| {
+///     // The ranks disagree about the length.
+///     let mut data = vec![0.0; 10 + comm.rank()];
+///     let error = comm.allreduce_in_place(&mut data, ReduceOp::Sum).expect_err("10 and 11 elements");
+///     assert!(matches!(&error, Error::Mismatch { calls, .. } if calls[1].length == 11));
+///     // All ranks know, so the next call can follow.
+///     (error.operation(), error.is_fatal(), comm.barrier().is_ok())
+/// })?;
+/// assert_eq!(results, [(Operation::Allreduce, false, true); 2]);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// This rank's buffer, or its table of counts or displacements, has the wrong length.
+    #[error("{operation}: a buffer of this rank has {actual} elements and needs {expected}")]
+    InvalidBufferSize {
+        /// The operation.
+        operation: Operation,
+        /// The length that is needed, in elements; `usize::MAX` if it does not fit into a `usize`.
+        expected: usize,
+        /// The length that was given, in elements.
+        actual: usize,
+    },
+
+    /// This rank requested a range that ends before it begins.
+    #[error("{operation}: the range {start}..{end} ends before it begins")]
+    InvalidRange {
+        /// The operation.
+        operation: Operation,
+        /// Where the range begins, in elements.
+        start: usize,
+        /// Where it ends, in elements.
+        end: usize,
+    },
+
+    /// This rank passed a root that does not exist.
+    #[error("{operation}: root {root} is not one of {size} ranks, which count from 0")]
+    InvalidRoot {
+        /// The operation.
+        operation: Operation,
+        /// The root that was passed.
+        root: usize,
+        /// The number of ranks.
+        size: usize,
+    },
+
+    /// Objects of different communicators were used together.
+    #[error("{operation}: an object belongs to another communicator; both must come from the same one")]
+    ForeignHandle {
+        /// The operation.
+        operation: Operation,
+    },
+
+    /// A thread of this rank has the lock, or waits for it: a rank has one place in the queue.
+    #[error("{operation}: this rank has the lock already, or waits for it; release it before asking again")]
+    WouldDeadlock {
+        /// The operation.
+        operation: Operation,
+    },
+
+    /// An element of this rank's symmetric memory did not become what the rank waits for. The communicator can be used
+    /// further.
+    #[error(
+        "{}: on rank {} element {} did not become {} within {:?}: it is {}",
+        Operation::Wait, .0.rank, .0.index, .0.condition, .0.timeout, .0.last
+    )]
+    WaitTimedOut(Box<WaitTimeout>),
+    /// This rank is the root and passed no buffer, or is not and passed one.
+    #[error(
+        "{operation}: {}", if *given { format!("this rank passed a buffer that only root {root} has; it passes None") }
+        else { format!("this rank is root {root} and passed no buffer; it passes Some") }
+    )]
+    RootBuffer {
+        /// The operation.
+        operation: Operation,
+        /// The root that was passed.
+        root: usize,
+        /// Whether this rank passed a buffer.
+        given: bool,
+    },
+
+    /// A sender and a receiver have different counts for the same data. Nothing was written, on any rank.
+    #[error(
+        "{operation}: rank {} sends {} elements to rank {}, which expects {}",
+        .pair.from, .pair.sent, .pair.to, .pair.expected
+    )]
+    CountsDisagree {
+        /// The operation.
+        operation: Operation,
+        /// The first such pair: the same on every rank.
+        pair: Box<CountPair>,
+    },
+
+    /// A value could not be encoded on this rank, or not be decoded: with the feature `serde`.
+    #[error("{operation}: the value of rank {from} could not be encoded or decoded: {reason}")]
+    InvalidValue {
+        /// The operation.
+        operation: Operation,
+        /// The rank that sends the value.
+        from: usize,
+        /// The reason.
+        reason: Box<str>,
+    },
+
+    /// This rank requested a reduction that its element type does not have.
+    #[error("{operation}: {reduction} is not defined for {element}; it is for {}", reduction.types())]
+    InvalidReduction {
+        /// The operation.
+        operation: Operation,
+        /// The reduction.
+        reduction: ReduceOp,
+        /// The element type.
+        element: &'static str,
+    },
+
+    /// Two blocks overlap: in this rank's receive buffer, in a region's ownership, or in an exchange.
+    #[error("{operation}: the blocks of rank {first} and rank {second} overlap")]
+    OverlappingBlocks {
+        /// The operation.
+        operation: Operation,
+        /// The rank whose block begins first.
+        first: usize,
+        /// The rank whose block begins inside the first.
+        second: usize,
+    },
+
+    /// Another rank's arguments were invalid. The communicator can be used further.
+    #[error("{operation}, round {round}: rank {rank} refused its own arguments; its own error says why")]
+    Refused {
+        /// The operation that this rank called.
+        operation: Operation,
+        /// The round in which that rank refused (modulo 2²⁸): the same on every rank.
+        round: u32,
+        /// The lowest rank that refused.
+        rank: usize,
+    },
+
+    /// The ranks made different calls. The communicator can be used further.
+    #[error("round {round}: the ranks called different things: {}", list(calls))]
+    Mismatch {
+        /// The operation that this rank called.
+        operation: Operation,
+        /// The round of these calls (modulo 2²⁸): the same on every rank.
+        round: u32,
+        /// The ranks' calls, by rank.
+        calls: Box<[CallSummary]>,
+    },
+
+    /// There was no progress during the time-out.
+    #[error(
+        "{operation}, round {}: {} did not arrive within {:?}; they are frozen, dead, or busy for longer than the \
+         time-out",
+        .info.round, ranks(late), .info.timeout.unwrap_or_default()
+    )]
+    TimedOut {
+        /// The operation that this rank called.
+        operation: Operation,
+        /// The ranks that did not arrive.
+        late: Box<[usize]>,
+        /// Details.
+        info: Box<TimeoutInfo>,
+    },
+
+    /// A rank's process has ended, or called exec, without leaving.
+    #[error(
+        "{operation}, round {round}: rank {rank} (process {pid}) has died; its own output, or the log of the system, may say why"
+    )]
+    RankDied {
+        /// The operation that this rank called.
+        operation: Operation,
+        /// The round that failed (modulo 2²⁸): the same on every rank.
+        round: u32,
+        /// The rank that died.
+        rank: usize,
+        /// The id of its process.
+        pid: u32,
+    },
+
+    /// A rank has left in order, and this rank made a further call.
+    #[error(
+        "{operation}, round {round}: rank {rank} has left after {rounds} rounds; it made fewer calls than this rank"
+    )]
+    RankLeft {
+        /// The operation that this rank called.
+        operation: Operation,
+        /// The round that failed (modulo 2²⁸): the same on every rank.
+        round: u32,
+        /// The rank that left.
+        rank: usize,
+        /// The number of rounds that it had completed (modulo 2²⁸).
+        rounds: u32,
+    },
+
+    /// A rank called [`abort`](crate::Communicator::abort).
+    #[error("{operation}, round {round}: rank {rank} aborted the job with code {code}")]
+    Aborted {
+        /// The operation that this rank called.
+        operation: Operation,
+        /// The round that failed (modulo 2²⁸): the same on every rank.
+        round: u32,
+        /// The rank that called it.
+        rank: usize,
+        /// The exit code.
+        code: i32,
+    },
+
+    /// The communicator has ended because of an error of one rank.
+    #[error("{operation}, round {round}: rank {rank} has made the communicator unusable: {reason}")]
+    Poisoned {
+        /// The operation that this rank called.
+        operation: Operation,
+        /// The round that failed (modulo 2²⁸): the same on every rank.
+        round: u32,
+        /// The rank.
+        rank: usize,
+        /// The rank's error.
+        reason: &'static str,
+    },
+
+    /// There is not enough memory, or the system refused it. Nothing was allocated.
+    #[error("{operation}: {requested_bytes} bytes could not be allocated: {reason}")]
+    AllocationFailed {
+        /// The operation; [`Operation::Init`] while joining.
+        operation: Operation,
+        /// The number of bytes that were requested; `usize::MAX` if it does not fit into a `usize`.
+        requested_bytes: usize,
+        /// The reason, and the remedy.
+        reason: Box<str>,
+    },
+
+    /// This rank requested an alignment that is no power of two, or that is larger than
+    /// [`SymmetricOptions::MAX_ALIGNMENT`](crate::SymmetricOptions::MAX_ALIGNMENT).
+    #[error(
+        "{operation}: an alignment of {alignment} bytes is not possible; it is a power of two of at most {most}"
+    )]
+    InvalidAlignment {
+        /// The operation.
+        operation: Operation,
+        /// The alignment that was requested, in bytes.
+        alignment: usize,
+        /// The largest that is possible, in bytes.
+        most: usize,
+    },
+
+    /// This rank named a rank that does not exist, in an operation that is not collective. No other rank takes notice.
+    #[error("{operation}: rank {rank} is not one of {size} ranks, which count from 0")]
+    InvalidRank {
+        /// The operation.
+        operation: Operation,
+        /// The rank that was named.
+        rank: usize,
+        /// The number of ranks.
+        size: usize,
+    },
+
+    /// The system refused to change the protection of shared memory.
+    #[error(
+        "{operation}: rank {rank} could not change the protection of {bytes} bytes of shared memory: {source}"
+    )]
+    ProtectionFailed {
+        /// The operation.
+        operation: Operation,
+        /// The rank on which it refused.
+        rank: usize,
+        /// The length of the memory, in bytes.
+        bytes: usize,
+        /// The operating system's error.
+        source: io::Error,
+    },
+
+    /// The system refused to start a thread for [`threads`](crate::threads()).
+    #[error("{operation}: the thread {thread:?} could not be started: {source}")]
+    ThreadNotStarted {
+        /// The operation: [`Operation::Init`].
+        operation: Operation,
+        /// The thread's name: that of a rank, such as `"rank 3"`, or of one of the library's own threads.
+        thread: Box<str>,
+        /// The operating system's error.
+        source: io::Error,
+    },
+
+    /// A segment for this number of ranks, with chunks of this length, does not fit into the address space of a process.
+    /// With 64-bit addresses all values that [`Config`](crate::Config) allows fit.
+    #[error(
+        "{operation}: a segment cannot have {ranks} ranks with chunks of {chunk_bytes} bytes: it needs a rank, and a process \
+         must be able to map it"
+    )]
+    InvalidLayout {
+        /// The operation; [`Operation::Init`] while joining.
+        operation: Operation,
+        /// The number of ranks.
+        ranks: usize,
+        /// The length of a chunk, in bytes.
+        chunk_bytes: usize,
+    },
+
+    /// This rank could not join.
+    #[error("rank {} could not join {}: {}", .0.rank, .0.name, .0.reason)]
+    InitializationFailed(#[source] Box<InitFailure>),
+
+    /// A setting is missing, or has a value that is not allowed.
+    #[error("{}", setting(.0))]
+    InvalidConfiguration(Box<InvalidSetting>),
+
+    /// Two threads of this rank made calls at the same time. The order of this rank's calls is undefined then, so the
+    /// communicator has ended on all ranks.
+    #[error("{operation}: another thread of this rank is inside a collective; calls must not overlap")]
+    ConcurrentUse {
+        /// The operation of the second thread.
+        operation: Operation,
+    },
+
+    /// The caller is a forked child of the rank. Only the process that joined can make calls.
+    #[error("{operation}: this process was forked from a rank; only the process that joined can call")]
+    Forked {
+        /// The operation.
+        operation: Operation,
+    },
+}
+
+impl Error {
+    /// Two ranks requested the same element.
+    pub(crate) fn overlap(operation: Operation, (first, second): (usize, usize)) -> Self {
+        Error::OverlappingBlocks { operation, first, second }
+    }
+
+    /// Whether the communicator has ended, or was never made. If not, all ranks have consumed the same call, and further
+    /// calls are possible. Example: [`Error`].
+    pub fn is_fatal(&self) -> bool {
+        !matches!(
+            self,
+            Error::InvalidBufferSize { .. }
+                | Error::InvalidRange { .. }
+                | Error::InvalidRoot { .. }
+                | Error::ForeignHandle { .. }
+                | Error::WouldDeadlock { .. }
+                | Error::WaitTimedOut(_)
+                | Error::RootBuffer { .. }
+                | Error::CountsDisagree { .. }
+                | Error::InvalidReduction { .. }
+                | Error::InvalidValue { .. }
+                | Error::OverlappingBlocks { .. }
+                | Error::AllocationFailed { .. }
+                | Error::InvalidAlignment { .. }
+                | Error::InvalidRank { .. }
+                | Error::ProtectionFailed { .. }
+                | Error::InvalidLayout { .. }
+                | Error::Refused { .. }
+                | Error::Mismatch { .. }
+        )
+    }
+
+    /// The operation that failed. Example: [`Error`].
+    pub fn operation(&self) -> Operation {
+        match self {
+            Error::InvalidBufferSize { operation, .. }
+            | Error::InvalidRange { operation, .. }
+            | Error::ForeignHandle { operation }
+            | Error::WouldDeadlock { operation }
+            | Error::InvalidRoot { operation, .. }
+            | Error::RootBuffer { operation, .. }
+            | Error::CountsDisagree { operation, .. }
+            | Error::InvalidReduction { operation, .. }
+            | Error::InvalidValue { operation, .. }
+            | Error::OverlappingBlocks { operation, .. }
+            | Error::Refused { operation, .. }
+            | Error::Mismatch { operation, .. }
+            | Error::TimedOut { operation, .. }
+            | Error::RankDied { operation, .. }
+            | Error::RankLeft { operation, .. }
+            | Error::Aborted { operation, .. }
+            | Error::Poisoned { operation, .. }
+            | Error::AllocationFailed { operation, .. }
+            | Error::InvalidAlignment { operation, .. }
+            | Error::InvalidRank { operation, .. }
+            | Error::ProtectionFailed { operation, .. }
+            | Error::ThreadNotStarted { operation, .. }
+            | Error::InvalidLayout { operation, .. }
+            | Error::ConcurrentUse { operation }
+            | Error::Forked { operation } => *operation,
+            Error::WaitTimedOut(_) => Operation::Wait,
+            Error::InitializationFailed(_) | Error::InvalidConfiguration(_) => Operation::Init,
+        }
+    }
+}
+
+fn list(calls: &[CallSummary]) -> String {
+    let calls: Vec<String> = calls.iter().map(CallSummary::to_string).collect();
+    calls.join("; ")
+}
+
+fn ranks(late: &[usize]) -> String {
+    let names: Vec<String> = late.iter().map(usize::to_string).collect();
+    match names.as_slice() {
+        [one] => format!("rank {one}"),
+        many => format!("ranks {}", many.join(", ")),
+    }
+}
+
+fn setting(bad: &InvalidSetting) -> String {
+    let InvalidSetting { setting, value, allowed } = bad;
+    match value {
+        Some(value) => format!("{setting} is {value:?}; allowed is {allowed}"),
+        None => format!("{setting} is not set; it must be {allowed}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_small_and_cross_threads() {
+        fn crosses<T: Send + Sync + 'static>() {}
+        crosses::<Error>();
+        assert!(size_of::<Result<(), Error>>() <= 32);
+    }
+
+    #[test]
+    fn a_mismatch_names_the_call_of_each_rank() {
+        let call = |rank, operation, length| CallSummary {
+            rank,
+            operation: Some(operation),
+            reduction: None,
+            own_reduction: None,
+            element: "f64".to_owned(),
+            length,
+            root: None,
+            counts: None,
+            phase: 0,
+            region: None,
+            object: None,
+            alignment: None,
+        };
+        let calls = [call(0, Operation::Barrier, 0), call(1, Operation::Allgather, 7)];
+        let error = Error::Mismatch { operation: Operation::Barrier, round: 7, calls: Box::new(calls) };
+        let text = error.to_string();
+        assert!(text.starts_with("round 7: ") && text.contains("rank 0 called barrier"), "{text}");
+        assert!(text.contains("rank 1 called allgather(7 × f64)"), "{text}");
+        assert!(!error.is_fatal());
+    }
+}

@@ -1,0 +1,219 @@
+//! What can be called.
+
+use std::fmt;
+
+use crate::codes::codes;
+
+codes! {
+    /// A collective operation, or a step in a communicator's life.
+    ///
+    /// ```
+    /// use intranode::Operation;
+    ///
+    /// assert_eq!(Operation::Allgatherv.as_str(), "allgatherv");
+    /// assert!(Operation::Barrier == "barrier");
+    /// assert_eq!(Operation::SetOwnership.to_string(), "set_ownership");
+    /// ```
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[non_exhaustive]
+    pub enum Operation: u8 {
+        /// Joining: the step that makes a communicator.
+        Init = 1,
+        /// `barrier`
+        Barrier = 2,
+        /// `allreduce`, `allreduce_in_place` and `allreduce_with`
+        Allreduce = 3,
+        /// `allgatherv`
+        Allgatherv = 4,
+        /// `allgather`
+        Allgather = 5,
+        /// `broadcast`
+        Broadcast = 6,
+        /// `region`
+        Region = 7,
+        /// `distribute` and `set_ownership` of a region
+        SetOwnership = 8,
+        /// `publish` of a region
+        Publish = 9,
+        /// `reclaim` of a region
+        Reclaim = 10,
+        /// `split` and `split_local`
+        Split = 11,
+        /// `exchange`
+        Exchange = 12,
+        /// `share` of an exchange
+        Share = 13,
+        /// `symmetric`
+        Symmetric = 32,
+        /// `free` of a symmetric object
+        FreeSymmetric = 33,
+        /// `resize` of a symmetric object
+        ResizeSymmetric = 34,
+        /// `into_own` of a symmetric object
+        OwnPhase = 35,
+        /// `into_read` of a symmetric object
+        ReadPhase = 36,
+        /// `open` of a symmetric object
+        OpenPhase = 37,
+        /// `lock`
+        LockNew = 38,
+        /// `quiet`
+        Quiet = 39,
+        /// `wait_until` of a symmetric object, and its other waits
+        Wait = 40,
+        /// `lock` and `try_lock` of a lock
+        LockAcquire = 41,
+        /// `at` of a symmetric object, and `notify`
+        Remote = 42,
+        /// `put_signal` of a symmetric object
+        PutSignal = 43,
+        /// `reduce`, `reduce_in_place` and `reduce_with`
+        Reduce = 64,
+        /// `gather`
+        Gather = 65,
+        /// `gatherv`
+        Gatherv = 66,
+        /// `scatter`
+        Scatter = 67,
+        /// `scatterv`
+        Scatterv = 68,
+        /// `alltoall`
+        Alltoall = 69,
+        /// `alltoallv`
+        Alltoallv = 70,
+        /// `scan`, `scan_in_place` and `scan_with`
+        Scan = 71,
+        /// `exscan` and `exscan_in_place`
+        Exscan = 72,
+        /// `reduce_scatter`
+        ReduceScatter = 73,
+        /// `reduce_scatter_block`
+        ReduceScatterBlock = 74,
+        /// `broadcast_vec`
+        BroadcastVec = 75,
+        /// `allgather_vec`
+        AllgatherVec = 76,
+        /// `gather_vec`
+        GatherVec = 77,
+        /// `broadcast_value`
+        BroadcastValue = 78,
+        /// `allgather_values`
+        AllgatherValues = 79,
+        /// `gather_values`
+        GatherValues = 80,
+    }
+}
+
+impl Operation {
+    /// The name: `"barrier"`, `"allgatherv"`, … Example: [`Operation`].
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Init => "init",
+            Operation::Barrier => "barrier",
+            Operation::Allreduce => "allreduce",
+            Operation::Allgatherv => "allgatherv",
+            Operation::Allgather => "allgather",
+            Operation::Broadcast => "broadcast",
+            Operation::Region => "region",
+            Operation::SetOwnership => "set_ownership",
+            Operation::Publish => "publish",
+            Operation::Reclaim => "reclaim",
+            Operation::Split => "split",
+            Operation::Exchange => "exchange",
+            Operation::Share => "share",
+            Operation::Symmetric => "symmetric",
+            Operation::FreeSymmetric => "free",
+            Operation::ResizeSymmetric => "resize",
+            Operation::OwnPhase => "into_own",
+            Operation::ReadPhase => "into_read",
+            Operation::OpenPhase => "open",
+            Operation::LockNew | Operation::LockAcquire => "lock",
+            Operation::Quiet => "quiet",
+            Operation::Wait => "wait",
+            Operation::Remote => "remote",
+            Operation::PutSignal => "put_signal",
+            Operation::Reduce => "reduce",
+            Operation::Gather => "gather",
+            Operation::Gatherv => "gatherv",
+            Operation::Scatter => "scatter",
+            Operation::Scatterv => "scatterv",
+            Operation::Alltoall => "alltoall",
+            Operation::Alltoallv => "alltoallv",
+            Operation::Scan => "scan",
+            Operation::Exscan => "exscan",
+            Operation::ReduceScatter => "reduce_scatter",
+            Operation::ReduceScatterBlock => "reduce_scatter_block",
+            Operation::BroadcastVec => "broadcast_vec",
+            Operation::AllgatherVec => "allgather_vec",
+            Operation::GatherVec => "gather_vec",
+            Operation::BroadcastValue => "broadcast_value",
+            Operation::AllgatherValues => "allgather_values",
+            Operation::GatherValues => "gather_values",
+        }
+    }
+
+    /// Whether it is a collective method of a symmetric object.
+    pub(super) fn is_of_an_object(self) -> bool {
+        matches!(
+            self,
+            Operation::FreeSymmetric
+                | Operation::ResizeSymmetric
+                | Operation::OwnPhase
+                | Operation::ReadPhase
+                | Operation::OpenPhase
+        )
+    }
+
+    /// Whether it is a method of a region or of an exchange.
+    pub(super) fn is_of_a_region(self) -> bool {
+        matches!(self, Operation::SetOwnership | Operation::Publish | Operation::Reclaim | Operation::Share)
+    }
+
+    /// Whether its length is not the same on all ranks, and so not in `Call`.
+    pub(super) fn has_no_length(self) -> bool {
+        self == Operation::Alltoallv || self >= Operation::BroadcastVec
+    }
+
+    /// Whether `Call::extra` is its root.
+    pub(super) fn has_root(self) -> bool {
+        matches!(
+            self,
+            Operation::Broadcast
+                | Operation::Reduce
+                | Operation::Gather
+                | Operation::Scatter
+                | Operation::BroadcastVec
+                | Operation::GatherVec
+                | Operation::BroadcastValue
+                | Operation::GatherValues
+        )
+    }
+
+    /// Whether `Call::extra` is a digest of its counts.
+    pub(super) fn has_counts(self) -> bool {
+        matches!(self, Operation::Allgatherv | Operation::Exchange | Operation::ReduceScatter)
+    }
+
+    /// Whether `Call::extra` is both.
+    pub(super) fn has_root_and_counts(self) -> bool {
+        matches!(self, Operation::Gatherv | Operation::Scatterv)
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl PartialEq<str> for Operation {
+    fn eq(&self, other: &str) -> bool {
+        self.as_str() == other
+    }
+}
+
+impl PartialEq<&str> for Operation {
+    fn eq(&self, other: &&str) -> bool {
+        self.as_str() == *other
+    }
+}
