@@ -24,7 +24,7 @@
 //! | send what only the sender knows the length of | [`broadcast_vec`](Communicator::broadcast_vec), [`allgather_vec`](Communicator::allgather_vec), [`gather_vec`](Communicator::gather_vec); with the feature `serde` values of any type: `broadcast_value`, `allgather_values`, `gather_values` |
 //! | share one copy of data | [`region`](Communicator::region): [`Region`] and [`Shared`] |
 //! | collect and distribute without copies | [`exchange`](Communicator::exchange): [`Exchange`] |
-//! | access each other's memory | [`symmetric`](Communicator::symmetric): [`Symmetric`] |
+//! | access each other's memory | [`symmetric`](Communicator::symmetric): [`Symmetric`], [`Remote`], [`Signal`], [`Until`]; [`fence`](Communicator::fence), [`quiet`](Communicator::quiet); [`lock`](Communicator::lock): [`Lock`] |
 //! | work in groups | [`split`](Communicator::split), [`split_local`](Communicator::split_local) |
 //! | end | [`leave`](Communicator::leave) or drop, [`abort`](Communicator::abort) |
 //!
@@ -42,7 +42,7 @@
 //! # Limits
 //!
 //! A job has up to [`Config::MAX_RANKS`] ranks on one machine. Its segment takes two [chunks](Config::chunk_bytes) and
-//! 332 bytes a rank, and 9 KiB; docs/limits.md in the repository has the formula, and all other limits. Data of any
+//! 460 bytes a rank, and 9 KiB; docs/limits.md in the repository has the formula, and all other limits. Data of any
 //! length streams through the chunks.
 //!
 //! Elements are plain old data ([`bytemuck::Pod`]), those of a reduction [`Reducible`]. An element has less than 64 MiB; a
@@ -65,8 +65,8 @@
 //! # When not to use it
 //!
 //! For several machines; between processes that do not trust each other, since every rank can write the whole segment; for
-//! point-to-point messages, since there are blocking collectives only; for a changing set of ranks; or where the threads of
-//! one process are enough. The README has more.
+//! point-to-point messages, since there are collectives and one-sided accesses only; for a changing set of ranks; or where the
+//! threads of one process are enough. The README has more.
 //!
 //! # Verification
 //!
@@ -106,9 +106,8 @@ pub use bytemuck;
 pub use collective::blocks::Blocks;
 pub use communicator::Communicator;
 pub use element::{Number, ReduceOp, Reducible};
-pub use error::{
-    CallSummary, CountPair, Error, InitFailure, InvalidSetting, Operation, TimeoutInfo, WaitTimeout,
-};
+pub use error::{CallSummary, CountPair, Error, InitFailure, InvalidSetting};
+pub use error::{Operation, TimeoutInfo, WaitTimeout};
 pub use job::config::{Config, WaitKind};
 pub use job::threads::{threads, threads_with};
 pub use rank::job_state::{JobState, RankStatus};

@@ -5,13 +5,15 @@
 //! | handle.rs | [`Symmetric`]: the handle of an object, and its life |
 //! | phase.rs | its phases, in which references are possible |
 //! | options.rs | alignment, placement, huge pages |
-//! | remote.rs | one-sided access: put, get, atomics |
+//! | remote.rs | one-sided access: put and get |
+//! | atomics.rs | its atomic operations |
 //! | wait.rs | waiting for a change of the own instance; signals |
 //! | order.rs | fence, quiet, and what else concerns all of a rank's symmetric memory |
 //! | lock.rs | a lock of all ranks |
 //! | allocate.rs | how the ranks agree about memory |
 
 pub(crate) mod allocate;
+mod atomics;
 pub(crate) mod handle;
 pub(crate) mod lock;
 pub(crate) mod options;

@@ -1,12 +1,10 @@
-//! One-sided access to the instance of another rank: put, get, and atomics.
+//! One-sided access to the instance of another rank: put and get.
 
 use std::fmt;
 
 use bytemuck::Pod;
 
 use crate::error::Error;
-use crate::protocol::symmetric::Fetch;
-use crate::segment::atom::{Atom, AtomInt};
 use crate::segment::unit::{Access, Instance};
 use crate::symmetric::handle::Symmetric;
 
@@ -42,9 +40,9 @@ use crate::symmetric::handle::Symmetric;
 /// # Ok::<(), intranode::Error>(())
 /// ```
 pub struct Remote<'a, T> {
-    access: Access<'a>,
-    instance: Instance<'a, T>,
-    rank: usize,
+    pub(super) access: Access<'a>,
+    pub(super) instance: Instance<'a, T>,
+    pub(super) rank: usize,
 }
 
 impl<T> Clone for Remote<'_, T> {
@@ -221,195 +219,8 @@ impl<'a, T: Pod> Remote<'a, T> {
     }
 }
 
-impl<'a, T: Atom> Remote<'a, T> {
-    /// Writes one element atomically. Order as for [`store`](Remote::store); the name is that of OpenSHMEM's `atomic_set`. Not
-    /// collective. Example: [`swap`](Remote::swap).
-    ///
-    /// # Panics
-    /// When there is no such element.
-    #[inline]
-    #[track_caller]
-    pub fn set(&self, index: usize, value: T) {
-        self.store(index, value);
-    }
-
-    /// Writes one element, and returns what was there before. Not collective.
-    ///
-    /// ```
-    /// let before = intranode::threads(1, |comm| {
-    ///     let object = comm.symmetric::<f32>(1)?;
-    ///     object.at(0)?.set(0, 2.5);
-    ///     Ok::<_, intranode::Error>((object.at(0)?.swap(0, 1.5), object.at(0)?.load(0)))
-    /// })?;
-    /// for before in before {
-    ///     assert_eq!(before?, (2.5, 1.5));
-    /// }
-    /// # Ok::<(), intranode::Error>(())
-    /// ```
-    ///
-    /// # Panics
-    /// When there is no such element.
-    #[inline]
-    #[track_caller]
-    pub fn swap(&self, index: usize, value: T) -> T {
-        let before = self.access.swap(self.rank, self.instance.atomic(index), value.to_cell());
-        T::from_cell(unstopped(before))
-    }
-
-    /// Replaces `current` by `new`, or returns what was there instead (`Err`). Floating-point numbers are compared bit by bit.
-    /// Not collective.
-    ///
-    /// ```
-    /// let results = intranode::threads(1, |comm| {
-    ///     let object = comm.symmetric::<i32>(1)?;
-    ///     let remote = object.at(0)?;
-    ///     assert_eq!(remote.compare_swap(0, 0, 5), Ok(0));
-    ///     assert_eq!(remote.compare_swap(0, 0, 6), Err(5));
-    ///     Ok::<_, intranode::Error>(remote.load(0))
-    /// })?;
-    /// for result in results {
-    ///     assert_eq!(result?, 5);
-    /// }
-    /// # Ok::<(), intranode::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// What the element held, if that was not `current`. Nothing has changed then.
-    ///
-    /// # Panics
-    /// When there is no such element.
-    #[inline]
-    #[track_caller]
-    pub fn compare_swap(&self, index: usize, current: T, new: T) -> Result<T, T> {
-        let cell = self.instance.atomic(index);
-        let result = self.access.compare_swap(self.rank, cell, current.to_cell(), new.to_cell());
-        unstopped(result).map(T::from_cell).map_err(T::from_cell)
-    }
-
-    /// Replaces one element by a function of it, and returns what was there before. The function may be called several times,
-    /// if other ranks change the element meanwhile. Not collective.
-    ///
-    /// ```
-    /// let sums = intranode::threads(3, |comm| {
-    ///     let sum = comm.symmetric::<f64>(1)?;
-    ///     sum.at(0)?.fetch_update(0, |sum| sum + 0.5);
-    ///     comm.barrier()?;
-    ///     Ok::<_, intranode::Error>(sum.at(0)?.load(0))
-    /// })?;
-    /// for sum in sums {
-    ///     assert_eq!(sum?, 1.5);
-    /// }
-    /// # Ok::<(), intranode::Error>(())
-    /// ```
-    ///
-    /// # Panics
-    /// When there is no such element.
-    #[inline]
-    #[track_caller]
-    pub fn fetch_update(&self, index: usize, mut update: impl FnMut(T) -> T) -> T {
-        let mut current = self.load(index);
-        loop {
-            match self.compare_swap(index, current, update(current)) {
-                Ok(before) => return before,
-                Err(now) => current = now,
-            }
-        }
-    }
-
-    /// All elements as the standard library's atomics: for whatever access this type has no method for. A write through them
-    /// rings no bell, so that a rank which sleeps until the element changes finds it within 10 ms, or at once after
-    /// [`Communicator::notify`](crate::Communicator::notify). Not collective.
-    ///
-    /// ```
-    /// use std::sync::atomic::Ordering::Relaxed;
-    ///
-    /// let sums = intranode::threads(2, |comm| {
-    ///     let object = comm.symmetric::<u32>(2)?;
-    ///     object.at(1)?.atomics()[0].fetch_add(4, Relaxed);
-    ///     comm.barrier()?;
-    ///     Ok::<_, intranode::Error>(object.at(1)?.load(0))
-    /// })?;
-    /// for sum in sums {
-    ///     assert_eq!(sum?, 8);
-    /// }
-    /// # Ok::<(), intranode::Error>(())
-    /// ```
-    #[inline]
-    pub fn atomics(&self) -> &'a [T::Atomic] {
-        self.instance.atomics()
-    }
-}
-
-macro_rules! fetches {
-    ($($name:ident $operation:ident, $what:literal, $start:literal, $operand:literal, $result:literal;)*) => {
-        impl<T: AtomInt> Remote<'_, T> {
-            $(
-                #[doc = concat!($what, " Returns what was there before. Not collective.")]
-                ///
-                /// ```
-                #[doc = concat!(
-                    "let results = intranode::threads(1, |comm| {\n",
-                    "    let object = comm.symmetric::<i64>(1)?;\n",
-                    "    let remote = object.at(0)?;\n",
-                    "    remote.store(0, ", stringify!($start), ");\n",
-                    "    Ok::<_, intranode::Error>((remote.", stringify!($name), "(0, ", stringify!($operand), "), remote.load(0)))\n",
-                    "})?;\n",
-                    "for result in results {\n",
-                    "    assert_eq!(result?, (", stringify!($start), ", ", stringify!($result), "));\n",
-                    "}",
-                )]
-                /// # Ok::<(), intranode::Error>(())
-                /// ```
-                ///
-                /// # Panics
-                /// When there is no such element.
-                #[inline]
-                #[track_caller]
-                pub fn $name(&self, index: usize, value: T) -> T {
-                    self.fetch(Fetch::$operation, index, value)
-                }
-            )*
-        }
-    };
-}
-
-fetches! {
-    fetch_add Add, "Adds to one element, and wraps around.", 5, 3, 8;
-    fetch_and And, "Bitwise and with one element.", 6, 3, 2;
-    fetch_or Or, "Bitwise or with one element.", 6, 3, 7;
-    fetch_xor Xor, "Bitwise exclusive or with one element.", 6, 3, 5;
-    fetch_min Min, "Replaces one element by the lesser of it and the value.", 6, 3, 3;
-    fetch_max Max, "Replaces one element by the greater of it and the value.", 6, 9, 9;
-}
-
-impl<T: AtomInt> Remote<'_, T> {
-    /// Adds to one element, and wraps around. Not collective. Example: [`fetch_add`](Remote::fetch_add), which also returns
-    /// what was there before, at the same cost.
-    ///
-    /// # Panics
-    /// When there is no such element.
-    #[inline]
-    #[track_caller]
-    pub fn add(&self, index: usize, value: T) {
-        self.fetch_add(index, value);
-    }
-
-    #[inline]
-    #[track_caller]
-    fn fetch(&self, operation: Fetch, index: usize, value: T) -> T {
-        let before = self.access.fetch(self.rank, self.instance.atomic(index), operation, value.to_cell());
-        T::from_cell(unstopped(before))
-    }
-}
-
 impl<T> fmt::Debug for Remote<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote").field("rank", &self.rank).finish_non_exhaustive()
     }
-}
-
-/// In production no rank is stopped by a test.
-#[inline(always)]
-fn unstopped<R>(result: Result<R, crate::protocol::Killed>) -> R {
-    result.unwrap_or_else(|_| unreachable!("only a test stops a rank"))
 }
