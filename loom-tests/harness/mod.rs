@@ -19,10 +19,13 @@ pub(crate) mod symmetric;
 
 pub(crate) mod data;
 pub(crate) mod known_bad;
-pub(crate) mod one_sided;
 pub(crate) mod rank;
 pub(crate) mod ring;
 pub(crate) mod threads;
+
+pub(crate) mod actor;
+
+pub(crate) mod one_sided;
 
 pub(crate) mod record;
 pub(crate) mod verdict;

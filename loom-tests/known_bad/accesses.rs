@@ -2,8 +2,9 @@
 
 use intranode::protocol::symmetric::access::Signalling::Set;
 
+use crate::harness::actor::At;
 use crate::harness::known_bad::{KnownBad, Reason};
-use crate::harness::one_sided::{At, OneSidedModel, Role};
+use crate::harness::one_sided::{OneSidedModel, Role};
 use crate::harness::search::Search;
 use crate::models::litmus::{FLAG, X, litmus};
 

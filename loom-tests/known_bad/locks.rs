@@ -8,8 +8,9 @@ use intranode::protocol::symmetric::SymmetricPlatform;
 use intranode::protocol::{Failure, Ordering};
 use loom::thread;
 
+use crate::harness::actor::{Actor, At};
 use crate::harness::known_bad::{KnownBad, Reason};
-use crate::harness::one_sided::{Actor, At, OneSidedModel, Role};
+use crate::harness::one_sided::{OneSidedModel, Role};
 use crate::harness::search::Search;
 use crate::harness::waiting::Waiting::Spinning;
 

@@ -7,8 +7,9 @@ use intranode::protocol::CauseKind::{self, Died, Left};
 use intranode::protocol::symmetric::access::Signalling::Set;
 use intranode::protocol::{Cause, Failure};
 
+use crate::harness::actor::{Actor, At};
 use crate::harness::machine::Fate;
-use crate::harness::one_sided::{Actor, At, OneSidedModel, Role, Seen};
+use crate::harness::one_sided::{OneSidedModel, Role, Seen};
 use crate::harness::waiting::Waiting::{self, Dozing, Parking};
 
 /// The fail points of a write into another rank's memory, and of a wait.

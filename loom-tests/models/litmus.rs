@@ -1,21 +1,22 @@
 //! Litmus tests of symmetric memory: what OpenSHMEM and NVSHMEM promise about the order of operations, one promise a model,
-//! and the outcome that it forbids.
+//! and the outcome that it forbids. Those of causality through other ranks are in [`chains`](super::chains).
 //!
 //! Nobody sleeps here, so that nothing but the orderings of the accesses connects the ranks: not even the fence by which a
 //! write looks for sleepers. Where a rank does not wait, it looks once, and what it must see follows from what it has seen.
 
 use intranode::protocol::symmetric::access::Signalling::{Add, Set};
 
-use crate::harness::one_sided::{At, OneSidedModel, Role, Seen};
+use crate::harness::actor::At;
+use crate::harness::one_sided::{OneSidedModel, Role, Seen};
 use crate::harness::waiting::Waiting::Spinning;
 
 /// Two elements and a flag of rank 1's.
 pub(crate) const X: At = At(1, 0);
-const Y: At = At(1, 1);
+pub(crate) const Y: At = At(1, 1);
 pub(crate) const FLAG: At = At(1, 2);
 
 /// A flag of the last of three ranks.
-const FAR: At = At(2, 0);
+pub(crate) const FAR: At = At(2, 0);
 
 /// Two ranks, or three, and what must hold of the values that they have seen.
 pub(crate) fn litmus(
@@ -258,107 +259,6 @@ fn one_compare_swap() -> OneSidedModel {
     )
 }
 
-/// Causality goes through a third rank: what it has loaded is seen by whoever loads what it has stored since.
-fn chain_of_three() -> OneSidedModel {
-    litmus(
-        "chain_of_three",
-        &[
-            |rank| rank.store(X, 1),
-            |rank| if rank.load(X) == 1 { rank.store(FAR, 1) } else { Ok(()) },
-            |rank| {
-                rank.sees(rank.load(FAR));
-                rank.sees(rank.get(X));
-                Ok(())
-            },
-        ],
-        |seen| seen[2] != [1, 0],
-    )
-}
-
-/// The same through a cell to which two ranks add: each has what the one before it has put, and a third has what both
-/// have.
-fn chain_through_fetch_add() -> OneSidedModel {
-    litmus(
-        "chain_through_fetch_add",
-        &[
-            |rank| {
-                rank.put(X, &[1])?;
-                rank.fetch_add(FAR, 1).map(drop)
-            },
-            |rank| {
-                rank.put(Y, &[1])?;
-                rank.sees(rank.fetch_add(FAR, 1)?);
-                rank.sees(rank.get(X));
-                Ok(())
-            },
-            |rank| {
-                rank.sees(rank.load(FAR));
-                rank.sees(rank.get(X));
-                rank.sees(rank.get(Y));
-                Ok(())
-            },
-        ],
-        |seen| seen[1] != [1, 0] && (seen[2][0] != 2 || seen[2] == [2, 1, 1]) && seen[2] != [1, 0, 0],
-    )
-}
-
-/// The same by swaps.
-fn chain_through_swap() -> OneSidedModel {
-    litmus(
-        "chain_through_swap",
-        &[
-            |rank| {
-                rank.put(X, &[1])?;
-                rank.swap(FLAG, 1).map(drop)
-            },
-            |rank| {
-                rank.sees(rank.swap(FLAG, 2)?);
-                rank.sees(rank.get(X));
-                Ok(())
-            },
-        ],
-        |seen| seen[1] != [1, 0],
-    )
-}
-
-/// The same by compare-and-swap, also where that fails.
-fn chain_through_compare_swap() -> OneSidedModel {
-    litmus(
-        "chain_through_compare_swap",
-        &[
-            |rank| {
-                rank.put(X, &[1])?;
-                rank.compare_swap(FLAG, 0, 1).map(drop)
-            },
-            |rank| {
-                rank.sees(rank.compare_swap(FLAG, 1, 2)?.unwrap_or_else(|seen| seen));
-                rank.sees(rank.get(X));
-                Ok(())
-            },
-        ],
-        |seen| seen[1] != [1, 0],
-    )
-}
-
-/// The same where it does not find what it expects.
-fn chain_through_failed_compare_swap() -> OneSidedModel {
-    litmus(
-        "chain_through_failed_compare_swap",
-        &[
-            |rank| {
-                rank.put(X, &[1])?;
-                rank.store(FLAG, 1)
-            },
-            |rank| {
-                rank.sees(rank.compare_swap(FLAG, 7, 8)?.expect_err("nobody stores a 7"));
-                rank.sees(rank.get(X));
-                Ok(())
-            },
-        ],
-        |seen| seen[1] != [1, 0],
-    )
-}
-
 /// `nvshmem_quiet`: what was put before is complete, and every rank sees it. Two ranks put, are quiet, and look at what the
 /// other has put: at least one sees it (store buffering).
 fn put_quiet_get() -> OneSidedModel {
@@ -383,6 +283,26 @@ fn put_quiet_get() -> OneSidedModel {
     )
 }
 
+/// A barrier completes puts: behind it, every rank has what each has put before it.
+fn put_barrier_get() -> OneSidedModel {
+    litmus(
+        "put_barrier_get",
+        &[
+            |rank| {
+                rank.put(X, &[1])?;
+                rank.barrier()
+            },
+            |rank| {
+                rank.barrier()?;
+                rank.sees(rank.get(X));
+                Ok(())
+            },
+        ],
+        |seen| seen[1] == [1],
+    )
+    .with_calls()
+}
+
 pub(crate) fn models() -> Vec<OneSidedModel> {
     vec![
         store_then_load(),
@@ -396,11 +316,7 @@ pub(crate) fn models() -> Vec<OneSidedModel> {
         gets_of_one_cell_in_order(),
         b_above_a(),
         one_compare_swap(),
-        chain_of_three(),
-        chain_through_fetch_add(),
-        chain_through_swap(),
-        chain_through_compare_swap(),
-        chain_through_failed_compare_swap(),
         put_quiet_get(),
+        put_barrier_get(),
     ]
 }

@@ -5,8 +5,9 @@
 use intranode::protocol::CauseKind::{Died, Left, LockTimedOut};
 use intranode::protocol::{Cause, Failure};
 
+use crate::harness::actor::Actor;
 use crate::harness::machine::Fate;
-use crate::harness::one_sided::{Actor, OneSidedModel, Role, Seen};
+use crate::harness::one_sided::{OneSidedModel, Role, Seen};
 use crate::harness::waiting::Waiting::{self, Dozing, Parking, Spinning};
 
 /// The fail points of taking a lock and of giving it back.

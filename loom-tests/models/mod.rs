@@ -1,6 +1,7 @@
 //! The models, by what they show. Each page begins with what its ranks do.
 
 mod bells;
+mod chains;
 mod collectives;
 mod faults;
 mod groups;
@@ -36,6 +37,7 @@ pub(crate) fn all() -> Vec<Search> {
         threads::models(),
         searches(watch::models()),
         searches(litmus::models()),
+        searches(chains::models()),
         searches(bells::models()),
         searches(locks::models()),
     ]

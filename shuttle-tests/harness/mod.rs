@@ -20,6 +20,7 @@ pub mod script;
 
 pub mod perform;
 
+pub mod one_sided_rank;
 pub mod ring;
 pub mod scenario;
 
