@@ -114,7 +114,7 @@ fn one_ends(name: &str, chooser: Chooser, fate: Fate) -> Result<(), Failed> {
 fn dies_at(name: &str, chooser: Chooser, site: &'static str) -> Result<(), Failed> {
     let died = Arc::new(AtomicUsize::new(0));
     let counter = died.clone();
-    let schedules = 320;
+    let schedules = 640;
     let finished = explore(name, chooser, schedules, move || {
         let ranks = 2 + choice::below(7);
         let mut scenario = OneSidedScenario::random(ranks, 3);
@@ -124,7 +124,7 @@ fn dies_at(name: &str, chooser: Chooser, site: &'static str) -> Result<(), Faile
         let actor = if poisons && choice::once_in(2) { ranks + 2 } else { 1 + first };
         let fate =
             if FAIL_POINTS.contains(&site) { choice::one_of(&[Fate::Dies, Fate::Stops]) } else { Fate::Dies };
-        let after = choice::below(3) as u32;
+        let after = choice::one_of(&[0, 0, 1, 2]);
         scenario.fates = vec![PlannedFate { actor, site: Some(site), after, fate }];
         if poisons || choice::once_in(4) {
             let after = choice::below_power_of_two(7) as u32;

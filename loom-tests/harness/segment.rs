@@ -1,5 +1,6 @@
 //! A job's segment in ordinary memory.
 
+use intranode::protocol::generation::{POISON, WAITER};
 use intranode::protocol::{Barrier, Bell, Generation, Group, Segment, Slot};
 use loom::sync::atomic::AtomicU64;
 
@@ -50,9 +51,10 @@ impl SegmentMemory {
         SegmentMemory::new(0, Generation::new(0)).with_bells(ranks)
     }
 
-    /// The same with bells, which are further words that poison goes through.
+    /// The same with bells, which are further words that poison goes through. Their counts wrap around at the first ring.
     pub(crate) fn with_bells(mut self, ranks: usize) -> Self {
-        self.bells = (0..ranks).map(|rank| Bell { word: Word::new(0, label("bell", rank, 0)) }).collect();
+        let word = |rank| Word::new(!(POISON | WAITER), label("bell", rank, 0));
+        self.bells = (0..ranks).map(|rank| Bell { word: word(rank) }).collect();
         self
     }
 

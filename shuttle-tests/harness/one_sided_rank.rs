@@ -43,16 +43,18 @@ pub struct Plan {
 impl Plan {
     /// A random one.
     pub fn random(ranks: usize, rounds: usize) -> Self {
+        // In some, there is much to do with the lock.
+        let kinds = choice::one_of(&[8, 16]);
         let action = |_| {
             let target = choice::below(ranks);
-            match choice::below(8) {
+            match choice::below(kinds) {
                 0 | 1 => Action::Signal(target),
                 2 => Action::PutAndStore(target),
                 3 => Action::PutAndSwap(target),
                 4 => Action::Add(target),
                 5 => Action::AddByExchange(target),
-                6 => Action::Lock,
-                _ => Action::TryLock,
+                6 => Action::TryLock,
+                _ => Action::Lock,
             }
         };
         let round = |_| (0..choice::below(4)).map(action).collect();

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use intranode::protocol::call::HEADER;
+use intranode::protocol::generation::{POISON, WAITER};
 use intranode::protocol::{Barrier, Bell, Generation, Group, Segment, Slot, Staging};
 use shuttle::sync::atomic::Ordering::SeqCst;
 
 use crate::harness::breakage::Breakage;
 use crate::harness::cell::Cell;
+use crate::harness::choice;
 use crate::harness::simulation::Simulation;
 use crate::harness::word::{Word, Word64};
 
@@ -82,7 +84,9 @@ impl SegmentMemory {
     /// That of ranks which make no calls, and have nothing but symmetric memory.
     pub fn of_bells(simulation: &Arc<Simulation>, ranks: usize) -> Self {
         let none = SegmentMemory::new(simulation, 0, Staging::of(8, 1), Generation::new(0), &[]);
-        let bell = |_| Bell { word: Word::new(0, simulation.actors()) };
+        // Just below the wrap of the count, or anywhere else.
+        let count = if choice::once_in(2) { u32::MAX } else { choice::below(1 << 20) as u32 };
+        let bell = |_| Bell { word: Word::new(count & !(POISON | WAITER), simulation.actors()) };
         SegmentMemory { bells: (0..ranks).map(bell).collect(), ..none }
     }
 
