@@ -2,6 +2,7 @@
 //!
 //! The contract is written as programs over any platform, which the model checkers run on theirs too.
 
+mod fences;
 mod programs;
 
 use std::os::unix::thread::JoinHandleExt;
@@ -13,11 +14,13 @@ use super::mapped::MappedSegment;
 use super::platform::{Fences, ShmPlatform, Wait};
 use super::settings::SegmentSettings;
 use crate::protocol::generation::WAITER;
+use crate::protocol::symmetric::SymmetricPlatform;
 use crate::protocol::{Payload, Platform, Slot};
 use crate::segment::layout::Layout;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::wait::spin::SpinPolicy;
 use crate::sys::wait::threads::Ticker;
+use fences::{Side, write_and_look};
 use programs::{Until, change, outlast, sleep_until, spin_until, take_turns, value};
 
 /// A segment, of which one slot is used, and a platform.
@@ -140,6 +143,113 @@ fn signals_do_not_move_the_deadline(wait: &str) {
         std::thread::sleep(Duration::from_micros(100));
     }
     waiter.join().unwrap();
+}
+
+/// Memory that forked processes share, as words.
+fn shared_words(len: usize) -> &'static [AtomicU32] {
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANON);
+    // SAFETY: new memory, at any address; it stays mapped.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), 4 * len, access, kind, -1, 0) };
+    assert!(start != libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
+    // SAFETY: it has this length, is zeroed and aligned to a page, and is accessed by atomics only.
+    unsafe { std::slice::from_raw_parts(start.cast(), len) }
+}
+
+/// Where in these words is what: on lines of their own, what each side writes, and how many turns it has come to. Behind
+/// them, by turn, whether it saw the other.
+const LINE: usize = 32;
+const SEEN: usize = 4 * LINE;
+
+const FENCE_TURNS: u32 = 100_000;
+
+/// One side of all turns. Both begin each turn at the same moment, or apart by a little, which changes from turn to turn.
+fn fence_turns(platform: &ShmPlatform, side: Side, words: &[AtomicU32]) {
+    let (own, other) = if side == Side::Light { (0, 1) } else { (1, 0) };
+    for turn in 1..=FENCE_TURNS {
+        words[(2 + own) * LINE].store(turn, Release);
+        let mut polls = 0u32;
+        while words[(2 + other) * LINE].load(Acquire) < turn {
+            polls += 1;
+            if polls.is_multiple_of(1000) { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+        let apart = turn.wrapping_mul(if own == 0 { 0x9E37_79B9 } else { 0x85EB_CA6B }) >> 26;
+        (0..apart).for_each(|_| std::hint::spin_loop());
+        let saw = write_and_look(platform, side, &words[own * LINE], &words[other * LINE], turn);
+        words[SEEN + 2 * turn as usize + own].store(u32::from(saw), Relaxed);
+    }
+}
+
+/// The platform with these fences; `None` where the system does not have them.
+fn with_fences(fences: Fences) -> Option<ShmPlatform> {
+    let wait = Wait::Threads;
+    #[cfg(target_os = "linux")]
+    if fences == Fences::Membarrier && !crate::sys::membarrier::register() {
+        eprintln!("SKIPPED: the system has no membarrier");
+        return None;
+    }
+    Some(ShmPlatform { wait, spin: SpinPolicy::new(2, 2), timeout: None, fences })
+}
+
+/// In no turn both sides miss the other's write.
+fn one_side_sees_the_other(words: &[AtomicU32]) {
+    let neither = |turn: &u32| {
+        let at = SEEN + 2 * *turn as usize;
+        words[at].load(Relaxed) + words[at + 1].load(Relaxed) == 0
+    };
+    let count = (1..=FENCE_TURNS).filter(neither).count();
+    assert_eq!(count, 0, "in {count} of {FENCE_TURNS} turns neither side saw the other");
+}
+
+fn fences_order_threads(fences: Fences) {
+    let Some(platform) = with_fences(fences) else { return };
+    let words = shared_words(SEEN + 2 * (FENCE_TURNS as usize + 1));
+    std::thread::scope(|scope| {
+        scope.spawn(|| fence_turns(&platform, Side::Heavy, words));
+        fence_turns(&platform, Side::Light, words);
+    });
+    one_side_sees_the_other(words);
+}
+
+fn fences_order_processes(fences: Fences) {
+    let Some(platform) = with_fences(fences) else { return };
+    let words = shared_words(SEEN + 2 * (FENCE_TURNS as usize + 1));
+    std::thread::scope(|scope| {
+        let child = scope.spawn(|| {
+            crate::sys::testing::in_forked_child(|| {
+                // A child registers itself.
+                let registered = with_fences(fences).is_some();
+                if registered {
+                    fence_turns(&platform, Side::Light, words);
+                }
+                registered
+            })
+        });
+        fence_turns(&platform, Side::Heavy, words);
+        assert!(child.join().unwrap(), "the child has failed");
+    });
+    one_side_sees_the_other(words);
+}
+
+#[test]
+fn fences_order_threads_symmetrically() {
+    fences_order_threads(Fences::Symmetric);
+}
+
+#[test]
+fn fences_order_processes_symmetrically() {
+    fences_order_processes(Fences::Symmetric);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn membarrier_orders_threads() {
+    fences_order_threads(Fences::Membarrier);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn membarrier_orders_processes() {
+    fences_order_processes(Fences::Membarrier);
 }
 
 macro_rules! contract {
