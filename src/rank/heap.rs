@@ -93,10 +93,8 @@ impl Heap {
         let place = place.get() - 1;
         let (index, offset) = ((place >> OFFSET_BITS) as usize, (place & ((1 << OFFSET_BITS) - 1)) as usize);
         let instances = self.table().segments.get(index).map(|segment| Arc::clone(&segment.instances));
-        if let Some(instances) = instances {
-            if let Some(view) = instances.view(offset, len) {
-                copy(view);
-            }
+        if let Some(view) = instances.as_ref().and_then(|instances| instances.view(offset, len)) {
+            copy(view);
         }
     }
 }

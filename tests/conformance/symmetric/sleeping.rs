@@ -101,7 +101,10 @@ pub(super) fn never_late(comm: &Communicator, number: u64) -> Outcome {
     let delays = turns.play(pause, |target, turn| write(comm, &turns, kind(turn), target, turn))?;
     let late: Vec<_> = delays.iter().filter(|delay| **delay >= LOST).collect();
     ensure!(late.is_empty(), "of {number} sleeps these have ended late: {late:?}");
-    ensure!(comm.rank() % 2 == 0 || delays.len() as u64 > number / 2, "the writer was held up in most turns");
+    ensure!(
+        comm.rank().is_multiple_of(2) || delays.len() as u64 > number / 2,
+        "the writer was held up in most turns"
+    );
     Ok(())
 }
 
@@ -117,7 +120,7 @@ fn case_50_a_store_through_atomics_is_found(comm: Communicator) -> Outcome {
                 if notified { Ok(comm.notify(target)?) } else { Ok(()) }
             },
         )?;
-        if comm.rank() % 2 == 0 {
+        if comm.rank().is_multiple_of(2) {
             continue;
         }
         let median = median(delays).context("the writer was held up in all turns")?;
