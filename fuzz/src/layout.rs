@@ -92,8 +92,9 @@ fn check_parts(layout: &Layout, map: &Map) {
         }
     }
     part(layout.slots(), 2 * 128 * ranks, 128);
+    part(layout.bells(), 128 * ranks, 128);
     (0..16).for_each(|pair| part(layout.pair(pair).expect("16 pairs"), 128, 128));
-    assert_eq!(layout.slots() as u128, map.slots);
+    assert_eq!((layout.slots() as u128, layout.bells() as u128), (map.slots, map.bells));
     assert_eq!(layout.pair(0).map(|offset| offset as u128), Some(map.pairs));
     // All ranks if they are few, otherwise the first and the last: `asked` tests the formula for those between.
     let (first, last) = (ranks.min(32), ranks.saturating_sub(32).max(ranks.min(32)));

@@ -1,5 +1,5 @@
 //! A second implementation of the segment's layout and header, from their description: in 128 bits, without overflow, and
-//! with the literal numbers of version 3.
+//! with the literal numbers of version 4.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use std::ops::Range;
 pub const MAGIC: u64 = 0x696E_7472_616E_6F64;
 
 /// The version that is described here.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The largest mapping of a process with this many bits.
 pub fn address_space(bits: u32) -> u128 {
@@ -23,6 +23,7 @@ pub struct Map {
     pub alive: u128,
     pub watchers: u128,
     pub slots: u128,
+    pub bells: u128,
     pub pairs: u128,
     pub staging: u128,
     pub len: u128,
@@ -41,10 +42,11 @@ impl Map {
         // Each rank has up to 8 watchers, and 8 bytes for each of them.
         let watchers = (ranks - 1).min(8);
         let slots = up(alive + ranks * watchers * 8, 128);
-        let pairs = slots + 2 * 128 * ranks;
+        let bells = slots + 2 * 128 * ranks;
+        let pairs = bells + 128 * ranks;
         let staging = up(pairs + 16 * 128, 4096) + 2048;
         let len = staging + 2 * ranks * chunk;
-        Some(Map { chunk, spaces, fates, alive, watchers, slots, pairs, staging, len })
+        Some(Map { chunk, spaces, fates, alive, watchers, slots, bells, pairs, staging, len })
     }
 
     /// A rank's staging buffer.
