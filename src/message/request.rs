@@ -20,7 +20,10 @@ impl Request for Sending<'_> {}
 impl Request for Receiving<'_> {}
 
 pub(crate) mod sealed {
-    use super::{Core, Envelope, Error, State, Wait};
+    use crate::error::Error;
+    use crate::message::core::Core;
+    use crate::message::envelope::Envelope;
+    use crate::message::state::{State, Wait};
 
     pub trait Poll {
         /// Goes on as far as possible without waiting. `None`: it is not complete.
