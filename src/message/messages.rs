@@ -428,7 +428,7 @@ impl Messages {
         core.post().check().map(|()| None).map_err(|failure| core.failed(wait.operation, failure))
     }
 
-    /// Waits until a request is complete. Not collective. Examples: [`Sending`], [`Receiving`].
+    /// Waits until a request is complete. Not collective. Example: [`Sending`].
     ///
     /// # Errors
     /// As [`send`](Messages::send) and [`recv`](Messages::recv). After a time-out the request can be waited for again.
