@@ -22,7 +22,6 @@ const LAYERS: &[&[&str]] = &[
     &["collective"],
     &["region"],
     &["symmetric"],
-    &["message"],
     &["job"],
 ];
 

@@ -19,7 +19,6 @@ pub(crate) mod symmetric;
 
 pub(crate) mod data;
 pub(crate) mod known_bad;
-pub(crate) mod post;
 pub(crate) mod rank;
 pub(crate) mod ring;
 pub(crate) mod threads;

@@ -42,8 +42,6 @@ pub(crate) enum About {
     Watching,
     /// Using each other's cells.
     Cells,
-    /// Sending to each other.
-    Messages,
 }
 
 /// A search that found nothing wrong.
