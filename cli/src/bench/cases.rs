@@ -36,7 +36,7 @@ impl Cases {
         let operations =
             if self.operations.is_empty() { Operation::value_variants() } else { &self.operations };
         let sizes = |operation: Operation| {
-            let by_default = operation == Operation::Barrier || self.bytes.is_empty();
+            let by_default = operation.has_one_size() || self.bytes.is_empty();
             if by_default { operation.default_bytes() } else { &self.bytes }
         };
         operations

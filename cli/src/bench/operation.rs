@@ -48,6 +48,11 @@ impl Operation {
         }
     }
 
+    /// Whether there is nothing to choose about its size.
+    pub(super) fn has_one_size(self) -> bool {
+        matches!(self, Operation::Barrier | Operation::FetchAdd)
+    }
+
     pub(super) fn collective(
         self,
         bytes: usize,

@@ -19,15 +19,23 @@ fn every_line_is_a_json_object_with_the_promised_fields() {
         let rows: Vec<Value> =
             finished.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let cases: Vec<_> = rows.iter().map(|row| (text(row, "op"), number(row, "bytes") as u64)).collect();
-        let expected = [
-            ("barrier", 0),
-            ("allreduce", 8),
-            ("allreduce", 4096),
-            ("allgatherv", 8),
-            ("allgatherv", 4096),
-            ("broadcast", 8),
-            ("broadcast", 4096),
+        let sized = [
+            "allreduce",
+            "allgatherv",
+            "broadcast",
+            "reduce",
+            "gather",
+            "scatter",
+            "alltoall",
+            "exscan",
+            "put",
+            "get",
         ];
+        let of_each_size = |operation| [(operation, 8), (operation, 4096)];
+        let mut expected = vec![("barrier", 0)];
+        expected.extend(sized.into_iter().flat_map(of_each_size));
+        expected.push(("fetch-add", 8));
+        expected.extend(of_each_size("put-signal"));
         assert_eq!(cases, expected);
         for row in &rows {
             assert_eq!(row["ranks"], ranks);
