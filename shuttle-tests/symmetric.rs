@@ -59,6 +59,7 @@ const STEPS: [&str; 36] = [
     "lock-hold",
     "lock-try",
     "lock-hold-tried",
+    "lock-hold-next",
     "lock-leave",
     "lock-grant",
     "lock-next",
