@@ -27,7 +27,7 @@ const FAIL_POINTS: [&str; 9] = [
 ];
 
 /// All other places where a rank makes a step in symmetric memory.
-const STEPS: [&str; 36] = [
+const STEPS: [&str; 37] = [
     "store",
     "load",
     "swap",
