@@ -14,9 +14,9 @@ pub(crate) fn register() -> bool {
 
 /// Returns after every running thread of every registered process has executed a full fence.
 pub(crate) fn all_registered() {
-    let done = call(GLOBAL_EXPEDITED);
-    // It has worked when the process registered, and a system does not forget the call.
-    assert!(done, "membarrier has worked before");
+    // It has worked when the process registered. A process that has forbidden itself the call since may miss a wake-up, and looks
+    // again at the end of its nap.
+    let _ = call(GLOBAL_EXPEDITED);
 }
 
 fn call(command: libc::c_int) -> bool {
