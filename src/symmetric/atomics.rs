@@ -1,8 +1,8 @@
 //! Atomic operations on the instance of another rank.
 
-use crate::protocol::Killed;
 use crate::protocol::symmetric::Fetch;
 use crate::segment::atom::{Atom, AtomInt};
+use crate::segment::unit::unstopped;
 use crate::symmetric::remote::Remote;
 
 impl<'a, T: Atom> Remote<'a, T> {
@@ -292,10 +292,4 @@ impl<T: AtomInt> Remote<'_, T> {
         let before = self.access.fetch(self.rank, self.instance.atomic(index), operation, value.to_cell());
         T::from_cell(unstopped(before))
     }
-}
-
-/// In production no rank is stopped by a test.
-#[inline(always)]
-fn unstopped<R>(result: Result<R, Killed>) -> R {
-    result.unwrap_or_else(|_| unreachable!("only a test stops a rank"))
 }
