@@ -69,6 +69,7 @@ fn about(file: &str) -> About {
     match file {
         "watch.rs" => About::Watching,
         "symmetric/access.rs" | "symmetric/bell.rs" | "symmetric/lock.rs" => About::Cells,
+        file if file.starts_with("message/") => About::Messages,
         _ => About::Calls,
     }
 }

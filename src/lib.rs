@@ -24,6 +24,7 @@
 //! | send what only the sender knows the length of | [`broadcast_vec`](Communicator::broadcast_vec), [`allgather_vec`](Communicator::allgather_vec), [`gather_vec`](Communicator::gather_vec); with the feature `serde` values of any type: `broadcast_value`, `allgather_values`, `gather_values` |
 //! | share one copy of data | [`region`](Communicator::region): [`Region`] and [`Shared`] |
 //! | collect and distribute without copies | [`exchange`](Communicator::exchange): [`Exchange`] |
+//! | send and receive | [`messages`](Communicator::messages): [`Messages`] |
 //! | access each other's memory | [`symmetric`](Communicator::symmetric): [`Symmetric`], [`Remote`], [`Signal`], [`Until`]; [`fence`](Communicator::fence), [`quiet`](Communicator::quiet); [`lock`](Communicator::lock): [`Lock`] |
 //! | work in groups | [`split`](Communicator::split), [`split_local`](Communicator::split_local) |
 //! | end | [`leave`](Communicator::leave) or drop, [`abort`](Communicator::abort) |
@@ -64,9 +65,8 @@
 //!
 //! # When not to use it
 //!
-//! For several machines; between processes that do not trust each other, since every rank can write the whole segment; for
-//! point-to-point messages, since there are collectives and one-sided accesses only; for a changing set of ranks; or where the
-//! threads of one process are enough. The README has more.
+//! For several machines; between processes that do not trust each other, since every rank can write the whole segment; for a
+//! changing set of ranks; or where the threads of one process are enough. The README has more.
 //!
 //! # Verification
 //!
@@ -88,6 +88,7 @@ mod error;
 pub mod job;
 #[expect(unsafe_code, reason = "words that other processes write, and handlers of signals")]
 mod liveness;
+mod message;
 #[doc(hidden)]
 pub mod protocol;
 mod rank;
@@ -110,6 +111,9 @@ pub use error::{CallSummary, CountPair, Error, InitFailure, InvalidSetting};
 pub use error::{Operation, TimeoutInfo, WaitTimeout};
 pub use job::config::{Config, WaitKind};
 pub use job::threads::{threads, threads_with};
+pub use message::envelope::{Envelope, Source, Tag};
+pub use message::messages::{Cancelled, Message, Messages};
+pub use message::request::{Receiving, Request, Sending};
 pub use rank::job_state::{JobState, RankStatus};
 pub use region::exchange::Exchange;
 pub use region::options::{Placement, RegionOptions};

@@ -128,6 +128,31 @@ pub(crate) const PREFETCH_READ_BYTES: usize = 2 << 10;
 /// From this size on vectors of 256 bits are worth asking the processor for. Measured.
 pub(crate) const WIDE_FROM_BYTES: usize = 512;
 
+// ---- Messages (message/, segment/message_memory.rs)
+
+/// The buffers of 4 KiB that a rank has for all senders together, if each has between the least number and 64. An estimate:
+/// some 4 MiB a rank.
+pub(crate) const MESSAGE_BUFFERS: usize = 1024;
+
+/// The buffers that each sender has at least.
+pub(crate) const MESSAGE_LEAST_BUFFERS: usize = 4;
+
+/// The most buffers of one message: up to this length it is copied twice, and its sender need not wait for the receiver. An
+/// estimate: about where one copy by the kernel pays.
+pub(crate) const MESSAGE_EAGER_BUFFERS: usize = 16;
+
+/// The most cells that are taken from a sender before the next sender's turn.
+pub(crate) const MESSAGE_BATCH: usize = 16;
+
+/// A rank that waits for one sender looks at the others each time that it has polled this often. An estimate.
+pub(crate) const MESSAGE_POLLS_OF_ONE: u32 = 32;
+
+/// The most bytes of private memory that messages take in a communicator which nobody has asked for.
+pub(crate) const MESSAGE_PRIVATE_BYTES: usize = 16 << 20;
+
+/// The bytes of one `process_vm_readv` of a message: few enough for a withdrawal not to go unnoticed for long.
+pub(crate) const MESSAGE_PIECE_BYTES: usize = 1 << 20;
+
 // ---- Waiting (sys/wait/, segment/platform.rs)
 
 /// Polls before the clock is read for the first time: it takes as long as some 20 polls.

@@ -22,6 +22,7 @@ const LAYERS: &[&[&str]] = &[
     &["collective"],
     &["region"],
     &["symmetric"],
+    &["message"],
     &["job"],
 ];
 

@@ -66,13 +66,17 @@ struct Item {
 /// Modules all of whose public items are meant for programs.
 const MODULES: [&str; 2] = ["job/cleanup.rs", "sys/cast.rs"];
 
+/// Folders that `lib.rs` hides: names there may be those of something that programs use.
+const HIDDEN: [&str; 2] = ["copy/", "protocol/"];
+
 impl Item {
     /// All that programs can use.
     fn all() -> Vec<Self> {
         let sources = sources();
         let exported = exported(&sources["lib.rs"]);
         let mut all = Vec::new();
-        for (file, code) in &sources {
+        let hidden = |file: &str| HIDDEN.iter().any(|folder| file.starts_with(folder));
+        for (file, code) in sources.iter().filter(|(file, _)| !hidden(file)) {
             let is_exported = |name: &str| exported.contains(name) || MODULES.contains(&file.as_str());
             // The type whose methods follow.
             let mut of: Option<&str> = None;

@@ -96,6 +96,14 @@ macro_rules! cells {
                         let before = self.modelled.fetch_add(value, order);
                         (before, before.wrapping_add(value))
                     }
+                    Fetch::Or => {
+                        let before = self.modelled.fetch_or(value, order);
+                        (before, before | value)
+                    }
+                    Fetch::And => {
+                        let before = self.modelled.fetch_and(value, order);
+                        (before, before & value)
+                    }
                     other => unimplemented!("{other:?}: no model needs it"),
                 };
                 trace::record(thread, site, Action::ModifyCell(self.label, before.into(), after.into()));

@@ -19,6 +19,7 @@ pub(crate) mod symmetric;
 
 pub(crate) mod data;
 pub(crate) mod known_bad;
+pub(crate) mod post;
 pub(crate) mod rank;
 pub(crate) mod ring;
 pub(crate) mod threads;

@@ -42,6 +42,8 @@ pub(crate) enum About {
     Watching,
     /// Using each other's cells.
     Cells,
+    /// Sending to each other.
+    Messages,
 }
 
 /// A search that found nothing wrong.

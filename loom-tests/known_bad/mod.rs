@@ -8,6 +8,7 @@ mod bells;
 mod buffers;
 mod classics;
 mod locks;
+mod messages;
 mod poison;
 mod regions;
 mod symmetric_phases;
@@ -27,6 +28,7 @@ pub(crate) fn all() -> Vec<KnownBad> {
     all.extend(accesses::all());
     all.extend(bells::all());
     all.extend(locks::all());
+    all.extend(messages::all());
     all.push(threads::call_lock_between_transfers());
     all
 }

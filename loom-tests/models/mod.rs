@@ -8,6 +8,7 @@ mod groups;
 mod in_place;
 pub(crate) mod litmus;
 mod locks;
+mod messages;
 mod operations;
 mod pairs;
 mod regions;
@@ -40,6 +41,7 @@ pub(crate) fn all() -> Vec<Search> {
         searches(chains::models()),
         searches(bells::models()),
         searches(locks::models()),
+        searches(messages::models()),
     ]
     .concat()
 }
@@ -48,5 +50,7 @@ pub(crate) fn all() -> Vec<Search> {
 pub(crate) fn fail_points() -> Vec<&'static str> {
     let in_calls = faults::IN_A_ROUND.into_iter().chain(faults::IN_POISONING).chain([groups::PROGRESS]);
     let in_cells = bells::IN_WRITING.into_iter().chain([bells::IN_WAITING]).chain(locks::IN_LOCKING);
-    in_calls.chain(watch::fail_points()).chain(in_cells).collect()
+    let in_messages =
+        messages::IN_SENDING.into_iter().chain(messages::IN_RECEIVING).chain(messages::IN_WAITING);
+    in_calls.chain(watch::fail_points()).chain(in_cells).chain(in_messages).collect()
 }

@@ -127,6 +127,66 @@ pub enum Error {
         reason: Box<str>,
     },
 
+    /// A message is longer than the buffer for it. It is kept, and can be received into a longer one; nothing was written.
+    #[error(
+        "{operation}: a message of {bytes} bytes from rank {rank} does not fit into a buffer of {capacity}; it is kept: receive \
+         it with a longer one, or by `recv_vec`"
+    )]
+    Truncated {
+        /// The operation.
+        operation: Operation,
+        /// The rank that sent it.
+        rank: usize,
+        /// The length of the message, in bytes.
+        bytes: usize,
+        /// The length of the buffer, in bytes.
+        capacity: usize,
+    },
+
+    /// A message is no whole number of elements. It is kept, and can be received as one of other elements, such as `u8`.
+    #[error(
+        "{operation}: a message of {bytes} bytes from rank {rank} is no whole number of elements of {element} bytes; it is \
+         kept: receive it as what was sent, or as `u8`"
+    )]
+    NotWhole {
+        /// The operation.
+        operation: Operation,
+        /// The rank that sent it.
+        rank: usize,
+        /// The length of the message, in bytes.
+        bytes: usize,
+        /// The length of an element, in bytes.
+        element: usize,
+    },
+
+    /// A message that is sent without waiting for its receiver, or to the own rank, is too long to be kept until then.
+    #[error(
+        "{operation}: no room for a message of {bytes} bytes to be kept for rank {rank}, where one of up to {most} fits into \
+         an empty channel; use `start_send`, which waits until it is received"
+    )]
+    NoRoom {
+        /// The operation.
+        operation: Operation,
+        /// The rank that it was meant for.
+        rank: usize,
+        /// The length of the message, in bytes.
+        bytes: usize,
+        /// The length of the longest that can be kept, in bytes.
+        most: usize,
+    },
+
+    /// The messages that this rank has not received take so much private memory that no further ones are taken in. They are
+    /// kept. The communicator can be used further.
+    #[error(
+        "{operation}: messages that nobody has received take {bytes} bytes on this rank, which is the most; receive them first"
+    )]
+    TooManyUnreceived {
+        /// The operation.
+        operation: Operation,
+        /// The memory that they take, in bytes.
+        bytes: usize,
+    },
+
     /// This rank requested a reduction that its element type does not have.
     #[error("{operation}: {reduction} is not defined for {element}; it is for {}", reduction.types())]
     InvalidReduction {
@@ -171,16 +231,13 @@ pub enum Error {
         calls: Box<[CallSummary]>,
     },
 
-    /// There was no progress during the time-out.
-    #[error(
-        "{operation}, round {}: {} did not arrive within {:?}; they are frozen, dead, or busy for longer than the \
-         time-out",
-        .info.round, ranks(late), .info.timeout.unwrap_or_default()
-    )]
+    /// There was no progress during the time-out. Of an operation on messages: what was waited for did not come from the rank,
+    /// or was not received by it, and the communicator can be used further.
+    #[error("{}", timed_out(*operation, late, info))]
     TimedOut {
         /// The operation that this rank called.
         operation: Operation,
-        /// The ranks that did not arrive.
+        /// The ranks that did not arrive. Of messages: those that this rank has waited for.
         late: Box<[usize]>,
         /// Details.
         info: Box<TimeoutInfo>,
@@ -360,6 +417,10 @@ impl Error {
                 | Error::ForeignHandle { .. }
                 | Error::WouldDeadlock { .. }
                 | Error::WaitTimedOut(_)
+                | Error::Truncated { .. }
+                | Error::NotWhole { .. }
+                | Error::NoRoom { .. }
+                | Error::TooManyUnreceived { .. }
                 | Error::RootBuffer { .. }
                 | Error::CountsDisagree { .. }
                 | Error::InvalidReduction { .. }
@@ -372,7 +433,7 @@ impl Error {
                 | Error::InvalidLayout { .. }
                 | Error::Refused { .. }
                 | Error::Mismatch { .. }
-        )
+        ) && !matches!(self, Error::TimedOut { operation, .. } if operation.is_of_messages())
     }
 
     /// The operation that failed. Example: [`Error`].
@@ -382,6 +443,10 @@ impl Error {
             | Error::InvalidRange { operation, .. }
             | Error::ForeignHandle { operation }
             | Error::WouldDeadlock { operation }
+            | Error::Truncated { operation, .. }
+            | Error::NotWhole { operation, .. }
+            | Error::NoRoom { operation, .. }
+            | Error::TooManyUnreceived { operation, .. }
             | Error::InvalidRoot { operation, .. }
             | Error::RootBuffer { operation, .. }
             | Error::CountsDisagree { operation, .. }
@@ -406,6 +471,23 @@ impl Error {
             Error::WaitTimedOut(_) => Operation::Wait,
             Error::InitializationFailed(_) | Error::InvalidConfiguration(_) => Operation::Init,
         }
+    }
+}
+
+fn timed_out(operation: Operation, late: &[usize], info: &TimeoutInfo) -> String {
+    let (late, timeout) = (ranks(late), info.timeout.unwrap_or_default());
+    match operation {
+        Operation::Send => format!(
+            "send: {late} did not receive within {timeout:?}; does it wait for this rank, or is it frozen or busy?"
+        ),
+        Operation::Recv | Operation::Probe => {
+            format!("{operation}: no message that matches came within {timeout:?} from {late}")
+        }
+        _ => format!(
+            "{operation}, round {}: {late} did not arrive within {timeout:?}; they are frozen, dead, or busy for longer than \
+             the time-out",
+            info.round
+        ),
     }
 }
 

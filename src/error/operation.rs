@@ -67,6 +67,14 @@ codes! {
         Remote = 42,
         /// `put_signal` of a symmetric object
         PutSignal = 43,
+        /// `messages`
+        Messages = 48,
+        /// `send` of messages, and its other forms
+        Send = 49,
+        /// `recv` of messages, and its other forms
+        Recv = 50,
+        /// `probe` of messages, and its other forms
+        Probe = 51,
         /// `reduce`, `reduce_in_place` and `reduce_with`
         Reduce = 64,
         /// `gather`
@@ -132,6 +140,10 @@ impl Operation {
             Operation::Wait => "wait",
             Operation::Remote => "remote",
             Operation::PutSignal => "put_signal",
+            Operation::Messages => "messages",
+            Operation::Send => "send",
+            Operation::Recv => "recv",
+            Operation::Probe => "probe",
             Operation::Reduce => "reduce",
             Operation::Gather => "gather",
             Operation::Gatherv => "gatherv",
@@ -162,6 +174,11 @@ impl Operation {
                 | Operation::ReadPhase
                 | Operation::OpenPhase
         )
+    }
+
+    /// Whether it is an operation on messages, which is not collective.
+    pub(super) fn is_of_messages(self) -> bool {
+        matches!(self, Operation::Send | Operation::Recv | Operation::Probe)
     }
 
     /// Whether it is a method of a region or of an exchange.

@@ -17,6 +17,7 @@
 //! | [`single_copy`] | how do blocks do without staging? |
 //! | [`region`] | when may shared memory be written in place, and when read? |
 //! | [`symmetric`] | how do ranks use memory of each other at any time, and wait for it? |
+//! | [`message`] | how does one rank send to another? |
 //! | [`membership`] | how does a rank join, leave, give up, and learn that another has? |
 //! | [`call_lock`] | what if two threads of a rank call at the same time? |
 //! | [`watch`] | who watches whom, and how does every rank learn of a death? |
@@ -34,6 +35,7 @@ pub mod generation;
 pub mod hierarchical;
 mod member;
 pub mod membership;
+pub mod message;
 pub mod partition;
 #[expect(unsafe_code, reason = "declares the traits whose implementations promise something")]
 pub mod platform;

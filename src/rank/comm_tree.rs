@@ -42,7 +42,7 @@ impl Member {
     fn notify(&self, dead: usize) {
         let rank = self.joined.iter().position(|joined| *joined == dead);
         if let (Some(rank), Some(rank_state)) = (rank, self.rank_state.upgrade()) {
-            rank_state.poison_for(CauseKind::Died, rank, 0);
+            rank_state.learns_of_death(rank);
         }
     }
 }

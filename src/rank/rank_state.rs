@@ -1,6 +1,6 @@
 //! One rank's state in a communicator, which its regions share.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
@@ -40,6 +40,8 @@ pub(crate) struct RankState {
     pub(crate) one_sided: OnceLock<ShmPlatform>,
     /// The memory of symmetric objects.
     pub(crate) heap: Heap,
+    /// By rank: whether this process has learnt that it has died.
+    dead: Box<[AtomicBool]>,
     /// With `INTRANODE_DEBUG`.
     pub(crate) choices: Option<ChoiceLog>,
     /// Padded against false sharing between ranks that are threads.
@@ -56,6 +58,7 @@ impl RankState {
         completed: Generation,
     ) -> Self {
         let lock = CallLock::new(AtomicU32::new(CallLock::<ShmPlatform>::initial_word(completed)));
+        let dead = (0..mapped.layout().ranks()).map(|_| AtomicBool::new(false)).collect();
         RankState {
             mapped,
             platform,
@@ -68,6 +71,7 @@ impl RankState {
             sampler: None,
             one_sided: OnceLock::new(),
             heap: Heap::default(),
+            dead,
             choices: settings.debug.then(|| ChoiceLog::new(rank)),
             lock: CachePadded::new(lock),
         }
@@ -171,6 +175,20 @@ impl RankState {
     pub(crate) fn poison_for(&self, kind: CauseKind, rank: usize, detail: u32) {
         // An error occurs in tests only.
         let _ = membership::poison(&self.platform, self.mapped.segment(), Cause { kind, rank, detail });
+    }
+
+    /// This process has learnt that a rank has died: the communicator ends, unless it has ended before.
+    pub(crate) fn learns_of_death(&self, rank: usize) {
+        self.dead[rank].store(true, Ordering::Release);
+        self.poison_for(CauseKind::Died, rank, 0);
+        // Where it has ended before, a rank that waits for messages is not woken by that. An error occurs in tests only.
+        let _ = self.access().ring(self.rank);
+    }
+
+    /// Whether this process has learnt that a rank has died, also after the communicator has ended for another reason.
+    #[inline]
+    pub(crate) fn has_died(&self, rank: usize) -> bool {
+        self.dead[rank].load(Ordering::Acquire)
     }
 
     /// The process id of a rank.

@@ -6,6 +6,7 @@ mod contract;
 pub(crate) mod double_buffer;
 pub mod layout;
 pub(crate) mod mapped;
+pub(crate) mod message_memory;
 pub(crate) mod platform;
 pub(crate) mod region_memory;
 pub(crate) mod settings;

@@ -21,6 +21,9 @@ mod groups;
 mod holdings;
 mod job;
 mod joining;
+// It stops and kills ranks, and refuses system calls, as on Linux only.
+#[cfg(target_os = "linux")]
+mod messages;
 mod mismatch;
 mod model;
 mod operation_errors;
@@ -63,6 +66,8 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(exchanges::rows());
     all.extend(symmetric::rows());
     all.extend(in_groups());
+    #[cfg(target_os = "linux")]
+    all.extend(messages::rows());
     all
 }
 

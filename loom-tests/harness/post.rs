@@ -1,0 +1,461 @@
+//! Models of messages: each thread is a rank, and what all have seen is judged at the end of every execution.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use intranode::protocol::message::{
+    Channel, Envelope, Inbox, Kind, Outbox, Post, Settled, buffers, channel, offer,
+};
+use intranode::protocol::symmetric::Cell as _;
+use intranode::protocol::{Cause, CauseKind, Failure, Ordering, Payload, membership};
+
+use crate::harness::atomic_cells::Cell64;
+use crate::harness::cells::Bytes;
+use crate::harness::machine::Fate;
+use crate::harness::mutant::Simulated;
+use crate::harness::search::{About, Run, Search};
+use crate::harness::segment::SegmentMemory;
+use crate::harness::trace::Label;
+use crate::harness::waiting::Waiting;
+
+/// What a rank does. It ends with the first error.
+pub(crate) type Role = fn(&Correspondent<'_>) -> Result<(), Failure>;
+
+/// What a rank has seen, and how it has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) values: Vec<u64>,
+    pub(crate) end: Result<(), Failure>,
+}
+
+type Check = Arc<dyn Fn(&[Seen]) + Send + Sync>;
+
+/// Ranks that send to each other, and what must hold of what they have seen.
+#[derive(Clone)]
+pub(crate) struct PostModel {
+    name: String,
+    waiting: Waiting,
+    /// By rank.
+    roles: Vec<(Role, Fate)>,
+    cells: usize,
+    check: Check,
+    bound: Option<usize>,
+}
+
+impl PostModel {
+    /// Rings have two cells, and there is one buffer in each channel.
+    pub(crate) fn new(name: impl Into<String>, waiting: Waiting, roles: &[Role]) -> Self {
+        PostModel {
+            name: name.into(),
+            waiting,
+            roles: roles.iter().map(|role| (*role, Fate::NONE)).collect(),
+            cells: 2,
+            check: Arc::new(|_| ()),
+            bound: None,
+        }
+    }
+
+    pub(crate) fn cells(self, cells: usize) -> Self {
+        PostModel { cells, ..self }
+    }
+
+    pub(crate) fn bound(self, bound: usize) -> Self {
+        PostModel { bound: Some(bound), ..self }
+    }
+
+    /// What happens to a rank.
+    pub(crate) fn fate(mut self, rank: usize, fate: Fate) -> Self {
+        self.roles[rank].1 = fate;
+        self
+    }
+
+    /// What must hold at the end, of what each rank has seen.
+    pub(crate) fn check(self, check: impl Fn(&[Seen]) + Send + Sync + 'static) -> Self {
+        PostModel { check: Arc::new(check), ..self }
+    }
+
+    fn execute(&self, run: &Run) {
+        let fates: Vec<Fate> = self.roles.iter().map(|(_, fate)| *fate).collect();
+        let (roles, check) = (self.roles.clone(), Arc::clone(&self.check));
+        let act = move |rank: usize, platform: &Simulated, memory: &Memory| {
+            let one = Correspondent::new(rank, platform, memory);
+            let end = roles[rank].0(&one);
+            if end == Err(Failure::Killed) {
+                // Its thread stands in for the watcher that finds it dead, and that has one life only.
+                let _ = one.poison(CauseKind::Died);
+            }
+            Seen { values: one.values.take(), end }
+        };
+        run.threads(Memory::new(self.roles.len(), self.cells), &fates, act, move |seen| check(seen));
+    }
+}
+
+impl From<PostModel> for Search {
+    fn from(model: PostModel) -> Search {
+        let ranks = model.roles.len();
+        let threads = (0..ranks).map(|rank| format!("rank {rank}")).collect();
+        let (name, waiting, bound) = (model.name.clone(), model.waiting, model.bound);
+        let search = Search::new(name, waiting, threads, move |run| model.execute(run));
+        Search { about: About::Messages, ranks, bound, ..search }
+    }
+}
+
+/// What the ranks share.
+struct Memory {
+    segment: SegmentMemory,
+    /// By sender and receiver.
+    channels: Vec<Vec<ChannelMemory>>,
+    /// By rank: memory of its own, from which others pull. Every access is checked against all others.
+    own: Vec<Bytes<8>>,
+    /// The same for what may change while another pulls: its accesses are not checked.
+    changing: Vec<Cell64>,
+    /// By rank: whether it has pulled.
+    pulled: Vec<Cell64>,
+    /// By rank: whether it sends no more.
+    closed: Vec<Cell64>,
+}
+
+impl Memory {
+    fn new(ranks: usize, cells: usize) -> Self {
+        let cell = |what| move |rank| Cell64::new(Label { what, rank, parity: 0 });
+        Memory {
+            segment: SegmentMemory::of_bells(ranks),
+            channels: (0..ranks)
+                .map(|sender| (0..ranks).map(|_| ChannelMemory::new(sender, cells)).collect())
+                .collect(),
+            own: (0..ranks).map(|rank| Bytes::new(Label { what: "own", rank, parity: 0 })).collect(),
+            changing: (0..ranks).map(cell("cell")).collect(),
+            pulled: (0..ranks).map(cell("cell")).collect(),
+            closed: (0..ranks).map(cell("cell")).collect(),
+        }
+    }
+}
+
+/// A channel. Labels are by sender.
+struct ChannelMemory {
+    turns: Vec<Cell64>,
+    payloads: Vec<Bytes<{ channel::PAYLOAD }>>,
+    buffers: Vec<Bytes<8>>,
+    taken: Cell64,
+    held: Cell64,
+    lease: Cell64,
+    want: Cell64,
+}
+
+impl ChannelMemory {
+    fn new(sender: usize, cells: usize) -> Self {
+        let label = |parity| Label { what: "cell", rank: sender, parity };
+        let word = || Cell64::new(label(0));
+        ChannelMemory {
+            turns: (0..cells).map(|cell| Cell64::new(label(cell))).collect(),
+            payloads: (0..cells)
+                .map(|cell| Bytes::new(Label { what: "payload", rank: sender, parity: cell }))
+                .collect(),
+            buffers: vec![Bytes::new(Label { what: "buffer", rank: sender, parity: 0 })],
+            taken: word(),
+            held: word(),
+            lease: word(),
+            want: word(),
+        }
+    }
+}
+
+impl<'m> Channel for &'m ChannelMemory {
+    type Word = Cell64;
+    type Bytes = Bytes8<'m>;
+
+    fn cells(&self) -> usize {
+        self.turns.len()
+    }
+
+    fn buffers(&self) -> usize {
+        self.buffers.len()
+    }
+
+    fn buffer_len(&self) -> usize {
+        8
+    }
+
+    fn turn(&self, cell: usize) -> &Cell64 {
+        &self.turns[cell]
+    }
+
+    fn payload(&self, cell: usize) -> Bytes8<'m> {
+        Bytes8::Cell(&self.payloads[cell])
+    }
+
+    fn buffer(&self, buffer: usize) -> Bytes8<'m> {
+        Bytes8::Buffer(&self.buffers[buffer])
+    }
+
+    fn taken(&self) -> &Cell64 {
+        &self.taken
+    }
+
+    fn held(&self) -> &Cell64 {
+        &self.held
+    }
+
+    fn lease(&self, slot: usize) -> &Cell64 {
+        assert!(slot == 0, "a model has one offer at a time");
+        &self.lease
+    }
+
+    fn want(&self, slot: usize) -> &Cell64 {
+        assert!(slot == 0, "a model has one offer at a time");
+        &self.want
+    }
+}
+
+/// A payload of either length.
+enum Bytes8<'m> {
+    Cell(&'m Bytes<{ channel::PAYLOAD }>),
+    Buffer(&'m Bytes<8>),
+}
+
+// SAFETY: it is one of two payloads.
+unsafe impl Payload for Bytes8<'_> {
+    fn write<R>(&self, fill: impl FnOnce(intranode::copy::Sink<'_>) -> R) -> R {
+        match self {
+            Bytes8::Cell(bytes) => bytes.write(fill),
+            Bytes8::Buffer(bytes) => bytes.write(fill),
+        }
+    }
+
+    fn read<R>(&self, read: impl FnOnce(intranode::copy::Source<'_>) -> R) -> R {
+        match self {
+            Bytes8::Cell(bytes) => bytes.read(read),
+            Bytes8::Buffer(bytes) => bytes.read(read),
+        }
+    }
+}
+
+/// A rank.
+pub(crate) struct Correspondent<'s> {
+    pub(crate) rank: usize,
+    platform: &'s Simulated,
+    memory: &'s Memory,
+    post: Post<'s, Simulated>,
+    /// By peer.
+    outboxes: Vec<Cell<Outbox>>,
+    inboxes: Vec<Cell<Inbox>>,
+    values: RefCell<Vec<u64>>,
+}
+
+/// The number of the only offer of a model.
+const OFFER: u32 = 64;
+
+impl<'s> Correspondent<'s> {
+    fn new(rank: usize, platform: &'s Simulated, memory: &'s Memory) -> Self {
+        let peers = memory.channels.len();
+        Correspondent {
+            rank,
+            platform,
+            memory,
+            post: Post::new(platform, memory.segment.segment(), rank),
+            outboxes: vec![Cell::default(); peers],
+            inboxes: vec![Cell::default(); peers],
+            values: RefCell::default(),
+        }
+    }
+
+    /// Reports a value to the check.
+    pub(crate) fn sees(&self, value: u64) {
+        self.values.borrow_mut().push(value);
+    }
+
+    fn to(&self, target: usize) -> &'s ChannelMemory {
+        &self.memory.channels[self.rank][target]
+    }
+
+    fn from(&self, source: usize) -> &'s ChannelMemory {
+        &self.memory.channels[source][self.rank]
+    }
+
+    fn waits<R>(&self, poll: impl FnMut() -> Option<Result<R, Failure>>) -> Result<R, Failure> {
+        self.post.wait(&false, poll)?.expect("no model is late")
+    }
+
+    /// Publishes a cell, when there is room.
+    fn publishes(&self, target: usize, envelope: &Envelope) -> Result<(), Failure> {
+        let (channel, outbox) = (&self.to(target), &self.outboxes[target]);
+        let mut state = outbox.get();
+        self.waits(|| self.post.has_room(channel, &mut state).then_some(Ok(())))?;
+        self.post.publish(channel, &mut state, target, envelope)?;
+        outbox.set(state);
+        Ok(())
+    }
+
+    /// Sends a number in a cell.
+    pub(crate) fn sends(&self, target: usize, value: u64) -> Result<(), Failure> {
+        self.publishes(target, &envelope(Kind::Message, 0, value))
+    }
+
+    /// Sends a number in a buffer, when one is free.
+    pub(crate) fn sends_in_buffer(&self, target: usize, value: u64) -> Result<(), Failure> {
+        self.sends_buffer(Kind::Message, target, value)
+    }
+
+    fn sends_buffer(&self, kind: Kind, target: usize, value: u64) -> Result<(), Failure> {
+        let channel = &self.to(target);
+        let mask = self.waits(|| self.post.reserve(channel, 1).map_err(Failure::from).transpose())?;
+        buffers::fill(channel, mask, &value.to_ne_bytes());
+        self.publishes(target, &envelope(kind, mask, 0))
+    }
+
+    /// Waits for the next cell of any of these ranks.
+    fn takes(&self, sources: &[usize]) -> Result<(usize, Envelope), Failure> {
+        self.waits(|| sources.iter().find_map(|source| self.tries_to_take(*source)))
+    }
+
+    fn tries_to_take(&self, source: usize) -> Option<Result<(usize, Envelope), Failure>> {
+        let inbox = &self.inboxes[source];
+        let mut state = inbox.get();
+        let taken = self.post.take(&self.from(source), &mut state, source);
+        inbox.set(state);
+        taken.map(|taken| taken.map(|envelope| (source, envelope))).transpose()
+    }
+
+    /// Receives a number from any of these ranks, wherever it is, and reports it.
+    pub(crate) fn receives_from(&self, sources: &[usize]) -> Result<(), Failure> {
+        let (source, envelope) = self.takes(sources)?;
+        let mut bytes = [0; 8];
+        if envelope.mask == 0 {
+            bytes.copy_from_slice(&envelope.inline[..8]);
+        } else {
+            buffers::read(&self.from(source), envelope.mask, &mut bytes);
+            self.post.release(&self.from(source), envelope.mask, source)?;
+        }
+        self.sees(u64::from_ne_bytes(bytes));
+        Ok(())
+    }
+
+    /// Receives numbers, and reports them, until the sender has closed its side.
+    pub(crate) fn receives_until_closed(&self, source: usize) -> Result<(), Failure> {
+        loop {
+            let poll = || {
+                if let Some(taken) = self.tries_to_take(source) {
+                    return Some(taken.map(Some));
+                }
+                if !self.post.is_closed(&self.memory.closed[source]) {
+                    return None;
+                }
+                // Now all can be seen that was sent before.
+                Some(self.tries_to_take(source).transpose())
+            };
+            let Some((_, envelope)) = self.waits(poll)? else { return Ok(()) };
+            self.sees(u64::from_ne_bytes(envelope.inline[..8].try_into().expect("eight bytes")));
+        }
+    }
+
+    pub(crate) fn receives(&self, source: usize) -> Result<(), Failure> {
+        self.receives_from(&[source])
+    }
+
+    /// Writes the memory from which others pull.
+    pub(crate) fn writes_own(&self, value: u64) {
+        self.memory.own[self.rank].write(|mut bytes| bytes.put(0, &value.to_ne_bytes()));
+    }
+
+    /// The same for memory that may change while another pulls.
+    pub(crate) fn changes(&self, value: u64) {
+        self.memory.changing[self.rank].store(value, Ordering::Relaxed);
+    }
+
+    /// Offers what lies in its own memory.
+    pub(crate) fn offers(&self, target: usize) -> Result<(), Failure> {
+        assert!(self.post.open_lease(&self.to(target), OFFER), "the first offer");
+        let inline = offer::Offer { number: OFFER, address: 0, len: 8, token_address: 0, token: 0 }.encode();
+        self.publishes(target, &Envelope { inline, ..envelope(Kind::Offer, 0, 0) })
+    }
+
+    /// Waits until the receiver has pulled.
+    pub(crate) fn awaits_settled(&self, target: usize) -> Result<(), Failure> {
+        self.waits(|| self.post.is_settled(&self.to(target), OFFER).then_some(Ok(())))
+    }
+
+    /// Takes the offer back. Reports whether that was in time.
+    pub(crate) fn withdraws(&self, target: usize) -> bool {
+        let withdrawn = self.post.withdraw(&self.to(target), OFFER) == Settled::Withdrawn;
+        self.sees(u64::from(withdrawn));
+        withdrawn
+    }
+
+    /// Whether a rank is known to have pulled.
+    pub(crate) fn knows_pulled(&self, rank: usize) -> bool {
+        self.memory.pulled[rank].load(Ordering::Relaxed) == 1
+    }
+
+    /// Takes an offer.
+    pub(crate) fn takes_offer(&self, source: usize) -> Result<(), Failure> {
+        let (_, envelope) = self.takes(&[source])?;
+        assert!(offer::Offer::decode(&envelope.inline).number == OFFER, "wrong data: {envelope:?}");
+        Ok(())
+    }
+
+    /// Pulls from memory that nobody changes meanwhile, and reports it.
+    pub(crate) fn pulls(&self, source: usize) -> Result<(), Failure> {
+        let value = self.memory.own[source].read(|bytes| u64::from_ne_bytes(bytes.array(0)));
+        let settled = self.post.settle(&self.from(source), OFFER, source)?;
+        assert!(settled == Settled::Pulled, "wrong verdict: {settled:?}");
+        self.sees(value);
+        Ok(())
+    }
+
+    /// Pulls from memory that may change, if the offer stands. Reports whether it has a message, and which.
+    pub(crate) fn pulls_changing(&self, source: usize) -> Result<(), Failure> {
+        let channel = &self.from(source);
+        let offered = self.post.is_offered(channel, OFFER);
+        let value = self.memory.changing[source].load(Ordering::Relaxed);
+        self.memory.pulled[self.rank].store(1, Ordering::Relaxed);
+        let settled = self.post.settle(channel, OFFER, source)?;
+        assert!(offered || settled == Settled::Withdrawn, "wrong verdict: it was withdrawn, and then pulled");
+        self.sees(u64::from(settled == Settled::Pulled));
+        if settled == Settled::Pulled {
+            self.sees(value);
+        }
+        Ok(())
+    }
+
+    /// Wants the message in a buffer, since it cannot pull it; and receives it.
+    pub(crate) fn wants(&self, source: usize) -> Result<(), Failure> {
+        let want = offer::Want { number: OFFER as u16, attempt: 0, start: 0, count: 1 };
+        self.post.want(&self.from(source), want, source)?;
+        self.receives(source)?;
+        let settled = self.post.settle(&self.from(source), OFFER, source)?;
+        assert!(settled == Settled::Pulled, "wrong verdict: {settled:?}");
+        Ok(())
+    }
+
+    /// Sends what is wanted, once it is.
+    pub(crate) fn sends_wanted(&self, target: usize, value: u64) -> Result<(), Failure> {
+        let want = self.waits(|| self.post.wanted(&self.to(target), OFFER).map(Ok))?;
+        assert!((want.number, want.start, want.count) == (OFFER as u16, 0, 1), "wrong data: {want:?}");
+        self.sends_buffer(Kind::Fragment, target, value)
+    }
+
+    /// The rank sends no more.
+    pub(crate) fn closes(&self) -> Result<(), Failure> {
+        self.post.close(&self.memory.closed[self.rank])?;
+        for peer in (0..self.memory.closed.len()).filter(|peer| *peer != self.rank) {
+            self.post.ring(peer)?;
+        }
+        Ok(())
+    }
+
+    /// The rank leaves the communicator.
+    pub(crate) fn leaves(&self) -> Result<(), Failure> {
+        self.poison(CauseKind::Left)
+    }
+
+    fn poison(&self, kind: CauseKind) -> Result<(), Failure> {
+        let cause = Cause { kind, rank: self.rank, detail: 0 };
+        Ok(membership::poison(self.platform, self.memory.segment.segment(), cause)?)
+    }
+}
+
+fn envelope(kind: Kind, mask: u64, value: u64) -> Envelope {
+    let mut inline = [0; channel::INLINE];
+    inline[..8].copy_from_slice(&value.to_ne_bytes());
+    Envelope { kind, len: 8, tag: 7, mask, inline }
+}

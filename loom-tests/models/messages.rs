@@ -1,0 +1,273 @@
+//! Messages: what one rank sends, the other receives, once, whole and in order; a rank that waits is woken; and what was sent
+//! before a rank left or died is received before the error.
+//!
+//! Payload, buffers and the memory from which a receiver pulls are race-checked. No nap ends by itself, so a wake-up that is
+//! lost is a deadlock.
+
+use intranode::protocol::CauseKind::{self, Died};
+use intranode::protocol::{Cause, Failure};
+
+use crate::harness::machine::Fate;
+use crate::harness::post::{Correspondent, PostModel, Role, Seen};
+use crate::harness::waiting::Waiting::{self, Dozing, Parking, Spinning};
+
+/// The fail points of a sender, those of a receiver, and those of either.
+pub(crate) const IN_SENDING: [&str; 2] = ["buffers-reserved", "message-written"];
+pub(crate) const IN_RECEIVING: [&str; 3] = ["cell-copied", "buffers-read", "offer-pulled"];
+pub(crate) const IN_WAITING: [&str; 2] = ["closed-unrung", "message-marked"];
+
+/// Rank 0 sends, rank 1 receives.
+fn pair(name: impl Into<String>, waiting: Waiting, sender: Role, receiver: Role) -> PostModel {
+    PostModel::new(name, waiting, &[sender, receiver])
+}
+
+fn receives_two(rank: &Correspondent<'_>) -> Result<(), Failure> {
+    rank.receives(0)?;
+    rank.receives(0)
+}
+
+/// Every rank has come to its end, and rank 1 has seen this.
+fn sees(values: &'static [u64]) -> impl Fn(&[Seen]) + Send + Sync {
+    move |seen| {
+        assert!(seen.iter().all(|seen| seen.end.is_ok()), "wrong verdict: {seen:?}");
+        assert!(seen[1].values == values, "wrong data: {seen:?}");
+    }
+}
+
+/// What rank 1 has seen is a beginning of this, and every rank has succeeded, or has ended itself, or was told this cause.
+fn sees_or_knows(kind: CauseKind, rank: usize, values: &'static [u64]) -> impl Fn(&[Seen]) + Send + Sync {
+    move |seen| {
+        let cause = Cause { kind, rank, detail: 0 };
+        let told = [Ok(()), Err(Failure::Killed), Err(Failure::Dead(Some(cause)))];
+        assert!(seen.iter().all(|seen| told.contains(&seen.end)), "wrong verdict: {seen:?}");
+        assert!(values.starts_with(&seen[1].values), "wrong data: {seen:?}");
+    }
+}
+
+/// Two messages through a ring that has room for both.
+fn two(waiting: Waiting) -> PostModel {
+    let sends = |rank: &Correspondent<'_>| {
+        rank.sends(1, 1)?;
+        rank.sends(1, 2)
+    };
+    pair("message_two", waiting, sends, receives_two).check(sees(&[1, 2]))
+}
+
+/// Two messages through a ring of one cell: the sender waits for room.
+fn full_ring(waiting: Waiting) -> PostModel {
+    let sends = |rank: &Correspondent<'_>| {
+        rank.sends(1, 1)?;
+        rank.sends(1, 2)
+    };
+    pair("message_full_ring", waiting, sends, receives_two).cells(1).check(sees(&[1, 2]))
+}
+
+/// Two messages through one buffer: the sender waits for it.
+fn one_buffer(waiting: Waiting) -> PostModel {
+    let sends = |rank: &Correspondent<'_>| {
+        rank.sends_in_buffer(1, 1)?;
+        rank.sends_in_buffer(1, 2)
+    };
+    pair("message_one_buffer", waiting, sends, receives_two).check(sees(&[1, 2]))
+}
+
+/// A message and its answer.
+fn ping_pong(waiting: Waiting) -> PostModel {
+    let plays = |rank: &Correspondent<'_>| {
+        rank.sends(1, 1)?;
+        rank.receives(1)
+    };
+    let answers = |rank: &Correspondent<'_>| {
+        rank.receives(0)?;
+        rank.sends(0, 2)
+    };
+    pair("message_ping_pong", waiting, plays, answers).check(|seen| {
+        sees(&[1])(seen);
+        assert!(seen[0].values == [2], "wrong data: {seen:?}");
+    })
+}
+
+/// Two ranks send to a third, which takes from any.
+fn any_source() -> PostModel {
+    let sends = |rank: &Correspondent<'_>| rank.sends(1, 1 + rank.rank as u64);
+    let receives = |rank: &Correspondent<'_>| {
+        rank.receives_from(&[0, 2])?;
+        rank.receives_from(&[0, 2])
+    };
+    PostModel::new("message_any_source", Parking, &[sends, receives, sends]).bound(2).check(|seen| {
+        assert!(seen.iter().all(|seen| seen.end.is_ok()), "wrong verdict: {seen:?}");
+        assert!(seen[1].values.iter().sum::<u64>() == 4, "wrong data: {seen:?}");
+    })
+}
+
+/// An offer: the sender's memory is its own again, and may be overwritten, when the receiver has pulled.
+fn offer(waiting: Waiting) -> PostModel {
+    let offers = |rank: &Correspondent<'_>| {
+        rank.writes_own(1);
+        rank.offers(1)?;
+        rank.awaits_settled(1)?;
+        rank.writes_own(2);
+        Ok(())
+    };
+    let pulls = |rank: &Correspondent<'_>| {
+        rank.takes_offer(0)?;
+        rank.pulls(0)
+    };
+    pair("message_offer", waiting, offers, pulls).check(sees(&[1]))
+}
+
+/// An offer that the receiver cannot pull: it wants the bytes in a buffer.
+fn wanted(waiting: Waiting) -> PostModel {
+    let offers = |rank: &Correspondent<'_>| {
+        rank.offers(1)?;
+        rank.sends_wanted(1, 1)?;
+        rank.awaits_settled(1)
+    };
+    let wants = |rank: &Correspondent<'_>| {
+        rank.takes_offer(0)?;
+        rank.wants(0)
+    };
+    pair("message_wanted", waiting, offers, wants).check(sees(&[1]))
+}
+
+/// The sender withdraws its offer, and changes its memory. Either that was in time, and the receiver has no message; or the
+/// receiver has it as it was offered, and the sender knows.
+fn withdrawn(waiting: Waiting) -> PostModel {
+    let offers = |rank: &Correspondent<'_>| {
+        rank.changes(1);
+        rank.offers(1)?;
+        let withdrawn = rank.withdraws(1);
+        assert!(withdrawn || rank.knows_pulled(1), "stale data: the sender is not told that the copy is made");
+        rank.changes(2);
+        Ok(())
+    };
+    let pulls = |rank: &Correspondent<'_>| {
+        rank.takes_offer(0)?;
+        rank.pulls_changing(0)
+    };
+    pair("message_withdrawn", waiting, offers, pulls).check(|seen| {
+        assert!(seen.iter().all(|seen| seen.end.is_ok()), "wrong verdict: {seen:?}");
+        let values = [&seen[0].values[..], &seen[1].values[..]];
+        assert!(values == [&[1][..], &[0]] || values == [&[0][..], &[1, 1]], "disagreement: {seen:?}");
+    })
+}
+
+/// A rank sends, closes its side, and leaves. What it has sent is received, and then that it is gone.
+fn leave(waiting: Waiting) -> PostModel {
+    let leaves = |rank: &Correspondent<'_>| {
+        rank.sends(1, 1)?;
+        rank.closes()?;
+        rank.leaves()
+    };
+    pair("message_leave", waiting, leaves, |rank| rank.receives_until_closed(0)).check(sees(&[1]))
+}
+
+/// The same where nothing but the word that is closed connects the ranks.
+fn close(waiting: Waiting) -> PostModel {
+    let closes = |rank: &Correspondent<'_>| {
+        rank.sends(1, 1)?;
+        rank.closes()
+    };
+    pair("message_close", waiting, closes, |rank| rank.receives_until_closed(0)).check(sees(&[1]))
+}
+
+/// A third rank leaves, at any moment. The two others go on.
+fn leave_of_a_third() -> PostModel {
+    let sends = |rank: &Correspondent<'_>| rank.sends(1, 1);
+    let receives = |rank: &Correspondent<'_>| rank.receives(0);
+    let leaves = |rank: &Correspondent<'_>| rank.leaves();
+    PostModel::new("message_leave_of_a_third", Parking, &[sends, receives, leaves]).bound(2).check(sees(&[1]))
+}
+
+/// A rank dies as it closes its side, or as it goes to sleep.
+fn death_at(waiting: Waiting, fail_point: &'static str, dies: usize) -> PostModel {
+    let closes = |rank: &Correspondent<'_>| {
+        rank.receives(1)?;
+        rank.sends(1, 1)?;
+        rank.closes()
+    };
+    let answers = |rank: &Correspondent<'_>| {
+        rank.sends(0, 2)?;
+        rank.receives_until_closed(0)
+    };
+    pair(format!("message_death_at_{fail_point}"), waiting, closes, answers)
+        .fate(dies, Fate::dies_at(fail_point, 1))
+        .check(sees_or_knows(Died, dies, &[1]))
+}
+
+/// The sender dies at its first or second message. What it has published before is received.
+fn death_of_sender(waiting: Waiting, fail_point: &'static str, occurrence: usize) -> PostModel {
+    let sends = |rank: &Correspondent<'_>| {
+        rank.sends_in_buffer(1, 1)?;
+        rank.sends(1, 2)
+    };
+    pair(format!("message_death_at_{fail_point}_{occurrence}"), waiting, sends, receives_two)
+        .fate(0, Fate::dies_at(fail_point, occurrence))
+        .check(move |seen| {
+            sees_or_knows(Died, 0, &[1, 2])(seen);
+            assert!(
+                seen[1].values.len() + 1 == occurrence,
+                "a message is lost, or came from nowhere: {seen:?}"
+            );
+        })
+}
+
+/// The receiver dies. A sender that waits for room is told.
+fn death_of_receiver(waiting: Waiting, fail_point: &'static str) -> PostModel {
+    let sends = |rank: &Correspondent<'_>| {
+        rank.sends_in_buffer(1, 1)?;
+        rank.sends_in_buffer(1, 2)
+    };
+    pair(format!("message_death_at_{fail_point}"), waiting, sends, receives_two)
+        .fate(1, Fate::dies_at(fail_point, 1))
+        .check(sees_or_knows(Died, 1, &[1, 2]))
+}
+
+/// The receiver dies when it has pulled, and not said so.
+fn death_of_puller(waiting: Waiting) -> PostModel {
+    let offers = |rank: &Correspondent<'_>| {
+        rank.offers(1)?;
+        rank.awaits_settled(1)
+    };
+    let pulls = |rank: &Correspondent<'_>| {
+        rank.takes_offer(0)?;
+        rank.pulls(0)
+    };
+    pair("message_death_at_offer-pulled", waiting, offers, pulls)
+        .fate(1, Fate::dies_at("offer-pulled", 1))
+        .check(|seen| {
+            let cause = Cause { kind: Died, rank: 1, detail: 0 };
+            assert!(seen[0].end == Err(Failure::Dead(Some(cause))), "wrong verdict: {seen:?}");
+        })
+}
+
+pub(crate) fn models() -> Vec<PostModel> {
+    let mut models = Vec::new();
+    for waiting in [Spinning, Dozing, Parking] {
+        // Parking has many steps, and wake-ups that are lost show with few preemptions.
+        let bounded = |model: PostModel| match waiting {
+            Parking => model.bound(2),
+            Dozing => model.bound(3),
+            _ => model,
+        };
+        models.extend([two(waiting), ping_pong(waiting), offer(waiting)].map(|model| match waiting {
+            Parking => model.bound(2),
+            _ => model,
+        }));
+        models.extend([full_ring(waiting), one_buffer(waiting), wanted(waiting)].map(bounded));
+        models.push(withdrawn(waiting));
+    }
+    for waiting in [Dozing, Parking] {
+        let bounded = |model: PostModel| if waiting == Parking { model.bound(2) } else { model };
+        models.extend([leave(waiting), close(waiting), death_of_puller(waiting)].map(bounded));
+        models.extend(IN_WAITING.map(|fail_point| death_at(waiting, fail_point, 0).bound(2)));
+        models.push(death_of_sender(waiting, "buffers-reserved", 1));
+        models.push(death_of_sender(waiting, "message-written", 1));
+        models.push(bounded(death_of_sender(waiting, "message-written", 2)));
+        let fail_points = ["cell-copied", "buffers-read"];
+        models.extend(fail_points.map(|fail_point| bounded(death_of_receiver(waiting, fail_point))));
+    }
+    models.push(close(Spinning));
+    models.extend([any_source(), leave_of_a_third()]);
+    models
+}

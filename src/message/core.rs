@@ -1,0 +1,196 @@
+//! What all parts of a rank's messages share: its channels, and what became of requests that were dropped.
+
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Error, Operation, TimeoutInfo};
+use crate::protocol::message::Post;
+use crate::protocol::{Cause, CauseKind, Failure};
+use crate::rank::cma_peers::ProbeCookie;
+use crate::rank::rank_state::RankState;
+use crate::segment::message_memory::{BUFFER, ChannelLayout, MappedChannel};
+use crate::segment::platform::ShmPlatform;
+use crate::symmetric::handle::Symmetric;
+use crate::sys::cma::Token;
+use crate::tuning::MESSAGE_EAGER_BUFFERS;
+
+/// The channels of a rank. Requests keep it, so that they can be dropped after the [`Messages`](crate::Messages).
+pub struct Core {
+    pub(crate) rank_state: Arc<RankState>,
+    /// It is used by channels only, and never handed out.
+    memory: Symmetric<u64>,
+    pub(crate) layout: ChannelLayout,
+    cookie: ProbeCookie,
+    /// The receives that were dropped before they were complete.
+    dropped: Mutex<Vec<u64>>,
+    any_dropped: AtomicBool,
+}
+
+impl Core {
+    pub(crate) fn new(rank_state: Arc<RankState>, memory: Symmetric<u64>, layout: ChannelLayout) -> Self {
+        let (cookie, dropped) = (ProbeCookie::new(), Mutex::default());
+        Core { rank_state, memory, layout, cookie, dropped, any_dropped: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.rank_state.rank
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.rank_state.size()
+    }
+
+    /// This rank's access to its channels.
+    #[inline]
+    pub(crate) fn post(&self) -> Post<'_, ShmPlatform> {
+        let platform = self.rank_state.one_sided.get().unwrap_or(&self.rank_state.platform);
+        Post::new(platform, self.rank_state.mapped.segment(), self.rank_state.rank)
+    }
+
+    /// The channel to a rank.
+    #[inline]
+    pub(crate) fn to(&self, target: usize) -> MappedChannel<'_> {
+        MappedChannel::new(self.memory.memory.instance(target), &self.layout, self.rank())
+    }
+
+    /// The channel from a rank.
+    #[inline]
+    pub(crate) fn from(&self, source: usize) -> MappedChannel<'_> {
+        MappedChannel::new(self.memory.memory.instance(self.rank()), &self.layout, source)
+    }
+
+    /// This rank sends no more.
+    pub(crate) fn close(&self) {
+        // An error occurs in tests only.
+        let _ = self.post().close(self.layout.closed(self.memory.memory.instance(self.rank())));
+        for peer in 0..self.size() {
+            let _ = self.post().ring(peer);
+        }
+    }
+
+    /// Why this rank sends and receives no more. What it has published can be seen afterwards.
+    #[inline]
+    pub(crate) fn gone(&self, rank: usize) -> Option<CauseKind> {
+        if self.post().is_closed(self.layout.closed(self.memory.memory.instance(rank))) {
+            Some(CauseKind::Left)
+        } else if self.rank_state.has_died(rank) {
+            Some(CauseKind::Died)
+        } else {
+            None
+        }
+    }
+
+    /// Whether all ranks are gone that are waited for: then the error that says so.
+    #[inline]
+    pub(crate) fn check_gone(&self, operation: Operation, source: Option<usize>) -> Result<(), Error> {
+        let gone = match source {
+            Some(rank) => self.gone(rank).map(|kind| (kind, rank)),
+            None => {
+                let mut last = None;
+                for rank in (0..self.size()).filter(|rank| self.size() == 1 || *rank != self.rank()) {
+                    match self.gone(rank) {
+                        Some(kind) => last = Some((kind, rank)),
+                        None => return Ok(()),
+                    }
+                }
+                last
+            }
+        };
+        match gone {
+            None => Ok(()),
+            Some((kind, rank)) => {
+                Err(self.failed(operation, Failure::Dead(Some(Cause { kind, rank, detail: 0 }))))
+            }
+        }
+    }
+
+    /// The most buffers of one message.
+    pub(crate) fn eager_buffers(&self) -> usize {
+        MESSAGE_EAGER_BUFFERS.min(self.layout.buffers / 4).max(1)
+    }
+
+    /// The buffers in which a receiver wants a part of a message that it cannot pull.
+    pub(crate) fn window_buffers(&self) -> usize {
+        (self.layout.buffers / 2).clamp(1, 2 * MESSAGE_EAGER_BUFFERS)
+    }
+
+    /// The buffers of one fragment: so few that the receiver copies one while the sender fills the next.
+    pub(crate) fn fragment_buffers(&self) -> usize {
+        (self.window_buffers() / 4).max(1)
+    }
+
+    /// The longest message that is sent without waiting for its receiver, in bytes.
+    pub(crate) fn eager(&self) -> usize {
+        self.eager_buffers() * BUFFER
+    }
+
+    /// What other ranks verify before they believe that memory is this process's.
+    pub(crate) fn token(&self) -> Token {
+        let [address, value] = self.cookie.encode();
+        Token { address, value }
+    }
+
+    /// A receive is dropped before it is complete.
+    pub(crate) fn drop_receive(&self, id: u64) {
+        self.dropped_list().push(id);
+        self.any_dropped.store(true, Relaxed);
+    }
+
+    /// The receives that were dropped since the last call.
+    #[inline]
+    pub(crate) fn dropped(&self) -> Vec<u64> {
+        // A drop on another thread is found by a later call.
+        if !self.any_dropped.load(Relaxed) {
+            return Vec::new();
+        }
+        self.any_dropped.store(false, Relaxed);
+        std::mem::take(&mut self.dropped_list())
+    }
+
+    fn dropped_list(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// That a rank can be named.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRank`], [`Error::Forked`].
+    #[inline]
+    pub(crate) fn check_rank(&self, operation: Operation, rank: Option<usize>) -> Result<(), Error> {
+        if self.rank_state.mapped.forked() {
+            return Err(Error::Forked { operation });
+        }
+        match rank {
+            Some(rank) if rank >= self.size() => Err(Error::InvalidRank { operation, rank, size: self.size() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The error of an operation after the communicator has ended.
+    #[cold]
+    pub(crate) fn failed(&self, operation: Operation, failure: Failure) -> Error {
+        self.rank_state.one_sided_failed(operation, failure)
+    }
+
+    /// The error of an operation that has waited for these ranks in vain.
+    #[cold]
+    pub(crate) fn timed_out(&self, operation: Operation, late: Vec<usize>) -> Error {
+        let pids = late.iter().map(|rank| self.rank_state.pid(*rank)).collect();
+        let info = Box::new(TimeoutInfo { timeout: self.rank_state.platform.timeout, pids, round: 0 });
+        Error::TimedOut { operation, late: late.into_boxed_slice(), info }
+    }
+
+    /// The ranks that may send what matches, for an error.
+    pub(crate) fn awaited(&self, source: Option<usize>) -> Vec<usize> {
+        match source {
+            Some(rank) => vec![rank],
+            None => (0..self.size()).filter(|rank| self.size() == 1 || *rank != self.rank()).collect(),
+        }
+    }
+}
+
+/// The address of bytes that are offered; 0 where there are none.
+pub(crate) fn address(bytes: &[u8]) -> u64 {
+    crate::rank::cma_peers::address(bytes).map_or(0, NonZeroU64::get)
+}

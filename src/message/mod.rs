@@ -1,0 +1,46 @@
+//! Messages between ranks, as MPI's point-to-point communication.
+//!
+//! | file | what it has |
+//! | --- | --- |
+//! | messages.rs | [`Messages`]: sending, receiving, probing, waiting for requests |
+//! | request.rs | [`Sending`](request::Sending), [`Receiving`](request::Receiving) |
+//! | envelope.rs | what a message is known by, and what a receive asks for |
+//! | state.rs | progress: taking in what comes, completing receives |
+//! | arrivals.rs | who gets which message |
+//! | outgoing.rs | what goes into the channels to other ranks |
+//! | core.rs | what all of these share |
+
+mod arrivals;
+mod core;
+pub(crate) mod envelope;
+pub(crate) mod messages;
+mod outgoing;
+pub(crate) mod request;
+mod state;
+
+use crate::communicator::{Communicator, call};
+use crate::error::{Error, Operation};
+use crate::message::messages::Messages;
+use crate::segment::message_memory::ChannelLayout;
+use crate::symmetric::allocate;
+use crate::symmetric::options::SymmetricOptions;
+
+impl Communicator {
+    /// Makes this rank's messages: what it sends by them the other ranks receive by theirs of the same call. Collective.
+    /// Example: [`Messages`].
+    ///
+    /// A rank takes `size × (5.5 + 4 × b)` KiB of shared memory for them, where `b = 1024 / size`, but from 4 to 64: 2 MiB with
+    /// eight ranks, some 4 MiB with more. Messages of several communicators, and of several calls of this method, have nothing
+    /// to do with each other.
+    ///
+    /// # Errors
+    /// [`Error::AllocationFailed`] on every rank if there is not enough memory. Otherwise as
+    /// [`barrier`](Communicator::barrier).
+    pub fn messages(&self) -> Result<Messages, Error> {
+        let layout = ChannelLayout::new(self.size());
+        let (operation, options) = (Operation::Messages, SymmetricOptions::new());
+        let memory =
+            allocate::make(&self.rank_state, &call::<u64>(operation), operation, layout.words(), &options)?;
+        Ok(Messages::new(&self.rank_state, memory, layout))
+    }
+}

@@ -1,0 +1,220 @@
+//! The sending side: what goes into the channels to other ranks, and what waits for room there.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Error, Operation};
+use crate::message::core::{Core, address};
+use crate::protocol::message::channel::INLINE;
+use crate::protocol::message::offer::{Offer, Want};
+use crate::protocol::message::{Envelope, Kind, Outbox, Settled, buffers};
+use crate::protocol::{Failure, Killed};
+use crate::segment::message_memory::BUFFER;
+use crate::sys::cma::Token;
+
+/// The channel to one rank.
+#[derive(Default)]
+pub(crate) struct Outgoing {
+    outbox: Outbox,
+    /// What waits for room, in order. Each is complete in itself, so that nothing refers to memory of the program.
+    queue: VecDeque<Queued>,
+    /// The number of the next offer.
+    offers: u32,
+}
+
+struct Queued {
+    envelope: Envelope,
+    /// Of an offer.
+    ticket: Option<Arc<Ticket>>,
+}
+
+/// Where an offer is on its way: shared by the queue and by the request.
+#[derive(Debug)]
+pub(crate) struct Ticket(Mutex<Stage>);
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Queued,
+    /// With its number.
+    Published(u32),
+    Withdrawn,
+}
+
+impl Ticket {
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the offer back, on any thread.
+    pub(crate) fn withdraw(&self, core: &Core, target: usize) -> Settled {
+        let mut stage = self.stage();
+        let settled = match *stage {
+            Stage::Queued | Stage::Withdrawn => Settled::Withdrawn,
+            Stage::Published(number) => core.post().withdraw(&core.to(target), number),
+        };
+        *stage = Stage::Withdrawn;
+        settled
+    }
+
+    fn number(&self) -> Option<u32> {
+        match *self.stage() {
+            Stage::Published(number) => Some(number),
+            Stage::Queued | Stage::Withdrawn => None,
+        }
+    }
+}
+
+/// How far the sender has come with what the receiver wants.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Served {
+    want: Option<Want>,
+    /// In bytes.
+    position: usize,
+}
+
+impl Served {
+    /// In bytes.
+    pub(crate) fn position(&self) -> usize {
+        self.position
+    }
+}
+
+/// What has become of a message.
+pub(crate) enum Started {
+    /// It is on its way, and the sender's memory is its own again.
+    Sent,
+    /// It is offered.
+    Offered(Arc<Ticket>),
+}
+
+fn envelope(kind: Kind, len: usize, tag: u64, mask: u64) -> Envelope {
+    Envelope { kind, len, tag, mask, inline: [0; INLINE] }
+}
+
+impl Outgoing {
+    /// Whether nothing waits for room.
+    #[inline]
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Publishes what waits, as far as there is room.
+    pub(crate) fn flush(&mut self, core: &Core, target: usize) -> Result<(), Killed> {
+        let (post, channel) = (core.post(), core.to(target));
+        while let Some(Queued { envelope, ticket }) = self.queue.front() {
+            if !post.has_room(&channel, &mut self.outbox) {
+                return Ok(());
+            }
+            if let Some(ticket) = ticket {
+                let mut stage = ticket.stage();
+                if matches!(*stage, Stage::Queued) {
+                    let number = Offer::decode(&envelope.inline).number;
+                    if !post.open_lease(&channel, number) {
+                        return Ok(());
+                    }
+                    post.publish(&channel, &mut self.outbox, target, envelope)?;
+                    *stage = Stage::Published(number);
+                }
+            } else {
+                post.publish(&channel, &mut self.outbox, target, envelope)?;
+            }
+            self.queue.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Sends a message that needs no receiver, if there is room for it now.
+    #[inline]
+    pub(crate) fn try_eager(
+        &mut self,
+        core: &Core,
+        target: usize,
+        tag: u64,
+        bytes: &[u8],
+    ) -> Result<bool, Killed> {
+        if !self.queue.is_empty() {
+            self.flush(core, target)?;
+        }
+        let (post, channel) = (core.post(), core.to(target));
+        if !self.queue.is_empty() || !post.has_room(&channel, &mut self.outbox) {
+            return Ok(false);
+        }
+        let mut cell = envelope(Kind::Message, bytes.len(), tag, 0);
+        if bytes.len() <= INLINE {
+            cell.inline[..bytes.len()].copy_from_slice(bytes);
+        } else {
+            let Some(mask) = post.reserve(&channel, bytes.len().div_ceil(BUFFER))? else { return Ok(false) };
+            buffers::fill(&channel, mask, bytes);
+            cell.mask = mask;
+        }
+        post.publish(&channel, &mut self.outbox, target, &cell)?;
+        Ok(true)
+    }
+
+    /// Sends a message, or queues it. It never waits.
+    pub(crate) fn start(
+        &mut self,
+        core: &Core,
+        target: usize,
+        tag: u64,
+        bytes: &[u8],
+    ) -> Result<Started, Killed> {
+        if bytes.len() <= core.eager() && self.try_eager(core, target, tag, bytes)? {
+            return Ok(Started::Sent);
+        }
+        if bytes.len() <= INLINE {
+            let mut cell = envelope(Kind::Message, bytes.len(), tag, 0);
+            cell.inline[..bytes.len()].copy_from_slice(bytes);
+            self.queue.push_back(Queued { envelope: cell, ticket: None });
+            return Ok(Started::Sent);
+        }
+        let number = self.offers;
+        self.offers = number.wrapping_add(1);
+        let Token { address: token_address, value: token } = core.token();
+        let offer = Offer { number, address: address(bytes), len: bytes.len() as u64, token_address, token };
+        let cell = Envelope { inline: offer.encode(), ..envelope(Kind::Offer, INLINE, tag, 0) };
+        let ticket = Arc::new(Ticket(Mutex::new(Stage::Queued)));
+        self.queue.push_back(Queued { envelope: cell, ticket: Some(Arc::clone(&ticket)) });
+        self.flush(core, target)?;
+        Ok(Started::Offered(ticket))
+    }
+
+    /// Whether an offer is pulled. If not, sends what the receiver wants of it through buffers.
+    pub(crate) fn serve(
+        &mut self,
+        core: &Core,
+        target: usize,
+        ticket: &Ticket,
+        bytes: &[u8],
+        served: &mut Served,
+    ) -> Result<bool, Killed> {
+        self.flush(core, target)?;
+        let Some(number) = ticket.number() else { return Ok(false) };
+        let (post, channel) = (core.post(), core.to(target));
+        if post.is_settled(&channel, number) {
+            return Ok(true);
+        }
+        let Some(want) = post.wanted(&channel, number) else { return Ok(false) };
+        if served.want != Some(want) {
+            *served = Served { want: Some(want), position: want.start as usize * BUFFER };
+        }
+        let end = (want.start as usize + usize::from(want.count)).saturating_mul(BUFFER).min(bytes.len());
+        while served.position < end && post.has_room(&channel, &mut self.outbox) {
+            let rest = &bytes[served.position..end];
+            let pages = rest.len().div_ceil(BUFFER).min(core.fragment_buffers());
+            let Some(mask) = post.reserve(&channel, pages)? else { break };
+            let part = &rest[..rest.len().min(pages * BUFFER)];
+            buffers::fill(&channel, mask, part);
+            let tag = u64::from(want.number) << 8 | u64::from(want.attempt);
+            let cell = envelope(Kind::Fragment, part.len(), tag, mask);
+            post.publish(&channel, &mut self.outbox, target, &cell)?;
+            served.position += part.len();
+        }
+        Ok(false)
+    }
+}
+
+/// The error of a send after the communicator has ended.
+pub(crate) fn failed(core: &Core, killed: Killed) -> Error {
+    core.failed(Operation::Send, Failure::from(killed))
+}

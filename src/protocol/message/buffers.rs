@@ -1,0 +1,113 @@
+//! The buffers of a channel: where the bytes of a message are that a cell has no room for.
+//!
+//! Which buffers are held is one word: the sender sets the bits of those that it takes, the receiver clears those that it has
+//! read. So any number of buffers changes hands by one operation, in any order, and a message that stays unread keeps its own
+//! buffers only. The sender takes the lowest that are free, so that few pages are in use where few messages are under way.
+//!
+//! A sender that dies after it has taken buffers, and before it has published them, takes them with it: no other rank uses
+//! this channel's.
+
+use super::super::symmetric::{Fetch, SymmetricPlatform};
+use super::super::{Killed, Ordering, Payload};
+use super::{Channel, Mask, Post};
+use Ordering::{Acquire, Relaxed, Release};
+
+/// The lowest `count` bits of a set; `None` if it has fewer.
+fn lowest(set: Mask, count: usize) -> Option<Mask> {
+    let mut rest = set;
+    for _ in 0..count {
+        if rest == 0 {
+            return None;
+        }
+        rest &= rest - 1;
+    }
+    Some(set & !rest)
+}
+
+/// The buffers of a channel with this many.
+fn all(buffers: usize) -> Mask {
+    if buffers >= Mask::BITS as usize { Mask::MAX } else { (1 << buffers) - 1 }
+}
+
+/// The numbers of the buffers of a set, in order.
+fn numbers(mut mask: Mask) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let lowest = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
+        mask &= mask - 1;
+        Some(lowest)
+    })
+}
+
+impl<P: SymmetricPlatform> Post<'_, P> {
+    /// Takes `count` buffers, for its sender. `None`: fewer are free.
+    ///
+    /// # Errors
+    /// Only when a test stops this rank.
+    #[inline]
+    pub fn reserve<C: Channel>(&self, channel: &C, count: usize) -> Result<Option<Mask>, Killed> {
+        // Acquire: the receiver has read what this rank is about to overwrite. Others only ever free buffers.
+        let held = self.platform.load_cell("held", channel.held(), Acquire);
+        let Some(mask) = lowest(all(channel.buffers()) & !held, count) else { return Ok(None) };
+        self.platform.fetch_cell("reserve", channel.held(), Fetch::Or, mask, Relaxed);
+        self.platform.fail_point("buffers-reserved")?;
+        Ok(Some(mask))
+    }
+
+    /// Frees buffers, when their receiver has read them.
+    ///
+    /// # Errors
+    /// Only when a test stops this rank.
+    #[inline]
+    pub fn release<C: Channel>(&self, channel: &C, mask: Mask, source: usize) -> Result<(), Killed> {
+        if mask == 0 {
+            return Ok(());
+        }
+        self.platform.fail_point("buffers-read")?;
+        // Release: they were read.
+        self.platform.fetch_cell("release", channel.held(), Fetch::And, !mask, Release);
+        self.ring(source)
+    }
+}
+
+/// Copies bytes into reserved buffers.
+///
+/// # Panics
+/// When the buffers are too short, or do not exist.
+pub fn fill<C: Channel>(channel: &C, mask: Mask, bytes: &[u8]) {
+    let len = channel.buffer_len();
+    assert!(bytes.len() <= mask.count_ones() as usize * len);
+    for (number, chunk) in numbers(mask).zip(bytes.chunks(len)) {
+        channel.buffer(number).write(|mut sink| sink.put(0, chunk));
+    }
+}
+
+/// Copies bytes out of the buffers of a cell that was taken.
+///
+/// # Panics
+/// When the buffers are too short, or do not exist.
+pub fn read<C: Channel>(channel: &C, mask: Mask, target: &mut [u8]) {
+    let len = channel.buffer_len();
+    assert!(target.len() <= mask.count_ones() as usize * len);
+    for (number, chunk) in numbers(mask).zip(target.chunks_mut(len)) {
+        channel.buffer(number).read(|source| source.get(0, chunk));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_of_a_set_are_taken() {
+        assert_eq!(lowest(0b1011_0100, 2), Some(0b0001_0100));
+        assert_eq!(lowest(0b1011_0100, 4), Some(0b1011_0100));
+        assert_eq!(lowest(0b1011_0100, 5), None);
+        assert_eq!((lowest(0, 0), lowest(Mask::MAX, 64)), (Some(0), Some(Mask::MAX)));
+    }
+
+    #[test]
+    fn sets_are_walked_in_order() {
+        assert_eq!(numbers(1 << 63 | 0b1001).collect::<Vec<_>>(), [0, 3, 63]);
+        assert_eq!((all(64), all(3), numbers(0).count()), (Mask::MAX, 0b111, 0));
+    }
+}

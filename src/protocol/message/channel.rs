@@ -1,0 +1,140 @@
+//! The memory of a channel, and what is in a cell of its ring.
+//!
+//! ```text
+//!   63                           32 31   28 27                 0
+//!  +-------------------------------+-------+--------------------+
+//!  |  turn (32 bits, wrapping)     | kind  |  length in bytes   |   the word that publishes the cell
+//!  +-------------------------------+-------+--------------------+
+//!  |  tag (64 bits)                                             |
+//!  +------------------------------------------------------------+   56 bytes of payload
+//!  |  mask of buffers (64 bits)                                 |
+//!  +------------------------------------------------------------+
+//!  |  40 bytes: a short message, or an offer                    |
+//!  +------------------------------------------------------------+
+//! ```
+
+use super::super::Payload;
+use super::super::symmetric::IntegerCell;
+use crate::codes::{Codes, codes};
+use crate::copy::{Sink, Source};
+
+/// The bytes of a message that a cell has room for.
+pub const INLINE: usize = 40;
+
+/// The bytes of a cell behind the word that publishes it.
+pub const PAYLOAD: usize = 16 + INLINE;
+
+/// The most cells of a ring, and the most buffers and offers of a channel.
+pub const MOST: usize = 64;
+
+/// A set of buffers: bit b is buffer b.
+pub type Mask = u64;
+
+codes! {
+    /// What a cell holds.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kind: u8 {
+        /// A message, in the cell or in buffers.
+        Message = 1,
+        /// An offer: the receiver pulls the bytes.
+        Offer = 2,
+        /// A part of a message that was offered, in buffers.
+        Fragment = 3,
+    }
+}
+
+/// A cell's contents, without what is in buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// What it is.
+    pub kind: Kind,
+    /// The bytes in the cell or in buffers.
+    pub len: usize,
+    /// The sender's tag.
+    pub tag: u64,
+    /// The buffers that belong to it.
+    pub mask: Mask,
+    /// A short message, or an offer.
+    pub inline: [u8; INLINE],
+}
+
+impl Envelope {
+    const LEN: u64 = (1 << 28) - 1;
+
+    /// The word that publishes it at this turn.
+    pub(super) fn word(&self, turn: u32) -> u64 {
+        debug_assert!(self.len as u64 <= Self::LEN);
+        u64::from(turn) << 32 | u64::from(self.kind.code()) << 28 | self.len as u64 & Self::LEN
+    }
+
+    /// The turn of such a word.
+    pub(super) fn turn(word: u64) -> u32 {
+        (word >> 32) as u32
+    }
+
+    pub(super) fn write(&self, mut sink: Sink<'_>) {
+        sink.put(0, &self.tag.to_ne_bytes());
+        sink.put(8, &self.mask.to_ne_bytes());
+        // What is not used is not written: a short message costs as much as it has bytes.
+        let used = match self.kind {
+            Kind::Message if self.mask == 0 => self.len.min(INLINE),
+            Kind::Message | Kind::Fragment => 0,
+            Kind::Offer => INLINE,
+        };
+        sink.put(16, &self.inline[..used]);
+    }
+
+    /// Reads a cell with this word. `None`: another process has overwritten it.
+    ///
+    /// What follows relies on nothing but these checks: the length fits into the cell or the buffers, and the buffers exist.
+    pub(super) fn read(word: u64, source: Source<'_>, buffers: usize, buffer_len: usize) -> Option<Self> {
+        let kind = Kind::from_code((word >> 28 & 0xF) as u8)?;
+        let len = usize::try_from(word & Self::LEN).ok()?;
+        let tag = u64::from_ne_bytes(source.array(0));
+        let mask = u64::from_ne_bytes(source.array(8));
+        let room = if mask == 0 { INLINE } else { mask.count_ones() as usize * buffer_len };
+        let possible = len <= room && (buffers == MOST || mask >> buffers == 0);
+        possible.then(|| Envelope { kind, len, tag, mask, inline: source.array(16) })
+    }
+}
+
+/// A channel: memory that its sender and its receiver share.
+///
+/// Zeros are a channel in which nothing has been sent.
+pub trait Channel {
+    /// A word.
+    type Word: IntegerCell<Value = u64>;
+
+    /// A cell's payload, and a buffer.
+    type Bytes: Payload;
+
+    /// The number of cells: a power of two, up to [`MOST`].
+    fn cells(&self) -> usize;
+
+    /// The number of buffers: 1 to [`MOST`].
+    fn buffers(&self) -> usize;
+
+    /// The length of a buffer, in bytes.
+    fn buffer_len(&self) -> usize;
+
+    /// The word that publishes a cell. Written by the sender.
+    fn turn(&self, cell: usize) -> &Self::Word;
+
+    /// The rest of a cell: [`PAYLOAD`] bytes. Written by the sender.
+    fn payload(&self, cell: usize) -> Self::Bytes;
+
+    /// A buffer. Written by the sender.
+    fn buffer(&self, buffer: usize) -> Self::Bytes;
+
+    /// How many cells have been taken. Written by the receiver.
+    fn taken(&self) -> &Self::Word;
+
+    /// The buffers that are held, so that zeros mean that all are free: the sender adds some, the receiver takes them away.
+    fn held(&self) -> &Self::Word;
+
+    /// The state of an offer, by its number modulo [`MOST`]. Written by both.
+    fn lease(&self, slot: usize) -> &Self::Word;
+
+    /// What the receiver wants of an offer that it cannot pull, by its number modulo [`MOST`]. Written by the receiver.
+    fn want(&self, slot: usize) -> &Self::Word;
+}

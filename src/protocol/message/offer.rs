@@ -1,0 +1,213 @@
+//! Offers: a long message stays where it is until the receiver pulls it.
+//!
+//! The sender sends the address in a cell. A word for each offer, its lease, decides what becomes of it, once:
+//!
+//! ```text
+//!            ┌──▶ Settled      the receiver has all bytes
+//!   Offered ─┤
+//!            └──▶ Withdrawn ──▶ Settled      the receiver has noticed
+//! ```
+//!
+//! Both steps from `Offered` are a compare-exchange, so exactly one of them happens. The receiver makes its step after the last
+//! byte was copied: if that fails the sender has withdrawn, its memory may have changed meanwhile, and what was copied is thrown
+//! away. So a sender may withdraw at any moment, and change its memory at once, without waiting for a receiver that has stopped.
+//!
+//! Where the receiver cannot read the sender's memory it says which part it *wants*, and the sender sends that part through its
+//! buffers. It wants no more than the buffers hold, and so a receive that was given up leaves no more than that behind.
+
+use super::super::symmetric::SymmetricPlatform;
+use super::super::{Killed, Ordering};
+use super::channel::{INLINE, MOST};
+use super::{Channel, Post};
+use Ordering::{Acquire, Relaxed, Release};
+
+const SETTLED: u64 = 0;
+const OFFERED: u64 = 1;
+const WITHDRAWN: u64 = 2;
+
+/// What has become of an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// The receiver has the bytes.
+    Pulled,
+    /// The sender has withdrawn it before.
+    Withdrawn,
+}
+
+/// What the receiver needs to pull a message: the contents of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The number of the offer in its channel, modulo 2³².
+    pub number: u32,
+    /// Where the bytes are.
+    pub address: u64,
+    /// In bytes.
+    pub len: u64,
+    /// Where a number is that only this process has.
+    pub token_address: u64,
+    /// That number.
+    pub token: u64,
+}
+
+impl Offer {
+    /// As bytes of a cell.
+    pub fn encode(&self) -> [u8; INLINE] {
+        let words = [u64::from(self.number), self.address, self.len, self.token_address, self.token];
+        let mut bytes = [0; INLINE];
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
+            chunk.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// Any bytes are an offer: what they say is not believed.
+    pub fn decode(bytes: &[u8; INLINE]) -> Self {
+        let word = |index: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[8 * index..8 * index + 8]);
+            u64::from_ne_bytes(word)
+        };
+        let [number, address, len, token_address, token] = core::array::from_fn(word);
+        Offer { number: number as u32, address, len, token_address, token }
+    }
+}
+
+/// A part of an offer that the receiver wants, in units of a buffer. Of an offer there is at most one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Want {
+    /// The number of the offer, modulo 2¹⁶.
+    pub number: u16,
+    /// Tells an attempt from those before it, of which fragments may be under way.
+    pub attempt: u8,
+    /// The first.
+    pub start: u32,
+    /// How many.
+    pub count: u16,
+}
+
+impl Want {
+    const START: u32 = (1 << 28) - 1;
+    const COUNT: u16 = (1 << 12) - 1;
+
+    /// As a word; not 0, since at least one buffer is wanted.
+    pub fn encode(self) -> u64 {
+        debug_assert!(self.start <= Self::START && (1..=Self::COUNT).contains(&self.count));
+        let place = u64::from(self.start & Self::START) << 12 | u64::from(self.count & Self::COUNT);
+        u64::from(self.number) << 48 | u64::from(self.attempt) << 40 | place
+    }
+
+    /// `None`: nothing is wanted.
+    pub fn decode(word: u64) -> Option<Self> {
+        let want = Want {
+            number: (word >> 48) as u16,
+            attempt: (word >> 40) as u8,
+            start: (word >> 12) as u32 & Self::START,
+            count: word as u16 & Self::COUNT,
+        };
+        (want.count > 0).then_some(want)
+    }
+}
+
+fn slot(number: u32) -> usize {
+    number as usize % MOST
+}
+
+fn lease(number: u32, state: u64) -> u64 {
+    u64::from(number) << 2 | state
+}
+
+impl<P: SymmetricPlatform> Post<'_, P> {
+    /// Opens the lease of an offer, before its cell is published. False: an earlier offer still needs the word.
+    #[inline]
+    pub fn open_lease<C: Channel>(&self, channel: &C, number: u32) -> bool {
+        let word = channel.lease(slot(number));
+        // Relaxed: nothing but this word is used again.
+        let free = self.platform.load_cell("lease-free", word, Relaxed) & 3 == SETTLED;
+        if free {
+            // Relaxed: published with the cell.
+            self.platform.store_cell("lease-open", word, lease(number, OFFERED), Relaxed);
+        }
+        free
+    }
+
+    /// Whether the receiver has pulled an offer, which this rank has not withdrawn. Its memory is the sender's again then.
+    #[inline]
+    pub fn is_settled<C: Channel>(&self, channel: &C, number: u32) -> bool {
+        // Acquire: the receiver's copy is made.
+        let word = self.platform.load_cell("lease-settled", channel.lease(slot(number)), Acquire);
+        word != lease(number, OFFERED)
+    }
+
+    /// Takes an offer back. Its memory is the sender's again in any case.
+    #[inline]
+    pub fn withdraw<C: Channel>(&self, channel: &C, number: u32) -> Settled {
+        let (from, to) = (lease(number, OFFERED), lease(number, WITHDRAWN));
+        // Acquire: the receiver's copy is made, where it was faster.
+        match self.platform.exchange_cell("withdraw", channel.lease(slot(number)), from, to, Relaxed, Acquire) {
+            Ok(_) => Settled::Withdrawn,
+            Err(_) => Settled::Pulled,
+        }
+    }
+
+    /// Whether it is worth to begin, or to go on with, pulling an offer.
+    #[inline]
+    pub fn is_offered<C: Channel>(&self, channel: &C, number: u32) -> bool {
+        self.platform.load_cell("lease-offered", channel.lease(slot(number)), Relaxed) == lease(number, OFFERED)
+    }
+
+    /// The receiver has pulled all bytes of `source`'s offer, or has seen that it was withdrawn. Only if the result is
+    /// [`Settled::Pulled`] are the bytes a message.
+    ///
+    /// # Errors
+    /// Only when a test stops this rank.
+    #[inline]
+    pub fn settle<C: Channel>(&self, channel: &C, number: u32, source: usize) -> Result<Settled, Killed> {
+        self.platform.fail_point("offer-pulled")?;
+        let word = channel.lease(slot(number));
+        let (from, to) = (lease(number, OFFERED), lease(number, SETTLED));
+        // Release: the copy is made.
+        let pulled = self.platform.exchange_cell("settle", word, from, to, Release, Relaxed).is_ok();
+        if !pulled {
+            // Relaxed: the sender uses nothing but this word again.
+            self.platform.store_cell("settle-withdrawn", word, to, Relaxed);
+        }
+        self.ring(source)?;
+        Ok(if pulled { Settled::Pulled } else { Settled::Withdrawn })
+    }
+
+    /// The receiver wants a part of an offer of `source`'s.
+    ///
+    /// # Errors
+    /// Only when a test stops this rank.
+    #[inline]
+    pub fn want<C: Channel>(&self, channel: &C, want: Want, source: usize) -> Result<(), Killed> {
+        // Relaxed: nothing is published with it.
+        self.platform.store_cell("want", channel.want(slot(want.number.into())), want.encode(), Relaxed);
+        self.ring(source)
+    }
+
+    /// What the receiver wants of this offer.
+    #[inline]
+    pub fn wanted<C: Channel>(&self, channel: &C, number: u32) -> Option<Want> {
+        let want = Want::decode(self.platform.load_cell("wanted", channel.want(slot(number)), Relaxed))?;
+        (want.number == number as u16).then_some(want)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offers_and_wants_survive_encoding() {
+        let offer = Offer { number: u32::MAX, address: 1, len: u64::MAX, token_address: 3, token: 4 };
+        assert_eq!(Offer::decode(&offer.encode()), offer);
+        for want in [
+            Want { number: u16::MAX, attempt: 0, start: Want::START, count: Want::COUNT },
+            Want { number: 0, attempt: u8::MAX, start: 0, count: 1 },
+        ] {
+            assert_eq!(Want::decode(want.encode()), Some(want));
+        }
+        assert_eq!(Want::decode(0), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! The ring of a channel: one sender, one receiver, FIFO.
+//!
+//! ```text
+//!   sender                                        receiver
+//!   1. sent - taken < cells?  (Acquire `taken`)   1. word of the cell has this turn?  (Acquire)
+//!   2. write the cell                             2. copy the cell
+//!   3. store its word with the turn  (Release)    3. taken += 1  (Release)
+//!   4. ring the receiver's bell                   4. ring the sender's bell
+//! ```
+//!
+//! The turn is the lap, so a cell's word says by itself whether it is new: the receiver reads no index of the sender's, and a
+//! message of 40 bytes costs one line. Each side counts for itself what it has done; of the other's count only the sender
+//! reads anything, and only when the ring seems full (Lamport 1977; the turns are those of Vyukov's bounded queue).
+//!
+//! The receiver takes a cell at once, also if nobody asks for its message yet: a message that nobody receives does not stand
+//! in the way of the others.
+
+use super::super::symmetric::SymmetricPlatform;
+use super::super::{Failure, Killed, Ordering, Payload};
+use super::{Channel, Envelope, Post};
+use Ordering::{Acquire, Relaxed, Release};
+
+/// The sender's side of a channel.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outbox {
+    /// The cells that were published.
+    sent: u64,
+    /// How many of them were taken when the sender last looked.
+    taken: u64,
+}
+
+/// The receiver's side of a channel.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Inbox {
+    taken: u64,
+}
+
+/// The turn of the cell with this number, of all that go through the ring. Never that of a cell which was not written yet.
+fn turn(number: u64, cells: usize) -> u32 {
+    (number / cells as u64 + 1) as u32
+}
+
+impl<P: SymmetricPlatform> Post<'_, P> {
+    /// Whether the ring has room for a cell.
+    #[inline]
+    pub fn has_room<C: Channel>(&self, channel: &C, outbox: &mut Outbox) -> bool {
+        let cells = channel.cells() as u64;
+        if outbox.sent.wrapping_sub(outbox.taken) < cells {
+            return true;
+        }
+        // Acquire: the receiver has read what this rank is about to overwrite.
+        outbox.taken = self.platform.load_cell("credit", channel.taken(), Acquire);
+        outbox.sent.wrapping_sub(outbox.taken) < cells
+    }
+
+    /// Publishes a cell for `target`, and with it what was written to its buffers. There is [room](Self::has_room).
+    ///
+    /// # Errors
+    /// Only when a test stops this rank.
+    #[inline]
+    pub fn publish<C: Channel>(
+        &self,
+        channel: &C,
+        outbox: &mut Outbox,
+        target: usize,
+        envelope: &Envelope,
+    ) -> Result<(), Killed> {
+        let cells = channel.cells();
+        let cell = outbox.sent as usize % cells;
+        channel.payload(cell).write(|sink| envelope.write(sink));
+        self.platform.fail_point("message-written")?;
+        let word = envelope.word(turn(outbox.sent, cells));
+        self.platform.store_cell("publish-cell", channel.turn(cell), word, Release);
+        outbox.sent = outbox.sent.wrapping_add(1);
+        self.ring(target)
+    }
+
+    /// Whether there is a cell to be taken.
+    #[inline]
+    pub fn has_arrived<C: Channel>(&self, channel: &C, inbox: &Inbox) -> bool {
+        let cells = channel.cells();
+        // Relaxed: it is read again before anything else is.
+        let word = self.platform.load_cell("has-arrived", channel.turn(inbox.taken as usize % cells), Relaxed);
+        Envelope::turn(word) == turn(inbox.taken, cells)
+    }
+
+    /// Takes the next cell, if there is one. Its buffers are the receiver's until it [releases](Self::release) them.
+    ///
+    /// # Errors
+    /// [`Failure::Dead`] without a cause where another process has overwritten the cell; otherwise only when a test stops this
+    /// rank.
+    #[inline]
+    pub fn take<C: Channel>(
+        &self,
+        channel: &C,
+        inbox: &mut Inbox,
+        source: usize,
+    ) -> Result<Option<Envelope>, Failure> {
+        let cells = channel.cells();
+        let cell = inbox.taken as usize % cells;
+        let word = self.platform.load_cell("arrived", channel.turn(cell), Acquire);
+        if Envelope::turn(word) != turn(inbox.taken, cells) {
+            return Ok(None);
+        }
+        let (buffers, buffer_len) = (channel.buffers(), channel.buffer_len());
+        let envelope = channel.payload(cell).read(|source| Envelope::read(word, source, buffers, buffer_len));
+        inbox.taken = inbox.taken.wrapping_add(1);
+        self.platform.fail_point("cell-copied")?;
+        // Release: the copy is made.
+        self.platform.store_cell("take-cell", channel.taken(), inbox.taken, Release);
+        self.ring(source)?;
+        envelope.map(Some).ok_or(Failure::Dead(None))
+    }
+}

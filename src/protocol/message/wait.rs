@@ -1,0 +1,95 @@
+//! How a rank waits for messages, and what ends its wait.
+//!
+//! It sleeps on its [bell](super::super::symmetric::bell), like a rank that waits for a cell, and the pattern is the same: mark
+//! the bell, fence, look, sleep. Another thing ends it:
+//!
+//! * **What is published is found first.** A rank that has left or died may have sent before.
+//! * **A rank that leaves does not end the others' messages.** In collectives every rank waits for every other; here two ranks
+//!   may go on when a third has no more to say. So poison whose cause is that a rank has left does not end a wait. A rank that
+//!   sends no more *closes* its side, and who waits for it looks at that.
+//! * Any other cause ends all waits.
+
+use super::super::generation::{POISON, WAITER};
+use super::super::symmetric::SymmetricPlatform;
+use super::super::symmetric::{AtomicCell, Cell};
+use super::super::{Cause, CauseKind, Failure, Killed, Ordering, membership};
+use super::Post;
+use Ordering::{Acquire, Relaxed, Release};
+
+impl<P: SymmetricPlatform> Post<'_, P> {
+    /// Waits until `poll` has a result, which it finds in this rank's channels. `None`: the deadline has passed.
+    ///
+    /// # Errors
+    /// When the communicator has ended, but for a rank that has left, and there is no result.
+    #[inline]
+    pub fn wait<R>(
+        &self,
+        deadline: &P::Deadline,
+        mut poll: impl FnMut() -> Option<R>,
+    ) -> Result<Option<R>, Failure> {
+        match self.platform.poll("message-poll", &mut poll) {
+            Some(found) => Ok(Some(found)),
+            None => self.sleep(deadline, poll),
+        }
+    }
+
+    #[cold]
+    fn sleep<R>(
+        &self,
+        deadline: &P::Deadline,
+        mut poll: impl FnMut() -> Option<R>,
+    ) -> Result<Option<R>, Failure> {
+        let bell = &self.segment.bells[self.rank].word;
+        loop {
+            // Relaxed: the fence behind it acquires what was published before poison.
+            let seen = self.platform.fetch_or("message-mark", bell, WAITER, Relaxed) | WAITER;
+            self.platform.fence_heavy("message-fence");
+            if let Some(found) = poll() {
+                return Ok(Some(found));
+            }
+            if seen & POISON != 0 {
+                self.go_on()?;
+            }
+            if self.platform.has_passed(deadline) {
+                return Ok(None);
+            }
+            self.platform.fail_point("message-marked")?;
+            // An expired nap is no reason to end: the channels are looked at once more before the deadline counts.
+            let _ = self.platform.wait("message-sleep", bell, seen, &self.platform.nap(deadline));
+        }
+    }
+
+    /// Whether messages go on, as far as this rank can know.
+    ///
+    /// # Errors
+    /// When the communicator has ended, but for a rank that has left.
+    #[inline]
+    pub fn check(&self) -> Result<(), Failure> {
+        // Relaxed: whoever has seen poison acquires the cause by poisoning too.
+        let seen = self.platform.load("message-ended", &self.segment.bells[self.rank].word, Relaxed);
+        if seen & POISON == 0 { Ok(()) } else { self.go_on() }
+    }
+
+    #[cold]
+    fn go_on(&self) -> Result<(), Failure> {
+        match membership::failure(self.platform, self.segment) {
+            Failure::Dead(Some(Cause { kind: CauseKind::Left, .. })) => Ok(()),
+            failure => Err(failure),
+        }
+    }
+
+    /// This rank publishes nothing more. Its peers are to be rung afterwards: [`ring`](Self::ring).
+    #[inline]
+    pub fn close<C: AtomicCell<Value = u64>>(&self, closed: &C) -> Result<(), Killed> {
+        // Release: what it has published comes before.
+        self.platform.store_cell("close", closed, 1, Release);
+        self.platform.fail_point("closed-unrung")
+    }
+
+    /// Whether a rank publishes nothing more: what it has published can be seen afterwards.
+    #[inline]
+    pub fn is_closed<C: Cell<Value = u64>>(&self, closed: &C) -> bool {
+        // Acquire: what it has published comes before.
+        self.platform.load_cell("closed", closed, Acquire) != 0
+    }
+}

@@ -1,0 +1,197 @@
+//! Ranks that leave, die, or stop.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use intranode::{Communicator, Error, Operation, Source, Tag};
+use nix::sys::signal::{Signal, kill, raise};
+use nix::unistd::Pid;
+
+use super::{bytes, pair};
+use crate::scenario::{Outcome, Scenario, ensure_matches, row, still_works};
+
+const TIMEOUT: Duration = Duration::from_millis(500);
+
+pub(super) fn rows() -> Vec<Scenario> {
+    vec![
+        row!(message_20_head_to_head).ranks(&[2]).timeout(TIMEOUT),
+        row!(message_20_nothing_comes).ranks(&[2, 4]).timeout(TIMEOUT),
+        row!(message_22_send_then_leave).ranks(&[2, 4]),
+        row!(message_22_others_go_on_after_a_rank_has_left).ranks(&[4]),
+        row!(message_23_send_then_die)
+            .ranks(&[2, 4])
+            .processes_only()
+            .ends(|rank, size| if rank == size - 1 { -9 } else { 0 }),
+        row!(message_24_the_receiver_dies)
+            .ranks(&[2])
+            .processes_only()
+            .ends(|rank, _| if rank == 1 { -9 } else { 0 }),
+        row!(message_25_the_sender_dies)
+            .ranks(&[2])
+            .processes_only()
+            .ends(|rank, _| if rank == 0 { -9 } else { 0 }),
+        row!(message_26_the_receiver_is_frozen).ranks(&[2]).processes_only().timeout(TIMEOUT),
+    ]
+}
+
+/// Both send a long message, and none receives.
+fn message_20_head_to_head(comm: Communicator) -> Outcome {
+    let (mut messages, rank, other) = pair(&comm)?;
+    let data = bytes(rank, 1 << 20);
+    let error = messages.send(&data, other, 1).expect_err("nobody receives");
+    ensure_matches!(error, Error::TimedOut { operation: Operation::Send, late, .. } if **late == [other]);
+    ensure!(!error.is_fatal() && error.to_string().contains("did not receive"), "{error}");
+    // The message was not sent, and the next one is.
+    comm.barrier()?;
+    messages.send(&[rank], other, 1)?;
+    let mut received = [9];
+    messages.recv(&mut received, other, 1)?;
+    ensure!(received == [other]);
+    still_works(&comm)
+}
+
+fn message_20_nothing_comes(comm: Communicator) -> Outcome {
+    let (mut messages, rank) = (comm.messages()?, comm.rank());
+    let other = (rank + 1) % comm.size();
+    let error = messages.recv(&mut [0u8], other, 1).expect_err("nobody sends");
+    ensure_matches!(error, Error::TimedOut { operation: Operation::Recv, late, .. } if **late == [other]);
+    let error = messages.probe(Source::Any, Tag::Any).expect_err("nobody sends");
+    ensure_matches!(error, Error::TimedOut { operation: Operation::Probe, late, .. } if late.len() == comm.size() - 1);
+    ensure!(!error.is_fatal() && error.to_string().contains("no message"), "{error}");
+    still_works(&comm)
+}
+
+/// The last rank leaves. The others know afterwards.
+fn message_22_send_then_leave(comm: Communicator) -> Outcome {
+    let (mut messages, rank, last) = (comm.messages()?, comm.rank(), comm.size() - 1);
+    if rank == last {
+        for to in 0..last {
+            messages.send(&bytes(to, 3000), to, 1)?;
+            messages.send(&[to], to, 2)?;
+        }
+        drop(messages);
+        return Ok(comm.leave()?);
+    }
+    // Only now, so that the sender has gone.
+    while comm.barrier().is_ok() {}
+    ensure!(messages.recv_vec::<u8>(last, 1)?.0 == bytes(rank, 3000));
+    ensure!(messages.recv_vec::<usize>(Source::Any, 2)?.0 == [rank]);
+    ensure_matches!(messages.recv(&mut [0u8], last, Tag::Any), Err(Error::RankLeft { rank, .. }) if *rank == last);
+    ensure_matches!(messages.send(&[0u8], last, 1), Err(Error::RankLeft { rank, .. }) if *rank == last);
+    Ok(())
+}
+
+fn message_22_others_go_on_after_a_rank_has_left(comm: Communicator) -> Outcome {
+    let (mut messages, rank) = (comm.messages()?, comm.rank());
+    if rank == 3 {
+        return Ok(());
+    }
+    while comm.barrier().is_ok() {}
+    for turn in 0..100 {
+        let mut received = vec![0; 100_000];
+        let (next, previous) = ((rank + 1) % 3, (rank + 2) % 3);
+        messages.sendrecv(&bytes(rank + turn, 100_000), next, &mut received, previous, 1)?;
+        ensure!(received == bytes(previous + turn, 100_000));
+    }
+    Ok(())
+}
+
+fn die() -> Outcome {
+    raise(Signal::SIGKILL)?;
+    unreachable!("it cannot be caught")
+}
+
+fn message_23_send_then_die(comm: Communicator) -> Outcome {
+    let (mut messages, rank, last) = (comm.messages()?, comm.rank(), comm.size() - 1);
+    if rank == last {
+        for to in 0..last {
+            messages.send(&bytes(to, 3000), to, 1)?;
+            messages.send(&[to], to, 2)?;
+        }
+        return die();
+    }
+    ensure!(messages.recv_vec::<u8>(last, 1)?.0 == bytes(rank, 3000));
+    ensure!(messages.recv_vec::<usize>(Source::Any, 2)?.0 == [rank]);
+    let started = Instant::now();
+    let error = messages.recv(&mut [0u8], last, Tag::Any).expect_err("it has died");
+    ensure_matches!(error, Error::RankDied { rank, .. } if *rank == last);
+    // 50 ms on a machine of one's own.
+    ensure!(started.elapsed() < Duration::from_secs(1), "it took {:?}", started.elapsed());
+    Ok(())
+}
+
+/// Kills this process a while after it has begun.
+fn die_soon() {
+    let pause = Duration::from_micros(fastrand::u64(0..20_000));
+    std::thread::spawn(move || {
+        std::thread::sleep(pause);
+        // An error is found by the exit status.
+        let _ = die();
+    });
+}
+
+fn message_24_the_receiver_dies(comm: Communicator) -> Outcome {
+    let (mut messages, rank, other) = pair(&comm)?;
+    comm.barrier()?;
+    if rank == 1 {
+        die_soon();
+        let mut received = vec![0u8; 16 << 20];
+        loop {
+            messages.recv(&mut received, other, 1)?;
+        }
+    }
+    let data = bytes(0, 16 << 20);
+    let error = loop {
+        if let Err(error) = messages.send(&data, other, 1) {
+            break error;
+        }
+    };
+    ensure_matches!(error, Error::RankDied { rank: 1, .. });
+    Ok(())
+}
+
+/// What is received is whole, however the sender ends.
+fn message_25_the_sender_dies(comm: Communicator) -> Outcome {
+    let (mut messages, rank, other) = pair(&comm)?;
+    let data = bytes(0, 16 << 20);
+    comm.barrier()?;
+    if rank == 0 {
+        die_soon();
+        loop {
+            messages.send(&data, other, 1)?;
+        }
+    }
+    let mut received = vec![0u8; 16 << 20];
+    let error = loop {
+        received.fill(0);
+        match messages.recv(&mut received, other, 1) {
+            Ok(_) => ensure!(received == data, "a part of a message came as a whole one"),
+            Err(error) => break error,
+        }
+    };
+    ensure_matches!(error, Error::RankDied { rank: 0, .. });
+    Ok(())
+}
+
+fn message_26_the_receiver_is_frozen(comm: Communicator) -> Outcome {
+    let (mut messages, rank, other) = pair(&comm)?;
+    if rank == 1 {
+        messages.send(&[std::process::id()], other, 1)?;
+        raise(Signal::SIGSTOP)?;
+        messages.recv(&mut [0u8], other, 3)?;
+        ensure!(messages.try_probe(other, 2)?.is_none(), "the message that was given up");
+    } else {
+        let mut process = [0u32];
+        messages.recv(&mut process, other, 1)?;
+        let state = format!("/proc/{}/stat", process[0]);
+        while !std::fs::read_to_string(&state)?.contains(") T ") {
+            std::thread::yield_now();
+        }
+        let error = messages.send(&bytes(1, 1 << 20), other, 2).expect_err("it is frozen");
+        ensure_matches!(error, Error::TimedOut { late, .. } if **late == [1]);
+        ensure!(!error.is_fatal());
+        kill(Pid::from_raw(i32::try_from(process[0])?), Signal::SIGCONT).context("it is there")?;
+        messages.send(&[1u8], other, 3)?;
+    }
+    still_works(&comm)
+}

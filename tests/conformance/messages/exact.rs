@@ -1,0 +1,174 @@
+//! What arrives is what was sent, in order, whole, and nothing else.
+
+use anyhow::ensure;
+use intranode::{Communicator, Error, Operation, Source, Tag};
+
+use super::{EAGER, bytes, pair};
+use crate::scenario::{Outcome, Scenario, ensure_matches, row, still_works};
+
+pub(super) fn rows() -> Vec<Scenario> {
+    vec![
+        row!(message_01_self_send_once),
+        row!(message_02_long_self_send_without_a_receive),
+        row!(message_03_lengths).ranks(&[2]),
+        row!(message_03_one_gib).ranks(&[2]),
+        row!(message_04_a_thousand_in_order_through_a_full_ring).ranks(&[2, 4]),
+        row!(message_05_long_then_short_in_order).ranks(&[2]),
+        row!(message_10_a_short_buffer_keeps_the_message),
+        row!(message_11_no_whole_number_of_elements),
+        row!(message_21_bad_ranks),
+    ]
+}
+
+fn message_01_self_send_once(comm: Communicator) -> Outcome {
+    let (mut messages, rank) = (comm.messages()?, comm.rank());
+    messages.send(&[rank as u64, 7], rank, 1)?;
+    let mut received = [0u64; 3];
+    let envelope = messages.recv(&mut received, rank, 1)?;
+    ensure!((envelope.source, envelope.tag, envelope.bytes) == (rank, 1, 16));
+    ensure!(received == [rank as u64, 7, 0]);
+    ensure!(messages.try_probe(Source::Any, Tag::Any)?.is_none(), "it came twice");
+    comm.barrier()?;
+    Ok(())
+}
+
+fn message_02_long_self_send_without_a_receive(comm: Communicator) -> Outcome {
+    let (mut messages, rank) = (comm.messages()?, comm.rank());
+    let long = bytes(rank, EAGER + 1);
+    let error = messages.send(&long, rank, 1).expect_err("nobody can receive it");
+    ensure_matches!(error, Error::NoRoom { operation: Operation::Send, .. });
+    ensure!(!error.is_fatal() && error.to_string().contains("start_send"), "{error}");
+    // As long as there is room it is kept; then it is an error too.
+    let full = (0..1000).find_map(|_| messages.send(&long[..EAGER], rank, 2).err());
+    ensure_matches!(full, Some(Error::NoRoom { .. }));
+    let mut received = vec![0; EAGER];
+    while messages.try_probe(rank, 2)?.is_some() {
+        messages.recv(&mut received, rank, 2)?;
+        ensure!(received == long[..EAGER]);
+    }
+    // With a receive it is none.
+    let mut received = vec![0; long.len()];
+    let mut sending = messages.start_send(&long, rank, 3)?;
+    messages.recv(&mut received, rank, 3)?;
+    messages.wait(&mut sending)?;
+    ensure!(received == long);
+    still_works(&comm)
+}
+
+fn message_03_lengths(comm: Communicator) -> Outcome {
+    let (mut messages, rank, other) = pair(&comm)?;
+    for len in [0, 1, 39, 40, 41, 4095, 4096, 4097, EAGER - 1, EAGER, EAGER + 1, (1 << 20) + 1, 40 << 20] {
+        let data = bytes(len, len);
+        if rank == 0 {
+            messages.send(&data, other, len as u64)?;
+            continue;
+        }
+        let mut received = vec![99; len + 1];
+        let envelope = messages.recv(&mut received, other, len as u64)?;
+        ensure!(envelope.bytes == len && received[..len] == data && received[len] == 99, "{len} bytes");
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+fn message_03_one_gib(comm: Communicator) -> Outcome {
+    const WORDS: usize = 1 << 27;
+    let (mut messages, rank, other) = pair(&comm)?;
+    if rank == 0 {
+        let data: Vec<u64> = (0..WORDS as u64).collect();
+        messages.send(&data, other, 1)?;
+    } else {
+        let (data, envelope) = messages.recv_vec::<u64>(other, 1)?;
+        ensure!(envelope.bytes == 1 << 30 && data.iter().copied().eq(0..WORDS as u64));
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+fn message_04_a_thousand_in_order_through_a_full_ring(comm: Communicator) -> Outcome {
+    let (mut messages, rank, size) = (comm.messages()?, comm.rank(), comm.size());
+    if rank == 0 {
+        for source in 1..size {
+            for number in 0..1000usize {
+                let (received, _) = messages.recv_vec::<u8>(source, 1)?;
+                ensure!(received == bytes(number, number % 5000), "message {number} of rank {source}");
+            }
+        }
+    } else {
+        for number in 0..1000usize {
+            messages.send(&bytes(number, number % 5000), 0, 1)?;
+        }
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+fn message_05_long_then_short_in_order(comm: Communicator) -> Outcome {
+    let (mut messages, rank, other) = pair(&comm)?;
+    for _ in 0..20 {
+        if rank == 0 {
+            let (long, short) = (bytes(1, 300_000), bytes(2, 3));
+            let mut sending = messages.start_send(&long, other, 1)?;
+            messages.send(&short, other, 1)?;
+            messages.wait(&mut sending)?;
+        } else {
+            ensure!(messages.recv_vec::<u8>(Source::Any, 1)?.0 == bytes(1, 300_000), "the long one was first");
+            ensure!(messages.recv_vec::<u8>(Source::Any, 1)?.0 == bytes(2, 3));
+        }
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+fn message_10_a_short_buffer_keeps_the_message(comm: Communicator) -> Outcome {
+    let (mut messages, rank) = (comm.messages()?, comm.rank());
+    let to = (rank + 1) % comm.size();
+    let from = (rank + comm.size() - 1) % comm.size();
+    for len in [17, 4096, 200_000] {
+        let data = bytes(rank, len);
+        let mut sending = messages.start_send(&data, to, 1)?;
+        let mut short = vec![55u8; len];
+        let error = messages.recv(&mut short[..16], from, 1).expect_err("too short");
+        ensure_matches!(error, Error::Truncated { bytes, capacity: 16, .. } if *bytes == len);
+        ensure!(!error.is_fatal() && short.iter().all(|byte| *byte == 55), "it was written to");
+        messages.recv(&mut short, from, 1)?;
+        ensure!(short == bytes(from, len), "it was not kept");
+        messages.wait(&mut sending)?;
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+fn message_11_no_whole_number_of_elements(comm: Communicator) -> Outcome {
+    let (mut messages, rank) = (comm.messages()?, comm.rank());
+    messages.send(&[1u8, 2, 3, 4, 5], rank, 1)?;
+    let error = messages.recv(&mut [0u32; 4], rank, 1).expect_err("five bytes");
+    ensure_matches!(error, Error::NotWhole { bytes: 5, element: 4, .. });
+    ensure_matches!(messages.recv_vec::<u64>(rank, 1), Err(Error::NotWhole { bytes: 5, element: 8, .. }));
+    ensure!(!error.is_fatal() && messages.recv_vec::<u8>(rank, 1)?.0 == [1, 2, 3, 4, 5]);
+    comm.barrier()?;
+    Ok(())
+}
+
+fn message_21_bad_ranks(comm: Communicator) -> Outcome {
+    let (mut messages, rank, size) = (comm.messages()?, comm.rank(), comm.size());
+    for bad in [size, size + 1, usize::MAX] {
+        for error in [
+            messages.send(&[1u8], bad, 1).err(),
+            messages.try_send(&[1u8], bad, 1).err(),
+            messages.recv(&mut [1u8], bad, 1).err(),
+            messages.probe(bad, 1).err(),
+            messages.start_recv(&mut [1u8], bad, 1).map(drop).err(),
+            messages.start_send(&[1u8], bad, 1).map(drop).err(),
+            messages.sendrecv(&[1u8], rank, &mut [1u8], bad, 1).err(),
+        ] {
+            ensure_matches!(error, Some(Error::InvalidRank { rank, .. }) if *rank == bad);
+        }
+    }
+    // All tags are good.
+    for tag in [0, 1, u64::MAX] {
+        messages.send(&[1u8], rank, tag)?;
+        ensure!(messages.recv(&mut [0u8], rank, tag)?.tag == tag);
+    }
+    still_works(&comm)
+}

@@ -1,0 +1,118 @@
+//! Long messages: in one copy, and through buffers where the system allows nothing else.
+
+use std::collections::BTreeMap;
+
+use anyhow::ensure;
+use intranode::{Communicator, Source};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+
+use super::{bytes, pair};
+use crate::scenario::{Outcome, Scenario, row};
+
+pub(super) fn rows() -> Vec<Scenario> {
+    vec![
+        row!(message_14_sendrecv_around_a_ring),
+        row!(message_14_sendrecv_around_a_ring_where_memory_cannot_be_read),
+        row!(message_16_started_received_in_reverse).ranks(&[2]),
+        row!(message_16_started_received_in_reverse_where_memory_cannot_be_read).ranks(&[2]),
+        row!(message_18_a_sending_is_dropped).ranks(&[2]),
+        row!(message_18_a_sending_is_dropped_where_memory_cannot_be_read).ranks(&[2]),
+    ]
+}
+
+/// From now on this thread is not allowed to read another process's memory, nor its own in this way.
+fn refuse_reading() -> Outcome {
+    let rules = BTreeMap::from([(libc::SYS_process_vm_readv, Vec::new())]);
+    let refused = SeccompAction::Errno(libc::EPERM as u32);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, std::env::consts::ARCH.try_into()?)?;
+    Ok(apply_filter(&BpfProgram::try_from(filter)?)?)
+}
+
+fn message_14_sendrecv_around_a_ring(comm: Communicator) -> Outcome {
+    let (mut messages, rank, size) = (comm.messages()?, comm.rank(), comm.size());
+    let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
+    for turn in 0..5 {
+        let mut received = vec![0; 1 << 20];
+        let own = bytes(rank + turn, 1 << 20);
+        let envelope = messages.sendrecv(&own, next, &mut received, previous, turn as u64)?;
+        ensure!(envelope.source == previous && received == bytes(previous + turn, 1 << 20));
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+fn message_14_sendrecv_around_a_ring_where_memory_cannot_be_read(comm: Communicator) -> Outcome {
+    refuse_reading()?;
+    message_14_sendrecv_around_a_ring(comm)
+}
+
+fn message_16_started_received_in_reverse(comm: Communicator) -> Outcome {
+    let (mut messages, rank, other) = pair(&comm)?;
+    let lens = [10, 100_000, 0, 65_537, 4096, 1 << 20, 41, 70_000];
+    for _ in 0..3 {
+        if rank == 0 {
+            let data: Vec<Vec<u8>> = lens.iter().map(|len| bytes(*len, *len)).collect();
+            let mut sendings = Vec::new();
+            for data in &data {
+                sendings.push(messages.start_send(data, other, 1)?);
+            }
+            for sending in sendings.iter_mut().rev() {
+                messages.wait(sending)?;
+            }
+        } else {
+            let mut data: Vec<Vec<u8>> = lens.iter().map(|_| vec![0; 1 << 20]).collect();
+            let mut receivings = Vec::new();
+            for data in &mut data {
+                receivings.push(messages.start_recv(data, Source::Any, 1)?);
+            }
+            for (receiving, len) in receivings.iter_mut().zip(lens).rev() {
+                ensure!(messages.wait(receiving)?.bytes == len, "a receive got another's message");
+            }
+            drop(receivings);
+            for (data, len) in data.iter().zip(lens) {
+                ensure!(data[..len] == bytes(len, len), "{len} bytes");
+            }
+        }
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+fn message_16_started_received_in_reverse_where_memory_cannot_be_read(comm: Communicator) -> Outcome {
+    refuse_reading()?;
+    message_16_started_received_in_reverse(comm)
+}
+
+/// Whether the receiver is in the middle of it or not: it gets the message as it was offered, or the next one.
+fn message_18_a_sending_is_dropped(comm: Communicator) -> Outcome {
+    const LEN: usize = 2 << 20;
+    let (mut messages, rank, other) = pair(&comm)?;
+    for turn in 0..30 {
+        comm.barrier()?;
+        if rank == 0 {
+            let mut data = bytes(turn, LEN);
+            let mut sending = messages.start_send(&data, other, 1)?;
+            for _ in 0..turn * 50 {
+                let _ = messages.test(&mut sending)?;
+                std::hint::spin_loop();
+            }
+            drop(sending);
+            data.fill(0xEE);
+            messages.send(&[turn as u8], other, 1)?;
+        } else {
+            let mut received = vec![0; LEN];
+            let envelope = messages.recv(&mut received, other, 1)?;
+            if envelope.bytes == LEN {
+                ensure!(received == bytes(turn, LEN), "turn {turn}: changed after it was withdrawn");
+                messages.recv(&mut received, other, 1)?;
+            }
+            ensure!(received[0] == turn as u8);
+        }
+    }
+    Ok(())
+}
+
+fn message_18_a_sending_is_dropped_where_memory_cannot_be_read(comm: Communicator) -> Outcome {
+    refuse_reading()?;
+    message_18_a_sending_is_dropped(comm)
+}

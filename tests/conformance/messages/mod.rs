@@ -1,0 +1,29 @@
+//! Messages between ranks: the cases 1 to 28 of their design, a page for each kind. Case 28, all of them over threads, is that
+//! rows run over threads.
+
+mod endings;
+mod exact;
+mod long;
+mod matching;
+mod requests;
+
+use intranode::{Communicator, Messages};
+
+use crate::scenario::Scenario;
+
+pub(crate) fn rows() -> Vec<Scenario> {
+    [exact::rows(), matching::rows(), long::rows(), requests::rows(), endings::rows()].concat()
+}
+
+/// Bytes that show where they come from.
+fn bytes(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|index| (seed * 31 + index * 7 + (index >> 8) * 13) as u8).collect()
+}
+
+/// This rank's messages, its rank and the other one's, of two.
+fn pair(comm: &Communicator) -> anyhow::Result<(Messages, usize, usize)> {
+    Ok((comm.messages()?, comm.rank(), 1 - comm.rank()))
+}
+
+/// The longest message that is sent without its receiver, where there are few ranks.
+const EAGER: usize = 64 << 10;
