@@ -19,6 +19,7 @@ mod job;
 mod joining;
 mod limits;
 mod liveness;
+mod locking;
 mod memory;
 mod names;
 mod one_sided;
@@ -70,6 +71,7 @@ fn tests() -> Vec<Test> {
         unloading::TESTS,
         scribbling::TESTS,
         symmetric::TESTS,
+        locking::TESTS,
         &[("every_row_names_its_tests", every_row_names_its_tests)],
     ];
     let mut all = all.concat();
@@ -98,6 +100,7 @@ fn programs() -> Vec<Program> {
         unloading::PROGRAMS,
         scribbling::PROGRAMS,
         symmetric::PROGRAMS,
+        locking::PROGRAMS,
     ];
     all.concat()
 }
