@@ -1,5 +1,6 @@
 //! Cases 47 to 50, and 53: ranks that sleep, and the cost of waking them.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::Release;
 use std::time::Duration;
 
@@ -88,9 +89,9 @@ fn case_48_no_wake_up_is_lost_where_ranks_share_processors(comm: Communicator) -
 
 /// The writer writes at a random moment around that at which the other rank falls asleep.
 pub(super) fn never_late(comm: &Communicator, number: u64) -> Outcome {
-    /// What a wake-up that was lost costs is nearly 10 ms, since it is lost when the sleep begins. Ranks that are threads are
-    /// woken sooner by the library's ticker, so it is found over processes only.
-    const LOST: Duration = Duration::from_millis(8);
+    /// What a wake-up that was lost costs: 10 ms, since it is lost when the sleep begins, and what a timer takes. Ranks that are
+    /// threads are woken sooner by the library's ticker, so it is found over processes only.
+    const LOST: Range<Duration> = Duration::from_micros(9_500)..Duration::from_micros(10_500);
     let turns = Turns::new(comm, number)?;
     let mut random = fastrand::Rng::new();
     let pause = |turn| {
@@ -101,8 +102,11 @@ pub(super) fn never_late(comm: &Communicator, number: u64) -> Outcome {
     // Most by a store or a put: on x86-64 an atomic operation is a fence by itself.
     let kind = |turn: u64| [0, 2, 0, 2, 0, 4, 2, 7][turn as usize % 8];
     let delays = turns.play(pause, |target, turn| write(comm, &turns, kind(turn), target, turn))?;
-    let late: Vec<_> = delays.iter().filter(|delay| **delay >= LOST).collect();
-    ensure!(late.is_empty(), "of {number} sleeps these have ended late: {late:?}");
+    let lost: Vec<_> = delays.iter().filter(|delay| LOST.contains(delay)).collect();
+    ensure!(lost.is_empty(), "of {number} sleeps these have ended when a timer did: {lost:?}");
+    // Another system on this machine may take the processor away for as long, which the kernel does not count.
+    let late: Vec<_> = delays.iter().filter(|delay| **delay > LOST.start).collect();
+    ensure!(late.len() as u64 <= 1 + number / 10_000, "of {number} sleeps these have ended late: {late:?}");
     ensure!(
         comm.rank().is_multiple_of(2) || delays.len() as u64 > number / 2,
         "the writer was held up in most turns"
