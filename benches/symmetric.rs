@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 use std::time::{Duration, Instant};
 
-use intranode::{Communicator, Signal, Symmetric, Until};
+use intranode::{Communicator, ReduceOp, Signal, Symmetric, Until};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
@@ -199,7 +199,7 @@ impl Bench<'_> {
     /// Collectives whose blocks lie in symmetric memory, beside the same with private buffers. All values are new each time.
     fn collectives(&self) -> Outcome {
         let size = self.comm.size();
-        for bytes in [1 << 20, 4 << 20, 16 << 20] {
+        for bytes in [512 << 10, 1 << 20, 4 << 20, 16 << 20] {
             let (len, times) = (bytes / 8, ((64 << 20) / bytes).min(1000) as u64);
             let mut object = self.comm.symmetric::<u64>(len)?.into_own()?;
             let (mut private, mut recv, mut target) = (vec![0; len], vec![0; len * size], vec![0; len]);
@@ -233,6 +233,30 @@ impl Bench<'_> {
                 &format!("broadcast {bytes}: object / private"),
                 || broadcast(&mut object, &mut target),
                 || broadcast(&mut private, &mut other_target),
+            )?;
+            let reduce = |send: &mut [u64], recv: &mut [u64]| {
+                let time = each(times, |turn| {
+                    send.fill(turn);
+                    self.comm.allreduce(send, recv, ReduceOp::Sum)
+                });
+                Ok(time)
+            };
+            self.line(
+                &format!("allreduce {bytes}: objects / private"),
+                || reduce(&mut object, &mut target),
+                || reduce(&mut private, &mut other_target),
+            )?;
+            let reduce_in_place = |data: &mut [u64]| {
+                let time = each(times, |turn| {
+                    data.fill(turn);
+                    self.comm.allreduce_in_place(data, ReduceOp::Sum)
+                });
+                Ok(time)
+            };
+            self.line(
+                &format!("allreduce_in_place {bytes}: objects / private"),
+                || reduce_in_place(&mut object),
+                || reduce_in_place(&mut private),
             )?;
         }
         Ok(())

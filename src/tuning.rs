@@ -78,6 +78,9 @@ pub(crate) const GATHER_IN_PLACE_FROM_BYTES: usize = 1 << 20;
 /// The same for a broadcast, whose root overlaps its copy with those of the others.
 pub(crate) const BROADCAST_IN_PLACE_FROM_BYTES: usize = 4 << 20;
 
+/// The same for reductions that are folded in slices, which need no second round for it.
+pub(crate) const REDUCE_IN_PLACE_FROM_BYTES: usize = 512 << 10;
+
 // ---- Stores and loads (copy/)
 
 /// From this size on a put or a get moves vectors. Shorter ones are done before the first vector is. Measured.
@@ -103,6 +106,10 @@ pub(crate) const PUBLISH_MEASURE_FROM_BYTES: usize = 2 << 10;
 /// A line that costs more than this to publish is published by non-temporal stores. Between cores that share a cache an
 /// RFO takes some 6 ns a line, between others 25; a non-temporal store, and reading from memory later, about 6. Measured.
 pub(crate) const PUBLISH_NON_TEMPORAL_FROM_PS: u64 = 12_000;
+
+/// Of this many calls whose data need not be published, since it lies where all can read it, one publishes it for the sake of
+/// measuring.
+pub(crate) const PUBLISH_ONE_OF: usize = 16;
 
 /// What a line is taken to have cost at most: a copy that was interrupted says little.
 pub(crate) const PUBLISH_MAX_PS: u64 = 3 * PUBLISH_NON_TEMPORAL_FROM_PS;

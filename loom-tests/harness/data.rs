@@ -25,7 +25,7 @@ pub(crate) fn folded(sent: &[Vec<u64>]) -> Vec<u64> {
 }
 
 /// Neither commutative nor associative, so that only the order of the ranks gives this result.
-fn combine(sum: u64, next: u64) -> u64 {
+pub(crate) fn combine(sum: u64, next: u64) -> u64 {
     sum.wrapping_mul(31).wrapping_add(next)
 }
 
@@ -63,7 +63,7 @@ impl BlockTransfer for Blocks {
 
 /// A reduction of numbers.
 pub(crate) struct Fold<'n> {
-    own: &'n [u64],
+    pub(crate) own: &'n [u64],
     pub(crate) result: Vec<u64>,
 }
 

@@ -40,6 +40,12 @@ pub(crate) fn all() -> Vec<KnownBad> {
             in_place_without_a_second_round,
             "A rank whose block is read in place returns after the round that has published it, and writes: a peer still reads.",
         ),
+        KnownBad::race(
+            "result_over_a_contribution_in_place",
+            2,
+            result_over_a_contribution_in_place,
+            "The other rank's slice of the result is written over the contribution before that rank has folded it.",
+        ),
     ]
 }
 
@@ -115,4 +121,18 @@ fn in_place_without_a_second_round(rank: &mut Participant<'_>, mistake: bool) {
     }
     // The next call's data.
     rank.write(REGION);
+}
+
+fn result_over_a_contribution_in_place(rank: &mut Participant<'_>, mistake: bool) {
+    let (own, other) = (rank.number, 1 - rank.number);
+    rank.write(0);
+    rank.write(1);
+    rank.round();
+    // Each rank folds a slice, and puts it in the place of its own contribution.
+    rank.read(other, own);
+    rank.write(own);
+    if !mistake {
+        rank.round();
+    }
+    rank.write(other);
 }

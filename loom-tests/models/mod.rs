@@ -6,6 +6,7 @@ mod collectives;
 mod faults;
 mod groups;
 mod in_place;
+mod in_place_reductions;
 pub(crate) mod litmus;
 mod locks;
 mod messages;
@@ -35,6 +36,7 @@ pub(crate) fn all() -> Vec<Search> {
         searches(groups::models()),
         searches(single_copy::models()),
         searches(in_place::models()),
+        searches(in_place_reductions::models()),
         threads::models(),
         searches(watch::models()),
         searches(litmus::models()),

@@ -18,7 +18,7 @@ use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::cma_peers::{self, CmaPeers};
 use crate::rank::heap::Heap;
-use crate::rank::rank_state::OpenCall;
+use crate::rank::rank_state::{OpenCall, RankState};
 use crate::tuning::{GATHER_IN_PLACE_FROM_BYTES, OWN_PIECE_BYTES};
 
 impl Communicator {
@@ -123,7 +123,7 @@ pub(crate) fn gather(
         table,
         rank_state.cma_peers.as_ref(),
     )
-    .read_in_place_from(&rank_state.heap);
+    .read_in_place_of(rank_state);
     let operation = open.operation();
     rank_state.chosen(blocks.recv.len(), || Choice {
         operation,
@@ -174,11 +174,11 @@ impl<'a> AllgathervBuffers<'a> {
         AllgathervBuffers { send, recv, table, rank, cma_peers, single_copy, place: None, heap: None, stores }
     }
 
-    /// Blocks that lie in this heap do not go through staging.
-    fn read_in_place_from(self, heap: &'a Heap) -> Self {
+    /// Blocks that lie in the heap do not go through staging.
+    fn read_in_place_of(self, rank_state: &'a RankState) -> Self {
         let in_place = self.send.len() >= GATHER_IN_PLACE_FROM_BYTES;
-        let place = if in_place { heap.place_of(self.send) } else { None };
-        AllgathervBuffers { place, heap: Some(heap), ..self }
+        let place = if in_place { rank_state.lend(self.send) } else { None };
+        AllgathervBuffers { place, heap: Some(&rank_state.heap), ..self }
     }
 
     fn path(&self, ranks: usize) -> Path {

@@ -15,6 +15,7 @@ use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::heap::Heap;
+use crate::rank::rank_state::RankState;
 use crate::tuning::BROADCAST_IN_PLACE_FROM_BYTES;
 
 impl Communicator {
@@ -45,7 +46,7 @@ impl Communicator {
             return Err(self.rank_state.refuse(&call, error));
         }
         let mut blocks = BroadcastBuffer::new(bytemuck::cast_slice_mut(buffer), root);
-        blocks.read_in_place_from(&self.rank_state.heap, self.rank());
+        blocks.read_in_place_of(&self.rank_state);
         let bytes = blocks.buffer.len();
         self.rank_state.chosen(bytes, || Choice {
             operation,
@@ -76,12 +77,12 @@ impl<'a> BroadcastBuffer<'a> {
         BroadcastBuffer { buffer, root, place: None, heap: None, stores }
     }
 
-    /// A root's buffer that lies in this heap does not go through staging.
-    fn read_in_place_from(&mut self, heap: &'a Heap, rank: usize) {
-        if rank == self.root && self.buffer.len() >= BROADCAST_IN_PLACE_FROM_BYTES {
-            self.place = heap.place_of_mut(self.buffer);
+    /// A root's buffer that lies in the heap does not go through staging.
+    fn read_in_place_of(&mut self, rank_state: &'a RankState) {
+        if rank_state.rank == self.root && self.buffer.len() >= BROADCAST_IN_PLACE_FROM_BYTES {
+            self.place = rank_state.lend_mut(self.buffer);
         }
-        self.heap = Some(heap);
+        self.heap = Some(&rank_state.heap);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What all reductions have in common: the call, the check of the operation, and the caller's buffers as a [`Reduction`].
 
+use std::array;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -7,14 +8,17 @@ use bytemuck::Pod;
 
 use crate::communicator::{Communicator, call};
 use crate::copy::policy::Stores;
-use crate::copy::{self, Sink, Source, Term};
+use crate::copy::{self, Sink, Source, TERMS, Term};
 use crate::element::{ReduceOp, Reducible, sealed::Folder};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::allreduce::{Reduction, Shape};
+use crate::protocol::block_transfer::Address;
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
-use crate::tuning::fold_slices_from_bytes;
+use crate::rank::heap::Heap;
+use crate::rank::rank_state::RankState;
+use crate::tuning::{REDUCE_IN_PLACE_FROM_BYTES, fold_slices_from_bytes};
 
 /// The header of a reduction.
 pub(super) fn reduction<T: Reducible>(operation: Operation, length: usize, op: ReduceOp) -> Call {
@@ -39,19 +43,23 @@ pub(super) fn check_len(operation: Operation, expected: usize, actual: usize) ->
 
 impl Communicator {
     /// Runs a reduction over all elements whose arguments were checked.
-    pub(super) fn run_reduction<T: Pod, O: Operator<T>>(
-        &self,
+    pub(super) fn run_reduction<'a, T: Pod, O: Operator<T>>(
+        &'a self,
         operation: Operation,
         call: &Call,
         shape: Shape,
-        mut data: ReduceBuffers<'_, T, O>,
+        mut data: ReduceBuffers<'a, T, O>,
     ) -> Result<(), Error> {
         let slices_from = fold_slices_from_bytes(self.size());
         let bytes = data.elements() * size_of::<T>();
+        if shape.is_one_result() && bytes >= slices_from.max(REDUCE_IN_PLACE_FROM_BYTES) {
+            data.read_in_place_of(&self.rank_state);
+        }
         self.rank_state.chosen(bytes, || {
             let path = match shape {
                 _ if bytes <= INLINE => Path::Inline,
-                Shape::All | Shape::Root(_) if bytes >= slices_from => Path::Slices,
+                _ if data.place.is_some() => Path::InPlace,
+                _ if shape.is_one_result() && bytes >= slices_from => Path::Slices,
                 _ => Path::Staging,
             };
             Choice { operation, path, receive: Stores::Cached }
@@ -106,6 +114,9 @@ pub(crate) struct ReduceBuffers<'a, T, O> {
     send: Option<&'a [T]>,
     target: Target<'a, T>,
     op: O,
+    /// Where the other ranks have what is sent.
+    place: Address,
+    heap: Option<&'a Heap>,
 }
 
 /// Where a rank folds.
@@ -119,22 +130,32 @@ enum Target<'a, T> {
 impl<'a, T: Pod, O> ReduceBuffers<'a, T, O> {
     /// Folds what all ranks send into `recv`.
     pub(super) fn new(send: &'a [T], recv: &'a mut [T], op: O) -> Self {
-        ReduceBuffers { send: Some(send), target: Target::Recv(recv, 0), op }
+        ReduceBuffers { send: Some(send), target: Target::Recv(recv, 0), op, place: None, heap: None }
     }
 
     /// The result takes the place of the contribution.
     pub(super) fn in_place(data: &'a mut [T], op: O) -> Self {
-        ReduceBuffers { send: None, target: Target::Recv(data, 0), op }
+        ReduceBuffers { send: None, target: Target::Recv(data, 0), op, place: None, heap: None }
     }
 
     /// This rank gets no result.
     pub(super) fn without_result(send: &'a [T], op: O) -> Self {
-        ReduceBuffers { send: Some(send), target: Target::Scratch(Vec::new()), op }
+        ReduceBuffers { send: Some(send), target: Target::Scratch(Vec::new()), op, place: None, heap: None }
+    }
+
+    /// A contribution that lies in the heap does not go through staging.
+    fn read_in_place_of(&mut self, rank_state: &'a RankState) {
+        self.heap = Some(&rank_state.heap);
+        self.place = match (self.send, &mut self.target) {
+            (Some(send), _) => rank_state.lend(bytemuck::cast_slice(send)),
+            (None, Target::Recv(data, _)) => rank_state.lend_mut(bytemuck::cast_slice_mut(data)),
+            (None, Target::Scratch(_)) => None,
+        };
     }
 
     /// This rank gets the result of some elements only, from `start` on.
     pub(super) fn of_block(send: &'a [T], recv: &'a mut [T], start: usize, op: O) -> Self {
-        ReduceBuffers { send: Some(send), target: Target::Recv(recv, start), op }
+        ReduceBuffers { send: Some(send), target: Target::Recv(recv, start), op, place: None, heap: None }
     }
 }
 
@@ -183,9 +204,33 @@ impl<T: Pod, O: Operator<T>> Reduction for ReduceBuffers<'_, T, O> {
     }
 
     #[inline]
+    fn place(&self) -> Address {
+        self.place
+    }
+
+    #[inline]
     fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
         let own = self.send.map(|send| &send[chunk.clone()]);
         self.op.fold(FoldJob { target: self.target.chunk(chunk), own, begin, terms, staging });
+    }
+
+    #[cold]
+    fn fold_in_place(
+        &mut self,
+        chunk: Range<usize>,
+        begin: bool,
+        (terms, places): (&[Term<'_>], &[Address]),
+        staging: Option<Sink<'_>>,
+    ) {
+        let width = size_of::<T>();
+        let look = |place| self.heap?.at(place, chunk.start * width, chunk.len() * width);
+        let found: [_; TERMS] = array::from_fn(|index| places.get(index).copied().flatten().and_then(look));
+        let terms: [_; TERMS] = array::from_fn(|index| match (terms.get(index), places.get(index)) {
+            (Some(term), Some(None)) => *term,
+            // A place that is not found was overwritten by another process: then the result is worth nothing.
+            _ => found[index].as_ref().map_or(Term::Own, |found| Term::Staged(found.view())),
+        });
+        self.fold(chunk, begin, &terms[..places.len()], staging);
     }
 
     #[inline]

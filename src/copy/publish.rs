@@ -3,7 +3,7 @@
 use crate::tuning::{
     FOLD_BATCH_BYTES, FOLD_STRING_BATCH_BYTES, PUBLISH_MAX_PS, PUBLISH_MEASURE_BYTES,
     PUBLISH_MEASURE_EVERY_BYTES, PUBLISH_MEASURE_FROM_BYTES, PUBLISH_NON_TEMPORAL_BYTES,
-    PUBLISH_NON_TEMPORAL_FROM_PS,
+    PUBLISH_NON_TEMPORAL_FROM_PS, PUBLISH_ONE_OF,
 };
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -67,6 +67,14 @@ fn take(left: &AtomicUsize, len: usize) -> usize {
         left.store(before.saturating_sub(len), Relaxed);
     }
     before
+}
+
+/// Whether cached stores to memory that other cores have read are cheap. Every now and then it says no, so that the caller
+/// publishes something, which is measured.
+pub(crate) fn writing_is_cheap() -> bool {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let asked = ASKED.fetch_add(1, Relaxed);
+    !asked.is_multiple_of(PUBLISH_ONE_OF) && STORE_COST.cost.load(Relaxed) <= PUBLISH_NON_TEMPORAL_FROM_PS
 }
 
 /// Copies into memory that other cores have read since it was written last, and makes it ready to be read again.

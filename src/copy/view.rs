@@ -49,6 +49,7 @@ impl<'a> Sink<'a> {
     /// # Panics
     /// When there are fewer.
     #[must_use]
+    #[inline]
     pub fn after(self, offset: usize) -> Self {
         assert!(offset <= self.len);
         let start = self.start.wrapping_add(offset);
@@ -96,6 +97,7 @@ impl<'a> Source<'a> {
     /// # Panics
     /// When there are fewer.
     #[must_use]
+    #[inline]
     pub fn after(self, offset: usize) -> Self {
         assert!(offset <= self.len);
         let start = self.start.wrapping_add(offset);

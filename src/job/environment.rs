@@ -26,6 +26,11 @@ fn settings_from(get: impl Fn(&str) -> Option<String>) -> ProcessSettings {
         debug: get("INTRANODE_DEBUG").is_some(),
         interleave: is("INTRANODE_NUMA_INTERLEAVE", "1") || is("COBRE_SHM_NUMA_INTERLEAVE", "1"),
         named_memory: is("INTRANODE_MEMORY", "named"),
+        in_place: match get("INTRANODE_IN_PLACE").as_deref() {
+            Some("0") => Some(false),
+            Some("1") => Some(true),
+            _ => None,
+        },
         detection: match get("INTRANODE_LIVENESS").as_deref() {
             Some("scan") => Detection::Scan,
             Some("none") => Detection::None,
@@ -55,6 +60,9 @@ mod tests {
         }
         assert_eq!(settings(&[("INTRANODE_MEMORY", "named")]), ProcessSettings { named_memory: true, ..usual });
         assert_eq!(settings(&[("INTRANODE_MEMORY", "without names")]), usual);
+        for (value, in_place) in [("0", Some(false)), ("1", Some(true)), ("2", None)] {
+            assert_eq!(settings(&[("INTRANODE_IN_PLACE", value)]), ProcessSettings { in_place, ..usual });
+        }
         for (value, detection) in
             [("scan", Detection::Scan), ("none", Detection::None), ("else", Detection::Wake)]
         {

@@ -21,13 +21,19 @@
 //! staging  A, all of it      slices of A, B     slices of B
 //! ```
 //!
+//! **In place.** What a rank contributes may lie in memory that all ranks map. If it is folded in slices, it needs no staging:
+//! its rank publishes the place with the first round, and the others read their slices there. No rank returns before all
+//! have folded, since the slices come with a round after that. Each rank decides for itself.
+//!
 //! The same rounds serve every reduction over all elements, see [`Shape`]: a rank that gets no result arrives and waits,
 //! and folds its slice for those that do. In a scan no two ranks fold the same, so there are no slices.
 
 use core::ops::Range;
 
+use super::block_transfer::Address;
 use super::call::{HEAD, INLINE};
 use super::partition::block;
+use super::single_copy::write_status;
 use super::staging::STEP;
 use super::{Call, Failure, Member, Payload, Platform, Staging};
 use crate::copy::{Sink, Source, TERMS, Term};
@@ -64,7 +70,7 @@ impl Shape {
     }
 
     /// Whether slices of a chunk can be folded for all that get a result.
-    fn is_one_result(self) -> bool {
+    pub(crate) fn is_one_result(self) -> bool {
         matches!(self, Shape::All | Shape::Root(_))
     }
 
@@ -88,11 +94,28 @@ pub trait Reduction {
     fn contribute(&mut self, chunk: Range<usize>, staging: Sink<'_>);
     /// Whether what this rank contributed stays where it came from as long as the call lasts.
     fn keeps_contribution(&self) -> bool;
+    /// Where all ranks have what this rank contributes: a number that means the same to each of them. `None`: it goes
+    /// through staging. Each rank decides for itself.
+    fn place(&self) -> Address {
+        None
+    }
     /// Folds what ranks that follow one another have contributed, in this order, into a chunk of the result. If `begin`,
     /// the first of them is rank 0. If not, the chunk holds what the ranks before them have contributed, and
-    /// [`Term::Own`] is only among them if it [is kept](Self::keeps_contribution). What comes out is put into `staging` too, if
-    /// there is any.
+    /// [`Term::Own`] is only among them if it [is kept](Self::keeps_contribution). What comes out is put into `staging` too,
+    /// if there is any.
     fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>);
+    /// The same where contributions are in place. `places`: by term, where all of that rank's contribution begins. The terms of
+    /// these are not to be read.
+    fn fold_in_place(
+        &mut self,
+        chunk: Range<usize>,
+        begin: bool,
+        (terms, places): (&[Term<'_>], &[Address]),
+        staging: Option<Sink<'_>>,
+    ) {
+        debug_assert!(places.iter().all(Option::is_none), "a reduction that is in place nowhere");
+        self.fold(chunk, begin, terms, staging);
+    }
     /// Copies a finished part of the result out of staging.
     fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>);
 }
@@ -101,6 +124,15 @@ pub trait Reduction {
 pub(super) trait ContributionSource: Copy {
     /// What a rank has contributed: the cell, and how far into it.
     fn place<'s, P: Platform>(self, member: &Member<'s, P>, rank: usize) -> (&'s impl Payload, usize);
+
+    /// By rank, where contributions are in place. Empty if none is.
+    #[inline(always)]
+    fn places<'p>(self) -> &'p [Address]
+    where
+        Self: 'p,
+    {
+        &[]
+    }
 
     /// Reads what a rank has contributed.
     #[inline(always)]
@@ -137,14 +169,22 @@ impl ContributionSource for InlineSource {
     }
 }
 
-/// In the chunks of a parity, from a place on.
+/// In the chunks of a parity, from a place on; or, by rank, in place.
 #[derive(Clone, Copy)]
-pub(super) struct StagedSource(pub(super) usize, pub(super) usize);
+pub(super) struct StagedSource<'p>(pub(super) usize, pub(super) usize, pub(super) &'p [Address]);
 
-impl ContributionSource for StagedSource {
+impl ContributionSource for StagedSource<'_> {
     #[inline(always)]
     fn place<'s, P: Platform>(self, member: &Member<'s, P>, rank: usize) -> (&'s impl Payload, usize) {
         (member.buffer(rank, self.0), self.1)
+    }
+
+    #[inline(always)]
+    fn places<'p>(self) -> &'p [Address]
+    where
+        Self: 'p,
+    {
+        self.2
     }
 }
 
@@ -159,6 +199,8 @@ struct Plan {
     terms: usize,
     /// Whether no other rank reads this rank's contributions.
     unread: bool,
+    /// Whether they are read where they lie.
+    in_place: bool,
     /// How many bytes after contributions slices begin.
     slices: usize,
     /// How many bytes both take at most.
@@ -213,14 +255,16 @@ impl<P: Platform> Member<'_, P> {
         let plan = self.plan(shape, slices_from, data);
         let mut round = self.round_contents(&plan, 0..0, 0);
         self.contribute(&plan, &round, data);
-        let mut parity = self.begin_call(call, |_| ())?;
+        let place = if plan.in_place { data.place() } else { None };
+        let mut parity = self.begin_call(call, |header| write_status(header, place))?;
+        let places = if plan.sliced { self.places(parity) } else { Vec::new() };
         loop {
             self.prefetch_next_round(round.chunk.len() * size);
             let folded = if plan.sliced { round.chunk.clone() } else { 0..0 };
             let next = self.round_contents(&plan, folded, round.chunk.end);
             self.collect(&plan, &round, parity, data);
             self.contribute(&plan, &next, data);
-            self.fold_chunk(&plan, &round, parity, &next, data);
+            self.fold_chunk(&plan, &round, (parity, &places), &next, data);
             if next.chunk.is_empty() && next.folded.is_empty() {
                 return Ok(());
             }
@@ -241,7 +285,24 @@ impl<P: Platform> Member<'_, P> {
         let sliced = bytes >= slices_from && both <= capacity && shape.is_one_result();
         let terms = shape.terms(self.rank, self.size());
         let unread = !sliced && shape.is_read_by_itself_only(self.rank, self.size());
-        Plan { len, chunk_len, sliced, terms, unread, slices, bytes: if sliced { both } else { bytes } }
+        let in_place = sliced && data.place().is_some();
+        Plan {
+            len,
+            chunk_len,
+            sliced,
+            terms,
+            unread,
+            in_place,
+            slices,
+            bytes: if sliced { both } else { bytes },
+        }
+    }
+
+    /// Where the others' contributions are in place, by rank. Empty if none is.
+    fn places(&self, parity: usize) -> Vec<Address> {
+        let place = |rank| if rank == self.rank { None } else { self.status(rank, parity) };
+        let places = (0..self.size()).map(place);
+        if places.clone().all(|place| place.is_none()) { Vec::new() } else { places.collect() }
     }
 
     /// What goes through staging in the next round: the slices of a chunk, and contributions to the one that begins with
@@ -251,16 +312,18 @@ impl<P: Platform> Member<'_, P> {
         RoundContents { chunk, folded, offset: self.offset(plan.bytes) }
     }
 
-    /// Puts this rank's chunk into staging, without what only this rank folds: that is read where it lies.
+    /// Puts this rank's chunk into staging, without what is read where it lies.
     fn contribute<D: Reduction>(&self, plan: &Plan, round: &RoundContents, data: &mut D) {
         let Range { start, end } = round.chunk;
-        let own = match self.reads_own_in_place(data) {
-            true if plan.sliced => self.slice(&round.chunk, self.rank),
-            true if plan.unread => start..end,
-            _ => end..end,
+        let slice = self.slice(&round.chunk, self.rank);
+        let staged = match (self.reads_own_in_place(data), plan) {
+            (true, Plan { in_place: true, .. } | Plan { unread: true, .. }) => [start..start, end..end],
+            (false, Plan { in_place: true, .. }) => [slice, end..end],
+            (true, Plan { sliced: true, .. }) => [start..slice.start, slice.end..end],
+            _ => [start..end, end..end],
         };
         let buffer = self.buffer(self.rank, self.next_parity());
-        for range in [start..own.start, own.end..end].into_iter().filter(|range| !range.is_empty()) {
+        for range in staged.into_iter().filter(|range| !range.is_empty()) {
             let offset = round.offset + (range.start - start) * data.element_size();
             buffer.write(|staging| data.contribute(range, staging.after(offset)));
         }
@@ -271,7 +334,7 @@ impl<P: Platform> Member<'_, P> {
         if round.folded.is_empty() || plan.terms == 0 {
             return;
         }
-        let source = StagedSource(parity, round.offset + plan.slices);
+        let source = StagedSource(parity, round.offset + plan.slices, &[]);
         for rank in self.others() {
             let theirs = self.slice(&round.folded, rank);
             source.look(self, rank, |staging| data.collect(theirs, staging));
@@ -283,7 +346,7 @@ impl<P: Platform> Member<'_, P> {
         &self,
         plan: &Plan,
         round: &RoundContents,
-        parity: usize,
+        (parity, places): (usize, &[Address]),
         next: &RoundContents,
         data: &mut D,
     ) {
@@ -291,11 +354,12 @@ impl<P: Platform> Member<'_, P> {
             return;
         }
         if !plan.sliced {
-            let source = StagedSource(parity, round.offset);
+            let source = StagedSource(parity, round.offset, &[]);
             return self.fold_all(round.chunk.clone(), source, plan.terms, data, None);
         }
         let mine = self.slice(&round.chunk, self.rank);
-        let from = StagedSource(parity, round.offset + (mine.start - round.chunk.start) * data.element_size());
+        let offset = round.offset + (mine.start - round.chunk.start) * data.element_size();
+        let from = StagedSource(parity, offset, places);
         self.buffer(self.rank, self.next_parity()).write(|staging| {
             let staging = staging.after(next.offset + plan.slices);
             self.fold_all(mine, from, self.size(), data, Some(staging));
@@ -335,11 +399,14 @@ impl<P: Platform> Member<'_, P> {
         data: &mut D,
         staging: Option<Sink<'_>>,
     ) {
-        let start = ranks.start;
+        let (start, count) = (ranks.start, ranks.len());
         let own = if self.reads_own_in_place(data) { self.rank } else { usize::MAX };
         let is_own = |index| start + index == own;
-        let fold = |terms: &[Term<'_>]| data.fold(chunk, start == 0, terms, staging);
-        match ranks.len() {
+        let fold = |terms: &[Term<'_>]| match from.places() {
+            [] => data.fold(chunk, start == 0, terms, staging),
+            places => data.fold_in_place(chunk, start == 0, (terms, &places[ranks]), staging),
+        };
+        match count {
             1 => from.look(self, start, |a| fold(&[a.or_own(is_own(0))])),
             2 => from.look_at_two(self, start, |a, b| fold(&[a.or_own(is_own(0)), b.or_own(is_own(1))])),
             3 => from.look_at_two(self, start, |a, b| {

@@ -78,7 +78,7 @@ impl<P: Platform> Member<'_, P> {
             }
             let own = windows.piece(&window, self.rank, blocks);
             if window.ranks.contains(&self.rank) && !own.is_empty() {
-                let source = StagedSource(parity, windows.place(&window, self.rank, size));
+                let source = StagedSource(parity, windows.place(&window, self.rank, size), &[]);
                 self.fold_all(own, source, ranks, data, None);
             }
             let Some(next) = next else { return Ok(()) };

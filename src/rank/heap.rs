@@ -90,12 +90,33 @@ impl Heap {
 
     /// Copies what is at a place. A place that does not exist was overwritten by another process: nothing is copied.
     pub(crate) fn read_place(&self, place: NonZeroU64, len: usize, copy: impl FnOnce(Source<'_>)) {
+        if let Some(found) = self.at(place, 0, len) {
+            copy(found.view());
+        }
+    }
+
+    /// `len` bytes, `start` bytes after a place. `None`: they do not exist.
+    pub(crate) fn at(&self, place: NonZeroU64, start: usize, len: usize) -> Option<InPlace> {
         let place = place.get() - 1;
         let (index, offset) = ((place >> OFFSET_BITS) as usize, (place & ((1 << OFFSET_BITS) - 1)) as usize);
-        let instances = self.table().segments.get(index).map(|segment| Arc::clone(&segment.instances));
-        if let Some(view) = instances.as_ref().and_then(|instances| instances.view(offset, len)) {
-            copy(view);
-        }
+        let instances = self.table().segments.get(index).map(|segment| Arc::clone(&segment.instances))?;
+        let range = (offset.checked_add(start)?, len);
+        instances.view(range.0, range.1)?;
+        Some(InPlace { instances, range })
+    }
+}
+
+/// Bytes in the heap that some rank lends to the others.
+#[derive(Debug)]
+pub(crate) struct InPlace {
+    instances: Arc<Instances>,
+    /// The offset and the length, which exist.
+    range: (usize, usize),
+}
+
+impl InPlace {
+    pub(crate) fn view(&self) -> Source<'_> {
+        self.instances.view(self.range.0, self.range.1).expect("they were looked up")
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod comm_tree;
 pub(crate) mod groups;
 pub(crate) mod heap;
 pub(crate) mod job_state;
+mod lending;
 pub(crate) mod process_settings;
 pub(crate) mod rank_state;
 mod transport;

@@ -12,6 +12,8 @@ pub(crate) struct ProcessSettings {
     pub(crate) interleave: bool,
     /// Whether regions use named files even where memfds are possible.
     pub(crate) named_memory: bool,
+    /// Whether large blocks of symmetric objects are read where they lie; `None`: as long as that pays.
+    pub(crate) in_place: Option<bool>,
     /// How the deaths of other ranks are detected.
     pub(crate) detection: Detection,
 }

@@ -107,6 +107,8 @@ impl Job {
             .env("INTRANODE_RANK", rank.to_string())
             .env("INTRANODE_SIZE", self.size.to_string())
             .env("INTRANODE_WAIT", self.wait.name())
+            // Whatever this machine's caches are like. Ranks that are threads decide for themselves.
+            .env("INTRANODE_IN_PLACE", "1")
             .envs([seed_variable()])
             .stdin(Stdio::piped())
             .stdout(output.try_clone()?)

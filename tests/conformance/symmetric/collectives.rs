@@ -10,7 +10,13 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(collectives_take_objects),
         row!(collectives_mix_objects_and_private_buffers),
         row!(collectives_repeat_on_changed_objects),
+        row!(reductions_mix_objects_and_private_buffers),
     ]
+}
+
+/// More ranks than are folded at once.
+pub(crate) fn rows_of_many_ranks() -> Vec<Scenario> {
+    vec![row!(reductions_mix_objects_and_private_buffers).ranks(&[6])]
 }
 
 /// Around what fits into a header, what is read in place by an allgatherv (1 MiB) and by a broadcast (4 MiB), and a chunk of
@@ -110,6 +116,50 @@ fn collectives_repeat_on_changed_objects(comm: Communicator) -> Outcome {
         comm.allgather(&own, &mut recv)?;
         own.fill(u64::MAX);
         ensure_gathered(&recv, &blocks, turn)?;
+    }
+    still_works(&comm)
+}
+
+/// A number whose sums depend on their order.
+fn fraction(rank: usize, index: usize) -> f64 {
+    1.0 / (3 + 7 * rank + index % 1009) as f64
+}
+
+/// Every result is the fold in the order of the ranks, bit for bit, whoever's contribution is an object.
+fn reductions_mix_objects_and_private_buffers(comm: Communicator) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    // Around what is folded in slices, and several chunks of staging.
+    for len in [1000, 1024, 10_001, 65_535, 65_536, 300_007] {
+        let expected: Vec<u64> = (0..len)
+            .map(|index| (1..size).fold(fraction(0, index), |sum, rank| sum + fraction(rank, index)).to_bits())
+            .collect();
+        let right = |found: &[f64]| found.iter().zip(&expected).all(|(found, bits)| found.to_bits() == *bits);
+        let mut object = comm.symmetric::<f64>(len)?.into_own()?;
+        // All are objects, or all but one, or one alone.
+        for mask in [usize::MAX, !1, !(1 << (size - 1)), 1, 1 << (size - 1)] {
+            let mut private = vec![0.0; len];
+            let data = if mask >> rank & 1 == 1 { &mut object[..] } else { &mut private[..] };
+            let fill = |data: &mut [f64]| {
+                data.iter_mut().enumerate().for_each(|(index, slot)| *slot = fraction(rank, index));
+            };
+            fill(data);
+            let mut recv = vec![0.0; len];
+            comm.allreduce(data, &mut recv, ReduceOp::Sum)?;
+            ensure!(right(&recv), "allreduce of {len}, objects {mask:b}");
+            let root = len % size;
+            comm.reduce(data, (rank == root).then_some(&mut recv[..]), ReduceOp::Sum, root)?;
+            ensure!(right(&recv), "reduce of {len}, objects {mask:b}");
+            comm.allreduce_in_place(data, ReduceOp::Sum)?;
+            ensure!(right(data), "allreduce_in_place of {len}, objects {mask:b}");
+            fill(data);
+            comm.reduce_in_place(data, ReduceOp::Sum, root)?;
+            ensure!(rank != root || right(data), "reduce_in_place of {len}, objects {mask:b}");
+            // What is written after a call is seen by nobody.
+            fill(data);
+            comm.allreduce_with(data, &mut recv, "sum", |sum, next| *sum += next)?;
+            data.fill(f64::NAN);
+            ensure!(right(&recv), "allreduce_with of {len}, objects {mask:b}");
+        }
     }
     still_works(&comm)
 }

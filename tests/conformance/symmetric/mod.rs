@@ -41,7 +41,8 @@ pub(crate) fn rows() -> Vec<Scenario> {
     ];
     #[cfg(target_os = "linux")]
     all.push(refused::rows());
-    all.into_iter().flatten().map(|row| row.ranks(&[2, 4])).collect()
+    let all = all.into_iter().flatten().map(|row| row.ranks(&[2, 4]));
+    all.chain(collectives::rows_of_many_ranks()).collect()
 }
 
 /// Those whose calls have no data, which can also run with a hierarchical barrier.

@@ -1,0 +1,261 @@
+//! Reductions of what ranks have in memory that all map: the right result, beside contributions that go through staging; and
+//! no rank's memory changes as long as another may read it. loom checks every access to that memory against all others.
+
+use std::num::NonZeroU64;
+use std::ops::Range;
+
+use intranode::copy::{Sink, Source, TERMS, Term};
+use intranode::protocol::CauseKind::{Died, Left};
+use intranode::protocol::allreduce::Reduction;
+use intranode::protocol::block_transfer::Address;
+use intranode::protocol::{Failure, Payload};
+
+use super::faults::{IN_A_ROUND, leave};
+use crate::harness::cells::{Buffer, FULL};
+use crate::harness::data::{Fold, combine, folded, numbers};
+use crate::harness::machine::Fate;
+use crate::harness::model::Model;
+use crate::harness::rank::{Operation, Rank, Step};
+use crate::harness::verdict::{agreement, only};
+use crate::harness::waiting::Waiting::{self, Blocking, Dozing, Parking, Spinning};
+
+/// Every rank sends `N` numbers, must get the fold of all, and changes its own memory as soon as the call returns. `MASK`: a bit
+/// for each rank whose numbers are in place.
+fn allreduce<const MASK: usize, const N: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    let sent = numbers(rank.nth(), &vec![N; rank.size()]);
+    let own = rank.number;
+    let in_place = MASK >> own & 1 == 1;
+    if in_place {
+        rank.write_block(0, &sent[own]);
+    }
+    let mut sums = Sums { own, memory: rank.blocks(), in_place, staged: Fold::of(&sent[own]) };
+    rank.call(Operation::InPlace.call(N, MASK), |member, call| member.allreduce(call, 0, &mut sums))?;
+    if in_place {
+        rank.write_block(0, &[]);
+    }
+    let result = sums.staged.result;
+    assert!(result == folded(&sent), "wrong data: rank {own} got {result:?}");
+    Ok(())
+}
+
+/// Two ranks, whose result takes the place of what they send: each half in a cell of its own.
+fn allreduce_in_place(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    let sent = numbers(rank.nth(), &[FULL; 2]);
+    let own = rank.number;
+    for (index, half) in halves().into_iter().enumerate() {
+        rank.write_block(index, &sent[own][half]);
+    }
+    let mut halves = Halves { own, memory: rank.blocks() };
+    rank.call(Operation::InPlace.call(FULL, 0), |member, call| member.allreduce(call, 0, &mut halves))?;
+    let result = halves.all();
+    assert!(result == folded(&sent), "wrong data: rank {own} got {result:?}");
+    Ok(())
+}
+
+const ALL: Step = allreduce::<0b11, FULL>;
+const FIRST: Step = allreduce::<0b01, FULL>;
+const TWO_CHUNKS: Step = allreduce::<0b11, { FULL + 1 }>;
+
+fn two_ranks(waiting: Waiting) -> [Model; 5] {
+    let same = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
+    [
+        same("reduced_in_place", &[ALL]),
+        same("reduced_in_place_one_of_two", &[FIRST]),
+        same("reduced_in_place_two_chunks", &[TWO_CHUNKS]),
+        same("reduced_in_place_twice", &[FIRST, allreduce::<0b10, FULL>]),
+        same("reduced_in_the_place_of_the_result", &[allreduce_in_place]),
+    ]
+}
+
+/// A rank leaves when it has got all that it wanted.
+fn left_by(victim: usize) -> Model {
+    let mut scripts: [&[Step]; 2] = [&[ALL, ALL]; 2];
+    scripts[victim] = &[ALL, leave];
+    Model::new(format!("reduced_in_place_leave_{victim}"), Parking, &scripts)
+        .check(agreement(1, only(Left, victim)))
+}
+
+/// A rank dies before the others read, or after.
+fn death(fail_point: &'static str, round: usize, victim: usize) -> Model {
+    Model::same(format!("reduced_in_place_death_at_{fail_point}_{round}_of_{victim}"), Parking, 2, &[FIRST])
+        .fate(victim, Fate::dies_at(fail_point, round))
+        .check(agreement(0, only(Died, victim)))
+}
+
+/// On which machines each runs, and how far it is searched.
+pub(crate) fn models() -> Vec<Model> {
+    let mut models = Vec::new();
+    for waiting in [Spinning, Dozing, Blocking, Parking] {
+        models.extend(two_ranks(waiting).map(|model| if waiting == Blocking { model } else { model.bound(3) }));
+    }
+    for victim in [0, 1] {
+        models.push(left_by(victim).bound(2));
+        for fail_point in IN_A_ROUND {
+            models.extend([1, 2].map(|round| death(fail_point, round, victim).bound(2)));
+        }
+    }
+    let one_of_three: Step = allreduce::<0b010, FULL>;
+    models.push(Model::same("reduced_in_place_one_of_three", Blocking, 3, &[one_of_three]).bound(2));
+    models
+}
+
+/// A number that stands for the place of a rank's memory.
+fn place_of(rank: usize) -> Address {
+    NonZeroU64::new(200 + rank as u64)
+}
+
+fn rank_at(place: NonZeroU64) -> usize {
+    usize::try_from(place.get()).expect("a small number") - 200
+}
+
+fn numbers_at(view: &Source<'_>, range: Range<usize>) -> Vec<u64> {
+    range.map(|index| u64::from_ne_bytes(view.array(8 * index))).collect()
+}
+
+/// Folds contributions into what is there, or from the first on.
+fn fold_into(target: &mut [u64], begin: bool, terms: impl Iterator<Item = Vec<u64>>) {
+    for (index, values) in terms.enumerate() {
+        for (sum, value) in target.iter_mut().zip(values) {
+            *sum = if begin && index == 0 { value } else { combine(*sum, value) };
+        }
+    }
+}
+
+/// One rank's side of a call whose result is elsewhere.
+struct Sums<'m> {
+    own: usize,
+    memory: &'m [[Buffer; 2]],
+    in_place: bool,
+    staged: Fold<'m>,
+}
+
+impl Reduction for Sums<'_> {
+    fn elements(&self) -> usize {
+        self.staged.elements()
+    }
+
+    fn element_size(&self) -> usize {
+        size_of::<u64>()
+    }
+
+    fn contribute(&mut self, chunk: Range<usize>, staging: Sink<'_>) {
+        assert!(!self.in_place, "wrong data: what is in place is staged");
+        self.staged.contribute(chunk, staging);
+    }
+
+    fn keeps_contribution(&self) -> bool {
+        true
+    }
+
+    fn place(&self) -> Address {
+        place_of(self.own).filter(|_| self.in_place)
+    }
+
+    fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
+        self.fold_in_place(chunk, begin, (terms, &[None; TERMS][..terms.len()]), staging);
+    }
+
+    fn fold_in_place(
+        &mut self,
+        chunk: Range<usize>,
+        begin: bool,
+        (terms, places): (&[Term<'_>], &[Address]),
+        staging: Option<Sink<'_>>,
+    ) {
+        let Sums { memory, staged, .. } = self;
+        let own = &staged.own[chunk.clone()];
+        let values = |(term, place): (&Term<'_>, &Address)| match (term, place) {
+            (_, Some(place)) => memory[rank_at(*place)][0].read(|view| numbers_at(&view, chunk.clone())),
+            (Term::Own, None) => own.to_vec(),
+            (Term::Staged(view), None) => numbers_at(view, 0..chunk.len()),
+        };
+        fold_into(&mut staged.result[chunk.clone()], begin, terms.iter().zip(places).map(values));
+        staging
+            .into_iter()
+            .for_each(|mut staging| staging.put(0, bytemuck::cast_slice(&staged.result[chunk.clone()])));
+    }
+
+    fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>) {
+        self.staged.collect(chunk, staging);
+    }
+}
+
+/// One rank's side of a call whose result takes the place of the contribution.
+struct Halves<'m> {
+    own: usize,
+    memory: &'m [[Buffer; 2]],
+}
+
+/// The slice of each of two ranks.
+fn halves() -> [Range<usize>; 2] {
+    let middle = FULL.div_ceil(2);
+    [0..middle, middle..FULL]
+}
+
+impl Halves<'_> {
+    fn half(&self, rank: usize, slice: &Range<usize>) -> &Buffer {
+        let half = halves().iter().position(|half| half == slice).expect("a rank's slice");
+        &self.memory[rank][half]
+    }
+
+    fn write(&self, slice: &Range<usize>, numbers: &[u64]) {
+        self.half(self.own, slice).write(|mut view| view.put(0, bytemuck::cast_slice(numbers)));
+    }
+
+    fn all(&self) -> Vec<u64> {
+        let read =
+            |half: Range<usize>| self.half(self.own, &half).read(|view| numbers_at(&view, 0..half.len()));
+        halves().into_iter().flat_map(read).collect()
+    }
+}
+
+impl Reduction for Halves<'_> {
+    fn elements(&self) -> usize {
+        FULL
+    }
+
+    fn element_size(&self) -> usize {
+        size_of::<u64>()
+    }
+
+    fn contribute(&mut self, _: Range<usize>, _: Sink<'_>) {
+        panic!("wrong data: what is in place is staged");
+    }
+
+    fn keeps_contribution(&self) -> bool {
+        false
+    }
+
+    fn place(&self) -> Address {
+        place_of(self.own)
+    }
+
+    fn fold(&mut self, _: Range<usize>, _: bool, _: &[Term<'_>], _: Option<Sink<'_>>) {
+        panic!("wrong data: nothing is in place");
+    }
+
+    fn fold_in_place(
+        &mut self,
+        chunk: Range<usize>,
+        begin: bool,
+        (terms, places): (&[Term<'_>], &[Address]),
+        staging: Option<Sink<'_>>,
+    ) {
+        let values = |(term, place): (&Term<'_>, &Address)| {
+            let rank = match (term, place) {
+                (_, Some(place)) => rank_at(*place),
+                (Term::Own, None) => self.own,
+                (Term::Staged(_), None) => panic!("wrong data: nothing is staged"),
+            };
+            self.half(rank, &chunk).read(|view| numbers_at(&view, 0..chunk.len()))
+        };
+        let mut result = vec![0; chunk.len()];
+        fold_into(&mut result, begin, terms.iter().zip(places).map(values));
+        self.write(&chunk, &result);
+        staging.into_iter().for_each(|mut staging| staging.put(0, bytemuck::cast_slice(&result)));
+    }
+
+    fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>) {
+        self.write(&chunk, &numbers_at(&staging, 0..chunk.len()));
+    }
+}
