@@ -27,7 +27,7 @@ const FAIL_POINTS: [&str; 9] = [
 ];
 
 /// All other places where a rank makes a step in symmetric memory.
-const STEPS: [&str; 37] = [
+const STEPS: [&str; 35] = [
     "store",
     "load",
     "swap",
@@ -54,12 +54,10 @@ const STEPS: [&str; 37] = [
     "wait-fence",
     "wait-sleep",
     "lock-queue",
+    "lock-behind",
     "lock-link",
     "lock-granted",
-    "lock-hold",
     "lock-try",
-    "lock-hold-tried",
-    "lock-hold-next",
     "lock-leave",
     "lock-grant",
     "lock-next",

@@ -9,7 +9,7 @@ use intranode::protocol::{Cause, CauseKind, Failure, Generation, Member, Payload
 
 use crate::harness::atomic_cells::{Cell32, Cell64};
 use crate::harness::cells::Bytes;
-use crate::harness::machine::Machine;
+use crate::harness::machine::{Fate, Machine};
 use crate::harness::mutant::Simulated;
 use crate::harness::rank::Operation;
 use crate::harness::segment::SegmentMemory;
@@ -57,18 +57,16 @@ impl Memory {
 
 struct LockCells {
     tail: Cell32,
-    holder: Cell32,
-    /// By rank: `next` and `granted`.
+    /// By rank: `next` and `turn`.
     nodes: Vec<[Cell32; 2]>,
 }
 
 impl LockCells {
     fn new(ranks: usize) -> Self {
         let cell = |rank, parity| Cell32::new(Label { what: "lock", rank, parity });
-        // The trace shows the tail and the holder behind the ranks' nodes.
+        // The trace shows the tail behind the ranks' nodes.
         LockCells {
             tail: cell(ranks, 0),
-            holder: cell(ranks, 1),
             nodes: (0..ranks).map(|rank| [cell(rank, 0), cell(rank, 1)]).collect(),
         }
     }
@@ -79,12 +77,8 @@ impl Queue<Cell32> for LockCells {
         &self.tail
     }
 
-    fn holder(&self) -> &Cell32 {
-        &self.holder
-    }
-
     fn node(&self, rank: usize) -> Option<Node<'_, Cell32>> {
-        self.nodes.get(rank).map(|[next, granted]| Node { next, granted })
+        self.nodes.get(rank).map(|[next, turn]| Node { next, turn })
     }
 }
 
@@ -101,6 +95,14 @@ impl<'s> Actor<'s> {
     pub(crate) fn new(rank: usize, platform: &'s Simulated, memory: &'s Memory) -> Self {
         let one_sided = OneSided::new(platform, memory.segment.segment(), rank);
         Actor { rank, platform, memory, one_sided, values: RefCell::default() }
+    }
+
+    /// The same thread as another rank, which has a fate of its own: for what happens step by step.
+    pub(crate) fn as_rank<R>(&self, rank: usize, fate: Fate, act: impl FnOnce(&Actor<'_>) -> R) -> R {
+        let platform = self.platform.with_fate(fate);
+        let result = act(&Actor::new(rank, &platform, self.memory));
+        assert!(!fate.is_any() || platform.machine().has_met_its_fate(), "rank {rank} has missed its fate");
+        result
     }
 
     /// What it has reported.

@@ -7,7 +7,7 @@ use intranode::protocol::{Expired, Generation, Killed, Ordering, Platform};
 use loom::sync::atomic::AtomicU64;
 
 use crate::harness::cells::{Buffer, Header};
-use crate::harness::machine::Machine;
+use crate::harness::machine::{Fate, Machine};
 use crate::harness::sites::Weakening;
 use crate::harness::word::Word;
 
@@ -29,6 +29,11 @@ pub(crate) struct Simulated {
 impl Simulated {
     pub(crate) fn new(machine: Machine, mutation: Option<Mutation>) -> Self {
         Simulated { machine, mutation, expected: Cell::new(0) }
+    }
+
+    /// The same for another rank's steps of this thread.
+    pub(crate) fn with_fate(&self, fate: Fate) -> Self {
+        Simulated::new(Machine::new(self.machine.thread, self.machine.waiting, fate), self.mutation)
     }
 
     /// The machine, on which nothing is weakened.

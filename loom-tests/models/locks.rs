@@ -115,6 +115,76 @@ fn late(name: &str, waiting: Waiting, roles: &[Role]) -> OneSidedModel {
     })
 }
 
+/// What each rank does, one after the other, of which the last one gives up; and that it names rank 1.
+fn names_rank_1(name: &str, waiting: Waiting, steps: Role) -> OneSidedModel {
+    OneSidedModel::new(name, waiting).rank(2, steps).check(|seen| {
+        let cause = Cause { kind: LockTimedOut, rank: 1, detail: 0 };
+        assert!(seen[0].end == Err(Failure::Dead(Some(cause))), "wrong verdict: {seen:?}");
+    })
+}
+
+fn asks(rank: &Actor<'_>) -> Result<(), Failure> {
+    rank.lock()
+}
+
+fn gives_back(rank: &Actor<'_>) -> Result<(), Failure> {
+    rank.unlock()
+}
+
+/// It asks, and stands still at a fail point for ever. Nobody finds it dead.
+fn stands_still(thread: &Actor<'_>, rank: usize, fail_point: &'static str) {
+    let end = thread.as_rank(rank, Fate::dies_at(fail_point, 1), asks);
+    assert!(end == Err(Failure::Killed), "rank {rank} stands still at {fail_point}");
+}
+
+/// Rank 0 has had the lock; rank 1 has taken it, and has noted nothing.
+fn frozen_as_it_takes_a_free_lock(rank_2: &Actor<'_>) -> Result<(), Failure> {
+    rank_2.as_rank(0, Fate::NONE, locks)?;
+    stands_still(rank_2, 1, "queued-unlinked");
+    rank_2.as_rank(2, Fate::is_late_at(1), asks)
+}
+
+/// Rank 0 has handed the lock to rank 1, which does not notice.
+fn frozen_as_it_is_handed_the_lock(rank_2: &Actor<'_>) -> Result<(), Failure> {
+    rank_2.as_rank(0, Fate::NONE, asks)?;
+    stands_still(rank_2, 1, "wait-marked");
+    rank_2.as_rank(0, Fate::NONE, gives_back)?;
+    rank_2.as_rank(2, Fate::is_late_at(1), asks)
+}
+
+/// Rank 1 has the lock, rank 0 waits for it, and rank 2 behind that.
+fn frozen_two_places_ahead(rank_2: &Actor<'_>) -> Result<(), Failure> {
+    rank_2.as_rank(1, Fate::NONE, asks)?;
+    stands_still(rank_2, 0, "wait-marked");
+    rank_2.as_rank(2, Fate::is_late_at(1), asks)
+}
+
+/// Rank 0 has the lock, rank 1 does not link itself behind it, and rank 2 waits behind that: who names rank 1?
+fn gap(thread: &Actor<'_>, waits: fn(&Actor<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
+    thread.as_rank(0, Fate::NONE, asks)?;
+    stands_still(thread, 1, "queued-unlinked");
+    waits(thread)
+}
+
+fn frozen_in_a_gap_before_a_rank_that_waits(rank_2: &Actor<'_>) -> Result<(), Failure> {
+    gap(rank_2, |rank_2| rank_2.as_rank(2, Fate::is_late_at(1), asks))
+}
+
+fn frozen_in_a_gap_behind_a_rank_that_unlocks(rank_2: &Actor<'_>) -> Result<(), Failure> {
+    gap(rank_2, |rank_2| {
+        stands_still(rank_2, 2, "wait-marked");
+        rank_2.as_rank(0, Fate::is_late_at(1), gives_back)
+    })
+}
+
+const LATE: [(&str, Role); 5] = [
+    ("lock_late_for_one_that_takes_it", frozen_as_it_takes_a_free_lock),
+    ("lock_late_for_one_that_is_handed_it", frozen_as_it_is_handed_the_lock),
+    ("lock_late_for_one_two_places_ahead", frozen_two_places_ahead),
+    ("lock_late_before_a_gap", frozen_in_a_gap_before_a_rank_that_waits),
+    ("lock_late_behind_a_gap", frozen_in_a_gap_behind_a_rank_that_unlocks),
+];
+
 pub(crate) fn models() -> Vec<OneSidedModel> {
     let mut models = Vec::new();
     for waiting in [Spinning, Dozing, Parking] {
@@ -128,6 +198,7 @@ pub(crate) fn models() -> Vec<OneSidedModel> {
         models.push(feasible(leave_with_the_lock(waiting)));
         models.push(feasible(late("lock_late", waiting, &[locks, locks])));
         models.push(feasible(late("lock_late_again", waiting, &[locks_twice, locks])));
+        models.extend(LATE.map(|(name, steps)| names_rank_1(name, waiting, steps)));
     }
     models.push(takes_turns("lock_once", Parking, &[locks, locks], 2).long());
     models.push(death(Parking, "locked", &[locks, locks], 1).long());

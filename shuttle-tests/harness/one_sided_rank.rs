@@ -105,8 +105,7 @@ pub struct Memory {
     /// By rank.
     pub instances: Vec<Instance>,
     tail: Cell32,
-    holder: Cell32,
-    /// By rank: `next` and `granted`.
+    /// By rank: `next` and `turn`.
     nodes: Vec<[Cell32; 2]>,
     /// Of rank 0. It is counted up by a load and a store, with the lock.
     pub guarded: Cell64,
@@ -117,12 +116,8 @@ impl Queue<Cell32> for Memory {
         &self.tail
     }
 
-    fn holder(&self) -> &Cell32 {
-        &self.holder
-    }
-
     fn node(&self, rank: usize) -> Option<Node<'_, Cell32>> {
-        self.nodes.get(rank).map(|[next, granted]| Node { next, granted })
+        self.nodes.get(rank).map(|[next, turn]| Node { next, turn })
     }
 }
 
@@ -138,7 +133,6 @@ impl Memory {
             segment: SegmentMemory::of_bells(simulation, ranks),
             instances: (0..ranks).map(|_| instance()).collect(),
             tail: Cell32::default(),
-            holder: Cell32::default(),
             nodes: (0..ranks).map(|_| Default::default()).collect(),
             guarded: Cell64::default(),
         }

@@ -20,7 +20,8 @@ use crate::sys::wait::clock::Moment;
 ///
 /// If a rank dies that holds the lock, or waits for it, the communicator ends, and all ranks that wait get
 /// [`Error::RankDied`]. So does a rank that holds it longer than the communicator's time-out, with [`Error::TimedOut`]: a rank
-/// cannot leave the queue.
+/// cannot leave the queue. The error names the rank that has the lock, or one that was stopped while it queued up, behind which
+/// the lock cannot be handed on.
 ///
 /// ```
 /// let results = intranode::threads(4, |comm| {
@@ -70,12 +71,10 @@ pub struct Guard<'a> {
 
 /// In rank 0's instance.
 const TAIL: usize = 0;
-/// In rank 0's instance.
-const HOLDER: usize = 1;
 /// In each rank's instance, apart from the tail's line.
 const NEXT: usize = 32;
 /// In each rank's instance.
-const GRANTED: usize = 33;
+const TURN: usize = 33;
 /// The length of an instance.
 const LEN: usize = 34;
 
@@ -177,13 +176,9 @@ impl Queue<AtomicU32> for Lock {
         self.instance(0).expect("there is a rank 0").atomic(TAIL)
     }
 
-    fn holder(&self) -> &AtomicU32 {
-        self.instance(0).expect("there is a rank 0").atomic(HOLDER)
-    }
-
     fn node(&self, rank: usize) -> Option<Node<'_, AtomicU32>> {
         let instance = self.instance(rank)?;
-        Some(Node { next: instance.atomic(NEXT), granted: instance.atomic(GRANTED) })
+        Some(Node { next: instance.atomic(NEXT), turn: instance.atomic(TURN) })
     }
 }
 

@@ -7,13 +7,16 @@
 //!   tail ──────────────────────────┐
 //!                                  ▼
 //!   rank 2 ──next──▶ rank 0 ──next──▶ rank 3
-//!   holds it         waits for its    waits
-//!                    `granted`
+//!   holds it ◀─turn─ waits   ◀─turn─ waits
 //! ```
 //!
 //! A rank that asks swaps itself into the tail, and links itself behind the rank that it found there. Between the two steps
 //! the queue has a gap, in which the predecessor waits for the link before it hands the lock on. A rank cannot leave the
 //! queue; so a time-out ends the communicator, with the rank that was waited for.
+//!
+//! Nobody notes who holds the lock. A rank that waits notes behind whom, in the cell in which it is handed the lock later.
+//! So a rank that has noted nothing has taken a free lock, or has not linked itself yet: in either case it is the one that
+//! the ranks behind it wait for. Who is late follows these notes from the end of the queue towards its head.
 
 use super::super::{Cause, CauseKind, Failure, Ordering};
 use super::{AtomicCell, OneSided, SymmetricPlatform};
@@ -22,21 +25,21 @@ use Ordering::{AcqRel, Acquire, Relaxed, Release};
 /// Nobody, in a tail and in a link. A rank is its number plus one.
 const NOBODY: u32 = 0;
 
+/// In a turn: this rank has been handed the lock. No rank has this number.
+const GRANTED: u32 = u32::MAX;
+
 /// A rank's place in the queue.
 pub struct Node<'l, C> {
     /// Who is behind this rank.
     pub next: &'l C,
-    /// Not 0: this rank has been handed the lock.
-    pub granted: &'l C,
+    /// Nobody at first; then the rank that this one waits for, if there is one; then [`GRANTED`], if it has waited.
+    pub turn: &'l C,
 }
 
 /// The cells of a lock.
 pub trait Queue<C> {
     /// Who asked last.
     fn tail(&self) -> &C;
-
-    /// Who holds it: a hint for the report of a time-out.
-    fn holder(&self) -> &C;
 
     /// A rank's node; `None` where there is no such rank.
     fn node(&self, rank: usize) -> Option<Node<'_, C>>;
@@ -58,18 +61,15 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
         self.platform.fail_point("queued-unlinked")?;
         if before != NOBODY {
             let ahead = self.node(queue, before)?;
+            // Before the link, behind which the grant comes.
+            self.platform.store_cell("lock-behind", node.turn, before, Relaxed);
             self.platform.store_cell("lock-link", ahead.next, number(self.rank), Release);
             self.ring(rank(before))?;
             let granted =
-                || (self.platform.load_cell("lock-granted", node.granted, Acquire) != 0).then_some(());
+                || (self.platform.load_cell("lock-granted", node.turn, Acquire) == GRANTED).then_some(());
             if self.wait(deadline, granted)?.is_none() {
-                let holder = self.platform.load_cell("lock-holder", queue.holder(), Relaxed);
-                // A holder that has just got the lock may not have said so yet: this rank may find itself there.
-                let known = holder != NOBODY && holder != number(self.rank);
-                return self.give_up(if known { holder } else { before });
+                return self.give_up(queue, before);
             }
-        } else {
-            self.platform.store_cell("lock-hold", queue.holder(), number(self.rank), Relaxed);
         }
         self.platform.fail_point("locked")?;
         Ok(())
@@ -82,11 +82,7 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
     pub fn try_lock<C: AtomicCell<Value = u32>>(&self, queue: &impl Queue<C>) -> Result<bool, Failure> {
         self.reset(queue)?;
         let me = number(self.rank);
-        let taken = self.platform.exchange_cell("lock-try", queue.tail(), NOBODY, me, AcqRel, Relaxed).is_ok();
-        if taken {
-            self.platform.store_cell("lock-hold-tried", queue.holder(), me, Relaxed);
-        }
-        Ok(taken)
+        Ok(self.platform.exchange_cell("lock-try", queue.tail(), NOBODY, me, AcqRel, Relaxed).is_ok())
     }
 
     /// Hands the lock to the next rank, if one has asked for it.
@@ -108,14 +104,12 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
             self.platform.fail_point("unlock-unlinked")?;
             next = self.wait(deadline, || self.next(&node))?;
             if next.is_none() {
-                return self.give_up(last);
+                return self.give_up(queue, last);
             }
         }
         let next = next.unwrap_or(NOBODY);
         let behind = self.node(queue, next)?;
-        // Here, and not when the next rank has noticed: it may be frozen, and then it is the one that the others wait for.
-        self.platform.store_cell("lock-hold-next", queue.holder(), next, Relaxed);
-        self.platform.store_cell("lock-grant", behind.granted, 1, Release);
+        self.platform.store_cell("lock-grant", behind.turn, GRANTED, Release);
         self.ring(rank(next))?;
         Ok(())
     }
@@ -130,7 +124,7 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
     fn reset<'q, C: AtomicCell<Value = u32>>(&self, queue: &'q impl Queue<C>) -> Result<Node<'q, C>, Failure> {
         let node = self.node(queue, number(self.rank))?;
         self.platform.store_cell("lock-unlink", node.next, NOBODY, Relaxed);
-        self.platform.store_cell("lock-ungrant", node.granted, 0, Relaxed);
+        self.platform.store_cell("lock-ungrant", node.turn, NOBODY, Relaxed);
         Ok(node)
     }
 
@@ -139,10 +133,36 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
         queue.node(rank(number)).ok_or(Failure::Dead(None))
     }
 
+    /// Ends the communicator: the rank at this place of the queue has waited for too long, or does not link itself.
     #[cold]
-    fn give_up(&self, late: u32) -> Result<(), Failure> {
+    fn give_up<C: AtomicCell<Value = u32>>(&self, queue: &impl Queue<C>, from: u32) -> Result<(), Failure> {
+        let late = self.late(queue, from)?;
         self.poison(Cause { kind: CauseKind::LockTimedOut, rank: rank(late), detail: 0 })?;
         Err(self.failure())
+    }
+
+    /// Who keeps the queue from moving: the rank that has the lock, or one that has not linked itself. It is sought from this
+    /// rank's place on. A hint where the queue moves after all.
+    fn late<C: AtomicCell<Value = u32>>(&self, queue: &impl Queue<C>, from: u32) -> Result<u32, Failure> {
+        let turn = |number| {
+            Ok::<_, Failure>(self.platform.load_cell("lock-turn", self.node(queue, number)?.turn, Relaxed))
+        };
+        let (mut found, mut behind) = (from, None);
+        // A queue that moves might be followed round and round.
+        for _ in 0..self.segment.bells.len() {
+            let ahead = turn(found)?;
+            // Handed on meanwhile, so the rank that was ahead may stand at another place by now.
+            if let Some(behind) = behind
+                && turn(behind)? == GRANTED
+            {
+                return Ok(behind);
+            }
+            if [NOBODY, GRANTED, number(self.rank)].contains(&ahead) {
+                break;
+            }
+            (found, behind) = (ahead, Some(found));
+        }
+        Ok(found)
     }
 }
 
