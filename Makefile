@@ -68,7 +68,7 @@ instructions:
 	@command -v valgrind >/dev/null || .ci/install valgrind
 	cargo bench --locked --bench instructions
 
-# The comparison with Open MPI, MPICH and Intel MPI from PyPI; `make race RACE=--quick` takes some minutes.
+# The comparison with Open MPI, MPICH and Intel MPI from PyPI, and OpenSHMEM from Debian; `make race RACE=--quick` takes some minutes.
 race:
 	benches/race/race.py $(RACE)
 

@@ -32,6 +32,8 @@ class Peer:
     where: frozenset[bool] = frozenset([True, False])
     home: Path | None = None
     bench: Path | None = None
+    # What it can do; `None`: everything.
+    operations: frozenset[str] | None = None
 
     def command(self, ranks, cores, program):
         """The command line that starts `ranks` processes of `program`, and its environment."""

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Compares this library with Open MPI, MPICH and Intel MPI, in one run on one machine.
+"""Compares this library with Open MPI, MPICH and Intel MPI, and with OpenSHMEM, in one run on one machine.
 
     benches/race/race.py [--quick] [--out DIR] ...
 
 The libraries come from PyPI into virtual environments under target/race, which can be deleted at any time. Each is
 given its best known settings (peers.py), some several ones: a cell's opponent is whichever is fastest in it. The runs
 of the libraries are interleaved in blocks, so that what else the machine does hits all of them. What is measured is
-defined in mpi_bench.c, and the same in `intranode bench`; limits.c measures what the machine itself takes. With
+defined in mpi_bench.c, and the same in `intranode bench`, and in shmem_bench.c for OpenSHMEM, which comes from Debian's
+packages (oshmem.py) and takes part in the one-sided operations; where it cannot run it is left out. limits.c measures what the machine itself takes. With
 `--op training`, Cobre trains over this library and over MPICH, which it is built for first.
 
 Writes race.json, race.md and race.svg. Needs Python 3.10, a C compiler, cargo, and PyPI.
@@ -24,6 +25,7 @@ from pathlib import Path
 import cobre
 import jobs
 import machine
+import oshmem
 import peers
 import report
 
@@ -47,13 +49,17 @@ START_UP = "start-up"
 TRAINING = "training"
 
 
+def every_peer():
+    return [*(variant[0] for variant in peers.VARIANTS), oshmem.NAME]
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few repetitions and one setting a library: some minutes")
     parser.add_argument("--ranks", default="2,4,8", help="numbers of ranks; 2,4,8 if not given")
     parser.add_argument("--op", action="append", choices=[*CELLS, START_UP, TRAINING], help="only this operation")
     parser.add_argument("--most-bytes", type=int, default=1 << 40, help="only cells up to this size")
-    parser.add_argument("--peer", action="append", help="only this peer: " + ", ".join(v[0] for v in peers.VARIANTS))
+    parser.add_argument("--peer", action="append", help="only this peer: " + ", ".join(every_peer()))
     parser.add_argument("--blocks", type=int, help="how often everything is measured")
     parser.add_argument("--seconds", type=float, help="about how long each measurement may take")
     parser.add_argument("--intranode", type=Path, help="the launcher, instead of building it")
@@ -63,7 +69,7 @@ def arguments():
     given.seconds = given.seconds or (0.1 if given.quick else 0.5)
     given.ranks = [int(ranks) for ranks in given.ranks.split(",")]
     # With few measurements, the settings that are best in most cells.
-    given.peer = given.peer or (peers.QUICK if given.quick else [variant[0] for variant in peers.VARIANTS])
+    given.peer = given.peer or ([*peers.QUICK, oshmem.NAME] if given.quick else every_peer())
     return given
 
 
@@ -113,7 +119,7 @@ def race(given, contestants, cores, limiting, training):
                 # Each block begins with another library.
                 turn = block % len(contestants)
                 for peer in contestants[turn:] + contestants[:turn]:
-                    if (ranks <= cores) not in peer.where:
+                    if (ranks <= cores) not in peer.where or operation not in (peer.operations or [operation]):
                         continue
                     if operation == TRAINING and peer.home and peer.name != cobre.PEER:
                         continue
@@ -135,6 +141,18 @@ def race(given, contestants, cores, limiting, training):
     return rows, lines
 
 
+def opponents(given, work):
+    """The other libraries, and those that are left out, with the reasons."""
+    others, left_out = peers.others(given.peer, work), {}
+    if oshmem.NAME in given.peer and oshmem.OPERATIONS.intersection(given.op or CELLS):
+        try:
+            others.append(oshmem.peer(work))
+        except jobs.Failed as failure:
+            left_out[oshmem.NAME] = str(failure)
+            print(f"{oshmem.NAME} is left out: {failure}", file=sys.stderr)
+    return others, left_out
+
+
 def limits(program, *which):
     lines = jobs.run([str(program), *which], dict(os.environ), timeout=120)
     return [json.loads(line) for line in lines]
@@ -147,7 +165,8 @@ def main():
     work.mkdir(parents=True, exist_ok=True)
     out.mkdir(parents=True, exist_ok=True)
 
-    contestants = [peers.intranode(given.intranode), *peers.others(given.peer, work)]
+    others, left_out = opponents(given, work)
+    contestants = [peers.intranode(given.intranode), *others]
     limiting = peers.build(os.environ.get("CC", "cc"), peers.HERE / "limits.c", work / "limits", ["-pthread"])
     cores = len(os.sched_getaffinity(0))
     before = machine.load()
@@ -158,6 +177,7 @@ def main():
         "machine": machine.describe(),
         "quick": given.quick,
         "libraries": {peer.name: {"version": peer.version, "settings": peer.about} for peer in contestants},
+        "left_out": left_out,
         "limits": limits(limiting),
         "lines": lines,
         "rows": rows,

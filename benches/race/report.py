@@ -99,6 +99,7 @@ def report(results):
     lines += limits_text(results, table)
     lines += ["", "| library | version | settings |", "| --- | --- | --- |"]
     lines += [f"| {name} | {about['version']} | {about['settings']} |" for name, about in results["libraries"].items()]
+    lines += [f"\nLeft out: {name} ({why})." for name, why in results.get("left_out", {}).items()]
     return "\n".join(lines) + "\n"
 
 
