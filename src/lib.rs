@@ -6,7 +6,7 @@
 //! ```no_run
 //! use intranode::{Communicator, ReduceOp};
 //!
-//! let comm = Communicator::from_env()?; // INTRANODE_NAME, INTRANODE_RANK, INTRANODE_SIZE
+//! let comm = Communicator::from_env()?; // of `intranode run`, mpiexec, srun or torchrun
 //! let mut greatest = [comm.rank() as f64];
 //! comm.allreduce_in_place(&mut greatest, ReduceOp::Max)?;
 //! comm.barrier()?;
@@ -15,7 +15,7 @@
 //!
 //! | to … | there is |
 //! | --- | --- |
-//! | join | [`Communicator::from_env`], [`Config`]; [`threads()`] for ranks that are threads |
+//! | join | [`Communicator::from_env`] under any [`Launcher`], [`Config`]; [`threads()`] for ranks that are threads |
 //! | synchronise | [`barrier`](Communicator::barrier) |
 //! | combine | [`allreduce`](Communicator::allreduce), [`reduce`](Communicator::reduce), [`scan`](Communicator::scan), [`exscan`](Communicator::exscan), [`reduce_scatter`](Communicator::reduce_scatter) with a [`ReduceOp`]; [`allreduce_with`](Communicator::allreduce_with) with an operation of your own |
 //! | collect | [`allgather`](Communicator::allgather), [`allgatherv`](Communicator::allgatherv), [`gather`](Communicator::gather), [`gatherv`](Communicator::gatherv) |
@@ -110,6 +110,7 @@ pub use element::{Number, ReduceOp, Reducible};
 pub use error::{CallSummary, CountPair, Error, InitFailure, InvalidSetting};
 pub use error::{Operation, TimeoutInfo, WaitTimeout};
 pub use job::config::{Config, WaitKind};
+pub use job::launchers::placement::Launcher;
 pub use job::threads::{threads, threads_with};
 pub use message::envelope::{Envelope, Source, Tag};
 pub use message::messages::{Cancelled, Message, Messages};

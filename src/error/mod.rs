@@ -384,6 +384,21 @@ pub enum Error {
     #[error("{}", setting(.0))]
     InvalidConfiguration(Box<InvalidSetting>),
 
+    /// A launcher has started ranks on several nodes, and [`Config::from_env`](crate::Config::from_env) was not told to make a
+    /// job of those of each node.
+    #[error(
+        "{launcher} has started {ranks} ranks, of which {local} are on this node, and a job has the ranks of one machine: set \
+         INTRANODE_SCOPE=node to make a job of the ranks of each node, or start all ranks on one; between nodes there is MPI"
+    )]
+    SeveralNodes {
+        /// The launcher's name, for people.
+        launcher: Box<str>,
+        /// The number of all ranks.
+        ranks: usize,
+        /// The number of ranks on this node.
+        local: usize,
+    },
+
     /// Two threads of this rank made calls at the same time. The order of this rank's calls is undefined then, so the
     /// communicator has ended on all ranks.
     #[error("{operation}: another thread of this rank is inside a collective; calls must not overlap")]
@@ -469,7 +484,9 @@ impl Error {
             | Error::ConcurrentUse { operation }
             | Error::Forked { operation } => *operation,
             Error::WaitTimedOut(_) => Operation::Wait,
-            Error::InitializationFailed(_) | Error::InvalidConfiguration(_) => Operation::Init,
+            Error::InitializationFailed(_) | Error::InvalidConfiguration(_) | Error::SeveralNodes { .. } => {
+                Operation::Init
+            }
         }
     }
 }

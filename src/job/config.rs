@@ -1,11 +1,10 @@
 //! The configuration of a rank: its job, its number, and the settings of the communicator.
 
-use std::fmt::Display;
-use std::str::FromStr;
 use std::time::Duration;
 
-use crate::error::{Error, InvalidSetting, Operation};
-use crate::job::environment;
+use crate::error::{Error, Operation};
+use crate::job::launchers::placement::Launcher;
+use crate::job::settings::{check_timeout, chunk_rule, group_rule, invalid, size_rule};
 use crate::segment::layout::{CHUNK_STEP, Layout, MAX_CHUNK, MAX_RANKS};
 use crate::sys::shm_file::{self, is_name, name_rule};
 
@@ -45,8 +44,10 @@ pub struct Config {
     pub(crate) single_copy: Option<bool>,
     pub(crate) fatal_signals: bool,
     pub(crate) state_reports: bool,
+    /// The launcher by whose variables this rank has its number.
+    pub(super) launcher: Option<Launcher>,
     /// The prefix of the environment variables, for messages.
-    prefix: Option<String>,
+    pub(super) prefix: Option<String>,
 }
 
 /// How a rank sleeps while it waits: [`Config::wait`].
@@ -106,94 +107,9 @@ impl Config {
             single_copy: None,
             fatal_signals: false,
             state_reports: false,
+            launcher: None,
             prefix: None,
         }
-    }
-
-    /// Reads `INTRANODE_NAME`, `INTRANODE_RANK`, `INTRANODE_SIZE` and, if they are set, `INTRANODE_TIMEOUT` and
-    /// `INTRANODE_JOIN_TIMEOUT`: [`from_env_prefix`](Config::from_env_prefix) with `INTRANODE`.
-    ///
-    /// ```
-    /// use intranode::{Config, Error};
-    ///
-    /// match Config::from_env() {
-    ///     Ok(config) => println!("started by a launcher: {config:?}"),
-    ///     Err(Error::InvalidConfiguration(bad)) => assert!(bad.setting.starts_with("INTRANODE_")),
-    ///     Err(other) => return Err(other),
-    /// }
-    /// # Ok(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::InvalidConfiguration`] names the variable, its value and what is allowed.
-    pub fn from_env() -> Result<Self, Error> {
-        Config::from_env_prefix("INTRANODE")
-    }
-
-    /// Reads the variables `{prefix}_NAME`, `{prefix}_RANK`, `{prefix}_SIZE` and, if they are set,
-    /// `{prefix}_TIMEOUT` and `{prefix}_JOIN_TIMEOUT`, in seconds (fractions are allowed, 0 is not; `none` is no time-out).
-    /// With any prefix, `INTRANODE_WAIT=pthread` selects [`WaitKind::Pthread`], `INTRANODE_SPIN` is the time to
-    /// [`spin`](Config::spin) in microseconds, `INTRANODE_GROUP` the number of ranks in a [`group`](Config::group),
-    /// `INTRANODE_SINGLE_COPY=0` or `1` disables or enables [`single_copy`](Config::single_copy), and `INTRANODE_STATE=1`
-    /// enables [`state_reports`](Config::state_reports).
-    ///
-    /// ```
-    /// use intranode::{Config, Error};
-    ///
-    /// let error = Config::from_env_prefix("EXAMPLE").expect_err("EXAMPLE_NAME is not set");
-    /// assert!(matches!(error, Error::InvalidConfiguration(bad) if bad.setting == "EXAMPLE_NAME"));
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::InvalidConfiguration`] names the variable, its value and what is allowed.
-    pub fn from_env_prefix(prefix: &str) -> Result<Self, Error> {
-        Config::from_lookup(prefix, environment::variable)
-    }
-
-    /// The same with any source of variables.
-    #[doc(hidden)]
-    pub fn from_lookup(prefix: &str, get: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
-        let variable = |suffix: &str| format!("{prefix}_{suffix}");
-        let required = |suffix: &str, allowed: &str| {
-            let setting = variable(suffix);
-            get(&setting).ok_or_else(|| invalid(&setting, None::<&str>, allowed))
-        };
-        let seconds = |suffix: &str, default: Option<Duration>| {
-            let setting = variable(suffix);
-            get(&setting).map_or(Ok(default), |value| parse_seconds(&setting, &value))
-        };
-        let name = required("NAME", &name_rule())?;
-        let rank = number(&variable("RANK"), &required("RANK", RANK_RULE)?, RANK_RULE)?;
-        let size = number(&variable("SIZE"), &required("SIZE", &size_rule())?, &size_rule())?;
-        let mut config = Config::new(name, rank, size);
-        config.prefix = Some(prefix.to_owned());
-        config.timeout = seconds("TIMEOUT", config.timeout)?;
-        config.join_timeout = seconds("JOIN_TIMEOUT", config.join_timeout)?;
-        config.wait = match get("INTRANODE_WAIT").as_deref() {
-            None | Some("futex" | "native") => WaitKind::Native,
-            Some("pthread") => WaitKind::Pthread,
-            Some(other) => return Err(invalid("INTRANODE_WAIT", Some(other), "futex or pthread")),
-        };
-        config.spin = match get("INTRANODE_SPIN") {
-            None => None,
-            Some(value) => {
-                Some(Duration::from_micros(number::<u32>("INTRANODE_SPIN", &value, SPIN_RULE)?.into()))
-            }
-        };
-        config.group = match get("INTRANODE_GROUP") {
-            None => None,
-            Some(value) => Some(number("INTRANODE_GROUP", &value, &group_rule())?),
-        };
-        let switch = |setting: &str| match get(setting).as_deref() {
-            None => Ok(None),
-            Some("0") => Ok(Some(false)),
-            Some("1") => Ok(Some(true)),
-            Some(other) => Err(invalid(setting, Some(other), "0 or 1")),
-        };
-        config.single_copy = switch("INTRANODE_SINGLE_COPY")?;
-        config.state_reports = switch("INTRANODE_STATE")?.unwrap_or(false);
-        config.check()?;
-        Ok(config)
     }
 
     /// How long a call may make no progress before it fails on all ranks. The arrival of a rank is progress. The default is
@@ -359,175 +275,5 @@ impl Config {
         let (operation, ranks) = (Operation::Init, self.size);
         let chunk_bytes = self.chunk_bytes.unwrap_or_else(|| Layout::default_chunk(ranks));
         Layout::new(ranks, chunk_bytes).map_err(|_| Error::InvalidLayout { operation, ranks, chunk_bytes })
-    }
-}
-
-const RANK_RULE: &str = "a number from 0 to one less than the size";
-const SPIN_RULE: &str = "a number of microseconds from 0 to 4294967295";
-const SECONDS_RULE: &str = "a positive number of seconds, or none";
-
-fn size_rule() -> String {
-    format!("a number from 1 to {MAX_RANKS}")
-}
-
-fn group_rule() -> String {
-    format!("a number of ranks from 0 to {MAX_RANKS}")
-}
-
-fn chunk_rule() -> String {
-    format!("a multiple of {CHUNK_STEP} up to {MAX_CHUNK}, in bytes")
-}
-
-/// Refuses a time-out of zero, with which no call could succeed. `value` is for the message.
-fn check_timeout(setting: &str, timeout: Option<Duration>, value: &str) -> Result<(), Error> {
-    if timeout.is_some_and(|timeout| timeout.is_zero()) {
-        return Err(invalid(setting, Some(value), SECONDS_RULE));
-    }
-    Ok(())
-}
-
-fn invalid(setting: &str, value: Option<impl Display>, allowed: &str) -> Error {
-    Error::InvalidConfiguration(Box::new(InvalidSetting {
-        setting: setting.to_owned(),
-        value: value.map(|value| value.to_string()),
-        allowed: allowed.to_owned(),
-    }))
-}
-
-fn number<T: FromStr>(setting: &str, value: &str, allowed: &str) -> Result<T, Error> {
-    value.parse().map_err(|_| invalid(setting, Some(value), allowed))
-}
-
-fn parse_seconds(setting: &str, value: &str) -> Result<Option<Duration>, Error> {
-    if value == "none" {
-        return Ok(None);
-    }
-    let seconds: f64 = number(setting, value, SECONDS_RULE)?;
-    let timeout =
-        Some(Duration::try_from_secs_f64(seconds).map_err(|_| invalid(setting, Some(value), SECONDS_RULE))?);
-    check_timeout(setting, timeout, value)?;
-    Ok(timeout)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lookup(variables: &[(&str, &str)]) -> Result<Config, Error> {
-        let find = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, v)| (*v).to_owned());
-        Config::from_lookup("COBRE_SHM", find)
-    }
-
-    const GOOD: [(&str, &str); 3] =
-        [("COBRE_SHM_NAME", "/job"), ("COBRE_SHM_RANK", "1"), ("COBRE_SHM_SIZE", "2")];
-
-    fn with(name: &'static str, value: &'static str) -> Result<Config, Error> {
-        let others = GOOD.into_iter().filter(|(key, _)| *key != name);
-        lookup(&others.chain([(name, value)]).collect::<Vec<_>>())
-    }
-
-    #[track_caller]
-    fn assert_names(result: Result<Config, Error>, setting: &str, value: Option<&str>) {
-        let text = result.as_ref().map(|_| ()).unwrap_err().to_string();
-        match result {
-            Err(Error::InvalidConfiguration(bad)) => {
-                assert_eq!((bad.setting.as_str(), bad.value.as_deref()), (setting, value), "{text}");
-                assert!(text.contains(setting) && text.contains(&bad.allowed), "{text}");
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn reads_the_environment() {
-        let config = lookup(&GOOD).unwrap();
-        assert_eq!((config.name.as_str(), config.rank, config.size), ("/job", 1, 2));
-        assert_eq!(config.timeout, Some(Duration::from_secs(60)));
-        assert_eq!(with("COBRE_SHM_TIMEOUT", "2.5").unwrap().timeout, Some(Duration::from_millis(2500)));
-        assert_eq!(with("COBRE_SHM_TIMEOUT", "none").unwrap().timeout, None);
-        assert_eq!(with("INTRANODE_WAIT", "pthread").unwrap().wait, WaitKind::Pthread);
-        assert_eq!(config.spin, None);
-        assert_eq!(with("INTRANODE_SPIN", "0").unwrap().spin, Some(Duration::ZERO));
-        assert_eq!(with("INTRANODE_SPIN", "20").unwrap().spin, Some(Duration::from_micros(20)));
-        assert_eq!((config.group, with("INTRANODE_GROUP", "8").unwrap().group), (None, Some(8)));
-        assert_eq!(config.single_copy, None);
-        assert_eq!(with("INTRANODE_SINGLE_COPY", "0").unwrap().single_copy, Some(false));
-        assert_eq!(with("INTRANODE_SINGLE_COPY", "1").unwrap().single_copy, Some(true));
-        assert!(!config.state_reports && with("INTRANODE_STATE", "1").unwrap().state_reports);
-    }
-
-    #[test]
-    fn a_missing_variable_is_named() {
-        for missing in ["COBRE_SHM_NAME", "COBRE_SHM_RANK", "COBRE_SHM_SIZE"] {
-            let rest: Vec<_> = GOOD.into_iter().filter(|(key, _)| *key != missing).collect();
-            assert_names(lookup(&rest), missing, None);
-        }
-    }
-
-    #[test]
-    fn a_bad_value_is_named_with_what_is_allowed() {
-        let cases = [
-            ("COBRE_SHM_NAME", "job"),
-            ("COBRE_SHM_NAME", ""),
-            ("COBRE_SHM_NAME", "/"),
-            ("COBRE_SHM_NAME", "/a/b"),
-            ("COBRE_SHM_NAME", "/.."),
-            ("COBRE_SHM_RANK", "2"),
-            ("COBRE_SHM_RANK", "-1"),
-            ("COBRE_SHM_RANK", "one"),
-            ("COBRE_SHM_RANK", ""),
-            ("COBRE_SHM_SIZE", "0"),
-            ("COBRE_SHM_SIZE", "1.5"),
-            ("COBRE_SHM_SIZE", "99999999"),
-            ("COBRE_SHM_TIMEOUT", "0"),
-            ("COBRE_SHM_TIMEOUT", "-1"),
-            ("COBRE_SHM_TIMEOUT", "soon"),
-            ("COBRE_SHM_TIMEOUT", "NaN"),
-            ("COBRE_SHM_JOIN_TIMEOUT", "inf"),
-            ("INTRANODE_WAIT", "busy"),
-            ("INTRANODE_SPIN", "-1"),
-            ("INTRANODE_SPIN", "50us"),
-            ("INTRANODE_GROUP", "all"),
-            ("INTRANODE_GROUP", "65537"),
-            ("INTRANODE_SINGLE_COPY", "2"),
-            ("INTRANODE_STATE", "yes"),
-        ];
-        for (name, value) in cases {
-            assert_names(with(name, value), name, Some(value));
-        }
-        let long = format!("/{}", "x".repeat(Config::MAX_NAME_BYTES + 1));
-        let config = Config::new(long.clone(), 0, 1).check().map(|()| Config::new("", 0, 0));
-        assert_names(config, "name", Some(&long));
-        assert!(Config::new(format!("/{}", "x".repeat(Config::MAX_NAME_BYTES)), 0, 1).check().is_ok());
-    }
-
-    #[test]
-    fn arguments_are_named_as_arguments() {
-        let config = |config: Config| config.check().map(|()| config);
-        assert_names(config(Config::new("/x", 3, 3)), "rank", Some("3"));
-        assert_names(config(Config::new("/x", 0, 0)), "size", Some("0"));
-        assert_names(config(Config::new("/x", 0, 1).chunk_bytes(100)), "chunk_bytes", Some("100"));
-        let too_large = MAX_CHUNK + CHUNK_STEP;
-        let config_of_chunks = config(Config::new("/x", 0, 1).chunk_bytes(too_large));
-        assert_names(config_of_chunks, "chunk_bytes", Some(&too_large.to_string()));
-    }
-
-    #[test]
-    fn a_time_out_of_zero_is_refused_from_arguments_and_variables() {
-        let allowed = |result: Result<Config, Error>| match result {
-            Err(Error::InvalidConfiguration(bad)) => (bad.setting, bad.value, bad.allowed),
-            other => panic!("{other:?}"),
-        };
-        let checked = |config: Config| config.check().map(|()| config);
-        let of_argument = |argument: &str| (argument.to_owned(), Some("0".to_owned()), SECONDS_RULE.to_owned());
-        let zero = Config::new("/x", 0, 1);
-        assert_eq!(allowed(checked(zero.clone().timeout(Duration::ZERO))), of_argument("timeout"));
-        assert_eq!(allowed(checked(zero.join_timeout(Duration::ZERO))), of_argument("join_timeout"));
-        assert_eq!(allowed(with("COBRE_SHM_TIMEOUT", "0")), of_argument("COBRE_SHM_TIMEOUT"));
-        assert_eq!(allowed(with("COBRE_SHM_JOIN_TIMEOUT", "0")), of_argument("COBRE_SHM_JOIN_TIMEOUT"));
-        // A time that is rounded to zero appears in the error as it was given.
-        assert_names(with("COBRE_SHM_TIMEOUT", "1e-12"), "COBRE_SHM_TIMEOUT", Some("1e-12"));
-        let of_read = with("COBRE_SHM_TIMEOUT", "5").map(|config| config.timeout(Duration::ZERO));
-        assert_eq!(allowed(of_read.and_then(checked)), of_argument("COBRE_SHM_TIMEOUT"));
     }
 }

@@ -53,15 +53,15 @@ const CALL: Call = Call {
 };
 
 impl Communicator {
-    /// Joins the job given by the environment: [`Config::from_env`](crate::Config::from_env), then
-    /// [`Config::join`](crate::Config::join). Collective.
+    /// Joins the job given by the environment, under `intranode run`, `mpiexec`, `srun` or `torchrun`:
+    /// [`Config::from_env`](crate::Config::from_env), then [`Config::join`](crate::Config::join). Collective.
     ///
     /// ```
     /// use intranode::{Communicator, Error};
     ///
     /// match Communicator::from_env() {
     ///     Ok(comm) => comm.barrier()?,
-    ///     // Not started by a launcher: INTRANODE_NAME, INTRANODE_RANK or INTRANODE_SIZE is not set.
+    ///     // Not started by a launcher.
     ///     Err(Error::InvalidConfiguration(bad)) => assert_eq!(bad.value, None),
     ///     Err(other) => return Err(other),
     /// }
@@ -72,6 +72,21 @@ impl Communicator {
     /// As these.
     pub fn from_env() -> Result<Self, Error> {
         Config::from_env()?.join()
+    }
+
+    /// The same, and where no launcher has started this process, a communicator of this rank alone:
+    /// [`Config::from_env_or_alone`](crate::Config::from_env_or_alone), then [`Config::join`](crate::Config::join). Collective.
+    ///
+    /// ```
+    /// let comm = intranode::Communicator::from_env_or_alone()?;
+    /// comm.barrier()?;
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As these.
+    pub fn from_env_or_alone() -> Result<Self, Error> {
+        Config::from_env_or_alone()?.join()
     }
 }
 
@@ -98,6 +113,15 @@ impl Config {
     /// file of this name is not a segment that this process can join.
     pub fn join(self) -> Result<Communicator, Error> {
         self.check()?;
+        let joined = self.join_segment();
+        // No later job has a name that was made of a launcher's job, so no later rank 0 removes what a dead one has left.
+        if joined.is_err() && self.launcher.is_some() {
+            shm_file::remove_leftover(&self.name, Layout::is_segment);
+        }
+        joined
+    }
+
+    fn join_segment(&self) -> Result<Communicator, Error> {
         let settings = environment::process_settings();
         let started = Instant::now();
         let (mapped, link) = if self.rank == 0 { self.create()? } else { (self.open(started)?, None) };
@@ -272,12 +296,20 @@ impl Config {
         let missing = late.into_vec();
         let names: Vec<String> = missing.iter().map(usize::to_string).collect();
         let timeout = self.join_timeout.unwrap_or_default();
-        let reason = format!(
-            "rank {} never joined within {timeout:?}; start all {} ranks, with the same name and size",
-            names.join(", "),
-            self.size,
-        );
+        let reason =
+            format!("rank {} never joined within {timeout:?}; {}", names.join(", "), self.all_must_join());
         self.failure(reason, missing, None)
+    }
+
+    /// What to do if a rank is missing. It may be alive: in a container that has a `/dev/shm` of its own, ranks find nobody.
+    fn all_must_join(&self) -> String {
+        let who = match self.launcher {
+            Some(launcher) => {
+                format!("each of the {} ranks that {launcher} has started here has to join", self.size)
+            }
+            None => format!("start all {} ranks, with the same name and size", self.size),
+        };
+        format!("{who}, and ranks in containers have to share one /dev/shm")
     }
 
     fn not_created(&self, error: CreateError) -> Error {
@@ -304,7 +336,8 @@ impl Config {
             OpenError::TimedOut { .. } => {
                 let text = error.to_string();
                 let timeout = self.join_timeout.unwrap_or_default();
-                let reason = format!("rank 0 never joined within {timeout:?} ({text})");
+                let reason =
+                    format!("rank 0 never joined within {timeout:?} ({text}); {}", self.all_must_join());
                 self.failure(reason, vec![0], None)
             }
             OpenError::Memory { requested, .. } => no_memory(requested, error.to_string()),

@@ -3,6 +3,9 @@
 pub mod cleanup;
 pub(crate) mod config;
 mod environment;
+mod from_env;
 mod join;
+pub(crate) mod launchers;
+mod settings;
 mod split;
 pub(crate) mod threads;

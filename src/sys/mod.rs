@@ -9,6 +9,7 @@ pub(crate) mod membarrier;
 pub(crate) mod memory;
 pub(crate) mod nodelete;
 pub(crate) mod numa;
+pub(crate) mod process;
 pub(crate) mod processors;
 pub(crate) mod shm_file;
 #[cfg_attr(not(target_os = "linux"), path = "sigusr2/none.rs")]

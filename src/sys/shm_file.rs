@@ -196,6 +196,14 @@ fn not_filled(path: &Path, len: usize) -> impl Fn(io::Error) -> CreateError {
     }
 }
 
+/// Removes what a dead job has left under this name, if it is that. Any other file stays.
+pub(crate) fn remove_leftover(name: &str, is_segment: IsSegment) {
+    if let Ok(path) = file::path(Path::new(file::DIRECTORY), name) {
+        // An error leaves it to `intranode clean`.
+        let _ = remove_stale(&path, is_segment);
+    }
+}
+
 /// Removes the stale file of a dead job, and returns whether there was one. Any other file is an error, and stays.
 fn remove_stale(path: &Path, is_segment: IsSegment) -> Result<bool, CreateError> {
     for _ in 0..ATTEMPTS {

@@ -14,6 +14,7 @@ use std::os::fd::AsRawFd;
 
 use super::names;
 use crate::sys::file_size::without_sigxfsz;
+use crate::sys::process;
 
 /// The directory of all names. Other systems than Linux cannot lock shared-memory objects, so that a stale one could not be
 /// recognised: there it is a directory of ordinary files.
@@ -177,8 +178,7 @@ pub(super) fn open_existing(path: &Path) -> Result<Option<File>, Unusable> {
 }
 
 pub(super) fn check(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
-    // SAFETY: I7: always succeeds, and touches no memory.
-    let user = unsafe { libc::geteuid() };
+    let user = process::user();
     if !metadata.is_file() {
         Err(Unusable::NotRegular { path: path.to_owned() })
     } else if metadata.uid() != user {

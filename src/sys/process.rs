@@ -1,0 +1,115 @@
+//! Processes as the system describes them: who started this one, and who is at the other end of a socket.
+
+use std::fs;
+
+#[cfg(target_os = "linux")]
+use std::mem::MaybeUninit;
+
+/// The effective user of this process.
+pub(crate) fn user() -> u32 {
+    // SAFETY: I7: always succeeds, and touches no memory.
+    unsafe { libc::geteuid() }
+}
+
+/// The process that has made the socket pair that this descriptor is an end of, or that listened at it. `None` if the
+/// descriptor is no such socket, or that process has no number in this PID namespace.
+#[cfg(target_os = "linux")]
+pub(crate) fn peer(descriptor: i32) -> Option<u32> {
+    let mut credentials = MaybeUninit::<libc::ucred>::zeroed();
+    let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).ok()?;
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: I7: the system writes `length` bytes at most, which is the size of the structure.
+    let result = unsafe {
+        libc::getsockopt(descriptor, level, option, credentials.as_mut_ptr().cast(), &raw mut length)
+    };
+    if result != 0 {
+        return None;
+    }
+    // SAFETY: I7: integers, which were zeros before the call.
+    let credentials = unsafe { credentials.assume_init() };
+    u32::try_from(credentials.pid).ok().filter(|pid| *pid != 0)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn peer(_descriptor: i32) -> Option<u32> {
+    None
+}
+
+/// When a process started, in the system's ticks since it was booted: with its number it identifies a process. `None` if
+/// there is none, or the system does not tell.
+pub(crate) fn start_time(pid: u32) -> Option<u64> {
+    stat_field(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, START_TIME)
+}
+
+/// The nearest ancestor of this process that was not started with this variable, which its descendants have: the process
+/// that has set it. `None` if the system does not tell.
+pub(crate) fn setter_of(variable: &str) -> Option<u32> {
+    let mut pid = std::process::id();
+    loop {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        pid = stat_field(&stat, PARENT).and_then(|parent| u32::try_from(parent).ok())?;
+        // 0: of another PID namespace.
+        if pid == 0 {
+            return None;
+        }
+        // What cannot be read belongs to another user, who is no rank of this job.
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        if !has_variable(&environment, variable) {
+            return Some(pid);
+        }
+    }
+}
+
+/// The fields of `/proc/PID/stat`, counted from 1 as in proc(5).
+const PARENT: usize = 4;
+const START_TIME: usize = 22;
+
+/// The second field is the program's name in parentheses, which may contain anything.
+fn stat_field(stat: &str, field: usize) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(field - 3)?.parse().ok()
+}
+
+fn has_variable(environment: &[u8], name: &str) -> bool {
+    let is_it =
+        |entry: &[u8]| entry.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='));
+    environment.split(|byte| *byte == 0).any(is_it)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_counted_behind_the_name() {
+        let stat = "42 (a) 7 (b)) S 17 42 42 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 12345 9 9";
+        assert_eq!((stat_field(stat, PARENT), stat_field(stat, START_TIME)), (Some(17), Some(12345)));
+        assert_eq!(stat_field("42 (a", PARENT), None);
+    }
+
+    #[test]
+    fn a_variable_is_found_by_its_whole_name() {
+        let environment = b"RANKS=2\0LOCAL_RANK=1\0EMPTY=\0";
+        assert!(has_variable(environment, "LOCAL_RANK") && has_variable(environment, "EMPTY"));
+        assert!(!has_variable(environment, "RANK") && !has_variable(environment, "LOCAL"));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_peer_of_a_socket_pair_is_its_maker() {
+        use std::os::fd::AsRawFd;
+        let (one, _other) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
+        assert_eq!(peer(one.as_raw_fd()), Some(std::process::id()));
+        let file = fs::File::open("/dev/null").expect("/dev/null");
+        assert_eq!((peer(file.as_raw_fd()), peer(-1)), (None, None));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn processes_have_start_times_and_ancestors() {
+        let own = start_time(std::process::id()).expect("this process is alive");
+        let parent = setter_of("INTRANODE_NOBODY_SETS_THIS").expect("it has a parent");
+        assert!(start_time(parent).expect("the parent is alive") <= own);
+        assert_eq!(start_time(u32::MAX), None);
+    }
+}
