@@ -2,7 +2,7 @@
 
 # FUZZ_SECONDS=600 make fuzz: each fuzz target for 600 seconds, with the address sanitizer.
 
-.PHONY: demo test lint package install-check msrv dependencies fuzz tsan miri aarch64 check-macos chaos race instructions cobre-matrix memory cmake
+.PHONY: demo test lint package install-check msrv dependencies fuzz tsan miri aarch64 check-macos chaos race launchers instructions cobre-matrix memory cmake
 
 # One hydrothermal case with Cobre's own backend and with 1, 2 and 4 processes: all results are equal bit for bit.
 demo: cmake
@@ -71,6 +71,10 @@ instructions:
 # The comparison with Open MPI, MPICH and Intel MPI from PyPI, and OpenSHMEM from Debian; `make race RACE=--quick` takes some minutes.
 race:
 	benches/race/race.py $(RACE)
+
+# Ranks started by the real launchers: mpiexec of three MPI libraries from PyPI, and a Slurm from Debian, unpacked. Some minutes.
+launchers:
+	tests/launchers/launchers.py $(LAUNCHERS)
 
 # All of Cobre's cut-selection methods with 1 to 8 ranks of 1 or 2 threads, compared with Cobre's own backend bit for bit.
 cobre-matrix: cmake

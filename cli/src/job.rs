@@ -113,6 +113,8 @@ fn start(job: &Job, name: &str, rank: u32, output: &mut Output) -> Result<Child>
             command.env(format!("{prefix}_TIMEOUT"), seconds);
         }
     }
+    // A choice among launchers, as of a user who mostly uses another one, does not hold for these ranks.
+    command.env_remove("INTRANODE_LAUNCHER");
     if job.state {
         command.env("INTRANODE_STATE", "1");
     }

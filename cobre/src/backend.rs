@@ -11,7 +11,7 @@ use cobre_comm::{
     ReduceOp, TopologyProvider,
 };
 use intranode::cast::{slice, slice_mut};
-use intranode::{Config, Operation};
+use intranode::{Config, Launcher, Operation};
 
 use crate::coded::{Coded, decode, encode};
 use crate::error;
@@ -51,13 +51,19 @@ pub struct ShmBackend {
 impl ShmBackend {
     /// Joins the job that the environment names: `COBRE_SHM_NAME` (`/` and up to [`Config::MAX_NAME_BYTES`] bytes),
     /// `COBRE_SHM_RANK`, `COBRE_SHM_SIZE` and, if they are set, `COBRE_SHM_TIMEOUT` and `COBRE_SHM_JOIN_TIMEOUT` in seconds.
-    /// Where none of the first three is set, the same with `INTRANODE_`.
+    /// Where none of the first three is set, the job of the launcher that has started this process, as `intranode run`,
+    /// mpiexec, srun or torchrun: [`Config::from_env`].
     ///
     /// # Errors
     /// [`BackendError::MissingConfiguration`] names the variables that are not set,
     /// [`BackendError::InitializationFailed`] has any other reason.
     pub fn from_env() -> Result<Self, BackendError> {
-        let prefix = prefix().unwrap_or(PREFIXES[0]);
+        let Some(prefix) = prefix() else {
+            return match Launcher::detect().map_err(error::joining)? {
+                Some(_) => Self::join(Config::from_env().map_err(error::joining)?),
+                None => Err(error::missing(unset(PREFIXES[0]).collect())),
+            };
+        };
         let missing: Vec<String> = unset(prefix).collect();
         if !missing.is_empty() {
             return Err(error::missing(missing));
@@ -65,9 +71,10 @@ impl ShmBackend {
         Self::join(Config::from_env_prefix(prefix).map_err(error::joining)?)
     }
 
-    /// Whether any variable for [`from_env`](Self::from_env) is set.
+    /// Whether any variable for [`from_env`](Self::from_env) is set, or a launcher has started this process.
     pub fn is_configured() -> bool {
-        prefix().is_some()
+        // A wrong name of a launcher is an error of `from_env`.
+        prefix().is_some() || !matches!(Launcher::detect(), Ok(None))
     }
 
     /// Joins the job of `config`.

@@ -125,7 +125,10 @@ fn torchrun(rank: usize) -> Recorded {
     ))
 }
 
-const LAUNCHERS: [(fn(usize) -> Recorded, Launcher); 6] = [
+/// What a rank of this number has.
+type Record = fn(usize) -> Recorded;
+
+const LAUNCHERS: [(Record, Launcher); 6] = [
     (open_mpi_5, Launcher::OpenMpi),
     (open_mpi_4, Launcher::OpenMpi),
     (mpich, Launcher::Hydra),

@@ -79,7 +79,10 @@ fn expect_ranks(requested: Option<usize>, actual: usize, source: &str) -> Outcom
     match requested {
         Some(requested) if requested != actual => Err(Failure::new(
             Kind::Input,
-            format_args!("-n {requested} does not fit: {source} has {actual} rank(s); omit -n"),
+            format_args!(
+                "-n {requested} does not fit: {source} has {actual} rank(s); omit -n, or set INTRANODE_LAUNCHER=none to start \
+                 ranks under a launcher"
+            ),
         )),
         _ => Ok(()),
     }
