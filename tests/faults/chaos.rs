@@ -4,9 +4,10 @@
 //! cargo run --release --example chaos -- --kills 2000 --ranks 2,4,8
 //! ```
 //!
-//! Each job runs random collectives, and one-sided operations on symmetric memory, with checks of their results, until one of
-//! its ranks is killed (or, in one job of twenty, stopped and continued). The operations, the victim, the moment and the groups
-//! follow from the job's seed. A job that fails prints its seed, and `--seed SEED --kills 1 --ranks R` repeats its choices.
+//! Each job runs random collectives, one-sided operations on symmetric memory, and messages, with checks of their results, until
+//! one of its ranks is killed (or, in one job of twenty, stopped and continued). The operations, the victim, the moment and the
+//! groups follow from the job's seed. A job that fails prints its seed, and `--seed SEED --kills 1 --ranks R` repeats its
+//! choices.
 //!
 //! A delay is the time from the kill to the last survivor's error. A survivor that is not waiting at the kill first completes
 //! its own work, which dominates with many ranks, few processors and large contributions.
@@ -30,6 +31,8 @@ mod one_sided;
 mod rank;
 #[path = "report.rs"]
 mod report;
+#[path = "traffic.rs"]
+mod traffic;
 
 use std::process::ExitCode;
 use std::thread;
@@ -47,7 +50,7 @@ const SEED: &str = "CHAOS_SEED";
 const VICTIM: &str = "CHAOS_VICTIM";
 const MEMORY: &str = "CHAOS_VICTIM_MIB";
 const MOST: &str = "CHAOS_MOST";
-const ONE_SIDED: &str = "CHAOS_ONE_SIDED";
+const NOT_COLLECTIVE: &str = "CHAOS_NOT_COLLECTIVE";
 
 /// The time-out of jobs in which a rank is stopped.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -63,7 +66,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the same collectives as the other ranks, until one fails.
+/// Runs the same operations as the other ranks, until one fails.
 fn run_rank() -> Result<()> {
     let mut random = Rng::with_seed(variable(SEED)?);
     let comm = rank::join()?;
@@ -75,19 +78,25 @@ fn run_rank() -> Result<()> {
     let touched = |len| vec![1; len];
     let max_len = limit as usize;
     let mut buffers = rank::Buffers { send: touched(max_len), recv: touched(max_len * comm.size()) };
-    let one_sided_kinds = if variable(ONE_SIDED)? == 1 { one_sided::KINDS.len() } else { 0 };
+    let (one_sided_kinds, traffic_kinds) =
+        if variable(NOT_COLLECTIVE)? == 1 { (one_sided::KINDS.len(), traffic::KINDS.len()) } else { (0, 0) };
     let mut objects = one_sided::OneSided::new(&comm, max_len)?;
+    let mut messages = traffic::Traffic::new(&comm)?;
     let mut round = 0;
     rank::send("ready")?;
     let error = loop {
         round += 1;
-        let kind = random.usize(0..rank::KINDS.len() + one_sided_kinds);
+        let kind = random.usize(0..rank::KINDS.len() + one_sided_kinds + traffic_kinds);
         // Small lengths are as frequent as large ones.
         let max_now = 1 << random.u32(0..=limit.ilog2());
         let len = random.usize(0..=max_now);
-        let result = match rank::KINDS.get(kind) {
-            Some(kind) => rank::collective(&comm, *kind, len, round, &mut buffers),
-            None => objects.operation(&comm, one_sided::KINDS[kind - rank::KINDS.len()], len),
+        let result = if let Some(kind) = rank::KINDS.get(kind) {
+            rank::collective(&comm, *kind, len, round, &mut buffers)
+        } else if let Some(kind) = one_sided::KINDS.get(kind - rank::KINDS.len()) {
+            objects.operation(&comm, *kind, len)
+        } else {
+            let kind = traffic::KINDS[kind - rank::KINDS.len() - one_sided::KINDS.len()];
+            messages.exchange(&comm, kind, len)
         };
         if let Err(error) = result {
             break error;
@@ -206,8 +215,9 @@ fn one_job(size: usize, seed: u64, plan: &Plan, tally: &mut Tally) -> Result<()>
                 .env(VICTIM, victim.to_string())
                 .env(MEMORY, plan.victim_mib.to_string())
                 .env(MOST, plan.most.to_string())
-                // A wait for a stopped rank times out without ending anything, and names an element and no rank.
-                .env(ONE_SIDED, u8::from(!freeze).to_string())
+                // A wait for a stopped rank times out without ending anything; that of symmetric memory names an element and
+                // no rank, and that of messages the ranks that the caller waits for.
+                .env(NOT_COLLECTIVE, u8::from(!freeze).to_string())
                 .env("INTRANODE_GROUP", group.to_string());
             if freeze {
                 command.env("INTRANODE_TIMEOUT", TIMEOUT.as_secs_f64().to_string());

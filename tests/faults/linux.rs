@@ -26,14 +26,18 @@ mod one_sided;
 mod operations;
 mod processes;
 mod rank;
+mod receivers;
 mod report;
 mod resources;
 mod rings;
 mod scribbling;
 mod segment;
+mod senders;
 mod single_copy;
 mod states;
+mod stepping;
 mod symmetric;
+mod traffic;
 mod unloading;
 
 use std::collections::BTreeSet;
@@ -72,6 +76,8 @@ fn tests() -> Vec<Test> {
         scribbling::TESTS,
         symmetric::TESTS,
         locking::TESTS,
+        senders::TESTS,
+        receivers::TESTS,
         &[("every_row_names_its_tests", every_row_names_its_tests)],
     ];
     let mut all = all.concat();
@@ -101,6 +107,8 @@ fn programs() -> Vec<Program> {
         scribbling::PROGRAMS,
         symmetric::PROGRAMS,
         locking::PROGRAMS,
+        senders::PROGRAMS,
+        receivers::PROGRAMS,
     ];
     all.concat()
 }
