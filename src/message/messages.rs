@@ -148,7 +148,13 @@ impl Messages {
         }
         if bytes > self.core.eager() {
             let mut sending = Sending::start(&self.core, &mut self.state, data, to, tag)?;
-            return self.wait(&mut sending).map(drop);
+            let sent = self.wait(&mut sending);
+            let request: &mut dyn Request = &mut sending;
+            return match sent {
+                // It was received in the last moment.
+                Err(Error::TimedOut { .. }) if !request.withdraw(&self.core, &mut self.state) => Ok(()),
+                other => other.map(drop),
+            };
         }
         let Messages { core, state } = self;
         let data = bytemuck::cast_slice(data);

@@ -24,18 +24,19 @@ pub(crate) struct Outgoing {
 
 struct Queued {
     envelope: Envelope,
-    /// Of an offer.
-    ticket: Option<Arc<Ticket>>,
+    ticket: Arc<Ticket>,
 }
 
-/// Where an offer is on its way: shared by the queue and by the request.
+/// Where a message that was queued is on its way: shared by the queue and by the request.
 #[derive(Debug)]
 pub(crate) struct Ticket(Mutex<Stage>);
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Queued,
-    /// With its number.
+    /// A short message.
+    Sent,
+    /// An offer, with its number.
     Published(u32),
     Withdrawn,
 }
@@ -45,22 +46,16 @@ impl Ticket {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the offer back, on any thread.
+    /// Takes the message back, on any thread.
     pub(crate) fn withdraw(&self, core: &Core, target: usize) -> Settled {
         let mut stage = self.stage();
         let settled = match *stage {
             Stage::Queued | Stage::Withdrawn => Settled::Withdrawn,
+            Stage::Sent => return Settled::Pulled,
             Stage::Published(number) => core.post().withdraw(&core.to(target), number),
         };
         *stage = Stage::Withdrawn;
         settled
-    }
-
-    fn number(&self) -> Option<u32> {
-        match *self.stage() {
-            Stage::Published(number) => Some(number),
-            Stage::Queued | Stage::Withdrawn => None,
-        }
     }
 }
 
@@ -83,7 +78,7 @@ impl Served {
 pub(crate) enum Started {
     /// It is on its way, and the sender's memory is its own again.
     Sent,
-    /// It is offered.
+    /// It is offered, or waits for room.
     Offered(Arc<Ticket>),
 }
 
@@ -105,19 +100,21 @@ impl Outgoing {
             if !post.has_room(&channel, &mut self.outbox) {
                 return Ok(());
             }
-            if let Some(ticket) = ticket {
-                let mut stage = ticket.stage();
-                if matches!(*stage, Stage::Queued) {
-                    let number = Offer::decode(&envelope.inline).number;
-                    if !post.open_lease(&channel, number) {
-                        return Ok(());
-                    }
-                    post.publish(&channel, &mut self.outbox, target, envelope)?;
-                    *stage = Stage::Published(number);
+            let mut stage = ticket.stage();
+            if matches!(*stage, Stage::Queued) {
+                let published = match envelope.kind {
+                    Kind::Offer => Stage::Published(Offer::decode(&envelope.inline).number),
+                    Kind::Message | Kind::Fragment => Stage::Sent,
+                };
+                if let Stage::Published(number) = published
+                    && !post.open_lease(&channel, number)
+                {
+                    return Ok(());
                 }
-            } else {
                 post.publish(&channel, &mut self.outbox, target, envelope)?;
+                *stage = published;
             }
+            drop(stage);
             self.queue.pop_front();
         }
         Ok(())
@@ -162,24 +159,26 @@ impl Outgoing {
         if bytes.len() <= core.eager() && self.try_eager(core, target, tag, bytes)? {
             return Ok(Started::Sent);
         }
-        if bytes.len() <= INLINE {
+        let cell = if bytes.len() <= INLINE {
             let mut cell = envelope(Kind::Message, bytes.len(), tag, 0);
             cell.inline[..bytes.len()].copy_from_slice(bytes);
-            self.queue.push_back(Queued { envelope: cell, ticket: None });
-            return Ok(Started::Sent);
-        }
-        let number = self.offers;
-        self.offers = number.wrapping_add(1);
-        let Token { address: token_address, value: token } = core.token();
-        let offer = Offer { number, address: address(bytes), len: bytes.len() as u64, token_address, token };
-        let cell = Envelope { inline: offer.encode(), ..envelope(Kind::Offer, INLINE, tag, 0) };
+            cell
+        } else {
+            let number = self.offers;
+            self.offers = number.wrapping_add(1);
+            let Token { address: token_address, value: token } = core.token();
+            let offer =
+                Offer { number, address: address(bytes), len: bytes.len() as u64, token_address, token };
+            Envelope { inline: offer.encode(), ..envelope(Kind::Offer, INLINE, tag, 0) }
+        };
         let ticket = Arc::new(Ticket(Mutex::new(Stage::Queued)));
-        self.queue.push_back(Queued { envelope: cell, ticket: Some(Arc::clone(&ticket)) });
+        self.queue.push_back(Queued { envelope: cell, ticket: Arc::clone(&ticket) });
         self.flush(core, target)?;
         Ok(Started::Offered(ticket))
     }
 
-    /// Whether an offer is pulled. If not, sends what the receiver wants of it through buffers.
+    /// Whether a message is sent: a short one is published, an offer is pulled. If not, sends what the receiver wants of an
+    /// offer through buffers.
     pub(crate) fn serve(
         &mut self,
         core: &Core,
@@ -189,7 +188,11 @@ impl Outgoing {
         served: &mut Served,
     ) -> Result<bool, Killed> {
         self.flush(core, target)?;
-        let Some(number) = ticket.number() else { return Ok(false) };
+        let number = match *ticket.stage() {
+            Stage::Published(number) => number,
+            Stage::Sent => return Ok(true),
+            Stage::Queued | Stage::Withdrawn => return Ok(false),
+        };
         let (post, channel) = (core.post(), core.to(target));
         if post.is_settled(&channel, number) {
             return Ok(true);

@@ -49,9 +49,9 @@ pub(crate) mod sealed {
 /// A message that is being sent, from memory that it borrows. It goes on in calls of the [`Messages`](crate::Messages) that it
 /// comes from, in particular in those that it is passed to.
 ///
-/// A message that fits into the channel is complete at once. A longer one is withdrawn if the request is dropped before it is
-/// complete: the receiver does not get it. If the request is forgotten (`std::mem::forget`) the message remains, and the
-/// receiver gets what is at its place by then, or nothing.
+/// A message that fits into the channel, and has room there, is complete at once. Any other is withdrawn if the request is
+/// dropped before it is complete: the receiver does not get it. If the request is forgotten (`std::mem::forget`) the message
+/// remains, and the receiver gets what is at its place by then, or nothing.
 ///
 /// ```
 /// let sums = intranode::threads(2, |comm| {
@@ -66,7 +66,7 @@ pub(crate) mod sealed {
 /// assert_eq!((*sums[0].as_ref().unwrap(), *sums[1].as_ref().unwrap()), (100_000, 0));
 /// # Ok::<(), intranode::Error>(())
 /// ```
-#[must_use = "a long message is withdrawn when its request is dropped"]
+#[must_use = "a message that is not sent yet is withdrawn when its request is dropped"]
 pub struct Sending<'a> {
     core: Arc<Core>,
     target: usize,
