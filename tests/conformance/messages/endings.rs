@@ -7,7 +7,7 @@ use intranode::{Communicator, Error, Operation, Source, Tag};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::unistd::Pid;
 
-use super::{bytes, pair};
+use super::{await_stopped, bytes, pair};
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, still_works};
 
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -183,10 +183,7 @@ fn message_26_the_receiver_is_frozen(comm: Communicator) -> Outcome {
     } else {
         let mut process = [0u32];
         messages.recv(&mut process, other, 1)?;
-        let state = format!("/proc/{}/stat", process[0]);
-        while !std::fs::read_to_string(&state)?.contains(") T ") {
-            std::thread::yield_now();
-        }
+        await_stopped(i32::try_from(process[0])?)?;
         let error = messages.send(&bytes(1, 1 << 20), other, 2).expect_err("it is frozen");
         ensure_matches!(error, Error::TimedOut { late, .. } if **late == [1]);
         ensure!(!error.is_fatal());

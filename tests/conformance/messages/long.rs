@@ -1,11 +1,9 @@
 //! Long messages: in one copy, and through buffers where the system allows nothing else.
 
-use std::collections::BTreeMap;
-
 use anyhow::ensure;
 use intranode::{Communicator, Source};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
+use super::refused::refuse_reading;
 use super::{bytes, pair};
 use crate::scenario::{Outcome, Scenario, row};
 
@@ -18,14 +16,6 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_18_a_sending_is_dropped).ranks(&[2]),
         row!(message_18_a_sending_is_dropped_where_memory_cannot_be_read).ranks(&[2]),
     ]
-}
-
-/// From now on this thread is not allowed to read another process's memory, nor its own in this way.
-fn refuse_reading() -> Outcome {
-    let rules = BTreeMap::from([(libc::SYS_process_vm_readv, Vec::new())]);
-    let refused = SeccompAction::Errno(libc::EPERM as u32);
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, std::env::consts::ARCH.try_into()?)?;
-    Ok(apply_filter(&BpfProgram::try_from(filter)?)?)
 }
 
 fn message_14_sendrecv_around_a_ring(comm: Communicator) -> Outcome {

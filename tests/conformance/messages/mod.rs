@@ -5,6 +5,7 @@ mod endings;
 mod exact;
 mod long;
 mod matching;
+mod refused;
 mod requests;
 
 use intranode::{Communicator, Messages};
@@ -12,7 +13,7 @@ use intranode::{Communicator, Messages};
 use crate::scenario::Scenario;
 
 pub(crate) fn rows() -> Vec<Scenario> {
-    [exact::rows(), matching::rows(), long::rows(), requests::rows(), endings::rows()].concat()
+    [exact::rows(), matching::rows(), long::rows(), requests::rows(), endings::rows(), refused::rows()].concat()
 }
 
 /// Bytes that show where they come from.
@@ -23,6 +24,15 @@ fn bytes(seed: usize, len: usize) -> Vec<u8> {
 /// This rank's messages, its rank and the other one's, of two.
 fn pair(comm: &Communicator) -> anyhow::Result<(Messages, usize, usize)> {
     Ok((comm.messages()?, comm.rank(), 1 - comm.rank()))
+}
+
+/// Waits until a process is stopped.
+fn await_stopped(process: i32) -> anyhow::Result<()> {
+    let state = format!("/proc/{process}/stat");
+    while !std::fs::read_to_string(&state)?.contains(") T ") {
+        std::thread::yield_now();
+    }
+    Ok(())
 }
 
 /// The longest message that is sent without its receiver, where there are few ranks.

@@ -1,16 +1,20 @@
 //! Requests that are forgotten, dropped, or taken back.
 
 use anyhow::{Context, ensure};
-use intranode::{Cancelled, Communicator, Source, Tag};
+use intranode::{Cancelled, Communicator, Error, Messages, Receiving, Request, Source, Tag};
 
+use super::refused::refuse_reading;
 use super::{bytes, pair};
 use crate::scenario::{Outcome, Scenario, row};
 
 pub(super) fn rows() -> Vec<Scenario> {
     vec![
         row!(message_16_any_of_several).ranks(&[2, 4]),
+        row!(message_16_a_request_is_complete_when_it_is_sent).ranks(&[2]),
         row!(message_17_a_receiving_is_forgotten).ranks(&[2]),
+        row!(message_17_a_receiving_is_forgotten_in_mid_fetch).ranks(&[2]),
         row!(message_17_a_receiving_is_dropped).ranks(&[2]),
+        row!(message_17_a_receiving_is_dropped_in_mid_fetch).ranks(&[2]),
         row!(message_19_a_cancel_races_the_match).ranks(&[2]),
         row!(message_19_a_cancelled_send_is_not_received).ranks(&[2]),
     ]
@@ -38,6 +42,36 @@ fn message_16_any_of_several(comm: Communicator) -> Outcome {
         ensure!(seen == (0..size - 1).collect::<Vec<_>>(), "{seen:?}");
     }
     comm.barrier()?;
+    Ok(())
+}
+
+/// Where there is no room in the channel, a short message is not complete before it is there; so none is lost if the sender
+/// leaves when all are complete.
+fn message_16_a_request_is_complete_when_it_is_sent(comm: Communicator) -> Outcome {
+    const COUNT: u64 = 200;
+    let (mut messages, rank, other) = pair(&comm)?;
+    if rank == 0 {
+        let data: Vec<u64> = (0..COUNT).collect();
+        let mut sendings = Vec::new();
+        for number in &data {
+            sendings.push(messages.start_send(std::slice::from_ref(number), other, 1)?);
+        }
+        let last = messages.test(&mut sendings[COUNT as usize - 1])?;
+        ensure!(last.is_none(), "the channel has no room for {COUNT}");
+        // Taken back, it is not received.
+        ensure!(messages.cancel(&mut sendings[COUNT as usize - 1])? == Cancelled::Yes);
+        comm.barrier()?;
+        let mut requests: Vec<_> = sendings.iter_mut().map(|request| request as &mut dyn Request).collect();
+        messages.wait_all(&mut requests)?;
+        return Ok(());
+    }
+    comm.barrier()?;
+    for number in 0..COUNT - 1 {
+        let mut received = [u64::MAX];
+        messages.recv(&mut received, other, 1)?;
+        ensure!(received == [number]);
+    }
+    ensure!(matches!(messages.recv(&mut [0u64], other, 1), Err(Error::RankLeft { rank: 0, .. })));
     Ok(())
 }
 
@@ -82,6 +116,77 @@ fn message_17_a_receiving_is_dropped(comm: Communicator) -> Outcome {
         }
     }
     comm.barrier()?;
+    Ok(())
+}
+
+/// After its request is forgotten, nothing refers to the buffer of a receive, of which a part has come.
+fn message_17_a_receiving_is_forgotten_in_mid_fetch(comm: Communicator) -> Outcome {
+    given_up_in_mid_fetch(&comm, |receiving| std::mem::forget(receiving), |_, _, _| Ok(()))
+}
+
+/// The same, and the message is there for another receive.
+fn message_17_a_receiving_is_dropped_in_mid_fetch(comm: Communicator) -> Outcome {
+    given_up_in_mid_fetch(
+        &comm,
+        |receiving| drop(receiving),
+        |messages, other, len| {
+            ensure!(messages.recv_vec::<u8>(other, 1)?.0 == bytes(1, len), "it was dropped, and not kept");
+            Ok(())
+        },
+    )
+}
+
+/// Rank 1 gives a receive up whose message comes in parts, after one part more in each turn; and in every other turn, when the
+/// next part is on its way.
+fn given_up_in_mid_fetch(
+    comm: &Communicator,
+    give_up: fn(Receiving<'_>),
+    then: fn(&mut Messages, usize, usize) -> Outcome,
+) -> Outcome {
+    const LEN: usize = 1 << 20;
+    const PARTS: usize = 8;
+    const CANARY: u8 = 0xC3;
+    refuse_reading()?;
+    for (parts, on_its_way) in (0..PARTS).flat_map(|parts| [(parts, false), (parts, true)]) {
+        let (mut messages, rank, other) = pair(comm)?;
+        if rank == 0 {
+            let data = bytes(1, LEN);
+            let mut sending = messages.start_send(&data, other, 1)?;
+            comm.barrier()?;
+            for _ in 0..parts + usize::from(on_its_way) {
+                comm.barrier()?;
+                // Sends the part that the receiver wants.
+                messages.test(&mut sending)?;
+                comm.barrier()?;
+            }
+            while messages.try_probe(other, 2)?.is_none() {
+                messages.test(&mut sending)?;
+            }
+            messages.send(&bytes(2, 5000), other, 3)?;
+            comm.barrier()?;
+            continue;
+        }
+        let mut buffer = vec![0u8; LEN];
+        let mut receiving = messages.start_recv(&mut buffer, other, 1)?;
+        comm.barrier()?;
+        for _ in 0..parts + usize::from(on_its_way) {
+            ensure!(messages.test(&mut receiving)?.is_none(), "it is complete after some of {PARTS} parts");
+            comm.barrier()?;
+            comm.barrier()?;
+        }
+        if !on_its_way {
+            ensure!(messages.test(&mut receiving)?.is_none(), "it is complete after {parts} of {PARTS} parts");
+        }
+        give_up(receiving);
+        let received = buffer.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        ensure!(received.abs_diff(parts * LEN / PARTS) < 3, "{received} bytes, and not {parts} parts");
+        buffer.fill(CANARY);
+        then(&mut messages, other, LEN)?;
+        messages.send(&[0u8], other, 2)?;
+        ensure!(messages.recv_vec::<u8>(other, 3)?.0 == bytes(2, 5000));
+        ensure!(buffer.iter().all(|byte| *byte == CANARY), "{parts} parts: it was written to");
+        comm.barrier()?;
+    }
     Ok(())
 }
 

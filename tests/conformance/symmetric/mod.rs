@@ -14,7 +14,7 @@ mod phases;
 mod refused;
 mod requests;
 mod segments;
-mod sleeper;
+pub(crate) mod sleeper;
 mod sleeping;
 mod transfer;
 mod waiting;

@@ -168,7 +168,7 @@ impl Queued {
 }
 
 /// This process and thread.
-pub(super) fn thread() -> [i32; 2] {
+pub(crate) fn thread() -> [i32; 2] {
     #[cfg(target_os = "linux")]
     let thread = nix::unistd::gettid().as_raw();
     #[cfg(not(target_os = "linux"))]
@@ -177,7 +177,7 @@ pub(super) fn thread() -> [i32; 2] {
 }
 
 /// Waits until a thread sleeps. Where the system does not say so, it waits for longer than that takes.
-pub(super) fn await_asleep([process, thread]: [i32; 2]) -> anyhow::Result<()> {
+pub(crate) fn await_asleep([process, thread]: [i32; 2]) -> anyhow::Result<()> {
     let path = format!("/proc/{process}/task/{thread}/stat");
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(30) {
