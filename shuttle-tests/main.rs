@@ -13,6 +13,7 @@ mod contract;
 mod faults;
 mod harness;
 mod leaving;
+mod messages;
 mod replay;
 mod symmetric;
 mod watching;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         contract::trials(),
         faults::trials(),
         leaving::trials(),
+        messages::trials(),
         replay::trials(),
         symmetric::trials(),
         watching::trials(),

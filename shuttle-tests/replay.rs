@@ -13,7 +13,7 @@ use crate::harness::breakage;
 use crate::harness::schedules::{ITERATIONS, SCHEDULE, SEED};
 
 /// How the machine is broken, the test that must fail, and with which message.
-const BROKEN: [(&str, &str, &str); 26] = [
+const BROKEN: [(&str, &str, &str); 34] = [
     ("drop:arrive-wake", "8 ranks make mixed calls, random", "deadlock!"),
     ("drop:arrive-wake", "8 ranks make mixed calls, pct", "deadlock!"),
     ("drop:poison-wake", "some leave, some abort, some go on, random", "deadlock!"),
@@ -40,6 +40,14 @@ const BROKEN: [(&str, &str, &str); 26] = [
     ("swap:lock-leave", "8 ranks use each other's memory, random", "deadlock!"),
     ("swap:ring-take", "8 ranks use each other's memory and one dies, random", "deadlock!"),
     ("swap:compare-swap", "8 ranks use each other's memory, random", "wrong sum"),
+    ("drop:ring-wake", "8 ranks send messages, random", "deadlock!"),
+    ("blind:message-sleep", "8 ranks send messages, pct", "deadlock!"),
+    ("weaken:publish-cell", "8 ranks send messages, random", "data race"),
+    ("weaken:take-cell", "8 ranks send messages, random", "data race"),
+    ("weaken:release", "8 ranks send messages, random", "data race"),
+    ("weaken:settle", "8 ranks send messages, random", "data race"),
+    ("swap:settle", "8 ranks send messages, random", "withdrawn"),
+    ("swap:withdraw", "8 ranks send messages, random", "deadlock!"),
 ];
 
 /// No run of one test takes this long.

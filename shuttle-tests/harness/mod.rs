@@ -13,15 +13,21 @@ pub mod cell;
 pub mod shared_cell;
 pub mod word;
 
+pub mod ordered_cell;
+
 pub mod platform;
 pub mod segment;
+
+pub mod channels;
 
 pub mod script;
 
 pub mod perform;
 
 pub mod one_sided_rank;
+pub mod post_rank;
 pub mod ring;
 pub mod scenario;
 
 pub mod one_sided;
+pub mod post;

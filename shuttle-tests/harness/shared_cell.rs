@@ -97,12 +97,12 @@ unsafe impl SymmetricPlatform for Simulation {
 
     fn load_cell<C: Cell>(&self, site: &'static str, cell: &C, order: Ordering) -> C::Value {
         self.step(site);
-        cell.load(order)
+        cell.load(self.order(site, order))
     }
 
     fn store_cell<C: Cell>(&self, site: &'static str, cell: &C, value: C::Value, order: Ordering) {
         self.step(site);
-        cell.store(value, order);
+        cell.store(value, self.order(site, order));
     }
 
     fn swap_cell<C: AtomicCell>(
@@ -113,7 +113,7 @@ unsafe impl SymmetricPlatform for Simulation {
         order: Ordering,
     ) -> C::Value {
         self.step(site);
-        cell.swap(value, order)
+        cell.swap(value, self.order(site, order))
     }
 
     fn exchange_cell<C: AtomicCell>(
@@ -126,6 +126,7 @@ unsafe impl SymmetricPlatform for Simulation {
         failure: Ordering,
     ) -> Result<C::Value, C::Value> {
         self.step(site);
+        let (success, failure) = (self.order(site, success), self.order(site, failure));
         match &self.breakage {
             Some(Breakage::Swap(swapped)) if swapped == site => Ok(cell.swap(new, success)),
             _ => cell.compare_exchange(current, new, success, failure),
@@ -141,7 +142,7 @@ unsafe impl SymmetricPlatform for Simulation {
         order: Ordering,
     ) -> C::Value {
         self.step(site);
-        cell.fetch(operation, value, order)
+        cell.fetch(operation, value, self.order(site, order))
     }
 
     fn put_cells<C: Cell>(&self, site: &'static str, cells: &[C], values: &[C::Value], order: Ordering) {

@@ -38,11 +38,11 @@ impl Word64 {
     }
 }
 
-fn acquires(order: Ordering) -> bool {
+pub fn acquires(order: Ordering) -> bool {
     matches!(order, Ordering::Acquire | Ordering::AcqRel | Ordering::SeqCst)
 }
 
-fn releases(order: Ordering) -> bool {
+pub fn releases(order: Ordering) -> bool {
     matches!(order, Ordering::Release | Ordering::AcqRel | Ordering::SeqCst)
 }
 
@@ -77,7 +77,8 @@ impl Simulation {
         *lock(&word.released) = released;
     }
 
-    fn order(&self, site: &str, order: Ordering) -> Ordering {
+    /// The ordering of an operation at the site, on this machine.
+    pub fn order(&self, site: &str, order: Ordering) -> Ordering {
         match &self.breakage {
             Some(Breakage::Weaken(weak)) if weak == site => Ordering::Relaxed,
             _ => order,
