@@ -53,6 +53,26 @@ pub(crate) fn all() -> Vec<KnownBad> {
             "All senders have their buffers from one pool (as Mercury's), and one is killed when it has taken the last: no \
              other can send.",
         ),
+        deadlock(
+            "message_queue_with_head_and_tail",
+            3,
+            queue_with_head_and_tail,
+            "A sender claims a place by the head of one queue, and moves the tail when it has filled it (as Mercury's, and \
+             others). The first is killed in between: the second waits for it, and the receiver sees neither.",
+        ),
+        deadlock(
+            "message_credits_not_flushed",
+            2,
+            credits_not_flushed,
+            "A receiver says only now and then that it has taken cells, and sleeps before it does: the sender that waits for \
+             room sleeps too.",
+        ),
+        deadlock(
+            "message_ticket_after_the_look",
+            2,
+            ticket_after_the_look,
+            "A receiver looks for a message, and reads its bell only then: it sleeps on the value that tells of the message.",
+        ),
         assertion(
             "message_pulled_without_a_second_look",
             "withdrawn bytes",
@@ -192,6 +212,59 @@ fn shared_pool(rank: &mut Participant<'_>, mistake: bool) {
             takes(if mistake { pool } else { own });
             fills(rank, turn(rank));
         }
+    }
+}
+
+/// Thread 1 is killed when it has claimed a place. Thread 0 receives what thread 2 has sent.
+fn queue_with_head_and_tail(rank: &mut Participant<'_>, mistake: bool) {
+    let (tail, own, head) = (turn(rank), bell(rank), taken(rank));
+    let claims = || rank.machine.modify("claim", head, AcqRel, |seen| seen.wrapping_add(1));
+    match rank.number {
+        0 => sleeps_until(rank, if mistake { tail } else { own }, DONE),
+        1 => {
+            claims();
+        }
+        // Mended, each sender has a queue of its own.
+        _ if !mistake => fills(rank, own),
+        _ => {
+            if claims() % 16 != 0 {
+                // What comes before it has to be filled first.
+                sleeps_until(rank, tail, DONE);
+            }
+            fills(rank, tail);
+        }
+    }
+}
+
+/// Thread 0 waits for room, and then sends what thread 1 waits for.
+fn credits_not_flushed(rank: &mut Participant<'_>, mistake: bool) {
+    if rank.number == 0 {
+        sleeps_until(rank, taken(rank), DONE);
+        return fills(rank, turn(rank));
+    }
+    if !mistake {
+        fills(rank, taken(rank));
+    }
+    sleeps_until(rank, turn(rank), DONE);
+    if mistake {
+        fills(rank, taken(rank));
+    }
+}
+
+/// Thread 0 receives, and sleeps on its bell.
+fn ticket_after_the_look(rank: &mut Participant<'_>, mistake: bool) {
+    if rank.number == 1 {
+        rank.machine.store("publish", taken(rank), DONE, Release);
+        rank.machine.modify("ring", bell(rank), AcqRel, |seen| seen.wrapping_add(4));
+        return rank.machine.wake_all("ring-wake", bell(rank));
+    }
+    loop {
+        let ticket = rank.machine.load("ticket", bell(rank), Acquire);
+        if rank.machine.load("arrived", taken(rank), Acquire) == DONE {
+            return;
+        }
+        let late = rank.machine.load("late-ticket", bell(rank), Acquire);
+        let _ = rank.machine.wait("sleep", bell(rank), if mistake { late } else { ticket }, &false);
     }
 }
 

@@ -212,6 +212,21 @@ fn death_of_sender(waiting: Waiting, fail_point: &'static str, occurrence: usize
         })
 }
 
+/// The sender dies when it has published, before the receiver's bell has rung, or its sleepers are woken. What it has published
+/// is received.
+fn death_in_ringing(waiting: Waiting, fail_point: &'static str, occurrence: usize) -> PostModel {
+    let sends = |rank: &Correspondent<'_>| {
+        rank.sends_in_buffer(1, 1)?;
+        rank.sends(1, 2)
+    };
+    pair(format!("message_death_at_{fail_point}_{occurrence}"), waiting, sends, receives_two)
+        .fate(0, Fate::dies_at(fail_point, occurrence))
+        .check(move |seen| {
+            sees_or_knows(Died, 0, &[1, 2])(seen);
+            assert!(seen[1].values.len() >= occurrence, "a message is lost: {seen:?}");
+        })
+}
+
 /// The receiver dies. A sender that waits for room is told.
 fn death_of_receiver(waiting: Waiting, fail_point: &'static str) -> PostModel {
     let sends = |rank: &Correspondent<'_>| {
@@ -264,7 +279,10 @@ pub(crate) fn models() -> Vec<PostModel> {
         models.push(death_of_sender(waiting, "buffers-reserved", 1));
         models.push(death_of_sender(waiting, "message-written", 1));
         models.push(bounded(death_of_sender(waiting, "message-written", 2)));
-        let fail_points = ["cell-copied", "buffers-read"];
+        models.push(bounded(death_in_ringing(waiting, "written-unrung", 1)));
+        models.push(bounded(death_in_ringing(waiting, "written-unrung", 2)));
+        models.push(bounded(death_in_ringing(waiting, "taken-unwoken", 1)));
+        let fail_points = ["cell-copied", "buffers-read", "written-unrung"];
         models.extend(fail_points.map(|fail_point| bounded(death_of_receiver(waiting, fail_point))));
     }
     models.push(close(Spinning));
