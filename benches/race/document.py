@@ -66,6 +66,8 @@ def race(runs):
     ratios = [{True: [], False: []} for _ in runs]
     for cell in tables[0]:
         ranks, operation, count = cell
+        if operation in report.ALONE:
+            continue
         compared = [report.compare(table[cell]) if cell in table else None for table in tables]
         if not all(compared):
             continue

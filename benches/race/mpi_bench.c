@@ -138,19 +138,61 @@ static void put_signal(void) {
     if (rank != 0) pass_on();
 }
 
-enum kind { BARRIER, ALLREDUCE, ALLGATHERV, BROADCAST, REDUCE, GATHER, SCATTER, ALLTOALL, EXSCAN, PUT, GET, FETCH_ADD, PUT_SIGNAL };
+// Messages: ranks in pairs, 0 with 1, 2 with 3 and so on. A last rank without a partner has nothing to do; one that is alone
+// sends to itself.
+
+static long message_number;
+static double took;
+static const double PAUSE = 8e-3;
+
+static int partner(void) { return ranks == 1 ? 0 : (rank ^ 1) < ranks ? rank ^ 1 : -1; }
+
+static void pass_on_message(int sends) {
+    int to = partner(), count = (int)elements;
+    if (to == rank)
+        MPI_Sendrecv(send, count, MPI_DOUBLE, to, 1, recv, count, MPI_DOUBLE, to, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    else if (to >= 0 && sends)
+        MPI_Send(send, count, MPI_DOUBLE, to, 1, MPI_COMM_WORLD);
+    else if (to >= 0)
+        MPI_Recv(recv, count, MPI_DOUBLE, to, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+// The ranks of a pair take turns: a call is half a round trip.
+static int sends_in(long number) { return rank % 2 == number % 2; }
+
+static void ping_pong(void) { pass_on_message(sends_in(message_number)); }
+
+// Always the first of a pair sends.
+static void stream(void) { pass_on_message(rank % 2 == 0); }
+
+// The sender waits longer than a receiver polls that can sleep, and sends the clock.
+static void wake_up(void) {
+    if (rank % 2 == 0) {
+        for (double begin = now(); now() - begin < PAUSE;) {
+        }
+        send[1] = now();
+    }
+    pass_on_message(rank % 2 == 0);
+    took = recv[1] > 0 ? now() - recv[1] : 0;
+}
+
+enum kind { BARRIER, ALLREDUCE, ALLGATHERV, BROADCAST, REDUCE, GATHER, SCATTER, ALLTOALL, EXSCAN, PUT, GET, FETCH_ADD, PUT_SIGNAL,
+            PING_PONG, STREAM, WAKE_UP };
 static const struct {
     const char *name;
     void (*call)(void);
 } cases[] = {{"barrier", barrier}, {"allreduce", allreduce}, {"allgatherv", allgatherv}, {"broadcast", broadcast},
              {"reduce", reduce},   {"gather", gather},       {"scatter", scatter},       {"alltoall", alltoall},
-             {"exscan", exscan},   {"put", put},         {"get", get},             {"fetch-add", fetch_add},   {"put-signal", put_signal}};
+             {"exscan", exscan},   {"put", put},         {"get", get},             {"fetch-add", fetch_add},   {"put-signal", put_signal},
+             {"ping-pong", ping_pong}, {"stream", stream},       {"wake-up", wake_up}};
 
 static void prepare(enum kind kind, long turn, size_t step) {
     double first = first_value(turn, kind == BROADCAST ? 0 : rank);
     if (kind == ALLREDUCE) fill(send, elements, first, step);
     if (kind == ALLGATHERV) fill(send, counts[rank], first, step);
     if (kind == BROADCAST && rank == 0) fill(recv, elements, first, step);
+    message_number = turn;
+    if (kind >= PING_PONG) fill(send, elements, first, step);
     if (kind == PUT || kind == PUT_SIGNAL || kind == REDUCE || kind == GATHER || kind == EXSCAN)
         fill(send, elements, first, step);
     if (kind == ALLTOALL || (kind == SCATTER && rank == 0))
@@ -203,6 +245,18 @@ static int is_right(enum kind kind, long first, long last) {
         MPI_Barrier(MPI_COMM_WORLD);
         MPI_Win_sync(words);
         return rank != 0 || *word == last * ranks;
+    case PING_PONG:
+    case STREAM:
+    case WAKE_UP: {
+        int from = partner();
+        if (from < 0) return 1;
+        // The last message that this rank has received.
+        if (from != rank && kind == PING_PONG && sends_in(last)) last--;
+        if (from != rank && kind != PING_PONG && rank % 2 == 0) return 1;
+        if (last < first) return 1;
+        if (kind == WAKE_UP) return recv[0] == first_value(last, from);
+        return is_filled(recv, elements, first_value(first, from), first_value(last, from), 1);
+    }
     }
     return 0;
 }
@@ -222,6 +276,7 @@ static double repetition(enum kind kind, long *turn, int calls) {
         if (common_start) together += now() - begin;
     }
     double mine = (common_start ? together : now() - begin) / calls, slowest;
+    if (kind == WAKE_UP) mine = took;
     if (!is_right(kind, first, *turn)) {
         fprintf(stderr, "rank %d: the result of %s of %zu values is wrong\n", rank, cases[kind].name, elements);
         MPI_Abort(MPI_COMM_WORLD, 1);
@@ -244,9 +299,10 @@ static void measure(enum kind kind, size_t bytes, double seconds) {
     }
     if (kind == ALLREDUCE) send = buffer(elements, sizeof *send);
     if (kind == ALLGATHERV) send = buffer(counts[rank], sizeof *send);
-    if (kind >= REDUCE) send = buffer(ranks * elements, sizeof *send);
+    if (kind >= PING_PONG) send = buffer(elements, sizeof *send);
+    if (kind >= REDUCE && kind < PING_PONG) send = buffer(ranks * elements, sizeof *send);
     if (kind != BARRIER) recv = buffer(kind >= REDUCE && kind <= EXSCAN ? ranks * elements : elements, sizeof *recv);
-    if (kind >= PUT) {
+    if (kind >= PUT && kind <= PUT_SIGNAL) {
         MPI_Win_allocate(bytes, sizeof *shared, MPI_INFO_NULL, MPI_COMM_WORLD, &shared, &window);
         MPI_Win_allocate(sizeof *word, sizeof *word, MPI_INFO_NULL, MPI_COMM_WORLD, &word, &words);
         memset(shared, 0, bytes), *word = 0, turn_of_signal = 0;
@@ -262,7 +318,7 @@ static void measure(enum kind kind, size_t bytes, double seconds) {
         double begin = now();
         double each = repetition(kind, &turn, calls);
         whole = now() - begin;
-        if (bytes >= LARGE || calls == MOST_CALLS || each * calls >= LONG_ENOUGH) break;
+        if (bytes >= LARGE || kind == WAKE_UP || calls == MOST_CALLS || each * calls >= LONG_ENOUGH) break;
         calls = 2 * calls < MOST_CALLS ? 2 * calls : MOST_CALLS;
     }
     double fitting = seconds / whole;
@@ -280,7 +336,7 @@ static void measure(enum kind kind, size_t bytes, double seconds) {
                cases[kind].name, bytes, ranks, median, times[0], times[repetitions - 1], repetitions);
         fflush(stdout);
     }
-    if (kind >= PUT) {
+    if (kind >= PUT && kind <= PUT_SIGNAL) {
         MPI_Win_unlock_all(window), MPI_Win_unlock_all(words);
         MPI_Win_free(&window), MPI_Win_free(&words);
     }
@@ -297,7 +353,7 @@ int main(int argc, char **argv) {
         printf("%.9f\n", now());
     } else {
         for (int i = 2; i < argc; i++) {
-            for (int kind = BARRIER; kind <= PUT_SIGNAL; kind++) {
+            for (int kind = BARRIER; kind <= WAKE_UP; kind++) {
                 size_t length = strlen(cases[kind].name);
                 if (!strncmp(argv[i], cases[kind].name, length) && argv[i][length] == ':')
                     measure(kind, strtoull(argv[i] + length + 1, NULL, 10), atof(argv[1]));

@@ -34,6 +34,8 @@ class Peer:
     bench: Path | None = None
     # What it can do; `None`: everything.
     operations: frozenset[str] | None = None
+    # How it is measured, where it brings its own program: no rows for what that cannot measure.
+    measure: Callable | None = None
 
     def command(self, ranks, cores, program):
         """The command line that starts `ranks` processes of `program`, and its environment."""
@@ -95,7 +97,7 @@ VARIANTS = [
     ("impi-wait", "impi", impi(WAIT_MODE), "fabric shm, not pinned, wait mode", OVERSUBSCRIBED),
 ]
 # One for each library, the fastest in most cells.
-QUICK = ["openmpi", "mpich", "impi"]
+QUICK = ["openmpi", "mpich", "impi", "ucx"]
 
 
 def install(name, packages, work):

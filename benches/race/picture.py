@@ -13,7 +13,7 @@ from report import cells  # noqa: E402
 with open(sys.argv[1]) as file:
     results = json.load(file)
 table = cells(results)
-operations = [op for op in ["allreduce", "allgatherv", "broadcast"] if any(cell[1] == op for cell in table)]
+operations = [op for op in ["allreduce", "allgatherv", "broadcast", "ping-pong"] if any(cell[1] == op for cell in table)]
 if not operations:
     sys.exit()
 ranks = sorted({cell[0] for cell in table})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares this library with Open MPI, MPICH and Intel MPI, and with OpenSHMEM, in one run on one machine.
+"""Compares this library with Open MPI, MPICH and Intel MPI, with OpenSHMEM, and with UCX, in one run on one machine.
 
     benches/race/race.py [--quick] [--out DIR] ...
 
@@ -28,6 +28,7 @@ import machine
 import oshmem
 import peers
 import report
+import ucx
 
 CELLS = {
     "barrier": [0],
@@ -43,6 +44,9 @@ CELLS = {
     "get": [8, 4 << 10, 64 << 10, 1 << 20, 64 << 20],
     "fetch-add": [8],
     "put-signal": [8, 64 << 10],
+    "ping-pong": [8, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 16 << 20],
+    "stream": [8],
+    "wake-up": [16],
 }
 START_UP = "start-up"
 # Takes minutes to build: on request only.
@@ -50,7 +54,7 @@ TRAINING = "training"
 
 
 def every_peer():
-    return [*(variant[0] for variant in peers.VARIANTS), oshmem.NAME]
+    return [*(variant[0] for variant in peers.VARIANTS), oshmem.NAME, ucx.NAME]
 
 
 def arguments():
@@ -75,6 +79,8 @@ def arguments():
 
 def measure(peer, operation, sizes, ranks, cores, seconds):
     """The rows of one operation, by one run."""
+    if peer.measure:
+        return peer.measure(peer, operation, sizes, ranks, cores, seconds)
     if peer.home:
         program = [peer.bench, seconds, *(f"{operation}:{size}" for size in sizes)]
         command, environment = peer.command(ranks, cores, program)
@@ -123,6 +129,8 @@ def race(given, contestants, cores, limiting, training):
                         continue
                     if operation == TRAINING and peer.home and peer.name != cobre.PEER:
                         continue
+                    if operation == START_UP and peer.measure:
+                        continue
                     place = f"block {block + 1} of {given.blocks}: {ranks} ranks, {operation}, {peer.name}"
                     jobs.tell(place)
                     try:
@@ -144,12 +152,13 @@ def race(given, contestants, cores, limiting, training):
 def opponents(given, work):
     """The other libraries, and those that are left out, with the reasons."""
     others, left_out = peers.others(given.peer, work), {}
-    if oshmem.NAME in given.peer and oshmem.OPERATIONS.intersection(given.op or CELLS):
-        try:
-            others.append(oshmem.peer(work))
-        except jobs.Failed as failure:
-            left_out[oshmem.NAME] = str(failure)
-            print(f"{oshmem.NAME} is left out: {failure}", file=sys.stderr)
+    for module in [oshmem, ucx]:
+        if module.NAME in given.peer and module.OPERATIONS.intersection(given.op or CELLS):
+            try:
+                others.append(module.peer(work))
+            except jobs.Failed as failure:
+                left_out[module.NAME] = str(failure)
+                print(f"{module.NAME} is left out: {failure}", file=sys.stderr)
     return others, left_out
 
 

@@ -1,4 +1,4 @@
-//! `intranode bench`: measures the collectives and one-sided accesses on this machine.
+//! `intranode bench`: measures the collectives, one-sided accesses and messages on this machine.
 //!
 //! The launcher starts this program once for each rank. The ranks measure the cases in the same order, and rank 0 prints.
 
@@ -6,6 +6,7 @@ mod blocks;
 mod cases;
 mod collective;
 mod measure;
+mod message;
 mod one_sided;
 mod operation;
 mod report;

@@ -6,6 +6,7 @@
 //! `benches/race/mpi_bench.c` in the repository does the same over MPI, and must be changed together with this file.
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use intranode::{Blocks, Communicator, Error, ReduceOp};
 
@@ -22,6 +23,12 @@ pub(crate) trait Collective {
     /// Whether each call is measured for itself, from a common start.
     fn has_common_start(&self) -> bool {
         false
+    }
+
+    /// How long the last call took on this rank, of an operation that measures by itself. Such a call is a repetition of its
+    /// own.
+    fn took(&self) -> Option<Duration> {
+        None
     }
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::blocks::{Blockwise, Kind};
 use super::collective::{Allgatherv, Allreduce, Barrier, Broadcast, Collective};
+use super::message::{Direction, Pair, WakeUp};
 use super::one_sided::{FetchAdd, Get, Put, PutSignal};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -28,6 +29,13 @@ pub(crate) enum Operation {
     #[value(name = "put-signal")]
     #[serde(rename = "put-signal")]
     PutSignal,
+    #[value(name = "ping-pong")]
+    #[serde(rename = "ping-pong")]
+    PingPong,
+    Stream,
+    #[value(name = "wake-up")]
+    #[serde(rename = "wake-up")]
+    WakeUp,
 }
 
 impl Operation {
@@ -45,12 +53,15 @@ impl Operation {
             Operation::Put | Operation::Get => &[8, 4 << 10, 64 << 10, 1 << 20, 64 << 20],
             Operation::FetchAdd => &[8],
             Operation::PutSignal => &[8, 64 << 10],
+            Operation::PingPong => &[8, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 16 << 20],
+            Operation::Stream => &[8],
+            Operation::WakeUp => &[16],
         }
     }
 
     /// Whether there is nothing to choose about its size.
     pub(super) fn has_one_size(self) -> bool {
-        matches!(self, Operation::Barrier | Operation::FetchAdd)
+        matches!(self, Operation::Barrier | Operation::FetchAdd | Operation::WakeUp)
     }
 
     pub(super) fn collective(
@@ -73,6 +84,9 @@ impl Operation {
             Operation::Get => Box::new(Get::new(elements, comm)?),
             Operation::FetchAdd => Box::new(FetchAdd::new(comm)?),
             Operation::PutSignal => Box::new(PutSignal::new(elements, comm)?),
+            Operation::PingPong => Box::new(Pair::new(Direction::There, elements, comm)?),
+            Operation::Stream => Box::new(Pair::new(Direction::Onwards, elements, comm)?),
+            Operation::WakeUp => Box::new(WakeUp::new(comm)?),
         })
     }
 }

@@ -35,7 +35,8 @@ fn every_line_is_a_json_object_with_the_promised_fields() {
         let mut expected = vec![("barrier", 0)];
         expected.extend(sized.into_iter().flat_map(of_each_size));
         expected.push(("fetch-add", 8));
-        expected.extend(of_each_size("put-signal"));
+        expected.extend(["put-signal", "ping-pong", "stream"].into_iter().flat_map(of_each_size));
+        expected.push(("wake-up", 16));
         assert_eq!(cases, expected);
         for row in &rows {
             assert_eq!(row["ranks"], ranks);

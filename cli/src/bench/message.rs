@@ -1,0 +1,134 @@
+//! Messages, with payloads whose result is known: ranks in pairs, 0 with 1, 2 with 3 and so on. A last rank without a partner
+//! has nothing to do; one that is alone sends to itself.
+//!
+//! `benches/race/mpi_bench.c` in the repository does the same over MPI, and must be changed together with this file.
+
+use std::time::{Duration, Instant};
+
+use intranode::{Communicator, Error, Messages};
+use nix::time::{ClockId, clock_gettime};
+
+use super::collective::{Calls, Collective, fill, first_value, is_filled};
+
+const TAG: u64 = 1;
+
+/// Who sends in which call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// The ranks of a pair take turns: a call is half a round trip.
+    There,
+    /// Always the first of a pair: a call is one of many messages.
+    Onwards,
+}
+
+/// One message of each pair.
+pub(crate) struct Pair<'a> {
+    comm: &'a Communicator,
+    messages: Messages,
+    partner: Option<usize>,
+    direction: Direction,
+    send: Vec<f64>,
+    recv: Vec<f64>,
+    number: u64,
+}
+
+impl<'a> Pair<'a> {
+    pub(crate) fn new(direction: Direction, elements: usize, comm: &'a Communicator) -> Result<Self, Error> {
+        let (rank, size) = (comm.rank(), comm.size());
+        let partner = if size == 1 { Some(0) } else { Some(rank ^ 1).filter(|partner| *partner < size) };
+        let (send, recv) = (vec![0.0; elements], vec![0.0; elements]);
+        Ok(Pair { comm, messages: comm.messages()?, partner, direction, send, recv, number: 0 })
+    }
+
+    /// Whether this rank sends in call `number`.
+    fn sends(&self, number: u64) -> bool {
+        let turn = match self.direction {
+            Direction::There => number % 2,
+            Direction::Onwards => 0,
+        };
+        self.comm.rank() as u64 % 2 == turn
+    }
+
+    fn pass_on(&mut self, sends: bool) -> Result<(), Error> {
+        let Pair { comm, messages, partner, send, recv, .. } = self;
+        match *partner {
+            Some(own) if own == comm.rank() => messages.sendrecv(send, own, recv, own, TAG).map(drop),
+            Some(partner) if sends => messages.send(send, partner, TAG),
+            Some(partner) => messages.recv(recv, partner, TAG).map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Collective for Pair<'_> {
+    fn prepare(&mut self, number: u64, step: usize) {
+        self.number = number;
+        fill(&mut self.send, first_value(number, self.comm.rank(), self.comm.size()), step);
+    }
+
+    fn call(&mut self, _comm: &Communicator) -> Result<(), Error> {
+        self.pass_on(self.sends(self.number))
+    }
+
+    fn is_right(&self, calls: Calls) -> bool {
+        let Some(partner) = self.partner else { return true };
+        let receives = |number: &u64| partner == self.comm.rank() || !self.sends(*number);
+        let Some(last) = (calls.first..=calls.last).rev().find(receives) else { return true };
+        let value = |number| first_value(number, partner, self.comm.size());
+        is_filled(&self.recv, (value(calls.first), value(last)), 1.0)
+    }
+}
+
+/// Longer than any rank polls by default.
+const PAUSE: Duration = Duration::from_millis(8);
+
+/// From the sender's call until a receiver goes on that was asleep. The message carries the clock, which both read.
+pub(crate) struct WakeUp<'a> {
+    pair: Pair<'a>,
+    took: Duration,
+}
+
+impl<'a> WakeUp<'a> {
+    pub(crate) fn new(comm: &'a Communicator) -> Result<Self, Error> {
+        Ok(WakeUp { pair: Pair::new(Direction::Onwards, 2, comm)?, took: Duration::ZERO })
+    }
+}
+
+/// In nanoseconds.
+fn clock() -> f64 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux has this clock");
+    Duration::from(now).as_nanos() as f64
+}
+
+impl Collective for WakeUp<'_> {
+    fn prepare(&mut self, number: u64, step: usize) {
+        self.pair.prepare(number, step);
+    }
+
+    fn call(&mut self, _comm: &Communicator) -> Result<(), Error> {
+        let sends = self.pair.sends(self.pair.number);
+        if sends {
+            // It does not sleep, so that only one processor has to wake up.
+            let begin = Instant::now();
+            while begin.elapsed() < PAUSE {
+                std::hint::spin_loop();
+            }
+            self.pair.send[1] = clock();
+        }
+        self.pair.pass_on(sends)?;
+        let received = self.pair.recv[1];
+        self.took =
+            if received > 0.0 { Duration::from_nanos((clock() - received) as u64) } else { Duration::ZERO };
+        Ok(())
+    }
+
+    fn is_right(&self, calls: Calls) -> bool {
+        let Pair { comm, partner, recv, .. } = &self.pair;
+        let received = partner.filter(|partner| *partner == comm.rank() || !self.pair.sends(calls.last));
+        received.is_none_or(|partner| recv[0] == first_value(calls.last, partner, comm.size()))
+    }
+
+    fn took(&self) -> Option<Duration> {
+        Some(self.took)
+    }
+}
