@@ -271,7 +271,10 @@ impl BlockTransfer for AllgathervBuffers<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::rank::cma_peers::ProbeCookie;
     use crate::tuning::{RECEIVE_NON_TEMPORAL_FROM_BYTES, SINGLE_COPY_BELOW_BYTES};
 
     #[test]
@@ -302,7 +305,7 @@ mod tests {
 
     #[test]
     fn large_blocks_do_not_use_single_copy() {
-        let peers = CmaPeers::of([1, 2].into());
+        let peers = CmaPeers::new(Arc::new(ProbeCookie::new()), Box::default());
         let most = SINGLE_COPY_BELOW_BYTES / 2;
         for (len, single_copy, stores) in [(most - 1, true, Stores::Cached), (most, false, Stores::NonTemporal)]
         {

@@ -32,6 +32,7 @@ use crate::segment::mapped::{MappedSegment, START};
 use crate::segment::platform::{Fences, ShmPlatform};
 use crate::segment::settings::BarrierShape;
 use crate::segment::settings::{SegmentSettings, SingleCopy};
+use crate::sys::cma::Token;
 use crate::sys::file_size::write_stderr;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::rlimit;
@@ -357,14 +358,15 @@ fn no_memory(requested_bytes: usize, reason: String) -> Error {
 
 /// Probes whether every rank can read the memory of every rank. Collective.
 fn probe_cma_peers(rank_state: &RankState) -> Result<Option<CmaPeers>, Error> {
-    let cma_peers = CmaPeers::of((0..rank_state.size()).map(|rank| rank_state.pid(rank)).collect());
     let mut open = rank_state.begin(Operation::Init)?;
-    let cookie = ProbeCookie::new();
-    let cookies = gather_words(&mut open, &CALL, cookie.encode())?;
-    let readable = cookies.into_iter().enumerate().all(|(rank, cookie)| cma_peers.probe(rank, cookie));
+    // The others read it in every call, so it stays where it is.
+    let cookie = Arc::new(ProbeCookie::new());
+    let Token { address, value } = cookie.token();
+    let tokens = gather_words(&mut open, &CALL, [address, value])?;
+    let peer = |(rank, [address, value]): (usize, [u64; 2])| (rank_state.pid(rank), Token { address, value });
+    let cma_peers = CmaPeers::new(cookie, tokens.into_iter().enumerate().map(peer).collect());
+    let readable = (0..rank_state.size()).all(|rank| cma_peers.probe(rank));
     let all = gather_words(&mut open, &CALL, [u64::from(readable)])?;
-    // Other ranks have read it until this round.
-    drop(cookie);
     Ok(all.iter().all(|[readable]| *readable == 1).then_some(cma_peers))
 }
 

@@ -127,8 +127,7 @@ impl Core {
 
     /// What other ranks verify before they believe that memory is this process's.
     pub(crate) fn token(&self) -> Token {
-        let [address, value] = self.cookie.encode();
-        Token { address, value }
+        self.cookie.token()
     }
 
     /// A receive is dropped before it is complete.

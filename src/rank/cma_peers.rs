@@ -3,17 +3,21 @@
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::copy::cpu;
 use crate::protocol::block_transfer::Address;
 use crate::segment::settings::SingleCopy;
-use crate::sys::cma;
+use crate::sys::cma::{self, Fetched, Token};
 use crate::tuning::{SINGLE_COPY_BELOW_BYTES, SINGLE_COPY_FROM_BYTES};
 
 /// The processes of all ranks, whose memory each rank can read.
 pub(crate) struct CmaPeers {
-    processes: Box<[u32]>,
+    /// By rank: its process, and what only that process has.
+    peers: Box<[(u32, Token)]>,
+    /// What the others verify here, for as long as this rank may send by single copy.
+    own: Arc<ProbeCookie>,
     /// Whether a read was refused. The same on every rank.
     refused: AtomicBool,
 }
@@ -52,29 +56,31 @@ impl ProbeCookie {
         ProbeCookie(Box::new(RandomState::new().hash_one(0).to_ne_bytes()))
     }
 
-    /// Its address and its value.
-    pub(crate) fn encode(&self) -> [u64; 2] {
-        [address(&self.0[..]).map_or(0, NonZeroU64::get), u64::from_ne_bytes(*self.0)]
+    /// What other ranks need to verify it.
+    pub(crate) fn token(&self) -> Token {
+        let address = address(&self.0[..]).map_or(0, NonZeroU64::get);
+        Token { address, value: u64::from_ne_bytes(*self.0) }
     }
 }
 
 impl CmaPeers {
-    pub(crate) fn of(processes: Box<[u32]>) -> Self {
-        CmaPeers { processes, refused: AtomicBool::new(false) }
+    /// The processes of all ranks with their tokens, by rank.
+    pub(crate) fn new(own: Arc<ProbeCookie>, peers: Box<[(u32, Token)]>) -> Self {
+        CmaPeers { peers, own, refused: AtomicBool::new(false) }
     }
 
     /// Whether this process can read the cookie of a rank. The process id may mean another process in this PID namespace, or
     /// a security policy may forbid it.
-    pub(crate) fn probe(&self, rank: usize, [from, cookie]: [u64; 2]) -> bool {
+    pub(crate) fn probe(&self, rank: usize) -> bool {
         let mut value = [0; size_of::<u64>()];
-        NonZeroU64::new(from).is_some_and(|from| self.fetch(rank, from, 0..value.len(), &mut value))
-            && u64::from_ne_bytes(value) == cookie
+        let from = NonZeroU64::new(self.peers[rank].1.address);
+        from.is_some_and(|from| self.fetch(rank, from, 0..value.len(), &mut value))
     }
 
     /// The same for a communicator of these ranks; `None` after a read was refused.
     pub(crate) fn subset(&self, ranks: &[usize]) -> Option<Self> {
-        let processes = ranks.iter().map(|rank| self.processes[*rank]).collect();
-        (!self.refused.load(Relaxed)).then(|| CmaPeers::of(processes))
+        let peers = ranks.iter().map(|rank| self.peers[*rank]).collect();
+        (!self.refused.load(Relaxed)).then(|| CmaPeers::new(Arc::clone(&self.own), peers))
     }
 
     /// Whether blocks of these lengths, by rank, are read by CMA. Each has to be worth a system call, and the total must be
@@ -98,11 +104,13 @@ impl CmaPeers {
         self.refused.store(true, Relaxed);
     }
 
-    /// Copies a range of the data at `from` in a rank's memory. Returns false if that is not possible.
+    /// Copies a range of the data at `from` in a rank's memory. Returns false if that is not possible, or its process is not the
+    /// one that has shown the token: each call reads it too.
     pub(crate) fn fetch(&self, rank: usize, from: NonZeroU64, range: Range<usize>, target: &mut [u8]) -> bool {
         // A wrong address is harmless: the system call fails.
         let from = from.get().wrapping_add(range.start as u64);
-        cma::read(self.processes[rank], from, target)
+        let (process, token) = self.peers[rank];
+        cma::read(process, token, from, target) == Fetched::All
     }
 }
 
@@ -126,14 +134,20 @@ mod tests {
         assert!(!is_tried(None, 2)[1]);
     }
 
+    fn peers<const N: usize>(processes: [u32; N]) -> CmaPeers {
+        let own = Arc::new(ProbeCookie::new());
+        let token = own.token();
+        CmaPeers::new(own, processes.map(|process| (process, token)).into())
+    }
+
     #[test]
     fn blocks_are_eligible_only_if_all_are_long_enough() {
-        let cma_peers = CmaPeers::of([1, 2].into());
+        let cma_peers = peers([1, 2]);
         let eligible = |peers: &CmaPeers, shorter: usize| {
             peers.eligible([SINGLE_COPY_FROM_BYTES, SINGLE_COPY_FROM_BYTES - shorter].into_iter())
         };
         assert!(eligible(&cma_peers, 0) && !eligible(&cma_peers, 1));
-        assert!(cma_peers.subset(&[1]).is_some_and(|subset| *subset.processes == [2]));
+        assert!(cma_peers.subset(&[1]).is_some_and(|subset| subset.peers[..] == [cma_peers.peers[1]]));
         cma_peers.refuse();
         assert!(
             !cma_peers.eligible([SINGLE_COPY_FROM_BYTES; 2].into_iter()) && cma_peers.subset(&[1]).is_none()
@@ -143,17 +157,28 @@ mod tests {
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
     fn fetching_reads_mapped_memory_of_live_processes_only() {
-        let cma_peers = CmaPeers::of([std::process::id(), u32::MAX, 0].into());
+        let cma_peers = peers([std::process::id(), u32::MAX, 0]);
         let own: Vec<u8> = (0..100_000u32).map(|index| (index % 251) as u8).collect();
         let mut target = [0; 1000];
         let from = address(&own).unwrap();
         assert!(cma_peers.fetch(0, from, 77..1077, &mut target) && target == own[77..1077]);
-        let cookie = ProbeCookie::new();
-        let [at, value] = cookie.encode();
-        assert!(cma_peers.probe(0, [at, value]) && !cma_peers.probe(1, [at, value]));
-        assert!(!cma_peers.probe(0, [at, !value]) && !cma_peers.probe(0, [0, 0]));
+        assert!(cma_peers.probe(0) && !cma_peers.probe(1) && !cma_peers.probe(2));
         for (rank, from) in [(0, NonZeroU64::MIN), (0, NonZeroU64::MAX), (1, from), (2, from)] {
             assert!(!cma_peers.fetch(rank, from, 0..1000, &mut target), "rank {rank}, {from}");
         }
+    }
+
+    /// A process that has called exec, or has got the number of another one, may have anything at the address.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn a_process_without_the_token_is_not_read() {
+        let mut cma_peers = peers([std::process::id(); 3]);
+        cma_peers.peers[1].1.value ^= 1;
+        cma_peers.peers[2].1.address = 0;
+        let (own, mut target) = ([7u8; 1000], [0; 1000]);
+        let from = address(&own).unwrap();
+        let read =
+            [0, 1, 2].map(|rank| (cma_peers.probe(rank), cma_peers.fetch(rank, from, 0..1000, &mut target)));
+        assert_eq!(read, [(true, true), (false, false), (false, false)]);
     }
 }

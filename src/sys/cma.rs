@@ -1,34 +1,6 @@
 //! Cross-memory attach (CMA): the kernel copies from another process's memory.
 
-/// Fills `target` from address `from` of `process`. Returns false where the system does not allow it, or nothing is mapped
-/// there.
-#[cfg(target_os = "linux")]
-pub(crate) fn read(process: u32, from: u64, target: &mut [u8]) -> bool {
-    let Ok(process) = libc::pid_t::try_from(process) else { return false };
-    let mut done = 0;
-    while done < target.len() {
-        let rest = &mut target[done..];
-        let Some(from) = usize::try_from(from).ok().and_then(|from| from.checked_add(done)) else {
-            return false;
-        };
-        let remote = libc::iovec { iov_base: core::ptr::without_provenance_mut(from), iov_len: rest.len() };
-        let local = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
-        // SAFETY: I7 and I14: each list has one entry, and the local one is an exclusive slice.
-        let copied = unsafe { libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0) };
-        match usize::try_from(copied) {
-            Ok(copied) if copied > 0 => done += copied,
-            _ => return false,
-        }
-    }
-    true
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn read(_: u32, _: u64, _: &mut [u8]) -> bool {
-    false
-}
-
-/// What has come of a read that is verified.
+/// What has come of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fetched {
     /// All bytes, from the process that has the token.
@@ -40,7 +12,7 @@ pub(crate) enum Fetched {
 }
 
 /// A number that only one process can have shown, and its address in that process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) address: u64,
     pub(crate) value: u64,
@@ -49,7 +21,7 @@ pub(crate) struct Token {
 /// Fills `target` from address `from` of `process`, which has to be the one with the token. Each call reads the token too: a call
 /// uses one address space, so a process that has called exec in between, or another one with the same number, is found out.
 #[cfg(target_os = "linux")]
-pub(crate) fn read_verified(process: u32, token: Token, from: u64, target: &mut [u8]) -> Fetched {
+pub(crate) fn read(process: u32, token: Token, from: u64, target: &mut [u8]) -> Fetched {
     const TOKEN: usize = size_of::<u64>();
     let (Ok(process), Ok(token_at)) = (libc::pid_t::try_from(process), usize::try_from(token.address)) else {
         return Fetched::Refused;
@@ -83,7 +55,7 @@ pub(crate) fn read_verified(process: u32, token: Token, from: u64, target: &mut 
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn read_verified(_: u32, _: Token, _: u64, _: &mut [u8]) -> Fetched {
+pub(crate) fn read(_: u32, _: Token, _: u64, _: &mut [u8]) -> Fetched {
     Fetched::Refused
 }
 
@@ -92,21 +64,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verified_read_needs_the_token_and_mapped_memory() {
+    fn a_read_needs_the_token_and_mapped_memory() {
         let own: Vec<u8> = (0..100_000u32).map(|index| (index % 251) as u8).collect();
         let cookie = Box::new(0xABCD_u64);
         let address = |start: *const u8| start.expose_provenance() as u64;
         let token = Token { address: address((&raw const *cookie).cast()), value: *cookie };
         let (process, from) = (std::process::id(), address(own.as_ptr()));
         let mut target = vec![0; own.len()];
-        assert_eq!(read_verified(process, token, from, &mut target), Fetched::All);
+        assert_eq!(read(process, token, from, &mut target), Fetched::All);
         assert!(target == own);
         let forged = Token { value: token.value + 1, ..token };
-        assert_eq!(read_verified(process, forged, from, &mut target), Fetched::Refused);
-        assert_eq!(read_verified(process, Token { address: 8, ..token }, from, &mut target), Fetched::Refused);
-        assert_eq!(read_verified(0, token, from, &mut target), Fetched::Refused);
-        assert_eq!(read_verified(process, token, 8, &mut target), Fetched::Unmapped);
-        assert_eq!(read_verified(process, token, u64::MAX, &mut target), Fetched::Unmapped);
-        assert_eq!(read_verified(process, token, 8, &mut []), Fetched::All);
+        assert_eq!(read(process, forged, from, &mut target), Fetched::Refused);
+        assert_eq!(read(process, Token { address: 8, ..token }, from, &mut target), Fetched::Refused);
+        assert_eq!(read(0, token, from, &mut target), Fetched::Refused);
+        assert_eq!(read(process, token, 8, &mut target), Fetched::Unmapped);
+        assert_eq!(read(process, token, u64::MAX, &mut target), Fetched::Unmapped);
+        assert_eq!(read(process, token, 8, &mut []), Fetched::All);
     }
 }
