@@ -114,6 +114,7 @@ pub use job::launchers::placement::Launcher;
 pub use job::threads::{threads, threads_with};
 pub use message::envelope::{Envelope, Source, Tag};
 pub use message::messages::{Cancelled, Message, Messages};
+pub use message::notifier::Notifier;
 pub use message::request::{Receiving, Request, Sending};
 pub use rank::job_state::{JobState, RankStatus};
 pub use region::exchange::Exchange;

@@ -97,3 +97,25 @@ fn an_exchange_that_cannot_be_protected_is_the_same_error_on_every_rank() {
         assert!(barrier.is_ok(), "{said:?}");
     }
 }
+
+#[test]
+fn a_notifier_without_its_thread_is_an_error_and_messages_go_on() {
+    let said = intranode::threads(1, |comm| {
+        let mut messages = comm.messages()?;
+        refuse(&[libc::SYS_clone, libc::SYS_clone3]);
+        let refused = messages.notifier().expect_err("a thread was started");
+        messages.send(&[7u8], 0, 1)?;
+        let mut received = [0u8];
+        messages.recv(&mut received, 0, 1)?;
+        Ok::<_, Error>((refused, received))
+    })
+    .expect("threads");
+    let Ok((error, [7])) = &said[0] else { panic!("{said:?}") };
+    assert!(!error.is_fatal());
+    match error {
+        Error::NotifierRefused { operation: Operation::Messages, what: "the thread", source } => {
+            assert_refused(source, &error.to_string());
+        }
+        other => panic!("{other:?}"),
+    }
+}

@@ -7,7 +7,6 @@ left out.
 import os
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 

@@ -361,6 +361,17 @@ pub enum Error {
         source: io::Error,
     },
 
+    /// The system refused what a [`Notifier`](crate::Notifier) needs: two descriptors and a thread. Messages go on without it.
+    #[error("{operation}: the system refuses {what} of a notifier: {source}")]
+    NotifierRefused {
+        /// The operation: [`Operation::Messages`].
+        operation: Operation,
+        /// What it refused.
+        what: &'static str,
+        /// The operating system's error.
+        source: io::Error,
+    },
+
     /// A segment for this number of ranks, with chunks of this length, does not fit into the address space of a process.
     /// With 64-bit addresses all values that [`Config`](crate::Config) allows fit.
     #[error(
@@ -445,6 +456,7 @@ impl Error {
                 | Error::InvalidAlignment { .. }
                 | Error::InvalidRank { .. }
                 | Error::ProtectionFailed { .. }
+                | Error::NotifierRefused { .. }
                 | Error::InvalidLayout { .. }
                 | Error::Refused { .. }
                 | Error::Mismatch { .. }
@@ -480,6 +492,7 @@ impl Error {
             | Error::InvalidRank { operation, .. }
             | Error::ProtectionFailed { operation, .. }
             | Error::ThreadNotStarted { operation, .. }
+            | Error::NotifierRefused { operation, .. }
             | Error::InvalidLayout { operation, .. }
             | Error::ConcurrentUse { operation }
             | Error::Forked { operation } => *operation,

@@ -23,7 +23,6 @@
 mod pidfd;
 mod robust;
 mod sched_slice;
-mod signals;
 mod sleeper;
 #[cfg(test)]
 mod tests;
@@ -46,6 +45,7 @@ use crate::protocol::watch::{self, Watch};
 use crate::segment::mapped::MappedSegment;
 use crate::segment::platform::{Fences, ShmPlatform, Wait};
 use crate::sys::sigusr2;
+use crate::sys::thread_signals;
 use crate::sys::wait::clock::Moment;
 use crate::sys::wait::futex;
 use crate::sys::wait::spin::SpinPolicy;
@@ -103,7 +103,7 @@ impl Watcher {
         };
         // The kernel truncates names to 15 bytes.
         let builder = Builder::new().name("intranode-watch".to_owned()).stack_size(STACK);
-        let thread = signals::blocked(|| builder.spawn(move || thread.run(&ready)))?;
+        let thread = thread_signals::blocked(|| builder.spawn(move || thread.run(&ready)))?;
         let watcher = Watcher { mapped: Arc::clone(mapped), end, thread: Some(thread) };
         // An error would mean that the thread has panicked, which it cannot.
         let _ = registered.recv();

@@ -8,6 +8,7 @@ use bytemuck::Pod;
 use crate::error::{Error, Operation};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern, Source, Tag};
+use crate::message::notifier::Notifier;
 use crate::message::outgoing;
 use crate::message::request::{Receiving, Request, Sending};
 use crate::message::state::{State, Wait};
@@ -549,6 +550,17 @@ impl Messages {
             return Ok(Cancelled::Yes);
         }
         self.wait(request).map(Cancelled::TooLate)
+    }
+
+    /// A descriptor for event loops (`poll`, epoll, mio, tokio), and what makes it readable when something has happened to these
+    /// messages. Not collective. Example: [`Notifier`].
+    ///
+    /// # Errors
+    /// [`Error::NotifierRefused`] if the system refuses its descriptors or its thread: messages go on without it.
+    /// [`Error::Forked`].
+    pub fn notifier(&self) -> Result<Notifier, Error> {
+        self.core.check_rank(Operation::Messages, None)?;
+        Notifier::start(&self.core)
     }
 
     fn pattern(

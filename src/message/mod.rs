@@ -5,6 +5,7 @@
 //! | messages.rs | [`Messages`]: sending, receiving, probing, waiting for requests |
 //! | request.rs | [`Sending`](request::Sending), [`Receiving`](request::Receiving) |
 //! | envelope.rs | what a message is known by, and what a receive asks for |
+//! | notifier.rs | [`Notifier`](notifier::Notifier): a descriptor for event loops |
 //! | state.rs | progress: taking in what comes, completing receives |
 //! | arrivals.rs | who gets which message |
 //! | outgoing.rs | what goes into the channels to other ranks |
@@ -14,6 +15,7 @@ mod arrivals;
 mod core;
 pub(crate) mod envelope;
 pub(crate) mod messages;
+pub(crate) mod notifier;
 mod outgoing;
 pub(crate) mod request;
 mod state;

@@ -16,4 +16,5 @@ pub(crate) mod shm_file;
 pub(crate) mod sigusr2;
 #[cfg(test)]
 pub(crate) mod testing;
+pub(crate) mod thread_signals;
 pub(crate) mod wait;

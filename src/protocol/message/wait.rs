@@ -39,11 +39,8 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         deadline: &P::Deadline,
         mut poll: impl FnMut() -> Option<R>,
     ) -> Result<Option<R>, Failure> {
-        let bell = &self.segment.bells[self.rank].word;
         loop {
-            // Relaxed: the fence behind it acquires what was published before poison.
-            let seen = self.platform.fetch_or("message-mark", bell, WAITER, Relaxed) | WAITER;
-            self.platform.fence_heavy("message-fence");
+            let seen = self.mark();
             if let Some(found) = poll() {
                 return Ok(Some(found));
             }
@@ -55,8 +52,37 @@ impl<P: SymmetricPlatform> Post<'_, P> {
             }
             self.platform.fail_point("message-marked")?;
             // An expired nap is no reason to end: the channels are looked at once more before the deadline counts.
-            let _ = self.platform.wait("message-sleep", bell, seen, &self.platform.nap(deadline));
+            self.doze(seen, &self.platform.nap(deadline));
         }
+    }
+
+    /// Marks this rank's bell as that of a rank that is about to sleep. Returns what it is now. Whatever is published and not
+    /// seen by looking afterwards changes it.
+    pub fn mark(&self) -> u32 {
+        let bell = &self.segment.bells[self.rank].word;
+        // Relaxed: the fence behind it acquires what was published before poison.
+        let seen = self.platform.fetch_or("message-mark", bell, WAITER, Relaxed) | WAITER;
+        self.platform.fence_heavy("message-fence");
+        seen
+    }
+
+    /// Sleeps until this rank's bell changes that was [marked](Self::mark), on any thread of the rank, at most for as long as
+    /// a rank waits. Returns whether it has changed.
+    pub fn is_rung(&self, seen: u32) -> bool {
+        self.doze(seen, &self.platform.deadline());
+        self.bell() != seen
+    }
+
+    fn doze(&self, seen: u32, deadline: &P::Deadline) {
+        let bell = &self.segment.bells[self.rank].word;
+        let _ = self.platform.wait("message-sleep", bell, seen, deadline);
+    }
+
+    /// This rank's bell.
+    #[inline]
+    fn bell(&self) -> u32 {
+        // Relaxed: whoever has seen poison acquires the cause by poisoning too, and a ring publishes nothing.
+        self.platform.load("message-ended", &self.segment.bells[self.rank].word, Relaxed)
     }
 
     /// Whether messages go on, as far as this rank can know.
@@ -65,9 +91,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     /// When the communicator has ended, but for a rank that has left.
     #[inline]
     pub fn check(&self) -> Result<(), Failure> {
-        // Relaxed: whoever has seen poison acquires the cause by poisoning too.
-        let seen = self.platform.load("message-ended", &self.segment.bells[self.rank].word, Relaxed);
-        if seen & POISON == 0 { Ok(()) } else { self.go_on() }
+        if self.bell() & POISON == 0 { Ok(()) } else { self.go_on() }
     }
 
     #[cold]

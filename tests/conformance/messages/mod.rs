@@ -5,6 +5,7 @@ mod endings;
 mod exact;
 mod long;
 mod matching;
+mod notifier;
 mod refused;
 mod requests;
 
@@ -13,7 +14,16 @@ use intranode::{Communicator, Messages};
 use crate::scenario::Scenario;
 
 pub(crate) fn rows() -> Vec<Scenario> {
-    [exact::rows(), matching::rows(), long::rows(), requests::rows(), endings::rows(), refused::rows()].concat()
+    [
+        exact::rows(),
+        matching::rows(),
+        long::rows(),
+        requests::rows(),
+        endings::rows(),
+        notifier::rows(),
+        refused::rows(),
+    ]
+    .concat()
 }
 
 /// Bytes that show where they come from.

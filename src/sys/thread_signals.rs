@@ -7,7 +7,7 @@ use core::ptr;
 const SYNCHRONOUS: [libc::c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
 
 /// Calls `spawn` with all asynchronous signals blocked. The new thread inherits the mask, so it never runs their handlers.
-pub(super) fn blocked<R>(spawn: impl FnOnce() -> R) -> R {
+pub(crate) fn blocked<R>(spawn: impl FnOnce() -> R) -> R {
     let (mut all, mut previous) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: I7: it writes the whole set.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
