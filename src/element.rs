@@ -157,9 +157,9 @@ pub(crate) mod sealed {
 
     use super::ReduceOp;
 
-    pub trait Sealed: Copy + 'static {
+    pub trait Sealed: Copy + Send + 'static {
         /// What is sent for a value.
-        type Repr: Pod;
+        type Repr: Pod + Send;
 
         /// Whether the operation is defined for it.
         fn has(op: ReduceOp) -> bool;

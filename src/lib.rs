@@ -22,6 +22,7 @@
 //! | distribute | [`broadcast`](Communicator::broadcast), [`scatter`](Communicator::scatter), [`scatterv`](Communicator::scatterv), and [`Blocks`] for the items of each rank |
 //! | exchange | [`alltoall`](Communicator::alltoall), [`alltoallv`](Communicator::alltoallv) |
 //! | send what only the sender knows the length of | [`broadcast_vec`](Communicator::broadcast_vec), [`allgather_vec`](Communicator::allgather_vec), [`gather_vec`](Communicator::gather_vec); with the feature `serde` values of any type: `broadcast_value`, `allgather_values`, `gather_values` |
+//! | do something else meanwhile | [`start_barrier`](Communicator::start_barrier), [`start_allreduce`](Communicator::start_allreduce), [`start_broadcast`](Communicator::start_broadcast), [`start_allgatherv`](Communicator::start_allgatherv): [`Pending`] |
 //! | share one copy of data | [`region`](Communicator::region): [`Region`] and [`Shared`] |
 //! | collect and distribute without copies | [`exchange`](Communicator::exchange): [`Exchange`] |
 //! | send and receive | [`messages`](Communicator::messages): [`Messages`] |
@@ -105,6 +106,7 @@ pub mod tuning;
 pub use bytemuck;
 
 pub use collective::blocks::Blocks;
+pub use collective::pending::Pending;
 pub use communicator::Communicator;
 pub use element::{Number, ReduceOp, Reducible};
 pub use error::{CallSummary, CountPair, Error, InitFailure, InvalidSetting};

@@ -114,7 +114,7 @@ impl RankThread<'_> {
         call: impl FnOnce(&mut Member<'_, Simulated>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let (lock, segment) = (&self.shared.locks[self.rank], self.shared.memory.segment());
-        let Ok(mut member) = lock.begin(self.platform, segment, self.rank) else {
+        let Ok((mut member, _)) = lock.begin(self.platform, segment, self.rank) else {
             let cause = Cause { kind: CauseKind::ConcurrentUse, rank: self.rank, detail: 0 };
             return Err(Failure::Dead(Some(cause)));
         };
@@ -123,7 +123,7 @@ impl RankThread<'_> {
         if let Err(Failure::Dead(_)) = result {
             self.knows(member.completed().next(), false);
         }
-        lock.end(self.platform, &member);
+        lock.end(self.platform, &member, false);
         result
     }
 

@@ -14,7 +14,21 @@ pub fn check(
     counts: &[usize],
     displs: &[usize],
 ) -> Result<(), Error> {
-    let operation = Operation::Allgatherv;
+    check_gather(Operation::Allgatherv, (rank, size), send, recv, counts, displs)
+}
+
+/// The same of an operation with the arguments of an allgatherv.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn check_gather(
+    operation: Operation,
+    (rank, size): (usize, usize),
+    send: usize,
+    recv: usize,
+    counts: &[usize],
+    displs: &[usize],
+) -> Result<(), Error> {
     check_tables(operation, size, [counts, displs])?;
     if send != counts[rank] {
         return Err(Error::InvalidBufferSize { operation, expected: counts[rank], actual: send });

@@ -12,12 +12,14 @@ pub mod counts;
 mod gather;
 mod own_reduction;
 mod parts;
+pub(crate) mod pending;
 mod reduce;
 mod reduce_scatter;
 mod reduction;
 mod rooted;
 mod scan;
 mod scatter;
+mod start;
 #[cfg(feature = "serde")]
 mod values;
 mod vectors;

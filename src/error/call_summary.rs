@@ -61,7 +61,7 @@ impl fmt::Display for CallSummary {
             return write!(f, "rank {} called an unknown operation", self.rank);
         };
         write!(f, "rank {} called {operation}", self.rank)?;
-        if !matches!(operation, Operation::Init | Operation::Barrier | Operation::Split) {
+        if !operation.has_no_arguments() {
             self.write_arguments(f)?;
         }
         if self.phase > 0 { write!(f, ", and was at its transfer {}", self.phase) } else { Ok(()) }

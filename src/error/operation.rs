@@ -109,6 +109,14 @@ codes! {
         AllgatherValues = 79,
         /// `gather_values`
         GatherValues = 80,
+        /// `start_barrier`
+        StartBarrier = 96,
+        /// `start_allreduce`
+        StartAllreduce = 97,
+        /// `start_broadcast`
+        StartBroadcast = 98,
+        /// `start_allgatherv`
+        StartAllgatherv = 99,
     }
 }
 
@@ -161,6 +169,10 @@ impl Operation {
             Operation::BroadcastValue => "broadcast_value",
             Operation::AllgatherValues => "allgather_values",
             Operation::GatherValues => "gather_values",
+            Operation::StartBarrier => "start_barrier",
+            Operation::StartAllreduce => "start_allreduce",
+            Operation::StartBroadcast => "start_broadcast",
+            Operation::StartAllgatherv => "start_allgatherv",
         }
     }
 
@@ -186,9 +198,14 @@ impl Operation {
         matches!(self, Operation::SetOwnership | Operation::Publish | Operation::Reclaim | Operation::Share)
     }
 
+    /// Whether all calls of it are the same.
+    pub(super) fn has_no_arguments(self) -> bool {
+        matches!(self, Operation::Init | Operation::Barrier | Operation::Split | Operation::StartBarrier)
+    }
+
     /// Whether its length is not the same on all ranks, and so not in `Call`.
     pub(super) fn has_no_length(self) -> bool {
-        self == Operation::Alltoallv || self >= Operation::BroadcastVec
+        self == Operation::Alltoallv || (Operation::BroadcastVec..=Operation::GatherValues).contains(&self)
     }
 
     /// Whether `Call::extra` is its root.
@@ -203,12 +220,16 @@ impl Operation {
                 | Operation::GatherVec
                 | Operation::BroadcastValue
                 | Operation::GatherValues
+                | Operation::StartBroadcast
         )
     }
 
     /// Whether `Call::extra` is a digest of its counts.
     pub(super) fn has_counts(self) -> bool {
-        matches!(self, Operation::Allgatherv | Operation::Exchange | Operation::ReduceScatter)
+        matches!(
+            self,
+            Operation::Allgatherv | Operation::Exchange | Operation::ReduceScatter | Operation::StartAllgatherv
+        )
     }
 
     /// Whether `Call::extra` is both.

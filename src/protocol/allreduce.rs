@@ -189,7 +189,7 @@ impl ContributionSource for StagedSource<'_> {
 }
 
 /// How a reduction goes through staging, the same on every rank. In elements.
-struct Plan {
+pub(super) struct Plan {
     len: usize,
     /// The length of every chunk but the last.
     chunk_len: usize,
@@ -201,6 +201,8 @@ struct Plan {
     unread: bool,
     /// Whether they are read where they lie.
     in_place: bool,
+    /// Where those of others are, by rank, if they are in place: empty if none is.
+    places: Vec<Address>,
     /// How many bytes after contributions slices begin.
     slices: usize,
     /// How many bytes both take at most.
@@ -208,7 +210,7 @@ struct Plan {
 }
 
 /// What goes through staging in a round. Either may be nothing.
-struct RoundContents {
+pub(super) struct RoundContents {
     /// What all contribute to.
     chunk: Range<usize>,
     /// What has been folded in slices.
@@ -252,29 +254,41 @@ impl<P: Platform> Member<'_, P> {
             self.fold_all(0..len, InlineSource(parity, 0), terms, data, None);
             return Ok(());
         }
-        let plan = self.plan(shape, slices_from, data);
+        let mut plan = self.plan(shape, slices_from, data);
         let mut round = self.round_contents(&plan, 0..0, 0);
         self.contribute(&plan, &round, data);
         let place = if plan.in_place { data.place() } else { None };
         let mut parity = self.begin_call(call, |header| write_status(header, place))?;
-        let places = if plan.sliced { self.places(parity) } else { Vec::new() };
+        if plan.sliced {
+            plan.places = self.places(parity);
+        }
         loop {
             self.prefetch_next_round(round.chunk.len() * size);
-            let folded = if plan.sliced { round.chunk.clone() } else { 0..0 };
-            let next = self.round_contents(&plan, folded, round.chunk.end);
-            self.collect(&plan, &round, parity, data);
-            self.contribute(&plan, &next, data);
-            self.fold_chunk(&plan, &round, (parity, &places), &next, data);
-            if next.chunk.is_empty() && next.folded.is_empty() {
-                return Ok(());
-            }
+            let Some(next) = self.next_round(&plan, &round, parity, data) else { return Ok(()) };
             round = next;
             parity = self.continue_call(call, || ())?;
         }
     }
 
+    /// Reads what is there after a round, and writes what comes with the next. `None`: that was the last.
+    pub(super) fn next_round<D: Reduction>(
+        &self,
+        plan: &Plan,
+        round: &RoundContents,
+        parity: usize,
+        data: &mut D,
+    ) -> Option<RoundContents> {
+        let folded = if plan.sliced { round.chunk.clone() } else { 0..0 };
+        let next = self.round_contents(plan, folded, round.chunk.end);
+        self.collect(plan, round, parity, data);
+        self.contribute(plan, &next, data);
+        self.fold_chunk(plan, round, parity, &next, data);
+        let is_last = next.chunk.is_empty() && next.folded.is_empty();
+        (!is_last).then_some(next)
+    }
+
     /// Chunks of about the same length, and as few as there can be.
-    fn plan(&self, shape: Shape, slices_from: usize, data: &impl Reduction) -> Plan {
+    pub(super) fn plan(&self, shape: Shape, slices_from: usize, data: &impl Reduction) -> Plan {
         let (len, size) = (data.elements(), data.element_size());
         let Staging { capacity, folded, .. } = self.segment.staging;
         let most = folded / size;
@@ -298,7 +312,7 @@ impl<P: Platform> Member<'_, P> {
         }
     }
 
-    /// Where the others' contributions are in place, by rank. Empty if none is.
+    /// Which contributions of others are in place.
     fn places(&self, parity: usize) -> Vec<Address> {
         let place = |rank| if rank == self.rank { None } else { self.status(rank, parity) };
         let places = (0..self.size()).map(place);
@@ -307,13 +321,13 @@ impl<P: Platform> Member<'_, P> {
 
     /// What goes through staging in the next round: the slices of a chunk, and contributions to the one that begins with
     /// this element.
-    fn round_contents(&self, plan: &Plan, folded: Range<usize>, start: usize) -> RoundContents {
+    pub(super) fn round_contents(&self, plan: &Plan, folded: Range<usize>, start: usize) -> RoundContents {
         let chunk = start..(start + plan.chunk_len).min(plan.len);
         RoundContents { chunk, folded, offset: self.offset(plan.bytes) }
     }
 
     /// Puts this rank's chunk into staging, without what is read where it lies.
-    fn contribute<D: Reduction>(&self, plan: &Plan, round: &RoundContents, data: &mut D) {
+    pub(super) fn contribute<D: Reduction>(&self, plan: &Plan, round: &RoundContents, data: &mut D) {
         let Range { start, end } = round.chunk;
         let slice = self.slice(&round.chunk, self.rank);
         let staged = match (self.reads_own_in_place(data), plan) {
@@ -346,7 +360,7 @@ impl<P: Platform> Member<'_, P> {
         &self,
         plan: &Plan,
         round: &RoundContents,
-        (parity, places): (usize, &[Address]),
+        parity: usize,
         next: &RoundContents,
         data: &mut D,
     ) {
@@ -359,7 +373,7 @@ impl<P: Platform> Member<'_, P> {
         }
         let mine = self.slice(&round.chunk, self.rank);
         let offset = round.offset + (mine.start - round.chunk.start) * data.element_size();
-        let from = StagedSource(parity, offset, places);
+        let from = StagedSource(parity, offset, &plan.places);
         self.buffer(self.rank, self.next_parity()).write(|staging| {
             let staging = staging.after(next.offset + plan.slices);
             self.fold_all(mine, from, self.size(), data, Some(staging));

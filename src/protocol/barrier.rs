@@ -139,7 +139,7 @@ impl<P: Platform> Member<'_, P> {
 
     /// Gives this processor to the ranks that share it, which have not arrived yet, for as long as that pays. Nothing is
     /// known afterwards: their words are read again, with the others.
-    fn yield_to_co_located(&self, here: u8, generation: Generation) {
+    pub(super) fn yield_to_co_located(&self, here: u8, generation: Generation) {
         for rank in self.others() {
             let Slot { state, header } = &self.segment.slots[rank][generation.parity()];
             if self.platform.peek(header) == here {

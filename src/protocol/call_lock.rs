@@ -4,10 +4,10 @@
 //! ranks could know. The second is an error that ends the communicator, not a wait for the first.
 //!
 //! ```text
-//!  31                                2   1        0
-//!  +-----------------------------------+--------+------+
-//!  |  last completed round (30 bits)   |   0    | BUSY |      a word of the rank's own memory, in no segment
-//!  +-----------------------------------+--------+------+
+//!  31                        4   3   2   1         0
+//!  +---------------------------+-------+---------+------+
+//!  |  last completed round     |   0   | STARTED | BUSY |     a word of the rank's own memory, in no segment
+//!  +---------------------------+-------+---------+------+
 //! ```
 //!
 //! It is a try-lock whose word also holds what it guards. A call keeps it from its first round to its last, also where it
@@ -19,6 +19,9 @@ use Ordering::{Acquire, Relaxed, Release};
 
 /// A thread of the rank is in a call.
 const BUSY: u32 = 1;
+
+/// A call was started and is not complete: see [`super::started`]. Its round comes before that of any other call.
+const STARTED: u32 = 2;
 
 /// The lock of one rank of one communicator.
 pub struct CallLock<P: Platform>(P::Word);
@@ -38,7 +41,8 @@ impl<P: Platform> CallLock<P> {
         CallLock(word)
     }
 
-    /// Begins a call of `rank`. To be ended by [`end`](Self::end), on the same thread.
+    /// Begins a call of `rank`. To be ended by [`end`](Self::end), on the same thread. Whether it found a call that was
+    /// started, which has to be brought to its end first.
     ///
     /// # Errors
     /// When another thread is in a call. The communicator has ended then, for all ranks.
@@ -48,12 +52,12 @@ impl<P: Platform> CallLock<P> {
         platform: &'s P,
         segment: Segment<'s, P>,
         rank: usize,
-    ) -> Result<Member<'s, P>, Overlap> {
+    ) -> Result<(Member<'s, P>, bool), Overlap> {
         let before = platform.fetch_or("call-begin", &self.0, BUSY, Acquire);
         if before & BUSY != 0 {
             return Err(Self::overlap(platform, segment, rank));
         }
-        Ok(Member::new(platform, segment, rank, Generation::of_word(before)))
+        Ok((Member::new(platform, segment, rank, Generation::of_word(before)), before & STARTED != 0))
     }
 
     #[cold]
@@ -64,10 +68,11 @@ impl<P: Platform> CallLock<P> {
         Overlap
     }
 
-    /// Ends the call that `member` was made for.
+    /// Ends the call that `member` was made for. `started`: this rank has arrived at a further round, and has not completed it.
     #[inline]
-    pub fn end(&self, platform: &P, member: &Member<'_, P>) {
-        platform.store("call-end", &self.0, member.completed().word(), Release);
+    pub fn end(&self, platform: &P, member: &Member<'_, P>, started: bool) {
+        let word = member.completed().word() | if started { STARTED } else { 0 };
+        platform.store("call-end", &self.0, word, Release);
     }
 
     /// The last round that this rank has completed in a call that has ended.

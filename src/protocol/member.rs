@@ -82,6 +82,11 @@ impl<'s, P: Platform> Member<'s, P> {
         self.segment.slots.len()
     }
 
+    /// The machine that it runs on.
+    pub fn platform(&self) -> &'s P {
+        self.platform
+    }
+
     /// The last round that this rank has completed: what the next [`Member::new`] starts from.
     pub fn completed(&self) -> Generation {
         self.completed

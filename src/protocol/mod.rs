@@ -14,6 +14,7 @@
 //! | [`transfer`] | how do blocks of any length reach everybody? |
 //! | [`allreduce`] | how does a reduction give the same bits everywhere? |
 //! | [`reduce_scatter`] | how does each rank get one block of a reduction? |
+//! | [`started`] | how does a rank take part without waiting? |
 //! | [`single_copy`] | how do blocks do without staging? |
 //! | [`region`] | when may shared memory be written in place, and when read? |
 //! | [`symmetric`] | how do ranks use memory of each other at any time, and wait for it? |
@@ -45,6 +46,7 @@ pub mod sequence;
 pub mod single_copy;
 pub mod sleeper;
 pub mod staging;
+pub mod started;
 pub mod symmetric;
 pub mod transfer;
 pub mod watch;

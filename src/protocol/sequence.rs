@@ -64,9 +64,14 @@ impl<P: Platform> Member<'_, P> {
     /// # Errors
     /// As [`Member::round`].
     pub(super) fn continue_call(&mut self, call: &Call, work: impl FnOnce()) -> Result<usize, Failure> {
+        self.name_operation(call);
+        self.round_while(work)
+    }
+
+    /// Writes the operation into the header of this rank's next round, for reports, where no call is compared.
+    pub(super) fn name_operation(&self, call: &Call) {
         self.header(self.rank, self.next_parity())
             .write(|mut header| header.store_relaxed(OPERATION, call.operation));
-        self.round_while(work)
     }
 
     /// Arrives at the round of a call with a refusal.

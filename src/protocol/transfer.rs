@@ -100,7 +100,7 @@ impl<P: Platform> Member<'_, P> {
 
     /// Writes a chunk of this rank's block, if it has one, for the next round.
     #[inline]
-    fn stage(&self, chunk: Range<usize>, offset: usize, blocks: &mut impl BlockTransfer) {
+    pub(super) fn stage(&self, chunk: Range<usize>, offset: usize, blocks: &mut impl BlockTransfer) {
         if !chunk.is_empty() {
             let buffer = self.buffer(self.rank, self.next_parity());
             buffer.write(|staging| blocks.put(chunk, staging.after(offset)));

@@ -9,4 +9,6 @@ pub(crate) mod job_state;
 mod lending;
 pub(crate) mod process_settings;
 pub(crate) mod rank_state;
+pub(crate) mod started;
+mod starting;
 mod transport;

@@ -16,6 +16,7 @@ use crate::rank::groups::Groups;
 use crate::rank::heap::Heap;
 use crate::rank::job_state::StateSampler;
 use crate::rank::process_settings::ProcessSettings;
+use crate::rank::started::Queue;
 use crate::segment::mapped::MappedSegment;
 use crate::segment::platform::ShmPlatform;
 use crate::segment::unit::Access;
@@ -44,6 +45,8 @@ pub(crate) struct RankState {
     dead: Box<[AtomicBool]>,
     /// With `INTRANODE_DEBUG`.
     pub(crate) choices: Option<ChoiceLog>,
+    /// The calls that were started and are not complete.
+    pub(crate) started: Queue,
     /// Padded against false sharing between ranks that are threads.
     lock: CachePadded<CallLock<ShmPlatform>>,
 }
@@ -73,6 +76,7 @@ impl RankState {
             heap: Heap::default(),
             dead,
             choices: settings.debug.then(|| ChoiceLog::new(rank)),
+            started: Queue::default(),
             lock: CachePadded::new(lock),
         }
     }
@@ -133,18 +137,28 @@ impl RankState {
         self.begin(operation)?.run(call)
     }
 
-    /// Begins a call by this thread. It ends when the result is dropped.
+    /// Begins a call by this thread, and completes those that were started before. It ends when the result is dropped.
     ///
     /// # Errors
     /// [`Error::Forked`]; [`Error::ConcurrentUse`], after which the communicator has ended.
     #[inline]
     pub(crate) fn begin(&self, operation: Operation) -> Result<OpenCall<'_>, Error> {
+        let mut open = self.enter(operation)?;
+        if open.started {
+            open.finish_started();
+        }
+        Ok(open)
+    }
+
+    /// The same without completing any.
+    #[inline]
+    pub(crate) fn enter(&self, operation: Operation) -> Result<OpenCall<'_>, Error> {
         if self.mapped.forked() {
             return Err(Error::Forked { operation });
         }
         let member = self.lock.begin(&self.platform, self.mapped.segment(), self.rank);
-        let member = member.map_err(|Overlap| Error::ConcurrentUse { operation })?;
-        Ok(OpenCall { rank_state: self, operation, member, phase: 0, running: false })
+        let (member, started) = member.map_err(|Overlap| Error::ConcurrentUse { operation })?;
+        Ok(OpenCall { rank_state: self, operation, member, phase: 0, running: false, started })
     }
 
     /// The error of a call that has failed, or that has succeeded in a truncated segment.
@@ -269,6 +283,8 @@ pub(crate) struct OpenCall<'s> {
     phase: u8,
     /// Whether a transfer has begun and not returned.
     running: bool,
+    /// Whether calls that were started are not complete.
+    started: bool,
 }
 
 impl<'s> OpenCall<'s> {
@@ -278,6 +294,16 @@ impl<'s> OpenCall<'s> {
 
     pub(crate) fn rank_state(&self) -> &'s RankState {
         self.rank_state
+    }
+
+    /// Goes on as another operation, in the errors of what it runs. Returns the one before.
+    pub(crate) fn rename(&mut self, operation: Operation) -> Operation {
+        std::mem::replace(&mut self.operation, operation)
+    }
+
+    /// Whether calls that were started are not complete when this one ends.
+    pub(crate) fn leaves_started(&mut self, started: bool) {
+        self.started = started;
     }
 
     /// Runs a collective step.
@@ -332,6 +358,6 @@ impl Drop for OpenCall<'_> {
             // A panic in a transfer: other ranks may still read what the next call would overwrite.
             self.rank_state.poison(CauseKind::Panicked, 0);
         }
-        self.rank_state.lock.end(&self.rank_state.platform, &self.member);
+        self.rank_state.lock.end(&self.rank_state.platform, &self.member, self.started);
     }
 }

@@ -35,6 +35,7 @@ mod rooted;
 mod scans;
 mod scenario;
 mod settings;
+mod started;
 mod symmetric;
 mod threads;
 mod types;
@@ -53,6 +54,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(rooted::rows());
     all.extend(alltoalls::rows());
     all.extend(scans::rows());
+    all.extend(started::rows());
     all.extend(types::rows());
     all.extend(vectors::rows());
     all.extend(delays::rows());

@@ -26,7 +26,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
 
 const SIZES: [usize; 3] = [1, 8 << 10, 8 << 20];
 
-const ALL: [Operation; 16] = [
+const ALL: [Operation; 20] = [
     Operation::Barrier,
     Operation::Allreduce,
     Operation::Allgatherv,
@@ -43,6 +43,10 @@ const ALL: [Operation; 16] = [
     Operation::Exscan,
     Operation::ReduceScatter,
     Operation::ReduceScatterBlock,
+    Operation::StartBarrier,
+    Operation::StartAllreduce,
+    Operation::StartBroadcast,
+    Operation::StartAllgatherv,
 ];
 
 /// Calls an operation on `bytes` bytes.
@@ -76,6 +80,10 @@ fn call_at(comm: &Communicator, operation: Operation, bytes: usize, root: usize)
         Operation::Exscan => comm.exscan(&send, &mut recv[..bytes], ReduceOp::Sum),
         Operation::ReduceScatter => comm.reduce_scatter(&all, &mut recv[..bytes], &counts, ReduceOp::Sum),
         Operation::ReduceScatterBlock => comm.reduce_scatter_block(&all, &mut recv[..bytes], ReduceOp::Sum),
+        Operation::StartBarrier => comm.start_barrier()?.wait(),
+        Operation::StartAllreduce => comm.start_allreduce(send, ReduceOp::Sum)?.wait().map(drop),
+        Operation::StartBroadcast => comm.start_broadcast(send, root)?.wait().map(drop),
+        Operation::StartAllgatherv => comm.start_allgatherv(&send, recv, &counts, &displs)?.wait().map(drop),
         other => unreachable!("{other} is not called here"),
     }
 }

@@ -1,0 +1,282 @@
+//! start_barrier, start_allreduce, start_broadcast and start_allgatherv: collectives that a rank need not wait for.
+
+use std::any::Any;
+use std::ops::Range;
+
+use bytemuck::Pod;
+
+use super::counts;
+use super::pending::{Finish, Pending};
+use super::reduction::{Builtin, ReduceBuffers, check_op, reduction};
+use super::rooted::check_root;
+use crate::communicator::{Communicator, call};
+use crate::copy::{Sink, Source, Term};
+use crate::element::{ReduceOp, Reducible};
+use crate::error::{Error, Operation};
+use crate::protocol::Call;
+use crate::protocol::allreduce::Reduction;
+use crate::protocol::block_transfer::BlockTransfer;
+use crate::protocol::started::{ReductionSteps, TransferSteps};
+use crate::tuning::fold_slices_from_bytes;
+
+impl Communicator {
+    /// Starts a [`barrier`](Communicator::barrier): it is complete when every rank has started it. Collective, and does not
+    /// wait. See [`Pending`] for how it goes on.
+    ///
+    /// It takes one round, flat also where [groups](crate::Config::group) are set.
+    ///
+    /// ```
+    /// let results = intranode::threads(3, |comm| {
+    ///     let pending = comm.start_barrier()?;
+    ///     let own = (0..1000).sum::<u64>(); // while the others come
+    ///     pending.wait()?;
+    ///     Ok::<_, intranode::Error>(own)
+    /// })?;
+    /// assert!(results.into_iter().all(|own| matches!(own, Ok(499_500))));
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ConcurrentUse`], [`Error::Forked`]. All others come from [`Pending::wait`], as those of
+    /// [`barrier`](Communicator::barrier).
+    pub fn start_barrier(&self) -> Result<Pending<'_, ()>, Error> {
+        let operation = Operation::StartBarrier;
+        Pending::start(self, operation, Call { operation: operation as u8, ..Call::default() }, ())
+    }
+
+    /// Starts an [`allreduce_in_place`](Communicator::allreduce_in_place) of `data`, which has the same length on all ranks. It
+    /// is moved into the call; [`Pending::wait`] gives it back with the result, which has the same bits as that of the blocking
+    /// call. Collective, and does not wait. See [`Pending`] for how it goes on.
+    ///
+    /// The rounds are those of [`allreduce`](Communicator::allreduce): one for up to 96 bytes, one for each chunk otherwise.
+    ///
+    /// ```
+    /// use intranode::ReduceOp;
+    ///
+    /// let results = intranode::threads(3, |comm| {
+    ///     let greatest = comm.start_allreduce(vec![comm.rank()], ReduceOp::Max)?;
+    ///     let sum = comm.start_allreduce(vec![comm.rank()], ReduceOp::Sum)?; // after the first
+    ///     Ok::<_, intranode::Error>((greatest.wait()?, sum.wait()?))
+    /// })?;
+    /// for result in results {
+    ///     assert_eq!(result?, (vec![2], vec![3]));
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidReduction`] if the type does not have the reduction; the other ranks get [`Error::Refused`] from
+    /// [`Pending::wait`]. Otherwise as [`start_barrier`](Communicator::start_barrier).
+    pub fn start_allreduce<T: Reducible>(
+        &self,
+        data: Vec<T>,
+        op: ReduceOp,
+    ) -> Result<Pending<'_, Vec<T>>, Error> {
+        let operation = Operation::StartAllreduce;
+        let call = reduction::<T>(operation, data.len(), op);
+        if let Err(error) = check_op::<T>(operation, op) {
+            return Err(self.rank_state.start_refusal(&call, error));
+        }
+        let data = OwnedReduction { data: Encoded::new(data), op };
+        let steps = ReductionSteps::new(data, fold_slices_from_bytes(self.size()));
+        Pending::start(self, operation, call, steps)
+    }
+
+    /// Starts a [`broadcast`](Communicator::broadcast) of `buffer` of rank `root`, which has the same length on all ranks. It is
+    /// moved into the call; [`Pending::wait`] gives it back with the root's data. Collective, and does not wait. See [`Pending`]
+    /// for how it goes on.
+    ///
+    /// The root's data always go through staging, or the header, also if they lie in memory that all ranks map.
+    ///
+    /// ```
+    /// let all = intranode::threads(3, |comm| {
+    ///     let buffer = if comm.rank() == 2 { vec![1.5, 2.5] } else { vec![0.0; 2] };
+    ///     comm.start_broadcast(buffer, 2)?.wait()
+    /// })?;
+    /// for buffer in all {
+    ///     assert_eq!(buffer?, [1.5, 2.5]);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidRoot`] if there is no such rank; the other ranks get [`Error::Refused`] from [`Pending::wait`].
+    /// Otherwise as [`start_barrier`](Communicator::start_barrier).
+    pub fn start_broadcast<T: Pod + Send>(
+        &self,
+        buffer: Vec<T>,
+        root: usize,
+    ) -> Result<Pending<'_, Vec<T>>, Error> {
+        let operation = Operation::StartBroadcast;
+        let call = Call { length: buffer.len() as u64, extra: root as u64, ..call::<T>(operation) };
+        if let Err(error) = check_root(self, operation, root) {
+            return Err(self.rank_state.start_refusal(&call, error));
+        }
+        let bytes = size_of_val(&*buffer);
+        let blocks = (0..self.size()).map(|rank| if rank == root { 0..bytes } else { 0..0 }).collect();
+        let blocks = OwnedBlocks { data: buffer, blocks, rank: self.rank() };
+        Pending::start(self, operation, call, TransferSteps::new(blocks))
+    }
+
+    /// Starts an [`allgatherv`](Communicator::allgatherv): the `counts[r]` elements `send` of rank `r` at `recv[displs[r]..]`, on
+    /// every rank. `send` is copied; `recv` is moved into the call, and [`Pending::wait`] gives it back with all blocks. Counts
+    /// and displacements are in elements, with the same rules. Collective, and does not wait. See [`Pending`] for how it goes on.
+    ///
+    /// Blocks go through staging, or the headers; single copy is not used.
+    ///
+    /// ```
+    /// let all = intranode::threads(2, |comm| {
+    ///     let (counts, displs) = ([2, 1], [0, 2]);
+    ///     let send = vec![comm.rank() + 7; counts[comm.rank()]];
+    ///     comm.start_allgatherv(&send, vec![0; 3], &counts, &displs)?.wait()
+    /// })?;
+    /// for recv in all {
+    ///     assert_eq!(recv?, [7, 7, 8]);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`allgatherv`](Communicator::allgatherv) about this rank's arguments; the other ranks get [`Error::Refused`]
+    /// from [`Pending::wait`]. Otherwise as [`start_barrier`](Communicator::start_barrier).
+    pub fn start_allgatherv<T: Pod + Send>(
+        &self,
+        send: &[T],
+        mut recv: Vec<T>,
+        counts: &[usize],
+        displs: &[usize],
+    ) -> Result<Pending<'_, Vec<T>>, Error> {
+        let operation = Operation::StartAllgatherv;
+        let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
+        let extra = counts::digest(self.rank_state.mapped.key(), counts);
+        let call = Call { length: total, extra, ..call::<T>(operation) };
+        let rank = self.rank();
+        let sizes = (rank, self.size());
+        if let Err(error) = counts::check_gather(operation, sizes, send.len(), recv.len(), counts, displs) {
+            return Err(self.rank_state.start_refusal(&call, error));
+        }
+        recv[displs[rank]..displs[rank] + counts[rank]].copy_from_slice(send);
+        let width = size_of::<T>();
+        let bytes = |(count, displ): (&usize, &usize)| displ * width..(displ + count) * width;
+        let blocks = counts.iter().zip(displs).map(bytes).collect();
+        Pending::start(self, operation, call, TransferSteps::new(OwnedBlocks { data: recv, blocks, rank }))
+    }
+}
+
+/// The buffer of a transfer, in which this rank's block has its place.
+struct OwnedBlocks<T> {
+    data: Vec<T>,
+    /// By rank, in bytes.
+    blocks: Box<[Range<usize>]>,
+    rank: usize,
+}
+
+impl<T: Pod> OwnedBlocks<T> {
+    /// A chunk of a rank's block.
+    fn chunk(&mut self, rank: usize, chunk: Range<usize>) -> &mut [u8] {
+        let start = self.blocks[rank].start;
+        &mut bytemuck::cast_slice_mut(&mut self.data)[start + chunk.start..start + chunk.end]
+    }
+}
+
+impl<T: Pod> BlockTransfer for OwnedBlocks<T> {
+    fn length(&self, rank: usize) -> usize {
+        self.blocks[rank].len()
+    }
+
+    fn put(&mut self, chunk: Range<usize>, mut staging: Sink<'_>) {
+        staging.publish(self.chunk(self.rank, chunk));
+    }
+
+    fn copy_own_block(&mut self, _: Range<usize>) {}
+
+    fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
+        staging.fetch(self.chunk(rank, chunk));
+    }
+}
+
+impl<T: Pod> Finish<Vec<T>> for TransferSteps<OwnedBlocks<T>> {
+    fn result(&mut self) -> Vec<T> {
+        std::mem::take(&mut self.blocks.data)
+    }
+}
+
+/// The buffer of a reduction.
+struct OwnedReduction<T: Reducible> {
+    data: Encoded<T>,
+    op: ReduceOp,
+}
+
+impl<T: Reducible> OwnedReduction<T> {
+    fn buffers(&mut self) -> ReduceBuffers<'_, T::Repr, Builtin<T>> {
+        ReduceBuffers::in_place(&mut self.data.sent, Builtin::new(self.op))
+    }
+}
+
+impl<T: Reducible> Reduction for OwnedReduction<T> {
+    fn elements(&self) -> usize {
+        self.data.sent.len()
+    }
+
+    fn element_size(&self) -> usize {
+        size_of::<T::Repr>()
+    }
+
+    fn contribute(&mut self, chunk: Range<usize>, staging: Sink<'_>) {
+        self.buffers().contribute(chunk, staging);
+    }
+
+    fn keeps_contribution(&self) -> bool {
+        false
+    }
+
+    fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
+        self.buffers().fold(chunk, begin, terms, staging);
+    }
+
+    fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>) {
+        self.buffers().collect(chunk, staging);
+    }
+}
+
+impl<T: Reducible> Finish<Vec<T>> for ReductionSteps<OwnedReduction<T>> {
+    fn result(&mut self) -> Vec<T> {
+        self.data.data.take()
+    }
+}
+
+/// Values, as what is sent for them.
+struct Encoded<T: Reducible> {
+    sent: Vec<T::Repr>,
+    /// Empty if they are sent as they are.
+    values: Vec<T>,
+}
+
+impl<T: Reducible> Encoded<T> {
+    fn new(values: Vec<T>) -> Self {
+        match same_type(values) {
+            Ok(sent) => Encoded { sent, values: Vec::new() },
+            Err(values) => Encoded { sent: T::encode(&values).into_owned(), values },
+        }
+    }
+
+    fn take(&mut self) -> Vec<T> {
+        let (sent, mut values) = (std::mem::take(&mut self.sent), std::mem::take(&mut self.values));
+        match same_type(sent) {
+            Ok(values) => values,
+            Err(sent) => {
+                T::update(&mut values, |encoded| encoded.copy_from_slice(&sent));
+                values
+            }
+        }
+    }
+}
+
+/// A vector as one of another type, if that is the same.
+fn same_type<A: 'static, B: 'static>(values: Vec<A>) -> Result<Vec<B>, Vec<A>> {
+    let mut values = Some(values);
+    match (&mut values as &mut dyn Any).downcast_mut::<Option<Vec<B>>>() {
+        Some(same) => Ok(same.take().expect("it was put there")),
+        None => Err(values.expect("nobody has taken it")),
+    }
+}

@@ -1,0 +1,260 @@
+//! Calls that are started now and completed later: rounds for which a rank need not wait.
+//!
+//! ```text
+//!  start              test                  test                       wait
+//!  publish, arrive    all arrived? no       all arrived? yes:          wait, read
+//!                                           read, publish, arrive
+//! ```
+//!
+//! A call is what a rank does between its rounds ([`Steps`]), and where it stands ([`Started`]), which is a number: whoever
+//! has the rank's place in the rounds next can go on with it. The rounds are those of [`super::barrier`], so what was
+//! published stays until this rank arrives at the round after the next, however long it does something else.
+//!
+//! A rank that has started a call has arrived, and others may go ahead of it by one round. A further round needs it again. So
+//! a rank that never goes on is late like one that never calls: the others give it up after the time-out.
+
+use core::ops::Range;
+
+use super::allreduce::{InlineSource, Plan, Reduction, RoundContents, Shape};
+use super::block_transfer::BlockTransfer;
+use super::call::INLINE;
+use super::{Call, Failure, Generation, Member, Ordering, Payload, Platform};
+use crate::copy::Sink;
+use Ordering::Acquire;
+
+/// What a rank does between the rounds of a call.
+pub trait Steps<P: Platform> {
+    /// Publishes for the first round, in the header or in staging.
+    fn first(&mut self, member: &Member<'_, P>, header: Sink<'_>);
+
+    /// Reads what the others have published for a round of this parity, and publishes for the next. False: there is no
+    /// further round, on any rank.
+    fn next(&mut self, member: &Member<'_, P>, parity: usize) -> bool;
+}
+
+/// A call whose current round this rank has arrived at: the one after the last that it has completed.
+#[derive(Debug)]
+pub struct Started {
+    call: Call,
+    /// Whether the calls are still to be compared.
+    first: bool,
+    /// The number of other ranks that are known to have arrived at the current round: the first ones behind this rank.
+    arrived: usize,
+}
+
+impl<P: Platform> Member<'_, P> {
+    /// Arrives at the first round of a call, and does not wait. This rank's next round is that one, whatever it calls: the call
+    /// has to be brought to its end before.
+    ///
+    /// # Errors
+    /// [`Failure::Dead`] when the round will not complete on any rank.
+    pub fn start(&mut self, call: &Call, steps: &mut (impl Steps<P> + ?Sized)) -> Result<Started, Failure> {
+        self.write_header(call, |header| steps.first(self, header));
+        self.arrive()?;
+        Ok(Started { call: *call, first: true, arrived: 0 })
+    }
+
+    /// Goes on as far as that takes no waiting. Whether the call is complete.
+    ///
+    /// # Errors
+    /// As [`Member::begin_call`].
+    pub fn test(
+        &mut self,
+        started: &mut Started,
+        steps: &mut (impl Steps<P> + ?Sized),
+    ) -> Result<bool, Failure> {
+        while self.missing(started)?.is_none() {
+            if !self.go_on(started, steps)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Goes on to the end of the call.
+    ///
+    /// # Errors
+    /// As [`Member::begin_call`].
+    pub fn finish(
+        &mut self,
+        started: &mut Started,
+        steps: &mut (impl Steps<P> + ?Sized),
+    ) -> Result<(), Failure> {
+        loop {
+            let generation = self.completed.next();
+            if let Some(here) = self.platform.processor() {
+                self.yield_to_co_located(here, generation);
+            }
+            self.others().skip(started.arrived).try_for_each(|rank| self.wait_for(rank, generation))?;
+            if !self.go_on(started, steps)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives up the rank that the call waits for, because it has not arrived in time. Nothing happens if it has.
+    ///
+    /// # Errors
+    /// As [`Member::begin_call`].
+    pub fn expire(&mut self, started: &mut Started) -> Result<(), Failure> {
+        match self.missing(started)? {
+            Some(rank) => self.give_up(rank, self.completed.next()),
+            None => Ok(()),
+        }
+    }
+
+    /// A rank that has not arrived at the current round.
+    fn missing(&self, started: &mut Started) -> Result<Option<usize>, Failure> {
+        let generation = self.completed.next();
+        for rank in self.others().skip(started.arrived) {
+            let state = &self.segment.slots[rank][generation.parity()].state;
+            let seen = self.platform.load("poll-arrival", state, Acquire);
+            if !generation.is_decided()(seen) {
+                return Ok(Some(rank));
+            }
+            if Generation::of_word(seen) != generation {
+                return Err(self.failure());
+            }
+            started.arrived += 1;
+        }
+        Ok(None)
+    }
+
+    /// Completes a round at which all ranks have arrived, and arrives at the next. False: it was the last.
+    fn go_on(&mut self, started: &mut Started, steps: &mut (impl Steps<P> + ?Sized)) -> Result<bool, Failure> {
+        let parity = self.complete(self.completed.next())?;
+        if started.first {
+            self.check_calls(&started.call, parity)?;
+        }
+        if !steps.next(self, parity) {
+            return Ok(false);
+        }
+        self.name_operation(&started.call);
+        self.arrive()?;
+        *started = Started { first: false, arrived: 0, ..*started };
+        Ok(true)
+    }
+}
+
+/// A barrier, or a refusal: nothing but a round.
+impl<P: Platform> Steps<P> for () {
+    fn first(&mut self, _: &Member<'_, P>, _: Sink<'_>) {}
+
+    fn next(&mut self, _: &Member<'_, P>, _: usize) -> bool {
+        false
+    }
+}
+
+/// A transfer, in the header or through staging: see [`super::transfer`].
+#[derive(Debug)]
+pub struct TransferSteps<B> {
+    /// The caller's side.
+    pub blocks: B,
+    longest: usize,
+    chunk_len: usize,
+    /// Where the current chunk begins in each block.
+    start: usize,
+    /// Where the current chunk begins in staging.
+    offset: usize,
+}
+
+impl<B: BlockTransfer> TransferSteps<B> {
+    /// Of these blocks.
+    pub fn new(blocks: B) -> Self {
+        TransferSteps { blocks, longest: 0, chunk_len: 0, start: 0, offset: 0 }
+    }
+
+    fn chunk(&self, len: usize) -> Range<usize> {
+        self.start.min(len)..(self.start + self.chunk_len).min(len)
+    }
+
+    fn stage<P: Platform>(&mut self, member: &Member<'_, P>) {
+        self.offset = member.offset(self.chunk(self.longest).len());
+        let own = self.chunk(self.blocks.length(member.rank));
+        member.stage(own, self.offset, &mut self.blocks);
+    }
+}
+
+impl<P: Platform, B: BlockTransfer> Steps<P> for TransferSteps<B> {
+    fn first(&mut self, member: &Member<'_, P>, header: Sink<'_>) {
+        let lengths = (0..member.size()).map(|rank| self.blocks.length(rank));
+        self.longest = lengths.clone().max().unwrap_or(0);
+        let own = self.blocks.length(member.rank);
+        if self.longest > INLINE {
+            let senders = lengths.filter(|length| *length > 0).take(2).count();
+            self.chunk_len = member.segment.staging.chunk_len(self.longest, senders);
+            self.stage(member);
+        } else if own > 0 {
+            self.blocks.put(0..own, header);
+        }
+    }
+
+    fn next(&mut self, member: &Member<'_, P>, parity: usize) -> bool {
+        let is_inline = self.longest <= INLINE;
+        for rank in member.others() {
+            let len = self.blocks.length(rank);
+            let chunk = if is_inline { 0..len } else { self.chunk(len) };
+            if chunk.is_empty() {
+                continue;
+            }
+            let TransferSteps { blocks, offset, .. } = self;
+            match is_inline {
+                true => member.inline(rank, parity, |header| blocks.get(rank, chunk, header)),
+                false => {
+                    let buffer = member.buffer(rank, parity);
+                    buffer.read(|staging| blocks.get(rank, chunk, staging.after(*offset)));
+                }
+            }
+        }
+        self.start += self.chunk_len;
+        if is_inline || self.start >= self.longest {
+            return false;
+        }
+        self.stage(member);
+        true
+    }
+}
+
+/// An allreduce: see [`super::allreduce`].
+pub struct ReductionSteps<D> {
+    /// The caller's side.
+    pub data: D,
+    slices_from: usize,
+    /// What goes through staging in the current round. `None`: everything is in the headers.
+    staged: Option<(Plan, RoundContents)>,
+}
+
+impl<D: Reduction> ReductionSteps<D> {
+    /// Of these elements. `slices_from`: as of [`Member::allreduce`].
+    pub fn new(data: D, slices_from: usize) -> Self {
+        ReductionSteps { data, slices_from, staged: None }
+    }
+}
+
+impl<P: Platform, D: Reduction> Steps<P> for ReductionSteps<D> {
+    fn first(&mut self, member: &Member<'_, P>, header: Sink<'_>) {
+        let ReductionSteps { data, slices_from, staged } = self;
+        let (len, size) = (data.elements(), data.element_size());
+        if len * size <= INLINE {
+            return data.contribute(0..len, header);
+        }
+        let plan = member.plan(Shape::All, *slices_from, data);
+        let round = member.round_contents(&plan, 0..0, 0);
+        member.contribute(&plan, &round, data);
+        *staged = Some((plan, round));
+    }
+
+    fn next(&mut self, member: &Member<'_, P>, parity: usize) -> bool {
+        let ReductionSteps { data, staged, .. } = self;
+        let Some((plan, round)) = staged else {
+            let all = 0..data.elements();
+            member.fold_all(all, InlineSource(parity, 0), member.size(), data, None);
+            return false;
+        };
+        match member.next_round(plan, round, parity, data) {
+            Some(next) => *round = next,
+            None => return false,
+        }
+        true
+    }
+}

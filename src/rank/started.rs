@@ -1,0 +1,89 @@
+//! The calls that a rank has started and not completed, in their order.
+//!
+//! They belong to the rank, with all that they need, and not to the handles that the program has: one that is forgotten
+//! changes nothing for the other ranks. Only the first has begun its rounds.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Error, Operation};
+use crate::protocol::started::{Started, Steps};
+use crate::protocol::{Call, Failure, Generation, Member};
+use crate::segment::platform::ShmPlatform;
+use crate::sys::wait::clock::Moment;
+
+/// What a call does between its rounds, with the buffers that it owns.
+pub(crate) type AnySteps = dyn Steps<ShmPlatform> + Send;
+
+/// A call that was started.
+pub(crate) struct StartedCall<S: ?Sized> {
+    pub(crate) operation: Operation,
+    call: Call,
+    /// `None`: a call that was started before is not complete.
+    started: Option<Started>,
+    /// The round that a test has found incomplete, and when it has been so for too long.
+    overdue: Option<(Generation, Moment)>,
+    /// Its verdict, once it is complete.
+    pub(crate) verdict: Option<Result<(), Error>>,
+    /// Last, so that its type can be forgotten.
+    pub(crate) steps: S,
+}
+
+/// One that its handle and the queue of its rank share. Only a thread that has the rank's place in the rounds locks it, so
+/// nobody waits for it.
+pub(crate) type SharedCall<S> = Arc<Mutex<StartedCall<S>>>;
+
+/// The calls of one rank, the oldest first.
+pub(crate) type Queue = Mutex<VecDeque<SharedCall<AnySteps>>>;
+
+/// Locks one of these. A panic inside a call has ended the communicator.
+pub(crate) fn lock<T: ?Sized>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<S> StartedCall<S> {
+    /// A call that has not begun.
+    pub(crate) fn new(operation: Operation, call: Call, steps: S) -> SharedCall<S> {
+        let call = StartedCall { operation, call, started: None, overdue: None, verdict: None, steps };
+        Arc::new(Mutex::new(call))
+    }
+}
+
+impl StartedCall<AnySteps> {
+    /// Goes on with the call, and waits for its rounds if `wait`. Whether it is complete.
+    pub(crate) fn advance(
+        &mut self,
+        member: &mut Member<'_, ShmPlatform>,
+        wait: bool,
+    ) -> Result<bool, Failure> {
+        match self.advance_rounds(member, wait) {
+            // Of a rank that takes part only to refuse.
+            Err(Failure::Refused(_)) if self.call.refused => Ok(true),
+            result => result,
+        }
+    }
+
+    fn advance_rounds(&mut self, member: &mut Member<'_, ShmPlatform>, wait: bool) -> Result<bool, Failure> {
+        let StartedCall { call, started, overdue, steps, .. } = self;
+        let started = match started {
+            Some(started) => started,
+            None => started.insert(member.start(call, steps)?),
+        };
+        if wait {
+            return member.finish(started, steps).map(|()| true);
+        }
+        if member.test(started, steps)? {
+            return Ok(true);
+        }
+        let round = member.completed();
+        match overdue {
+            Some((since, limit)) if *since == round => {
+                if limit.has_passed() {
+                    member.expire(started)?;
+                }
+            }
+            _ => *overdue = member.platform().timeout.map(|timeout| (round, Moment::after(timeout))),
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,82 @@
+//! How a rank starts calls, and goes on with them: a test as far as that takes no waiting, any other call of the rank to the
+//! end of all of them.
+
+use std::thread;
+
+use crate::error::{Error, Operation};
+use crate::protocol::Call;
+use crate::protocol::started::Steps;
+use crate::rank::rank_state::{OpenCall, RankState};
+use crate::rank::started::{AnySteps, SharedCall, StartedCall, lock};
+use crate::segment::platform::ShmPlatform;
+
+impl OpenCall<'_> {
+    /// Completes all calls that were started.
+    #[cold]
+    pub(crate) fn finish_started(&mut self) {
+        self.advance_started(|| true);
+    }
+
+    /// Goes on with the calls that were started, in their order, and waits for their rounds as long as `waits` says so.
+    fn advance_started(&mut self, waits: impl Fn() -> bool) {
+        let mut queue = lock(&self.rank_state().started);
+        while let Some(front) = queue.front() {
+            let wait = waits();
+            let mut call = lock(front);
+            let caller = self.rename(call.operation);
+            let result = self.run(|member| call.advance(member, wait));
+            self.rename(caller);
+            call.verdict = match result {
+                Ok(false) => break,
+                Ok(true) => Some(Ok(())),
+                Err(error) => Some(Err(error)),
+            };
+            drop(call);
+            queue.pop_front();
+        }
+        self.leaves_started(!queue.is_empty());
+    }
+}
+
+impl RankState {
+    /// Starts a call, after those that were started before.
+    ///
+    /// # Errors
+    /// As [`RankState::begin`].
+    pub(crate) fn start(&self, operation: Operation, call: SharedCall<AnySteps>) -> Result<(), Error> {
+        let mut open = self.enter(operation)?;
+        lock(&self.started).push_back(call);
+        open.advance_started(|| false);
+        Ok(())
+    }
+
+    /// Starts a call that only refuses, so that all other ranks get an error. Returns this rank's error.
+    #[cold]
+    pub(crate) fn start_refusal(&self, call: &Call, error: Error) -> Error {
+        let operation = error.operation();
+        let refusal = StartedCall::new(operation, Call { refused: true, ..*call }, ());
+        self.start(operation, refusal).err().unwrap_or(error)
+    }
+
+    /// Goes on with the calls that were started, to the end of this one if `wait`. Whether it is complete.
+    ///
+    /// # Errors
+    /// As [`RankState::begin`].
+    pub(crate) fn advance<S: Steps<ShmPlatform> + ?Sized>(
+        &self,
+        operation: Operation,
+        call: &SharedCall<S>,
+        wait: bool,
+    ) -> Result<bool, Error> {
+        let is_complete = || lock(call).verdict.is_some();
+        let mut open = self.enter(operation)?;
+        open.advance_started(|| wait && !is_complete());
+        let complete = is_complete();
+        drop(open);
+        if !complete && self.platform.spin.yields() {
+            // The ranks that it waits for may be on this processor.
+            thread::yield_now();
+        }
+        Ok(complete)
+    }
+}
