@@ -28,6 +28,7 @@ pub(crate) enum Operation {
     Scan,
     ReduceScatter,
     Alltoall,
+    Started,
 }
 
 impl Operation {

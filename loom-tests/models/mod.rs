@@ -14,6 +14,7 @@ mod operations;
 mod pairs;
 mod regions;
 mod single_copy;
+mod started;
 mod symmetric_phases;
 pub(crate) mod threads;
 mod watch;
@@ -37,6 +38,7 @@ pub(crate) fn all() -> Vec<Search> {
         searches(single_copy::models()),
         searches(in_place::models()),
         searches(in_place_reductions::models()),
+        searches(started::models()),
         threads::models(),
         searches(watch::models()),
         searches(litmus::models()),

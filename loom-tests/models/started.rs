@@ -1,0 +1,127 @@
+//! Calls that are started, tested and completed later: the right data and the same verdict on every rank, however often a rank
+//! tests before it waits, and also where one never goes on.
+
+use intranode::protocol::CauseKind::{Died, Left, TimedOut};
+use intranode::protocol::Failure;
+use intranode::protocol::started::{ReductionSteps, Steps, TransferSteps};
+
+use super::collectives::{barrier, gather};
+use super::faults::{IN_A_ROUND, leave};
+use crate::harness::cells::FULL;
+use crate::harness::data::{Blocks, Fold, folded, numbers};
+use crate::harness::machine::Fate;
+use crate::harness::model::Model;
+use crate::harness::mutant::Simulated;
+use crate::harness::rank::{Operation, Rank, Step};
+use crate::harness::verdict::{agreement, only};
+use crate::harness::waiting::Waiting::{self, Blocking, Dozing, Parking, Spinning};
+
+/// Starts a call of `count` numbers, tests it this often, and then waits for it.
+fn complete(
+    rank: &mut Rank<'_>,
+    count: usize,
+    tests: usize,
+    steps: &mut impl Steps<Simulated>,
+) -> Result<(), Failure> {
+    rank.call(Operation::Started.call(count, 0), |member, call| {
+        let mut started = member.start(call, steps)?;
+        for _ in 0..tests {
+            if member.test(&mut started, steps)? {
+                return Ok(());
+            }
+        }
+        member.finish(&mut started, steps)
+    })
+}
+
+/// Every rank sends `N` numbers, and must get those of all.
+fn started<const N: usize, const TESTS: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    let sent = numbers(rank.nth(), &vec![N; rank.size()]);
+    let mut steps = TransferSteps::new(Blocks::of(rank.number, &sent));
+    complete(rank, N, TESTS, &mut steps)?;
+    assert!(steps.blocks.all == sent, "wrong data: rank {} got {:?}", rank.number, steps.blocks.all);
+    Ok(())
+}
+
+/// Every rank sends `N` numbers, and must get their fold, of which each folds a slice.
+fn reduced<const N: usize, const TESTS: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    let sent = numbers(rank.nth(), &vec![N; rank.size()]);
+    let mut steps = ReductionSteps::new(Fold::of(&sent[rank.number]), 0);
+    complete(rank, N, TESTS, &mut steps)?;
+    let result = &steps.data.result;
+    assert!(*result == folded(&sent), "wrong data: rank {} got {result:?}", rank.number);
+    Ok(())
+}
+
+/// A round without data.
+fn met<const TESTS: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    complete(rank, 0, TESTS, &mut ())
+}
+
+/// The rank starts a call, and forgets it.
+fn forgotten(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    let sent = numbers(0, &vec![1; rank.size()]);
+    let mut steps = TransferSteps::new(Blocks::of(rank.number, &sent));
+    rank.member.start(&Operation::Started.call(1, 0), &mut steps).map(drop)
+}
+
+/// The rank gives up who has not arrived when it tests.
+fn impatient(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    let sent = numbers(rank.nth(), &vec![1; rank.size()]);
+    let mut steps = TransferSteps::new(Blocks::of(rank.number, &sent));
+    rank.call(Operation::Started.call(1, 0), |member, call| {
+        let mut started = member.start(call, &mut steps)?;
+        member.expire(&mut started)?;
+        member.finish(&mut started, &mut steps)
+    })?;
+    assert!(steps.blocks.all == sent, "wrong data: rank {} got {:?}", rank.number, steps.blocks.all);
+    Ok(())
+}
+
+const TWO_CHUNKS: usize = FULL + 1;
+
+fn two_ranks(waiting: Waiting) -> [Model; 9] {
+    let same = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
+    let both = |name: &str, one: &[Step], other: &[Step]| Model::new(name, waiting, &[one, other]);
+    [
+        same("started_barrier_tested_once", &[met::<1>, met::<1>]),
+        same("started_inline_tested_twice", &[started::<1, 2>]),
+        both(
+            "started_inline_tested_and_waited_for",
+            &[started::<1, 1>, started::<1, 1>],
+            &[started::<1, 0>, started::<1, 0>],
+        )
+        .bound(3),
+        both("started_two_chunks", &[started::<TWO_CHUNKS, 1>], &[started::<TWO_CHUNKS, 0>]).bound(3),
+        both("started_slices", &[reduced::<FULL, 1>], &[reduced::<FULL, 0>]).bound(3),
+        both("started_slices_of_two_chunks", &[reduced::<TWO_CHUNKS, 1>], &[reduced::<TWO_CHUNKS, 1>]).bound(2),
+        same("started_then_blocking", &[started::<1, 1>, gather::<1>, started::<1, 0>]).bound(2),
+        both("started_against_blocking", &[started::<1, 1>, barrier], &[barrier, barrier]),
+        both("started_and_given_up", &[impatient], &[started::<1, 1>]).check(agreement(0, only(TimedOut, 1))),
+    ]
+}
+
+/// Rank 1 dies at a fail point of a call of two rounds.
+fn death(fail_point: &'static str, occurrence: usize) -> Model {
+    Model::same(format!("started_death_at_{fail_point}_{occurrence}"), Parking, 2, &[started::<TWO_CHUNKS, 1>])
+        .fate(1, Fate::dies_at(fail_point, occurrence))
+        .check(agreement(0, only(Died, 1)))
+}
+
+/// On which machines each runs, and how far it is searched.
+pub(crate) fn models() -> Vec<Model> {
+    let mut models = Vec::new();
+    for waiting in [Spinning, Dozing, Blocking, Parking] {
+        models.extend(two_ranks(waiting));
+        models.push(
+            Model::new("started_and_forgotten", waiting, &[&[forgotten, leave], &[started::<1, 1>]])
+                .check(agreement(0, only(Left, 0)))
+                .bound(3),
+        );
+    }
+    for fail_point in IN_A_ROUND {
+        models.extend([1, 2].map(|occurrence| death(fail_point, occurrence).bound(2)));
+    }
+    models.push(Model::same("started_inline_tested_once", Blocking, 3, &[started::<1, 1>]).bound(2));
+    models
+}
