@@ -1,6 +1,7 @@
 //! How a rank starts calls, and goes on with them: a test as far as that takes no waiting, any other call of the rank to the
 //! end of all of them.
 
+use std::sync::Arc;
 use std::thread;
 
 use crate::error::{Error, Operation};
@@ -55,7 +56,13 @@ impl RankState {
     pub(crate) fn start_refusal(&self, call: &Call, error: Error) -> Error {
         let operation = error.operation();
         let refusal = StartedCall::new(operation, Call { refused: true, ..*call }, ());
-        self.start(operation, refusal).err().unwrap_or(error)
+        if let Err(fatal) = self.start(operation, Arc::clone(&refusal) as SharedCall<_>) {
+            return fatal;
+        }
+        match lock(&refusal).verdict.take() {
+            Some(Err(fatal)) => fatal,
+            _ => error,
+        }
     }
 
     /// Goes on with the calls that were started, to the end of this one if `wait`. Whether it is complete.
