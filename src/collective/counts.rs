@@ -117,8 +117,13 @@ pub(crate) fn digest(key: u64, counts: &[usize]) -> u64 {
 
 /// The same of a name, byte by byte.
 pub(crate) fn digest_name(key: u64, name: &str) -> u64 {
+    digest_bytes(key, name.as_bytes())
+}
+
+/// The same of any bytes.
+pub(crate) fn digest_bytes(key: u64, bytes: &[u8]) -> u64 {
     // The length first: leading zeros are no part of a polynomial's value.
-    digest_words(key, std::iter::once(name.len()).chain(name.bytes().map(usize::from)))
+    digest_words(key, std::iter::once(bytes.len()).chain(bytes.iter().map(|byte| usize::from(*byte))))
 }
 
 fn digest_words(key: u64, words: impl Iterator<Item = usize>) -> u64 {

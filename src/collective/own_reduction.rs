@@ -24,8 +24,9 @@ impl Communicator {
     /// always that of the ranks. Both buffers have the same length on all ranks. Collective.
     ///
     /// `name` stands for the operation: if the ranks pass different names, that is [`Error::Mismatch`]. The operations
-    /// themselves cannot be compared, so they must do the same on all ranks, or the ranks get different results. If `combine`
-    /// panics, the communicator has ended on all ranks.
+    /// themselves cannot be compared, so they must do the same on all ranks, or the ranks get different results. With
+    /// `INTRANODE_CHECK=1` in the environment of all ranks, each also folds the first elements of all, up to 4 KiB a rank, and
+    /// another result on some ranks is [`Error::OperationsDiffer`]. If `combine` panics, the communicator has ended on all ranks.
     ///
     /// The rounds are those of [`allreduce`](Communicator::allreduce). Elements that are longer than a
     /// [chunk](crate::Config::chunk_bytes), or about two thirds of it, are gathered from all ranks and folded then, which takes
@@ -46,8 +47,8 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidBufferSize`] if the lengths differ; [`Error::AllocationFailed`] for long elements; otherwise as
-    /// [`barrier`](Communicator::barrier).
+    /// [`Error::InvalidBufferSize`] if the lengths differ; [`Error::AllocationFailed`] for long elements;
+    /// [`Error::OperationsDiffer`] with `INTRANODE_CHECK=1`; otherwise as [`barrier`](Communicator::barrier).
     pub fn allreduce_with<T: Pod>(
         &self,
         send: &[T],
@@ -137,6 +138,9 @@ impl Communicator {
         };
         if let Err(error) = check() {
             return Err(self.rank_state.refuse(&call, error));
+        }
+        if self.rank_state.settings.check {
+            self.check_own(operation, &call, send, &combine)?;
         }
         let is_long = size_of::<T>() > self.rank_state.mapped.segment().staging.folded;
         if is_long && size_of_val(send) > INLINE {

@@ -116,6 +116,20 @@ pub enum Error {
         pair: Box<CountPair>,
     },
 
+    /// With `INTRANODE_CHECK=1`: operations of one name, as of [`allreduce_with`](crate::Communicator::allreduce_with), do not do
+    /// the same on all ranks. Nothing was written, on any rank.
+    #[error(
+        "{operation}: from the same data the operation of {} makes another result than that of rank 0; the closures, and what \
+         they capture, must be the same on all ranks",
+        self::ranks(ranks)
+    )]
+    OperationsDiffer {
+        /// The operation.
+        operation: Operation,
+        /// The ranks whose result differs from that of rank 0: the same on every rank.
+        ranks: Box<[usize]>,
+    },
+
     /// A value could not be encoded on this rank, or not be decoded: with the feature `serde`.
     #[error("{operation}: the value of rank {from} could not be encoded or decoded: {reason}")]
     InvalidValue {
@@ -449,6 +463,7 @@ impl Error {
                 | Error::TooManyUnreceived { .. }
                 | Error::RootBuffer { .. }
                 | Error::CountsDisagree { .. }
+                | Error::OperationsDiffer { .. }
                 | Error::InvalidReduction { .. }
                 | Error::InvalidValue { .. }
                 | Error::OverlappingBlocks { .. }
@@ -477,6 +492,7 @@ impl Error {
             | Error::InvalidRoot { operation, .. }
             | Error::RootBuffer { operation, .. }
             | Error::CountsDisagree { operation, .. }
+            | Error::OperationsDiffer { operation, .. }
             | Error::InvalidReduction { operation, .. }
             | Error::InvalidValue { operation, .. }
             | Error::OverlappingBlocks { operation, .. }

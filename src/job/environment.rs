@@ -31,6 +31,7 @@ fn settings_from(get: impl Fn(&str) -> Option<String>) -> ProcessSettings {
             Some("1") => Some(true),
             _ => None,
         },
+        check: is("INTRANODE_CHECK", "1"),
         detection: match get("INTRANODE_LIVENESS").as_deref() {
             Some("scan") => Detection::Scan,
             Some("none") => Detection::None,
@@ -63,6 +64,8 @@ mod tests {
         for (value, in_place) in [("0", Some(false)), ("1", Some(true)), ("2", None)] {
             assert_eq!(settings(&[("INTRANODE_IN_PLACE", value)]), ProcessSettings { in_place, ..usual });
         }
+        assert_eq!(settings(&[("INTRANODE_CHECK", "1")]), ProcessSettings { check: true, ..usual });
+        assert_eq!(settings(&[("INTRANODE_CHECK", "0")]), usual);
         for (value, detection) in
             [("scan", Detection::Scan), ("none", Detection::None), ("else", Detection::Wake)]
         {

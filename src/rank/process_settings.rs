@@ -14,6 +14,8 @@ pub(crate) struct ProcessSettings {
     pub(crate) named_memory: bool,
     /// Whether large blocks of symmetric objects are read where they lie; `None`: as long as that pays.
     pub(crate) in_place: Option<bool>,
+    /// Whether operations of the program's own are compared by what they do.
+    pub(crate) check: bool,
     /// How the deaths of other ranks are detected.
     pub(crate) detection: Detection,
 }

@@ -322,6 +322,11 @@ impl<'s> OpenCall<'s> {
         }
     }
 
+    /// Leaves out a transfer that other calls of the operation have.
+    pub(crate) fn skip_transfer(&mut self) {
+        self.phase += 1;
+    }
+
     /// The next transfer of the call.
     pub(crate) fn transfer(&mut self, call: &Call, blocks: &mut impl BlockTransfer) -> Result<(), Error> {
         let call = call.phase(self.phase);

@@ -8,6 +8,7 @@
 
 mod alltoalls;
 mod board;
+mod checked;
 mod collectives;
 mod delays;
 mod endings;
@@ -106,6 +107,7 @@ fn main() -> ExitCode {
     #[cfg(target_os = "linux")]
     trials.extend(foreign::trials());
     trials.extend(settings::trials());
+    trials.extend(checked::trials());
     trials.extend(endings::trials());
     trials.extend(holdings::trials());
     trials.extend(random::trials());
