@@ -115,6 +115,17 @@ pub(crate) fn gather(
     recv: &mut [u8],
     table: BlockTable<'_>,
 ) -> Result<(), Error> {
+    gather_in(open, call, Some(send), recv, table)
+}
+
+/// The same. Without `send` this rank's own block has its place in `recv` already.
+pub(super) fn gather_in(
+    open: &mut OpenCall<'_>,
+    call: &Call,
+    send: Option<&[u8]>,
+    recv: &mut [u8],
+    table: BlockTable<'_>,
+) -> Result<(), Error> {
     let rank_state = open.rank_state();
     let mut blocks = AllgathervBuffers::new(
         send,
@@ -148,13 +159,14 @@ pub(crate) fn gather_words<const N: usize>(
 
 /// The caller's buffers, in bytes.
 pub(crate) struct AllgathervBuffers<'a> {
-    send: &'a [u8],
+    /// `None`: this rank's own block is in `recv`.
+    send: Option<&'a [u8]>,
     recv: &'a mut [u8],
     table: BlockTable<'a>,
     rank: usize,
     cma_peers: Option<&'a CmaPeers>,
     single_copy: bool,
-    /// Where the other ranks have `send`.
+    /// Where the other ranks have this rank's own block.
     place: Address,
     heap: Option<&'a Heap>,
     stores: StorePolicy,
@@ -162,7 +174,7 @@ pub(crate) struct AllgathervBuffers<'a> {
 
 impl<'a> AllgathervBuffers<'a> {
     pub(crate) fn new(
-        send: &'a [u8],
+        send: Option<&'a [u8]>,
         recv: &'a mut [u8],
         (rank, ranks): (usize, usize),
         table: BlockTable<'a>,
@@ -176,8 +188,12 @@ impl<'a> AllgathervBuffers<'a> {
 
     /// Blocks that lie in the heap do not go through staging.
     fn read_in_place_of(self, rank_state: &'a RankState) -> Self {
-        let in_place = self.send.len() >= GATHER_IN_PLACE_FROM_BYTES;
-        let place = if in_place { rank_state.lend(self.send) } else { None };
+        let own = self.table.range(self.rank);
+        let place = match self.send {
+            _ if own.len() < GATHER_IN_PLACE_FROM_BYTES => None,
+            Some(send) => rank_state.lend(send),
+            None => rank_state.lend_mut(&mut self.recv[own]),
+        };
         AllgathervBuffers { place, heap: Some(&rank_state.heap), ..self }
     }
 
@@ -210,14 +226,17 @@ impl BlockTransfer for AllgathervBuffers<'_> {
 
     #[inline]
     fn put(&mut self, chunk: Range<usize>, mut staging: Sink<'_>) {
+        let Some(send) = self.send else {
+            return staging.publish(Self::target(self.recv, &self.table, self.rank, &chunk));
+        };
         if self.stores.receive() == Stores::Cached {
-            return staging.publish(&self.send[chunk]);
+            return staging.publish(&send[chunk]);
         }
         // The receive buffer is larger than the cache, so the send buffer may be as well. Each piece is first copied to the
         // receive buffer, and then published from the cache: it is read from memory once.
         for start in chunk.clone().step_by(OWN_PIECE_BYTES) {
             let piece = start..chunk.end.min(start + OWN_PIECE_BYTES);
-            let own = &self.send[piece.clone()];
+            let own = &send[piece.clone()];
             self.stores.copy(own, Self::target(self.recv, &self.table, self.rank, &piece));
             staging.publish(own);
             staging = staging.after(own.len());
@@ -226,12 +245,13 @@ impl BlockTransfer for AllgathervBuffers<'_> {
 
     #[inline]
     fn copy_own_block(&mut self, chunk: Range<usize>) {
+        let Some(send) = self.send else { return };
         if self.stores.receive() == Stores::NonTemporal && self.place.is_none() {
             // `put` has copied it.
             return;
         }
         let target = Self::target(self.recv, &self.table, self.rank, &chunk);
-        self.stores.copy(&self.send[chunk], target);
+        self.stores.copy(&send[chunk], target);
     }
 
     #[inline]
@@ -245,7 +265,7 @@ impl BlockTransfer for AllgathervBuffers<'_> {
     }
 
     fn address(&self) -> Address {
-        cma_peers::address(self.send)
+        cma_peers::address(self.send.unwrap_or_else(|| &self.recv[self.table.range(self.rank)]))
     }
 
     fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
@@ -313,7 +333,7 @@ mod tests {
             let mut recv = vec![0; RECEIVE_NON_TEMPORAL_FROM_BYTES];
             let (counts, displs) = ([len; 2], [0, most]);
             let table = BlockTable::Given { counts: &counts, displs: &displs, width: 1 };
-            let buffers = AllgathervBuffers::new(&[], &mut recv, (0, 2), table, Some(&peers));
+            let buffers = AllgathervBuffers::new(Some(&[]), &mut recv, (0, 2), table, Some(&peers));
             assert_eq!((buffers.by_single_copy(), buffers.stores.receive()), (single_copy, stores));
         }
     }

@@ -55,7 +55,7 @@ impl Communicator {
         let table = BlockTable::Equal { bytes: size_of_val(send) };
         let recv = recv.map(bytemuck::cast_slice_mut);
         let mut open = self.rank_state.begin(operation)?;
-        gather_to(&mut open, &call, bytemuck::cast_slice(send), recv, (table, root))
+        gather_to(&mut open, &call, Some(bytemuck::cast_slice(send)), recv, (table, root))
     }
 
     /// Gathers the block `send` of every rank on rank `root`: the `counts[r]` elements of rank `r` at `recv[displs[r]..]`.
@@ -111,23 +111,24 @@ impl Communicator {
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
         let recv = recv.map(bytemuck::cast_slice_mut);
         let mut open = self.rank_state.begin(operation)?;
-        gather_to(&mut open, &call, bytemuck::cast_slice(send), recv, (table, root))
+        gather_to(&mut open, &call, Some(bytemuck::cast_slice(send)), recv, (table, root))
     }
 }
 
-/// A gather of bytes, as one transfer of a call. `recv` is `Some` on the root.
+/// A gather of bytes, as one transfer of a call. `recv` is `Some` on the root. `send` is `None` on a root whose own block has its
+/// place there already.
 pub(super) fn gather_to(
     open: &mut OpenCall<'_>,
     call: &Call,
-    send: &[u8],
+    send: Option<&[u8]>,
     recv: Option<&mut [u8]>,
     (table, root): (BlockTable<'_>, usize),
 ) -> Result<(), Error> {
     let rank_state = open.rank_state();
     let stores = StorePolicy::of_call(recv.as_ref().map_or(0, |recv| recv.len()), false);
-    let mut blocks = GatherBuffers { send, recv, table, root, stores, copied: false };
+    let mut blocks = GatherBuffers { send, recv, table, root, stores, copied: send.is_none() };
     let operation = open.operation();
-    rank_state.chosen(send.len(), || Choice {
+    rank_state.chosen(table.len(rank_state.rank), || Choice {
         operation,
         path: match (0..rank_state.size()).all(|rank| blocks.length(rank) <= INLINE) {
             true => Path::Inline,
@@ -140,7 +141,7 @@ pub(super) fn gather_to(
 
 /// The caller's buffers, in bytes.
 struct GatherBuffers<'a> {
-    send: &'a [u8],
+    send: Option<&'a [u8]>,
     /// On the root.
     recv: Option<&'a mut [u8]>,
     table: BlockTable<'a>,
@@ -159,13 +160,15 @@ impl BlockTransfer for GatherBuffers<'_> {
 
     #[inline]
     fn put(&mut self, chunk: Range<usize>, mut staging: Sink<'_>) {
-        staging.publish(&self.send[chunk]);
+        if let Some(send) = self.send {
+            staging.publish(&send[chunk]);
+        }
     }
 
     #[inline]
     fn copy_own_block(&mut self, _: Range<usize>) {
-        if let (Some(recv), false) = (&mut self.recv, self.copied) {
-            self.stores.copy(self.send, &mut recv[self.table.range(self.root)]);
+        if let (Some(recv), Some(send), false) = (&mut self.recv, self.send, self.copied) {
+            self.stores.copy(send, &mut recv[self.table.range(self.root)]);
             self.copied = true;
         }
     }

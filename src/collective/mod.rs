@@ -10,6 +10,7 @@ pub(crate) mod blocks;
 mod broadcast;
 pub mod counts;
 mod gather;
+mod in_place;
 mod own_check;
 mod own_reduction;
 mod parts;

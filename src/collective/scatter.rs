@@ -52,7 +52,7 @@ impl Communicator {
             return Err(self.rank_state.refuse(&call, error));
         }
         let table = BlockTable::Equal { bytes: size_of_val(recv) };
-        self.scatter_from(operation, &call, send, recv, (table, root))
+        self.scatter_from(operation, &call, send, Some(recv), (table, root))
     }
 
     /// Gives each rank its block of rank `root`'s `send`: the `counts[r]` elements from `send[displs[r]]` on to rank `r`.
@@ -105,18 +105,20 @@ impl Communicator {
             return Err(self.rank_state.refuse(&call, error));
         }
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
-        self.scatter_from(operation, &call, send, recv, (table, root))
+        self.scatter_from(operation, &call, send, Some(recv), (table, root))
     }
 
-    fn scatter_from<T: Pod>(
+    /// `recv` is `None` on a root whose own block stays where it is.
+    pub(super) fn scatter_from<T: Pod>(
         &self,
         operation: Operation,
         call: &Call,
         send: Option<&[T]>,
-        recv: &mut [T],
+        recv: Option<&mut [T]>,
         (table, root): (BlockTable<'_>, usize),
     ) -> Result<(), Error> {
-        let recv: &mut [u8] = bytemuck::cast_slice_mut(recv);
+        let stays = recv.is_none();
+        let recv: &mut [u8] = bytemuck::cast_slice_mut(recv.unwrap_or_default());
         let (rank, size) = (self.rank(), self.size());
         let length = |parts: usize| {
             let lengths = parts::receivers(root, size).take(parts).map(|rank| table.len(rank));
@@ -128,7 +130,7 @@ impl Communicator {
             part: start..start.saturating_add(recv.len()),
             stores: StorePolicy::of_call(recv.len(), false),
             total: length(size - 1),
-            copied: rank != root,
+            copied: rank != root || stays,
             recv,
             table,
             root,

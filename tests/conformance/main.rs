@@ -20,6 +20,7 @@ mod exchanges;
 mod foreign;
 mod groups;
 mod holdings;
+mod in_place;
 mod job;
 mod joining;
 // It stops and kills ranks, and refuses system calls, as on Linux only.
@@ -56,6 +57,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(alltoalls::rows());
     all.extend(scans::rows());
     all.extend(started::rows());
+    all.extend(in_place::rows());
     all.extend(types::rows());
     all.extend(vectors::rows());
     all.extend(delays::rows());
