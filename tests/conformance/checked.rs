@@ -7,7 +7,9 @@ use libtest_mimic::Trial;
 use crate::job::{Job, WAITS};
 use crate::scenario::{Outcome, ensure_matches, still_works};
 
-pub(crate) const ROLES: [(&str, fn() -> Outcome); 2] = [(ALL, on_all), (ONE, on_one)];
+type Role = fn() -> Outcome;
+
+pub(crate) const ROLES: [(&str, Role); 2] = [(ALL, on_all), (ONE, on_one)];
 const ALL: &str = "operations_are_compared_by_what_they_do";
 const ONE: &str = "a_rank_that_compares_operations_alone_is_a_mismatch";
 
