@@ -1,5 +1,6 @@
 //! alltoall: a transfer of which each rank reads its part of every block.
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use bytemuck::Pod;
@@ -11,10 +12,12 @@ use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
-use crate::protocol::block_transfer::BlockTransfer;
+use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
+use crate::rank::heap::Heap;
 use crate::rank::rank_state::OpenCall;
+use crate::tuning::PARTS_IN_PLACE_FROM_BYTES;
 
 impl Communicator {
     /// Sends a block to every rank and receives one from every rank: block `r` of `send` becomes block `rank()` of rank `r`'s
@@ -22,7 +25,7 @@ impl Communicator {
     ///
     /// If all blocks of a rank but its own have up to 96 bytes in all, they take one round. Longer data streams through staging;
     /// each rank begins with the block for its successor, so that all read at the same time (the linear shift: Thakur,
-    /// Rabenseifner and Gropp 2005).
+    /// Rabenseifner and Gropp 2005). A `send` of 1 MiB or more that lies in a [symmetric object](crate::Symmetric) is read there.
     ///
     /// ```
     /// let all = intranode::threads(3, |comm| {
@@ -64,11 +67,17 @@ pub(super) fn exchange(
     let (rank_state, operation) = (open.rank_state(), open.operation());
     let (rank, size) = (rank_state.rank, rank_state.size());
     let stores = StorePolicy::of_call(recv.len(), false);
-    let mut blocks = AlltoallBuffers { send, recv, rank, size, stores, copied: false };
+    let heap = &rank_state.heap;
+    let place = if send.len() >= PARTS_IN_PLACE_FROM_BYTES { rank_state.lend(send) } else { None };
+    let mut blocks = AlltoallBuffers { send, recv, rank, size, place, heap, stores, copied: false };
     let bytes = blocks.length(rank);
     rank_state.chosen(bytes, || Choice {
         operation,
-        path: if bytes <= INLINE { Path::Inline } else { Path::Staging },
+        path: match blocks.place {
+            _ if bytes <= INLINE => Path::Inline,
+            Some(_) => Path::InPlace,
+            None => Path::Staging,
+        },
         receive: blocks.stores.receive(),
     });
     open.transfer(call, &mut blocks)
@@ -80,6 +89,9 @@ struct AlltoallBuffers<'a> {
     recv: &'a mut [u8],
     rank: usize,
     size: usize,
+    /// Where the other ranks have `send`.
+    place: Address,
+    heap: &'a Heap,
     stores: StorePolicy,
     /// Whether the own block was copied.
     copied: bool,
@@ -93,7 +105,7 @@ impl AlltoallBuffers<'_> {
     }
 
     #[inline]
-    fn place(&self, rank: usize) -> Range<usize> {
+    fn range(&self, rank: usize) -> Range<usize> {
         rank * self.bytes()..(rank + 1) * self.bytes()
     }
 }
@@ -106,14 +118,14 @@ impl BlockTransfer for AlltoallBuffers<'_> {
 
     #[inline]
     fn put(&mut self, chunk: Range<usize>, staging: Sink<'_>) {
-        let blocks = parts::receivers(self.rank, self.size).map(|rank| &self.send[self.place(rank)]);
+        let blocks = parts::receivers(self.rank, self.size).map(|rank| &self.send[self.range(rank)]);
         parts::put(blocks, chunk, staging);
     }
 
     #[inline]
     fn copy_own_block(&mut self, _: Range<usize>) {
         if !self.copied {
-            let own = self.place(self.rank);
+            let own = self.range(self.rank);
             self.stores.copy(&self.send[own.clone()], &mut self.recv[own]);
             self.copied = true;
         }
@@ -122,7 +134,18 @@ impl BlockTransfer for AlltoallBuffers<'_> {
     #[inline]
     fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
         let start = parts::position(rank, self.rank, self.size) * self.bytes();
-        let (part, place) = (start..start + self.bytes(), self.place(rank));
+        let (part, place) = (start..start + self.bytes(), self.range(rank));
         parts::get(part, chunk, staging, &mut self.recv[place], &self.stores);
+    }
+
+    fn place(&self) -> Address {
+        self.place
+    }
+
+    fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
+        let (own, range) = (self.range(self.rank), self.range(rank));
+        let AlltoallBuffers { recv, stores, heap, .. } = self;
+        let target = &mut recv[range];
+        heap.read_part(place, own.start, target.len(), |source| stores.fetch(&source, target));
     }
 }

@@ -1,5 +1,6 @@
 //! gather and gatherv: a transfer that only the root reads.
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use bytemuck::Pod;
@@ -13,10 +14,12 @@ use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation, root_and_digest};
 use crate::protocol::Call;
-use crate::protocol::block_transfer::BlockTransfer;
+use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
+use crate::rank::heap::Heap;
 use crate::rank::rank_state::OpenCall;
+use crate::tuning::PARTS_IN_PLACE_FROM_BYTES;
 
 impl Communicator {
     /// Gathers the block `send` of every rank on rank `root`, in rank order. `send` has the same length on all ranks. `recv`
@@ -55,7 +58,8 @@ impl Communicator {
         let table = BlockTable::Equal { bytes: size_of_val(send) };
         let recv = recv.map(bytemuck::cast_slice_mut);
         let mut open = self.rank_state.begin(operation)?;
-        gather_to(&mut open, &call, Some(bytemuck::cast_slice(send)), recv, (table, root))
+        let (send, place) = (bytemuck::cast_slice(send), self.place_of_block(send));
+        gather_to(&mut open, &call, (Some(send), place), recv, (table, root))
     }
 
     /// Gathers the block `send` of every rank on rank `root`: the `counts[r]` elements of rank `r` at `recv[displs[r]..]`.
@@ -111,27 +115,45 @@ impl Communicator {
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
         let recv = recv.map(bytemuck::cast_slice_mut);
         let mut open = self.rank_state.begin(operation)?;
-        gather_to(&mut open, &call, Some(bytemuck::cast_slice(send)), recv, (table, root))
+        let (send, place) = (bytemuck::cast_slice(send), self.place_of_block(send));
+        gather_to(&mut open, &call, (Some(send), place), recv, (table, root))
+    }
+
+    /// Where all ranks have a block mapped, if it is long enough to be read there.
+    fn place_of_block<T: Pod>(&self, block: &[T]) -> Address {
+        let long = size_of_val(block) >= PARTS_IN_PLACE_FROM_BYTES;
+        if long { self.rank_state.lend(bytemuck::cast_slice(block)) } else { None }
     }
 }
 
 /// A gather of bytes, as one transfer of a call. `recv` is `Some` on the root. `send` is `None` on a root whose own block has its
-/// place there already.
+/// place there already; beside it is where the root has it mapped, if it is not to go through staging.
 pub(super) fn gather_to(
     open: &mut OpenCall<'_>,
     call: &Call,
-    send: Option<&[u8]>,
+    (send, place): (Option<&[u8]>, Address),
     recv: Option<&mut [u8]>,
     (table, root): (BlockTable<'_>, usize),
 ) -> Result<(), Error> {
     let rank_state = open.rank_state();
     let stores = StorePolicy::of_call(recv.as_ref().map_or(0, |recv| recv.len()), false);
-    let mut blocks = GatherBuffers { send, recv, table, root, stores, copied: send.is_none() };
+    let mut blocks = GatherBuffers {
+        // The root's own block goes nowhere.
+        place: place.filter(|_| rank_state.rank != root),
+        heap: &rank_state.heap,
+        copied: send.is_none(),
+        send,
+        recv,
+        table,
+        root,
+        stores,
+    };
     let operation = open.operation();
     rank_state.chosen(table.len(rank_state.rank), || Choice {
         operation,
         path: match (0..rank_state.size()).all(|rank| blocks.length(rank) <= INLINE) {
             true => Path::Inline,
+            false if blocks.place.is_some() => Path::InPlace,
             false => Path::Staging,
         },
         receive: blocks.stores.receive(),
@@ -146,6 +168,9 @@ struct GatherBuffers<'a> {
     recv: Option<&'a mut [u8]>,
     table: BlockTable<'a>,
     root: usize,
+    /// Where the root has this rank's own block.
+    place: Address,
+    heap: &'a Heap,
     stores: StorePolicy,
     /// Whether the root has copied its own block.
     copied: bool,
@@ -178,6 +203,17 @@ impl BlockTransfer for GatherBuffers<'_> {
         if let Some(recv) = &mut self.recv {
             let block = self.table.range(rank);
             self.stores.fetch(&staging, &mut recv[block.start + chunk.start..block.start + chunk.end]);
+        }
+    }
+
+    fn place(&self) -> Address {
+        self.place
+    }
+
+    fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
+        if let Some(recv) = &mut self.recv {
+            let target = &mut recv[self.table.range(rank)];
+            self.heap.read_place(place, target.len(), |source| self.stores.fetch(&source, target));
         }
     }
 }

@@ -356,8 +356,9 @@ impl Communicator {
         let mut open = self.rank_state.begin(operation)?;
         let data: &mut [u8] = bytemuck::cast_slice_mut(data);
         match self.rank() == root {
-            true => gather_to(&mut open, call, None, Some(data), (table, root)),
-            false => gather_to(&mut open, call, Some(data), None, (table, root)),
+            true => gather_to(&mut open, call, (None, None), Some(data), (table, root)),
+            // Read in place it would be behind an exclusive reference, which is for processes only.
+            false => gather_to(&mut open, call, (Some(data), None), None, (table, root)),
         }
     }
 
@@ -369,8 +370,8 @@ impl Communicator {
         blocks: (BlockTable<'_>, usize),
     ) -> Result<(), Error> {
         match self.rank() == blocks.1 {
-            true => self.scatter_from(operation, call, Some(data), None, blocks),
-            false => self.scatter_from(operation, call, None, Some(data), blocks),
+            true => self.scatter_from(operation, call, (Some(data), None), None, blocks),
+            false => self.scatter_from(operation, call, (None, None), Some(data), blocks),
         }
     }
 }

@@ -174,7 +174,13 @@ impl Communicator {
         let (bytes, target) = (bytemuck::cast_slice(send), bytemuck::cast_slice_mut(&mut all));
         match shape {
             Shape::Root(root) => {
-                gather_to(&mut open, call, Some(bytes), recv.is_some().then_some(target), (table, root))?;
+                gather_to(
+                    &mut open,
+                    call,
+                    (Some(bytes), None),
+                    recv.is_some().then_some(target),
+                    (table, root),
+                )?;
             }
             _ => gather(&mut open, call, bytes, target, table)?,
         }

@@ -1,5 +1,6 @@
 //! scatter and scatterv: a transfer of the root's block, of which each rank reads its part.
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use bytemuck::Pod;
@@ -13,9 +14,11 @@ use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation, root_and_digest};
 use crate::protocol::Call;
-use crate::protocol::block_transfer::BlockTransfer;
+use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
+use crate::rank::heap::Heap;
+use crate::tuning::SCATTER_IN_PLACE_FROM_BYTES;
 
 impl Communicator {
     /// Gives each rank its block of rank `root`'s `send`, in rank order: the inverse of [`gather`](Communicator::gather).
@@ -52,7 +55,10 @@ impl Communicator {
             return Err(self.rank_state.refuse(&call, error));
         }
         let table = BlockTable::Equal { bytes: size_of_val(recv) };
-        self.scatter_from(operation, &call, send, Some(recv), (table, root))
+        // With counts only the root knows where in its buffer the blocks are.
+        let long = send.filter(|send| size_of_val(*send) >= SCATTER_IN_PLACE_FROM_BYTES);
+        let place = long.and_then(|send| self.rank_state.lend(bytemuck::cast_slice(send)));
+        self.scatter_from(operation, &call, (send, place), Some(recv), (table, root))
     }
 
     /// Gives each rank its block of rank `root`'s `send`: the `counts[r]` elements from `send[displs[r]]` on to rank `r`.
@@ -105,7 +111,7 @@ impl Communicator {
             return Err(self.rank_state.refuse(&call, error));
         }
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
-        self.scatter_from(operation, &call, send, Some(recv), (table, root))
+        self.scatter_from(operation, &call, (send, None), Some(recv), (table, root))
     }
 
     /// `recv` is `None` on a root whose own block stays where it is.
@@ -113,7 +119,7 @@ impl Communicator {
         &self,
         operation: Operation,
         call: &Call,
-        send: Option<&[T]>,
+        (send, place): (Option<&[T]>, Address),
         recv: Option<&mut [T]>,
         (table, root): (BlockTable<'_>, usize),
     ) -> Result<(), Error> {
@@ -130,6 +136,9 @@ impl Communicator {
             part: start..start.saturating_add(recv.len()),
             stores: StorePolicy::of_call(recv.len(), false),
             total: length(size - 1),
+            place,
+            heap: &self.rank_state.heap,
+            rank,
             copied: rank != root || stays,
             recv,
             table,
@@ -138,7 +147,11 @@ impl Communicator {
         };
         self.rank_state.chosen(blocks.total, || Choice {
             operation,
-            path: if blocks.total <= INLINE { Path::Inline } else { Path::Staging },
+            path: match blocks.place {
+                _ if blocks.total <= INLINE => Path::Inline,
+                Some(_) => Path::InPlace,
+                None => Path::Staging,
+            },
             receive: blocks.stores.receive(),
         });
         self.rank_state.collective(operation, |member| member.transfer(call, &mut blocks))
@@ -147,6 +160,10 @@ impl Communicator {
 
 /// The caller's buffers, in bytes.
 struct ScatterBuffers<'a> {
+    rank: usize,
+    /// On the root: where the other ranks have its blocks.
+    place: Address,
+    heap: &'a Heap,
     /// On the root.
     send: Option<&'a [u8]>,
     recv: &'a mut [u8],
@@ -187,5 +204,15 @@ impl BlockTransfer for ScatterBuffers<'_> {
     #[inline]
     fn get(&mut self, _: usize, chunk: Range<usize>, staging: Source<'_>) {
         parts::get(self.part.clone(), chunk, staging, self.recv, &self.stores);
+    }
+
+    fn place(&self) -> Address {
+        self.place
+    }
+
+    fn read_in_place(&mut self, _: usize, place: NonZeroU64) {
+        // The blocks are equal where they are in place.
+        let ScatterBuffers { recv, stores, heap, rank, .. } = self;
+        heap.read_part(place, *rank * recv.len(), recv.len(), |source| stores.fetch(&source, recv));
     }
 }

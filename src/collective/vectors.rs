@@ -192,7 +192,7 @@ pub(super) fn gather_vec<T: Pod>(
     if !is_whole {
         let table = BlockTable::Given { counts: &counts, displs: &displs, width };
         let recv = is_root.then_some(bytes);
-        gather_to(open, call, Some(bytemuck::cast_slice(send)), recv, (table, root))?;
+        gather_to(open, call, (Some(bytemuck::cast_slice(send)), None), recv, (table, root))?;
     } else if is_root {
         copy(&firsts, width, bytes);
     }

@@ -11,6 +11,9 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(collectives_mix_objects_and_private_buffers),
         row!(collectives_repeat_on_changed_objects),
         row!(reductions_mix_objects_and_private_buffers),
+        row!(blocks_of_objects_reach_their_ranks),
+        row!(blocks_of_objects_and_of_private_buffers),
+        row!(blocks_of_objects_that_change_after_each_call),
     ]
 }
 
@@ -161,5 +164,83 @@ fn reductions_mix_objects_and_private_buffers(comm: Communicator) -> Outcome {
             ensure!(right(&recv), "allreduce_with of {len}, objects {mask:b}");
         }
     }
+    still_works(&comm)
+}
+
+/// What rank `from` sends to rank `to`.
+fn part(from: usize, to: usize, index: usize) -> u64 {
+    value(from * 100 + to, index)
+}
+
+/// Whether `found` is what rank `from` sends to rank `to`, in the turn `turn`.
+fn ensure_part(found: &[u64], from: usize, to: usize, turn: usize) -> Outcome {
+    let right = |(index, value): (usize, &u64)| *value == part(from, to, index) + turn as u64;
+    ensure!(found.iter().enumerate().all(right), "{} elements from {from} to {to}", found.len());
+    Ok(())
+}
+
+/// gather, gatherv, scatter and alltoall of blocks of `len` elements out of `send`, which has one for each rank.
+fn bring_blocks(comm: &Communicator, send: &mut [u64], len: usize, turn: usize) -> Outcome {
+    let (rank, size, root) = (comm.rank(), comm.size(), turn % comm.size());
+    let fill = |send: &mut [u64]| {
+        for (to, block) in send.chunks_mut(len.max(1)).enumerate() {
+            block.iter_mut().enumerate().for_each(|(at, slot)| *slot = part(rank, to, at) + turn as u64);
+        }
+    };
+    fill(send);
+    let mut recv = vec![0; len * size];
+    comm.alltoall(send, &mut recv)?;
+    // What others would read too late.
+    send.fill(u64::MAX);
+    (0..size).try_for_each(|from| ensure_part(&recv[from * len..][..len], from, rank, turn))?;
+
+    fill(send);
+    comm.gather(&send[..len], (rank == root).then_some(&mut recv[..]), root)?;
+    send.fill(u64::MAX);
+    if rank == root {
+        (0..size).try_for_each(|from| ensure_part(&recv[from * len..][..len], from, 0, turn))?;
+    }
+
+    fill(send);
+    let counts: Vec<usize> = (0..size).map(|rank| len - rank.min(len)).collect();
+    let displs: Vec<usize> = (0..size).map(|rank| (size - 1 - rank) * len).collect();
+    let to = (rank == root).then_some(&mut recv[..]);
+    comm.gatherv(&send[..counts[rank]], to, &counts, &displs, root)?;
+    send.fill(u64::MAX);
+    if rank == root {
+        (0..size).try_for_each(|from| ensure_part(&recv[displs[from]..][..counts[from]], from, 0, turn))?;
+    }
+
+    fill(send);
+    let own = &mut recv[..len];
+    comm.scatter((rank == root).then_some(&send[..]), own, root)?;
+    send.fill(u64::MAX);
+    ensure_part(own, root, rank, turn)
+}
+
+fn blocks_of_objects_reach_their_ranks(comm: Communicator) -> Outcome {
+    for len in LENGTHS {
+        let mut object = comm.symmetric::<u64>(len * comm.size())?.into_own()?;
+        (0..comm.size().min(3)).try_for_each(|turn| bring_blocks(&comm, &mut object, len, turn))?;
+    }
+    still_works(&comm)
+}
+
+fn blocks_of_objects_and_of_private_buffers(comm: Communicator) -> Outcome {
+    for len in [40_000, 140_000, 600_000] {
+        let mut object = comm.symmetric::<u64>(len * comm.size())?.into_own()?;
+        let mut private = vec![0; len * comm.size()];
+        for turn in 0..comm.size() {
+            let send = if comm.rank() % 2 == turn % 2 { &mut object[..] } else { &mut private[..] };
+            bring_blocks(&comm, send, len, turn)?;
+        }
+    }
+    still_works(&comm)
+}
+
+fn blocks_of_objects_that_change_after_each_call(comm: Communicator) -> Outcome {
+    let len = (4 << 20) / 8 / comm.size() + 1;
+    let mut object = comm.symmetric::<u64>(len * comm.size())?.into_own()?;
+    (0..10).try_for_each(|turn| bring_blocks(&comm, &mut object, len, turn))?;
     still_works(&comm)
 }
