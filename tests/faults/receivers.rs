@@ -54,8 +54,8 @@ const LONGEST: usize = 64 << 10;
 /// How many messages of this length fill the cells or the buffers of a channel, and one more. A long one needs none.
 fn count(len: usize) -> usize {
     match len {
-        ..=40 => 64 + 1,
-        ..=LONGEST => 64 / len.div_ceil(4096) + 1,
+        0..=40 => 64 + 1,
+        41..=LONGEST => 64 / len.div_ceil(4096) + 1,
         _ => 1,
     }
 }
