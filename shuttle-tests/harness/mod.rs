@@ -25,9 +25,11 @@ pub mod script;
 pub mod perform;
 
 pub mod one_sided_rank;
-pub mod post_rank;
+pub mod post_plan;
 pub mod ring;
 pub mod scenario;
+
+pub mod post_rank;
 
 pub mod one_sided;
 pub mod post;

@@ -8,7 +8,8 @@ use shuttle::sync::atomic::Ordering::SeqCst;
 
 use crate::harness::channels::Channels;
 use crate::harness::choice;
-use crate::harness::post_rank::{Log, Plan, live};
+use crate::harness::post_plan::Plan;
+use crate::harness::post_rank::{Log, live};
 use crate::harness::scenario::spawn;
 use crate::harness::simulation::{PlannedFate, Simulation};
 

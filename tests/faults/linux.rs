@@ -11,12 +11,14 @@
 mod calls;
 mod crashes;
 mod deaths;
+mod departures;
 mod endings;
 mod families;
 mod foreign;
 mod freezing;
 mod job;
 mod joining;
+mod late_peers;
 mod limits;
 mod liveness;
 mod locking;
@@ -78,6 +80,8 @@ fn tests() -> Vec<Test> {
         locking::TESTS,
         senders::TESTS,
         receivers::TESTS,
+        late_peers::TESTS,
+        departures::TESTS,
         &[("every_row_names_its_tests", every_row_names_its_tests)],
     ];
     let mut all = all.concat();
@@ -109,6 +113,8 @@ fn programs() -> Vec<Program> {
         locking::PROGRAMS,
         senders::PROGRAMS,
         receivers::PROGRAMS,
+        late_peers::PROGRAMS,
+        departures::PROGRAMS,
     ];
     all.concat()
 }
