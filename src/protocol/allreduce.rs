@@ -307,6 +307,7 @@ impl<P: Platform> Member<'_, P> {
             terms,
             unread,
             in_place,
+            places: Vec::new(),
             slices,
             bytes: if sliced { both } else { bytes },
         }
