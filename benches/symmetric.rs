@@ -1,11 +1,15 @@
 //! One-sided accesses beside what the machine itself takes for them, in one run: the goals of symmetric memory.
 //!
 //! ```text
-//! cargo bench --bench symmetric [-- BLOCKS]
+//! cargo bench --bench symmetric [-- BLOCKS] [token]
 //! ```
 //!
 //! Two processes, each bound to a processor. Each line is measured in blocks, in each of which ours and the reference follow
-//! each other. Printed are the medians, and the ratio of each block: its median, least and greatest.
+//! each other. Printed are the medians, and the ratio of each block: its median, least and greatest. Then a token goes round four
+//! processes on two processors.
+
+#[path = "symmetric/token.rs"]
+mod token;
 
 use std::env;
 use std::error::Error;
@@ -35,17 +39,28 @@ fn main() -> Outcome {
     if env::var_os(BLOCKS).is_some() {
         return be_a_rank();
     }
+    if env::var_os(token::BLOCKS).is_some() {
+        return token::be_a_rank();
+    }
     // Cargo adds flags.
-    let blocks = env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(9u32);
+    let given = env::args().skip(1).find_map(|argument| argument.parse().ok());
+    if !env::args().any(|argument| argument == "token") {
+        job(2, BLOCKS, given.unwrap_or(9))?;
+    }
+    job(token::RANKS, token::BLOCKS, given.unwrap_or(51))
+}
+
+/// Runs processes that measure so many blocks, and waits for them.
+fn job(size: usize, variable: &str, blocks: u32) -> Outcome {
     let start = |rank: usize| {
         Command::new(env::current_exe()?)
-            .env("INTRANODE_NAME", format!("/intranode-symmetric-{}", std::process::id()))
+            .env("INTRANODE_NAME", format!("/intranode-symmetric-{}-{size}", std::process::id()))
             .env("INTRANODE_RANK", rank.to_string())
-            .env("INTRANODE_SIZE", "2")
-            .env(BLOCKS, blocks.to_string())
+            .env("INTRANODE_SIZE", size.to_string())
+            .env(variable, blocks.to_string())
             .spawn()
     };
-    let ranks = [start(0)?, start(1)?];
+    let ranks = (0..size).map(start).collect::<Result<Vec<_>, _>>()?;
     for mut rank in ranks {
         let status = rank.wait()?;
         if !status.success() {

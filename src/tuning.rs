@@ -185,6 +185,13 @@ pub(crate) const SPIN_WITHOUT_YIELD: Duration = Duration::from_micros(50);
 /// time of a switch. Measured.
 pub(crate) const POLLS_BEFORE_YIELD: u32 = 100;
 
+/// In an oversubscribed job, the polls of a rank that waits for one write after each sched_yield: about the time of a switch.
+/// Measured, by `cargo bench --bench symmetric`.
+pub(crate) const POLLS_AFTER_YIELD: u32 = 100;
+
+/// The calls to sched_yield of such a rank before it sleeps: with the polls they take as long as [`YIELDS`] without.
+pub(crate) const YIELDS_FOR_WRITE: u32 = 5;
+
 /// In an oversubscribed job, the calls to sched_yield before a rank sleeps. Measured.
 pub(crate) const YIELDS: u32 = 16;
 

@@ -260,7 +260,7 @@ unsafe impl SymmetricPlatform for ShmPlatform {
     #[inline(always)]
     fn poll<R>(&self, _: &'static str, mut poll: impl FnMut() -> Option<R>) -> Option<R> {
         let mut found = None;
-        self.spin.spin(true, || {
+        self.spin.spin_for_write(|| {
             found = poll();
             found.is_some()
         });

@@ -6,12 +6,15 @@
 //! wake-up, it calls sched_yield between polls: the rank may have other threads.
 //!
 //! If the job is oversubscribed, a spinning rank may keep the awaited rank from running. Then it calls sched_yield up to
-//! 16 times, since a switch costs less than a sleep and a wake-up.
+//! 16 times, since a switch costs less than a sleep and a wake-up. A rank that waits for one write, and not for all ranks,
+//! polls for about the time of a switch after each of them, and yields less often: the write is often on its way from another
+//! processor, and a rank that yields just before it arrives needs two more switches to find it.
 
 use std::time::{Duration, Instant};
 
 use crate::tuning::{
-    POLLS_BEFORE_CLOCK, POLLS_BEFORE_YIELD, POLLS_PER_CLOCK, SPIN, SPIN_WITHOUT_YIELD, YIELDS,
+    POLLS_AFTER_YIELD, POLLS_BEFORE_CLOCK, POLLS_BEFORE_YIELD, POLLS_PER_CLOCK, SPIN, SPIN_WITHOUT_YIELD,
+    YIELDS, YIELDS_FOR_WRITE,
 };
 
 /// What a rank does before it sleeps.
@@ -67,7 +70,18 @@ impl SpinPolicy {
             }
             core::hint::spin_loop();
         }
-        if self.yields() { self.spin_yielding(poll) } else { self.spin_timed(poll) }
+        if self.yields() { Self::spin_yielding(self.yields, 1, poll) } else { self.spin_timed(poll) }
+    }
+
+    /// The same for what any one rank may write, on whichever processor.
+    #[inline]
+    pub(crate) fn spin_for_write(self, mut poll: impl FnMut() -> bool) {
+        if !self.yields() {
+            return self.spin(true, poll);
+        }
+        if !poll() {
+            Self::spin_yielding(YIELDS_FOR_WRITE, POLLS_AFTER_YIELD, poll);
+        }
     }
 
     #[cold]
@@ -90,12 +104,19 @@ impl SpinPolicy {
         }
     }
 
+    /// Yields, and polls so often after each time.
     #[cold]
-    fn spin_yielding(self, mut poll: impl FnMut() -> bool) {
-        for _ in 0..self.yields {
+    fn spin_yielding(yields: u32, polls: u32, mut poll: impl FnMut() -> bool) {
+        for _ in 0..yields {
             std::thread::yield_now();
             if poll() {
                 return;
+            }
+            for _ in 1..polls {
+                core::hint::spin_loop();
+                if poll() {
+                    return;
+                }
             }
         }
     }
@@ -123,6 +144,20 @@ mod tests {
     #[test]
     fn an_oversubscribed_rank_polls_before_it_yields_unless_co_located() {
         assert_eq!(polls(SpinPolicy::new(3, 2), false), 1 + POLLS_BEFORE_YIELD + YIELDS);
+    }
+
+    #[test]
+    fn an_oversubscribed_rank_polls_after_each_yield_for_a_write() {
+        let polls_for_write = |policy: SpinPolicy| {
+            let mut polls = 0;
+            policy.spin_for_write(|| {
+                polls += 1;
+                false
+            });
+            polls
+        };
+        assert_eq!(polls_for_write(SpinPolicy::new(3, 2)), 1 + YIELDS_FOR_WRITE * POLLS_AFTER_YIELD);
+        assert_eq!(polls_for_write(SpinPolicy::NONE), 1);
     }
 
     #[test]
