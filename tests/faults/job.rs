@@ -22,7 +22,8 @@ use super::report::{self, Report};
 /// The time limit of every step.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// The time limit for the report of a death on a busy machine. On an idle one it takes a thousandth of that.
+/// The time limit for the report of a death, besides the time for which ranks wait for a processor. On an idle machine it takes
+/// a thousandth of that.
 pub(crate) const BOUND: Duration = Duration::from_secs(1);
 
 /// The variable with the name of the program that a rank runs.
@@ -46,6 +47,8 @@ pub(crate) struct Job {
     name: String,
     size: usize,
     ranks: BTreeMap<usize, Rank>,
+    /// By rank: for how long it had waited for a processor when the last signal was sent.
+    waited: BTreeMap<usize, Duration>,
 }
 
 struct Rank {
@@ -61,7 +64,12 @@ impl Job {
     pub(crate) fn new(size: usize) -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Job { name: format!("/faults-{}-{number}", std::process::id()), size, ranks: BTreeMap::new() }
+        Job {
+            name: format!("/faults-{}-{number}", std::process::id()),
+            size,
+            ranks: BTreeMap::new(),
+            waited: BTreeMap::new(),
+        }
     }
 
     /// A job of `size` ranks that run `program` and have joined.
@@ -89,7 +97,9 @@ impl Job {
 
     /// Another job under the same name, without ranks.
     pub(crate) fn namesake(&self) -> Self {
-        Job { name: self.name.clone(), size: self.size, ranks: BTreeMap::new() }
+        let mut job = Job::new(self.size);
+        job.name.clone_from(&self.name);
+        job
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -213,6 +223,7 @@ impl Job {
     /// Sends a signal to a rank. Returns the time just before.
     pub(crate) fn signal(&mut self, rank: usize, signal: Signal) -> Result<Duration> {
         let pid = Pid::from_raw(self.pid(rank)?.try_into()?);
+        self.waited = self.ranks.iter().map(|(rank, process)| (*rank, process.waited())).collect();
         let before = report::now();
         signal::kill(pid, signal)?;
         Ok(before)
@@ -220,6 +231,17 @@ impl Job {
 
     pub(crate) fn kill(&mut self, rank: usize) -> Result<Duration> {
         self.signal(rank, Signal::SIGKILL)
+    }
+
+    /// Fails if this is more than [`BOUND`], and these ranks have not waited for a processor for the rest since the last signal.
+    fn ensure_soon(&self, ranks: &[usize], time: Duration) -> Result<()> {
+        let since = |rank: &usize| {
+            let before = self.waited.get(rank).copied().unwrap_or_default();
+            self.ranks.get(rank).map_or(Duration::ZERO, Rank::waited).saturating_sub(before)
+        };
+        let waited: Duration = ranks.iter().map(since).sum();
+        ensure!(time < BOUND + waited, "known only after {time:?}, of which {waited:?} without a processor");
+        Ok(())
     }
 
     /// Awaits that these ranks report the death of one of the victims, all the same one, within [`BOUND`]. Returns the time
@@ -231,7 +253,7 @@ impl Job {
         since: Duration,
     ) -> Result<Duration> {
         let last = self.all_report_death_eventually(ranks, victims, since)?;
-        ensure!(last < BOUND, "known only after {last:?}");
+        self.ensure_soon(ranks, last)?;
         Ok(last)
     }
 
@@ -254,7 +276,7 @@ impl Job {
         since: Duration,
     ) -> Result<Duration> {
         let last = self.all_report_death_in_any_call_eventually(ranks, victims, since)?;
-        ensure!(last < BOUND, "known only after {last:?}");
+        self.ensure_soon(ranks, last)?;
         Ok(last)
     }
 
@@ -401,6 +423,16 @@ impl Rank {
             self.status = self.child.try_wait()?;
         }
         Ok(self.status.is_some())
+    }
+
+    /// For how long its threads have been ready to run and have waited for a processor, which other programs had.
+    fn waited(&self) -> Duration {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).into_iter().flatten();
+        // Unreadable: the thread, or its process, has ended.
+        let schedstat =
+            threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
+        let nanoseconds = schedstat.filter_map(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
+        Duration::from_nanos(nanoseconds.sum())
     }
 
     fn stderr(&self) -> String {
