@@ -365,7 +365,9 @@ impl<'s> Correspondent<'s> {
     /// Offers what lies in its own memory.
     pub(crate) fn offers(&self, target: usize) -> Result<(), Failure> {
         assert!(self.post.open_lease(&self.to(target), OFFER), "the first offer");
-        let inline = offer::Offer { number: OFFER, address: 0, len: 8, token_address: 0, token: 0 }.encode();
+        let inline =
+            offer::Offer { number: OFFER, attended: false, address: 0, len: 8, token_address: 0, token: 0 }
+                .encode();
         self.publishes(target, &Envelope { inline, ..envelope(Kind::Offer, 0, 0) })
     }
 

@@ -39,6 +39,8 @@ pub(crate) struct Staged {
     pub(crate) received: usize,
     /// In bytes: the end of what was asked for.
     pub(crate) wanted: usize,
+    /// How often this rank has looked since a part has come.
+    pub(crate) idle: u32,
 }
 
 /// The private memory that each message takes which nobody has asked for, in bytes.
@@ -107,6 +109,12 @@ impl Arrivals {
         if !self.receives.is_empty() {
             self.unassign(self.messages.len() - 1);
         }
+    }
+
+    /// Whether there is no message, and no receive that waits for one.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.receives.is_empty()
     }
 
     /// The place of a receive's message.

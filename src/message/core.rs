@@ -22,6 +22,8 @@ pub struct Core {
     memory: Symmetric<u64>,
     pub(crate) layout: ChannelLayout,
     cookie: ProbeCookie,
+    /// Whether two copies, one by each side, take less time on this machine than one by the system.
+    pub(crate) prefers_buffers: bool,
     /// The receives that were dropped before they were complete.
     dropped: Mutex<Vec<u64>>,
     any_dropped: AtomicBool,
@@ -29,8 +31,10 @@ pub struct Core {
 
 impl Core {
     pub(crate) fn new(rank_state: Arc<RankState>, memory: Symmetric<u64>, layout: ChannelLayout) -> Self {
-        let (cookie, dropped) = (ProbeCookie::new(), Mutex::default());
-        Core { rank_state, memory, layout, cookie, dropped, any_dropped: AtomicBool::new(false) }
+        let (cookie, dropped, any_dropped) = (ProbeCookie::new(), Mutex::default(), AtomicBool::new(false));
+        // As in collectives; but a rank without a processor of its own would switch for each part.
+        let prefers_buffers = rank_state.mapped.single_copy().is_never() && !rank_state.platform.spin.yields();
+        Core { rank_state, memory, layout, cookie, prefers_buffers, dropped, any_dropped }
     }
 
     pub(crate) fn rank(&self) -> usize {

@@ -11,7 +11,7 @@ use crate::message::envelope::{Envelope, Pattern, Source, Tag};
 use crate::message::notifier::Notifier;
 use crate::message::outgoing;
 use crate::message::request::{Receiving, Request, Sending};
-use crate::message::state::{State, Wait};
+use crate::message::state::{State, Wait, is_whole};
 use crate::rank::rank_state::RankState;
 use crate::segment::message_memory::ChannelLayout;
 use crate::symmetric::handle::Symmetric;
@@ -23,8 +23,8 @@ use crate::symmetric::handle::Symmetric;
 ///   earliest.
 /// * A message of up to 64 KiB (less with more than 16 ranks) is copied when it is sent, and `send` returns without its
 ///   receiver, as long as the channel has room. A longer one is copied once, by the receiver from the sender's memory
-///   (`process_vm_readv`), or in parts through the channel where the system does not allow that; `send` returns when it is
-///   received.
+///   (`process_vm_readv`), or in parts through the channel where the system does not allow that, or where both sides together
+///   are faster; `send` returns when it is received.
 /// * Messages go on in calls only: there is no thread. A rank that waits takes in what comes from all ranks. What nobody has
 ///   received stays in its sender's channel, or takes up to 16 MiB of private memory.
 /// * What a rank has sent before it leaves or dies is received. After that, calls that wait for this rank fail with the cause.
@@ -148,7 +148,7 @@ impl Messages {
             return Err(self.no_room(to, bytes));
         }
         if bytes > self.core.eager() {
-            let mut sending = Sending::start(&self.core, &mut self.state, data, to, tag)?;
+            let mut sending = Sending::start(&self.core, &mut self.state, data, to, tag, true)?;
             let sent = self.wait(&mut sending);
             let request: &mut dyn Request = &mut sending;
             return match sent {
@@ -222,7 +222,16 @@ impl Messages {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Envelope, Error> {
-        let mut receiving = self.start_recv(buffer, from, tag)?;
+        let pattern = self.pattern(Operation::Recv, from, tag)?;
+        let Messages { core, state } = self;
+        if let Some(source) = pattern.rank() {
+            let target = bytemuck::cast_slice_mut(buffer);
+            let received = state.receive_next(core, source, pattern, target, size_of::<T>());
+            if let Some(received) = received {
+                return received;
+            }
+        }
+        let mut receiving = Receiving::start(core, state, buffer, pattern);
         self.wait(&mut receiving)
     }
 
@@ -257,7 +266,8 @@ impl Messages {
             reason: error.to_string().into_boxed_str(),
         })?;
         data.resize(len, T::zeroed());
-        if let Some(element) = not_whole::<T>(bytes) {
+        let element = size_of::<T>();
+        if !is_whole(bytes, element) {
             return Err(Error::NotWhole {
                 operation: Operation::Recv,
                 rank: message.envelope.source,
@@ -366,7 +376,7 @@ impl Messages {
         tag: u64,
     ) -> Result<Envelope, Error> {
         let mut receiving = self.start_recv(buffer, from, tag)?;
-        let mut sending = self.start_send(data, to, tag)?;
+        let mut sending = self.start_sending(data, to, tag, true)?;
         let envelopes = self.wait_all(&mut [&mut receiving, &mut sending])?;
         Ok(envelopes[0])
     }
@@ -376,12 +386,23 @@ impl Messages {
     /// # Errors
     /// [`Error::InvalidRank`]. After the communicator has ended, its cause.
     pub fn start_send<'a, T: Pod>(&mut self, data: &'a [T], to: usize, tag: u64) -> Result<Sending<'a>, Error> {
+        self.start_sending(data, to, tag, false)
+    }
+
+    /// `attended`: the call that starts it also completes it.
+    fn start_sending<'a, T: Pod>(
+        &mut self,
+        data: &'a [T],
+        to: usize,
+        tag: u64,
+        attended: bool,
+    ) -> Result<Sending<'a>, Error> {
         let Messages { core, state } = self;
         core.check_rank(Operation::Send, Some(to))?;
         state.begin(core);
         core.post().check().map_err(|failure| core.failed(Operation::Send, failure))?;
         core.check_gone(Operation::Send, Some(to))?;
-        Sending::start(core, state, data, to, tag)
+        Sending::start(core, state, data, to, tag, attended)
     }
 
     /// Starts to receive into the beginning of `buffer`, and returns at once. Receives get messages in the order in which they
@@ -652,13 +673,6 @@ impl Drop for Messages {
         }
         core.close();
     }
-}
-
-/// The length of an element, if the message is no whole number of them.
-fn not_whole<T>(bytes: usize) -> Option<usize> {
-    let element = size_of::<T>();
-    let whole = if element == 0 { bytes == 0 } else { bytes.is_multiple_of(element) };
-    (!whole).then_some(element)
 }
 
 impl fmt::Debug for Messages {

@@ -148,13 +148,14 @@ impl Outgoing {
         Ok(true)
     }
 
-    /// Sends a message, or queues it. It never waits.
+    /// Sends a message, or queues it. It never waits. `attended`: this rank waits for it in the same call.
     pub(crate) fn start(
         &mut self,
         core: &Core,
         target: usize,
         tag: u64,
         bytes: &[u8],
+        attended: bool,
     ) -> Result<Started, Killed> {
         if bytes.len() <= core.eager() && self.try_eager(core, target, tag, bytes)? {
             return Ok(Started::Sent);
@@ -167,8 +168,8 @@ impl Outgoing {
             let number = self.offers;
             self.offers = number.wrapping_add(1);
             let Token { address: token_address, value: token } = core.token();
-            let offer =
-                Offer { number, address: address(bytes), len: bytes.len() as u64, token_address, token };
+            let len = bytes.len() as u64;
+            let offer = Offer { number, attended, address: address(bytes), len, token_address, token };
             Envelope { inline: offer.encode(), ..envelope(Kind::Offer, INLINE, tag, 0) }
         };
         let ticket = Arc::new(Ticket(Mutex::new(Stage::Queued)));
@@ -198,7 +199,10 @@ impl Outgoing {
             return Ok(true);
         }
         let Some(want) = post.wanted(&channel, number) else { return Ok(false) };
-        if served.want != Some(want) {
+        if served.want.is_some_and(|before| before.attempt == want.attempt) {
+            // It follows the part that was wanted before.
+            served.want = Some(want);
+        } else {
             *served = Served { want: Some(want), position: want.start as usize * BUFFER };
         }
         let end = (want.start as usize + usize::from(want.count)).saturating_mul(BUFFER).min(bytes.len());

@@ -89,9 +89,10 @@ impl<'a> Sending<'a> {
         data: &'a [T],
         target: usize,
         tag: u64,
+        attended: bool,
     ) -> Result<Self, Error> {
         let data: &[u8] = bytemuck::cast_slice(data);
-        let started = state.peers[target].outgoing.start(core, target, tag, data);
+        let started = state.peers[target].outgoing.start(core, target, tag, data, attended);
         let stage = match started.map_err(|killed| outgoing::failed(core, killed))? {
             Started::Sent => Stage::Sent,
             Started::Offered(ticket) => Stage::Offered(ticket, Served::default()),

@@ -11,7 +11,9 @@ use crate::protocol::{Failure, Killed, message};
 use crate::segment::message_memory::BUFFER;
 use crate::sys::cma::{self, Fetched, Token};
 use crate::sys::wait::clock::Moment;
-use crate::tuning::{MESSAGE_BATCH, MESSAGE_PIECE_BYTES, MESSAGE_POLLS_OF_ONE, MESSAGE_PRIVATE_BYTES};
+use crate::tuning::{
+    MESSAGE_BATCH, MESSAGE_IDLE_POLLS, MESSAGE_PIECE_BYTES, MESSAGE_POLLS_OF_ONE, MESSAGE_PRIVATE_BYTES,
+};
 
 /// The messages of a rank.
 pub struct State {
@@ -162,6 +164,62 @@ impl State {
         }
     }
 
+    /// Receives the next message of a rank straight from its channel, if nothing else comes first. `None`: it has not come at
+    /// once, or it is not what is asked for; then it is found in the usual way, where it has been put.
+    #[inline]
+    pub(crate) fn receive_next(
+        &mut self,
+        core: &Core,
+        source: usize,
+        pattern: Pattern,
+        target: &mut [u8],
+        element: usize,
+    ) -> Option<Result<Envelope, Error>> {
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(MESSAGE_POLLS_OF_ONE) {
+            // The other ranks have their turn too. If that fails, the usual way finds it out.
+            let _ = self.take_in(core, Wait::from(Operation::Recv, None));
+        }
+        if !self.arrivals.is_empty() {
+            return None;
+        }
+        let failed = |killed: Killed| Some(Err(core.failed(Operation::Recv, killed.into())));
+        let (post, channel) = (core.post(), core.from(source));
+        let polls = if core.rank_state.platform.spin.yields() { 1 } else { MESSAGE_POLLS_OF_ONE };
+        for _ in 0..polls {
+            let cell = match post.take(&channel, &mut self.peers[source].inbox, source) {
+                Err(failure) => return Some(Err(core.failed(Operation::Recv, failure))),
+                Ok(None) => {
+                    core::hint::spin_loop();
+                    continue;
+                }
+                Ok(Some(cell)) => cell,
+            };
+            let bytes = cell.len;
+            let envelope = Envelope { source, tag: cell.tag, bytes };
+            let is_asked_for = cell.kind == Kind::Message
+                && pattern.matches(&envelope)
+                && bytes <= target.len()
+                && is_whole(bytes, element);
+            if !is_asked_for {
+                if let Err(killed) = self.arrives(core, source, &cell) {
+                    return failed(killed);
+                }
+                return self.make_room(core, source, Operation::Recv).err().map(Err);
+            }
+            if cell.mask == 0 {
+                target[..bytes].copy_from_slice(&cell.inline[..bytes]);
+            } else {
+                buffers::read(&channel, cell.mask, &mut target[..bytes]);
+                if let Err(killed) = post.release(&channel, cell.mask, source) {
+                    return failed(killed);
+                }
+            }
+            return Some(Ok(envelope));
+        }
+        None
+    }
+
     /// Takes in what has come, without waiting.
     pub(crate) fn take_in(&mut self, core: &Core, wait: Wait) -> Result<(), Error> {
         self.polls = self.polls.wrapping_add(1);
@@ -277,10 +335,9 @@ impl State {
         let message = self.arrivals.at(index);
         let envelope = message.envelope;
         let Envelope { source, bytes, .. } = envelope;
-        let whole = if receive.element == 0 { bytes == 0 } else { bytes.is_multiple_of(receive.element) };
         let kept = match bytes {
             _ if bytes > receive.target.len() => Some(Kept::Truncated(envelope)),
-            _ if !whole => Some(Kept::NotWhole(envelope)),
+            _ if !is_whole(bytes, receive.element) => Some(Kept::NotWhole(envelope)),
             _ => None,
         };
         if let Some(kept) = kept {
@@ -306,7 +363,12 @@ impl State {
                         // Perhaps there is another one.
                         return self.receive(core, receive);
                     }
-                    Some(Settled::Pulled) => {}
+                    Some(Settled::Pulled) => {
+                        self.arrivals.remove(index);
+                        // Parts that came after this rank had begun to pull.
+                        self.drop_stale_fragments(core)?;
+                        return Ok(Some(Ok(envelope)));
+                    }
                 }
             }
         }
@@ -381,8 +443,12 @@ impl State {
         }
         let Content::Offer(_, staged) = &self.arrivals.at(index).content else { return Ok(None) };
         let staged = *staged;
-        if staged.is_none() && !self.peers[source].refused {
-            match read(core, source, offer, target) {
+        // Through buffers if that is faster, as long as the sender takes part.
+        let pulls = staged
+            .map_or(!(offer.attended && core.prefers_buffers), |staged| staged.idle == MESSAGE_IDLE_POLLS);
+        if pulls && !self.peers[source].refused {
+            let done = staged.map_or(0, |staged| staged.received);
+            match read(core, source, offer, done, target) {
                 Fetched::All => return settle(),
                 Fetched::Refused => {
                     self.peers[source].refused = true;
@@ -397,14 +463,18 @@ impl State {
             Some(staged) => staged,
             None => {
                 self.attempts = self.attempts.wrapping_add(1);
-                Staged { attempt: self.attempts, received: 0, wanted: 0 }
+                Staged { attempt: self.attempts, received: 0, wanted: 0, idle: 0 }
             }
         };
+        let before = staged.received;
         self.collect(core, source, offer, &mut staged, target)?;
+        staged.idle = if staged.received > before { 0 } else { staged.idle.saturating_add(1) };
         if staged.received == target.len() {
             return settle();
         }
-        if staged.received == staged.wanted {
+        // In time, so that the sender does not wait for it.
+        if staged.wanted < target.len() && staged.wanted - staged.received <= core.window_buffers() / 2 * BUFFER
+        {
             let pages = (target.len() - staged.wanted).div_ceil(BUFFER).min(core.window_buffers());
             let (number, start) = (offer.number as u16, (staged.wanted / BUFFER) as u32);
             staged.wanted = (staged.wanted + pages * BUFFER).min(target.len());
@@ -456,12 +526,17 @@ impl State {
     }
 }
 
-/// Reads a message out of its sender's memory, piece by piece, as long as it is offered.
-fn read(core: &Core, source: usize, offer: &Offer, target: &mut [u8]) -> Fetched {
+/// Whether this length is a whole number of elements, of this length.
+pub(crate) fn is_whole(bytes: usize, element: usize) -> bool {
+    if element == 0 { bytes == 0 } else { bytes.is_multiple_of(element) }
+}
+
+/// Reads a message, but for the first `done` bytes, out of its sender's memory, piece by piece, as long as it is offered.
+fn read(core: &Core, source: usize, offer: &Offer, done: usize, target: &mut [u8]) -> Fetched {
     let token = Token { address: offer.token_address, value: offer.token };
     let (process, channel) = (core.rank_state.pid(source), core.from(source));
-    let mut from = offer.address;
-    for piece in target.chunks_mut(MESSAGE_PIECE_BYTES) {
+    let mut from = offer.address.wrapping_add(done as u64);
+    for piece in target[done..].chunks_mut(MESSAGE_PIECE_BYTES) {
         match cma::read(process, token, from, piece) {
             Fetched::All => {}
             other => return other,

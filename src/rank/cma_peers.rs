@@ -42,6 +42,11 @@ impl SingleCopy {
         }
     }
 
+    /// Whether it is never used, by the configuration or since it takes longer.
+    pub(crate) fn is_never(self) -> bool {
+        self == SingleCopy::NEVER
+    }
+
     /// Whether ranks probe each other when they join. `oversubscribed`: there are more ranks than processors.
     pub(crate) fn is_tried(self, oversubscribed: bool) -> bool {
         self == SingleCopy::ALWAYS || self == SingleCopy::IF_PROCESSORS_SUFFICE && !oversubscribed

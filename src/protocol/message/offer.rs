@@ -39,6 +39,8 @@ pub enum Settled {
 pub struct Offer {
     /// The number of the offer in its channel, modulo 2³².
     pub number: u32,
+    /// Whether the sender waits for this message, and so can send it through buffers at once.
+    pub attended: bool,
     /// Where the bytes are.
     pub address: u64,
     /// In bytes.
@@ -52,7 +54,8 @@ pub struct Offer {
 impl Offer {
     /// As bytes of a cell.
     pub fn encode(&self) -> [u8; INLINE] {
-        let words = [u64::from(self.number), self.address, self.len, self.token_address, self.token];
+        let head = u64::from(self.attended) << 32 | u64::from(self.number);
+        let words = [head, self.address, self.len, self.token_address, self.token];
         let mut bytes = [0; INLINE];
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
             chunk.copy_from_slice(&word.to_ne_bytes());
@@ -67,8 +70,8 @@ impl Offer {
             word.copy_from_slice(&bytes[8 * index..8 * index + 8]);
             u64::from_ne_bytes(word)
         };
-        let [number, address, len, token_address, token] = core::array::from_fn(word);
-        Offer { number: number as u32, address, len, token_address, token }
+        let [head, address, len, token_address, token] = core::array::from_fn(word);
+        Offer { number: head as u32, attended: head >> 32 & 1 == 1, address, len, token_address, token }
     }
 }
 
@@ -200,8 +203,11 @@ mod tests {
 
     #[test]
     fn offers_and_wants_survive_encoding() {
-        let offer = Offer { number: u32::MAX, address: 1, len: u64::MAX, token_address: 3, token: 4 };
-        assert_eq!(Offer::decode(&offer.encode()), offer);
+        for attended in [false, true] {
+            let offer =
+                Offer { number: u32::MAX, attended, address: 1, len: u64::MAX, token_address: 3, token: 4 };
+            assert_eq!(Offer::decode(&offer.encode()), offer);
+        }
         for want in [
             Want { number: u16::MAX, attempt: 0, start: Want::START, count: Want::COUNT },
             Want { number: 0, attempt: u8::MAX, start: 0, count: 1 },
