@@ -17,7 +17,7 @@ pub(crate) fn operation(comm: &Communicator, number: u64) -> Result<(), Error> {
     // A new generator for each operation, so that all ranks make the same choices after an error too.
     let random = &mut Rng::with_seed(number);
     let len = LENGTHS[random.usize(0..LENGTHS.len())];
-    match random.u8(0..12) {
+    match random.u8(0..16) {
         0 | 1 => comm.barrier(),
         2 => allreduce(comm, len, random.bool()),
         3 => allgatherv(comm, len, random),
@@ -28,6 +28,9 @@ pub(crate) fn operation(comm: &Communicator, number: u64) -> Result<(), Error> {
         8 => assigned(comm, len, random),
         9 => exchange(comm, len, random),
         10 => split(comm, len, random),
+        11 => blocks(comm, len, random),
+        12 => folds(comm, len, random),
+        13 | 14 => started(comm, len, random),
         _ => state(comm),
     }
 }
@@ -38,6 +41,54 @@ fn allreduce(comm: &Communicator, len: usize, in_place: bool) -> Result<(), Erro
         return comm.allreduce_in_place(&mut values, ReduceOp::Sum);
     }
     comm.allreduce(&values.clone(), &mut values, ReduceOp::Max)
+}
+
+/// A block for, or from, each rank.
+fn blocks(comm: &Communicator, len: usize, random: &mut Rng) -> Result<(), Error> {
+    let (size, root) = (comm.size(), random.usize(0..comm.size()));
+    let (own, mut all) = (vec![1u8; len], vec![2u8; len * size]);
+    let is_root = comm.rank() == root;
+    match random.u8(0..6) {
+        0 => comm.gather(&own, is_root.then_some(&mut all[..]), root),
+        1 => comm.gather_in_place(&mut all[..if is_root { len * size } else { len }], root),
+        2 => comm.scatter(is_root.then_some(&all[..]), &mut own.clone(), root),
+        3 => comm.allgather_in_place(&mut all),
+        4 => comm.alltoall(&all.clone(), &mut all),
+        _ => {
+            let (counts, displs) = (vec![len; size], (0..size).map(|rank| rank * len).collect::<Vec<_>>());
+            comm.alltoallv(&all.clone(), &counts, &displs, &mut all, &counts, &displs)
+        }
+    }
+}
+
+/// Reductions of which ranks get different things.
+fn folds(comm: &Communicator, len: usize, random: &mut Rng) -> Result<(), Error> {
+    let root = random.usize(0..comm.size());
+    let (mut data, mut all) = (vec![1.5f64; len], vec![1u32; len * comm.size()]);
+    match random.u8(0..5) {
+        0 => comm.reduce_in_place(&mut data, ReduceOp::Sum, root),
+        1 => comm.scan_in_place(&mut data, ReduceOp::Sum),
+        2 => comm.exscan_in_place(&mut data, ReduceOp::Max),
+        3 => comm.reduce_scatter_block_in_place(&mut all, ReduceOp::BitXor),
+        _ => comm.allreduce_with(&data.clone(), &mut data, "sum", |sum, x| *sum += x),
+    }
+}
+
+/// Calls that are started, one or two, and tested, waited for, or left to the next call.
+fn started(comm: &Communicator, len: usize, random: &mut Rng) -> Result<(), Error> {
+    let (size, root) = (comm.size(), random.usize(0..comm.size()));
+    let displs: Vec<usize> = (0..size).map(|rank| rank * len).collect();
+    let mut first = comm.start_broadcast(vec![1.5f64; len], root)?;
+    if random.bool() {
+        drop(comm.start_allreduce(vec![1u64; len], ReduceOp::Sum)?);
+    }
+    let second = comm.start_allgatherv(&vec![1u8; len], vec![0; len * size], &vec![len; size], &displs)?;
+    while random.bool() && !first.test() {}
+    if random.bool() {
+        second.wait()?;
+        return first.wait().map(drop);
+    }
+    comm.barrier()
 }
 
 /// Blocks of different lengths, with gaps between them.

@@ -60,9 +60,30 @@ pub(crate) enum Kind {
     Allreduce,
     Allgatherv,
     Broadcast,
+    Reduce,
+    Scan,
+    ReduceScatter,
+    Gather,
+    Scatter,
+    Alltoall,
+    StartAllreduce,
+    StartAllgatherv,
 }
 
-pub(crate) const KINDS: [Kind; 4] = [Kind::Barrier, Kind::Allreduce, Kind::Allgatherv, Kind::Broadcast];
+pub(crate) const KINDS: [Kind; 12] = [
+    Kind::Barrier,
+    Kind::Allreduce,
+    Kind::Allgatherv,
+    Kind::Broadcast,
+    Kind::Reduce,
+    Kind::Scan,
+    Kind::ReduceScatter,
+    Kind::Gather,
+    Kind::Scatter,
+    Kind::Alltoall,
+    Kind::StartAllreduce,
+    Kind::StartAllgatherv,
+];
 
 /// The buffers of [`collective`], kept from call to call.
 #[derive(Default)]
@@ -118,7 +139,103 @@ pub(crate) fn collective(
             check(recv, step, |index| value(root, round, index / step));
             Ok(())
         }
+        _ => other_collective(comm, kind, len, round, buffers),
     }
+}
+
+/// Those that came later. Each value fills a block, so that what is right does not depend on where in it.
+fn other_collective(
+    comm: &Communicator,
+    kind: Kind,
+    len: usize,
+    round: u64,
+    buffers: &mut Buffers,
+) -> Result<(), Error> {
+    let (rank, size, root) = (comm.rank(), comm.size(), round as usize % comm.size());
+    let Buffers { send, recv } = buffers;
+    // Together not much longer than `len`.
+    let block = len.div_ceil(size);
+    let (sent, xor) = (
+        |from: usize, to: usize| value(from, round, to),
+        |ranks: usize, to: usize| (0..ranks).fold(0, |xor, from| xor ^ value(from, round, to)),
+    );
+    let blocks = |buffer: &mut Vec<u8>| {
+        buffer.resize(block * size, 0);
+        buffer.chunks_mut(block).enumerate().for_each(|(to, part)| part.fill(sent(rank, to)));
+    };
+    let from_all = |recv: &[u8], to: usize| {
+        recv.chunks(block).enumerate().for_each(|(from, part)| check(part, 1 + block / 64, |_| sent(from, to)));
+    };
+    match kind {
+        Kind::Reduce | Kind::Scan => {
+            send.clear();
+            send.resize(len, sent(rank, 0));
+            recv.resize(len, 0);
+            let ranks = if kind == Kind::Scan {
+                comm.scan(send, recv, ReduceOp::BitXor)?;
+                rank + 1
+            } else {
+                comm.reduce(send, (rank == root).then_some(&mut recv[..]), ReduceOp::BitXor, root)?;
+                size
+            };
+            if kind == Kind::Scan || rank == root {
+                check(recv, 1 + len / 64, |_| xor(ranks, 0));
+            }
+        }
+        Kind::ReduceScatter => {
+            blocks(send);
+            recv.resize(block, 0);
+            comm.reduce_scatter_block(send, recv, ReduceOp::BitXor)?;
+            check(recv, 1 + block / 64, |_| xor(size, rank));
+        }
+        Kind::Gather => {
+            recv.resize(block * size, 0);
+            send.clear();
+            send.resize(block, sent(rank, 0));
+            comm.gather(send, (rank == root).then_some(&mut recv[..]), root)?;
+            if rank == root {
+                from_all(recv, 0);
+            }
+        }
+        Kind::Scatter => {
+            blocks(send);
+            recv.resize(block, 0);
+            comm.scatter((rank == root).then_some(&send[..]), recv, root)?;
+            check(recv, 1 + block / 64, |_| sent(root, rank));
+        }
+        Kind::Alltoall => {
+            blocks(send);
+            recv.resize(block * size, 0);
+            comm.alltoall(send, recv)?;
+            from_all(recv, rank);
+        }
+        Kind::StartAllreduce => {
+            // Kept from call to call, as the others' buffers: the call gives it back.
+            let mut data = std::mem::take(send);
+            data.clear();
+            data.resize(len, sent(rank, 0));
+            let mut pending = comm.start_allreduce(data, ReduceOp::BitXor)?;
+            // Some ranks poll, and some wait.
+            while rank % 2 == 1 && !pending.test() {}
+            *send = pending.wait()?;
+            check(send, 1 + len / 64, |_| xor(size, 0));
+        }
+        Kind::StartAllgatherv => {
+            let displs: Vec<usize> = (0..size).map(|rank| rank * block).collect();
+            send.clear();
+            send.resize(block, sent(rank, 0));
+            recv.resize(block * size, 0);
+            let all = std::mem::take(recv);
+            let mut pending = comm.start_allgatherv(send, all, &vec![block; size], &displs)?;
+            while rank % 2 == 0 && !pending.test() {}
+            *recv = pending.wait()?;
+            from_all(recv, 0);
+        }
+        Kind::Barrier | Kind::Allreduce | Kind::Allgatherv | Kind::Broadcast => {
+            unreachable!("{kind:?} is done elsewhere")
+        }
+    }
+    Ok(())
 }
 
 /// Begins every message about wrong data.
