@@ -21,8 +21,14 @@ const CHUNK: usize = 1 << 16;
 
 /// The operations, with the elements of a rank, and the limit of instructions a call on x86-64: a tenth more than when the
 /// limit was set, since compilers differ.
-const CASES: [(Operation, usize, u64); 3] =
-    [(Operation::Barrier, 0, 520), (Operation::Allreduce, 4, 1510), (Operation::Allgatherv, 4, 1450)];
+const CASES: [(Operation, usize, u64); 6] = [
+    (Operation::Barrier, 0, 520),
+    (Operation::Allreduce, 4, 1510),
+    (Operation::Allgatherv, 4, 1450),
+    (Operation::Scan, 4, 1560),
+    (Operation::ReduceScatter, RANKS, 1550),
+    (Operation::StartBarrier, 0, 690),
+];
 
 /// The number of calls. The cost of a call follows from the difference to half of them.
 const CALLS: u64 = 2000;
@@ -48,8 +54,10 @@ fn run(operation: Operation, elements: usize, calls: u64) -> Result<(), Failure>
         call(operation, &mut member, &Barrier::Flat, &mut data, usize::MAX)?;
     }
     match operation {
-        Operation::Barrier => assert_eq!(mirror.rounds.get(), calls),
-        Operation::Allreduce => assert!(data.holds_the_sum()),
+        Operation::Barrier | Operation::StartBarrier => assert_eq!(mirror.rounds.get(), calls),
+        // The measured rank is the last, whose scan is the sum of all.
+        Operation::Allreduce | Operation::Scan => assert!(data.holds_the_sum()),
+        Operation::ReduceScatter => assert!(data.holds_its_sum()),
         Operation::Allgatherv => assert!(data.holds_all_blocks()),
     }
     Ok(())

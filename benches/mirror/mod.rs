@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use intranode::copy::{self, Sink, Source, Term};
-use intranode::protocol::allreduce::Reduction;
+use intranode::protocol::allreduce::{Reduction, Shape};
 use intranode::protocol::block_transfer::BlockTransfer;
 use intranode::protocol::call::HEADER;
 use intranode::protocol::generation::PROGRESS;
@@ -238,6 +238,11 @@ impl Data {
         self.recv.chunks(self.send.len()).all(|block| block == self.send)
     }
 
+    /// In this rank's block of one element.
+    pub(crate) fn holds_its_sum(&self) -> bool {
+        self.recv[self.rank] == self.ranks as f64 * self.send[self.rank]
+    }
+
     pub(crate) fn holds_the_sum(&self) -> bool {
         self.send.iter().zip(&self.recv).all(|(own, sum)| own * self.ranks as f64 == *sum)
     }
@@ -305,6 +310,11 @@ pub(crate) enum Operation {
     Barrier,
     Allreduce,
     Allgatherv,
+    Scan,
+    /// With an element for each rank.
+    ReduceScatter,
+    /// A barrier that is started, and waited for.
+    StartBarrier,
 }
 
 /// One call. `slices_from` as in production.
@@ -320,5 +330,11 @@ pub(crate) fn call(
         Operation::Barrier => barrier.enter(member, &call),
         Operation::Allreduce => member.allreduce(&call, slices_from, data),
         Operation::Allgatherv => member.transfer(&call, data),
+        Operation::Scan => member.reduction(&call, Shape::Inclusive, slices_from, data),
+        Operation::ReduceScatter => member.reduce_scatter(&call, &|rank| rank..rank + 1, data),
+        Operation::StartBarrier => {
+            let mut started = member.start(&call, &mut ())?;
+            member.finish(&mut started, &mut ())
+        }
     }
 }
