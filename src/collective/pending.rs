@@ -78,6 +78,8 @@ impl<'c, R> Pending<'c, R> {
     /// Goes on with the call as far as that takes no waiting. Whether [`wait`](Pending::wait) would return at once, with the
     /// result or with an error. Not collective.
     ///
+    /// Like every call of the communicator it must not overlap with one of another thread.
+    ///
     /// It copies and folds what the other ranks have published, so it may take as long as the blocking call without its
     /// waiting. If ranks share processors and there is nothing to do, it calls `sched_yield`. If a rank has not come for as long
     /// as the [time-out](crate::Config::timeout) after the first test that has missed it, it is given up.
@@ -104,8 +106,8 @@ impl<'c, R> Pending<'c, R> {
     /// their next collective. Example: [`Pending`].
     ///
     /// # Errors
-    /// Those of the blocking call, without the ones that the start reports; the buffer is dropped. [`Error::ConcurrentUse`] if
-    /// another thread of this rank is in a call.
+    /// Those of the blocking call, without the ones that the start reports; the buffer is dropped. If another thread of this rank
+    /// is in a call, the communicator has ended; this call still has the result that it has on the other ranks.
     pub fn wait(self) -> Result<R, Error> {
         let Pending { comm, operation, call } = self;
         comm.rank_state.advance(operation, &call, true)?;
