@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use fastrand::Rng;
 
-use crate::program::{Act, COMMS, EXCHANGES, Handle, MAX_RANKS, Op, REGIONS, RangeStyle, Step, WRONGS};
+use crate::program::{
+    Act, Blocks, COMMS, EXCHANGES, Folded, Handle, MAX_RANKS, Op, REGIONS, RangeStyle, Started, Step, WRONGS,
+};
 
 /// The contents of the slots after a plan.
 #[derive(Default)]
@@ -56,7 +58,7 @@ impl Author {
 
     pub(crate) fn collective(&mut self) -> Act {
         let (comm, len) = (self.comm(), self.length());
-        match self.rng.u8(0..7) {
+        match self.rng.u8(0..11) {
             0 => Act::Barrier { comm },
             1..3 => {
                 let op = *self.choose(&[Op::Sum, Op::BitOr, Op::BitXor, Op::Max]);
@@ -64,7 +66,21 @@ impl Author {
             }
             3 => Act::Allgather { comm, len },
             4..6 => Act::Allgatherv { comm, counts: self.counts(), gap: self.rng.usize(0..3) },
-            _ => Act::Broadcast { comm, len, root: self.rng.usize(0..2) },
+            6 => Act::Broadcast { comm, len, root: self.rng.usize(0..2) },
+            7 => {
+                let call =
+                    *self.choose(&[Blocks::Gather, Blocks::Scatter, Blocks::Alltoall, Blocks::Allgather]);
+                Act::Blocks { comm, len, root: self.rng.usize(0..2), call, in_place: self.rng.bool() }
+            }
+            8 => {
+                let call = *self.choose(&[Folded::Reduce, Folded::Scan, Folded::ReduceScatter]);
+                Act::Folded { comm, len, root: self.rng.usize(0..2), call }
+            }
+            _ => {
+                let calls = [Started::Barrier, Started::Allreduce, Started::Broadcast, Started::Allgatherv];
+                let (call, tests) = (*self.choose(&calls), self.rng.u8(0..4));
+                Act::Started { comm, len, root: self.rng.usize(0..2), call, tests }
+            }
         }
     }
 

@@ -106,7 +106,7 @@ impl Worker<'_> {
     }
 
     /// Each block consists of one call's values, of the right rank.
-    fn check_blocks(
+    pub(crate) fn check_blocks(
         &self,
         comm: &Comm,
         by: Stamp,

@@ -36,6 +36,7 @@ mod findings;
 mod generator;
 mod journal;
 mod memory;
+mod more_calls;
 mod ownership;
 mod processes;
 mod program;

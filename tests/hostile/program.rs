@@ -85,6 +85,26 @@ pub(crate) enum Act {
         len: usize,
         root: usize,
     },
+    Blocks {
+        comm: usize,
+        len: usize,
+        root: usize,
+        call: Blocks,
+        in_place: bool,
+    },
+    Folded {
+        comm: usize,
+        len: usize,
+        root: usize,
+        call: Folded,
+    },
+    Started {
+        comm: usize,
+        len: usize,
+        root: usize,
+        call: Started,
+        tests: u8,
+    },
     RefuseCall {
         comm: usize,
         operation: intranode::Operation,
@@ -182,6 +202,32 @@ pub(crate) enum Op {
     BitOr,
     BitXor,
     Max,
+}
+
+/// A call that brings blocks. An allgather is in place here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Blocks {
+    Gather,
+    Scatter,
+    Alltoall,
+    Allgather,
+}
+
+/// A call that brings sums.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Folded {
+    Reduce,
+    Scan,
+    ReduceScatter,
+}
+
+/// A call that is started, and completed later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Started {
+    Barrier,
+    Allreduce,
+    Broadcast,
+    Allgatherv,
 }
 
 /// The iterator of ranges that a rank passes to `set_ownership`.

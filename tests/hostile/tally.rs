@@ -12,12 +12,22 @@ use crate::stamp::Stamp;
 
 /// The number of programs among which each of these kinds has to occur.
 const ENOUGH: usize = 200;
-const EXPECTED: [&str; 23] = [
+const EXPECTED: [&str; 33] = [
     "barrier",
     "Sum",
     "allgather",
     "allgatherv",
     "broadcast",
+    "Gather",
+    "Scatter",
+    "Alltoall",
+    "Reduce",
+    "Scan",
+    "ReduceScatter",
+    "StartBarrier",
+    "StartAllreduce",
+    "StartBroadcast",
+    "StartAllgatherv",
     "region",
     "set_ownership",
     "publish",

@@ -161,6 +161,11 @@ impl<'a> Worker<'a> {
             Act::Allgather { comm, len } => self.allgather(*comm, *len),
             Act::Allgatherv { comm, counts, gap } => self.allgatherv(*comm, counts, *gap),
             Act::Broadcast { comm, len, root } => self.broadcast(*comm, *len, *root),
+            Act::Blocks { comm, len, root, call, in_place } => {
+                self.blocks(*comm, *len, *root, *call, *in_place)
+            }
+            Act::Folded { comm, len, root, call } => self.folded(*comm, *len, *root, *call),
+            Act::Started { comm, len, root, call, tests } => self.started(*comm, *len, *root, *call, *tests),
             Act::RefuseCall { comm, operation } => self.refuse_call(*comm, *operation),
             Act::State { comm } => self.state(*comm),
             Act::Wrong { comm, wrong } => self.wrong(*comm, *wrong),
