@@ -75,8 +75,9 @@ pub const SINGLE_COPY_PIECE_BYTES: usize = 1 << 20;
 /// Measured on AMD.
 pub(crate) const GATHER_IN_PLACE_FROM_BYTES: usize = 1 << 20;
 
-/// The same for the block of a rank in a gather, and for all blocks of a rank together in an alltoall. Not measured: that of the
-/// allgatherv, which has the same rounds.
+/// The same for the block of a rank in a gather, and for all blocks of a rank together in an alltoall. That of the
+/// allgatherv, which has the same rounds. Measured with 2 and 4 ranks on 2 processors that others used too, the least of 60 calls:
+/// 0.35 to 0.86 of the time through staging from here to 16 MiB, in every cell. Shorter ones were not tried.
 pub(crate) const PARTS_IN_PLACE_FROM_BYTES: usize = 1 << 20;
 
 /// The same for a broadcast, whose root overlaps its copy with those of the others.
@@ -85,7 +86,8 @@ pub(crate) const BROADCAST_IN_PLACE_FROM_BYTES: usize = 4 << 20;
 /// The same for reductions that are folded in slices, which need no second round for it.
 pub(crate) const REDUCE_IN_PLACE_FROM_BYTES: usize = 512 << 10;
 
-/// The same for all blocks of the root of a scatter. Not measured: that of the broadcast, which has the same rounds.
+/// The same for all blocks of the root of a scatter. That of the broadcast, which has the same rounds. Measured likewise: 0.38
+/// to 0.59. Shorter ones were not tried.
 pub(crate) const SCATTER_IN_PLACE_FROM_BYTES: usize = 4 << 20;
 
 // ---- Stores and loads (copy/)
