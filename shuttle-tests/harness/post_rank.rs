@@ -218,7 +218,8 @@ impl<'s> Actor<'s> {
             How::InParts => 1,
             _ => 2,
         };
-        let offer = Offer { number, address: code, len: BUFFER as u64, token_address: 0, token: 0 };
+        let len = BUFFER as u64;
+        let offer = Offer { number, attended: false, address: code, len, token_address: 0, token: 0 };
         let cell = Envelope { inline: offer.encode(), ..envelope(Kind::Offer, message, 0, BUFFER) };
         self.publish(target, &cell)?;
         self.outgoing[target].open = Some(Open { message, how, want: None, position: 0 });
