@@ -332,6 +332,11 @@ pub(crate) const fn shape<T>() -> u32 {
     (size_of::<T>() as u32) << ALIGN_BITS | align_of::<T>().trailing_zeros()
 }
 
+/// The size of an element in bytes, from its shape.
+pub(crate) const fn size_of_shape(shape: u32) -> u64 {
+    (shape >> ALIGN_BITS) as u64
+}
+
 /// An element type in words, from its code and shape.
 pub(crate) fn describe(code: u8, shape: u32) -> String {
     match NAMES.get(usize::from(code)) {

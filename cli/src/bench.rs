@@ -17,7 +17,7 @@ use intranode::Communicator;
 use nix::time::{ClockId, clock_gettime};
 
 use crate::job::{self, Job};
-use crate::values::ranks;
+use crate::values::{one_for_each_processor, ranks};
 use report::{Report, Row};
 
 pub(crate) use cases::Cases;
@@ -41,9 +41,9 @@ Examples:
 #[derive(Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct BenchArguments {
-    /// The number of ranks
+    /// The number of ranks [default: the number of processors]
     #[arg(short = 'n', long, value_name = "N", value_parser = ranks)]
-    ranks: u32,
+    ranks: Option<u32>,
 
     /// Bind each rank to its own share of the processors
     #[arg(long)]
@@ -58,7 +58,8 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<u8> {
     let own_path = std::env::current_exe().context("cannot find the launcher's own file")?;
     let mut program = vec![own_path.into(), "__bench".into()];
     program.extend(arguments.cases.arguments().into_iter().map(Into::into));
-    job::run(&Job { bind: arguments.bind, ..Job::new(program, arguments.ranks) })
+    let ranks = arguments.ranks.unwrap_or_else(one_for_each_processor);
+    job::run(&Job { bind: arguments.bind, ..Job::new(program, ranks) })
 }
 
 /// Runs in each rank.

@@ -8,6 +8,7 @@ use crate::clean::{self, CleanArguments};
 use crate::completions::{self, CompletionsArguments};
 use crate::manual::{self, ManualArguments};
 use crate::run::{self, RunArguments};
+use crate::top::{self, TopArguments};
 
 /// Starts the ranks of a job on this machine, measures the collectives, and removes the leftovers of killed jobs
 #[derive(Parser)]
@@ -20,6 +21,7 @@ pub(crate) struct CommandLine {
 #[derive(Subcommand)]
 enum Command {
     Run(RunArguments),
+    Top(TopArguments),
     Bench(BenchArguments),
     Clean(CleanArguments),
     Completions(CompletionsArguments),
@@ -31,6 +33,7 @@ impl CommandLine {
     pub(crate) fn execute(self) -> Result<u8> {
         match self.command {
             Command::Run(arguments) => run::run(arguments),
+            Command::Top(arguments) => top::run(&arguments),
             Command::Bench(arguments) => bench::run(&arguments),
             Command::Clean(arguments) => clean::run(&arguments),
             Command::Completions(arguments) => completions::print(&arguments, Self::command()),

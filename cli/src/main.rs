@@ -1,5 +1,5 @@
-//! `intranode run` starts the ranks of a job, `intranode bench` measures the collectives, `intranode clean` removes the
-//! shared memory that killed jobs have left.
+//! `intranode run` starts the ranks of a job, `intranode top` shows what they do, `intranode bench` measures the collectives,
+//! `intranode clean` removes the shared memory that killed jobs have left.
 //!
 //! Linux only: the launcher relies on signalfd, process groups and the parent-death signal.
 //!
@@ -15,6 +15,7 @@ mod job;
 mod manual;
 mod process;
 mod run;
+mod top;
 mod values;
 
 use std::process::ExitCode;

@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::job::{self, Job, KILL_AFTER};
-use crate::values::{job_name, ranks, timeout};
+use crate::values::{job_name, one_for_each_processor, ranks, timeout};
 
 const AFTER_HELP: &str = "\
 Environment of each rank:
@@ -37,10 +37,18 @@ Signals:
       The launcher forwards each of them to every rank.
 
 Examples:
+  intranode run ./program --its-option
+      A rank for each processor.
   intranode run -n 4 -- ./program --its-option
       Four ranks of one program.
   intranode run -n 2 --tag --bind -- sh -c 'echo $INTRANODE_RANK'
       Prefixes each line of output with its rank, and binds each rank to its own processors.";
+
+/// What a user of another launcher needs to know.
+const SEVERAL_MACHINES: &str = "\
+hosts and host files are refused: a job has the ranks of one machine, and intranode run starts them here. On several machines \
+start the program by mpiexec or srun, with INTRANODE_SCOPE=node: the ranks of each machine are then a job of their own, and \
+MPI connects the machines";
 
 /// Start a program as the ranks of a job
 ///
@@ -49,9 +57,9 @@ Examples:
 #[derive(Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct RunArguments {
-    /// The number of ranks
+    /// The number of ranks [default: the number of processors]
     #[arg(short = 'n', long, value_name = "N", value_parser = ranks)]
-    ranks: u32,
+    ranks: Option<u32>,
 
     /// Seconds without progress after which a collective fails, or `none` [default: the library's]
     #[arg(long, value_name = "SECONDS", value_parser = timeout)]
@@ -77,6 +85,14 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     state: bool,
 
+    /// Refused: a job has the ranks of one machine
+    #[arg(long, short = 'H', alias = "hosts", value_name = "HOSTS", hide = true)]
+    host: Vec<String>,
+
+    /// Refused: a job has the ranks of one machine
+    #[arg(long, alias = "machinefile", value_name = "FILE", hide = true)]
+    hostfile: Option<OsString>,
+
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -84,9 +100,12 @@ pub(crate) struct RunArguments {
 
 /// Returns the exit status of the job.
 pub(crate) fn run(arguments: RunArguments) -> Result<u8> {
+    if !arguments.host.is_empty() || arguments.hostfile.is_some() {
+        bail!("{SEVERAL_MACHINES}");
+    }
     job::run(&Job {
         program: arguments.program,
-        ranks: arguments.ranks,
+        ranks: arguments.ranks.unwrap_or_else(one_for_each_processor),
         name: arguments.name,
         timeout: arguments.timeout,
         tag: arguments.tag,

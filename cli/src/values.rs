@@ -17,6 +17,11 @@ pub(crate) fn ranks(text: &str) -> Result<u32, String> {
     setting("INTRANODE_SIZE", text)?.parse().map_err(|error| format!("{error}"))
 }
 
+/// The number of ranks if none is given: one for each processor that this process may use.
+pub(crate) fn one_for_each_processor() -> u32 {
+    std::thread::available_parallelism().map_or(1, |processors| processors.get().try_into().unwrap_or(u32::MAX))
+}
+
 /// Checks a value by the library's rules for a variable.
 fn setting(variable: &str, value: &str) -> Result<String, String> {
     let look_up = |name: &str| match name {

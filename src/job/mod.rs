@@ -6,6 +6,7 @@ mod environment;
 mod from_env;
 mod join;
 pub(crate) mod launchers;
+pub mod observe;
 mod settings;
 mod split;
 pub(crate) mod threads;

@@ -42,8 +42,9 @@ pub const INLINE: usize = HEADER - HEAD;
 pub const HEADER: usize = 124;
 
 /// The offsets of the description's fields.
-const SHAPE: usize = 4;
-const LENGTH: usize = 8;
+pub const SHAPE: usize = 4;
+/// The offset of the number of elements in a header.
+pub const LENGTH: usize = 8;
 const EXTRA: usize = 16;
 
 impl Call {

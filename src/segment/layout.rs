@@ -349,6 +349,19 @@ impl Layout {
         (magic == MAGIC && u32::from_ne_bytes(version) == VERSION).then_some(u32::from_ne_bytes(pid))
     }
 
+    /// The layout that a preamble describes, if the length of its file is not known.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode), but for the length.
+    pub fn of_preamble(preamble: &[u8]) -> Result<Self, LayoutError> {
+        let mut fields = Fields(preamble);
+        let _before: [[u8; 4]; 5] =
+            [fields.take()?, fields.take()?, fields.take()?, fields.take()?, fields.take()?];
+        let _ranks_and_chunk: [[u8; 8]; 2] = [fields.take()?, fields.take()?];
+        let stated = u64::from_ne_bytes(fields.take()?);
+        Self::decode(preamble, stated).map(|(layout, _)| layout)
+    }
+
     /// The layout and the creator from the preamble of a file of `length` bytes. All fields are checked.
     ///
     /// # Errors
