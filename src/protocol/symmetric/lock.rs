@@ -32,7 +32,7 @@ const GRANTED: u32 = u32::MAX;
 pub struct Node<'l, C> {
     /// Who is behind this rank.
     pub next: &'l C,
-    /// Nobody at first; then the rank that this one waits for, if there is one; then [`GRANTED`], if it has waited.
+    /// Nobody at first; then the rank that this one waits for, if there is one; then `GRANTED`, if it has waited.
     pub turn: &'l C,
 }
 
