@@ -85,12 +85,12 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     state: bool,
 
-    /// Refused: a job has the ranks of one machine
-    #[arg(long, short = 'H', alias = "hosts", value_name = "HOSTS", hide = true)]
+    /// Refused, with the way to several machines: a job has the ranks of one
+    #[arg(long, short = 'H', alias = "hosts", value_name = "HOSTS")]
     host: Vec<String>,
 
-    /// Refused: a job has the ranks of one machine
-    #[arg(long, alias = "machinefile", value_name = "FILE", hide = true)]
+    /// Refused, with the way to several machines: a job has the ranks of one
+    #[arg(long, alias = "machinefile", value_name = "FILE")]
     hostfile: Option<OsString>,
 
     /// The program and its arguments

@@ -17,6 +17,8 @@ pub(super) struct Tracker {
     began: Instant,
     /// The last sample. A job of which nothing can be read any more keeps it.
     seen: Option<Seen>,
+    /// Whether nothing can be read any more: all processes have unmapped the segment.
+    gone: bool,
     sampled: Instant,
     samples: u32,
     ranks: Vec<Track>,
@@ -41,7 +43,8 @@ impl Tracker {
     pub(super) fn new(found: Found) -> Self {
         let ranks = vec![Track::default(); found.control.ranks()];
         let now = Instant::now();
-        let mut tracker = Tracker { found, began: now, seen: None, sampled: now, samples: 0, ranks };
+        let mut tracker =
+            Tracker { found, began: now, seen: None, gone: false, sampled: now, samples: 0, ranks };
         tracker.sample();
         tracker
     }
@@ -62,6 +65,7 @@ impl Tracker {
         }
         self.samples += 1;
         self.sampled = now;
+        self.gone = seen.is_none();
         self.seen = seen.or(self.seen.take());
     }
 
@@ -132,7 +136,7 @@ impl Tracker {
 
     fn state(&self, rank: usize, own: &SeenRank, some_are_behind: bool) -> RankState {
         let Some(seen) = &self.seen else { return RankState::Joining };
-        let has_ended = seen.ended.is_some() && seen.dead != Some(rank);
+        let has_ended = (self.gone || seen.ended.is_some()) && seen.dead != Some(rank);
         match self.ranks[rank].last.map(|stat| stat.state) {
             _ if own.pid.is_none() => RankState::Joining,
             None | Some('Z' | 'X') if has_ended => RankState::Left,

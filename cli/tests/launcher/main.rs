@@ -10,3 +10,4 @@ mod output;
 mod programs;
 mod signals;
 mod support;
+mod top;

@@ -1,0 +1,103 @@
+//! `intranode top` over real jobs.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::support::{Launcher, eventually, intranode, run, start, unique};
+
+/// A job of three ranks that does the same again and again.
+fn busy_job() -> (Launcher, String) {
+    let name = format!("/top-{}", unique());
+    let itself = env!("CARGO_BIN_EXE_intranode");
+    let bench = ["__bench", "--op", "allreduce", "--bytes", "8192", "--repetitions", "1000000000"];
+    let mut command = intranode(["run", "-n", "3", "--kill-after", "0", "--name", &name, "--", itself]);
+    command.args(bench);
+    (start(command), name)
+}
+
+/// The line of JSON of a job, once all its ranks have made a round.
+fn seen(name: &str) -> String {
+    let mut line = String::new();
+    let all_run = eventually(Duration::from_secs(60), || {
+        line = run(intranode(["top", "--json", "--interval", "0.2", name])).stdout;
+        !line.is_empty() && !line.contains("\"joining\"") && !line.contains("\"operation\":null")
+    });
+    assert!(all_run, "{line}");
+    line
+}
+
+/// The numbers behind a key, one for each rank.
+fn numbers(json: &str, key: &str) -> Vec<f64> {
+    let key = format!("\"{key}\":");
+    let values = json.split(&key).skip(1);
+    values.map(|rest| rest.split([',', '}']).next().unwrap().parse().unwrap()).collect()
+}
+
+fn end(job: Launcher) {
+    job.signal(Signal::SIGTERM);
+    job.finish();
+}
+
+#[test]
+fn a_running_job_is_seen_and_not_disturbed() {
+    let (job, name) = busy_job();
+    let json = seen(&name);
+    assert!(json.starts_with(&format!("{{\"name\":\"{name}\",\"split\":false")), "{json}");
+    let pids = numbers(&json, "pid");
+    assert_eq!((pids.len(), numbers(&json, "rank")), (3, vec![0.0, 1.0, 2.0]), "{json}");
+    // Without its `/`, and by a rank's process.
+    let shown = run(intranode(["top", "--once", "--interval", "0.2", &name[1..]])).succeeded().stdout;
+    assert!(shown.starts_with(&format!("{name}: 3 ranks, segment ")) && shown.contains("rounds/s"), "{shown}");
+    let by_pid = run(intranode(["top", "--once", "--interval", "0.2", &format!("{}", pids[2])])).succeeded();
+    assert!(by_pid.stdout.contains(&name), "{}", by_pid.stdout);
+    // It goes on.
+    let advances = eventually(Duration::from_secs(60), || numbers(&seen(&name), "rounds_per_second")[0] > 0.0);
+    assert!(advances);
+    end(job);
+}
+
+#[test]
+fn a_frozen_rank_is_named_by_those_that_wait_for_it() {
+    let (job, name) = busy_job();
+    let pid = Pid::from_raw(numbers(&seen(&name), "pid")[1] as i32);
+    kill(pid, Signal::SIGSTOP).unwrap();
+    let mut json = String::new();
+    let is_told = eventually(Duration::from_secs(60), || {
+        json = seen(&name);
+        json.contains("\"state\":\"frozen\"") && json.matches("\"waits_for\":[1]").count() == 2
+    });
+    kill(pid, Signal::SIGCONT).unwrap();
+    assert!(is_told, "{json}");
+    // Only that rank is behind.
+    assert_eq!(json.matches("\"slowest\":true").count(), 1, "{json}");
+    end(job);
+}
+
+#[test]
+fn without_a_job_it_says_so() {
+    let name = format!("/top-{}", unique());
+    let finished = run(intranode(["top", "--once", "--interval", "0.01", &name]));
+    assert_eq!(finished.code(), 1, "{}", finished.stderr);
+    assert!(finished.stdout.contains(&format!("no job {name} is running")), "{}", finished.stdout);
+    assert_eq!(run(intranode(["top", "--interval", "0"])).code(), 2);
+}
+
+#[test]
+fn hosts_are_refused_with_the_way_to_several_machines() {
+    for option in
+        [["--host", "a,b"], ["-H", "a"], ["--hosts", "a"], ["--hostfile", "f"], ["--machinefile", "f"]]
+    {
+        let finished = run(intranode(["run", option[0], option[1], "-n", "2", "--", "true"]));
+        assert_eq!(finished.code(), 125, "{option:?}: {}", finished.stderr);
+        assert!(finished.last_error().contains("INTRANODE_SCOPE=node"), "{}", finished.stderr);
+    }
+}
+
+#[test]
+fn there_is_a_rank_for_each_processor_unless_told_otherwise() {
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let finished = run(intranode(["run", "--", "sh", "-c", "echo $INTRANODE_SIZE"])).succeeded();
+    assert_eq!(finished.sorted_lines(), vec![processors.to_string(); processors]);
+}
