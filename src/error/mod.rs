@@ -412,12 +412,10 @@ pub enum Error {
     /// A launcher has started ranks on several nodes, and [`Config::from_env`](crate::Config::from_env) was not told to make a
     /// job of those of each node.
     #[error(
-        "{launcher} has started {ranks} ranks, of which {local} are on this node, and a job has the ranks of one machine: set \
+        "the launcher has started {ranks} ranks, of which {local} are on this node, and a job has the ranks of one machine: set \
          INTRANODE_SCOPE=node to make a job of the ranks of each node, or start all ranks on one; between nodes there is MPI"
     )]
     SeveralNodes {
-        /// The launcher's name, for people.
-        launcher: Box<str>,
         /// The number of all ranks.
         ranks: usize,
         /// The number of ranks on this node.

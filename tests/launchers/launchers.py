@@ -132,7 +132,7 @@ def slurm_cases(cases, slurm, program, installed):
     go = lambda command, more=None: run(command, environment, more)
     cases.case("slurm: srun on a node", lambda: joined(go(srun("-N1", "-n3", program)), [3]))
     cases.case("slurm: srun with PMI 2", lambda: joined(go(srun("--mpi=pmi2", "-N1", "-n2", program)), [2]))
-    refusal = ["SeveralNodes", "Slurm", "ranks: 3"]
+    refusal = ["SeveralNodes", "ranks: 3"]
     cases.case("slurm: srun on two nodes", lambda: refused(go(srun("-N2", "-n3", program)), *refusal))
     node = {"INTRANODE_SCOPE": "node"}
     cases.case("slurm: a job on each node", lambda: joined(go(srun("-N2", "-n3", program), node), [1, 2]))

@@ -47,7 +47,7 @@ pub(in crate::job) fn choose(surroundings: &dyn Surroundings) -> Result<Option<C
     let Some(placement) = placement(launcher, surroundings).transpose()? else {
         return Ok(Some(Choice { launcher, job: None, disagreement: None }));
     };
-    let (rank, size) = scoped(launcher, &placement, surroundings)?;
+    let (rank, size) = scoped(&placement, surroundings)?;
     let name = name(launcher, &placement.identity);
     let disagreement = disagreement(launcher, &placement, surroundings);
     Ok(Some(Choice { launcher, job: Some((name, rank, size)), disagreement }))
@@ -89,11 +89,7 @@ fn checked(launcher: Launcher, placement: Placement) -> Result<Placement, Error>
 }
 
 /// The rank and the size. On one node they are the launcher's own: its numbers within a node may have another order.
-fn scoped(
-    launcher: Launcher,
-    placement: &Placement,
-    surroundings: &dyn Surroundings,
-) -> Result<(usize, usize), Error> {
+fn scoped(placement: &Placement, surroundings: &dyn Surroundings) -> Result<(usize, usize), Error> {
     let Placement { rank, size, local_rank, local_size, .. } = *placement;
     let node = match surroundings.variable(SCOPE).as_deref() {
         None | Some("job") => false,
@@ -103,9 +99,7 @@ fn scoped(
     match (local_size == size, node) {
         (true, _) => Ok((rank, size)),
         (false, true) => Ok((local_rank, local_size)),
-        (false, false) => {
-            Err(Error::SeveralNodes { launcher: launcher.to_string().into(), ranks: size, local: local_size })
-        }
+        (false, false) => Err(Error::SeveralNodes { ranks: size, local: local_size }),
     }
 }
 
