@@ -124,7 +124,8 @@ mod tests {
     #[test]
     fn this_process_is_described() {
         let own = std::process::id();
-        assert_eq!(stat(own).expect("it is alive").state, 'R');
+        // The state is that of its first thread, which waits for the one that runs the test, or runs it.
+        assert!(matches!(stat(own).expect("it is alive").state, 'R' | 'S'));
         assert!(memory(own).expect("it has memory") > 1 << 16 && own_pid(own) > 0);
         let known = 42_u64;
         let mut copy = [0; 8];
