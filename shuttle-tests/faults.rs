@@ -27,7 +27,7 @@ const FAIL_POINTS: [&str; 8] = [
 ];
 
 /// All other places where a rank makes a step.
-const STEPS: [&str; 23] = [
+const STEPS: [&str; 24] = [
     "header-write",
     "header-read",
     "chunk-write",
@@ -51,6 +51,7 @@ const STEPS: [&str; 23] = [
     "late",
     "missing",
     "poll-poison",
+    "poll-arrival",
 ];
 
 pub fn trials() -> Vec<Trial> {

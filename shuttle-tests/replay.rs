@@ -13,7 +13,7 @@ use crate::harness::breakage;
 use crate::harness::schedules::{ITERATIONS, SCHEDULE, SEED};
 
 /// How the machine is broken, the test that must fail, and with which message.
-const BROKEN: [(&str, &str, &str); 34] = [
+const BROKEN: [(&str, &str, &str); 35] = [
     ("drop:arrive-wake", "8 ranks make mixed calls, random", "deadlock!"),
     ("drop:arrive-wake", "8 ranks make mixed calls, pct", "deadlock!"),
     ("drop:poison-wake", "some leave, some abort, some go on, random", "deadlock!"),
@@ -23,6 +23,7 @@ const BROKEN: [(&str, &str, &str); 34] = [
     ("weaken:arrive", "8 ranks make mixed calls, random", "data race"),
     ("weaken:arrive-waiter", "8 ranks make mixed calls, random", "data race"),
     ("weaken:spin", "8 ranks make mixed calls, random", "data race"),
+    ("weaken:poll-arrival", "8 ranks make mixed calls, random", "data race"),
     ("weaken:waiter", "8 ranks make mixed calls, random", "data race"),
     ("weaken:woken", "8 ranks make mixed calls, random", "data race"),
     ("weaken:poison", "some leave, some abort, some go on, random", "not ordered"),

@@ -24,6 +24,8 @@ pub mod script;
 
 pub mod perform;
 
+pub mod started;
+
 pub mod one_sided_rank;
 pub mod post_plan;
 pub mod ring;

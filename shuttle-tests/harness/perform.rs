@@ -41,8 +41,18 @@ pub fn perform(
             Operation::Transfer(lengths) => caller.transfer(lengths, None, member),
             Operation::Gather(root, lengths) => caller.transfer(lengths, Some(root), member),
             Operation::Epochs => caller.epochs(member),
+            Operation::Started(_) => unreachable!("`Calls` starts it"),
         }
     };
+    settle(script, index, rank, outcome)
+}
+
+/// Checks the verdict on a call.
+///
+/// # Errors
+/// As [`perform`].
+pub fn settle(script: &Script, index: usize, rank: usize, outcome: Result<(), Failure>) -> Result<(), Failure> {
+    let call = script.call(index, rank);
     let calls = || (0..script.ranks).map(|rank| script.call(index, rank)).collect::<Vec<_>>();
     let expected = match script.steps[index].refusers.first() {
         Some(_) if call.refused => Ok(()),
@@ -57,6 +67,27 @@ pub fn perform(
             Ok(())
         }
     }
+}
+
+/// Checks the result of a reduction over the first `terms` ranks.
+pub fn check_sums(index: usize, rank: usize, terms: usize, sums: &[u64]) {
+    for (element, sum) in sums.iter().enumerate() {
+        let model = (0..terms).map(|rank| contribution(index, rank, element)).reduce(combine).unwrap_or(0);
+        assert_eq!(*sum, model, "wrong result: call {index}, rank {rank}, element {element}");
+    }
+}
+
+/// Checks the blocks of all ranks.
+pub fn check_blocks(index: usize, rank: usize, received: &[Vec<u8>]) {
+    for (from, block) in received.iter().enumerate() {
+        let model = contributed(index, from, block.len());
+        assert_eq!(*block, model, "wrong result: call {index}, rank {rank}, block {from}");
+    }
+}
+
+/// What a rank sends in a transfer.
+pub fn contributed(index: usize, rank: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|byte| contribution(index, rank, byte) as u8).collect()
 }
 
 /// A rank in one of its calls.
@@ -92,10 +123,7 @@ impl Caller<'_> {
             Shape::Inclusive => rank + 1,
             Shape::Exclusive => rank,
         };
-        for (element, sum) in sums.recv.into_iter().enumerate() {
-            let model = (0..terms).map(|rank| contribution(index, rank, element)).reduce(combine).unwrap_or(0);
-            assert_eq!(sum, model, "wrong result: call {index}, rank {rank}, element {element}");
-        }
+        check_sums(index, rank, terms, &sums.recv);
         Ok(())
     }
 
@@ -115,8 +143,7 @@ impl Caller<'_> {
 
     /// A reduction of this number of elements.
     fn sums(&self, elements: usize) -> Sums {
-        let send = (0..elements).map(|element| contribution(self.index, self.rank, element)).collect();
-        Sums { send, recv: vec![0; elements] }
+        Sums::new(self.index, self.rank, elements)
     }
 
     /// `root`: the only rank that reads; `None`: all do.
@@ -127,11 +154,8 @@ impl Caller<'_> {
         member: &mut Member<'_, Simulation>,
     ) -> Result<(), Failure> {
         let Caller { script, index, rank, blocks, .. } = *self;
-        let model = |from: usize| -> Vec<u8> {
-            (0..lengths[from]).map(|byte| contribution(index, from, byte) as u8).collect()
-        };
         let received = lengths.iter().map(|len| vec![0; *len]).collect();
-        let own = model(rank);
+        let own = contributed(index, rank, lengths[rank]);
         let reads = root.is_none_or(|root| root == rank);
         let barred = script.steps[index].barred.as_ref().filter(|_| root.is_none());
         let fetches = barred.map(|barred| !barred.contains(&rank));
@@ -140,11 +164,8 @@ impl Caller<'_> {
         }
         let mut transfer = Transfer { rank, own, received, blocks, fetches, reads };
         member.transfer(self.call, &mut transfer)?;
-        if !reads {
-            return Ok(());
-        }
-        for (from, block) in transfer.received.into_iter().enumerate() {
-            assert_eq!(block, model(from), "wrong result: call {index}, rank {rank}, block {from}");
+        if reads {
+            check_blocks(index, rank, &transfer.received);
         }
         Ok(())
     }
@@ -177,9 +198,18 @@ fn combine(sum: u64, next: u64) -> u64 {
     sum.wrapping_mul(31).wrapping_add(next)
 }
 
-struct Sums {
+/// A reduction's data.
+pub struct Sums {
     send: Vec<u64>,
-    recv: Vec<u64>,
+    pub recv: Vec<u64>,
+}
+
+impl Sums {
+    /// Of this number of elements.
+    pub fn new(index: usize, rank: usize, elements: usize) -> Self {
+        let send = (0..elements).map(|element| contribution(index, rank, element)).collect();
+        Sums { send, recv: vec![0; elements] }
+    }
 }
 
 impl Reduction for Sums {
@@ -209,16 +239,17 @@ impl Reduction for Sums {
     }
 }
 
-struct Transfer<'b> {
-    rank: usize,
-    own: Vec<u8>,
-    received: Vec<Vec<u8>>,
+/// A transfer's data.
+pub struct Transfer<'b> {
+    pub rank: usize,
+    pub own: Vec<u8>,
+    pub received: Vec<Vec<u8>>,
     /// By rank: its memory.
-    blocks: &'b [Cell],
+    pub blocks: &'b [Cell],
     /// Whether blocks are to be fetched from there; false: this rank cannot.
-    fetches: Option<bool>,
+    pub fetches: Option<bool>,
     /// Whether this rank gets the others' blocks at all.
-    reads: bool,
+    pub reads: bool,
 }
 
 impl BlockTransfer for Transfer<'_> {

@@ -8,10 +8,10 @@ use intranode::protocol::{Cause, CauseKind, Failure, Generation, Member};
 use shuttle::thread;
 
 use crate::harness::choice;
-use crate::harness::perform::perform;
 use crate::harness::script::Script;
 use crate::harness::segment::SegmentMemory;
 use crate::harness::simulation::{PlannedFate, Simulation};
+use crate::harness::started::Calls;
 
 /// How a rank ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,25 +146,35 @@ impl Scenario {
 
     fn live(&self, rank: usize, simulation: &Arc<Simulation>, memory: &SegmentMemory) -> Log {
         let mut member = Member::new(&**simulation, memory.segment(), rank, self.start);
-        let (calls, end) = self.follow(rank, &mut member, memory);
+        let (calls, end) = self.follow(rank, &mut member, simulation, memory);
         simulation.finish();
         Log { calls, completed: member.completed(), end }
     }
 
-    fn follow(&self, rank: usize, member: &mut Member<'_, Simulation>, memory: &SegmentMemory) -> (usize, End) {
+    fn follow(
+        &self,
+        rank: usize,
+        member: &mut Member<'_, Simulation>,
+        simulation: &Simulation,
+        memory: &SegmentMemory,
+    ) -> (usize, End) {
         let (calls, exit) = self.exits[rank];
-        for call in 0..calls {
-            match perform(&self.script, call, rank, member, memory) {
-                Ok(()) => (),
-                Err(Failure::Dead(Some(cause))) => {
-                    for word in memory.words() {
-                        assert!(word & POISON != 0, "unpoisoned: rank {rank} has failed before all words were");
-                    }
-                    return (call, End::Failed(cause, member.late(member.completed().next())));
+        let mut made = Calls::new(&self.script, rank, simulation);
+        let outcome = (0..calls)
+            .try_for_each(|call| made.make(call, member, memory))
+            // Whoever leaves has completed what it has started.
+            .and_then(|()| made.finish(member));
+        let complete = made.complete;
+        match outcome {
+            Ok(()) => (),
+            Err(Failure::Dead(Some(cause))) => {
+                for word in memory.words() {
+                    assert!(word & POISON != 0, "unpoisoned: rank {rank} has failed before all words were");
                 }
-                Err(Failure::Killed) => return (call, End::Killed),
-                Err(other) => panic!("no cause: {other:?}, call {call}, rank {rank}"),
+                return (complete, End::Failed(cause, member.late(member.completed().next())));
             }
+            Err(Failure::Killed) => return (complete, End::Killed),
+            Err(other) => panic!("no cause: {other:?}, call {complete}, rank {rank}"),
         }
         let exited = match exit {
             Exit::Leaves => member.leave(),

@@ -19,6 +19,8 @@ pub enum Operation {
     Transfer(Vec<usize>),
     /// The same where only one rank reads: a gather.
     Gather(usize, Vec<usize>),
+    /// A barrier, an allreduce or a transfer, which is started and completed later.
+    Started(Box<Operation>),
     /// A write epoch and a read epoch of a region of which each rank owns one block.
     Epochs,
 }
@@ -84,16 +86,7 @@ impl Script {
 
     /// What a rank publishes in a step.
     pub fn call(&self, index: usize, rank: usize) -> Call {
-        let operation = self.operation(index, rank);
-        let (number, length) = match &operation {
-            Operation::Barrier => (1, 0),
-            Operation::Allreduce(elements) => (2, *elements),
-            Operation::Transfer(lengths) => (3, lengths.iter().sum()),
-            Operation::Epochs => (4, 1),
-            Operation::Reduction(_, elements) => (5, *elements),
-            Operation::ReduceScatter(lengths) => (6, lengths.iter().sum()),
-            Operation::Gather(_, lengths) => (7, lengths.iter().sum()),
-        };
+        let (number, length) = self.operation(index, rank).number_and_length();
         let refused = self.steps[index].refusers.contains(&rank);
         let (length, extra, phase) = (length as u64, index as u64, (index % 3) as u8);
         Call { operation: number, reduction: 1, element: 2, refused, phase, shape: 8, length, extra }
@@ -120,12 +113,30 @@ fn random_groups(ranks: usize) -> Vec<usize> {
 }
 
 impl Operation {
+    /// What ranks that make the same call agree on.
+    fn number_and_length(&self) -> (u8, usize) {
+        match self {
+            Operation::Barrier => (1, 0),
+            Operation::Allreduce(elements) => (2, *elements),
+            Operation::Transfer(lengths) => (3, lengths.iter().sum()),
+            Operation::Epochs => (4, 1),
+            Operation::Reduction(_, elements) => (5, *elements),
+            Operation::ReduceScatter(lengths) => (6, lengths.iter().sum()),
+            Operation::Gather(_, lengths) => (7, lengths.iter().sum()),
+            // A call that is started is not the one that blocks.
+            Operation::Started(operation) => {
+                let (number, length) = operation.number_and_length();
+                (7 + number, length)
+            }
+        }
+    }
+
     fn random(ranks: usize) -> Self {
         // 96 bytes fit into a header.
         let elements = || choice::one_of(&[0, 1, 12, 13, 30, 70]);
         let bytes = || choice::one_of(&[0, 0, 1, 96, 97, 168, 169, 400]);
         let root = || choice::below(ranks);
-        match choice::below(8) {
+        match choice::below(11) {
             0 => Operation::Barrier,
             1 => Operation::Allreduce(elements()),
             2 => Operation::Transfer((0..ranks).map(|_| bytes()).collect()),
@@ -136,6 +147,9 @@ impl Operation {
             }
             5 => Operation::ReduceScatter((0..ranks).map(|_| choice::one_of(&[0, 1, 2, 7])).collect()),
             6 => Operation::Gather(root(), (0..ranks).map(|_| bytes()).collect()),
+            7 => Operation::Started(Box::new(Operation::Barrier)),
+            8 => Operation::Started(Box::new(Operation::Allreduce(elements()))),
+            9 => Operation::Started(Box::new(Operation::Transfer((0..ranks).map(|_| bytes()).collect()))),
             _ => {
                 let mut lengths = vec![0; ranks];
                 lengths[choice::below(ranks)] = bytes();
