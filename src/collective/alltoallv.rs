@@ -1,23 +1,24 @@
-//! alltoallv: an alltoall of the counts, the verdict on them, and a transfer of which each rank reads its parts.
+//! alltoallv: the counts, the verdict on them, and a transfer of which each rank reads its parts.
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use bytemuck::Pod;
 
-use super::allgatherv::gather_words;
 use super::alltoall::exchange;
 use super::block_table::BlockTable;
+use super::pair_counts::{Agreed, Header, OwnCounts, Place, agree};
 use super::reduction::check_len;
 use super::{counts, parts};
 use crate::communicator::{Communicator, call};
 use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
-use crate::error::{CountPair, Error, Operation};
-use crate::protocol::Call;
-use crate::protocol::block_transfer::BlockTransfer;
+use crate::error::{Error, Operation};
+use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
-use crate::rank::rank_state::OpenCall;
+use crate::rank::heap::Heap;
+use crate::tuning::PARTS_IN_PLACE_FROM_BYTES;
 
 const OPERATION: Operation = Operation::Alltoallv;
 
@@ -27,8 +28,11 @@ impl Communicator {
     /// are `recv_counts[r]`. Counts and displacements are in elements; a count may be 0. What rank `r` sends to this rank is as
     /// long as this rank expects. The blocks in `recv` must not overlap; gaps between them are not written. Collective.
     ///
-    /// One round exchanges the counts, and a second says whether all agree; with more than 7 ranks the first takes a round for
-    /// each chunk. The data follow as in [`alltoall`](Communicator::alltoall): if no rank sends more than 96 bytes, in one round.
+    /// The first round exchanges the counts, and takes the data with it if they fit: the header of each rank has 94 bytes for its
+    /// `2 * size()` counts and its blocks for the other ranks. A count below 128 takes 1 byte, below 16,384 it takes 2, and so on.
+    /// If the counts of some rank alone do not fit, two further rounds exchange them and say whether all agree. The data follow as
+    /// in [`alltoall`](Communicator::alltoall). A `send` whose blocks have 1 MiB or more together and that lies in a
+    /// [symmetric object](crate::Symmetric) is read there; then one more round exchanges the displacements.
     ///
     /// ```
     /// // Rank r sends r + 1 elements to each rank.
@@ -73,14 +77,30 @@ impl Communicator {
             return Err(self.rank_state.refuse(&call, error));
         }
         let width = size_of::<T>();
+        let send: &[u8] = bytemuck::cast_slice(send);
+        let send_table = BlockTable::Given { counts: send_counts, displs: send_displs, width };
+        let sent = (0..self.size()).fold(0usize, |sum, rank| sum.saturating_add(send_table.len(rank)));
+        let place = if sent >= PARTS_IN_PLACE_FROM_BYTES { self.rank_state.lend(send) } else { None };
+        let own = OwnCounts { send: send_counts, recv: recv_counts, lends: place.is_some() };
         let mut open = self.rank_state.begin(OPERATION)?;
-        let places = agree(&mut open, &call, send_counts, recv_counts)?;
+        let parts = parts::receivers(self.rank(), self.size()).map(|rank| &send[send_table.range(rank)]);
+        let Agreed { places, lent, data } = agree(&mut open, &call, &own, parts)?;
+        // By sender: where the block for this rank begins, in bytes.
+        let mut offsets = Vec::new();
+        if lent {
+            let own: Vec<u64> = send_displs.iter().map(|displ| displ.wrapping_mul(width) as u64).collect();
+            offsets = vec![0u64; self.size()];
+            exchange(&mut open, &call, bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(&mut offsets))?;
+        }
         let mut blocks = AlltoallvBuffers {
-            send: bytemuck::cast_slice(send),
-            send_table: BlockTable::Given { counts: send_counts, displs: send_displs, width },
+            send,
+            send_table,
             recv_table: BlockTable::Given { counts: recv_counts, displs: recv_displs, width },
             width,
             places: &places,
+            place,
+            offsets: &offsets,
+            heap: &self.rank_state.heap,
             rank: self.rank(),
             stores: StorePolicy::of_call(size_of_val(recv), false),
             recv: bytemuck::cast_slice_mut(recv),
@@ -89,56 +109,19 @@ impl Communicator {
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
         self.rank_state.chosen(longest, || Choice {
             operation: OPERATION,
-            path: if longest <= INLINE { Path::Inline } else { Path::Staging },
+            path: match blocks.place {
+                _ if longest <= INLINE => Path::Inline,
+                Some(_) => Path::InPlace,
+                None => Path::Staging,
+            },
             receive: blocks.stores.receive(),
         });
+        if let Some(headers) = data {
+            blocks.take(&headers);
+            return Ok(());
+        }
         open.transfer(&call, &mut blocks)
     }
-}
-
-/// What a rank has to know of a sender. In elements.
-#[derive(Clone, Copy)]
-struct Place {
-    /// Where the part for this rank begins among the sender's parts.
-    start: usize,
-    /// The length of all parts for other ranks.
-    total: usize,
-}
-
-/// Exchanges the counts, and agrees on whether those of all pairs are equal. Returns the places, by sender.
-fn agree(
-    open: &mut OpenCall<'_>,
-    call: &Call,
-    send_counts: &[usize],
-    recv_counts: &[usize],
-) -> Result<Vec<Place>, Error> {
-    let (rank, size) = (open.rank_state().rank, open.rank_state().size());
-    // For each receiver: its count, and where its part begins.
-    let mut own = vec![[0u64; 2]; size];
-    let mut total = 0;
-    for receiver in parts::receivers(rank, size) {
-        own[receiver] = [send_counts[receiver] as u64, total as u64];
-        total += send_counts[receiver];
-    }
-    own[rank][0] = send_counts[rank] as u64;
-    let mut theirs = vec![[0u64; 2]; size];
-    let (send, recv) = (own.as_flattened(), theirs.as_flattened_mut());
-    exchange(open, call, bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv))?;
-    let wrong = (0..size).find(|from| theirs[*from][0] != recv_counts[*from] as u64);
-    // The sender counts from 1, so that 0 is none.
-    let verdict = wrong.map_or([0; 3], |from| [1 + from as u64, theirs[from][0], recv_counts[from] as u64]);
-    let verdicts = gather_words(open, call, [total as u64, verdict[0], verdict[1], verdict[2]])?;
-    let disagreement = verdicts.iter().enumerate().filter(|(_, [_, from, ..])| *from > 0);
-    if let Some((to, [_, from, sent, expected])) = disagreement.min_by_key(|(to, [_, from, ..])| (*from, *to)) {
-        let pair =
-            CountPair { from: *from as usize - 1, to, sent: *sent as usize, expected: *expected as usize };
-        return Err(Error::CountsDisagree { operation: OPERATION, pair: Box::new(pair) });
-    }
-    let place = |([_, start], [total, ..]): (&[u64; 2], &[u64; 4])| Place {
-        start: *start as usize,
-        total: *total as usize,
-    };
-    Ok(theirs.iter().zip(&verdicts).map(place).collect())
 }
 
 /// The caller's buffers, in bytes.
@@ -151,10 +134,33 @@ struct AlltoallvBuffers<'a> {
     width: usize,
     /// By sender.
     places: &'a [Place],
+    /// Where the other ranks have `send`.
+    place: Address,
+    /// By sender, if some rank has its blocks in place: where the one for this rank begins, in bytes.
+    offsets: &'a [u64],
+    heap: &'a Heap,
     rank: usize,
     stores: StorePolicy,
     /// Whether the own block was copied.
     copied: bool,
+}
+
+impl AlltoallvBuffers<'_> {
+    /// Where the part of a sender for this rank lies among its parts, in bytes.
+    fn part(&self, sender: usize) -> Range<usize> {
+        let start = self.places[sender].start.saturating_mul(self.width);
+        start..start.saturating_add(self.recv_table.len(sender))
+    }
+
+    /// Takes all blocks out of the headers that came with the counts.
+    fn take(&mut self, headers: &[Header]) {
+        self.copy_own_block(0..0);
+        for sender in parts::receivers(self.rank, headers.len()) {
+            if let Some(part) = headers[sender].part(self.part(sender)) {
+                self.recv[self.recv_table.range(sender)].copy_from_slice(part);
+            }
+        }
+    }
 }
 
 impl BlockTransfer for AlltoallvBuffers<'_> {
@@ -180,9 +186,20 @@ impl BlockTransfer for AlltoallvBuffers<'_> {
 
     #[inline]
     fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
-        let place = self.recv_table.range(rank);
-        let start = self.places[rank].start.saturating_mul(self.width);
-        let part = start..start.saturating_add(place.len());
+        let (part, place) = (self.part(rank), self.recv_table.range(rank));
         parts::get(part, chunk, staging, &mut self.recv[place], &self.stores);
+    }
+
+    fn place(&self) -> Address {
+        self.place
+    }
+
+    fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
+        let target = &mut self.recv[self.recv_table.range(rank)];
+        // A rank lends nothing before all know; else another process has overwritten the place.
+        if let Some(offset) = self.offsets.get(rank) {
+            let (start, stores) = (*offset as usize, &self.stores);
+            self.heap.read_part(place, start, target.len(), |source| stores.fetch(&source, target));
+        }
     }
 }

@@ -13,6 +13,7 @@ mod gather;
 mod in_place;
 mod own_check;
 mod own_reduction;
+mod pair_counts;
 mod parts;
 pub(crate) mod pending;
 mod reduce;

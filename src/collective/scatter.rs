@@ -55,15 +55,15 @@ impl Communicator {
             return Err(self.rank_state.refuse(&call, error));
         }
         let table = BlockTable::Equal { bytes: size_of_val(recv) };
-        // With counts only the root knows where in its buffer the blocks are.
-        let long = send.filter(|send| size_of_val(*send) >= SCATTER_IN_PLACE_FROM_BYTES);
-        let place = long.and_then(|send| self.rank_state.lend(bytemuck::cast_slice(send)));
+        let place = send.and_then(|send| self.place_of_blocks(send, &table));
         self.scatter_from(operation, &call, (send, place), Some(recv), (table, root))
     }
 
     /// Gives each rank its block of rank `root`'s `send`: the `counts[r]` elements from `send[displs[r]]` on to rank `r`.
     /// `counts` is the same on all ranks, in elements; a count may be 0. `send` is `Some` on the root and `None` elsewhere;
     /// only the root's `displs` matters, and its blocks may overlap. `recv` has `counts[rank]` elements. Collective.
+    ///
+    /// Rounds and places are those of [`scatter`](Communicator::scatter); from 4 MiB on a round before sends the displacements.
     ///
     /// ```
     /// use intranode::Blocks;
@@ -111,7 +111,20 @@ impl Communicator {
             return Err(self.rank_state.refuse(&call, error));
         }
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
-        self.scatter_from(operation, &call, (send, None), Some(recv), (table, root))
+        let place = send.and_then(|send| self.place_of_blocks(send, &table));
+        self.scatter_from(operation, &call, (send, place), Some(recv), (table, root))
+    }
+
+    /// Where all ranks have the root's blocks mapped, if they are long enough to be read there.
+    fn place_of_blocks<T: Pod>(&self, send: &[T], table: &BlockTable<'_>) -> Address {
+        let long = self.is_long(table);
+        if long { self.rank_state.lend(bytemuck::cast_slice(send)) } else { None }
+    }
+
+    /// Whether the root's blocks are long enough to be read in place: the same on all ranks.
+    fn is_long(&self, table: &BlockTable<'_>) -> bool {
+        let lengths = (0..self.size()).map(|rank| table.len(rank));
+        lengths.fold(0, usize::saturating_add) >= SCATTER_IN_PLACE_FROM_BYTES
     }
 
     /// `recv` is `None` on a root whose own block stays where it is.
@@ -123,28 +136,28 @@ impl Communicator {
         recv: Option<&mut [T]>,
         (table, root): (BlockTable<'_>, usize),
     ) -> Result<(), Error> {
-        let stays = recv.is_none();
-        let recv: &mut [u8] = bytemuck::cast_slice_mut(recv.unwrap_or_default());
-        let (rank, size) = (self.rank(), self.size());
-        let length = |parts: usize| {
-            let lengths = parts::receivers(root, size).take(parts).map(|rank| table.len(rank));
-            lengths.fold(0, usize::saturating_add)
+        let mut open = self.rank_state.begin(operation)?;
+        let rank = self.rank();
+        let offset = match table {
+            BlockTable::Equal { bytes } => rank * bytes,
+            // With counts only the root knows where its blocks are; no rank knows whether it has lent them.
+            BlockTable::Given { displs, width, .. } if self.is_long(&table) => {
+                let all: Vec<u64> = match rank == root {
+                    true => displs.iter().map(|displ| displ.wrapping_mul(width) as u64).collect(),
+                    false => Vec::new(),
+                };
+                let (mut own, table) = ([0u64], BlockTable::Equal { bytes: size_of::<u64>() });
+                let send = (rank == root).then_some(bytemuck::cast_slice(&all));
+                let recv = Some(bytemuck::cast_slice_mut(&mut own));
+                let mut words = ScatterBuffers::new(self, (send, None), (recv, 0), (table, root));
+                open.transfer(call, &mut words)?;
+                own[0] as usize
+            }
+            BlockTable::Given { .. } => 0,
         };
-        let start = if rank == root { 0 } else { length(parts::position(root, rank, size)) };
-        let mut blocks = ScatterBuffers {
-            send: send.map(bytemuck::cast_slice),
-            part: start..start.saturating_add(recv.len()),
-            stores: StorePolicy::of_call(recv.len(), false),
-            total: length(size - 1),
-            place,
-            heap: &self.rank_state.heap,
-            rank,
-            copied: rank != root || stays,
-            recv,
-            table,
-            root,
-            size,
-        };
+        let send = send.map(bytemuck::cast_slice);
+        let recv = recv.map(bytemuck::cast_slice_mut);
+        let mut blocks = ScatterBuffers::new(self, (send, place), (recv, offset), (table, root));
         self.rank_state.chosen(blocks.total, || Choice {
             operation,
             path: match blocks.place {
@@ -154,19 +167,20 @@ impl Communicator {
             },
             receive: blocks.stores.receive(),
         });
-        self.rank_state.collective(operation, |member| member.transfer(call, &mut blocks))
+        open.transfer(call, &mut blocks)
     }
 }
 
 /// The caller's buffers, in bytes.
 struct ScatterBuffers<'a> {
-    rank: usize,
     /// On the root: where the other ranks have its blocks.
     place: Address,
     heap: &'a Heap,
     /// On the root.
     send: Option<&'a [u8]>,
     recv: &'a mut [u8],
+    /// Where this rank's block begins in the root's buffer, if that is in place.
+    offset: usize,
     table: BlockTable<'a>,
     root: usize,
     size: usize,
@@ -177,6 +191,37 @@ struct ScatterBuffers<'a> {
     stores: StorePolicy,
     /// Whether the root has copied its own block.
     copied: bool,
+}
+
+impl<'a> ScatterBuffers<'a> {
+    fn new(
+        comm: &'a Communicator,
+        (send, place): (Option<&'a [u8]>, Address),
+        (recv, offset): (Option<&'a mut [u8]>, usize),
+        (table, root): (BlockTable<'a>, usize),
+    ) -> Self {
+        let (rank, size, stays) = (comm.rank(), comm.size(), recv.is_none());
+        let recv = recv.unwrap_or_default();
+        let length = |parts: usize| {
+            let lengths = parts::receivers(root, size).take(parts).map(|rank| table.len(rank));
+            lengths.fold(0, usize::saturating_add)
+        };
+        let start = if rank == root { 0 } else { length(parts::position(root, rank, size)) };
+        ScatterBuffers {
+            part: start..start.saturating_add(recv.len()),
+            stores: StorePolicy::of_call(recv.len(), false),
+            total: length(size - 1),
+            heap: &comm.rank_state.heap,
+            copied: rank != root || stays,
+            send,
+            place,
+            recv,
+            offset,
+            table,
+            root,
+            size,
+        }
+    }
 }
 
 impl BlockTransfer for ScatterBuffers<'_> {
@@ -211,8 +256,7 @@ impl BlockTransfer for ScatterBuffers<'_> {
     }
 
     fn read_in_place(&mut self, _: usize, place: NonZeroU64) {
-        // The blocks are equal where they are in place.
-        let ScatterBuffers { recv, stores, heap, rank, .. } = self;
-        heap.read_part(place, *rank * recv.len(), recv.len(), |source| stores.fetch(&source, recv));
+        let ScatterBuffers { recv, stores, heap, offset, .. } = self;
+        heap.read_part(place, *offset, recv.len(), |source| stores.fetch(&source, recv));
     }
 }

@@ -88,16 +88,14 @@ impl Heap {
         (!by_threads).then_some(place)
     }
 
-    /// Copies a part of what is at a place, from this number of bytes on: see [`read_place`](Self::read_place).
-    pub(crate) fn read_part(&self, place: NonZeroU64, start: usize, len: usize, copy: impl FnOnce(Source<'_>)) {
-        if let Some(place) = place.checked_add(start as u64) {
-            self.read_place(place, len, copy);
-        }
-    }
-
     /// Copies what is at a place. A place that does not exist was overwritten by another process: nothing is copied.
     pub(crate) fn read_place(&self, place: NonZeroU64, len: usize, copy: impl FnOnce(Source<'_>)) {
-        if let Some(found) = self.at(place, 0, len) {
+        self.read_part(place, 0, len, copy);
+    }
+
+    /// The same for a part of it, from this number of bytes on.
+    pub(crate) fn read_part(&self, place: NonZeroU64, start: usize, len: usize, copy: impl FnOnce(Source<'_>)) {
+        if let Some(found) = self.at(place, start, len) {
             copy(found.view());
         }
     }

@@ -20,6 +20,8 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(alltoallv_of_every_length),
         row!(alltoallv_one_rank_sends_all),
         row!(alltoallv_nothing_at_all),
+        row!(alltoallv_around_what_fits_beside_the_counts),
+        row!(alltoallv_counts_that_fit_into_no_header),
         row!(alltoallv_through_tiny_staging).staging(64),
         row!(alltoallv_counts_of_any_pair_that_disagree),
         row!(alltoallv_counts_of_several_pairs_that_disagree).ranks(&[2, 4, 8]),
@@ -123,6 +125,49 @@ fn alltoallv_one_rank_sends_all(comm: Communicator) -> Outcome {
 
 fn alltoallv_nothing_at_all(comm: Communicator) -> Outcome {
     alltoallv(&comm, |_, _| 0)
+}
+
+/// Around the 94 bytes for all counts of a rank and its blocks, on one rank or on all, and where a count takes two bytes.
+fn alltoallv_around_what_fits_beside_the_counts(comm: Communicator) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    for last in 94usize.saturating_sub(2 * size + 3)..96 {
+        for all in [false, true] {
+            // One block of `last` bytes; the others are short.
+            let len = |from: usize, to: usize| match to == (from + 1) % size && (all || from == 0) {
+                true => last,
+                false => usize::from((from + to) % 5 == 0),
+            };
+            let byte = |from: usize, to: usize, index: usize| (from * 31 + to * 57 + index * 7) as u8;
+            let blocks = |own: &dyn Fn(usize) -> Vec<u8>| (0..size).map(own).collect::<Vec<_>>();
+            let bytes = |from, to| (0..len(from, to)).map(|index| byte(from, to, index)).collect::<Vec<_>>();
+            let (send, expected) = (blocks(&|to| bytes(rank, to)), blocks(&|from| bytes(from, rank)));
+            let counts = |blocks: &[Vec<u8>]| blocks.iter().map(Vec::len).collect::<Vec<_>>();
+            let displs =
+                |counts: &[usize]| (0..size).map(|rank| counts[..rank].iter().sum()).collect::<Vec<_>>();
+            let (send_counts, recv_counts) = (counts(&send), counts(&expected));
+            let mut recv = vec![0xEE; recv_counts.iter().sum()];
+            let (send_displs, recv_displs) = (displs(&send_counts), displs(&recv_counts));
+            comm.alltoallv(&send.concat(), &send_counts, &send_displs, &mut recv, &recv_counts, &recv_displs)?;
+            ensure_same(&recv, &expected.concat())?;
+        }
+    }
+    still_works(&comm)
+}
+
+/// Counts of elements without bytes can have any length.
+fn alltoallv_counts_that_fit_into_no_header(comm: Communicator) -> Outcome {
+    let size = comm.size();
+    let (counts, displs) = (vec![usize::MAX / size; size], vec![0; size]);
+    let send = vec![(); usize::MAX];
+    let recv_displs: Vec<usize> = (0..size).map(|rank| rank * counts[0]).collect();
+    let mut recv = vec![(); usize::MAX];
+    comm.alltoallv(&send, &counts, &displs, &mut recv, &counts, &recv_displs)?;
+    let mut wrong = counts.clone();
+    wrong[0] -= usize::from(comm.rank() == size - 1);
+    let result = comm.alltoallv(&send, &counts, &displs, &mut recv, &wrong, &recv_displs);
+    ensure_matches!(&result, Err(Error::CountsDisagree { pair, .. })
+        if (pair.from, pair.to, pair.sent, pair.expected) == (0, size - 1, counts[0], counts[0] - 1));
+    still_works(&comm)
 }
 
 fn alltoallv_through_tiny_staging(comm: Communicator) -> Outcome {

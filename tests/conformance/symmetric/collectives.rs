@@ -179,7 +179,7 @@ fn ensure_part(found: &[u64], from: usize, to: usize, turn: usize) -> Outcome {
     Ok(())
 }
 
-/// gather, gatherv, scatter and alltoall of blocks of `len` elements out of `send`, which has one for each rank.
+/// gather, gatherv, scatter, scatterv, alltoall and alltoallv of blocks of `len` elements out of `send`, which has one for each rank.
 fn bring_blocks(comm: &Communicator, send: &mut [u64], len: usize, turn: usize) -> Outcome {
     let (rank, size, root) = (comm.rank(), comm.size(), turn % comm.size());
     let fill = |send: &mut [u64]| {
@@ -215,7 +215,25 @@ fn bring_blocks(comm: &Communicator, send: &mut [u64], len: usize, turn: usize) 
     let own = &mut recv[..len];
     comm.scatter((rank == root).then_some(&send[..]), own, root)?;
     send.fill(u64::MAX);
-    ensure_part(own, root, rank, turn)
+    ensure_part(own, root, rank, turn)?;
+
+    // Blocks of different lengths, each at the place that the sender alone chooses.
+    fill(send);
+    let count = |from: usize, to: usize| len - (from + 2 * to).min(len);
+    let counts: Vec<usize> = (0..size).map(|to| count(root, to)).collect();
+    let displs: Vec<usize> = (0..size).map(|to| to * len).collect();
+    let own = &mut recv[..counts[rank]];
+    comm.scatterv((rank == root).then_some(&send[..]), &counts, &displs, own, root)?;
+    send.fill(u64::MAX);
+    ensure_part(own, root, rank, turn)?;
+
+    fill(send);
+    let to: Vec<usize> = (0..size).map(|to| count(rank, to)).collect();
+    let from: Vec<usize> = (0..size).map(|from| count(from, rank)).collect();
+    let places: Vec<usize> = (0..size).map(|from| (size - 1 - from) * len).collect();
+    comm.alltoallv(send, &to, &displs, &mut recv, &from, &places)?;
+    send.fill(u64::MAX);
+    (0..size).try_for_each(|other| ensure_part(&recv[places[other]..][..from[other]], other, rank, turn))
 }
 
 fn blocks_of_objects_reach_their_ranks(comm: Communicator) -> Outcome {
