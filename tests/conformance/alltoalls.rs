@@ -135,7 +135,7 @@ fn alltoallv_around_what_fits_beside_the_counts(comm: Communicator) -> Outcome {
             // One block of `last` bytes; the others are short.
             let len = |from: usize, to: usize| match to == (from + 1) % size && (all || from == 0) {
                 true => last,
-                false => usize::from((from + to) % 5 == 0),
+                false => usize::from((from + to).is_multiple_of(5)),
             };
             let byte = |from: usize, to: usize, index: usize| (from * 31 + to * 57 + index * 7) as u8;
             let blocks = |own: &dyn Fn(usize) -> Vec<u8>| (0..size).map(own).collect::<Vec<_>>();
