@@ -138,7 +138,7 @@ fn dies_at(name: &str, chooser: Chooser, site: &'static str) -> Result<(), Faile
     Ok(())
 }
 
-/// No site of symmetric memory, and no name above, is without a test. `lock-holder` is where a rank is late.
+/// No site of symmetric memory, and no name above, is without a test. `lock-turn` is where a rank is late.
 fn all_known() -> Result<(), Failed> {
     let seen = Arc::new(Mutex::new(BTreeSet::new()));
     let collected = seen.clone();
@@ -151,7 +151,7 @@ fn all_known() -> Result<(), Failed> {
             scenario.fates.push(PlannedFate { actor: 1, site: None, after, fate });
             collected.lock().expect("no thread has panicked").extend(scenario.play().seen);
         })?;
-    let known = FAIL_POINTS.into_iter().chain(STEPS).chain(POISONING).chain(["lock-holder"]);
+    let known = FAIL_POINTS.into_iter().chain(STEPS).chain(POISONING).chain(["lock-turn"]);
     let known: BTreeSet<_> = known.collect();
     let seen = seen.lock().expect("no thread has panicked");
     match *seen == known || finished < schedules {
