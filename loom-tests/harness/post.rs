@@ -38,7 +38,6 @@ pub(crate) struct PostModel {
     /// By rank.
     roles: Vec<(Role, Fate)>,
     cells: usize,
-    credit_batch: usize,
     check: Check,
     bound: Option<usize>,
 }
@@ -51,7 +50,6 @@ impl PostModel {
             waiting,
             roles: roles.iter().map(|role| (*role, Fate::NONE)).collect(),
             cells: 2,
-            credit_batch: 1,
             check: Arc::new(|_| ()),
             bound: None,
         }
@@ -59,11 +57,6 @@ impl PostModel {
 
     pub(crate) fn cells(self, cells: usize) -> Self {
         PostModel { cells, ..self }
-    }
-
-    /// The receiver gives room back for so many cells at once.
-    pub(crate) fn credit_batch(self, credit_batch: usize) -> Self {
-        PostModel { credit_batch, ..self }
     }
 
     pub(crate) fn bound(self, bound: usize) -> Self {
@@ -93,9 +86,7 @@ impl PostModel {
             }
             Seen { values: one.values.take(), end }
         };
-        run.threads(Memory::new(self.roles.len(), self.cells, self.credit_batch), &fates, act, move |seen| {
-            check(seen)
-        });
+        run.threads(Memory::new(self.roles.len(), self.cells), &fates, act, move |seen| check(seen));
     }
 }
 
@@ -125,12 +116,12 @@ struct Memory {
 }
 
 impl Memory {
-    fn new(ranks: usize, cells: usize, credit_batch: usize) -> Self {
+    fn new(ranks: usize, cells: usize) -> Self {
         let cell = |what| move |rank| Cell64::new(Label { what, rank, parity: 0 });
         Memory {
             segment: SegmentMemory::of_bells(ranks),
             channels: (0..ranks)
-                .map(|sender| (0..ranks).map(|_| ChannelMemory::new(sender, cells, credit_batch)).collect())
+                .map(|sender| (0..ranks).map(|_| ChannelMemory::new(sender, cells)).collect())
                 .collect(),
             own: (0..ranks).map(|rank| Bytes::new(Label { what: "own", rank, parity: 0 })).collect(),
             changing: (0..ranks).map(cell("cell")).collect(),
@@ -142,7 +133,6 @@ impl Memory {
 
 /// A channel. Labels are by sender.
 struct ChannelMemory {
-    credit_batch: usize,
     turns: Vec<Cell64>,
     payloads: Vec<Bytes<{ channel::PAYLOAD }>>,
     buffers: Vec<Bytes<8>>,
@@ -153,11 +143,10 @@ struct ChannelMemory {
 }
 
 impl ChannelMemory {
-    fn new(sender: usize, cells: usize, credit_batch: usize) -> Self {
+    fn new(sender: usize, cells: usize) -> Self {
         let label = |parity| Label { what: "cell", rank: sender, parity };
         let word = || Cell64::new(label(0));
         ChannelMemory {
-            credit_batch,
             turns: (0..cells).map(|cell| Cell64::new(label(cell))).collect(),
             payloads: (0..cells)
                 .map(|cell| Bytes::new(Label { what: "payload", rank: sender, parity: cell }))
@@ -177,10 +166,6 @@ impl<'m> Channel for &'m ChannelMemory {
 
     fn cells(&self) -> usize {
         self.turns.len()
-    }
-
-    fn credit_batch(&self) -> usize {
-        self.credit_batch
     }
 
     fn buffers(&self) -> usize {

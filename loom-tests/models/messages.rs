@@ -62,13 +62,6 @@ fn full_ring(waiting: Waiting) -> PostModel {
     pair("message_full_ring", waiting, sends, receives_two).cells(1).check(sees(&[1, 2]))
 }
 
-/// Three messages through a ring of two cells, of which room is given back for both at once.
-fn batch(waiting: Waiting) -> PostModel {
-    let sends = |rank: &Correspondent<'_>| (1..=3).try_for_each(|value| rank.sends(1, value));
-    let receives = |rank: &Correspondent<'_>| (0..3).try_for_each(|_| rank.receives(0));
-    pair("message_batch", waiting, sends, receives).credit_batch(2).check(sees(&[1, 2, 3]))
-}
-
 /// Two messages through one buffer: the sender waits for it.
 fn one_buffer(waiting: Waiting) -> PostModel {
     let sends = |rank: &Correspondent<'_>| {
@@ -276,7 +269,7 @@ pub(crate) fn models() -> Vec<PostModel> {
             Parking => model.bound(2),
             _ => model,
         }));
-        models.extend([full_ring(waiting), batch(waiting), one_buffer(waiting), wanted(waiting)].map(bounded));
+        models.extend([full_ring(waiting), one_buffer(waiting), wanted(waiting)].map(bounded));
         models.push(withdrawn(waiting));
     }
     for waiting in [Dozing, Parking] {

@@ -59,11 +59,6 @@ impl Channel for &ChannelMemory {
         CELLS
     }
 
-    /// Room is given back when both cells are taken.
-    fn credit_batch(&self) -> usize {
-        CELLS
-    }
-
     fn buffers(&self) -> usize {
         BUFFERS
     }

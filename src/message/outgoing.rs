@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Operation};
 use crate::message::core::{Core, address};
-use crate::protocol::message::channel::{INLINE, copy_short};
+use crate::protocol::message::channel::INLINE;
 use crate::protocol::message::offer::{Offer, Want};
 use crate::protocol::message::{Envelope, Kind, Outbox, Settled, buffers};
 use crate::protocol::{Failure, Killed};
@@ -138,7 +138,7 @@ impl Outgoing {
         }
         let mut cell = envelope(Kind::Message, bytes.len(), tag, 0);
         if bytes.len() <= INLINE {
-            copy_short(&mut cell.inline[..bytes.len()], bytes);
+            cell.inline[..bytes.len()].copy_from_slice(bytes);
         } else {
             let Some(mask) = post.reserve(&channel, bytes.len().div_ceil(BUFFER))? else { return Ok(false) };
             buffers::fill(&channel, mask, bytes);

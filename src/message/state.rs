@@ -5,7 +5,6 @@ use crate::message::arrivals::{Arrivals, Content, Staged};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern};
 use crate::message::outgoing::Outgoing;
-use crate::protocol::message::channel::copy_short;
 use crate::protocol::message::offer::{Offer, Want};
 use crate::protocol::message::{Inbox, Kind, Mask, Settled, buffers};
 use crate::protocol::{Failure, Killed, message};
@@ -209,7 +208,7 @@ impl State {
                 return self.make_room(core, source, Operation::Recv).err().map(Err);
             }
             if cell.mask == 0 {
-                copy_short(&mut target[..bytes], &cell.inline[..bytes]);
+                target[..bytes].copy_from_slice(&cell.inline[..bytes]);
             } else {
                 buffers::read(&channel, cell.mask, &mut target[..bytes]);
                 if let Err(killed) = post.release(&channel, cell.mask, source) {

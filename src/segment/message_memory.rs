@@ -24,9 +24,6 @@ pub(crate) const BUFFER: usize = 4096;
 /// The number of cells of a ring.
 const CELLS: usize = MOST;
 
-/// How many of them are given back at once: few enough for the sender of a stream not to run dry meanwhile.
-const CREDIT_BATCH: usize = CELLS / 4;
-
 /// The length of a cell, in bytes: a line.
 const CELL: usize = 64;
 
@@ -118,11 +115,6 @@ unsafe impl Payload for ChannelBytes<'_> {
     }
 
     #[inline]
-    fn prefetch_for_write(&self, len: usize) {
-        self.bytes.prefetch_for_write(len);
-    }
-
-    #[inline]
     fn read<R>(&self, read: impl FnOnce(Source<'_>) -> R) -> R {
         self.bytes.read(read)
     }
@@ -135,11 +127,6 @@ impl<'a> Channel for MappedChannel<'a> {
     #[inline]
     fn cells(&self) -> usize {
         CELLS
-    }
-
-    #[inline]
-    fn credit_batch(&self) -> usize {
-        CREDIT_BATCH
     }
 
     #[inline]

@@ -58,20 +58,6 @@ pub struct Envelope {
     pub inline: [u8; INLINE],
 }
 
-/// Copies a short message. The length that is most frequent takes a load and a store, and no call.
-///
-/// # Panics
-/// When the lengths differ.
-#[inline]
-pub fn copy_short(target: &mut [u8], source: &[u8]) {
-    if source.len() == 8 && target.len() == 8 {
-        // A copy of known length.
-        target[..8].copy_from_slice(&source[..8]);
-    } else {
-        target.copy_from_slice(source);
-    }
-}
-
 impl Envelope {
     const LEN: u64 = (1 << 28) - 1;
 
@@ -86,7 +72,6 @@ impl Envelope {
         (word >> 32) as u32
     }
 
-    #[inline]
     pub(super) fn write(&self, mut sink: Sink<'_>) {
         sink.put(0, &self.tag.to_ne_bytes());
         sink.put(8, &self.mask.to_ne_bytes());
@@ -96,16 +81,12 @@ impl Envelope {
             Kind::Message | Kind::Fragment => 0,
             Kind::Offer => INLINE,
         };
-        match used {
-            8 => sink.put(16, &self.inline[..8]),
-            _ => sink.put(16, &self.inline[..used]),
-        }
+        sink.put(16, &self.inline[..used]);
     }
 
     /// Reads a cell with this word. `None`: another process has overwritten it.
     ///
     /// What follows relies on nothing but these checks: the length fits into the cell or the buffers, and the buffers exist.
-    #[inline]
     pub(super) fn read(word: u64, source: Source<'_>, buffers: usize, buffer_len: usize) -> Option<Self> {
         let kind = Kind::from_code((word >> 28 & 0xF) as u8)?;
         let len = usize::try_from(word & Self::LEN).ok()?;
@@ -129,9 +110,6 @@ pub trait Channel {
 
     /// The number of cells: a power of two, up to [`MOST`].
     fn cells(&self) -> usize;
-
-    /// How many cells the receiver takes before it tells the sender: at most all.
-    fn credit_batch(&self) -> usize;
 
     /// The number of buffers: 1 to [`MOST`].
     fn buffers(&self) -> usize;

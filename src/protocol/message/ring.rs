@@ -4,17 +4,13 @@
 //!   sender                                        receiver
 //!   1. sent - taken < cells?  (Acquire `taken`)   1. word of the cell has this turn?  (Acquire)
 //!   2. write the cell                             2. copy the cell
-//!   3. store its word with the turn  (Release)    3. store how many were taken  (Release)   for each batch
-//!   4. ring the receiver's bell                   4. ring the sender's bell                 of cells only
+//!   3. store its word with the turn  (Release)    3. taken += 1  (Release)
+//!   4. ring the receiver's bell                   4. ring the sender's bell
 //! ```
 //!
 //! The turn is the lap, so a cell's word says by itself whether it is new: the receiver reads no index of the sender's, and a
 //! message of 40 bytes costs one line. Each side counts for itself what it has done; of the other's count only the sender
 //! reads anything, and only when the ring seems full (Lamport 1977; the turns are those of Vyukov's bounded queue).
-//!
-//! The receiver gives room back for a batch of cells at once, so that the sender of a stream finds room for as many when it
-//! looks. No room that a sender waits for is kept back: it waits only if all cells are in use, and a receiver that takes them
-//! all has taken a batch.
 //!
 //! The receiver takes a cell at once, also if nobody asks for its message yet: a message that nobody receives does not stand
 //! in the way of the others.
@@ -37,12 +33,7 @@ pub struct Outbox {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inbox {
     taken: u64,
-    /// How many of them the sender was told about.
-    credited: u64,
 }
-
-/// How many cells ahead a sender prefetches: those in between are being stored.
-const AHEAD: u64 = 4;
 
 /// The turn of the cell with this number, of all that go through the ring. Never that of a cell which was not written yet.
 fn turn(number: u64, cells: usize) -> u32 {
@@ -80,7 +71,6 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         self.platform.fail_point("message-written")?;
         let word = envelope.word(turn(outbox.sent, cells));
         self.platform.store_cell("publish-cell", channel.turn(cell), word, Release);
-        channel.payload(outbox.sent.wrapping_add(AHEAD) as usize % cells).prefetch_for_write(1);
         outbox.sent = outbox.sent.wrapping_add(1);
         self.ring(target)
     }
@@ -116,12 +106,9 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         let envelope = channel.payload(cell).read(|source| Envelope::read(word, source, buffers, buffer_len));
         inbox.taken = inbox.taken.wrapping_add(1);
         self.platform.fail_point("cell-copied")?;
-        if inbox.taken.wrapping_sub(inbox.credited) >= channel.credit_batch() as u64 {
-            inbox.credited = inbox.taken;
-            // Release: the copies are made.
-            self.platform.store_cell("take-cell", channel.taken(), inbox.taken, Release);
-            self.ring(source)?;
-        }
+        // Release: the copy is made.
+        self.platform.store_cell("take-cell", channel.taken(), inbox.taken, Release);
+        self.ring(source)?;
         envelope.map(Some).ok_or(Failure::Dead(None))
     }
 }
