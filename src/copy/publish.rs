@@ -3,7 +3,7 @@
 use crate::tuning::{
     FOLD_BATCH_BYTES, FOLD_STRING_BATCH_BYTES, PUBLISH_MAX_PS, PUBLISH_MEASURE_BYTES,
     PUBLISH_MEASURE_EVERY_BYTES, PUBLISH_MEASURE_FROM_BYTES, PUBLISH_NON_TEMPORAL_BYTES,
-    PUBLISH_NON_TEMPORAL_FROM_PS, PUBLISH_ONE_OF,
+    PUBLISH_NON_TEMPORAL_FROM_PS, PUBLISH_ONE_OF, READ_IN_PLACE_UP_TO_PS,
 };
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -74,7 +74,7 @@ fn take(left: &AtomicUsize, len: usize) -> usize {
 pub(crate) fn writing_is_cheap() -> bool {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     let asked = ASKED.fetch_add(1, Relaxed);
-    !asked.is_multiple_of(PUBLISH_ONE_OF) && STORE_COST.cost.load(Relaxed) <= PUBLISH_NON_TEMPORAL_FROM_PS
+    !asked.is_multiple_of(PUBLISH_ONE_OF) && STORE_COST.cost.load(Relaxed) <= READ_IN_PLACE_UP_TO_PS
 }
 
 /// Copies into memory that other cores have read since it was written last, and makes it ready to be read again.
