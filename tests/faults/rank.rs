@@ -161,10 +161,12 @@ fn other_collective(
     );
     let blocks = |buffer: &mut Vec<u8>| {
         buffer.resize(block * size, 0);
-        buffer.chunks_mut(block).enumerate().for_each(|(to, part)| part.fill(sent(rank, to)));
+        buffer.chunks_mut(block.max(1)).enumerate().for_each(|(to, part)| part.fill(sent(rank, to)));
     };
     let from_all = |recv: &[u8], to: usize| {
-        recv.chunks(block).enumerate().for_each(|(from, part)| check(part, 1 + block / 64, |_| sent(from, to)));
+        recv.chunks(block.max(1))
+            .enumerate()
+            .for_each(|(from, part)| check(part, 1 + block / 64, |_| sent(from, to)));
     };
     match kind {
         Kind::Reduce | Kind::Scan => {
