@@ -17,12 +17,14 @@ fn busy_job() -> (Launcher, String) {
     (start(command), name)
 }
 
-/// The line of JSON of a job, once all its ranks have made a round.
+/// The line of JSON of a job, once all its ranks have made a round. A process that joins while others are looked for is known by
+/// what it has written, and has no number yet.
 fn seen(name: &str) -> String {
     let mut line = String::new();
     let all_run = eventually(Duration::from_secs(60), || {
         line = run(intranode(["top", "--json", "--interval", "0.2", name])).stdout;
-        !line.is_empty() && !line.contains("\"joining\"") && !line.contains("\"operation\":null")
+        let unknown = ["\"joining\"", "\"operation\":null", "\"pid\":null"];
+        !line.is_empty() && !unknown.iter().any(|unknown| line.contains(unknown))
     });
     assert!(all_run, "{line}");
     line
