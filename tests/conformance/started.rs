@@ -273,20 +273,26 @@ fn a_rank_that_does_not_go_on_is_named_by_who_tests(comm: Communicator) -> Outco
     })
 }
 
-/// A call of one round is complete once all have started it; one of several is not, and names the rank that has left.
+/// A call is complete once all have arrived at its last round, and one that a rank has not begun names the rank that has left.
 fn a_rank_leaves_what_it_has_started(comm: Communicator) -> Outcome {
     let last = comm.size() - 1;
     let board = Board::new(&comm)?;
-    let one = comm.start_barrier()?;
-    let several = comm.start_allreduce(vec![1u64; 300_000], ReduceOp::Sum)?;
-    board.post(1)?;
+    let start = || -> Result<_, Error> {
+        Ok((comm.start_barrier()?, comm.start_allreduce(vec![1u64; 300_000], ReduceOp::Sum)?))
+    };
     if comm.rank() == last {
-        // All have arrived at the first round: what this rank leaves behind is behind that.
+        // Before the others, so its second call waits for the first, and does not arrive at any round.
+        let _started = start()?;
+        board.post(1)?;
         board.wait_until(|bytes| bytes.iter().all(|byte| *byte == 1))?;
         return Ok(());
     }
-    one.wait()?;
-    ensure_matches!(several.wait(), Err(Error::RankLeft { rank, .. }) if *rank == last);
+    board.wait_until(|bytes| bytes[last] == 1)?;
+    let (first, second) = start()?;
+    board.post(1)?;
+    first.wait()?;
+    let sums = second.wait().map(|sums| sums.len());
+    ensure_matches!(sums, Err(Error::RankLeft { rank, .. }) if *rank == last);
     Ok(())
 }
 
