@@ -199,8 +199,8 @@ pub(super) struct Plan {
     terms: usize,
     /// Whether no other rank reads this rank's contributions.
     unread: bool,
-    /// Whether they are read where they lie.
-    in_place: bool,
+    /// Where they are read, if they are in place.
+    place: Address,
     /// Where those of others are, by rank, if they are in place: empty if none is.
     places: Vec<Address>,
     /// How many bytes after contributions slices begin.
@@ -257,8 +257,7 @@ impl<P: Platform> Member<'_, P> {
         let mut plan = self.plan(shape, slices_from, data);
         let mut round = self.round_contents(&plan, 0..0, 0);
         self.contribute(&plan, &round, data);
-        let place = if plan.in_place { data.place() } else { None };
-        let mut parity = self.begin_call(call, |header| write_status(header, place))?;
+        let mut parity = self.begin_call(call, |header| write_status(header, plan.place))?;
         if plan.sliced {
             plan.places = self.places(parity);
         }
@@ -299,14 +298,14 @@ impl<P: Platform> Member<'_, P> {
         let sliced = bytes >= slices_from && both <= capacity && shape.is_one_result();
         let terms = shape.terms(self.rank, self.size());
         let unread = !sliced && shape.is_read_by_itself_only(self.rank, self.size());
-        let in_place = sliced && data.place().is_some();
+        let place = if sliced { data.place() } else { None };
         Plan {
             len,
             chunk_len,
             sliced,
             terms,
             unread,
-            in_place,
+            place,
             places: Vec::new(),
             slices,
             bytes: if sliced { both } else { bytes },
@@ -332,8 +331,8 @@ impl<P: Platform> Member<'_, P> {
         let Range { start, end } = round.chunk;
         let slice = self.slice(&round.chunk, self.rank);
         let staged = match (self.reads_own_in_place(data), plan) {
-            (true, Plan { in_place: true, .. } | Plan { unread: true, .. }) => [start..start, end..end],
-            (false, Plan { in_place: true, .. }) => [slice, end..end],
+            (true, Plan { place: Some(_), .. } | Plan { unread: true, .. }) => [start..start, end..end],
+            (false, Plan { place: Some(_), .. }) => [slice, end..end],
             (true, Plan { sliced: true, .. }) => [start..slice.start, slice.end..end],
             _ => [start..end, end..end],
         };
