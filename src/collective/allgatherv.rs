@@ -200,9 +200,7 @@ impl<'a> AllgathervBuffers<'a> {
     fn path(&self, ranks: usize) -> Path {
         match self.single_copy {
             true => Path::SingleCopy,
-            false if (0..ranks).all(|rank| self.length(rank) <= INLINE) => Path::Inline,
-            false if self.place.is_some() => Path::InPlace,
-            false => Path::Staging,
+            false => Path::of_blocks((0..ranks).all(|rank| self.length(rank) <= INLINE), self.place),
         }
     }
 
@@ -284,7 +282,7 @@ impl BlockTransfer for AllgathervBuffers<'_> {
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
         let target = &mut self.recv[self.table.range(rank)];
         if let Some(heap) = self.heap {
-            heap.read_place(place, target.len(), |source| self.stores.fetch(&source, target));
+            heap.fetch(place, 0, target, &self.stores);
         }
     }
 }

@@ -73,11 +73,7 @@ pub(super) fn exchange(
     let bytes = blocks.length(rank);
     rank_state.chosen(bytes, || Choice {
         operation,
-        path: match blocks.place {
-            _ if bytes <= INLINE => Path::Inline,
-            Some(_) => Path::InPlace,
-            None => Path::Staging,
-        },
+        path: Path::of_blocks(bytes <= INLINE, blocks.place),
         receive: blocks.stores.receive(),
     });
     open.transfer(call, &mut blocks)
@@ -146,6 +142,6 @@ impl BlockTransfer for AlltoallBuffers<'_> {
         let (own, range) = (self.range(self.rank), self.range(rank));
         let AlltoallBuffers { recv, stores, heap, .. } = self;
         let target = &mut recv[range];
-        heap.read_part(place, own.start, target.len(), |source| stores.fetch(&source, target));
+        heap.fetch(place, own.start, target, stores);
     }
 }

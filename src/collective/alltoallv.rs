@@ -109,11 +109,7 @@ impl Communicator {
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
         self.rank_state.chosen(longest, || Choice {
             operation: OPERATION,
-            path: match blocks.place {
-                _ if longest <= INLINE => Path::Inline,
-                Some(_) => Path::InPlace,
-                None => Path::Staging,
-            },
+            path: Path::of_blocks(longest <= INLINE, blocks.place),
             receive: blocks.stores.receive(),
         });
         if let Some(headers) = data {
@@ -198,8 +194,7 @@ impl BlockTransfer for AlltoallvBuffers<'_> {
         let target = &mut self.recv[self.recv_table.range(rank)];
         // A rank lends nothing before all know; else another process has overwritten the place.
         if let Some(offset) = self.offsets.get(rank) {
-            let (start, stores) = (*offset as usize, &self.stores);
-            self.heap.read_part(place, start, target.len(), |source| stores.fetch(&source, target));
+            self.heap.fetch(place, *offset as usize, target, &self.stores);
         }
     }
 }

@@ -50,11 +50,7 @@ impl Communicator {
         let bytes = blocks.buffer.len();
         self.rank_state.chosen(bytes, || Choice {
             operation,
-            path: match bytes {
-                _ if bytes <= INLINE => Path::Inline,
-                _ if blocks.place.is_some() => Path::InPlace,
-                _ => Path::Staging,
-            },
+            path: Path::of_blocks(bytes <= INLINE, blocks.place),
             receive: blocks.stores.receive(),
         });
         self.rank_state.collective(operation, |member| member.transfer(&call, &mut blocks))
@@ -112,7 +108,7 @@ impl BlockTransfer for BroadcastBuffer<'_> {
     fn read_in_place(&mut self, _: usize, place: NonZeroU64) {
         let BroadcastBuffer { buffer, heap, stores, .. } = self;
         if let Some(heap) = heap {
-            heap.read_place(place, buffer.len(), |source| stores.fetch(&source, buffer));
+            heap.fetch(place, 0, buffer, stores);
         }
     }
 }

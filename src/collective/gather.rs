@@ -151,11 +151,7 @@ pub(super) fn gather_to(
     let operation = open.operation();
     rank_state.chosen(table.len(rank_state.rank), || Choice {
         operation,
-        path: match (0..rank_state.size()).all(|rank| blocks.length(rank) <= INLINE) {
-            true => Path::Inline,
-            false if blocks.place.is_some() => Path::InPlace,
-            false => Path::Staging,
-        },
+        path: Path::of_blocks((0..rank_state.size()).all(|rank| blocks.length(rank) <= INLINE), blocks.place),
         receive: blocks.stores.receive(),
     });
     open.transfer(call, &mut blocks)
@@ -213,7 +209,7 @@ impl BlockTransfer for GatherBuffers<'_> {
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
         if let Some(recv) = &mut self.recv {
             let target = &mut recv[self.table.range(rank)];
-            self.heap.read_place(place, target.len(), |source| self.stores.fetch(&source, target));
+            self.heap.fetch(place, 0, target, &self.stores);
         }
     }
 }

@@ -16,6 +16,9 @@ use crate::element::{ReduceOp, Reducible};
 use crate::error::{Error, Operation, root_and_digest};
 use crate::protocol::Call;
 
+/// A check of counts and displacements against the length of the buffer.
+type BlockCheck = fn(Operation, usize, &[usize], &[usize]) -> Result<(), Error>;
+
 impl Communicator {
     /// An [`allgather`](Communicator::allgather) in place: `data` has a block for each rank, in rank order, of which this rank
     /// fills its own before the call. It has the same length on all ranks, a multiple of the number of ranks. Collective.
@@ -135,18 +138,11 @@ impl Communicator {
         root: usize,
     ) -> Result<(), Error> {
         let operation = Operation::Gatherv;
-        let call = self.call_with_counts::<T>(operation, counts, root);
-        let checked =
-            self.check_root_and_counts(operation, data.len(), counts, displs, root).and_then(|is_root| {
-                match is_root {
-                    true => counts::check_blocks(operation, data.len(), counts, displs),
-                    false => Ok(()),
-                }
-            });
-        if let Err(error) = checked {
-            return Err(self.rank_state.refuse(&call, error));
-        }
-        let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
+        let (call, table) =
+            match self.given_blocks(operation, data, (counts, displs), root, counts::check_blocks) {
+                Ok(checked) => checked,
+                Err((call, error)) => return Err(self.rank_state.refuse(&call, error)),
+            };
         self.gather_blocks(operation, &call, data, (table, root))
     }
 
@@ -202,18 +198,11 @@ impl Communicator {
         root: usize,
     ) -> Result<(), Error> {
         let operation = Operation::Scatterv;
-        let call = self.call_with_counts::<T>(operation, counts, root);
-        let checked =
-            self.check_root_and_counts(operation, data.len(), counts, displs, root).and_then(|is_root| {
-                match is_root {
-                    true => counts::check_fit(operation, data.len(), counts, displs),
-                    false => Ok(()),
-                }
-            });
-        if let Err(error) = checked {
-            return Err(self.rank_state.refuse(&call, error));
-        }
-        let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
+        let (call, table) = match self.given_blocks(operation, data, (counts, displs), root, counts::check_fit)
+        {
+            Ok(checked) => checked,
+            Err((call, error)) => return Err(self.rank_state.refuse(&call, error)),
+        };
         self.scatter_blocks(operation, &call, data, (table, root))
     }
 
@@ -322,28 +311,27 @@ impl Communicator {
         Ok((call, BlockTable::Equal { bytes: len * size_of::<T>() }))
     }
 
-    fn call_with_counts<T: Pod>(&self, operation: Operation, counts: &[usize], root: usize) -> Call {
-        let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
-        let extra = root_and_digest(root, counts::digest(self.rank_state.mapped.key(), counts));
-        Call { length: total, extra, ..call::<T>(operation) }
-    }
-
-    /// Checks everything but how the blocks lie in the root's buffer. Whether this rank is the root.
-    fn check_root_and_counts(
+    /// The same with counts and displacements. `check`: of how the blocks lie in the root's buffer.
+    fn given_blocks<'t, T: Pod>(
         &self,
         operation: Operation,
-        len: usize,
-        counts: &[usize],
-        displs: &[usize],
+        data: &[T],
+        (counts, displs): (&'t [usize], &'t [usize]),
         root: usize,
-    ) -> Result<bool, Error> {
-        check_root(self, operation, root)?;
-        counts::check_tables(operation, self.size(), [counts])?;
-        if self.rank() != root {
-            return check_len(operation, counts[self.rank()], len).map(|()| false);
-        }
-        counts::check_tables(operation, self.size(), [displs])?;
-        Ok(true)
+        check: BlockCheck,
+    ) -> Result<(Call, BlockTable<'t>), (Call, Error)> {
+        let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
+        let extra = root_and_digest(root, counts::digest(self.rank_state.mapped.key(), counts));
+        let call = Call { length: total, extra, ..call::<T>(operation) };
+        let checked = check_root(self, operation, root)
+            .and_then(|()| counts::check_tables(operation, self.size(), [counts]))
+            .and_then(|()| match self.rank() == root {
+                true => counts::check_tables(operation, self.size(), [displs])
+                    .and_then(|()| check(operation, data.len(), counts, displs)),
+                false => check_len(operation, counts[self.rank()], data.len()),
+            });
+        checked.map_err(|error| (call, error))?;
+        Ok((call, BlockTable::Given { counts, displs, width: size_of::<T>() }))
     }
 
     fn gather_blocks<T: Pod>(

@@ -160,11 +160,7 @@ impl Communicator {
         let mut blocks = ScatterBuffers::new(self, (send, place), (recv, offset), (table, root));
         self.rank_state.chosen(blocks.total, || Choice {
             operation,
-            path: match blocks.place {
-                _ if blocks.total <= INLINE => Path::Inline,
-                Some(_) => Path::InPlace,
-                None => Path::Staging,
-            },
+            path: Path::of_blocks(blocks.total <= INLINE, blocks.place),
             receive: blocks.stores.receive(),
         });
         open.transfer(call, &mut blocks)
@@ -257,6 +253,6 @@ impl BlockTransfer for ScatterBuffers<'_> {
 
     fn read_in_place(&mut self, _: usize, place: NonZeroU64) {
         let ScatterBuffers { recv, stores, heap, offset, .. } = self;
-        heap.read_part(place, *offset, recv.len(), |source| stores.fetch(&source, recv));
+        heap.fetch(place, *offset, recv, stores);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::copy::policy::Stores;
 use crate::error::Operation;
+use crate::protocol::block_transfer::Address;
 use crate::sys::file_size::write_stderr;
 
 /// How a call's data gets from rank to rank.
@@ -21,6 +22,17 @@ pub(crate) enum Path {
     SingleCopy,
     /// From this rank's symmetric memory.
     InPlace,
+}
+
+impl Path {
+    /// Of blocks that are not copied by the system. `place`: where the others have this rank's, if they have it mapped.
+    pub(crate) fn of_blocks(fit_into_headers: bool, place: Address) -> Self {
+        match place {
+            _ if fit_into_headers => Path::Inline,
+            Some(_) => Path::InPlace,
+            None => Path::Staging,
+        }
+    }
 }
 
 /// The choices for a call.

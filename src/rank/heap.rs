@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use range_alloc::RangeAllocator;
 
 use crate::copy::Source;
+use crate::copy::policy::StorePolicy;
 use crate::protocol::block_transfer::Address;
 use crate::segment::symmetric_memory::{Block, Instances};
 use crate::sys::memory::huge;
@@ -88,15 +89,11 @@ impl Heap {
         (!by_threads).then_some(place)
     }
 
-    /// Copies what is at a place. A place that does not exist was overwritten by another process: nothing is copied.
-    pub(crate) fn read_place(&self, place: NonZeroU64, len: usize, copy: impl FnOnce(Source<'_>)) {
-        self.read_part(place, 0, len, copy);
-    }
-
-    /// The same for a part of it, from this number of bytes on.
-    pub(crate) fn read_part(&self, place: NonZeroU64, start: usize, len: usize, copy: impl FnOnce(Source<'_>)) {
-        if let Some(found) = self.at(place, start, len) {
-            copy(found.view());
+    /// Fills `target` with what is `start` bytes after a place. A place that does not exist was overwritten by another process:
+    /// nothing is copied.
+    pub(crate) fn fetch(&self, place: NonZeroU64, start: usize, target: &mut [u8], stores: &StorePolicy) {
+        if let Some(found) = self.at(place, start, target.len()) {
+            stores.fetch(&found.view(), target);
         }
     }
 
