@@ -69,8 +69,18 @@ fn death(fail_point: &'static str, round: usize, victim: usize) -> Model {
         .check(agreement(0, only(Died, victim)))
 }
 
-/// On which machines each runs, and how far it is searched.
 pub(crate) fn models() -> Vec<Model> {
+    let one_of_three = Model::same("in_place_one_of_three", Blocking, 3, &[gather::<0b010, 1>]);
+    searched(two_ranks, left_by, death, one_of_three)
+}
+
+/// On which machines models of memory that is read in place run, and how far each is searched.
+pub(super) fn searched(
+    two_ranks: fn(Waiting) -> [Model; 5],
+    left_by: fn(usize) -> Model,
+    death: fn(&'static str, usize, usize) -> Model,
+    of_three: Model,
+) -> Vec<Model> {
     let mut models = Vec::new();
     for waiting in [Spinning, Dozing, Blocking, Parking] {
         models.extend(two_ranks(waiting).map(|model| if waiting == Blocking { model } else { model.bound(3) }));
@@ -81,7 +91,7 @@ pub(crate) fn models() -> Vec<Model> {
             models.extend([1, 2].map(|round| death(fail_point, round, victim).bound(2)));
         }
     }
-    models.push(Model::same("in_place_one_of_three", Blocking, 3, &[gather::<0b010, 1>]).bound(2));
+    models.push(of_three.bound(2));
     models
 }
 
@@ -95,7 +105,7 @@ struct InPlace<'m> {
 }
 
 /// A number that stands for the place of a rank's memory.
-fn place_of(rank: usize) -> Address {
+pub(super) fn place_of(rank: usize) -> Address {
     NonZeroU64::new(200 + rank as u64)
 }
 

@@ -10,14 +10,15 @@ use intranode::protocol::allreduce::Reduction;
 use intranode::protocol::block_transfer::Address;
 use intranode::protocol::{Failure, Payload};
 
-use super::faults::{IN_A_ROUND, leave};
+use super::faults::leave;
+use super::in_place::{place_of, searched};
 use crate::harness::cells::{Buffer, FULL};
 use crate::harness::data::{Fold, combine, folded, numbers};
 use crate::harness::machine::Fate;
 use crate::harness::model::Model;
 use crate::harness::rank::{Operation, Rank, Step};
 use crate::harness::verdict::{agreement, only};
-use crate::harness::waiting::Waiting::{self, Blocking, Dozing, Parking, Spinning};
+use crate::harness::waiting::Waiting::{self, Blocking, Parking};
 
 /// Every rank sends `N` numbers, must get the fold of all, and changes its own memory as soon as the call returns. `MASK`: a bit
 /// for each rank whose numbers are in place.
@@ -82,26 +83,9 @@ fn death(fail_point: &'static str, round: usize, victim: usize) -> Model {
         .check(agreement(0, only(Died, victim)))
 }
 
-/// On which machines each runs, and how far it is searched.
 pub(crate) fn models() -> Vec<Model> {
-    let mut models = Vec::new();
-    for waiting in [Spinning, Dozing, Blocking, Parking] {
-        models.extend(two_ranks(waiting).map(|model| if waiting == Blocking { model } else { model.bound(3) }));
-    }
-    for victim in [0, 1] {
-        models.push(left_by(victim).bound(2));
-        for fail_point in IN_A_ROUND {
-            models.extend([1, 2].map(|round| death(fail_point, round, victim).bound(2)));
-        }
-    }
-    let one_of_three: Step = allreduce::<0b010, FULL>;
-    models.push(Model::same("reduced_in_place_one_of_three", Blocking, 3, &[one_of_three]).bound(2));
-    models
-}
-
-/// A number that stands for the place of a rank's memory.
-fn place_of(rank: usize) -> Address {
-    NonZeroU64::new(200 + rank as u64)
+    let one_of_three = Model::same("reduced_in_place_one_of_three", Blocking, 3, &[allreduce::<0b010, FULL>]);
+    searched(two_ranks, left_by, death, one_of_three)
 }
 
 fn rank_at(place: NonZeroU64) -> usize {

@@ -21,6 +21,11 @@ fn pair(name: impl Into<String>, waiting: Waiting, sender: Role, receiver: Role)
     PostModel::new(name, waiting, &[sender, receiver])
 }
 
+fn sends_two(rank: &Correspondent<'_>) -> Result<(), Failure> {
+    rank.sends(1, 1)?;
+    rank.sends(1, 2)
+}
+
 fn receives_two(rank: &Correspondent<'_>) -> Result<(), Failure> {
     rank.receives(0)?;
     rank.receives(0)
@@ -46,20 +51,12 @@ fn sees_or_knows(kind: CauseKind, rank: usize, values: &'static [u64]) -> impl F
 
 /// Two messages through a ring that has room for both.
 fn two(waiting: Waiting) -> PostModel {
-    let sends = |rank: &Correspondent<'_>| {
-        rank.sends(1, 1)?;
-        rank.sends(1, 2)
-    };
-    pair("message_two", waiting, sends, receives_two).check(sees(&[1, 2]))
+    pair("message_two", waiting, sends_two, receives_two).check(sees(&[1, 2]))
 }
 
 /// Two messages through a ring of one cell: the sender waits for room.
 fn full_ring(waiting: Waiting) -> PostModel {
-    let sends = |rank: &Correspondent<'_>| {
-        rank.sends(1, 1)?;
-        rank.sends(1, 2)
-    };
-    pair("message_full_ring", waiting, sends, receives_two).cells(1).check(sees(&[1, 2]))
+    pair("message_full_ring", waiting, sends_two, receives_two).cells(1).check(sees(&[1, 2]))
 }
 
 /// Two messages through one buffer: the sender waits for it.
