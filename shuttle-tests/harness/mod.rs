@@ -33,5 +33,7 @@ pub mod scenario;
 
 pub mod post_rank;
 
+pub mod deaths;
+
 pub mod one_sided;
 pub mod post;

@@ -5,70 +5,54 @@ use std::sync::Arc;
 use intranode::protocol::{Cause, CauseKind, Failure};
 use shuttle::sync::atomic::Ordering::SeqCst;
 
-use crate::harness::choice;
+use crate::harness::deaths::Scenario;
 use crate::harness::one_sided_rank::{Log, Memory, Plan, live};
-use crate::harness::scenario::{spawn, watch};
+use crate::harness::scenario::watch;
 use crate::harness::simulation::{PlannedFate, Simulation};
 
 /// What an execution is made of.
 #[derive(Clone, Debug)]
 pub struct OneSidedScenario {
     plan: Plan,
-    pub fates: Vec<PlannedFate>,
+    fates: Vec<PlannedFate>,
 }
 
-/// What became of all.
-pub struct Outcome {
-    /// Whether a rank was told that another has died, or was late.
-    pub harm: bool,
-    pub fates_met: usize,
-    pub seen: std::collections::BTreeSet<&'static str>,
-}
+impl Scenario for OneSidedScenario {
+    type Memory = Memory;
+    type Log = Log;
 
-impl OneSidedScenario {
-    /// A random one.
-    pub fn random(ranks: usize, rounds: usize) -> Self {
+    fn random(ranks: usize, rounds: usize) -> Self {
         OneSidedScenario { plan: Plan::random(ranks, rounds), fates: Vec::new() }
     }
 
-    /// Plays it, and checks what must hold whatever happened.
-    pub fn play(self) -> Outcome {
-        const WATCHERS: usize = 2;
-        let ranks = self.plan.ranks();
-        let mut simulation = Simulation::new(ranks, WATCHERS, self.fates.clone(), Vec::new(), Vec::new());
-        simulation.polls = choice::one_of(&[0, 1, 4]);
-        simulation.spurious = choice::one_of(&[0, 8]);
-        let simulation = Arc::new(simulation);
-        let memory = Arc::new(Memory::new(&simulation, ranks));
-        let scenario = Arc::new(self);
-        if simulation.traced {
-            eprintln!("{scenario:#?}");
-        }
-
-        // The order of the spawns makes the actors' numbers.
-        let live = |rank| {
-            let (scenario, simulation, memory) = (scenario.clone(), simulation.clone(), memory.clone());
-            spawn(format!("rank {rank}"), move || {
-                let log = live(&scenario.plan, rank, &simulation, &memory);
-                simulation.finish();
-                log
-            })
-        };
-        let living: Vec<_> = (0..ranks).map(live).collect();
-        let watcher = |watcher| {
-            let (simulation, memory) = (simulation.clone(), memory.clone());
-            spawn(format!("watcher {watcher}"), move || watch(&simulation, &memory.segment))
-        };
-        let watchers: Vec<_> = (0..WATCHERS).map(watcher).collect();
-        simulation.end();
-        let logs: Vec<Log> = living.into_iter().map(|rank| rank.join().expect("no panic")).collect();
-        watchers.into_iter().for_each(|watcher| watcher.join().expect("no panic"));
-
-        let harm = scenario.check_verdicts(&logs, &simulation);
-        scenario.check_memory(&logs, &memory);
-        Outcome { harm, fates_met: simulation.fates_met(), seen: simulation.seen() }
+    fn ranks(&self) -> usize {
+        self.plan.ranks()
     }
 
+    fn fates(&mut self) -> &mut Vec<PlannedFate> {
+        &mut self.fates
+    }
+
+    fn memory(simulation: &Arc<Simulation>, ranks: usize) -> Memory {
+        Memory::new(simulation, ranks)
+    }
+
+    fn live(&self, rank: usize, simulation: &Arc<Simulation>, memory: &Memory) -> Log {
+        live(&self.plan, rank, simulation, memory)
+    }
+
+    fn watch(simulation: &Simulation, memory: &Memory) {
+        watch(simulation, &memory.segment);
+    }
+
+    fn check(&self, logs: &[Log], simulation: &Simulation, memory: &Memory) -> bool {
+        let harm = self.check_verdicts(logs, simulation);
+        self.check_memory(logs, memory);
+        harm
+    }
+}
+
+impl OneSidedScenario {
     /// Every rank comes to its end, or is told of a death, and all that are told are told the same. Returns whether any is.
     fn check_verdicts(&self, logs: &[Log], simulation: &Simulation) -> bool {
         let told: Vec<Cause> = (logs.iter().filter_map(|log| log.end.clone()))

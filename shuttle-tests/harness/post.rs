@@ -7,69 +7,50 @@ use intranode::protocol::{Cause, CauseKind, Failure, membership};
 use shuttle::sync::atomic::Ordering::SeqCst;
 
 use crate::harness::channels::Channels;
-use crate::harness::choice;
+use crate::harness::deaths::Scenario;
 use crate::harness::post_plan::Plan;
 use crate::harness::post_rank::{Log, live};
-use crate::harness::scenario::spawn;
 use crate::harness::simulation::{PlannedFate, Simulation};
 
 /// What an execution is made of.
 #[derive(Clone, Debug)]
 pub struct PostScenario {
     plan: Plan,
-    pub fates: Vec<PlannedFate>,
+    fates: Vec<PlannedFate>,
 }
 
-/// What became of all.
-pub struct Outcome {
-    /// Whether a rank was told that another has died, or was late.
-    pub harm: bool,
-    pub fates_met: usize,
-    pub seen: std::collections::BTreeSet<&'static str>,
-}
+impl Scenario for PostScenario {
+    type Memory = Channels;
+    type Log = Log;
 
-impl PostScenario {
-    /// A random one.
-    pub fn random(ranks: usize, rounds: usize) -> Self {
+    fn random(ranks: usize, rounds: usize) -> Self {
         PostScenario { plan: Plan::random(ranks, rounds), fates: Vec::new() }
     }
 
-    /// Plays it, and checks what must hold whatever happened.
-    pub fn play(self) -> Outcome {
-        const WATCHERS: usize = 2;
-        let ranks = self.plan.ranks();
-        let mut simulation = Simulation::new(ranks, WATCHERS, self.fates.clone(), Vec::new(), Vec::new());
-        simulation.polls = choice::one_of(&[0, 1, 4]);
-        simulation.spurious = choice::one_of(&[0, 8]);
-        let simulation = Arc::new(simulation);
-        let memory = Arc::new(Channels::new(&simulation, ranks));
-        let scenario = Arc::new(self);
-        if simulation.traced {
-            eprintln!("{scenario:#?}");
-        }
+    fn ranks(&self) -> usize {
+        self.plan.ranks()
+    }
 
-        // The order of the spawns makes the actors' numbers.
-        let live = |rank| {
-            let (scenario, simulation, memory) = (scenario.clone(), simulation.clone(), memory.clone());
-            spawn(format!("rank {rank}"), move || {
-                let log = live(&scenario.plan, rank, &simulation, &memory);
-                simulation.finish();
-                log
-            })
-        };
-        let living: Vec<_> = (0..ranks).map(live).collect();
-        let watcher = |watcher| {
-            let (simulation, memory) = (simulation.clone(), memory.clone());
-            spawn(format!("watcher {watcher}"), move || watch(&simulation, &memory))
-        };
-        let watchers: Vec<_> = (0..WATCHERS).map(watcher).collect();
-        simulation.end();
-        let logs: Vec<Log> = living.into_iter().map(|rank| rank.join().expect("no panic")).collect();
-        watchers.into_iter().for_each(|watcher| watcher.join().expect("no panic"));
+    fn fates(&mut self) -> &mut Vec<PlannedFate> {
+        &mut self.fates
+    }
 
-        let harm = check_verdicts(&logs, &simulation);
-        check_messages(&logs);
-        Outcome { harm, fates_met: simulation.fates_met(), seen: simulation.seen() }
+    fn memory(simulation: &Arc<Simulation>, ranks: usize) -> Channels {
+        Channels::new(simulation, ranks)
+    }
+
+    fn live(&self, rank: usize, simulation: &Arc<Simulation>, memory: &Channels) -> Log {
+        live(&self.plan, rank, simulation, memory)
+    }
+
+    fn watch(simulation: &Simulation, memory: &Channels) {
+        watch(simulation, memory);
+    }
+
+    fn check(&self, logs: &[Log], simulation: &Simulation, _: &Channels) -> bool {
+        let harm = check_verdicts(logs, simulation);
+        check_messages(logs);
+        harm
     }
 }
 
