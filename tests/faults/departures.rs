@@ -10,7 +10,7 @@ use nix::libc;
 use super::job::{Job, PROGRAM};
 use super::report::now;
 use super::senders::{data, messages};
-use super::symmetric::await_asleep;
+use super::symmetric::rank_1_leaves;
 use super::{Program, Test, rank, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -27,27 +27,8 @@ pub(crate) const PROGRAMS: &[Program] = &[
 ];
 
 fn leaves_when_it_has_sent() -> Result<Completion> {
-    for turn in 0..repeat(10) {
-        let program = |rank| if rank == 1 { "sends and leaves" } else { "receives until it has left" };
-        let mut job = Job::joined_with(3, program, |_| ())?;
-        for rank in [0, 2] {
-            job.await_line(rank, "waits")?;
-            if turn % 2 == 0 {
-                await_asleep(&mut job, rank)?;
-            }
-        }
-        job.send(1, "leave")?;
-        for rank in [0, 2] {
-            job.await_line(rank, "received")?;
-            let report = job.report(rank)?;
-            ensure!(
-                report.kind == "left" && report.ranks == [1] && report.text.starts_with("recv"),
-                "{report:?}"
-            );
-        }
-        job.finish(&[])?;
-    }
-    Ok(Completion::Completed)
+    let program = |rank| if rank == 1 { "sends and leaves" } else { "receives until it has left" };
+    rank_1_leaves(10, program, ("received", "recv"))
 }
 
 const LENGTHS: [usize; 4] = [8, 5000, 60_000, 300_000];

@@ -1,13 +1,11 @@
 //! Row 35: a rank is killed that receives messages.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use libtest_mimic::Completion;
 
-use super::job::Job;
-use super::senders::{LENGTH, TIMES, data, killed_in_a_fetch, length, messages, without_reading};
-use super::stepping::{self, Moments};
-use super::symmetric::await_asleep;
-use super::{Program, Test, rank, repeat};
+use super::senders::{data, killed_at_a_step, killed_in_a_fetch, length, messages, without_reading};
+use super::stepping;
+use super::{Program, Test, rank};
 
 pub(crate) const TESTS: &[Test] = &[
     ("row_35_killed_at_a_step_of_receiving_8_bytes", || killed_at_a_step_of_receiving("8")),
@@ -34,33 +32,7 @@ fn count(len: usize) -> usize {
 
 /// The sender of one message too many, or of a long one, waits for a receiver that is killed somewhere on its way.
 fn killed_at_a_step_of_receiving(len: &str) -> Result<Completion> {
-    let mut moments = Moments::default();
-    for turn in 0..repeat(TIMES) {
-        let program = |rank| if rank == 1 { "receives in steps" } else { "sends to one in steps" };
-        let mut job = Job::joined_with(2, program, |command| {
-            command.env(LENGTH, len);
-        })?;
-        job.await_line(0, "waits")?;
-        if turn % 4 < 2 {
-            await_asleep(&mut job, 0)?;
-        }
-        job.send(1, "go")?;
-        let steps = match stepping::step(job.pid(1)?, moments.next()) {
-            Ok(steps) => steps,
-            Err(error) => return Ok(Completion::ignored_with(format!("ptrace: {error}"))),
-        };
-        // Where it has received, a sender that is there in time is told.
-        let in_time = if moments.is_whole() { Some(job.line(0)?) } else { None };
-        let since = job.kill(1)?;
-        let line = in_time.map_or_else(|| job.line(0), Ok)?;
-        let sent = ["not sent", "sent"].iter().position(|known| *known == line);
-        moments.record(steps, sent.context(line)? == 1)?;
-        job.all_report_death(&[0], &[1], since)?;
-        job.finish(&[1])?;
-    }
-    eprintln!("{len} bytes in {} steps: not sent and sent {:?} times", moments.all, moments.counts);
-    ensure!(moments.all > 50, "these are not all steps");
-    Ok(Completion::Completed)
+    killed_at_a_step(len, ["sends to one in steps", "receives in steps"], ["not sent", "sent"])
 }
 
 fn sends_to_one_in_steps() -> Result<()> {

@@ -165,16 +165,25 @@ fn receives_until_it_fails() -> Result<()> {
 }
 
 /// How often a rank is killed at some step.
-pub(crate) const TIMES: usize = 24;
+const TIMES: usize = 24;
 
 /// The second message is received as a whole, or not at all.
 fn killed_at_a_step_of_sending(len: &str) -> Result<Completion> {
+    killed_at_a_step(len, ["receives until it fails", "sends in steps"], ["received 1", "received 2"])
+}
+
+/// Rank 1 is killed somewhere on its way. `programs`: by rank. `outcomes`: what rank 0 says where what rank 1 did does not count,
+/// and where it counts.
+pub(crate) fn killed_at_a_step(len: &str, programs: [&str; 2], outcomes: [&str; 2]) -> Result<Completion> {
     let mut moments = Moments::default();
     for turn in 0..repeat(TIMES) {
-        let program = |rank| if rank == 1 { "sends in steps" } else { "receives until it fails" };
-        let mut job = Job::joined_with(2, program, |command| {
-            command.env(LENGTH, len);
-        })?;
+        let mut job = Job::joined_with(
+            2,
+            |rank| programs[rank],
+            |command| {
+                command.env(LENGTH, len);
+            },
+        )?;
         job.await_line(0, "waits")?;
         if turn % 4 < 2 {
             await_asleep(&mut job, 0)?;
@@ -184,16 +193,16 @@ fn killed_at_a_step_of_sending(len: &str) -> Result<Completion> {
             Ok(steps) => steps,
             Err(error) => return Ok(Completion::ignored_with(format!("ptrace: {error}"))),
         };
-        // Where it has sent, a receiver that is there in time gets it.
+        // Where rank 1 has made all its steps, rank 0 gets there in time.
         let in_time = if moments.is_whole() { Some(job.line(0)?) } else { None };
         let since = job.kill(1)?;
         let line = in_time.map_or_else(|| job.line(0), Ok)?;
-        let count = ["received 1", "received 2"].iter().position(|known| *known == line);
-        moments.record(steps, count.context(line)? == 1)?;
+        let outcome = outcomes.iter().position(|known| *known == line);
+        moments.record(steps, outcome.context(line)? == 1)?;
         job.all_report_death(&[0], &[1], since)?;
         job.finish(&[1])?;
     }
-    eprintln!("{len} bytes in {} steps: not received and received {:?} times", moments.all, moments.counts);
+    eprintln!("{len} bytes in {} steps: {outcomes:?} {:?} times", moments.all, moments.counts);
     ensure!(moments.all > 50, "these are not all steps");
     Ok(Completion::Completed)
 }

@@ -256,8 +256,18 @@ fn goes_on_without_the_dead() -> Result<()> {
 }
 
 fn a_rank_leaves() -> Result<Completion> {
-    for turn in 0..repeat(6) {
-        let mut job = Job::joined(3, "waits for one that leaves")?;
+    rank_1_leaves(6, |_| "waits for one that leaves", ("satisfied", "wait"))
+}
+
+/// Rank 1 leaves, whether the others are asleep or not. They say `line`, as what it did before counts, and then their calls
+/// named `operation` fail.
+pub(crate) fn rank_1_leaves(
+    times: usize,
+    program: fn(usize) -> &'static str,
+    (line, operation): (&str, &str),
+) -> Result<Completion> {
+    for turn in 0..repeat(times) {
+        let mut job = Job::joined_with(3, program, |_| ())?;
         for rank in [0, 2] {
             job.await_line(rank, "waits")?;
             if turn % 2 == 0 {
@@ -266,12 +276,10 @@ fn a_rank_leaves() -> Result<Completion> {
         }
         job.send(1, "leave")?;
         for rank in [0, 2] {
-            job.await_line(rank, "satisfied")?;
+            job.await_line(rank, line)?;
             let report = job.report(rank)?;
-            ensure!(
-                report.kind == "left" && report.ranks == [1] && report.text.starts_with("wait"),
-                "{report:?}"
-            );
+            let is_right = report.kind == "left" && report.ranks == [1] && report.text.starts_with(operation);
+            ensure!(is_right, "{report:?}");
         }
         job.finish(&[])?;
     }
