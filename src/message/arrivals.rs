@@ -103,12 +103,14 @@ impl Arrivals {
         }
     }
 
-    /// A message has come.
-    pub(crate) fn push(&mut self, envelope: Envelope, content: Content) {
+    /// A message has come. Whether a receive has waited for it.
+    pub(crate) fn push(&mut self, envelope: Envelope, content: Content) -> bool {
         self.messages.push_back(Arrived { envelope, content, receive: None });
-        if !self.receives.is_empty() {
+        let waits = self.receives.len();
+        if waits > 0 {
             self.unassign(self.messages.len() - 1);
         }
+        self.receives.len() < waits
     }
 
     /// Whether there is no message, and no receive that waits for one.

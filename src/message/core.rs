@@ -73,10 +73,37 @@ impl Core {
         }
     }
 
+    /// Whether messages go on, as far as this rank can know.
+    ///
+    /// # Errors
+    /// The cause, when the communicator has ended, but for a rank that has left.
+    #[inline]
+    pub(crate) fn check(&self, operation: Operation) -> Result<(), Error> {
+        self.post().check().map_err(|failure| self.failed(operation, failure))
+    }
+
+    /// Whether nothing stands in the way of a call with this rank, or with any, as far as this rank can know. If something
+    /// does, [`check_rank`](Self::check_rank) and [`dropped`](Self::dropped) say what.
+    #[inline]
+    pub(crate) fn is_ready(&self, rank: Option<usize>) -> bool {
+        !self.rank_state.mapped.forked() && rank.is_none_or(|rank| rank < self.size()) && !self.has_dropped()
+    }
+
+    /// Whether this rank can be sent to. If not, [`check`](Self::check) and [`check_gone`](Self::check_gone) say why.
+    #[inline]
+    pub(crate) fn is_reached(&self, rank: usize) -> bool {
+        !self.post().is_poisoned() && !self.has_closed(rank) && !self.rank_state.has_died(rank)
+    }
+
+    #[inline(always)]
+    fn has_closed(&self, rank: usize) -> bool {
+        self.post().is_closed(self.layout.closed(self.memory.memory.instance(rank)))
+    }
+
     /// Why this rank sends and receives no more. What it has published can be seen afterwards.
     #[inline]
     pub(crate) fn gone(&self, rank: usize) -> Option<CauseKind> {
-        if self.post().is_closed(self.layout.closed(self.memory.memory.instance(rank))) {
+        if self.has_closed(rank) {
             Some(CauseKind::Left)
         } else if self.rank_state.has_died(rank) {
             Some(CauseKind::Died)
@@ -140,13 +167,16 @@ impl Core {
         self.any_dropped.store(true, Relaxed);
     }
 
-    /// The receives that were dropped since the last call.
+    /// Whether receives were dropped since the last call.
     #[inline]
-    pub(crate) fn dropped(&self) -> Vec<u64> {
+    pub(crate) fn has_dropped(&self) -> bool {
         // A drop on another thread is found by a later call.
-        if !self.any_dropped.load(Relaxed) {
-            return Vec::new();
-        }
+        self.any_dropped.load(Relaxed)
+    }
+
+    /// The receives that were dropped since the last call.
+    #[cold]
+    pub(crate) fn dropped(&self) -> Vec<u64> {
         self.any_dropped.store(false, Relaxed);
         std::mem::take(&mut self.dropped_list())
     }

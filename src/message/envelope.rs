@@ -78,6 +78,7 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
+    #[inline]
     pub(crate) fn matches(&self, envelope: &Envelope) -> bool {
         let source = match self.source {
             Source::Rank(rank) => rank == envelope.source,
@@ -87,6 +88,7 @@ impl Pattern {
     }
 
     /// The only rank that can send it.
+    #[inline]
     pub(crate) fn rank(&self) -> Option<usize> {
         match self.source {
             Source::Rank(rank) => Some(rank),

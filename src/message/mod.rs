@@ -2,21 +2,29 @@
 //!
 //! | file | what it has |
 //! | --- | --- |
-//! | messages.rs | [`Messages`]: sending, receiving, probing, waiting for requests |
+//! | messages.rs | [`Messages`]: sending and receiving |
+//! | probing.rs | finding messages, and receiving what was found |
+//! | completing.rs | tests of requests, waiting for them, taking them back |
 //! | request.rs | [`Sending`](request::Sending), [`Receiving`](request::Receiving) |
 //! | envelope.rs | what a message is known by, and what a receive asks for |
 //! | notifier.rs | [`Notifier`](notifier::Notifier): a descriptor for event loops |
 //! | state.rs | progress: taking in what comes, completing receives |
+//! | direct.rs | receiving straight from a channel |
+//! | pulling.rs | getting what was offered |
 //! | arrivals.rs | who gets which message |
 //! | outgoing.rs | what goes into the channels to other ranks |
 //! | core.rs | what all of these share |
 
 mod arrivals;
+pub(crate) mod completing;
 mod core;
+mod direct;
 pub(crate) mod envelope;
 pub(crate) mod messages;
 pub(crate) mod notifier;
 mod outgoing;
+pub(crate) mod probing;
+mod pulling;
 pub(crate) mod request;
 mod state;
 

@@ -131,20 +131,31 @@ impl Outgoing {
     ) -> Result<bool, Killed> {
         if !self.queue.is_empty() {
             self.flush(core, target)?;
+            if !self.queue.is_empty() {
+                return Ok(false);
+            }
+        }
+        if bytes.len() > INLINE {
+            return self.try_buffers(core, target, tag, bytes);
         }
         let (post, channel) = (core.post(), core.to(target));
-        if !self.queue.is_empty() || !post.has_room(&channel, &mut self.outbox) {
+        let has_room = post.has_room(&channel, &mut self.outbox);
+        if has_room {
+            let cell = Envelope { kind: Kind::Message, len: bytes.len(), tag, mask: 0, inline: bytes };
+            post.publish(&channel, &mut self.outbox, target, &cell)?;
+        }
+        Ok(has_room)
+    }
+
+    #[inline(never)]
+    fn try_buffers(&mut self, core: &Core, target: usize, tag: u64, bytes: &[u8]) -> Result<bool, Killed> {
+        let (post, channel) = (core.post(), core.to(target));
+        if !post.has_room(&channel, &mut self.outbox) {
             return Ok(false);
         }
-        let mut cell = envelope(Kind::Message, bytes.len(), tag, 0);
-        if bytes.len() <= INLINE {
-            cell.inline[..bytes.len()].copy_from_slice(bytes);
-        } else {
-            let Some(mask) = post.reserve(&channel, bytes.len().div_ceil(BUFFER))? else { return Ok(false) };
-            buffers::fill(&channel, mask, bytes);
-            cell.mask = mask;
-        }
-        post.publish(&channel, &mut self.outbox, target, &cell)?;
+        let Some(mask) = post.reserve(&channel, bytes.len().div_ceil(BUFFER))? else { return Ok(false) };
+        buffers::fill(&channel, mask, bytes);
+        post.publish(&channel, &mut self.outbox, target, &envelope(Kind::Message, bytes.len(), tag, mask))?;
         Ok(true)
     }
 

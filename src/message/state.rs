@@ -1,51 +1,47 @@
 //! The state of a rank's messages, and its progress: which happens in calls only.
 
 use crate::error::{Error, Operation};
-use crate::message::arrivals::{Arrivals, Content, Staged};
+use crate::message::arrivals::{Arrivals, Content};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern};
 use crate::message::outgoing::Outgoing;
-use crate::protocol::message::offer::{Offer, Want};
+use crate::protocol::message::offer::Offer;
 use crate::protocol::message::{Inbox, Kind, Mask, Settled, buffers};
 use crate::protocol::{Failure, Killed, message};
-use crate::segment::message_memory::BUFFER;
-use crate::sys::cma::{self, Fetched, Token};
 use crate::sys::wait::clock::Moment;
-use crate::tuning::{
-    MESSAGE_BATCH, MESSAGE_IDLE_POLLS, MESSAGE_PIECE_BYTES, MESSAGE_POLLS_OF_ONE, MESSAGE_PRIVATE_BYTES,
-};
+use crate::tuning::{MESSAGE_BATCH, MESSAGE_POLLS_OF_ONE, MESSAGE_PRIVATE_BYTES};
 
 /// The messages of a rank.
 pub struct State {
     /// By rank.
     pub(crate) peers: Vec<Peer>,
     pub(crate) arrivals: Arrivals,
-    fragments: Vec<Fragment>,
+    pub(super) fragments: Vec<Fragment>,
     /// The rank whose turn it is.
     turn: usize,
-    polls: u32,
+    pub(super) polls: u32,
     /// The number of the next attempt to get a message through buffers.
-    attempts: u8,
+    pub(super) attempts: u8,
 }
 
 /// What there is for each other rank.
 #[derive(Default)]
 pub(crate) struct Peer {
     pub(crate) outgoing: Outgoing,
-    inbox: Inbox,
+    pub(super) inbox: Inbox,
     /// How many of its buffers hold messages that were not received.
     held: usize,
     /// Its memory cannot be read.
-    refused: bool,
+    pub(super) refused: bool,
 }
 
 /// A part of a message that is sent through buffers.
-struct Fragment {
-    source: usize,
-    number: u16,
-    attempt: u8,
-    mask: Mask,
-    len: usize,
+pub(super) struct Fragment {
+    pub(super) source: usize,
+    pub(super) number: u16,
+    pub(super) attempt: u8,
+    pub(super) mask: Mask,
+    pub(super) len: usize,
 }
 
 /// What a receive may do with a message.
@@ -103,9 +99,8 @@ impl State {
     /// What was dropped since the last call is withdrawn.
     #[inline]
     pub(crate) fn begin(&mut self, core: &Core) {
-        let dropped = core.dropped();
-        if !dropped.is_empty() {
-            dropped.into_iter().for_each(|id| self.withdraw(core, id));
+        if core.has_dropped() {
+            core.dropped().into_iter().for_each(|id| self.withdraw(core, id));
         }
     }
 
@@ -164,68 +159,12 @@ impl State {
         }
     }
 
-    /// Receives the next message of a rank straight from its channel, if nothing else comes first. `None`: it has not come at
-    /// once, or it is not what is asked for; then it is found in the usual way, where it has been put.
-    #[inline]
-    pub(crate) fn receive_next(
-        &mut self,
-        core: &Core,
-        source: usize,
-        pattern: Pattern,
-        target: &mut [u8],
-        element: usize,
-    ) -> Option<Result<Envelope, Error>> {
-        self.polls = self.polls.wrapping_add(1);
-        if self.polls.is_multiple_of(MESSAGE_POLLS_OF_ONE) {
-            // The other ranks have their turn too. If that fails, the usual way finds it out.
-            let _ = self.take_in(core, Wait::from(Operation::Recv, None));
-        }
-        if !self.arrivals.is_empty() {
-            return None;
-        }
-        let failed = |killed: Killed| Some(Err(core.failed(Operation::Recv, killed.into())));
-        let (post, channel) = (core.post(), core.from(source));
-        let polls = if core.rank_state.platform.spin.yields() { 1 } else { MESSAGE_POLLS_OF_ONE };
-        for _ in 0..polls {
-            let cell = match post.take(&channel, &mut self.peers[source].inbox, source) {
-                Err(failure) => return Some(Err(core.failed(Operation::Recv, failure))),
-                Ok(None) => {
-                    core::hint::spin_loop();
-                    continue;
-                }
-                Ok(Some(cell)) => cell,
-            };
-            let bytes = cell.len;
-            let envelope = Envelope { source, tag: cell.tag, bytes };
-            let is_asked_for = cell.kind == Kind::Message
-                && pattern.matches(&envelope)
-                && bytes <= target.len()
-                && is_whole(bytes, element);
-            if !is_asked_for {
-                if let Err(killed) = self.arrives(core, source, &cell) {
-                    return failed(killed);
-                }
-                return self.make_room(core, source, Operation::Recv).err().map(Err);
-            }
-            if cell.mask == 0 {
-                target[..bytes].copy_from_slice(&cell.inline[..bytes]);
-            } else {
-                buffers::read(&channel, cell.mask, &mut target[..bytes]);
-                if let Err(killed) = post.release(&channel, cell.mask, source) {
-                    return failed(killed);
-                }
-            }
-            return Some(Ok(envelope));
-        }
-        None
-    }
-
     /// Takes in what has come, without waiting.
     pub(crate) fn take_in(&mut self, core: &Core, wait: Wait) -> Result<(), Error> {
         self.polls = self.polls.wrapping_add(1);
         match wait.focus {
             Some(source) if !self.polls.is_multiple_of(MESSAGE_POLLS_OF_ONE) => {
-                self.take_in_from(core, source, wait.operation)
+                self.take_in_from(core, source, wait.operation, true)
             }
             _ => {
                 let ranks = self.peers.len();
@@ -234,7 +173,7 @@ impl State {
                     if !self.peers[source].outgoing.is_flushed() {
                         self.peers[source].outgoing.flush(core, source).map_err(|_| self.killed(core, wait))?;
                     }
-                    self.take_in_from(core, source, wait.operation)?;
+                    self.take_in_from(core, source, wait.operation, false)?;
                 }
                 self.turn = (self.turn + 1) % ranks;
                 Ok(())
@@ -246,7 +185,14 @@ impl State {
         core.failed(wait.operation, Failure::Killed)
     }
 
-    fn take_in_from(&mut self, core: &Core, source: usize, operation: Operation) -> Result<(), Error> {
+    /// `focused`: no other rank is waited for.
+    fn take_in_from(
+        &mut self,
+        core: &Core,
+        source: usize,
+        operation: Operation,
+        focused: bool,
+    ) -> Result<(), Error> {
         let channel = core.from(source);
         for _ in 0..MESSAGE_BATCH {
             if self.arrivals.private() >= MESSAGE_PRIVATE_BYTES {
@@ -254,8 +200,13 @@ impl State {
             }
             let taken = core.post().take(&channel, &mut self.peers[source].inbox, source);
             let Some(cell) = taken.map_err(|failure| core.failed(operation, failure))? else { return Ok(()) };
-            self.arrives(core, source, &cell).map_err(|killed| core.failed(operation, killed.into()))?;
+            let arrived = self.arrives(core, source, &cell);
+            let awaited = arrived.map_err(|killed| core.failed(operation, killed.into()))?;
             self.make_room(core, source, operation)?;
+            if awaited && focused {
+                // What comes next may not have to be put aside.
+                break;
+            }
         }
         Ok(())
     }
@@ -274,18 +225,24 @@ impl State {
         }
     }
 
-    fn arrives(&mut self, core: &Core, source: usize, cell: &message::Envelope) -> Result<(), Killed> {
+    /// Puts a message aside. Whether a receive has waited for it.
+    pub(super) fn arrives(
+        &mut self,
+        core: &Core,
+        source: usize,
+        cell: &message::Envelope,
+    ) -> Result<bool, Killed> {
         let pages = cell.mask.count_ones() as usize;
         let content = match cell.kind {
             Kind::Fragment => {
                 let (number, attempt) = ((cell.tag >> 8) as u16, cell.tag as u8);
                 if !self.arrivals.is_staged(source, number, attempt) {
                     // Nobody waits for it any more.
-                    return core.post().release(&core.from(source), cell.mask, source);
+                    return core.post().release(&core.from(source), cell.mask, source).map(|()| false);
                 }
                 self.peers[source].held += pages;
                 self.fragments.push(Fragment { source, number, attempt, mask: cell.mask, len: cell.len });
-                return Ok(());
+                return Ok(false);
             }
             Kind::Offer => Content::Offer(Offer::decode(&cell.inline), None),
             Kind::Message if cell.mask == 0 => Content::Inline(cell.inline),
@@ -296,12 +253,11 @@ impl State {
             _ => cell.len,
         };
         self.peers[source].held += pages;
-        self.arrivals.push(Envelope { source, tag: cell.tag, bytes }, content);
-        Ok(())
+        Ok(self.arrivals.push(Envelope { source, tag: cell.tag, bytes }, content))
     }
 
     /// Copies the oldest messages of a sender's to private memory if it may have too few buffers for the next.
-    fn make_room(&mut self, core: &Core, source: usize, operation: Operation) -> Result<(), Error> {
+    pub(super) fn make_room(&mut self, core: &Core, source: usize, operation: Operation) -> Result<(), Error> {
         while self.peers[source].held + core.eager_buffers() > core.layout.buffers {
             let Some(index) = self.arrivals.oldest_in_buffers(source) else { return Ok(()) };
             let message = self.arrivals.at(index);
@@ -320,7 +276,7 @@ impl State {
         Ok(())
     }
 
-    fn release(&mut self, core: &Core, source: usize, mask: Mask) -> Result<(), Killed> {
+    pub(super) fn release(&mut self, core: &Core, source: usize, mask: Mask) -> Result<(), Killed> {
         self.peers[source].held -= mask.count_ones() as usize;
         core.post().release(&core.from(source), mask, source)
     }
@@ -426,126 +382,9 @@ impl State {
             _ => 0,
         }
     }
-
-    /// Pulls a message that was offered. `None`: it is not complete.
-    fn pull(
-        &mut self,
-        core: &Core,
-        index: usize,
-        source: usize,
-        offer: &Offer,
-        target: &mut [u8],
-    ) -> Result<Option<Settled>, Killed> {
-        let channel = core.from(source);
-        let settle = || core.post().settle(&channel, offer.number, source).map(Some);
-        if !core.post().is_offered(&channel, offer.number) {
-            return settle();
-        }
-        let Content::Offer(_, staged) = &self.arrivals.at(index).content else { return Ok(None) };
-        let staged = *staged;
-        // Through buffers if that is faster, as long as the sender takes part.
-        let pulls = staged
-            .map_or(!(offer.attended && core.prefers_buffers), |staged| staged.idle == MESSAGE_IDLE_POLLS);
-        if pulls && !self.peers[source].refused {
-            let done = staged.map_or(0, |staged| staged.received);
-            match read(core, source, offer, done, target) {
-                Fetched::All => return settle(),
-                Fetched::Refused => {
-                    self.peers[source].refused = true;
-                    core.rank_state.settings.debug(&format!(
-                        "messages from rank {source} go through buffers: its memory cannot be read"
-                    ));
-                }
-                Fetched::Unmapped => {}
-            }
-        }
-        let mut staged = match staged {
-            Some(staged) => staged,
-            None => {
-                self.attempts = self.attempts.wrapping_add(1);
-                Staged { attempt: self.attempts, received: 0, wanted: 0, idle: 0 }
-            }
-        };
-        let before = staged.received;
-        self.collect(core, source, offer, &mut staged, target)?;
-        staged.idle = if staged.received > before { 0 } else { staged.idle.saturating_add(1) };
-        if staged.received == target.len() {
-            return settle();
-        }
-        // In time, so that the sender does not wait for it.
-        if staged.wanted < target.len() && staged.wanted - staged.received <= core.window_buffers() / 2 * BUFFER
-        {
-            let pages = (target.len() - staged.wanted).div_ceil(BUFFER).min(core.window_buffers());
-            let (number, start) = (offer.number as u16, (staged.wanted / BUFFER) as u32);
-            staged.wanted = (staged.wanted + pages * BUFFER).min(target.len());
-            let want = Want { number, attempt: staged.attempt, start, count: pages as u16 };
-            core.post().want(&channel, want, source)?;
-        }
-        self.arrivals.at(index).content = Content::Offer(*offer, Some(staged));
-        Ok(None)
-    }
-
-    /// Copies the fragments of a message that have come, in order.
-    fn collect(
-        &mut self,
-        core: &Core,
-        source: usize,
-        offer: &Offer,
-        staged: &mut Staged,
-        target: &mut [u8],
-    ) -> Result<(), Killed> {
-        let mut index = 0;
-        while index < self.fragments.len() {
-            let Fragment { source: from, number, attempt, mask, len } = self.fragments[index];
-            if (from, number, attempt) != (source, offer.number as u16, staged.attempt) {
-                index += 1;
-                continue;
-            }
-            self.fragments.remove(index);
-            let end = staged.received.saturating_add(len).min(staged.wanted);
-            buffers::read(&core.from(source), mask, &mut target[staged.received..end]);
-            staged.received = end;
-            self.release(core, source, mask)?;
-        }
-        Ok(())
-    }
-
-    /// Throws away the fragments that nobody waits for any more.
-    fn drop_stale_fragments(&mut self, core: &Core) -> Result<(), Killed> {
-        let mut index = 0;
-        while index < self.fragments.len() {
-            let Fragment { source, number, attempt, mask, .. } = self.fragments[index];
-            if self.arrivals.is_staged(source, number, attempt) {
-                index += 1;
-            } else {
-                self.fragments.remove(index);
-                self.release(core, source, mask)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Whether this length is a whole number of elements, of this length.
 pub(crate) fn is_whole(bytes: usize, element: usize) -> bool {
     if element == 0 { bytes == 0 } else { bytes.is_multiple_of(element) }
-}
-
-/// Reads a message, but for the first `done` bytes, out of its sender's memory, piece by piece, as long as it is offered.
-fn read(core: &Core, source: usize, offer: &Offer, done: usize, target: &mut [u8]) -> Fetched {
-    let token = Token { address: offer.token_address, value: offer.token };
-    let (process, channel) = (core.rank_state.pid(source), core.from(source));
-    let mut from = offer.address.wrapping_add(done as u64);
-    for piece in target[done..].chunks_mut(MESSAGE_PIECE_BYTES) {
-        match cma::read(process, token, from, piece) {
-            Fetched::All => {}
-            other => return other,
-        }
-        if !core.post().is_offered(&channel, offer.number) {
-            // Settling will say so.
-            return Fetched::All;
-        }
-        from = from.wrapping_add(piece.len() as u64);
-    }
-    Fetched::All
 }

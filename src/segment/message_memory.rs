@@ -42,29 +42,26 @@ pub(crate) struct ChannelLayout {
     ranks: usize,
     /// The number of buffers.
     pub(crate) buffers: usize,
+    /// The bytes of a channel.
+    stride: usize,
 }
 
 impl ChannelLayout {
     /// That of a communicator with this many ranks: the more senders, the fewer buffers has each.
     pub(crate) fn new(ranks: usize) -> Self {
         let buffers = (MESSAGE_BUFFERS / ranks.max(1)).clamp(MESSAGE_LEAST_BUFFERS, MOST);
-        ChannelLayout { ranks, buffers }
-    }
-
-    /// The bytes of a channel.
-    fn stride(&self) -> usize {
-        BUFFERS + self.buffers * BUFFER
+        ChannelLayout { ranks, buffers, stride: BUFFERS + buffers * BUFFER }
     }
 
     /// The words of a rank's instance: its channels, and a line for the word that says that the rank sends no more.
     pub(crate) fn words(&self) -> usize {
-        (self.ranks * self.stride() + CELL) / size_of::<u64>()
+        (self.ranks * self.stride + CELL) / size_of::<u64>()
     }
 
     /// Not 0 once the rank whose instance this is sends no more.
     #[inline]
     pub(crate) fn closed<'a>(&self, instance: Instance<'a, u64>) -> &'a AtomicU64 {
-        instance.atomic(self.ranks * self.stride() / size_of::<u64>())
+        instance.atomic(self.ranks * self.stride / size_of::<u64>())
     }
 }
 
@@ -78,12 +75,11 @@ pub(crate) struct MappedChannel<'a> {
 }
 
 impl<'a> MappedChannel<'a> {
-    /// # Panics
-    /// When the instance does not have this layout, or there is no such sender.
+    /// Each access to it panics where the instance is too short.
     #[inline]
     pub(crate) fn new(instance: Instance<'a, u64>, layout: &ChannelLayout, sender: usize) -> Self {
-        assert!(sender < layout.ranks && instance.len() == layout.words());
-        MappedChannel { instance, start: sender * layout.stride(), buffers: layout.buffers }
+        debug_assert!(sender < layout.ranks && instance.len() == layout.words());
+        MappedChannel { instance, start: sender * layout.stride, buffers: layout.buffers }
     }
 
     #[inline]

@@ -68,6 +68,14 @@ macro_rules! by_unit {
     };
 }
 
+// Not in line, so that what is checked can stay in registers.
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn outside(start: usize, end: usize, len: usize) -> ! {
+    panic!("elements {start}..{end} of a symmetric object of length {len}")
+}
+
 /// A rank's instance of an object of `len` elements, in its open phase.
 pub(crate) struct Instance<'a, T> {
     start: *mut T,
@@ -116,9 +124,9 @@ impl<'a, T: Pod> Instance<'a, T> {
     #[inline]
     #[track_caller]
     fn check(&self, range: &Range<usize>) {
-        let Range { start, end } = *range;
-        let len = self.len;
-        assert!(start <= end && end <= len, "elements {start}..{end} of a symmetric object of length {len}");
+        if range.start > range.end || range.end > self.len {
+            outside(range.start, range.end, self.len);
+        }
     }
 
     /// The cells of these elements.

@@ -46,10 +46,10 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     #[inline]
     pub fn reserve<C: Channel>(&self, channel: &C, count: usize) -> Result<Option<Mask>, Killed> {
         // Acquire: the receiver has read what this rank is about to overwrite. Others only ever free buffers.
-        let held = self.platform.load_cell("held", channel.held(), Acquire);
+        let held = self.0.platform.load_cell("held", channel.held(), Acquire);
         let Some(mask) = lowest(all(channel.buffers()) & !held, count) else { return Ok(None) };
-        self.platform.fetch_cell("reserve", channel.held(), Fetch::Or, mask, Relaxed);
-        self.platform.fail_point("buffers-reserved")?;
+        self.0.platform.fetch_cell("reserve", channel.held(), Fetch::Or, mask, Relaxed);
+        self.0.platform.fail_point("buffers-reserved")?;
         Ok(Some(mask))
     }
 
@@ -62,9 +62,9 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         if mask == 0 {
             return Ok(());
         }
-        self.platform.fail_point("buffers-read")?;
+        self.0.platform.fail_point("buffers-read")?;
         // Release: they were read.
-        self.platform.fetch_cell("release", channel.held(), Fetch::And, !mask, Release);
+        self.0.platform.fetch_cell("release", channel.held(), Fetch::And, !mask, Release);
         self.ring(source)
     }
 }

@@ -45,7 +45,7 @@ codes! {
 
 /// A cell's contents, without what is in buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Envelope {
+pub struct Envelope<B = [u8; INLINE]> {
     /// What it is.
     pub kind: Kind,
     /// The bytes in the cell or in buffers.
@@ -55,23 +55,21 @@ pub struct Envelope {
     /// The buffers that belong to it.
     pub mask: Mask,
     /// A short message, or an offer.
-    pub inline: [u8; INLINE],
+    pub inline: B,
 }
 
-impl Envelope {
-    const LEN: u64 = (1 << 28) - 1;
+/// The most that the word has room for.
+const LEN: u64 = (1 << 28) - 1;
 
+impl<B: AsRef<[u8]>> Envelope<B> {
     /// The word that publishes it at this turn.
+    #[inline]
     pub(super) fn word(&self, turn: u32) -> u64 {
-        debug_assert!(self.len as u64 <= Self::LEN);
-        u64::from(turn) << 32 | u64::from(self.kind.code()) << 28 | self.len as u64 & Self::LEN
+        debug_assert!(self.len as u64 <= LEN);
+        u64::from(turn) << 32 | u64::from(self.kind.code()) << 28 | self.len as u64 & LEN
     }
 
-    /// The turn of such a word.
-    pub(super) fn turn(word: u64) -> u32 {
-        (word >> 32) as u32
-    }
-
+    #[inline]
     pub(super) fn write(&self, mut sink: Sink<'_>) {
         sink.put(0, &self.tag.to_ne_bytes());
         sink.put(8, &self.mask.to_ne_bytes());
@@ -81,15 +79,24 @@ impl Envelope {
             Kind::Message | Kind::Fragment => 0,
             Kind::Offer => INLINE,
         };
-        sink.put(16, &self.inline[..used]);
+        sink.put(16, &self.inline.as_ref()[..used]);
+    }
+}
+
+impl Envelope {
+    /// The turn of a word that publishes a cell.
+    #[inline]
+    pub(super) fn turn(word: u64) -> u32 {
+        (word >> 32) as u32
     }
 
     /// Reads a cell with this word. `None`: another process has overwritten it.
     ///
     /// What follows relies on nothing but these checks: the length fits into the cell or the buffers, and the buffers exist.
+    #[inline]
     pub(super) fn read(word: u64, source: Source<'_>, buffers: usize, buffer_len: usize) -> Option<Self> {
         let kind = Kind::from_code((word >> 28 & 0xF) as u8)?;
-        let len = usize::try_from(word & Self::LEN).ok()?;
+        let len = usize::try_from(word & LEN).ok()?;
         let tag = u64::from_ne_bytes(source.array(0));
         let mask = u64::from_ne_bytes(source.array(8));
         let room = if mask == 0 { INLINE } else { mask.count_ones() as usize * buffer_len };

@@ -25,12 +25,7 @@ pub use offer::Settled;
 pub use ring::{Inbox, Outbox};
 
 /// One rank's access to its channels.
-pub struct Post<'s, P: SymmetricPlatform> {
-    platform: &'s P,
-    segment: Segment<'s, P>,
-    rank: usize,
-    bells: OneSided<'s, P>,
-}
+pub struct Post<'s, P: SymmetricPlatform>(OneSided<'s, P>);
 
 impl<P: SymmetricPlatform> Clone for Post<'_, P> {
     fn clone(&self) -> Self {
@@ -47,7 +42,7 @@ impl<'s, P: SymmetricPlatform> Post<'s, P> {
     /// When the segment has no bell for this rank.
     #[inline]
     pub fn new(platform: &'s P, segment: Segment<'s, P>, rank: usize) -> Self {
-        Post { platform, segment, rank, bells: OneSided::new(platform, segment, rank) }
+        Post(OneSided::new(platform, segment, rank))
     }
 
     /// Wakes `peer`, if it sleeps, after a write that it waits for.
@@ -56,6 +51,6 @@ impl<'s, P: SymmetricPlatform> Post<'s, P> {
     /// Only when a test stops this rank.
     #[inline]
     pub fn ring(&self, peer: usize) -> Result<(), Killed> {
-        self.bells.ring(peer)
+        self.0.ring(peer)
     }
 }

@@ -125,10 +125,10 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     pub fn open_lease<C: Channel>(&self, channel: &C, number: u32) -> bool {
         let word = channel.lease(slot(number));
         // Relaxed: nothing but this word is used again.
-        let free = self.platform.load_cell("lease-free", word, Relaxed) & 3 == SETTLED;
+        let free = self.0.platform.load_cell("lease-free", word, Relaxed) & 3 == SETTLED;
         if free {
             // Relaxed: published with the cell.
-            self.platform.store_cell("lease-open", word, lease(number, OFFERED), Relaxed);
+            self.0.platform.store_cell("lease-open", word, lease(number, OFFERED), Relaxed);
         }
         free
     }
@@ -137,7 +137,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     #[inline]
     pub fn is_settled<C: Channel>(&self, channel: &C, number: u32) -> bool {
         // Acquire: the receiver's copy is made.
-        let word = self.platform.load_cell("lease-settled", channel.lease(slot(number)), Acquire);
+        let word = self.0.platform.load_cell("lease-settled", channel.lease(slot(number)), Acquire);
         word != lease(number, OFFERED)
     }
 
@@ -146,7 +146,8 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     pub fn withdraw<C: Channel>(&self, channel: &C, number: u32) -> Settled {
         let (from, to) = (lease(number, OFFERED), lease(number, WITHDRAWN));
         // Acquire: the receiver's copy is made, where it was faster.
-        match self.platform.exchange_cell("withdraw", channel.lease(slot(number)), from, to, Relaxed, Acquire) {
+        match self.0.platform.exchange_cell("withdraw", channel.lease(slot(number)), from, to, Relaxed, Acquire)
+        {
             Ok(_) => Settled::Withdrawn,
             Err(_) => Settled::Pulled,
         }
@@ -155,7 +156,8 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     /// Whether it is worth to begin, or to go on with, pulling an offer.
     #[inline]
     pub fn is_offered<C: Channel>(&self, channel: &C, number: u32) -> bool {
-        self.platform.load_cell("lease-offered", channel.lease(slot(number)), Relaxed) == lease(number, OFFERED)
+        self.0.platform.load_cell("lease-offered", channel.lease(slot(number)), Relaxed)
+            == lease(number, OFFERED)
     }
 
     /// The receiver has pulled all bytes of `source`'s offer, or has seen that it was withdrawn. Only if the result is
@@ -165,14 +167,14 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     /// Only when a test stops this rank.
     #[inline]
     pub fn settle<C: Channel>(&self, channel: &C, number: u32, source: usize) -> Result<Settled, Killed> {
-        self.platform.fail_point("offer-pulled")?;
+        self.0.platform.fail_point("offer-pulled")?;
         let word = channel.lease(slot(number));
         let (from, to) = (lease(number, OFFERED), lease(number, SETTLED));
         // Release: the copy is made.
-        let pulled = self.platform.exchange_cell("settle", word, from, to, Release, Relaxed).is_ok();
+        let pulled = self.0.platform.exchange_cell("settle", word, from, to, Release, Relaxed).is_ok();
         if !pulled {
             // Relaxed: the sender uses nothing but this word again.
-            self.platform.store_cell("settle-withdrawn", word, to, Relaxed);
+            self.0.platform.store_cell("settle-withdrawn", word, to, Relaxed);
         }
         self.ring(source)?;
         Ok(if pulled { Settled::Pulled } else { Settled::Withdrawn })
@@ -185,14 +187,14 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     #[inline]
     pub fn want<C: Channel>(&self, channel: &C, want: Want, source: usize) -> Result<(), Killed> {
         // Relaxed: nothing is published with it.
-        self.platform.store_cell("want", channel.want(slot(want.number.into())), want.encode(), Relaxed);
+        self.0.platform.store_cell("want", channel.want(slot(want.number.into())), want.encode(), Relaxed);
         self.ring(source)
     }
 
     /// What the receiver wants of this offer.
     #[inline]
     pub fn wanted<C: Channel>(&self, channel: &C, number: u32) -> Option<Want> {
-        let want = Want::decode(self.platform.load_cell("wanted", channel.want(slot(number)), Relaxed))?;
+        let want = Want::decode(self.0.platform.load_cell("wanted", channel.want(slot(number)), Relaxed))?;
         (want.number == number as u16).then_some(want)
     }
 }

@@ -49,7 +49,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
             return true;
         }
         // Acquire: the receiver has read what this rank is about to overwrite.
-        outbox.taken = self.platform.load_cell("credit", channel.taken(), Acquire);
+        outbox.taken = self.0.platform.load_cell("credit", channel.taken(), Acquire);
         outbox.sent.wrapping_sub(outbox.taken) < cells
     }
 
@@ -58,19 +58,19 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     /// # Errors
     /// Only when a test stops this rank.
     #[inline]
-    pub fn publish<C: Channel>(
+    pub fn publish<C: Channel, B: AsRef<[u8]>>(
         &self,
         channel: &C,
         outbox: &mut Outbox,
         target: usize,
-        envelope: &Envelope,
+        envelope: &Envelope<B>,
     ) -> Result<(), Killed> {
         let cells = channel.cells();
         let cell = outbox.sent as usize % cells;
         channel.payload(cell).write(|sink| envelope.write(sink));
-        self.platform.fail_point("message-written")?;
+        self.0.platform.fail_point("message-written")?;
         let word = envelope.word(turn(outbox.sent, cells));
-        self.platform.store_cell("publish-cell", channel.turn(cell), word, Release);
+        self.0.platform.store_cell("publish-cell", channel.turn(cell), word, Release);
         outbox.sent = outbox.sent.wrapping_add(1);
         self.ring(target)
     }
@@ -80,7 +80,8 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     pub fn has_arrived<C: Channel>(&self, channel: &C, inbox: &Inbox) -> bool {
         let cells = channel.cells();
         // Relaxed: it is read again before anything else is.
-        let word = self.platform.load_cell("has-arrived", channel.turn(inbox.taken as usize % cells), Relaxed);
+        let word =
+            self.0.platform.load_cell("has-arrived", channel.turn(inbox.taken as usize % cells), Relaxed);
         Envelope::turn(word) == turn(inbox.taken, cells)
     }
 
@@ -98,16 +99,16 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     ) -> Result<Option<Envelope>, Failure> {
         let cells = channel.cells();
         let cell = inbox.taken as usize % cells;
-        let word = self.platform.load_cell("arrived", channel.turn(cell), Acquire);
+        let word = self.0.platform.load_cell("arrived", channel.turn(cell), Acquire);
         if Envelope::turn(word) != turn(inbox.taken, cells) {
             return Ok(None);
         }
         let (buffers, buffer_len) = (channel.buffers(), channel.buffer_len());
         let envelope = channel.payload(cell).read(|source| Envelope::read(word, source, buffers, buffer_len));
         inbox.taken = inbox.taken.wrapping_add(1);
-        self.platform.fail_point("cell-copied")?;
+        self.0.platform.fail_point("cell-copied")?;
         // Release: the copy is made.
-        self.platform.store_cell("take-cell", channel.taken(), inbox.taken, Release);
+        self.0.platform.store_cell("take-cell", channel.taken(), inbox.taken, Release);
         self.ring(source)?;
         envelope.map(Some).ok_or(Failure::Dead(None))
     }

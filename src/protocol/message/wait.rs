@@ -27,7 +27,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         deadline: &P::Deadline,
         mut poll: impl FnMut() -> Option<R>,
     ) -> Result<Option<R>, Failure> {
-        match self.platform.poll("message-poll", &mut poll) {
+        match self.0.platform.poll("message-poll", &mut poll) {
             Some(found) => Ok(Some(found)),
             None => self.sleep(deadline, poll),
         }
@@ -47,42 +47,48 @@ impl<P: SymmetricPlatform> Post<'_, P> {
             if seen & POISON != 0 {
                 self.go_on()?;
             }
-            if self.platform.has_passed(deadline) {
+            if self.0.platform.has_passed(deadline) {
                 return Ok(None);
             }
-            self.platform.fail_point("message-marked")?;
+            self.0.platform.fail_point("message-marked")?;
             // An expired nap is no reason to end: the channels are looked at once more before the deadline counts.
-            self.doze(seen, &self.platform.nap(deadline));
+            self.doze(seen, &self.0.platform.nap(deadline));
         }
     }
 
     /// Marks this rank's bell as that of a rank that is about to sleep. Returns what it is now. Whatever is published and not
     /// seen by looking afterwards changes it.
     pub fn mark(&self) -> u32 {
-        let bell = &self.segment.bells[self.rank].word;
+        let bell = &self.0.segment.bells[self.0.rank].word;
         // Relaxed: the fence behind it acquires what was published before poison.
-        let seen = self.platform.fetch_or("message-mark", bell, WAITER, Relaxed) | WAITER;
-        self.platform.fence_heavy("message-fence");
+        let seen = self.0.platform.fetch_or("message-mark", bell, WAITER, Relaxed) | WAITER;
+        self.0.platform.fence_heavy("message-fence");
         seen
     }
 
     /// Sleeps until this rank's bell changes that was [marked](Self::mark), on any thread of the rank, at most for as long as
     /// a rank waits. Returns whether it has changed.
     pub fn is_rung(&self, seen: u32) -> bool {
-        self.doze(seen, &self.platform.deadline());
+        self.doze(seen, &self.0.platform.deadline());
         self.bell() != seen
     }
 
     fn doze(&self, seen: u32, deadline: &P::Deadline) {
-        let bell = &self.segment.bells[self.rank].word;
-        let _ = self.platform.wait("message-sleep", bell, seen, deadline);
+        let bell = &self.0.segment.bells[self.0.rank].word;
+        let _ = self.0.platform.wait("message-sleep", bell, seen, deadline);
     }
 
     /// This rank's bell.
     #[inline]
     fn bell(&self) -> u32 {
         // Relaxed: whoever has seen poison acquires the cause by poisoning too, and a ring publishes nothing.
-        self.platform.load("message-ended", &self.segment.bells[self.rank].word, Relaxed)
+        self.0.platform.load("message-ended", &self.0.segment.bells[self.0.rank].word, Relaxed)
+    }
+
+    /// Whether this rank's bell is poisoned: then [`check`](Self::check) may fail.
+    #[inline]
+    pub fn is_poisoned(&self) -> bool {
+        self.bell() & POISON != 0
     }
 
     /// Whether messages go on, as far as this rank can know.
@@ -91,12 +97,12 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     /// When the communicator has ended, but for a rank that has left.
     #[inline]
     pub fn check(&self) -> Result<(), Failure> {
-        if self.bell() & POISON == 0 { Ok(()) } else { self.go_on() }
+        if self.is_poisoned() { self.go_on() } else { Ok(()) }
     }
 
     #[cold]
     fn go_on(&self) -> Result<(), Failure> {
-        match membership::failure(self.platform, self.segment) {
+        match membership::failure(self.0.platform, self.0.segment) {
             Failure::Dead(Some(Cause { kind: CauseKind::Left, .. })) => Ok(()),
             failure => Err(failure),
         }
@@ -106,14 +112,14 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     #[inline]
     pub fn close<C: AtomicCell<Value = u64>>(&self, closed: &C) -> Result<(), Killed> {
         // Release: what it has published comes before.
-        self.platform.store_cell("close", closed, 1, Release);
-        self.platform.fail_point("closed-unrung")
+        self.0.platform.store_cell("close", closed, 1, Release);
+        self.0.platform.fail_point("closed-unrung")
     }
 
     /// Whether a rank publishes nothing more: what it has published can be seen afterwards.
     #[inline]
     pub fn is_closed<C: Cell<Value = u64>>(&self, closed: &C) -> bool {
         // Acquire: what it has published comes before.
-        self.platform.load_cell("closed", closed, Acquire) != 0
+        self.0.platform.load_cell("closed", closed, Acquire) != 0
     }
 }

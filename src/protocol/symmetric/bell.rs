@@ -49,24 +49,7 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
         self.platform.fence_light("ring-fence");
         let bell = &self.segment.bells[target].word;
         let seen = self.platform.load("ring", bell, Relaxed);
-        if seen & WAITER == 0 { Ok(()) } else { self.wake(bell, seen) }
-    }
-
-    #[cold]
-    fn wake(&self, bell: &P::Word, mut seen: u32) -> Result<(), Killed> {
-        while seen & WAITER != 0 {
-            let rung = (seen & !WAITER).wrapping_add(COUNT);
-            match self.platform.compare_exchange("ring-take", bell, seen, rung, Relaxed, Relaxed) {
-                Ok(_) => {
-                    self.platform.fail_point("taken-unwoken")?;
-                    self.platform.wake_all("ring-wake", bell);
-                    return Ok(());
-                }
-                // Another rank has rung, or poisoned.
-                Err(now) => seen = now,
-            }
-        }
-        Ok(())
+        if seen & WAITER == 0 { Ok(()) } else { wake(self.platform, bell, seen) }
     }
 
     /// Reads a cell that this rank waits for.
@@ -128,4 +111,22 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
             let _ = self.platform.wait("wait-sleep", bell, seen, &self.platform.nap(deadline));
         }
     }
+}
+
+// No method: what a rank has at hand in registers while it writes would have to be in memory for this.
+#[cold]
+fn wake<P: SymmetricPlatform>(platform: &P, bell: &P::Word, mut seen: u32) -> Result<(), Killed> {
+    while seen & WAITER != 0 {
+        let rung = (seen & !WAITER).wrapping_add(COUNT);
+        match platform.compare_exchange("ring-take", bell, seen, rung, Relaxed, Relaxed) {
+            Ok(_) => {
+                platform.fail_point("taken-unwoken")?;
+                platform.wake_all("ring-wake", bell);
+                return Ok(());
+            }
+            // Another rank has rung, or poisoned.
+            Err(now) => seen = now,
+        }
+    }
+    Ok(())
 }

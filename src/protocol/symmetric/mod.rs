@@ -21,9 +21,9 @@ pub use platform::{AtomicCell, Cell, Fetch, IntegerCell, SymmetricPlatform};
 
 /// One rank's access to symmetric memory. Unlike a [`Member`](super::Member), several threads of a rank may have one.
 pub struct OneSided<'s, P: SymmetricPlatform> {
-    platform: &'s P,
-    segment: Segment<'s, P>,
-    rank: usize,
+    pub(super) platform: &'s P,
+    pub(super) segment: Segment<'s, P>,
+    pub(super) rank: usize,
 }
 
 impl<P: SymmetricPlatform> Clone for OneSided<'_, P> {
@@ -47,7 +47,7 @@ impl<'s, P: SymmetricPlatform> OneSided<'s, P> {
 
     /// What a rank reports that has met poison.
     #[cold]
-    fn failure(&self) -> Failure {
+    fn failure(self) -> Failure {
         membership::failure(self.platform, self.segment)
     }
 

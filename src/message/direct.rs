@@ -1,0 +1,82 @@
+//! Receiving straight from a channel: the message that comes next, into the buffer of a receive that waits for it.
+
+use crate::error::{Error, Operation};
+use crate::message::core::Core;
+use crate::message::envelope::{Envelope, Pattern};
+use crate::message::state::{State, Wait, is_whole};
+use crate::protocol::message::{Kind, buffers};
+use crate::protocol::{Killed, message};
+use crate::tuning::MESSAGE_POLLS_OF_ONE;
+
+impl State {
+    /// Receives the next message of a rank straight from its channel, if nothing else comes first. `None`: it has not come at
+    /// once, or it is not what is asked for; then it is found in the usual way, where it has been put.
+    #[inline]
+    pub(crate) fn receive_next(
+        &mut self,
+        core: &Core,
+        source: usize,
+        pattern: Pattern,
+        target: &mut [u8],
+        element: usize,
+    ) -> Option<Result<Envelope, Error>> {
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(MESSAGE_POLLS_OF_ONE) {
+            self.take_in_all(core);
+        }
+        if !self.arrivals.is_empty() {
+            return None;
+        }
+        let (post, channel) = (core.post(), core.from(source));
+        let inbox = &mut self.peers[source].inbox;
+        let mut polls = if core.rank_state.platform.spin.yields() { 1 } else { MESSAGE_POLLS_OF_ONE };
+        while !post.has_arrived(&channel, inbox) {
+            polls -= 1;
+            if polls == 0 {
+                return None;
+            }
+            core::hint::spin_loop();
+        }
+        let cell = match post.take(&channel, inbox, source) {
+            Ok(cell) => cell?,
+            Err(failure) => return Some(Err(core.failed(Operation::Recv, failure))),
+        };
+        let envelope = Envelope { source, tag: cell.tag, bytes: cell.len };
+        let is_asked_for = cell.kind == Kind::Message
+            && pattern.matches(&envelope)
+            && cell.len <= target.len()
+            && is_whole(cell.len, element);
+        if !(is_asked_for && cell.mask == 0) {
+            let target = is_asked_for.then_some(target);
+            return self.receive_other(core, source, &cell, target).transpose();
+        }
+        target[..cell.len].copy_from_slice(&cell.inline[..cell.len]);
+        Some(Ok(envelope))
+    }
+
+    /// Gives all ranks their turn. If that fails, the usual way finds it out.
+    #[cold]
+    fn take_in_all(&mut self, core: &Core) {
+        let _ = self.take_in(core, Wait::from(Operation::Recv, None));
+    }
+
+    /// Receives a message in buffers, or puts aside what is not asked for.
+    #[inline(never)]
+    fn receive_other(
+        &mut self,
+        core: &Core,
+        source: usize,
+        cell: &message::Envelope,
+        target: Option<&mut [u8]>,
+    ) -> Result<Option<Envelope>, Error> {
+        let failed = |killed: Killed| core.failed(Operation::Recv, killed.into());
+        let Some(target) = target else {
+            self.arrives(core, source, cell).map_err(failed)?;
+            return self.make_room(core, source, Operation::Recv).map(|()| None);
+        };
+        let channel = core.from(source);
+        buffers::read(&channel, cell.mask, &mut target[..cell.len]);
+        core.post().release(&channel, cell.mask, source).map_err(failed)?;
+        Ok(Some(Envelope { source, tag: cell.tag, bytes: cell.len }))
+    }
+}

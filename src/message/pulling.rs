@@ -1,0 +1,131 @@
+//! How a receiver gets a message that was offered: out of its sender's memory, or through buffers where that is not allowed or
+//! is slower.
+
+use crate::message::arrivals::{Content, Staged};
+use crate::message::core::Core;
+use crate::message::state::{Fragment, State};
+use crate::protocol::Killed;
+use crate::protocol::message::offer::{Offer, Want};
+use crate::protocol::message::{Settled, buffers};
+use crate::segment::message_memory::BUFFER;
+use crate::sys::cma::{self, Fetched, Token};
+use crate::tuning::{MESSAGE_IDLE_POLLS, MESSAGE_PIECE_BYTES};
+
+impl State {
+    /// Pulls a message that was offered. `None`: it is not complete.
+    pub(super) fn pull(
+        &mut self,
+        core: &Core,
+        index: usize,
+        source: usize,
+        offer: &Offer,
+        target: &mut [u8],
+    ) -> Result<Option<Settled>, Killed> {
+        let channel = core.from(source);
+        let settle = || core.post().settle(&channel, offer.number, source).map(Some);
+        if !core.post().is_offered(&channel, offer.number) {
+            return settle();
+        }
+        let Content::Offer(_, staged) = &self.arrivals.at(index).content else { return Ok(None) };
+        let staged = *staged;
+        // Through buffers if that is faster, as long as the sender takes part.
+        let pulls = staged
+            .map_or(!(offer.attended && core.prefers_buffers), |staged| staged.idle == MESSAGE_IDLE_POLLS);
+        if pulls && !self.peers[source].refused {
+            let done = staged.map_or(0, |staged| staged.received);
+            match read(core, source, offer, done, target) {
+                Fetched::All => return settle(),
+                Fetched::Refused => {
+                    self.peers[source].refused = true;
+                    core.rank_state.settings.debug(&format!(
+                        "messages from rank {source} go through buffers: its memory cannot be read"
+                    ));
+                }
+                Fetched::Unmapped => {}
+            }
+        }
+        let mut staged = match staged {
+            Some(staged) => staged,
+            None => {
+                self.attempts = self.attempts.wrapping_add(1);
+                Staged { attempt: self.attempts, received: 0, wanted: 0, idle: 0 }
+            }
+        };
+        let before = staged.received;
+        self.collect(core, source, offer, &mut staged, target)?;
+        staged.idle = if staged.received > before { 0 } else { staged.idle.saturating_add(1) };
+        if staged.received == target.len() {
+            return settle();
+        }
+        // In time, so that the sender does not wait for it.
+        if staged.wanted < target.len() && staged.wanted - staged.received <= core.window_buffers() / 2 * BUFFER
+        {
+            let pages = (target.len() - staged.wanted).div_ceil(BUFFER).min(core.window_buffers());
+            let (number, start) = (offer.number as u16, (staged.wanted / BUFFER) as u32);
+            staged.wanted = (staged.wanted + pages * BUFFER).min(target.len());
+            let want = Want { number, attempt: staged.attempt, start, count: pages as u16 };
+            core.post().want(&channel, want, source)?;
+        }
+        self.arrivals.at(index).content = Content::Offer(*offer, Some(staged));
+        Ok(None)
+    }
+
+    /// Copies the fragments of a message that have come, in order.
+    fn collect(
+        &mut self,
+        core: &Core,
+        source: usize,
+        offer: &Offer,
+        staged: &mut Staged,
+        target: &mut [u8],
+    ) -> Result<(), Killed> {
+        let mut index = 0;
+        while index < self.fragments.len() {
+            let Fragment { source: from, number, attempt, mask, len } = self.fragments[index];
+            if (from, number, attempt) != (source, offer.number as u16, staged.attempt) {
+                index += 1;
+                continue;
+            }
+            self.fragments.remove(index);
+            let end = staged.received.saturating_add(len).min(staged.wanted);
+            buffers::read(&core.from(source), mask, &mut target[staged.received..end]);
+            staged.received = end;
+            self.release(core, source, mask)?;
+        }
+        Ok(())
+    }
+
+    /// Throws away the fragments that nobody waits for any more.
+    pub(super) fn drop_stale_fragments(&mut self, core: &Core) -> Result<(), Killed> {
+        let mut index = 0;
+        while index < self.fragments.len() {
+            let Fragment { source, number, attempt, mask, .. } = self.fragments[index];
+            if self.arrivals.is_staged(source, number, attempt) {
+                index += 1;
+            } else {
+                self.fragments.remove(index);
+                self.release(core, source, mask)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a message, but for the first `done` bytes, out of its sender's memory, piece by piece, as long as it is offered.
+fn read(core: &Core, source: usize, offer: &Offer, done: usize, target: &mut [u8]) -> Fetched {
+    let token = Token { address: offer.token_address, value: offer.token };
+    let (process, channel) = (core.rank_state.pid(source), core.from(source));
+    let mut from = offer.address.wrapping_add(done as u64);
+    for piece in target[done..].chunks_mut(MESSAGE_PIECE_BYTES) {
+        match cma::read(process, token, from, piece) {
+            Fetched::All => {}
+            other => return other,
+        }
+        if !core.post().is_offered(&channel, offer.number) {
+            // Settling will say so.
+            return Fetched::All;
+        }
+        from = from.wrapping_add(piece.len() as u64);
+    }
+    Fetched::All
+}
