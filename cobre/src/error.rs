@@ -91,6 +91,7 @@ mod tests {
             Error::RankDied { operation, round, rank: 3, pid: 7 },
             Error::RankLeft { operation, round, rank: 3, rounds: 7 },
             Error::Aborted { operation, round, rank: 3, code: 7 },
+            Error::Interrupted { operation, round, rank: 3 },
             Error::Poisoned { operation, round, rank: 3, reason: "it is a test" },
         ] {
             let (name, code, message) = parts(error);

@@ -23,11 +23,13 @@ pub(crate) struct Fate {
     pub(crate) spurious: Option<usize>,
     /// This look at the clock finds that the deadline has passed.
     pub(crate) late: Option<usize>,
+    /// This sleep ends at once, because the program does not want to wait any longer.
+    pub(crate) interrupted: Option<usize>,
 }
 
 impl Fate {
     pub(crate) const NONE: Fate =
-        Fate { dies: None, expires: None, hurries: false, spurious: None, late: None };
+        Fate { dies: None, expires: None, hurries: false, spurious: None, late: None, interrupted: None };
 
     pub(crate) const fn dies_at(fail_point: &'static str, occurrence: usize) -> Self {
         Fate { dies: Some((fail_point, occurrence)), ..Fate::NONE }
@@ -45,9 +47,13 @@ impl Fate {
         Fate { late: Some(look), ..Fate::NONE }
     }
 
+    pub(crate) const fn is_interrupted_at(sleep: usize) -> Self {
+        Fate { interrupted: Some(sleep), ..Fate::NONE }
+    }
+
     pub(crate) fn is_any(self) -> bool {
         let ends = self.expires.is_some() || self.spurious.is_some() || self.late.is_some();
-        self.dies.is_some() || self.hurries || ends
+        self.dies.is_some() || self.hurries || ends || self.interrupted.is_some()
     }
 }
 
@@ -243,11 +249,22 @@ unsafe impl Platform for Machine {
             self.meets_its_fate(site, Action::SpuriousReturn);
             return Ok(());
         }
+        if self.fate.interrupted == Some(self.waits.get()) {
+            return Ok(());
+        }
         match self.waiting {
             Waiting::Parking => waiting::park(word, expected, self.recording(site)),
             _ => waiting::doze(word, expected, self.recording(site)),
         }
         Ok(())
+    }
+
+    fn is_interrupted(&self) -> bool {
+        let interrupted = self.fate.interrupted == Some(self.waits.get());
+        if interrupted {
+            self.meets_its_fate("interrupt", Action::Interrupted);
+        }
+        interrupted
     }
 
     fn wake_all(&self, site: &'static str, word: &Word) {

@@ -190,6 +190,10 @@ unsafe impl Platform for Simulated {
         self.machine.wait(site, word, expected, deadline)
     }
 
+    fn is_interrupted(&self) -> bool {
+        self.machine.is_interrupted()
+    }
+
     fn wake_all(&self, site: &'static str, word: &Word) {
         match self.weakening(site) {
             Some(Weakening::NoWake) => {}

@@ -30,6 +30,8 @@ pub(crate) enum Action {
     SpuriousReturn,
     Wake(Label, usize),
     Expired,
+    /// The program does not want to wait any longer.
+    Interrupted,
     Killed,
     Write(Label),
     Read(Label),
@@ -153,6 +155,7 @@ impl fmt::Display for Action {
             Action::SpuriousReturn => write!(f, "returns for no reason"),
             Action::Wake(word, count) => write!(f, "wakes {count} on {word}"),
             Action::Expired => write!(f, "deadline has passed"),
+            Action::Interrupted => write!(f, "is interrupted"),
             Action::Killed => write!(f, "DIES"),
             Action::Write(cell) => write!(f, "writes {cell}"),
             Action::Read(cell) => write!(f, "reads {cell}"),

@@ -3,7 +3,7 @@
 //!
 //! No nap ends by itself here, so a wake-up that is lost is a deadlock.
 
-use intranode::protocol::CauseKind::{self, Died, Left};
+use intranode::protocol::CauseKind::{self, Died, Interrupted, Left};
 use intranode::protocol::symmetric::access::Signalling::Set;
 use intranode::protocol::{Cause, Failure};
 
@@ -148,6 +148,13 @@ fn late(waiting: Waiting) -> OneSidedModel {
     pair("bell_late", waiting, waits_twice, signals).check(has_the_data).fate_of(0, Fate::is_late_at(1))
 }
 
+/// A rank is interrupted in its sleep: it has the value and the data, or the cause.
+fn interrupted(waiting: Waiting) -> OneSidedModel {
+    pair("bell_interrupted", waiting, waits, signals)
+        .fate_of(0, Fate::is_interrupted_at(1))
+        .check(succeed_or_know(Interrupted, 0))
+}
+
 /// A writer dies. Whoever waits has the value and the data, or the cause.
 fn death_of_writer(waiting: Waiting, fail_point: &'static str) -> OneSidedModel {
     pair(format!("bell_death_at_{fail_point}"), waiting, waits, signals)
@@ -229,7 +236,7 @@ fn leave_written(waiting: Waiting) -> OneSidedModel {
 pub(crate) fn models() -> Vec<OneSidedModel> {
     let mut models = Vec::new();
     for waiting in [Dozing, Parking] {
-        models.extend([signal(waiting), put(waiting), spurious(waiting), late(waiting)]);
+        models.extend([signal(waiting), put(waiting), spurious(waiting), late(waiting), interrupted(waiting)]);
         models.push(ping_pong(waiting).bound(3));
         models.extend(IN_WRITING.map(|fail_point| death_of_writer(waiting, fail_point)));
         models.extend([death_of_waiter(waiting), leave_written(waiting)]);

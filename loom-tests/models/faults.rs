@@ -1,7 +1,7 @@
 //! A rank that is late, leaves, aborts or dies: the right data on every surviving rank, or the same error on every
 //! one, and never a hang.
 
-use intranode::protocol::CauseKind::{Aborted, Died, Left, TimedOut};
+use intranode::protocol::CauseKind::{Aborted, Died, Interrupted, Left, TimedOut};
 use intranode::protocol::{Failure, Generation, membership};
 
 use super::collectives::gather;
@@ -121,6 +121,28 @@ fn time_out_of_three() -> Model {
         .check(agreement(0, |cause| cause.kind == TimedOut && cause.rank != 0))
 }
 
+/// A rank is interrupted in a sleep. Its peer, which may arrive meanwhile, is told the same, or both succeed.
+fn interrupt(waiting: Waiting, sleep: usize) -> Model {
+    Model::same(format!("interrupt_{sleep}"), waiting, 2, &[GATHER, GATHER])
+        .fate(0, Fate::is_interrupted_at(sleep))
+        .check(agreement(0, only(Interrupted, 0)))
+}
+
+/// The same with two peers.
+fn interrupt_of_three() -> Model {
+    Model::same("interrupt_1", Parking, 3, &[GATHER])
+        .fate(0, Fate::is_interrupted_at(1))
+        .check(agreement(0, only(Interrupted, 0)))
+}
+
+/// A rank is interrupted while its peer dies.
+fn interrupt_races_death(waiting: Waiting, fail_point: &'static str) -> Model {
+    Model::same(format!("death_at_{fail_point}_races_interrupt"), waiting, 2, &[GATHER])
+        .fate(0, Fate::is_interrupted_at(1))
+        .fate(1, Fate::dies_at(fail_point, 1))
+        .check(agreement(0, |cause| matches!((cause.kind, cause.rank), (Died, 1) | (Interrupted, 0))))
+}
+
 /// Two ranks send each other a number, twice. Rank 1 dies at a fail point, and a watcher that finds it dead poisons. Each
 /// call must have succeeded on both ranks, or fail on rank 0 because rank 1 has died.
 fn death(waiting: Waiting, fail_point: &'static str, occurrence: usize) -> Model {
@@ -200,8 +222,9 @@ pub(crate) fn models() -> Vec<Model> {
     for waiting in sleeping {
         models.extend([1, 2].map(|check| time_out(waiting, check).bound(3)));
         models.push(time_out_of_both(waiting).bound(3));
+        models.extend([1, 2].map(|sleep| interrupt(waiting, sleep).bound(3)));
     }
-    models.push(time_out_of_three().bound(2));
+    models.extend([time_out_of_three().bound(2), interrupt_of_three().bound(2)]);
     for fail_point in IN_A_ROUND {
         for waiting in sleeping {
             models.extend([1, 2].into_iter().flat_map(|nth| feasible(death(waiting, fail_point, nth))));
@@ -214,6 +237,7 @@ pub(crate) fn models() -> Vec<Model> {
     for waiting in sleeping {
         let fail_points = ["round", "arrived", "sleeping"];
         models.extend(fail_points.map(|fail_point| death_races_time_out(waiting, fail_point).bound(3)));
+        models.push(interrupt_races_death(waiting, "arrived").bound(3));
         models.extend(feasible(leave_races_death(waiting)));
     }
     models.extend(["round", "arrived"].map(|fail_point| two_deaths(fail_point).bound(2)));

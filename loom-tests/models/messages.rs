@@ -4,7 +4,7 @@
 //! Payload, buffers and the memory from which a receiver pulls are race-checked. No nap ends by itself, so a wake-up that is
 //! lost is a deadlock.
 
-use intranode::protocol::CauseKind::{self, Died};
+use intranode::protocol::CauseKind::{self, Died, Interrupted};
 use intranode::protocol::{Cause, Failure};
 
 use crate::harness::machine::Fate;
@@ -224,6 +224,13 @@ fn death_in_ringing(waiting: Waiting, fail_point: &'static str, occurrence: usiz
         })
 }
 
+/// The receiver is interrupted in its sleep: it has the message, or the cause.
+fn interrupted(waiting: Waiting) -> PostModel {
+    pair("message_interrupted", waiting, sends_two, receives_two)
+        .fate(1, Fate::is_interrupted_at(1))
+        .check(sees_or_knows(Interrupted, 1, &[1, 2]))
+}
+
 /// The receiver dies. A sender that waits for room is told.
 fn death_of_receiver(waiting: Waiting, fail_point: &'static str) -> PostModel {
     let sends = |rank: &Correspondent<'_>| {
@@ -271,7 +278,9 @@ pub(crate) fn models() -> Vec<PostModel> {
     }
     for waiting in [Dozing, Parking] {
         let bounded = |model: PostModel| if waiting == Parking { model.bound(2) } else { model };
-        models.extend([leave(waiting), close(waiting), death_of_puller(waiting)].map(bounded));
+        models.extend(
+            [leave(waiting), close(waiting), death_of_puller(waiting), interrupted(waiting)].map(bounded),
+        );
         models.extend(IN_WAITING.map(|fail_point| death_at(waiting, fail_point, 0).bound(2)));
         models.push(death_of_sender(waiting, "buffers-reserved", 1));
         models.push(death_of_sender(waiting, "message-written", 1));

@@ -300,6 +300,17 @@ pub enum Error {
         code: i32,
     },
 
+    /// A rank did not want to wait any longer, as its [`interrupt`](crate::Config::interrupt) said: perhaps this one.
+    #[error("{operation}, round {round}: rank {rank} was interrupted while it waited")]
+    Interrupted {
+        /// The operation that this rank called.
+        operation: Operation,
+        /// The round that failed (modulo 2²⁸): the same on every rank.
+        round: u32,
+        /// The rank that was interrupted.
+        rank: usize,
+    },
+
     /// The communicator has ended because of an error of one rank.
     #[error("{operation}, round {round}: rank {rank} has made the communicator unusable: {reason}")]
     Poisoned {
@@ -500,6 +511,7 @@ impl Error {
             | Error::RankDied { operation, .. }
             | Error::RankLeft { operation, .. }
             | Error::Aborted { operation, .. }
+            | Error::Interrupted { operation, .. }
             | Error::Poisoned { operation, .. }
             | Error::AllocationFailed { operation, .. }
             | Error::InvalidAlignment { operation, .. }

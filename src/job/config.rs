@@ -37,6 +37,7 @@ pub struct Config {
     pub(crate) size: usize,
     pub(crate) timeout: Option<Duration>,
     pub(crate) join_timeout: Option<Duration>,
+    pub(crate) interrupt: Option<fn() -> bool>,
     pub(crate) chunk_bytes: Option<usize>,
     pub(crate) wait: WaitKind,
     pub(crate) spin: Option<Duration>,
@@ -100,6 +101,7 @@ impl Config {
             size,
             timeout: Some(Duration::from_secs(60)),
             join_timeout: Some(Duration::from_secs(30)),
+            interrupt: None,
             chunk_bytes: None,
             wait: WaitKind::Native,
             spin: None,
@@ -117,6 +119,42 @@ impl Config {
     #[must_use]
     pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.timeout = timeout.into();
+        self
+    }
+
+    /// Asks the program whether this rank is to wait no longer, for example because somebody has pressed Ctrl-C. A rank that sleeps
+    /// asks every 10 milliseconds, and when a signal ends its sleep; one that has never to sleep does not ask. When the answer is
+    /// `true` the communicator ends, as by a death: the call fails on all ranks with [`Error::Interrupted`], which names this one, unless
+    /// it was complete. The function is called on the thread that waits. It must not use this library.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    /// use intranode::{Config, Error};
+    ///
+    /// // The first is to be set by a handler of SIGINT: see the crates signal-hook and ctrlc.
+    /// static PRESSED: AtomicBool = AtomicBool::new(false);
+    /// static TOLD: AtomicBool = AtomicBool::new(false);
+    ///
+    /// let config = Config::new("/example", 0, 2).interrupt(|| PRESSED.load(Relaxed));
+    /// let results = intranode::threads_with(&config, |comm| {
+    ///     if comm.rank() == 1 {
+    ///         PRESSED.store(true, Relaxed);
+    ///         while !TOLD.load(Relaxed) {
+    ///             std::thread::yield_now(); // does something that takes long
+    ///         }
+    ///     }
+    ///     let told = comm.barrier();
+    ///     TOLD.store(true, Relaxed);
+    ///     told
+    /// })?;
+    /// for result in results {
+    ///     assert!(matches!(result, Err(Error::Interrupted { rank: 0, .. })), "{result:?}");
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    #[must_use]
+    pub fn interrupt(mut self, is_interrupted: fn() -> bool) -> Self {
+        self.interrupt = Some(is_interrupted);
         self
     }
 

@@ -131,6 +131,7 @@ impl Config {
             spin: SpinPolicy::new(self.size, 0),
             timeout: self.join_timeout.map(|timeout| timeout.saturating_sub(started.elapsed())),
             fences: Fences::default(),
+            interrupt: self.interrupt,
         };
         self.claim(&mapped, &platform)?;
         let job = self.name.as_str().into();
@@ -198,7 +199,7 @@ impl Config {
         };
         // None if the sum exceeds the range of the clock.
         let deadline = self.join_timeout.and_then(|timeout| started.checked_add(timeout));
-        let mapping = shm_file::open(&self.name, Layout::is_segment, validate, deadline)
+        let mapping = shm_file::open(&self.name, Layout::is_segment, validate, deadline, self.interrupt)
             .map_err(|error| self.not_opened(error))?;
         let layout = match found {
             Some(layout) if MappedSegment::is_initialised(&mapping) => layout,
@@ -213,6 +214,7 @@ impl Config {
             spin: SpinPolicy::new(1, 1),
             timeout: None,
             fences: Fences::default(),
+            interrupt: None,
         };
         let cause = Cause { kind: CauseKind::WrongSize, rank: self.rank, detail: self.size as u32 };
         let _ = membership::poison(&platform, mapped.segment(), cause);
@@ -341,6 +343,7 @@ impl Config {
                     format!("rank 0 never joined within {timeout:?} ({text}); {}", self.all_must_join());
                 self.failure(reason, vec![0], None)
             }
+            OpenError::Interrupted { .. } => self.failure(error.to_string(), vec![0], None),
             OpenError::Memory { requested, .. } => no_memory(requested, error.to_string()),
             OpenError::Foreign { .. } => self.failed(&error.to_string(), None),
             OpenError::Unusable(unusable) => self.unusable(unusable),

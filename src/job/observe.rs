@@ -130,6 +130,7 @@ fn in_words(kind: CauseKind) -> &'static str {
         CauseKind::ConcurrentUse => "has called from two threads at once",
         CauseKind::WrongSize => "expects another number of ranks",
         CauseKind::Died => "has died",
+        CauseKind::Interrupted => "was interrupted",
         CauseKind::LockTimedOut => "has held a lock for too long",
     }
 }

@@ -48,8 +48,8 @@ where
     threads_with(&Config::new("/threads", 0, size), program)
 }
 
-/// The same with the size, the time-out, the chunks and the groups of `config`. The other settings are checked and have no
-/// effect.
+/// The same with the size, the time-out, the chunks, the groups and the interrupt of `config`. The other settings are checked
+/// and have no effect.
 ///
 /// ```
 /// use std::time::Duration;
@@ -123,6 +123,7 @@ fn communicators(config: &Config) -> Result<Vec<Communicator>, Error> {
         spin: SpinPolicy::new(size, processors),
         timeout,
         fences: Fences::default(),
+        interrupt: config.interrupt,
     };
     let ticker = ticker(&mapped).map_err(|source| not_started(Ticker::THREAD, source))?;
     let ticker = Some(Arc::new(ticker));

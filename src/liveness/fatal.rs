@@ -201,6 +201,7 @@ mod tests {
             spin: SpinPolicy::new(1, 1),
             timeout: None,
             fences: Fences::default(),
+            interrupt: None,
         };
         for _ in 0..3 {
             let both = [0, 1].map(|rank| FatalSignals::register(&mapped, platform, rank).unwrap());

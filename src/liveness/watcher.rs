@@ -55,8 +55,13 @@ use crate::tuning::{LISTENER_TICK, WATCH_SCAN, WATCH_TICK};
 const STACK: usize = 128 << 10;
 
 /// Watchers sleep on futexes, however the ranks wait.
-const PLATFORM: ShmPlatform =
-    ShmPlatform { wait: Wait::Futex, spin: SpinPolicy::NONE, timeout: None, fences: Fences::Symmetric };
+const PLATFORM: ShmPlatform = ShmPlatform {
+    wait: Wait::Futex,
+    spin: SpinPolicy::NONE,
+    timeout: None,
+    fences: Fences::Symmetric,
+    interrupt: None,
+};
 
 /// Called on the watcher's thread. Must return soon: no death is noticed meanwhile.
 pub(crate) trait Listener: watch::Listener + Send + 'static {

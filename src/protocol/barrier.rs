@@ -32,7 +32,7 @@
 
 use super::call::PROCESSOR;
 use super::generation::{POISON, WAITER};
-use super::{Call, Expired, Failure, Generation, Member, Ordering, Payload, Platform, Slot};
+use super::{Call, CauseKind, Expired, Failure, Generation, Member, Ordering, Payload, Platform, Slot};
 use crate::tuning::PREFETCH_FOR_WRITE_BYTES;
 use Ordering::{Acquire, Relaxed, Release};
 
@@ -196,6 +196,11 @@ impl<P: Platform> Member<'_, P> {
             }
             self.platform.fail_point("sleeping").map_err(|killed| Stopping::Failure(killed.into()))?;
             let slept = self.platform.wait("sleep", state, seen, &deadline);
+            if self.platform.is_interrupted() {
+                // It reaches the word that this rank waits for too, if that is not decided before.
+                self.poison(CauseKind::Interrupted, self.rank, self.completed.number())
+                    .map_err(|killed| Stopping::Failure(killed.into()))?;
+            }
             seen = self.platform.load("woken", state, Acquire);
             if is_decided(seen) {
                 return Ok(seen);

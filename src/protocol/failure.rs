@@ -34,6 +34,8 @@ codes! {
         Died = 7,
         /// The rank held a lock for too long, or asked for it and did not link itself into its queue.
         LockTimedOut = 8,
+        /// The rank's program did not want to wait any longer.
+        Interrupted = 9,
     }
 }
 

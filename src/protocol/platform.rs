@@ -119,6 +119,11 @@ pub unsafe trait Platform {
         deadline: &Self::Deadline,
     ) -> Result<(), Expired>;
 
+    /// Whether the program wants this rank to wait no longer. Asked when a sleep has ended, in time or not.
+    fn is_interrupted(&self) -> bool {
+        false
+    }
+
     /// Ends every wait on the word.
     #[track_caller]
     fn wake_all(&self, site: &'static str, word: &Self::Word);

@@ -260,6 +260,7 @@ impl RankState {
             CauseKind::Left => Error::RankLeft { operation, round, rank, rounds: detail },
             CauseKind::Aborted => Error::Aborted { operation, round, rank, code: detail as i32 },
             CauseKind::Died => Error::RankDied { operation, round, rank, pid: self.pid(rank) },
+            CauseKind::Interrupted => Error::Interrupted { operation, round, rank },
             CauseKind::Panicked => poisoned("its thread panicked"),
             CauseKind::ConcurrentUse => poisoned("two of its threads called at the same time"),
             CauseKind::WrongSize => poisoned("it expects another number of ranks"),

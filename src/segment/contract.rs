@@ -57,7 +57,13 @@ fn fixture(wait: &str) -> Fixture {
             .unwrap()
     });
     let wait = if wait == "threads" { Wait::Threads } else { mapped.wait() };
-    let platform = ShmPlatform { wait, spin: SpinPolicy::new(2, 1), timeout: None, fences: Fences::default() };
+    let platform = ShmPlatform {
+        wait,
+        spin: SpinPolicy::new(2, 1),
+        timeout: None,
+        fences: Fences::default(),
+        interrupt: None,
+    };
     let fixture = Fixture { mapped, platform, _ticker: ticker };
     // With `WAITER` set, as the protocols set it before they sleep.
     fixture.word().store(value(0), Relaxed);
@@ -187,7 +193,7 @@ fn with_fences(fences: Fences) -> Option<ShmPlatform> {
         eprintln!("SKIPPED: the system has no membarrier");
         return None;
     }
-    Some(ShmPlatform { wait, spin: SpinPolicy::new(2, 2), timeout: None, fences })
+    Some(ShmPlatform { wait, spin: SpinPolicy::new(2, 2), timeout: None, fences, interrupt: None })
 }
 
 /// In no turn both sides miss the other's write.

@@ -71,6 +71,8 @@ pub(crate) struct ShmPlatform {
     pub(crate) timeout: Option<Duration>,
     /// How fences between a rank that writes and one that is about to sleep work: the same on all ranks.
     pub(crate) fences: Fences,
+    /// Asks the program whether this rank is to wait no longer.
+    pub(crate) interrupt: Option<fn() -> bool>,
 }
 
 /// The two sides of the fences between a rank that writes and one that is about to sleep.
@@ -91,6 +93,18 @@ impl ShmPlatform {
         return !self.spin.yields() && !matches!(self.wait, Wait::Threads) && membarrier::register();
         #[cfg(not(target_os = "linux"))]
         false
+    }
+
+    fn sleep(&self, word: &AtomicU32, expected: u32, deadline: Option<Moment>) -> Result<(), Expired> {
+        match self.wait {
+            #[cfg(target_os = "linux")]
+            Wait::Futex => wait::futex::wait(word, expected, deadline).map_err(|TimedOut| Expired),
+            Wait::Pthread(pairs) => {
+                let expired = pairs.of(word).wait(word, expected, deadline.map(Moment::nanoseconds));
+                if expired { Err(Expired) } else { Ok(()) }
+            }
+            Wait::Threads => wait::threads::wait(word, expected, deadline).map_err(|TimedOut| Expired),
+        }
     }
 
     /// The same platform, with membarrier if every rank is registered.
@@ -209,15 +223,18 @@ unsafe impl Platform for ShmPlatform {
         expected: u32,
         deadline: &Option<Moment>,
     ) -> Result<(), Expired> {
-        match self.wait {
-            #[cfg(target_os = "linux")]
-            Wait::Futex => wait::futex::wait(word, expected, *deadline).map_err(|TimedOut| Expired),
-            Wait::Pthread(pairs) => {
-                let expired = pairs.of(word).wait(word, expected, deadline.map(Moment::nanoseconds));
-                if expired { Err(Expired) } else { Ok(()) }
-            }
-            Wait::Threads => wait::threads::wait(word, expected, *deadline).map_err(|TimedOut| Expired),
+        if self.interrupt.is_none() {
+            return self.sleep(word, expected, *deadline);
         }
+        // A signal may be handled by another thread, and ends no sleep then.
+        match self.sleep(word, expected, self.nap(deadline)) {
+            Err(Expired) if !self.has_passed(deadline) => Ok(()),
+            slept => slept,
+        }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupt.is_some_and(|is_interrupted| is_interrupted())
     }
 
     #[cold]

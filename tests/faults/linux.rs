@@ -16,6 +16,7 @@ mod endings;
 mod families;
 mod foreign;
 mod freezing;
+mod interrupts;
 mod job;
 mod joining;
 mod late_peers;
@@ -80,6 +81,7 @@ fn tests() -> Vec<Test> {
         locking::TESTS,
         senders::TESTS,
         receivers::TESTS,
+        interrupts::TESTS,
         late_peers::TESTS,
         departures::TESTS,
         &[("every_row_names_its_tests", every_row_names_its_tests)],
@@ -113,6 +115,7 @@ fn programs() -> Vec<Program> {
         locking::PROGRAMS,
         senders::PROGRAMS,
         receivers::PROGRAMS,
+        interrupts::PROGRAMS,
         late_peers::PROGRAMS,
         departures::PROGRAMS,
     ];

@@ -34,6 +34,7 @@ impl Report {
             Error::RankLeft { rank, .. } => ("left", vec![*rank], None),
             Error::TimedOut { late, .. } => ("timed-out", late.to_vec(), None),
             Error::Aborted { rank, .. } => ("aborted", vec![*rank], None),
+            Error::Interrupted { rank, .. } => ("interrupted", vec![*rank], None),
             Error::Poisoned { rank, .. } => ("poisoned", vec![*rank], None),
             Error::Forked { .. } => ("forked", vec![], None),
             Error::InitializationFailed(failure) => ("not-joined", failure.missing.clone(), None),

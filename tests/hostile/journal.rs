@@ -81,6 +81,7 @@ impl Outcome {
             Error::RankLeft { rank, .. } => Outcome::Fatal(format!("{rank} left")),
             Error::RankDied { rank, .. } => Outcome::Fatal(format!("{rank} died")),
             Error::Aborted { rank, code, .. } => Outcome::Fatal(format!("{rank} aborted with {code}")),
+            Error::Interrupted { rank, .. } => Outcome::Fatal(format!("{rank} was interrupted")),
             Error::Poisoned { rank, reason, .. } => Outcome::Fatal(format!("{rank}: {reason}")),
             other => Outcome::Fatal(format!("unexpected: {other}")),
         }

@@ -53,6 +53,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
             self.0.platform.fail_point("message-marked")?;
             // An expired nap is no reason to end: the channels are looked at once more before the deadline counts.
             self.doze(seen, &self.0.platform.nap(deadline));
+            self.0.end_if_interrupted()?;
         }
     }
 

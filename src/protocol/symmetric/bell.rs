@@ -109,6 +109,7 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
             self.platform.fail_point("wait-marked")?;
             // An expired nap is no reason to end: the cells are looked at once more before the deadline counts.
             let _ = self.platform.wait("wait-sleep", bell, seen, &self.platform.nap(deadline));
+            self.end_if_interrupted()?;
         }
     }
 }

@@ -15,7 +15,7 @@ pub mod phase;
 #[expect(unsafe_code, reason = "declares the traits whose implementations promise something")]
 pub mod platform;
 
-use super::{Cause, Failure, Killed, Segment, membership};
+use super::{Cause, CauseKind, Failure, Killed, Segment, membership};
 
 pub use platform::{AtomicCell, Cell, Fetch, IntegerCell, SymmetricPlatform};
 
@@ -49,6 +49,17 @@ impl<'s, P: SymmetricPlatform> OneSided<'s, P> {
     #[cold]
     fn failure(self) -> Failure {
         membership::failure(self.platform, self.segment)
+    }
+
+    /// Ends the communicator if the program of this rank does not want to wait any longer.
+    ///
+    /// # Errors
+    /// Only when a test stops this rank.
+    pub(super) fn end_if_interrupted(&self) -> Result<(), Killed> {
+        if !self.platform.is_interrupted() {
+            return Ok(());
+        }
+        self.poison(Cause { kind: CauseKind::Interrupted, rank: self.rank, detail: 0 })
     }
 
     /// Ends the communicator for every rank, unless it has ended before.

@@ -29,6 +29,9 @@ pub(crate) enum OpenError<E> {
         LastSeen::Stale => "only what a job that has ended left behind is there",
     })]
     TimedOut { path: PathBuf, last: LastSeen },
+    /// The program did not want to wait any longer.
+    #[error("{}: no such segment had appeared when this rank was interrupted", path.display())]
+    Interrupted { path: PathBuf },
     /// A file without a signature.
     #[error("{} is a file of another program; use another name, or remove it", path.display())]
     Foreign { path: PathBuf },
@@ -50,6 +53,7 @@ pub(crate) fn open<E>(
     is_segment: IsSegment,
     mut validate: impl FnMut(&[u8], u64) -> Result<(), E>,
     deadline: Option<Instant>,
+    interrupt: Option<fn() -> bool>,
 ) -> Result<Mapping, OpenError<E>> {
     let path = file::path(Path::new(file::DIRECTORY), name)?;
     let mut pause = OPEN_FIRST_PAUSE;
@@ -63,6 +67,9 @@ pub(crate) fn open<E>(
             return Err(OpenError::TimedOut { path, last });
         }
         thread::sleep(pause.min(remaining));
+        if interrupt.is_some_and(|is_interrupted| is_interrupted()) {
+            return Err(OpenError::Interrupted { path });
+        }
         pause = (2 * pause).min(OPEN_LONGEST_PAUSE);
     }
 }

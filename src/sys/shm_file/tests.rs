@@ -71,7 +71,7 @@ fn open<E>(
     validate: impl FnMut(&[u8], u64) -> Result<(), E>,
     deadline: Option<Instant>,
 ) -> Result<Mapping, OpenError<E>> {
-    super::open(name, is_segment, validate, deadline)
+    super::open(name, is_segment, validate, deadline, None)
 }
 
 fn in_time() -> Option<Instant> {
@@ -132,7 +132,7 @@ fn an_unsigned_file_is_not_touched() {
             let error = super::create_in(Path::new(file::DIRECTORY), request, write_pid, &[mode]).unwrap_err();
             assert!(matches!(error, CreateError::Foreign { .. }), "{error:?}");
         }
-        let error = super::open(&name, request.is_segment, signed, in_time()).unwrap_err();
+        let error = super::open(&name, request.is_segment, signed, in_time(), None).unwrap_err();
         assert!(matches!(error, OpenError::Foreign { .. }), "{error:?}");
         assert_eq!(fs::read(shm(&name)).unwrap(), content);
         fs::remove_file(shm(&name)).unwrap();
