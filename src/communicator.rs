@@ -13,6 +13,7 @@ use crate::rank::groups::Groups;
 use crate::rank::job_state::{JobState, StateSampler};
 use crate::rank::rank_state::RankState;
 use crate::segment::platform::ShmPlatform;
+use crate::segment::recorder::Recording;
 use crate::sys::wait::threads::Ticker;
 
 /// One rank's handle of a group of ranks.
@@ -98,11 +99,13 @@ impl Communicator {
         platform: ShmPlatform,
         groups: Option<Groups>,
         cma_peers: Option<CmaPeers>,
+        recording: Option<Recording>,
     ) -> Self {
         let rank_state = Arc::get_mut(&mut self.rank_state).expect("the state is shared after joining only");
         rank_state.platform = platform;
         rank_state.cma_peers = cma_peers;
         rank_state.set_groups(groups);
+        rank_state.record(recording);
         self.tree.register(&self.rank_state, &self.joined_as);
         self
     }

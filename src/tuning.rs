@@ -230,6 +230,21 @@ pub(crate) const PTHREAD_LOCK_RETRY: Duration = Duration::from_micros(50);
 /// The largest delay with which ranks that are threads notice a deadline.
 pub(crate) const THREADS_TICK: Duration = Duration::from_millis(10);
 
+// ---- Recording (segment/recorder.rs)
+
+/// So many calls of an operation are all timed at first.
+pub(crate) const RECORD_FIRST: u64 = 32;
+
+/// Of this many cheap calls one is timed afterwards: reading the clock twice takes as long as half a barrier. Measured, by
+/// `cargo bench --bench report`.
+pub(crate) const RECORD_ONE_OF: u64 = 256;
+
+/// An operation whose calls take this long, without long waits, is timed at each call: the clock takes 1 % of it.
+pub(crate) const RECORD_ALL_FROM_NS: u64 = 5_000;
+
+/// The same for one that moves so many bytes.
+pub(crate) const RECORD_ALL_FROM_BYTES: u64 = 4 << 10;
+
 // ---- Joining (sys/shm_file/open.rs)
 
 /// The first pause between two attempts at opening the segment. Each is twice the one before.

@@ -83,6 +83,7 @@ impl Communicator {
         let place = if sent >= PARTS_IN_PLACE_FROM_BYTES { self.rank_state.lend(send) } else { None };
         let own = OwnCounts { send: send_counts, recv: recv_counts, lends: place.is_some() };
         let mut open = self.rank_state.begin(OPERATION)?;
+        open.moves(sent);
         let parts = parts::receivers(self.rank(), self.size()).map(|rank| &send[send_table.range(rank)]);
         let Agreed { places, lent, data } = agree(&mut open, &call, &own, parts)?;
         // By sender: where the block for this rank begins, in bytes.

@@ -153,6 +153,7 @@ pub(super) fn broadcast_vec<T: Pod>(
     if !is_root {
         *data = received;
     }
+    open.moves(size_of_val(&**data));
     Ok(())
 }
 
@@ -166,6 +167,7 @@ pub(super) fn allgather_vec<T: Pod>(
     let is_whole = firsts.iter().all(|first| first.data(width).is_some());
     let mut recv = allocate::<T>(open, call, &firsts, is_whole)?;
     let (counts, displs) = places(&firsts);
+    open.moves(size_of_val(&*recv));
     let bytes = bytemuck::cast_slice_mut(&mut recv);
     if is_whole {
         copy(&firsts, width, bytes);
@@ -188,6 +190,8 @@ pub(super) fn gather_vec<T: Pod>(
     let is_root = open.rank_state().rank == root;
     let mut recv = if is_root { allocate::<T>(open, call, &firsts, is_whole)? } else { Vec::new() };
     let (counts, displs) = places(&firsts);
+    let all = counts.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
+    open.moves(all.saturating_mul(width));
     let bytes = bytemuck::cast_slice_mut(&mut recv);
     if !is_whole {
         let table = BlockTable::Given { counts: &counts, displs: &displs, width };

@@ -204,6 +204,12 @@ impl Operation {
     }
 
     /// Whether its length is not the same on all ranks, and so not in `Call`.
+    /// Whether it consists of rounds that bring no data, and of nothing else that takes time.
+    #[inline]
+    pub(crate) fn has_only_rounds(self) -> bool {
+        matches!(self, Operation::Barrier | Operation::Publish | Operation::Reclaim)
+    }
+
     pub(super) fn has_no_length(self) -> bool {
         self == Operation::Alltoallv || (Operation::BroadcastVec..=Operation::GatherValues).contains(&self)
     }

@@ -14,6 +14,11 @@ pub(super) fn variable(name: &str) -> Option<String> {
     }
 }
 
+/// The record in which this rank counts what it calls.
+pub(super) fn record_file() -> Option<String> {
+    variable("INTRANODE_REPORT").filter(|path| !path.is_empty())
+}
+
 /// The settings of this process, which do not depend on a rank's [`Config`](crate::Config).
 pub(super) fn process_settings() -> ProcessSettings {
     settings_from(variable)

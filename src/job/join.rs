@@ -132,6 +132,7 @@ impl Config {
             timeout: self.join_timeout.map(|timeout| timeout.saturating_sub(started.elapsed())),
             fences: Fences::default(),
             interrupt: self.interrupt,
+            recorder: None,
         };
         self.claim(&mapped, &platform)?;
         let job = self.name.as_str().into();
@@ -158,7 +159,8 @@ impl Config {
         if mapped.single_copy().is_tried(oversubscribed) {
             cma_peers = probe_cma_peers(&joining.rank_state).map_err(|error| self.incomplete(error))?;
         }
-        let joined = joining.joined(platform, groups, cma_peers);
+        let recording = self.recording(&joining);
+        let joined = joining.joined(platform, groups, cma_peers, recording);
         joined.rank_state.debug_transport();
         Ok(joined)
     }
@@ -215,6 +217,7 @@ impl Config {
             timeout: None,
             fences: Fences::default(),
             interrupt: None,
+            recorder: None,
         };
         let cause = Cause { kind: CauseKind::WrongSize, rank: self.rank, detail: self.size as u32 };
         let _ = membership::poison(&platform, mapped.segment(), cause);

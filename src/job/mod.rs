@@ -7,6 +7,8 @@ mod from_env;
 mod join;
 pub(crate) mod launchers;
 pub mod observe;
+pub mod recorded;
+mod recording;
 mod settings;
 mod split;
 pub(crate) mod threads;

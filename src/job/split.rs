@@ -7,6 +7,7 @@ use crate::communicator::Communicator;
 use crate::error::{Error, Operation};
 use crate::liveness::fatal::FatalSignals;
 use crate::protocol::{Call, membership};
+use crate::rank::arrivals::Arrivals;
 use crate::rank::job_state::StateSampler;
 use crate::rank::rank_state::RankState;
 use crate::region::allocation::{AllocRequest, allocate};
@@ -70,7 +71,7 @@ impl Communicator {
         let (mapping, _) = allocate(&mut open, &request, |_| (), fill)?;
         let mapped = Arc::new(MappedSegment::new(mapping, layout));
 
-        let platform = ShmPlatform { wait: mapped.wait(), ..rank_state.platform };
+        let platform = ShmPlatform { wait: mapped.wait(), recorder: None, ..rank_state.platform };
         for (rank, parent_rank) in group.iter().enumerate() {
             // Every rank claims for all, with equal values. The first claim takes effect.
             let _ = membership::claim(&platform, mapped.segment(), rank, rank_state.pid(*parent_rank));
@@ -98,10 +99,13 @@ impl Communicator {
             let name = format!("ranks {} of {}", ranks.join(", "), rank_state.job);
             child.sampler = Some(Arc::new(StateSampler::new(&mapped, &name, rank)));
         }
+        let arrivals = || Box::new(Arrivals::new(&mapped, rank, &joined)) as Box<_>;
+        child.record(rank_state.recording_of_child(arrivals));
         let child = self.child(child, joined, fatal_signals);
         child.rank_state.debug_transport();
-        // After this round every rank is registered, so no death is missed.
-        child.rank_state.collective(OPERATION, |member| child.rank_state.barrier.enter(member, &call))?;
+        // After this round every rank is registered, so no death is missed. The call was counted above.
+        let state = &child.rank_state;
+        state.enter_uncounted(OPERATION)?.run(|member| state.barrier.enter(member, &call))?;
         Ok(child)
     }
 

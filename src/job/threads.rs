@@ -124,6 +124,7 @@ fn communicators(config: &Config) -> Result<Vec<Communicator>, Error> {
         timeout,
         fences: Fences::default(),
         interrupt: config.interrupt,
+        recorder: None,
     };
     let ticker = ticker(&mapped).map_err(|source| not_started(Ticker::THREAD, source))?;
     let ticker = Some(Arc::new(ticker));
@@ -134,7 +135,7 @@ fn communicators(config: &Config) -> Result<Vec<Communicator>, Error> {
         let claimed = membership::claim(&platform, mapped.segment(), rank, std::process::id());
         debug_assert_eq!(claimed, Ok(()), "no other process has the mapping");
         let rank_state = RankState::new(Arc::clone(&mapped), platform, rank, Arc::clone(&job), settings, START);
-        let joined = Communicator::new(rank_state, ticker.clone()).joined(platform, groups.clone(), None);
+        let joined = Communicator::new(rank_state, ticker.clone()).joined(platform, groups.clone(), None, None);
         joined.rank_state.debug_transport();
         joined
     };

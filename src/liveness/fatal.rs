@@ -202,6 +202,7 @@ mod tests {
             timeout: None,
             fences: Fences::default(),
             interrupt: None,
+            recorder: None,
         };
         for _ in 0..3 {
             let both = [0, 1].map(|rank| FatalSignals::register(&mapped, platform, rank).unwrap());

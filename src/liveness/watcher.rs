@@ -61,6 +61,7 @@ const PLATFORM: ShmPlatform = ShmPlatform {
     timeout: None,
     fences: Fences::Symmetric,
     interrupt: None,
+    recorder: None,
 };
 
 /// Called on the watcher's thread. Must return soon: no death is noticed meanwhile.

@@ -92,6 +92,11 @@ impl Call {
         [kind, length, extra]
     }
 
+    /// The size of an element, and the number of elements, that a header states.
+    pub fn size_in(header: &Source<'_>) -> (u32, u64) {
+        (u32::from_ne_bytes(header.array(SHAPE)), u64::from_ne_bytes(header.array(LENGTH)))
+    }
+
     pub(super) fn of(header: &Source<'_>) -> Self {
         let [operation, reduction, element, flags] = header.array(0);
         Call {

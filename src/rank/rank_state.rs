@@ -5,10 +5,12 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
+use crate::codes::Codes;
+use crate::element::size_of_shape;
 use crate::error::{CallSummary, Error, Operation, TimeoutInfo};
 use crate::protocol::block_transfer::BlockTransfer;
 use crate::protocol::{
-    Barrier, Call, CallLock, Cause, CauseKind, Failure, Generation, Member, Overlap, membership,
+    Barrier, Call, CallLock, Cause, CauseKind, Failure, Generation, Member, Overlap, Payload, membership,
 };
 use crate::rank::choices::{Choice, ChoiceLog};
 use crate::rank::cma_peers::CmaPeers;
@@ -19,6 +21,7 @@ use crate::rank::process_settings::ProcessSettings;
 use crate::rank::started::Queue;
 use crate::segment::mapped::MappedSegment;
 use crate::segment::platform::ShmPlatform;
+use crate::segment::recorder::{self, Awaited, Begun, OperationCounters, Recording};
 use crate::segment::unit::Access;
 
 /// The state of one rank in one segment. Regions keep it, so that they can outlive the communicator.
@@ -47,6 +50,10 @@ pub(crate) struct RankState {
     pub(crate) choices: Option<ChoiceLog>,
     /// The calls that were started and are not complete.
     pub(crate) started: Queue,
+    /// Where this rank's calls are counted, with `INTRANODE_REPORT`.
+    recording: Option<Recording>,
+    /// Its counters.
+    counters: Option<&'static OperationCounters>,
     /// Padded against false sharing between ranks that are threads.
     lock: CachePadded<CallLock<ShmPlatform>>,
 }
@@ -77,6 +84,8 @@ impl RankState {
             dead,
             choices: settings.debug.then(|| ChoiceLog::new(rank)),
             started: Queue::default(),
+            recording: None,
+            counters: None,
             lock: CachePadded::new(lock),
         }
     }
@@ -86,6 +95,18 @@ impl RankState {
         self.barrier =
             groups.as_ref().map_or(Barrier::Flat, |groups| Barrier::Hierarchical(groups.of(self.rank)));
         self.groups = groups;
+    }
+
+    /// Counts this rank's calls from now on.
+    pub(crate) fn record(&mut self, recording: Option<Recording>) {
+        self.platform.recorder = recording.as_ref().map(Recording::lane);
+        self.counters = recording.as_ref().map(Recording::counters);
+        self.recording = recording;
+    }
+
+    /// A recording for a communicator that is split from this one, if this one has one.
+    pub(crate) fn recording_of_child(&self, awaited: impl FnOnce() -> Box<dyn Awaited>) -> Option<Recording> {
+        self.recording.as_ref().and_then(|own| own.sibling(awaited()))
     }
 
     /// The number of ranks.
@@ -153,12 +174,35 @@ impl RankState {
     /// The same without completing any.
     #[inline]
     pub(crate) fn enter(&self, operation: Operation) -> Result<OpenCall<'_>, Error> {
+        let mut open = self.enter_uncounted(operation)?;
+        if let Some(counters) = self.counters {
+            let is_timed = recorder::count(counters, operation.code());
+            if is_timed || !operation.has_only_rounds() {
+                open.record_begin(is_timed);
+            }
+        }
+        Ok(open)
+    }
+
+    /// The same for what is no call of the program, or a part of one that was counted before.
+    #[inline]
+    pub(crate) fn enter_uncounted(&self, operation: Operation) -> Result<OpenCall<'_>, Error> {
         if self.mapped.forked() {
             return Err(Error::Forked { operation });
         }
         let member = self.lock.begin(&self.platform, self.mapped.segment(), self.rank);
         let (member, started) = member.map_err(|Overlap| Error::ConcurrentUse { operation })?;
-        Ok(OpenCall { rank_state: self, operation, member, phase: 0, running: false, started })
+        let recorded = Begun::default();
+        Ok(OpenCall {
+            rank_state: self,
+            operation,
+            member,
+            phase: 0,
+            running: false,
+            started,
+            recorded,
+            bytes: 0,
+        })
     }
 
     /// The error of a call that has failed, or that has succeeded in a truncated segment.
@@ -286,6 +330,10 @@ pub(crate) struct OpenCall<'s> {
     running: bool,
     /// Whether calls that were started are not complete.
     started: bool,
+    /// What the recorder is told at the end.
+    recorded: Begun,
+    /// The bytes that are not in the header of the first round.
+    bytes: u64,
 }
 
 impl<'s> OpenCall<'s> {
@@ -305,6 +353,47 @@ impl<'s> OpenCall<'s> {
     /// Whether calls that were started are not complete when this one ends.
     pub(crate) fn leaves_started(&mut self, started: bool) {
         self.started = started;
+    }
+
+    /// Goes on with a call that was counted when it was started, for the recorder.
+    pub(crate) fn resumes(&mut self) {
+        if let Some(lane) = self.rank_state.platform.recorder {
+            self.recorded = lane.resume(self.operation.code());
+        }
+    }
+
+    /// How many bytes the call moves, if its header does not say so.
+    #[inline]
+    pub(crate) fn moves(&mut self, bytes: usize) {
+        self.bytes = bytes as u64;
+    }
+
+    /// The call begins: what the recorder needs to know at its end.
+    #[inline(never)]
+    fn record_begin(&mut self, is_timed: bool) {
+        if !self.operation.has_only_rounds() {
+            let first_round = self.member.completed().next();
+            self.recorded = Begun::with_data(first_round.parity() == 1);
+        }
+        if let (Some(lane), true) = (self.rank_state.platform.recorder, is_timed) {
+            self.recorded = lane.begin_timed(self.operation.code(), self.recorded);
+        }
+    }
+
+    /// The call has ended: tells the recorder how long it took, and how many bytes it had.
+    #[cold]
+    fn record_end(&self) {
+        let OpenCall { rank_state, recorded, .. } = self;
+        let header = &rank_state.mapped.segment().slots[rank_state.rank][recorded.parity()].header;
+        // Written by this rank, for the first round of the call.
+        let (shape, length) = header.read(|header| Call::size_in(&header));
+        let bytes = match self.operation.has_only_rounds() {
+            true => 0,
+            false => size_of_shape(shape).saturating_mul(length).max(self.bytes),
+        };
+        if let Some(lane) = rank_state.platform.recorder {
+            lane.end(self.operation.code(), *recorded, bytes);
+        }
     }
 
     /// Runs a collective step.
@@ -360,6 +449,9 @@ impl<'s> OpenCall<'s> {
 impl Drop for OpenCall<'_> {
     #[inline]
     fn drop(&mut self) {
+        if self.recorded.needs_end() {
+            self.record_end();
+        }
         if self.running {
             // A panic in a transfer: other ranks may still read what the next call would overwrite.
             self.rank_state.poison(CauseKind::Panicked, 0);

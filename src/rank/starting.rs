@@ -80,7 +80,7 @@ impl RankState {
         }
         let is_complete = || lock(call).verdict.is_some();
         let mut open = loop {
-            match self.enter(operation) {
+            match self.enter_uncounted(operation) {
                 Ok(open) => break open,
                 // Another thread is in a call, which goes on with this one first. The communicator has ended, but this call has
                 // the verdict that it has on the other ranks.
@@ -89,6 +89,9 @@ impl RankState {
                 Err(error) => return Err(error),
             }
         };
+        if wait {
+            open.resumes();
+        }
         open.advance_started(|| wait && !is_complete());
         let complete = is_complete();
         drop(open);

@@ -63,6 +63,7 @@ fn fixture(wait: &str) -> Fixture {
         timeout: None,
         fences: Fences::default(),
         interrupt: None,
+        recorder: None,
     };
     let fixture = Fixture { mapped, platform, _ticker: ticker };
     // With `WAITER` set, as the protocols set it before they sleep.
@@ -193,7 +194,7 @@ fn with_fences(fences: Fences) -> Option<ShmPlatform> {
         eprintln!("SKIPPED: the system has no membarrier");
         return None;
     }
-    Some(ShmPlatform { wait, spin: SpinPolicy::new(2, 2), timeout: None, fences, interrupt: None })
+    Some(ShmPlatform { wait, spin: SpinPolicy::new(2, 2), timeout: None, fences, interrupt: None, recorder: None })
 }
 
 /// In no turn both sides miss the other's write.

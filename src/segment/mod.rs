@@ -8,6 +8,8 @@ pub mod layout;
 pub(crate) mod mapped;
 pub(crate) mod message_memory;
 pub(crate) mod platform;
+pub mod record;
+pub(crate) mod recorder;
 pub(crate) mod region_memory;
 pub(crate) mod settings;
 pub(crate) mod symmetric_memory;

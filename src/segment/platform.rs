@@ -10,6 +10,7 @@ use crate::protocol::call::{HEADER, OPERATION, PROCESSOR};
 use crate::protocol::symmetric::SymmetricPlatform;
 use crate::protocol::{Expired, Payload, Platform};
 use crate::segment::layout::Layout;
+use crate::segment::recorder::Lane;
 #[cfg(target_os = "linux")]
 use crate::sys::membarrier;
 use crate::sys::processors;
@@ -73,6 +74,8 @@ pub(crate) struct ShmPlatform {
     pub(crate) fences: Fences,
     /// Asks the program whether this rank is to wait no longer.
     pub(crate) interrupt: Option<fn() -> bool>,
+    /// What counts this rank's waits, with `INTRANODE_REPORT`.
+    pub(crate) recorder: Option<&'static Lane>,
 }
 
 /// The two sides of the fences between a rank that writes and one that is about to sleep.
@@ -183,10 +186,15 @@ unsafe impl Platform for ShmPlatform {
     ) -> Result<u32, u32> {
         let mut value = 0;
         let mut done = false;
-        self.spin.spin(co_located, || {
+        let poll = || {
             value = word.load(order);
             done = until(value);
             done
+        };
+        // What is off has no cost: the recorder is looked for only when the wait is long.
+        self.spin.spin_with(co_located, poll, |long| match self.recorder {
+            None => long(),
+            Some(lane) => lane.wait(word, word.load(Ordering::Relaxed), long),
         });
         if done { Ok(value) } else { Err(value) }
     }
@@ -223,12 +231,15 @@ unsafe impl Platform for ShmPlatform {
         expected: u32,
         deadline: &Option<Moment>,
     ) -> Result<(), Expired> {
-        if self.interrupt.is_none() {
-            return self.sleep(word, expected, *deadline);
-        }
         // A signal may be handled by another thread, and ends no sleep then.
-        match self.sleep(word, expected, self.nap(deadline)) {
-            Err(Expired) if !self.has_passed(deadline) => Ok(()),
+        let until = if self.interrupt.is_some() { self.nap(deadline) } else { *deadline };
+        let sleep = || self.sleep(word, expected, until);
+        let slept = match self.recorder {
+            None => sleep(),
+            Some(lane) => lane.park(word, expected, sleep),
+        };
+        match slept {
+            Err(Expired) if self.interrupt.is_some() && !self.has_passed(deadline) => Ok(()),
             slept => slept,
         }
     }
@@ -239,6 +250,9 @@ unsafe impl Platform for ShmPlatform {
 
     #[cold]
     fn wake_all(&self, _: &'static str, word: &AtomicU32) {
+        if let Some(lane) = self.recorder {
+            lane.wakes(word);
+        }
         match self.wait {
             #[cfg(target_os = "linux")]
             Wait::Futex => wait::futex::wake_all(word),

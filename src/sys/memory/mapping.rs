@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 
 use super::fork::{ForkGuard, with_fork_lock};
-use super::pages::{map, page_size, unmap};
+use super::pages::{map, map_from, page_size, unmap};
 
 /// A mapping, unmapped on drop.
 ///
@@ -37,7 +37,16 @@ impl Mapping {
         Self::new(len, || map(len, libc::MAP_SHARED, file.as_raw_fd()))
     }
 
-    /// The same, at a multiple of `align`, which is a multiple of the page size.
+    /// The same for `len` bytes from an offset on, which is a multiple of the page size.
+    pub(crate) fn part(file: &File, offset: usize, len: usize) -> io::Result<Self> {
+        let end = offset.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?;
+        if file.metadata()?.len() < end as u64 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
+        }
+        Self::new(len, || map_from(offset as libc::off_t, len, libc::MAP_SHARED, file.as_raw_fd()))
+    }
+
+    /// As [`of`](Self::of), at a multiple of `align`, which is a multiple of the page size.
     pub(crate) fn aligned(file: &File, len: usize, align: usize) -> io::Result<Self> {
         if file.metadata()?.len() < len as u64 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));

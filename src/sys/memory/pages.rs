@@ -12,9 +12,14 @@ pub(crate) fn page_size() -> usize {
 
 /// Maps `len` bytes, readable and writable, at an address of the kernel's choice.
 pub(super) fn map(len: usize, flags: libc::c_int, fd: RawFd) -> io::Result<*mut u8> {
+    map_from(0, len, flags, fd)
+}
+
+/// The same from an offset on, which is a multiple of the page size.
+pub(super) fn map_from(offset: libc::off_t, len: usize, flags: libc::c_int, fd: RawFd) -> io::Result<*mut u8> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: I7: a new mapping at an address of the kernel's choice replaces nothing.
-    let start = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, fd, 0) };
+    let start = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, fd, offset) };
     if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start.cast()) }
 }
 

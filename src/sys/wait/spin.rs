@@ -54,7 +54,18 @@ impl SpinPolicy {
     /// Calls `poll` until it returns `true` or the policy's time is over. `co_located`: the awaited rank runs on this
     /// processor.
     #[inline]
-    pub(crate) fn spin(self, co_located: bool, mut poll: impl FnMut() -> bool) {
+    pub(crate) fn spin(self, co_located: bool, poll: impl FnMut() -> bool) {
+        self.spin_with(co_located, poll, |long| long());
+    }
+
+    /// The same, where what takes long is done inside `around`.
+    #[inline(always)]
+    pub(crate) fn spin_with(
+        self,
+        co_located: bool,
+        mut poll: impl FnMut() -> bool,
+        around: impl FnOnce(&mut dyn FnMut()),
+    ) {
         if poll() {
             return;
         }
@@ -70,7 +81,10 @@ impl SpinPolicy {
             }
             core::hint::spin_loop();
         }
-        if self.yields() { Self::spin_yielding(self.yields, 1, poll) } else { self.spin_timed(poll) }
+        around(&mut || match self.yields() {
+            true => Self::spin_yielding(self.yields, 1, &mut poll),
+            false => self.spin_timed(&mut poll),
+        });
     }
 
     /// The same for what any one rank may write, on whichever processor.
