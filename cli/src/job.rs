@@ -26,6 +26,8 @@ use output::Output;
 use signals::Signals;
 use supervisor::Supervisor;
 
+use crate::report::{Ended, Files, Record};
+
 /// The exit status of the launcher's own failures, as in `env` and `timeout`: programs rarely use it.
 pub(crate) const LAUNCHER_FAILED: u8 = 125;
 
@@ -42,6 +44,8 @@ pub(crate) struct Job {
     pub(crate) bind: bool,
     pub(crate) state: bool,
     pub(crate) kill_after: Duration,
+    /// What is written at the end.
+    pub(crate) files: Files,
 }
 
 impl Job {
@@ -55,6 +59,7 @@ impl Job {
             bind: false,
             state: false,
             kill_after: KILL_AFTER,
+            files: Files::default(),
         }
     }
 }
@@ -63,6 +68,7 @@ impl Job {
 pub(crate) fn run(job: &Job) -> Result<u8> {
     program::check(&job.program[0])?;
     let name = job.name.clone().unwrap_or_else(new_name);
+    let record = Record::create(&job.files, &name, job.ranks)?;
     // Files under a name that the user chose are not removed: they may belong to another job.
     let own_name = job.name.is_none().then_some(name.as_str());
 
@@ -73,7 +79,7 @@ pub(crate) fn run(job: &Job) -> Result<u8> {
     let mut supervisor = Supervisor::new(guard, job.kill_after);
 
     for rank in 0..job.ranks {
-        let started = start(job, &name, rank, &mut output);
+        let started = start(job, &name, rank, record.as_ref(), &mut output);
         let mut child = started.with_context(|| format!("cannot start rank {rank}"))?;
         if let Some(input) = child.stdin.take() {
             terminal::feed(input);
@@ -87,16 +93,27 @@ pub(crate) fn run(job: &Job) -> Result<u8> {
     if let Some(own_name) = own_name {
         cleanup::remove(own_name);
     }
-    Ok(failure.map_or(0, |failure| {
+    let told = failure.as_ref().map(|failure| {
         let panic = failure.may_be_a_panic().then(|| panic_message::find(&end_of_stderr)).flatten();
-        let reason = panic.map_or(String::new(), |panic| format!(": {panic}"));
-        eprintln!("intranode: {failure}{reason}");
-        failure.status()
-    }))
+        format!("{failure}{}", panic.map_or(String::new(), |panic| format!(": {panic}")))
+    });
+    let status = failure.as_ref().map_or(0, Failure::status);
+    let mut unwritten = None;
+    if let Some(record) = record {
+        let ended = Ended { program: &job.program, failure: told.as_deref(), status };
+        unwritten = record.write(&job.files, &ended).err();
+    }
+    if let Some(told) = told {
+        // The last line says why the job has failed.
+        unwritten.into_iter().for_each(|error| eprintln!("intranode: {error:#}"));
+        eprintln!("intranode: {told}");
+        return Ok(status);
+    }
+    unwritten.map_or(Ok(status), Err)
 }
 
 /// Starts this program again as rank `rank`; [`rank::become_program`] makes the job's program out of it.
-fn start(job: &Job, name: &str, rank: u32, output: &mut Output) -> Result<Child> {
+fn start(job: &Job, name: &str, rank: u32, record: Option<&Record>, output: &mut Output) -> Result<Child> {
     let itself = std::env::current_exe().context("cannot find the launcher's own file")?;
     let mut command = Command::new(itself);
     command.arg("__rank").args(["--launcher", &std::process::id().to_string()]);
@@ -115,6 +132,11 @@ fn start(job: &Job, name: &str, rank: u32, output: &mut Output) -> Result<Child>
     }
     // A choice among launchers, as of a user who mostly uses another one, does not hold for these ranks.
     command.env_remove("INTRANODE_LAUNCHER");
+    match record {
+        Some(record) => command.env("INTRANODE_REPORT", record.path()),
+        // That of another job.
+        None => command.env_remove("INTRANODE_REPORT"),
+    };
     if job.state {
         command.env("INTRANODE_STATE", "1");
     }

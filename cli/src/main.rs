@@ -4,7 +4,8 @@
 //! Linux only: the launcher relies on signalfd, process groups and the parent-death signal.
 //!
 //! The layers from the top down: this file; the user's commands ([`command_line`]) and those with which the launcher starts
-//! itself ([`process`]); a module for each command, with its arguments; [`job`], which starts and ends ranks; [`values`]. A
+//! itself ([`process`]); a module for each command, with its arguments; [`job`], which starts and ends ranks; [`report`], of what they did;
+//! [`values`]. A
 //! file imports only from lower layers (tests/layers.rs in the repository).
 
 mod bench;
@@ -14,6 +15,7 @@ mod completions;
 mod job;
 mod manual;
 mod process;
+mod report;
 mod run;
 mod top;
 mod values;

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::job::{self, Job, KILL_AFTER};
+use crate::report::Files;
 use crate::values::{job_name, one_for_each_processor, ranks, timeout};
 
 const AFTER_HELP: &str = "\
@@ -15,6 +16,8 @@ Environment of each rank:
       The job's name, this rank, and the number of ranks, for Communicator::from_env().
   INTRANODE_TIMEOUT, INTRANODE_STATE
       Set by --timeout and --state.
+  INTRANODE_REPORT
+      Where the ranks count their calls, with --report or --trace.
   COBRE_SHM_NAME, COBRE_SHM_RANK, COBRE_SHM_SIZE, COBRE_SHM_TIMEOUT, COBRE_COMM_BACKEND
       The same for programs that use the backend for Cobre.
   RAYON_NUM_THREADS, OMP_NUM_THREADS
@@ -41,6 +44,8 @@ Examples:
       A rank for each processor.
   intranode run -n 4 -- ./program --its-option
       Four ranks of one program.
+  intranode run -n 4 --report job.html --trace job.trace.json -- ./program
+      Writes job.html and job.json at the end, and a timeline for https://ui.perfetto.dev.
   intranode run -n 2 --tag --bind -- sh -c 'echo $INTRANODE_RANK'
       Prefixes each line of output with its rank, and binds each rank to its own processors.";
 
@@ -85,6 +90,9 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     state: bool,
 
+    #[command(flatten)]
+    files: Files,
+
     /// Refused, with the way to several machines: a job has the ranks of one
     #[arg(long, short = 'H', alias = "hosts", value_name = "HOSTS")]
     host: Vec<String>,
@@ -112,6 +120,7 @@ pub(crate) fn run(arguments: RunArguments) -> Result<u8> {
         bind: arguments.bind,
         state: arguments.state,
         kill_after: Duration::from_secs(arguments.kill_after),
+        files: arguments.files,
     })
 }
 

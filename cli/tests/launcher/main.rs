@@ -8,6 +8,7 @@ mod environment;
 mod leftovers;
 mod output;
 mod programs;
+mod report;
 mod signals;
 mod support;
 mod top;

@@ -1,0 +1,160 @@
+//! The figures of a report, by rank: what the page shows, and the JSON as it is.
+
+use std::ffi::OsString;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use intranode::job::recorded::{OperationRecord, RankRecord, Unfinished};
+use serde::Serialize;
+
+/// How a job has ended.
+pub(crate) struct Ended<'a> {
+    pub(crate) program: &'a [OsString],
+    /// Which rank failed first, and how.
+    pub(crate) failure: Option<&'a str>,
+    pub(crate) status: u8,
+}
+
+#[derive(Serialize)]
+pub(super) struct Summary {
+    /// The version of this format.
+    pub(super) version: u32,
+    pub(super) job: String,
+    pub(super) program: Vec<String>,
+    /// When the job ended, in seconds since 1970.
+    pub(super) ended_at: u64,
+    /// From the start of the first rank to the end of the last.
+    pub(super) seconds: f64,
+    /// That of the launcher.
+    pub(super) status: u8,
+    pub(super) failure: Option<String>,
+    pub(super) ranks: Vec<Rank>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Rank {
+    pub(super) rank: usize,
+    /// `null`: no process of this rank has joined.
+    pub(super) pid: Option<u32>,
+    /// Since the job's start. `left_seconds` is `null` if the rank has ended without leaving.
+    pub(super) joined_seconds: Option<f64>,
+    pub(super) left_seconds: Option<f64>,
+    pub(super) calls: u64,
+    pub(super) bytes: u64,
+    /// In calls, and the part of that in long waits.
+    pub(super) call_seconds: f64,
+    pub(super) wait_seconds: f64,
+    pub(super) parks: u64,
+    pub(super) wakes: u64,
+    /// The rounds at which this rank arrived last, and others had waited long for it; and for how long one of them has.
+    pub(super) late_rounds: u64,
+    pub(super) late_seconds: f64,
+    pub(super) operations: Vec<Operation>,
+    pub(super) waited_for: Vec<WaitedFor>,
+    pub(super) unfinished: Vec<UnfinishedCall>,
+    /// Communicators that are not in these figures.
+    pub(super) communicators_not_recorded: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct Operation {
+    pub(super) operation: &'static str,
+    pub(super) calls: u64,
+    pub(super) timed_calls: u64,
+    pub(super) bytes: u64,
+    pub(super) seconds: f64,
+    pub(super) wait_seconds: f64,
+    pub(super) parks: u64,
+    pub(super) wakes: u64,
+}
+
+/// A rank that this one has waited for.
+#[derive(Serialize)]
+pub(super) struct WaitedFor {
+    pub(super) rank: usize,
+    /// In which it was the last that was waited for.
+    pub(super) rounds: u64,
+    pub(super) seconds: f64,
+}
+
+/// A call in which the rank was when it ended.
+#[derive(Serialize)]
+pub(super) struct UnfinishedCall {
+    pub(super) operation: &'static str,
+    /// Since the job's start.
+    pub(super) since_seconds: f64,
+    pub(super) waits_for: Option<usize>,
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    Duration::from_nanos(nanoseconds).as_secs_f64()
+}
+
+impl Summary {
+    /// `span`: when the job began and ended, by the clock of the ranks.
+    pub(super) fn new(job: &str, ended: &Ended<'_>, span: (Duration, Duration), ranks: &[RankRecord]) -> Self {
+        let (began, end) = span;
+        let since_start = |moment: u64| Duration::from_nanos(moment).saturating_sub(began).as_secs_f64();
+        let rank = |(rank, record): (usize, &RankRecord)| Rank::new(rank, record, ranks, &since_start);
+        Summary {
+            version: 1,
+            job: job.to_owned(),
+            program: ended.program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            ended_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            seconds: end.saturating_sub(began).as_secs_f64(),
+            status: ended.status,
+            failure: ended.failure.map(str::to_owned),
+            ranks: ranks.iter().enumerate().map(rank).collect(),
+        }
+    }
+
+    /// The rank that was late most often, if one was.
+    pub(super) fn latest(&self) -> Option<&Rank> {
+        self.ranks.iter().max_by_key(|rank| rank.late_rounds).filter(|rank| rank.late_rounds > 0)
+    }
+}
+
+impl Rank {
+    fn new(rank: usize, record: &RankRecord, all: &[RankRecord], since_start: &dyn Fn(u64) -> f64) -> Self {
+        let operation = |record: &OperationRecord| Operation {
+            operation: record.operation.as_str(),
+            calls: record.calls,
+            timed_calls: record.timed,
+            bytes: record.bytes,
+            seconds: seconds(record.total_ns),
+            wait_seconds: seconds(record.wait_ns),
+            parks: record.parks,
+            wakes: record.wakes,
+        };
+        let unfinished = |call: &Unfinished| UnfinishedCall {
+            operation: call.operation.as_str(),
+            since_seconds: since_start(call.since),
+            waits_for: call.waits_for,
+        };
+        // Every other rank has counted the same rounds, but for those in which it waited only shortly.
+        let observed = || all.iter().flat_map(|other| &other.late).filter(|late| late.rank == rank);
+        let operations: Vec<Operation> = record.operations.iter().map(operation).collect();
+        let waited_for = record.late.iter().map(|late| WaitedFor {
+            rank: late.rank,
+            rounds: late.rounds,
+            seconds: seconds(late.wait_ns),
+        });
+        Rank {
+            rank,
+            pid: record.process,
+            joined_seconds: record.joined.map(since_start),
+            left_seconds: record.left.map(since_start),
+            calls: operations.iter().map(|operation| operation.calls).sum(),
+            bytes: operations.iter().map(|operation| operation.bytes).sum(),
+            call_seconds: operations.iter().map(|operation| operation.seconds).sum(),
+            wait_seconds: operations.iter().map(|operation| operation.wait_seconds).sum(),
+            parks: operations.iter().map(|operation| operation.parks).sum(),
+            wakes: operations.iter().map(|operation| operation.wakes).sum(),
+            late_rounds: observed().map(|late| late.rounds).max().unwrap_or(0),
+            late_seconds: seconds(observed().map(|late| late.wait_ns).max().unwrap_or(0)),
+            operations,
+            waited_for: waited_for.collect(),
+            unfinished: record.unfinished.iter().map(unfinished).collect(),
+            communicators_not_recorded: record.not_recorded,
+        }
+    }
+}
