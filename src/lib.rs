@@ -26,6 +26,7 @@
 //! | share one copy of data | [`region`](Communicator::region): [`Region`] and [`Shared`] |
 //! | collect and distribute without copies | [`exchange`](Communicator::exchange): [`Exchange`] |
 //! | send and receive | [`messages`](Communicator::messages): [`Messages`] |
+//! | send and receive between processes that are no ranks | `Endpoint` (Linux) |
 //! | access each other's memory | [`symmetric`](Communicator::symmetric): [`Symmetric`], [`Remote`], [`Signal`], [`Until`]; [`fence`](Communicator::fence), [`quiet`](Communicator::quiet); [`lock`](Communicator::lock): [`Lock`] |
 //! | work in groups | [`split`](Communicator::split), [`split_local`](Communicator::split_local) |
 //! | end | [`leave`](Communicator::leave) or drop, [`abort`](Communicator::abort) |
@@ -84,6 +85,8 @@ mod communicator;
 #[expect(unsafe_code, reason = "raw views of shared memory, and vector instructions")]
 pub mod copy;
 mod element;
+#[cfg(target_os = "linux")]
+mod endpoint;
 mod error;
 #[doc(hidden)]
 pub mod job;
@@ -109,6 +112,18 @@ pub use collective::blocks::Blocks;
 pub use collective::pending::Pending;
 pub use communicator::Communicator;
 pub use element::{Number, ReduceOp, Reducible};
+#[cfg(target_os = "linux")]
+pub use endpoint::address::Address;
+#[cfg(target_os = "linux")]
+pub use endpoint::api::Endpoint;
+#[cfg(target_os = "linux")]
+pub use endpoint::builder::EndpointBuilder;
+#[cfg(target_os = "linux")]
+pub use endpoint::ended::{Ended, Refusal};
+#[cfg(target_os = "linux")]
+pub use endpoint::error::EndpointError;
+#[cfg(target_os = "linux")]
+pub use endpoint::peer::{Armed, Event, Incoming, Peer};
 pub use error::{CallSummary, CountPair, Error, InitFailure, InvalidSetting};
 pub use error::{Operation, TimeoutInfo, WaitTimeout};
 pub use job::config::{Config, WaitKind};

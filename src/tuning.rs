@@ -178,6 +178,29 @@ pub(crate) const MESSAGE_PIECE_BYTES: usize = 1 << 20;
 /// sender may not run. An estimate: some ten times what a part takes.
 pub(crate) const MESSAGE_IDLE_POLLS: u32 = 500;
 
+// ---- Endpoints (endpoint/)
+
+/// The messages of a peer that are taken in before one of them is received. The rest stays in its channel.
+pub(crate) const ENDPOINT_UNRECEIVED: usize = 128;
+
+/// The same where a message is asked for that may be behind them.
+pub(crate) const ENDPOINT_UNRECEIVED_MOST: usize = 4096;
+
+/// The most bytes of private memory that a peer's messages take which nobody has received.
+pub(crate) const ENDPOINT_PRIVATE_BYTES: usize = 1 << 20;
+
+/// How often an endpoint polls the channels of the peers that are awake before it asks the system for the others. An estimate.
+pub(crate) const ENDPOINT_POLLS_OF_CHANNELS: u32 = 64;
+
+/// The connections that are accepted, and the packets that are read of one, before others are looked at.
+pub(crate) const ENDPOINT_BATCH: usize = 16;
+
+/// How long a connection may be without a hello.
+pub(crate) const ENDPOINT_HELLO: Duration = Duration::from_secs(5);
+
+/// The peers that are gone, and have sent what nobody has received, that are kept.
+pub(crate) const ENDPOINT_GONE: usize = 64;
+
 // ---- Waiting (sys/wait/, segment/platform.rs)
 
 /// Polls before the clock is read for the first time: it takes as long as some 20 polls.

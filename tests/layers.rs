@@ -23,6 +23,7 @@ const LAYERS: &[&[&str]] = &[
     &["region"],
     &["symmetric"],
     &["message"],
+    &["endpoint"],
     &["job"],
 ];
 

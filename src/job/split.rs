@@ -134,7 +134,7 @@ impl Communicator {
 fn sleeps_by_pthread(wait: Wait) -> bool {
     match wait {
         #[cfg(target_os = "linux")]
-        Wait::Futex => false,
+        Wait::Futex | Wait::Socket(_) => false,
         Wait::Pthread(_) => true,
         Wait::Threads => cfg!(not(target_os = "linux")),
     }

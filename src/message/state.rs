@@ -245,8 +245,9 @@ impl State {
                 return Ok(false);
             }
             Kind::Offer => Content::Offer(Offer::decode(&cell.inline), None),
-            Kind::Message if cell.mask == 0 => Content::Inline(cell.inline),
-            Kind::Message => Content::Buffers(cell.mask),
+            // Ranks send no message as expected, which is another's mistake.
+            Kind::Message | Kind::Expected if cell.mask == 0 => Content::Inline(cell.inline),
+            Kind::Message | Kind::Expected => Content::Buffers(cell.mask),
         };
         let bytes = match &content {
             Content::Offer(offer, _) => usize::try_from(offer.len).unwrap_or(usize::MAX),

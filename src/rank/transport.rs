@@ -18,6 +18,8 @@ impl RankState {
             #[cfg(target_os = "linux")]
             Wait::Futex => "a futex",
             Wait::Pthread(_) => "a process-shared condition variable",
+            #[cfg(target_os = "linux")]
+            Wait::Socket(_) => "a socket",
             Wait::Threads => "an address of this process",
         };
         let barrier = if self.groups.is_some() { "hierarchical" } else { "flat" };

@@ -194,7 +194,14 @@ fn with_fences(fences: Fences) -> Option<ShmPlatform> {
         eprintln!("SKIPPED: the system has no membarrier");
         return None;
     }
-    Some(ShmPlatform { wait, spin: SpinPolicy::new(2, 2), timeout: None, fences, interrupt: None, recorder: None })
+    Some(ShmPlatform {
+        wait,
+        spin: SpinPolicy::new(2, 2),
+        timeout: None,
+        fences,
+        interrupt: None,
+        recorder: None,
+    })
 }
 
 /// In no turn both sides miss the other's write.

@@ -7,6 +7,8 @@ pub(crate) mod double_buffer;
 pub mod layout;
 pub(crate) mod mapped;
 pub(crate) mod message_memory;
+#[cfg(target_os = "linux")]
+pub(crate) mod pair_memory;
 pub(crate) mod platform;
 pub mod record;
 pub(crate) mod recorder;

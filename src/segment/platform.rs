@@ -2,6 +2,8 @@
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{self, AtomicU8, AtomicU32, AtomicU64, Ordering};
+#[cfg(target_os = "linux")]
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 use crate::copy::lines;
@@ -14,6 +16,8 @@ use crate::segment::recorder::Lane;
 #[cfg(target_os = "linux")]
 use crate::sys::membarrier;
 use crate::sys::processors;
+#[cfg(target_os = "linux")]
+use crate::sys::socket;
 use crate::sys::wait::clock::Moment;
 use crate::sys::wait::pthread::Pair;
 use crate::sys::wait::spin::SpinPolicy;
@@ -28,6 +32,9 @@ pub(crate) enum Wait {
     Futex,
     /// On a mutex and a condition variable in the segment, across processes.
     Pthread(Pairs),
+    /// By the descriptors of a connection: who wakes sends a packet by this socket.
+    #[cfg(target_os = "linux")]
+    Socket(RawFd),
     /// On a private futex or its like, for ranks that are threads of one process.
     Threads,
 }
@@ -106,6 +113,9 @@ impl ShmPlatform {
                 let expired = pairs.of(word).wait(word, expected, deadline.map(Moment::nanoseconds));
                 if expired { Err(Expired) } else { Ok(()) }
             }
+            // A process that is woken by descriptors sleeps there.
+            #[cfg(target_os = "linux")]
+            Wait::Socket(_) => Ok(()),
             Wait::Threads => wait::threads::wait(word, expected, deadline).map_err(|TimedOut| Expired),
         }
     }
@@ -257,6 +267,8 @@ unsafe impl Platform for ShmPlatform {
             #[cfg(target_os = "linux")]
             Wait::Futex => wait::futex::wake_all(word),
             Wait::Pthread(pairs) => pairs.of(word).wake_all(),
+            #[cfg(target_os = "linux")]
+            Wait::Socket(socket) => socket::ring(socket),
             Wait::Threads => wait::threads::wake_all(word),
         }
     }

@@ -2,6 +2,8 @@
 
 pub mod cast;
 pub(crate) mod cma;
+#[cfg(target_os = "linux")]
+pub(crate) mod epoll;
 pub(crate) mod file_size;
 pub(crate) mod handler;
 #[cfg(target_os = "linux")]
@@ -14,6 +16,8 @@ pub(crate) mod processors;
 pub(crate) mod shm_file;
 #[cfg_attr(not(target_os = "linux"), path = "sigusr2/none.rs")]
 pub(crate) mod sigusr2;
+#[cfg(target_os = "linux")]
+pub(crate) mod socket;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod thread_signals;

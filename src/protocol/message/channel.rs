@@ -40,6 +40,8 @@ codes! {
         Offer = 2,
         /// A part of a message that was offered, in buffers.
         Fragment = 3,
+        /// A message between endpoints that its receiver expects, in the cell or in buffers.
+        Expected = 4,
     }
 }
 
@@ -75,8 +77,8 @@ impl<B: AsRef<[u8]>> Envelope<B> {
         sink.put(8, &self.mask.to_ne_bytes());
         // What is not used is not written: a short message costs as much as it has bytes.
         let used = match self.kind {
-            Kind::Message if self.mask == 0 => self.len.min(INLINE),
-            Kind::Message | Kind::Fragment => 0,
+            Kind::Message | Kind::Expected if self.mask == 0 => self.len.min(INLINE),
+            Kind::Message | Kind::Expected | Kind::Fragment => 0,
             Kind::Offer => INLINE,
         };
         sink.put(16, &self.inline.as_ref()[..used]);

@@ -14,7 +14,7 @@ use crate::sys::file_size::without_sigxfsz;
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// A sealed file of `len` bytes, none of them allocated.
-pub(super) fn make(len: u64) -> io::Result<File> {
+pub(crate) fn make(len: u64) -> io::Result<File> {
     let file = create()?;
     without_sigxfsz(|| file.set_len(len))?;
     // SAFETY: I7: touches no memory.
@@ -47,7 +47,7 @@ pub(super) fn open(process: u32, descriptor: RawFd) -> io::Result<File> {
 }
 
 /// Whether the file is sealed against truncation.
-pub(super) fn is_sealed(file: &File) -> bool {
+pub(crate) fn is_sealed(file: &File) -> bool {
     // SAFETY: I7: touches no memory.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     seals >= 0 && seals & SEALS == SEALS

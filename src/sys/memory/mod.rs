@@ -6,6 +6,6 @@ pub(crate) mod headroom;
 pub(crate) mod huge;
 pub(crate) mod mapping;
 #[cfg(target_os = "linux")]
-mod memfd;
+pub(crate) mod memfd;
 pub(crate) mod pages;
 pub(crate) mod rlimit;

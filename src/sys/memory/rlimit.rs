@@ -55,6 +55,12 @@ type Resource = libc::__rlimit_resource_t;
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 type Resource = libc::c_int;
 
+/// The most descriptors of this process; `None` if there is no limit.
+#[cfg(target_os = "linux")]
+pub(crate) fn descriptors() -> Option<u64> {
+    soft(libc::RLIMIT_NOFILE)
+}
+
 /// The soft limit; `None` if it is infinite.
 fn soft(resource: Resource) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };

@@ -1,0 +1,148 @@
+//! The error of all calls of endpoints.
+
+use std::io;
+use std::time::Duration;
+
+use crate::endpoint::ended::Ended;
+use crate::endpoint::peer::Peer;
+
+/// The error of an endpoint's calls. Its text says what was wrong, and what to do.
+///
+/// ```
+/// use intranode::{Address, Endpoint, EndpointError};
+///
+/// let mut client = Endpoint::client()?;
+/// let nobody = Address::local("nobody-listens-here")?;
+/// assert!(matches!(client.connect(&nobody), Err(EndpointError::NobodyListens { .. })));
+/// # Ok::<(), EndpointError>(())
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndpointError {
+    /// It is no name, or no address.
+    #[error(
+        "{name:?} is no name or address of an endpoint: a name has 1 to 64 of A-Z, a-z, 0-9, '.', '-' and '_', an address \
+         is intranode://BOOT_ID/NAME"
+    )]
+    InvalidName {
+        /// What was given.
+        name: String,
+    },
+
+    /// Another endpoint listens at this name.
+    #[error("another endpoint of this user listens at {name:?}: end it, or choose another name")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+
+    /// No endpoint listens at this name, or it has ended.
+    #[error("no endpoint of this user listens at {name:?} on this machine: start it first")]
+    NobodyListens {
+        /// The name.
+        name: String,
+    },
+
+    /// The address is that of another machine, or of the time before this one was booted.
+    #[error(
+        "{address} is no address of this machine, as it was booted last: only local endpoints can be connected to"
+    )]
+    NotLocal {
+        /// The address.
+        address: String,
+    },
+
+    /// Another user's process listens at this name.
+    #[error(
+        "process {process} of user {user} listens at {name:?}, and users do not talk to each other: choose another name"
+    )]
+    ForeignUser {
+        /// The name.
+        name: String,
+        /// The process.
+        process: u32,
+        /// Its user.
+        user: u32,
+    },
+
+    /// This endpoint has as many peers as it can have.
+    #[error("this endpoint has {peers} peers already: disconnect one, or raise max_peers or RLIMIT_NOFILE")]
+    TooManyPeers {
+        /// How many.
+        peers: usize,
+    },
+
+    /// The peer is gone. What it has sent before has been received, or can be.
+    #[error("{peer} is gone: {}", .ended.reason())]
+    PeerGone {
+        /// The peer.
+        peer: Peer,
+        /// Why.
+        ended: Ended,
+    },
+
+    /// This endpoint has no such peer: it was gone long ago, or belongs to another endpoint.
+    #[error("{peer} is no peer of this endpoint any more, or never was: connect again")]
+    UnknownPeer {
+        /// The peer.
+        peer: Peer,
+    },
+
+    /// A message is too long.
+    #[error("a message of {bytes} bytes was to be sent, and at most {max} can be: send it in parts")]
+    TooLong {
+        /// The length, in bytes.
+        bytes: usize,
+        /// The longest, in bytes.
+        max: usize,
+    },
+
+    /// The buffer is shorter than the message. The message stays, and can be received with a longer one.
+    #[error("the message of {peer} has {bytes} bytes, and the buffer {room}: receive it with a longer one")]
+    Truncated {
+        /// The sender.
+        peer: Peer,
+        /// The length of the message, in bytes.
+        bytes: usize,
+        /// The length of the buffer, in bytes.
+        room: usize,
+    },
+
+    /// A peer has sent more that nobody has received than is kept for it, so that what was asked for cannot be found behind.
+    #[error("{peer} has sent {messages} messages that nobody has received: receive them first")]
+    TooManyUnreceived {
+        /// The sender.
+        peer: Peer,
+        /// How many.
+        messages: usize,
+    },
+
+    /// What was waited for has not happened in time. Calls can go on.
+    #[error("{operation}: nothing has come of it within {timeout:?}")]
+    TimedOut {
+        /// The call.
+        operation: &'static str,
+        /// The time-out.
+        timeout: Duration,
+    },
+
+    /// The endpoint belongs to the process that has made it, and this is a forked child.
+    #[error("this endpoint belongs to the process that this one was forked from: make one of its own")]
+    Forked,
+
+    /// The system has refused something.
+    #[error("{operation}: the system refuses {what}: {source}")]
+    System {
+        /// The call.
+        operation: &'static str,
+        /// What it has refused.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// For `map_err`: the system has refused `what`.
+pub(crate) fn system(operation: &'static str, what: &'static str) -> impl FnOnce(io::Error) -> EndpointError {
+    move |source| EndpointError::System { operation, what, source }
+}

@@ -1,0 +1,167 @@
+//! All connections of an endpoint, by peer.
+
+use std::collections::VecDeque;
+
+use crate::endpoint::ended::Ended;
+use crate::endpoint::error::EndpointError;
+use crate::endpoint::link::{Link, Stage};
+use crate::endpoint::peer::{Event, Peer};
+use crate::tuning::ENDPOINT_GONE;
+
+#[derive(Default)]
+struct Slot {
+    generation: u32,
+    link: Option<Link>,
+    /// Why the one before has ended.
+    ended: Option<Ended>,
+}
+
+/// The connections, and those of which something is to be reported.
+#[derive(Default)]
+pub(crate) struct Links {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Whose connections have not ended.
+    alive: usize,
+    /// Whose connections have ended, and who have sent what nobody has received.
+    gone: VecDeque<Peer>,
+    news: VecDeque<Peer>,
+    /// What is still to be reported of connections that are not there any more.
+    closed: VecDeque<Event>,
+}
+
+/// The most reports that are kept of connections that are not there any more.
+const CLOSED: usize = 4096;
+
+impl Links {
+    /// How many have not ended.
+    pub(crate) fn alive(&self) -> usize {
+        self.alive
+    }
+
+    /// Adds a connection, which learns its peer.
+    pub(crate) fn add(&mut self, make: impl FnOnce(Peer) -> Link) -> Peer {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        let place = &mut self.slots[slot as usize];
+        let peer = Peer { slot, generation: place.generation };
+        place.link = Some(make(peer));
+        self.alive += 1;
+        peer
+    }
+
+    pub(crate) fn get(&mut self, peer: Peer) -> Option<&mut Link> {
+        let slot = self.slots.get_mut(peer.slot as usize).filter(|slot| slot.generation == peer.generation)?;
+        slot.link.as_mut()
+    }
+
+    /// The connection, even if it has ended.
+    pub(crate) fn find(&mut self, peer: Peer) -> Result<&mut Link, EndpointError> {
+        let unknown = EndpointError::UnknownPeer { peer };
+        let Some(slot) = self.slots.get_mut(peer.slot as usize) else { return Err(unknown) };
+        if slot.generation == peer.generation {
+            return slot.link.as_mut().ok_or(unknown);
+        }
+        match slot.ended {
+            Some(ended) if slot.generation == peer.generation.wrapping_add(1) => {
+                Err(EndpointError::PeerGone { peer, ended })
+            }
+            _ => Err(unknown),
+        }
+    }
+
+    /// The connection, if it has not ended.
+    pub(crate) fn find_open(&mut self, peer: Peer) -> Result<&mut Link, EndpointError> {
+        let link = self.find(peer)?;
+        match link.stage {
+            Stage::Ended(ended) => Err(EndpointError::PeerGone { peer, ended }),
+            Stage::Asked | Stage::Open => Ok(link),
+        }
+    }
+
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut Link> {
+        self.slots.iter_mut().filter_map(|slot| slot.link.as_mut())
+    }
+
+    /// Something is to be reported of this connection.
+    pub(crate) fn has_news_of(&mut self, peer: Peer) {
+        if let Some(link) = self.get(peer)
+            && !core::mem::replace(&mut link.in_news, true)
+        {
+            self.news.push_back(peer);
+        }
+    }
+
+    /// A connection has ended: not to be called twice.
+    pub(crate) fn has_ended(&mut self, peer: Peer) {
+        self.alive -= 1;
+        self.gone.push_back(peer);
+        self.has_news_of(peer);
+        self.remove_if_done(peer);
+        // What nobody receives is not kept for ever.
+        if self.gone.len() > ENDPOINT_GONE
+            && let Some(oldest) = self.gone.pop_front()
+        {
+            self.remove(oldest, true);
+        }
+    }
+
+    /// Removes a connection that has ended, if all that it has sent is received.
+    pub(crate) fn remove_if_done(&mut self, peer: Peer) {
+        if self.get(peer).is_some_and(|link| link.is_done()) {
+            self.gone.retain(|gone| *gone != peer);
+            self.remove(peer, true);
+        }
+    }
+
+    /// Removes a connection that has ended.
+    pub(crate) fn remove(&mut self, peer: Peer, report: bool) {
+        let Some(mut link) =
+            self.get(peer).is_some().then(|| self.slots[peer.slot as usize].link.take()).flatten()
+        else {
+            return;
+        };
+        self.gone.retain(|gone| *gone != peer);
+        if report {
+            let events = core::iter::from_fn(|| link.next_event());
+            self.closed.extend(events.filter(|event| !matches!(event, Event::Message { .. })));
+            while self.closed.len() > CLOSED {
+                self.closed.pop_front();
+            }
+        }
+        let slot = &mut self.slots[peer.slot as usize];
+        if let Stage::Ended(ended) = link.stage {
+            slot.ended = Some(ended);
+        }
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(peer.slot);
+    }
+
+    pub(crate) fn has_news(&self) -> bool {
+        !self.news.is_empty() || !self.closed.is_empty()
+    }
+
+    /// The next that is to be reported, each peer in its turn.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        while let Some(peer) = self.news.pop_front() {
+            let Some(link) = self.get(peer) else { continue };
+            link.in_news = false;
+            let event = link.next_event();
+            match event {
+                None => {}
+                // Its end is reported, and perhaps nothing is left of it to be received.
+                Some(Event::Closed { .. }) => {
+                    self.remove_if_done(peer);
+                    return event;
+                }
+                Some(_) => {
+                    self.has_news_of(peer);
+                    return event;
+                }
+            }
+        }
+        self.closed.pop_front()
+    }
+}

@@ -1,0 +1,137 @@
+//! The listening side of connecting: who may connect, and what is checked before a stranger's memory is mapped.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use crate::endpoint::address::Address;
+use crate::endpoint::ended::Refusal;
+use crate::endpoint::error::{EndpointError, system};
+use crate::endpoint::hello::{HELLO, Hello, Packet};
+use crate::segment::pair_memory::PairMemory;
+use crate::sys::process;
+use crate::sys::socket::{self, Credentials};
+use crate::tuning::ENDPOINT_HELLO;
+
+/// A name at which an endpoint listens.
+pub(crate) struct Listener {
+    pub(crate) address: Address,
+    socket: OwnedFd,
+    /// Given up when no other descriptor can be had: then a connection can still be accepted, and refused. It would stay
+    /// readable otherwise.
+    spare: Option<OwnedFd>,
+}
+
+/// A connection of which no hello has come.
+pub(crate) struct Greeting {
+    pub(crate) number: u32,
+    pub(crate) socket: OwnedFd,
+    credentials: Credentials,
+    since: Instant,
+}
+
+/// What has come of a greeting.
+pub(crate) enum Greeted {
+    /// Nothing was said.
+    NotYet,
+    /// The other side has closed.
+    Gone,
+    Refused(Refusal),
+    /// The memory of the connection, and the process that has made it.
+    Accepted(PairMemory, Option<OwnedFd>),
+}
+
+impl Listener {
+    pub(crate) fn new(address: Address) -> Result<Self, EndpointError> {
+        let socket = socket::listen(&address.socket_name()).map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => EndpointError::NameTaken { name: address.name().to_owned() },
+            _ => system("listen", "the socket")(source),
+        })?;
+        let spare = socket.try_clone().map_err(system("listen", "a descriptor"))?;
+        Ok(Listener { address, socket, spare: Some(spare) })
+    }
+
+    /// The next connection of this user. `None`: there is none that can be accepted now.
+    pub(crate) fn accept(&mut self, number: u32) -> Option<Greeting> {
+        loop {
+            let socket = match socket::accept(self.as_fd()) {
+                Ok(socket) => socket,
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EMFILE | libc::ENFILE) if self.spare.is_some() => {
+                        self.refuse_one();
+                        return None;
+                    }
+                    Some(libc::ECONNABORTED | libc::EINTR) => continue,
+                    _ => return None,
+                },
+            };
+            let Ok(credentials) = socket::credentials(socket.as_fd()) else { continue };
+            if credentials.user == process::user() {
+                return Some(Greeting { number, socket, credentials, since: Instant::now() });
+            }
+            refuse(socket.as_fd(), Refusal::User);
+        }
+    }
+
+    fn refuse_one(&mut self) {
+        self.spare = None;
+        if let Ok(socket) = socket::accept(self.as_fd()) {
+            refuse(socket.as_fd(), Refusal::Resources);
+        }
+        self.spare = self.socket.try_clone().ok();
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Tells the other side why. It may be gone.
+pub(crate) fn refuse(socket: BorrowedFd<'_>, why: Refusal) {
+    let _ = socket::send(socket.as_raw_fd(), &Packet::Refused(why).encode());
+}
+
+impl Greeting {
+    /// Whether it has been without a hello for too long.
+    pub(crate) fn is_late(&self) -> bool {
+        self.since.elapsed() >= ENDPOINT_HELLO
+    }
+
+    /// Reads the hello.
+    pub(crate) fn hear(&self) -> Greeted {
+        // Longer by one byte than a hello is, so that what is longer is noticed.
+        let mut bytes = [0; HELLO + 1];
+        let packet = match socket::receive_with(self.socket.as_fd(), &mut bytes) {
+            Ok(packet) if packet.len > 0 => packet,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Greeted::NotYet,
+            _ => return Greeted::Gone,
+        };
+        let file = match <[OwnedFd; 1]>::try_from(packet.descriptors) {
+            Ok([file]) if !packet.truncated => File::from(file),
+            _ => return Greeted::Refused(Refusal::Hello),
+        };
+        let hello = match Hello::decode(&bytes[..packet.len]) {
+            Ok(hello) => hello,
+            Err(why) => return Greeted::Refused(why),
+        };
+        if hello.memory != PairMemory::file_len() as u64 {
+            return Greeted::Refused(Refusal::Memory);
+        }
+        match PairMemory::open(&file) {
+            Ok(Some(memory)) => Greeted::Accepted(memory, self.process(&hello)),
+            Ok(None) => Greeted::Refused(Refusal::Memory),
+            Err(_) => Greeted::Refused(Refusal::Resources),
+        }
+    }
+
+    /// The process that has connected. Without it only the connection tells that it is gone, which a forked child may keep.
+    fn process(&self, hello: &Hello) -> Option<OwnedFd> {
+        let number = self.credentials.process;
+        let (process, is_certain) = socket::process(self.socket.as_fd(), number).ok()?;
+        // One that lies only keeps others from noticing that itself has ended.
+        (is_certain || process::start_time(number) == Some(hello.started)).then_some(process)
+    }
+}

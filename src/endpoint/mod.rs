@@ -1,0 +1,27 @@
+//! Messages between strangers: any two processes of one user on a machine, started by anybody at any time.
+//!
+//! | file | question that it answers |
+//! | --- | --- |
+//! | `api`, `events` | what is called? |
+//! | `builder` | with which settings? |
+//! | `address`, `peer`, `ended`, `error` | whom does a call name, and what does it report? |
+//! | `state` | what goes on inside of a call, and when may an endpoint sleep? |
+//! | `listener`, `hello` | how do two strangers connect, and what is checked? |
+//! | `links` | which connections are there? |
+//! | `link` | what goes through one of them? |
+//!
+//! The channels are those of messages between ranks ([`protocol::message`](crate::protocol::message)): a ring and buffers for each
+//! direction, in memory that belongs to one connection. A bell rings by a packet over that connection's socket.
+
+pub(crate) mod address;
+pub(crate) mod api;
+pub(crate) mod builder;
+pub(crate) mod ended;
+pub(crate) mod error;
+mod events;
+pub(crate) mod hello;
+mod link;
+mod links;
+mod listener;
+pub(crate) mod peer;
+mod state;

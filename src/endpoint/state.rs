@@ -1,0 +1,371 @@
+//! What goes on at an endpoint, in its calls only: what has come is taken in, connections begin and end.
+//!
+//! A peer is *awake* or *parked*. The channels of those that are awake are polled, which takes no system call. Before the endpoint
+//! sleeps it parks all of them: it marks its bell in each channel and looks once more. A parked peer sends a packet over its
+//! socket after its next message, and is awake again. So peers from which nothing comes cost nothing, however many they are.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use crate::endpoint::ended::{Ended, Refusal};
+use crate::endpoint::error::{EndpointError, system};
+use crate::endpoint::hello::{PACKET, Packet};
+use crate::endpoint::link::{Link, Stage, TakenIn, Violation};
+use crate::endpoint::links::Links;
+use crate::endpoint::listener::{Greeted, Greeting, Listener, refuse};
+use crate::endpoint::peer::Peer;
+use crate::segment::pair_memory::PairMemory;
+use crate::sys::epoll::Epoll;
+use crate::sys::memory::fork::ForkGuard;
+use crate::sys::socket;
+use crate::sys::wait::spin::SpinPolicy;
+use crate::tuning::{ENDPOINT_BATCH, ENDPOINT_POLLS_OF_CHANNELS};
+
+/// What a descriptor of the set is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    Listener,
+    Greeting(u32),
+    Socket(Peer),
+    Process(Peer),
+}
+
+impl Key {
+    fn encode(self) -> u64 {
+        let of = |kind, Peer { slot, generation }| u64::from(generation) << 32 | u64::from(slot) << 2 | kind;
+        match self {
+            Key::Listener => 0,
+            Key::Greeting(number) => u64::from(number) << 32 | 1,
+            Key::Socket(peer) => of(2, peer),
+            Key::Process(peer) => of(3, peer),
+        }
+    }
+
+    fn decode(key: u64) -> Self {
+        let (slot, generation) = (key as u32 >> 2, (key >> 32) as u32);
+        match key & 3 {
+            0 => Key::Listener,
+            1 => Key::Greeting(generation),
+            2 => Key::Socket(Peer { slot, generation }),
+            _ => Key::Process(Peer { slot, generation }),
+        }
+    }
+}
+
+/// An endpoint.
+pub(crate) struct State {
+    pub(crate) epoll: Epoll,
+    guard: ForkGuard,
+    pub(crate) listener: Option<Listener>,
+    greetings: Vec<Greeting>,
+    greeted: u32,
+    pub(crate) links: Links,
+    /// Those whose channels are polled.
+    awake: Vec<Peer>,
+    /// By message that was not expected, in the order in which they were taken in: its sender.
+    pub(crate) unexpected: VecDeque<Peer>,
+    polls: u32,
+    spin: SpinPolicy,
+    max_peers: usize,
+}
+
+impl State {
+    pub(crate) fn new(
+        listener: Option<Listener>,
+        spin: SpinPolicy,
+        max_peers: usize,
+    ) -> Result<Self, EndpointError> {
+        let epoll = Epoll::new().map_err(system("listen", "a descriptor"))?;
+        if let Some(listener) = &listener {
+            epoll.add(listener.as_fd(), Key::Listener.encode()).map_err(system("listen", "a descriptor"))?;
+        }
+        let guard = ForkGuard::new().map_err(system("listen", "a page of memory"))?;
+        let (greetings, links, awake, unexpected) = Default::default();
+        Ok(State {
+            epoll,
+            guard,
+            listener,
+            greetings,
+            greeted: 0,
+            links,
+            awake,
+            unexpected,
+            polls: 0,
+            spin,
+            max_peers,
+        })
+    }
+
+    /// That this is the process that has made the endpoint.
+    pub(crate) fn check(&self) -> Result<(), EndpointError> {
+        if self.guard.forked() { Err(EndpointError::Forked) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_room_for_peer(&self) -> Result<(), EndpointError> {
+        let peers = self.links.alive();
+        if peers < self.max_peers { Ok(()) } else { Err(EndpointError::TooManyPeers { peers }) }
+    }
+
+    /// Adds a connection.
+    pub(crate) fn add(
+        &mut self,
+        stage: Stage,
+        socket: OwnedFd,
+        process: Option<OwnedFd>,
+        memory: PairMemory,
+    ) -> io::Result<Peer> {
+        let peer = self.links.add(|peer| Link::new(peer, stage, socket, process, memory));
+        let link = self.links.get(peer).expect("it was just added");
+        let keys = [Key::Socket(peer), Key::Process(peer)];
+        let added = link.descriptors().zip(keys).try_for_each(|(fd, key)| self.epoll.add(fd, key.encode()));
+        if let Err(error) = added {
+            self.disconnect(peer);
+            return Err(error);
+        }
+        self.awake.push(peer);
+        self.links.has_news_of(peer);
+        Ok(peer)
+    }
+
+    /// Takes in what has come from those that are awake, and now and then from all, without waiting.
+    pub(crate) fn progress(&mut self) -> Result<(), EndpointError> {
+        self.check()?;
+        self.polls = self.polls.wrapping_add(1);
+        let count = self.awake.len();
+        for index in 0..count {
+            // Each is the first in its turn. Who ends meanwhile leaves the list, so that one may be left out.
+            let turn = (index + self.polls as usize) % count;
+            if let Some(peer) = self.awake.get(turn).copied() {
+                self.take_in(peer);
+            }
+        }
+        if count == 0 || self.polls.is_multiple_of(ENDPOINT_POLLS_OF_CHANNELS) {
+            self.look(Some(Duration::ZERO))?;
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, peer: Peer) {
+        let Some(link) = self.links.get(peer) else { return };
+        let taken = link.take_in();
+        let has_room = link.notices_room();
+        if has_room {
+            self.links.has_news_of(peer);
+        }
+        self.has_come(peer, taken);
+    }
+
+    /// Notes what has come.
+    pub(crate) fn has_come(&mut self, peer: Peer, taken: Result<TakenIn, Violation>) {
+        match taken {
+            Ok(TakenIn { messages: 0, .. }) => {}
+            Ok(TakenIn { unexpected, .. }) => {
+                self.unexpected.extend(core::iter::repeat_n(peer, unexpected));
+                self.links.has_news_of(peer);
+            }
+            Err(Violation) => self.end(peer, Ended::Violated),
+        }
+    }
+
+    /// Looks at the descriptors; waits for one to be ready at most for so long, or without limit.
+    pub(crate) fn look(&mut self, timeout: Option<Duration>) -> Result<(), EndpointError> {
+        let ready = self.epoll.wait(timeout).map_err(system("wait", "to wait for descriptors"))?;
+        for ready in ready {
+            match Key::decode(ready.key) {
+                Key::Listener => self.accept(),
+                Key::Greeting(number) => self.greet(number),
+                Key::Socket(peer) => self.hear(peer),
+                // What it has sent before is in its channel.
+                Key::Process(peer) => self.end(peer, Ended::Died),
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        let late = self.greetings.iter().position(Greeting::is_late);
+        if let Some(late) = late {
+            self.remove_greeting(late);
+        }
+        for _ in 0..ENDPOINT_BATCH {
+            self.greeted = self.greeted.wrapping_add(1);
+            let number = self.greeted;
+            let Some(greeting) = self.listener.as_mut().and_then(|listener| listener.accept(number)) else {
+                return;
+            };
+            if self.links.alive() + self.greetings.len() >= self.max_peers {
+                refuse(greeting.socket.as_fd(), Refusal::Full);
+            } else if self.epoll.add(greeting.socket.as_fd(), Key::Greeting(number).encode()).is_err() {
+                refuse(greeting.socket.as_fd(), Refusal::Resources);
+            } else {
+                self.greetings.push(greeting);
+                self.greet(number);
+            }
+        }
+    }
+
+    fn greet(&mut self, number: u32) {
+        let Some(index) = self.greetings.iter().position(|greeting| greeting.number == number) else { return };
+        match self.greetings[index].hear() {
+            Greeted::NotYet => {}
+            Greeted::Gone => drop(self.remove_greeting(index)),
+            Greeted::Refused(why) => refuse(self.remove_greeting(index).socket.as_fd(), why),
+            Greeted::Accepted(memory, process) => {
+                let socket = self.remove_greeting(index).socket;
+                // Before the connection is there: what it sends comes after this. An error means that the other side is gone.
+                let _ = socket::send(socket.as_raw_fd(), &Packet::Accepted.encode());
+                // Without room in the set of descriptors the connection is closed.
+                let _ = self.add(Stage::Open, socket, process, memory);
+            }
+        }
+    }
+
+    fn remove_greeting(&mut self, index: usize) -> Greeting {
+        let greeting = self.greetings.swap_remove(index);
+        self.epoll.remove(greeting.socket.as_fd());
+        greeting
+    }
+
+    /// Reads what has come over a connection besides the channel.
+    fn hear(&mut self, peer: Peer) {
+        let mut bytes = [0; PACKET];
+        for _ in 0..ENDPOINT_BATCH {
+            let Some(link) = self.links.get(peer) else { return };
+            let Some(socket) = link.socket() else { return };
+            let len = match socket::receive(socket, &mut bytes) {
+                Ok(0) => return self.end(peer, Ended::Died),
+                Ok(len) => len,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return,
+                    // Said once by a side that has closed without having read all; what it has sent follows.
+                    io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted => continue,
+                    _ => return self.end(peer, Ended::Died),
+                },
+            };
+            match (Packet::decode(&bytes[..len]), link.stage) {
+                (Some(Packet::Ring), _) => self.wake(peer),
+                (Some(Packet::Accepted), Stage::Asked) => {
+                    link.accept();
+                    self.wake(peer);
+                    self.links.has_news_of(peer);
+                }
+                (Some(Packet::Refused(why)), Stage::Asked) => return self.end(peer, Ended::Refused(why)),
+                _ => return self.end(peer, Ended::Violated),
+            }
+        }
+    }
+
+    /// From now on this peer's channel is polled.
+    pub(crate) fn wake(&mut self, peer: Peer) {
+        if let Some(link) = self.links.get(peer)
+            && core::mem::take(&mut link.parked)
+        {
+            self.awake.push(peer);
+        }
+    }
+
+    /// A message of this peer was received: there is room for more, or nothing is left.
+    pub(crate) fn received(&mut self, peer: Peer) {
+        let Some(link) = self.links.get(peer) else { return };
+        if link.is_done() {
+            self.links.remove_if_done(peer);
+        } else if link.parked && link.has_work() {
+            self.wake(peer);
+        }
+    }
+
+    /// Parks all that are awake. Returns whether something has come meanwhile: then the endpoint must not sleep.
+    pub(crate) fn park(&mut self) -> Result<bool, EndpointError> {
+        self.check()?;
+        // First: a packet that is read here tells of something that is looked for below.
+        self.look(Some(Duration::ZERO))?;
+        let awake = core::mem::take(&mut self.awake);
+        awake.iter().for_each(|peer| self.links.get(*peer).into_iter().for_each(Link::park));
+        let mut has_work = false;
+        for peer in awake {
+            if self.links.get(peer).is_some_and(Link::has_work) {
+                has_work = true;
+                self.wake(peer);
+            }
+        }
+        Ok(has_work)
+    }
+
+    /// A peer is gone: what it has sent is taken in, and its descriptors are closed.
+    pub(crate) fn end(&mut self, peer: Peer, ended: Ended) {
+        let Some(link) = self.links.get(peer) else { return };
+        if matches!(link.stage, Stage::Ended(_)) {
+            return;
+        }
+        // What follows a violation is not believed either.
+        let rest = if ended == Ended::Violated { Ok(TakenIn::default()) } else { link.take_in_rest() };
+        let ended = if rest.is_err() { Ended::Violated } else { ended };
+        link.descriptors().for_each(|descriptor| self.epoll.remove(descriptor));
+        link.end(ended);
+        self.awake.retain(|awake| *awake != peer);
+        self.has_come(peer, rest.or(Ok(TakenIn::default())));
+        self.links.has_ended(peer);
+    }
+
+    /// Ends a connection from this side. What has come of it is thrown away.
+    pub(crate) fn disconnect(&mut self, peer: Peer) {
+        if let Some(link) = self.links.get(peer) {
+            link.close();
+            self.end(peer, Ended::Disconnected);
+            self.links.remove(peer, false);
+            self.unexpected.retain(|sender| *sender != peer);
+        }
+    }
+
+    /// Tries again and again, and sleeps in between. `None`: it was in vain for so long.
+    pub(crate) fn block<R>(
+        &mut self,
+        timeout: Option<Duration>,
+        mut attempt: impl FnMut(&mut Self) -> Result<Option<R>, EndpointError>,
+    ) -> Result<Option<R>, EndpointError> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let mut found = Ok(None);
+            let has_passed = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            let spin = if has_passed { SpinPolicy::NONE } else { self.spin };
+            spin.spin_for_write(|| {
+                found = self.progress().and_then(|()| attempt(self));
+                !matches!(found, Ok(None))
+            });
+            if has_passed || !matches!(found, Ok(None)) {
+                return found;
+            }
+            // Parking looks at the descriptors too, and what they tell may be what is tried for.
+            if self.park()? {
+                continue;
+            }
+            if let Some(found) = attempt(self)? {
+                return Ok(Some(found));
+            }
+            self.look(deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())))?;
+        }
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if !self.guard.forked() {
+            self.links.all().for_each(|link| link.close());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_survive_encoding() {
+        let peer = Peer { slot: (1 << 30) - 1, generation: u32::MAX };
+        for key in [Key::Listener, Key::Greeting(u32::MAX), Key::Socket(peer), Key::Process(peer)] {
+            assert_eq!(Key::decode(key.encode()), key);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The memory of a connection between two endpoints: a channel in each direction, and what wakes each side.
+//!
+//! ```text
+//!   0        128      256       384       4096
+//!   │ bell 0 │ bell 1 │ closed 0 │ closed 1 │ … │ channel of side 0 │ channel of side 1 │
+//! ```
+//!
+//! The other side is a stranger, who may write anything at any time. So the file cannot be truncated, and a cell is copied
+//! before it is looked at: what was checked is what is used.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use std::fs::{self, File};
+use std::io;
+
+use super::message_memory::{ChannelBytes, ChannelLayout, MappedChannel};
+use super::platform::ShmPlatform;
+use super::unit::Instance;
+use crate::copy::{Sink, Source};
+use crate::protocol::message::channel::PAYLOAD;
+use crate::protocol::message::{Channel, Post};
+use crate::protocol::{Bell, Payload, Segment, Staging};
+use crate::sys::memory::mapping::Mapping;
+use crate::sys::memory::memfd;
+use crate::sys::shm_file;
+
+/// The number of sides.
+const SIDES: usize = 2;
+
+/// Offsets, in bytes.
+const CLOSED: usize = SIDES * size_of::<Bell<ShmPlatform>>();
+const CHANNELS: usize = 4096;
+
+const _: () = assert!(size_of::<Bell<ShmPlatform>>() == 128 && CLOSED + SIDES * 128 <= CHANNELS);
+
+/// The memory of one connection, as one of its sides sees it.
+pub(crate) struct PairMemory {
+    mapping: Mapping,
+    layout: ChannelLayout,
+    /// 0: the side that has connected; 1: the side that listens.
+    side: usize,
+    /// What the protocols of a job would poison; between strangers nothing does.
+    cause: AtomicU64,
+    spread: AtomicU32,
+}
+
+impl PairMemory {
+    fn layout() -> ChannelLayout {
+        ChannelLayout::new(SIDES)
+    }
+
+    /// The length of the file, in bytes.
+    pub(crate) fn file_len() -> usize {
+        CHANNELS + Self::layout().words() * size_of::<u64>()
+    }
+
+    /// Makes the memory of a new connection, for the side that connects. The other side gets the file.
+    pub(crate) fn create() -> io::Result<(Self, File)> {
+        let len = Self::file_len();
+        let file = memfd::make(len as u64)?;
+        if overcommit_is_strict() {
+            // Otherwise a page that the system cannot give would be a SIGBUS when it is first used.
+            shm_file::allocate(&file, 0..len)?;
+        }
+        Ok((Self::map(&file, 0)?, file))
+    }
+
+    /// Maps what the other side has made. `None`: it is no such file, or one that could be truncated.
+    pub(crate) fn open(file: &File) -> io::Result<Option<Self>> {
+        // Of exactly this length, which no file of huge pages can have: those may be missing when they are first used.
+        if !memfd::is_sealed(file) || file.metadata()?.len() != Self::file_len() as u64 {
+            return Ok(None);
+        }
+        Self::map(file, 1).map(Some)
+    }
+
+    fn map(file: &File, side: usize) -> io::Result<Self> {
+        let mapping = Mapping::of(file, Self::file_len())?;
+        let (cause, spread) = (AtomicU64::new(0), AtomicU32::new(0));
+        Ok(PairMemory { mapping, layout: Self::layout(), side, cause, spread })
+    }
+
+    /// Whether this process is a forked child, in which the memory does not exist.
+    pub(crate) fn forked(&self) -> bool {
+        self.mapping.forked()
+    }
+
+    /// The number of the other side.
+    #[inline]
+    pub(crate) fn other(&self) -> usize {
+        1 - self.side
+    }
+
+    /// This side's access to the channels. The platform says how the other side is woken.
+    #[inline]
+    pub(crate) fn post<'a>(&'a self, platform: &'a ShmPlatform) -> Post<'a, ShmPlatform> {
+        let bells = self.mapping.start().cast::<Bell<ShmPlatform>>();
+        let segment = Segment {
+            cause: &self.cause,
+            spread: &self.spread,
+            claims: &[],
+            slots: &[],
+            buffers: &[],
+            staging: Staging::of(0, SIDES),
+            // SAFETY: I1 and I3: the mapping begins with them, at a page; the other side may change atomics.
+            bells: unsafe { core::slice::from_raw_parts(bells, SIDES) },
+        };
+        Post::new(platform, segment, self.side)
+    }
+
+    #[inline]
+    fn instance(&self) -> Instance<'_, u64> {
+        let start = self.mapping.start().wrapping_add(CHANNELS).cast();
+        // SAFETY: I18: in the mapping by `file_len`, aligned to a page, and used by the channels only.
+        unsafe { Instance::new(start, self.layout.words()) }
+    }
+
+    fn channel(&self, sender: usize) -> PairChannel<'_> {
+        PairChannel(MappedChannel::new(self.instance(), &self.layout, sender))
+    }
+
+    /// The channel to the other side.
+    #[inline]
+    pub(crate) fn outgoing(&self) -> PairChannel<'_> {
+        self.channel(self.side)
+    }
+
+    /// The channel from the other side.
+    #[inline]
+    pub(crate) fn incoming(&self) -> PairChannel<'_> {
+        self.channel(self.other())
+    }
+
+    /// Not 0 once a side sends no more.
+    fn closed(&self, side: usize) -> &AtomicU64 {
+        assert!(side < SIDES);
+        let word = self.mapping.start().wrapping_add(CLOSED + 128 * side).cast();
+        // SAFETY: I1 and I3: inside the mapping, aligned; the other side may change it.
+        unsafe { AtomicU64::from_ptr(word) }
+    }
+
+    /// This side sends no more.
+    pub(crate) fn close(&self, platform: &ShmPlatform) {
+        // An error occurs in tests only.
+        let _ = self.post(platform).close(self.closed(self.side));
+    }
+
+    /// Whether the other side has said that it sends no more.
+    pub(crate) fn is_closed(&self, platform: &ShmPlatform) -> bool {
+        self.post(platform).is_closed(self.closed(self.other()))
+    }
+}
+
+/// Whether the system promises no more memory than it has. If the file cannot be read: it does not.
+fn overcommit_is_strict() -> bool {
+    fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() == "2")
+}
+
+/// A channel whose other side is not trusted.
+#[derive(Clone, Copy)]
+pub(crate) struct PairChannel<'a>(MappedChannel<'a>);
+
+/// A cell's payload, or a buffer.
+pub(crate) enum PairBytes<'a> {
+    Cell(ChannelBytes<'a>),
+    Buffer(ChannelBytes<'a>),
+}
+
+// SAFETY: I18: the view is exactly these bytes, or a copy of them.
+unsafe impl Payload for PairBytes<'_> {
+    #[inline]
+    fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
+        let (PairBytes::Cell(bytes) | PairBytes::Buffer(bytes)) = self;
+        bytes.write(fill)
+    }
+
+    #[inline]
+    fn read<R>(&self, read: impl FnOnce(Source<'_>) -> R) -> R {
+        match self {
+            PairBytes::Cell(bytes) => {
+                // What is checked here must be what is used: the compiler may not read it again from the channel.
+                let copy = core::hint::black_box(bytes.read(|source| source.array::<PAYLOAD>(0)));
+                // SAFETY: I18: a private copy, of this length, which outlives the call.
+                read(unsafe { Source::new(copy.as_ptr(), PAYLOAD) })
+            }
+            // Its bytes are handed on, and not looked at.
+            PairBytes::Buffer(bytes) => bytes.read(read),
+        }
+    }
+}
+
+impl<'a> Channel for PairChannel<'a> {
+    type Word = AtomicU64;
+    type Bytes = PairBytes<'a>;
+
+    #[inline]
+    fn cells(&self) -> usize {
+        self.0.cells()
+    }
+
+    #[inline]
+    fn buffers(&self) -> usize {
+        self.0.buffers()
+    }
+
+    #[inline]
+    fn buffer_len(&self) -> usize {
+        self.0.buffer_len()
+    }
+
+    #[inline]
+    fn turn(&self, cell: usize) -> &AtomicU64 {
+        self.0.turn(cell)
+    }
+
+    #[inline]
+    fn payload(&self, cell: usize) -> PairBytes<'a> {
+        PairBytes::Cell(self.0.payload(cell))
+    }
+
+    #[inline]
+    fn buffer(&self, buffer: usize) -> PairBytes<'a> {
+        PairBytes::Buffer(self.0.buffer(buffer))
+    }
+
+    #[inline]
+    fn taken(&self) -> &AtomicU64 {
+        self.0.taken()
+    }
+
+    #[inline]
+    fn held(&self) -> &AtomicU64 {
+        self.0.held()
+    }
+
+    #[inline]
+    fn lease(&self, slot: usize) -> &AtomicU64 {
+        self.0.lease(slot)
+    }
+
+    #[inline]
+    fn want(&self, slot: usize) -> &AtomicU64 {
+        self.0.want(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn only_a_sealed_file_of_this_length_is_mapped() {
+        let (_own, file) = PairMemory::create().unwrap();
+        assert!(PairMemory::open(&file).unwrap().is_some());
+        let longer = memfd::make(PairMemory::file_len() as u64 + 1).unwrap();
+        assert!(PairMemory::open(&longer).unwrap().is_none());
+        let unsealed = tempfile::tempfile().unwrap();
+        unsealed.set_len(PairMemory::file_len() as u64).unwrap();
+        assert!(PairMemory::open(&unsealed).unwrap().is_none());
+    }
+
+    #[test]
+    fn pages_that_nobody_has_used_take_no_memory() {
+        use std::os::unix::fs::MetadataExt;
+        let (_own, file) = PairMemory::create().unwrap();
+        file.write_all_at(&[1], 0).unwrap();
+        assert!(overcommit_is_strict() || file.metadata().unwrap().blocks() <= 8);
+    }
+}

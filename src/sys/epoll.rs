@@ -1,0 +1,104 @@
+//! Waiting for any of many descriptors: epoll, level-triggered.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// A set of descriptors, and a descriptor itself: readable when one of them is, or when one is closed by its other side.
+#[derive(Debug)]
+pub(crate) struct Epoll(OwnedFd);
+
+/// What has become of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ready {
+    /// By which it was added.
+    pub(crate) key: u64,
+    /// Whether its other side has closed it.
+    pub(crate) closed: bool,
+}
+
+/// The most descriptors of one [`Epoll::wait`].
+pub(crate) const BATCH: usize = 64;
+
+impl Epoll {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: I7: touches no memory.
+        let descriptor = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: I7: a descriptor that was just opened, and that has no other owner.
+        Ok(Epoll(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    }
+
+    /// Adds a descriptor, until it is removed.
+    pub(crate) fn add(&self, descriptor: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: key };
+        self.control(libc::EPOLL_CTL_ADD, descriptor, &mut event)
+    }
+
+    /// Removes a descriptor. To close it is not enough where a forked child has it too.
+    pub(crate) fn remove(&self, descriptor: BorrowedFd<'_>) {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // An error would mean that it is not there.
+        let _ = self.control(libc::EPOLL_CTL_DEL, descriptor, &mut event);
+    }
+
+    fn control(
+        &self,
+        operation: libc::c_int,
+        descriptor: BorrowedFd<'_>,
+        event: &mut libc::epoll_event,
+    ) -> io::Result<()> {
+        // SAFETY: I7: a live event.
+        let result = unsafe { libc::epoll_ctl(self.0.as_raw_fd(), operation, descriptor.as_raw_fd(), event) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Those that are ready, up to [`BATCH`]; waits for the first at most for so long, without limit if there is none. A
+    /// signal ends the wait early.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<Vec<Ready>> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
+        // Rounded up: a wait is not shorter than asked for.
+        let milliseconds = timeout.map_or(-1, |timeout| {
+            libc::c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)
+        });
+        let (start, len) = (events.as_mut_ptr(), BATCH as libc::c_int);
+        // SAFETY: I7: live events, of the stated number.
+        let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), start, len, milliseconds) };
+        let Ok(count) = usize::try_from(count) else {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::Interrupted { Ok(Vec::new()) } else { Err(error) };
+        };
+        let closed = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
+        let ready = |event: &libc::epoll_event| Ready { key: event.u64, closed: event.events & closed != 0 };
+        Ok(events[..count].iter().map(ready).collect())
+    }
+}
+
+impl AsFd for Epoll {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn what_is_readable_or_closed_is_found_until_it_is_removed() {
+        let epoll = Epoll::new().unwrap();
+        let (own, mut other) = UnixStream::pair().unwrap();
+        epoll.add(own.as_fd(), 7).unwrap();
+        assert_eq!(epoll.wait(Some(Duration::ZERO)).unwrap(), []);
+        other.write_all(b"x").unwrap();
+        assert_eq!(epoll.wait(None).unwrap(), [Ready { key: 7, closed: false }]);
+        drop(other);
+        assert_eq!(epoll.wait(None).unwrap(), [Ready { key: 7, closed: true }]);
+        epoll.remove(own.as_fd());
+        assert_eq!(epoll.wait(Some(Duration::from_millis(1))).unwrap(), []);
+    }
+}

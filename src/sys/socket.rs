@@ -1,0 +1,286 @@
+//! Connections between two processes of a machine: Unix sockets of whole packets, in the abstract namespace.
+//!
+//! Such a name is bound to one socket, and is gone with it: nothing is left in the file system, however a process ends. No call
+//! waits for the other side, whatever that side does to its own end: waiting would be a flag of each call, not of the socket.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// The connections that wait for being accepted, at most; the system may allow fewer.
+const BACKLOG: libc::c_int = 4096;
+
+/// The most descriptors of one packet that are received. The system closes further ones.
+const DESCRIPTORS: usize = 4;
+
+/// The longest name, in bytes.
+pub(crate) const LONGEST_NAME: usize = 107;
+
+const DO_NOT_WAIT: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Takes over a descriptor that a call has just returned.
+fn owned(descriptor: RawFd) -> OwnedFd {
+    // SAFETY: I7: it was just opened, and has no other owner.
+    unsafe { OwnedFd::from_raw_fd(descriptor) }
+}
+
+fn socket(flags: libc::c_int) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags;
+    // SAFETY: I7: touches no memory.
+    check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) }).map(owned)
+}
+
+/// The address of an abstract name, with its length.
+fn address(name: &[u8]) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+    let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; 108] };
+    if name.is_empty() || name.len() > LONGEST_NAME {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (target, byte) in address.sun_path[1..].iter_mut().zip(name) {
+        *target = *byte as libc::c_char;
+    }
+    let len = core::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
+    Ok((address, len as libc::socklen_t))
+}
+
+/// Listens at a name. [`io::ErrorKind::AddrInUse`]: another socket has it.
+pub(crate) fn listen(name: &[u8]) -> io::Result<OwnedFd> {
+    let socket = socket(libc::SOCK_NONBLOCK)?;
+    let (address, len) = address(name)?;
+    // SAFETY: I7: the address is live, and not shorter than stated.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
+    // SAFETY: I7: touches no memory.
+    check(unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) })?;
+    Ok(socket)
+}
+
+/// Connects to who listens at a name. Waits for room among the connections that are to be accepted, at most for so long.
+pub(crate) fn connect(name: &[u8], timeout: Option<Duration>) -> io::Result<OwnedFd> {
+    let socket = socket(0)?;
+    if let Some(timeout) = timeout {
+        let seconds = timeout.as_secs().min(libc::time_t::MAX as u64) as libc::time_t;
+        // Zeros would mean: without limit.
+        let microseconds = timeout.subsec_micros().max(1);
+        let limit = libc::timeval { tv_sec: seconds, tv_usec: microseconds as _ };
+        let len = size_of_val(&limit) as libc::socklen_t;
+        let (level, option) = (libc::SOL_SOCKET, libc::SO_SNDTIMEO);
+        // SAFETY: I7: the value is live, and of the stated length.
+        check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const limit).cast(), len) })?;
+    }
+    let (address, len) = address(name)?;
+    loop {
+        // SAFETY: I7: the address is live, and not shorter than stated.
+        let result = check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), len) });
+        match result {
+            Ok(_) => return Ok(socket),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The next connection. [`io::ErrorKind::WouldBlock`]: there is none.
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let none = core::ptr::null_mut();
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: I7: no address is asked for, so nothing is written.
+    check(unsafe { libc::accept4(listener.as_raw_fd(), none, core::ptr::null_mut(), flags) }).map(owned)
+}
+
+/// Sends a packet.
+pub(crate) fn send(socket: RawFd, packet: &[u8]) -> io::Result<()> {
+    // SAFETY: I7: a live slice.
+    let sent = unsafe { libc::send(socket, packet.as_ptr().cast(), packet.len(), DO_NOT_WAIT) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// What a packet with descriptors carries besides its bytes.
+#[repr(C)]
+struct Control<const N: usize> {
+    header: libc::cmsghdr,
+    descriptors: [RawFd; N],
+}
+
+impl<const N: usize> Control<N> {
+    fn new() -> Self {
+        // SAFETY: I7: integers only, for which zeros are valid.
+        let mut header: libc::cmsghdr = unsafe { core::mem::zeroed() };
+        header.cmsg_level = libc::SOL_SOCKET;
+        header.cmsg_type = libc::SCM_RIGHTS;
+        Control { header, descriptors: [-1; N] }
+    }
+}
+
+fn message<const N: usize>(part: &mut libc::iovec, control: &mut Control<N>) -> libc::msghdr {
+    // SAFETY: I7: integers and pointers, for which zeros are valid.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = part;
+    message.msg_iovlen = 1;
+    message.msg_control = core::ptr::from_mut(control).cast();
+    message.msg_controllen = size_of::<Control<N>>() as _;
+    message
+}
+
+/// Sends a packet with a descriptor.
+pub(crate) fn send_with(socket: BorrowedFd<'_>, packet: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    let mut part = libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() };
+    // Two, one of which is not sent: the size of a control message is that of whole words.
+    let mut control = Control::<2>::new();
+    control.header.cmsg_len = (size_of::<libc::cmsghdr>() + size_of::<RawFd>()) as _;
+    control.descriptors[0] = descriptor.as_raw_fd();
+    let message = message(&mut part, &mut control);
+    // SAFETY: I7: the message, its part and its control are live, and of the stated lengths; the part is only read.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, DO_NOT_WAIT) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Receives a packet, and cuts what the buffer has no room for. 0 bytes: the other side has closed.
+pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    let (start, len) = (buffer.as_mut_ptr().cast(), buffer.len());
+    // SAFETY: I7: a live slice, which is ours alone.
+    let received = unsafe { libc::recv(socket.as_raw_fd(), start, len, libc::MSG_DONTWAIT) };
+    usize::try_from(received).map_err(|_| io::Error::last_os_error())
+}
+
+/// A packet with descriptors.
+pub(crate) struct Packet {
+    pub(crate) len: usize,
+    pub(crate) descriptors: Vec<OwnedFd>,
+    /// Whether bytes or descriptors were cut.
+    pub(crate) truncated: bool,
+}
+
+/// Receives a packet and the descriptors that it carries.
+pub(crate) fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Packet> {
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let mut control = Control::<DESCRIPTORS>::new();
+    let mut message = message(&mut part, &mut control);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: I7: the message, its part and its control are live, ours alone, and of the stated lengths.
+    let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+    let len = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+    let truncated = message.msg_flags & (libc::MSG_CTRUNC | libc::MSG_TRUNC) != 0;
+    let header = &control.header;
+    #[allow(clippy::unnecessary_cast, reason = "the types differ between C libraries")]
+    let (given, header_len) = (message.msg_controllen as usize, header.cmsg_len as usize);
+    let is_given = given >= size_of::<libc::cmsghdr>()
+        && header.cmsg_level == libc::SOL_SOCKET
+        && header.cmsg_type == libc::SCM_RIGHTS;
+    let bytes = header_len.saturating_sub(size_of::<libc::cmsghdr>());
+    let count = if is_given { (bytes / size_of::<RawFd>()).min(DESCRIPTORS) } else { 0 };
+    let descriptors = control.descriptors[..count].iter().map(|descriptor| owned(*descriptor)).collect();
+    Ok(Packet { len, descriptors, truncated })
+}
+
+/// The process at the other end: the one that has connected, or that has listened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    /// 0: of another PID namespace.
+    pub(crate) process: u32,
+    pub(crate) user: u32,
+}
+
+/// Who is at the other end, as the system has noted it when the connection was made.
+pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
+    let mut credentials = MaybeUninit::<libc::ucred>::zeroed();
+    option(socket, libc::SO_PEERCRED, &mut credentials)?;
+    // SAFETY: I7: integers, which were zeros before the call.
+    let credentials = unsafe { credentials.assume_init() };
+    Ok(Credentials { process: u32::try_from(credentials.pid).unwrap_or(0), user: credentials.uid })
+}
+
+/// A descriptor of that process, and whether it is certainly of that one: kernels before 6.5 know only the one that has its
+/// number now.
+pub(crate) fn process(socket: BorrowedFd<'_>, number: u32) -> io::Result<(OwnedFd, bool)> {
+    let mut descriptor = MaybeUninit::<RawFd>::zeroed();
+    if option(socket, libc::SO_PEERPIDFD, &mut descriptor).is_ok() {
+        // SAFETY: I7: an integer, which was zero before the call.
+        return Ok((owned(unsafe { descriptor.assume_init() }), true));
+    }
+    // SAFETY: I7: touches no memory.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, number, 0) };
+    if descriptor < 0 { Err(io::Error::last_os_error()) } else { Ok((owned(descriptor as RawFd), false)) }
+}
+
+fn option<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &mut MaybeUninit<T>) -> io::Result<()> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    let (level, value) = (libc::SOL_SOCKET, value.as_mut_ptr().cast());
+    // SAFETY: I7: the system writes `len` bytes at most, which is the size of the value.
+    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, value, &raw mut len) })?;
+    Ok(())
+}
+
+/// Wakes the process at the other end, which has said that it sleeps. An error means that it is gone, or that it has not read
+/// what was sent before: then its end is readable anyway.
+#[cold]
+pub(crate) fn ring(socket: RawFd) {
+    let _ = send(socket, &[RING]);
+}
+
+/// The packet that wakes.
+pub(crate) const RING: u8 = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn unique(name: &str) -> Vec<u8> {
+        format!("intranode-test-{}-{name}", std::process::id()).into_bytes()
+    }
+
+    #[test]
+    fn packets_and_descriptors_arrive_whole() {
+        let name = unique("packets");
+        let listener = listen(&name).unwrap();
+        assert_eq!(listen(&name).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(accept(listener.as_fd()).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let client = connect(&name, Some(Duration::from_secs(5))).unwrap();
+        let server = accept(listener.as_fd()).unwrap();
+        let own = Credentials { process: std::process::id(), user: crate::sys::process::user() };
+        assert_eq!(credentials(server.as_fd()).unwrap(), own);
+        assert_eq!(credentials(client.as_fd()).unwrap(), own);
+        assert!(process(server.as_fd(), own.process).is_ok());
+
+        send_with(client.as_fd(), b"hello", listener.as_fd()).unwrap();
+        send(client.as_raw_fd(), b"again").unwrap();
+        let mut buffer = [0; 16];
+        let packet = receive_with(server.as_fd(), &mut buffer).unwrap();
+        assert_eq!((packet.len, packet.descriptors.len(), packet.truncated), (5, 1, false));
+        assert_eq!(receive(server.as_fd(), &mut buffer).unwrap(), 5);
+        assert_eq!(&buffer[..5], b"again");
+        assert_eq!(receive(server.as_fd(), &mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        send(client.as_raw_fd(), &[7; 20]).unwrap();
+        assert!(receive_with(server.as_fd(), &mut buffer).unwrap().truncated);
+        drop(client);
+        assert_eq!(receive(server.as_fd(), &mut buffer).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_name_is_free_again_when_its_socket_is_closed() {
+        let name = unique("free");
+        assert_eq!(connect(&name, None).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        for _ in 0..2 {
+            drop(listen(&name).unwrap());
+        }
+        assert_eq!(listen(&[b'x'; 108]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn ringing_never_waits() {
+        let name = unique("ring");
+        let listener = listen(&name).unwrap();
+        let client = connect(&name, None).unwrap();
+        // Nobody reads: soon there is no room any more.
+        for _ in 0..100_000 {
+            ring(client.as_raw_fd());
+        }
+        drop(listener);
+        ring(client.as_raw_fd());
+    }
+}

@@ -1,0 +1,269 @@
+//! Cases 46 to 49 and 52: names, and who may connect.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use intranode::{Address, Ended, Endpoint, EndpointError, Event, Refusal};
+use libtest_mimic::Completion;
+use nix::unistd::{Uid, geteuid, setuid};
+
+use super::child::{self, Child};
+use super::faults::resources;
+use super::messages::{calls, start_echo};
+use super::sleeping::raise_descriptors;
+use super::{Role, Test, repeats, unique};
+
+pub(super) const TESTS: &[Test] = &[
+    ("case_46_one_of_two_creators_has_the_name", one_name),
+    ("case_47_clients_connect_as_soon_as_the_name_is_there", early),
+    ("case_48_many_connects_leave_nothing", many_connects),
+    ("case_49_one_peer_too_many_is_refused", one_too_many),
+    ("case_52_another_user_is_refused", other_user),
+    ("descriptors_that_run_out_are_no_reason_to_spin", no_descriptors),
+    ("names_and_addresses_are_checked", names),
+    ("an_endpoint_connects_to_itself", itself),
+    ("one_process_has_many_endpoints", many_endpoints),
+];
+
+pub(super) const ROLES: &[Role] = &[
+    ("listens if free", listens_if_free),
+    ("as another user", as_another_user),
+    ("has few descriptors", has_few_descriptors),
+];
+
+fn listens_if_free(args: &[String]) -> Result<()> {
+    let server = Endpoint::listen(&args[0]);
+    child::say(match &server {
+        Ok(_) => "listens",
+        Err(EndpointError::NameTaken { .. }) => "taken",
+        Err(error) => bail!("{error}"),
+    })?;
+    while child::hear()?.is_some() {}
+    Ok(())
+}
+
+fn one_name() -> Result<Completion> {
+    let name = unique();
+    for _ in 0..repeats(5) {
+        let mut creators =
+            (0..4).map(|_| Child::start("listens if free", &[&name])).collect::<Result<Vec<_>>>()?;
+        let said = creators.iter_mut().map(Child::line).collect::<Result<Vec<_>>>()?;
+        ensure!(said.iter().filter(|line| *line == "listens").count() == 1, "{said:?}");
+        // Killed, it leaves no name behind.
+        creators.into_iter().try_for_each(|creator| creator.kill().map(drop))?;
+    }
+    let server = Endpoint::listen(&name)?;
+    let second = Endpoint::listen(&name);
+    ensure!(matches!(second, Err(EndpointError::NameTaken { .. })), "{second:?}");
+    drop(server);
+    Endpoint::listen(&name)?;
+    Ok(Completion::Completed)
+}
+
+fn early() -> Result<Completion> {
+    for _ in 0..repeats(5) {
+        let name = unique();
+        let address = Address::local(&name)?;
+        let mut server = Child::start("echo", &[&name])?;
+        loop {
+            match calls(&address, 10) {
+                Ok(()) => break,
+                Err(error) => match error.downcast_ref() {
+                    Some(EndpointError::NobodyListens { .. }) => std::thread::yield_now(),
+                    _ => return Err(error),
+                },
+            }
+        }
+        server.says("listens")?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn many_connects() -> Result<Completion> {
+    let (server, address) = start_echo()?;
+    // Those that come first make what the allocator keeps.
+    (0..200).try_for_each(|_| calls(&address, 2))?;
+    let (before, own) = (resources(server.pid())?, resources(std::process::id())?);
+    (0..repeats(1500)).try_for_each(|_| calls(&address, 2))?;
+    let (after, own_after) = (resources(server.pid())?, resources(std::process::id())?);
+    own_after.is_not_more_than(own)?;
+    // The last of them may not have been noticed.
+    calls(&address, 2)?;
+    after.is_not_more_than(before)?;
+    Ok(Completion::Completed)
+}
+
+fn one_too_many() -> Result<Completion> {
+    let mut server = Endpoint::builder().max_peers(3).listen(&unique())?;
+    let address = server.address().context("it listens")?.clone();
+    let mut clients = Vec::new();
+    for number in 0..5 {
+        let mut client = Endpoint::client()?;
+        let peer = client.connect(&address)?;
+        while server.wait(Some(Duration::from_millis(20)))?.is_some() {}
+        let event = client.wait(Some(Duration::from_secs(10)))?;
+        match event {
+            Some(Event::Connected { .. }) => ensure!(number < 3, "{number}"),
+            Some(Event::Closed { ended: Ended::Refused(Refusal::Full), .. }) => {
+                ensure!(number >= 3, "{number}");
+                let error = client.send_unexpected(peer, 0, b"");
+                ensure!(
+                    matches!(error, Err(EndpointError::PeerGone { ended: Ended::Refused(Refusal::Full), .. })),
+                    "{error:?}"
+                );
+            }
+            other => bail!("{other:?}"),
+        }
+        clients.push(client);
+    }
+    // When one has left there is room.
+    clients.remove(0);
+    while !matches!(server.wait(Some(Duration::from_secs(10)))?, Some(Event::Closed { .. })) {}
+    let mut client = Endpoint::client()?;
+    client.connect(&address)?;
+    while server.wait(Some(Duration::from_millis(20)))?.is_some() {}
+    let event = client.wait(Some(Duration::from_secs(10)))?;
+    ensure!(matches!(event, Some(Event::Connected { .. })), "{event:?}");
+    let mut busy = Endpoint::builder().max_peers(0).client()?;
+    let error = busy.connect(&address);
+    ensure!(matches!(error, Err(EndpointError::TooManyPeers { peers: 0 })), "{error:?}");
+    Ok(Completion::Completed)
+}
+
+fn as_another_user(args: &[String]) -> Result<()> {
+    // What another user's name would be is known to everybody.
+    let socket = super::hostile::connect_as(0, &args[0])?;
+    setuid(Uid::from_raw(65_534))?;
+    drop(socket);
+    let socket = super::hostile::connect_as(0, &args[0])?;
+    let answer = super::hostile::answer(&socket)?;
+    ensure!(answer == [2, 2], "{answer:?}");
+    // The name of this user is free, and another user's endpoint is not found there.
+    let error = Endpoint::client()?.connect(&Address::local(&args[0])?);
+    ensure!(matches!(error, Err(EndpointError::NobodyListens { .. })), "{error:?}");
+    child::say("refused")
+}
+
+fn other_user() -> Result<Completion> {
+    if !geteuid().is_root() {
+        return Ok(Completion::ignored_with("only root can become another user"));
+    }
+    let (server, address) = start_echo()?;
+    let mut other = Child::start("as another user", &[address.name()])?;
+    other.says("refused")?;
+    other.ends()?;
+    calls(&address, 10)?;
+    drop(server);
+    Ok(Completion::Completed)
+}
+
+/// A server that has no descriptor left for a connection, and says how much processor time it needs while one waits.
+fn has_few_descriptors(args: &[String]) -> Result<()> {
+    let mut server = Endpoint::builder().spin(Duration::ZERO).max_peers(1000).listen(&args[0])?;
+    let mut taken = Vec::new();
+    nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, 40, 40)?;
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        taken.push(file);
+    }
+    child::say("listens")?;
+    let before = cpu_time::own()?;
+    ensure!(server.wait(Some(Duration::from_secs(1)))?.is_none());
+    let used = cpu_time::own()? - before;
+    ensure!(used < Duration::from_millis(100), "{used:?} of processor time");
+    child::say("slept")?;
+    taken.clear();
+    let mut buffer = [0; 8];
+    let call = server.recv_unexpected(&mut buffer)?;
+    server.send_expected(call.peer, call.tag, &buffer[..call.bytes])?;
+    while child::hear()?.is_some() {}
+    Ok(())
+}
+
+/// The processor time of this process.
+mod cpu_time {
+    use std::time::Duration;
+
+    use nix::time::{ClockId, clock_gettime};
+
+    pub(super) fn own() -> anyhow::Result<Duration> {
+        Ok(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?.into())
+    }
+}
+
+fn no_descriptors() -> Result<Completion> {
+    let name = unique();
+    let mut server = Child::start("has few descriptors", &[&name])?;
+    server.says("listens")?;
+    let address = Address::local(&name)?;
+    let mut client = Endpoint::client()?;
+    client.connect(&address)?;
+    let event = client.wait(Some(Duration::from_secs(20)))?;
+    ensure!(
+        matches!(event, Some(Event::Closed { ended: Ended::Refused(Refusal::Resources), .. })),
+        "{event:?}"
+    );
+    server.says("slept")?;
+    let peer = client.connect(&address)?;
+    client.send_unexpected(peer, 1, b"now")?;
+    ensure!(client.recv_expected(peer, 1, &mut [0; 8])? == 3);
+    server.ends()?;
+    Ok(Completion::Completed)
+}
+
+fn names() -> Result<Completion> {
+    for bad in ["", "a/b", "a b", "ä", &"x".repeat(65)] {
+        let error = Endpoint::listen(bad);
+        ensure!(matches!(error, Err(EndpointError::InvalidName { .. })), "{bad:?}: {error:?}");
+    }
+    let name = "x".repeat(64);
+    let server = Endpoint::listen(&name)?;
+    let address: Address = server.address().context("it listens")?.to_string().parse()?;
+    ensure!(address.is_local() && Some(&address) == server.address());
+    let mut client = Endpoint::client()?;
+    client.connect(&address)?;
+    let elsewhere: Address = format!("intranode://0000-1111/{name}").parse()?;
+    let error = client.connect(&elsewhere);
+    ensure!(matches!(error, Err(EndpointError::NotLocal { .. })), "{error:?}");
+    drop(server);
+    let error = Endpoint::client()?.connect(&address);
+    ensure!(matches!(error, Err(EndpointError::NobodyListens { .. })), "{error:?}");
+    Ok(Completion::Completed)
+}
+
+fn itself() -> Result<Completion> {
+    let mut own = Endpoint::listen(&unique())?;
+    let address = own.address().context("it listens")?.clone();
+    let to_own = own.connect(&address)?;
+    own.send_unexpected(to_own, 1, b"to me")?;
+    let mut buffer = [0; 8];
+    let message = own.recv_unexpected(&mut buffer)?;
+    ensure!(message.peer != to_own && &buffer[..5] == b"to me");
+    own.send_expected(message.peer, 2, b"back")?;
+    ensure!(own.recv_expected(to_own, 2, &mut buffer)? == 4);
+    own.disconnect(to_own);
+    let error = own.recv_expected(to_own, 2, &mut buffer);
+    ensure!(matches!(error, Err(EndpointError::PeerGone { ended: Ended::Disconnected, .. })), "{error:?}");
+    Ok(Completion::Completed)
+}
+
+fn many_endpoints() -> Result<Completion> {
+    raise_descriptors()?;
+    let mut servers = (0..8).map(|_| Endpoint::listen(&unique())).collect::<Result<Vec<_>, _>>()?;
+    let addresses: Vec<Address> = servers.iter().filter_map(|server| server.address().cloned()).collect();
+    let mut client = Endpoint::client()?;
+    let peers = addresses.iter().map(|address| client.connect(address)).collect::<Result<Vec<_>, _>>()?;
+    for (number, peer) in peers.iter().enumerate() {
+        client.send_unexpected(*peer, number as u64, b"?")?;
+    }
+    for (number, server) in servers.iter_mut().enumerate() {
+        let call = server.recv_unexpected(&mut [0; 1])?;
+        ensure!(call.tag == number as u64);
+        server.send_expected(call.peer, 0, &[number as u8])?;
+    }
+    for (number, peer) in peers.iter().enumerate().rev() {
+        let mut answer = [0xFF];
+        client.recv_expected(*peer, 0, &mut answer)?;
+        ensure!(usize::from(answer[0]) == number);
+    }
+    Ok(Completion::Completed)
+}

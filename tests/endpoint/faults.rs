@@ -1,0 +1,324 @@
+//! Cases 42 to 45, 50 and 51: processes that are killed, stop, fork or call exec.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use intranode::{Address, Ended, Endpoint, EndpointError, Event};
+use libtest_mimic::Completion;
+use nix::sys::signal::Signal;
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, fork, pause};
+
+use super::child::{self, Child};
+use super::messages::{calls, pattern, start_echo};
+use super::{Role, Test, pair, repeats, unique};
+
+pub(super) const TESTS: &[Test] = &[
+    ("case_42_clients_that_were_killed_leave_nothing", many_killed),
+    ("case_43_clients_killed_at_any_moment", killed_anywhere),
+    ("case_44_a_server_that_was_killed", server_killed),
+    ("case_45_a_restarted_server_does_not_know_the_peer", restarted),
+    ("case_50_a_forked_child_keeps_the_connection", forked_child),
+    ("case_51_a_peer_calls_exec", exec),
+    ("what_was_sent_before_dying_is_received", sent_before),
+    ("a_frozen_peer_is_a_time_out", frozen),
+    ("calls_in_a_forked_child_fail", in_a_forked_child),
+];
+
+pub(super) const ROLES: &[Role] = &[
+    ("calls", calls_until_killed),
+    ("sends", sends),
+    ("forks and ends", forks_and_ends),
+    ("execs", execs),
+    ("fails in a child", fails_in_a_child),
+];
+
+/// What a process takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resources {
+    pub(super) descriptors: usize,
+    mappings: usize,
+    /// Private memory, in KiB.
+    memory: u64,
+}
+
+pub(super) fn resources(pid: u32) -> Result<Resources> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).context("a line")?;
+    let memory = line.split_whitespace().nth(1).context("a number")?.parse()?;
+    let mappings = maps.lines().filter(|line| line.contains("memfd:intranode")).count();
+    Ok(Resources { descriptors: std::fs::read_dir(format!("/proc/{pid}/fd"))?.count(), mappings, memory })
+}
+
+impl Resources {
+    /// Whether these are about the same: the last client may not have been noticed.
+    pub(super) fn is_not_more_than(self, before: Resources) -> Result<()> {
+        let close = self.descriptors <= before.descriptors + 4
+            && self.mappings <= before.mappings + 2
+            && self.memory <= before.memory + 1024;
+        ensure!(close, "{self:?} after {before:?}");
+        Ok(())
+    }
+}
+
+/// Calls until it is killed.
+fn calls_until_killed(args: &[String]) -> Result<()> {
+    let mut client = Endpoint::client()?;
+    let server = client.connect(&Address::local(&args[0])?)?;
+    let mut buffer = [0; 4096];
+    for number in 0.. {
+        client.send_unexpected(server, number, &pattern(number as usize, 100))?;
+        client.recv_expected(server, number, &mut buffer)?;
+        if number == 0 {
+            child::say("called")?;
+        }
+    }
+    Ok(())
+}
+
+fn many_killed() -> Result<Completion> {
+    let (server, address) = start_echo()?;
+    let kill = |count: usize| -> Result<()> {
+        for _ in 0..count {
+            let mut client = Child::start("calls", &[address.name()])?;
+            client.says("called")?;
+            client.kill()?;
+        }
+        calls(&address, 10)
+    };
+    kill(20)?;
+    let before = resources(server.pid())?;
+    // More than Mercury's pool of 64 buffers survives.
+    kill(repeats(100))?;
+    resources(server.pid())?.is_not_more_than(before)?;
+    Ok(Completion::Completed)
+}
+
+fn killed_anywhere() -> Result<Completion> {
+    let (server, address) = start_echo()?;
+    for round in 0..repeats(60) {
+        let client = Child::start("calls", &[address.name()])?;
+        // From before it has connected until after a few calls.
+        let until = Instant::now() + Duration::from_micros(fastrand::u64(0..8000));
+        while Instant::now() < until {
+            std::thread::yield_now();
+        }
+        client.kill()?;
+        if round % 10 == 0 {
+            calls(&address, 20)?;
+        }
+    }
+    calls(&address, 100)?;
+    ensure!(resources(server.pid())?.descriptors < 20);
+    Ok(Completion::Completed)
+}
+
+/// The end of a peer is reported within the limit of a test, and after all else. Returns it, and what came before.
+fn end_of(endpoint: &mut Endpoint) -> Result<(Ended, Vec<Event>)> {
+    let mut before = Vec::new();
+    loop {
+        match endpoint.wait(Some(Duration::from_secs(20)))? {
+            Some(Event::Closed { ended, .. }) => return Ok((ended, before)),
+            Some(event) => before.push(event),
+            None => bail!("no end after {before:?}"),
+        }
+    }
+}
+
+fn server_killed() -> Result<Completion> {
+    let (server, address) = start_echo()?;
+    let mut client = Endpoint::client()?;
+    let peer = client.connect(&address)?;
+    client.send_unexpected(peer, 1, b"hello")?;
+    client.recv_expected(peer, 1, &mut [0; 5])?;
+    server.signal(Signal::SIGKILL)?;
+    let error = client.recv_expected(peer, 2, &mut [0; 5]);
+    ensure!(matches!(error, Err(EndpointError::PeerGone { ended: Ended::Died, .. })), "{error:?}");
+    ensure!(matches!(end_of(&mut client)?.0, Ended::Died));
+    server.kill()?;
+    let error = client.connect(&address);
+    ensure!(matches!(error, Err(EndpointError::NobodyListens { .. })), "{error:?}");
+    // The name can be used again.
+    let mut again = Child::start("echo", &[address.name()])?;
+    again.says("listens")?;
+    calls(&address, 10)?;
+    Ok(Completion::Completed)
+}
+
+fn restarted() -> Result<Completion> {
+    let (server, address) = start_echo()?;
+    let mut client = Endpoint::client()?;
+    let old = client.connect(&address)?;
+    client.send_unexpected(old, 1, b"hello")?;
+    client.recv_expected(old, 1, &mut [0; 5])?;
+    server.kill()?;
+    let mut again = Child::start("echo", &[address.name()])?;
+    again.says("listens")?;
+    let new = client.connect(&address)?;
+    client.send_unexpected(new, 1, b"hello")?;
+    client.recv_expected(new, 1, &mut [0; 5])?;
+    ensure!(new != old);
+    for error in [client.send_unexpected(old, 2, b"?"), client.recv_expected(old, 2, &mut []).map(drop)] {
+        ensure!(
+            matches!(error, Err(EndpointError::PeerGone { .. } | EndpointError::UnknownPeer { .. })),
+            "{error:?}"
+        );
+    }
+    Ok(Completion::Completed)
+}
+
+/// Connects and forks; the child, which has the connection too, outlives it.
+fn forks_and_ends(args: &[String]) -> Result<()> {
+    let mut client = Endpoint::client()?;
+    let server = client.connect(&Address::local(&args[0])?)?;
+    client.send_unexpected(server, 1, b"hello")?;
+    // SAFETY: the child only waits for the end.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => {
+            child::say(&child.to_string())?;
+            while child::hear()?.is_some() {}
+            Ok(())
+        }
+        ForkResult::Child => {
+            // If the test fails, it does not live for ever.
+            nix::unistd::alarm::set(60);
+            loop {
+                pause();
+            }
+        }
+    }
+}
+
+fn forked_child() -> Result<Completion> {
+    let mut server = Endpoint::listen(&unique())?;
+    let name = server.address().context("it listens")?.name().to_owned();
+    let mut client = Child::start("forks and ends", &[&name])?;
+    let grandchild = nix::unistd::Pid::from_raw(client.line()?.parse()?);
+    let start = Instant::now();
+    client.signal(Signal::SIGKILL)?;
+    let (ended, before) = end_of(&mut server)?;
+    ensure!(ended == Ended::Died && before.len() == 2, "{ended:?} after {before:?}");
+    ensure!(start.elapsed() < Duration::from_secs(10));
+    // It has lived on all the time.
+    nix::sys::signal::kill(grandchild, Signal::SIGKILL)?;
+    Ok(Completion::Completed)
+}
+
+fn execs(args: &[String]) -> Result<()> {
+    let mut client = Endpoint::client()?;
+    let server = client.connect(&Address::local(&args[0])?)?;
+    client.send_unexpected(server, 1, b"hello")?;
+    Err(Command::new("sleep").arg("60").exec().into())
+}
+
+fn exec() -> Result<Completion> {
+    let mut server = Endpoint::listen(&unique())?;
+    let name = server.address().context("it listens")?.name().to_owned();
+    let client = Child::start("execs", &[&name])?;
+    let (ended, before) = end_of(&mut server)?;
+    ensure!(ended == Ended::Died && before.len() == 2, "{ended:?} after {before:?}");
+    let command = std::fs::read_to_string(format!("/proc/{}/comm", client.pid()))?;
+    ensure!(command.trim() == "sleep", "{command}");
+    client.kill()?;
+    Ok(Completion::Completed)
+}
+
+fn sends(args: &[String]) -> Result<()> {
+    let mut client = Endpoint::client()?;
+    let server = client.connect(&Address::local(&args[0])?)?;
+    for number in 0..50 {
+        client.send_unexpected(server, number, &pattern(number as usize, 80 * number as usize))?;
+    }
+    child::say("sent")?;
+    while child::hear()?.is_some() {}
+    Ok(())
+}
+
+fn sent_before() -> Result<Completion> {
+    for leaves in [false, true] {
+        let mut server = Endpoint::listen(&unique())?;
+        let name = server.address().context("it listens")?.name().to_owned();
+        let mut client = Child::start("sends", &[&name])?;
+        client.says("sent")?;
+        if leaves {
+            client.ends()?;
+        } else {
+            client.kill()?;
+        }
+        // Only now the server accepts it.
+        let (ended, before) = end_of(&mut server)?;
+        let expected = if leaves { Ended::Left } else { Ended::Died };
+        ensure!(ended == expected && before.len() == 51, "{ended:?} after {before:?}");
+        let mut buffer = [0; 4096];
+        for number in 0..50 {
+            let message = server.recv_unexpected(&mut buffer)?;
+            let data = pattern(number as usize, 80 * number as usize);
+            ensure!(message.tag == number && buffer[..message.bytes] == data);
+        }
+        ensure!(server.try_recv_unexpected(&mut buffer)?.is_none());
+    }
+    Ok(Completion::Completed)
+}
+
+fn frozen() -> Result<Completion> {
+    let (server, address) = start_echo()?;
+    let mut client = Endpoint::builder().timeout(Duration::from_millis(300)).client()?;
+    let peer = client.connect(&address)?;
+    client.send_unexpected(peer, 1, b"hello")?;
+    client.recv_expected(peer, 1, &mut [0; 5])?;
+    server.signal(Signal::SIGSTOP)?;
+    client.send_unexpected(peer, 2, b"again")?;
+    let error = client.recv_expected(peer, 2, &mut [0; 5]);
+    ensure!(matches!(error, Err(EndpointError::TimedOut { operation: "recv_expected", .. })), "{error:?}");
+    let error = loop {
+        if let Err(error) = client.send_unexpected(peer, 3, &[0; 4096]) {
+            break error;
+        }
+    };
+    ensure!(matches!(error, EndpointError::TimedOut { operation: "send_unexpected", .. }), "{error:?}");
+    server.signal(Signal::SIGCONT)?;
+    ensure!(client.recv_expected(peer, 2, &mut [0; 5])? == 5, "calls go on");
+    Ok(Completion::Completed)
+}
+
+fn fails_in_a_child(args: &[String]) -> Result<()> {
+    let mut client = Endpoint::client()?;
+    let server = client.connect(&Address::local(&args[0])?)?;
+    client.send_unexpected(server, 1, b"hello")?;
+    client.recv_expected(server, 1, &mut [0; 5])?;
+    // SAFETY: this process has one thread.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => {
+            let status = waitpid(child, None)?;
+            ensure!(matches!(status, nix::sys::wait::WaitStatus::Exited(_, 0)), "{status:?}");
+            client.send_unexpected(server, 2, b"still")?;
+            client.recv_expected(server, 2, &mut [0; 5])?;
+            child::say("both")
+        }
+        ForkResult::Child => {
+            let forked = |result: Result<(), EndpointError>| matches!(result, Err(EndpointError::Forked));
+            let failed = forked(client.send_unexpected(server, 2, b"?"))
+                && forked(client.recv_expected(server, 2, &mut []).map(drop))
+                && forked(client.poll().map(drop))
+                && forked(client.arm().map(drop))
+                && forked(client.wait(None).map(drop));
+            client.disconnect(server);
+            drop(client);
+            std::process::exit(i32::from(!failed));
+        }
+    }
+}
+
+fn in_a_forked_child() -> Result<Completion> {
+    let (_server, address) = start_echo()?;
+    let mut client = Child::start("fails in a child", &[address.name()])?;
+    client.says("both")?;
+    client.ends()?;
+    let (client, _, mut server, _) = pair()?;
+    drop(client);
+    ensure!(matches!(end_of(&mut server)?.0, Ended::Left));
+    Ok(Completion::Completed)
+}

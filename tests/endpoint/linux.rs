@@ -1,0 +1,92 @@
+//! A test's name begins with the number of its case in the design of messages. Servers and clients are processes that run this
+//! program, with the name of a function and its arguments. Every test has a time limit, and what it has started is killed then.
+//!
+//! `ENDPOINT_REPEAT=10` repeats what is repeated ten times as often.
+
+#[path = "child.rs"]
+mod child;
+#[path = "connecting.rs"]
+mod connecting;
+#[path = "faults.rs"]
+mod faults;
+#[path = "hostile.rs"]
+mod hostile;
+#[path = "messages.rs"]
+mod messages;
+#[path = "sleeping.rs"]
+mod sleeping;
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use intranode::Endpoint;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+/// A test.
+type Test = (&'static str, fn() -> Result<Completion>);
+
+/// What a child does, with its arguments.
+type Role = (&'static str, fn(&[String]) -> Result<()>);
+
+/// The longest that a test takes, on a machine that is busy.
+const LIMIT: Duration = Duration::from_secs(120);
+
+pub(super) fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().collect();
+    if args.get(1).is_some_and(|arg| arg == child::FLAG) {
+        let roles =
+            [messages::ROLES, sleeping::ROLES, connecting::ROLES, faults::ROLES, hostile::ROLES].concat();
+        return child::run(&roles, &args[2..]);
+    }
+    let mut arguments = Arguments::from_args();
+    // They measure descriptors and memory of this process, too.
+    arguments.test_threads = Some(1);
+    let tests = [messages::TESTS, sleeping::TESTS, connecting::TESTS, faults::TESTS, hostile::TESTS].concat();
+    let trial = |(name, test): Test| Trial::ignorable_test(name, move || limited(test));
+    libtest_mimic::run(&arguments, tests.into_iter().map(trial).collect()).exit_code()
+}
+
+fn limited(test: fn() -> Result<Completion>) -> Result<Completion, Failed> {
+    let (done, result) = mpsc::channel();
+    let running = thread::spawn(move || {
+        let _ = done.send(test());
+    });
+    match result.recv_timeout(LIMIT) {
+        Ok(result) => result.map_err(|error| format!("{error:?}").into()),
+        Err(mpsc::RecvTimeoutError::Timeout) => Err(format!("not done within {LIMIT:?}").into()),
+        Err(mpsc::RecvTimeoutError::Disconnected) => match running.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => Err("no result".into()),
+        },
+    }
+}
+
+/// How often something is repeated that is repeated so often in the usual run.
+fn repeats(usual: usize) -> usize {
+    let factor = std::env::var("ENDPOINT_REPEAT").ok().and_then(|factor| factor.parse().ok()).unwrap_or(1);
+    usual * factor
+}
+
+/// A name that no other test has.
+fn unique() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A server and a client of this process, connected: with the client's peer and the server's.
+fn pair() -> Result<(Endpoint, intranode::Peer, Endpoint, intranode::Peer)> {
+    let mut server = Endpoint::listen(&unique())?;
+    let mut client = Endpoint::client()?;
+    let to_server = client.connect(server.address().expect("it listens"))?;
+    let event = server.wait(Some(Duration::from_secs(10)))?;
+    let Some(intranode::Event::Connected { peer: to_client }) = event else {
+        anyhow::bail!("no connection: {event:?}");
+    };
+    let event = client.wait(Some(Duration::from_secs(10)))?;
+    anyhow::ensure!(matches!(event, Some(intranode::Event::Connected { .. })), "not accepted: {event:?}");
+    Ok((client, to_server, server, to_client))
+}
