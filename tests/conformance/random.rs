@@ -7,14 +7,18 @@ use intranode::{Communicator, Config, Error, ReduceOp};
 use libtest_mimic::{Failed, Trial};
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestCaseError, TestRng, TestRunner};
-use serde::{Deserialize, Serialize};
 
 use crate::job::{Job, WAITS, Wait};
-use crate::model::{OPERATIONS, Value, ensure_same, reduced, values};
+use crate::model::{Value, ensure_same, reduced, values};
 use crate::scenario::{Outcome, ensure_matches, seed};
 
 mod folds;
 mod moves;
+mod started;
+mod world;
+
+use started::Held;
+use world::{Call, Kind, Step, World, world};
 
 /// The role of a process that is a rank of a random world.
 pub(crate) const ROLE: &str = "random_world";
@@ -44,179 +48,6 @@ fn try_worlds(cases: u32, play: impl Fn(&World) -> Outcome) -> Result<(), Failed
         .map_err(|failure| failure.to_string().into())
 }
 
-/// A number of ranks, and the sequence of their calls.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct World {
-    ranks: usize,
-    staging: Option<usize>,
-    group: Option<usize>,
-    steps: Vec<Step>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Step {
-    kind: Kind,
-    call: Call,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-enum Call {
-    Barrier,
-    Allreduce {
-        len: usize,
-        #[serde(with = "by_place")]
-        op: ReduceOp,
-        in_place: bool,
-    },
-    Allgather {
-        len: usize,
-    },
-    /// By rank. `order`: the order of the blocks in the receive buffer of rank 0; other ranks rotate it.
-    Allgatherv {
-        counts: Vec<usize>,
-        gaps: Vec<usize>,
-        order: Vec<usize>,
-    },
-    Broadcast {
-        len: usize,
-        root: usize,
-    },
-    Reduce {
-        len: usize,
-        #[serde(with = "by_place")]
-        op: ReduceOp,
-        in_place: bool,
-        root: usize,
-    },
-    /// Inclusive or exclusive.
-    Scan {
-        len: usize,
-        #[serde(with = "by_place")]
-        op: ReduceOp,
-        in_place: bool,
-        exclusive: bool,
-    },
-    /// By rank.
-    ReduceScatter {
-        counts: Vec<usize>,
-        #[serde(with = "by_place")]
-        op: ReduceOp,
-    },
-    /// A gatherv and a scatterv, with gaps and an order as in an allgatherv.
-    Rooted {
-        counts: Vec<usize>,
-        gaps: Vec<usize>,
-        order: Vec<usize>,
-        root: usize,
-    },
-    Alltoall {
-        len: usize,
-    },
-    /// By sender and receiver.
-    Alltoallv {
-        counts: Vec<Vec<usize>>,
-        gaps: Vec<usize>,
-        order: Vec<usize>,
-    },
-    /// The rank passes a buffer that is too short.
-    Wrong {
-        rank: usize,
-        len: usize,
-    },
-}
-
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-enum Kind {
-    U8,
-    U16,
-    U32,
-    U64,
-    Usize,
-    I8,
-    I16,
-    I32,
-    I64,
-    Isize,
-    F32,
-    F64,
-}
-
-/// A reduction is encoded as its index in the list.
-mod by_place {
-    use serde::de::Error as _;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use super::{OPERATIONS, ReduceOp};
-
-    pub(super) fn serialize<S: Serializer>(op: &ReduceOp, serializer: S) -> Result<S::Ok, S::Error> {
-        let place = OPERATIONS.iter().position(|other| other == op).expect("the list has all");
-        serializer.serialize_u64(place as u64)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ReduceOp, D::Error> {
-        let place = usize::deserialize(deserializer)?;
-        OPERATIONS.get(place).copied().ok_or_else(|| D::Error::custom("no such reduction"))
-    }
-}
-
-fn world() -> impl Strategy<Value = World> {
-    let staging = prop::sample::select(vec![None, Some(64), Some(128), Some(192), Some(1024), Some(4096)]);
-    let group = prop::sample::select(vec![None, Some(1), Some(2), Some(3), Some(8)]);
-    (1usize..=6, staging, group).prop_flat_map(|(ranks, staging, group)| {
-        let steps = prop::collection::vec(step(ranks), 1..12);
-        steps.prop_map(move |steps| World { ranks, staging, group, steps })
-    })
-}
-
-/// Empty, a few elements, around the inline size, and many chunks.
-fn length() -> impl Strategy<Value = usize> {
-    prop_oneof![Just(0), 0usize..6, 0usize..120, 0usize..3000]
-}
-
-fn step(ranks: usize) -> impl Strategy<Value = Step> {
-    use Kind::*;
-    let kind = prop::sample::select(vec![U8, U16, U32, U64, Usize, I8, I16, I32, I64, Isize, F32, F64]);
-    let each = |strategy| prop::collection::vec(strategy, ranks);
-    let order = || Just((0..ranks).collect::<Vec<usize>>()).prop_shuffle();
-    let op = || prop::sample::select(OPERATIONS.to_vec());
-    let short = || prop_oneof![Just(0), 0usize..6, 0usize..60, 0usize..800];
-    let call = prop_oneof![
-        1 => Just(Call::Barrier),
-        3 => (length(), op(), any::<bool>()).prop_map(|(len, op, in_place)| Call::Allreduce { len, op, in_place }),
-        2 => length().prop_map(|len| Call::Allgather { len }),
-        4 => (each(length().boxed()), each((0usize..5).boxed()), order())
-            .prop_map(|(counts, gaps, order)| Call::Allgatherv { counts, gaps, order }),
-        2 => (length(), 0..ranks).prop_map(|(len, root)| Call::Broadcast { len, root }),
-        3 => (length(), op(), any::<bool>(), 0..ranks)
-            .prop_map(|(len, op, in_place, root)| Call::Reduce { len, op, in_place, root }),
-        3 => (length(), op(), any::<bool>(), any::<bool>())
-            .prop_map(|(len, op, in_place, exclusive)| Call::Scan { len, op, in_place, exclusive }),
-        3 => (each(short().boxed()), op()).prop_map(|(counts, op)| Call::ReduceScatter { counts, op }),
-        4 => (each(short().boxed()), each((0usize..5).boxed()), order(), 0..ranks)
-            .prop_map(|(counts, gaps, order, root)| Call::Rooted { counts, gaps, order, root }),
-        2 => short().prop_map(|len| Call::Alltoall { len }),
-        3 => (
-            prop::collection::vec(prop::collection::vec(short(), ranks), ranks),
-            each((0usize..5).boxed()),
-            order(),
-        )
-            .prop_map(|(counts, gaps, order)| Call::Alltoallv { counts, gaps, order }),
-        1 => (0..ranks, length()).prop_map(|(rank, len)| Call::Wrong { rank, len }),
-    ];
-    (kind, call).prop_map(|(kind, call)| Step { kind, call })
-}
-
-impl World {
-    /// The configuration of its ranks.
-    fn configure(&self, config: Config) -> Config {
-        let config = config.group(self.group);
-        match self.staging {
-            Some(staging) => config.chunk_bytes(staging),
-            None => config,
-        }
-    }
-}
-
 /// Runs a world over processes.
 fn play_processes(world: &World, wait: Wait) -> Outcome {
     let json = serde_json::to_string(world)?;
@@ -233,39 +64,72 @@ fn play_processes(world: &World, wait: Wait) -> Outcome {
 pub(crate) fn play_process() -> Outcome {
     let world: World = serde_json::from_str(&std::env::var(WORLD)?)?;
     let comm = world.configure(Config::from_env()?).join()?;
-    play_rank(&comm, &world.steps)
+    play_rank(&comm, &world)
 }
 
 /// Runs a world over threads of this process.
 fn play(world: &World) -> Outcome {
     let config = world.configure(Config::new("/threads", 0, world.ranks));
-    let results = intranode::threads_with(&config, |comm| play_rank(&comm, &world.steps))?;
+    let results = intranode::threads_with(&config, |comm| play_rank(&comm, world))?;
     for (rank, result) in results.into_iter().enumerate() {
         result.with_context(|| format!("rank {rank}"))?;
     }
     Ok(())
 }
 
-fn play_rank(comm: &Communicator, steps: &[Step]) -> Outcome {
-    for (index, Step { kind, call }) in steps.iter().enumerate() {
+fn play_rank(comm: &Communicator, world: &World) -> Outcome {
+    let second = match &world.colors {
+        Some(colors) => Some(comm.split(colors[comm.rank()], 0)?),
+        None => None,
+    };
+    let mut held = Held::new(second.is_some());
+    let mut held_of_second = Held::new(true);
+    for (index, step) in world.steps.iter().enumerate() {
         let seed = seed().wrapping_add(index as u64);
-        let outcome = match kind {
-            Kind::U8 => play_step::<u8>(comm, call, seed),
-            Kind::U16 => play_step::<u16>(comm, call, seed),
-            Kind::U32 => play_step::<u32>(comm, call, seed),
-            Kind::U64 => play_step::<u64>(comm, call, seed),
-            Kind::Usize => play_step::<usize>(comm, call, seed),
-            Kind::I8 => play_step::<i8>(comm, call, seed),
-            Kind::I16 => play_step::<i16>(comm, call, seed),
-            Kind::I32 => play_step::<i32>(comm, call, seed),
-            Kind::I64 => play_step::<i64>(comm, call, seed),
-            Kind::Isize => play_step::<isize>(comm, call, seed),
-            Kind::F32 => play_step::<f32>(comm, call, seed),
-            Kind::F64 => play_step::<f64>(comm, call, seed),
+        let outcome = match &second {
+            Some(second) if step.second => play_kind(second, step, &mut held_of_second, seed),
+            _ => play_kind(comm, step, &mut held, seed),
         };
-        outcome.with_context(|| format!("step {index}: {call:?}"))?;
+        outcome.with_context(|| format!("step {index}: {:?}", step.call))?;
+    }
+    // What is still held is completed here, on the ranks that hold it and on the others.
+    comm.barrier()?;
+    held.finish()?;
+    if let Some(second) = &second {
+        second.barrier()?;
+        held_of_second.finish()?;
     }
     Ok(())
+}
+
+fn play_kind<'c>(comm: &'c Communicator, step: &Step, held: &mut Held<'c>, seed: u64) -> Outcome {
+    let call = &step.call.clone().among(comm.size());
+    match step.kind {
+        Kind::U8 => play_call::<u8>(comm, call, held, seed),
+        Kind::U16 => play_call::<u16>(comm, call, held, seed),
+        Kind::U32 => play_call::<u32>(comm, call, held, seed),
+        Kind::U64 => play_call::<u64>(comm, call, held, seed),
+        Kind::Usize => play_call::<usize>(comm, call, held, seed),
+        Kind::I8 => play_call::<i8>(comm, call, held, seed),
+        Kind::I16 => play_call::<i16>(comm, call, held, seed),
+        Kind::I32 => play_call::<i32>(comm, call, held, seed),
+        Kind::I64 => play_call::<i64>(comm, call, held, seed),
+        Kind::Isize => play_call::<isize>(comm, call, held, seed),
+        Kind::F32 => play_call::<f32>(comm, call, held, seed),
+        Kind::F64 => play_call::<f64>(comm, call, held, seed),
+    }
+}
+
+/// A call that blocks, or what is done with those that do not.
+fn play_call<'c, T: Value>(comm: &'c Communicator, call: &Call, held: &mut Held<'c>, seed: u64) -> Outcome {
+    match call {
+        Call::Start { call, fault, tests } => held.start::<T>(comm, call, *fault, tests[comm.rank()], seed),
+        Call::Settle(settling) => held.settle(comm, settling[comm.rank()]),
+        _ => {
+            play_step::<T>(comm, call, seed)?;
+            held.ensure_complete()
+        }
+    }
 }
 
 fn play_step<T: Value>(comm: &Communicator, call: &Call, seed: u64) -> Outcome {
@@ -318,6 +182,7 @@ fn play_step<T: Value>(comm: &Communicator, call: &Call, seed: u64) -> Outcome {
             }
             Ok(())
         }
+        Call::Start { .. } | Call::Settle(_) => unreachable!("{call:?} is played elsewhere"),
     }
 }
 
