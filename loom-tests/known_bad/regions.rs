@@ -46,6 +46,13 @@ pub(crate) fn all() -> Vec<KnownBad> {
             result_over_a_contribution_in_place,
             "The other rank's slice of the result is written over the contribution before that rank has folded it.",
         ),
+        KnownBad::race(
+            "offer_taken_for_granted",
+            2,
+            offer_taken_for_granted,
+            "A rank takes its offer as accepted before the others have answered, and writes its staging again: a peer that does \
+             not have the region reads it.",
+        ),
     ]
 }
 
@@ -135,4 +142,21 @@ fn result_over_a_contribution_in_place(rank: &mut Participant<'_>, mistake: bool
         rank.round();
     }
     rank.write(other);
+}
+
+fn offer_taken_for_granted(rank: &mut Participant<'_>, mistake: bool) {
+    const STAGING: usize = 0;
+    rank.write(STAGING);
+    rank.round();
+    // It does not have the region that rank 0 has offered.
+    if rank.number == 1 {
+        rank.read(0, STAGING);
+    }
+    // Its answer.
+    if !mistake {
+        rank.round();
+    }
+    if rank.number == 0 {
+        rank.write(STAGING);
+    }
 }

@@ -1,13 +1,13 @@
 //! Blocks that their ranks have published in place, in memory that all map: the right data, beside blocks that go through
 //! staging; and no rank's memory changes as long as another may read it. loom checks every access to that memory against all
-//! others.
+//! others. Blocks that are offered only, since not every rank may have them, are read by all that need them or by none.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
 
 use intranode::copy::{Sink, Source};
 use intranode::protocol::CauseKind::{Died, Left};
-use intranode::protocol::block_transfer::{Address, BlockTransfer};
+use intranode::protocol::block_transfer::{Address, BlockTransfer, OFFER};
 use intranode::protocol::{Failure, Payload};
 
 use super::collectives::barrier;
@@ -23,16 +23,29 @@ use crate::harness::waiting::Waiting::{self, Blocking, Dozing, Parking, Spinning
 /// Every rank sends numbers, gets those of all, and changes its own memory as soon as the call returns. `MASK`: a bit for each
 /// rank whose block is in place. The others' blocks have `CHUNKS` chunks.
 fn gather<const MASK: usize, const CHUNKS: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
-    let in_place = |rank: usize| MASK >> rank & 1 == 1;
+    blocks_of(rank, MASK, CHUNKS, None)
+}
+
+/// The same where the blocks in place are only offered. `LACKING`: a bit for each rank that does not have them.
+fn offered<const MASK: usize, const CHUNKS: usize, const LACKING: usize>(
+    rank: &mut Rank<'_>,
+) -> Result<(), Failure> {
+    let has = LACKING >> rank.number & 1 == 0;
+    blocks_of(rank, MASK, CHUNKS, Some(has))
+}
+
+fn blocks_of(rank: &mut Rank<'_>, mask: usize, chunks: usize, offer: Option<bool>) -> Result<(), Failure> {
+    let in_place = |rank: usize| mask >> rank & 1 == 1;
     let counts: Vec<usize> =
-        (0..rank.size()).map(|rank| if in_place(rank) { FULL } else { CHUNKS * FULL }).collect();
+        (0..rank.size()).map(|rank| if in_place(rank) { FULL } else { chunks * FULL }).collect();
     let sent = numbers(rank.nth(), &counts);
     let (own, memory) = (rank.number, rank.blocks());
     if in_place(own) {
         rank.write_block(0, &sent[own]);
     }
-    let mut blocks = InPlace { own, memory, in_place: in_place(own), staged: Blocks::of(own, &sent) };
-    rank.call(Operation::InPlace.call(CHUNKS * FULL, MASK), |member, call| member.transfer(call, &mut blocks))?;
+    let staged = Blocks::of(own, &sent);
+    let mut blocks = InPlace { own, memory, in_place: in_place(own), offer, offers: offer.is_some(), staged };
+    rank.call(Operation::InPlace.call(chunks * FULL, mask), |member, call| member.transfer(call, &mut blocks))?;
     if in_place(own) {
         rank.write_block(0, &[]);
     }
@@ -55,6 +68,16 @@ fn two_ranks(waiting: Waiting) -> [Model; 5] {
     ]
 }
 
+fn offers_of_two(waiting: Waiting) -> [Model; 4] {
+    let same = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
+    [
+        same("offer_found", &[offered::<0b01, 1, 0b00>]),
+        same("offer_not_found", &[offered::<0b01, 1, 0b10>]),
+        same("offer_beside_two_chunks", &[offered::<0b01, 2, 0b00>]),
+        same("offer_not_found_beside_two_chunks", &[offered::<0b01, 2, 0b10>]),
+    ]
+}
+
 /// A rank leaves when it has got all that it wanted.
 fn left_by(victim: usize) -> Model {
     let mut scripts: [&[Step]; 2] = [&[ALL, ALL]; 2];
@@ -71,12 +94,34 @@ fn death(fail_point: &'static str, round: usize, victim: usize) -> Model {
 
 pub(crate) fn models() -> Vec<Model> {
     let one_of_three = Model::same("in_place_one_of_three", Blocking, 3, &[gather::<0b010, 1>]);
-    searched(two_ranks, left_by, death, one_of_three)
+    let mut models = searched(two_ranks, left_by, death, one_of_three);
+    for waiting in [Spinning, Dozing, Blocking, Parking] {
+        models.extend(
+            offers_of_two(waiting).map(|model| if waiting == Blocking { model } else { model.bound(2) }),
+        );
+    }
+    // One of those that would read does not have it, and the other one has.
+    models.push(Model::same("offer_not_found_by_one", Blocking, 3, &[offered::<0b010, 1, 0b100>]).bound(2));
+    for (fail_point, round) in
+        [("arrived", 1), ("completed", 1), ("arrived", 2), ("completed", 2), ("completed", 3)]
+    {
+        for victim in [0, 1] {
+            let name = format!("offer_death_at_{fail_point}_{round}_of_{victim}");
+            let model = Model::same(name, Parking, 2, &[offered::<0b01, 1, 0b00>]);
+            models.push(
+                model
+                    .fate(victim, Fate::dies_at(fail_point, round))
+                    .check(agreement(0, only(Died, victim)))
+                    .bound(2),
+            );
+        }
+    }
+    models
 }
 
 /// On which machines models of memory that is read in place run, and how far each is searched.
-pub(super) fn searched(
-    two_ranks: fn(Waiting) -> [Model; 5],
+pub(super) fn searched<const N: usize>(
+    two_ranks: fn(Waiting) -> [Model; N],
     left_by: fn(usize) -> Model,
     death: fn(&'static str, usize, usize) -> Model,
     of_three: Model,
@@ -100,6 +145,10 @@ struct InPlace<'m> {
     own: usize,
     memory: &'m [[Buffer; 2]],
     in_place: bool,
+    /// Where blocks are only offered: whether this rank has them.
+    offer: Option<bool>,
+    /// Whether the ranks have not agreed on that yet.
+    offers: bool,
     /// What has come, by either way.
     staged: Blocks,
 }
@@ -126,11 +175,23 @@ impl BlockTransfer for InPlace<'_> {
     }
 
     fn place(&self) -> Address {
-        place_of(self.own).filter(|_| self.in_place)
+        let offer = if self.offers { OFFER } else { 0 };
+        place_of(self.own).filter(|_| self.in_place).map(|place| place | offer)
+    }
+
+    fn find(&mut self, place: NonZeroU64) -> bool {
+        assert!(place.get() & OFFER != 0 && self.offers, "wrong data: {place} is not offered");
+        self.offer == Some(true)
+    }
+
+    fn settle(&mut self, found: bool) {
+        self.offers = false;
+        self.in_place &= found;
     }
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
         assert!(Some(place) == place_of(rank), "wrong data: rank {rank} is taken to be at {place}");
+        assert!(self.offer != Some(false), "wrong data: a block is read by a rank that does not have it");
         let block = 0..self.length(rank);
         self.memory[rank][0].read(|view| self.staged.get(rank, block, view));
     }

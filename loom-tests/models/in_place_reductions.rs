@@ -7,7 +7,7 @@ use std::ops::Range;
 use intranode::copy::{Sink, Source, TERMS, Term};
 use intranode::protocol::CauseKind::{Died, Left};
 use intranode::protocol::allreduce::Reduction;
-use intranode::protocol::block_transfer::Address;
+use intranode::protocol::block_transfer::{Address, OFFER};
 use intranode::protocol::{Failure, Payload};
 
 use super::faults::leave;
@@ -23,14 +23,27 @@ use crate::harness::waiting::Waiting::{self, Blocking, Parking};
 /// Every rank sends `N` numbers, must get the fold of all, and changes its own memory as soon as the call returns. `MASK`: a bit
 /// for each rank whose numbers are in place.
 fn allreduce<const MASK: usize, const N: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
-    let sent = numbers(rank.nth(), &vec![N; rank.size()]);
+    allreduce_of(rank, MASK, N, None)
+}
+
+/// The same where the numbers in place are only offered. `LACKING`: a bit for each rank that does not have them.
+fn offered<const MASK: usize, const N: usize, const LACKING: usize>(
+    rank: &mut Rank<'_>,
+) -> Result<(), Failure> {
+    let has = LACKING >> rank.number & 1 == 0;
+    allreduce_of(rank, MASK, N, Some(has))
+}
+
+fn allreduce_of(rank: &mut Rank<'_>, mask: usize, count: usize, offer: Option<bool>) -> Result<(), Failure> {
+    let sent = numbers(rank.nth(), &vec![count; rank.size()]);
     let own = rank.number;
-    let in_place = MASK >> own & 1 == 1;
+    let in_place = mask >> own & 1 == 1;
     if in_place {
         rank.write_block(0, &sent[own]);
     }
-    let mut sums = Sums { own, memory: rank.blocks(), in_place, staged: Fold::of(&sent[own]) };
-    rank.call(Operation::InPlace.call(N, MASK), |member, call| member.allreduce(call, 0, &mut sums))?;
+    let staged = Fold::of(&sent[own]);
+    let mut sums = Sums { own, memory: rank.blocks(), in_place, offer, offers: offer.is_some(), staged };
+    rank.call(Operation::InPlace.call(count, mask), |member, call| member.allreduce(call, 0, &mut sums))?;
     if in_place {
         rank.write_block(0, &[]);
     }
@@ -57,7 +70,7 @@ const ALL: Step = allreduce::<0b11, FULL>;
 const FIRST: Step = allreduce::<0b01, FULL>;
 const TWO_CHUNKS: Step = allreduce::<0b11, { FULL + 1 }>;
 
-fn two_ranks(waiting: Waiting) -> [Model; 5] {
+fn two_ranks(waiting: Waiting) -> [Model; 7] {
     let same = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
     [
         same("reduced_in_place", &[ALL]),
@@ -65,6 +78,8 @@ fn two_ranks(waiting: Waiting) -> [Model; 5] {
         same("reduced_in_place_two_chunks", &[TWO_CHUNKS]),
         same("reduced_in_place_twice", &[FIRST, allreduce::<0b10, FULL>]),
         same("reduced_in_the_place_of_the_result", &[allreduce_in_place]),
+        same("reduced_offer_found", &[offered::<0b01, FULL, 0b00>]),
+        same("reduced_offer_not_found", &[offered::<0b01, FULL, 0b10>]),
     ]
 }
 
@@ -85,7 +100,11 @@ fn death(fail_point: &'static str, round: usize, victim: usize) -> Model {
 
 pub(crate) fn models() -> Vec<Model> {
     let one_of_three = Model::same("reduced_in_place_one_of_three", Blocking, 3, &[allreduce::<0b010, FULL>]);
-    searched(two_ranks, left_by, death, one_of_three)
+    let mut models = searched(two_ranks, left_by, death, one_of_three);
+    // One of those that would read does not have it, and the other one has.
+    let by_one: Step = offered::<0b010, FULL, 0b100>;
+    models.push(Model::same("reduced_offer_not_found_by_one", Blocking, 3, &[by_one]).bound(1));
+    models
 }
 
 fn rank_at(place: NonZeroU64) -> usize {
@@ -110,6 +129,10 @@ struct Sums<'m> {
     own: usize,
     memory: &'m [[Buffer; 2]],
     in_place: bool,
+    /// Where numbers are only offered: whether this rank has them.
+    offer: Option<bool>,
+    /// Whether the ranks have not agreed on that yet.
+    offers: bool,
     staged: Fold<'m>,
 }
 
@@ -132,7 +155,18 @@ impl Reduction for Sums<'_> {
     }
 
     fn place(&self) -> Address {
-        place_of(self.own).filter(|_| self.in_place)
+        let offer = if self.offers { OFFER } else { 0 };
+        place_of(self.own).filter(|_| self.in_place).map(|place| place | offer)
+    }
+
+    fn find(&mut self, place: NonZeroU64) -> bool {
+        assert!(place.get() & OFFER != 0 && self.offers, "wrong data: {place} is not offered");
+        self.offer == Some(true)
+    }
+
+    fn settle(&mut self, found: bool) {
+        self.offers = false;
+        self.in_place &= found;
     }
 
     fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
@@ -148,6 +182,8 @@ impl Reduction for Sums<'_> {
     ) {
         let Sums { memory, staged, .. } = self;
         let own = &staged.own[chunk.clone()];
+        let lacks = self.offer == Some(false) && places.iter().any(Option::is_some);
+        assert!(!lacks, "wrong data: numbers are read by a rank that does not have them");
         let values = |(term, place): (&Term<'_>, &Address)| match (term, place) {
             (_, Some(place)) => memory[rank_at(*place)][0].read(|view| numbers_at(&view, chunk.clone())),
             (Term::Own, None) => own.to_vec(),

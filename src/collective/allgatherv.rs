@@ -17,7 +17,7 @@ use crate::protocol::block_transfer::BlockTransfer;
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::cma_peers::{self, CmaPeers};
-use crate::rank::heap::Heap;
+use crate::rank::lending::Lending;
 use crate::rank::rank_state::{OpenCall, RankState};
 use crate::tuning::{GATHER_IN_PLACE_FROM_BYTES, OWN_PIECE_BYTES};
 
@@ -166,9 +166,8 @@ pub(crate) struct AllgathervBuffers<'a> {
     rank: usize,
     cma_peers: Option<&'a CmaPeers>,
     single_copy: bool,
-    /// Where the other ranks have this rank's own block.
-    place: Address,
-    heap: Option<&'a Heap>,
+    /// Of this rank's own block.
+    lending: Option<Lending<'a>>,
     stores: StorePolicy,
 }
 
@@ -183,10 +182,10 @@ impl<'a> AllgathervBuffers<'a> {
         let lengths = (0..ranks).map(|rank| table.range(rank).len());
         let single_copy = cma_peers.is_some_and(|peers| peers.eligible(lengths));
         let stores = StorePolicy::of_call(recv.len(), single_copy);
-        AllgathervBuffers { send, recv, table, rank, cma_peers, single_copy, place: None, heap: None, stores }
+        AllgathervBuffers { send, recv, table, rank, cma_peers, single_copy, lending: None, stores }
     }
 
-    /// Blocks that lie in the heap do not go through staging.
+    /// Blocks that lie in memory that all ranks map do not go through staging.
     fn read_in_place_of(self, rank_state: &'a RankState) -> Self {
         let own = self.table.range(self.rank);
         let place = match self.send {
@@ -194,13 +193,13 @@ impl<'a> AllgathervBuffers<'a> {
             Some(send) => rank_state.lend(send),
             None => rank_state.lend_mut(&mut self.recv[own]),
         };
-        AllgathervBuffers { place, heap: Some(&rank_state.heap), ..self }
+        AllgathervBuffers { lending: Some(Lending::new(rank_state, place)), ..self }
     }
 
     fn path(&self, ranks: usize) -> Path {
         match self.single_copy {
             true => Path::SingleCopy,
-            false => Path::of_blocks((0..ranks).all(|rank| self.length(rank) <= INLINE), self.place),
+            false => Path::of_blocks((0..ranks).all(|rank| self.length(rank) <= INLINE), self.place()),
         }
     }
 
@@ -244,7 +243,7 @@ impl BlockTransfer for AllgathervBuffers<'_> {
     #[inline]
     fn copy_own_block(&mut self, chunk: Range<usize>) {
         let Some(send) = self.send else { return };
-        if self.stores.receive() == Stores::NonTemporal && self.place.is_none() {
+        if self.stores.receive() == Stores::NonTemporal && self.place().is_none() {
             // `put` has copied it.
             return;
         }
@@ -276,13 +275,21 @@ impl BlockTransfer for AllgathervBuffers<'_> {
     }
 
     fn place(&self) -> Address {
-        self.place
+        self.lending.as_ref()?.place()
+    }
+
+    fn find(&mut self, place: NonZeroU64) -> bool {
+        self.lending.as_mut().is_some_and(|lending| lending.find(place))
+    }
+
+    fn settle(&mut self, found: bool) {
+        self.lending.iter_mut().for_each(|lending| lending.settle(found));
     }
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
         let target = &mut self.recv[self.table.range(rank)];
-        if let Some(heap) = self.heap {
-            heap.fetch(place, 0, target, &self.stores);
+        if let Some(lending) = &self.lending {
+            lending.fetch(place, 0, target, &self.stores);
         }
     }
 }

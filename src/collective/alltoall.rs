@@ -15,7 +15,7 @@ use crate::protocol::Call;
 use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
-use crate::rank::heap::Heap;
+use crate::rank::lending::Lending;
 use crate::rank::rank_state::OpenCall;
 use crate::tuning::PARTS_IN_PLACE_FROM_BYTES;
 
@@ -67,13 +67,13 @@ pub(super) fn exchange(
     let (rank_state, operation) = (open.rank_state(), open.operation());
     let (rank, size) = (rank_state.rank, rank_state.size());
     let stores = StorePolicy::of_call(recv.len(), false);
-    let heap = &rank_state.heap;
     let place = if send.len() >= PARTS_IN_PLACE_FROM_BYTES { rank_state.lend(send) } else { None };
-    let mut blocks = AlltoallBuffers { send, recv, rank, size, place, heap, stores, copied: false };
+    let lending = Lending::new(rank_state, place);
+    let mut blocks = AlltoallBuffers { send, recv, rank, size, lending, stores, copied: false };
     let bytes = blocks.length(rank);
     rank_state.chosen(bytes, || Choice {
         operation,
-        path: Path::of_blocks(bytes <= INLINE, blocks.place),
+        path: Path::of_blocks(bytes <= INLINE, blocks.place()),
         receive: blocks.stores.receive(),
     });
     open.transfer(call, &mut blocks)
@@ -85,9 +85,8 @@ struct AlltoallBuffers<'a> {
     recv: &'a mut [u8],
     rank: usize,
     size: usize,
-    /// Where the other ranks have `send`.
-    place: Address,
-    heap: &'a Heap,
+    /// Of `send`.
+    lending: Lending<'a>,
     stores: StorePolicy,
     /// Whether the own block was copied.
     copied: bool,
@@ -135,13 +134,21 @@ impl BlockTransfer for AlltoallBuffers<'_> {
     }
 
     fn place(&self) -> Address {
-        self.place
+        self.lending.place()
+    }
+
+    fn find(&mut self, place: NonZeroU64) -> bool {
+        self.lending.find(place)
+    }
+
+    fn settle(&mut self, found: bool) {
+        self.lending.settle(found);
     }
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
         let (own, range) = (self.range(self.rank), self.range(rank));
-        let AlltoallBuffers { recv, stores, heap, .. } = self;
+        let AlltoallBuffers { recv, stores, lending, .. } = self;
         let target = &mut recv[range];
-        heap.fetch(place, own.start, target, stores);
+        lending.fetch(place, own.start, target, stores);
     }
 }

@@ -17,7 +17,7 @@ use crate::error::{Error, Operation};
 use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
-use crate::rank::heap::Heap;
+use crate::rank::lending::Lending;
 use crate::tuning::PARTS_IN_PLACE_FROM_BYTES;
 
 const OPERATION: Operation = Operation::Alltoallv;
@@ -99,9 +99,8 @@ impl Communicator {
             recv_table: BlockTable::Given { counts: recv_counts, displs: recv_displs, width },
             width,
             places: &places,
-            place,
+            lending: Lending::new(&self.rank_state, place),
             offsets: &offsets,
-            heap: &self.rank_state.heap,
             rank: self.rank(),
             stores: StorePolicy::of_call(size_of_val(recv), false),
             recv: bytemuck::cast_slice_mut(recv),
@@ -110,7 +109,7 @@ impl Communicator {
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
         self.rank_state.chosen(longest, || Choice {
             operation: OPERATION,
-            path: Path::of_blocks(longest <= INLINE, blocks.place),
+            path: Path::of_blocks(longest <= INLINE, blocks.place()),
             receive: blocks.stores.receive(),
         });
         if let Some(headers) = data {
@@ -131,11 +130,10 @@ struct AlltoallvBuffers<'a> {
     width: usize,
     /// By sender.
     places: &'a [Place],
-    /// Where the other ranks have `send`.
-    place: Address,
+    /// Of `send`.
+    lending: Lending<'a>,
     /// By sender, if some rank has its blocks in place: where the one for this rank begins, in bytes.
     offsets: &'a [u64],
-    heap: &'a Heap,
     rank: usize,
     stores: StorePolicy,
     /// Whether the own block was copied.
@@ -188,14 +186,22 @@ impl BlockTransfer for AlltoallvBuffers<'_> {
     }
 
     fn place(&self) -> Address {
-        self.place
+        self.lending.place()
+    }
+
+    fn find(&mut self, place: NonZeroU64) -> bool {
+        self.lending.find(place)
+    }
+
+    fn settle(&mut self, found: bool) {
+        self.lending.settle(found);
     }
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
         let target = &mut self.recv[self.recv_table.range(rank)];
         // A rank lends nothing before all know; else another process has overwritten the place.
         if let Some(offset) = self.offsets.get(rank) {
-            self.heap.fetch(place, *offset as usize, target, &self.stores);
+            self.lending.fetch(place, *offset as usize, target, &self.stores);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::protocol::Call;
 use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
-use crate::rank::heap::Heap;
+use crate::rank::lending::Lending;
 use crate::rank::rank_state::RankState;
 use crate::tuning::BROADCAST_IN_PLACE_FROM_BYTES;
 
@@ -50,7 +50,7 @@ impl Communicator {
         let bytes = blocks.buffer.len();
         self.rank_state.chosen(bytes, || Choice {
             operation,
-            path: Path::of_blocks(bytes <= INLINE, blocks.place),
+            path: Path::of_blocks(bytes <= INLINE, blocks.place()),
             receive: blocks.stores.receive(),
         });
         self.rank_state.collective(operation, |member| member.transfer(&call, &mut blocks))
@@ -61,24 +61,22 @@ impl Communicator {
 pub(crate) struct BroadcastBuffer<'a> {
     buffer: &'a mut [u8],
     root: usize,
-    /// On the root: where the other ranks have the buffer.
-    place: Address,
-    heap: Option<&'a Heap>,
+    /// Of the root's buffer.
+    lending: Option<Lending<'a>>,
     stores: StorePolicy,
 }
 
 impl<'a> BroadcastBuffer<'a> {
     pub(crate) fn new(buffer: &'a mut [u8], root: usize) -> Self {
         let stores = StorePolicy::of_call(buffer.len(), false);
-        BroadcastBuffer { buffer, root, place: None, heap: None, stores }
+        BroadcastBuffer { buffer, root, lending: None, stores }
     }
 
-    /// A root's buffer that lies in the heap does not go through staging.
+    /// A root's buffer that lies in memory that all ranks map does not go through staging.
     fn read_in_place_of(&mut self, rank_state: &'a RankState) {
-        if rank_state.rank == self.root && self.buffer.len() >= BROADCAST_IN_PLACE_FROM_BYTES {
-            self.place = rank_state.lend_mut(self.buffer);
-        }
-        self.heap = Some(&rank_state.heap);
+        let lends = rank_state.rank == self.root && self.buffer.len() >= BROADCAST_IN_PLACE_FROM_BYTES;
+        let place = if lends { rank_state.lend_mut(self.buffer) } else { None };
+        self.lending = Some(Lending::new(rank_state, place));
     }
 }
 
@@ -102,13 +100,21 @@ impl BlockTransfer for BroadcastBuffer<'_> {
     }
 
     fn place(&self) -> Address {
-        self.place
+        self.lending.as_ref()?.place()
+    }
+
+    fn find(&mut self, place: NonZeroU64) -> bool {
+        self.lending.as_mut().is_some_and(|lending| lending.find(place))
+    }
+
+    fn settle(&mut self, found: bool) {
+        self.lending.iter_mut().for_each(|lending| lending.settle(found));
     }
 
     fn read_in_place(&mut self, _: usize, place: NonZeroU64) {
-        let BroadcastBuffer { buffer, heap, stores, .. } = self;
-        if let Some(heap) = heap {
-            heap.fetch(place, 0, buffer, stores);
+        let BroadcastBuffer { buffer, lending, stores, .. } = self;
+        if let Some(lending) = lending {
+            lending.fetch(place, 0, buffer, stores);
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::protocol::Call;
 use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
-use crate::rank::heap::Heap;
+use crate::rank::lending::Lending;
 use crate::rank::rank_state::OpenCall;
 use crate::tuning::PARTS_IN_PLACE_FROM_BYTES;
 
@@ -139,8 +139,7 @@ pub(super) fn gather_to(
     let stores = StorePolicy::of_call(recv.as_ref().map_or(0, |recv| recv.len()), false);
     let mut blocks = GatherBuffers {
         // The root's own block goes nowhere.
-        place: place.filter(|_| rank_state.rank != root),
-        heap: &rank_state.heap,
+        lending: Lending::new(rank_state, place.filter(|_| rank_state.rank != root)),
         copied: send.is_none(),
         send,
         recv,
@@ -151,7 +150,7 @@ pub(super) fn gather_to(
     let operation = open.operation();
     rank_state.chosen(table.len(rank_state.rank), || Choice {
         operation,
-        path: Path::of_blocks((0..rank_state.size()).all(|rank| blocks.length(rank) <= INLINE), blocks.place),
+        path: Path::of_blocks((0..rank_state.size()).all(|rank| blocks.length(rank) <= INLINE), blocks.place()),
         receive: blocks.stores.receive(),
     });
     open.transfer(call, &mut blocks)
@@ -164,9 +163,8 @@ struct GatherBuffers<'a> {
     recv: Option<&'a mut [u8]>,
     table: BlockTable<'a>,
     root: usize,
-    /// Where the root has this rank's own block.
-    place: Address,
-    heap: &'a Heap,
+    /// Of this rank's own block, to the root.
+    lending: Lending<'a>,
     stores: StorePolicy,
     /// Whether the root has copied its own block.
     copied: bool,
@@ -203,13 +201,21 @@ impl BlockTransfer for GatherBuffers<'_> {
     }
 
     fn place(&self) -> Address {
-        self.place
+        self.lending.place()
+    }
+
+    fn find(&mut self, place: NonZeroU64) -> bool {
+        self.lending.find(place)
+    }
+
+    fn settle(&mut self, found: bool) {
+        self.lending.settle(found);
     }
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
         if let Some(recv) = &mut self.recv {
             let target = &mut recv[self.table.range(rank)];
-            self.heap.fetch(place, 0, target, &self.stores);
+            self.lending.fetch(place, 0, target, &self.stores);
         }
     }
 }

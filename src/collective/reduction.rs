@@ -2,6 +2,7 @@
 
 use std::array;
 use std::marker::PhantomData;
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use bytemuck::Pod;
@@ -16,7 +17,7 @@ use crate::protocol::allreduce::{Reduction, Shape};
 use crate::protocol::block_transfer::Address;
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
-use crate::rank::heap::Heap;
+use crate::rank::lending::Lending;
 use crate::rank::rank_state::RankState;
 use crate::tuning::{REDUCE_IN_PLACE_FROM_BYTES, fold_slices_from_bytes};
 
@@ -58,7 +59,7 @@ impl Communicator {
         self.rank_state.chosen(bytes, || {
             let path = match shape {
                 _ if bytes <= INLINE => Path::Inline,
-                _ if data.place.is_some() => Path::InPlace,
+                _ if data.place().is_some() => Path::InPlace,
                 _ if shape.is_one_result() && bytes >= slices_from => Path::Slices,
                 _ => Path::Staging,
             };
@@ -114,9 +115,8 @@ pub(crate) struct ReduceBuffers<'a, T, O> {
     send: Option<&'a [T]>,
     target: Target<'a, T>,
     op: O,
-    /// Where the other ranks have what is sent.
-    place: Address,
-    heap: Option<&'a Heap>,
+    /// Of what is sent.
+    lending: Option<Lending<'a>>,
 }
 
 /// Where a rank folds.
@@ -130,32 +130,32 @@ enum Target<'a, T> {
 impl<'a, T: Pod, O> ReduceBuffers<'a, T, O> {
     /// Folds what all ranks send into `recv`.
     pub(super) fn new(send: &'a [T], recv: &'a mut [T], op: O) -> Self {
-        ReduceBuffers { send: Some(send), target: Target::Recv(recv, 0), op, place: None, heap: None }
+        ReduceBuffers { send: Some(send), target: Target::Recv(recv, 0), op, lending: None }
     }
 
     /// The result takes the place of the contribution.
     pub(super) fn in_place(data: &'a mut [T], op: O) -> Self {
-        ReduceBuffers { send: None, target: Target::Recv(data, 0), op, place: None, heap: None }
+        ReduceBuffers { send: None, target: Target::Recv(data, 0), op, lending: None }
     }
 
     /// This rank gets no result.
     pub(super) fn without_result(send: &'a [T], op: O) -> Self {
-        ReduceBuffers { send: Some(send), target: Target::Scratch(Vec::new()), op, place: None, heap: None }
+        ReduceBuffers { send: Some(send), target: Target::Scratch(Vec::new()), op, lending: None }
     }
 
-    /// A contribution that lies in the heap does not go through staging.
+    /// A contribution that lies in memory that all ranks map does not go through staging.
     fn read_in_place_of(&mut self, rank_state: &'a RankState) {
-        self.heap = Some(&rank_state.heap);
-        self.place = match (self.send, &mut self.target) {
+        let place = match (self.send, &mut self.target) {
             (Some(send), _) => rank_state.lend(bytemuck::cast_slice(send)),
             (None, Target::Recv(data, _)) => rank_state.lend_mut(bytemuck::cast_slice_mut(data)),
             (None, Target::Scratch(_)) => None,
         };
+        self.lending = Some(Lending::new(rank_state, place));
     }
 
     /// This rank gets the result of some elements only, from `start` on.
     pub(super) fn of_block(send: &'a [T], recv: &'a mut [T], start: usize, op: O) -> Self {
-        ReduceBuffers { send: Some(send), target: Target::Recv(recv, start), op, place: None, heap: None }
+        ReduceBuffers { send: Some(send), target: Target::Recv(recv, start), op, lending: None }
     }
 }
 
@@ -205,7 +205,15 @@ impl<T: Pod, O: Operator<T>> Reduction for ReduceBuffers<'_, T, O> {
 
     #[inline]
     fn place(&self) -> Address {
-        self.place
+        self.lending.as_ref()?.place()
+    }
+
+    fn find(&mut self, place: NonZeroU64) -> bool {
+        self.lending.as_mut().is_some_and(|lending| lending.find(place))
+    }
+
+    fn settle(&mut self, found: bool) {
+        self.lending.iter_mut().for_each(|lending| lending.settle(found));
     }
 
     #[inline]
@@ -223,7 +231,7 @@ impl<T: Pod, O: Operator<T>> Reduction for ReduceBuffers<'_, T, O> {
         staging: Option<Sink<'_>>,
     ) {
         let width = size_of::<T>();
-        let look = |place| self.heap?.at(place, chunk.start * width, chunk.len() * width);
+        let look = |place| self.lending.as_ref()?.at(place, chunk.start * width, chunk.len() * width);
         let found: [_; TERMS] = array::from_fn(|index| places.get(index).copied().flatten().and_then(look));
         let terms: [_; TERMS] = array::from_fn(|index| match (terms.get(index), places.get(index)) {
             (Some(term), Some(None)) => *term,

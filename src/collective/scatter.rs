@@ -17,7 +17,7 @@ use crate::protocol::Call;
 use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
-use crate::rank::heap::Heap;
+use crate::rank::lending::Lending;
 use crate::tuning::SCATTER_IN_PLACE_FROM_BYTES;
 
 impl Communicator {
@@ -160,7 +160,7 @@ impl Communicator {
         let mut blocks = ScatterBuffers::new(self, (send, place), (recv, offset), (table, root));
         self.rank_state.chosen(blocks.total, || Choice {
             operation,
-            path: Path::of_blocks(blocks.total <= INLINE, blocks.place),
+            path: Path::of_blocks(blocks.total <= INLINE, blocks.place()),
             receive: blocks.stores.receive(),
         });
         open.transfer(call, &mut blocks)
@@ -169,9 +169,8 @@ impl Communicator {
 
 /// The caller's buffers, in bytes.
 struct ScatterBuffers<'a> {
-    /// On the root: where the other ranks have its blocks.
-    place: Address,
-    heap: &'a Heap,
+    /// Of the root's blocks.
+    lending: Lending<'a>,
     /// On the root.
     send: Option<&'a [u8]>,
     recv: &'a mut [u8],
@@ -207,10 +206,9 @@ impl<'a> ScatterBuffers<'a> {
             part: start..start.saturating_add(recv.len()),
             stores: StorePolicy::of_call(recv.len(), false),
             total: length(size - 1),
-            heap: &comm.rank_state.heap,
+            lending: Lending::new(&comm.rank_state, place),
             copied: rank != root || stays,
             send,
-            place,
             recv,
             offset,
             table,
@@ -248,11 +246,19 @@ impl BlockTransfer for ScatterBuffers<'_> {
     }
 
     fn place(&self) -> Address {
-        self.place
+        self.lending.place()
+    }
+
+    fn find(&mut self, place: NonZeroU64) -> bool {
+        self.lending.find(place)
+    }
+
+    fn settle(&mut self, found: bool) {
+        self.lending.settle(found);
     }
 
     fn read_in_place(&mut self, _: usize, place: NonZeroU64) {
-        let ScatterBuffers { recv, stores, heap, offset, .. } = self;
-        heap.fetch(place, *offset, recv, stores);
+        let ScatterBuffers { recv, stores, lending, offset, .. } = self;
+        lending.fetch(place, *offset, recv, stores);
     }
 }

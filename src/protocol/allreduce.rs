@@ -23,11 +23,13 @@
 //!
 //! **In place.** What a rank contributes may lie in memory that all ranks map. If it is folded in slices, it needs no staging:
 //! its rank publishes the place with the first round, and the others read their slices there. No rank returns before all
-//! have folded, since the slices come with a round after that. Each rank decides for itself.
+//! have folded, since the slices come with a round after that. Each rank decides for itself. Memory that not all ranks may
+//! have any more is offered first: see [`super::offers`].
 //!
 //! The same rounds serve every reduction over all elements, see [`Shape`]: a rank that gets no result arrives and waits,
 //! and folds its slice for those that do. In a scan no two ranks fold the same, so there are no slices.
 
+use core::num::NonZeroU64;
 use core::ops::Range;
 
 use super::block_transfer::Address;
@@ -98,6 +100,15 @@ pub trait Reduction {
     /// through staging. Each rank decides for itself.
     fn place(&self) -> Address {
         None
+    }
+    /// As [`BlockTransfer::find`](super::block_transfer::BlockTransfer::find).
+    fn find(&mut self, place: NonZeroU64) -> bool {
+        let _ = place;
+        false
+    }
+    /// As [`BlockTransfer::settle`](super::block_transfer::BlockTransfer::settle).
+    fn settle(&mut self, found: bool) {
+        let _ = found;
     }
     /// Folds what ranks that follow one another have contributed, in this order, into a chunk of the result. If `begin`,
     /// the first of them is rank 0. If not, the chunk holds what the ranks before them have contributed, and
@@ -259,6 +270,11 @@ impl<P: Platform> Member<'_, P> {
         self.contribute(&plan, &round, data);
         let mut parity = self.begin_call(call, |header| write_status(header, plan.place))?;
         if plan.sliced {
+            if self.are_offers(parity, plan.place) {
+                let found = self.all_find(call, parity, |place| data.find(place))?;
+                data.settle(found);
+                return self.reduction(call, shape, slices_from, data);
+            }
             plan.places = self.places(parity);
         }
         loop {

@@ -8,6 +8,9 @@ use crate::copy::{Sink, Source};
 /// An address in the memory of the rank that publishes it. `None`: no other rank can fetch from there.
 pub type Address = Option<NonZeroU64>;
 
+/// The bit of a [place](BlockTransfer::place) that some ranks may not have mapped any more: see [`super::offers`].
+pub const OFFER: u64 = 1 << 63;
+
 /// The caller's side of a transfer: the blocks, in bytes.
 pub trait BlockTransfer {
     /// The length of a rank's block, the same on every rank.
@@ -38,6 +41,16 @@ pub trait BlockTransfer {
     /// through staging. Each rank decides for its own block.
     fn place(&self) -> Address {
         None
+    }
+    /// Whether this rank has what another offers. If so, it keeps that until the call has ended.
+    fn find(&mut self, place: NonZeroU64) -> bool {
+        let _ = place;
+        false
+    }
+    /// Whether all ranks have all that was offered. From then on [`place`](Self::place) offers nothing: what was offered is
+    /// read in place, or goes through staging.
+    fn settle(&mut self, found: bool) {
+        let _ = found;
     }
     /// Copies all of another rank's block from where this rank has it mapped.
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {

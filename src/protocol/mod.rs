@@ -37,6 +37,7 @@ pub mod hierarchical;
 mod member;
 pub mod membership;
 pub mod message;
+pub mod offers;
 pub mod partition;
 #[expect(unsafe_code, reason = "declares the traits whose implementations promise something")]
 pub mod platform;

@@ -21,7 +21,7 @@ use super::{Call, Failure, Member, Ordering, Payload, Platform};
 use crate::copy::Sink;
 use Ordering::Relaxed;
 
-/// The status of a rank that has fetched all blocks.
+/// The status of a rank that has done what was to be done.
 const DONE: Address = NonZeroU64::new(1);
 
 impl<P: Platform> Member<'_, P> {
@@ -42,10 +42,15 @@ impl<P: Platform> Member<'_, P> {
                 let from = self.status(rank, parity);
                 from.is_some_and(|from| self.fetch(rank, 0..blocks.length(rank), from, blocks))
             });
-        let done = DONE.filter(|_| fetched);
+        self.all_done(call, fetched)
+    }
+
+    /// Whether all ranks have done what was to be done: one round.
+    pub(super) fn all_done(&mut self, call: &Call, own: bool) -> Result<bool, Failure> {
+        let done = DONE.filter(|_| own);
         self.header(self.rank, self.next_parity()).write(|header| write_status(header.after(HEAD), done));
         let parity = self.continue_call(call, || ())?;
-        Ok(fetched && self.others().all(|rank| self.status(rank, parity).is_some()))
+        Ok(own && self.others().all(|rank| self.status(rank, parity).is_some()))
     }
 
     /// Fetches a rank's block piece by piece, until the communicator is poisoned.

@@ -18,12 +18,14 @@
 //!
 //! **In place.** A block that lies in memory which all ranks map does not need staging: its rank publishes the place with the
 //! first round, and the others read it there before they arrive at the next. So there is a second round, if it was not
-//! needed anyway, and no rank returns before all have read. Each rank decides for its own block.
+//! needed anyway, and no rank returns before all have read. Each rank decides for its own block. Memory that not all ranks may
+//! have any more is offered first: see [`super::offers`].
 
 use core::ops::Range;
 
 use super::block_transfer::{Address, BlockTransfer};
 use super::call::INLINE;
+use super::offers::is_offer;
 use super::single_copy::write_status;
 use super::{Call, Failure, Member, Payload, Platform};
 use crate::copy::Sink;
@@ -51,10 +53,19 @@ impl<P: Platform> Member<'_, P> {
         let staged = if place.is_some() { 0 } else { own };
         let mut offset = self.offset(chunk(0, longest).len());
         self.stage(chunk(0, staged), offset, blocks);
-        // All of it if it is in place: the rounds may end before the chunks do.
-        let first = if place.is_some() { 0..own } else { chunk(0, own) };
+        // All of it if it is in place: the rounds may end before the chunks do. An offer makes the call begin again.
+        let first = match place {
+            Some(_) if is_offer(place) => 0..0,
+            Some(_) => 0..own,
+            None => chunk(0, own),
+        };
         let publish = |header: Sink<'_>| write_status(header, place);
         let mut parity = self.begin_call_while(call, publish, || blocks.copy_own_block(first))?;
+        if self.are_offers(parity, place) {
+            let found = self.all_find(call, parity, |place| blocks.find(place))?;
+            blocks.settle(found);
+            return self.transfer(call, blocks);
+        }
         self.prefetch_next_round(chunk(0, longest).len());
         let in_place = self.read_in_place(parity, place, blocks);
         let length = |blocks: &B, rank| if in_place.contains(&rank) { 0 } else { blocks.length(rank) };

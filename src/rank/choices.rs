@@ -20,7 +20,7 @@ pub(crate) enum Path {
     Slices,
     /// From the other ranks' memory (CMA).
     SingleCopy,
-    /// From this rank's symmetric memory.
+    /// From this rank's symmetric memory, or a region.
     InPlace,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Choice {
             Path::Staging => "through staging",
             Path::Slices => "through staging, folded in slices",
             Path::SingleCopy => "by single copy (CMA)",
-            Path::InPlace => "from symmetric memory, in place",
+            Path::InPlace => "from shared memory, in place",
         };
         let receive = match self.receive {
             Stores::Cached => "cached",

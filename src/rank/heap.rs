@@ -19,7 +19,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use range_alloc::RangeAllocator;
 
 use crate::copy::Source;
-use crate::copy::policy::StorePolicy;
 use crate::protocol::block_transfer::Address;
 use crate::segment::symmetric_memory::{Block, Instances};
 use crate::sys::memory::huge;
@@ -67,7 +66,10 @@ impl Heap {
 }
 
 /// The bits of an offset in a place: of segments of up to 256 TiB.
-const OFFSET_BITS: u32 = 48;
+pub(crate) const OFFSET_BITS: u32 = 48;
+
+/// How many segments a place can name: the bits above are those of [`crate::rank::lending`].
+const NAMED: usize = 1 << 14;
 
 impl Heap {
     /// Where all ranks find these bytes in the heap: the segment's index, and the offset in it. `None`: they are not there.
@@ -77,7 +79,7 @@ impl Heap {
             segment.instances.offset_of(bytes).map(|offset| (index as u64) << OFFSET_BITS | offset as u64)
         };
         // Never 0.
-        NonZeroU64::new(table.segments.iter().enumerate().find_map(found)?.wrapping_add(1))
+        NonZeroU64::new(table.segments.iter().enumerate().take(NAMED).find_map(found)?.wrapping_add(1))
     }
 
     /// The same for bytes that the caller has an exclusive reference to: no other thread of this process may read behind it,
@@ -89,34 +91,26 @@ impl Heap {
         (!by_threads).then_some(place)
     }
 
-    /// Fills `target` with what is `start` bytes after a place. A place that does not exist was overwritten by another process:
-    /// nothing is copied.
-    pub(crate) fn fetch(&self, place: NonZeroU64, start: usize, target: &mut [u8], stores: &StorePolicy) {
-        if let Some(found) = self.at(place, start, target.len()) {
-            stores.fetch(&found.view(), target);
-        }
-    }
-
     /// `len` bytes, `start` bytes after a place. `None`: they do not exist.
-    pub(crate) fn at(&self, place: NonZeroU64, start: usize, len: usize) -> Option<InPlace> {
+    pub(crate) fn at(&self, place: NonZeroU64, start: usize, len: usize) -> Option<InstancesInPlace> {
         let place = place.get() - 1;
         let (index, offset) = ((place >> OFFSET_BITS) as usize, (place & ((1 << OFFSET_BITS) - 1)) as usize);
         let instances = self.table().segments.get(index).map(|segment| Arc::clone(&segment.instances))?;
         let range = (offset.checked_add(start)?, len);
         instances.view(range.0, range.1)?;
-        Some(InPlace { instances, range })
+        Some(InstancesInPlace { instances, range })
     }
 }
 
 /// Bytes in the heap that some rank lends to the others.
 #[derive(Debug)]
-pub(crate) struct InPlace {
+pub(crate) struct InstancesInPlace {
     instances: Arc<Instances>,
     /// The offset and the length, which exist.
     range: (usize, usize),
 }
 
-impl InPlace {
+impl InstancesInPlace {
     pub(crate) fn view(&self) -> Source<'_> {
         self.instances.view(self.range.0, self.range.1).expect("they were looked up")
     }

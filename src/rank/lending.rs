@@ -1,22 +1,127 @@
-//! Whether the other ranks read this rank's data where it lies, in the heap.
+//! Whether the other ranks read this rank's data where it lies, in a symmetric object or in a region; and how this rank reads
+//! theirs.
 
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use crate::copy::Source;
+use crate::copy::policy::StorePolicy;
 use crate::copy::publish::writing_is_cheap;
-use crate::protocol::block_transfer::Address;
+use crate::protocol::block_transfer::{Address, OFFER};
+use crate::rank::heap::{self, InstancesInPlace};
 use crate::rank::rank_state::RankState;
+use crate::rank::shared_regions::NUMBERS;
+use crate::segment::region_memory::RegionBytes;
+
+/// The bit of a place in a region. In the heap all others are those of [`crate::rank::heap`].
+const REGION: u64 = OFFER >> 1;
+
+/// The number of the region that a place lies in, and the offset.
+fn region_place(place: NonZeroU64) -> (u64, usize) {
+    let offset = place.get() & ((1 << heap::OFFSET_BITS) - 1);
+    (place.get() >> heap::OFFSET_BITS & (NUMBERS - 1), offset as usize)
+}
 
 impl RankState {
-    /// Where all ranks find these bytes, if they lie in the heap, and it pays to read them there.
+    /// Where all ranks find these bytes, if they lie in memory that all map, and it pays to read them there.
     pub(crate) fn lend(&self, bytes: &[u8]) -> Address {
-        self.heap.place_of(bytes).filter(|_| self.lends())
+        self.heap.place_of(bytes).or_else(|| self.place_in_region(bytes)).filter(|_| self.lends())
     }
 
-    /// The same for bytes that the caller has an exclusive reference to.
+    /// The same for bytes that the caller has an exclusive reference to. Each rank has a mapping of its own of a region, so that
+    /// no other reads behind the reference.
     pub(crate) fn lend_mut(&self, bytes: &mut [u8]) -> Address {
-        self.heap.place_of_mut(bytes).filter(|_| self.lends())
+        self.heap.place_of_mut(bytes).or_else(|| self.place_in_region(bytes)).filter(|_| self.lends())
+    }
+
+    /// An offer: the other ranks may have dropped the region.
+    fn place_in_region(&self, bytes: &[u8]) -> Address {
+        let (number, offset) = self.regions.place_of(bytes)?;
+        NonZeroU64::new(OFFER | REGION | number << heap::OFFSET_BITS | offset as u64)
     }
 
     /// Memory that others have read has to be taken back when it is written again: by staging, or else by the program.
     fn lends(&self) -> bool {
         self.settings.in_place.unwrap_or_else(writing_is_cheap)
+    }
+}
+
+/// What a rank lends in a call, and what it reads of the others.
+pub(crate) struct Lending<'a> {
+    rank_state: &'a RankState,
+    place: Address,
+    /// Regions that others have offered, by number: they stay mapped as long as the call lasts.
+    found: Vec<(u64, Arc<RegionBytes>)>,
+}
+
+impl<'a> Lending<'a> {
+    /// `place`: where the others find what this rank sends.
+    pub(crate) fn new(rank_state: &'a RankState, place: Address) -> Self {
+        Lending { rank_state, place, found: Vec::new() }
+    }
+
+    #[inline]
+    pub(crate) fn place(&self) -> Address {
+        self.place
+    }
+
+    /// As [`BlockTransfer::find`](crate::protocol::block_transfer::BlockTransfer::find).
+    pub(crate) fn find(&mut self, place: NonZeroU64) -> bool {
+        if self.region(place).is_none() {
+            let (number, _) = region_place(place);
+            let found = self.rank_state.regions.find(number);
+            self.found.extend(found.map(|region| (number, region)));
+        }
+        self.region(place).is_some()
+    }
+
+    /// As [`BlockTransfer::settle`](crate::protocol::block_transfer::BlockTransfer::settle).
+    pub(crate) fn settle(&mut self, found: bool) {
+        self.place = match self.place {
+            Some(place) if place.get() & OFFER == 0 => Some(place),
+            Some(place) if found => NonZeroU64::new(place.get() & !OFFER),
+            _ => None,
+        };
+    }
+
+    /// Fills `target` with what is `start` bytes after a place. A place that does not exist was overwritten by another process:
+    /// nothing is copied.
+    pub(crate) fn fetch(&self, place: NonZeroU64, start: usize, target: &mut [u8], stores: &StorePolicy) {
+        if let Some(found) = self.at(place, start, target.len()) {
+            stores.fetch(&found.view(), target);
+        }
+    }
+
+    /// `len` bytes, `start` bytes after a place. `None`: they do not exist.
+    pub(crate) fn at(&self, place: NonZeroU64, start: usize, len: usize) -> Option<InPlace> {
+        if place.get() & REGION == 0 {
+            return self.rank_state.heap.at(place, start, len).map(InPlace::Heap);
+        }
+        let region = self.region(place)?;
+        let offset = region_place(place).1.checked_add(start)?;
+        region.view(offset, len)?;
+        Some(InPlace::Region(Arc::clone(region), (offset, len)))
+    }
+
+    fn region(&self, place: NonZeroU64) -> Option<&Arc<RegionBytes>> {
+        let (number, _) = region_place(place);
+        self.found.iter().find(|(other, _)| *other == number).map(|(_, region)| region)
+    }
+}
+
+/// Bytes that some rank lends to the others.
+#[derive(Debug)]
+pub(crate) enum InPlace {
+    Heap(InstancesInPlace),
+    /// The offset and the length, which exist.
+    Region(Arc<RegionBytes>, (usize, usize)),
+}
+
+impl InPlace {
+    pub(crate) fn view(&self) -> Source<'_> {
+        match self {
+            InPlace::Heap(instances) => instances.view(),
+            InPlace::Region(region, (offset, len)) => region.view(*offset, *len).expect("they were looked up"),
+        }
     }
 }

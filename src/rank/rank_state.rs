@@ -18,6 +18,7 @@ use crate::rank::groups::Groups;
 use crate::rank::heap::Heap;
 use crate::rank::job_state::StateSampler;
 use crate::rank::process_settings::ProcessSettings;
+use crate::rank::shared_regions::SharedRegions;
 use crate::rank::started::Queue;
 use crate::segment::mapped::MappedSegment;
 use crate::segment::platform::ShmPlatform;
@@ -44,6 +45,8 @@ pub(crate) struct RankState {
     pub(crate) one_sided: OnceLock<ShmPlatform>,
     /// The memory of symmetric objects.
     pub(crate) heap: Heap,
+    /// The regions that exist.
+    pub(crate) regions: SharedRegions,
     /// By rank: whether this process has learnt that it has died.
     dead: Box<[AtomicBool]>,
     /// With `INTRANODE_DEBUG`.
@@ -81,6 +84,7 @@ impl RankState {
             sampler: None,
             one_sided: OnceLock::new(),
             heap: Heap::default(),
+            regions: SharedRegions::default(),
             dead,
             choices: settings.debug.then(|| ChoiceLog::new(rank)),
             started: Queue::default(),

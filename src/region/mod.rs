@@ -59,6 +59,10 @@ pub type Shared<T> = Region<T, ReadOnly>;
 /// Regions and the communicator can be dropped in any order. A rank can read a published region until it drops it, even if
 /// other ranks have dropped theirs or have ended.
 ///
+/// Collectives take what a rank has `&` or `&mut` of, as any slice. In those of the region's communicator the other ranks read
+/// large blocks where they lie, as they read [symmetric objects](crate::Symmetric), if all of them still have the region: that
+/// takes two rounds more than a symmetric object, in which they ask each other.
+///
 /// ```
 /// let sums = intranode::threads(4, |comm| {
 ///     let mut region = comm.region::<f64>(100)?;
@@ -137,18 +141,18 @@ impl Communicator {
         let huge = options.huge_pages;
         let pages = Pages::huge(huge);
         let request = AllocRequest { call: &call, leader: LEADER, len: bytes, part, pages };
+        let mut open = rank_state.begin(operation)?;
         let (mapping, handle) = allocate(
-            &mut rank_state.begin(operation)?,
+            &mut open,
             &request,
             |mapping| options.set_policy(mapping, &rank_state.settings),
             |_| Ok(()),
         )?;
         let parts = Parts::new(options.owners(LEADER), len, self.size(), self.rank());
-        let region = Region {
-            rank_state: Arc::clone(rank_state),
-            number: handle.number,
-            memory: Memory::new(mapping, len, parts),
-        };
+        let memory = Memory::new(mapping, len, parts);
+        rank_state.regions.add(memory.bytes());
+        drop(open);
+        let region = Region { rank_state: Arc::clone(rank_state), number: handle.number, memory };
         if huge && self.rank() == LEADER {
             // Only now: a collapse needs pages that are allocated.
             match region.memory.collapse() {

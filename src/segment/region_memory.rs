@@ -9,9 +9,11 @@
 
 use core::marker::PhantomData;
 use std::io;
+use std::sync::Arc;
 
 use bytemuck::Pod;
 
+use crate::copy::Source;
 use crate::protocol::region::{AllPublished, AllReclaimed, Parts};
 use crate::sys::memory::huge;
 use crate::sys::memory::mapping::Mapping;
@@ -50,10 +52,34 @@ pub enum Writable {}
 #[derive(Debug)]
 pub enum ReadOnly {}
 
+/// The bytes of a region on one rank: in an epoch behind references, and in a collective read in place by other ranks.
+#[derive(Debug)]
+pub(crate) struct RegionBytes {
+    mapping: Mapping,
+    /// In bytes.
+    len: usize,
+}
+
+impl RegionBytes {
+    /// The offset of bytes that lie in this region.
+    pub(crate) fn offset_of(&self, bytes: &[u8]) -> Option<usize> {
+        let offset = bytes.as_ptr().addr().checked_sub(self.mapping.start().addr())?;
+        let end = offset.checked_add(bytes.len())?;
+        (end <= self.len).then_some(offset)
+    }
+
+    /// The bytes at an offset; `None` if they reach past the end.
+    pub(crate) fn view(&self, offset: usize, len: usize) -> Option<Source<'_>> {
+        let end = offset.checked_add(len)?;
+        // SAFETY: I12: inside the mapping. The rank that has published the offset lends the bytes until the call's last round.
+        (end <= self.len).then(|| unsafe { Source::new(self.mapping.start().wrapping_add(offset), len) })
+    }
+}
+
 /// The memory in a state: [`Writable`], [`ReadOnly`] or [`Transition`].
 #[derive(Debug)]
 pub(crate) struct Memory<T, S> {
-    mapping: Mapping,
+    bytes: Arc<RegionBytes>,
     /// In elements.
     len: usize,
     parts: Parts,
@@ -72,23 +98,29 @@ impl<T: Pod, S> Memory<T, S> {
 
     /// Replaces small pages by huge ones. Returns the bytes in huge pages.
     pub(crate) fn collapse(&self) -> io::Result<usize> {
-        huge::collapse(&self.mapping)
+        huge::collapse(&self.bytes.mapping)
+    }
+
+    /// What other ranks read in place.
+    pub(crate) fn bytes(&self) -> &Arc<RegionBytes> {
+        &self.bytes
     }
 
     fn enter<N>(self) -> Memory<T, N> {
-        let Memory { mapping, len, parts, writable, .. } = self;
-        Memory { mapping, len, parts, writable, state: PhantomData }
+        let Memory { bytes, len, parts, writable, .. } = self;
+        Memory { bytes, len, parts, writable, state: PhantomData }
     }
 
     fn protect_from(mut self, writable: bool) -> io::Result<Memory<T, Transition>> {
-        self.mapping.protect(writable)?;
+        self.bytes.mapping.protect(writable)?;
         self.writable = writable;
         Ok(self.enter())
     }
 
     fn start(&self) -> *mut T {
-        assert!(!self.mapping.forked(), "a region does not exist in a forked child");
-        self.mapping.start().cast()
+        let mapping = &self.bytes.mapping;
+        assert!(!mapping.forked(), "a region does not exist in a forked child");
+        mapping.start().cast()
     }
 }
 
@@ -125,7 +157,8 @@ impl<T: Pod> Memory<T, Writable> {
         let () = Self::ALIGNED;
         let bytes = len.checked_mul(size_of::<T>()).expect("the mapping was made for it");
         assert!(bytes <= mapping.len() && parts.end() <= len);
-        Memory { mapping, len, parts, writable: true, state: PhantomData }
+        let bytes = Arc::new(RegionBytes { mapping, len: bytes });
+        Memory { bytes, len, parts, writable: true, state: PhantomData }
     }
 
     pub(crate) fn parts(&self) -> &Parts {

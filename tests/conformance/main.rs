@@ -32,6 +32,7 @@ mod operation_errors;
 mod processes;
 mod random;
 mod reductions;
+mod region_sources;
 mod regions;
 mod rooted;
 mod scans;
@@ -66,6 +67,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(mismatch::rows());
     all.extend(endings::rows());
     all.extend(regions::rows());
+    all.extend(region_sources::rows());
     all.extend(holdings::rows());
     all.extend(groups::rows());
     all.extend(exchanges::rows());

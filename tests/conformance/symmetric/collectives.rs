@@ -26,12 +26,12 @@ pub(crate) fn rows_of_many_ranks() -> Vec<Scenario> {
 /// staging. In elements of 8 bytes.
 const LENGTHS: [usize; 9] = [0, 1, 12, 13, 1000, (128 << 10) - 1, 128 << 10, 200_001, (512 << 10) + 1];
 
-fn value(rank: usize, index: usize) -> u64 {
+pub(crate) fn value(rank: usize, index: usize) -> u64 {
     (rank * 10_000_019 + index) as u64
 }
 
 /// Whether the block of each rank has arrived.
-fn ensure_gathered(recv: &[u64], blocks: &Blocks, seed: usize) -> Outcome {
+pub(crate) fn ensure_gathered(recv: &[u64], blocks: &Blocks, seed: usize) -> Outcome {
     for rank in 0..blocks.counts().len() {
         let block = &recv[blocks.range(rank)];
         let right = |(index, found): (usize, &u64)| *found == value(rank + seed, index);
@@ -130,41 +130,47 @@ fn fraction(rank: usize, index: usize) -> f64 {
 
 /// Every result is the fold in the order of the ranks, bit for bit, whoever's contribution is an object.
 fn reductions_mix_objects_and_private_buffers(comm: Communicator) -> Outcome {
-    let (rank, size) = (comm.rank(), comm.size());
     // Around what is folded in slices, and several chunks of staging.
     for len in [1000, 1024, 10_001, 65_535, 65_536, 300_007] {
-        let expected: Vec<u64> = (0..len)
-            .map(|index| (1..size).fold(fraction(0, index), |sum, rank| sum + fraction(rank, index)).to_bits())
-            .collect();
-        let right = |found: &[f64]| found.iter().zip(&expected).all(|(found, bits)| found.to_bits() == *bits);
         let mut object = comm.symmetric::<f64>(len)?.into_own()?;
-        // All are objects, or all but one, or one alone.
-        for mask in [usize::MAX, !1, !(1 << (size - 1)), 1, 1 << (size - 1)] {
-            let mut private = vec![0.0; len];
-            let data = if mask >> rank & 1 == 1 { &mut object[..] } else { &mut private[..] };
-            let fill = |data: &mut [f64]| {
-                data.iter_mut().enumerate().for_each(|(index, slot)| *slot = fraction(rank, index));
-            };
-            fill(data);
-            let mut recv = vec![0.0; len];
-            comm.allreduce(data, &mut recv, ReduceOp::Sum)?;
-            ensure!(right(&recv), "allreduce of {len}, objects {mask:b}");
-            let root = len % size;
-            comm.reduce(data, (rank == root).then_some(&mut recv[..]), ReduceOp::Sum, root)?;
-            ensure!(right(&recv), "reduce of {len}, objects {mask:b}");
-            comm.allreduce_in_place(data, ReduceOp::Sum)?;
-            ensure!(right(data), "allreduce_in_place of {len}, objects {mask:b}");
-            fill(data);
-            comm.reduce_in_place(data, ReduceOp::Sum, root)?;
-            ensure!(rank != root || right(data), "reduce_in_place of {len}, objects {mask:b}");
-            // What is written after a call is seen by nobody.
-            fill(data);
-            comm.allreduce_with(data, &mut recv, "sum", |sum, next| *sum += next)?;
-            data.fill(f64::NAN);
-            ensure!(right(&recv), "allreduce_with of {len}, objects {mask:b}");
-        }
+        mix_reductions(&comm, &mut object)?;
     }
     still_works(&comm)
+}
+
+/// Reductions of which some ranks contribute `shared`, and the others private memory.
+pub(crate) fn mix_reductions(comm: &Communicator, shared: &mut [f64]) -> Outcome {
+    let (rank, size, len) = (comm.rank(), comm.size(), shared.len());
+    let expected: Vec<u64> = (0..len)
+        .map(|index| (1..size).fold(fraction(0, index), |sum, rank| sum + fraction(rank, index)).to_bits())
+        .collect();
+    let right = |found: &[f64]| found.iter().zip(&expected).all(|(found, bits)| found.to_bits() == *bits);
+    // All, or all but one, or one alone.
+    for mask in [usize::MAX, !1, !(1 << (size - 1)), 1, 1 << (size - 1)] {
+        let mut private = vec![0.0; len];
+        let data = if mask >> rank & 1 == 1 { &mut *shared } else { &mut private[..] };
+        let fill = |data: &mut [f64]| {
+            data.iter_mut().enumerate().for_each(|(index, slot)| *slot = fraction(rank, index));
+        };
+        fill(data);
+        let mut recv = vec![0.0; len];
+        comm.allreduce(data, &mut recv, ReduceOp::Sum)?;
+        ensure!(right(&recv), "allreduce of {len}, shared {mask:b}");
+        let root = len % size;
+        comm.reduce(data, (rank == root).then_some(&mut recv[..]), ReduceOp::Sum, root)?;
+        ensure!(right(&recv), "reduce of {len}, shared {mask:b}");
+        comm.allreduce_in_place(data, ReduceOp::Sum)?;
+        ensure!(right(data), "allreduce_in_place of {len}, shared {mask:b}");
+        fill(data);
+        comm.reduce_in_place(data, ReduceOp::Sum, root)?;
+        ensure!(rank != root || right(data), "reduce_in_place of {len}, shared {mask:b}");
+        // What is written after a call is seen by nobody.
+        fill(data);
+        comm.allreduce_with(data, &mut recv, "sum", |sum, next| *sum += next)?;
+        data.fill(f64::NAN);
+        ensure!(right(&recv), "allreduce_with of {len}, shared {mask:b}");
+    }
+    Ok(())
 }
 
 /// What rank `from` sends to rank `to`.
@@ -180,7 +186,7 @@ fn ensure_part(found: &[u64], from: usize, to: usize, turn: usize) -> Outcome {
 }
 
 /// gather, gatherv, scatter, scatterv, alltoall and alltoallv of blocks of `len` elements out of `send`, which has one for each rank.
-fn bring_blocks(comm: &Communicator, send: &mut [u64], len: usize, turn: usize) -> Outcome {
+pub(crate) fn bring_blocks(comm: &Communicator, send: &mut [u64], len: usize, turn: usize) -> Outcome {
     let (rank, size, root) = (comm.rank(), comm.size(), turn % comm.size());
     let fill = |send: &mut [u64]| {
         for (to, block) in send.chunks_mut(len.max(1)).enumerate() {

@@ -1,7 +1,7 @@
 //! The rows of symmetric memory. A row's number is that of its case in docs/symmetric-memory.md.
 
 mod atomics;
-mod collectives;
+pub(crate) mod collectives;
 mod drops;
 mod heap;
 mod lock;

@@ -1,0 +1,38 @@
+//! Places that some ranks may not have mapped any more: of a region, which each rank drops when it likes.
+//!
+//! 1. A rank [offers](OFFER) a place with the first round of a call, in which nothing is read.
+//! 2. Each rank says whether it has all that was offered, and keeps it until the call has ended: one round.
+//! 3. The call begins again. If all have all, what was offered is read in place, else it goes through staging.
+//!
+//! All ranks see the same offers and the same answers, so all go the same way.
+
+use core::num::NonZeroU64;
+
+use super::block_transfer::{Address, OFFER};
+use super::{Call, Failure, Member, Platform};
+
+/// Whether a place is offered.
+pub(super) fn is_offer(place: Address) -> bool {
+    place.is_some_and(|place| place.get() & OFFER != 0)
+}
+
+impl<P: Platform> Member<'_, P> {
+    /// Whether a rank has offered a place in the first round of a call. `own`: what this one has published there.
+    #[inline]
+    pub(super) fn are_offers(&self, parity: usize, own: Address) -> bool {
+        self.others().fold(is_offer(own), |any, rank| any | is_offer(self.status(rank, parity)))
+    }
+
+    /// Whether all ranks find all that was offered.
+    #[cold]
+    pub(super) fn all_find(
+        &mut self,
+        call: &Call,
+        parity: usize,
+        mut find: impl FnMut(NonZeroU64) -> bool,
+    ) -> Result<bool, Failure> {
+        let offers = self.others().map(|rank| self.status(rank, parity)).filter(|place| is_offer(*place));
+        let found = offers.flatten().all(&mut find);
+        self.all_done(call, found)
+    }
+}
