@@ -25,7 +25,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(allgatherv_with_gaps),
         row!(allgatherv_in_descending_order_with_gaps),
         row!(allgatherv_around_the_inline_size),
-        row!(allgatherv_around_the_chunk_size),
+        row!(allgatherv_around_the_chunk_size).ranks(&[1, 2, 4, 8]),
         row!(allgatherv_through_tiny_staging).staging(64),
         row!(allgatherv_of_structures),
         row!(allgather_in_rank_order),

@@ -16,7 +16,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(allgatherv_displacement_past_the_end),
         row!(allgatherv_overflow_in_counts),
         row!(allgatherv_overflow_in_displacements),
-        row!(allgatherv_overlapping_blocks).ranks(&[2, 4, 8]),
+        row!(allgatherv_overlapping_blocks).ranks(&[2, 3, 4, 8]),
         row!(allgather_receive_buffer_of_the_wrong_length),
         row!(broadcast_root_5_of_2).ranks(&[2]),
         row!(broadcast_root_that_does_not_exist),

@@ -36,7 +36,7 @@ impl Scenario {
         Scenario {
             name,
             body,
-            ranks: &[1, 2, 4, 8],
+            ranks: &[1, 2, 3, 4, 8],
             ends,
             threads: true,
             staging: None,

@@ -15,7 +15,7 @@ use crate::scenario::{Outcome, Scenario, ensure_matches, row, seed, still_works}
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) fn rows() -> Vec<Scenario> {
-    const SEVERAL: &[usize] = &[2, 4, 8];
+    const SEVERAL: &[usize] = &[2, 3, 4, 8];
     vec![
         row!(started_calls_of_every_length),
         row!(started_calls_around_the_inline_and_the_chunk_size).ranks(&[2, 4]),

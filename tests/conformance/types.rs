@@ -21,13 +21,13 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(types_pairs_through_tiny_staging).staging(64),
         row!(types_pairs_of_equal_values_and_nan),
         row!(types_that_a_reduction_is_not_defined_for),
-        row!(types_of_pairs_that_differ).ranks(&[2, 4, 8]),
+        row!(types_of_pairs_that_differ).ranks(&[2, 3, 4, 8]),
         row!(own_operations_of_every_length),
         row!(own_operations_through_tiny_staging).staging(64),
         row!(own_operations_of_long_elements).staging(64),
         row!(own_operations_with_wrong_arguments),
-        row!(own_operations_of_other_names).ranks(&[2, 4, 8]),
-        row!(own_operations_that_panic).ranks(&[2, 4, 8]),
+        row!(own_operations_of_other_names).ranks(&[2, 3, 4, 8]),
+        row!(own_operations_that_panic).ranks(&[2, 3, 4, 8]),
     ];
     #[cfg(feature = "num-complex")]
     rows.push(row!(types_complex));

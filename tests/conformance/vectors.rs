@@ -16,7 +16,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(vec_where_one_rank_has_much),
         row!(vec_of_elements_without_size),
         row!(vec_at_a_root_that_does_not_exist),
-        row!(vec_mismatches).ranks(&[2, 4, 8]),
+        row!(vec_mismatches).ranks(&[2, 3, 4, 8]),
         row!(vec_many_times),
     ];
     #[cfg(feature = "serde")]
@@ -164,7 +164,7 @@ mod values {
             row!(values_of_every_size),
             row!(values_through_tiny_staging).staging(64),
             row!(values_that_cannot_be_encoded),
-            row!(values_that_cannot_be_decoded).ranks(&[2, 4, 8]),
+            row!(values_that_cannot_be_decoded).ranks(&[2, 3, 4, 8]),
             row!(values_at_a_root_that_does_not_exist),
         ]
     }
