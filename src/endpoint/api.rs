@@ -60,7 +60,7 @@ pub struct Endpoint {
 
 impl EndpointBuilder {
     /// An endpoint that others can connect to, as [`Endpoint::listen`](crate::Endpoint::listen) makes it. Example:
-    /// [`EndpointBuilder`](crate::EndpointBuilder).
+    /// [`EndpointBuilder`].
     ///
     /// # Errors
     /// Those of [`Endpoint::listen`](crate::Endpoint::listen).
@@ -69,7 +69,7 @@ impl EndpointBuilder {
         Ok(Endpoint { timeout: self.chosen_timeout(), state: self.make(Some(listener))? })
     }
 
-    /// An endpoint that connects to others only. Example: [`EndpointBuilder`](crate::EndpointBuilder).
+    /// An endpoint that connects to others only. Example: [`EndpointBuilder`].
     ///
     /// # Errors
     /// Those of [`Endpoint::client`](crate::Endpoint::client).
@@ -103,12 +103,12 @@ impl Endpoint {
         Self::builder().client()
     }
 
-    /// Settings for an endpoint. Example: [`EndpointBuilder`](crate::EndpointBuilder).
+    /// Settings for an endpoint. Example: [`EndpointBuilder`].
     pub fn builder() -> EndpointBuilder {
         EndpointBuilder::new()
     }
 
-    /// Where it listens; `None` if it does not. Example: [`Address`](crate::Address).
+    /// Where it listens; `None` if it does not. Example: [`Address`].
     #[must_use]
     pub fn address(&self) -> Option<&Address> {
         self.state.listener.as_ref().map(|listener| &listener.address)

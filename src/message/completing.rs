@@ -71,7 +71,7 @@ impl Messages {
         core.check(wait.operation).map(|()| None)
     }
 
-    /// Waits until a request is complete. Not collective. Example: [`Sending`].
+    /// Waits until a request is complete. Not collective. Example: [`Sending`](crate::Sending).
     ///
     /// # Errors
     /// As [`send`](Messages::send) and [`recv`](Messages::recv). After a time-out the request can be waited for again.
