@@ -37,7 +37,7 @@ pub(crate) struct Files {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 
-    /// At the end, write a timeline of the ranks' last 65536 calls, which https://ui.perfetto.dev and chrome://tracing open.
+    /// At the end, write a timeline of the ranks' last 65536 calls, which ui.perfetto.dev and chrome://tracing open.
     /// Each call is timed then, which costs more than --report
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
