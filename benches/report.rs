@@ -1,10 +1,10 @@
-//! What `intranode run --report` and `--trace` cost a barrier of two ranks.
+//! What `intranode run --report` and `--trace` cost a barrier of two ranks, and of twice as many ranks as processors.
 //!
 //! ```text
 //! cargo bench --bench report [-- BLOCKS]
 //! ```
 //!
-//! Two processes are the ranks of three jobs: two that count nothing, and one that counts. They call barriers in blocks, of one
+//! The processes are the ranks of three jobs: two that count nothing, and one that counts. They call barriers in blocks, of one
 //! job after the other, so that all see the same machine. The two jobs that count nothing differ by chance only.
 
 use std::env;
@@ -18,10 +18,10 @@ use intranode::job::recorded::RankRecord;
 use intranode::segment::record::RecordLayout;
 use intranode::{Communicator, Config};
 
-const RANKS: usize = 2;
 const BARRIERS: u32 = 2000;
 const RANK: &str = "REPORT_BENCH_RANK";
 const NAME: &str = "REPORT_BENCH_NAME";
+const RANKS: &str = "REPORT_BENCH_RANKS";
 const BLOCKS: &str = "REPORT_BENCH_BLOCKS";
 const JOBS: [&str; 3] = ["off", "off again", "on"];
 
@@ -30,19 +30,23 @@ fn main() -> Result<(), Box<dyn Error>> {
         return be_a_rank(rank.parse()?);
     }
     // Cargo adds flags.
-    let blocks = env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(300);
-    println!("a barrier of {RANKS} ranks, ns; blocks of {BARRIERS}, {blocks} of each job in turns");
-    println!("{:<24} {:>8} {:>8} {:>8} {:>26}", "", "5 %", "median", "95 %", "to `off` of the same turn");
-    for (option, slices) in [("--report", 0), ("--trace", 1 << 16)] {
-        measure(option, slices, blocks)?;
+    let blocks: usize = env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(300);
+    println!("a barrier, ns; blocks of {BARRIERS}, {blocks} of each job in turns");
+    let processors = std::thread::available_parallelism()?.get();
+    for ranks in [2, 2 * processors] {
+        let head = format!("{ranks} ranks, {processors} processors");
+        println!("{head:<24} {:>8} {:>8} {:>8} {:>26}", "5 %", "median", "95 %", "to `off` of the same turn");
+        for (option, slices) in [("--report", 0), ("--trace", 1 << 16)] {
+            measure(option, slices, ranks, blocks)?;
+        }
     }
     Ok(())
 }
 
-fn measure(option: &str, slices: usize, blocks: usize) -> Result<(), Box<dyn Error>> {
+fn measure(option: &str, slices: usize, size: usize, blocks: usize) -> Result<(), Box<dyn Error>> {
     let name = format!("/intranode-report-{}", std::process::id());
     let path = env::temp_dir().join(&name[1..]);
-    let layout = RecordLayout::new(RANKS, slices);
+    let layout = RecordLayout::new(size, slices);
     let mut file = File::create_new(&path)?;
     file.write_all(&layout.header(&job(&name, "on")))?;
     file.set_len(layout.len() as u64)?;
@@ -50,12 +54,13 @@ fn measure(option: &str, slices: usize, blocks: usize) -> Result<(), Box<dyn Err
         Command::new(env::current_exe()?)
             .env(RANK, rank.to_string())
             .env(NAME, &name)
+            .env(RANKS, size.to_string())
             .env(BLOCKS, blocks.to_string())
             .env("INTRANODE_REPORT", &path)
             .stdout(Stdio::piped())
             .spawn()
     };
-    let ranks = (0..RANKS).map(start).collect::<Result<Vec<_>, _>>()?;
+    let ranks = (0..size).map(start).collect::<Result<Vec<_>, _>>()?;
     let mut outputs = Vec::new();
     for rank in ranks {
         outputs.push(String::from_utf8(rank.wait_with_output()?.stdout)?);
@@ -89,8 +94,8 @@ fn job(name: &str, job: &str) -> String {
 
 /// Prints the nanoseconds of a barrier, for each block.
 fn be_a_rank(rank: usize) -> Result<(), Box<dyn Error>> {
-    let (name, blocks): (String, usize) = (env::var(NAME)?, env::var(BLOCKS)?.parse()?);
-    let join = |which: &&str| Config::new(job(&name, which), rank, RANKS).join();
+    let (name, size, blocks) = (env::var(NAME)?, env::var(RANKS)?.parse()?, env::var(BLOCKS)?.parse()?);
+    let join = |which: &&str| Config::new(job(&name, which), rank, size).join();
     let jobs = JOBS.iter().map(join).collect::<Result<Vec<_>, _>>()?;
     let block = |comm: &Communicator| {
         let start = Instant::now();

@@ -262,8 +262,9 @@ pub(crate) const RECORD_FIRST: u64 = 32;
 /// `cargo bench --bench report`.
 pub(crate) const RECORD_ONE_OF: u64 = 256;
 
-/// An operation whose calls take this long, without long waits, is timed at each call: the clock takes 1 % of it.
-pub(crate) const RECORD_ALL_FROM_NS: u64 = 5_000;
+/// An operation that brings data, and whose calls take this long without long waits, is timed at each call: the clock takes
+/// less than 1 % of it.
+pub(crate) const RECORD_ALL_FROM_NS: u64 = 10_000;
 
 /// The same for one that moves so many bytes.
 pub(crate) const RECORD_ALL_FROM_BYTES: u64 = 4 << 10;

@@ -46,7 +46,7 @@ impl<P: Platform> CallLock<P> {
     ///
     /// # Errors
     /// When another thread is in a call. The communicator has ended then, for all ranks.
-    #[inline]
+    #[inline(always)]
     pub fn begin<'s>(
         &self,
         platform: &'s P,

@@ -159,7 +159,11 @@ impl RankState {
         operation: Operation,
         call: impl FnOnce(&mut Member<'_, ShmPlatform>) -> Result<R, Failure>,
     ) -> Result<R, Error> {
-        self.begin(operation)?.run(call)
+        let mut open = self.enter(operation)?;
+        if open.started {
+            open.finish_started();
+        }
+        open.run(call)
     }
 
     /// Begins a call by this thread, and completes those that were started before. It ends when the result is dropped.
@@ -176,7 +180,7 @@ impl RankState {
     }
 
     /// The same without completing any.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn enter(&self, operation: Operation) -> Result<OpenCall<'_>, Error> {
         let mut open = self.enter_uncounted(operation)?;
         if let Some(counters) = self.counters {
@@ -189,7 +193,7 @@ impl RankState {
     }
 
     /// The same for what is no call of the program, or a part of one that was counted before.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn enter_uncounted(&self, operation: Operation) -> Result<OpenCall<'_>, Error> {
         if self.mapped.forked() {
             return Err(Error::Forked { operation });

@@ -131,6 +131,26 @@ impl ShmPlatform {
     }
 }
 
+impl ShmPlatform {
+    /// The rest of a spin. Where ranks share processors it is not recorded: the clock would cost more than some switches.
+    #[cold]
+    fn spin_long(&self, word: &AtomicU32, order: Ordering, until: impl Fn(u32) -> bool) -> Result<u32, u32> {
+        let (mut value, mut done) = (0, false);
+        let mut spin = || {
+            self.spin.spin_long(|| {
+                value = word.load(order);
+                done = until(value);
+                done
+            });
+        };
+        match self.recorder {
+            Some(lane) if !self.spin.yields() => lane.wait(word, word.load(Ordering::Relaxed), spin),
+            _ => spin(),
+        }
+        if done { Ok(value) } else { Err(value) }
+    }
+}
+
 // SAFETY: I3: the operations are those of the standard library's atomics, with the given orderings.
 unsafe impl Platform for ShmPlatform {
     type Word = AtomicU32;
@@ -194,19 +214,11 @@ unsafe impl Platform for ShmPlatform {
         co_located: bool,
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32> {
-        let mut value = 0;
-        let mut done = false;
-        let poll = || {
-            value = word.load(order);
-            done = until(value);
-            done
-        };
-        // What is off has no cost: the recorder is looked for only when the wait is long.
-        self.spin.spin_with(co_located, poll, |long| match self.recorder {
-            None => long(),
-            Some(lane) => lane.wait(word, word.load(Ordering::Relaxed), long),
-        });
-        if done { Ok(value) } else { Err(value) }
+        let poll = || Some(word.load(order)).filter(|value| until(*value));
+        match self.spin.spin_briefly(co_located, poll) {
+            Some(value) => Ok(value),
+            None => self.spin_long(word, order, until),
+        }
     }
 
     #[inline(always)]

@@ -333,8 +333,10 @@ impl Lane {
         if !continues {
             add(&counters.timed, 1);
             let calls = counters.calls.load(Relaxed);
-            let is_cheap = rest < RECORD_ALL_FROM_NS && bytes < RECORD_ALL_FROM_BYTES && self.ring.is_empty();
-            let gap = if is_cheap && calls >= RECORD_FIRST { RECORD_ONE_OF - 1 } else { 0 };
+            let has_data = begun.0 & Begun::ENDS != 0;
+            let is_large = has_data && (rest >= RECORD_ALL_FROM_NS || bytes >= RECORD_ALL_FROM_BYTES);
+            let all = is_large || calls < RECORD_FIRST || !self.ring.is_empty();
+            let gap = if all { 0 } else { RECORD_ONE_OF - 1 };
             counters.next_timed.store(calls.wrapping_add(gap), Relaxed);
         }
         self.write_slice(operation, continues, start, duration, bytes);

@@ -54,20 +54,18 @@ impl SpinPolicy {
     /// Calls `poll` until it returns `true` or the policy's time is over. `co_located`: the awaited rank runs on this
     /// processor.
     #[inline]
-    pub(crate) fn spin(self, co_located: bool, poll: impl FnMut() -> bool) {
-        self.spin_with(co_located, poll, |long| long());
+    pub(crate) fn spin(self, co_located: bool, mut poll: impl FnMut() -> bool) {
+        if self.spin_briefly(co_located, || poll().then_some(())).is_none() {
+            self.spin_long(poll);
+        }
     }
 
-    /// The same, where what takes long is done inside `around`.
+    /// The first part of that, which reads no clock and does not yield. Returns what `poll` does.
     #[inline(always)]
-    pub(crate) fn spin_with(
-        self,
-        co_located: bool,
-        mut poll: impl FnMut() -> bool,
-        around: impl FnOnce(&mut dyn FnMut()),
-    ) {
-        if poll() {
-            return;
+    pub(crate) fn spin_briefly<R>(self, co_located: bool, mut poll: impl FnMut() -> Option<R>) -> Option<R> {
+        let first = poll();
+        if first.is_some() {
+            return first;
         }
         let polls = match self.yields() {
             true if co_located => 0,
@@ -76,15 +74,19 @@ impl SpinPolicy {
             false => POLLS_BEFORE_CLOCK,
         };
         for _ in 0..polls {
-            if poll() {
-                return;
+            let found = poll();
+            if found.is_some() {
+                return found;
             }
             core::hint::spin_loop();
         }
-        around(&mut || match self.yields() {
-            true => Self::spin_yielding(self.yields, 1, &mut poll),
-            false => self.spin_timed(&mut poll),
-        });
+        None
+    }
+
+    /// The rest.
+    #[cold]
+    pub(crate) fn spin_long(self, poll: impl FnMut() -> bool) {
+        if self.yields() { Self::spin_yielding(self.yields, 1, poll) } else { self.spin_timed(poll) }
     }
 
     /// The same for what any one rank may write, on whichever processor.
