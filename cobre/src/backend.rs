@@ -104,7 +104,27 @@ impl ShmBackend {
         }
     }
 
-    /// The underlying communicator, for operations that Cobre's traits lack.
+    /// The underlying communicator, for operations that Cobre's traits lack: reduce, gather, scatter, alltoall, scan, calls that
+    /// are started and completed later, and all others. Like Cobre's they are collective, so all ranks make them in the same
+    /// order.
+    ///
+    /// ```
+    /// use cobre_comm::Communicator;
+    /// use intranode_cobre::ShmBackend;
+    ///
+    /// let gathered = intranode::threads(3, |comm| {
+    ///     let backend = ShmBackend::from_communicator(comm);
+    ///     let (rank, native) = (backend.rank(), backend.communicator());
+    ///     let pending = native.start_allreduce(vec![rank], intranode::ReduceOp::Max)?;
+    ///     let mut all = [0; 3];
+    ///     native.gather(&[10 * rank], (rank == 0).then_some(&mut all[..]), 0)?;
+    ///     Ok::<_, intranode::Error>((pending.wait()?, all))
+    /// })?;
+    /// for (rank, result) in gathered.into_iter().enumerate() {
+    ///     assert_eq!(result?, (vec![2], if rank == 0 { [0, 10, 20] } else { [0; 3] }));
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
     pub fn communicator(&self) -> &intranode::Communicator {
         &self.native
     }
