@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use intranode::copy::{self, Sink, Source, Term};
 use intranode::protocol::allreduce::{Reduction, Shape};
-use intranode::protocol::block_transfer::{Address, BlockTransfer};
+use intranode::protocol::block_transfer::{Address, BlockTransfer, OFFER};
 use intranode::protocol::{Barrier, Call, Failure, Member, Payload};
 
 use crate::harness::cell::Cell;
@@ -159,10 +159,17 @@ impl Caller<'_> {
         let reads = root.is_none_or(|root| root == rank);
         let barred = script.steps[index].barred.as_ref().filter(|_| root.is_none());
         let fetches = barred.map(|barred| !barred.contains(&rank));
-        if fetches.is_some() {
+        let placed = script.steps[index].placed.as_ref().filter(|_| fetches.is_none());
+        let offer = if placed.is_some_and(|placed| placed.lacking.is_some()) { OFFER } else { 0 };
+        let place = placed
+            .filter(|placed| placed.lenders.contains(&rank))
+            .and_then(|_| place_of(rank))
+            .map(|place| place | offer);
+        let lacks = placed.and_then(|placed| placed.lacking.as_ref()).is_some_and(|all| all.contains(&rank));
+        if fetches.is_some() || place.is_some() {
             blocks[rank].write(|mut view| view.put(0, &own));
         }
-        let mut transfer = Transfer { rank, own, received, blocks, fetches, reads };
+        let mut transfer = Transfer { rank, own, received, blocks, fetches, place, lacks, reads };
         member.transfer(self.call, &mut transfer)?;
         if reads {
             check_blocks(index, rank, &transfer.received);
@@ -248,8 +255,17 @@ pub struct Transfer<'b> {
     pub blocks: &'b [Cell],
     /// Whether blocks are to be fetched from there; false: this rank cannot.
     pub fetches: Option<bool>,
+    /// Where others have this rank's block.
+    pub place: Address,
+    /// Whether this rank does not have what others offer.
+    pub lacks: bool,
     /// Whether this rank gets the others' blocks at all.
     pub reads: bool,
+}
+
+/// A number that stands for the place of a rank's block.
+fn place_of(rank: usize) -> Address {
+    NonZeroU64::new(1000 + rank as u64)
 }
 
 impl BlockTransfer for Transfer<'_> {
@@ -285,5 +301,25 @@ impl BlockTransfer for Transfer<'_> {
             self.blocks[rank].read(|view| view.after(chunk.start).get(0, &mut self.received[rank][chunk]));
         }
         self.fetches == Some(true)
+    }
+
+    fn place(&self) -> Address {
+        self.place
+    }
+
+    fn find(&mut self, _: NonZeroU64) -> bool {
+        !self.lacks
+    }
+
+    fn settle(&mut self, found: bool) {
+        let settled = |place: NonZeroU64| NonZeroU64::new(place.get() & !OFFER).filter(|_| found);
+        self.place = self.place.and_then(settled);
+    }
+
+    fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
+        assert!(Some(place) == place_of(rank) && !self.lacks, "wrong place of rank {rank}: {place}");
+        if self.reads {
+            self.blocks[rank].read(|view| view.get(0, &mut self.received[rank]));
+        }
     }
 }

@@ -35,6 +35,17 @@ pub struct Step {
     pub refusers: Vec<usize>,
     /// Blocks are fetched from where they lie, but not by these ranks. `None`: they are not.
     pub barred: Option<Vec<usize>>,
+    /// Blocks are read in place.
+    pub placed: Option<Placed>,
+}
+
+/// Which blocks of a transfer are read in place.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// The ranks whose blocks are.
+    pub lenders: Vec<usize>,
+    /// The blocks are only offered, as these ranks may not have them. `None`: all have.
+    pub lacking: Option<Vec<usize>>,
 }
 
 /// All calls of an execution.
@@ -69,11 +80,16 @@ impl Script {
             false => Vec::new(),
         };
         let barred = || choice::once_in(2).then(some);
+        let placed = || {
+            let lenders = || (0..ranks).filter(|_| choice::once_in(2)).collect();
+            choice::once_in(2).then(|| Placed { lenders: lenders(), lacking: choice::once_in(2).then(some) })
+        };
         let step = |_| Step {
             operation: Operation::random(ranks),
             deviating: some(),
             refusers: some(),
             barred: barred(),
+            placed: placed(),
         };
         let leaders = if choice::once_in(2) { Vec::new() } else { random_groups(ranks) };
         Script { ranks, staging, slices_from, leaders, steps: (0..steps).map(step).collect() }
