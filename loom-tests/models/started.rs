@@ -123,5 +123,32 @@ pub(crate) fn models() -> Vec<Model> {
         models.extend([1, 2].map(|occurrence| death(fail_point, occurrence).bound(2)));
     }
     models.push(Model::same("started_inline_tested_once", Blocking, 3, &[started::<1, 1>]).bound(2));
+    // Each of three ranks goes on in a way of its own.
+    let three = |name: &str, scripts: [&[Step]; 3]| Model::new(name, Blocking, &scripts);
+    models.extend([
+        three(
+            "started_and_completed_in_three_ways",
+            [&[started::<1, 0>, gather::<1>], &[started::<1, 1>, gather::<1>], &[started::<1, 2>, gather::<1>]],
+        )
+        .bound(1),
+        three(
+            "started_two_chunks_by_three",
+            [&[started::<TWO_CHUNKS, 0>], &[started::<TWO_CHUNKS, 1>], &[started::<TWO_CHUNKS, 2>]],
+        )
+        .bound(1),
+        three("started_slices_by_three", [&[reduced::<FULL, 0>], &[reduced::<FULL, 1>], &[reduced::<FULL, 2>]])
+            .bound(1),
+        three(
+            "started_against_two_blocking",
+            [&[started::<1, 1>, barrier], &[barrier, barrier], &[barrier, barrier]],
+        )
+        .bound(2),
+        three(
+            "started_and_forgotten_by_one_of_three",
+            [&[forgotten, leave], &[started::<1, 1>], &[started::<1, 0>]],
+        )
+        .check(agreement(0, only(Left, 0)))
+        .bound(2),
+    ]);
     models
 }
