@@ -123,6 +123,8 @@ pub use endpoint::ended::{Ended, Refusal};
 #[cfg(target_os = "linux")]
 pub use endpoint::error::EndpointError;
 #[cfg(target_os = "linux")]
+pub use endpoint::handle::{Access, Handle, Registration};
+#[cfg(target_os = "linux")]
 pub use endpoint::peer::{Armed, Event, Incoming, Peer};
 pub use error::{CallSummary, CountPair, Error, InitFailure, InvalidSetting};
 pub use error::{Operation, TimeoutInfo, WaitTimeout};

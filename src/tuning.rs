@@ -192,6 +192,10 @@ pub(crate) const ENDPOINT_PRIVATE_BYTES: usize = 1 << 20;
 /// How often an endpoint polls the channels of the peers that are awake before it asks the system for the others. An estimate.
 pub(crate) const ENDPOINT_POLLS_OF_CHANNELS: u32 = 64;
 
+/// The messages of a transfer that are on their way at a time, where memory cannot be read directly: as long as one is copied
+/// another is filled, and half of the buffers stay free for other messages.
+pub(crate) const ENDPOINT_IN_FLIGHT: usize = 32;
+
 /// The connections that are accepted, and the packets that are read of one, before others are looked at.
 pub(crate) const ENDPOINT_BATCH: usize = 16;
 

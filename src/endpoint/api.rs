@@ -152,7 +152,7 @@ impl Endpoint {
         }
         // Only where the system says for certain which process listens.
         let process = socket::process(socket.as_fd(), peer.process).ok().filter(|(_, certain)| *certain);
-        let process = process.map(|(process, _)| process);
+        let process = (process.map(|(process, _)| process), peer.process);
         self.state
             .add(Stage::Asked, socket, process, memory)
             .map_err(system(CONNECT, "to wait for a descriptor"))
@@ -318,7 +318,7 @@ impl Endpoint {
         next_expected(&mut self.state, from, tag, buffer)
     }
 
-    fn block<R>(
+    pub(super) fn block<R>(
         &mut self,
         operation: &'static str,
         attempt: impl FnMut(&mut State) -> Result<Option<R>, EndpointError>,
@@ -361,13 +361,7 @@ fn next_expected(
             return Err(EndpointError::PeerGone { peer: from, ended });
         }
         // It may be behind others, which nobody has asked for.
-        if !link.is_full() {
-            return Ok(None);
-        }
-        let taken = link.take_in_behind()?;
-        let has_come = taken.as_ref().is_ok_and(|taken| taken.messages > 0);
-        state.has_come(from, taken);
-        if !has_come {
+        if !state.take_in_behind(from)? {
             return Ok(None);
         }
     }

@@ -117,6 +117,44 @@ pub enum EndpointError {
         messages: usize,
     },
 
+    /// These bytes are no handle.
+    #[error(
+        "{bytes} bytes were to be a handle of shared memory, and are none: pass on what Handle::to_bytes returns"
+    )]
+    InvalidHandle {
+        /// How many.
+        bytes: usize,
+    },
+
+    /// The peer shares no memory by this handle: it has revoked that, or another endpoint has made the handle.
+    #[error("{peer} shares no memory by this handle, or no more: ask it for another one")]
+    NotShared {
+        /// The peer.
+        peer: Peer,
+    },
+
+    /// This endpoint has not registered this memory: another one has.
+    #[error("the registration belongs to another endpoint: only the endpoint that has made it can use it")]
+    ForeignRegistration,
+
+    /// The memory is shorter. Nothing was read or written.
+    #[error("bytes {offset} to {offset} + {bytes} of shared memory were asked for, and it has {len}")]
+    OutOfBounds {
+        /// Where the access begins, in bytes.
+        offset: u64,
+        /// Its length, in bytes.
+        bytes: u64,
+        /// The length of the memory, in bytes.
+        len: u64,
+    },
+
+    /// The memory can be read, and not be written. Nothing was written.
+    #[error("the memory of {peer} is shared for reading only: it has to share it with Access::ReadWrite")]
+    ReadOnly {
+        /// The peer.
+        peer: Peer,
+    },
+
     /// What was waited for has not happened in time. Calls can go on.
     #[error("{operation}: nothing has come of it within {timeout:?}")]
     TimedOut {

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use crate::endpoint::calls::Calls;
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::peer::{Event, Peer};
-use crate::protocol::Failure;
 use crate::protocol::message::channel::INLINE;
-use crate::protocol::message::{Channel, Envelope, Inbox, Kind, Mask, Outbox, buffers};
+use crate::protocol::message::{Channel, Envelope, Inbox, Kind, Mask, Outbox, Post, buffers};
 use crate::segment::message_memory::BUFFER;
-use crate::segment::pair_memory::PairMemory;
+use crate::segment::pair_memory::{PairChannel, PairMemory};
 use crate::segment::platform::{Fences, ShmPlatform, Wait};
 use crate::segment::unit::unstopped;
 use crate::sys::wait::spin::SpinPolicy;
@@ -53,6 +53,8 @@ pub(crate) struct Violation;
 #[derive(Default)]
 pub(crate) struct TakenIn {
     pub(crate) messages: usize,
+    /// With requests and answers.
+    pub(crate) cells: usize,
     /// Those of them that were not expected.
     pub(crate) unexpected: usize,
 }
@@ -64,8 +66,13 @@ pub(crate) struct Link {
     pub(crate) parked: bool,
     /// Whether it is in the queue of those of which something is to be reported.
     pub(crate) in_news: bool,
+    pub(crate) calls: Calls,
     socket: Option<OwnedFd>,
     process: Option<OwnedFd>,
+    /// The number of the other side's process; 0 if it has none here.
+    process_number: u32,
+    /// The number of the last lease that this side has given.
+    pub(super) lease: u32,
     platform: ShmPlatform,
     memory: PairMemory,
     outbox: Outbox,
@@ -88,7 +95,7 @@ impl Link {
         peer: Peer,
         stage: Stage,
         socket: OwnedFd,
-        process: Option<OwnedFd>,
+        (process, process_number): (Option<OwnedFd>, u32),
         memory: PairMemory,
     ) -> Self {
         let wait = Wait::Socket(socket.as_raw_fd());
@@ -105,8 +112,11 @@ impl Link {
             stage,
             parked: false,
             in_news: false,
+            calls: Calls::default(),
             socket: Some(socket),
             process,
+            process_number,
+            lease: 0,
             platform,
             memory,
             outbox: Outbox::default(),
@@ -154,13 +164,17 @@ impl Link {
         }
     }
 
-    /// Sends a message, if there is room.
+    /// Sends a message, if there is room; if not, that is noticed later, and reported.
     pub(crate) fn send(&mut self, kind: Kind, tag: u64, data: &[u8]) -> bool {
+        self.wants_room = !self.send_quietly(kind, tag, data);
+        !self.wants_room
+    }
+
+    /// Sends a message, if there is room.
+    pub(crate) fn send_quietly(&mut self, kind: Kind, tag: u64, data: &[u8]) -> bool {
         if !self.finds_room(data.len()) {
-            self.wants_room = true;
             return false;
         }
-        self.wants_room = false;
         let mut cell = Envelope { kind, len: data.len(), tag, mask: 0, inline: [0; INLINE] };
         let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
         if data.len() <= INLINE {
@@ -173,7 +187,8 @@ impl Link {
         true
     }
 
-    fn finds_room(&mut self, bytes: usize) -> bool {
+    /// Whether a message of this length can be sent. Room that is found stays until one is.
+    pub(crate) fn finds_room(&mut self, bytes: usize) -> bool {
         let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
         if !post.has_room(&channel, &mut self.outbox) {
             return false;
@@ -186,18 +201,21 @@ impl Link {
 
     /// Notices that there is room again, if it was missing.
     pub(crate) fn notices_room(&mut self) -> bool {
-        let noticed = self.wants_room && self.finds_room(LONGEST);
-        if noticed {
-            (self.wants_room, self.has_room) = (false, true);
+        if !(self.wants_room || self.calls.wants_room) || !self.finds_room(LONGEST) {
+            return false;
         }
-        noticed
+        self.calls.wants_room = false;
+        self.has_room |= core::mem::take(&mut self.wants_room);
+        self.has_room
     }
 
     /// Whether there is something to do: a message that may be taken in, or room that was missing.
     pub(crate) fn has_work(&mut self) -> bool {
         let post = self.memory.post(&self.platform);
         let arrived = post.has_arrived(&self.memory.incoming(), &self.inbox);
-        arrived && self.arrived.len() < ENDPOINT_UNRECEIVED || self.wants_room && self.finds_room(LONGEST)
+        let wants_room = self.wants_room || self.calls.wants_room || self.calls.has_requests();
+        arrived && self.arrived.len() < ENDPOINT_UNRECEIVED && !self.calls.is_full()
+            || wants_room && self.finds_room(LONGEST)
     }
 
     /// Says that this side is about to sleep: the other rings after the next message.
@@ -219,23 +237,36 @@ impl Link {
 
     fn take_in_up_to(&mut self, batch: usize, limit: usize) -> Result<TakenIn, Violation> {
         let mut taken_in = TakenIn::default();
-        while taken_in.messages < batch && self.arrived.len() < limit {
+        for _ in 0..batch {
+            if self.arrived.len() >= limit || self.calls.is_full() {
+                break;
+            }
             let (post, channel) = (self.memory.post(&self.platform), self.memory.incoming());
             let cell = match post.take(&channel, &mut self.inbox, self.memory.other()) {
                 Ok(Some(cell)) => cell,
                 Ok(None) => break,
-                Err(Failure::Dead(_) | Failure::Killed) => return Err(Violation),
                 Err(_) => return Err(Violation),
             };
-            let expected = match cell.kind {
-                Kind::Message => false,
-                Kind::Expected => true,
-                Kind::Offer | Kind::Fragment => return Err(Violation),
-            };
+            taken_in.cells += 1;
             // That the length fits into the cell, or the buffers, and that these exist, was checked.
             if cell.mask.count_ones() > 1 {
                 return Err(Violation);
             }
+            let expected = match cell.kind {
+                Kind::Message => false,
+                Kind::Expected => true,
+                Kind::Request => {
+                    let request = self.copied(&cell);
+                    self.calls.push_request(cell.tag, request);
+                    continue;
+                }
+                Kind::Reply => {
+                    let reply = self.copied(&cell);
+                    self.calls.push_reply(cell.tag, reply);
+                    continue;
+                }
+                Kind::Offer | Kind::Fragment => return Err(Violation),
+            };
             let content =
                 if cell.mask == 0 { Content::Inline(cell.inline) } else { Content::Buffer(cell.mask) };
             self.arrived.push_back(Arrived { expected, tag: cell.tag, bytes: cell.len, content });
@@ -244,6 +275,17 @@ impl Link {
         }
         self.unreported += taken_in.messages;
         Ok(taken_in)
+    }
+
+    /// The bytes of a cell, whose buffer is given back.
+    fn copied(&self, cell: &Envelope) -> Vec<u8> {
+        let mut bytes = vec![0; cell.len];
+        if cell.mask == 0 {
+            bytes.copy_from_slice(&cell.inline[..cell.len]);
+        } else {
+            self.read(cell.mask, &mut bytes);
+        }
+        bytes
     }
 
     /// Looks behind messages that nobody has received, for one that somebody asks for: these are moved out of the channel, as
@@ -334,6 +376,34 @@ impl Link {
             }
             _ => None,
         }
+    }
+
+    pub(crate) fn has_requests(&self) -> bool {
+        self.calls.has_requests()
+    }
+
+    pub(crate) fn next_request(&mut self) -> Option<(u64, Vec<u8>)> {
+        self.calls.next_request()
+    }
+
+    pub(crate) fn process_number(&self) -> u32 {
+        self.process_number
+    }
+
+    pub(super) fn post(&self) -> Post<'_, ShmPlatform> {
+        self.memory.post(&self.platform)
+    }
+
+    pub(super) fn outgoing(&self) -> PairChannel<'_> {
+        self.memory.outgoing()
+    }
+
+    pub(super) fn incoming(&self) -> PairChannel<'_> {
+        self.memory.incoming()
+    }
+
+    pub(super) fn other(&self) -> usize {
+        self.memory.other()
     }
 
     /// Whether it has ended, and everything that has come is received.

@@ -39,7 +39,7 @@ pub(crate) enum Greeted {
     Gone,
     Refused(Refusal),
     /// The memory of the connection, and the process that has made it.
-    Accepted(PairMemory, Option<OwnedFd>),
+    Accepted(PairMemory, (Option<OwnedFd>, u32)),
 }
 
 impl Listener {
@@ -121,7 +121,7 @@ impl Greeting {
             return Greeted::Refused(Refusal::Memory);
         }
         match PairMemory::open(&file) {
-            Ok(Some(memory)) => Greeted::Accepted(memory, self.process(&hello)),
+            Ok(Some(memory)) => Greeted::Accepted(memory, (self.process(&hello), self.credentials.process)),
             Ok(None) => Greeted::Refused(Refusal::Memory),
             Err(_) => Greeted::Refused(Refusal::Resources),
         }

@@ -2,13 +2,15 @@
 //!
 //! | file | question that it answers |
 //! | --- | --- |
-//! | `api`, `events` | what is called? |
+//! | `api`, `events`, `transfer` | what is called? |
 //! | `builder` | with which settings? |
 //! | `address`, `peer`, `ended`, `error` | whom does a call name, and what does it report? |
 //! | `state` | what goes on inside of a call, and when may an endpoint sleep? |
 //! | `listener`, `hello` | how do two strangers connect, and what is checked? |
 //! | `links` | which connections are there? |
-//! | `link` | what goes through one of them? |
+//! | `link`, `calls` | what goes through one of them? |
+//! | `handle`, `shares`, `lease` | which memory may peers access, and until when? |
+//! | `wire`, `slices` | what do they ask for, and where does it lie? |
 //!
 //! The channels are those of messages between ranks ([`protocol::message`](crate::protocol::message)): a ring and buffers for each
 //! direction, in memory that belongs to one connection. A bell rings by a packet over that connection's socket.
@@ -16,12 +18,19 @@
 pub(crate) mod address;
 pub(crate) mod api;
 pub(crate) mod builder;
+mod calls;
 pub(crate) mod ended;
 pub(crate) mod error;
 mod events;
+pub(crate) mod handle;
 pub(crate) mod hello;
+mod lease;
 mod link;
 mod links;
 mod listener;
 pub(crate) mod peer;
+mod shares;
+mod slices;
 mod state;
+mod transfer;
+pub(crate) mod wire;

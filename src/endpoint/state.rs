@@ -16,6 +16,7 @@ use crate::endpoint::link::{Link, Stage, TakenIn, Violation};
 use crate::endpoint::links::Links;
 use crate::endpoint::listener::{Greeted, Greeting, Listener, refuse};
 use crate::endpoint::peer::Peer;
+use crate::endpoint::shares::Shares;
 use crate::segment::pair_memory::PairMemory;
 use crate::sys::epoll::Epoll;
 use crate::sys::memory::fork::ForkGuard;
@@ -62,6 +63,7 @@ pub(crate) struct State {
     greetings: Vec<Greeting>,
     greeted: u32,
     pub(crate) links: Links,
+    pub(crate) shares: Shares,
     /// Those whose channels are polled.
     awake: Vec<Peer>,
     /// By message that was not expected, in the order in which they were taken in: its sender.
@@ -90,6 +92,7 @@ impl State {
             greetings,
             greeted: 0,
             links,
+            shares: Shares::new(),
             awake,
             unexpected,
             polls: 0,
@@ -113,7 +116,7 @@ impl State {
         &mut self,
         stage: Stage,
         socket: OwnedFd,
-        process: Option<OwnedFd>,
+        process: (Option<OwnedFd>, u32),
         memory: PairMemory,
     ) -> io::Result<Peer> {
         let peer = self.links.add(|peer| Link::new(peer, stage, socket, process, memory));
@@ -150,11 +153,26 @@ impl State {
     fn take_in(&mut self, peer: Peer) {
         let Some(link) = self.links.get(peer) else { return };
         let taken = link.take_in();
+        let taken = taken.and_then(|taken| self.shares.serve(link).map(|()| taken));
         let has_room = link.notices_room();
         if has_room {
             self.links.has_news_of(peer);
         }
         self.has_come(peer, taken);
+    }
+
+    /// Looks behind messages of a peer that nobody has received, if there are so many that they may be in the way. Returns whether
+    /// something has come.
+    pub(crate) fn take_in_behind(&mut self, peer: Peer) -> Result<bool, EndpointError> {
+        let link = self.links.find(peer)?;
+        if !link.is_full() || matches!(link.stage, Stage::Ended(_)) {
+            return Ok(false);
+        }
+        let taken = link.take_in_behind()?;
+        let taken = taken.and_then(|taken| self.shares.serve(link).map(|()| taken));
+        let has_come = taken.as_ref().map_or(true, |taken| taken.cells > 0);
+        self.has_come(peer, taken);
+        Ok(has_come)
     }
 
     /// Notes what has come.

@@ -104,7 +104,7 @@ impl Outgoing {
             if matches!(*stage, Stage::Queued) {
                 let published = match envelope.kind {
                     Kind::Offer => Stage::Published(Offer::decode(&envelope.inline).number),
-                    Kind::Message | Kind::Expected | Kind::Fragment => Stage::Sent,
+                    _ => Stage::Sent,
                 };
                 if let Stage::Published(number) = published
                     && !post.open_lease(&channel, number)

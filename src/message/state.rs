@@ -245,9 +245,9 @@ impl State {
                 return Ok(false);
             }
             Kind::Offer => Content::Offer(Offer::decode(&cell.inline), None),
-            // Ranks send no message as expected, which is another's mistake.
-            Kind::Message | Kind::Expected if cell.mask == 0 => Content::Inline(cell.inline),
-            Kind::Message | Kind::Expected => Content::Buffers(cell.mask),
+            // Ranks send no other kinds: those are another process's mistake, and messages like any.
+            _ if cell.mask == 0 => Content::Inline(cell.inline),
+            _ => Content::Buffers(cell.mask),
         };
         let bytes = match &content {
             Content::Offer(offer, _) => usize::try_from(offer.len).unwrap_or(usize::MAX),

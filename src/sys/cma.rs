@@ -54,6 +54,49 @@ pub(crate) fn read(process: u32, token: Token, from: u64, target: &mut [u8]) -> 
     Fetched::All
 }
 
+/// The most parts of one call, with the token.
+#[cfg(target_os = "linux")]
+const PARTS: usize = 1023;
+
+/// The same for several parts: each slice is filled from its address.
+#[cfg(target_os = "linux")]
+pub(crate) fn read_parts(process: u32, token: Token, parts: &mut [(u64, &mut [u8])]) -> Fetched {
+    const TOKEN: usize = size_of::<u64>();
+    for batch in parts.chunks_mut(PARTS) {
+        let mut seen = [0u8; TOKEN];
+        let remote = |address: u64, len| libc::iovec {
+            iov_base: core::ptr::without_provenance_mut(address as usize),
+            iov_len: len,
+        };
+        let mut from = vec![remote(token.address, TOKEN)];
+        from.extend(batch.iter().map(|(address, target)| remote(*address, target.len())));
+        let mut to = vec![libc::iovec { iov_base: seen.as_mut_ptr().cast(), iov_len: TOKEN }];
+        let local =
+            |target: &mut [u8]| libc::iovec { iov_base: target.as_mut_ptr().cast(), iov_len: target.len() };
+        to.extend(batch.iter_mut().map(|(_, target)| local(target)));
+        let all: usize = batch.iter().map(|(_, target)| target.len()).sum();
+        let Ok(number) = libc::pid_t::try_from(process) else { return Fetched::Refused };
+        let count = from.len() as libc::c_ulong;
+        // SAFETY: I7 and I14: both lists have this many entries, and the local ones are exclusive slices.
+        let copied = unsafe { libc::process_vm_readv(number, to.as_ptr(), count, from.as_ptr(), count, 0) };
+        match usize::try_from(copied) {
+            Ok(TOKEN..) if u64::from_ne_bytes(seen) != token.value => return Fetched::Refused,
+            Ok(copied) if copied == TOKEN + all => {}
+            // The system may stop anywhere: part by part it is found out whether it can go on.
+            Ok(TOKEN..) => {
+                for (address, target) in batch {
+                    match read(process, token, *address, target) {
+                        Fetched::All => {}
+                        other => return other,
+                    }
+                }
+            }
+            _ => return Fetched::Refused,
+        }
+    }
+    Fetched::All
+}
+
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn read(_: u32, _: Token, _: u64, _: &mut [u8]) -> Fetched {
     Fetched::Refused
@@ -62,6 +105,25 @@ pub(crate) fn read(_: u32, _: Token, _: u64, _: &mut [u8]) -> Fetched {
 #[cfg(all(test, target_os = "linux", not(miri)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_read_in_one_go_however_many() {
+        let own: Vec<u8> = (0..30_000u32).map(|index| (index % 251) as u8).collect();
+        let cookie = Box::new(7_u64);
+        let address = |start: *const u8| start.expose_provenance() as u64;
+        let token = Token { address: address((&raw const *cookie).cast()), value: 7 };
+        let (process, from) = (std::process::id(), address(own.as_ptr()));
+        let mut target = vec![0; own.len()];
+        let parts = |target| <[u8]>::chunks_mut(target, 10).enumerate();
+        let mut list: Vec<_> =
+            parts(&mut target[..]).map(|(index, part)| (from + 10 * index as u64, part)).collect();
+        assert_eq!(read_parts(process, token, &mut list), Fetched::All);
+        list[2999].0 = 8;
+        assert_eq!(read_parts(process, token, &mut list), Fetched::Unmapped);
+        let forged = Token { value: 8, ..token };
+        assert_eq!(read_parts(process, forged, &mut list), Fetched::Refused);
+        assert!(target == own);
+    }
 
     #[test]
     fn a_read_needs_the_token_and_mapped_memory() {

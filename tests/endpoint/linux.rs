@@ -3,6 +3,8 @@
 //!
 //! `ENDPOINT_REPEAT=10` repeats what is repeated ten times as often.
 
+#[path = "bulk.rs"]
+mod bulk;
 #[path = "child.rs"]
 mod child;
 #[path = "connecting.rs"]
@@ -39,13 +41,16 @@ pub(super) fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     if args.get(1).is_some_and(|arg| arg == child::FLAG) {
         let roles =
-            [messages::ROLES, sleeping::ROLES, connecting::ROLES, faults::ROLES, hostile::ROLES].concat();
+            [messages::ROLES, sleeping::ROLES, connecting::ROLES, faults::ROLES, hostile::ROLES, bulk::ROLES]
+                .concat();
         return child::run(&roles, &args[2..]);
     }
     let mut arguments = Arguments::from_args();
     // They measure descriptors and memory of this process, too.
     arguments.test_threads = Some(1);
-    let tests = [messages::TESTS, sleeping::TESTS, connecting::TESTS, faults::TESTS, hostile::TESTS].concat();
+    let tests =
+        [messages::TESTS, sleeping::TESTS, connecting::TESTS, faults::TESTS, hostile::TESTS, bulk::TESTS]
+            .concat();
     let trial = |(name, test): Test| Trial::ignorable_test(name, move || limited(test));
     libtest_mimic::run(&arguments, tests.into_iter().map(trial).collect()).exit_code()
 }

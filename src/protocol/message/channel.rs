@@ -42,6 +42,10 @@ codes! {
         Fragment = 3,
         /// A message between endpoints that its receiver expects, in the cell or in buffers.
         Expected = 4,
+        /// What an endpoint asks of another's memory.
+        Request = 5,
+        /// The answer to that.
+        Reply = 6,
     }
 }
 
@@ -77,9 +81,10 @@ impl<B: AsRef<[u8]>> Envelope<B> {
         sink.put(8, &self.mask.to_ne_bytes());
         // What is not used is not written: a short message costs as much as it has bytes.
         let used = match self.kind {
-            Kind::Message | Kind::Expected if self.mask == 0 => self.len.min(INLINE),
-            Kind::Message | Kind::Expected | Kind::Fragment => 0,
             Kind::Offer => INLINE,
+            Kind::Fragment => 0,
+            _ if self.mask == 0 => self.len.min(INLINE),
+            _ => 0,
         };
         sink.put(16, &self.inline.as_ref()[..used]);
     }

@@ -1,0 +1,132 @@
+//! The memory that an endpoint shares, and what peers ask of it.
+//!
+//! The endpoint owns this memory, so it can be taken back at any time. A peer that reads it directly does so under a *lease*, as
+//! for a long message between ranks ([`offer`](crate::protocol::message::offer)): revoking withdraws the leases, and a peer that
+//! finds its lease withdrawn when it has read throws away what it has. Nobody writes to this memory but this process: what a peer
+//! puts, it pulls from there.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
+use crate::endpoint::handle::{Access, Handle, Registration};
+use crate::endpoint::link::{LONGEST, Link, Violation};
+use crate::endpoint::links::Links;
+use crate::endpoint::peer::Peer;
+use crate::endpoint::slices::{pair, scatter, window, window_mut};
+use crate::endpoint::wire::{PARTS, Request, Source, Status, What, encode_map, reply};
+use crate::protocol::message::Kind;
+use crate::rank::cma_peers::{ProbeCookie, address};
+use crate::sys::cma::{self, Fetched};
+use crate::tuning::MESSAGE_PIECE_BYTES;
+
+struct Share {
+    buffers: Vec<Box<[u8]>>,
+    len: u64,
+    access: Access,
+    leases: Vec<(Peer, u32)>,
+}
+
+/// All that is shared.
+pub(crate) struct Shares {
+    shares: HashMap<u64, Share>,
+    keys: RandomState,
+    made: u64,
+    /// What others verify before they read.
+    pub(crate) cookie: ProbeCookie,
+}
+
+impl Shares {
+    pub(crate) fn new() -> Self {
+        Shares { shares: HashMap::new(), keys: RandomState::new(), made: 0, cookie: ProbeCookie::new() }
+    }
+
+    pub(crate) fn add(&mut self, buffers: Vec<Box<[u8]>>, access: Access) -> Registration {
+        let key = loop {
+            self.made += 1;
+            let key = self.keys.hash_one(self.made);
+            if !self.shares.contains_key(&key) {
+                break key;
+            }
+        };
+        let len = buffers.iter().map(|buffer| buffer.len() as u64).sum();
+        self.shares.insert(key, Share { buffers, len, access, leases: Vec::new() });
+        Registration { handle: Handle { key, len, access } }
+    }
+
+    pub(crate) fn buffers(&mut self, registration: &Registration) -> Option<&mut [Box<[u8]>]> {
+        self.shares.get_mut(&registration.handle.key).map(|share| &mut share.buffers[..])
+    }
+
+    /// Takes memory back, at once.
+    pub(crate) fn revoke(&mut self, registration: &Registration, links: &mut Links) -> Option<Vec<Box<[u8]>>> {
+        let share = self.shares.remove(&registration.handle.key)?;
+        for (peer, lease) in share.leases {
+            links.get(peer).into_iter().for_each(|link| link.withdraw(lease));
+        }
+        Some(share.buffers)
+    }
+
+    /// Answers what a peer has asked for, as far as there is room for answers.
+    pub(crate) fn serve(&mut self, link: &mut Link) -> Result<(), Violation> {
+        while link.has_requests() && link.finds_room(LONGEST) {
+            let Some((number, bytes)) = link.next_request() else { break };
+            let request = Request::decode(&bytes).ok_or(Violation)?;
+            let answer = self.answer(link, request).unwrap_or_else(|status| reply(status, &[]));
+            link.send_quietly(Kind::Reply, number, &answer);
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, link: &mut Link, request: Request) -> Result<Vec<u8>, Status> {
+        let share = self.shares.get_mut(&request.key).ok_or(Status::Unknown)?;
+        let offset = request.offset;
+        match request.what {
+            What::Map(len) => {
+                let (start, len) = share.range(offset, len)?;
+                share.leases.retain(|(peer, lease)| *peer != link.peer || !link.is_settled(*lease));
+                let lease = link.open_lease().ok_or(Status::Busy)?;
+                share.leases.push((link.peer, lease));
+                let slices = window(share.buffers.iter().map(|buffer| &buffer[..]), start, len);
+                let part = |slice: &&[u8]| (address(slice).map_or(0, |at| at.get()), slice.len() as u64);
+                let parts = slices.iter().take(PARTS).map(part).collect();
+                let source = Source { token: self.cookie.token(), parts };
+                Ok(reply(Status::Done, &encode_map(lease, &source)))
+            }
+            What::Read(len) => {
+                let (start, len) = share.range(offset, len)?;
+                let slices = window(share.buffers.iter().map(|buffer| &buffer[..]), start, len);
+                Ok(reply(Status::Done, &slices.concat()))
+            }
+            What::Pull(source) => {
+                let len =
+                    source.len().filter(|len| *len <= MESSAGE_PIECE_BYTES as u64).ok_or(Status::Bounds)?;
+                let mut pairs = pair(&source.parts, share.writable(offset, len)?);
+                match cma::read_parts(link.process_number(), source.token, &mut pairs) {
+                    Fetched::All => Ok(reply(Status::Done, &[])),
+                    Fetched::Refused | Fetched::Unmapped => Err(Status::Refused),
+                }
+            }
+            What::Write(data) => {
+                scatter(&data, share.writable(offset, data.len() as u64)?);
+                Ok(reply(Status::Done, &[]))
+            }
+        }
+    }
+}
+
+impl Share {
+    /// A range that lies inside.
+    fn range(&self, offset: u64, len: u64) -> Result<(usize, usize), Status> {
+        let end = offset.checked_add(len).filter(|end| *end <= self.len).ok_or(Status::Bounds)?;
+        let range = (usize::try_from(offset), usize::try_from(end - offset));
+        if let (Ok(start), Ok(len)) = range { Ok((start, len)) } else { Err(Status::Bounds) }
+    }
+
+    fn writable(&mut self, offset: u64, len: u64) -> Result<Vec<&mut [u8]>, Status> {
+        if self.access != Access::ReadWrite {
+            return Err(Status::ReadOnly);
+        }
+        let (start, len) = self.range(offset, len)?;
+        Ok(window_mut(self.buffers.iter_mut().map(|buffer| &mut buffer[..]), start, len))
+    }
+}

@@ -1,0 +1,192 @@
+//! What endpoints ask of each other's memory, as bytes of a message. Nothing of it is believed.
+
+use crate::codes::codes;
+use crate::endpoint::link::LONGEST;
+use crate::sys::cma::Token;
+
+/// Where bytes lie in the sender's memory: address and length.
+pub(crate) type Part = (u64, u64);
+
+/// The bytes of a message before its parts, or its data, at most.
+const HEAD: usize = 48;
+
+/// The most parts of a message.
+pub(crate) const PARTS: usize = (LONGEST - HEAD) / 16;
+
+/// The most data of a message.
+pub(crate) const DATA: usize = LONGEST - HEAD;
+
+/// What is asked for, of the memory with this key, from this offset on.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) key: u64,
+    pub(crate) offset: u64,
+    pub(crate) what: What,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Where so many bytes lie, to be read from there.
+    Map(u64),
+    /// So many bytes.
+    Read(u64),
+    /// To read what lies here, in the memory of who asks.
+    Pull(Source),
+    /// To write this.
+    Write(Vec<u8>),
+}
+
+/// Memory of the sender's that the receiver may read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) token: Token,
+    pub(crate) parts: Vec<Part>,
+}
+
+codes! {
+    /// What has come of a request.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Status: u64 {
+        Done = 0,
+        /// There is no such memory, or no more.
+        Unknown = 1,
+        /// It is shorter.
+        Bounds = 2,
+        /// It must not be written.
+        ReadOnly = 3,
+        /// The system does not let this process read the other's memory.
+        Refused = 4,
+        /// Too many others are reading.
+        Busy = 5,
+    }
+}
+
+/// Reads numbers from the front of bytes.
+struct Words<'a>(&'a [u8]);
+
+impl Words<'_> {
+    fn next(&mut self) -> Option<u64> {
+        let (word, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_ne_bytes(*word))
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, words: &[u64]) {
+    words.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
+}
+
+impl Source {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        put(bytes, &[self.token.address, self.token.value]);
+        self.parts.iter().for_each(|(address, len)| put(bytes, &[*address, *len]));
+    }
+
+    fn decode(mut words: Words<'_>) -> Option<Self> {
+        let token = Token { address: words.next()?, value: words.next()? };
+        let mut parts = Vec::new();
+        while !words.0.is_empty() {
+            parts.push((words.next()?, words.next()?));
+        }
+        Some(Source { token, parts })
+    }
+
+    /// Its length in bytes; `None`: that is no number.
+    pub(crate) fn len(&self) -> Option<u64> {
+        self.parts.iter().try_fold(0u64, |sum, (_, len)| sum.checked_add(*len))
+    }
+}
+
+impl Request {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let head = |what| [what, self.key, self.offset];
+        match &self.what {
+            What::Map(len) => {
+                put(&mut bytes, &head(1));
+                put(&mut bytes, &[*len]);
+            }
+            What::Read(len) => {
+                put(&mut bytes, &head(2));
+                put(&mut bytes, &[*len]);
+            }
+            What::Pull(source) => {
+                put(&mut bytes, &head(3));
+                source.encode(&mut bytes);
+            }
+            What::Write(data) => {
+                put(&mut bytes, &head(4));
+                bytes.extend(data);
+            }
+        }
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut words = Words(bytes);
+        let (what, key, offset) = (words.next()?, words.next()?, words.next()?);
+        let what = match what {
+            1 => What::Map(words.next().filter(|_| words.0.is_empty())?),
+            2 => What::Read(words.next().filter(|len| words.0.is_empty() && *len <= DATA as u64)?),
+            3 => What::Pull(Source::decode(words)?),
+            4 => What::Write(words.0.to_vec()),
+            _ => return None,
+        };
+        Some(Request { key, offset, what })
+    }
+}
+
+/// The answer to a request: a status, and what was asked for.
+pub(crate) fn reply(status: Status, content: &[u8]) -> Vec<u8> {
+    use crate::codes::Codes;
+    let mut bytes = status.code().to_ne_bytes().to_vec();
+    bytes.extend(content);
+    bytes
+}
+
+/// `None`: it is no answer.
+pub(crate) fn decode_reply(bytes: &[u8]) -> Option<(Status, &[u8])> {
+    use crate::codes::Codes;
+    let mut words = Words(bytes);
+    let status = Status::from_code(words.next()?)?;
+    Some((status, words.0))
+}
+
+/// The answer to [`What::Map`]: the number of a lease, and where the bytes lie.
+pub(crate) fn encode_map(lease: u32, source: &Source) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put(&mut bytes, &[lease.into()]);
+    source.encode(&mut bytes);
+    bytes
+}
+
+pub(crate) fn decode_map(bytes: &[u8]) -> Option<(u32, Source)> {
+    let mut words = Words(bytes);
+    let lease = u32::try_from(words.next()?).ok()?;
+    Some((lease, Source::decode(words)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_replies_survive_encoding_and_fit() {
+        let token = Token { address: 1, value: 2 };
+        let source = || Source { token, parts: vec![(3, 4); PARTS] };
+        for what in [What::Map(7), What::Read(9), What::Pull(source()), What::Write(vec![5; DATA])] {
+            let request = Request { key: u64::MAX, offset: 1, what };
+            let bytes = request.encode();
+            assert!(bytes.len() <= LONGEST);
+            assert_eq!(Request::decode(&bytes), Some(request));
+            assert_eq!(Request::decode(&bytes[..23]), None);
+        }
+        let map = encode_map(7, &source());
+        let bytes = reply(Status::Done, &map);
+        assert!(bytes.len() <= LONGEST && reply(Status::Done, &[0; DATA]).len() <= LONGEST);
+        let (status, content) = decode_reply(&bytes).unwrap();
+        assert_eq!((status, decode_map(content)), (Status::Done, Some((7, source()))));
+        assert_eq!(decode_reply(&[9; 8]), None);
+        assert_eq!(Source { token, parts: vec![(0, u64::MAX), (0, 1)] }.len(), None);
+    }
+}
