@@ -247,12 +247,17 @@ fn does_not_go_on(
     complete: impl Fn(Pending<'_, Vec<u64>>) -> Result<Vec<u64>, Error>,
 ) -> Outcome {
     let (board, lazy) = (Board::new(comm)?, comm.size() - 1);
-    let pending = comm.start_allreduce(vec![1u64; 300_000], ReduceOp::Sum)?;
+    let start_call = || comm.start_allreduce(vec![1u64; 300_000], ReduceOp::Sum);
     if comm.rank() == lazy {
+        // Before the others, so it does not get beyond its first round.
+        let pending = start_call()?;
+        board.post(2)?;
         board.wait_until(|bytes| bytes.iter().filter(|byte| **byte == 1).count() == lazy)?;
         ensure_matches!(pending.wait(), Err(Error::TimedOut { .. }));
         return Ok(());
     }
+    board.wait_until(|bytes| bytes[lazy] == 2)?;
+    let pending = start_call()?;
     let start = Instant::now();
     let error = complete(pending).err().context("no error")?;
     board.post(1)?;
