@@ -4,7 +4,7 @@ use anyhow::{Context, ensure};
 use intranode::{Blocks, Communicator, ReduceOp};
 
 use crate::model::ensure_same;
-use crate::scenario::{Outcome, Scenario, row, still_works};
+use crate::scenario::{Outcome, Scenario, row, seed, still_works};
 use crate::symmetric::collectives::{bring_blocks, ensure_gathered, mix_reductions, value};
 
 pub(crate) fn rows() -> Vec<Scenario> {
@@ -13,6 +13,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(collectives_of_published_regions),
         row!(reductions_mix_regions_and_private_buffers),
         row!(regions_that_some_ranks_have_dropped),
+        row!(regions_dropped_by_another_thread_during_the_call),
         row!(regions_of_another_communicator),
     ];
     rows.into_iter().map(|row| row.ranks(&[2, 3, 4])).collect()
@@ -125,6 +126,36 @@ fn regions_that_some_ranks_have_dropped(comm: Communicator) -> Outcome {
             ensure_same(&part, &whole[blocks.range(rank)]).context("scatter")?;
             later.push(comm.region::<u64>(len * size)?.publish()?);
         }
+    }
+    still_works(&comm)
+}
+
+/// A rank that has said that it has a region keeps it until the call has ended.
+fn regions_dropped_by_another_thread_during_the_call(comm: Communicator) -> Outcome {
+    let (rank, size, len) = (comm.rank(), comm.size(), 140_000);
+    let mut random = fastrand::Rng::with_seed(seed());
+    let mut recv = vec![0; len * size];
+    for turn in 0..10 {
+        let mut region = comm.region::<u64>(len * size)?;
+        region.distribute()?;
+        fill(region.as_mut_slice(), rank + turn);
+        let shared = region.publish()?;
+        let own = Blocks::new(len * size, size).range(rank);
+        // The same on all ranks.
+        let yields = random.usize(..200);
+        if rank != turn % size {
+            comm.allgather(&shared[own], &mut recv)?;
+        } else {
+            let copy = shared[own].to_vec();
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    (0..yields).for_each(|_| std::thread::yield_now());
+                    drop(shared);
+                });
+                comm.allgather(&copy, &mut recv)
+            })?;
+        }
+        ensure_gathered(&recv, &Blocks::new(len * size, size), turn)?;
     }
     still_works(&comm)
 }
