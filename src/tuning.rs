@@ -266,6 +266,9 @@ pub(crate) const RECORD_FIRST: u64 = 32;
 /// `cargo bench --bench report`.
 pub(crate) const RECORD_ONE_OF: u64 = 256;
 
+/// The same where ranks share processors: a call takes as long as some switches, and its time varies more.
+pub(crate) const RECORD_ONE_OF_OVERSUBSCRIBED: u64 = 8;
+
 /// An operation that brings data, and whose calls take this long without long waits, is timed at each call: the clock takes
 /// less than 1 % of it.
 pub(crate) const RECORD_ALL_FROM_NS: u64 = 10_000;

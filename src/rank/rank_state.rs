@@ -104,6 +104,9 @@ impl RankState {
     /// Counts this rank's calls from now on.
     pub(crate) fn record(&mut self, recording: Option<Recording>) {
         self.platform.recorder = recording.as_ref().map(Recording::lane);
+        if let Some(lane) = self.platform.recorder {
+            lane.oversubscribed(self.platform.spin.yields());
+        }
         self.counters = recording.as_ref().map(Recording::counters);
         self.recording = recording;
     }

@@ -21,7 +21,9 @@ use super::record::{
 };
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::wait::clock::Moment;
-use crate::tuning::{RECORD_ALL_FROM_BYTES, RECORD_ALL_FROM_NS, RECORD_FIRST, RECORD_ONE_OF};
+use crate::tuning::{
+    RECORD_ALL_FROM_BYTES, RECORD_ALL_FROM_NS, RECORD_FIRST, RECORD_ONE_OF, RECORD_ONE_OF_OVERSUBSCRIBED,
+};
 
 /// What a rank has counted of one operation.
 #[repr(C, align(64))]
@@ -113,6 +115,8 @@ pub(crate) struct Lane {
     operations: &'static [Counters; OPERATIONS],
     late: &'static [Late],
     ring: &'static [Slice],
+    /// Of so many cheap calls one is timed.
+    one_of: AtomicU64,
     awaited: Mutex<Option<Box<dyn Awaited>>>,
 }
 
@@ -286,8 +290,14 @@ impl Lane {
             operations: table(mapping, word(LANE_HEAD), OPERATIONS).try_into().expect("so many"),
             late: table(mapping, word(layout.late()), layout.ranks()),
             ring: table(mapping, word(layout.ring()), layout.slices()),
+            one_of: AtomicU64::new(RECORD_ONE_OF),
             awaited: Mutex::default(),
         }
+    }
+
+    /// Where ranks share processors, what takes long is not always a long wait. Then calls are timed more often.
+    pub(crate) fn oversubscribed(&self, yields: bool) {
+        self.one_of.store(if yields { RECORD_ONE_OF_OVERSUBSCRIBED } else { RECORD_ONE_OF }, Relaxed);
     }
 
     fn counters(&self, operation: u8) -> &'static Counters {
@@ -336,7 +346,7 @@ impl Lane {
             let has_data = begun.0 & Begun::ENDS != 0;
             let is_large = has_data && (rest >= RECORD_ALL_FROM_NS || bytes >= RECORD_ALL_FROM_BYTES);
             let all = is_large || calls < RECORD_FIRST || !self.ring.is_empty();
-            let gap = if all { 0 } else { RECORD_ONE_OF - 1 };
+            let gap = if all { 0 } else { self.one_of.load(Relaxed) - 1 };
             counters.next_timed.store(calls.wrapping_add(gap), Relaxed);
         }
         self.write_slice(operation, continues, start, duration, bytes);

@@ -290,7 +290,8 @@ const NOTES: &str = "\
 it: the buffer of an allreduce or a broadcast, the own block of an allgather, all blocks of an allgatherv. All communicators of \
 a rank are added up. Messages, and accesses to symmetric memory, are not in it.</dd>\n\
 <dt>in calls, time</dt><dd>Of the calls that were timed (<i>timed</i>), the mean, times the number of calls, and every long wait. \
-All calls are timed that move 4 KiB or more, or that bring data and take 10 µs or more; of others the first 32, and then one of 256.</dd>\n\
+All calls are timed that move 4 KiB or more, or that bring data and take 10 µs or more; of others the first 32, \
+and then one of 256, or of 8 with more ranks than processors.</dd>\n\
 <dt>waiting</dt><dd>Long waits for other ranks, all of which are timed: those of more than some hundred polls, which is a few \
 microseconds; with more ranks than processors, those in which the rank sleeps. Shorter ones are a part of the time in calls.</dd>\n\
 <dt>parks, wake-ups</dt><dd>How often a rank slept in the kernel, and how often it woke ranks that slept.</dd>\n\

@@ -94,7 +94,9 @@ impl Summary {
     pub(super) fn new(job: &str, ended: &Ended<'_>, span: (Duration, Duration), ranks: &[RankRecord]) -> Self {
         let (began, end) = span;
         let since_start = |moment: u64| Duration::from_nanos(moment).saturating_sub(began).as_secs_f64();
-        let rank = |(rank, record): (usize, &RankRecord)| Rank::new(rank, record, ranks, &since_start);
+        let rank = |(rank, record): (usize, &RankRecord)| {
+            Rank::new(rank, record, ranks, &since_start, end.as_nanos() as u64)
+        };
         Summary {
             version: 1,
             job: job.to_owned(),
@@ -114,7 +116,14 @@ impl Summary {
 }
 
 impl Rank {
-    fn new(rank: usize, record: &RankRecord, all: &[RankRecord], since_start: &dyn Fn(u64) -> f64) -> Self {
+    /// `end`: of the job.
+    fn new(
+        rank: usize,
+        record: &RankRecord,
+        all: &[RankRecord],
+        since_start: &dyn Fn(u64) -> f64,
+        end: u64,
+    ) -> Self {
         let operation = |record: &OperationRecord| Operation {
             operation: record.operation.as_str(),
             calls: record.calls,
@@ -132,7 +141,10 @@ impl Rank {
         };
         // Every other rank has counted the same rounds, but for those in which it waited only shortly.
         let observed = || all.iter().flat_map(|other| &other.late).filter(|late| late.rank == rank);
-        let operations: Vec<Operation> = record.operations.iter().map(operation).collect();
+        let mut operations: Vec<Operation> = record.operations.iter().map(operation).collect();
+        if let Some(joined) = record.joined {
+            fit(&mut operations, seconds(record.left.unwrap_or(end).saturating_sub(joined)));
+        }
         let waited_for = record.late.iter().map(|late| WaitedFor {
             rank: late.rank,
             rounds: late.rounds,
@@ -156,5 +168,49 @@ impl Rank {
             unfinished: record.unfinished.iter().map(unfinished).collect(),
             communicators_not_recorded: record.not_recorded,
         }
+    }
+}
+
+/// A rank was not in calls for longer than it was there. Where the mean of some calls says so, these were slower than the others.
+fn fit(operations: &mut [Operation], presence: f64) {
+    let estimated = |operation: &Operation| {
+        if operation.timed_calls < operation.calls { operation.seconds - operation.wait_seconds } else { 0.0 }
+    };
+    let all: f64 = operations.iter().map(|operation| operation.seconds).sum();
+    let guessed: f64 = operations.iter().map(estimated).sum();
+    let room = presence - (all - guessed);
+    if guessed <= room || guessed <= 0.0 {
+        return;
+    }
+    for operation in operations {
+        operation.seconds -= estimated(operation) * (1.0 - room.max(0.0) / guessed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_is_not_in_calls_for_longer_than_it_was_there() {
+        let operation = |calls, seconds, wait_seconds| Operation {
+            operation: "barrier",
+            calls,
+            timed_calls: 10,
+            bytes: 0,
+            seconds,
+            wait_seconds,
+            parks: 0,
+            wakes: 0,
+        };
+        let fitted = |presence: f64| {
+            let mut operations = [operation(10, 1.0, 0.5), operation(100, 4.0, 1.0), operation(100, 1.0, 0.0)];
+            fit(&mut operations, presence);
+            operations.map(|operation| operation.seconds)
+        };
+        assert_eq!(fitted(7.0), [1.0, 4.0, 1.0]);
+        // 2 s are known, and 2 s are left for what is guessed to be 4 s.
+        assert_eq!(fitted(4.0), [1.0, 2.5, 0.5]);
+        assert_eq!(fitted(1.0), [1.0, 1.0, 0.0]);
     }
 }
