@@ -2,13 +2,13 @@
 //!
 //! | file | question that it answers |
 //! | --- | --- |
-//! | `api`, `events`, `transfer` | what is called? |
+//! | `api`, `messages`, `events`, `transfer` | what is called? |
 //! | `builder` | with which settings? |
 //! | `address`, `peer`, `ended`, `error` | whom does a call name, and what does it report? |
 //! | `state` | what goes on inside of a call, and when may an endpoint sleep? |
-//! | `listener`, `hello` | how do two strangers connect, and what is checked? |
+//! | `listener`, `hello`, `sockets`, `key` | how do two strangers connect, and what is checked? |
 //! | `links` | which connections are there? |
-//! | `link`, `calls` | what goes through one of them? |
+//! | `link`, `taking`, `calls` | what goes through one of them? |
 //! | `handle`, `shares`, `lease` | which memory may peers access, and until when? |
 //! | `wire`, `slices` | what do they ask for, and where does it lie? |
 //!
@@ -24,13 +24,17 @@ pub(crate) mod error;
 mod events;
 pub(crate) mod handle;
 pub(crate) mod hello;
+mod key;
 mod lease;
 mod link;
 mod links;
 mod listener;
+mod messages;
 pub(crate) mod peer;
 mod shares;
 mod slices;
+mod sockets;
 mod state;
+mod taking;
 mod transfer;
 pub(crate) mod wire;

@@ -6,62 +6,30 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use crate::endpoint::ended::{Ended, Refusal};
+use crate::endpoint::ended::Ended;
 use crate::endpoint::error::{EndpointError, system};
-use crate::endpoint::hello::{PACKET, Packet};
+use crate::endpoint::key::Key;
 use crate::endpoint::link::{Link, Stage, TakenIn, Violation};
 use crate::endpoint::links::Links;
-use crate::endpoint::listener::{Greeted, Greeting, Listener, refuse};
+use crate::endpoint::listener::{Greeting, Listener};
 use crate::endpoint::peer::Peer;
 use crate::endpoint::shares::Shares;
 use crate::segment::pair_memory::PairMemory;
 use crate::sys::epoll::Epoll;
 use crate::sys::memory::fork::ForkGuard;
-use crate::sys::socket;
 use crate::sys::wait::spin::SpinPolicy;
-use crate::tuning::{ENDPOINT_BATCH, ENDPOINT_POLLS_OF_CHANNELS};
-
-/// What a descriptor of the set is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
-    Listener,
-    Greeting(u32),
-    Socket(Peer),
-    Process(Peer),
-}
-
-impl Key {
-    fn encode(self) -> u64 {
-        let of = |kind, Peer { slot, generation }| u64::from(generation) << 32 | u64::from(slot) << 2 | kind;
-        match self {
-            Key::Listener => 0,
-            Key::Greeting(number) => u64::from(number) << 32 | 1,
-            Key::Socket(peer) => of(2, peer),
-            Key::Process(peer) => of(3, peer),
-        }
-    }
-
-    fn decode(key: u64) -> Self {
-        let (slot, generation) = (key as u32 >> 2, (key >> 32) as u32);
-        match key & 3 {
-            0 => Key::Listener,
-            1 => Key::Greeting(generation),
-            2 => Key::Socket(Peer { slot, generation }),
-            _ => Key::Process(Peer { slot, generation }),
-        }
-    }
-}
+use crate::tuning::ENDPOINT_POLLS_OF_CHANNELS;
 
 /// An endpoint.
 pub(crate) struct State {
     pub(crate) epoll: Epoll,
     guard: ForkGuard,
     pub(crate) listener: Option<Listener>,
-    greetings: Vec<Greeting>,
-    greeted: u32,
+    pub(super) greetings: Vec<Greeting>,
+    pub(super) greeted: u32,
     pub(crate) links: Links,
     pub(crate) shares: Shares,
     /// Those whose channels are polled.
@@ -70,7 +38,7 @@ pub(crate) struct State {
     pub(crate) unexpected: VecDeque<Peer>,
     polls: u32,
     spin: SpinPolicy,
-    max_peers: usize,
+    pub(super) max_peers: usize,
 }
 
 impl State {
@@ -202,79 +170,6 @@ impl State {
         Ok(())
     }
 
-    fn accept(&mut self) {
-        let late = self.greetings.iter().position(Greeting::is_late);
-        if let Some(late) = late {
-            self.remove_greeting(late);
-        }
-        for _ in 0..ENDPOINT_BATCH {
-            self.greeted = self.greeted.wrapping_add(1);
-            let number = self.greeted;
-            let Some(greeting) = self.listener.as_mut().and_then(|listener| listener.accept(number)) else {
-                return;
-            };
-            if self.links.alive() + self.greetings.len() >= self.max_peers {
-                refuse(greeting.socket.as_fd(), Refusal::Full);
-            } else if self.epoll.add(greeting.socket.as_fd(), Key::Greeting(number).encode()).is_err() {
-                refuse(greeting.socket.as_fd(), Refusal::Resources);
-            } else {
-                self.greetings.push(greeting);
-                self.greet(number);
-            }
-        }
-    }
-
-    fn greet(&mut self, number: u32) {
-        let Some(index) = self.greetings.iter().position(|greeting| greeting.number == number) else { return };
-        match self.greetings[index].hear() {
-            Greeted::NotYet => {}
-            Greeted::Gone => drop(self.remove_greeting(index)),
-            Greeted::Refused(why) => refuse(self.remove_greeting(index).socket.as_fd(), why),
-            Greeted::Accepted(memory, process) => {
-                let socket = self.remove_greeting(index).socket;
-                // Before the connection is there: what it sends comes after this. An error means that the other side is gone.
-                let _ = socket::send(socket.as_raw_fd(), &Packet::Accepted.encode());
-                // Without room in the set of descriptors the connection is closed.
-                let _ = self.add(Stage::Open, socket, process, memory);
-            }
-        }
-    }
-
-    fn remove_greeting(&mut self, index: usize) -> Greeting {
-        let greeting = self.greetings.swap_remove(index);
-        self.epoll.remove(greeting.socket.as_fd());
-        greeting
-    }
-
-    /// Reads what has come over a connection besides the channel.
-    fn hear(&mut self, peer: Peer) {
-        let mut bytes = [0; PACKET];
-        for _ in 0..ENDPOINT_BATCH {
-            let Some(link) = self.links.get(peer) else { return };
-            let Some(socket) = link.socket() else { return };
-            let len = match socket::receive(socket, &mut bytes) {
-                Ok(0) => return self.end(peer, Ended::Died),
-                Ok(len) => len,
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return,
-                    // Said once by a side that has closed without having read all; what it has sent follows.
-                    io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted => continue,
-                    _ => return self.end(peer, Ended::Died),
-                },
-            };
-            match (Packet::decode(&bytes[..len]), link.stage) {
-                (Some(Packet::Ring), _) => self.wake(peer),
-                (Some(Packet::Accepted), Stage::Asked) => {
-                    link.accept();
-                    self.wake(peer);
-                    self.links.has_news_of(peer);
-                }
-                (Some(Packet::Refused(why)), Stage::Asked) => return self.end(peer, Ended::Refused(why)),
-                _ => return self.end(peer, Ended::Violated),
-            }
-        }
-    }
-
     /// From now on this peer's channel is polled.
     pub(crate) fn wake(&mut self, peer: Peer) {
         if let Some(link) = self.links.get(peer)
@@ -371,19 +266,6 @@ impl Drop for State {
     fn drop(&mut self) {
         if !self.guard.forked() {
             self.links.all().for_each(|link| link.close());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_survive_encoding() {
-        let peer = Peer { slot: (1 << 30) - 1, generation: u32::MAX };
-        for key in [Key::Listener, Key::Greeting(u32::MAX), Key::Socket(peer), Key::Process(peer)] {
-            assert_eq!(Key::decode(key.encode()), key);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Row 38: the program of a rank that waits does not want to wait any longer.
+//! Row 45: the program of a rank that waits does not want to wait any longer.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,14 +14,14 @@ use super::job::{BOUND, Job};
 use super::{Program, Test, rank, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("row_38_interrupted_in_a_barrier", || interrupted("is interrupted in a barrier", "futex")),
-    ("row_38_interrupted_in_a_barrier_with_the_pthread_wait", || {
+    ("row_45_interrupted_in_a_barrier", || interrupted("is interrupted in a barrier", "futex")),
+    ("row_45_interrupted_in_a_barrier_with_the_pthread_wait", || {
         interrupted("is interrupted in a barrier", "pthread")
     }),
-    ("row_38_interrupted_in_a_wait", || interrupted("is interrupted in a wait", "futex")),
-    ("row_38_interrupted_in_a_receive", || interrupted("is interrupted in a receive", "futex")),
-    ("row_38_interrupted_while_joining", interrupted_while_joining),
-    ("row_38_interrupted_before_rank_0_has_joined", before_rank_0_has_joined),
+    ("row_45_interrupted_in_a_wait", || interrupted("is interrupted in a wait", "futex")),
+    ("row_45_interrupted_in_a_receive", || interrupted("is interrupted in a receive", "futex")),
+    ("row_45_interrupted_while_joining", interrupted_while_joining),
+    ("row_45_interrupted_before_rank_0_has_joined", before_rank_0_has_joined),
 ];
 
 pub(crate) const PROGRAMS: &[Program] = &[

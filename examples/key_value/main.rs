@@ -1,0 +1,14 @@
+//! A key-value store: see `store.rs`. Endpoints are there on Linux only.
+
+#[cfg(target_os = "linux")]
+mod store;
+
+#[cfg(target_os = "linux")]
+fn main() -> anyhow::Result<()> {
+    store::main()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {
+    println!("SKIPPED: endpoints are there on Linux only");
+}

@@ -1,0 +1,188 @@
+//! Sending and receiving.
+
+use crate::endpoint::api::Endpoint;
+use crate::endpoint::error::EndpointError;
+use crate::endpoint::link::{LONGEST, Stage};
+use crate::endpoint::peer::{Incoming, Peer};
+use crate::endpoint::state::State;
+use crate::protocol::message::Kind;
+
+impl Endpoint {
+    /// Sends a message of up to 4096 bytes that the peer receives as the next one. Waits for room, if the peer has not received 64
+    /// before. Example: [`Endpoint`].
+    ///
+    /// # Errors
+    /// [`EndpointError::TooLong`], [`EndpointError::PeerGone`], [`EndpointError::UnknownPeer`],
+    /// [`EndpointError::TimedOut`], [`EndpointError::Forked`].
+    pub fn send_unexpected(&mut self, to: Peer, tag: u64, data: &[u8]) -> Result<(), EndpointError> {
+        self.send("send_unexpected", Kind::Message, to, tag, data)
+    }
+
+    /// The same without waiting. Returns whether there was room; if not, [`Event::Room`](crate::Event::Room) says when.
+    ///
+    /// ```
+    /// use intranode::{Endpoint, EndpointError};
+    ///
+    /// let name = format!("try-send-example-{}", std::process::id());
+    /// let server = Endpoint::listen(&name)?;
+    /// let mut client = Endpoint::client()?;
+    /// let peer = client.connect(server.address().expect("it listens"))?;
+    /// let mut sent = 0;
+    /// while client.try_send_unexpected(peer, 0, b"nobody receives this")? {
+    ///     sent += 1;
+    /// }
+    /// assert_eq!(sent, 64);
+    /// # Ok::<(), EndpointError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`send_unexpected`](Endpoint::send_unexpected), without the time-out.
+    pub fn try_send_unexpected(&mut self, to: Peer, tag: u64, data: &[u8]) -> Result<bool, EndpointError> {
+        self.try_send(Kind::Message, to, tag, data)
+    }
+
+    /// Sends a message of up to 4096 bytes to a peer that receives it by its sender and tag. Waits for room. Example: [`Endpoint`].
+    ///
+    /// # Errors
+    /// Those of [`send_unexpected`](Endpoint::send_unexpected).
+    pub fn send_expected(&mut self, to: Peer, tag: u64, data: &[u8]) -> Result<(), EndpointError> {
+        self.send("send_expected", Kind::Expected, to, tag, data)
+    }
+
+    /// The same without waiting. Returns whether there was room.
+    ///
+    /// ```
+    /// use intranode::{Endpoint, EndpointError};
+    ///
+    /// let name = format!("try-expected-example-{}", std::process::id());
+    /// let mut server = Endpoint::listen(&name)?;
+    /// let mut client = Endpoint::client()?;
+    /// let to_server = client.connect(server.address().expect("it listens"))?;
+    /// client.send_unexpected(to_server, 0, b"")?;
+    /// let to_client = server.recv_unexpected(&mut [])?.peer;
+    /// assert!(server.try_send_expected(to_client, 1, b"first")? && server.try_send_expected(to_client, 2, b"second")?);
+    /// let mut buffer = [0; 16];
+    /// assert_eq!(client.try_recv_expected(to_server, 3, &mut buffer)?, None);
+    /// assert_eq!(client.try_recv_expected(to_server, 2, &mut buffer)?, Some(6));
+    /// assert_eq!(&buffer[..6], b"second");
+    /// # Ok::<(), EndpointError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`try_send_unexpected`](Endpoint::try_send_unexpected).
+    pub fn try_send_expected(&mut self, to: Peer, tag: u64, data: &[u8]) -> Result<bool, EndpointError> {
+        self.try_send(Kind::Expected, to, tag, data)
+    }
+
+    fn try_send(&mut self, kind: Kind, to: Peer, tag: u64, data: &[u8]) -> Result<bool, EndpointError> {
+        if data.len() > LONGEST {
+            return Err(EndpointError::TooLong { bytes: data.len(), max: LONGEST });
+        }
+        self.state.check()?;
+        Ok(self.state.links.find_open(to)?.send(kind, tag, data))
+    }
+
+    fn send(
+        &mut self,
+        operation: &'static str,
+        kind: Kind,
+        to: Peer,
+        tag: u64,
+        data: &[u8],
+    ) -> Result<(), EndpointError> {
+        if self.try_send(kind, to, tag, data)? {
+            return Ok(());
+        }
+        self.block(operation, |state| Ok(state.links.find_open(to)?.send(kind, tag, data).then_some(())))
+    }
+
+    /// Receives the next message that was sent as unexpected, from whichever peer; waits for it. Example: [`Endpoint`].
+    ///
+    /// # Errors
+    /// [`EndpointError::Truncated`] if the buffer is too short: the message stays; [`EndpointError::TimedOut`],
+    /// [`EndpointError::Forked`]. Peers that are gone are no error: others may connect.
+    pub fn recv_unexpected(&mut self, buffer: &mut [u8]) -> Result<Incoming, EndpointError> {
+        self.block("recv_unexpected", |state| next_unexpected(state, buffer))
+    }
+
+    /// The same without waiting. `None`: there is none.
+    ///
+    /// ```
+    /// use intranode::{Endpoint, EndpointError};
+    ///
+    /// let mut server = Endpoint::listen(&format!("try-recv-example-{}", std::process::id()))?;
+    /// assert_eq!(server.try_recv_unexpected(&mut [0; 16])?, None);
+    /// # Ok::<(), EndpointError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`recv_unexpected`](Endpoint::recv_unexpected), without the time-out.
+    pub fn try_recv_unexpected(&mut self, buffer: &mut [u8]) -> Result<Option<Incoming>, EndpointError> {
+        self.state.progress()?;
+        next_unexpected(&mut self.state, buffer)
+    }
+
+    /// Receives the next message that this peer has sent as expected with this tag; waits for it. Returns its length in bytes.
+    /// Example: [`Endpoint`].
+    ///
+    /// # Errors
+    /// [`EndpointError::Truncated`] if the buffer is too short: the message stays; [`EndpointError::PeerGone`] when all that the
+    /// peer has sent was looked at; [`EndpointError::UnknownPeer`]; [`EndpointError::TooManyUnreceived`] if it may be behind
+    /// very many others; [`EndpointError::TimedOut`], [`EndpointError::Forked`].
+    pub fn recv_expected(&mut self, from: Peer, tag: u64, buffer: &mut [u8]) -> Result<usize, EndpointError> {
+        self.block("recv_expected", |state| next_expected(state, from, tag, buffer))
+    }
+
+    /// The same without waiting. `None`: it has not come yet. Example:
+    /// [`Endpoint::try_send_expected`](crate::Endpoint::try_send_expected).
+    ///
+    /// # Errors
+    /// Those of [`recv_expected`](Endpoint::recv_expected), without the time-out.
+    pub fn try_recv_expected(
+        &mut self,
+        from: Peer,
+        tag: u64,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>, EndpointError> {
+        self.state.progress()?;
+        next_expected(&mut self.state, from, tag, buffer)
+    }
+}
+
+fn next_unexpected(state: &mut State, buffer: &mut [u8]) -> Result<Option<Incoming>, EndpointError> {
+    while let Some(peer) = state.unexpected.front().copied() {
+        let found = state.links.get(peer).and_then(|link| Some((link.first_unexpected()?, link)));
+        // Otherwise the peer is gone, and with it what nobody has received.
+        if let Some((index, link)) = found {
+            let (tag, bytes) = link.receive(index, buffer)?;
+            state.unexpected.pop_front();
+            state.received(peer);
+            return Ok(Some(Incoming { peer, tag, bytes }));
+        }
+        state.unexpected.pop_front();
+    }
+    Ok(None)
+}
+
+fn next_expected(
+    state: &mut State,
+    from: Peer,
+    tag: u64,
+    buffer: &mut [u8],
+) -> Result<Option<usize>, EndpointError> {
+    loop {
+        let link = state.links.find(from)?;
+        if let Some(index) = link.first_expected(tag) {
+            let (_, bytes) = link.receive(index, buffer)?;
+            state.received(from);
+            return Ok(Some(bytes));
+        }
+        if let Stage::Ended(ended) = link.stage {
+            return Err(EndpointError::PeerGone { peer: from, ended });
+        }
+        // It may be behind others, which nobody has asked for.
+        if !state.take_in_behind(from)? {
+            return Ok(None);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What comes over an endpoint's sockets: connections, hellos, and what wakes.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use crate::endpoint::ended::{Ended, Refusal};
+use crate::endpoint::hello::{PACKET, Packet};
+use crate::endpoint::key::Key;
+use crate::endpoint::link::Stage;
+use crate::endpoint::listener::{Greeted, Greeting, refuse};
+use crate::endpoint::peer::Peer;
+use crate::endpoint::state::State;
+use crate::sys::socket;
+use crate::tuning::ENDPOINT_BATCH;
+
+impl State {
+    /// Accepts connections, as far as there is room for them.
+    pub(super) fn accept(&mut self) {
+        let late = self.greetings.iter().position(Greeting::is_late);
+        if let Some(late) = late {
+            self.remove_greeting(late);
+        }
+        for _ in 0..ENDPOINT_BATCH {
+            self.greeted = self.greeted.wrapping_add(1);
+            let number = self.greeted;
+            let Some(greeting) = self.listener.as_mut().and_then(|listener| listener.accept(number)) else {
+                return;
+            };
+            if self.links.alive() + self.greetings.len() >= self.max_peers {
+                refuse(greeting.socket.as_fd(), Refusal::Full);
+            } else if self.epoll.add(greeting.socket.as_fd(), Key::Greeting(number).encode()).is_err() {
+                refuse(greeting.socket.as_fd(), Refusal::Resources);
+            } else {
+                self.greetings.push(greeting);
+                self.greet(number);
+            }
+        }
+    }
+
+    /// Reads the hello of a connection, if it has come.
+    pub(super) fn greet(&mut self, number: u32) {
+        let Some(index) = self.greetings.iter().position(|greeting| greeting.number == number) else { return };
+        match self.greetings[index].hear() {
+            Greeted::NotYet => {}
+            Greeted::Gone => drop(self.remove_greeting(index)),
+            Greeted::Refused(why) => refuse(self.remove_greeting(index).socket.as_fd(), why),
+            Greeted::Accepted(memory, process) => {
+                let socket = self.remove_greeting(index).socket;
+                // Before the connection is there: what it sends comes after this. An error means that the other side is gone.
+                let _ = socket::send(socket.as_raw_fd(), &Packet::Accepted.encode());
+                // Without room in the set of descriptors the connection is closed.
+                let _ = self.add(Stage::Open, socket, process, memory);
+            }
+        }
+    }
+
+    fn remove_greeting(&mut self, index: usize) -> Greeting {
+        let greeting = self.greetings.swap_remove(index);
+        self.epoll.remove(greeting.socket.as_fd());
+        greeting
+    }
+
+    /// Reads what has come over a connection besides the channel.
+    pub(super) fn hear(&mut self, peer: Peer) {
+        let mut bytes = [0; PACKET];
+        for _ in 0..ENDPOINT_BATCH {
+            let Some(link) = self.links.get(peer) else { return };
+            let Some(socket) = link.socket() else { return };
+            let len = match socket::receive(socket, &mut bytes) {
+                Ok(0) => return self.end(peer, Ended::Died),
+                Ok(len) => len,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return,
+                    // Said once by a side that has closed without having read all; what it has sent follows.
+                    io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted => continue,
+                    _ => return self.end(peer, Ended::Died),
+                },
+            };
+            match (Packet::decode(&bytes[..len]), link.stage) {
+                (Some(Packet::Ring), _) => self.wake(peer),
+                (Some(Packet::Accepted), Stage::Asked) => {
+                    link.accept();
+                    self.wake(peer);
+                    self.links.has_news_of(peer);
+                }
+                (Some(Packet::Refused(why)), Stage::Asked) => return self.end(peer, Ended::Refused(why)),
+                _ => return self.end(peer, Ended::Violated),
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What comes over a connection: taking it out of the channel, and receiving it.
+
+use crate::endpoint::error::EndpointError;
+use crate::endpoint::link::{Arrived, Content, Link, TakenIn, Violation};
+use crate::protocol::message::{Channel, Envelope, Kind, Mask, buffers};
+use crate::segment::unit::unstopped;
+use crate::tuning::{ENDPOINT_PRIVATE_BYTES, ENDPOINT_UNRECEIVED, ENDPOINT_UNRECEIVED_MOST, MESSAGE_BATCH};
+
+impl Link {
+    /// Takes in what has come.
+    pub(crate) fn take_in(&mut self) -> Result<TakenIn, Violation> {
+        self.take_in_up_to(MESSAGE_BATCH, ENDPOINT_UNRECEIVED)
+    }
+
+    /// All that has come, when no more can.
+    pub(crate) fn take_in_rest(&mut self) -> Result<TakenIn, Violation> {
+        let cells = self.incoming().cells();
+        self.take_in_up_to(cells, usize::MAX)
+    }
+
+    fn take_in_up_to(&mut self, batch: usize, limit: usize) -> Result<TakenIn, Violation> {
+        let mut taken_in = TakenIn::default();
+        for _ in 0..batch {
+            if self.arrived.len() >= limit || self.calls.is_full() {
+                break;
+            }
+            let Some(cell) = self.next_cell()? else { break };
+            taken_in.cells += 1;
+            // That the length fits into the cell, or the buffers, and that these exist, was checked.
+            if cell.mask.count_ones() > 1 {
+                return Err(Violation);
+            }
+            let expected = match cell.kind {
+                Kind::Message => false,
+                Kind::Expected => true,
+                Kind::Request => {
+                    let request = self.copied(&cell);
+                    self.calls.push_request(cell.tag, request);
+                    continue;
+                }
+                Kind::Reply => {
+                    let reply = self.copied(&cell);
+                    self.calls.push_reply(cell.tag, reply);
+                    continue;
+                }
+                Kind::Offer | Kind::Fragment => return Err(Violation),
+            };
+            let content =
+                if cell.mask == 0 { Content::Inline(cell.inline) } else { Content::Buffer(cell.mask) };
+            self.arrived.push_back(Arrived { expected, tag: cell.tag, bytes: cell.len, content });
+            taken_in.messages += 1;
+            taken_in.unexpected += usize::from(!expected);
+        }
+        self.unreported += taken_in.messages;
+        Ok(taken_in)
+    }
+
+    /// The bytes of a cell, whose buffer is given back.
+    fn copied(&self, cell: &Envelope) -> Vec<u8> {
+        let mut bytes = vec![0; cell.len];
+        if cell.mask == 0 {
+            bytes.copy_from_slice(&cell.inline[..cell.len]);
+        } else {
+            self.read(cell.mask, &mut bytes);
+        }
+        bytes
+    }
+
+    /// Looks behind messages that nobody has received, for one that somebody asks for: these are moved out of the channel, as
+    /// far as memory is granted to this peer.
+    pub(crate) fn take_in_behind(&mut self) -> Result<Result<TakenIn, Violation>, EndpointError> {
+        for index in 0..self.arrived.len() {
+            let Arrived { content: Content::Buffer(mask), bytes, .. } = self.arrived[index] else { continue };
+            if self.private + bytes > ENDPOINT_PRIVATE_BYTES {
+                return Err(self.too_many());
+            }
+            let mut private = vec![0; bytes].into_boxed_slice();
+            self.read(mask, &mut private);
+            self.private += bytes;
+            self.arrived[index].content = Content::Private(private);
+        }
+        if self.arrived.len() >= ENDPOINT_UNRECEIVED_MOST {
+            return Err(self.too_many());
+        }
+        Ok(self.take_in_up_to(MESSAGE_BATCH, ENDPOINT_UNRECEIVED_MOST))
+    }
+
+    fn too_many(&self) -> EndpointError {
+        EndpointError::TooManyUnreceived { peer: self.peer, messages: self.arrived.len() }
+    }
+
+    /// Whether it holds so many that no more are taken in, or the sender may have no buffer left.
+    pub(crate) fn is_full(&self) -> bool {
+        self.arrived.len() >= ENDPOINT_UNRECEIVED || self.incoming().buffers() <= self.arrived.len()
+    }
+
+    /// Copies a buffer, and gives it back.
+    fn read(&self, mask: Mask, target: &mut [u8]) {
+        let channel = self.incoming();
+        buffers::read(&channel, mask, target);
+        unstopped(self.post().release(&channel, mask, self.other()));
+    }
+
+    /// The place of the first message that was not expected.
+    pub(crate) fn first_unexpected(&self) -> Option<usize> {
+        self.arrived.iter().position(|message| !message.expected)
+    }
+
+    /// The place of the first message that is expected with this tag.
+    pub(crate) fn first_expected(&self, tag: u64) -> Option<usize> {
+        self.arrived.iter().position(|message| message.expected && message.tag == tag)
+    }
+
+    /// Receives the message at this place: its tag and length.
+    pub(crate) fn receive(&mut self, index: usize, buffer: &mut [u8]) -> Result<(u64, usize), EndpointError> {
+        let Arrived { tag, bytes, .. } = self.arrived[index];
+        let room = buffer.len();
+        let Some(target) = buffer.get_mut(..bytes) else {
+            return Err(EndpointError::Truncated { peer: self.peer, bytes, room });
+        };
+        match &self.arrived[index].content {
+            Content::Inline(inline) => target.copy_from_slice(&inline[..bytes]),
+            Content::Buffer(mask) => self.read(*mask, target),
+            Content::Private(private) => {
+                target.copy_from_slice(private);
+                self.private -= bytes;
+            }
+        }
+        if index + self.unreported >= self.arrived.len() {
+            self.unreported -= 1;
+        }
+        self.arrived.remove(index);
+        Ok((tag, bytes))
+    }
+}
