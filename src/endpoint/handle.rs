@@ -55,7 +55,7 @@ impl Handle {
     /// ```
     pub const BYTES: usize = 24;
 
-    /// As bytes, for a message. Example: [`Registration`](crate::Registration).
+    /// As bytes, for a message. Example: [`Registration`].
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -66,7 +66,7 @@ impl Handle {
     }
 
     /// From bytes. Any that look like a handle are taken for one: its owner decides. Example:
-    /// [`Registration`](crate::Registration).
+    /// [`Registration`].
     ///
     /// # Errors
     /// [`EndpointError::InvalidHandle`].
@@ -82,19 +82,19 @@ impl Handle {
     }
 
     /// The length of the memory, in bytes: of all buffers, one behind the other. Example:
-    /// [`Registration`](crate::Registration).
+    /// [`Registration`].
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it has no bytes. Example: [`Registration`](crate::Registration).
+    /// Whether it has no bytes. Example: [`Registration`].
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What peers may do with it. Example: [`Registration`](crate::Registration).
+    /// What peers may do with it. Example: [`Registration`].
     #[must_use]
     pub fn access(&self) -> Access {
         self.access
