@@ -181,28 +181,36 @@ pub(crate) const MESSAGE_IDLE_POLLS: u32 = 500;
 // ---- Endpoints (endpoint/)
 
 /// The messages of a peer that are taken in before one of them is received. The rest stays in its channel.
+#[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_UNRECEIVED: usize = 128;
 
 /// The same where a message is asked for that may be behind them.
+#[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_UNRECEIVED_MOST: usize = 4096;
 
 /// The most bytes of private memory that a peer's messages take which nobody has received.
+#[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_PRIVATE_BYTES: usize = 1 << 20;
 
 /// How often an endpoint polls the channels of the peers that are awake before it asks the system for the others. An estimate.
+#[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_POLLS_OF_CHANNELS: u32 = 64;
 
 /// The messages of a transfer that are on their way at a time, where memory cannot be read directly: as long as one is copied
 /// another is filled, and half of the buffers stay free for other messages.
+#[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_IN_FLIGHT: usize = 32;
 
 /// The connections that are accepted, and the packets that are read of one, before others are looked at.
+#[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_BATCH: usize = 16;
 
 /// How long a connection may be without a hello.
+#[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_HELLO: Duration = Duration::from_secs(5);
 
 /// The peers that are gone, and have sent what nobody has received, that are kept.
+#[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_GONE: usize = 64;
 
 // ---- Waiting (sys/wait/, segment/platform.rs)

@@ -122,6 +122,12 @@ fn join() {
     replay("join", targets::join::run, 1_500);
 }
 
+#[test]
+#[cfg(target_os = "linux")]
+fn endpoint() {
+    replay("endpoint", targets::endpoint::run, 1_500);
+}
+
 /// The largest mapping of a process of 32 and of 64 bits.
 const SPACES: [u64; 2] = [i32::MAX as u64, i64::MAX as u64];
 

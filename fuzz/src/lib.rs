@@ -5,6 +5,8 @@
 //! their mutations on stable Rust.
 
 pub mod blocks;
+#[cfg(target_os = "linux")]
+pub mod endpoint;
 pub mod environment;
 pub mod header;
 pub mod input;
