@@ -161,6 +161,8 @@ fn restarted() -> Result<Completion> {
     client.send_unexpected(new, 1, b"hello")?;
     client.recv_expected(new, 1, &mut [0; 5])?;
     ensure!(new != old);
+    // Until its end is noticed, what is sent to it goes nowhere.
+    ensure!(matches!(end_of(&mut client)?.0, Ended::Died));
     for error in [client.send_unexpected(old, 2, b"?"), client.recv_expected(old, 2, &mut []).map(drop)] {
         ensure!(
             matches!(error, Err(EndpointError::PeerGone { .. } | EndpointError::UnknownPeer { .. })),
