@@ -150,7 +150,7 @@ pub enum EndpointError {
 
     /// The memory can be read, and not be written. Nothing was written.
     #[error("the memory of {peer} is shared for reading only: it has to share it with Access::ReadWrite")]
-    ReadOnly {
+    NotWritable {
         /// The peer.
         peer: Peer,
     },

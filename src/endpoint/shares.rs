@@ -124,7 +124,7 @@ impl Share {
 
     fn writable(&mut self, offset: u64, len: u64) -> Result<Vec<&mut [u8]>, Status> {
         if self.access != Access::ReadWrite {
-            return Err(Status::ReadOnly);
+            return Err(Status::NotWritable);
         }
         let (start, len) = self.range(offset, len)?;
         Ok(window_mut(self.buffers.iter_mut().map(|buffer| &mut buffer[..]), start, len))

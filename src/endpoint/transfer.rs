@@ -114,7 +114,7 @@ impl Endpoint {
     /// [`Endpoint::share`].
     ///
     /// # Errors
-    /// Those of [`get`](Endpoint::get); [`EndpointError::ReadOnly`].
+    /// Those of [`get`](Endpoint::get); [`EndpointError::NotWritable`].
     pub fn put(
         &mut self,
         to: Peer,
@@ -125,7 +125,7 @@ impl Endpoint {
         let len = data.iter().map(|data| data.len()).sum();
         let transfer = Transfer { operation: "put", peer: to, handle: *handle, offset, len };
         if handle.access != Access::ReadWrite {
-            return Err(EndpointError::ReadOnly { peer: to });
+            return Err(EndpointError::NotWritable { peer: to });
         }
         self.transfer(transfer, |endpoint| {
             let done = endpoint.put_directly(&transfer, data)?;
@@ -321,7 +321,7 @@ impl Transfer {
         match status {
             Status::Done => Ok(()),
             Status::Bounds => Err(EndpointError::OutOfBounds { offset, bytes: len as u64, len: handle.len }),
-            Status::ReadOnly => Err(EndpointError::ReadOnly { peer }),
+            Status::NotWritable => Err(EndpointError::NotWritable { peer }),
             Status::Unknown | Status::Refused | Status::Busy => Err(EndpointError::NotShared { peer }),
         }
     }

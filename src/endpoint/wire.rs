@@ -53,7 +53,7 @@ codes! {
         /// It is shorter.
         Bounds = 2,
         /// It must not be written.
-        ReadOnly = 3,
+        NotWritable = 3,
         /// The system does not let this process read the other's memory.
         Refused = 4,
         /// Too many others are reading.

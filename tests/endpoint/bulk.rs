@@ -271,7 +271,7 @@ fn read_only() -> Result<Completion> {
     for handle in [handle, forged] {
         for len in [1, 5000, 100_000] {
             let error = client.own.put(client.owner, &handle, 0, &[IoSlice::new(&vec![1; len])]);
-            ensure!(matches!(error, Err(EndpointError::ReadOnly { .. })), "{error:?}");
+            ensure!(matches!(error, Err(EndpointError::NotWritable { .. })), "{error:?}");
         }
     }
     ensure!(client.contents(&handle)? == before);
