@@ -59,7 +59,7 @@ pub struct Lock {
 /// let results = intranode::threads(2, |comm| {
 ///     let lock = comm.lock()?;
 ///     drop(enter(&lock)?);
-///     Ok::<_, Error>(())
+///     comm.barrier() // a rank that leaves ends the waits of the others
 /// })?;
 /// assert!(results.iter().all(Result::is_ok));
 /// # Ok::<(), Error>(())

@@ -64,6 +64,7 @@ impl<T: PartialOrd> Until<T> {
 ///         arrived.wait_until(0, Until::Eq(3))?;
 ///         data.at(0)?.get(0, &mut all);
 ///     }
+///     comm.barrier()?; // a rank that leaves ends the waits of the others
 ///     Ok::<_, intranode::Error>(all)
 /// })?;
 /// let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
