@@ -141,6 +141,10 @@ impl Files {
         let test = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         let process = format!("shuttle-{}", std::process::id());
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(process).join(test);
+        // Of a process that had this number before.
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
         std::fs::create_dir_all(&folder)?;
         Ok(Files { folder })
     }
