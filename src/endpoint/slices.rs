@@ -1,53 +1,56 @@
 //! Ranges of what lies in several slices, one behind the other.
 
+use std::ops::Range;
+
 use crate::endpoint::wire::Part;
+
+/// A range of what lies in several slices, of which the first have been gone through.
+struct Window {
+    /// The bytes before it, and its own, that are still to come.
+    start: usize,
+    len: usize,
+}
+
+impl Window {
+    /// Its part of the next slice, which has this length.
+    fn part(&mut self, slice: usize) -> Range<usize> {
+        let skipped = self.start.min(slice);
+        let taken = self.len.min(slice - skipped);
+        self.start -= skipped;
+        self.len -= taken;
+        skipped..skipped + taken
+    }
+
+    fn end(&self) {
+        assert!(self.len == 0, "the range reaches past the end");
+    }
+}
 
 /// The slices that a range of all of them consists of.
 ///
 /// # Panics
 /// When there is less.
-pub(crate) fn window<'a>(
-    slices: impl Iterator<Item = &'a [u8]>,
-    mut start: usize,
-    mut len: usize,
-) -> Vec<&'a [u8]> {
-    let mut found = Vec::new();
-    for slice in slices {
-        if len == 0 {
-            break;
-        }
-        let skipped = start.min(slice.len());
-        start -= skipped;
-        let taken = len.min(slice.len() - skipped);
-        if taken > 0 {
-            found.push(&slice[skipped..skipped + taken]);
-        }
-        len -= taken;
-    }
-    assert!(len == 0, "the range reaches past the end");
+pub(crate) fn window<'a>(slices: impl Iterator<Item = &'a [u8]>, start: usize, len: usize) -> Vec<&'a [u8]> {
+    let mut window = Window { start, len };
+    let parts = slices.map(|slice| &slice[window.part(slice.len())]);
+    let found = parts.filter(|part| !part.is_empty()).collect();
+    window.end();
     found
 }
 
 /// The same for slices that can be written.
 pub(crate) fn window_mut<'a>(
     slices: impl Iterator<Item = &'a mut [u8]>,
-    mut start: usize,
-    mut len: usize,
+    start: usize,
+    len: usize,
 ) -> Vec<&'a mut [u8]> {
-    let mut found = Vec::new();
-    for slice in slices {
-        if len == 0 {
-            break;
-        }
-        let skipped = start.min(slice.len());
-        start -= skipped;
-        let taken = len.min(slice.len() - skipped);
-        if taken > 0 {
-            found.push(&mut slice[skipped..skipped + taken]);
-        }
-        len -= taken;
-    }
-    assert!(len == 0, "the range reaches past the end");
+    let mut window = Window { start, len };
+    let parts = slices.map(|slice| {
+        let part = window.part(slice.len());
+        &mut slice[part]
+    });
+    let found = parts.filter(|part| !part.is_empty()).collect();
+    window.end();
     found
 }
 
