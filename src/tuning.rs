@@ -267,7 +267,7 @@ pub(crate) const THREADS_TICK: Duration = Duration::from_millis(10);
 
 // ---- Recording (segment/recorder.rs)
 
-/// So many calls of an operation are all timed at first.
+/// The number of calls of an operation that are all timed at first.
 pub(crate) const RECORD_FIRST: u64 = 32;
 
 /// Of this many cheap calls one is timed afterwards: reading the clock twice takes as long as half a barrier. Measured, by
@@ -281,7 +281,7 @@ pub(crate) const RECORD_ONE_OF_OVERSUBSCRIBED: u64 = 8;
 /// less than 1 % of it.
 pub(crate) const RECORD_ALL_FROM_NS: u64 = 10_000;
 
-/// The same for one that moves so many bytes.
+/// The same for one that moves this number of bytes.
 pub(crate) const RECORD_ALL_FROM_BYTES: u64 = 4 << 10;
 
 // ---- Joining (sys/shm_file/open.rs)

@@ -26,9 +26,9 @@ pub(crate) struct Request {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// Where so many bytes lie, to be read from there.
+    /// Where this number of bytes lies, to be read from there.
     Map(u64),
-    /// So many bytes.
+    /// This number of bytes.
     Read(u64),
     /// To read what lies here, in the memory of who asks.
     Pull(Source),

@@ -66,7 +66,7 @@ impl RecordLayout {
     /// The bytes that [`of_header`](Self::of_header) needs at most. Example: [`RecordLayout`].
     pub const HEADER_BYTES: usize = 512;
 
-    /// For so many ranks, and so many slices in each lane: 0, or a power of two. Example: [`RecordLayout`].
+    /// For this number of ranks, and of slices in each lane: 0, or a power of two. Example: [`RecordLayout`].
     ///
     /// # Panics
     /// For another number of slices.

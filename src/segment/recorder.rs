@@ -115,7 +115,7 @@ pub(crate) struct Lane {
     operations: &'static [Counters; OPERATIONS],
     late: &'static [Late],
     ring: &'static [Slice],
-    /// Of so many cheap calls one is timed.
+    /// Of this number of cheap calls one is timed.
     one_of: AtomicU64,
     awaited: Mutex<Option<Box<dyn Awaited>>>,
 }
@@ -287,7 +287,9 @@ impl Lane {
         Lane {
             number,
             head,
-            operations: table(mapping, word(LANE_HEAD), OPERATIONS).try_into().expect("so many"),
+            operations: table(mapping, word(LANE_HEAD), OPERATIONS)
+                .try_into()
+                .expect("a counter for each operation"),
             late: table(mapping, word(layout.late()), layout.ranks()),
             ring: table(mapping, word(layout.ring()), layout.slices()),
             one_of: AtomicU64::new(RECORD_ONE_OF),
