@@ -1,11 +1,12 @@
-//! The number of instructions of small collectives, counted by callgrind. Unlike times, it is reproducible.
+//! The number of instructions of small collectives and of short messages, counted by callgrind. Unlike times, it is
+//! reproducible.
 //!
 //! ```text
 //! cargo bench --bench instructions
 //! ```
 //!
-//! It fails if a collective exceeds its limit. The simulated peers have always arrived, so only the protocol's own
-//! instructions count, without waiting and without system calls. Needs valgrind.
+//! It fails if one exceeds its limit. The simulated peers of a collective have always arrived, and messages are sent to oneself, so
+//! only the own instructions count, without waiting and without system calls. Needs valgrind.
 
 use std::env;
 use std::process::{Command, ExitCode};
@@ -19,15 +20,24 @@ mod mirror;
 const RANKS: usize = 8;
 const CHUNK: usize = 1 << 16;
 
-/// The operations, with the elements of a rank, and the limit of instructions a call on x86-64: a tenth more than when the
-/// limit was set, since compilers differ.
-const CASES: [(Operation, usize, u64); 6] = [
-    (Operation::Barrier, 0, 520),
-    (Operation::Allreduce, 4, 1510),
-    (Operation::Allgatherv, 4, 1450),
-    (Operation::Scan, 4, 1560),
-    (Operation::ReduceScatter, RANKS, 1550),
-    (Operation::StartBarrier, 0, 690),
+#[derive(Clone, Copy)]
+enum Case {
+    /// With the elements of a rank.
+    Collective(Operation, usize),
+    /// A message of 8 bytes, sent to oneself and received; so many are sent before the first is received.
+    Message(u64),
+}
+
+/// With the limit of instructions a call on x86-64: a tenth more than when the limit was set, since compilers differ.
+const CASES: [(Case, u64); 8] = [
+    (Case::Collective(Operation::Barrier, 0), 520),
+    (Case::Collective(Operation::Allreduce, 4), 1510),
+    (Case::Collective(Operation::Allgatherv, 4), 1450),
+    (Case::Collective(Operation::Scan, 4), 1560),
+    (Case::Collective(Operation::ReduceScatter, RANKS), 1550),
+    (Case::Collective(Operation::StartBarrier, 0), 690),
+    (Case::Message(1), 480),
+    (Case::Message(50), 450),
 ];
 
 /// The number of calls. The cost of a call follows from the difference to half of them.
@@ -37,8 +47,13 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).filter(|word| word != "--bench").collect();
     match &arguments[..] {
         [case, calls] => {
-            let (operation, elements, _) = CASES[case.parse::<usize>().expect("a case")];
-            run(operation, elements, calls.parse().expect("a number of calls")).expect("the peers are fine");
+            let calls = calls.parse().expect("a number of calls");
+            match CASES[case.parse::<usize>().expect("a case")].0 {
+                Case::Collective(operation, elements) => {
+                    run(operation, elements, calls).expect("the peers are fine")
+                }
+                Case::Message(batch) => send_to_oneself(batch, calls).expect("there is room"),
+            }
             ExitCode::SUCCESS
         }
         _ => check_calls(),
@@ -63,17 +78,43 @@ fn run(operation: Operation, elements: usize, calls: u64) -> Result<(), Failure>
     Ok(())
 }
 
+/// Under callgrind, too. A receive must not do more because others could follow.
+fn send_to_oneself(batch: u64, calls: u64) -> Result<(), intranode::Error> {
+    let results = intranode::threads(1, |comm| {
+        let mut messages = comm.messages()?;
+        let mut received = [0u64];
+        for first in (0..calls).step_by(batch as usize) {
+            let batch = first..(first + batch).min(calls);
+            for number in batch.clone() {
+                messages.send(&[number], 0, 1)?;
+            }
+            for number in batch {
+                messages.recv(&mut received, 0, 1)?;
+                assert_eq!(received[0], number);
+            }
+        }
+        Ok(())
+    })?;
+    results.into_iter().collect()
+}
+
 fn check_calls() -> ExitCode {
-    println!("instructions per call at {RANKS} ranks");
+    println!("instructions per call, collectives at {RANKS} ranks");
     let mut all_well = true;
-    for (case, (operation, elements, limit)) in CASES.iter().enumerate() {
+    for (case, (which, limit)) in CASES.iter().enumerate() {
         let each = (count(case, CALLS) - count(case, CALLS / 2)) / (CALLS / 2);
         // The limits are for x86-64.
         let well = each <= *limit || cfg!(not(target_arch = "x86_64"));
         all_well &= well;
-        let name = format!("{operation:?}").to_lowercase();
         let verdict = if well { "" } else { "  TOO MANY" };
-        println!("{name:<12}{:>5} bytes a rank {each:>6}, limit {limit}{verdict}", elements * size_of::<f64>());
+        let name = match which {
+            Case::Collective(operation, elements) => {
+                let name = format!("{operation:?}").to_lowercase();
+                format!("{name:<14}{:>3} bytes a rank", elements * size_of::<f64>())
+            }
+            Case::Message(batch) => format!("message         8 bytes, {batch:>2} at once"),
+        };
+        println!("{name:<32}{each:>6}, limit {limit}{verdict}");
     }
     if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -84,15 +84,16 @@ impl Core {
 
     /// Whether nothing stands in the way of a call with this rank, or with any, as far as this rank can know. If something
     /// does, [`check_rank`](Self::check_rank) and [`dropped`](Self::dropped) say what.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_ready(&self, rank: Option<usize>) -> bool {
         !self.rank_state.mapped.forked() && rank.is_none_or(|rank| rank < self.size()) && !self.has_dropped()
     }
 
     /// Whether this rank can be sent to. If not, [`check`](Self::check) and [`check_gone`](Self::check_gone) say why.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_reached(&self, rank: usize) -> bool {
-        !self.post().is_poisoned() && !self.has_closed(rank) && !self.rank_state.has_died(rank)
+        // A rank that dies poisons.
+        !self.post().is_poisoned() && !self.has_closed(rank)
     }
 
     #[inline(always)]

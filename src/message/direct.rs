@@ -11,7 +11,7 @@ use crate::tuning::MESSAGE_POLLS_OF_ONE;
 impl State {
     /// Receives the next message of a rank straight from its channel, if nothing else comes first. `None`: it has not come at
     /// once, or it is not what is asked for; then it is found in the usual way, where it has been put.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receive_next(
         &mut self,
         core: &Core,
@@ -22,7 +22,7 @@ impl State {
     ) -> Option<Result<Envelope, Error>> {
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(MESSAGE_POLLS_OF_ONE) {
-            self.take_in_all(core);
+            self.take_in_others(core, source);
         }
         if !self.arrivals.is_empty() {
             return None;
@@ -30,16 +30,17 @@ impl State {
         let (post, channel) = (core.post(), core.from(source));
         let inbox = &mut self.peers[source].inbox;
         let mut polls = if core.rank_state.platform.spin.yields() { 1 } else { MESSAGE_POLLS_OF_ONE };
-        while !post.has_arrived(&channel, inbox) {
+        let cell = loop {
+            match post.take(&channel, inbox, source) {
+                Ok(Some(cell)) => break cell,
+                Err(failure) => return Some(Err(core.failed(Operation::Recv, failure))),
+                Ok(None) => {}
+            }
             polls -= 1;
             if polls == 0 {
                 return None;
             }
             core::hint::spin_loop();
-        }
-        let cell = match post.take(&channel, inbox, source) {
-            Ok(cell) => cell?,
-            Err(failure) => return Some(Err(core.failed(Operation::Recv, failure))),
         };
         let envelope = Envelope { source, tag: cell.tag, bytes: cell.len };
         let is_asked_for = cell.kind == Kind::Message
@@ -54,10 +55,10 @@ impl State {
         Some(Ok(envelope))
     }
 
-    /// Gives all ranks their turn. If that fails, the usual way finds it out.
+    /// Gives the other ranks their turn. If that fails, the usual way finds it out.
     #[cold]
-    fn take_in_all(&mut self, core: &Core) {
-        let _ = self.take_in(core, Wait::from(Operation::Recv, None));
+    fn take_in_others(&mut self, core: &Core, source: usize) {
+        let _ = self.take_in_all(core, Wait::from(Operation::Recv, None), Some(source));
     }
 
     /// Receives a message in buffers, or puts aside what is not asked for.

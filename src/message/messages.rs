@@ -67,6 +67,12 @@ impl Messages {
     /// [`Error::TimedOut`], which names the rank and is not fatal, if it does not receive within the time-out: the message
     /// is not sent then. After the communicator has ended, its cause, as of [`barrier`](crate::Communicator::barrier).
     pub fn send<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> Result<(), Error> {
+        if self.try_inline(data, to, tag) { Ok(()) } else { self.send_longer(data, to, tag) }
+    }
+
+    /// Sends what is longer than a cell, or cannot be sent at once.
+    #[inline(never)]
+    fn send_longer<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> Result<(), Error> {
         if self.try_eager(data, to, tag)? {
             return Ok(());
         }
@@ -111,12 +117,28 @@ impl Messages {
     /// # Errors
     /// As [`send`](Messages::send); [`Error::NoRoom`] for a message that is too long for an empty channel.
     pub fn try_send<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> Result<bool, Error> {
+        if self.try_inline(data, to, tag) {
+            return Ok(true);
+        }
         let sent = self.try_eager(data, to, tag)?;
         let bytes = size_of_val(data);
         if !sent && bytes > self.core.eager() { Err(self.no_room(to, bytes)) } else { Ok(sent) }
     }
 
-    #[inline]
+    /// Sends what fits into a cell if nothing stands in the way. All of it is in one place, so that a short message takes few
+    /// instructions.
+    #[inline(always)]
+    fn try_inline<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> bool {
+        let Messages { core, state } = self;
+        let data: &[u8] = bytemuck::cast_slice(data);
+        if data.len() > INLINE || !core.is_ready(Some(to)) || !core.is_reached(to) {
+            return false;
+        }
+        let outgoing = &mut state.peers[to].outgoing;
+        // An error occurs in tests only.
+        outgoing.is_flushed() && matches!(outgoing.try_inline(core, to, tag, data), Ok(true))
+    }
+
     fn try_eager<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> Result<bool, Error> {
         if !(self.core.is_ready(Some(to)) && self.core.is_reached(to)) {
             self.begin_send(to)?;

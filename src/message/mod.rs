@@ -50,7 +50,7 @@ impl Communicator {
         let layout = ChannelLayout::new(self.size());
         let (operation, options) = (Operation::Messages, SymmetricOptions::new());
         let memory =
-            allocate::make(&self.rank_state, &call::<u64>(operation), operation, layout.words(), &options)?;
+            allocate::make(&self.rank_state, &call::<u64>(operation), operation, layout.words, &options)?;
         Ok(Messages::new(&self.rank_state, memory, layout))
     }
 }

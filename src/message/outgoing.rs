@@ -121,7 +121,6 @@ impl Outgoing {
     }
 
     /// Sends a message that needs no receiver, if there is room for it now.
-    #[inline]
     pub(crate) fn try_eager(
         &mut self,
         core: &Core,
@@ -138,6 +137,18 @@ impl Outgoing {
         if bytes.len() > INLINE {
             return self.try_buffers(core, target, tag, bytes);
         }
+        self.try_inline(core, target, tag, bytes)
+    }
+
+    /// The same for a message that fits into a cell. Nothing waits for room.
+    #[inline(always)]
+    pub(crate) fn try_inline(
+        &mut self,
+        core: &Core,
+        target: usize,
+        tag: u64,
+        bytes: &[u8],
+    ) -> Result<bool, Killed> {
         let (post, channel) = (core.post(), core.to(target));
         let has_room = post.has_room(&channel, &mut self.outbox);
         if has_room {

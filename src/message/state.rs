@@ -166,19 +166,24 @@ impl State {
             Some(source) if !self.polls.is_multiple_of(MESSAGE_POLLS_OF_ONE) => {
                 self.take_in_from(core, source, wait.operation, true)
             }
-            _ => {
-                let ranks = self.peers.len();
-                for source in self.turn..self.turn + ranks {
-                    let source = source % ranks;
-                    if !self.peers[source].outgoing.is_flushed() {
-                        self.peers[source].outgoing.flush(core, source).map_err(|_| self.killed(core, wait))?;
-                    }
-                    self.take_in_from(core, source, wait.operation, false)?;
-                }
-                self.turn = (self.turn + 1) % ranks;
-                Ok(())
+            _ => self.take_in_all(core, wait, None),
+        }
+    }
+
+    /// Gives all ranks their turn, but for one that is looked at anyway.
+    pub(super) fn take_in_all(&mut self, core: &Core, wait: Wait, except: Option<usize>) -> Result<(), Error> {
+        let ranks = self.peers.len();
+        for source in self.turn..self.turn + ranks {
+            let source = source % ranks;
+            if !self.peers[source].outgoing.is_flushed() {
+                self.peers[source].outgoing.flush(core, source).map_err(|_| self.killed(core, wait))?;
+            }
+            if except != Some(source) {
+                self.take_in_from(core, source, wait.operation, false)?;
             }
         }
+        self.turn = (self.turn + 1) % ranks;
+        Ok(())
     }
 
     fn killed(&self, core: &Core, wait: Wait) -> Error {

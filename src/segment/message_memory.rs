@@ -40,6 +40,8 @@ const _: () = assert!(WANTS + 8 * MOST <= BUFFERS && BUFFERS.is_multiple_of(128)
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChannelLayout {
     ranks: usize,
+    /// The words of a rank's instance: its channels, and a line for the word that says that the rank sends no more.
+    pub(crate) words: usize,
     /// The number of buffers.
     pub(crate) buffers: usize,
     /// The bytes of a channel.
@@ -50,12 +52,8 @@ impl ChannelLayout {
     /// That of a communicator with this many ranks: the more senders, the fewer buffers has each.
     pub(crate) fn new(ranks: usize) -> Self {
         let buffers = (MESSAGE_BUFFERS / ranks.max(1)).clamp(MESSAGE_LEAST_BUFFERS, MOST);
-        ChannelLayout { ranks, buffers, stride: BUFFERS + buffers * BUFFER }
-    }
-
-    /// The words of a rank's instance: its channels, and a line for the word that says that the rank sends no more.
-    pub(crate) fn words(&self) -> usize {
-        (self.ranks * self.stride + CELL) / size_of::<u64>()
+        let stride = BUFFERS + buffers * BUFFER;
+        ChannelLayout { ranks, words: (ranks * stride + CELL) / size_of::<u64>(), buffers, stride }
     }
 
     /// Not 0 once the rank whose instance this is sends no more.
@@ -68,31 +66,34 @@ impl ChannelLayout {
 /// The channel from a sender to the rank whose instance it lies in.
 #[derive(Clone, Copy)]
 pub(crate) struct MappedChannel<'a> {
-    instance: Instance<'a, u64>,
-    /// Where it begins, in bytes.
-    start: usize,
+    /// [`BUFFERS`] bytes of cells and words, then the buffers: all of it inside the instance.
+    start: *mut u8,
     buffers: usize,
+    instance: PhantomData<Instance<'a, u64>>,
 }
 
 impl<'a> MappedChannel<'a> {
-    /// Each access to it panics where the instance is too short.
+    /// # Panics
+    /// When there is no such sender, or the instance has another length.
     #[inline]
     pub(crate) fn new(instance: Instance<'a, u64>, layout: &ChannelLayout, sender: usize) -> Self {
-        debug_assert!(sender < layout.ranks && instance.len() == layout.words());
-        MappedChannel { instance, start: sender * layout.stride, buffers: layout.buffers }
+        assert!(sender < layout.ranks && instance.len() == layout.words);
+        let start = instance.start().cast::<u8>().wrapping_add(sender * layout.stride);
+        MappedChannel { start, buffers: layout.buffers, instance: PhantomData }
     }
 
     #[inline]
     fn word(&self, offset: usize) -> &'a AtomicU64 {
-        self.instance.atomic((self.start + offset) / size_of::<u64>())
+        assert!(offset < BUFFERS && offset.is_multiple_of(size_of::<u64>()));
+        // SAFETY: I16: inside the instance, by `new`, and aligned; what is in this place of a channel is atomic.
+        unsafe { AtomicU64::from_ptr(self.start.wrapping_add(offset).cast()) }
     }
 
+    /// They lie inside the instance, by `new`.
     #[inline]
     fn bytes(&self, offset: usize, len: usize) -> ChannelBytes<'a> {
-        let start = self.start + offset;
-        assert!(start + len <= size_of::<u64>() * self.instance.len());
         // SAFETY: I16: inside the instance, which is mapped for as long as `'a`; no word of a channel lies here.
-        let bytes = unsafe { Buffer::new(self.instance.start().cast::<u8>().wrapping_add(start), len) };
+        let bytes = unsafe { Buffer::new(self.start.wrapping_add(offset), len) };
         ChannelBytes { bytes, channel: PhantomData }
     }
 }

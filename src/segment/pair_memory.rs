@@ -50,7 +50,7 @@ impl PairMemory {
 
     /// The length of the file, in bytes.
     pub(crate) fn file_len() -> usize {
-        CHANNELS + Self::layout().words() * size_of::<u64>()
+        CHANNELS + Self::layout().words * size_of::<u64>()
     }
 
     /// Makes the memory of a new connection, for the side that connects. The other side gets the file.
@@ -111,7 +111,7 @@ impl PairMemory {
     fn instance(&self) -> Instance<'_, u64> {
         let start = self.mapping.start().wrapping_add(CHANNELS).cast();
         // SAFETY: I18: in the mapping by `file_len`, aligned to a page, and used by the channels only.
-        unsafe { Instance::new(start, self.layout.words()) }
+        unsafe { Instance::new(start, self.layout.words) }
     }
 
     fn channel(&self, sender: usize) -> PairChannel<'_> {
