@@ -149,7 +149,7 @@ impl Core {
 
     /// The buffers of one fragment: so few that the receiver copies one while the sender fills the next.
     pub(crate) fn fragment_buffers(&self) -> usize {
-        (self.window_buffers() / 4).max(1)
+        (self.window_buffers() / 2).max(1)
     }
 
     /// The longest message that is sent without waiting for its receiver, in bytes.

@@ -150,8 +150,13 @@ impl<'a> Channel for MappedChannel<'a> {
 
     #[inline]
     fn buffer(&self, buffer: usize) -> ChannelBytes<'a> {
-        assert!(buffer < self.buffers);
-        self.bytes(BUFFERS + buffer * BUFFER, BUFFER)
+        self.adjacent(buffer, 1).0
+    }
+
+    #[inline]
+    fn adjacent(&self, first: usize, count: usize) -> (ChannelBytes<'a>, usize) {
+        assert!(first < self.buffers && count <= self.buffers - first);
+        (self.bytes(BUFFERS + first * BUFFER, count * BUFFER), count)
     }
 
     #[inline]
@@ -180,10 +185,33 @@ impl<'a> Channel for MappedChannel<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::message::buffers;
 
     #[test]
     fn more_ranks_have_fewer_buffers_each() {
         let buffers = [1, 8, 16, 64, 256, 65_536].map(|ranks| ChannelLayout::new(ranks).buffers);
         assert_eq!(buffers, [64, 64, 64, 16, 4, 4]);
+    }
+
+    #[test]
+    fn adjacent_buffers_are_copied_together_and_others_one_by_one() {
+        let layout = ChannelLayout::new(2);
+        let mut memory = vec![0u64; layout.words];
+        // SAFETY: I16: these words, which nothing else accesses.
+        let instance = unsafe { Instance::new(memory.as_mut_ptr(), layout.words) };
+        let channel = MappedChannel::new(instance, &layout, 1);
+        let bytes: Vec<u8> = (0..5 * BUFFER - 9).map(|at| (at / BUFFER * 31 + at) as u8).collect();
+        for mask in [0b1011_0110, 0b11111 << 59, 0b1_1111, 1 << 63 | 0b1111 << 20] {
+            buffers::fill(&channel, mask, &bytes);
+            let numbers = (0..64).filter(|buffer| mask >> buffer & 1 == 1);
+            for (number, part) in numbers.zip(bytes.chunks(BUFFER)) {
+                let mut found = vec![0; part.len()];
+                channel.buffer(number).read(|source| source.get(0, &mut found));
+                assert!(found == part, "buffer {number} of {mask:#b}");
+            }
+            let mut found = vec![0; bytes.len()];
+            buffers::read(&channel, mask, &mut found);
+            assert!(found == bytes, "{mask:#b}");
+        }
     }
 }

@@ -223,6 +223,12 @@ impl<'a> Channel for PairChannel<'a> {
     }
 
     #[inline]
+    fn adjacent(&self, first: usize, count: usize) -> (PairBytes<'a>, usize) {
+        let (bytes, count) = self.0.adjacent(first, count);
+        (PairBytes::Buffer(bytes), count)
+    }
+
+    #[inline]
     fn taken(&self) -> &AtomicU64 {
         self.0.taken()
     }

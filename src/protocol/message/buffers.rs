@@ -7,6 +7,8 @@
 //! A sender that dies after it has taken buffers, and before it has published them, takes them with it: no other rank uses
 //! this channel's.
 
+use core::ops::Range;
+
 use super::super::symmetric::{Fetch, SymmetricPlatform};
 use super::super::{Killed, Ordering, Payload};
 use super::{Channel, Mask, Post};
@@ -29,13 +31,23 @@ fn all(buffers: usize) -> Mask {
     if buffers >= Mask::BITS as usize { Mask::MAX } else { (1 << buffers) - 1 }
 }
 
-/// The numbers of the buffers of a set, in order.
-fn numbers(mut mask: Mask) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        let lowest = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
-        mask &= mask - 1;
-        Some(lowest)
-    })
+/// The bytes of a set of buffers, in order, each with the part of `len` bytes that goes there.
+fn for_each<C: Channel>(
+    channel: &C,
+    mut mask: Mask,
+    len: usize,
+    mut visit: impl FnMut(C::Bytes, Range<usize>),
+) {
+    assert!(len <= mask.count_ones() as usize * channel.buffer_len());
+    let mut start = 0;
+    while start < len {
+        let first = mask.trailing_zeros() as usize;
+        let (bytes, count) = channel.adjacent(first, (mask >> first).trailing_ones() as usize);
+        mask &= !(all(count) << first);
+        let end = (start + count * channel.buffer_len()).min(len);
+        visit(bytes, start..end);
+        start = end;
+    }
 }
 
 impl<P: SymmetricPlatform> Post<'_, P> {
@@ -74,11 +86,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
 /// # Panics
 /// When the buffers are too short, or do not exist.
 pub fn fill<C: Channel>(channel: &C, mask: Mask, bytes: &[u8]) {
-    let len = channel.buffer_len();
-    assert!(bytes.len() <= mask.count_ones() as usize * len);
-    for (number, chunk) in numbers(mask).zip(bytes.chunks(len)) {
-        channel.buffer(number).write(|mut sink| sink.put(0, chunk));
-    }
+    for_each(channel, mask, bytes.len(), |buffers, part| buffers.write(|mut sink| sink.put(0, &bytes[part])));
 }
 
 /// Copies bytes out of the buffers of a cell that was taken.
@@ -86,11 +94,9 @@ pub fn fill<C: Channel>(channel: &C, mask: Mask, bytes: &[u8]) {
 /// # Panics
 /// When the buffers are too short, or do not exist.
 pub fn read<C: Channel>(channel: &C, mask: Mask, target: &mut [u8]) {
-    let len = channel.buffer_len();
-    assert!(target.len() <= mask.count_ones() as usize * len);
-    for (number, chunk) in numbers(mask).zip(target.chunks_mut(len)) {
-        channel.buffer(number).read(|source| source.get(0, chunk));
-    }
+    for_each(channel, mask, target.len(), |buffers, part| {
+        buffers.read(|source| source.get(0, &mut target[part]))
+    });
 }
 
 #[cfg(test)]
@@ -106,8 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_walked_in_order() {
-        assert_eq!(numbers(1 << 63 | 0b1001).collect::<Vec<_>>(), [0, 3, 63]);
-        assert_eq!((all(64), all(3), numbers(0).count()), (Mask::MAX, 0b111, 0));
+    fn a_channel_has_buffers_up_to_all_bits() {
+        assert_eq!((all(64), all(3), all(1)), (Mask::MAX, 0b111, 1));
     }
 }

@@ -140,6 +140,14 @@ pub trait Channel {
     /// A buffer. Written by the sender.
     fn buffer(&self, buffer: usize) -> Self::Bytes;
 
+    /// Buffers that lie one after the other: of `count` from this one on as many as do, and how many these are. Copied together
+    /// they take less time: processors prefetch, and string instructions begin, once.
+    #[inline]
+    fn adjacent(&self, first: usize, count: usize) -> (Self::Bytes, usize) {
+        let _ = count;
+        (self.buffer(first), 1)
+    }
+
     /// How many cells have been taken. Written by the receiver.
     fn taken(&self) -> &Self::Word;
 
