@@ -9,6 +9,7 @@ use crate::message::envelope::{Envelope, Pattern};
 use crate::protocol::message::Mask;
 use crate::protocol::message::channel::INLINE;
 use crate::protocol::message::offer::Offer;
+use crate::segment::message_memory::BUFFER;
 
 /// A message that has come.
 #[derive(Debug)]
@@ -37,10 +38,17 @@ pub(crate) struct Staged {
     pub(crate) attempt: u8,
     /// In bytes: what was copied to the receive buffer.
     pub(crate) received: usize,
-    /// In bytes: the end of what was asked for.
+    /// In bytes: the end of what was asked for. Not less.
     pub(crate) wanted: usize,
     /// How often this rank has looked since a part has come.
     pub(crate) idle: u32,
+}
+
+impl Staged {
+    /// What was asked for and not copied yet, in buffers.
+    pub(crate) fn asked(&self) -> usize {
+        (self.wanted - self.received).div_ceil(BUFFER)
+    }
 }
 
 /// The private memory that each message takes which nobody has asked for, in bytes.
@@ -174,6 +182,20 @@ impl Arrivals {
                 message.envelope.source == source && offer.number as u16 == number && staged.attempt == attempt
             }
             _ => false,
+        })
+    }
+
+    /// The other messages of this sender that come through buffers.
+    pub(crate) fn others_staged(
+        &mut self,
+        source: usize,
+        except: usize,
+    ) -> impl Iterator<Item = &mut Staged> + use<'_> {
+        self.messages.iter_mut().enumerate().filter_map(move |(index, message)| match &mut message.content {
+            Content::Offer(_, Some(staged)) if index != except && message.envelope.source == source => {
+                Some(staged)
+            }
+            _ => None,
         })
     }
 }

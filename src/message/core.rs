@@ -32,8 +32,8 @@ pub struct Core {
 impl Core {
     pub(crate) fn new(rank_state: Arc<RankState>, memory: Symmetric<u64>, layout: ChannelLayout) -> Self {
         let (cookie, dropped, any_dropped) = (ProbeCookie::new(), Mutex::default(), AtomicBool::new(false));
-        // As in collectives; but a rank without a processor of its own would switch for each part.
-        let prefers_buffers = rank_state.mapped.single_copy().is_never() && !rank_state.platform.spin.yields();
+        // As in collectives.
+        let prefers_buffers = rank_state.mapped.single_copy().is_never();
         Core { rank_state, memory, layout, cookie, prefers_buffers, dropped, any_dropped }
     }
 
@@ -137,19 +137,16 @@ impl Core {
         }
     }
 
-    /// The most buffers of one message.
+    /// The most buffers of one message, or of one part of a long one: so few that the receiver copies some while the sender fills
+    /// others.
     pub(crate) fn eager_buffers(&self) -> usize {
         MESSAGE_EAGER_BUFFERS.min(self.layout.buffers / 4).max(1)
     }
 
-    /// The buffers in which a receiver wants a part of a message that it cannot pull.
+    /// The most buffers of a sender's that hold parts of long messages, or will: the others are left to short ones, for which
+    /// nobody asks.
     pub(crate) fn window_buffers(&self) -> usize {
-        (self.layout.buffers / 2).clamp(1, 2 * MESSAGE_EAGER_BUFFERS)
-    }
-
-    /// The buffers of one fragment: so few that the receiver copies one while the sender fills the next.
-    pub(crate) fn fragment_buffers(&self) -> usize {
-        (self.window_buffers() / 2).max(1)
+        (self.layout.buffers - self.eager_buffers()).max(1)
     }
 
     /// The longest message that is sent without waiting for its receiver, in bytes.

@@ -230,7 +230,7 @@ impl Outgoing {
         let end = (want.start as usize + usize::from(want.count)).saturating_mul(BUFFER).min(bytes.len());
         while served.position < end && post.has_room(&channel, &mut self.outbox) {
             let rest = &bytes[served.position..end];
-            let pages = rest.len().div_ceil(BUFFER).min(core.fragment_buffers());
+            let pages = rest.len().div_ceil(BUFFER).min(core.eager_buffers());
             let Some(mask) = post.reserve(&channel, pages)? else { break };
             let part = &rest[..rest.len().min(pages * BUFFER)];
             buffers::fill(&channel, mask, part);

@@ -57,17 +57,47 @@ impl State {
         if staged.received == target.len() {
             return settle();
         }
-        // In time, so that the sender does not wait for it.
-        if staged.wanted < target.len() && staged.wanted - staged.received <= core.window_buffers() / 2 * BUFFER
-        {
-            let pages = (target.len() - staged.wanted).div_ceil(BUFFER).min(core.window_buffers());
-            let (number, start) = (offer.number as u16, (staged.wanted / BUFFER) as u32);
-            staged.wanted = (staged.wanted + pages * BUFFER).min(target.len());
-            let want = Want { number, attempt: staged.attempt, start, count: pages as u16 };
-            core.post().want(&channel, want, source)?;
-        }
+        self.ask(core, index, source, offer, &mut staged, target.len())?;
         self.arrivals.at(index).content = Content::Offer(*offer, Some(staged));
         Ok(None)
+    }
+
+    /// Asks for the next part, in time, so that the sender does not wait for it.
+    fn ask(
+        &mut self,
+        core: &Core,
+        index: usize,
+        source: usize,
+        offer: &Offer,
+        staged: &mut Staged,
+        len: usize,
+    ) -> Result<(), Killed> {
+        let window = core.window_buffers();
+        if staged.wanted == len || staged.asked() > window / 2 {
+            return Ok(());
+        }
+        let others: usize = self.arrivals.others_staged(source, index).map(|other| other.asked()).sum();
+        let room = window.saturating_sub(others + staged.asked());
+        if room == 0 {
+            // The others may be of receives that nobody tests any more: what has come of them comes once more.
+            if others > 0 && staged.idle > MESSAGE_IDLE_POLLS {
+                staged.idle = 0;
+                for other in self.arrivals.others_staged(source, index) {
+                    self.attempts = self.attempts.wrapping_add(1);
+                    (other.attempt, other.wanted) = (self.attempts, other.received);
+                }
+                self.drop_stale_fragments(core)?;
+            }
+            return Ok(());
+        }
+        let pages = (len - staged.wanted).div_ceil(BUFFER).min(room);
+        let (number, start) = (offer.number as u16, (staged.wanted / BUFFER) as u32);
+        staged.wanted = (staged.wanted + pages * BUFFER).min(len);
+        core.post().want(
+            &core.from(source),
+            Want { number, attempt: staged.attempt, start, count: pages as u16 },
+            source,
+        )
     }
 
     /// Copies the fragments of a message that have come, in order.

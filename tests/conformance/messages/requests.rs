@@ -15,6 +15,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_17_a_receiving_is_forgotten_in_mid_fetch).ranks(&[2]),
         row!(message_17_a_receiving_is_dropped).ranks(&[2]),
         row!(message_17_a_receiving_is_dropped_in_mid_fetch).ranks(&[2]),
+        row!(message_17_receivings_that_are_forgotten_leave_room).ranks(&[2]),
         row!(message_19_a_cancel_races_the_match).ranks(&[2]),
         row!(message_19_a_cancelled_send_is_not_received).ranks(&[2]),
     ]
@@ -143,8 +144,9 @@ fn given_up_in_mid_fetch(
     give_up: fn(Receiving<'_>),
     then: fn(&mut Messages, usize, usize) -> Outcome,
 ) -> Outcome {
-    const LEN: usize = 1 << 20;
     const PARTS: usize = 8;
+    // What one receive may have in the 64 buffers of 4 KiB at once: 16 are left to short messages.
+    const LEN: usize = PARTS * (192 << 10);
     const CANARY: u8 = 0xC3;
     refuse_reading()?;
     for (parts, on_its_way) in (0..PARTS).flat_map(|parts| [(parts, false), (parts, true)]) {
@@ -187,6 +189,42 @@ fn given_up_in_mid_fetch(
         ensure!(buffer.iter().all(|byte| *byte == CANARY), "{parts} parts: it was written to");
         comm.barrier()?;
     }
+    Ok(())
+}
+
+/// Parts of messages that nobody gets any more are in buffers, but not in all: a short message comes, and a long one too.
+fn message_17_receivings_that_are_forgotten_leave_room(comm: Communicator) -> Outcome {
+    const LEN: usize = 1 << 20;
+    const FORGOTTEN: usize = 3;
+    refuse_reading()?;
+    let (mut messages, rank, other) = pair(&comm)?;
+    if rank == 0 {
+        let data: Vec<Vec<u8>> = (0..=FORGOTTEN).map(|tag| bytes(tag, LEN)).collect();
+        let mut sendings = Vec::new();
+        for (tag, data) in data.iter().enumerate() {
+            sendings.push(messages.start_send(data, other, tag as u64)?);
+        }
+        messages.probe(other, 9)?;
+        for sending in &mut sendings {
+            // Sends what the receiver has asked for, if there is room.
+            messages.test(sending)?;
+        }
+        messages.send(&bytes(7, 60_000), other, 7)?;
+        messages.wait(&mut sendings[FORGOTTEN])?;
+        comm.barrier()?;
+        return Ok(());
+    }
+    for tag in 0..FORGOTTEN {
+        let mut unused = vec![0u8; LEN];
+        messages.probe(other, tag as u64)?;
+        let mut receiving = messages.start_recv(&mut unused, other, tag as u64)?;
+        ensure!(messages.test(&mut receiving)?.is_none(), "it came without being asked for");
+        std::mem::forget(receiving);
+    }
+    messages.send(&[0u8], other, 9)?;
+    ensure!(messages.recv_vec::<u8>(other, 7)?.0 == bytes(7, 60_000));
+    ensure!(messages.recv_vec::<u8>(other, FORGOTTEN as u64)?.0 == bytes(FORGOTTEN, LEN));
+    comm.barrier()?;
     Ok(())
 }
 
