@@ -14,8 +14,8 @@ use crate::sys::socket;
 use crate::tuning::ENDPOINT_BATCH;
 
 impl State {
-    /// Accepts connections, as far as there is room for them.
-    pub(super) fn accept(&mut self) {
+    /// Accepts connections, as far as there is room for them. Returns whether more may wait.
+    pub(super) fn accept(&mut self) -> bool {
         let late = self.greetings.iter().position(Greeting::is_late);
         if let Some(late) = late {
             self.remove_greeting(late);
@@ -24,7 +24,7 @@ impl State {
             self.greeted = self.greeted.wrapping_add(1);
             let number = self.greeted;
             let Some(greeting) = self.listener.as_mut().and_then(|listener| listener.accept(number)) else {
-                return;
+                return false;
             };
             if self.links.alive() + self.greetings.len() >= self.max_peers {
                 refuse(greeting.socket.as_fd(), Refusal::Full);
@@ -35,6 +35,7 @@ impl State {
                 self.greet(number);
             }
         }
+        true
     }
 
     /// Reads the hello of a connection, if it has come.
@@ -60,20 +61,20 @@ impl State {
         greeting
     }
 
-    /// Reads what has come over a connection besides the channel.
-    pub(super) fn hear(&mut self, peer: Peer) {
+    /// Reads what has come over a connection besides the channel. Returns whether there may be more.
+    pub(super) fn hear(&mut self, peer: Peer) -> bool {
         let mut bytes = [0; PACKET];
         for _ in 0..ENDPOINT_BATCH {
-            let Some(link) = self.links.get(peer) else { return };
-            let Some(socket) = link.socket() else { return };
+            let Some(link) = self.links.get(peer) else { return false };
+            let Some(socket) = link.socket() else { return false };
             let len = match socket::receive(socket, &mut bytes) {
-                Ok(0) => return self.end(peer, Ended::Died),
+                Ok(0) => return self.ends(peer, Ended::Died),
                 Ok(len) => len,
                 Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return,
+                    io::ErrorKind::WouldBlock => return false,
                     // Said once by a side that has closed without having read all; what it has sent follows.
                     io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted => continue,
-                    _ => return self.end(peer, Ended::Died),
+                    _ => return self.ends(peer, Ended::Died),
                 },
             };
             match (Packet::decode(&bytes[..len]), link.stage) {
@@ -83,9 +84,16 @@ impl State {
                     self.wake(peer);
                     self.links.has_news_of(peer);
                 }
-                (Some(Packet::Refused(why)), Stage::Asked) => return self.end(peer, Ended::Refused(why)),
-                _ => return self.end(peer, Ended::Violated),
+                (Some(Packet::Refused(why)), Stage::Asked) => return self.ends(peer, Ended::Refused(why)),
+                _ => return self.ends(peer, Ended::Violated),
             }
         }
+        true
+    }
+
+    /// There is nothing more to read of this peer.
+    fn ends(&mut self, peer: Peer, ended: Ended) -> bool {
+        self.end(peer, ended);
+        false
     }
 }

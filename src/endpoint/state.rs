@@ -18,7 +18,7 @@ use crate::endpoint::listener::{Greeting, Listener};
 use crate::endpoint::peer::Peer;
 use crate::endpoint::shares::Shares;
 use crate::segment::pair_memory::PairMemory;
-use crate::sys::epoll::Epoll;
+use crate::sys::epoll::{BATCH, Epoll};
 use crate::sys::memory::fork::ForkGuard;
 use crate::sys::wait::spin::SpinPolicy;
 use crate::tuning::ENDPOINT_POLLS_OF_CHANNELS;
@@ -33,7 +33,7 @@ pub(crate) struct State {
     pub(crate) links: Links,
     pub(crate) shares: Shares,
     /// Those whose channels are polled.
-    awake: Vec<Peer>,
+    pub(super) awake: Vec<Peer>,
     /// By message that was not expected, in the order in which they were taken in: its sender.
     pub(crate) unexpected: VecDeque<Peer>,
     polls: u32,
@@ -155,19 +155,21 @@ impl State {
         }
     }
 
-    /// Looks at the descriptors; waits for one to be ready at most for so long, or without limit.
-    pub(crate) fn look(&mut self, timeout: Option<Duration>) -> Result<(), EndpointError> {
+    /// Looks at the descriptors; waits for one to be ready at most for so long, or without limit. Returns whether some may be left
+    /// that are ready, for which nobody is woken who waits for an edge.
+    pub(crate) fn look(&mut self, timeout: Option<Duration>) -> Result<bool, EndpointError> {
         let ready = self.epoll.wait(timeout).map_err(system("wait", "to wait for descriptors"))?;
+        let mut is_left = ready.len() == BATCH;
         for ready in ready {
             match Key::decode(ready.key) {
-                Key::Listener => self.accept(),
+                Key::Listener => is_left |= self.accept(),
                 Key::Greeting(number) => self.greet(number),
-                Key::Socket(peer) => self.hear(peer),
+                Key::Socket(peer) => is_left |= self.hear(peer),
                 // What it has sent before is in its channel.
                 Key::Process(peer) => self.end(peer, Ended::Died),
             }
         }
-        Ok(())
+        Ok(is_left)
     }
 
     /// From now on this peer's channel is polled.
@@ -193,10 +195,9 @@ impl State {
     pub(crate) fn park(&mut self) -> Result<bool, EndpointError> {
         self.check()?;
         // First: a packet that is read here tells of something that is looked for below.
-        self.look(Some(Duration::ZERO))?;
+        let mut has_work = self.look(Some(Duration::ZERO))?;
         let awake = core::mem::take(&mut self.awake);
         awake.iter().for_each(|peer| self.links.get(*peer).into_iter().for_each(Link::park));
-        let mut has_work = false;
         for peer in awake {
             if self.links.get(peer).is_some_and(Link::has_work) {
                 has_work = true;
