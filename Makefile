@@ -12,7 +12,7 @@ demo: cmake
 # checkers are built with one library, and by the same selection of packages as the rest: with another, dependencies would get
 # other features, and be compiled again.
 test: cmake
-	cargo test --locked --workspace --exclude intranode-cobre --features intranode/serde,intranode/num-complex
+	cargo test --locked --workspace --exclude intranode-cobre --features intranode/serde,intranode/num-complex,intranode/tokio
 	cargo test --locked --workspace --exclude intranode-cobre --all-features --test loom --test shuttle
 	cargo test --locked --release --package intranode-cobre
 

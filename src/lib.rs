@@ -26,7 +26,7 @@
 //! | share one copy of data | [`region`](Communicator::region): [`Region`] and [`Shared`] |
 //! | collect and distribute without copies | [`exchange`](Communicator::exchange): [`Exchange`] |
 //! | send and receive | [`messages`](Communicator::messages): [`Messages`] |
-//! | send and receive between processes that are no ranks | `Endpoint` (Linux) |
+//! | send and receive between processes that are no ranks | `Endpoint` (Linux); with the feature `tokio` `AsyncEndpoint` |
 //! | access each other's memory | [`symmetric`](Communicator::symmetric): [`Symmetric`], [`Remote`], [`Signal`], [`Until`]; [`fence`](Communicator::fence), [`quiet`](Communicator::quiet); [`lock`](Communicator::lock): [`Lock`] |
 //! | work in groups | [`split`](Communicator::split), [`split_local`](Communicator::split_local) |
 //! | end | [`leave`](Communicator::leave) or drop, [`abort`](Communicator::abort) |
@@ -116,6 +116,8 @@ pub use element::{Number, ReduceOp, Reducible};
 pub use endpoint::address::Address;
 #[cfg(target_os = "linux")]
 pub use endpoint::api::Endpoint;
+#[cfg(all(target_os = "linux", feature = "tokio"))]
+pub use endpoint::asynchronous::api::AsyncEndpoint;
 #[cfg(target_os = "linux")]
 pub use endpoint::builder::EndpointBuilder;
 #[cfg(target_os = "linux")]

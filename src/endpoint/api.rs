@@ -1,20 +1,16 @@
 //! An endpoint: making it, connecting and disconnecting.
 
 use std::fmt;
-use std::io;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crate::endpoint::address::Address;
 use crate::endpoint::builder::EndpointBuilder;
-use crate::endpoint::error::{EndpointError, system};
-use crate::endpoint::hello::Hello;
-use crate::endpoint::link::{LONGEST, Stage};
+use crate::endpoint::dialling::dial;
+use crate::endpoint::error::EndpointError;
+use crate::endpoint::link::LONGEST;
 use crate::endpoint::listener::Listener;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::state::State;
-use crate::segment::pair_memory::PairMemory;
-use crate::sys::{process, socket};
 
 /// Messages between processes that are not ranks of one job: a server listens, clients come and go, all of one user on one
 /// machine.
@@ -26,7 +22,8 @@ use crate::sys::{process, socket};
 ///   stopped or writes nonsense stands in the way of nobody else.
 /// * What a peer has sent before it ends is received; then calls fail with the reason.
 /// * There is no thread: things go on in calls only. While nothing happens nothing runs, and a sender makes no system call if its
-///   receiver is awake. [`as_fd`](AsFd::as_fd) is one descriptor for an event loop: see [`arm`](Endpoint::arm).
+///   receiver is awake. [`as_fd`](std::os::fd::AsFd::as_fd) is one descriptor for an event loop: see [`arm`](Endpoint::arm). With the feature `tokio`
+///   there is `AsyncEndpoint`.
 /// * Nothing is in the file system. A name is free again when its endpoint is gone, however it ends.
 ///
 /// The other side is not trusted with more than its own messages: docs/endpoint.md says what that means. An endpoint belongs to one
@@ -54,7 +51,7 @@ use crate::sys::{process, socket};
 /// ```
 pub struct Endpoint {
     pub(super) state: State,
-    timeout: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
 }
 
 impl EndpointBuilder {
@@ -121,40 +118,10 @@ impl Endpoint {
     /// [`EndpointError::TooManyPeers`]; [`EndpointError::TimedOut`] if very many wait to be accepted;
     /// [`EndpointError::System`] without descriptors or memory; [`EndpointError::Forked`].
     pub fn connect(&mut self, address: &Address) -> Result<Peer, EndpointError> {
-        const CONNECT: &str = "connect";
         self.state.check()?;
         self.state.check_room_for_peer()?;
-        if !address.is_local() {
-            return Err(EndpointError::NotLocal { address: address.to_string() });
-        }
-        let name = || address.name().to_owned();
-        let socket =
-            socket::connect(&address.socket_name(), self.timeout).map_err(|source| match source.kind() {
-                io::ErrorKind::ConnectionRefused => EndpointError::NobodyListens { name: name() },
-                io::ErrorKind::WouldBlock => {
-                    EndpointError::TimedOut { operation: CONNECT, timeout: self.timeout.unwrap_or_default() }
-                }
-                _ => system(CONNECT, "the connection")(source),
-            })?;
-        let peer = socket::credentials(socket.as_fd()).map_err(system(CONNECT, "to say who listens"))?;
-        if peer.user != process::user() {
-            return Err(EndpointError::ForeignUser { name: name(), process: peer.process, user: peer.user });
-        }
-        let (memory, file) = PairMemory::create().map_err(system(CONNECT, "the memory of the connection"))?;
-        let started = process::start_time(std::process::id()).unwrap_or(0);
-        let hello = Hello { started, memory: PairMemory::file_len() as u64 }.encode();
-        match socket::send_with(socket.as_fd(), &hello, file.as_fd()) {
-            // The other side has refused already, and says why.
-            Err(error)
-                if [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset].contains(&error.kind()) => {}
-            sent => sent.map_err(system(CONNECT, "the hello"))?,
-        }
-        // Only where the system says for certain which process listens.
-        let process = socket::process(socket.as_fd(), peer.process).ok().filter(|(_, certain)| *certain);
-        let process = (process.map(|(process, _)| process), peer.process);
-        self.state
-            .add(Stage::Asked, socket, process, memory)
-            .map_err(system(CONNECT, "to wait for a descriptor"))
+        let dialled = dial(address, self.timeout)?;
+        self.state.introduce(dialled)
     }
 
     /// Ends a connection. What was sent to the peer is received there; what has come from it and was not received is thrown

@@ -168,6 +168,12 @@ pub enum EndpointError {
     #[error("this endpoint belongs to the process that this one was forked from: make one of its own")]
     Forked,
 
+    /// An `AsyncEndpoint` was made outside of a tokio runtime, or that runtime has ended.
+    #[error(
+        "no tokio runtime is there to wait in: make the endpoint inside of one that lasts as long as it does"
+    )]
+    NoRuntime,
+
     /// The system has refused something.
     #[error("{operation}: the system refuses {what}: {source}")]
     System {

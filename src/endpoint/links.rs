@@ -28,6 +28,9 @@ pub(crate) struct Links {
     news: VecDeque<Peer>,
     /// What is still to be reported of connections that are not there any more.
     closed: VecDeque<Event>,
+    /// How often something has happened.
+    #[cfg(feature = "tokio")]
+    pub(super) changes: u64,
 }
 
 /// The most reports that are kept of connections that are not there any more.
@@ -87,6 +90,10 @@ impl Links {
 
     /// Something is to be reported of this connection.
     pub(crate) fn has_news_of(&mut self, peer: Peer) {
+        #[cfg(feature = "tokio")]
+        {
+            self.changes += 1;
+        }
         if let Some(link) = self.get(peer)
             && !core::mem::replace(&mut link.in_news, true)
         {

@@ -74,7 +74,13 @@ impl Endpoint {
         self.try_send(Kind::Expected, to, tag, data)
     }
 
-    fn try_send(&mut self, kind: Kind, to: Peer, tag: u64, data: &[u8]) -> Result<bool, EndpointError> {
+    pub(super) fn try_send(
+        &mut self,
+        kind: Kind,
+        to: Peer,
+        tag: u64,
+        data: &[u8],
+    ) -> Result<bool, EndpointError> {
         if data.len() > LONGEST {
             return Err(EndpointError::TooLong { bytes: data.len(), max: LONGEST });
         }
@@ -149,7 +155,7 @@ impl Endpoint {
     }
 }
 
-fn next_unexpected(state: &mut State, buffer: &mut [u8]) -> Result<Option<Incoming>, EndpointError> {
+pub(super) fn next_unexpected(state: &mut State, buffer: &mut [u8]) -> Result<Option<Incoming>, EndpointError> {
     while let Some(peer) = state.unexpected.front().copied() {
         let found = state.links.get(peer).and_then(|link| Some((link.first_unexpected()?, link)));
         // Otherwise the peer is gone, and with it what nobody has received.
@@ -164,7 +170,7 @@ fn next_unexpected(state: &mut State, buffer: &mut [u8]) -> Result<Option<Incomi
     Ok(None)
 }
 
-fn next_expected(
+pub(super) fn next_expected(
     state: &mut State,
     from: Peer,
     tag: u64,

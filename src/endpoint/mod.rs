@@ -6,19 +6,23 @@
 //! | `builder` | with which settings? |
 //! | `address`, `peer`, `ended`, `error` | whom does a call name, and what does it report? |
 //! | `state` | what goes on inside of a call, and when may an endpoint sleep? |
-//! | `listener`, `hello`, `sockets`, `key` | how do two strangers connect, and what is checked? |
+//! | `dialling`, `listener`, `hello`, `sockets`, `key` | how do two strangers connect, and what is checked? |
 //! | `links` | which connections are there? |
 //! | `link`, `taking`, `calls` | what goes through one of them? |
 //! | `handle`, `shares`, `lease` | which memory may peers access, and until when? |
 //! | `wire`, `slices` | what do they ask for, and where does it lie? |
+//! | `asynchronous` | how do the tasks of a tokio runtime share an endpoint? |
 //!
 //! The channels are those of messages between ranks ([`protocol::message`](crate::protocol::message)): a ring and buffers for each
 //! direction, in memory that belongs to one connection. A bell rings by a packet over that connection's socket.
 
 pub(crate) mod address;
 pub(crate) mod api;
+#[cfg(feature = "tokio")]
+pub(crate) mod asynchronous;
 pub(crate) mod builder;
 mod calls;
+mod dialling;
 pub(crate) mod ended;
 pub(crate) mod error;
 mod events;

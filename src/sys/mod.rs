@@ -21,4 +21,6 @@ pub(crate) mod socket;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod thread_signals;
+#[cfg(all(target_os = "linux", feature = "tokio"))]
+pub(crate) mod tokio_readable;
 pub(crate) mod wait;

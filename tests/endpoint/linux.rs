@@ -3,6 +3,9 @@
 //!
 //! `ENDPOINT_REPEAT=10` repeats what is repeated ten times as often.
 
+#[cfg(feature = "tokio")]
+#[path = "asynchronous.rs"]
+mod asynchronous;
 #[path = "bulk.rs"]
 mod bulk;
 #[path = "child.rs"]
@@ -48,9 +51,17 @@ pub(super) fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // They measure descriptors and memory of this process, too.
     arguments.test_threads = Some(1);
-    let tests =
-        [messages::TESTS, sleeping::TESTS, connecting::TESTS, faults::TESTS, hostile::TESTS, bulk::TESTS]
-            .concat();
+    let tests = [
+        messages::TESTS,
+        sleeping::TESTS,
+        connecting::TESTS,
+        faults::TESTS,
+        hostile::TESTS,
+        bulk::TESTS,
+        #[cfg(feature = "tokio")]
+        asynchronous::TESTS,
+    ]
+    .concat();
     let trial = |(name, test): Test| Trial::ignorable_test(name, move || limited(test));
     libtest_mimic::run(&arguments, tests.into_iter().map(trial).collect()).exit_code()
 }

@@ -1,0 +1,17 @@
+//! An endpoint among the tasks of a tokio runtime.
+//!
+//! | file | question that it answers |
+//! | --- | --- |
+//! | `api`, `messages`, `sharing` | what is called? |
+//! | `shared` | what do the tasks share, and what must hold when the lock is free? |
+//! | `waiters` | who waits for what, and is it there? |
+//! | `attempt` | how does a call wait, and what if its future is dropped? |
+//! | `driver` | who takes in what comes, and when does nobody run? |
+
+pub(crate) mod api;
+mod attempt;
+mod driver;
+mod messages;
+mod shared;
+mod sharing;
+mod waiters;

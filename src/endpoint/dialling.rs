@@ -1,0 +1,59 @@
+//! The side of connecting that begins.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use crate::endpoint::address::Address;
+use crate::endpoint::error::{EndpointError, system};
+use crate::endpoint::hello::Hello;
+use crate::endpoint::link::Stage;
+use crate::endpoint::peer::Peer;
+use crate::endpoint::state::State;
+use crate::segment::pair_memory::PairMemory;
+use crate::sys::socket::Credentials;
+use crate::sys::{process, socket};
+
+const CONNECT: &str = "connect";
+
+/// A connection to this user's process that listens, which has not been told anything.
+pub(crate) struct Dialled(OwnedFd, Credentials);
+
+/// Connects to who listens at an address. Waits for room among the connections that are to be accepted, at most for so long.
+pub(crate) fn dial(address: &Address, timeout: Option<Duration>) -> Result<Dialled, EndpointError> {
+    if !address.is_local() {
+        return Err(EndpointError::NotLocal { address: address.to_string() });
+    }
+    let name = || address.name().to_owned();
+    let socket = socket::connect(&address.socket_name(), timeout).map_err(|source| match source.kind() {
+        io::ErrorKind::ConnectionRefused => EndpointError::NobodyListens { name: name() },
+        io::ErrorKind::WouldBlock => {
+            EndpointError::TimedOut { operation: CONNECT, timeout: timeout.unwrap_or_default() }
+        }
+        _ => system(CONNECT, "the connection")(source),
+    })?;
+    let peer = socket::credentials(socket.as_fd()).map_err(system(CONNECT, "to say who listens"))?;
+    if peer.user != process::user() {
+        return Err(EndpointError::ForeignUser { name: name(), process: peer.process, user: peer.user });
+    }
+    Ok(Dialled(socket, peer))
+}
+
+impl State {
+    /// Says the hello, and adds the connection.
+    pub(crate) fn introduce(&mut self, Dialled(socket, peer): Dialled) -> Result<Peer, EndpointError> {
+        let (memory, file) = PairMemory::create().map_err(system(CONNECT, "the memory of the connection"))?;
+        let started = process::start_time(std::process::id()).unwrap_or(0);
+        let hello = Hello { started, memory: PairMemory::file_len() as u64 }.encode();
+        match socket::send_with(socket.as_fd(), &hello, file.as_fd()) {
+            // The other side has refused already, and says why.
+            Err(error)
+                if [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset].contains(&error.kind()) => {}
+            sent => sent.map_err(system(CONNECT, "the hello"))?,
+        }
+        // Only where the system says for certain which process listens.
+        let process = socket::process(socket.as_fd(), peer.process).ok().filter(|(_, certain)| *certain);
+        let process = (process.map(|(process, _)| process), peer.process);
+        self.add(Stage::Asked, socket, process, memory).map_err(system(CONNECT, "to wait for a descriptor"))
+    }
+}
