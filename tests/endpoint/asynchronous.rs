@@ -242,15 +242,20 @@ fn room() -> Result<Completion> {
 fn short_room() -> Result<Completion> {
     runtime()?.block_on(async {
         let mut server = Endpoint::listen(&unique())?;
-        let client = AsyncEndpoint::client()?;
+        let client = Arc::new(AsyncEndpoint::client()?);
         let peer = client.connect(server.address().context("it listens")?).await?;
+        // Otherwise it would be woken by being accepted.
+        ensure!(server.wait(Some(Duration::from_secs(20)))?.is_some());
+        ensure!(soon(client.next_event()).await? == Event::Connected { peer });
         while client.try_send_unexpected(peer, 1, &[0; 1000])? {}
-        let short = client.send_unexpected(peer, 2, &[0; 8]);
-        tokio::pin!(short);
-        ensure!(timeout(Duration::from_millis(20), &mut short).await.is_err(), "there is no room");
+        // A task is polled only when it is woken.
+        let sender = Arc::clone(&client);
+        let short = tokio::spawn(async move { sender.send_unexpected(peer, 2, &[0; 8]).await });
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        ensure!(!short.is_finished(), "there is no room");
         // Taken in, the long ones leave their places in the ring, and keep their buffers.
         while server.poll()?.is_some() {}
-        soon(short).await?;
+        timeout(Duration::from_secs(30), short).await.context("nobody has woken it")???;
         ensure!(!client.try_send_unexpected(peer, 3, &[0; 1000])?);
         Ok::<_, anyhow::Error>(())
     })?;
