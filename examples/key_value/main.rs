@@ -1,6 +1,13 @@
 //! A key-value store: see `store.rs`. Endpoints are there on Linux only.
 
 #[cfg(target_os = "linux")]
+mod on_mio;
+#[cfg(all(target_os = "linux", feature = "tokio"))]
+mod on_tokio;
+#[cfg(target_os = "linux")]
+#[expect(dead_code, reason = "the client over TCP is for tests")]
+mod protocol;
+#[cfg(target_os = "linux")]
 mod store;
 
 #[cfg(target_os = "linux")]

@@ -6,7 +6,9 @@
 //! cargo run --release --example key_value -- get store color
 //! ```
 //!
-//! Without arguments it starts a server and 100 clients as threads, and compares what they get.
+//! Without arguments it starts a server and 100 clients as threads, and compares what they get. `serve-mio store 7000` and
+//! `serve-tokio store 7000` (with `--features tokio`) serve the same calls in an event loop, where they serve a TCP port too;
+//! of short values only.
 //!
 //! A call is an unexpected message whose tag the client chooses; the answer is an expected one with the same tag. Values of more than
 //! 4 KiB are put and got by `get`: the side that has them shares them, and sends the handle.
@@ -18,20 +20,7 @@ use std::thread;
 use anyhow::{Context, Result, bail, ensure};
 use intranode::{Access, Address, Endpoint, EndpointError, Handle, Peer};
 
-/// What a client asks for: the first byte of its call. A key follows: its length as a byte, and its bytes.
-const GET: u8 = 0;
-/// The value, or its handle, follows the key.
-const PUT: u8 = 1;
-const PUT_LONG: u8 = 2;
-const STOP: u8 = 3;
-
-/// The answer is the value, or its handle, or nothing.
-const NONE: u8 = 0;
-const SHORT: u8 = 1;
-const LONG: u8 = 2;
-
-/// What fits into a message, with a key of up to 255 bytes.
-const LONGEST: usize = Endpoint::MAX_MESSAGE_BYTES - 2 - 255;
+use super::protocol::{GET, LONG, LONGEST, NONE, PUT, PUT_LONG, REFUSED, SHORT, STOP};
 
 fn serve(name: &str) -> Result<()> {
     let mut server = Endpoint::builder().timeout(None).listen(name)?;
@@ -60,7 +49,7 @@ fn serve(name: &str) -> Result<()> {
                 }
                 vec![NONE]
             }
-            _ => vec![NONE],
+            _ => vec![REFUSED],
         };
         match server.send_expected(call.peer, call.tag, &answer) {
             // Clients come and go.
@@ -81,6 +70,11 @@ fn fetch(own: &mut Endpoint, peer: Peer, handle: &[u8]) -> Result<Vec<u8>, Endpo
         own.get(peer, &handle, start as u64, &mut [IoSliceMut::new(&mut value[start..])])?;
     }
     Ok(value)
+}
+
+fn is_put(answer: &[u8]) -> Result<()> {
+    ensure!(answer == [NONE], "the server does not take such a value");
+    Ok(())
 }
 
 struct Client {
@@ -108,13 +102,12 @@ impl Client {
     fn put(&mut self, key: &str, value: &[u8]) -> Result<()> {
         let len = [u8::try_from(key.len()).context("a key has up to 255 bytes")?];
         if value.len() <= LONGEST {
-            self.call(&[&[PUT], &len, key.as_bytes(), value])?;
-            return Ok(());
+            return is_put(&self.call(&[&[PUT], &len, key.as_bytes(), value])?);
         }
         let shared = self.own.share(vec![value.into()], Access::Read);
         let called = self.call(&[&[PUT_LONG], &len, key.as_bytes(), &shared.handle().to_bytes()]);
         self.own.revoke(shared)?;
-        called.map(drop)
+        is_put(&called?)
     }
 
     fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>> {
@@ -124,12 +117,13 @@ impl Client {
             match answer.split_first().context("an answer")? {
                 (&NONE, _) => return Ok(None),
                 (&SHORT, value) => return Ok(Some(value.to_vec())),
-                (_, handle) => match fetch(&mut self.own, self.server, handle) {
+                (&LONG, handle) => match fetch(&mut self.own, self.server, handle) {
                     Ok(value) => return Ok(Some(value)),
                     // Another client has put another value meanwhile.
                     Err(EndpointError::NotShared { .. }) => {}
                     Err(error) => return Err(error.into()),
                 },
+                (what, _) => bail!("the answer {what} is none"),
             }
         }
     }
@@ -175,17 +169,29 @@ fn demonstrate() -> Result<()> {
     Ok(())
 }
 
+fn says_port(port: u16) -> Result<()> {
+    println!("serves 127.0.0.1:{port} too");
+    Ok(())
+}
+
 pub(crate) fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => demonstrate(),
         ["serve", name] => serve(name),
+        ["serve-mio", name, port] => super::on_mio::serve(name, port.parse()?, says_port),
+        #[cfg(feature = "tokio")]
+        ["serve-tokio", name, port] => super::on_tokio::serve(name, port.parse()?, says_port),
+        #[cfg(not(feature = "tokio"))]
+        ["serve-tokio", ..] => bail!("compile it with --features tokio"),
         ["put", name, key, value] => Client::new(name)?.put(key, value.as_bytes()),
         ["get", name, key] => {
             let value = Client::new(name)?.get(key)?.context("there is no such key")?;
             println!("{}", String::from_utf8_lossy(&value));
             Ok(())
         }
-        _ => bail!("usage: key_value [serve NAME | put NAME KEY VALUE | get NAME KEY]"),
+        _ => bail!(
+            "usage: key_value [serve NAME | serve-mio NAME PORT | serve-tokio NAME PORT | put NAME KEY VALUE | get NAME KEY]"
+        ),
     }
 }

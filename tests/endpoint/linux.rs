@@ -12,6 +12,8 @@ mod bulk;
 mod child;
 #[path = "connecting.rs"]
 mod connecting;
+#[path = "event_loops.rs"]
+mod event_loops;
 #[path = "faults.rs"]
 mod faults;
 #[path = "hostile.rs"]
@@ -43,9 +45,16 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub(super) fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     if args.get(1).is_some_and(|arg| arg == child::FLAG) {
-        let roles =
-            [messages::ROLES, sleeping::ROLES, connecting::ROLES, faults::ROLES, hostile::ROLES, bulk::ROLES]
-                .concat();
+        let roles = [
+            messages::ROLES,
+            sleeping::ROLES,
+            connecting::ROLES,
+            faults::ROLES,
+            hostile::ROLES,
+            bulk::ROLES,
+            event_loops::ROLES,
+        ]
+        .concat();
         return child::run(&roles, &args[2..]);
     }
     let mut arguments = Arguments::from_args();
@@ -58,6 +67,7 @@ pub(super) fn main() -> ExitCode {
         faults::TESTS,
         hostile::TESTS,
         bulk::TESTS,
+        event_loops::TESTS,
         #[cfg(feature = "tokio")]
         asynchronous::TESTS,
     ]
