@@ -118,6 +118,8 @@ pub use endpoint::address::Address;
 pub use endpoint::api::Endpoint;
 #[cfg(all(target_os = "linux", feature = "tokio"))]
 pub use endpoint::asynchronous::api::AsyncEndpoint;
+#[cfg(all(target_os = "linux", feature = "tokio"))]
+pub use endpoint::asynchronous::connection::{Connection, RemoteTransport};
 #[cfg(target_os = "linux")]
 pub use endpoint::builder::EndpointBuilder;
 #[cfg(target_os = "linux")]
@@ -128,6 +130,8 @@ pub use endpoint::error::EndpointError;
 pub use endpoint::handle::{Access, Handle, Registration};
 #[cfg(target_os = "linux")]
 pub use endpoint::peer::{Armed, Event, Incoming, Peer};
+#[cfg(target_os = "linux")]
+pub use endpoint::routes::Route;
 pub use error::{CallSummary, CountPair, Error, InitFailure, InvalidSetting};
 pub use error::{Operation, TimeoutInfo, WaitTimeout};
 pub use job::config::{Config, WaitKind};

@@ -4,6 +4,8 @@
 mod on_mio;
 #[cfg(all(target_os = "linux", feature = "tokio"))]
 mod on_tokio;
+#[cfg(all(target_os = "linux", feature = "tokio"))]
+mod over_tcp;
 #[cfg(target_os = "linux")]
 #[expect(dead_code, reason = "the client over TCP is for tests")]
 mod protocol;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 
-use anyhow::Result;
-use intranode::{Armed, Endpoint, EndpointError};
+use anyhow::{Context, Result};
+use intranode::{Address, Armed, Endpoint, EndpointError};
 use mio::net::{TcpListener, TcpStream};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -15,15 +15,16 @@ use super::protocol::{Frames, Table, frame};
 const ENDPOINT: Token = Token(0);
 const PORT: Token = Token(1);
 
-/// Serves until a client asks it to stop. Tells the port.
-pub(crate) fn serve(name: &str, port: u16, listens: impl FnOnce(u16) -> Result<()>) -> Result<()> {
+/// Serves until a client asks it to stop. Tells the address.
+pub(crate) fn serve(name: &str, port: u16, listens: impl FnOnce(&Address) -> Result<()>) -> Result<()> {
     let mut endpoint = Endpoint::listen(name)?;
     let mut listener = TcpListener::bind(([127, 0, 0, 1], port).into())?;
     let mut poll = Poll::new()?;
     // mio waits for edges.
     poll.registry().register(&mut SourceFd(&endpoint.as_raw_fd()), ENDPOINT, Interest::READABLE)?;
     poll.registry().register(&mut listener, PORT, Interest::READABLE)?;
-    listens(listener.local_addr()?.port())?;
+    let own = endpoint.address().context("it listens")?.clone();
+    listens(&own.with_remote(&format!("tcp://{}", listener.local_addr()?))?)?;
     let (mut table, mut clients, mut next) = (Table::default(), HashMap::new(), 2);
     let mut events = Events::with_capacity(64);
     // Before the first event too: until it is armed the descriptor says nothing.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use intranode::{AsyncEndpoint, Endpoint, EndpointError};
+use intranode::{Address, AsyncEndpoint, Endpoint, EndpointError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -15,13 +15,14 @@ fn answer(table: &Shared, call: &[u8]) -> Option<Vec<u8>> {
     table.lock().unwrap_or_else(PoisonError::into_inner).answer(call)
 }
 
-/// Serves until a client asks it to stop. Tells the port.
-pub(crate) fn serve(name: &str, port: u16, listens: impl FnOnce(u16) -> Result<()>) -> Result<()> {
+/// Serves until a client asks it to stop. Tells the address.
+pub(crate) fn serve(name: &str, port: u16, listens: impl FnOnce(&Address) -> Result<()>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
         let endpoint = AsyncEndpoint::listen(name)?;
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
-        listens(listener.local_addr()?.port())?;
+        let own = endpoint.address().context("it listens")?.clone();
+        listens(&own.with_remote(&format!("tcp://{}", listener.local_addr()?))?)?;
         let table = Shared::default();
         tokio::select! {
             ended = serve_endpoint(&endpoint, &table) => ended,

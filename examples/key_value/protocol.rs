@@ -61,6 +61,11 @@ fn length(key: &[u8]) -> Result<u8> {
     u8::try_from(key.len()).context("a key has up to 255 bytes")
 }
 
+pub(crate) fn is_put(answer: &[u8]) -> Result<()> {
+    ensure!(answer == [NONE], "the server does not take such a value");
+    Ok(())
+}
+
 /// The value in an answer that has no handle.
 pub(crate) fn short_value(answer: &[u8]) -> Result<Option<&[u8]>> {
     match answer.split_first().context("an answer")? {

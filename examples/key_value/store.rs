@@ -8,7 +8,12 @@
 //!
 //! Without arguments it starts a server and 100 clients as threads, and compares what they get. `serve-mio store 7000` and
 //! `serve-tokio store 7000` (with `--features tokio`) serve the same calls in an event loop, where they serve a TCP port too;
-//! of short values only.
+//! of short values only. They print their address, by which clients reach them over shared memory, or over TCP from elsewhere:
+//!
+//! ```sh
+//! cargo run --release --features tokio --example key_value -- serve-tokio store 7000 &
+//! cargo run --release --features tokio --example key_value -- put-at tcp://127.0.0.1:7000#intranode=.../store color green
+//! ```
 //!
 //! A call is an unexpected message whose tag the client chooses; the answer is an expected one with the same tag. Values of more than
 //! 4 KiB are put and got by `get`: the side that has them shares them, and sends the handle.
@@ -20,7 +25,7 @@ use std::thread;
 use anyhow::{Context, Result, bail, ensure};
 use intranode::{Access, Address, Endpoint, EndpointError, Handle, Peer};
 
-use super::protocol::{GET, LONG, LONGEST, NONE, PUT, PUT_LONG, REFUSED, SHORT, STOP};
+use super::protocol::{GET, LONG, LONGEST, NONE, PUT, PUT_LONG, REFUSED, SHORT, STOP, is_put};
 
 fn serve(name: &str) -> Result<()> {
     let mut server = Endpoint::builder().timeout(None).listen(name)?;
@@ -70,11 +75,6 @@ fn fetch(own: &mut Endpoint, peer: Peer, handle: &[u8]) -> Result<Vec<u8>, Endpo
         own.get(peer, &handle, start as u64, &mut [IoSliceMut::new(&mut value[start..])])?;
     }
     Ok(value)
-}
-
-fn is_put(answer: &[u8]) -> Result<()> {
-    ensure!(answer == [NONE], "the server does not take such a value");
-    Ok(())
 }
 
 struct Client {
@@ -169,8 +169,9 @@ fn demonstrate() -> Result<()> {
     Ok(())
 }
 
-fn says_port(port: u16) -> Result<()> {
-    println!("serves 127.0.0.1:{port} too");
+/// The address of a server that serves a port too.
+fn says(address: &Address) -> Result<()> {
+    println!("{address}");
     Ok(())
 }
 
@@ -179,11 +180,15 @@ pub(crate) fn main() -> Result<()> {
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => demonstrate(),
         ["serve", name] => serve(name),
-        ["serve-mio", name, port] => super::on_mio::serve(name, port.parse()?, says_port),
+        ["serve-mio", name, port] => super::on_mio::serve(name, port.parse()?, says),
         #[cfg(feature = "tokio")]
-        ["serve-tokio", name, port] => super::on_tokio::serve(name, port.parse()?, says_port),
+        ["serve-tokio", name, port] => super::on_tokio::serve(name, port.parse()?, says),
+        #[cfg(feature = "tokio")]
+        ["put-at", address, key, value] => super::over_tcp::run(address, key, Some(value)),
+        #[cfg(feature = "tokio")]
+        ["get-at", address, key] => super::over_tcp::run(address, key, None),
         #[cfg(not(feature = "tokio"))]
-        ["serve-tokio", ..] => bail!("compile it with --features tokio"),
+        ["serve-tokio" | "put-at" | "get-at", ..] => bail!("compile it with --features tokio"),
         ["put", name, key, value] => Client::new(name)?.put(key, value.as_bytes()),
         ["get", name, key] => {
             let value = Client::new(name)?.get(key)?.context("there is no such key")?;
@@ -191,7 +196,7 @@ pub(crate) fn main() -> Result<()> {
             Ok(())
         }
         _ => bail!(
-            "usage: key_value [serve NAME | serve-mio NAME PORT | serve-tokio NAME PORT | put NAME KEY VALUE | get NAME KEY]"
+            "usage: key_value [serve NAME | serve-mio NAME PORT | serve-tokio NAME PORT | put NAME KEY VALUE | get NAME KEY | put-at ADDRESS KEY VALUE | get-at ADDRESS KEY]"
         ),
     }
 }

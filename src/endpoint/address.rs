@@ -10,8 +10,18 @@ use crate::sys::process;
 /// The longest name of an endpoint, in bytes.
 pub(crate) const MAX_NAME: usize = 64;
 
+/// The longest remote part of an address, in bytes.
+pub(crate) const MAX_REMOTE: usize = 255;
+
+/// What stands between the two parts of an address that has a remote one.
+const LOCAL_PART: &str = "#intranode=";
+
 /// Where an endpoint listens: a name on a machine. [`Endpoint::address`](crate::Endpoint::address) gives it; as text it can be
 /// sent to others, or written down.
+///
+/// The text is `intranode://BOOT_ID/NAME`. With a remote part, where the same is served by another transport, it is
+/// `tcp://HOST:PORT#intranode=BOOT_ID/NAME`: whoever does not know endpoints finds what it knows at the front. What is before the `#`
+/// means something only to that transport.
 ///
 /// ```
 /// use intranode::{Address, Endpoint, EndpointError};
@@ -30,6 +40,7 @@ pub struct Address {
     /// The machine, since it was booted.
     boot: String,
     name: String,
+    remote: Option<String>,
 }
 
 impl Address {
@@ -50,7 +61,35 @@ impl Address {
         if !is_name(name) {
             return Err(EndpointError::InvalidName { name: name.to_owned() });
         }
-        Ok(Address { boot: boot_id(), name: name.to_owned() })
+        Ok(Address { boot: boot_id(), name: name.to_owned(), remote: None })
+    }
+
+    /// The same with a remote part, where the same is served to other machines: `SCHEME://` and more, up to 255 bytes of visible
+    /// ASCII without `#`.
+    ///
+    /// # Errors
+    /// [`EndpointError::InvalidName`].
+    ///
+    /// ```
+    /// use intranode::{Address, EndpointError};
+    ///
+    /// let address = Address::local("store")?.with_remote("tcp://10.0.0.7:4000")?;
+    /// let text = address.to_string();
+    /// assert!(text.starts_with("tcp://10.0.0.7:4000#intranode=") && text.ends_with("/store"));
+    /// assert_eq!(text.parse::<Address>()?.remote(), Some("tcp://10.0.0.7:4000"));
+    /// # Ok::<(), EndpointError>(())
+    /// ```
+    pub fn with_remote(self, remote: &str) -> Result<Self, EndpointError> {
+        if !is_remote(remote) {
+            return Err(EndpointError::InvalidName { name: remote.to_owned() });
+        }
+        Ok(Address { remote: Some(remote.to_owned()), ..self })
+    }
+
+    /// The remote part, without the rest. Example: [`Address::with_remote`](crate::Address::with_remote).
+    #[must_use]
+    pub fn remote(&self) -> Option<&str> {
+        self.remote.as_deref()
     }
 
     /// The name. Example: [`Address::local`](crate::Address::local).
@@ -77,6 +116,20 @@ fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(allowed)
 }
 
+fn is_remote(remote: &str) -> bool {
+    let is_scheme = |scheme: &str| {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+        scheme.starts_with(|first: char| first.is_ascii_alphabetic()) && scheme.bytes().all(allowed)
+    };
+    let is_visible = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+    // Two kinds of text would have one meaning.
+    let is_other = |scheme: &str| !scheme.eq_ignore_ascii_case("intranode");
+    remote.len() <= MAX_REMOTE
+        && remote.split_once("://").is_some_and(|(scheme, rest)| {
+            is_scheme(scheme) && is_other(scheme) && !rest.is_empty() && is_visible(rest)
+        })
+}
+
 /// A number that the system has chosen when it was booted. Empty where the system does not tell.
 fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
@@ -84,7 +137,10 @@ fn boot_id() -> String {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "intranode://{}/{}", self.boot, self.name)
+        match &self.remote {
+            None => write!(f, "intranode://{}/{}", self.boot, self.name),
+            Some(remote) => write!(f, "{remote}{LOCAL_PART}{}/{}", self.boot, self.name),
+        }
     }
 }
 
@@ -93,13 +149,18 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
         let invalid = || EndpointError::InvalidName { name: text.to_owned() };
-        let (boot, name) =
-            text.strip_prefix("intranode://").and_then(|rest| rest.split_once('/')).ok_or_else(invalid)?;
+        let (remote, local) = match text.strip_prefix("intranode://") {
+            Some(local) => (None, local),
+            None => {
+                text.split_once(LOCAL_PART).map(|(remote, local)| (Some(remote), local)).ok_or_else(invalid)?
+            }
+        };
+        let (boot, name) = local.split_once('/').ok_or_else(invalid)?;
         let is_boot = boot.len() <= 64 && boot.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-        if !is_boot || !is_name(name) {
+        if !is_boot || !is_name(name) || !remote.is_none_or(is_remote) {
             return Err(invalid());
         }
-        Ok(Address { boot: boot.to_owned(), name: name.to_owned() })
+        Ok(Address { boot: boot.to_owned(), name: name.to_owned(), remote: remote.map(str::to_owned) })
     }
 }
 
@@ -112,10 +173,32 @@ mod tests {
     fn only_addresses_are_parsed() {
         let good = "intranode://0a-f/some.name";
         assert_eq!(good.parse::<Address>().unwrap().to_string(), good);
+        let both = "tcp://[::1]:4000#intranode=0a-f/some.name";
+        assert_eq!(both.parse::<Address>().unwrap().to_string(), both);
         let long = format!("intranode://0/{}", "x".repeat(MAX_NAME + 1));
-        for bad in
-            ["", "intranode://", "intranode://0", "intranode://0/", "intranode://g/x", "tcp://0/x", &long]
-        {
+        let long_remote = format!("tcp://{}#intranode=0/x", "x".repeat(MAX_REMOTE - 5));
+        for bad in [
+            "",
+            "intranode://",
+            "intranode://0",
+            "intranode://0/",
+            "intranode://g/x",
+            "tcp://0/x",
+            &long,
+            "#intranode=0/x",
+            "tcp#intranode=0/x",
+            "tcp://#intranode=0/x",
+            "://h#intranode=0/x",
+            "7://h#intranode=0/x",
+            "tcp://h h#intranode=0/x",
+            "tcp://h##intranode=0/x",
+            "tcp://h#intranode=0/x#intranode=0/x",
+            "Intranode://h#intranode=0/x",
+            "intranode://0/x#intranode=0/x",
+            "tcp://h#Intranode=0/x",
+            "tcp://h#intranode=0",
+            &long_remote,
+        ] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
         assert!(!good.parse::<Address>().unwrap().is_local());

@@ -22,7 +22,8 @@ pub enum EndpointError {
     /// It is no name, or no address.
     #[error(
         "{name:?} is no name or address of an endpoint: a name has 1 to 64 of A-Z, a-z, 0-9, '.', '-' and '_', an address \
-         is intranode://BOOT_ID/NAME"
+         is intranode://BOOT_ID/NAME, or REMOTE#intranode=BOOT_ID/NAME with a remote part like tcp://HOST:PORT of up to 255 \
+         bytes"
     )]
     InvalidName {
         /// What was given.
@@ -173,6 +174,17 @@ pub enum EndpointError {
         "no tokio runtime is there to wait in: make the endpoint inside of one that lasts as long as it does"
     )]
     NoRuntime,
+
+    /// The transport to another machine has failed.
+    #[error("{operation}: the transport to {remote} has failed: {source}")]
+    Remote {
+        /// The call.
+        operation: &'static str,
+        /// The remote part of the address.
+        remote: String,
+        /// Why.
+        source: io::Error,
+    },
 
     /// The system has refused something.
     #[error("{operation}: the system refuses {what}: {source}")]

@@ -146,6 +146,11 @@ impl Links {
         self.free.push(peer.slot);
     }
 
+    /// Reports nothing more of a connection that is not there any more.
+    pub(crate) fn forget(&mut self, peer: Peer) {
+        self.closed.retain(|event| event.peer() != peer);
+    }
+
     pub(crate) fn has_news(&self) -> bool {
         !self.news.is_empty() || !self.closed.is_empty()
     }

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `api`, `messages`, `events`, `transfer` | what is called? |
 //! | `builder` | with which settings? |
-//! | `address`, `peer`, `ended`, `error` | whom does a call name, and what does it report? |
+//! | `address`, `routes`, `peer`, `ended`, `error` | whom does a call name, how is that reached, and what does it report? |
 //! | `state` | what goes on inside of a call, and when may an endpoint sleep? |
 //! | `dialling`, `listener`, `hello`, `sockets`, `key` | how do two strangers connect, and what is checked? |
 //! | `links` | which connections are there? |
@@ -35,6 +35,7 @@ mod links;
 mod listener;
 mod messages;
 pub(crate) mod peer;
+pub(crate) mod routes;
 mod shares;
 mod slices;
 mod sockets;

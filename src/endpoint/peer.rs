@@ -94,6 +94,30 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Whom it is about.
+    ///
+    /// ```
+    /// use intranode::{Endpoint, EndpointError};
+    ///
+    /// let mut server = Endpoint::listen(&format!("event-peer-example-{}", std::process::id()))?;
+    /// let mut client = Endpoint::client()?;
+    /// let to_server = client.connect(server.address().expect("it listens"))?;
+    /// server.wait(None)?;
+    /// assert_eq!(client.wait(None)?.map(|event| event.peer()), Some(to_server));
+    /// # Ok::<(), EndpointError>(())
+    /// ```
+    #[must_use]
+    pub fn peer(&self) -> Peer {
+        match *self {
+            Event::Connected { peer }
+            | Event::Message { peer, .. }
+            | Event::Room { peer }
+            | Event::Closed { peer, .. } => peer,
+        }
+    }
+}
+
 /// Whether an endpoint may sleep. Example: [`Endpoint::arm`](crate::Endpoint::arm).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {

@@ -15,9 +15,13 @@ mod on_mio;
 #[cfg(feature = "tokio")]
 #[path = "../../examples/key_value/on_tokio.rs"]
 mod on_tokio;
+#[cfg(feature = "tokio")]
+#[path = "../../examples/key_value/over_tcp.rs"]
+#[expect(dead_code, reason = "its program is for a shell")]
+pub(super) mod over_tcp;
 #[path = "../../examples/key_value/protocol.rs"]
 #[expect(dead_code, reason = "long values are not for event loops")]
-mod protocol;
+pub(super) mod protocol;
 
 use self::protocol::{NONE, STOP, TcpClient, get_call, put_call, short_value};
 use super::child::{self, Child};
@@ -34,12 +38,24 @@ pub(super) const TESTS: &[Test] = &[
 
 pub(super) const ROLES: &[Role] = &[
     #[cfg(feature = "tokio")]
-    ("serves on tokio", |args| on_tokio::serve(&args[0], 0, says_port)),
-    ("serves on mio", |args| on_mio::serve(&args[0], 0, says_port)),
+    ("serves on tokio", |args| on_tokio::serve(&args[0], 0, says)),
+    ("serves on mio", |args| on_mio::serve(&args[0], 0, says)),
 ];
 
-fn says_port(port: u16) -> Result<()> {
-    child::say(&port.to_string())
+fn says(address: &Address) -> Result<()> {
+    child::say(&address.to_string())
+}
+
+/// A server in a process of its own, and its address, local and remote.
+pub(super) fn start_store(role: &str) -> Result<(Child, Address)> {
+    let mut server = Child::start(role, &[&unique()])?;
+    let address = server.line()?.parse()?;
+    Ok((server, address))
+}
+
+/// Where it serves over TCP.
+pub(super) fn port(address: &Address) -> Result<&str> {
+    address.remote().and_then(|remote| remote.strip_prefix("tcp://")).context("it serves a port")
 }
 
 const CLIENTS: usize = 100;
@@ -74,23 +90,21 @@ fn client(number: usize, address: &Address) -> Result<()> {
 
 fn store(role: &'static str) -> Result<Completion> {
     raise_descriptors()?;
-    let name = unique();
-    let mut server = Child::start(role, &[&name])?;
-    let port: u16 = server.line()?.parse()?;
-    let address = Address::local(&name)?;
+    let (server, address) = start_store(role)?;
+    let port = port(&address)?;
     // Both of these stay, and say nothing more once all others are done.
     let mut idle = Endpoint::client()?;
     let idle_peer = idle.connect(&address)?;
-    let mut idle_tcp = TcpClient::new(("127.0.0.1", port))?;
+    let mut idle_tcp = TcpClient::new(port)?;
     ensure!(idle_tcp.call(&put_call(b"idle", b"tcp")?)? == [NONE]);
     let clients: Vec<_> = (0..CLIENTS + TCP_CLIENTS)
         .map(|number| {
-            let address = address.clone();
+            let (address, port) = (address.clone(), port.to_owned());
             thread::spawn(move || {
                 if number < CLIENTS {
                     return client(number, &address);
                 }
-                let mut client = TcpClient::new(("127.0.0.1", port))?;
+                let mut client = TcpClient::new(port)?;
                 exercise(number, |call| client.call(call))
             })
         })

@@ -20,6 +20,8 @@ mod faults;
 mod hostile;
 #[path = "messages.rs"]
 mod messages;
+#[path = "routes.rs"]
+mod routes;
 #[path = "sleeping.rs"]
 mod sleeping;
 
@@ -53,6 +55,7 @@ pub(super) fn main() -> ExitCode {
             hostile::ROLES,
             bulk::ROLES,
             event_loops::ROLES,
+            routes::ROLES,
         ]
         .concat();
         return child::run(&roles, &args[2..]);
@@ -68,6 +71,7 @@ pub(super) fn main() -> ExitCode {
         hostile::TESTS,
         bulk::TESTS,
         event_loops::TESTS,
+        routes::TESTS,
         #[cfg(feature = "tokio")]
         asynchronous::TESTS,
     ]

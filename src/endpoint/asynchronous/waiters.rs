@@ -18,6 +18,8 @@ pub(super) enum Interest {
     Expected(Peer, u64),
     /// Room for a message of this number of bytes to this peer.
     Room(Peer, usize),
+    /// That this peer accepts, or refuses.
+    Accepted(Peer),
 }
 
 /// Those who wait, in the order in which they have come.
@@ -58,7 +60,7 @@ impl Waiters {
         self.take_if(|interest| match interest {
             Interest::Expected(peer, _) => state.links.get(peer).is_some_and(|link| link.is_full()),
             Interest::Room(..) => is_there(interest, state),
-            Interest::Event | Interest::Unexpected => false,
+            Interest::Event | Interest::Unexpected | Interest::Accepted(_) => false,
         })
     }
 
@@ -93,5 +95,6 @@ fn is_there(interest: Interest, state: &mut State) -> bool {
         Interest::Room(peer, bytes) => {
             state.links.get(peer).is_none_or(|link| !is_open(link) || link.finds_room(bytes))
         }
+        Interest::Accepted(peer) => state.links.get(peer).is_none_or(|link| link.stage != Stage::Asked),
     }
 }
