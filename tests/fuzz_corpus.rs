@@ -97,6 +97,12 @@ fn replay(target: &'static str, run: fn(&[u8]) -> bool, mutations: usize) {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn address() {
+    replay("address", targets::address::run, 100_000);
+}
+
+#[test]
 fn layout() {
     replay("layout", targets::layout::run, 20_000);
 }

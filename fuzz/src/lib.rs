@@ -4,6 +4,8 @@
 //! `cargo fuzz run` calls them with libFuzzer's inputs, `tests/fuzz_corpus.rs` of the main package with the corpora and
 //! their mutations on stable Rust.
 
+#[cfg(target_os = "linux")]
+pub mod address;
 pub mod blocks;
 #[cfg(target_os = "linux")]
 pub mod endpoint;
