@@ -54,19 +54,22 @@ impl Shared {
         waker: &Waker,
         call: impl FnOnce(&mut Endpoint) -> Result<Option<R>, EndpointError>,
     ) -> Poll<Result<R, EndpointError>> {
+        // Dropped at the end, without the lock.
+        let mut old = None;
         let found = self.locked(|endpoint, waiters| {
             let found = call(endpoint);
-            match found {
+            old = match found {
                 Ok(None) => waiters.put(number, interest, waker),
-                _ => number.take().into_iter().for_each(|number| waiters.remove(number)),
-            }
+                _ => number.take().and_then(|number| waiters.remove(number)),
+            };
             found
         });
         found.transpose().map_or(Poll::Pending, Poll::Ready)
     }
 
     pub(super) fn forget(&self, number: u64) {
-        self.lock().waiters.remove(number);
+        let old = self.lock().waiters.remove(number);
+        drop(old);
     }
 
     fn locked<R>(

@@ -32,17 +32,21 @@ pub(super) struct Waiters {
 }
 
 impl Waiters {
-    /// Notes who waits, in place of what was noted by this number before.
-    pub(super) fn put(&mut self, number: &mut Option<u64>, interest: Interest, waker: &Waker) {
+    /// Notes who waits, in place of who was noted by this number before. What is returned is to be dropped without the lock: with a
+    /// waker a task may be dropped that waits here itself.
+    #[must_use]
+    pub(super) fn put(&mut self, number: &mut Option<u64>, interest: Interest, waker: &Waker) -> Option<Waker> {
         let number = *number.get_or_insert_with(|| {
             self.next += 1;
             self.next
         });
-        self.waiting.insert(number, (interest, waker.clone()));
+        self.waiting.insert(number, (interest, waker.clone())).map(|(_, old)| old)
     }
 
-    pub(super) fn remove(&mut self, number: u64) {
-        self.waiting.remove(&number);
+    /// The same holds for what this returns.
+    #[must_use]
+    pub(super) fn remove(&mut self, number: u64) -> Option<Waker> {
+        self.waiting.remove(&number).map(|(_, old)| old)
     }
 
     /// Those who have something to do, if anything has happened since this was asked.
