@@ -176,7 +176,7 @@ pub enum EndpointError {
     NoRuntime,
 
     /// The transport to another machine has failed.
-    #[error("{operation}: the transport to {remote} has failed: {source}")]
+    #[error("{operation}: {remote} cannot be reached, or its server has gone: {source}: see whether it runs")]
     Remote {
         /// The call.
         operation: &'static str,
