@@ -22,6 +22,7 @@ pub(super) const TESTS: &[Test] = &[
     ("async_senders_wait_for_room", room),
     ("async_short_messages_need_no_buffer", short_room),
     ("async_expected_behind_many_unexpected", behind),
+    ("async_what_was_not_taken_in_comes_without_a_ring", rest),
     ("async_others_run_while_messages_pour_in", flood),
     ("async_peers_that_are_gone", gone),
     ("async_names_are_free_at_once", names),
@@ -284,6 +285,30 @@ fn behind() -> Result<Completion> {
         }
         soon(server.send_expected(peer, 8, b"")).await?;
         client.join().ok().context("no panic")??;
+        Ok::<_, anyhow::Error>(())
+    })?;
+    Ok(Completion::Completed)
+}
+
+fn rest() -> Result<Completion> {
+    // Of a peer 128 messages are taken in before one is received; 64 more are in its ring, and it says nothing more.
+    const COUNT: u64 = 190;
+    runtime()?.block_on(async {
+        let server = AsyncEndpoint::listen(&unique())?;
+        let address = server.address().context("it listens")?.clone();
+        let sent = tokio::task::spawn_blocking(move || -> Result<Endpoint> {
+            let mut client = Endpoint::client()?;
+            let peer = client.connect(&address)?;
+            (0..COUNT).try_for_each(|number| client.send_unexpected(peer, number, b"short"))?;
+            Ok(client)
+        });
+        let client = sent.await??;
+        // Until the endpoint sleeps; there is nothing that would say so.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        for number in 0..COUNT {
+            ensure!(soon(server.recv_unexpected(&mut [0; 8])).await?.tag == number);
+        }
+        drop(client);
         Ok::<_, anyhow::Error>(())
     })?;
     Ok(Completion::Completed)
