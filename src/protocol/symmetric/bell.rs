@@ -110,6 +110,10 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
             // An expired nap is no reason to end: the cells are looked at once more before the deadline counts.
             let _ = self.platform.wait("wait-sleep", bell, seen, &self.platform.nap(deadline));
             self.end_if_interrupted()?;
+            // What it was woken for is found without another fence, which costs as much as the wake-up.
+            if let Some(found) = poll() {
+                return Ok(Some(found));
+            }
         }
     }
 }
