@@ -2,19 +2,26 @@
 """Writes the figures of docs/performance.md, between its markers.
 
     benches/race/document.py RACE.json...    results of separate runs of race.py on one machine
+
+Runs of messages alone replace the figures of messages alone, and their picture.
 """
 
 import json
 import re
+import shutil
 import statistics
 import subprocess
 import sys
+from pathlib import Path
 
 import machine
 import peers
 import report
 
 PAGE = peers.ROOT / "docs/performance.md"
+PICTURE = peers.ROOT / "docs/pictures/messages.svg"
+
+MESSAGES = {"ping-pong", "stream", "wake-up"}
 
 
 def bench(name):
@@ -85,6 +92,17 @@ def race(runs):
             f"| {ranks} | {operation} | {report.size(count)} | {ours} | {theirs} ({names}) | " + " | ".join(shown) + " |"
         )
     lines.append("")
+    for ranks, operation, count in tables[0]:
+        if operation in report.ALONE:
+            ours = [table[ranks, operation, count]["intranode"].values() for table in tables]
+            times = ", ".join(report.number(statistics.median(each)) for each in ours)
+            limits = [limit["median_us"] for run in runs for limit in run["limits"] if limit["limit"] == "wake-late"]
+            bare = ", ".join(map(report.number, limits))
+            lines.append(f"* {operation} at {ranks} ranks: {times} µs; a bare futex that has been slept on as long took {bare} µs.")
+    for index, run in enumerate(runs):
+        if run["lines"]:
+            least, most = (report.number(pick(line["median_us"] for line in run["lines"])) for pick in (min, max))
+            lines.append(f"* Run {index + 1}: a line took {least} to {most} µs.")
     for fit, name in [(True, "With a core for each rank"), (False, "With more ranks than cores")]:
         means = [f"{report.geometric_mean(each[fit]):.2f}" for each in ratios if each[fit]]
         if means:
@@ -103,6 +121,8 @@ def main():
             runs.append(json.load(file))
     if not runs:
         sys.exit(__doc__)
+    if all(row["op"] in MESSAGES for run in runs for row in run["rows"]):
+        return write({"messages": race(runs)}, sys.argv[1])
     # Runs of the same operations share a table.
     tables = {}
     for run in runs:
@@ -115,6 +135,11 @@ def main():
         "instructions": f"```text\n{bench('instructions')}\n```",
         "growth": bench("growth") + "\n\n" + growth([2, 4, 8, 16, 32, 64]),
     }
+    write(figures)
+
+
+def write(figures, pictured=None):
+    """Replaces these figures on the page, and the picture by that of a run."""
     text = PAGE.read_text()
     for name, figure in figures.items():
         text, found = re.subn(
@@ -122,6 +147,9 @@ def main():
         )
         assert found == 1, name
     PAGE.write_text(text)
+    if pictured:
+        PICTURE.parent.mkdir(exist_ok=True)
+        shutil.copy(Path(pictured).with_suffix(".svg"), PICTURE)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@
 // | remote-copy | memcpy from a buffer that another core has just written |
 // | switch | from one thread to another on the same core, by sched_yield |
 // | wake | from a wake-up on one core until the sleeper on another core runs |
+// | wake-late | the same, after the sleeper has slept for 8 ms, as in the wake-up of `intranode bench` |
 
 #define _GNU_SOURCE
 #include <linux/futex.h>
@@ -138,6 +139,36 @@ static void play(struct game game) {
     report(game.name, game.same_core ? 0 : 64 * (lines ? lines : 1), times);
 }
 
+static double woken;
+
+static void *sleep_long(void *argument) {
+    double *times = argument;
+    bind(cpus[1]);
+    for (unsigned turn = 0; turn < 2 * REPETITIONS; turn += 2) {
+        sleep_on(turn + 1);
+        times[turn / 2] = now() - woken;
+        set(turn + 2);
+    }
+    return NULL;
+}
+
+static void wake_late(void) {
+    pthread_t partner;
+    double times[REPETITIONS];
+    bind(cpus[0]);
+    set(0);
+    pthread_create(&partner, NULL, sleep_long, times);
+    for (unsigned turn = 0; turn < 2 * REPETITIONS; turn += 2) {
+        for (double begin = now(); now() < begin + 8000;) {
+        }
+        woken = now();
+        set_and_wake(turn + 1);
+        spin(turn + 2);
+    }
+    pthread_join(partner, NULL);
+    report("wake-late", 64, times);
+}
+
 static void plain(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
 
 #ifdef __SSE2__
@@ -236,6 +267,7 @@ int main(int argc, char **argv) {
     for (lines = 4; found == 2 && lines <= 64; lines *= 4) play((struct game){"lines", 0, 1000, spin_on_all, set_all});
     lines = 0;
     if (found == 2) play((struct game){"wake", 0, 20, sleep_on, set_and_wake});
+    if (found == 2) wake_late();
     play((struct game){"switch", 1, 200, yield, set});
     size_t sizes[] = {8 << 10, 64 << 10, 1 << 20, 32 << 20, 206000000};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

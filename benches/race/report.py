@@ -129,7 +129,7 @@ def limits_text(results, table):
         ((2, "ping-pong", 8), 1, ("line", 64), " (goal 1.5)"),
         ((2, "ping-pong", 65536), 1, ("remote-copy", 65536), " (goal 1.1)"),
         ((2, "ping-pong", 1 << 20), 1, ("remote-copy", 1 << 20), " (goal 1.1)"),
-        ((2, "wake-up", 16), 1, ("wake", 64), ""),
+        ((2, "wake-up", 16), 1, ("wake-late", 64), ""),
         ((2, "allgatherv", 65536), 1, ("remote-copy", 65536), ""),
         ((2, "allgatherv", 206_000_000), 1, ("streaming-copy-by-all", 206_000_000), " (goal 1.3)"),
     ]
