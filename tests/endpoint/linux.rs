@@ -4,6 +4,9 @@
 //! `ENDPOINT_REPEAT=10` repeats what is repeated ten times as often.
 
 #[cfg(feature = "tokio")]
+#[path = "async_waiting.rs"]
+mod async_waiting;
+#[cfg(feature = "tokio")]
 #[path = "asynchronous.rs"]
 mod asynchronous;
 #[path = "bulk.rs"]
@@ -74,6 +77,8 @@ pub(super) fn main() -> ExitCode {
         routes::TESTS,
         #[cfg(feature = "tokio")]
         asynchronous::TESTS,
+        #[cfg(feature = "tokio")]
+        async_waiting::TESTS,
     ]
     .concat();
     let trial = |(name, test): Test| Trial::ignorable_test(name, move || limited(test));
