@@ -130,6 +130,7 @@ pub use endpoint::error::EndpointError;
 pub use endpoint::handle::{Access, Handle, Registration};
 #[cfg(target_os = "linux")]
 pub use endpoint::peer::{Armed, Event, Incoming, Peer};
+pub use endpoint::receiving::RecvRequest;
 #[cfg(target_os = "linux")]
 pub use endpoint::routes::Route;
 pub use error::{CallSummary, CountPair, Error, InitFailure, InvalidSetting};

@@ -156,6 +156,10 @@ pub enum EndpointError {
         peer: Peer,
     },
 
+    /// This endpoint has not started this receive: another one has.
+    #[error("the request belongs to another endpoint: pass it to the endpoint that has started it")]
+    ForeignRequest,
+
     /// What was waited for has not happened in time. Calls can go on.
     #[error("{operation}: nothing has come of it within {timeout:?}")]
     TimedOut {

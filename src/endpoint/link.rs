@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use crate::endpoint::calls::Calls;
 use crate::endpoint::ended::Ended;
 use crate::endpoint::peer::{Event, Peer};
+use crate::endpoint::postings::Postings;
 use crate::protocol::message::channel::INLINE;
 use crate::protocol::message::{Envelope, Inbox, Kind, Mask, Outbox, Post, buffers};
 use crate::segment::message_memory::BUFFER;
@@ -66,6 +67,7 @@ pub(crate) struct Link {
     /// Whether it is in the queue of those of which something is to be reported.
     pub(crate) in_news: bool,
     pub(crate) calls: Calls,
+    pub(crate) postings: Postings,
     socket: Option<OwnedFd>,
     process: Option<OwnedFd>,
     /// The number of the other side's process; 0 if it has none here.
@@ -112,6 +114,7 @@ impl Link {
             parked: false,
             in_news: false,
             calls: Calls::default(),
+            postings: Postings::default(),
             socket: Some(socket),
             process,
             process_number,

@@ -178,7 +178,9 @@ pub(super) fn next_expected(
 ) -> Result<Option<usize>, EndpointError> {
     loop {
         let link = state.links.find(from)?;
-        if let Some(index) = link.first_expected(tag) {
+        // Receives that were started before have the first ones.
+        let before = link.postings.of(tag);
+        if let Some(index) = link.expected(tag, before) {
             let (_, bytes) = link.receive(index, buffer)?;
             state.received(from);
             return Ok(Some(bytes));

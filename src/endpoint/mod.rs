@@ -2,13 +2,14 @@
 //!
 //! | file | question that it answers |
 //! | --- | --- |
-//! | `api`, `messages`, `events`, `transfer` | what is called? |
+//! | `api`, `messages`, `receiving`, `events`, `transfer` | what is called? |
 //! | `builder` | with which settings? |
 //! | `address`, `routes`, `peer`, `ended`, `error` | whom does a call name, how is that reached, and what does it report? |
 //! | `state` | what goes on inside of a call, and when may an endpoint sleep? |
 //! | `dialling`, `listener`, `hello`, `sockets`, `key` | how do two strangers connect, and what is checked? |
 //! | `links` | which connections are there? |
 //! | `link`, `taking`, `calls` | what goes through one of them? |
+//! | `postings` | which receive has which message? |
 //! | `handle`, `shares`, `lease` | which memory may peers access, and until when? |
 //! | `wire`, `slices` | what do they ask for, and where does it lie? |
 //! | `asynchronous` | how do the tasks of a tokio runtime share an endpoint? |
@@ -35,6 +36,8 @@ mod links;
 mod listener;
 mod messages;
 pub(crate) mod peer;
+mod postings;
+pub(crate) mod receiving;
 pub(crate) mod routes;
 mod shares;
 mod slices;

@@ -106,9 +106,11 @@ impl Link {
         self.arrived.iter().position(|message| !message.expected)
     }
 
-    /// The place of the first message that is expected with this tag.
-    pub(crate) fn first_expected(&self, tag: u64) -> Option<usize> {
-        self.arrived.iter().position(|message| message.expected && message.tag == tag)
+    /// The place of the message that is expected with this tag, and has so many of these before it.
+    pub(crate) fn expected(&self, tag: u64, before: usize) -> Option<usize> {
+        let arrived = self.arrived.iter().enumerate();
+        let mut expected = arrived.filter(|(_, message)| message.expected && message.tag == tag);
+        expected.nth(before).map(|(index, _)| index)
     }
 
     /// Receives the message at this place: its tag and length.

@@ -23,6 +23,8 @@ mod faults;
 mod hostile;
 #[path = "messages.rs"]
 mod messages;
+#[path = "receiving.rs"]
+mod receiving;
 #[path = "routes.rs"]
 mod routes;
 #[path = "sleeping.rs"]
@@ -52,6 +54,7 @@ pub(super) fn main() -> ExitCode {
     if args.get(1).is_some_and(|arg| arg == child::FLAG) {
         let roles = [
             messages::ROLES,
+            receiving::ROLES,
             sleeping::ROLES,
             connecting::ROLES,
             faults::ROLES,
@@ -68,6 +71,7 @@ pub(super) fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let tests = [
         messages::TESTS,
+        receiving::TESTS,
         sleeping::TESTS,
         connecting::TESTS,
         faults::TESTS,
