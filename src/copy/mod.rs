@@ -7,6 +7,7 @@
 //! | `policy` | which stores does a call use? |
 //! | `fold` | how are contributions combined in one pass? |
 //! | `lines` | which loads and stores move a line? |
+//! | `lent` | how is memory lent for the time of a call? |
 //! | `relaxed` | how are bytes moved that others may access meanwhile? |
 //! | `dispatch` | how does code get compiled for the widest vectors? |
 //! | `cpu` | what is this processor good at? |
@@ -14,6 +15,8 @@
 pub(crate) mod cpu;
 pub(crate) mod dispatch;
 mod fold;
+#[cfg(target_os = "linux")]
+pub(crate) mod lent;
 pub(crate) mod lines;
 pub(crate) mod policy;
 pub(crate) mod publish;

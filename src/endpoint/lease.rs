@@ -4,6 +4,7 @@
 
 use crate::endpoint::link::Link;
 use crate::protocol::message::Settled;
+use crate::protocol::message::channel::MOST;
 
 impl Link {
     /// Gives a lease. `None`: the peer has too many that it has not settled.
@@ -19,6 +20,12 @@ impl Link {
     /// Takes a lease back: what the peer has read under it, it throws away.
     pub(crate) fn withdraw(&self, number: u32) {
         let _ = self.post().withdraw(&self.outgoing(), number);
+    }
+
+    /// Takes all leases back: this side revokes nothing on this connection any more.
+    pub(crate) fn withdraw_all(&self) {
+        let given = self.lease.min(MOST as u32);
+        (0..given).for_each(|back| self.withdraw(self.lease.wrapping_sub(back)));
     }
 
     /// Whether a lease that this side has given is settled.

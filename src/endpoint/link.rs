@@ -152,6 +152,7 @@ impl Link {
     pub(crate) fn end(&mut self, ended: Ended) {
         let left = ended == Ended::Died && self.memory.is_closed(&self.platform);
         self.stage = Stage::Ended(if left { Ended::Left } else { ended });
+        self.withdraw_all();
         // Its number may soon be that of another socket.
         self.platform.wait = Wait::Socket(-1);
         self.socket = None;

@@ -2,7 +2,7 @@
 //!
 //! | file | question that it answers |
 //! | --- | --- |
-//! | `api`, `messages`, `receiving`, `events`, `transfer` | what is called? |
+//! | `api`, `messages`, `receiving`, `events`, `sharing`, `transfer` | what is called? |
 //! | `builder` | with which settings? |
 //! | `address`, `routes`, `peer`, `ended`, `error` | whom does a call name, how is that reached, and what does it report? |
 //! | `state` | what goes on inside of a call, and when may an endpoint sleep? |
@@ -40,6 +40,7 @@ mod postings;
 pub(crate) mod receiving;
 pub(crate) mod routes;
 mod shares;
+mod sharing;
 mod slices;
 mod sockets;
 mod state;

@@ -1,13 +1,15 @@
 //! The memory that an endpoint shares, and what peers ask of it.
 //!
-//! The endpoint owns this memory, so it can be taken back at any time. A peer that reads it directly does so under a *lease*, as
+//! The endpoint owns this memory, or has it on [loan](Lent), so it can be taken back at any time. A peer that reads it directly does so under a *lease*, as
 //! for a long message between ranks ([`offer`](crate::protocol::message::offer)): revoking withdraws the leases, and a peer that
 //! finds its lease withdrawn when it has read throws away what it has. Nobody writes to this memory but this process: what a peer
 //! puts, it pulls from there.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
+use crate::copy::lent::Lent;
 use crate::endpoint::handle::{Access, Handle, Registration};
 use crate::endpoint::link::{LONGEST, Link, Violation};
 use crate::endpoint::links::Links;
@@ -20,10 +22,16 @@ use crate::sys::cma::{self, Fetched};
 use crate::tuning::MESSAGE_PIECE_BYTES;
 
 struct Share {
-    buffers: Vec<Box<[u8]>>,
+    memory: Memory,
     len: u64,
     access: Access,
     leases: Vec<(Peer, u32)>,
+}
+
+pub(crate) enum Memory {
+    Owned(Vec<Box<[u8]>>),
+    /// For reading only.
+    Lent(Arc<Lent>),
 }
 
 /// All that is shared.
@@ -40,7 +48,19 @@ impl Shares {
         Shares { shares: HashMap::new(), keys: RandomState::new(), made: 0, cookie: ProbeCookie::new() }
     }
 
+    /// Shares memory that belongs to the endpoint from now on.
     pub(crate) fn add(&mut self, buffers: Vec<Box<[u8]>>, access: Access) -> Registration {
+        let len = buffers.iter().map(|buffer| buffer.len() as u64).sum();
+        Registration { handle: self.insert(Memory::Owned(buffers), len, access) }
+    }
+
+    /// Shares memory as long as it is lent.
+    pub(crate) fn lend(&mut self, lent: Arc<Lent>) -> Handle {
+        let len = lent.read(|slices| slices.map(|slice| slice.len() as u64).sum());
+        self.insert(Memory::Lent(lent), len.unwrap_or(0), Access::Read)
+    }
+
+    fn insert(&mut self, memory: Memory, len: u64, access: Access) -> Handle {
         let key = loop {
             self.made += 1;
             let key = self.keys.hash_one(self.made);
@@ -48,22 +68,24 @@ impl Shares {
                 break key;
             }
         };
-        let len = buffers.iter().map(|buffer| buffer.len() as u64).sum();
-        self.shares.insert(key, Share { buffers, len, access, leases: Vec::new() });
-        Registration { handle: Handle { key, len, access } }
+        self.shares.insert(key, Share { memory, len, access, leases: Vec::new() });
+        Handle { key, len, access }
     }
 
     pub(crate) fn buffers(&mut self, registration: &Registration) -> Option<&mut [Box<[u8]>]> {
-        self.shares.get_mut(&registration.handle.key).map(|share| &mut share.buffers[..])
+        match &mut self.shares.get_mut(&registration.handle.key)?.memory {
+            Memory::Owned(buffers) => Some(buffers),
+            Memory::Lent(_) => None,
+        }
     }
 
     /// Takes memory back, at once.
-    pub(crate) fn revoke(&mut self, registration: &Registration, links: &mut Links) -> Option<Vec<Box<[u8]>>> {
-        let share = self.shares.remove(&registration.handle.key)?;
+    pub(crate) fn revoke(&mut self, handle: &Handle, links: &mut Links) -> Option<Memory> {
+        let share = self.shares.remove(&handle.key)?;
         for (peer, lease) in share.leases {
             links.get(peer).into_iter().for_each(|link| link.withdraw(lease));
         }
-        Some(share.buffers)
+        Some(share.memory)
     }
 
     /// Answers what a peer has asked for, as far as there is room for answers.
@@ -86,16 +108,14 @@ impl Shares {
                 share.leases.retain(|(peer, lease)| *peer != link.peer || !link.is_settled(*lease));
                 let lease = link.open_lease().ok_or(Status::Busy)?;
                 share.leases.push((link.peer, lease));
-                let slices = window(share.buffers.iter().map(|buffer| &buffer[..]), start, len);
                 let part = |slice: &&[u8]| (address(slice).map_or(0, |at| at.get()), slice.len() as u64);
-                let parts = slices.iter().take(PARTS).map(part).collect();
+                let parts = share.read(start, len, |slices| slices.iter().take(PARTS).map(part).collect())?;
                 let source = Source { token: self.cookie.token(), parts };
                 Ok(reply(Status::Done, &encode_map(lease, &source)))
             }
             What::Read(len) => {
                 let (start, len) = share.range(offset, len)?;
-                let slices = window(share.buffers.iter().map(|buffer| &buffer[..]), start, len);
-                Ok(reply(Status::Done, &slices.concat()))
+                Ok(reply(Status::Done, &share.read(start, len, |slices| slices.concat())?))
             }
             What::Pull(source) => {
                 let len =
@@ -114,6 +134,16 @@ impl Shares {
     }
 }
 
+impl Memory {
+    /// What belongs to the endpoint.
+    pub(crate) fn into_buffers(self) -> Vec<Box<[u8]>> {
+        match self {
+            Memory::Owned(buffers) => buffers,
+            Memory::Lent(_) => Vec::new(),
+        }
+    }
+}
+
 impl Share {
     /// A range that lies inside.
     fn range(&self, offset: u64, len: u64) -> Result<(usize, usize), Status> {
@@ -122,11 +152,24 @@ impl Share {
         if let (Ok(start), Ok(len)) = range { Ok((start, len)) } else { Err(Status::Bounds) }
     }
 
+    /// What `read` makes of a range that lies inside.
+    fn read<R>(&self, start: usize, len: usize, read: impl FnOnce(Vec<&[u8]>) -> R) -> Result<R, Status> {
+        match &self.memory {
+            Memory::Owned(buffers) => Ok(read(window(buffers.iter().map(|buffer| &buffer[..]), start, len))),
+            Memory::Lent(lent) => lent.read(|slices| read(window(slices, start, len))).ok_or(Status::Unknown),
+        }
+    }
+
     fn writable(&mut self, offset: u64, len: u64) -> Result<Vec<&mut [u8]>, Status> {
         if self.access != Access::ReadWrite {
             return Err(Status::NotWritable);
         }
         let (start, len) = self.range(offset, len)?;
-        Ok(window_mut(self.buffers.iter_mut().map(|buffer| &mut buffer[..]), start, len))
+        match &mut self.memory {
+            Memory::Owned(buffers) => {
+                Ok(window_mut(buffers.iter_mut().map(|buffer| &mut buffer[..]), start, len))
+            }
+            Memory::Lent(_) => Err(Status::NotWritable),
+        }
     }
 }

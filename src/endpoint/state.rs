@@ -266,6 +266,8 @@ impl State {
 impl Drop for State {
     fn drop(&mut self) {
         if !self.guard.forked() {
+            // What peers read meanwhile will not be there any more.
+            self.links.all().for_each(|link| link.withdraw_all());
             self.links.all().for_each(|link| link.close());
         }
     }

@@ -1,4 +1,4 @@
-//! Large transfers: memory that an endpoint shares, and what its peers get from it and put there.
+//! Large transfers: what an endpoint gets from memory that its peers share, and puts there.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -6,11 +6,10 @@ use std::io::{IoSlice, IoSliceMut};
 use crate::endpoint::api::Endpoint;
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
-use crate::endpoint::handle::{Access, Handle, Registration};
+use crate::endpoint::handle::{Access, Handle};
 use crate::endpoint::link::Stage;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::slices::{pair, scatter, window, window_mut};
-use crate::endpoint::state::State;
 use crate::endpoint::wire::{DATA, PARTS, Request, Source, Status, What, decode_map, decode_reply};
 use crate::protocol::message::Kind;
 use crate::rank::cma_peers::address;
@@ -28,63 +27,6 @@ struct Transfer {
 }
 
 impl Endpoint {
-    /// Lets peers access memory, which belongs to the endpoint from now on, until it is [revoked](Endpoint::revoke): buffers that
-    /// count as one, one behind the other. Peers need the [handle](Registration::handle), which is sent to them in a message.
-    ///
-    /// ```
-    /// use intranode::{Access, Endpoint, EndpointError, Handle};
-    /// use std::io::{IoSlice, IoSliceMut};
-    ///
-    /// let name = format!("share-example-{}", std::process::id());
-    /// let mut server = Endpoint::listen(&name)?;
-    /// let address = server.address().expect("it listens").clone();
-    /// let client = std::thread::spawn(move || {
-    ///     let mut client = Endpoint::client()?;
-    ///     let server = client.connect(&address)?;
-    ///     client.send_unexpected(server, 0, b"where?")?;
-    ///     let mut bytes = [0; Handle::BYTES];
-    ///     client.recv_expected(server, 0, &mut bytes)?;
-    ///     let handle = Handle::from_bytes(&bytes)?;
-    ///     let (mut first, mut rest) = ([0; 10], vec![0; 99_990]);
-    ///     client.get(server, &handle, 0, &mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut rest)])?;
-    ///     client.put(server, &handle, 50_000, &[IoSlice::new(b"from the "), IoSlice::new(b"client")])?;
-    ///     client.send_unexpected(server, 1, b"done")?;
-    ///     Ok::<_, EndpointError>((first, rest[99_989]))
-    /// });
-    /// let memory = server.share(vec![vec![1; 60_000].into(), vec![2; 40_000].into()], Access::ReadWrite);
-    /// let call = server.recv_unexpected(&mut [0; 16])?;
-    /// server.send_expected(call.peer, 0, &memory.handle().to_bytes())?;
-    /// // The peer's accesses go on in this endpoint's calls.
-    /// server.recv_unexpected(&mut [0; 16])?;
-    /// assert_eq!(&server.shared(&memory)?[0][50_000..50_015], b"from the client");
-    /// let buffers = server.revoke(memory)?;
-    /// assert_eq!(buffers[1].len(), 40_000);
-    /// assert_eq!(client.join().expect("no panic")?, ([1; 10], 2));
-    /// # Ok::<(), EndpointError>(())
-    /// ```
-    pub fn share(&mut self, buffers: Vec<Box<[u8]>>, access: Access) -> Registration {
-        self.state.shares.add(buffers, access)
-    }
-
-    /// The memory that a registration is of. Peers that read meanwhile may get some of what was there before and some of what is
-    /// there later. Example: [`Endpoint::share`].
-    ///
-    /// # Errors
-    /// [`EndpointError::ForeignRegistration`].
-    pub fn shared(&mut self, registration: &Registration) -> Result<&mut [Box<[u8]>], EndpointError> {
-        self.state.shares.buffers(registration).ok_or(EndpointError::ForeignRegistration)
-    }
-
-    /// Takes memory back. It does not wait: what a peer is reading at this moment it throws away, and gets an error. Example:
-    /// [`Endpoint::share`].
-    ///
-    /// # Errors
-    /// [`EndpointError::ForeignRegistration`].
-    pub fn revoke(&mut self, registration: Registration) -> Result<Vec<Box<[u8]>>, EndpointError> {
-        let State { shares, links, .. } = &mut self.state;
-        shares.revoke(&registration, links).ok_or(EndpointError::ForeignRegistration)
-    }
-
     /// Reads memory that a peer shares, from an offset in bytes on, into slices that count as one. The peer's part of it takes
     /// place in the peer's calls; the bytes are copied once, straight from its memory, or through the connection's buffers where the
     /// system does not allow that (`process_vm_readv`). After an error the slices may have any content. Example:

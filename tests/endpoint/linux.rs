@@ -27,6 +27,8 @@ mod messages;
 mod receiving;
 #[path = "routes.rs"]
 mod routes;
+#[path = "sharing.rs"]
+mod sharing;
 #[path = "sleeping.rs"]
 mod sleeping;
 
@@ -83,6 +85,7 @@ pub(super) fn main() -> ExitCode {
         asynchronous::TESTS,
         #[cfg(feature = "tokio")]
         async_waiting::TESTS,
+        sharing::TESTS,
     ]
     .concat();
     let trial = |(name, test): Test| Trial::ignorable_test(name, move || limited(test));
