@@ -5,12 +5,23 @@ use std::collections::{HashMap, VecDeque};
 /// The most requests of a peer that wait. Further ones stay in its channel.
 const WAITING: usize = 64;
 
+/// A request of this side.
+enum Asked {
+    /// Somebody waits for the answer. If it is one that gives a lease, that has to be given back in any case.
+    Waits {
+        gives_lease: bool,
+    },
+    Answered(Vec<u8>),
+    /// Nobody waits any more, and the answer gives a lease.
+    Abandoned,
+}
+
 #[derive(Default)]
 pub(crate) struct Calls {
     /// Of the other side: numbers, and what is asked.
     requests: VecDeque<(u64, Vec<u8>)>,
-    /// Of this side, by number: the answer, once it is there.
-    asked: HashMap<u64, Option<Vec<u8>>>,
+    /// Of this side, by number.
+    asked: HashMap<u64, Asked>,
     next: u64,
     /// Whether there was no room for a request of this side.
     pub(crate) wants_room: bool,
@@ -39,29 +50,49 @@ impl Calls {
     }
 
     /// The number of a request that this side makes, and for whose answer it waits.
-    pub(crate) fn ask(&mut self) -> u64 {
+    pub(crate) fn ask(&mut self, gives_lease: bool) -> u64 {
         self.next += 1;
-        self.asked.insert(self.next, None);
+        self.asked.insert(self.next, Asked::Waits { gives_lease });
         self.next
     }
 
-    /// An answer has come. It may be one for which nobody waits any more.
-    pub(crate) fn push_reply(&mut self, number: u64, reply: Vec<u8>) {
-        if let Some(asked @ None) = self.asked.get_mut(&number) {
-            *asked = Some(reply);
+    /// A request was not sent.
+    pub(crate) fn take_back(&mut self, number: u64) {
+        self.asked.remove(&number);
+    }
+
+    /// An answer has come. It may be one for which nobody waits any more: what it gives is returned, to be given back.
+    pub(crate) fn push_reply(&mut self, number: u64, reply: Vec<u8>) -> Option<Vec<u8>> {
+        match self.asked.get_mut(&number) {
+            Some(asked @ Asked::Waits { .. }) => {
+                *asked = Asked::Answered(reply);
+                None
+            }
+            Some(Asked::Abandoned) => {
+                self.asked.remove(&number);
+                Some(reply)
+            }
+            Some(Asked::Answered(_)) | None => None,
         }
     }
 
     /// The answer to a request, once it is there.
     pub(crate) fn take_reply(&mut self, number: u64) -> Option<Vec<u8>> {
-        let reply = self.asked.get_mut(&number)?.take()?;
-        self.asked.remove(&number);
-        Some(reply)
+        let Some(Asked::Answered(_)) = self.asked.get(&number) else { return None };
+        match self.asked.remove(&number) {
+            Some(Asked::Answered(reply)) => Some(reply),
+            _ => None,
+        }
     }
 
     /// Nobody waits for answers any more.
     pub(crate) fn forget(&mut self) {
-        self.asked.clear();
+        self.asked.retain(|_, asked| {
+            if matches!(asked, Asked::Waits { gives_lease: true }) {
+                *asked = Asked::Abandoned;
+            }
+            matches!(asked, Asked::Abandoned)
+        });
         self.wants_room = false;
     }
 }

@@ -3,6 +3,7 @@
 //! They are those of long messages between ranks ([`offer`](crate::protocol::message::offer)).
 
 use crate::endpoint::link::Link;
+use crate::endpoint::wire::{Status, decode_map, decode_reply};
 use crate::protocol::message::Settled;
 use crate::protocol::message::channel::MOST;
 
@@ -38,10 +39,66 @@ impl Link {
         self.post().is_offered(&self.incoming(), number)
     }
 
+    /// Gives back the lease of an answer for which nobody waits any more. Otherwise its owner could give none in its place.
+    pub(crate) fn give_back(&self, reply: &[u8]) {
+        if let Some((Status::Done, content)) = decode_reply(reply)
+            && let Some((lease, _)) = decode_map(content)
+        {
+            self.settle(lease);
+        }
+    }
+
     /// This side has read all, or gives up. Returns whether what was read is what it was to be.
     pub(crate) fn settle(&self, number: u32) -> bool {
         // An error occurs in tests only.
         let settled = self.post().settle(&self.incoming(), number, self.other());
         settled == Ok(Settled::Pulled)
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::io::IoSliceMut;
+    use std::time::Duration;
+
+    use crate::endpoint::api::Endpoint;
+    use crate::endpoint::error::EndpointError;
+    use crate::endpoint::handle::Access;
+
+    #[test]
+    fn a_get_that_was_late_gives_its_lease_back() -> Result<(), EndpointError> {
+        let mut owner = Endpoint::listen(&format!("late-lease-{}", std::process::id()))?;
+        let mut client = Endpoint::builder().timeout(Duration::from_millis(1)).client()?;
+        let to_owner = client.connect(owner.address().expect("it listens"))?;
+        client.send_unexpected(to_owner, 0, b"")?;
+        let to_client = owner.recv_unexpected(&mut [])?.peer;
+        let handle = owner.share(vec![vec![1; 100_000].into()], Access::Read).handle();
+        // More than can be given at a time.
+        for lease in 1..=100 {
+            let error = client.get(to_owner, &handle, 0, &mut [IoSliceMut::new(&mut [0; 100_000])]);
+            assert!(matches!(error, Err(EndpointError::TimedOut { .. })), "{error:?}");
+            // By now the owner answers.
+            let answers = (0..10_000).find_map(|_| {
+                owner
+                    .poll()
+                    .and_then(|_| Ok(owner.state.links.find(to_client)?.lease == lease))
+                    .ok()
+                    .filter(|given| *given)
+            });
+            assert_eq!(answers, Some(true), "lease {lease} was not given");
+            assert!(!owner.state.links.find(to_client)?.is_settled(lease));
+            let settles = (0..10_000).find_map(|_| {
+                client.poll().ok()?;
+                owner
+                    .state
+                    .links
+                    .find(to_client)
+                    .ok()
+                    .map(|link| link.is_settled(lease))
+                    .filter(|settled| *settled)
+            });
+            assert_eq!(settles, Some(true), "lease {lease} was not given back");
+        }
+        Ok(())
     }
 }

@@ -40,7 +40,9 @@ impl Link {
                 }
                 Kind::Reply => {
                     let reply = self.copied(&cell);
-                    self.calls.push_reply(cell.tag, reply);
+                    if let Some(abandoned) = self.calls.push_reply(cell.tag, reply) {
+                        self.give_back(&abandoned);
+                    }
                     continue;
                 }
                 Kind::Offer | Kind::Fragment => return Err(Violation),

@@ -216,14 +216,19 @@ impl Endpoint {
     /// Sends a request, when there is room. Returns its number.
     fn request(&mut self, transfer: &Transfer, done: usize, what: What) -> Result<u64, EndpointError> {
         let Transfer { operation, peer, handle, offset, .. } = *transfer;
+        let gives_lease = matches!(what, What::Map(_));
         let request = Request { key: handle.key, offset: offset + done as u64, what }.encode();
-        let number = self.state.links.find_open(peer)?.calls.ask();
-        self.block(operation, |state| {
+        let number = self.state.links.find_open(peer)?.calls.ask(gives_lease);
+        let sent = self.block(operation, |state| {
             let link = state.links.find_open(peer)?;
             let sent = link.send_quietly(Kind::Request, number, &request);
             link.calls.wants_room = !sent;
             Ok(sent.then_some(number))
-        })
+        });
+        if sent.is_err() {
+            self.state.links.get(peer).into_iter().for_each(|link| link.calls.take_back(number));
+        }
+        sent
     }
 
     /// Waits for the answer to a request.
