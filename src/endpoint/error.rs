@@ -156,6 +156,19 @@ pub enum EndpointError {
         peer: Peer,
     },
 
+    /// Nothing is mapped at a place of the memory that was to be read: of the peer's for a `get`, of this process's for a `put`. A
+    /// file that was mapped, and truncated since, is such memory; who touched it there would be ended by SIGBUS. What comes before
+    /// was moved.
+    #[error(
+        "the memory of a transfer with {peer} is not mapped from its byte {bytes} on: share and send what stays mapped"
+    )]
+    Fault {
+        /// The peer.
+        peer: Peer,
+        /// The bytes that were moved: those from the front on.
+        bytes: u64,
+    },
+
     /// This endpoint has not started this receive: another one has.
     #[error("the request belongs to another endpoint: pass it to the endpoint that has started it")]
     ForeignRequest,

@@ -121,9 +121,11 @@ impl Shares {
                 let len =
                     source.len().filter(|len| *len <= MESSAGE_PIECE_BYTES as u64).ok_or(Status::Bounds)?;
                 let mut pairs = pair(&source.parts, share.writable(offset, len)?);
-                match cma::read_parts(link.process_number(), source.token, &mut pairs) {
+                let mut done = 0;
+                match cma::read_parts(link.process_number(), source.token, &mut pairs, &mut done) {
                     Fetched::All => Ok(reply(Status::Done, &[])),
-                    Fetched::Refused | Fetched::Unmapped => Err(Status::Refused),
+                    Fetched::Refused => Err(Status::Refused),
+                    Fetched::Unmapped => Ok(reply(Status::Fault, &(done as u64).to_ne_bytes())),
                 }
             }
             What::Write(data) => {

@@ -34,6 +34,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError::OutOfBounds`]; [`EndpointError::NotShared`], also if the memory was revoked meanwhile;
+    /// [`EndpointError::Fault`] if some of it is not mapped;
     /// [`EndpointError::PeerGone`], [`EndpointError::UnknownPeer`], [`EndpointError::TimedOut`] after a time without progress,
     /// [`EndpointError::TooManyUnreceived`], [`EndpointError::Forked`].
     pub fn get(
@@ -114,13 +115,14 @@ impl Endpoint {
             };
             let mut parts = &source.parts[..];
             let mut skipped = 0;
-            let mut fetched = Fetched::All;
+            let (mut fetched, mut read) = (Fetched::All, 0);
             // Piece by piece, so that a lease that was withdrawn is noticed soon.
             for start in (0..len).step_by(MESSAGE_PIECE_BYTES) {
                 let piece = MESSAGE_PIECE_BYTES.min(len - start);
                 let slices = window_mut(targets.iter_mut().map(|target| &mut target[..]), done + start, piece);
                 let from = take_parts(&mut parts, &mut skipped, piece);
-                fetched = cma::read_parts(link.process_number(), source.token, &mut pair(&from, slices));
+                fetched =
+                    cma::read_parts(link.process_number(), source.token, &mut pair(&from, slices), &mut read);
                 if fetched != Fetched::All || !link.is_leased(lease) {
                     break;
                 }
@@ -129,7 +131,11 @@ impl Endpoint {
             match fetched {
                 _ if !stands => return Err(EndpointError::NotShared { peer: transfer.peer }),
                 Fetched::All => done += len,
-                Fetched::Refused | Fetched::Unmapped => link.calls.cannot_read = true,
+                Fetched::Refused => link.calls.cannot_read = true,
+                // Its owner would be ended by touching it, so it is not asked to.
+                Fetched::Unmapped => {
+                    return Err(EndpointError::Fault { peer: transfer.peer, bytes: (done + read) as u64 });
+                }
             }
         }
         Ok(done)
@@ -170,10 +176,14 @@ impl Endpoint {
             let parts: Vec<_> = slices.iter().take(PARTS).map(part).collect();
             let len: u64 = parts.iter().map(|(_, len)| len).sum();
             let source = Source { token: self.state.shares.cookie.token(), parts };
-            let (status, _) = self.ask(transfer, done, What::Pull(source))?;
+            let (status, content) = self.ask(transfer, done, What::Pull(source))?;
             if status == Status::Refused {
                 self.state.links.find_open(transfer.peer)?.calls.cannot_be_read = true;
                 break;
+            }
+            if status == Status::Fault {
+                let read = <[u8; 8]>::try_from(content).map_or(0, u64::from_ne_bytes).min(len);
+                return Err(EndpointError::Fault { peer: transfer.peer, bytes: done as u64 + read });
             }
             transfer.check(status)?;
             done += len as usize;
@@ -269,7 +279,9 @@ impl Transfer {
             Status::Done => Ok(()),
             Status::Bounds => Err(EndpointError::OutOfBounds { offset, bytes: len as u64, len: handle.len }),
             Status::NotWritable => Err(EndpointError::NotWritable { peer }),
-            Status::Unknown | Status::Refused | Status::Busy => Err(EndpointError::NotShared { peer }),
+            Status::Unknown | Status::Refused | Status::Busy | Status::Fault => {
+                Err(EndpointError::NotShared { peer })
+            }
         }
     }
 }

@@ -58,6 +58,8 @@ codes! {
         Refused = 4,
         /// Too many others are reading.
         Busy = 5,
+        /// Nothing is mapped where it was to be read: with the bytes that were read before.
+        Fault = 6,
     }
 }
 

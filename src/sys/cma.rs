@@ -22,6 +22,12 @@ pub(crate) struct Token {
 /// uses one address space, so a process that has called exec in between, or another one with the same number, is found out.
 #[cfg(target_os = "linux")]
 pub(crate) fn read(process: u32, token: Token, from: u64, target: &mut [u8]) -> Fetched {
+    read_counted(process, token, from, target, &mut 0)
+}
+
+/// The same, and adds the bytes at the front that were read in any case.
+#[cfg(target_os = "linux")]
+fn read_counted(process: u32, token: Token, from: u64, target: &mut [u8], read: &mut usize) -> Fetched {
     const TOKEN: usize = size_of::<u64>();
     let (Ok(process), Ok(token_at)) = (libc::pid_t::try_from(process), usize::try_from(token.address)) else {
         return Fetched::Refused;
@@ -47,7 +53,10 @@ pub(crate) fn read(process: u32, token: Token, from: u64, target: &mut [u8]) -> 
         match usize::try_from(copied) {
             Ok(TOKEN..) if u64::from_ne_bytes(seen) != token.value => return Fetched::Refused,
             Ok(TOKEN) => return Fetched::Unmapped,
-            Ok(copied @ TOKEN..) => done += copied - TOKEN,
+            Ok(copied @ TOKEN..) => {
+                done += copied - TOKEN;
+                *read += copied - TOKEN;
+            }
             _ => return Fetched::Refused,
         }
     }
@@ -58,9 +67,14 @@ pub(crate) fn read(process: u32, token: Token, from: u64, target: &mut [u8]) -> 
 #[cfg(target_os = "linux")]
 const PARTS: usize = 1023;
 
-/// The same for several parts: each slice is filled from its address.
+/// The same for several parts: each slice is filled from its address. Adds the bytes at the front that were read in any case.
 #[cfg(target_os = "linux")]
-pub(crate) fn read_parts(process: u32, token: Token, parts: &mut [(u64, &mut [u8])]) -> Fetched {
+pub(crate) fn read_parts(
+    process: u32,
+    token: Token,
+    parts: &mut [(u64, &mut [u8])],
+    done: &mut usize,
+) -> Fetched {
     const TOKEN: usize = size_of::<u64>();
     for batch in parts.chunks_mut(PARTS) {
         let mut seen = [0u8; TOKEN];
@@ -81,11 +95,11 @@ pub(crate) fn read_parts(process: u32, token: Token, parts: &mut [(u64, &mut [u8
         let copied = unsafe { libc::process_vm_readv(number, to.as_ptr(), count, from.as_ptr(), count, 0) };
         match usize::try_from(copied) {
             Ok(TOKEN..) if u64::from_ne_bytes(seen) != token.value => return Fetched::Refused,
-            Ok(copied) if copied == TOKEN + all => {}
+            Ok(copied) if copied == TOKEN + all => *done += all,
             // The system may stop anywhere: part by part it is found out whether it can go on.
             Ok(TOKEN..) => {
                 for (address, target) in batch {
-                    match read(process, token, *address, target) {
+                    match read_counted(process, token, *address, target, done) {
                         Fetched::All => {}
                         other => return other,
                     }
@@ -117,11 +131,17 @@ mod tests {
         let parts = |target| <[u8]>::chunks_mut(target, 10).enumerate();
         let mut list: Vec<_> =
             parts(&mut target[..]).map(|(index, part)| (from + 10 * index as u64, part)).collect();
-        assert_eq!(read_parts(process, token, &mut list), Fetched::All);
+        let mut done = 0;
+        let found = read_parts(process, token, &mut list, &mut done);
+        assert_eq!((found, done), (Fetched::All, 30_000));
         list[2999].0 = 8;
-        assert_eq!(read_parts(process, token, &mut list), Fetched::Unmapped);
+        done = 0;
+        let found = read_parts(process, token, &mut list, &mut done);
+        assert_eq!((found, done), (Fetched::Unmapped, 29_990));
         let forged = Token { value: 8, ..token };
-        assert_eq!(read_parts(process, forged, &mut list), Fetched::Refused);
+        done = 0;
+        let found = read_parts(process, forged, &mut list, &mut done);
+        assert_eq!((found, done), (Fetched::Refused, 0));
         assert!(target == own);
     }
 

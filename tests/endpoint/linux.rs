@@ -31,6 +31,8 @@ mod routes;
 mod sharing;
 #[path = "sleeping.rs"]
 mod sleeping;
+#[path = "unmapped.rs"]
+mod unmapped;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,6 +66,7 @@ pub(super) fn main() -> ExitCode {
             bulk::ROLES,
             event_loops::ROLES,
             routes::ROLES,
+            unmapped::ROLES,
         ]
         .concat();
         return child::run(&roles, &args[2..]);
@@ -86,6 +89,7 @@ pub(super) fn main() -> ExitCode {
         #[cfg(feature = "tokio")]
         async_waiting::TESTS,
         sharing::TESTS,
+        unmapped::TESTS,
     ]
     .concat();
     let trial = |(name, test): Test| Trial::ignorable_test(name, move || limited(test));
