@@ -11,6 +11,8 @@ mod async_waiting;
 mod asynchronous;
 #[path = "bulk.rs"]
 mod bulk;
+#[path = "bulk_pull.rs"]
+mod bulk_pull;
 #[path = "child.rs"]
 mod child;
 #[path = "connecting.rs"]
@@ -88,6 +90,7 @@ pub(super) fn main() -> ExitCode {
         asynchronous::TESTS,
         #[cfg(feature = "tokio")]
         async_waiting::TESTS,
+        bulk_pull::TESTS,
         sharing::TESTS,
         unmapped::TESTS,
     ]
