@@ -27,6 +27,7 @@ pub(crate) mod threads;
 pub(crate) mod actor;
 
 pub(crate) mod one_sided;
+pub(crate) mod stranger;
 
 pub(crate) mod record;
 pub(crate) mod verdict;

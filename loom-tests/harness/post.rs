@@ -132,7 +132,7 @@ impl Memory {
 }
 
 /// A channel. Labels are by sender.
-struct ChannelMemory {
+pub(crate) struct ChannelMemory {
     turns: Vec<Cell64>,
     payloads: Vec<Bytes<{ channel::PAYLOAD }>>,
     buffers: Vec<Bytes<8>>,
@@ -143,7 +143,7 @@ struct ChannelMemory {
 }
 
 impl ChannelMemory {
-    fn new(sender: usize, cells: usize) -> Self {
+    pub(crate) fn new(sender: usize, cells: usize) -> Self {
         let label = |parity| Label { what: "cell", rank: sender, parity };
         let word = || Cell64::new(label(0));
         ChannelMemory {
@@ -208,7 +208,7 @@ impl<'m> Channel for &'m ChannelMemory {
 }
 
 /// A payload of either length.
-enum Bytes8<'m> {
+pub(crate) enum Bytes8<'m> {
     Cell(&'m Bytes<{ channel::PAYLOAD }>),
     Buffer(&'m Bytes<8>),
 }
@@ -456,7 +456,7 @@ impl<'s> Correspondent<'s> {
     }
 }
 
-fn envelope(kind: Kind, mask: u64, value: u64) -> Envelope {
+pub(crate) fn envelope(kind: Kind, mask: u64, value: u64) -> Envelope {
     let mut inline = [0; channel::INLINE];
     inline[..8].copy_from_slice(&value.to_ne_bytes());
     Envelope { kind, len: 8, tag: 7, mask, inline }

@@ -7,6 +7,7 @@ mod accesses;
 mod bells;
 mod buffers;
 mod classics;
+mod endpoints;
 mod locks;
 mod messages;
 mod poison;
@@ -29,6 +30,7 @@ pub(crate) fn all() -> Vec<KnownBad> {
     all.extend(bells::all());
     all.extend(locks::all());
     all.extend(messages::all());
+    all.extend(endpoints::all());
     all.push(threads::call_lock_between_transfers());
     all
 }

@@ -3,6 +3,7 @@
 mod bells;
 mod chains;
 mod collectives;
+mod endpoints;
 mod faults;
 mod groups;
 mod in_place;
@@ -46,6 +47,7 @@ pub(crate) fn all() -> Vec<Search> {
         searches(bells::models()),
         searches(locks::models()),
         searches(messages::models()),
+        searches(endpoints::models()),
     ]
     .concat()
 }

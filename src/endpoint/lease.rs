@@ -34,24 +34,20 @@ impl Link {
         self.post().is_settled(&self.outgoing(), number)
     }
 
-    /// Whether a lease of the other side still holds.
-    pub(crate) fn is_leased(&self, number: u32) -> bool {
-        self.post().is_offered(&self.incoming(), number)
-    }
-
     /// Gives back the lease of an answer for which nobody waits any more. Otherwise its owner could give none in its place.
     pub(crate) fn give_back(&self, reply: &[u8]) {
         if let Some((Status::Done, content)) = decode_reply(reply)
             && let Some((lease, _)) = decode_map(content)
         {
-            self.settle(lease);
+            // An error occurs in tests only.
+            let _ = self.post().settle(&self.incoming(), lease, self.other());
         }
     }
 
-    /// This side has read all, or gives up. Returns whether what was read is what it was to be.
-    pub(crate) fn settle(&self, number: u32) -> bool {
+    /// Reads under a lease of the other side's, by pieces. Returns whether what was read is what it was to be.
+    pub(crate) fn pull(&self, number: u32, pull: impl FnMut() -> bool) -> bool {
+        let settled = self.post().pull(&self.incoming(), number, self.other(), pull);
         // An error occurs in tests only.
-        let settled = self.post().settle(&self.incoming(), number, self.other());
         settled == Ok(Settled::Pulled)
     }
 }

@@ -8,7 +8,7 @@ use crate::endpoint::ended::Ended;
 use crate::endpoint::peer::{Event, Peer};
 use crate::endpoint::postings::Postings;
 use crate::protocol::message::channel::INLINE;
-use crate::protocol::message::{Envelope, Inbox, Kind, Mask, Outbox, Post, buffers};
+use crate::protocol::message::{Attention, Envelope, Inbox, Kind, Mask, Outbox, Post, buffers};
 use crate::segment::message_memory::BUFFER;
 use crate::segment::pair_memory::{PairChannel, PairMemory};
 use crate::segment::platform::{Fences, ShmPlatform, Wait};
@@ -63,7 +63,7 @@ pub(crate) struct Link {
     pub(crate) peer: Peer,
     pub(crate) stage: Stage,
     /// Whether the other side rings before this one looks at its channel again.
-    pub(crate) parked: bool,
+    pub(crate) attention: Attention,
     /// Whether it is in the queue of those of which something is to be reported.
     pub(crate) in_news: bool,
     pub(crate) calls: Calls,
@@ -111,7 +111,7 @@ impl Link {
         Link {
             peer,
             stage,
-            parked: false,
+            attention: Attention::Awake,
             in_news: false,
             calls: Calls::default(),
             postings: Postings::default(),
@@ -150,14 +150,19 @@ impl Link {
 
     /// Nothing goes out any more, and nothing comes in.
     pub(crate) fn end(&mut self, ended: Ended) {
-        let left = ended == Ended::Died && self.memory.is_closed(&self.platform);
-        self.stage = Stage::Ended(if left { Ended::Left } else { ended });
+        self.stage = Stage::Ended(ended);
         self.withdraw_all();
         // Its number may soon be that of another socket.
         self.platform.wait = Wait::Socket(-1);
         self.socket = None;
         self.process = None;
         self.wants_room = false;
+    }
+
+    /// How a connection has ended of which the system says that nobody is at its other end: what has been sent can be taken in
+    /// afterwards.
+    pub(crate) fn died_or_left(&self) -> Ended {
+        if self.memory.is_closed(&self.platform) { Ended::Left } else { Ended::Died }
     }
 
     /// Tells the other side that this one sends no more.
@@ -221,10 +226,14 @@ impl Link {
             || wants_room && self.finds_room(LONGEST)
     }
 
-    /// Says that this side is about to sleep: the other rings after the next message.
+    /// Parks the channel, if nothing has come: the other side rings after the next message.
     pub(crate) fn park(&mut self) {
-        self.parked = true;
-        self.memory.post(&self.platform).mark();
+        let marked = self.memory.post(&self.platform).park();
+        self.attention = marked.look(|| self.has_work());
+    }
+
+    pub(crate) fn is_parked(&self) -> bool {
+        self.attention != Attention::Awake
     }
 
     /// The next that is to be reported.

@@ -17,6 +17,7 @@ use crate::endpoint::links::Links;
 use crate::endpoint::listener::{Greeting, Listener};
 use crate::endpoint::peer::Peer;
 use crate::endpoint::shares::Shares;
+use crate::protocol::message::Attention;
 use crate::segment::pair_memory::PairMemory;
 use crate::sys::epoll::{BATCH, Epoll};
 use crate::sys::memory::fork::ForkGuard;
@@ -175,8 +176,9 @@ impl State {
     /// From now on this peer's channel is polled.
     pub(crate) fn wake(&mut self, peer: Peer) {
         if let Some(link) = self.links.get(peer)
-            && core::mem::take(&mut link.parked)
+            && link.is_parked()
         {
+            link.attention = Attention::Awake;
             self.awake.push(peer);
         }
     }
@@ -186,7 +188,7 @@ impl State {
         let Some(link) = self.links.get(peer) else { return };
         if link.is_done() {
             self.links.remove_if_done(peer);
-        } else if link.parked && link.has_work() {
+        } else if link.is_parked() && link.has_work() {
             self.wake(peer);
         }
     }
@@ -195,16 +197,14 @@ impl State {
     pub(crate) fn park(&mut self) -> Result<bool, EndpointError> {
         self.check()?;
         // First: a packet that is read here tells of something that is looked for below.
-        let mut has_work = self.look(Some(Duration::ZERO))?;
-        let awake = core::mem::take(&mut self.awake);
-        awake.iter().for_each(|peer| self.links.get(*peer).into_iter().for_each(Link::park));
-        for peer in awake {
-            if self.links.get(peer).is_some_and(Link::has_work) {
-                has_work = true;
-                self.wake(peer);
-            }
-        }
-        Ok(has_work)
+        let has_work = self.look(Some(Duration::ZERO))?;
+        let links = &mut self.links;
+        self.awake.retain(|peer| {
+            let Some(link) = links.get(*peer) else { return false };
+            link.park();
+            !link.is_parked()
+        });
+        Ok(has_work || !self.awake.is_empty())
     }
 
     /// A peer is gone: what it has sent is taken in, and its descriptors are closed.
@@ -213,6 +213,8 @@ impl State {
         if matches!(link.stage, Stage::Ended(_)) {
             return;
         }
+        // First: what it has sent before it closed can be seen then.
+        let ended = if ended == Ended::Died { link.died_or_left() } else { ended };
         // What follows a violation is not believed either.
         let rest = if ended == Ended::Violated { Ok(TakenIn::default()) } else { link.take_in_rest() };
         let ended = if rest.is_err() { Ended::Violated } else { ended };

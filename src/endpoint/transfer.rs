@@ -117,17 +117,16 @@ impl Endpoint {
             let mut skipped = 0;
             let (mut fetched, mut read) = (Fetched::All, 0);
             // Piece by piece, so that a lease that was withdrawn is noticed soon.
-            for start in (0..len).step_by(MESSAGE_PIECE_BYTES) {
+            let mut pieces = (0..len).step_by(MESSAGE_PIECE_BYTES).peekable();
+            let stands = link.pull(lease, || {
+                let Some(start) = pieces.next() else { return false };
                 let piece = MESSAGE_PIECE_BYTES.min(len - start);
                 let slices = window_mut(targets.iter_mut().map(|target| &mut target[..]), done + start, piece);
                 let from = take_parts(&mut parts, &mut skipped, piece);
                 fetched =
                     cma::read_parts(link.process_number(), source.token, &mut pair(&from, slices), &mut read);
-                if fetched != Fetched::All || !link.is_leased(lease) {
-                    break;
-                }
-            }
-            let stands = link.settle(lease);
+                fetched == Fetched::All && pieces.peek().is_some()
+            });
             match fetched {
                 _ if !stands => return Err(EndpointError::NotShared { peer: transfer.peer }),
                 Fetched::All => done += len,

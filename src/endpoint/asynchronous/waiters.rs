@@ -94,7 +94,7 @@ fn is_there(interest: Interest, state: &mut State) -> bool {
         Interest::Unexpected => !state.unexpected.is_empty(),
         // Of a peer that is gone an error is there.
         Interest::Expected(peer, tag) => {
-            state.links.get(peer).is_none_or(|link| !is_open(link) || link.first_expected(tag).is_some())
+            state.links.get(peer).is_none_or(|link| !is_open(link) || link.expected(tag, 0).is_some())
         }
         Interest::Room(peer, bytes) => {
             state.links.get(peer).is_none_or(|link| !is_open(link) || link.finds_room(bytes))

@@ -7,6 +7,7 @@
 //! | [`buffers`] | where are the bytes that a cell has no room for? |
 //! | [`offer`] | how is a long message pulled, and how is one taken back? |
 //! | [`wait`] | how does a rank wait for messages, and what ends its wait? |
+//! | [`parking`] | how does an endpoint sleep on many channels? |
 //!
 //! A channel has one sender and one receiver. A rank that dies therefore leaves nothing half-done that a third would wait for:
 //! what it has reserved and not published belongs to its own channels.
@@ -14,6 +15,7 @@
 pub mod buffers;
 pub mod channel;
 pub mod offer;
+pub mod parking;
 pub mod ring;
 pub mod wait;
 
@@ -22,6 +24,7 @@ use super::{Killed, Segment};
 
 pub use channel::{Channel, Envelope, Kind, Mask};
 pub use offer::Settled;
+pub use parking::{Attention, Marked};
 pub use ring::{Inbox, Outbox};
 
 /// One rank's access to its channels.

@@ -180,6 +180,23 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         Ok(if pulled { Settled::Pulled } else { Settled::Withdrawn })
     }
 
+    /// Pulls what `source` has offered: `pull` copies a piece, and says whether there is another one to copy. It is looked at the
+    /// offer between pieces, so that one that was withdrawn is not pulled to its end, and settled behind the last. Only if the
+    /// result is [`Settled::Pulled`] is what was copied what was offered.
+    ///
+    /// # Errors
+    /// Only when a test stops this rank.
+    pub fn pull<C: Channel>(
+        &self,
+        channel: &C,
+        number: u32,
+        source: usize,
+        mut pull: impl FnMut() -> bool,
+    ) -> Result<Settled, Killed> {
+        while pull() && self.is_offered(channel, number) {}
+        self.settle(channel, number, source)
+    }
+
     /// The receiver wants a part of an offer of `source`'s.
     ///
     /// # Errors
