@@ -1,0 +1,71 @@
+//! What is measured in a block, and the table of all.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+/// How long a row is measured in a block, and how many blocks there are.
+#[derive(Clone, Copy)]
+pub(crate) struct Length {
+    pub(crate) row: Duration,
+    pub(crate) blocks: usize,
+}
+
+/// A row: how it is measured, and what has been.
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) unit: &'static str,
+    /// The row whose figure is the machine's own for this one.
+    pub(crate) beside: Option<usize>,
+    pub(crate) measure: Box<dyn FnMut(Duration) -> Result<f64>>,
+    pub(crate) figures: Vec<f64>,
+}
+
+impl Row {
+    pub(crate) fn new(
+        name: impl Into<String>,
+        unit: &'static str,
+        beside: Option<usize>,
+        measure: impl FnMut(Duration) -> Result<f64> + 'static,
+    ) -> Self {
+        Row { name: name.into(), unit, beside, measure: Box::new(measure), figures: Vec::new() }
+    }
+
+    fn median(&self) -> f64 {
+        self.figures[self.figures.len() / 2]
+    }
+}
+
+/// Repeats something for so long, after a tenth of that. Returns the seconds that it took on average.
+pub(crate) fn repeated(length: Duration, mut repeat: impl FnMut() -> Result<()>) -> Result<f64> {
+    let (mut start, mut count, mut warm) = (Instant::now(), 0_u64, false);
+    loop {
+        repeat()?;
+        count += 1;
+        let elapsed = start.elapsed();
+        if !warm && elapsed >= length / 10 {
+            (start, count, warm) = (Instant::now(), 0, true);
+        } else if warm && elapsed >= length {
+            return Ok(elapsed.as_secs_f64() / count as f64);
+        }
+    }
+}
+
+/// Measures all rows in turns, and prints them.
+pub(crate) fn run(mut rows: Vec<Row>, length: Length) -> Result<()> {
+    for _ in 0..length.blocks {
+        for row in &mut rows {
+            row.figures.push((row.measure)(length.row)?);
+        }
+    }
+    rows.iter_mut().for_each(|row| row.figures.sort_by(f64::total_cmp));
+    println!("{:<42} {:>10} {:>10} {:>10}  {:<5} {:>10}", "", "median", "lowest", "highest", "", "× machine");
+    for row in &rows {
+        let times = row.beside.map(|beside| row.median() / rows[beside].median());
+        let times = times.map(|times| format!("{times:.2}")).unwrap_or_default();
+        let (lowest, highest) = (row.figures[0], row.figures[row.figures.len() - 1]);
+        let figures = [row.median(), lowest, highest].map(|figure| format!("{figure:>10.3}")).join(" ");
+        println!("{:<42} {figures}  {:<5} {times:>10}", row.name, row.unit);
+    }
+    Ok(())
+}

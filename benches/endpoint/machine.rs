@@ -1,0 +1,74 @@
+//! What the machine itself can do: a line between two cores, and a copy from another process.
+
+use std::io::IoSliceMut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
+
+use crate::block::repeated;
+use crate::process::{bind, processors};
+
+/// A line for each direction, which no prefetch takes along.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+const END: u64 = u64::MAX;
+
+/// Microseconds of a line to the other core, and of another one back.
+pub(crate) fn round_trip(length: Duration) -> Result<f64> {
+    let lines = Arc::new([Line::default(), Line::default()]);
+    let [there, back] = &*lines;
+    let (others, [_, processor]) = (Arc::clone(&lines), processors()?);
+    let other = thread::spawn(move || -> Result<()> {
+        bind(processor)?;
+        let ([there, back], mut next) = (&*others, 1);
+        loop {
+            match there.0.load(Ordering::Acquire) {
+                END => return Ok(()),
+                seen if seen == next => {
+                    back.0.store(next, Ordering::Release);
+                    next += 1;
+                }
+                _ => std::hint::spin_loop(),
+            }
+        }
+    });
+    let mut number = 0;
+    let seconds = repeated(length, || {
+        // Many, so that the clock costs nothing.
+        for _ in 0..100 {
+            number += 1;
+            there.0.store(number, Ordering::Release);
+            while back.0.load(Ordering::Acquire) != number {
+                ensure!(!other.is_finished(), "the other thread has failed");
+                std::hint::spin_loop();
+            }
+        }
+        Ok(())
+    });
+    there.0.store(END, Ordering::Release);
+    other.join().expect("no panic")?;
+    Ok(seconds? * 1e6 / 100.0)
+}
+
+/// Gigabytes a second of a copy from another process's memory.
+pub(crate) fn remote_copy(process: u32, base: usize, target: &mut [u8], length: Duration) -> Result<f64> {
+    let (pid, len) = (Pid::from_raw(i32::try_from(process)?), target.len());
+    let seconds = repeated(length, || {
+        let mut done = 0;
+        while done < len {
+            let remote = [RemoteIoVec { base: base + done, len: len - done }];
+            let copied = process_vm_readv(pid, &mut [IoSliceMut::new(&mut target[done..])], &remote)?;
+            ensure!(copied > 0, "nothing is copied");
+            done += copied;
+        }
+        Ok(())
+    })?;
+    Ok(len as f64 / seconds / 1e9)
+}
