@@ -15,6 +15,7 @@ use super::{Test, pair, repeats};
 pub(super) const TESTS: &[Test] = &[
     ("borrowed_slices_are_read_as_one", as_one),
     ("borrowed_slices_are_read_only", read_only),
+    ("case_56_more_than_3_gib", more_than_3_gib),
     ("case_60_borrowed_slices_end_with_the_call", end_with_the_call),
     ("case_60_borrowed_slices_end_with_a_panic", end_with_a_panic),
     ("case_60_borrowed_slices_change_after_the_call", change_after_the_call),
@@ -65,6 +66,36 @@ fn as_one() -> Result<Completion> {
             Ok(client)
         })?;
     }
+    Ok(Completion::Completed)
+}
+
+/// More than 32 bits of bytes have room for, and than the system copies in one call.
+fn more_than_3_gib() -> Result<Completion> {
+    let memory = std::fs::read_to_string("/proc/meminfo")?;
+    let available = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:")).context("a line")?;
+    if available.trim().trim_end_matches(" kB").parse::<u64>()? < 8 << 20 {
+        return Ok(Completion::ignored_with("it takes 3 GiB, and 8 GiB of memory are not available"));
+    }
+    let len = (3 << 30) + 12_345;
+    // What is not written takes no memory.
+    let mut own = vec![0; len];
+    let marks = [0, 1 << 30, (1 << 31) - 2, 1 << 31, len / 2, len - 1];
+    marks.iter().for_each(|mark| own[*mark] = 7);
+    let (client, to_server, mut server, _) = pair()?;
+    let (first, rest) = own.split_at(len / 2);
+    server.with_shared(&[IoSlice::new(first), IoSlice::new(rest)], |server, handle| {
+        beside(server, (client, to_server), move |own, peer| {
+            let mut got = vec![0; len];
+            own.get(peer, &handle, 0, &mut [IoSliceMut::new(&mut got)])?;
+            ensure!(marks.iter().all(|mark| got[*mark] == 7), "a mark is missing");
+            let beside = marks.iter().flat_map(|mark| [mark.wrapping_sub(1), mark + 1]);
+            ensure!(
+                beside.filter_map(|place| got.get(place)).all(|byte| *byte == 0),
+                "a mark is at another place"
+            );
+            Ok(())
+        })
+    })?;
     Ok(Completion::Completed)
 }
 
