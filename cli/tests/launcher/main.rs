@@ -6,6 +6,7 @@ mod documentation;
 mod ending;
 mod environment;
 mod leftovers;
+mod live;
 mod output;
 mod programs;
 mod report;

@@ -19,7 +19,7 @@ fn busy_job() -> (Launcher, String) {
 
 /// The line of JSON of a job, once all its ranks have made a round. A process that joins while others are looked for is known by
 /// what it has written, and has no number yet.
-fn seen(name: &str) -> String {
+pub(crate) fn seen(name: &str) -> String {
     let mut line = String::new();
     let all_run = eventually(Duration::from_secs(60), || {
         line = run(intranode(["top", "--json", "--interval", "0.2", name])).stdout;
