@@ -12,6 +12,7 @@ codes! {
     ///
     /// assert_eq!(Operation::Allgatherv.as_str(), "allgatherv");
     /// assert!(Operation::Barrier == "barrier");
+    /// assert!(Operation::Put.is_access() && !Operation::Send.is_access());
     /// assert_eq!(Operation::SetOwnership.to_string(), "set_ownership");
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +68,12 @@ codes! {
         Remote = 42,
         /// `put_signal` of a symmetric object
         PutSignal = 43,
+        /// `put`, `put_strided`, `store` and `set` of a symmetric object's instance
+        Put = 44,
+        /// `get`, `get_strided` and `load` of a symmetric object's instance
+        Get = 45,
+        /// `swap`, `compare_swap`, `fetch_add` and the like of a symmetric object's instance
+        Atomic = 46,
         /// `messages`
         Messages = 48,
         /// `send` of messages, and its other forms
@@ -148,6 +155,9 @@ impl Operation {
             Operation::Wait => "wait",
             Operation::Remote => "remote",
             Operation::PutSignal => "put_signal",
+            Operation::Put => "put",
+            Operation::Get => "get",
+            Operation::Atomic => "atomic",
             Operation::Messages => "messages",
             Operation::Send => "send",
             Operation::Recv => "recv",
@@ -203,13 +213,19 @@ impl Operation {
         matches!(self, Operation::Init | Operation::Barrier | Operation::Split | Operation::StartBarrier)
     }
 
-    /// Whether its length is not the same on all ranks, and so not in `Call`.
+    /// Whether it is an access to symmetric memory that never waits. Most take less time than reading a clock. Example:
+    /// [`Operation`].
+    pub fn is_access(self) -> bool {
+        matches!(self, Operation::Put | Operation::Get | Operation::Atomic | Operation::PutSignal)
+    }
+
     /// Whether it consists of rounds that bring no data, and of nothing else that takes time.
     #[inline]
     pub(crate) fn has_only_rounds(self) -> bool {
         matches!(self, Operation::Barrier | Operation::Publish | Operation::Reclaim)
     }
 
+    /// Whether its length is not the same on all ranks, and so not in `Call`.
     pub(super) fn has_no_length(self) -> bool {
         self == Operation::Alltoallv || (Operation::BroadcastVec..=Operation::GatherValues).contains(&self)
     }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use crate::codes::Codes;
 use crate::error::Operation;
 use crate::segment::record::{
-    AWAITED_SHIFT, CONTINUED, COUNTERS, LANE_HEAD, LANES, LATE, OPERATIONS, RecordLayout, SLICE,
+    AWAITED_SHIFT, CONTINUED, COUNTERS, LANE_HEAD, LANES, LATE, OPERATIONS, OTHER_WAIT, RecordLayout, SLICE,
 };
 
 /// What one rank has recorded, in all its communicators. Times are nanoseconds of `CLOCK_MONOTONIC`.
@@ -57,7 +57,8 @@ pub struct OperationRecord {
     pub operation: Operation,
     /// The calls.
     pub calls: u64,
-    /// Those that were timed. The others count with the mean of these, and with their own long waits.
+    /// Those that were timed. The others count with the mean of these, and with their own long waits; of `put`, `get`,
+    /// `atomic` and `put_signal` they do not count.
     pub timed: u64,
     /// The time in the calls.
     pub total_ns: u64,
@@ -162,18 +163,26 @@ impl RankRecord {
             }
         }
         let since = if waiting_since > 0 { waiting_since } else { start };
+        let waits_for = if waiting_since > 0 { waiting_for } else { 0 };
+        self.add_unfinished([operation, since, waits_for]);
+        self.add_unfinished([head[OTHER_WAIT], head[OTHER_WAIT + 1], head[OTHER_WAIT + 2]]);
+        self.add_slices(file, layout, at + layout.ring() * 8, written)
+    }
+
+    /// A call that has not returned, if there is one: the operation, since when, and for which rank plus one it waits.
+    fn add_unfinished(&mut self, [operation, since, waits_for]: [u64; 3]) {
         if let (Some(operation), true) = (Operation::from_code(operation as u8), since > 0) {
-            let waits_for = (waiting_since > 0 && waiting_for > 0).then(|| waiting_for as usize - 1);
+            let waits_for = waits_for.checked_sub(1).map(|rank| rank as usize);
             self.unfinished.push(Unfinished { operation, since, waits_for });
         }
-        self.add_slices(file, layout, at + layout.ring() * 8, written)
     }
 
     fn add_operation(&mut self, code: u8, counters: &[u64]) {
         let [calls, _, timed, rest, bytes, wait_ns, parks, wakes] = counters[..] else { return };
         let Some(operation) = Operation::from_code(code).filter(|_| calls > 0) else { return };
-        // Each call takes as long as the timed ones, and what it has waited.
-        let rest = u128::from(rest) * u128::from(calls) / u128::from(timed.max(1));
+        // Each call takes as long as the timed ones, and what it has waited; but accesses are only timed if they are long.
+        let all = if operation.is_access() { timed } else { calls };
+        let rest = u128::from(rest) * u128::from(all) / u128::from(timed.max(1));
         let total_ns = u64::try_from(rest).unwrap_or(u64::MAX).saturating_add(wait_ns);
         let new = OperationRecord { operation, calls, timed, total_ns, wait_ns, bytes, parks, wakes };
         match self.operations.iter_mut().find(|known| known.operation == operation) {
@@ -235,6 +244,14 @@ mod tests {
         fn of(&self, word: &AtomicU32, seen: u32) -> Option<Wait> {
             let rank = Some(word.load(Relaxed) as usize).filter(|rank| *rank < 10);
             Some(Wait { operation: self.0.load(Relaxed) as u8, round: seen, rank })
+        }
+
+        fn missing(&self, _: u32) -> Option<usize> {
+            None
+        }
+
+        fn rank(&self, rank: usize) -> Option<usize> {
+            Some(rank)
         }
     }
 

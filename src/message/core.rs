@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::codes::Codes;
 use crate::error::{Error, Operation, TimeoutInfo};
 use crate::protocol::message::Post;
 use crate::protocol::{Cause, CauseKind, Failure};
@@ -11,6 +12,7 @@ use crate::rank::cma_peers::ProbeCookie;
 use crate::rank::rank_state::RankState;
 use crate::segment::message_memory::{BUFFER, ChannelLayout, MappedChannel};
 use crate::segment::platform::ShmPlatform;
+use crate::segment::recorder::Lane;
 use crate::symmetric::handle::Symmetric;
 use crate::sys::cma::Token;
 use crate::tuning::MESSAGE_EAGER_BUFFERS;
@@ -50,6 +52,36 @@ impl Core {
     pub(crate) fn post(&self) -> Post<'_, ShmPlatform> {
         let platform = self.rank_state.one_sided.get().unwrap_or(&self.rank_state.platform);
         Post::new(platform, self.rank_state.mapped.segment(), self.rank_state.rank)
+    }
+
+    /// What counts this rank's calls, with `INTRANODE_REPORT`.
+    #[inline(always)]
+    pub(crate) fn recorder(&self) -> Option<&'static Lane> {
+        self.rank_state.platform.recorder
+    }
+
+    /// Counts a call that takes no time, or goes on in others.
+    #[inline]
+    pub(crate) fn count(&self, operation: Operation, bytes: usize) {
+        if let Some(lane) = self.recorder() {
+            lane.count(operation.code(), bytes);
+        }
+    }
+
+    /// Counts the bytes of a message that has been received by a request.
+    pub(crate) fn received(&self, bytes: usize) {
+        if let Some(lane) = self.recorder() {
+            lane.received(Operation::Recv.code(), bytes);
+        }
+    }
+
+    /// Copies a part of a message. With `INTRANODE_REPORT` a long one is timed, so that it is no waiting.
+    #[inline]
+    pub(crate) fn copies<R>(&self, bytes: usize, copy: impl FnOnce() -> R) -> R {
+        match self.recorder() {
+            Some(lane) if bytes >= BUFFER => lane.copy(copy),
+            _ => copy(),
+        }
     }
 
     /// The channel to a rank.

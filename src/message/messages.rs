@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
+use crate::codes::Codes;
 use crate::error::{Error, Operation};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern, Source, Tag};
@@ -15,6 +16,7 @@ use crate::message::state::{State, Wait};
 use crate::protocol::message::channel::INLINE;
 use crate::rank::rank_state::RankState;
 use crate::segment::message_memory::ChannelLayout;
+use crate::segment::recorder::Lane;
 use crate::symmetric::handle::Symmetric;
 
 /// A rank's messages: it sends to other ranks and to itself, and receives what was sent to it, as by MPI's point-to-point
@@ -67,6 +69,33 @@ impl Messages {
     /// [`Error::TimedOut`], which names the rank and is not fatal, if it does not receive within the time-out: the message
     /// is not sent then. After the communicator has ended, its cause, as of [`barrier`](crate::Communicator::barrier).
     pub fn send<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> Result<(), Error> {
+        match self.core.recorder() {
+            None => self.send_now(data, to, tag),
+            Some(lane) => self.recorded(
+                (lane, Operation::Send),
+                |messages| messages.send_now(data, to, tag),
+                |()| size_of_val(data),
+            ),
+        }
+    }
+
+    /// Makes a call with `INTRANODE_REPORT`. `bytes`: those of its result.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn recorded<R>(
+        &mut self,
+        (lane, operation): (&Lane, Operation),
+        call: impl FnOnce(&mut Self) -> Result<R, Error>,
+        bytes: impl FnOnce(&R) -> usize,
+    ) -> Result<R, Error> {
+        let entered = lane.enter(operation.code());
+        let result = call(self);
+        lane.leave(&entered, result.as_ref().map_or(0, bytes));
+        result
+    }
+
+    #[inline]
+    fn send_now<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> Result<(), Error> {
         if self.try_inline(data, to, tag) { Ok(()) } else { self.send_longer(data, to, tag) }
     }
 
@@ -117,11 +146,11 @@ impl Messages {
     /// # Errors
     /// As [`send`](Messages::send); [`Error::NoRoom`] for a message that is too long for an empty channel.
     pub fn try_send<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> Result<bool, Error> {
-        if self.try_inline(data, to, tag) {
-            return Ok(true);
-        }
-        let sent = self.try_eager(data, to, tag)?;
+        let sent = self.try_inline(data, to, tag) || self.try_eager(data, to, tag)?;
         let bytes = size_of_val(data);
+        if sent {
+            self.core.count(Operation::Send, bytes);
+        }
         if !sent && bytes > self.core.eager() { Err(self.no_room(to, bytes)) } else { Ok(sent) }
     }
 
@@ -180,6 +209,18 @@ impl Messages {
         tag: impl Into<Tag>,
     ) -> Result<Envelope, Error> {
         let pattern = Pattern { source: from.into(), tag: tag.into() };
+        match self.core.recorder() {
+            None => self.recv_now(buffer, pattern),
+            Some(lane) => self.recorded(
+                (lane, Operation::Recv),
+                |messages| messages.recv_now(buffer, pattern),
+                |envelope| envelope.bytes,
+            ),
+        }
+    }
+
+    #[inline]
+    fn recv_now<T: Pod>(&mut self, buffer: &mut [T], pattern: Pattern) -> Result<Envelope, Error> {
         let Messages { core, state } = self;
         if let Some(source) = pattern.rank()
             && core.is_ready(Some(source))
@@ -249,6 +290,7 @@ impl Messages {
     ) -> Result<Sending<'a>, Error> {
         self.begin_send(to)?;
         let Messages { core, state } = self;
+        core.count(Operation::Send, size_of_val(data));
         Sending::start(core, state, data, to, tag, attended)
     }
 
@@ -264,6 +306,7 @@ impl Messages {
         tag: impl Into<Tag>,
     ) -> Result<Receiving<'a>, Error> {
         let pattern = self.pattern(Operation::Recv, from, tag)?;
+        self.core.count(Operation::Recv, 0);
         Ok(Receiving::start(&self.core, &mut self.state, buffer, pattern))
     }
 

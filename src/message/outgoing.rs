@@ -233,7 +233,7 @@ impl Outgoing {
             let pages = rest.len().div_ceil(BUFFER).min(core.eager_buffers());
             let Some(mask) = post.reserve(&channel, pages)? else { break };
             let part = &rest[..rest.len().min(pages * BUFFER)];
-            buffers::fill(&channel, mask, part);
+            core.copies(part.len(), || buffers::fill(&channel, mask, part));
             let tag = u64::from(want.number) << 8 | u64::from(want.attempt);
             let cell = envelope(Kind::Fragment, part.len(), tag, mask);
             post.publish(&channel, &mut self.outbox, target, &cell)?;

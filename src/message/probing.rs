@@ -80,6 +80,17 @@ impl Messages {
         tag: impl Into<Tag>,
     ) -> Result<(Vec<T>, Envelope), Error> {
         let pattern = self.pattern(Operation::Recv, from, tag)?;
+        match self.core.recorder() {
+            None => self.recv_vec_now(pattern),
+            Some(lane) => self.recorded(
+                (lane, Operation::Recv),
+                |messages| messages.recv_vec_now(pattern),
+                |(_, envelope)| envelope.bytes,
+            ),
+        }
+    }
+
+    fn recv_vec_now<T: Pod>(&mut self, pattern: Pattern) -> Result<(Vec<T>, Envelope), Error> {
         let message = self.await_message(Operation::Recv, pattern)?;
         let bytes = message.envelope.bytes;
         // A message that is no whole number of elements is found out by the receive.
@@ -100,7 +111,7 @@ impl Messages {
                 element,
             });
         }
-        let envelope = self.recv_taken(message, &mut data)?;
+        let envelope = self.recv_taken_now(message, &mut data)?;
         Ok((data, envelope))
     }
 
@@ -124,6 +135,15 @@ impl Messages {
     /// As [`recv`](Messages::recv), but for those of the buffer.
     pub fn probe(&mut self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Envelope, Error> {
         let pattern = self.pattern(Operation::Probe, from, tag)?;
+        match self.core.recorder() {
+            None => self.probe_now(pattern),
+            Some(lane) => {
+                self.recorded((lane, Operation::Probe), |messages| messages.probe_now(pattern), |_| 0)
+            }
+        }
+    }
+
+    fn probe_now(&mut self, pattern: Pattern) -> Result<Envelope, Error> {
         let Messages { core, state } = self;
         let wait = Wait::from(Operation::Probe, pattern.rank());
         let found = state.wait(core, wait, |state| state.find(core, pattern).map(Ok))?;
@@ -162,7 +182,18 @@ impl Messages {
     ///
     /// # Panics
     /// When it was taken from other messages.
-    pub fn recv_taken<T: Pod>(&mut self, mut message: Message, buffer: &mut [T]) -> Result<Envelope, Error> {
+    pub fn recv_taken<T: Pod>(&mut self, message: Message, buffer: &mut [T]) -> Result<Envelope, Error> {
+        match self.core.recorder() {
+            None => self.recv_taken_now(message, buffer),
+            Some(lane) => self.recorded(
+                (lane, Operation::Recv),
+                |messages| messages.recv_taken_now(message, buffer),
+                |envelope| envelope.bytes,
+            ),
+        }
+    }
+
+    fn recv_taken_now<T: Pod>(&mut self, mut message: Message, buffer: &mut [T]) -> Result<Envelope, Error> {
         assert!(
             Arc::ptr_eq(&message.core, &self.core),
             "a message belongs to the messages that it was taken from"

@@ -33,7 +33,7 @@ impl State {
             .map_or(!(offer.attended && core.prefers_buffers), |staged| staged.idle == MESSAGE_IDLE_POLLS);
         if pulls && !self.peers[source].refused {
             let done = staged.map_or(0, |staged| staged.received);
-            match read(core, source, offer, done, target) {
+            match core.copies(target.len(), || read(core, source, offer, done, target)) {
                 Fetched::All => return settle(),
                 Fetched::Refused => {
                     self.peers[source].refused = true;
@@ -118,7 +118,8 @@ impl State {
             }
             self.fragments.remove(index);
             let end = staged.received.saturating_add(len).min(staged.wanted);
-            buffers::read(&core.from(source), mask, &mut target[staged.received..end]);
+            let part = &mut target[staged.received..end];
+            core.copies(part.len(), || buffers::read(&core.from(source), mask, part));
             staged.received = end;
             self.release(core, source, mask)?;
         }

@@ -235,7 +235,10 @@ impl sealed::Poll for Receiving<'_> {
                     self.progress = state.received_of(id);
                     return None;
                 }
-                Ok(Some(Ok(envelope))) => self.posted.end = Some(End::Received(envelope)),
+                Ok(Some(Ok(envelope))) => {
+                    core.received(envelope.bytes);
+                    self.posted.end = Some(End::Received(envelope));
+                }
                 Ok(Some(Err(kept))) => self.posted.end = Some(End::Kept(kept)),
                 Err(killed) => return Some(Err(core.failed(Operation::Recv, Failure::from(killed)))),
             }

@@ -1,5 +1,6 @@
 //! The state of a rank's messages, and its progress: which happens in calls only.
 
+use crate::codes::Codes;
 use crate::error::{Error, Operation};
 use crate::message::arrivals::{Arrivals, Content};
 use crate::message::core::Core;
@@ -126,13 +127,19 @@ impl State {
             return done.map(Some);
         }
         let deadline = core.rank_state.platform.timeout.map(Moment::after);
-        let result = core.post().wait(&deadline, || {
-            if let Err(error) = self.take_in(core, wait) {
-                // What is there already does not need the room.
-                return Some(poll(self).unwrap_or(Err(error)));
-            }
-            self.poll_or_gone(core, wait, &mut poll)
-        });
+        let mut waits = || {
+            core.post().wait(&deadline, || {
+                if let Err(error) = self.take_in(core, wait) {
+                    // What is there already does not need the room.
+                    return Some(poll(self).unwrap_or(Err(error)));
+                }
+                self.poll_or_gone(core, wait, &mut poll)
+            })
+        };
+        let result = match core.recorder() {
+            None => waits(),
+            Some(lane) => lane.wait_for(wait.operation.code(), wait.peer, waits),
+        };
         match result {
             Ok(Some(done)) => done.map(Some),
             Ok(None) => Ok(None),
@@ -312,7 +319,7 @@ impl State {
             Content::Private(private) => target.copy_from_slice(private),
             Content::Buffers(mask) => {
                 let mask = *mask;
-                buffers::read(&core.from(source), mask, target);
+                core.copies(bytes, || buffers::read(&core.from(source), mask, target));
                 self.release(core, source, mask)?;
             }
             Content::Offer(offer, _) => {

@@ -34,6 +34,21 @@ impl Awaited for Arrivals {
         let rank = self.joined_as.get(rank).copied().filter(|_| is_missing);
         Some(Wait { operation: own.header.operation(), round: round.number(), rank })
     }
+
+    fn missing(&self, round: u32) -> Option<usize> {
+        let (slots, round) = (self.mapped.segment().slots, Generation::new(round));
+        let is_missing = |rank: &usize| {
+            let state = &slots[*rank][round.parity()].state;
+            Generation::of_word(state.load(Relaxed)).next().next() == round
+        };
+        let mut missing = (0..slots.len()).filter(is_missing);
+        let first = missing.next().filter(|_| missing.next().is_none())?;
+        self.joined_as.get(first).copied()
+    }
+
+    fn rank(&self, rank: usize) -> Option<usize> {
+        self.joined_as.get(rank).copied()
+    }
 }
 
 #[cfg(test)]
@@ -59,6 +74,14 @@ mod tests {
             let wait = |word, seen| arrivals.of(word, seen);
             let other = &slots[2][round.parity()].state;
             assert_eq!(wait(other, behind), Some(Wait { operation: 0, round: generation, rank: Some(6) }));
+            // Ranks 0 and 2 have not arrived, then rank 2 alone, then none.
+            slots[0][round.parity()].state.store(behind, Relaxed);
+            other.store(behind, Relaxed);
+            assert_eq!(arrivals.missing(generation), None);
+            slots[0][round.parity()].state.store(round.word(), Relaxed);
+            assert_eq!(arrivals.missing(generation), Some(6));
+            other.store(round.word(), Relaxed);
+            assert_eq!(arrivals.missing(generation), None);
             // A leader that has arrived is not late.
             assert_eq!(wait(other, round.word()), Some(Wait { operation: 0, round: generation, rank: None }));
         }

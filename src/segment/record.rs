@@ -5,7 +5,8 @@
 //!    65536  a row a rank
 //!             0  row      process, joined, left, communicators that had no lane
 //!          4096  lanes    each for one communicator at a time
-//!                    0  head     operation, start, waiting since, waiting for, slices written, communicators
+//!                    0  head     operation, start, waiting since, waiting for, slices written, communicators, …;
+//!                              from word 10 on the same of waits that belong to no round: operation, since, for
 //!                  128  operations   64 bytes for each code
 //!                    …  late     16 bytes for each rank of the job
 //!                    …  slices   32 bytes each, a ring; only with `--trace`
@@ -23,6 +24,9 @@ pub const LANES: usize = 8;
 /// The words of a lane before its operations.
 pub const LANE_HEAD: usize = 16;
 
+/// In a lane's head: the operation of a wait that belongs to no round, since when, and for which rank plus one.
+pub const OTHER_WAIT: usize = 10;
+
 /// The words of an operation's counters: one cache line.
 pub const COUNTERS: usize = 8;
 
@@ -39,7 +43,7 @@ pub const CONTINUED: u64 = 1 << 8;
 pub const AWAITED_SHIFT: u32 = 16;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"intrarec");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const WORD: usize = size_of::<u64>();
 const NAME: usize = 64;
 /// Rows are mapped by themselves, so they begin at a page, however large pages are.

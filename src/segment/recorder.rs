@@ -7,6 +7,10 @@
 //!
 //! **Who was late.** A rank waits for the others one after the other. If it waits long for one of them, and long for none
 //! after it in the same round, then that one arrived last.
+//!
+//! **Messages and one-sided accesses** may be made by any thread of the rank, also during a collective: [`calls`].
+
+mod calls;
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -60,7 +64,11 @@ struct LaneHead {
     late: AtomicU64,
     /// The rank that the call in progress has waited for last, plus one.
     awaited: AtomicU64,
-    unused: [AtomicU64; 6],
+    /// The same as `operation`, `waiting_since` and `waiting_for`, of a wait that belongs to no round: the last that began.
+    other_operation: AtomicU64,
+    other_since: AtomicU64,
+    other_for: AtomicU64,
+    unused: [AtomicU64; 3],
 }
 
 #[repr(C)]
@@ -124,6 +132,12 @@ pub(crate) struct Lane {
 pub(crate) trait Awaited: Send + Sync {
     /// `None` if it is no word of a round.
     fn of(&self, word: &AtomicU32, seen: u32) -> Option<Wait>;
+
+    /// The only rank that has not arrived at a round; `None` if there are several, or none. It reads a word of each rank.
+    fn missing(&self, round: u32) -> Option<usize>;
+
+    /// The rank in the job of a rank of the communicator.
+    fn rank(&self, rank: usize) -> Option<usize>;
 }
 
 /// What is waited for.
@@ -351,21 +365,24 @@ impl Lane {
             let gap = if all { 0 } else { self.one_of.load(Relaxed) - 1 };
             counters.next_timed.store(calls.wrapping_add(gap), Relaxed);
         }
-        self.write_slice(operation, continues, start, duration, bytes);
+        let awaited = self.head.awaited.load(Relaxed);
+        self.write_slice(operation, continues, (start, duration), bytes, awaited);
     }
 
-    fn write_slice(&self, operation: u8, continues: bool, start: u64, duration: u64, bytes: u64) {
-        let written = self.head.slices.load(Relaxed);
+    /// `time`: start and duration. `awaited`: a rank plus one. Several threads may write one each.
+    fn write_slice(&self, operation: u8, continues: bool, time: (u64, u64), bytes: u64, awaited: u64) {
         if self.ring.is_empty() {
             return;
         }
-        let slice = &self.ring[written as usize & (self.ring.len() - 1)];
+        let number = self.head.slices.fetch_add(1, Relaxed);
+        let slice = &self.ring[number as usize & (self.ring.len() - 1)];
+        // No operation has this number: a rank that is killed here leaves no half of a slice.
+        slice.what.store(0, Relaxed);
+        slice.start.store(time.0, Release);
+        slice.duration.store(time.1, Release);
+        slice.bytes.store(bytes, Release);
         let flags = u64::from(operation) | if continues { CONTINUED } else { 0 };
-        slice.start.store(start, Relaxed);
-        slice.duration.store(duration, Relaxed);
-        slice.bytes.store(bytes, Relaxed);
-        slice.what.store(flags | self.head.awaited.load(Relaxed) << AWAITED_SHIFT, Relaxed);
-        self.head.slices.store(written.wrapping_add(1), Release);
+        slice.what.store(flags | awaited << AWAITED_SHIFT, Release);
     }
 
     /// A long wait for a word, which is what `wait` does.
@@ -379,9 +396,18 @@ impl Lane {
     }
 
     fn wait_or_park<R>(&self, word: &AtomicU32, seen: u32, parks: u64, wait: impl FnOnce() -> R) -> R {
-        let awaited = lock(&self.awaited).as_ref().and_then(|awaited| awaited.of(word, seen));
-        // What belongs to no round may be waited for by several threads.
-        let Some(awaited) = awaited else { return wait() };
+        let awaited = lock(&self.awaited).as_ref().and_then(|arrivals| {
+            let mut awaited = arrivals.of(word, seen)?;
+            // A leader that has arrived waits for others. Who sleeps has the time to find out for which.
+            if awaited.rank.is_none() && parks > 0 {
+                awaited.rank = arrivals.missing(awaited.round);
+            }
+            Some(awaited)
+        });
+        let Some(awaited) = awaited else {
+            self.parks_elsewhere(parks);
+            return wait();
+        };
         let start = Moment::now().nanoseconds();
         self.head.operation.store(awaited.operation.into(), Relaxed);
         self.head.waiting_for.store(awaited.rank.map_or(0, |rank| rank as u64 + 1), Relaxed);
@@ -402,26 +428,28 @@ impl Lane {
     fn was_late(&self, round: u32, rank: usize, waited: u64) {
         let (head, number) = (self.head, rank as u64 + 1);
         head.awaited.store(number, Relaxed);
-        add(&self.late[rank].wait_ns, waited);
+        // Other threads may wait for messages of this rank.
+        self.late[rank].wait_ns.fetch_add(waited, Relaxed);
         if head.round.load(Relaxed) == u64::from(round) {
             let before = head.late.load(Relaxed);
             if before == number {
                 return;
             }
             if let Some(before) = self.late.get((before as usize).wrapping_sub(1)) {
-                add(&before.rounds, u64::MAX);
+                before.rounds.fetch_sub(1, Relaxed);
             }
         }
         head.round.store(u64::from(round), Relaxed);
         head.late.store(number, Relaxed);
-        add(&self.late[rank].rounds, 1);
+        self.late[rank].rounds.fetch_add(1, Relaxed);
     }
 
     /// This rank wakes those that wait for a word. On any thread: also a watcher does.
     pub(crate) fn wakes(&self, word: &AtomicU32) {
         let awaited = lock(&self.awaited).as_ref().and_then(|awaited| awaited.of(word, 0));
-        if let Some(awaited) = awaited {
-            self.counters(awaited.operation).wakes.fetch_add(1, Relaxed);
+        match awaited {
+            Some(awaited) => _ = self.counters(awaited.operation).wakes.fetch_add(1, Relaxed),
+            None => self.wakes_elsewhere(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Atomic operations on the instance of another rank.
 
+use crate::error::Operation;
 use crate::protocol::symmetric::Fetch;
 use crate::segment::atom::{Atom, AtomInt};
 use crate::segment::unit::unstopped;
@@ -36,6 +37,7 @@ impl<'a, T: Atom> Remote<'a, T> {
     #[inline]
     #[track_caller]
     pub fn swap(&self, index: usize, value: T) -> T {
+        self.count(Operation::Atomic, size_of::<T>());
         let before = self.access.swap(self.rank, self.instance.atomic(index), value.to_cell());
         T::from_cell(unstopped(before))
     }
@@ -65,6 +67,7 @@ impl<'a, T: Atom> Remote<'a, T> {
     #[inline]
     #[track_caller]
     pub fn compare_swap(&self, index: usize, current: T, new: T) -> Result<T, T> {
+        self.count(Operation::Atomic, size_of::<T>());
         let cell = self.instance.atomic(index);
         let result = self.access.compare_swap(self.rank, cell, current.to_cell(), new.to_cell());
         unstopped(result).map(T::from_cell).map_err(T::from_cell)
@@ -289,6 +292,7 @@ impl<T: AtomInt> Remote<'_, T> {
     #[inline]
     #[track_caller]
     fn fetch(&self, operation: Fetch, index: usize, value: T) -> T {
+        self.count(Operation::Atomic, size_of::<T>());
         let before = self.access.fetch(self.rank, self.instance.atomic(index), operation, value.to_cell());
         T::from_cell(unstopped(before))
     }

@@ -4,9 +4,12 @@ use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
+use crate::codes::Codes;
 use crate::communicator::{Communicator, call};
 use crate::error::{Error, Operation};
+use crate::protocol::Failure;
 use crate::protocol::symmetric::lock::{Node, Queue};
+use crate::segment::recorder::Lane;
 use crate::segment::unit::Instance;
 use crate::symmetric::allocate;
 use crate::symmetric::handle::Symmetric;
@@ -101,7 +104,10 @@ impl Lock {
     pub fn lock(&self) -> Result<Guard<'_>, Error> {
         self.check_fork()?;
         self.enter()?;
-        let taken = self.cells.access().lock(self, &self.deadline());
+        let taken = match self.cells.rank_state().platform.recorder {
+            None => self.cells.access().lock(self, &self.deadline()),
+            Some(lane) => self.lock_recorded(lane),
+        };
         taken.map_err(|failure| self.cells.rank_state().one_sided_failed(Operation::LockAcquire, failure))?;
         Ok(Guard { lock: self })
     }
@@ -126,6 +132,9 @@ impl Lock {
     pub fn try_lock(&self) -> Result<Option<Guard<'_>>, Error> {
         self.check_fork()?;
         self.enter()?;
+        if let Some(lane) = self.cells.rank_state().platform.recorder {
+            lane.count(Operation::LockAcquire.code(), 0);
+        }
         match self.cells.access().try_lock(self) {
             Ok(true) => return Ok(Some(Guard { lock: self })),
             Ok(false) => self.queued.store(false, Release),
@@ -134,6 +143,20 @@ impl Lock {
             }
         }
         Ok(None)
+    }
+
+    /// Takes the lock, with `INTRANODE_REPORT`: a rank that does not get it at once waits.
+    #[cold]
+    fn lock_recorded(&self, lane: &Lane) -> Result<(), Failure> {
+        let (operation, access) = (Operation::LockAcquire.code(), self.cells.access());
+        let entered = lane.enter(operation);
+        let taken = match access.try_lock(self) {
+            Ok(true) => Ok(()),
+            Ok(false) => lane.wait_for(operation, None, || access.lock(self, &self.deadline())),
+            Err(failure) => Err(failure),
+        };
+        lane.leave(&entered, 0);
+        taken
     }
 
     /// Takes this rank's place in the queue.

@@ -4,7 +4,8 @@ use std::fmt;
 
 use bytemuck::Pod;
 
-use crate::error::Error;
+use crate::codes::Codes;
+use crate::error::{Error, Operation};
 use crate::segment::unit::{Access, Instance};
 use crate::symmetric::handle::Symmetric;
 
@@ -123,6 +124,7 @@ impl<'a, T: Pod> Remote<'a, T> {
     #[inline]
     #[track_caller]
     pub fn store(&self, index: usize, value: T) {
+        self.count(Operation::Put, size_of::<T>());
         self.instance.store(&self.access, self.rank, index, value);
     }
 
@@ -133,6 +135,7 @@ impl<'a, T: Pod> Remote<'a, T> {
     #[inline]
     #[track_caller]
     pub fn load(&self, index: usize) -> T {
+        self.count(Operation::Get, size_of::<T>());
         self.instance.load(&self.access, index)
     }
 
@@ -145,7 +148,9 @@ impl<'a, T: Pod> Remote<'a, T> {
     #[inline]
     #[track_caller]
     pub fn put(&self, index: usize, values: &[T]) {
+        let start = self.count(Operation::Put, size_of_val(values));
         self.instance.put(&self.access, self.rank, index, values);
+        self.end(Operation::Put, size_of_val(values), start);
     }
 
     /// Reads elements from `index` on. What this rank reads afterwards is read after them. Not collective. Example:
@@ -156,7 +161,9 @@ impl<'a, T: Pod> Remote<'a, T> {
     #[inline]
     #[track_caller]
     pub fn get(&self, index: usize, values: &mut [T]) {
+        let start = self.count(Operation::Get, size_of_val(values));
         self.instance.get(&self.access, index, values);
+        self.end(Operation::Get, size_of_val(values), start);
     }
 
     /// Writes elements that are `stride` elements apart: the first at `index`. What is between them does not change. Order as
@@ -184,7 +191,9 @@ impl<'a, T: Pod> Remote<'a, T> {
     /// When the elements reach past the end, or the stride is 0.
     #[track_caller]
     pub fn put_strided(&self, index: usize, stride: usize, values: &[T]) {
+        let start = self.count(Operation::Put, size_of_val(values));
         self.instance.put_strided(&self.access, self.rank, index, stride, values);
+        self.end(Operation::Put, size_of_val(values), start);
     }
 
     /// Reads elements that are `stride` elements apart: the first at `index`. Not collective. Example:
@@ -194,7 +203,9 @@ impl<'a, T: Pod> Remote<'a, T> {
     /// When the elements reach past the end, or the stride is 0.
     #[track_caller]
     pub fn get_strided(&self, index: usize, stride: usize, values: &mut [T]) {
+        let start = self.count(Operation::Get, size_of_val(values));
         self.instance.get_strided(&self.access, index, stride, values);
+        self.end(Operation::Get, size_of_val(values), start);
     }
 
     /// The address of the instance in this process: what `shmem_ptr` returns. It is valid as long as the object. Not
@@ -216,6 +227,38 @@ impl<'a, T: Pod> Remote<'a, T> {
     #[inline]
     pub fn as_ptr(&self) -> *mut T {
         self.instance.start()
+    }
+}
+
+impl<T> Remote<'_, T> {
+    /// Counts an access, with `INTRANODE_REPORT`. When it began, if it is timed; else 0.
+    #[inline(always)]
+    pub(super) fn count(&self, operation: Operation, bytes: usize) -> u64 {
+        access_begins(&self.access, operation, bytes)
+    }
+
+    #[inline(always)]
+    fn end(&self, operation: Operation, bytes: usize, start: u64) {
+        access_ends(&self.access, operation, bytes, start);
+    }
+}
+
+/// Counts an access, with `INTRANODE_REPORT`. When it began, if it is timed; else 0.
+#[inline(always)]
+pub(super) fn access_begins(access: &Access<'_>, operation: Operation, bytes: usize) -> u64 {
+    match access.platform().recorder {
+        None => 0,
+        Some(lane) => lane.begin_access(operation.code(), bytes),
+    }
+}
+
+/// The access has ended.
+#[inline(always)]
+pub(super) fn access_ends(access: &Access<'_>, operation: Operation, bytes: usize, start: u64) {
+    if start != 0
+        && let Some(lane) = access.platform().recorder
+    {
+        lane.end_access(operation.code(), bytes, start);
     }
 }
 

@@ -1,10 +1,14 @@
 //! Waiting until this rank's own instance has changed, and signals.
 
+use crate::codes::Codes;
 use crate::error::{Error, Operation, WaitTimeout};
+use crate::protocol::Failure;
 use crate::protocol::symmetric::access::Signalling;
 use crate::segment::atom::{Atom, AtomInt};
+use crate::segment::recorder::Lane;
 use crate::segment::unit::Instance;
 use crate::symmetric::handle::Symmetric;
+use crate::symmetric::remote::{access_begins, access_ends};
 use crate::sys::wait::clock::Moment;
 use bytemuck::Pod;
 use std::sync::Arc;
@@ -110,7 +114,10 @@ impl<T: Pod> Symmetric<T> {
             Signal::Set(value) => (Signalling::Set, value.to_cell()),
             Signal::Add(value) => (Signalling::Add, value.to_cell()),
         };
-        instance.put_signal(&self.access(), rank, (index, values), cell, signal);
+        let (access, bytes) = (self.access(), size_of_val(values));
+        let start = access_begins(&access, Operation::PutSignal, bytes);
+        instance.put_signal(&access, rank, (index, values), cell, signal);
+        access_ends(&access, Operation::PutSignal, bytes, start);
         Ok(())
     }
 }
@@ -367,8 +374,29 @@ impl<T: Atom> Symmetric<T> {
 
     #[inline]
     fn wait<R>(&self, deadline: &Option<Moment>, poll: impl FnMut() -> Option<R>) -> Result<Option<R>, Error> {
-        let waited = self.access().wait(deadline, poll);
+        let waited = match self.rank_state().platform.recorder {
+            None => self.access().wait(deadline, poll),
+            Some(lane) => self.wait_recorded(lane, deadline, poll),
+        };
         waited.map_err(|failure| self.rank_state().one_sided_failed(Operation::Wait, failure))
+    }
+
+    /// The same, with `INTRANODE_REPORT`.
+    #[cold]
+    fn wait_recorded<R>(
+        &self,
+        lane: &Lane,
+        deadline: &Option<Moment>,
+        mut poll: impl FnMut() -> Option<R>,
+    ) -> Result<Option<R>, Failure> {
+        let operation = Operation::Wait.code();
+        let entered = lane.enter(operation);
+        let waited = match poll() {
+            Some(found) => Ok(Some(found)),
+            None => lane.wait_for(operation, None, || self.access().wait(deadline, poll)),
+        };
+        lane.leave(&entered, 0);
+        waited
     }
 
     #[cold]

@@ -249,7 +249,7 @@ fn write_operations(page: &mut String, summary: &Summary) -> fmt::Result {
 /// Who has waited for whom.
 fn write_waits(page: &mut String, summary: &Summary) -> fmt::Result {
     page.write_str(
-        "<h2>Who waited for whom</h2>\n<p>Rounds at which the rank of the row waited long, last for the rank \
+        "<h2>Who waited for whom</h2>\n<p>Rounds and messages at which the rank of the row waited long, last for the rank \
          of the column; and the seconds of these waits.</p>\n",
     )?;
     let waited = |rank: &Rank, other: usize| {
@@ -287,15 +287,17 @@ fn write_waits(page: &mut String, summary: &Summary) -> fmt::Result {
 const NOTES: &str = "\
 <h2>What the figures mean</h2>\n<dl>\n\
 <dt>calls, bytes</dt><dd>Counted exactly. The bytes of a call are its number of elements times their size, as the call states \
-it: the buffer of an allreduce or a broadcast, the own block of an allgather, all blocks of an allgatherv. All communicators of \
-a rank are added up. Messages, and accesses to symmetric memory, are not in it.</dd>\n\
+it: the buffer of an allreduce or a broadcast, the own block of an allgather, all blocks of an allgatherv, the message of a send or \
+a recv, the elements of a put, a get or an atomic. All communicators of a rank are added up.</dd>\n\
 <dt>in calls, time</dt><dd>Of the calls that were timed (<i>timed</i>), the mean, times the number of calls, and every long wait. \
 All calls are timed that move 4 KiB or more, or that bring data and take 10 µs or more; of others the first 32, \
-and then one of 256, or of 8 with more ranks than processors.</dd>\n\
+and then one of 256, or of 8 with more ranks than processors. A put, a get or an atomic of less than 4 KiB takes less time than \
+reading a clock: these are counted, and their time is not in it.</dd>\n\
 <dt>waiting</dt><dd>Long waits for other ranks, all of which are timed: those of more than some hundred polls, which is a few \
 microseconds; with more ranks than processors, those in which the rank sleeps. Shorter ones are a part of the time in calls.</dd>\n\
 <dt>parks, wake-ups</dt><dd>How often a rank slept in the kernel, and how often it woke ranks that slept.</dd>\n\
-<dt>late rounds, waited for</dt><dd>The rounds at which this rank was the last that another rank waited long for, and for how long. \
+<dt>late rounds, waited for</dt><dd>The rounds at which this rank was the last that another rank waited long for, and for how long; also each \
+long wait for a message from this rank, or for it to receive one. \
 Of the counts of the other ranks, the largest. A call has one round or several.</dd>\n\
 <dt>joined, left</dt><dd>Since the start of the job. A rank that was killed has not left.</dd>\n\
 </dl>\n";

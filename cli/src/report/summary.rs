@@ -65,6 +65,9 @@ pub(super) struct Operation {
     pub(super) wait_seconds: f64,
     pub(super) parks: u64,
     pub(super) wakes: u64,
+    /// Accesses are timed if they are long, and the others take no time here.
+    #[serde(skip)]
+    pub(super) is_access: bool,
 }
 
 /// A rank that this one has waited for.
@@ -83,6 +86,14 @@ pub(super) struct UnfinishedCall {
     /// Since the job's start.
     pub(super) since_seconds: f64,
     pub(super) waits_for: Option<usize>,
+}
+
+/// What an operation is called. Making a lock and taking it have one name in the interface.
+pub(super) fn name(operation: intranode::Operation) -> &'static str {
+    match operation {
+        intranode::Operation::LockNew => "new lock",
+        other => other.as_str(),
+    }
 }
 
 fn seconds(nanoseconds: u64) -> f64 {
@@ -125,7 +136,7 @@ impl Rank {
         end: u64,
     ) -> Self {
         let operation = |record: &OperationRecord| Operation {
-            operation: record.operation.as_str(),
+            operation: name(record.operation),
             calls: record.calls,
             timed_calls: record.timed,
             bytes: record.bytes,
@@ -133,9 +144,10 @@ impl Rank {
             wait_seconds: seconds(record.wait_ns),
             parks: record.parks,
             wakes: record.wakes,
+            is_access: record.operation.is_access(),
         };
         let unfinished = |call: &Unfinished| UnfinishedCall {
-            operation: call.operation.as_str(),
+            operation: name(call.operation),
             since_seconds: since_start(call.since),
             waits_for: call.waits_for,
         };
@@ -174,7 +186,8 @@ impl Rank {
 /// A rank was not in calls for longer than it was there. Where the mean of some calls says so, these were slower than the others.
 fn fit(operations: &mut [Operation], presence: f64) {
     let estimated = |operation: &Operation| {
-        if operation.timed_calls < operation.calls { operation.seconds - operation.wait_seconds } else { 0.0 }
+        let is_estimated = operation.timed_calls < operation.calls && !operation.is_access;
+        if is_estimated { operation.seconds - operation.wait_seconds } else { 0.0 }
     };
     let all: f64 = operations.iter().map(|operation| operation.seconds).sum();
     let guessed: f64 = operations.iter().map(estimated).sum();
@@ -202,6 +215,7 @@ mod tests {
             wait_seconds,
             parks: 0,
             wakes: 0,
+            is_access: false,
         };
         let fitted = |presence: f64| {
             let mut operations = [operation(10, 1.0, 0.5), operation(100, 4.0, 1.0), operation(100, 1.0, 0.0)];

@@ -1,7 +1,7 @@
 //! The timeline of a job, as trace events: the JSON that Perfetto and chrome://tracing open.
 //!
-//! The format: Trace Event Format, Google 2016. A track a rank, a slice a call. Communicators of one rank that threads use at
-//! the same time have slices that overlap, so these get further tracks.
+//! The format: Trace Event Format, Google 2016. A track a rank, a slice a call. Calls that
+//! threads of one rank make at the same time have slices that overlap, so these get further tracks.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use anyhow::Result;
 use intranode::job::recorded::{RankRecord, SliceRecord};
 use serde_json::{Value, json};
 
-use super::summary::Summary;
+use super::summary::{Summary, name};
 
 /// The tracks of a job, in one group.
 const GROUP: u32 = 1;
@@ -78,7 +78,7 @@ fn call(track: usize, slice: &SliceRecord, began: Duration) -> Value {
     }
     let start = Duration::from_nanos(slice.start).saturating_sub(began);
     json!({
-        "ph": "X", "cat": "collective", "name": slice.operation.as_str(), "pid": GROUP, "tid": track,
+        "ph": "X", "cat": "call", "name": name(slice.operation), "pid": GROUP, "tid": track,
         "ts": microseconds(start), "dur": microseconds(Duration::from_nanos(slice.duration_ns)), "args": args,
     })
 }
@@ -89,7 +89,7 @@ fn unfinished(track: usize, summary: &Summary, rank: usize) -> Vec<Value> {
     let slice = |call: &super::summary::UnfinishedCall| {
         let duration = (summary.seconds - call.since_seconds).max(0.0);
         json!({
-            "ph": "X", "cat": "collective", "name": call.operation, "pid": GROUP, "tid": track,
+            "ph": "X", "cat": "call", "name": call.operation, "pid": GROUP, "tid": track,
             "ts": call.since_seconds * 1e6, "dur": duration * 1e6,
             "args": {"unfinished": true, "waited_for": call.waits_for},
         })

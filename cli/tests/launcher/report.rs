@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use intranode::{Communicator, Error, ReduceOp};
+use intranode::{Communicator, Error, ReduceOp, Signal as Write, Until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -25,6 +25,7 @@ fn rank() {
     let comm = Communicator::from_env().unwrap();
     match program.as_str() {
         "counts" => counts(&comm).unwrap(),
+        "one-sided" => one_sided(&comm).unwrap(),
         "late" => {
             for _ in 0..20 {
                 if comm.rank() == 1 {
@@ -84,6 +85,50 @@ fn counts(comm: &Communicator) -> Result<(), Error> {
     Ok(())
 }
 
+/// Messages, and accesses to symmetric memory, of two ranks.
+fn one_sided(comm: &Communicator) -> Result<(), Error> {
+    let other = 1 - comm.rank();
+    let mut messages = comm.messages()?;
+    for _ in 0..30 {
+        match comm.rank() {
+            0 => messages.send(&[1_u64; 4], 1, 7)?,
+            _ => _ = messages.recv(&mut [0_u64; 4], 0, 7)?,
+        }
+    }
+    messages.sendrecv(&[0_u8; 100], other, &mut [0_u8; 100], other, 8)?;
+    let mut received = [0_u64];
+    let mut receiving = messages.start_recv(&mut received, other, 9)?;
+    let mut sending = messages.start_send(&[1_u64], other, 9)?;
+    messages.wait_all(&mut [&mut receiving, &mut sending])?;
+    if comm.rank() == 0 {
+        messages.send(&vec![1_u32; 250_000], 1, 10)?;
+        messages.probe(1, 11)?;
+        messages.recv(&mut [0_u8], 1, 11)?;
+    } else {
+        messages.recv_vec::<u32>(0, 10)?;
+        // Rank 0 waits.
+        std::thread::sleep(Duration::from_millis(50));
+        messages.send(&[1_u8], 0, 11)?;
+    }
+    let (data, flags) = (comm.symmetric::<u64>(4096)?, comm.symmetric::<u64>(1)?);
+    let remote = data.at(other)?;
+    for _ in 0..25 {
+        remote.put(0, &[1, 2]);
+    }
+    (0..5).for_each(|index| remote.store(index, 3));
+    remote.put(0, &vec![4; 4096]);
+    (0..3).for_each(|index| _ = remote.load(index));
+    remote.get(0, &mut [0; 2]);
+    (0..10).for_each(|index| _ = remote.fetch_add(index, 1));
+    data.put_signal(other, 0, &[1, 2, 3], &flags, 0, Write::Add(1))?;
+    flags.wait_until(0, Until::Eq(1))?;
+    let lock = comm.lock()?;
+    for _ in 0..20 {
+        drop(lock.lock()?);
+    }
+    comm.barrier()
+}
+
 fn job<const N: usize>(options: [&str; N], program: &str) -> Command {
     let mut command = intranode(["run"]);
     command.args(options).arg("--").arg(std::env::current_exe().unwrap());
@@ -125,6 +170,58 @@ fn check_page(page: &str) {
     }
     assert!(open.is_empty(), "{open:?}");
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<svg "), "{page}");
+}
+
+#[test]
+fn messages_and_one_sided_accesses_are_counted() {
+    let directory = Directory::new();
+    let mut command = job(["-n", "2", "--report", "job.html", "--trace", "trace.json"], "one-sided");
+    command.current_dir(&directory.0);
+    run(command).succeeded();
+    let report = json(&directory.0.join("job.json"));
+    let ranks = report["ranks"].as_array().unwrap();
+    let (many, few) = ((33, 30 * 32 + 100 + 8 + 1_000_000), (3, 100 + 8 + 1));
+    for (rank, sent, received) in [(&ranks[0], many, few), (&ranks[1], few, many)] {
+        for (name, (calls, bytes)) in [
+            ("send", sent),
+            ("recv", received),
+            ("put", (31, 25 * 16 + 5 * 8 + 32_768)),
+            ("get", (4, 3 * 8 + 16)),
+            ("atomic", (10, 80)),
+            ("put_signal", (1, 24)),
+            ("wait", (1, 0)),
+            ("lock", (20, 0)),
+            // Its cells.
+            ("new lock", (1, 136)),
+        ] {
+            let one = operation(rank, name);
+            assert_eq!(
+                (one["calls"].as_u64(), one["bytes"].as_u64()),
+                (Some(calls), Some(bytes)),
+                "{name}: {rank}"
+            );
+        }
+        // Of the accesses, only long ones are timed.
+        let timed = |name| operation(rank, name)["timed_calls"].as_u64();
+        assert_eq!([timed("put"), timed("get"), timed("atomic")], [Some(1), Some(0), Some(0)], "{rank}");
+    }
+    let probe = operation(&ranks[0], "probe");
+    assert_eq!(probe["calls"], 1, "{probe}");
+    let waited = probe["wait_seconds"].as_f64().unwrap();
+    assert!((0.04..60.0).contains(&waited), "{probe}");
+    let late = &ranks[0]["waited_for"].as_array().unwrap()[0];
+    assert!(late["rank"] == 1 && late["seconds"].as_f64() >= Some(waited), "{late}");
+    let trace = json(&directory.0.join("trace.json"));
+    let events = trace["traceEvents"].as_array().unwrap();
+    let slices = |name: &str, track: u64| {
+        let is_one = |event: &&Value| event["name"] == name && event["tid"] == track && event["ph"] == "X";
+        events.iter().filter(is_one).cloned().collect::<Vec<Value>>()
+    };
+    let [probe] = &slices("probe", 1)[..] else { panic!("{trace}") };
+    assert!(probe["args"]["waited_for"] == 1 && probe["dur"].as_f64() >= Some(4e4), "{probe}");
+    let [put] = &slices("put", 1)[..] else { panic!("{trace}") };
+    assert_eq!(put["args"]["bytes"], 32_768, "{put}");
+    assert!(slices("send", 1).len() >= 31 && slices("get", 1).is_empty(), "{trace}");
 }
 
 #[test]

@@ -45,6 +45,12 @@ impl<'s, P: SymmetricPlatform> OneSided<'s, P> {
         OneSided { platform, segment, rank }
     }
 
+    /// The platform that it is on.
+    #[inline(always)]
+    pub fn platform(&self) -> &'s P {
+        self.platform
+    }
+
     /// What a rank reports that has met poison.
     #[cold]
     fn failure(self) -> Failure {
