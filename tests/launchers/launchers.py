@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Starts `examples/hello` by the real launchers: mpiexec of Open MPI 4 and 5, MPICH and Intel MPI (from PyPI), and srun, sbatch
-and salloc of a Slurm with two nodes on this host (from Debian, unpacked, not installed); torchrun, if it is on the PATH.
+and salloc of a Slurm with two nodes on this host (from Debian, unpacked, not installed); torchrun, that of the PATH or Debian's.
 
 The ranks have no variable of ours. Each case says what was started, and what came of it. What is downloaded stays in
 target/race and target/launchers.
@@ -20,6 +20,7 @@ ROOT = HERE.parent.parent
 sys.path[:0] = [str(ROOT / "benches/race"), str(HERE)]
 import peers  # noqa: E402
 from slurm import Slurm  # noqa: E402
+from torchrun import Torchrun  # noqa: E402
 
 # No case takes longer than some seconds on an idle machine.
 LIMIT = 120
@@ -167,20 +168,37 @@ def slurm_cases(cases, slurm, program, installed):
         cases.case(f"slurm: mpiexec of {name} on two nodes", over)
 
 
-def torchrun(cases, program):
-    if not shutil.which("torchrun"):
-        print("skipped torchrun: it is not on the PATH (its variables are in the unit tests)")
-        return
-    start = ["torchrun", "--standalone", "--nproc-per-node", "3", "--no-python", program]
-    environment = mpi_environment(ROOT)
-    cases.case("torchrun: 3 ranks", lambda: joined(run(start, environment), [3]))
+def torchrun_cases(cases, torchrun, program):
+    go = lambda ranks, *command: run(torchrun.start(ranks, *command), torchrun.environment)
+    for ranks in [1, 3]:
+        cases.case(f"torchrun {torchrun.about}: {ranks} ranks", lambda: joined(go(ranks, program), [ranks]))
+    two = ["sh", "-c", " & ".join(" ".join(map(str, torchrun.start(2, program))) for _ in range(2)) + " & wait"]
+    cases.case(f"torchrun {torchrun.about}: two jobs at once", lambda: joined(run(two, torchrun.environment), [2, 2]))
+
+    def restarted():
+        # The first ranks fail once their job has begun, and the agent starts others.
+        fails = ["sh", "-c", f'{program}; test "$TORCHELASTIC_RESTART_COUNT" = 1']
+        joined(run([*torchrun.start(2, *fails)[:-4], "--max_restarts", 1, "--no_python", *fails], torchrun.environment), [2, 2])
+
+    cases.case(f"torchrun {torchrun.about}: restarted ranks", restarted)
 
 
-def cobre(cases, program, case, work):
+def cobre(cases, work, *given):
     """`cobre-shm run` joins in the same way."""
+    program, case = map(Path, given or (target() / "release/cobre-shm", ROOT / "target/launchers/case"))
+    if not program.exists():
+        print("skipped cobre-shm: cargo build --release --package intranode-cobre builds it")
+        return
+    if not given:
+        shutil.rmtree(case, ignore_errors=True)
+        small = ["--iterations", "2", "--stages", "3", "--hydros", "3", "--openings", "2"]
+        subprocess.run([program, "case", case, *small], check=True, stderr=subprocess.DEVNULL)
     for name in ["openmpi", "mpich"]:
+        label = f"{name}: cobre-shm run"
+        if cases.only not in label:
+            continue
         environment = mpi_environment(peers.install(name, MPIS[name][0], work))
-        out = Path(case).with_name(f"launched-{name}")
+        out = case.with_name(f"launched-{name}")
         start = ["mpiexec", "-n", 2, *MPIS[name][1], program, "run", case, "--out", out, "--threads", 1]
 
         def two_ranks(environment=environment, start=start):
@@ -188,15 +206,15 @@ def cobre(cases, program, case, work):
             if status != 0 or "2 rank(s)" not in output:
                 raise Failed(f"status {status}:\n{output}")
 
-        cases.case(f"{name}: cobre-shm run", two_ranks)
+        cases.case(label, two_ranks)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("only", nargs="?", default="", help="only cases whose name contains this")
     parser.add_argument("--program", help="a built examples/hello [default: build it in release]")
-    parser.add_argument("--without", nargs="*", default=[], choices=[*MPIS, "slurm"], help="launchers to leave out")
-    parser.add_argument("--cobre", nargs=2, metavar=("COBRE-SHM", "CASE"), help="also `cobre-shm run CASE` under mpiexec")
+    parser.add_argument("--without", nargs="*", default=[], choices=[*MPIS, "slurm", "torchrun"], help="launchers to leave out")
+    parser.add_argument("--cobre", nargs=2, metavar=("COBRE-SHM", "CASE"), help="start this, and train this case [default: that of target/release, if it is built, and a small case]")
     arguments = parser.parse_args()
     work = ROOT / "target/race"
     work.mkdir(parents=True, exist_ok=True)
@@ -205,9 +223,9 @@ def main():
     installed = [name for name in MPIS if name not in arguments.without]
     for name in installed:
         mpiexec(cases, name, program, work)
-    torchrun(cases, program)
-    if arguments.cobre:
-        cobre(cases, *arguments.cobre, work)
+    if "torchrun" not in arguments.without:
+        torchrun_cases(cases, Torchrun(ROOT / "target/launchers", mpi_environment(ROOT)), program)
+    cobre(cases, work, *(arguments.cobre or []))
     if "slurm" not in arguments.without:
         with Slurm(ROOT / "target/launchers", work) as slurm:
             slurm_cases(cases, slurm, program, installed)
@@ -221,7 +239,11 @@ def main():
 def build():
     command = ["cargo", "build", "--quiet", "--locked", "--release", "--example", "hello"]
     subprocess.run(command, cwd=ROOT, check=True)
-    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/examples/hello"
+    return target() / "release/examples/hello"
+
+
+def target():
+    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
 
 if __name__ == "__main__":
