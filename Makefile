@@ -2,7 +2,7 @@
 
 # FUZZ_SECONDS=600 make fuzz: each fuzz target for 600 seconds, with the address sanitizer.
 
-.PHONY: demo test lint package install-check msrv dependencies fuzz tsan miri aarch64 check-macos chaos race launchers instructions cobre-matrix memory cmake
+.PHONY: demo test lint package install-check msrv dependencies fuzz tsan miri aarch64 check-macos chaos race launchers instructions cobre-matrix memory cmake python
 
 # One hydrothermal case with Cobre's own backend and with 1, 2 and 4 processes: all results are equal bit for bit.
 demo: cmake
@@ -12,16 +12,16 @@ demo: cmake
 # checkers are built with one library, and by the same selection of packages as the rest: with another, dependencies would get
 # other features, and be compiled again.
 test: cmake
-	cargo test --locked --workspace --exclude intranode-cobre --features intranode/serde,intranode/num-complex,intranode/tokio
-	cargo test --locked --workspace --exclude intranode-cobre --all-features --test loom --test shuttle
+	cargo test --locked --workspace --exclude intranode-cobre --exclude intranode-python --features intranode/serde,intranode/num-complex,intranode/tokio
+	cargo test --locked --workspace --exclude intranode-cobre --exclude intranode-python --all-features --test loom --test shuttle
 	cargo test --locked --release --package intranode-cobre
 
 lint: cmake
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --exclude intranode-cobre --all-targets --all-features -- --deny warnings
+	cargo clippy --locked --workspace --exclude intranode-cobre --exclude intranode-python --all-targets --all-features -- --deny warnings
 	cargo clippy --locked --release --package intranode-cobre --all-targets --all-features -- --deny warnings
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --package intranode-cli --bin intranode --no-deps --document-private-items
-	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --workspace --exclude intranode-cobre --no-deps --document-private-items
+	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --workspace --exclude intranode-cobre --exclude intranode-python --no-deps --document-private-items
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --release --package intranode-cobre --no-deps
 
 # The packages as they would be published, each built from its own files; `make package PACKAGE=--allow-dirty` before a commit.
@@ -39,6 +39,10 @@ msrv:
 # Licences, sources and duplicates of the dependencies. Compiles two tools first.
 dependencies:
 	.ci/dependencies
+
+# The Python wheel, built into a virtual environment under target/, and its tests there.
+python:
+	.ci/python $(PYTHON)
 
 fuzz:
 	fuzz/run.sh

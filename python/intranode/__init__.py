@@ -1,0 +1,138 @@
+"""Collectives, shared arrays and a launcher for the processes of one machine.
+
+    import numpy
+    import intranode
+
+    comm = intranode.world()
+    total = numpy.zeros(3)
+    comm.Allreduce(numpy.full(3, comm.rank, "f8"), total, op=intranode.SUM)
+    names = comm.allgather(f"rank {comm.rank}")
+
+`python -m intranode -n 4 script.py` starts it in four processes, `intranode.run(function, 4)` starts a function in four.
+`from intranode import MPI` is a subset of mpi4py.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+
+from . import _core, errors
+from ._communicator import Communicator
+from ._message import IN_PLACE
+from ._op import (
+    BAND,
+    BOR,
+    BXOR,
+    LAND,
+    LOR,
+    LXOR,
+    MAX,
+    MAXLOC,
+    MIN,
+    MINLOC,
+    PROD,
+    SUM,
+    Op,
+)
+from ._region import Region, Shared
+from ._run import report, run
+from .errors import (
+    Aborted,
+    AllocationFailed,
+    ConcurrentUse,
+    CountsDisagree,
+    Error,
+    Forked,
+    InitializationFailed,
+    Interrupted,
+    InvalidArgument,
+    InvalidConfiguration,
+    Mismatch,
+    Poisoned,
+    RankDied,
+    RankLeft,
+    Refused,
+    TimedOut,
+    Truncated,
+)
+
+__version__ = _core.__version__
+
+__all__ = [
+    "BAND",
+    "BOR",
+    "BXOR",
+    "IN_PLACE",
+    "LAND",
+    "LOR",
+    "LXOR",
+    "MAX",
+    "MAXLOC",
+    "MIN",
+    "MINLOC",
+    "PROD",
+    "SUM",
+    "Aborted",
+    "AllocationFailed",
+    "Communicator",
+    "ConcurrentUse",
+    "CountsDisagree",
+    "Error",
+    "Forked",
+    "InitializationFailed",
+    "Interrupted",
+    "InvalidArgument",
+    "InvalidConfiguration",
+    "Mismatch",
+    "Op",
+    "Poisoned",
+    "RankDied",
+    "RankLeft",
+    "Refused",
+    "Region",
+    "Shared",
+    "TimedOut",
+    "Truncated",
+    "errors",
+    "join",
+    "report",
+    "run",
+    "world",
+]
+
+_world: Communicator | None = None
+
+
+def world() -> Communicator:
+    """The communicator of all ranks of this job: the same object every time. The first call joins.
+
+    Who started this process says which rank it is: `INTRANODE_NAME`, `INTRANODE_RANK` and `INTRANODE_SIZE`, else the variables
+    of Open MPI's, MPICH's or Intel's mpiexec, torchrun or srun. Without any it is alone. It is left when the interpreter exits.
+
+    Raises `InvalidConfiguration` for variables that are wrong, and `InitializationFailed` if a rank does not join in time. A
+    forked child of a rank gets the same object; its calls raise `Forked`.
+    """
+    global _world
+    if _world is None:
+        _world = Communicator(_core.from_env())
+        atexit.register(_leave, _world, os.getpid())
+    return _world
+
+
+def join(
+    name: str, rank: int, size: int, *, timeout: float | None = 60.0, join_timeout: float | None = 30.0
+) -> Communicator:
+    """Joins the job `name` (`/` and up to 230 bytes, as in `"/job-42"`) as `rank` of `size`, and waits for the others.
+
+    The ranks may start in any order, in processes that were forked, spawned or started in any other way, and in threads of one
+    process. The time-outs are in seconds; None is none. When all have joined the name is free again. Leave by `leave()`, or
+    `with intranode.join(...) as comm:`.
+    """
+    return Communicator(_core.join(name, rank, size, timeout, join_timeout))
+
+
+def _leave(comm: Communicator, pid: int) -> None:
+    """Not in a forked child, which is no rank."""
+    if os.getpid() == pid:
+        comm.leave()

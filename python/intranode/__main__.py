@@ -1,0 +1,107 @@
+"""The launcher: `python -m intranode -n 4 script.py ARGUMENTS`, or `-n 4 -m module`, or `-n 4 -- PROGRAM`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from ._run import ends_with_parent
+
+_GRACE = 1.0
+"""How long the other ranks have to end by themselves when one has failed, in seconds."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Starts the ranks, and returns the code of the first that failed, or 0."""
+    parser = argparse.ArgumentParser(
+        prog="python -m intranode",
+        description="Starts N ranks of a Python script on this machine. When one fails, the others are ended.",
+        epilog="Rank 0 has the standard input; the others have none.",
+    )
+    parser.add_argument("-n", type=int, default=os.cpu_count() or 1, metavar="N", help="ranks; default: processors")
+    parser.add_argument("--timeout", metavar="SECONDS", help="without progress, after which a call fails, or none; default 60")
+    parser.add_argument("-m", metavar="MODULE", dest="module", help="a module instead of a script")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="SCRIPT ...", help="the script, or -- a program")
+    options = parser.parse_args(arguments)
+    if options.n < 1:
+        parser.error(f"-n {options.n}: at least one rank is needed")
+    rest: list[str] = options.rest
+    if options.module:
+        command = [sys.executable, "-m", options.module, *rest]
+    elif rest[:1] == ["--"] and len(rest) > 1:
+        command = rest[1:]
+    elif rest and rest[0] != "--":
+        command = [sys.executable, *rest]
+    else:
+        parser.error("a script is needed: python -m intranode -n 4 script.py")
+    variables = dict(os.environ)
+    variables["INTRANODE_NAME"] = f"/intranode-{os.getpid()}-{time.monotonic_ns() % 1_000_000_000}"
+    variables["INTRANODE_SIZE"] = str(options.n)
+    if options.timeout is not None:
+        variables["INTRANODE_TIMEOUT"] = options.timeout
+    return _run(command, options.n, variables)
+
+
+def _run(command: list[str], size: int, variables: dict[str, str]) -> int:
+    ranks: list[subprocess.Popen[bytes]] = []
+    forwarded: list[int] = []
+
+    def forward(number: int, _: object) -> None:
+        # Ctrl-C at a terminal has reached the ranks too. A signal of another process has not.
+        forwarded.append(number)
+        if number != signal.SIGINT or not os.isatty(0):
+            for rank in ranks:
+                if rank.poll() is None:
+                    rank.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    first = 0
+    deadline: float | None = None
+    try:
+        for number in range(size):
+            ranks.append(
+                subprocess.Popen(
+                    command,
+                    env=variables | {"INTRANODE_RANK": str(number)},
+                    stdin=None if number == 0 else subprocess.DEVNULL,
+                    preexec_fn=ends_with_parent,
+                )
+            )
+        running = set(range(size))
+        while running:
+            for number in sorted(running):
+                code = ranks[number].poll()
+                if code is None:
+                    continue
+                running.discard(number)
+                if code and not first:
+                    first = 128 - code if code < 0 else code
+                    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+                    if running and not forwarded:
+                        print(f"intranode: rank {number} {how}; the other ranks are ended", file=sys.stderr)
+                    deadline = time.monotonic() + _GRACE
+            if deadline is not None and time.monotonic() > deadline:
+                break
+            if running:
+                time.sleep(0.01)
+    except OSError as error:
+        print(f"intranode: {command[0]}: {error.strerror}", file=sys.stderr)
+        first = first or 127
+    finally:
+        for rank in ranks:
+            if rank.poll() is None:
+                rank.kill()
+            rank.wait()
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
+    if forwarded and not first:
+        first = 128 + forwarded[0]
+    return first
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""mpi4py's ways to describe a buffer: `[data, count, datatype]` and the like, for the compiled part.
+
+That takes a buffer, or a triple of a buffer, a format and the bytes of an item. What has gaps is packed before the call, and
+unpacked after it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from . import _core, _datatype
+from ._datatype import Datatype
+
+
+class _InPlace:
+    """Instead of a buffer: the data are in the other one already."""
+
+    def __repr__(self) -> str:
+        return "intranode.IN_PLACE"
+
+    def __reduce__(self) -> str:
+        return "IN_PLACE"
+
+
+IN_PLACE = _InPlace()
+
+_NOTHING = memoryview(b"")
+
+
+class Place:
+    """A buffer with its datatype, and the part of it that a call means."""
+
+    __slots__ = ("_packed", "counts", "datatype", "displs", "memory")
+
+    def __init__(self, spec: Any, blocks: int | None = None) -> None:
+        """`blocks`: of an operation with a block for each rank, their number."""
+        data, count, displs, datatype = split(spec)
+        if data is None:
+            view, self.memory = None, _NOTHING
+            datatype = datatype if datatype is not None else _datatype.BYTE
+        else:
+            view = memoryview(data)
+            self.memory = _flat(view)
+        if datatype is None:
+            assert view is not None
+            datatype = _datatype.of_buffer(view)
+        elif isinstance(datatype, str):
+            datatype = _datatype.of_code(datatype)
+        if not isinstance(datatype, Datatype) or not datatype:
+            raise TypeError(f"a datatype is needed, such as MPI.DOUBLE or its format 'd', not {datatype!r}")
+        self.datatype = datatype
+        self._packed: bytearray | None = None
+        whole = len(self.memory) // datatype.extent if datatype.extent else 0
+        number = 1 if blocks is None else blocks
+        if count is None:
+            self.counts = [whole // number + (rank < whole % number) for rank in range(number)]
+            if blocks is None and isinstance(displs, int):
+                self.counts = [max(whole - displs, 0)]
+        elif isinstance(count, Sequence) or hasattr(count, "__len__"):
+            self.counts = [operator.index(each) for each in count]
+        else:
+            self.counts = [operator.index(count)] * number
+        if displs is None:
+            self.displs = [0] * len(self.counts)
+            for rank in range(1, len(self.counts)):
+                self.displs[rank] = self.displs[rank - 1] + self.counts[rank - 1]
+        elif isinstance(displs, Sequence) or hasattr(displs, "__len__"):
+            self.displs = [operator.index(each) for each in displs]
+        else:
+            self.displs = [operator.index(displs) * (rank if blocks is not None else 1) for rank in range(number)]
+        if blocks is not None and not len(self.counts) == len(self.displs) == blocks:
+            raise ValueError(
+                f"{len(self.counts)} counts and {len(self.displs)} displacements for {blocks} ranks: one for each is needed"
+            )
+        for at, length in zip(self.displs, self.counts, strict=True):
+            if at < 0 or length < 0 or (length and self._end(at, length) > len(self.memory)):
+                raise ValueError(
+                    f"{length} elements of {datatype.name} from element {at} on do not fit into a buffer of "
+                    f"{len(self.memory)} bytes"
+                )
+
+    def _end(self, at: int, length: int) -> int:
+        last = max((offset + self.datatype.width for offset in self.datatype.offsets), default=0)
+        return (at + length - 1) * self.datatype.extent + last
+
+    @property
+    def items(self) -> int:
+        """The items of an element: 1 if it is not derived."""
+        return len(self.datatype.offsets)
+
+    def whole(self) -> tuple[Any, str, int]:
+        """For the compiled part: all blocks, one after the other."""
+        datatype = self.datatype
+        if datatype.is_plain and self._is_dense():
+            start = self.displs[0] * datatype.extent if self.displs else 0
+            end = start + sum(self.counts) * datatype.extent
+            return self.memory[start:end], datatype.format, datatype.width
+        packed = bytearray()
+        for at, length in zip(self.displs, self.counts, strict=True):
+            packed += datatype.pack(self.memory, at * datatype.extent, length)
+        self._packed = packed
+        return packed, datatype.format, datatype.width
+
+    def _is_dense(self) -> bool:
+        return all(
+            self.displs[rank] == self.displs[rank - 1] + self.counts[rank - 1] for rank in range(1, len(self.displs))
+        )
+
+    def finish(self) -> None:
+        """After a call that has received: unpacks."""
+        if self._packed is None:
+            return
+        if self.memory.readonly:
+            raise BufferError("the receive buffer is read-only")
+        packed, start = memoryview(self._packed), 0
+        for at, length in zip(self.displs, self.counts, strict=True):
+            end = start + length * self.datatype.size
+            self.datatype.unpack(packed[start:end], self.memory, at * self.datatype.extent, length)
+            start = end
+
+    def table(self) -> tuple[list[int], list[int]]:
+        """The counts and displacements of what `whole` returns, in items."""
+        counts = [count * self.items for count in self.counts]
+        displs = [0] * len(counts)
+        for rank in range(1, len(counts)):
+            displs[rank] = displs[rank - 1] + counts[rank - 1]
+        return counts, displs
+
+
+def split(spec: Any) -> tuple[Any, Any, Any, Any]:
+    """The data, the count or the counts, the displacements, and the datatype."""
+    if not isinstance(spec, tuple | list):
+        return spec, None, None, None
+    if not 1 <= len(spec) <= 4:
+        raise ValueError(f"a message is [data, count, displ, datatype] or a beginning of it, not {len(spec)} items")
+    data, *rest = spec
+    datatype = None
+    if rest and (isinstance(rest[-1], Datatype | str)):
+        datatype = rest.pop()
+    elif len(rest) == 3 or (rest and rest[-1] is None and len(rest) > 1):
+        rest.pop()
+    count = rest[0] if rest else None
+    displs = rest[1] if len(rest) > 1 else None
+    if len(rest) == 1 and isinstance(count, tuple | list) and len(count) == 2:
+        # (counts, displs), or two counts.
+        if isinstance(count, tuple) or any(part is None or hasattr(part, "__len__") for part in count):
+            count, displs = count
+    return data, count, displs, datatype
+
+
+def _flat(view: memoryview) -> memoryview:
+    """Its bytes, in the order in which they lie."""
+    if view.format == "B" and view.ndim == 1 and view.c_contiguous:
+        return view
+    return memoryview(_core.Flat(view))

@@ -1,0 +1,147 @@
+"""Operations of reductions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+
+def _logical(function: Callable[[bool, bool], bool]) -> Callable[[Any, Any], bool]:
+    return lambda a, b: function(bool(a), bool(b))
+
+
+def _located(is_better: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
+    def choose(a: Any, b: Any) -> Any:
+        (first, i), (second, j) = a, b
+        if is_better(second, first) or (second == first and j < i):
+            return (second, j)
+        return (first, i)
+
+    return choose
+
+
+_MOST_OWN = 32
+_own: list[Op] = []
+
+
+class Op:
+    """An operation that combines values. Of buffers: `SUM` and the others by their number. Of objects: a function of two.
+
+    An own one is a function `f(a, b)` of two objects, or mpi4py's `f(a, b, datatype)`: see `Op.Create`.
+    """
+
+    name: str
+    code: int | None
+    function: Callable[..., Any] | None
+    commutes: bool
+    own: bool
+
+    def __init__(self, op: Op | None = None) -> None:
+        self.name = "OP_NULL" if op is None else op.name
+        self.code = None if op is None else op.code
+        self.function = None if op is None else op.function
+        self.commutes = True if op is None else op.commutes
+        self.own = False if op is None else op.own
+
+    @classmethod
+    def Create(cls, function: Callable[..., Any], commute: bool = False) -> Op:
+        """An own operation: `function(a, b, datatype)`. Of objects, `datatype` is None and the result is what it returns; of
+        buffers `a` and `b` are their bytes, and the result replaces `b`. Ranks combine in their order, whatever `commute` says.
+        """
+        if len(_own) >= _MOST_OWN:
+            raise RuntimeError(f"there are {_MOST_OWN} own operations already: free some by Op.Free()")
+        op = cls()
+        op.name, op.function, op.commutes, op.own = "own", function, bool(commute), True
+        _own.append(op)
+        return op
+
+    def Free(self) -> None:
+        """Ends an own operation."""
+        for at, op in enumerate(_own):
+            if op is self:
+                del _own[at]
+                break
+        self.name, self.function, self.own, self.code = "OP_NULL", None, False, None
+
+    def __call__(self, a: Any, b: Any) -> Any:
+        if self.function is None:
+            raise ValueError("OP_NULL does not combine anything")
+        return self.function(a, b, None) if self.own else self.function(a, b)
+
+    def Is_commutative(self) -> bool:
+        """Whether the order of the values does not matter."""
+        return self.commutes
+
+    @property
+    def is_commutative(self) -> bool:
+        """Whether the order of the values does not matter."""
+        return self.commutes
+
+    @property
+    def is_predefined(self) -> bool:
+        """Whether it is none of `Op.Create`."""
+        return not self.own
+
+    def toint(self) -> int:
+        """-1: there are no handles."""
+        return -1
+
+    def Reduce_local(self, inbuf: Any, inoutbuf: Any) -> None:
+        """Combines two buffers of this rank into `inoutbuf`."""
+        raise NotImplementedError("Reduce_local: combine the arrays themselves, as numpy.add(a, b, out=b)")
+
+    def __bool__(self) -> bool:
+        return self.function is not None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Op):
+            return NotImplemented
+        return (self.name, self.function) == (other.name, other.function) and self._number() == other._number()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.function))
+
+    def _number(self) -> int:
+        """Of an own one, which has no equal."""
+        return id(self) if self.own else 0
+
+    def __repr__(self) -> str:
+        return f"intranode.{self.name}" if self.name in _predefined else f"<Op {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.own:
+            return Op.Create, (self.function, self.commutes)
+        known = _predefined[self.name]
+        return (_named, (self.name,)) if known is self else (type(self), (known,))
+
+
+_predefined: dict[str, Op] = {}
+
+
+def _named(name: str) -> Op:
+    return _predefined[name]
+
+
+def _new(name: str, code: int | None, function: Callable[[Any, Any], Any] | None) -> Op:
+    op = Op()
+    op.name, op.code, op.function = name, code, function
+    _predefined[name] = op
+    return op
+
+
+OP_NULL = _new("OP_NULL", None, None)
+SUM = _new("SUM", 1, operator.add)
+PROD = _new("PROD", 2, operator.mul)
+MIN = _new("MIN", 3, lambda a, b: b if b < a else a)
+MAX = _new("MAX", 4, lambda a, b: b if b > a else a)
+BAND = _new("BAND", 5, operator.and_)
+BOR = _new("BOR", 6, operator.or_)
+BXOR = _new("BXOR", 7, operator.xor)
+LAND = _new("LAND", 8, _logical(operator.and_))
+LOR = _new("LOR", 9, _logical(operator.or_))
+LXOR = _new("LXOR", 10, _logical(operator.xor))
+MINLOC = _new("MINLOC", 11, _located(operator.lt))
+MAXLOC = _new("MAXLOC", 12, _located(operator.gt))
+REPLACE = _new("REPLACE", None, lambda a, b: b)
+NO_OP = _new("NO_OP", None, lambda a, b: a)

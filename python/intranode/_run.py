@@ -1,0 +1,201 @@
+"""Functions in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import pickle
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from . import _pickle
+from .errors import Error
+
+_jobs = itertools.count()
+_GRACE = 1.0
+"""How long the other ranks have to end by themselves when one has failed, in seconds."""
+
+_LENGTH = struct.Struct("<Q")
+_reports: int | None = None
+"""In a rank: the descriptor that `report` writes to."""
+
+
+def run(
+    function: Callable[..., Any],
+    size: int,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    progress: Callable[[int, Any], None] | None = None,
+    timeout: float | None = 60.0,
+    env: Mapping[str, str] | None = None,
+) -> list[Any]:
+    """Calls `function(*args, **kwargs)` in `size` new processes, the ranks of a job. Returns the results, by rank.
+
+    In the function `intranode.world()` is the communicator. The processes are new interpreters, as of multiprocessing's spawn, but
+    `__main__` is not run again: a script needs no `if __name__ == "__main__":`, and functions of a notebook or a prompt can be run.
+    What they use of `__main__` goes with them, as values of this moment.
+
+    The first rank that fails ends the rest: they get an error that names it, and are killed after a second. Its exception is
+    raised here, with a note that says the rank and where it was raised. A rank that ends without a result is a RuntimeError.
+
+    `progress(rank, value)` is called here for each `intranode.report(value)` of a rank. `timeout`: seconds without progress after
+    which a call of the ranks fails. Standard output and error are those of this process, standard input is empty. In a notebook
+    what ranks print goes to the server's terminal: return it, or report it.
+    """
+    if size < 1:
+        raise ValueError(f"{size} ranks: at least one is needed")
+    payload = _pickle.dumps((function, tuple(args), dict(kwargs or {})))
+    name = f"/intranode-run-{os.getpid()}-{next(_jobs)}-{time.monotonic_ns() % 1_000_000}"
+    variables = dict(os.environ if env is None else env)
+    variables["INTRANODE_NAME"], variables["INTRANODE_SIZE"] = name, str(size)
+    variables["INTRANODE_TIMEOUT"] = "none" if timeout is None else str(timeout)
+    variables.pop("INTRANODE_LAUNCHER", None)
+    ranks: list[_Rank] = []
+    try:
+        for rank in range(size):
+            ranks.append(_Rank(rank, variables, payload))
+        return _results(ranks, progress)
+    finally:
+        for each in ranks:
+            each.end()
+
+
+class _Rank:
+    """A process: what it is told, and what it says."""
+
+    def __init__(self, rank: int, variables: dict[str, str], payload: bytes) -> None:
+        self.rank = rank
+        self.said = bytearray()
+        self.result: tuple[bool, Any] | None = None
+        told, telling = os.pipe()
+        self.saying, says = os.pipe()
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", f"from intranode._run import _rank; _rank({told}, {says})"],
+                env=variables | {"INTRANODE_RANK": str(rank)},
+                stdin=subprocess.DEVNULL,
+                pass_fds=(told, says),
+            )
+        finally:
+            os.close(told)
+            os.close(says)
+        # The path first: the payload may name modules that this process has found by it.
+        with contextlib.suppress(BrokenPipeError), os.fdopen(telling, "wb") as pipe:
+            path = pickle.dumps(sys.path)
+            pipe.write(_LENGTH.pack(len(path)) + path + payload)
+
+    def messages(self) -> tuple[list[Any], bool]:
+        """What has come, and whether the rank has ended."""
+        data = os.read(self.saying, 1 << 20)
+        self.said += data
+        found = []
+        while len(self.said) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self.said)[0]
+            if len(self.said) < end:
+                break
+            found.append(pickle.loads(self.said[_LENGTH.size : end]))
+            del self.said[:end]
+        return found, not data
+
+    def end(self) -> None:
+        """Kills the process if it has not ended."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.saying)
+
+
+def _results(ranks: list[_Rank], progress: Callable[[int, Any], None] | None) -> list[Any]:
+    first: list[tuple[_Rank, BaseException]] = []
+    deadline: float | None = None
+    with selectors.DefaultSelector() as selector:
+        for rank in ranks:
+            selector.register(rank.saying, selectors.EVENT_READ, rank)
+        while selector.get_map():
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            ready = selector.select(left)
+            if not ready and left == 0.0:
+                break
+            for key, _ in ready:
+                rank = key.data
+                found, ended = rank.messages()
+                for kind, value in found:
+                    if kind == "report":
+                        if progress is not None:
+                            progress(rank.rank, value)
+                    elif kind == "result":
+                        rank.result = (True, value)
+                    else:
+                        first.append((rank, value))
+                if ended:
+                    selector.unregister(key.fileobj)
+                    code = rank.process.wait()
+                    if rank.result is None and not any(each is rank for each, _ in first):
+                        first.append((rank, RuntimeError(f"rank {rank.rank} ended without a result: {_how(code)}")))
+            if first and deadline is None:
+                deadline = time.monotonic() + _GRACE
+    if first:
+        # The cause, not what the others have got of it.
+        rank, error = next((each for each in first if not isinstance(each[1], Error)), first[0])
+        error.add_note(f"on rank {rank.rank} of {len(ranks)}")
+        raise error
+    return [rank.result[1] for rank in ranks if rank.result is not None]
+
+
+def _how(code: int) -> str:
+    return f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it exited with {code}"
+
+
+def report(value: Any) -> None:
+    """In a function that `run` has started: passes `value`, pickled, to its `progress`. Elsewhere it does nothing."""
+    if _reports is not None:
+        _say(_reports, ("report", value))
+
+
+def _say(descriptor: int, message: Any) -> None:
+    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    data = _LENGTH.pack(len(data)) + data
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _rank(told: int, says: int) -> NoReturn:
+    """What a rank's process runs."""
+    global _reports
+    import traceback
+
+    ends_with_parent()
+    _reports = says
+    code = 1
+    try:
+        with os.fdopen(told, "rb") as pipe:
+            (length,) = _LENGTH.unpack(pipe.read(_LENGTH.size))
+            sys.path[:] = pickle.loads(pipe.read(length))
+            function, args, kwargs = _pickle.loads(pipe.read())
+        _say(says, ("result", function(*args, **kwargs)))
+        code = 0
+    except BaseException as error:
+        error.add_note("".join(traceback.format_exception(error)).rstrip())
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            error = RuntimeError(f"{type(error).__name__}: {error}")
+        _say(says, ("error", error.with_traceback(None)))
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def ends_with_parent() -> None:
+    """Asks the system to kill this process when the one that started it ends (Linux)."""
+    import ctypes
+
+    with contextlib.suppress(Exception):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)

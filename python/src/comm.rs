@@ -1,0 +1,368 @@
+//! A communicator: its life, and the arguments of its calls.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use intranode::{Communicator, Config, Error, Operation};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+
+use crate::buffer::View;
+use crate::collectives::{self, Blocks, Buffers, Table};
+use crate::errors;
+use crate::interrupt;
+use crate::messages::Messages;
+use crate::region::Memory;
+
+/// A communicator of the library. Several objects can stand for it; `leave` ends it for all of them.
+#[pyclass(frozen, module = "intranode._core")]
+pub(crate) struct Joined {
+    comm: Mutex<Option<Arc<Communicator>>>,
+    rank: usize,
+    size: usize,
+}
+
+impl Joined {
+    pub(crate) fn new(comm: Communicator) -> Self {
+        let (rank, size) = (comm.rank(), comm.size());
+        Joined { comm: Mutex::new(Some(Arc::new(comm))), rank, size }
+    }
+
+    /// The rank, and the number of ranks.
+    pub(crate) fn position(&self) -> (usize, usize) {
+        (self.rank, self.size)
+    }
+
+    pub(crate) fn comm(&self) -> PyResult<Arc<Communicator>> {
+        let comm = self.comm.lock().unwrap_or_else(PoisonError::into_inner);
+        comm.clone().ok_or_else(|| {
+            PyValueError::new_err(
+                "this rank has left the communicator, by leave() or Free(): there are no further calls",
+            )
+        })
+    }
+}
+
+/// Joins as the environment says; alone if no launcher has started this process.
+#[pyfunction]
+pub(crate) fn from_env(py: Python<'_>) -> PyResult<Joined> {
+    started(py, || Config::from_env_or_alone()?.interrupt(interrupt::is_interrupted).join())
+}
+
+/// Joins by name.
+#[pyfunction]
+#[pyo3(signature = (name, rank, size, timeout, join_timeout))]
+pub(crate) fn join(
+    py: Python<'_>,
+    name: String,
+    rank: usize,
+    size: usize,
+    timeout: Option<f64>,
+    join_timeout: Option<f64>,
+) -> PyResult<Joined> {
+    let (timeout, join_timeout) = (seconds(timeout)?, seconds(join_timeout)?);
+    started(py, || {
+        let config = Config::new(name, rank, size).timeout(timeout).join_timeout(join_timeout);
+        config.interrupt(interrupt::is_interrupted).join()
+    })
+}
+
+fn seconds(time: Option<f64>) -> PyResult<Option<Duration>> {
+    let time = time.map(Duration::try_from_secs_f64).transpose();
+    time.map_err(|error| PyValueError::new_err(format!("a time-out in seconds, or None: {error}")))
+}
+
+fn started(py: Python<'_>, join: impl FnOnce() -> Result<Communicator, Error> + Send) -> PyResult<Joined> {
+    let joined = py.detach(join);
+    collectives::finish(py, joined).map(Joined::new)
+}
+
+/// What `intranode.Communicator` is built on. Its methods take buffers; `None` where one is sent means in place.
+#[pyclass(frozen, subclass, module = "intranode._core")]
+pub(crate) struct Core {
+    joined: Py<Joined>,
+    rank: usize,
+    size: usize,
+}
+
+impl Core {
+    pub(crate) fn comm(&self) -> PyResult<Arc<Communicator>> {
+        self.joined.get().comm()
+    }
+
+    /// Runs a call on buffers. If its arguments are wrong this rank refuses it, so that the others do not wait.
+    fn call<B: Send + Sync>(
+        &self,
+        py: Python<'_>,
+        operation: Operation,
+        arguments: impl FnOnce() -> PyResult<B>,
+        call: impl FnOnce(&Communicator, &B) -> Result<(), Error> + Send,
+    ) -> PyResult<()> {
+        let comm = self.comm()?;
+        let arguments = arguments().map_err(|error| collectives::refuse(py, &comm, operation, error))?;
+        collectives::run(py, &comm, |comm| call(comm, &arguments))
+    }
+}
+
+type Buffer<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
+
+#[pymethods]
+impl Core {
+    #[new]
+    fn new(joined: Bound<'_, Joined>) -> Self {
+        let (rank, size) = (joined.get().rank, joined.get().size);
+        Core { joined: joined.unbind(), rank, size }
+    }
+
+    #[getter]
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    #[getter]
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    #[getter]
+    fn _joined(&self, py: Python<'_>) -> Py<Joined> {
+        self.joined.clone_ref(py)
+    }
+
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        let comm = self.joined.get().comm.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Another thread may be inside a call: then this rank leaves when that returns.
+        match comm.and_then(Arc::into_inner) {
+            Some(comm) => collectives::finish(py, py.detach(|| comm.leave())),
+            None => Ok(()),
+        }
+    }
+
+    #[pyo3(signature = (code = 1))]
+    fn abort(&self, py: Python<'_>, code: i32) -> PyResult<()> {
+        let comm = self.comm()?;
+        py.detach(|| comm.abort(code))
+    }
+
+    fn _split(&self, py: Python<'_>, color: usize, key: usize) -> PyResult<Joined> {
+        let comm = self.comm()?;
+        started(py, || comm.split(color, key))
+    }
+
+    fn _refuse(&self, py: Python<'_>, operation: &str) -> PyResult<()> {
+        let comm = self.comm()?;
+        collectives::run(py, &comm, |comm| comm.refuse_call(errors::operation(operation)))
+    }
+
+    /// Its messages. Collective.
+    fn _messages(&self, py: Python<'_>) -> PyResult<Messages> {
+        Messages::new(py, &*self.comm()?)
+    }
+
+    /// A region of so many bytes. Collective.
+    fn _region(&self, py: Python<'_>, bytes: usize) -> PyResult<Memory> {
+        Memory::new(py, self.joined.clone_ref(py), bytes)
+    }
+
+    #[pyo3(name = "Barrier")]
+    fn barrier(&self, py: Python<'_>) -> PyResult<()> {
+        let comm = self.comm()?;
+        collectives::run(py, &comm, Communicator::barrier)
+    }
+
+    fn _allreduce(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        recv: &Bound<'_, PyAny>,
+        op: u8,
+    ) -> PyResult<()> {
+        let buffers = || Buffers::both(send, recv)?.combined_by(op);
+        self.call(py, Operation::Allreduce, buffers, collectives::allreduce)
+    }
+
+    fn _reduce(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        recv: Buffer<'_, '_>,
+        op: u8,
+        root: usize,
+    ) -> PyResult<()> {
+        let is_root = self.rank == root;
+        let buffers = || Buffers::to_root(send, recv, is_root)?.combined_by(op);
+        self.call(py, Operation::Reduce, buffers, |comm, buffers| collectives::reduce(comm, buffers, root))
+    }
+
+    fn _scan(&self, py: Python<'_>, send: Buffer<'_, '_>, recv: &Bound<'_, PyAny>, op: u8) -> PyResult<()> {
+        let buffers = || Buffers::both(send, recv)?.combined_by(op);
+        self.call(py, Operation::Scan, buffers, collectives::scan)
+    }
+
+    fn _exscan(&self, py: Python<'_>, send: Buffer<'_, '_>, recv: &Bound<'_, PyAny>, op: u8) -> PyResult<()> {
+        let buffers = || Buffers::both(send, recv)?.combined_by(op);
+        self.call(py, Operation::Exscan, buffers, collectives::exscan)
+    }
+
+    fn _reduce_scatter(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        recv: &Bound<'_, PyAny>,
+        counts: &Bound<'_, PyAny>,
+        op: u8,
+    ) -> PyResult<()> {
+        let arguments = || Ok((Buffers::both(send, recv)?.combined_by(op)?, counts.extract::<Vec<usize>>()?));
+        self.call(py, Operation::ReduceScatter, arguments, |comm, (buffers, counts)| {
+            collectives::reduce_scatter(comm, buffers, counts)
+        })
+    }
+
+    fn _reduce_scatter_block(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        recv: &Bound<'_, PyAny>,
+        op: u8,
+    ) -> PyResult<()> {
+        let buffers = || Buffers::both(send, recv)?.combined_by(op);
+        self.call(py, Operation::ReduceScatterBlock, buffers, collectives::reduce_scatter_block)
+    }
+
+    fn _bcast(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, root: usize) -> PyResult<()> {
+        let is_root = self.rank == root;
+        let view = || if is_root { View::source(buffer) } else { View::target(buffer) };
+        self.call(py, Operation::Broadcast, view, |comm, view| collectives::broadcast(comm, view, root))
+    }
+
+    fn _allgather(&self, py: Python<'_>, send: Buffer<'_, '_>, recv: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.call(py, Operation::Allgather, || Buffers::both(send, recv), collectives::allgather)
+    }
+
+    fn _allgatherv(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        recv: &Bound<'_, PyAny>,
+        counts: &Bound<'_, PyAny>,
+        displs: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let arguments = || {
+            let buffers = Buffers::both(send, recv)?;
+            let table = Table::new(counts, displs, buffers.scale())?;
+            Ok((buffers, table))
+        };
+        self.call(py, Operation::Allgatherv, arguments, |comm, (buffers, table)| {
+            collectives::allgatherv(comm, buffers, table)
+        })
+    }
+
+    fn _gather(&self, py: Python<'_>, send: Buffer<'_, '_>, recv: Buffer<'_, '_>, root: usize) -> PyResult<()> {
+        let is_root = self.rank == root;
+        let buffers = || Buffers::to_root(send, recv, is_root);
+        self.call(py, Operation::Gather, buffers, |comm, buffers| collectives::gather(comm, buffers, root))
+    }
+
+    fn _scatter(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        recv: Buffer<'_, '_>,
+        root: usize,
+    ) -> PyResult<()> {
+        let is_root = self.rank == root;
+        let buffers = || Buffers::from_root(send, recv, is_root);
+        self.call(py, Operation::Scatter, buffers, |comm, buffers| collectives::scatter(comm, buffers, root))
+    }
+
+    fn _alltoall(&self, py: Python<'_>, send: Buffer<'_, '_>, recv: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.call(py, Operation::Alltoall, || Buffers::both(send, recv), collectives::alltoall)
+    }
+
+    /// The tables are pairs of counts and displacements. Either buffer may be None if this rank sends, or receives, nothing.
+    fn _alltoallv(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        sent: (Bound<'_, PyAny>, Bound<'_, PyAny>),
+        recv: Buffer<'_, '_>,
+        received: (Bound<'_, PyAny>, Bound<'_, PyAny>),
+    ) -> PyResult<()> {
+        let arguments = || {
+            let buffers = Buffers::any(send, recv)?;
+            let sent = Table::new(&sent.0, &sent.1, buffers.scale())?;
+            let received = Table::new(&received.0, &received.1, buffers.scale())?;
+            Ok((buffers, Blocks { sent, received }))
+        };
+        self.call(py, Operation::Alltoallv, arguments, |comm, (buffers, blocks)| {
+            collectives::alltoallv(comm, buffers, blocks)
+        })
+    }
+
+    /// Bytes of any length: `data` of the root, on every rank.
+    fn _broadcast_bytes<'py>(
+        &self,
+        py: Python<'py>,
+        data: Buffer<'_, '_>,
+        root: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let comm = self.comm()?;
+        let mut data = self.bytes(py, &comm, Operation::BroadcastVec, data)?;
+        let result = py.detach(|| comm.broadcast_vec(&mut data, root));
+        collectives::finish(py, result)?;
+        Ok(PyBytes::new(py, &data))
+    }
+
+    fn _allgather_bytes<'py>(&self, py: Python<'py>, data: &Bound<'_, PyAny>) -> PyResult<Bound<'py, PyList>> {
+        let comm = self.comm()?;
+        let data = self.bytes(py, &comm, Operation::AllgatherVec, Some(data))?;
+        let (all, counts) = collectives::finish(py, py.detach(|| comm.allgather_vec(&data)))?;
+        blocks(py, &all, &counts)
+    }
+
+    fn _gather_bytes<'py>(
+        &self,
+        py: Python<'py>,
+        data: &Bound<'_, PyAny>,
+        root: usize,
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        let comm = self.comm()?;
+        let data = self.bytes(py, &comm, Operation::GatherVec, Some(data))?;
+        let gathered = collectives::finish(py, py.detach(|| comm.gather_vec(&data, root)))?;
+        gathered.map(|(all, counts)| blocks(py, &all, &counts)).transpose()
+    }
+}
+
+impl Core {
+    /// The bytes of a buffer, private.
+    fn bytes(
+        &self,
+        py: Python<'_>,
+        comm: &Communicator,
+        operation: Operation,
+        data: Buffer<'_, '_>,
+    ) -> PyResult<Vec<u8>> {
+        let Some(data) = data else { return Ok(Vec::new()) };
+        let view = View::source(data).map_err(|error| collectives::refuse(py, comm, operation, error))?;
+        let mut bytes = vec![0; view.bytes()];
+        view.read(&mut bytes);
+        Ok(bytes)
+    }
+}
+
+/// The blocks of all ranks, by rank.
+fn blocks<'py>(py: Python<'py>, all: &[u8], counts: &[usize]) -> PyResult<Bound<'py, PyList>> {
+    let mut rest = all;
+    PyList::new(
+        py,
+        counts
+            .iter()
+            .map(|count| {
+                let (block, after) = rest.split_at(*count);
+                rest = after;
+                PyBytes::new(py, block)
+            })
+            .collect::<Vec<_>>(),
+    )
+}

@@ -1,0 +1,153 @@
+//! Errors as exceptions with fields: the classes are those of `intranode.errors`.
+
+use std::fmt::Display;
+
+use intranode::{Error, Operation};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyModule};
+
+static CLASSES: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+
+/// The exception for an error.
+pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
+    made(py, error).unwrap_or_else(|failed| failed)
+}
+
+/// An exception of the module `intranode.errors`.
+pub(crate) fn raise(
+    py: Python<'_>,
+    class: &str,
+    text: impl Display,
+    fields: &Bound<'_, PyDict>,
+) -> PyResult<PyErr> {
+    let classes = CLASSES.get_or_try_init(py, || py.import("intranode.errors").map(Bound::unbind))?;
+    let exception = classes.bind(py).getattr(class)?.call((text.to_string(),), Some(fields))?;
+    Ok(PyErr::from_value(exception))
+}
+
+fn made(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
+    let fields = PyDict::new(py);
+    fields.set_item("operation", error.operation().to_string())?;
+    fields.set_item("fatal", error.is_fatal())?;
+    let set = |name: &str, value: usize| fields.set_item(name, value);
+    let class = match error {
+        Error::RankDied { rank, pid, round, .. } => {
+            fields.set_item("pid", pid)?;
+            fields.set_item("round", round)?;
+            set("rank", *rank)?;
+            "RankDied"
+        }
+        Error::RankLeft { rank, round, .. } => {
+            fields.set_item("round", round)?;
+            set("rank", *rank)?;
+            "RankLeft"
+        }
+        Error::TimedOut { late, info, .. } => {
+            fields.set_item("late", late.to_vec())?;
+            fields.set_item("pids", &info.pids)?;
+            fields.set_item("round", info.round)?;
+            fields.set_item("timeout", info.timeout.map(|timeout| timeout.as_secs_f64()))?;
+            "TimedOut"
+        }
+        Error::Mismatch { calls, round, .. } => {
+            fields.set_item("calls", calls.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+            fields.set_item("round", round)?;
+            "Mismatch"
+        }
+        Error::Refused { rank, round, .. } => {
+            fields.set_item("round", round)?;
+            set("rank", *rank)?;
+            "Refused"
+        }
+        Error::Interrupted { rank, round, .. } => {
+            fields.set_item("round", round)?;
+            set("rank", *rank)?;
+            "Interrupted"
+        }
+        Error::Aborted { rank, code, .. } => {
+            fields.set_item("code", code)?;
+            set("rank", *rank)?;
+            "Aborted"
+        }
+        Error::Poisoned { rank, .. } => {
+            set("rank", *rank)?;
+            "Poisoned"
+        }
+        Error::CountsDisagree { pair, .. } => {
+            set("sender", pair.from)?;
+            set("receiver", pair.to)?;
+            set("sent", pair.sent)?;
+            set("expected", pair.expected)?;
+            "CountsDisagree"
+        }
+        Error::Truncated { rank, bytes, capacity, .. } => {
+            set("rank", *rank)?;
+            set("bytes", *bytes)?;
+            set("capacity", *capacity)?;
+            "Truncated"
+        }
+        Error::InvalidBufferSize { expected, actual, .. } => {
+            set("expected", *expected)?;
+            set("actual", *actual)?;
+            "InvalidArgument"
+        }
+        Error::AllocationFailed { requested_bytes, .. } => {
+            set("requested_bytes", *requested_bytes)?;
+            "AllocationFailed"
+        }
+        Error::InvalidConfiguration(bad) => {
+            fields.set_item("setting", &bad.setting)?;
+            fields.set_item("value", &bad.value)?;
+            fields.set_item("allowed", &bad.allowed)?;
+            "InvalidConfiguration"
+        }
+        Error::InitializationFailed(failure) => {
+            fields.set_item("missing", &failure.missing)?;
+            "InitializationFailed"
+        }
+        Error::SeveralNodes { .. } => "InvalidConfiguration",
+        Error::Forked { .. } => "Forked",
+        Error::ConcurrentUse { .. } => "ConcurrentUse",
+        Error::InvalidRoot { .. }
+        | Error::InvalidRank { .. }
+        | Error::InvalidRange { .. }
+        | Error::RootBuffer { .. }
+        | Error::InvalidReduction { .. }
+        | Error::OverlappingBlocks { .. }
+        | Error::NotWhole { .. } => "InvalidArgument",
+        _ => "Error",
+    };
+    raise(py, class, error, &fields)
+}
+
+/// The operation of this name: the methods of `Core` and the calls of the library that they stand for.
+pub(crate) fn operation(name: &str) -> Operation {
+    const ALL: [Operation; 20] = [
+        Operation::Barrier,
+        Operation::Allreduce,
+        Operation::Allgather,
+        Operation::Allgatherv,
+        Operation::Broadcast,
+        Operation::Reduce,
+        Operation::Gather,
+        Operation::Scatter,
+        Operation::Alltoall,
+        Operation::Alltoallv,
+        Operation::Scan,
+        Operation::Exscan,
+        Operation::ReduceScatter,
+        Operation::ReduceScatterBlock,
+        Operation::BroadcastVec,
+        Operation::AllgatherVec,
+        Operation::GatherVec,
+        Operation::Region,
+        Operation::Publish,
+        Operation::Reclaim,
+    ];
+    let is_meant = |operation: &Operation| {
+        let own = operation.to_string();
+        own == name
+    };
+    ALL.into_iter().find(is_meant).unwrap_or(Operation::Barrier)
+}

@@ -1,0 +1,30 @@
+//! The Python wheel of intranode: what of it has to be compiled. The package `intranode` around it is in Python.
+
+mod buffer;
+mod collectives;
+mod comm;
+mod errors;
+mod flat;
+mod foreign;
+mod interrupt;
+mod messages;
+mod region;
+mod requests;
+mod scratch;
+
+use pyo3::prelude::*;
+
+/// The compiled part of `intranode`. Programs use the package.
+#[pymodule(gil_used = false)]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<comm::Core>()?;
+    module.add_class::<comm::Joined>()?;
+    module.add_class::<flat::Flat>()?;
+    module.add_class::<messages::Messages>()?;
+    module.add_class::<messages::Started>()?;
+    module.add_class::<region::Memory>()?;
+    module.add_function(wrap_pyfunction!(comm::from_env, module)?)?;
+    module.add_function(wrap_pyfunction!(comm::join, module)?)?;
+    Ok(())
+}

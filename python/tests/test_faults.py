@@ -1,0 +1,151 @@
+"""What fails raises, on every rank, with fields: over processes."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+from typing import Any
+
+import numpy
+import pytest
+
+import intranode
+from intranode import Communicator, errors
+from job import Job, run
+
+
+def _fails(call: Any) -> Exception:
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("no exception")
+
+
+def killed(comm: Communicator) -> Any:
+    comm.Barrier()
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _fails(comm.Barrier), _fails(comm.Barrier)
+
+
+def test_a_death_names_the_rank_and_its_process() -> None:
+    with Job("test_faults:killed", 3) as job:
+        pid = job.ranks[1].pid
+        results = job.results()
+    assert results[1] == -signal.SIGKILL
+    for first, second in (results[0], results[2]):
+        for error in (first, second):
+            assert type(error) is intranode.RankDied and isinstance(error, ConnectionError)
+            assert (error.rank, error.pid, error.operation, error.fatal) == (1, pid, "barrier", True)
+
+
+def late(comm: Communicator) -> Any:
+    if comm.rank == 1:
+        time.sleep(1.5)
+    return _fails(comm.Barrier)
+
+
+def test_a_rank_that_does_not_come_is_late() -> None:
+    error, other = run("test_faults:late", 2, timeout=0.3)
+    assert isinstance(error, intranode.TimedOut) and isinstance(error, TimeoutError)
+    assert (error.late, error.timeout, len(error.pids)) == ([1], 0.3, 1)
+    assert isinstance(other, intranode.TimedOut) or isinstance(other, intranode.RankLeft)
+
+
+def different(comm: Communicator) -> Any:
+    error = _fails(comm.Barrier if comm.rank == 0 else lambda: comm.Bcast(numpy.zeros(7)))
+    comm.Barrier()
+    return error
+
+
+def test_different_calls_are_named() -> None:
+    for error in run("test_faults:different", 2):
+        assert isinstance(error, intranode.Mismatch) and isinstance(error, ValueError) and not error.fatal
+        assert error.calls == ["rank 0 called barrier", "rank 1 called broadcast(7 × f64, root 0)"]
+
+
+def forked(comm: Communicator) -> str:
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        error = _fails(comm.Barrier)
+        os.write(write, type(error).__name__.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    comm.Barrier()
+    return os.read(read, 100).decode()
+
+
+def test_a_forked_child_is_no_rank() -> None:
+    assert run("test_faults:forked", 2) == ["Forked", "Forked"]
+
+
+def interrupted(comm: Communicator, handler: bool) -> Any:
+    if handler:
+
+        def ends(*_: Any) -> None:
+            raise LookupError("of the handler")
+
+        signal.signal(signal.SIGUSR1, ends)
+    print("ready", flush=True)
+    comm.Barrier()
+    if comm.rank == 0:
+        # The others are in a call for which this one never comes.
+        time.sleep(30)
+    try:
+        comm.allgather(1)
+    except BaseException as error:
+        return type(error).__name__, getattr(error, "rank", None), time.monotonic()
+    return None
+
+
+@pytest.mark.parametrize("handler", [False, True])
+def test_ctrl_c_ends_a_wait_within_100_ms(handler: bool) -> None:
+    with Job("test_faults:interrupted", 3, handler, timeout=60) as job:
+        for rank in range(3):
+            assert job.wait_for_line(rank) == b"ready\n"
+        time.sleep(0.5)  # they poll first, then they sleep: any moment is a valid one
+        sent = time.monotonic()
+        job.ranks[1].send_signal(signal.SIGUSR1 if handler else signal.SIGINT)
+        results = []
+        for rank in (1, 2):
+            out, _ = job.ranks[rank].communicate(timeout=20)
+            results.append(pickle.loads(bytes.fromhex(out.rpartition(b"\0")[2].decode())))
+    (own, _, own_time), (other, rank, other_time) = results
+    assert own == ("LookupError" if handler else "KeyboardInterrupt")
+    assert (other, rank) == ("Interrupted", 1)
+    assert own_time - sent < 0.1 and other_time - sent < 0.1, (own_time - sent, other_time - sent)
+
+
+def test_ctrl_c_while_joining() -> None:
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            intranode.join(f"/intranode-alone-{os.getpid()}", 1, 2)
+        except KeyboardInterrupt:
+            os._exit(7)
+        finally:
+            os._exit(1)
+    time.sleep(0.5)
+    os.kill(child, signal.SIGINT)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_settings_and_missing_ranks() -> None:
+    with pytest.raises(intranode.InvalidConfiguration) as bad:
+        intranode.join("/job", 4, 4)
+    assert (bad.value.setting, bad.value.value, bad.value.fatal) == ("rank", "4", True)
+    with pytest.raises(intranode.InitializationFailed) as failed:
+        intranode.join(f"/intranode-missing-{os.getpid()}", 1, 2, join_timeout=0.05)
+    assert failed.value.missing == [0]
+
+
+def test_errors_are_pickled_with_their_fields() -> None:
+    for name in errors.__all__:
+        error = getattr(errors, name)("a text", rank=3, fatal=False)
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), again.rank, again.fatal) == (type(error), "a text", 3, False)

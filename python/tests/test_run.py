@@ -1,0 +1,182 @@
+"""Functions and scripts in processes of their own; and how else processes and threads become ranks."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import intranode
+from job import run as run_job
+
+
+def total(factor: int, offset: int = 0) -> Any:
+    comm = intranode.world()
+    intranode.report(("started", comm.size))
+    return comm.allreduce(comm.rank * factor) + offset
+
+
+def fails(rank: int) -> None:
+    comm = intranode.world()
+    comm.barrier()
+    if comm.rank == rank:
+        raise LookupError("of this rank")
+    comm.barrier()
+    time.sleep(60)
+
+
+def hangs(rank: int) -> None:
+    if intranode.world().rank == rank:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def test_results_by_rank_and_progress() -> None:
+    seen: list[Any] = []
+    results = intranode.run(total, 3, (10,), {"offset": 1}, progress=lambda rank, value: seen.append((rank, value)))
+    assert results == [31, 31, 31]
+    assert sorted(seen) == [(rank, ("started", 3)) for rank in range(3)]
+    captured = 5
+    assert intranode.run(lambda: (intranode.world().rank, captured), 2) == [(0, 5), (1, 5)]
+
+
+def test_the_first_failure_ends_the_rest() -> None:
+    began = time.monotonic()
+    with pytest.raises(LookupError, match="of this rank") as failed:
+        intranode.run(fails, 3, (1,))
+    assert any("on rank 1 of 3" in note for note in failed.value.__notes__)
+    with pytest.raises(RuntimeError, match="rank 2 ended without a result: it was killed by SIGKILL"):
+        intranode.run(hangs, 3, (2,))
+    assert time.monotonic() - began < 30
+
+
+SCRIPT = """
+import numpy, intranode
+class Pair:
+    def __init__(self, rank): self.rank = rank
+OFFSET = 7
+def helper(value): return value + OFFSET
+def function(factor):
+    comm = intranode.world()
+    return Pair(comm.allreduce(helper(comm.rank) * factor))
+print([pair.rank for pair in intranode.run(function, 2, (10,))])
+"""
+
+
+def test_a_script_needs_no_guard(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    # From a file, as a notebook's cells, and from standard input.
+    for arguments, text in ([str(script)], None), (["-c", SCRIPT], None), (["-"], SCRIPT):
+        done = subprocess.run(
+            [sys.executable, *arguments], input=text, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.stdout == "[150, 150]\n", done.stderr
+
+
+def launch(size: int, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    arguments = [sys.executable, "-m", "intranode", "-n", str(size), *command]
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+def test_the_launcher(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import intranode, sys\ncomm = intranode.world()\nprint(comm.allgather(sys.argv[1:]), flush=True)\n")
+    done = launch(2, str(script), "a", "-n")
+    assert (done.returncode, done.stdout) == (0, "[['a', '-n'], ['a', '-n']]\n" * 2), done.stderr
+    script.write_text(
+        "import intranode, sys, time\ncomm = intranode.world()\ncomm.barrier()\n"
+        "if comm.rank == 1: sys.exit(9)\ntime.sleep(60)\n"
+    )
+    done = launch(3, str(script))
+    assert done.returncode == 9 and "rank 1 exited with 9; the other ranks are ended" in done.stderr
+    done = launch(2, "--", "/no/such/program")
+    assert done.returncode == 127 and "/no/such/program" in done.stderr
+    done = launch(0, str(script))
+    assert done.returncode == 2 and "at least one rank" in done.stderr
+
+
+def test_the_launcher_passes_signals_on(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import intranode\ncomm = intranode.world()\ncomm.barrier()\nprint('ready', flush=True)\n"
+        "while True: comm.barrier()\n"
+    )
+    command = [sys.executable, "-m", "intranode", "-n", "2", str(script)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as launcher:
+        assert launcher.stdout is not None
+        assert [launcher.stdout.readline() for _ in range(2)] == [b"ready\n"] * 2
+        launcher.send_signal(signal.SIGTERM)
+        _, errors = launcher.communicate(timeout=30)
+    assert launcher.returncode == 128 + signal.SIGTERM, errors
+
+
+def member(name: str, rank: int, size: int) -> int:
+    with intranode.join(name, rank, size) as comm:
+        result = comm.allreduce(rank)
+        comm.barrier()
+    assert isinstance(result, int)
+    return result
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_processes_of_multiprocessing_can_join(method: str) -> None:
+    name = f"/intranode-{method}-{os.getpid()}"
+    context: Any = multiprocessing.get_context(method)
+    processes = [context.Process(target=member, args=(name, rank, 3)) for rank in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        futures = [pool.submit(member, name, rank, 2) for rank in range(2)]
+        assert [future.result(60) for future in futures] == [1, 1]
+
+
+def test_threads_can_join() -> None:
+    results: list[int] = []
+    name = f"/intranode-threads-{os.getpid()}"
+    threads = [threading.Thread(target=lambda r=rank: results.append(member(name, r, 3))) for rank in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == [3, 3, 3]
+
+
+def overlapping(comm: intranode.Communicator) -> list[str]:
+    """Two calls at once, one of which waits: an error for both, and for the other rank."""
+    seen: list[str] = []
+
+    def call() -> None:
+        try:
+            comm.barrier()
+        except intranode.Error as error:
+            seen.append(type(error).__name__)
+
+    if comm.rank == 1:
+        while not seen:
+            # Rank 0 has ended the communicator, or will.
+            time.sleep(0.5)
+            call()
+        return seen
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return sorted(seen)
+
+
+def test_threads_of_a_rank_may_not_overlap() -> None:
+    assert run_job("test_run:overlapping", 2) == [["ConcurrentUse", "Poisoned"], ["Poisoned"]]
