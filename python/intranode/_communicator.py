@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _core, _datatype
-from ._message import IN_PLACE, Place, split
+from ._message import IN_PLACE, Place
 from ._op import SUM, Op
 from ._region import Region, described
+from .errors import InvalidArgument
 
 
 class Communicator(_core.Core):
@@ -36,6 +37,14 @@ class Communicator(_core.Core):
             self._refuse(operation)
             raise
 
+    def _at(self, root: int, operation: str) -> bool:
+        """Whether this rank is the root, which is checked."""
+        if not 0 <= root < self.size:
+            self._refuse(operation)
+            text = f"{operation}: root {root} is not one of {self.size} ranks, which count from 0"
+            raise InvalidArgument(text, operation=operation, fatal=False, root=root)
+        return self.rank == root
+
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
         """Combines `sendbuf[i]` of all ranks into `recvbuf[i]` of every rank, in rank order.
 
@@ -49,7 +58,7 @@ class Communicator(_core.Core):
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> None:
         """The same into `recvbuf` of rank `root` only; elsewhere it is ignored, and may be None."""
-        is_root = self.rank == root
+        is_root = self._at(root, "reduce")
         send, recv = self._places("reduce", (sendbuf, None), (recvbuf if is_root else None, None))
         if op.code is None:
             return self._own(op, "reduce", send, recv, lambda all: _folded(op, all, recv) if is_root else None)
@@ -100,9 +109,10 @@ class Communicator(_core.Core):
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """`buf` of rank `root` to all others, of the same length and type on all ranks. The root's may be read-only."""
+        is_root = self._at(root, "broadcast")
         (place,) = self._places("broadcast", (buf, None))
         self._bcast(_arg(place), root)
-        if self.rank != root:
+        if not is_root:
             _finish(place)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
@@ -134,7 +144,7 @@ class Communicator(_core.Core):
 
         On the root `sendbuf=IN_PLACE`: its block is at its place in `recvbuf`.
         """
-        is_root = self.rank == root
+        is_root = self._at(root, "gather")
         send, recv = self._places("gather", (sendbuf, None), (recvbuf if is_root else None, self.size))
         self._gather(_arg(send), _arg(recv), root)
         _finish(recv)
@@ -144,7 +154,7 @@ class Communicator(_core.Core):
 
         On the root `recvbuf=IN_PLACE`: its block stays where it is.
         """
-        is_root = self.rank == root
+        is_root = self._at(root, "scatter")
         send, recv = self._places("scatter", (sendbuf if is_root else None, self.size), (recvbuf, None))
         self._scatter(_arg(send), _arg(recv), root)
         _finish(recv)
@@ -162,13 +172,13 @@ class Communicator(_core.Core):
         """
         send, recv = self._places("alltoallv", (_vector(sendbuf), self.size), (_vector(recvbuf), self.size))
         if send is None:
-            packed, code, width = recv.whole()
-            send = Place([bytearray(packed), recv.table()[0], None, _of_items(recv)], self.size)
+            now = Place([recv.memory, recv.counts, recv.displs, recv.datatype], self.size)
+            send = Place([bytearray(now.whole()[0]), now.table()[0], None, _of_items(now)], self.size)
         self._exchange(send, recv)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """A Gather with blocks of different lengths: the root's `recvbuf` is `[data, counts, displs, datatype]`."""
-        is_root = self.rank == root
+        is_root = self._at(root, "alltoallv")
         send, recv = self._places(
             "alltoallv", (sendbuf, None), (_vector(recvbuf) if is_root else None, self.size if is_root else None)
         )
@@ -176,7 +186,7 @@ class Communicator(_core.Core):
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """A Scatter with blocks of different lengths: the root's `sendbuf` is `[data, counts, displs, datatype]`."""
-        is_root = self.rank == root
+        is_root = self._at(root, "alltoallv")
         send, recv = self._places(
             "alltoallv", (_vector(sendbuf) if is_root else None, self.size if is_root else None), (recvbuf, None)
         )
@@ -185,8 +195,6 @@ class Communicator(_core.Core):
     def _rooted(self, send: Any, recv: Any, root: int, gathers: bool) -> None:
         """By an alltoallv: only the root has the table of counts, each other rank its own count."""
         try:
-            if not 0 <= root < self.size:
-                raise ValueError(f"root {root} is not one of {self.size} ranks")
             many, one = (recv, send) if gathers else (send, recv)
             if one is None and self.rank != root:
                 raise TypeError("only the root can pass IN_PLACE")
@@ -261,7 +269,7 @@ class Communicator(_core.Core):
 
     def bcast(self, obj: Any = None, root: int = 0) -> Any:
         """`obj` of rank `root`, on every rank; there it is the object itself."""
-        is_root = self.rank == root
+        is_root = self._at(root, "broadcast_vec")
         data = self._broadcast_bytes(self._pickled("broadcast_vec", obj) if is_root else None, root)
         return obj if is_root else pickle.loads(data)
 
@@ -271,13 +279,14 @@ class Communicator(_core.Core):
 
     def gather(self, obj: Any, root: int = 0) -> list[Any] | None:
         """The objects of all ranks, by rank, on rank `root`; None elsewhere."""
+        self._at(root, "gather_vec")
         gathered = self._gather_bytes(self._pickled("gather_vec", obj), root)
         return None if gathered is None else [pickle.loads(data) for data in gathered]
 
     def scatter(self, objs: Sequence[Any] | None = None, root: int = 0) -> Any:
         """`objs[r]` of rank `root`, on rank r. Elsewhere `objs` is ignored."""
-        none = [b""] * self.size
-        return pickle.loads(self._exchange_bytes(none if self.rank != root else objs, self.rank == root)[root])
+        is_root = self._at(root, "alltoall")
+        return pickle.loads(self._exchange_bytes(objs if is_root else [b""] * self.size, is_root)[root])
 
     def alltoall(self, objs: Sequence[Any]) -> list[Any]:
         """`objs[r]` goes to rank r; returns what came from each rank, by rank."""
@@ -375,13 +384,9 @@ def _of_items(place: Place) -> Any:
 def _place(spec: Any, blocks: int | None) -> Any:
     """For the compiled part: a plain buffer as it is, None for in place, otherwise a `Place`."""
     if type(spec) is not tuple and type(spec) is not list:
+        # As in mpi4py, None stands for it too.
         return None if spec is IN_PLACE else spec
-    place = Place(spec, None)
-    if blocks is not None:
-        _, count, displs, _ = split(spec)
-        if count is not None or displs is not None:
-            place = Place(spec, blocks)
-    return place
+    return Place(spec, blocks)
 
 
 def _vector(spec: Any) -> Any:

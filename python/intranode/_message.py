@@ -26,7 +26,7 @@ class _InPlace:
 
 IN_PLACE = _InPlace()
 
-_NOTHING = memoryview(b"")
+_NOTHING = memoryview(bytearray())
 
 
 class Place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -88,8 +89,24 @@ class Op:
         return -1
 
     def Reduce_local(self, inbuf: Any, inoutbuf: Any) -> None:
-        """Combines two buffers of this rank into `inoutbuf`."""
-        raise NotImplementedError("Reduce_local: combine the arrays themselves, as numpy.add(a, b, out=b)")
+        """Combines two buffers of this rank, element by element, into `inoutbuf`."""
+        from ._message import Place
+
+        source, target = Place(inbuf), Place(inoutbuf)
+        kind = target.datatype
+        if source.datatype != kind or source.counts != target.counts:
+            raise ValueError("both buffers must have the same type and the same number of elements")
+        if self.function is None:
+            raise ValueError("OP_NULL does not combine anything")
+        (given, _, _), (place, _, _) = source.whole(), target.whole()
+        old, new = memoryview(given), memoryview(place)
+        if self.own:
+            result = bytearray(new)
+            self.function(bytearray(old), result, kind)
+        else:
+            result = _combined(self.function, kind.format, kind.width, old, new)
+        new[:] = result
+        target.finish()
 
     def __bool__(self) -> bool:
         return self.function is not None
@@ -114,6 +131,29 @@ class Op:
             return Op.Create, (self.function, self.commutes)
         known = _predefined[self.name]
         return (_named, (self.name,)) if known is self else (type(self), (known,))
+
+
+def _combined(
+    function: Callable[..., Any], code: str, width: int, first: memoryview, second: memoryview
+) -> bytearray:
+    """The elements of two buffers, combined. Integers wrap."""
+    import struct
+
+    real = code.removeprefix("Z")
+    result = bytearray()
+    for at in range(0, len(first), width):
+        a, b = (
+            complex(*struct.unpack_from(f"2{real}", each, at)) if real != code else struct.unpack_from(code, each, at)[0]
+            for each in (first, second)
+        )
+        value = function(a, b)
+        if real != code:
+            result += struct.pack(f"2{real}", value.real, value.imag)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            result += (value % (1 << 8 * width)).to_bytes(width, sys.byteorder)
+        else:
+            result += struct.pack(code, value)
+    return result
 
 
 _predefined: dict[str, Op] = {}

@@ -39,6 +39,10 @@ class Error(Exception):
         super().__init__(message)
         self.__dict__.update({"operation": "", "fatal": True} | fields)
 
+    def Get_error_class(self) -> int:
+        """As MPI numbers classes of errors: 7, ERR_ROOT, for a root that does not exist, otherwise 15, ERR_OTHER."""
+        return 7 if "root" in self.__dict__ else 15
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (type(self), str(self), self.__dict__)
 

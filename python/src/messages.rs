@@ -90,10 +90,20 @@ impl Messages {
         Ok(found.map(known))
     }
 
-    fn start_send(slf: Bound<'_, Self>, data: &Bound<'_, PyAny>, to: usize, tag: u64) -> PyResult<Started> {
+    /// `synchronous`: it is complete only when it is received.
+    fn start_send(
+        slf: Bound<'_, Self>,
+        data: &Bound<'_, PyAny>,
+        to: usize,
+        tag: u64,
+        synchronous: bool,
+    ) -> PyResult<Started> {
         let (py, view) = (slf.py(), View::source(data)?);
         let pending = slf.get().call(py, |messages| {
-            Pending::sending(Data::of(&view), |data| messages.start_send(data, to, tag))
+            Pending::sending(Data::of(&view), |data| match synchronous {
+                true => messages.start_send_synchronous(data, to, tag),
+                false => messages.start_send(data, to, tag),
+            })
         })?;
         Ok(Started::new(slf, pending, None))
     }

@@ -202,7 +202,7 @@ def test_results(what: str, size: int) -> None:
 
 def test_wrong_arguments_are_refused_on_all_ranks() -> None:
     others, own = run("test_buffers:arguments", 2)
-    assert others[:12] == [others[0]] + others[1:12] and all(each.startswith("Refused") for each in others[:12])
+    assert all(each.startswith("Refused") for each in others[:12])
     expected = [
         "BufferError: the array is not contiguous in memory: pass numpy.ascontiguousarray(x)",
         "BufferError: the array is not contiguous in memory",

@@ -10,7 +10,7 @@ use crate::error::{Error, Operation};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern, Source, Tag};
 use crate::message::notifier::Notifier;
-use crate::message::outgoing;
+use crate::message::outgoing::{self, How};
 use crate::message::request::{Receiving, Request, Sending};
 use crate::message::state::{State, Wait};
 use crate::protocol::message::channel::INLINE;
@@ -110,7 +110,7 @@ impl Messages {
             return Err(self.no_room(to, bytes));
         }
         if bytes > self.core.eager() {
-            let mut sending = Sending::start(&self.core, &mut self.state, data, to, tag, true)?;
+            let mut sending = Sending::start(&self.core, &mut self.state, data, to, tag, How::Attended)?;
             let sent = self.wait(&mut sending);
             let request: &mut dyn Request = &mut sending;
             return match sent {
@@ -267,7 +267,7 @@ impl Messages {
         tag: u64,
     ) -> Result<Envelope, Error> {
         let mut receiving = self.start_recv(buffer, from, tag)?;
-        let mut sending = self.start_sending(data, to, tag, true)?;
+        let mut sending = self.start_sending(data, to, tag, How::Attended)?;
         let envelopes = self.wait_all(&mut [&mut receiving, &mut sending])?;
         Ok(envelopes[0])
     }
@@ -277,21 +277,53 @@ impl Messages {
     /// # Errors
     /// [`Error::InvalidRank`]. After the communicator has ended, its cause.
     pub fn start_send<'a, T: Pod>(&mut self, data: &'a [T], to: usize, tag: u64) -> Result<Sending<'a>, Error> {
-        self.start_sending(data, to, tag, false)
+        self.start_sending(data, to, tag, How::Started)
     }
 
-    /// `attended`: the call that starts it also completes it.
+    /// The same for a message that is complete only when it has been received, or has begun to be: MPI's synchronous mode. However
+    /// short, it is copied from `data` by its receiver. Not collective.
+    ///
+    /// ```
+    /// let results = intranode::threads(2, |comm| {
+    ///     let mut messages = comm.messages()?;
+    ///     if comm.rank() == 1 {
+    ///         comm.barrier()?;
+    ///         return messages.recv_vec::<u8>(0, 1).map(|(data, _)| data);
+    ///     }
+    ///     let mut sending = messages.start_send_synchronous(&[7u8], 1, 1)?;
+    ///     assert!(messages.test(&mut sending)?.is_none());
+    ///     comm.barrier()?;
+    ///     messages.wait(&mut sending)?; // rank 1 has received it
+    ///     Ok::<_, intranode::Error>(vec![7])
+    /// })?;
+    /// for result in results {
+    ///     assert_eq!(result?, [7]);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`start_send`](Messages::start_send).
+    pub fn start_send_synchronous<'a, T: Pod>(
+        &mut self,
+        data: &'a [T],
+        to: usize,
+        tag: u64,
+    ) -> Result<Sending<'a>, Error> {
+        self.start_sending(data, to, tag, How::Synchronous)
+    }
+
     fn start_sending<'a, T: Pod>(
         &mut self,
         data: &'a [T],
         to: usize,
         tag: u64,
-        attended: bool,
+        how: How,
     ) -> Result<Sending<'a>, Error> {
         self.begin_send(to)?;
         let Messages { core, state } = self;
         core.count(Operation::Send, size_of_val(data));
-        Sending::start(core, state, data, to, tag, attended)
+        Sending::start(core, state, data, to, tag, how)
     }
 
     /// Starts to receive into the beginning of `buffer`, and returns at once. Receives get messages in the order in which they

@@ -74,6 +74,17 @@ impl Served {
     }
 }
 
+/// How a message is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// A later call completes it.
+    Started,
+    /// The call that starts it also completes it.
+    Attended,
+    /// It is complete only when it is received: it is offered, however short it is.
+    Synchronous,
+}
+
 /// What has become of a message.
 pub(crate) enum Started {
     /// It is on its way, and the sender's memory is its own again.
@@ -170,19 +181,20 @@ impl Outgoing {
         Ok(true)
     }
 
-    /// Sends a message, or queues it. It never waits. `attended`: this rank waits for it in the same call.
+    /// Sends a message, or queues it. It never waits.
     pub(crate) fn start(
         &mut self,
         core: &Core,
         target: usize,
         tag: u64,
         bytes: &[u8],
-        attended: bool,
+        how: How,
     ) -> Result<Started, Killed> {
-        if bytes.len() <= core.eager() && self.try_eager(core, target, tag, bytes)? {
+        let attended = how == How::Attended;
+        if how != How::Synchronous && bytes.len() <= core.eager() && self.try_eager(core, target, tag, bytes)? {
             return Ok(Started::Sent);
         }
-        let cell = if bytes.len() <= INLINE {
+        let cell = if how != How::Synchronous && bytes.len() <= INLINE {
             let mut cell = envelope(Kind::Message, bytes.len(), tag, 0);
             cell.inline[..bytes.len()].copy_from_slice(bytes);
             cell

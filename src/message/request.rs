@@ -8,7 +8,7 @@ use bytemuck::Pod;
 use crate::error::{Error, Operation};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern};
-use crate::message::outgoing::{self, Served, Started, Ticket};
+use crate::message::outgoing::{self, How, Served, Started, Ticket};
 use crate::message::state::{Kept, Receive, State, Wait};
 use crate::protocol::Failure;
 use crate::protocol::message::Settled;
@@ -89,10 +89,10 @@ impl<'a> Sending<'a> {
         data: &'a [T],
         target: usize,
         tag: u64,
-        attended: bool,
+        how: How,
     ) -> Result<Self, Error> {
         let data: &[u8] = bytemuck::cast_slice(data);
-        let started = state.peers[target].outgoing.start(core, target, tag, data, attended);
+        let started = state.peers[target].outgoing.start(core, target, tag, data, how);
         let stage = match started.map_err(|killed| outgoing::failed(core, killed))? {
             Started::Sent => Stage::Sent,
             Started::Offered(ticket) => Stage::Offered(ticket, Served::default()),
