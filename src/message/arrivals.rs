@@ -64,6 +64,8 @@ pub(crate) struct Arrivals {
     next: u64,
     /// The bytes of contents in private memory.
     private: usize,
+    /// How many messages are in their senders' memory.
+    offers: usize,
 }
 
 impl Arrivals {
@@ -113,6 +115,7 @@ impl Arrivals {
 
     /// A message has come. Whether a receive has waited for it.
     pub(crate) fn push(&mut self, envelope: Envelope, content: Content) -> bool {
+        self.offers += usize::from(matches!(content, Content::Offer(..)));
         self.messages.push_back(Arrived { envelope, content, receive: None });
         let waits = self.receives.len();
         if waits > 0 {
@@ -127,6 +130,16 @@ impl Arrivals {
         self.messages.is_empty() && self.receives.is_empty()
     }
 
+    /// How many messages are in their senders' memory.
+    pub(crate) fn offers(&self) -> usize {
+        self.offers
+    }
+
+    /// How many messages there are.
+    pub(crate) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
     /// The place of a receive's message.
     #[inline]
     pub(crate) fn index_of(&self, id: u64) -> Option<usize> {
@@ -139,8 +152,10 @@ impl Arrivals {
 
     /// The message is received.
     pub(crate) fn remove(&mut self, index: usize) {
-        if let Some(Arrived { content: Content::Private(bytes), .. }) = self.messages.remove(index) {
-            self.private -= bytes.len();
+        match self.messages.remove(index).map(|message| message.content) {
+            Some(Content::Private(bytes)) => self.private -= bytes.len(),
+            Some(Content::Offer(..)) => self.offers -= 1,
+            _ => {}
         }
     }
 

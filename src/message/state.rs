@@ -6,6 +6,7 @@ use crate::message::arrivals::{Arrivals, Content};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern};
 use crate::message::outgoing::Outgoing;
+use crate::protocol::message::channel::MOST;
 use crate::protocol::message::offer::Offer;
 use crate::protocol::message::{Inbox, Kind, Mask, Settled, buffers};
 use crate::protocol::{Failure, Killed, message};
@@ -190,6 +191,21 @@ impl State {
             }
         }
         self.turn = (self.turn + 1) % ranks;
+        if self.arrivals.offers() > MOST / 2 {
+            self.settle_withdrawn(core).map_err(|_| self.killed(core, wait))?;
+        }
+        Ok(())
+    }
+
+    /// Removes offers that no receive has got and that their senders have withdrawn. Otherwise these would keep the senders from
+    /// offering more.
+    #[cold]
+    fn settle_withdrawn(&mut self, core: &Core) -> Result<(), Killed> {
+        for index in (0..self.arrivals.len()).rev() {
+            if self.arrivals.at(index).receive.is_none() && self.settles_withdrawn(core, index)? {
+                self.arrivals.remove(index);
+            }
+        }
         Ok(())
     }
 

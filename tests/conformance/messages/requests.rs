@@ -18,6 +18,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_17_receivings_that_are_forgotten_leave_room).ranks(&[2]),
         row!(message_19_a_cancel_races_the_match).ranks(&[2]),
         row!(message_19_a_cancelled_send_is_not_received).ranks(&[2]),
+        row!(message_19_many_cancelled_sends_leave_room_for_others).ranks(&[2]),
     ]
 }
 
@@ -291,5 +292,22 @@ fn message_19_a_cancelled_send_is_not_received(comm: Communicator) -> Outcome {
         }
     }
     comm.barrier().context("at the end")?;
+    Ok(())
+}
+
+/// Of messages that nobody asks for, and that are taken back, nothing is left.
+fn message_19_many_cancelled_sends_leave_room_for_others(comm: Communicator) -> Outcome {
+    let (mut messages, rank, other) = pair(&comm)?;
+    let data = bytes(1, 300_000);
+    if rank == 0 {
+        for tag in 0..200 {
+            let mut sending = messages.start_send(&data, other, tag)?;
+            ensure!(messages.cancel(&mut sending)? == Cancelled::Yes, "nobody asks for message {tag}");
+        }
+        messages.send(&data, other, 1000)?;
+    } else {
+        ensure!(messages.recv_vec::<u8>(other, 1000)?.0 == data);
+    }
+    comm.barrier()?;
     Ok(())
 }
