@@ -29,7 +29,7 @@ fn rank() {
         "late" => {
             for _ in 0..20 {
                 if comm.rank() == 1 {
-                    std::thread::sleep(Duration::from_millis(20));
+                    std::thread::sleep(Duration::from_millis(100));
                 }
                 comm.barrier().unwrap();
             }
@@ -280,7 +280,7 @@ fn a_rank_that_is_late_is_named() {
         let of_rank_1 = waited.iter().find(|waited| waited["rank"] == 1).unwrap();
         assert!(of_rank_1["seconds"].as_f64() > Some(0.2), "{report}");
         assert!(operation(rank(number), "barrier")["wait_seconds"].as_f64() > Some(0.2), "{report}");
-        // A rank that waits for 20 ms sleeps.
+        // A rank that waits for 100 ms sleeps.
         assert!(rank(number)["parks"].as_u64() >= Some(10), "{report}");
     }
     assert!(rank(1)["wakes"].as_u64() >= Some(10), "{report}");
