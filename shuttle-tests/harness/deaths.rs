@@ -152,32 +152,36 @@ fn dies_at<S: Scenario>(
 ) -> Result<(), Failed> {
     let died = Arc::new(AtomicUsize::new(0));
     let counter = died.clone();
-    let schedules = sites.schedules;
-    let finished = explore(name, chooser, schedules, move || {
-        let ranks = 2 + choice::below(7);
-        let mut scenario = S::random(ranks, sites.rounds[1]);
-        let poisons = ["cause-written", "poisoned-unwoken"].contains(&site);
-        let (first, second) = (choice::below(ranks), choice::below(ranks));
-        // The second watcher may die while it poisons: the first lives, and does it again.
-        let actor = if poisons && choice::once_in(2) { ranks + 2 } else { 1 + first };
-        let fate = if sites.fail_points.contains(&site) {
-            choice::one_of(&[Fate::Dies, Fate::Stops])
-        } else {
-            Fate::Dies
-        };
-        let after = choice::one_of(&[0, 0, 1, 2]);
-        *scenario.fates() = vec![PlannedFate { actor, site: Some(site), after, fate }];
-        if poisons || choice::once_in(4) {
-            let after = choice::below_power_of_two(7) as u32;
-            scenario.fates().push(PlannedFate { actor: 1 + second, site: None, after, fate: Fate::Dies });
+    let model = Arc::new(move || counter.fetch_add(usize::from(all_die::<S>(site, sites)), Relaxed));
+    // Few schedules come to some sites.
+    for schedules in [sites.schedules, 16 * sites.schedules] {
+        let model = model.clone();
+        let finished = explore(name, chooser, schedules, move || drop(model()))?;
+        if finished < schedules || died.load(Relaxed) > 0 {
+            return Ok(());
         }
-        let planned = scenario.fates().len();
-        counter.fetch_add(usize::from(scenario.play().fates_met == planned), Relaxed);
-    })?;
-    if finished >= schedules && died.load(Relaxed) == 0 {
-        return Err("no rank died there in any schedule".into());
     }
-    Ok(())
+    Err("no rank died there in any schedule".into())
+}
+
+/// Whether all die that are to die.
+fn all_die<S: Scenario>(site: &'static str, sites: &Sites) -> bool {
+    let ranks = 2 + choice::below(7);
+    let mut scenario = S::random(ranks, sites.rounds[1]);
+    let poisons = ["cause-written", "poisoned-unwoken"].contains(&site);
+    let (first, second) = (choice::below(ranks), choice::below(ranks));
+    // The second watcher may die while it poisons: the first lives, and does it again.
+    let actor = if poisons && choice::once_in(2) { ranks + 2 } else { 1 + first };
+    let fate =
+        if sites.fail_points.contains(&site) { choice::one_of(&[Fate::Dies, Fate::Stops]) } else { Fate::Dies };
+    let after = choice::one_of(&[0, 0, 1, 2]);
+    *scenario.fates() = vec![PlannedFate { actor, site: Some(site), after, fate }];
+    if poisons || choice::once_in(4) {
+        let after = choice::below_power_of_two(7) as u32;
+        scenario.fates().push(PlannedFate { actor: 1 + second, site: None, after, fate: Fate::Dies });
+    }
+    let planned = scenario.fates().len();
+    scenario.play().fates_met == planned
 }
 
 /// No site, and no name in the lists, is without a test.
