@@ -5,8 +5,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+use std::time::SystemTime;
 
 use libtest_mimic::{Failed, Trial};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler};
@@ -139,12 +140,12 @@ struct Files {
 impl Files {
     fn new(name: &str) -> std::io::Result<Self> {
         let test = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-        let process = format!("shuttle-{}", std::process::id());
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(process).join(test);
-        // Of a process that had this number before.
-        if folder.exists() {
-            std::fs::remove_dir_all(&folder)?;
-        }
+        // Processes that were killed have left theirs, and numbers of processes come again.
+        static PROCESS: LazyLock<String> = LazyLock::new(|| {
+            let since = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
+            format!("shuttle-{}-{since}", std::process::id())
+        });
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(&*PROCESS).join(test);
         std::fs::create_dir_all(&folder)?;
         Ok(Files { folder })
     }
