@@ -17,8 +17,8 @@ impl Communicator {
     /// needs.
     ///
     /// Up to 96 bytes take one round, in which the root reads and the others only arrive. Longer data streams through staging;
-    /// if it is large, every rank folds a slice for the root, which copies the slices (reduce-scatter, then gather: Rabenseifner
-    /// 2004).
+    /// if it is large, every rank of three and more folds a slice for the root, which copies the slices (reduce-scatter, then
+    /// gather: Rabenseifner 2004).
     ///
     /// ```
     /// use intranode::ReduceOp;

@@ -51,7 +51,9 @@ impl Communicator {
         shape: Shape,
         mut data: ReduceBuffers<'a, T, O>,
     ) -> Result<(), Error> {
-        let slices_from = fold_slices_from_bytes(self.size());
+        // What the other of two ranks folds would go through staging like what it contributes.
+        let streamed = shape.is_streamed(self.size());
+        let slices_from = if streamed { usize::MAX } else { fold_slices_from_bytes(self.size()) };
         let bytes = data.elements() * size_of::<T>();
         if shape.is_one_result() && bytes >= slices_from.max(REDUCE_IN_PLACE_FROM_BYTES) {
             data.read_in_place_of(&self.rank_state);

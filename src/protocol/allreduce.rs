@@ -27,7 +27,8 @@
 //! have any more is offered first: see [`super::offers`].
 //!
 //! The same rounds serve every reduction over all elements, see [`Shape`]: a rank that gets no result arrives and waits,
-//! and folds its slice for those that do. In a scan no two ranks fold the same, so there are no slices.
+//! and folds its slice for those that do. In a scan no two ranks fold the same, so there are no slices. Of two ranks the one
+//! contributes and the other folds: shorter chunks let them do so at the same time.
 
 use core::num::NonZeroU64;
 use core::ops::Range;
@@ -74,6 +75,11 @@ impl Shape {
     /// Whether slices of a chunk can be folded for all that get a result.
     pub(crate) fn is_one_result(self) -> bool {
         matches!(self, Shape::All | Shape::Root(_))
+    }
+
+    /// Whether one rank contributes, and another one folds.
+    pub(crate) fn is_streamed(self, size: usize) -> bool {
+        matches!(self, Shape::Root(_)) && size == 2
     }
 
     /// Whether no other rank folds what a rank contributes, where ranks fold whole chunks.
@@ -306,7 +312,8 @@ impl<P: Platform> Member<'_, P> {
     pub(super) fn plan(&self, shape: Shape, slices_from: usize, data: &impl Reduction) -> Plan {
         let (len, size) = (data.elements(), data.element_size());
         let Staging { capacity, folded, .. } = self.segment.staging;
-        let most = folded / size;
+        let streamed = shape.is_streamed(self.size()) && len * size < slices_from;
+        let most = if streamed { self.segment.staging.streamed_len(len * size) } else { folded } / size;
         let chunk_len =
             len.div_ceil(len.div_ceil(most)).next_multiple_of((STEP / size).max(1)).min(most).min(len);
         let (bytes, slices) = (chunk_len * size, (chunk_len * size).next_multiple_of(STEP));
