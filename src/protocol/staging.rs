@@ -17,8 +17,8 @@
 
 use super::generation::Generation;
 use crate::tuning::{
-    CHUNK_BYTES, CHUNKS_OF_ONE_SENDER, FOLDED_CHUNK_BYTES, LEAST_CHUNK_BYTES, MOST_STREAMED_BYTES,
-    ROTATION_BYTES, ROTATION_FROM_BYTES,
+    CHUNK_BYTES, CHUNKS_OF_ONE_SENDER, FOLDED_CHUNK_BYTES, LEAST_CHUNK_BYTES, LEAST_STREAMED_BYTES,
+    MOST_STREAMED_BYTES, ROTATION_BYTES, ROTATION_FROM_BYTES,
 };
 
 /// How calls use the staging buffers: the same on every rank.
@@ -70,7 +70,7 @@ impl Staging {
 
     /// The length of a chunk of a reduction of `len` bytes to which one rank contributes while another folds.
     pub(super) fn streamed_len(self, len: usize) -> usize {
-        (len / CHUNKS_OF_ONE_SENDER).clamp(LEAST_CHUNK_BYTES, MOST_STREAMED_BYTES).min(self.folded)
+        (len / CHUNKS_OF_ONE_SENDER).clamp(LEAST_STREAMED_BYTES, MOST_STREAMED_BYTES).min(self.folded)
     }
 
     /// Where in its buffer each rank's chunk of a round begins, if the longest has `len` bytes.
@@ -130,7 +130,7 @@ mod tests {
     fn a_reduction_of_one_contributor_goes_in_shorter_chunks() {
         let staging = Staging::of(1 << 20, 2);
         let chunks = [1, 768 << 10, 1 << 30].map(|len| staging.streamed_len(len));
-        assert_eq!(chunks, [LEAST_CHUNK_BYTES, 96 << 10, MOST_STREAMED_BYTES]);
+        assert_eq!(chunks, [LEAST_STREAMED_BYTES, 96 << 10, MOST_STREAMED_BYTES]);
         assert_eq!(Staging::of(192, 2).streamed_len(1 << 20), 128);
     }
 
