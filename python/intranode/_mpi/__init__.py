@@ -1,0 +1,1 @@
+"""What `intranode.MPI` is made of."""

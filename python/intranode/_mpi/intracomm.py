@@ -1,0 +1,86 @@
+"""The communicator."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Self
+
+from .. import _core, errors
+from .._communicator import Communicator
+from .constants import COMM_NULL, UNDEFINED
+from .messages import Messages
+
+
+class Intracomm(Messages):
+    """A communicator with mpi4py's names, and sends and receives."""
+
+    def __init__(self, joined: _core.Joined | Communicator) -> None:
+        """What it stands for is what `__new__` has been given."""
+        super().__init__(joined)
+        self._name = ""
+
+    def __new__(cls, joined: _core.Joined | Communicator) -> Self:
+        if isinstance(joined, Communicator):
+            joined = joined._joined
+        return super().__new__(cls, joined)
+
+    def Get_rank(self) -> int:
+        return self.rank
+
+    def Get_size(self) -> int:
+        return self.size
+
+    def Get_name(self) -> str:
+        return self._name
+
+    def Set_name(self, name: str) -> None:
+        self._name = name
+
+    name = property(Get_name, Set_name)
+
+    def Is_intra(self) -> bool:
+        return True
+
+    def Is_inter(self) -> bool:
+        return False
+
+    is_intra, is_inter = True, False
+
+    def Dup(self, info: object = None) -> Intracomm:
+        """A communicator of the same ranks. Collective."""
+        return type(self)(self._split(0, self.rank))
+
+    def Split(self, color: int = 0, key: int = 0) -> Comm:
+        """A communicator of the ranks with the same color; `COMM_NULL` with UNDEFINED. Collective."""
+        part = self._split(self.size if color == UNDEFINED else color, key + (1 << 32))
+        none: Comm = COMM_NULL
+        return none if color == UNDEFINED else type(self)(part)
+
+    def Free(self) -> None:
+        """Leaves it when all ranks have called this. Collective."""
+        with contextlib.suppress(errors.Error):
+            self.Barrier()
+        self._end()
+
+    def _end(self) -> None:
+        self._mail = None
+        self.leave()
+
+    def Abort(self, errorcode: int = 0) -> None:
+        """Ends this process with the code, and the job for all ranks."""
+        self.abort(errorcode)
+
+    def Create_keyval(self) -> None:
+        raise NotImplementedError("attributes")
+
+    def py2f(self) -> int:
+        return -1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Communicator) and self._joined is other._joined
+
+    def __hash__(self) -> int:
+        return id(self._joined)
+
+
+Comm = Intracomm

@@ -1,0 +1,94 @@
+"""Requests of objects, persistent ones, and those of a send and a receive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import errors
+from .constants import pickle
+from .request import Request
+
+FIRST_ROOM = 1 << 16
+
+
+class ObjectRequest(Request):
+    """A receive of an object, whose length only its sender knows."""
+
+    _pattern: tuple[int | None, int | None]
+    _room: bytearray
+
+    def _try(self) -> bool:
+        try:
+            return super()._try()
+        except errors.Truncated as long:
+            self._restart(long)
+            return super()._try()
+
+    def _await(self) -> None:
+        try:
+            super()._await()
+        except errors.Truncated as long:
+            self._restart(long)
+            super()._await()
+
+    def _restart(self, long: errors.Truncated) -> None:
+        """The message was kept: the next receive that matches gets it."""
+        assert self._comm is not None
+        self._room = bytearray(long.bytes)
+        self._started = self._comm._post.start_recv(self._room, long.rank, self._pattern[1])
+
+    def _object_of(self) -> Any:
+        if self._known is None or self._known[0] < 0 or self._cancelled:
+            return None
+        return pickle.loads(memoryview(self._room)[: self._known[2]])
+
+
+class Prequest(Request):
+    """A request that can be started again and again."""
+
+    def __init__(self, request: Request | None = None) -> None:
+        super().__init__()
+        self._begin: Any = None
+        if request is not None:
+            self.__dict__.update(request.__dict__)
+
+    def Start(self) -> None:
+        """Starts it."""
+        self._start(*self._begin())
+
+    @classmethod
+    def Startall(cls, requests: Sequence[Prequest]) -> None:
+        """Starts all."""
+        for request in requests:
+            request.Start()
+
+    def Free(self) -> None:
+        super().Free()
+        self._begin = None
+
+    def __bool__(self) -> bool:
+        return self._begin is not None
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Prequest):
+            return self._begin is other._begin
+        return not self and not other if isinstance(other, Request) else NotImplemented
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+class Both(Request):
+    """A send and a receive."""
+
+    _sending: Request
+
+    def _try(self) -> bool:
+        sent, received = self._sending._try(), super()._try()
+        return sent and received
+
+    def _await(self) -> None:
+        # The receive is among those that go on meanwhile.
+        self._sending._await()
+        super()._await()

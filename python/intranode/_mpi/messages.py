@@ -1,0 +1,263 @@
+"""Sends and receives."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from .. import _core
+from .._communicator import Communicator
+from .._message import Place
+from .constants import ANY_SOURCE, ANY_TAG, NOTHING, PROC_NULL, pickle
+from .kinds import FIRST_ROOM, Both, ObjectRequest, Prequest
+from .request import Request
+from .status import Status
+
+
+class Messages(Communicator):
+    """A communicator that sends and receives, with mpi4py's names."""
+
+    def __init__(self, joined: _core.Joined | Communicator) -> None:
+        """What it stands for is what `__new__` has been given."""
+        self._mail: _core.Messages | None = self._messages()
+        self._kept: list[Request] = []
+        self._receives: weakref.WeakSet[Request] = weakref.WeakSet()
+
+    @property
+    def _post(self) -> _core.Messages:
+        if self._mail is None:
+            raise ValueError("this rank has left the communicator, by Free()")
+        return self._mail
+
+    def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Sends a buffer. Returns when it may be changed."""
+        if self._receives:
+            self.Isend(buf, dest, tag).Wait()
+        elif dest != PROC_NULL:
+            self._post.send(_bytes(buf), dest, tag)
+
+    def Recv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> None:
+        """Receives into the beginning of a buffer. A message that is longer is `Truncated`, and kept."""
+        if self._receives:
+            self.Irecv(buf, source, tag).Wait(status)
+            return
+        known = NOTHING
+        if source != PROC_NULL:
+            place = _receiving(buf)
+            known = self._post.recv(place.whole(), _any(source), _any(tag))
+            place.finish()
+        if status is not None:
+            status._set(known)
+
+    def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        """Starts to send a copy of the buffer."""
+        return self._sending(lambda: _bytes(buf), dest, tag, False)
+
+    def _sending(self, data: Callable[[], Any], dest: int, tag: int, synchronous: bool) -> Request:
+        if dest == PROC_NULL:
+            return Request._of(None, None)
+        return Request._of(self, self._post.start_send(data(), dest, tag, synchronous))
+
+    def Issend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        """The same, complete only when it is received."""
+        return self._sending(lambda: _bytes(buf), dest, tag, True)
+
+    def Ssend(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Sends a buffer. Returns when it is received."""
+        self.Issend(buf, dest, tag).Wait()
+
+    def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
+        """Starts to receive. The buffer is written when the request completes."""
+        if source == PROC_NULL:
+            return Request._of(None, None)
+        return Request._of(*self._start_recv(buf, source, tag))
+
+    def _start_recv(self, buf: Any, source: int, tag: int) -> tuple[Messages, _core.Started, Place]:
+        place = _receiving(buf)
+        return self, self._post.start_recv(place.whole(), _any(source), _any(tag)), place
+
+    def Sendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+        status: Status | None = None,
+    ) -> None:
+        """Sends and receives at the same time."""
+        receiving = self.Irecv(recvbuf, source, recvtag)
+        Request.Waitall([receiving, self.Isend(sendbuf, dest, sendtag)], None if status is None else [status])
+
+    def Isendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+    ) -> Request:
+        """Starts both."""
+        receiving = self.Irecv(recvbuf, source, recvtag)
+        both = Both()
+        both._start(receiving._comm, receiving._started, receiving._place)
+        both._sending = self.Isend(sendbuf, dest, sendtag)
+        return both
+
+    def Sendrecv_replace(
+        self,
+        buf: Any,
+        dest: int,
+        sendtag: int = 0,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+        status: Status | None = None,
+    ) -> None:
+        """Sends a buffer, and receives into it."""
+        sending = self.Isend(buf, dest, sendtag)
+        Request.Waitall([self.Irecv(buf, source, recvtag), sending], None if status is None else [status])
+
+    def Isendrecv_replace(
+        self, buf: Any, dest: int, sendtag: int = 0, source: int = ANY_SOURCE, recvtag: int = ANY_TAG
+    ) -> Request:
+        """Starts both."""
+        return self.Isendrecv(buf, dest, sendtag, buf, source, recvtag)
+
+    def Probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
+        """Waits for a message, which stays."""
+        known = NOTHING if source == PROC_NULL else self._post.probe(_any(source), _any(tag))
+        if status is not None:
+            status._set(known)
+        return True
+
+    def Iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
+        """Whether a message has come, which stays."""
+        known = NOTHING if source == PROC_NULL else self._post.try_probe(_any(source), _any(tag))
+        if known is not None and status is not None:
+            status._set(known)
+        return known is not None
+
+    probe, iprobe = Probe, Iprobe
+
+    def Send_init(self, buf: Any, dest: int, tag: int = 0, synchronous: bool = False) -> Prequest:
+        """A send for `Start`."""
+        request = Prequest()
+
+        def begin() -> Any:
+            if dest == PROC_NULL:
+                return None, None, None
+            return self, self._post.start_send(_bytes(buf), dest, tag, synchronous), None
+
+        request._begin = begin
+        return request
+
+    def Recv_init(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Prequest:
+        """A receive for `Start`."""
+        request = Prequest()
+        request._begin = lambda: (None, None, None) if source == PROC_NULL else self._start_recv(buf, source, tag)
+        return request
+
+    def Ssend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
+        """The same, complete only when it is received."""
+        return self.Send_init(buf, dest, tag, True)
+
+    # What is sent is copied, so a send is a buffered one; and one whose receive has started is a send.
+    Rsend = Send
+    Ibsend = Irsend = Isend
+    Bsend_init = Rsend_init = Send_init
+
+    def Bsend(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Sends a copy of a buffer. It never waits."""
+        self._keep(self.Isend(buf, dest, tag))
+
+    def bsend(self, obj: Any, dest: int, tag: int = 0) -> None:
+        """Sends an object. It never waits."""
+        self._keep(self.isend(obj, dest, tag))
+
+    def _keep(self, request: Request) -> None:
+        self._kept = [each for each in [*self._kept, request] if not each.Test()]
+
+    def send(self, obj: Any, dest: int, tag: int = 0) -> None:
+        """Sends an object."""
+        if self._receives:
+            self.isend(obj, dest, tag).Wait()
+        elif dest != PROC_NULL:
+            self._post.send(pickle.dumps(obj), dest, tag)
+
+    def isend(self, obj: Any, dest: int, tag: int = 0) -> Request:
+        """Starts to send an object."""
+        return self._sending(lambda: pickle.dumps(obj), dest, tag, False)
+
+    def issend(self, obj: Any, dest: int, tag: int = 0) -> Request:
+        """The same, complete only when it is received."""
+        return self._sending(lambda: pickle.dumps(obj), dest, tag, True)
+
+    def ssend(self, obj: Any, dest: int, tag: int = 0) -> None:
+        """Sends an object. Returns when it is received."""
+        self.issend(obj, dest, tag).Wait()
+
+    def recv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Any:
+        """Receives an object, of any length: `buf` is ignored."""
+        if buf is not None and not isinstance(buf, int):
+            warnings.warn("the 'buf' argument is ignored", UserWarning, stacklevel=2)
+        if self._receives:
+            return self.irecv(None, source, tag).wait(status)
+        if source == PROC_NULL:
+            data, known = b"", NOTHING
+        else:
+            data, known = self._post.recv_bytes(_any(source), _any(tag))
+        if status is not None:
+            status._set(known)
+        return pickle.loads(data)
+
+    def irecv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
+        """Starts to receive an object, of any length: `buf` is ignored."""
+        request = ObjectRequest()
+        request._receives = True
+        if source == PROC_NULL:
+            request._start(None, None, None)
+        else:
+            request._pattern, request._room = (_any(source), _any(tag)), bytearray(FIRST_ROOM)
+            request._start(self, self._post.start_recv(request._room, _any(source), _any(tag)), None)
+        return request
+
+    def sendrecv(
+        self,
+        sendobj: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+        status: Status | None = None,
+    ) -> Any:
+        """Sends an object and receives one at the same time."""
+        sending = self.isend(sendobj, dest, sendtag)
+        receiving = self.irecv(recvbuf, source, recvtag)
+        received, _ = Request.waitall([receiving, sending], None if status is None else [status])
+        return received
+
+    ibsend = isend
+
+
+def _any(value: int) -> int | None:
+    return None if value == ANY_SOURCE else value
+
+
+def _bytes(spec: Any) -> Any:
+    place = spec if isinstance(spec, Place) else Place(spec)
+    data, _, _ = place.whole()
+    return data, "B", 1
+
+
+class _Receiving(Place):
+    def whole(self) -> tuple[Any, str, int]:
+        return super().whole()[0], "B", 1
+
+
+def _receiving(spec: Any) -> Place:
+    return _Receiving(spec)

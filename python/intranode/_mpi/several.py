@@ -1,0 +1,129 @@
+"""What becomes of several requests."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import errors
+from .constants import UNDEFINED
+from .status import Status
+
+if TYPE_CHECKING:
+    from .request import Request
+
+
+class Several:
+    """The methods of `Request` that take several."""
+
+    @classmethod
+    def _wait_all(cls, requests: Sequence[Request]) -> None:
+        """Those of one communicator go on together."""
+        waiting = [request for request in requests if request._active and not request._try()]
+        while waiting:
+            comm = waiting[0]._comm
+            together = [each for each in waiting if each._comm is comm]
+            if comm is None or len({id(each._comm) for each in waiting}) > 1:
+                # Of several communicators: one after the other, as long as none of them is complete.
+                time.sleep(0)
+            else:
+                others = [each for each in list(comm._receives) if each not in together and not each._try()]
+                with contextlib.suppress(errors.Truncated):
+                    comm._post.wait_any([each._started for each in [*together, *others] if each._started])
+            waiting = [request for request in waiting if not request._try()]
+
+    @classmethod
+    def Waitall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> bool:
+        """Waits until all are complete."""
+        cls.waitall(requests, statuses)
+        return True
+
+    @classmethod
+    def waitall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> list[Any]:
+        """The same; returns the objects that were received."""
+        cls._wait_all(requests)
+        return [request._take(status) for request, status in zip(requests, _filled(statuses, len(requests)), strict=True)]
+
+    @classmethod
+    def Testall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> bool:
+        """Whether all are complete."""
+        return cls.testall(requests, statuses)[0]
+
+    @classmethod
+    def testall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> tuple[bool, list[Any] | None]:
+        """The same, and the objects that were received."""
+        if not all([not request._active or request._try() for request in requests]):
+            return False, None
+        return True, cls.waitall(requests, statuses)
+
+    @classmethod
+    def testany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, bool, Any]:
+        """Which one is complete, whether one is, and the object that was received. UNDEFINED and True: there are none."""
+        none = True
+        for place, request in enumerate(requests):
+            if request._active:
+                none = False
+                if request._try():
+                    return place, True, request._take(status)
+        return UNDEFINED, none, None
+
+    @classmethod
+    def Testany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, bool]:
+        """The same without the object."""
+        return cls.testany(requests, status)[:2]
+
+    @classmethod
+    def waitany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, Any]:
+        """Waits until one is complete: which one, and the object that was received. UNDEFINED: there are none."""
+        while True:
+            place, found, received = cls.testany(requests, status)
+            if found:
+                return place, received
+            time.sleep(0)
+
+    @classmethod
+    def Waitany(cls, requests: Sequence[Request], status: Status | None = None) -> int:
+        """The same without the object."""
+        return cls.waitany(requests, status)[0]
+
+    @classmethod
+    def testsome(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> tuple[list[int] | None, list[Any] | None]:
+        """Those that are complete, and the objects that were received; None: there are none."""
+        if not any(request._active for request in requests):
+            return None, None
+        places = [place for place, request in enumerate(requests) if request._active and request._try()]
+        filled = _filled(statuses, len(places))
+        return places, [requests[place]._take(status) for place, status in zip(places, filled, strict=True)]
+
+    @classmethod
+    def Testsome(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> list[int] | None:
+        """The same without the objects."""
+        return cls.testsome(requests, statuses)[0]
+
+    @classmethod
+    def waitsome(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> tuple[list[int] | None, list[Any] | None]:
+        """Waits until at least one is complete."""
+        while True:
+            places, received = cls.testsome(requests, statuses)
+            if places != []:
+                return places, received
+            time.sleep(0)
+
+    @classmethod
+    def Waitsome(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> list[int] | None:
+        """The same without the objects."""
+        return cls.waitsome(requests, statuses)[0]
+
+
+def _filled(statuses: list[Status] | None, number: int) -> list[Any]:
+    """As mpi4py does: a list is extended to the number of requests."""
+    if statuses is None:
+        return [None] * number
+    statuses.extend(Status() for _ in range(number - len(statuses)))
+    return statuses[:number]
