@@ -33,7 +33,7 @@ pub(crate) fn dial(address: &Address, timeout: Option<Duration>) -> Result<Diall
         _ => system(CONNECT, "the connection")(source),
     })?;
     let peer = socket::credentials(socket.as_fd()).map_err(system(CONNECT, "to say who listens"))?;
-    if peer.user != process::user() {
+    if !process::is_own_user(peer.user) {
         return Err(EndpointError::ForeignUser { name: name(), process: peer.process, user: peer.user });
     }
     Ok(Dialled(socket, peer))

@@ -67,7 +67,7 @@ impl Listener {
                 },
             };
             let Ok(credentials) = socket::credentials(socket.as_fd()) else { continue };
-            if credentials.user == process::user() {
+            if process::is_own_user(credentials.user) {
                 return Some(Greeting { number, socket, credentials, since: Instant::now() });
             }
             refuse(socket.as_fd(), Refusal::User);

@@ -11,6 +11,30 @@ pub(crate) fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// Whether this number of a user, which the system has told of another process, can only be that of this process's own user. In a
+/// user namespace all users without a number of their own there are shown by the same one; where this process's user is one of
+/// them, anybody else may be meant.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_own_user(other: u32) -> bool {
+    let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
+    let stands_for_many = || {
+        let shown = read("/proc/sys/kernel/overflowuid").trim().parse().unwrap_or(NOBODY);
+        other == shown && !has_all_users(&read("/proc/self/uid_map"))
+    };
+    other == user() && !stands_for_many()
+}
+
+/// The usual number for users without one.
+#[cfg(target_os = "linux")]
+const NOBODY: u32 = 65_534;
+
+/// Whether each user has a number, by the table of a user namespace: in the first one, and in others like it.
+#[cfg(target_os = "linux")]
+fn has_all_users(table: &str) -> bool {
+    let lengths = table.lines().filter_map(|line| line.split_ascii_whitespace().nth(2)?.parse::<u64>().ok());
+    lengths.sum::<u64>() >= u32::MAX.into()
+}
+
 /// The process that has made the socket pair that this descriptor is an end of, or that listened at it. `None` if the
 /// descriptor is no such socket, or that process has no number in this PID namespace.
 #[cfg(target_os = "linux")]
@@ -92,6 +116,17 @@ mod tests {
         let environment = b"RANKS=2\0LOCAL_RANK=1\0EMPTY=\0";
         assert!(has_variable(environment, "LOCAL_RANK") && has_variable(environment, "EMPTY"));
         assert!(!has_variable(environment, "RANK") && !has_variable(environment, "LOCAL"));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_user_is_ones_own_by_its_number_where_all_have_one() {
+        assert!(has_all_users("         0          0 4294967295\n"));
+        for some in ["", "0 1000 1\n", "0 1000 1\n1 100000 65536\n", "nonsense"] {
+            assert!(!has_all_users(some), "{some:?}");
+        }
+        assert!(user() == NOBODY || is_own_user(user()));
+        assert!(!is_own_user(user() ^ 1));
     }
 
     #[test]

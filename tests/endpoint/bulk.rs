@@ -13,7 +13,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 use super::child::{self, Child};
 use super::messages::pattern;
-use super::{Role, Test, repeats, unique};
+use super::{Role, Test, namespaces, repeats, unique};
 
 pub(super) const TESTS: &[Test] = &[
     ("case_55_contiguous_segmented_offsets", segments),
@@ -52,8 +52,10 @@ fn number(bytes: &[u8], index: usize) -> Result<usize> {
 
 /// Shares memory when asked to: a pattern, in as many segments as asked for.
 fn owner(args: &[String]) -> Result<()> {
-    if args.get(1).is_some_and(|arg| arg == "refuses") {
-        refuse_reading()?;
+    match args.get(1).map(String::as_str) {
+        Some("refuses") => refuse_reading()?,
+        Some("namespace") => namespaces::enter()?,
+        _ => {}
     }
     let mut own = Endpoint::builder().timeout(None).listen(&args[0])?;
     child::say("listens")?;
@@ -113,21 +115,31 @@ impl Digest {
     }
 }
 
-struct Client {
+/// A client of an owner, which is a process of its own, and ends with this value if that has started it.
+pub(super) struct Client {
     name: String,
-    process: Child,
+    process: Option<Child>,
     own: Endpoint,
     owner: Peer,
 }
 
 impl Client {
-    fn start(args: &[&str]) -> Result<Self> {
+    pub(super) fn start(args: &[&str]) -> Result<Self> {
         let name = unique();
         let mut process = Child::start("owner", &[&[&name[..]], args].concat())?;
         process.says("listens")?;
+        Ok(Client { process: Some(process), ..Client::of(&name)? })
+    }
+
+    /// Of an owner that somebody else has started.
+    pub(super) fn of(name: &str) -> Result<Self> {
         let mut own = Endpoint::builder().timeout(Duration::from_secs(20)).client()?;
-        let owner = own.connect(&Address::local(&name)?)?;
-        Ok(Client { name, process, own, owner })
+        let owner = own.connect(&Address::local(name)?)?;
+        Ok(Client { name: name.to_owned(), process: None, own, owner })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     fn call(&mut self, tag: u64, data: &[u8]) -> Result<Vec<u8>> {
@@ -162,7 +174,7 @@ impl Client {
 }
 
 /// Gets and puts of all shapes.
-fn shapes(client: &mut Client) -> Result<()> {
+pub(super) fn shapes(client: &mut Client) -> Result<()> {
     for (len, count) in
         [(1, 1), (100, 1), (4096, 1), (10_000, 1), (3_000_000, 1), (7, 100), (5000, 50), (100_000, 30)]
     {
@@ -365,13 +377,15 @@ fn forged() -> Result<Completion> {
 fn refused() -> Result<Completion> {
     // The owner cannot read: puts go through messages.
     shapes(&mut Client::start(&["refuses"])?)?;
-    // Neither can: gets too. The filter is of this thread only.
-    let both = std::thread::spawn(|| -> Result<()> {
+    // Only the owner can: gets go through messages. The filter is of a thread, and of what that starts.
+    let mut client = Client::start(&[])?;
+    let others = std::thread::spawn(move || -> Result<()> {
         refuse_reading()?;
-        shapes(&mut Client::start(&["refuses"])?)?;
+        shapes(&mut client)?;
+        // Neither can.
         shapes(&mut Client::start(&[])?)
     });
-    both.join().ok().context("no panic")??;
+    others.join().ok().context("no panic")??;
     Ok(Completion::Completed)
 }
 
@@ -396,7 +410,8 @@ fn owner_dies() -> Result<Completion> {
     for round in 0..repeats(5) {
         let mut client = Client::start(&[])?;
         let handle = client.share(4 << 20, 4, true)?;
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(client.process.pid())?);
+        let pid = client.process.as_ref().context("its owner")?.pid();
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(pid)?);
         let killer = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_micros(fastrand::u64(0..5000)));
             nix::sys::signal::kill(pid, if round % 2 == 0 { Signal::SIGKILL } else { Signal::SIGSTOP })

@@ -94,6 +94,11 @@ fn good_memory() -> Result<File> {
     memory(MEMORY, SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL)
 }
 
+/// What an endpoint says that connects.
+pub(super) fn say_good_hello(connection: &OwnedFd) -> Result<()> {
+    say_hello(connection, &hello(), &[&good_memory()?])
+}
+
 const REFUSED: u8 = 2;
 const VERSION: u8 = 3;
 const NO_HELLO: u8 = 4;

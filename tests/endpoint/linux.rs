@@ -25,6 +25,8 @@ mod faults;
 mod hostile;
 #[path = "messages.rs"]
 mod messages;
+#[path = "namespaces.rs"]
+mod namespaces;
 #[path = "receiving.rs"]
 mod receiving;
 #[path = "routes.rs"]
@@ -68,6 +70,7 @@ pub(super) fn main() -> ExitCode {
             bulk::ROLES,
             event_loops::ROLES,
             routes::ROLES,
+            namespaces::ROLES,
             unmapped::ROLES,
         ]
         .concat();
@@ -92,6 +95,7 @@ pub(super) fn main() -> ExitCode {
         async_waiting::TESTS,
         bulk_pull::TESTS,
         sharing::TESTS,
+        namespaces::TESTS,
         unmapped::TESTS,
     ]
     .concat();
