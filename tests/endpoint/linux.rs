@@ -21,6 +21,8 @@ mod connecting;
 mod event_loops;
 #[path = "faults.rs"]
 mod faults;
+#[path = "files.rs"]
+mod files;
 #[path = "hostile.rs"]
 mod hostile;
 #[path = "messages.rs"]
@@ -35,6 +37,8 @@ mod routes;
 mod sharing;
 #[path = "sleeping.rs"]
 mod sleeping;
+#[path = "steps.rs"]
+mod steps;
 #[path = "unmapped.rs"]
 mod unmapped;
 
@@ -70,7 +74,9 @@ pub(super) fn main() -> ExitCode {
             bulk::ROLES,
             event_loops::ROLES,
             routes::ROLES,
+            files::ROLES,
             namespaces::ROLES,
+            steps::ROLES,
             unmapped::ROLES,
         ]
         .concat();
@@ -95,12 +101,34 @@ pub(super) fn main() -> ExitCode {
         async_waiting::TESTS,
         bulk_pull::TESTS,
         sharing::TESTS,
+        files::TESTS,
         namespaces::TESTS,
+        steps::TESTS,
         unmapped::TESTS,
     ]
     .concat();
+    let names: Vec<_> = tests.iter().map(|(name, _)| *name).collect();
+    let table = Trial::test("the_table_of_cases_names_all_tests", move || Ok(check_table(&names)?));
     let trial = |(name, test): Test| Trial::ignorable_test(name, move || limited(test));
-    libtest_mimic::run(&arguments, tests.into_iter().map(trial).collect()).exit_code()
+    let trials = tests.into_iter().map(trial).chain([table]);
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+/// docs/endpoint-cases.md names the tests of each case, and no others.
+fn check_table(names: &[&str]) -> Result<()> {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/endpoint-cases.md");
+    let text = std::fs::read_to_string(file)?;
+    let rows = text.lines().filter(|line| line.starts_with("| "));
+    let named: Vec<_> = rows.flat_map(|row| row.split('`').skip(1).step_by(2)).collect();
+    // Without the feature some are not there.
+    let is_there = |name: &str| names.contains(&name) || !cfg!(feature = "tokio");
+    for name in named.iter().filter(|name| name.contains('_') && !name.contains('=')) {
+        anyhow::ensure!(is_there(name), "{name} is in the table, and no test");
+    }
+    for name in names.iter().filter(|name| name.starts_with("case_")) {
+        anyhow::ensure!(named.contains(name), "{name} is not in the table");
+    }
+    Ok(())
 }
 
 fn limited(test: fn() -> Result<Completion>) -> Result<Completion, Failed> {

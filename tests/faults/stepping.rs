@@ -28,7 +28,8 @@ pub(crate) fn step(pid: u32, limit: usize) -> Result<usize, nix::Error> {
     for steps in 0..limit {
         ptrace::step(pid, None)?;
         match waitpid(pid, None)? {
-            WaitStatus::Stopped(_, Signal::SIGTRAP) => {}
+            // A container's manager may continue all of its processes at any time.
+            WaitStatus::Stopped(_, Signal::SIGTRAP | Signal::SIGCONT) => {}
             WaitStatus::Stopped(_, Signal::SIGSTOP) => return Ok(steps),
             _ => return Err(nix::Error::EINVAL),
         }
