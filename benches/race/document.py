@@ -62,39 +62,44 @@ def race(runs):
         f"Machine: {machine.in_words(first['machine'])}. Separate runs: {len(runs)}. In each, the ratio of the fastest "
         "other library's median to ours, with its minimum and maximum over the run's blocks in parentheses; **below the "
         f"goal** of {report.GOALS[True][0]} with a core for each rank, or of {report.GOALS[False][0]:g} with more ranks "
-        "than cores. Times in µs.",
+        "than cores. Times in µs. Buffers: renewed before each call, or unchanged; those of the others are private, ours also "
+        "shared. ↻: a library's blocks differed by more than three times in some run, and the cell was measured again.",
         "",
-        "| ranks | operation | size | intranode | fastest other | "
+        "| ranks | operation | size | buffers | limit | intranode | fastest other | "
         + " | ".join(f"run {index + 1}" for index in range(len(runs)))
         + " |",
-        "| --: | --- | --: | --: | --- |" + " --: |" * len(runs),
+        "| --: | --- | --: | --- | --: | --: | --- |" + " --: |" * len(runs),
     ]
     tables = [report.cells(run) for run in runs]
-    ratios = [{True: [], False: []} for _ in runs]
-    for cell in tables[0]:
-        ranks, operation, count = cell
+    ratios = [{} for _ in runs]
+    for cell, kind in [(cell, kind) for cell in tables[0] for kind in report.IN_WORDS]:
+        ranks, operation, count, buffers = cell
         if operation in report.ALONE:
             continue
-        compared = [report.compare(table[cell]) if cell in table else None for table in tables]
+        compared = [report.compare(table[cell], kind) if cell in table else None for table in tables]
         if not all(compared):
             continue
         fit = ranks <= cores
+        again = any(report.is_again(run, table[cell]) for run, table in zip(runs, tables))
+        definition = buffers + report.IN_WORDS[kind] + (" ↻" if again else "")
         shown = []
         for index, (_, _, _, spread) in enumerate(compared):
             ratio = statistics.median(spread)
-            ratios[index][fit].append(ratio)
+            ratios[index].setdefault((fit, buffers, kind), []).append(ratio)
             text = f"{ratio:.2f} ({spread[0]:.2f}–{spread[-1]:.2f})"
             shown.append(f"**{text}**" if ratio < report.GOALS[fit][0] else text)
         ours = report.number(statistics.median(each[2] for each in compared))
         names = statistics.mode(each[0] for each in compared)
         theirs = report.number(statistics.median(each[1] for each in compared))
         lines.append(
-            f"| {ranks} | {operation} | {report.size(count)} | {ours} | {theirs} ({names}) | " + " | ".join(shown) + " |"
+            f"| {ranks} | {operation} | {report.size(count)} | {definition} | {report.limit(runs[0], cell)} | {ours} | "
+            f"{theirs} ({names}) | " + " | ".join(shown) + " |"
         )
     lines.append("")
-    for ranks, operation, count in tables[0]:
+    for cell in tables[0]:
+        ranks, operation, *_ = cell
         if operation in report.ALONE:
-            ours = [table[ranks, operation, count]["intranode"].values() for table in tables]
+            ours = [table[cell][report.OURS].values() for table in tables]
             times = ", ".join(report.number(statistics.median(each)) for each in ours)
             limits = [limit["median_us"] for run in runs for limit in run["limits"] if limit["limit"] == "wake-late"]
             bare = ", ".join(map(report.number, limits))
@@ -103,10 +108,10 @@ def race(runs):
         if run["lines"]:
             least, most = (report.number(pick(line["median_us"] for line in run["lines"])) for pick in (min, max))
             lines.append(f"* Run {index + 1}: a line took {least} to {most} µs.")
-    for fit, name in [(True, "With a core for each rank"), (False, "With more ranks than cores")]:
-        means = [f"{report.geometric_mean(each[fit]):.2f}" for each in ratios if each[fit]]
-        if means:
-            lines.append(f"* {name}: geometric mean {', '.join(means)} (goal {report.GOALS[fit][1]}).")
+    for fit, buffers, kind in ratios[0]:
+        means = [f"{report.geometric_mean(each[fit, buffers, kind]):.2f}" for each in ratios]
+        goal = report.GOALS[fit][1]
+        lines.append(f"* {report.in_words(fit, buffers, kind)}: geometric mean {', '.join(means)} (goal {goal}).")
     for index, run in enumerate(runs):
         lines += [f"* Run {index + 1}: load average {run['load'][0]:.1f} before, {run['load'][1]:.1f} after."]
     lines += ["", "| library | version | settings |", "| --- | --- | --- |"]

@@ -269,7 +269,7 @@ int main(int argc, char **argv) {
     if (found == 2) play((struct game){"wake", 0, 20, sleep_on, set_and_wake});
     if (found == 2) wake_late();
     play((struct game){"switch", 1, 200, yield, set});
-    size_t sizes[] = {8 << 10, 64 << 10, 1 << 20, 32 << 20, 206000000};
+    size_t sizes[] = {8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 32 << 20, 206000000};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         copies("copy", plain, sizes[i], 0);
 #ifdef __SSE2__

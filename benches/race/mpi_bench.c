@@ -5,10 +5,14 @@
 // that of the slowest rank. Between the calls of a repetition one value of each page changes. A large call is a repetition
 // of its own, so that its whole payload is new. The first repetitions touch the buffers and warm up.
 //
-//     mpi_bench SECONDS OPERATION:BYTES...    one JSON object a line; OPERATION as in `cases` below
-//     mpi_bench start-up                      each rank prints its monotonic clock after the first barrier
+// That is "renewed". "Unchanged", as in the OSU benchmarks, the payload is written once, before the first repetition; each
+// repetition begins with a call that is not timed, after the check of the one before has read the results.
+//
+//     mpi_bench SECONDS OPERATION:BYTES[:unchanged]...    one JSON object a line; OPERATION as in `cases` below
+//     mpi_bench start-up                                  each rank prints its monotonic clock after the first barrier
 
 #include <mpi.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -262,15 +266,17 @@ static int is_right(enum kind kind, long first, long last) {
 }
 
 // The slowest rank's time per call, in seconds.
-static double repetition(enum kind kind, long *turn, int calls) {
-    long first = *turn + 1;
-    *turn += calls;
-    prepare(kind, first, 1);
+static double repetition(enum kind kind, long *turn, int calls, bool unchanged) {
+    long first = unchanged ? 1 : *turn + 1;
+    bool written = unchanged && *turn > 0;
+    *turn = unchanged ? 1 : *turn + calls;
+    if (!written) prepare(kind, first, 1);
+    if (written) cases[kind].call();
     MPI_Barrier(MPI_COMM_WORLD);
     double begin = now(), together = 0;
     int common_start = kind >= REDUCE && kind <= EXSCAN;
     for (int call = 0; call < calls; call++) {
-        if (call > 0) prepare(kind, first + call, PAGE);
+        if (call > 0 && !unchanged) prepare(kind, first + call, PAGE);
         if (common_start) MPI_Barrier(MPI_COMM_WORLD), begin = now();
         cases[kind].call();
         if (common_start) together += now() - begin;
@@ -290,7 +296,7 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void measure(enum kind kind, size_t bytes, double seconds) {
+static void measure(enum kind kind, size_t bytes, double seconds, bool unchanged) {
     elements = bytes / sizeof(double);
     counts = buffer(ranks, sizeof *counts), displs = buffer(ranks, sizeof *displs);
     for (int of = 0, displ = 0; of < ranks; displ += counts[of++]) {
@@ -311,12 +317,12 @@ static void measure(enum kind kind, size_t bytes, double seconds) {
     }
 
     long turn = 0;
-    repetition(kind, &turn, 1);
+    repetition(kind, &turn, 1, unchanged);
     int calls = 1;
     double whole;
     for (;;) {
         double begin = now();
-        double each = repetition(kind, &turn, calls);
+        double each = repetition(kind, &turn, calls, unchanged);
         whole = now() - begin;
         if (bytes >= LARGE || kind == WAKE_UP || calls == MOST_CALLS || each * calls >= LONG_ENOUGH) break;
         calls = 2 * calls < MOST_CALLS ? 2 * calls : MOST_CALLS;
@@ -327,13 +333,13 @@ static void measure(enum kind kind, size_t bytes, double seconds) {
                                                    : (int)fitting;
     MPI_Bcast(&repetitions, 1, MPI_INT, 0, MPI_COMM_WORLD);
     double *times = buffer(repetitions, sizeof *times);
-    for (int i = 0; i < repetitions; i++) times[i] = 1e6 * repetition(kind, &turn, calls);
+    for (int i = 0; i < repetitions; i++) times[i] = 1e6 * repetition(kind, &turn, calls, unchanged);
     qsort(times, repetitions, sizeof *times, ascending);
     if (rank == 0) {
         double median = (times[(repetitions - 1) / 2] + times[repetitions / 2]) / 2;
-        printf("{\"op\":\"%s\",\"bytes\":%zu,\"ranks\":%d,\"median_us\":%.6g,\"min_us\":%.6g,\"max_us\":%.6g,"
+        printf("{\"op\":\"%s\",\"bytes\":%zu,\"ranks\":%d,\"buffers\":\"%s\",\"median_us\":%.6g,\"min_us\":%.6g,\"max_us\":%.6g,"
                "\"repetitions\":%d}\n",
-               cases[kind].name, bytes, ranks, median, times[0], times[repetitions - 1], repetitions);
+               cases[kind].name, bytes, ranks, unchanged ? "unchanged" : "renewed", median, times[0], times[repetitions - 1], repetitions);
         fflush(stdout);
     }
     if (kind >= PUT && kind <= PUT_SIGNAL) {
@@ -355,8 +361,12 @@ int main(int argc, char **argv) {
         for (int i = 2; i < argc; i++) {
             for (int kind = BARRIER; kind <= WAKE_UP; kind++) {
                 size_t length = strlen(cases[kind].name);
-                if (!strncmp(argv[i], cases[kind].name, length) && argv[i][length] == ':')
-                    measure(kind, strtoull(argv[i] + length + 1, NULL, 10), atof(argv[1]));
+                if (!strncmp(argv[i], cases[kind].name, length) && argv[i][length] == ':') {
+                    char *end;
+                    size_t bytes = strtoull(argv[i] + length + 1, &end, 10);
+                    // Only collectives: the others move nothing that a rank would keep.
+                    measure(kind, bytes, atof(argv[1]), kind <= EXSCAN && !strcmp(end, ":unchanged"));
+                }
             }
         }
     }

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable
 
@@ -34,6 +34,8 @@ class Peer:
     bench: Path | None = None
     # What it can do; `None`: everything.
     operations: frozenset[str] | None = None
+    # Of this library, which `intranode bench` measures: where payloads lie.
+    memory: str | None = None
     # How it is measured, where it brings its own program: no rows for what that cannot measure.
     measure: Callable | None = None
 
@@ -151,6 +153,9 @@ def others(names, work, source="mpi_bench.c"):
     return peers
 
 
+OURS, OURS_SHARED = "intranode", "intranode-shared"
+
+
 def intranode(program=None):
     """This library: its launcher, built in release unless a path is given."""
     program = program or cargo("intranode-cli", "intranode")
@@ -160,4 +165,10 @@ def intranode(program=None):
         return [str(program), "run", "-n", str(ranks), "--bind", "--"], {}
 
     about = "the launcher's --bind, nothing else"
-    return Peer("intranode", shown.split()[1], about, launch, bench=program)
+    return Peer(OURS, shown.split()[1], about, launch, bench=program, memory="private")
+
+
+def shared(ours, collectives):
+    """This library, with payloads in symmetric objects."""
+    about = "the same, payloads in memory that all ranks map"
+    return replace(ours, name=OURS_SHARED, about=about, memory="shared", operations=frozenset(collectives))

@@ -6,9 +6,15 @@
 The libraries come from PyPI into virtual environments under target/race, which can be deleted at any time. Each is
 given its best known settings (peers.py), some several ones: a cell's opponent is whichever is fastest in it. The runs
 of the libraries are interleaved in blocks, so that what else the machine does hits all of them. What is measured is
-defined in mpi_bench.c, and the same in `intranode bench`, and in shmem_bench.c for OpenSHMEM, which comes from Debian's
-packages (oshmem.py) and takes part in the one-sided operations; where it cannot run it is left out. limits.c measures what the machine itself takes. With
-`--op training`, Cobre trains over this library and over MPICH, which it is built for first.
+defined in mpi_bench.c, and the same in `intranode bench`, in benches/mpi-rs for the crate mpi-rs, which is built from
+crates.io, and in shmem_bench.c for OpenSHMEM, which comes from Debian's packages (oshmem.py) and takes part in the one-sided
+operations. What cannot run is left out. limits.c measures what the machine itself takes. With `--op training`, Cobre trains
+over this library and over MPICH, which it is built for first.
+
+A collective is measured by two definitions: "renewed", in which the payload is written before each call, and "unchanged", in
+which it is written once, as in the OSU benchmarks. This library is measured twice: with private buffers as the others, and
+(`intranode-shared`) with the payload in memory that all ranks map. A cell of which a library's blocks differ by more than
+three times is measured again by all, once, and marked.
 
 Writes race.json, race.md and race.svg. Needs Python 3.10, a C compiler, cargo, and PyPI.
 """
@@ -26,6 +32,7 @@ import cobre
 import jobs
 import machine
 import oshmem
+import mpi_rs
 import peers
 import report
 import ucx
@@ -48,13 +55,15 @@ CELLS = {
     "stream": [8],
     "wake-up": [16],
 }
+# What has a payload.
+COLLECTIVES = {"allreduce", "allgatherv", "broadcast", "reduce", "gather", "scatter", "alltoall", "exscan"}
 START_UP = "start-up"
 # Takes minutes to build: on request only.
 TRAINING = "training"
 
 
 def every_peer():
-    return [*(variant[0] for variant in peers.VARIANTS), oshmem.NAME, ucx.NAME]
+    return [*(variant[0] for variant in peers.VARIANTS), mpi_rs.NAME, oshmem.NAME, ucx.NAME]
 
 
 def arguments():
@@ -64,6 +73,7 @@ def arguments():
     parser.add_argument("--op", action="append", choices=[*CELLS, START_UP, TRAINING], help="only this operation")
     parser.add_argument("--most-bytes", type=int, default=1 << 40, help="only cells up to this size")
     parser.add_argument("--peer", action="append", help="only this peer: " + ", ".join(every_peer()))
+    parser.add_argument("--buffers", action="append", choices=report.DEFINITIONS, help="only this definition")
     parser.add_argument("--blocks", type=int, help="how often everything is measured")
     parser.add_argument("--seconds", type=float, help="about how long each measurement may take")
     parser.add_argument("--intranode", type=Path, help="the launcher, instead of building it")
@@ -71,33 +81,40 @@ def arguments():
     given = parser.parse_args()
     given.blocks = given.blocks or (2 if given.quick else 7)
     given.seconds = given.seconds or (0.1 if given.quick else 0.5)
+    given.buffers = given.buffers or report.DEFINITIONS
     given.ranks = [int(ranks) for ranks in given.ranks.split(",")]
     # With few measurements, the settings that are best in most cells.
-    given.peer = given.peer or ([*peers.QUICK, oshmem.NAME] if given.quick else every_peer())
+    given.peer = given.peer or ([*peers.QUICK, mpi_rs.NAME, oshmem.NAME] if given.quick else every_peer())
     return given
 
 
-def measure(peer, operation, sizes, ranks, cores, seconds):
+def measure(peer, operation, sizes, ranks, cores, given):
     """The rows of one operation, by one run."""
+    seconds = given.seconds
     if peer.measure:
         return peer.measure(peer, operation, sizes, ranks, cores, seconds)
-    if peer.home:
-        program = [peer.bench, seconds, *(f"{operation}:{size}" for size in sizes)]
-        command, environment = peer.command(ranks, cores, program)
-    else:
+    definitions = given.buffers if operation in COLLECTIVES else ["renewed"]
+    expected = [(size, buffers) for size in sizes for buffers in definitions]
+    if peer.memory:
         command = [peer.bench, "bench", "-n", ranks, "--bind", "--json", "--seconds", seconds, "--op", operation]
-        command = [str(word) for word in command + [word for size in sizes if size for word in ("--bytes", size)]]
+        command += [word for size in sizes if size for word in ("--bytes", size)]
+        command += [word for buffers in definitions for word in ("--buffers", buffers)] + ["--memory", peer.memory]
+        command = list(map(str, command))
         environment = peer.command(ranks, cores, [])[1]
-    lines = jobs.run(command, environment, timeout=60 + 20 * seconds)
+    else:
+        ending = {"renewed": "", "unchanged": ":unchanged"}
+        cases = [f"{operation}:{size}{ending[buffers]}" for size, buffers in expected]
+        command, environment = peer.command(ranks, cores, [peer.bench, seconds, *cases])
+    lines = jobs.run(command, environment, timeout=60 + 20 * seconds * len(definitions))
     rows = [json.loads(line) for line in lines if line.startswith("{")]
-    if [row["bytes"] for row in rows] != sizes:
-        raise jobs.Failed(f"{len(rows)} rows for {len(sizes)} sizes")
+    if [(row["bytes"], row.get("buffers", "renewed")) for row in rows] != expected:
+        raise jobs.Failed(f"{len(rows)} rows for {len(expected)} cases")
     return rows
 
 
 def start_up(peer, ranks, cores):
     """The time from the launcher's start until the last rank has left its first barrier."""
-    program = [peer.bench, START_UP] if peer.home else [peer.bench, "__start-up"]
+    program = [peer.bench, "__start-up"] if peer.memory else [peer.bench, START_UP]
     command, environment = peer.command(ranks, cores, program)
     times = []
     for _ in range(3):
@@ -116,44 +133,58 @@ def race(given, contestants, cores, limiting, training):
     virtual processors between caches."""
     rows, lines = [], []
     operations = given.op or [*CELLS, START_UP]
+    sizes = {operation: [size for size in CELLS.get(operation, [0]) if size <= given.most_bytes] for operation in operations}
+    everything = {(ranks, operation): sizes[operation] for ranks in given.ranks for operation in operations}
+
+    def run(block, cells):
+        for (ranks, operation), sizes in cells.items():
+            for line in limits(limiting, "line"):
+                lines.append({"block": block, "ranks": ranks, "op": operation, "median_us": line["median_us"]})
+            # Each block begins with another library.
+            turn = block % len(contestants)
+            for peer in contestants[turn:] + contestants[:turn]:
+                if not takes_part(peer, operation, ranks, cores):
+                    continue
+                place = f"block {block + 1} of {given.blocks}: {ranks} ranks, {operation}, {peer.name}"
+                jobs.tell(place)
+                try:
+                    if operation == START_UP:
+                        measured = start_up(peer, ranks, cores)
+                    elif operation == TRAINING:
+                        measured = training.measure(peer, ranks, cores)
+                    else:
+                        measured = measure(peer, operation, sizes, ranks, cores, given)
+                except jobs.Failed as failure:
+                    jobs.tell("")
+                    print(f"{place}: {failure}", file=sys.stderr)
+                    continue
+                rows.extend(row | {"block": block, "library": peer.name} for row in measured)
+
     for block in range(given.blocks):
-        for ranks in given.ranks:
-            for operation in operations:
-                sizes = [size for size in CELLS.get(operation, [0]) if size <= given.most_bytes]
-                for line in limits(limiting, "line"):
-                    lines.append({"block": block, "ranks": ranks, "op": operation, "median_us": line["median_us"]})
-                # Each block begins with another library.
-                turn = block % len(contestants)
-                for peer in contestants[turn:] + contestants[:turn]:
-                    if (ranks <= cores) not in peer.where or operation not in (peer.operations or [operation]):
-                        continue
-                    if operation == TRAINING and peer.home and peer.name != cobre.PEER:
-                        continue
-                    if operation == START_UP and peer.measure:
-                        continue
-                    place = f"block {block + 1} of {given.blocks}: {ranks} ranks, {operation}, {peer.name}"
-                    jobs.tell(place)
-                    try:
-                        if operation == START_UP:
-                            measured = start_up(peer, ranks, cores)
-                        elif operation == TRAINING:
-                            measured = training.measure(peer, ranks, cores)
-                        else:
-                            measured = measure(peer, operation, sizes, ranks, cores, given.seconds)
-                    except jobs.Failed as failure:
-                        jobs.tell("")
-                        print(f"{place}: {failure}", file=sys.stderr)
-                        continue
-                    rows += [row | {"block": block, "library": peer.name} for row in measured]
+        run(block, everything)
+    again = {}
+    for ranks, operation, size, _ in sorted(report.unsteady(rows)):
+        found = again.setdefault((ranks, operation), [])
+        found += [size] if size not in found else []
+    for block in range(given.blocks, 2 * given.blocks if again else 0):
+        run(block, again)
     jobs.tell("")
     return rows, lines
+
+
+def takes_part(peer, operation, ranks, cores):
+    if (ranks <= cores) not in peer.where or operation not in (peer.operations or [operation]):
+        return False
+    if operation == TRAINING:
+        return peer.name in (peers.OURS, cobre.PEER)
+    return operation != START_UP or not peer.measure
 
 
 def opponents(given, work):
     """The other libraries, and those that are left out, with the reasons."""
     others, left_out = peers.others(given.peer, work), {}
-    for module in [oshmem, ucx]:
-        if module.NAME in given.peer and module.OPERATIONS.intersection(given.op or CELLS):
+    for module in [mpi_rs, oshmem, ucx]:
+        if module.NAME in given.peer and module.OPERATIONS.intersection(given.op or [*CELLS, START_UP]):
             try:
                 others.append(module.peer(work))
             except jobs.Failed as failure:
@@ -175,7 +206,8 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
 
     others, left_out = opponents(given, work)
-    contestants = [peers.intranode(given.intranode), *others]
+    ours = peers.intranode(given.intranode)
+    contestants = [ours, peers.shared(ours, COLLECTIVES), *others]
     limiting = peers.build(os.environ.get("CC", "cc"), peers.HERE / "limits.c", work / "limits", ["-pthread"])
     cores = len(os.sched_getaffinity(0))
     before = machine.load()
@@ -185,6 +217,7 @@ def main():
     results = {
         "machine": machine.describe(),
         "quick": given.quick,
+        "blocks": given.blocks,
         "libraries": {peer.name: {"version": peer.version, "settings": peer.about} for peer in contestants},
         "left_out": left_out,
         "limits": limits(limiting),

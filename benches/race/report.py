@@ -9,7 +9,14 @@ import math
 import statistics
 import sys
 
+import composed
 import machine
+from peers import OURS, OURS_SHARED
+
+# When the payload of a collective is written: before each call, or once.
+DEFINITIONS = ["renewed", "unchanged"]
+# If a library's blocks differ by more than that, their cell is measured again.
+UNSTEADY = 3
 
 # The goals for each cell's ratio and for their geometric mean: with a core for each rank, and without.
 GOALS = {True: (1.5, 2.5), False: (1.0, 3.0)}
@@ -35,24 +42,60 @@ def number(value):
 
 
 def cells(results):
-    """By (ranks, operation, bytes): the medians by library, each as a list over the blocks."""
+    """By (ranks, operation, bytes, definition): the medians by library, each by block. Those of a cell that was measured again
+    are all there."""
     table = {}
     for row in results["rows"]:
-        by_library = table.setdefault((row["ranks"], row["op"], row["bytes"]), {})
+        by_library = table.setdefault((row["ranks"], row["op"], row["bytes"], row.get("buffers", "renewed")), {})
         by_library.setdefault(row["library"], {})[row["block"]] = row["median_us"]
     return table
 
 
-def compare(by_library):
+def unsteady(rows):
+    """The cells of which a library's blocks differ too much."""
+    table = cells({"rows": rows})
+    differ = lambda blocks: max(blocks.values()) > UNSTEADY * min(blocks.values())  # noqa: E731
+    return [cell for cell, by_library in table.items() if any(map(differ, by_library.values()))]
+
+
+def is_again(results, by_library):
+    """Whether a cell was measured again."""
+    return any(block >= results.get("blocks", math.inf) for blocks in by_library.values() for block in blocks)
+
+
+def limit(results, cell):
+    """The composed limit of a cell, in words."""
+    ranks, operation, count, buffers = cell
+    least = composed.composed(results["limits"], results["machine"]["processors"], ranks, operation, count, buffers)
+    return number(least) if least else "–"
+
+
+def compare(by_library, ours=OURS):
     """The fastest of the others, its median, ours, and the ratio in each block; `None` if one is missing."""
     typical = {name: statistics.median(blocks.values()) for name, blocks in by_library.items()}
-    ours = typical.pop("intranode", None)
-    if ours is None or not typical:
+    if ours not in typical:
+        return None
+    mine, own = by_library[ours], typical[ours]
+    typical = {name: time for name, time in typical.items() if name not in (OURS, OURS_SHARED)}
+    if not typical:
         return None
     best = min(typical, key=typical.get)
-    mine = by_library["intranode"]
     ratios = [by_library[best][block] / mine[block] for block in mine if block in by_library[best]]
-    return (best, typical[best], ours, sorted(ratios)) if ratios else None
+    return (best, typical[best], own, sorted(ratios)) if ratios else None
+
+
+IN_WORDS = {OURS: "", OURS_SHARED: ", shared"}
+
+
+def in_words(fit, buffers, kind):
+    """A kind of cells."""
+    return f"{'A core for each rank' if fit else 'More ranks than cores'}, {buffers}{IN_WORDS[kind]}"
+
+
+def named(cell):
+    """A cell without its ranks. A definition is named where there are two."""
+    _, operation, count, buffers = cell
+    return " ".join(filter(None, [operation, size(count), buffers if buffers != "renewed" else ""]))
 
 
 def geometric_mean(values):
@@ -63,42 +106,51 @@ def report(results):
     """The whole text of one run."""
     table = cells(results)
     cores = results["machine"]["processors"]
-    libraries = [name for name in results["libraries"] if name != "intranode"]
+    libraries = [name for name in results["libraries"] if name != OURS]
+    kinds = [OURS, *([OURS_SHARED] if OURS_SHARED in libraries else [])]
     lines = [
         f"Median time per call in µs, and how many times faster intranode is than the fastest of the others (median over "
-        f"the blocks, minimum and maximum in parentheses).",
+        "the blocks, minimum and maximum in parentheses). Buffers: renewed before each call, or unchanged. Limit: composed from "
+        "what the same run measured of the machine (composed.py). ↻: blocks differed by more than three times, and the cell was "
+        "measured again; all of its blocks count.",
         "",
         f"Machine: {machine.in_words(results['machine'])}. "
         f"Load average before and after: {results['load'][0]:.1f}, {results['load'][1]:.1f}.",
         "",
-        "| ranks | operation | size | intranode | " + " | ".join(libraries) + " | ratio |",
-        "| --: | --- | --: | --: |" + " --: |" * len(libraries) + " --: |",
+        "| ranks | operation | size | buffers | limit | intranode | " + " | ".join([*libraries, *("ratio" + kind.removeprefix(OURS) for kind in kinds)]) + " |",
+        "| --: | --- | --: | --- | --: | --: |" + " --: |" * (len(libraries) + len(kinds)),
     ]
-    ratios = {True: [], False: []}
+    ratios = {}
     short = []
-    for (ranks, operation, count), by_library in table.items():
+    for cell, by_library in table.items():
+        ranks, operation, count, buffers = cell
         typical = {name: statistics.median(blocks.values()) for name, blocks in by_library.items()}
-        shown = [number(typical[name]) if name in typical else "–" for name in ["intranode", *libraries]]
-        compared = None if operation in ALONE else compare(by_library)
-        verdict = "–"
-        if compared:
-            spread = compared[3]
-            ratio = statistics.median(spread)
-            fit = ranks <= cores
-            ratios[fit].append(ratio)
-            verdict = f"{ratio:.2f} ({spread[0]:.2f}–{spread[-1]:.2f})"
-            if ratio < GOALS[fit][0]:
-                verdict = f"**{verdict}**"
-                short.append(f"{operation} {size(count)} at {ranks} ranks: {ratio:.2f}")
-        lines.append(f"| {ranks} | {operation} | {size(count)} | " + " | ".join(shown) + f" | {verdict} |")
+        shown = [number(typical[name]) if name in typical else "–" for name in [OURS, *libraries]]
+        fit = ranks <= cores
+        for kind in kinds:
+            compared = None if operation in ALONE else compare(by_library, kind)
+            verdict = "–"
+            if compared:
+                spread = compared[3]
+                ratio = statistics.median(spread)
+                ratios.setdefault((fit, buffers, kind), []).append(ratio)
+                verdict = f"{ratio:.2f} ({spread[0]:.2f}–{spread[-1]:.2f})"
+                if ratio < GOALS[fit][0]:
+                    verdict = f"**{verdict}**"
+                    short.append(f"{named(cell)} at {ranks} ranks{IN_WORDS[kind]}: {ratio:.2f}")
+            shown.append(verdict)
+        mark = " ↻" if is_again(results, by_library) else ""
+        lines.append(
+            f"| {ranks} | {operation} | {size(count)} | {buffers}{mark} | {limit(results, cell)} | " + " | ".join(shown) + " |"
+        )
     lines.append("")
-    for fit, some in ratios.items():
-        if some:
-            which = "A core for each rank" if fit else "More ranks than cores"
-            least, mean = GOALS[fit]
-            lines.append(
-                f"{which}: geometric mean {geometric_mean(some):.2f} (goal {mean}), least {min(some):.2f} (goal {least})."
-            )
+    for (fit, buffers, kind), some in ratios.items():
+        least, mean = GOALS[fit]
+        lines.append(
+            f"{in_words(fit, buffers, kind)}: geometric mean {geometric_mean(some):.2f} (goal {mean}), "
+            f"least {min(some):.2f} (goal {least})."
+        )
+        lines.append("")
     lines += ["", "Below the goal: " + ("; ".join(short) if short else "none") + ".", ""]
     lines += limits_text(results, table)
     lines += ["", "| library | version | settings |", "| --- | --- | --- |"]
@@ -137,7 +189,7 @@ def limits_text(results, table):
     switches = {ranks: math.ceil(ranks / results["machine"]["processors"]) - 1 for ranks in (4, 8)}
     compared += [((ranks, "barrier", 0), count, ("switch", 0), "") for ranks, count in switches.items() if count > 0]
     for cell, count, limit, goal in compared:
-        blocks = table.get(cell, {}).get("intranode")
+        blocks = table.get((*cell, "renewed"), {}).get(OURS)
         if blocks and limit in least:
             # Compared with the line's transfer directly before, since that changes while the libraries are measured.
             then = least[limit]

@@ -9,6 +9,7 @@ mod measure;
 mod message;
 mod one_sided;
 mod operation;
+mod payload;
 mod report;
 
 use anyhow::{Context, Result};
@@ -35,7 +36,9 @@ Examples:
   intranode bench -n 4
       A table of all operations, each with several sizes.
   intranode bench -n 4 --op allreduce --bytes 8192 --json
-      One line of JSON: op, bytes, ranks, median_us, min_us, max_us, repetitions.";
+      One line of JSON: op, bytes, ranks, buffers, memory, median_us, min_us, max_us, repetitions.
+  intranode bench -n 4 --buffers renewed --buffers unchanged --memory shared
+      Both definitions of a collective's time, with the payload in memory that all ranks map.";
 
 /// Measure the collectives between the processes of a job
 #[derive(Args)]
@@ -67,12 +70,12 @@ pub(crate) fn measure_as_rank(cases: &Cases) -> Result<u8> {
     let comm = Communicator::from_env()?;
     let mut report = (comm.rank() == 0).then(|| Report::new(cases.json));
     let budget = cases.budget();
-    for (operation, bytes) in cases.list() {
-        let mut collective = operation.collective(bytes, &comm)?;
-        let times = measure::measure(collective.as_mut(), bytes, &comm, &budget)
-            .with_context(|| format!("{operation:?} of {bytes} bytes on rank {}", comm.rank()))?;
+    for case in cases.list() {
+        let mut collective = case.operation.collective(case.bytes, case.memory, &comm)?;
+        let times = measure::measure(collective.as_mut(), case.bytes, case.buffers, &comm, &budget)
+            .with_context(|| format!("{:?} of {} bytes on rank {}", case.operation, case.bytes, comm.rank()))?;
         if let Some(report) = &mut report {
-            report.print(&Row::new(operation, bytes, comm.size(), times))?;
+            report.print(&Row::new(case, comm.size(), times))?;
         }
     }
     comm.leave()?;

@@ -8,6 +8,7 @@ use std::hint::black_box;
 use intranode::{Communicator, Error, ReduceOp};
 
 use super::collective::{Calls, Collective, fill, first_value, is_filled};
+use super::payload::{Memory, Payload};
 
 const ROOT: usize = 0;
 
@@ -28,12 +29,12 @@ pub(crate) struct Blockwise {
     ranks: usize,
     /// The elements of a block.
     len: usize,
-    send: Vec<f64>,
+    send: Payload,
     recv: Vec<f64>,
 }
 
 impl Blockwise {
-    pub(crate) fn new(kind: Kind, len: usize, comm: &Communicator) -> Self {
+    pub(crate) fn new(kind: Kind, len: usize, memory: Memory, comm: &Communicator) -> Result<Self, Error> {
         let (rank, ranks) = (comm.rank(), comm.size());
         let is_root = rank == ROOT;
         let (sent, received) = match kind {
@@ -43,7 +44,9 @@ impl Blockwise {
             Kind::Alltoall => (ranks, ranks),
             Kind::Exscan => (1, 1),
         };
-        Self { kind, rank, ranks, len, send: vec![0.0; sent * len], recv: vec![0.0; received * len] }
+        let longest = if matches!(kind, Kind::Scatter | Kind::Alltoall) { ranks } else { 1 };
+        let send = Payload::new(memory, sent * len, longest * len, comm)?;
+        Ok(Self { kind, rank, ranks, len, send, recv: vec![0.0; received * len] })
     }
 
     /// Whether each block that was received has the right values: `from(block)` is the rank that sent it, and its number among

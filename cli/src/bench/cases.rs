@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::measure::Budget;
 use super::operation::Operation;
+use super::payload::{Buffers, Memory};
 
 #[derive(Args, Clone)]
 pub(crate) struct Cases {
@@ -22,6 +23,14 @@ pub(crate) struct Cases {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     bytes: Vec<usize>,
 
+    /// When the payload of a collective is written: before each call, or once; can be repeated
+    #[arg(long, value_name = "WHEN", default_value = "renewed")]
+    buffers: Vec<Buffers>,
+
+    /// Which memory a collective's payload lies in
+    #[arg(long, value_name = "MEMORY", default_value = "private")]
+    memory: Memory,
+
     /// The approximate time for each line
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     seconds: Duration,
@@ -31,8 +40,17 @@ pub(crate) struct Cases {
     repetitions: Option<u32>,
 }
 
+/// What one line measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Case {
+    pub(super) operation: Operation,
+    pub(super) bytes: usize,
+    pub(super) buffers: Buffers,
+    pub(super) memory: Memory,
+}
+
 impl Cases {
-    pub(super) fn list(&self) -> Vec<(Operation, usize)> {
+    pub(super) fn list(&self) -> Vec<Case> {
         let operations =
             if self.operations.is_empty() { Operation::value_variants() } else { &self.operations };
         let sizes = |operation: Operation| {
@@ -42,7 +60,18 @@ impl Cases {
         operations
             .iter()
             .flat_map(|&operation| sizes(operation).iter().map(move |&bytes| (operation, bytes)))
+            .flat_map(|(operation, bytes)| {
+                self.definitions(operation).map(move |case| Case { operation, bytes, ..case })
+            })
             .collect()
+    }
+
+    /// What else is chosen about a case. Other operations than collectives have one definition.
+    fn definitions(&self, operation: Operation) -> impl Iterator<Item = Case> {
+        let collective = operation.is_collective();
+        let buffers = if collective { &self.buffers[..] } else { &[Buffers::Renewed] };
+        let memory = if collective { self.memory } else { Memory::Private };
+        buffers.iter().map(move |&buffers| Case { operation, bytes: 0, buffers, memory })
     }
 
     /// The budget of each line.
@@ -59,6 +88,12 @@ impl Cases {
         }
         for bytes in &self.bytes {
             option("--bytes", bytes.to_string());
+        }
+        for buffers in self.buffers.iter().filter_map(ValueEnum::to_possible_value) {
+            option("--buffers", buffers.get_name().to_owned());
+        }
+        if let Some(memory) = self.memory.to_possible_value() {
+            option("--memory", memory.get_name().to_owned());
         }
         if let Some(repetitions) = self.repetitions {
             option("--repetitions", repetitions.to_string());
@@ -100,10 +135,20 @@ mod tests {
 
     #[test]
     fn ranks_get_the_cases_that_the_user_asked_for() {
-        let given = ["--op", "broadcast", "--op", "barrier", "--bytes", "8", "--bytes", "16"].map(String::from);
+        let given = "--op broadcast --op barrier --bytes 8 --bytes 16 --buffers renewed --buffers unchanged --memory shared";
+        let given: Vec<String> = given.split(' ').map(String::from).collect();
         let passed_on = parse(&parse(&given).arguments());
         let (broadcast, barrier) = (Operation::Broadcast, Operation::Barrier);
-        assert_eq!(passed_on.list(), [(broadcast, 8), (broadcast, 16), (barrier, 0)]);
+        let case = |operation, bytes, buffers, memory| Case { operation, bytes, buffers, memory };
+        let expected = [
+            case(broadcast, 8, Buffers::Renewed, Memory::Shared),
+            case(broadcast, 8, Buffers::Unchanged, Memory::Shared),
+            case(broadcast, 16, Buffers::Renewed, Memory::Shared),
+            case(broadcast, 16, Buffers::Unchanged, Memory::Shared),
+            // There is nothing to write.
+            case(barrier, 0, Buffers::Renewed, Memory::Private),
+        ];
+        assert_eq!(passed_on.list(), expected);
     }
 
     #[test]
@@ -111,7 +156,7 @@ mod tests {
         let cases = parse(&[]).list();
         for operation in Operation::value_variants() {
             let bytes: Vec<usize> =
-                cases.iter().filter(|case| case.0 == *operation).map(|case| case.1).collect();
+                cases.iter().filter(|case| case.operation == *operation).map(|case| case.bytes).collect();
             assert_eq!(bytes, operation.default_bytes());
         }
     }

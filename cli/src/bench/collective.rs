@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use intranode::{Blocks, Communicator, Error, ReduceOp};
 
+use super::payload::{Memory, Payload};
+
 pub(crate) trait Collective {
     /// Writes this rank's contribution to call `number`: every value whose index is a multiple of `step`.
     fn prepare(&mut self, number: u64, step: usize);
@@ -90,15 +92,16 @@ impl Collective for Barrier {
 }
 
 pub(crate) struct Allreduce {
-    send: Vec<f64>,
+    send: Payload,
     recv: Vec<f64>,
     rank: usize,
     ranks: usize,
 }
 
 impl Allreduce {
-    pub(crate) fn new(elements: usize, comm: &Communicator) -> Self {
-        Self { send: vec![0.0; elements], recv: vec![0.0; elements], rank: comm.rank(), ranks: comm.size() }
+    pub(crate) fn new(elements: usize, memory: Memory, comm: &Communicator) -> Result<Self, Error> {
+        let send = Payload::new(memory, elements, elements, comm)?;
+        Ok(Self { send, recv: vec![0.0; elements], rank: comm.rank(), ranks: comm.size() })
     }
 }
 
@@ -108,7 +111,7 @@ impl Collective for Allreduce {
     }
 
     fn call(&mut self, comm: &Communicator) -> Result<(), Error> {
-        comm.allreduce(black_box(&self.send), black_box(&mut self.recv), ReduceOp::Sum)
+        comm.allreduce(black_box(&self.send[..]), black_box(&mut self.recv), ReduceOp::Sum)
     }
 
     fn is_right(&self, calls: Calls) -> bool {
@@ -118,7 +121,7 @@ impl Collective for Allreduce {
 }
 
 pub(crate) struct Allgatherv {
-    send: Vec<f64>,
+    send: Payload,
     recv: Vec<f64>,
     counts: Vec<usize>,
     displs: Vec<usize>,
@@ -126,16 +129,16 @@ pub(crate) struct Allgatherv {
 }
 
 impl Allgatherv {
-    pub(crate) fn new(elements: usize, comm: &Communicator) -> Self {
+    pub(crate) fn new(elements: usize, memory: Memory, comm: &Communicator) -> Result<Self, Error> {
         let blocks = Blocks::new(elements, comm.size());
         let rank = comm.rank();
-        Self {
-            send: vec![0.0; blocks.range(rank).len()],
+        Ok(Self {
+            send: Payload::new(memory, blocks.range(rank).len(), blocks.range(0).len(), comm)?,
             recv: vec![0.0; elements],
             counts: blocks.counts(),
             displs: blocks.displs(),
             rank,
-        }
+        })
     }
 }
 
@@ -145,7 +148,7 @@ impl Collective for Allgatherv {
     }
 
     fn call(&mut self, comm: &Communicator) -> Result<(), Error> {
-        comm.allgatherv(black_box(&self.send), black_box(&mut self.recv), &self.counts, &self.displs)
+        comm.allgatherv(black_box(&self.send[..]), black_box(&mut self.recv), &self.counts, &self.displs)
     }
 
     fn is_right(&self, calls: Calls) -> bool {
@@ -158,7 +161,7 @@ impl Collective for Allgatherv {
 }
 
 pub(crate) struct Broadcast {
-    buffer: Vec<f64>,
+    buffer: Payload,
     is_root: bool,
     ranks: usize,
 }
@@ -166,8 +169,9 @@ pub(crate) struct Broadcast {
 impl Broadcast {
     const ROOT: usize = 0;
 
-    pub(crate) fn new(elements: usize, comm: &Communicator) -> Self {
-        Self { buffer: vec![0.0; elements], is_root: comm.rank() == Self::ROOT, ranks: comm.size() }
+    pub(crate) fn new(elements: usize, memory: Memory, comm: &Communicator) -> Result<Self, Error> {
+        let buffer = Payload::new(memory, elements, elements, comm)?;
+        Ok(Self { buffer, is_root: comm.rank() == Self::ROOT, ranks: comm.size() })
     }
 }
 
@@ -179,7 +183,7 @@ impl Collective for Broadcast {
     }
 
     fn call(&mut self, comm: &Communicator) -> Result<(), Error> {
-        comm.broadcast(black_box(&mut self.buffer), Self::ROOT)
+        comm.broadcast(black_box(&mut self.buffer[..]), Self::ROOT)
     }
 
     fn is_right(&self, calls: Calls) -> bool {

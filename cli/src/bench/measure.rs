@@ -5,6 +5,9 @@
 //! of the slowest rank. Between the calls of a repetition one value of each page changes, which costs little. A large call is
 //! a repetition of its own, so that its whole payload is new. Calls that [have a common
 //! start](super::collective::Collective::has_common_start) are timed one by one, each after a barrier.
+//!
+//! That is [`Buffers::Renewed`]. [`Buffers::Unchanged`], as in the OSU benchmarks, the payload is written once, before the first
+//! repetition; each repetition begins with a call that is not timed, after the check of the one before has read the results.
 
 use std::time::{Duration, Instant};
 
@@ -12,6 +15,7 @@ use anyhow::{Result, ensure};
 use intranode::Communicator;
 
 use super::collective::{Calls, Collective, PAGE};
+use super::payload::Buffers;
 
 /// The calls of one repetition take at least this long, unless they are [`MAX_CALLS`]: the clock costs some hundredths of a
 /// microsecond.
@@ -34,6 +38,7 @@ pub(crate) struct Budget {
 pub(crate) fn measure(
     collective: &mut dyn Collective,
     bytes: usize,
+    buffers: Buffers,
     comm: &Communicator,
     budget: &Budget,
 ) -> Result<Vec<f64>> {
@@ -42,7 +47,10 @@ pub(crate) fn measure(
     let mut repeat = |calls: u64| {
         let first = calls_so_far + 1;
         calls_so_far += calls;
-        repetition(collective, comm, first, calls)
+        match buffers {
+            Buffers::Renewed => repetition(collective, comm, first, calls),
+            Buffers::Unchanged => unchanged(collective, comm, first == 1, calls),
+        }
     };
     // The first repetitions touch the buffers, warm up, and determine how many calls fit into the budget. All ranks have the
     // same times, so they choose the same number of calls.
@@ -75,13 +83,37 @@ fn agree(comm: &Communicator, budget: &Budget, whole: Duration) -> Result<u64> {
 /// The slowest rank's time per call, in seconds, of the calls from `first` on.
 fn repetition(collective: &mut dyn Collective, comm: &Communicator, first: u64, calls: u64) -> Result<f64> {
     collective.prepare(first, 1);
+    let renew = |collective: &mut dyn Collective, call| {
+        if call > 0 {
+            collective.prepare(first + call, PAGE);
+        }
+    };
+    timed(collective, comm, Calls { first, last: first + calls - 1 }, calls, renew)
+}
+
+/// The same for calls that all have the payload of the first.
+fn unchanged(collective: &mut dyn Collective, comm: &Communicator, is_first: bool, calls: u64) -> Result<f64> {
+    if is_first {
+        collective.prepare(1, 1);
+    } else {
+        collective.call(comm)?;
+    }
+    timed(collective, comm, Calls { first: 1, last: 1 }, calls, |_, _| ())
+}
+
+/// The slowest rank's time per call, in seconds, of `count` calls with `renew` before each. Those of the payload are `calls`.
+fn timed(
+    collective: &mut dyn Collective,
+    comm: &Communicator,
+    calls: Calls,
+    count: u64,
+    renew: impl Fn(&mut dyn Collective, u64),
+) -> Result<f64> {
     comm.barrier()?;
     let mut begin = Instant::now();
     let mut together = Duration::ZERO;
-    for number in first..first + calls {
-        if number > first {
-            collective.prepare(number, PAGE);
-        }
+    for call in 0..count {
+        renew(collective, call);
         if collective.has_common_start() {
             comm.barrier()?;
             begin = Instant::now();
@@ -93,9 +125,8 @@ fn repetition(collective: &mut dyn Collective, comm: &Communicator, first: u64, 
     }
     let time = if collective.has_common_start() { together } else { begin.elapsed() };
     let time = collective.took().unwrap_or(time);
-    let mine = time.as_secs_f64() / calls as f64;
-    let last = first + calls - 1;
-    ensure!(collective.is_right(Calls { first, last }), "the result of call {last} is wrong");
+    let mine = time.as_secs_f64() / count as f64;
+    ensure!(collective.is_right(calls), "the result of call {} is wrong", calls.last);
     let mut times = vec![0.0; comm.size()];
     comm.allgather(&[mine], &mut times)?;
     Ok(times.into_iter().fold(0.0, f64::max))
@@ -127,18 +158,55 @@ mod tests {
 
     #[test]
     fn all_ranks_see_the_same_times() {
-        let measured =
-            |comm: Communicator| measure(&mut Nothing { wrong: u64::MAX }, 0, &comm, &BUDGET).unwrap();
+        let measured = |comm: Communicator| {
+            measure(&mut Nothing { wrong: u64::MAX }, 0, Buffers::Renewed, &comm, &BUDGET).unwrap()
+        };
         let times = intranode::threads(3, measured).unwrap();
         assert_eq!(times[0].len(), 7);
         assert!(times.iter().all(|others| *others == times[0]));
+    }
+
+    /// Counts how often its payload is written.
+    #[derive(Default)]
+    struct Counted {
+        written: u32,
+        calls: u32,
+    }
+
+    impl Collective for Counted {
+        fn prepare(&mut self, number: u64, step: usize) {
+            assert_eq!((number, step), (1, 1));
+            self.written += 1;
+        }
+
+        fn call(&mut self, _comm: &Communicator) -> Result<(), Error> {
+            self.calls += 1;
+            Ok(())
+        }
+
+        fn is_right(&self, calls: Calls) -> bool {
+            (calls.first, calls.last) == (1, 1)
+        }
+    }
+
+    #[test]
+    fn an_unchanged_payload_is_written_once() {
+        let counted = intranode::threads(2, |comm| {
+            let mut counted = Counted::default();
+            measure(&mut counted, LARGE, Buffers::Unchanged, &comm, &BUDGET).unwrap();
+            counted
+        });
+        for Counted { written, calls } in counted.unwrap() {
+            // Each repetition but the first has a call that is not timed; two repetitions warm up.
+            assert_eq!((written, calls), (1, 2 * (7 + 2) - 1));
+        }
     }
 
     #[test]
     fn a_wrong_result_on_one_rank_is_an_error_on_all() {
         let measured = |comm: Communicator| {
             let wrong = if comm.rank() == 1 { 4 } else { u64::MAX };
-            measure(&mut Nothing { wrong }, 0, &comm, &BUDGET).unwrap_err().to_string()
+            measure(&mut Nothing { wrong }, 0, Buffers::Renewed, &comm, &BUDGET).unwrap_err().to_string()
         };
         let errors = intranode::threads(3, measured).unwrap();
         let is_reported =

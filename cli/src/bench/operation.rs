@@ -8,6 +8,7 @@ use super::blocks::{Blockwise, Kind};
 use super::collective::{Allgatherv, Allreduce, Barrier, Broadcast, Collective};
 use super::message::{Direction, Pair, WakeUp};
 use super::one_sided::{FetchAdd, Get, Put, PutSignal};
+use super::payload::Memory;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -64,22 +65,29 @@ impl Operation {
         matches!(self, Operation::Barrier | Operation::FetchAdd | Operation::WakeUp)
     }
 
+    /// Whether it has a payload that can stay unchanged, or lie in shared memory.
+    pub(super) fn is_collective(self) -> bool {
+        use Operation::{Allgatherv, Allreduce, Alltoall, Broadcast, Exscan, Gather, Reduce, Scatter};
+        matches!(self, Allreduce | Allgatherv | Broadcast | Reduce | Gather | Scatter | Alltoall | Exscan)
+    }
+
     pub(super) fn collective(
         self,
         bytes: usize,
+        memory: Memory,
         comm: &Communicator,
     ) -> Result<Box<dyn Collective + '_>, Error> {
         let elements = bytes / size_of::<f64>();
         Ok(match self {
             Operation::Barrier => Box::new(Barrier),
-            Operation::Allreduce => Box::new(Allreduce::new(elements, comm)),
-            Operation::Allgatherv => Box::new(Allgatherv::new(elements, comm)),
-            Operation::Broadcast => Box::new(Broadcast::new(elements, comm)),
-            Operation::Reduce => Box::new(Blockwise::new(Kind::Reduce, elements, comm)),
-            Operation::Gather => Box::new(Blockwise::new(Kind::Gather, elements, comm)),
-            Operation::Scatter => Box::new(Blockwise::new(Kind::Scatter, elements, comm)),
-            Operation::Alltoall => Box::new(Blockwise::new(Kind::Alltoall, elements, comm)),
-            Operation::Exscan => Box::new(Blockwise::new(Kind::Exscan, elements, comm)),
+            Operation::Allreduce => Box::new(Allreduce::new(elements, memory, comm)?),
+            Operation::Allgatherv => Box::new(Allgatherv::new(elements, memory, comm)?),
+            Operation::Broadcast => Box::new(Broadcast::new(elements, memory, comm)?),
+            Operation::Reduce => Box::new(Blockwise::new(Kind::Reduce, elements, memory, comm)?),
+            Operation::Gather => Box::new(Blockwise::new(Kind::Gather, elements, memory, comm)?),
+            Operation::Scatter => Box::new(Blockwise::new(Kind::Scatter, elements, memory, comm)?),
+            Operation::Alltoall => Box::new(Blockwise::new(Kind::Alltoall, elements, memory, comm)?),
+            Operation::Exscan => Box::new(Blockwise::new(Kind::Exscan, elements, memory, comm)?),
             Operation::Put => Box::new(Put::new(elements, comm)?),
             Operation::Get => Box::new(Get::new(elements, comm)?),
             Operation::FetchAdd => Box::new(FetchAdd::new(comm)?),

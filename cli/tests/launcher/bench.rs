@@ -41,9 +41,32 @@ fn every_line_is_a_json_object_with_the_promised_fields() {
         for row in &rows {
             assert_eq!(row["ranks"], ranks);
             assert_eq!(row["repetitions"], 3);
+            assert_eq!((text(row, "buffers"), text(row, "memory")), ("renewed", "private"));
             let [min, median, max] = ["min_us", "median_us", "max_us"].map(|name| number(row, name));
             assert!(0.0 < min && min <= median && median <= max, "{row}");
         }
+    }
+}
+
+#[test]
+fn a_collective_is_measured_by_both_definitions_in_both_memories() {
+    for memory in ["private", "shared"] {
+        let both = ["--buffers", "renewed", "--buffers", "unchanged", "--memory", memory];
+        let mut command = intranode(["bench", "-n", "2", "--json", "--bytes", "800008", "--repetitions", "3"]);
+        command.args(both);
+        let sent =
+            ["allreduce", "allgatherv", "broadcast", "reduce", "gather", "scatter", "alltoall", "exscan"];
+        command.args(sent.iter().flat_map(|operation| ["--op", operation]));
+        let finished = run(command).succeeded();
+        let rows: Vec<Value> =
+            finished.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let cases: Vec<_> =
+            rows.iter().map(|row| ["op", "buffers", "memory"].map(|field| text(row, field))).collect();
+        let expected: Vec<_> = sent
+            .iter()
+            .flat_map(|operation| ["renewed", "unchanged"].map(|buffers| [operation, buffers, memory]))
+            .collect();
+        assert_eq!(cases, expected);
     }
 }
 
