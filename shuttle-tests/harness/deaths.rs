@@ -152,11 +152,13 @@ fn dies_at<S: Scenario>(
 ) -> Result<(), Failed> {
     let died = Arc::new(AtomicUsize::new(0));
     let counter = died.clone();
-    let model = Arc::new(move || counter.fetch_add(usize::from(all_die::<S>(site, sites)), Relaxed));
+    let model = Arc::new(move || {
+        counter.fetch_add(usize::from(all_die::<S>(site, sites)), Relaxed);
+    });
     // Few schedules come to some sites.
     for schedules in [sites.schedules, 16 * sites.schedules] {
         let model = model.clone();
-        let finished = explore(name, chooser, schedules, move || drop(model()))?;
+        let finished = explore(name, chooser, schedules, move || model())?;
         if finished < schedules || died.load(Relaxed) > 0 {
             return Ok(());
         }
