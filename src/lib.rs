@@ -93,6 +93,7 @@ pub mod job;
 #[expect(unsafe_code, reason = "words that other processes write, and handlers of signals")]
 mod liveness;
 mod message;
+mod nodes;
 #[doc(hidden)]
 pub mod protocol;
 mod rank;
@@ -134,7 +135,7 @@ pub use endpoint::receiving::RecvRequest;
 #[cfg(target_os = "linux")]
 pub use endpoint::routes::Route;
 pub use error::{CallSummary, CountPair, Error, InitFailure, InvalidSetting};
-pub use error::{Operation, TimeoutInfo, WaitTimeout};
+pub use error::{NodeTimeout, Operation, TimeoutInfo, WaitTimeout};
 pub use job::config::{Config, WaitKind};
 pub use job::launchers::placement::Launcher;
 pub use job::threads::{threads, threads_with};
@@ -144,6 +145,10 @@ pub use message::messages::Messages;
 pub use message::notifier::Notifier;
 pub use message::probing::Message;
 pub use message::request::{Receiving, Request, Sending};
+pub use nodes::hierarchical::Hierarchical;
+pub use nodes::leaders::{Leaders, LeadersError, Waiting};
+pub use nodes::local::LocalLeaders;
+pub use nodes::map::NodeMap;
 pub use rank::job_state::{JobState, RankStatus};
 pub use region::exchange::Exchange;
 pub use region::options::{Placement, RegionOptions};

@@ -313,3 +313,18 @@ pub(crate) const WATCH_TICK: Duration = Duration::from_millis(150);
 
 /// The longest time between two calls of a listener that needs ticks.
 pub(crate) const LISTENER_TICK: Duration = Duration::from_millis(100);
+
+// ---- Several nodes (nodes/)
+
+/// What a leader shows the others of a call: two cache lines, in which the contributions of some ranks come along.
+pub const NODE_PACKET_BYTES: usize = 128;
+
+/// From how many bytes of all ranks' contributions on a reduction goes from node to node, instead of to every rank. An
+/// estimate: at 100 Gbit/s that many take as long as two messages. To be measured on a network.
+pub const CHAIN_FROM_BYTES: usize = 64 << 10;
+
+/// The bytes that go from node to node at once. The estimate: long enough for the latency of a network not to count.
+pub const CHAIN_CHUNK_BYTES: usize = 256 << 10;
+
+/// The bytes of a broadcast that go over the network at once, while a leader holds a copy of them. An estimate.
+pub const SPREAD_PIECE_BYTES: usize = 4 << 20;

@@ -25,6 +25,7 @@ const LAYERS: &[&[&str]] = &[
     &["message"],
     &["endpoint"],
     &["job"],
+    &["nodes"],
 ];
 
 /// What a layer must not import although it is lower.

@@ -2,7 +2,10 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
+
+use super::operation::Operation;
 
 /// What two ranks of an alltoallv say about the same data: in [`Error::CountsDisagree`](crate::Error::CountsDisagree).
 ///
@@ -137,6 +140,39 @@ pub struct TimeoutInfo {
     pub pids: Vec<u32>,
     /// The round at which they did not arrive (modulo 2²⁸).
     pub round: u32,
+}
+
+/// A node whose leader did not come: in [`Error::NodeLate`](crate::Error::NodeLate).
+///
+/// ```
+/// use std::sync::Barrier;
+/// use std::time::Duration;
+/// use intranode::{Config, Error, Hierarchical, NodeMap};
+///
+/// let config = Config::new("/example", 0, 2).timeout(Duration::from_millis(50));
+/// let given_up = Barrier::new(2);
+/// let results = intranode::threads_with(&config, |comm| {
+///     let comm = Hierarchical::simulated(comm, &NodeMap::new(&[1, 1])?)?;
+///     // Node 1 does not take part until node 0 has given up.
+///     let result = if comm.rank() == 0 { comm.barrier() } else { Ok(()) };
+///     given_up.wait();
+///     result
+/// })?;
+/// let Err(Error::NodeLate(late)) = &results[0] else { panic!("{results:?}") };
+/// assert_eq!((late.node, late.ranks.clone()), (1, 1..2));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeTimeout {
+    /// The operation that this rank called.
+    pub operation: Operation,
+    /// The first node that is late.
+    pub node: usize,
+    /// Its ranks.
+    pub ranks: Range<usize>,
+    /// The time-out of the leader that waited; zero if that is unknown.
+    pub timeout: Duration,
 }
 
 impl std::error::Error for InitFailure {

@@ -10,7 +10,7 @@ use crate::element::ReduceOp;
 
 pub use call_summary::CallSummary;
 pub(crate) use call_summary::{OWN_REDUCTION, alignment_and_options, root_and_digest};
-pub use details::{CountPair, InitFailure, InvalidSetting, TimeoutInfo, WaitTimeout};
+pub use details::{CountPair, InitFailure, InvalidSetting, NodeTimeout, TimeoutInfo, WaitTimeout};
 pub use operation::Operation;
 
 /// The error of every call.
@@ -433,6 +433,24 @@ pub enum Error {
         local: usize,
     },
 
+    /// A whole node did not come within the time-out: the ranks of a [`Hierarchical`](crate::Hierarchical) communicator see of
+    /// another node only whether its leader comes.
+    #[error(
+        "{}: node {} (ranks {} to {}) did not come within {:?}; it is unreachable, or a rank there is frozen, or busy for longer \
+         than the time-out",
+        .0.operation, .0.node, .0.ranks.start, .0.ranks.end.saturating_sub(1), .0.timeout
+    )]
+    NodeLate(Box<NodeTimeout>),
+
+    /// What connects the nodes of a [`Hierarchical`](crate::Hierarchical) communicator has failed.
+    #[error("{operation}: the nodes cannot go on: {reason}")]
+    LeadersFailed {
+        /// The operation that this rank called.
+        operation: Operation,
+        /// The reason. Of one that another rank has told, its beginning.
+        reason: Box<str>,
+    },
+
     /// Two threads of this rank made calls at the same time. The order of this rank's calls is undefined then, so the
     /// communicator has ended on all ranks.
     #[error("{operation}: another thread of this rank is inside a collective; calls must not overlap")]
@@ -520,8 +538,10 @@ impl Error {
             | Error::ThreadNotStarted { operation, .. }
             | Error::NotifierRefused { operation, .. }
             | Error::InvalidLayout { operation, .. }
+            | Error::LeadersFailed { operation, .. }
             | Error::ConcurrentUse { operation }
             | Error::Forked { operation } => *operation,
+            Error::NodeLate(late) => late.operation,
             Error::WaitTimedOut(_) => Operation::Wait,
             Error::InitializationFailed(_) | Error::InvalidConfiguration(_) | Error::SeveralNodes { .. } => {
                 Operation::Init

@@ -6,7 +6,7 @@ use crate::liveness::Detection;
 use crate::rank::process_settings::ProcessSettings;
 
 /// The value of a variable; `None` if it is not set.
-pub(super) fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     match env::var(name) {
         Ok(value) => Some(value),
         Err(VarError::NotPresent) => None,

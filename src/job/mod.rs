@@ -2,7 +2,7 @@
 
 pub mod cleanup;
 pub(crate) mod config;
-mod environment;
+pub(crate) mod environment;
 mod from_env;
 mod join;
 pub(crate) mod launchers;

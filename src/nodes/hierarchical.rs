@@ -1,0 +1,172 @@
+//! The communicator of several nodes: its life, and its queries.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::communicator::Communicator;
+use crate::error::Error;
+use crate::nodes::leaders::Leaders;
+use crate::nodes::local::LocalLeaders;
+use crate::nodes::map::NodeMap;
+use crate::nodes::notice::Notice;
+
+/// A communicator whose ranks are on several nodes. The ranks of a node share a segment; its leader, the node's first rank,
+/// speaks for it with the other [`Leaders`].
+///
+/// It has the collectives of a [`Communicator`] by the same names, with the same arguments and errors, and **the same bits** as
+/// those of a communicator over the same ranks. Two errors are its own: [`Error::NodeLate`] and [`Error::LeadersFailed`].
+/// On one node it hands every call to the node's communicator.
+///
+/// ```
+/// use intranode::{Hierarchical, NodeMap, ReduceOp};
+///
+/// // Four ranks, as if three were on one machine, and one on another.
+/// let map = NodeMap::new(&[3, 1])?;
+/// let sums = intranode::threads(4, |comm| {
+///     let comm = Hierarchical::simulated(comm, &map)?;
+///     let mut sum = [[1e16, 1.0, -1e16, 1.0][comm.rank()]];
+///     comm.allreduce_in_place(&mut sum, ReduceOp::Sum)?;
+///     Ok::<_, intranode::Error>(sum[0])
+/// })?;
+/// for sum in sums {
+///     assert_eq!(sum?, 1.0); // in rank order, as on one machine
+/// }
+/// # Ok::<(), intranode::Error>(())
+/// ```
+pub struct Hierarchical<L: Leaders = LocalLeaders> {
+    pub(super) node: Communicator,
+    pub(super) map: Arc<NodeMap>,
+    /// This rank's node.
+    pub(super) own: usize,
+    /// For digests, the same on all ranks.
+    pub(super) key: u64,
+    pub(super) timeout: Option<Duration>,
+    pub(super) sizes: Sizes,
+    /// Locked for as long as a call takes.
+    pub(super) state: Mutex<State<L>>,
+}
+
+/// What changes from call to call.
+pub(super) struct State<L> {
+    /// On a leader of several nodes, until it fails.
+    pub(super) leaders: Option<L>,
+    /// The number of the last call.
+    pub(super) round: u32,
+    /// Why no more calls are possible.
+    pub(super) failed: Option<Notice>,
+}
+
+/// From where on a call takes another form. None of it changes a result. The same on all ranks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// The bytes of all ranks' contributions from which on a reduction goes from node to node.
+    pub(super) chain_from: usize,
+    /// The bytes that go from node to node at once.
+    pub(super) chunk: usize,
+}
+
+impl<L: Leaders> Hierarchical<L> {
+    /// This rank, among those of all nodes. Not collective. Example: [`size`](Hierarchical::size).
+    pub fn rank(&self) -> usize {
+        self.map.leader_of(self.own) + self.node.rank()
+    }
+
+    /// The number of ranks of all nodes. Not collective.
+    ///
+    /// ```
+    /// use intranode::{Hierarchical, NodeMap};
+    ///
+    /// let places = intranode::threads(3, |comm| {
+    ///     let comm = Hierarchical::simulated(comm, &NodeMap::new(&[2, 1])?)?;
+    ///     assert_eq!((comm.map().nodes(), comm.local().size()), (2, [2, 2, 1][comm.rank()]));
+    ///     Ok::<_, intranode::Error>((comm.rank(), comm.size(), comm.node()))
+    /// })?;
+    /// let places = places.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(places, [(0, 3, 0), (1, 3, 0), (2, 3, 1)]);
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    pub fn size(&self) -> usize {
+        self.map.ranks()
+    }
+
+    /// This rank's node. Not collective. Example: [`size`](Hierarchical::size).
+    pub fn node(&self) -> usize {
+        self.own
+    }
+
+    /// Which ranks are on which node. Not collective. Example: [`size`](Hierarchical::size).
+    pub fn map(&self) -> &NodeMap {
+        &self.map
+    }
+
+    /// The communicator of this rank's node: for regions, and for what concerns a node alone. Not collective. Example:
+    /// [`size`](Hierarchical::size).
+    ///
+    /// All its ranks make the same calls of both communicators in the same order.
+    pub fn local(&self) -> &Communicator {
+        &self.node
+    }
+
+    /// Ends the job: this process exits with `code`, as by [`Communicator::abort`]. All other ranks get [`Error::Aborted`]; those
+    /// of other nodes when their leaders learn of it. Not collective: one rank calls it.
+    ///
+    /// ```no_run
+    /// let comm = intranode::Hierarchical::from_env()?;
+    /// let input = std::fs::read("input.bin").unwrap_or_else(|error| {
+    ///     eprintln!("rank {}: input.bin: {error}", comm.rank());
+    ///     comm.abort(2)
+    /// });
+    /// # drop(input);
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    pub fn abort(&self, code: i32) -> ! {
+        if let Ok(mut state) = self.state.try_lock()
+            && let Some(mut leaders) = state.leaders.take()
+        {
+            let (operation, rank, round) = (crate::error::Operation::Init, self.rank(), state.round);
+            let error = Error::Aborted { operation, round, rank, code };
+            leaders.fail(bytemuck::cast_slice(Notice::of_error(&error, rank).words()));
+        }
+        self.node.abort(code)
+    }
+
+    /// Leaves in order, as by [`Communicator::leave`]. Dropping it does the same. Not collective.
+    ///
+    /// ```
+    /// use intranode::{Error, Hierarchical, NodeMap};
+    ///
+    /// let results = intranode::threads(2, |comm| {
+    ///     let comm = Hierarchical::simulated(comm, &NodeMap::even(2, 2)?)?;
+    ///     if comm.rank() == 1 { comm.leave() } else { comm.barrier() }
+    /// })?;
+    /// assert!(matches!(results[0], Err(Error::RankLeft { rank: 1, .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a forked child.
+    pub fn leave(self) -> Result<(), Error> {
+        let Hierarchical { node, state, .. } = self;
+        drop(state.into_inner().unwrap_or_else(PoisonError::into_inner));
+        node.leave()
+    }
+
+    /// From how many bytes of all ranks on a reduction goes from node to node, and in chunks of how many: for tests of both forms.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn chain(mut self, from_bytes: usize, chunk_bytes: usize) -> Self {
+        self.sizes = Sizes { chain_from: from_bytes, chunk: chunk_bytes.max(1) };
+        self
+    }
+}
+
+impl<L: Leaders> std::fmt::Debug for Hierarchical<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let size = self.size();
+        f.debug_struct("Hierarchical")
+            .field("rank", &self.rank())
+            .field("size", &size)
+            .field("node", &self.own)
+            .finish()
+    }
+}

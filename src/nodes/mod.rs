@@ -1,0 +1,19 @@
+//! More than one machine: a communicator whose ranks are on several nodes, with the results of one on a single machine, bit
+//! for bit. The ranks of a node have a [`Communicator`](crate::Communicator); one of each, its leader, speaks for it by
+//! [`Leaders`](leaders::Leaders), over whatever connects the nodes.
+//!
+//! A call is made of steps inside the nodes, and of exchanges between the leaders. First all ranks agree on the call
+//! ([`agreement`]); after every exchange between leaders each leader tells its node how that ended ([`session`]).
+
+mod agreement;
+mod fold;
+mod gathers;
+pub(crate) mod hierarchical;
+pub(crate) mod leaders;
+pub(crate) mod local;
+pub(crate) mod map;
+mod moves;
+mod notice;
+mod reductions;
+mod session;
+mod setup;

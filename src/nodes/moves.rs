@@ -1,0 +1,65 @@
+//! How bytes get from ranks to ranks of other nodes: over the network once for each node, and through shared memory inside.
+
+use std::ops::Range;
+
+use crate::error::Error;
+use crate::nodes::leaders::Leaders;
+use crate::nodes::session::{LEADER, Session};
+use crate::tuning::SPREAD_PIECE_BYTES;
+
+impl<L: Leaders> Session<'_, L> {
+    /// Gathers the block `own` of every rank on every rank: `counts[r]` bytes of rank `r`, one after the other in `all`.
+    ///
+    /// A leader gathers those of its node, the leaders exchange them, and each broadcasts all.
+    ///
+    /// # Errors
+    /// Those of the node and of the leaders.
+    pub(super) fn gather_all(&mut self, own: &[u8], all: &mut [u8], counts: &[usize]) -> Result<(), Error> {
+        let map = &self.all.map;
+        let of_nodes: Vec<usize> =
+            (0..map.nodes()).map(|node| counts[map.ranks_of(node)].iter().sum()).collect();
+        let start: usize = of_nodes[..self.all.own].iter().sum();
+        let block = start..start + of_nodes[self.all.own];
+        self.gather_on_leader(own, &mut all[block], &counts[map.ranks_of(self.all.own)])?;
+        self.leaders(|leaders, wait| leaders.allgatherv(all, &of_nodes, wait))?;
+        self.node(|node| node.broadcast(all, LEADER))
+    }
+
+    /// Gathers blocks of `counts[i]` bytes of the ranks of this node on its leader, one after the other in `block`.
+    pub(super) fn gather_on_leader(
+        &mut self,
+        own: &[u8],
+        block: &mut [u8],
+        counts: &[usize],
+    ) -> Result<(), Error> {
+        let leads = self.leads();
+        self.node(|node| node.gatherv(own, leads.then_some(block), counts, &packed(counts), LEADER))
+    }
+
+    /// Copies `data` of the leader of `node` to all ranks. It has the same length on all.
+    ///
+    /// # Errors
+    /// Those of the node and of the leaders.
+    pub(super) fn spread(&mut self, data: &mut [u8], node: usize) -> Result<(), Error> {
+        for piece in data.chunks_mut(SPREAD_PIECE_BYTES) {
+            self.leaders(|leaders, wait| leaders.broadcast(piece, node, wait))?;
+            self.node(|node| node.broadcast(piece, LEADER))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where blocks begin that lie one after the other.
+pub(super) fn packed(counts: &[usize]) -> Vec<usize> {
+    let starts = counts.iter().scan(0, |end, count| {
+        *end += count;
+        Some(*end - count)
+    });
+    starts.collect()
+}
+
+/// The parts of `len` elements of `size` bytes that go through at once, of up to `bytes` each.
+pub(super) fn parts(len: usize, size: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> {
+    let step = (bytes / size.max(1)).max(1);
+    (0..len).step_by(step).map(move |start| start..(start + step).min(len))
+}

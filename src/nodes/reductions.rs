@@ -1,0 +1,217 @@
+//! allreduce over several nodes, with the bits of a fold in rank order.
+
+use crate::communicator::call;
+use crate::element::{ReduceOp, Reducible};
+use crate::error::{Error, Operation};
+use crate::nodes::agreement::{Along, comes_along};
+use crate::nodes::fold::fold;
+use crate::nodes::hierarchical::Hierarchical;
+use crate::nodes::leaders::Leaders;
+use crate::nodes::moves::parts;
+use crate::nodes::session::{LEADER, Session};
+use crate::protocol::Call;
+
+impl<L: Leaders> Hierarchical<L> {
+    /// Combines `send[i]` of all ranks into `recv[i]`, on every rank, as [`Communicator::allreduce`](crate::Communicator::allreduce):
+    /// in rank order, with the same bits as there. Both buffers have the same length on all ranks; it may be 0. Collective.
+    ///
+    /// A few bytes a rank come along with the agreement on the call. Up to 64 KiB of all ranks together are gathered on every
+    /// rank, which folds them. Longer data goes from node to node in chunks: each folds its ranks' values, one after the other,
+    /// to what the nodes before it have folded, and the last broadcasts the result. (MPI's reduce-scatter and recursive doubling,
+    /// Thakur and others 2005, move fewer bytes in fewer steps, but combine in an order that depends on the number of ranks.)
+    ///
+    /// ```
+    /// use intranode::{Hierarchical, NodeMap, ReduceOp};
+    ///
+    /// let sums = intranode::threads(3, |comm| {
+    ///     let comm = Hierarchical::simulated(comm, &NodeMap::new(&[2, 1])?)?;
+    ///     let mut sum = [0.0; 2];
+    ///     comm.allreduce(&[comm.rank() as f64, 1.0], &mut sum, ReduceOp::Sum)?;
+    ///     Ok::<_, intranode::Error>(sum)
+    /// })?;
+    /// for sum in sums {
+    ///     assert_eq!(sum?, [3.0, 3.0]);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidBufferSize`] if the lengths differ, [`Error::InvalidReduction`] if the type does not have the reduction;
+    /// otherwise as [`barrier`](Hierarchical::barrier).
+    pub fn allreduce<T: Reducible>(&self, send: &[T], recv: &mut [T], op: ReduceOp) -> Result<(), Error> {
+        if self.map.nodes() == 1 {
+            return self.node.allreduce(send, recv, op);
+        }
+        let (operation, expected, actual) = (Operation::Allreduce, send.len(), recv.len());
+        if expected != actual {
+            let error = Error::InvalidBufferSize { operation, expected, actual };
+            return self
+                .begin(operation)?
+                .agree(&reduction::<T>(operation, expected, op), Err(error), &[])
+                .map(drop);
+        }
+        recv.copy_from_slice(send);
+        self.allreduce_in_place(recv, op)
+    }
+
+    /// The same in place: the result replaces the contribution. `data` has the same length on all ranks. Collective.
+    ///
+    /// ```
+    /// use intranode::{Hierarchical, NodeMap, ReduceOp};
+    ///
+    /// let flags = intranode::threads(3, |comm| {
+    ///     let comm = Hierarchical::simulated(comm, &NodeMap::new(&[1, 2])?)?;
+    ///     let mut flags = [1u32 << comm.rank()];
+    ///     comm.allreduce_in_place(&mut flags, ReduceOp::BitOr)?;
+    ///     Ok::<_, intranode::Error>(flags[0])
+    /// })?;
+    /// for flags in flags {
+    ///     assert_eq!(flags?, 0b111);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`allreduce`](Hierarchical::allreduce).
+    pub fn allreduce_in_place<T: Reducible>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
+        if self.map.nodes() == 1 {
+            return self.node.allreduce_in_place(data, op);
+        }
+        let operation = Operation::Allreduce;
+        let call = reduction::<T>(operation, data.len(), op);
+        let mut session = self.begin(operation)?;
+        match session.agree_on_reduction(&call, check_op::<T>(operation, op), data)? {
+            Contributions::Here(all) => {
+                T::update(data, |result| fold_all::<T>(op, result, &all, self.size()));
+                Ok(())
+            }
+            Contributions::ToBeFolded => session.fold_along_nodes(data, op),
+        }
+    }
+}
+
+/// The contributions to a reduction that is agreed on.
+pub(super) enum Contributions<R> {
+    /// Those of all ranks, in their order.
+    Here(Vec<R>),
+    /// They are too long to be on every rank.
+    ToBeFolded,
+}
+
+impl<L: Leaders> Session<'_, L> {
+    /// Agrees on a reduction, and gathers its contributions if they are short.
+    ///
+    /// # Errors
+    /// As [`agree`](Session::agree).
+    pub(super) fn agree_on_reduction<T: Reducible>(
+        &mut self,
+        call: &Call,
+        checked: Result<(), Error>,
+        data: &[T],
+    ) -> Result<Contributions<T::Repr>, Error> {
+        let own = T::encode(data);
+        let own: &[u8] = bytemuck::cast_slice(&own);
+        let (map, size) = (&self.all.map, self.all.size());
+        let comes_along = comes_along(own.len(), map.largest());
+        let came = self.agree(call, checked, if comes_along { own } else { &[] })?;
+        let total = own.len().saturating_mul(size);
+        if !comes_along && total >= self.all.sizes.chain_from {
+            return Ok(Contributions::ToBeFolded);
+        }
+        let mut all = vec![<T::Repr as bytemuck::Zeroable>::zeroed(); data.len() * size];
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut all);
+        if comes_along {
+            unpack(&came, self.all, own.len(), bytes);
+        } else {
+            self.gather_all(own, bytes, &vec![own.len(); size])?;
+        }
+        Ok(Contributions::Here(all))
+    }
+
+    /// Folds `data` of all ranks, and replaces it by the result. Chunk by chunk goes from node to node: what a leader receives
+    /// and its own contribution, folded, is its contribution to the fold of its node.
+    fn fold_along_nodes<T: Reducible>(&mut self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
+        let last = self.all.map.nodes() - 1;
+        for part in parts(data.len(), size_of::<T::Repr>(), self.all.sizes.chunk) {
+            let before = self.receive_prefix(&data[part.clone()], op)?;
+            let folded = self.fold_node(before, &data[part.clone()], op)?;
+            self.send_prefix(&folded)?;
+            if self.all.own == last && self.leads() {
+                data[part].copy_from_slice(&folded);
+            }
+        }
+        T::update(data, |result| self.spread(bytemuck::cast_slice_mut(result), last))
+    }
+
+    /// What the nodes before this one have folded, and this leader's contribution, folded; on other ranks the own contribution.
+    pub(super) fn receive_prefix<T: Reducible>(&mut self, own: &[T], op: ReduceOp) -> Result<Vec<T>, Error> {
+        let mut folded = own.to_vec();
+        if let Some(from) = self.all.own.checked_sub(1) {
+            let leads = self.leads();
+            T::update(&mut folded, |prefix| {
+                let own = if leads { prefix.to_vec() } else { Vec::new() };
+                self.leaders(|leaders, wait| leaders.recv(bytemuck::cast_slice_mut(prefix), from, wait))?;
+                if leads {
+                    fold::<T>(op, prefix, &own);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(folded)
+    }
+
+    /// Folds the contributions of the node's ranks, `first` as that of the leader, which has the result.
+    pub(super) fn fold_node<T: Reducible>(
+        &mut self,
+        mut first: Vec<T>,
+        own: &[T],
+        op: ReduceOp,
+    ) -> Result<Vec<T>, Error> {
+        let leads = self.leads();
+        self.node(|node| match leads {
+            true => node.reduce_in_place(&mut first, op, LEADER),
+            false => node.reduce(own, None, op, LEADER),
+        })?;
+        Ok(first)
+    }
+
+    /// Hands what was folded to the next node, if there is one.
+    pub(super) fn send_prefix<T: Reducible>(&mut self, folded: &[T]) -> Result<(), Error> {
+        let next = self.all.own + 1;
+        if next == self.all.map.nodes() {
+            return Ok(());
+        }
+        let folded = T::encode(folded);
+        self.leaders(|leaders, wait| leaders.send(bytemuck::cast_slice(&folded), next, wait))
+    }
+}
+
+/// Puts what has come along one after the other, in the order of the ranks.
+fn unpack<L: Leaders>(came: &Along, all: &Hierarchical<L>, len: usize, bytes: &mut [u8]) {
+    let from = (0..all.map.nodes()).flat_map(|node| (0..all.map.ranks_of(node).len()).map(move |i| (node, i)));
+    for (place, (node, index)) in bytes.chunks_mut(len.max(1)).zip(from) {
+        place.copy_from_slice(came.of(node, index, len));
+    }
+}
+
+/// Folds the contributions of `ranks` ranks, in their order.
+pub(super) fn fold_all<T: Reducible>(op: ReduceOp, result: &mut [T::Repr], all: &[T::Repr], ranks: usize) {
+    let len = result.len();
+    for rank in 0..ranks {
+        let term = &all[rank * len..][..len];
+        if rank == 0 { result.copy_from_slice(term) } else { fold::<T>(op, result, term) }
+    }
+}
+
+/// The description of a reduction.
+pub(super) fn reduction<T: Reducible>(operation: Operation, length: usize, op: ReduceOp) -> Call {
+    Call { reduction: op as u8, length: length as u64, ..call::<T>(operation) }
+}
+
+/// Checks that the operation is defined for the type.
+pub(super) fn check_op<T: Reducible>(operation: Operation, op: ReduceOp) -> Result<(), Error> {
+    if T::has(op) {
+        return Ok(());
+    }
+    Err(Error::InvalidReduction { operation, reduction: op, element: std::any::type_name::<T>() })
+}

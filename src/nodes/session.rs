@@ -1,0 +1,184 @@
+//! One call of a rank: its steps inside the node, and those between the leaders.
+//!
+//! After each exchange between leaders a leader tells its node how that ended: the gate. While it waits for other leaders it
+//! tells that too, several times within the time-out; so the ranks of its node, which wait for it, do not give it up.
+//! A failure is told to all other leaders, and every later call fails like it.
+
+use std::sync::{MutexGuard, TryLockError};
+
+use crate::communicator::Communicator;
+use crate::error::{Error, Operation, TimeoutInfo};
+use crate::nodes::hierarchical::{Hierarchical, State};
+use crate::nodes::leaders::{Leaders, LeadersError, Waiting};
+use crate::nodes::notice::{NOTICE, Notice};
+use crate::protocol::CauseKind;
+
+/// The rounds are numbered modulo 2²⁸, as those of a communicator.
+const ROUNDS: u32 = 1 << 28;
+
+/// The rank of a node that is its leader.
+pub(super) const LEADER: usize = 0;
+
+/// A call in progress, the only one of this rank.
+pub(super) struct Session<'a, L: Leaders> {
+    pub(super) all: &'a Hierarchical<L>,
+    pub(super) operation: Operation,
+    state: MutexGuard<'a, State<L>>,
+}
+
+impl<L: Leaders> Hierarchical<L> {
+    /// Begins a call.
+    ///
+    /// # Errors
+    /// That of an earlier call; [`Error::ConcurrentUse`], after which the communicator has ended; [`Error::Forked`].
+    pub(super) fn begin(&self, operation: Operation) -> Result<Session<'_, L>, Error> {
+        if self.node.rank_state.mapped.forked() {
+            return Err(Error::Forked { operation });
+        }
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            // A thread has panicked in a call. What it left is complete in itself.
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.node.rank_state.poison(CauseKind::ConcurrentUse, 0);
+                return Err(Error::ConcurrentUse { operation });
+            }
+        };
+        if let Some(error) = state.failed.as_ref().and_then(|failed| failed.error(operation, &self.map)) {
+            return Err(error);
+        }
+        state.round = (state.round + 1) % ROUNDS;
+        Ok(Session { all: self, operation, state })
+    }
+}
+
+impl<L: Leaders> Session<'_, L> {
+    /// The number of this call.
+    pub(super) fn round(&self) -> u32 {
+        self.state.round
+    }
+
+    /// Whether this rank is its node's leader.
+    pub(super) fn leads(&self) -> bool {
+        self.all.node.rank() == LEADER
+    }
+
+    /// A step inside the node.
+    ///
+    /// # Errors
+    /// Those of the step, which name ranks by their numbers among all. The communicator has ended.
+    pub(super) fn node<R>(&mut self, step: impl FnOnce(&Communicator) -> Result<R, Error>) -> Result<R, Error> {
+        step(&self.all.node).map_err(|error| {
+            let error = self.among_all(error);
+            self.fail(Notice::of_error(&error, self.all.rank()));
+            error
+        })
+    }
+
+    /// An exchange between leaders, which the other ranks only wait for.
+    ///
+    /// # Errors
+    /// The same on every rank of the node. The communicator has ended.
+    pub(super) fn leaders(
+        &mut self,
+        exchange: impl FnOnce(&mut L, &mut Waiting<'_>) -> Result<(), LeadersError>,
+    ) -> Result<(), Error> {
+        self.leaders_with(&mut [], |leaders, _, wait| exchange(leaders, wait))
+    }
+
+    /// The same of words, which all ranks of the node get.
+    ///
+    /// # Errors
+    /// As [`leaders`](Session::leaders).
+    pub(super) fn leaders_with(
+        &mut self,
+        data: &mut [u64],
+        exchange: impl FnOnce(&mut L, &mut [u64], &mut Waiting<'_>) -> Result<(), LeadersError>,
+    ) -> Result<(), Error> {
+        let told = if self.leads() { self.lead(data, exchange) } else { self.follow(data) };
+        let told = told.map_err(|error| {
+            let error = self.among_all(error);
+            self.fail(Notice::of_error(&error, self.all.rank()));
+            error
+        })?;
+        match told.error(self.operation, &self.all.map) {
+            Some(error) => {
+                self.fail(told);
+                Err(error)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn lead(
+        &mut self,
+        data: &mut [u64],
+        exchange: impl FnOnce(&mut L, &mut [u64], &mut Waiting<'_>) -> Result<(), LeadersError>,
+    ) -> Result<Notice, Error> {
+        let (node, timeout, words) = (&self.all.node, self.all.timeout, NOTICE + data.len());
+        let mut of_node = Ok(());
+        let mut pulse = || {
+            let mut message = vec![0; words];
+            message[..NOTICE].copy_from_slice(Notice::WAITS.words());
+            of_node = node.broadcast(&mut message, LEADER);
+            of_node.is_ok()
+        };
+        let mut wait = Waiting::new(timeout, &mut pulse);
+        let result = match &mut self.state.leaders {
+            Some(leaders) => exchange(leaders, data, &mut wait),
+            None => Err(LeadersError::Transport { reason: "this node has no leader".to_owned() }),
+        };
+        // The ranks of the node have the same error, from the node.
+        of_node?;
+        let told = match result {
+            Ok(()) => Notice::DONE,
+            Err(error) => Notice::of_leaders(error, &self.all.map, timeout, self.state.round),
+        };
+        let mut message = [told.words(), &*data].concat();
+        node.broadcast(&mut message, LEADER)?;
+        Ok(told)
+    }
+
+    fn follow(&mut self, data: &mut [u64]) -> Result<Notice, Error> {
+        let mut message = vec![0; NOTICE + data.len()];
+        loop {
+            self.all.node.broadcast(&mut message, LEADER)?;
+            let told = Notice::of_words(&message[..NOTICE]);
+            if !told.is_waiting() {
+                data.copy_from_slice(&message[NOTICE..]);
+                return Ok(told);
+            }
+        }
+    }
+
+    /// Ends the communicator on this rank, and tells the other nodes if it is a leader.
+    fn fail(&mut self, notice: Notice) {
+        if let Some(mut leaders) = self.state.leaders.take() {
+            leaders.fail(bytemuck::cast_slice(notice.words()));
+        }
+        self.state.failed = Some(notice);
+    }
+
+    /// An error of the node's communicator, with the numbers of ranks among all, and the call that was made.
+    fn among_all(&self, error: Error) -> Error {
+        let (operation, round) = (self.operation, self.state.round);
+        let among = |rank: usize| self.all.map.leader_of(self.all.own) + rank;
+        match error {
+            Error::RankDied { rank, pid, .. } => Error::RankDied { operation, round, rank: among(rank), pid },
+            Error::RankLeft { rank, rounds, .. } => {
+                Error::RankLeft { operation, round, rank: among(rank), rounds }
+            }
+            Error::Aborted { rank, code, .. } => Error::Aborted { operation, round, rank: among(rank), code },
+            Error::Interrupted { rank, .. } => Error::Interrupted { operation, round, rank: among(rank) },
+            Error::Poisoned { rank, reason, .. } => {
+                Error::Poisoned { operation, round, rank: among(rank), reason }
+            }
+            Error::TimedOut { late, info, .. } => {
+                let late = late.iter().map(|rank| among(*rank)).collect();
+                Error::TimedOut { operation, late, info: Box::new(TimeoutInfo { round, ..*info }) }
+            }
+            Error::ConcurrentUse { .. } => Error::ConcurrentUse { operation },
+            other => other,
+        }
+    }
+}
