@@ -234,7 +234,7 @@ impl Job {
     }
 
     /// Fails if this is more than [`BOUND`], and these ranks have not waited for a processor for the rest since the last signal.
-    fn ensure_soon(&self, ranks: &[usize], time: Duration) -> Result<()> {
+    pub(crate) fn ensure_soon(&self, ranks: &[usize], time: Duration) -> Result<()> {
         let since = |rank: &usize| {
             let before = self.waited.get(rank).copied().unwrap_or_default();
             self.ranks.get(rank).map_or(Duration::ZERO, Rank::waited).saturating_sub(before)

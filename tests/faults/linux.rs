@@ -25,6 +25,7 @@ mod liveness;
 mod locking;
 mod memory;
 mod names;
+mod nodes;
 mod one_sided;
 mod operations;
 mod processes;
@@ -84,6 +85,7 @@ fn tests() -> Vec<Test> {
         interrupts::TESTS,
         late_peers::TESTS,
         departures::TESTS,
+        nodes::TESTS,
         &[("every_row_names_its_tests", every_row_names_its_tests)],
     ];
     let mut all = all.concat();
@@ -118,6 +120,7 @@ fn programs() -> Vec<Program> {
         interrupts::PROGRAMS,
         late_peers::PROGRAMS,
         departures::PROGRAMS,
+        nodes::PROGRAMS,
     ];
     all.concat()
 }

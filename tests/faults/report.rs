@@ -33,6 +33,7 @@ impl Report {
             Error::RankDied { rank, pid, .. } => ("died", vec![*rank], Some(*pid)),
             Error::RankLeft { rank, .. } => ("left", vec![*rank], None),
             Error::TimedOut { late, .. } => ("timed-out", late.to_vec(), None),
+            Error::NodeLate(late) => ("node-late", late.ranks.clone().collect(), None),
             Error::Aborted { rank, .. } => ("aborted", vec![*rank], None),
             Error::Interrupted { rank, .. } => ("interrupted", vec![*rank], None),
             Error::Poisoned { rank, .. } => ("poisoned", vec![*rank], None),
