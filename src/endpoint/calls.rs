@@ -1,9 +1,13 @@
 //! What the two sides of a connection ask of each other's memory: requests that wait for an answer, on either side.
 
+use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 
 /// The most requests of a peer that wait. Further ones stay in its channel.
 const WAITING: usize = 64;
+
+/// Memory that is kept for as long as the other side may read it.
+pub(crate) type Kept = Box<dyn Any + Send + Sync>;
 
 /// A request of this side.
 enum Asked {
@@ -12,8 +16,10 @@ enum Asked {
         gives_lease: bool,
     },
     Answered(Vec<u8>),
-    /// Nobody waits any more, and the answer gives a lease.
-    Abandoned,
+    /// Nobody waits any more. The answer gives a lease; or the other side may read this until it has answered.
+    Abandoned {
+        _kept: Option<Kept>,
+    },
 }
 
 #[derive(Default)]
@@ -56,19 +62,14 @@ impl Calls {
         self.next
     }
 
-    /// A request was not sent.
-    pub(crate) fn take_back(&mut self, number: u64) {
-        self.asked.remove(&number);
-    }
-
-    /// An answer has come. It may be one for which nobody waits any more: what it gives is returned, to be given back.
+    /// An answer has come. It may be one for which nobody waits any more: it is returned, so that a lease is given back.
     pub(crate) fn push_reply(&mut self, number: u64, reply: Vec<u8>) -> Option<Vec<u8>> {
         match self.asked.get_mut(&number) {
             Some(asked @ Asked::Waits { .. }) => {
                 *asked = Asked::Answered(reply);
                 None
             }
-            Some(Asked::Abandoned) => {
+            Some(Asked::Abandoned { .. }) => {
                 self.asked.remove(&number);
                 Some(reply)
             }
@@ -85,14 +86,32 @@ impl Calls {
         }
     }
 
-    /// Nobody waits for answers any more.
-    pub(crate) fn forget(&mut self) {
-        self.asked.retain(|_, asked| {
-            if matches!(asked, Asked::Waits { gives_lease: true }) {
-                *asked = Asked::Abandoned;
+    /// Whether an answer is there that nobody has taken yet.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_replies(&self) -> bool {
+        self.asked.values().any(|asked| matches!(asked, Asked::Answered(_)))
+    }
+
+    /// Nobody waits for this answer any more; until it comes the other side may read what is kept. If it is there already, it is
+    /// returned, so that a lease is given back.
+    pub(crate) fn abandon(&mut self, number: u64, kept: Option<Kept>) -> Option<Vec<u8>> {
+        match self.asked.remove(&number)? {
+            Asked::Answered(reply) => Some(reply),
+            Asked::Waits { gives_lease } => {
+                if gives_lease || kept.is_some() {
+                    self.asked.insert(number, Asked::Abandoned { _kept: kept });
+                }
+                None
             }
-            matches!(asked, Asked::Abandoned)
-        });
-        self.wants_room = false;
+            abandoned @ Asked::Abandoned { .. } => {
+                self.asked.insert(number, abandoned);
+                None
+            }
+        }
+    }
+
+    /// The connection has ended: no answer comes any more, and what was kept is given up.
+    pub(crate) fn end(&mut self) {
+        self.asked.retain(|_, asked| !matches!(asked, Asked::Abandoned { .. }));
     }
 }

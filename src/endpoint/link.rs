@@ -152,6 +152,7 @@ impl Link {
     pub(crate) fn end(&mut self, ended: Ended) {
         self.stage = Stage::Ended(ended);
         self.withdraw_all();
+        self.calls.end();
         // Its number may soon be that of another socket.
         self.platform.wait = Wait::Socket(-1);
         self.socket = None;
@@ -214,7 +215,7 @@ impl Link {
         }
         self.calls.wants_room = false;
         self.has_room |= core::mem::take(&mut self.wants_room);
-        self.has_room
+        true
     }
 
     /// Whether there is something to do: a message that may be taken in, or room that was missing.

@@ -88,12 +88,17 @@ impl Links {
         self.slots.iter_mut().filter_map(|slot| slot.link.as_mut())
     }
 
-    /// Something is to be reported of this connection.
-    pub(crate) fn has_news_of(&mut self, peer: Peer) {
+    /// Something has happened that a task may wait for.
+    pub(crate) fn has_changed(&mut self) {
         #[cfg(feature = "tokio")]
         {
             self.changes += 1;
         }
+    }
+
+    /// Something is to be reported of this connection.
+    pub(crate) fn has_news_of(&mut self, peer: Peer) {
+        self.has_changed();
         if let Some(link) = self.get(peer)
             && !core::mem::replace(&mut link.in_news, true)
         {

@@ -11,6 +11,7 @@
 //! | `link`, `taking`, `calls` | what goes through one of them? |
 //! | `postings` | which receive has which message? |
 //! | `handle`, `shares`, `lease` | which memory may peers access, and until when? |
+//! | `getting`, `putting`, `requests` | how does a transfer go on, step by step? |
 //! | `wire`, `slices` | what do they ask for, and where does it lie? |
 //! | `asynchronous` | how do the tasks of a tokio runtime share an endpoint? |
 //!
@@ -27,6 +28,7 @@ mod dialling;
 pub(crate) mod ended;
 pub(crate) mod error;
 mod events;
+mod getting;
 pub(crate) mod handle;
 pub(crate) mod hello;
 mod key;
@@ -37,7 +39,9 @@ mod listener;
 mod messages;
 pub(crate) mod peer;
 mod postings;
+mod putting;
 pub(crate) mod receiving;
+mod requests;
 pub(crate) mod routes;
 mod shares;
 mod sharing;

@@ -147,7 +147,8 @@ impl State {
     /// Notes what has come.
     pub(crate) fn has_come(&mut self, peer: Peer, taken: Result<TakenIn, Violation>) {
         match taken {
-            Ok(TakenIn { messages: 0, .. }) => {}
+            Ok(TakenIn { cells: 0, .. }) => {}
+            Ok(TakenIn { messages: 0, .. }) => self.links.has_changed(),
             Ok(TakenIn { unexpected, .. }) => {
                 self.unexpected.extend(core::iter::repeat_n(peer, unexpected));
                 self.links.has_news_of(peer);

@@ -39,7 +39,7 @@ const CONTENTS: u64 = 3;
 const FILL: u64 = 4;
 
 /// From now on this thread is not allowed to read another process's memory.
-fn refuse_reading() -> Result<()> {
+pub(super) fn refuse_reading() -> Result<()> {
     let rules: BTreeMap<i64, _> = [(libc::SYS_process_vm_readv, Vec::new())].into();
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, std::env::consts::ARCH.try_into()?)?;

@@ -4,6 +4,9 @@
 //! `ENDPOINT_REPEAT=10` repeats what is repeated ten times as often.
 
 #[cfg(feature = "tokio")]
+#[path = "async_transfers.rs"]
+mod async_transfers;
+#[cfg(feature = "tokio")]
 #[path = "async_waiting.rs"]
 mod async_waiting;
 #[cfg(feature = "tokio")]
@@ -99,6 +102,8 @@ pub(super) fn main() -> ExitCode {
         asynchronous::TESTS,
         #[cfg(feature = "tokio")]
         async_waiting::TESTS,
+        #[cfg(feature = "tokio")]
+        async_transfers::TESTS,
         bulk_pull::TESTS,
         sharing::TESTS,
         files::TESTS,

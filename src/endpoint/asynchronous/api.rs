@@ -25,8 +25,7 @@ use crate::endpoint::peer::{Event, Peer};
 ///   sent at all. So `tokio::time::timeout` and `select!` can be used with all of them; there is no time-out of its own.
 /// * A task of the runtime takes in what comes and sleeps otherwise: peers are accepted and get what is shared with them also while
 ///   nobody waits. While nothing happens nothing runs.
-/// * [`Endpoint::get`] and [`Endpoint::put`] wait for the peer, and copy up to a mebibyte in one go: they are not here. An
-///   [`Endpoint`] of its own makes them in `tokio::task::spawn_blocking`. The peers of this one can get and put.
+/// * [`get`](AsyncEndpoint::get) and [`put`](AsyncEndpoint::put) own the memory of a transfer, and give it back.
 ///
 /// It belongs to the runtime in which it was made, which has to have enabled its input and output, and takes one descriptor more than
 /// an [`Endpoint`].

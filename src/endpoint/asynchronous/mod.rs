@@ -2,7 +2,7 @@
 //!
 //! | file | question that it answers |
 //! | --- | --- |
-//! | `api`, `messages`, `sharing` | what is called? |
+//! | `api`, `messages`, `sharing`, `transfer` | what is called? |
 //! | `shared` | what do the tasks share, and what must hold when the lock is free? |
 //! | `routes`, `connection` | how does one program talk to local and remote servers? |
 //! | `waiters` | who waits for what, and is it there? |
@@ -17,4 +17,5 @@ mod messages;
 mod routes;
 mod shared;
 mod sharing;
+mod transfer;
 mod waiters;

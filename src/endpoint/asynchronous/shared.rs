@@ -72,6 +72,13 @@ impl Shared {
         drop(old);
     }
 
+    /// Withdraws something that a future has left behind; also where all calls fail.
+    pub(super) fn leave(&self, call: impl FnOnce(&mut Endpoint)) {
+        if let Some(endpoint) = &mut self.lock().endpoint {
+            call(endpoint);
+        }
+    }
+
     fn locked<R>(
         &self,
         call: impl FnOnce(&mut Endpoint, &mut Waiters) -> Result<R, EndpointError>,

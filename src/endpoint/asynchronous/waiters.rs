@@ -16,6 +16,8 @@ pub(super) enum Interest {
     Unexpected,
     /// A message of this peer with this tag.
     Expected(Peer, u64),
+    /// An answer of this peer to a request of a transfer.
+    Answer(Peer),
     /// Room for a message of this number of bytes to this peer.
     Room(Peer, usize),
     /// That this peer accepts, or refuses.
@@ -62,7 +64,9 @@ impl Waiters {
     /// that nobody has received; and there may be room that is not reported, since it is not for any message.
     pub(super) fn take_parked(&mut self, state: &mut State) -> Vec<Waker> {
         self.take_if(|interest| match interest {
-            Interest::Expected(peer, _) => state.links.get(peer).is_some_and(|link| link.is_full()),
+            Interest::Expected(peer, _) | Interest::Answer(peer) => {
+                state.links.get(peer).is_some_and(|link| link.is_full())
+            }
             Interest::Room(..) => is_there(interest, state),
             Interest::Event | Interest::Unexpected | Interest::Accepted(_) => false,
         })
@@ -95,6 +99,9 @@ fn is_there(interest: Interest, state: &mut State) -> bool {
         // Of a peer that is gone an error is there.
         Interest::Expected(peer, tag) => {
             state.links.get(peer).is_none_or(|link| !is_open(link) || link.expected(tag, 0).is_some())
+        }
+        Interest::Answer(peer) => {
+            state.links.get(peer).is_none_or(|link| !is_open(link) || link.calls.has_replies())
         }
         Interest::Room(peer, bytes) => {
             state.links.get(peer).is_none_or(|link| !is_open(link) || link.finds_room(bytes))

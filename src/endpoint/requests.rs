@@ -1,0 +1,193 @@
+//! A transfer's requests to a peer, and their answers: those that are on their way.
+
+use std::collections::VecDeque;
+
+use crate::endpoint::calls::Kept;
+use crate::endpoint::ended::Ended;
+use crate::endpoint::error::EndpointError;
+use crate::endpoint::handle::Handle;
+use crate::endpoint::link::{LONGEST, Stage};
+use crate::endpoint::peer::Peer;
+use crate::endpoint::state::State;
+use crate::endpoint::wire::{DATA, Request, Status, What, decode_reply};
+use crate::protocol::message::Kind;
+use crate::tuning::ENDPOINT_IN_FLIGHT;
+
+/// An access to a peer's memory.
+#[derive(Clone, Copy)]
+pub(super) struct Transfer {
+    pub(super) peer: Peer,
+    pub(super) handle: Handle,
+    pub(super) offset: u64,
+    pub(super) len: usize,
+}
+
+/// What a step of a transfer has done. Where there was nothing to do, something has to come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// It has asked for something.
+    Asked,
+    /// It has moved bytes, or has found out that they have to go another way.
+    Some,
+    /// Nothing is left to be done.
+    All,
+}
+
+/// A part of a transfer, which has been asked for.
+struct Asked {
+    number: u64,
+    start: usize,
+    len: usize,
+}
+
+/// The answer to the oldest request: its status and content, and which part of the transfer it is about.
+pub(super) struct Answer {
+    pub(super) status: Status,
+    pub(super) content: Vec<u8>,
+    pub(super) start: usize,
+    pub(super) len: usize,
+}
+
+/// The way that a part goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// One process reads the other's memory: one request at a time.
+    Direct,
+    /// By messages, several of which are on their way.
+    Messages,
+}
+
+/// The requests of a transfer.
+pub(super) struct Requests {
+    pub(super) transfer: Transfer,
+    pub(super) way: Way,
+    /// The bytes at the front that have been asked for.
+    asked: usize,
+    under_way: VecDeque<Asked>,
+}
+
+impl Requests {
+    /// # Errors
+    /// When the peer is gone, or what is to be moved is beyond the memory's end.
+    pub(super) fn new(state: &mut State, transfer: Transfer) -> Result<Self, EndpointError> {
+        let Transfer { peer, handle, offset, len } = transfer;
+        state.check()?;
+        state.links.find_open(peer)?;
+        if offset.checked_add(len as u64).is_none_or(|end| end > handle.len) {
+            return Err(EndpointError::OutOfBounds { offset, bytes: len as u64, len: handle.len });
+        }
+        Ok(Requests { transfer, way: Way::Direct, asked: 0, under_way: VecDeque::new() })
+    }
+
+    pub(super) fn are_done(&self) -> bool {
+        self.asked == self.transfer.len && self.under_way.is_empty()
+    }
+
+    /// Whether it is an answer that is waited for, and not room for a request.
+    #[cfg(feature = "tokio")]
+    pub(super) fn await_answer(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// The next part that can be asked for at once: its start and length. What is short goes by messages, too.
+    pub(super) fn next(&mut self, cannot_go_directly: bool, most: usize) -> Option<(usize, usize)> {
+        let rest = self.transfer.len - self.asked;
+        let is_first = self.under_way.is_empty();
+        if rest <= DATA || cannot_go_directly {
+            // Directly it goes on only in order.
+            self.way = if is_first { Way::Messages } else { self.way };
+        }
+        let (has_turn, most) = match self.way {
+            Way::Direct => (is_first, most),
+            Way::Messages => (self.under_way.len() < ENDPOINT_IN_FLIGHT, DATA),
+        };
+        (has_turn && rest > 0).then_some((self.asked, rest.min(most)))
+    }
+
+    /// Whether there is room for a request. Room that is found stays until one is made; room that is missing is noticed later.
+    pub(super) fn find_room(&self, state: &mut State) -> Result<bool, EndpointError> {
+        let link = state.links.find_open(self.transfer.peer)?;
+        let found = link.finds_room(LONGEST);
+        link.calls.wants_room |= !found;
+        Ok(found)
+    }
+
+    /// Asks for a part, for which there is room.
+    pub(super) fn ask(
+        &mut self,
+        state: &mut State,
+        (start, len): (usize, usize),
+        what: What,
+    ) -> Result<(), EndpointError> {
+        let Transfer { peer, handle, offset, .. } = self.transfer;
+        let link = state.links.find_open(peer)?;
+        let number = link.calls.ask(matches!(what, What::Map(_)));
+        let request = Request { key: handle.key, offset: offset + start as u64, what }.encode();
+        let sent = link.send_quietly(Kind::Request, number, &request);
+        debug_assert!(sent, "room was found for it");
+        self.under_way.push_back(Asked { number, start, len });
+        self.asked = start + len;
+        Ok(())
+    }
+
+    /// What was asked for from here on has to be asked for once more.
+    pub(super) fn ask_again_from(&mut self, start: usize) {
+        debug_assert!(self.under_way.is_empty(), "directly one request is on its way at a time");
+        self.asked = start;
+    }
+
+    /// The answer to the oldest request, once it is there.
+    pub(super) fn answer(&mut self, state: &mut State) -> Result<Option<Answer>, EndpointError> {
+        let peer = self.transfer.peer;
+        let Some(&Asked { number, start, len }) = self.under_way.front() else { return Ok(None) };
+        let reply = loop {
+            let link = state.links.find(peer)?;
+            if let Some(reply) = link.calls.take_reply(number) {
+                break reply;
+            }
+            if let Stage::Ended(ended) = link.stage {
+                return Err(EndpointError::PeerGone { peer, ended });
+            }
+            // It may be behind messages that nobody has received.
+            if !state.take_in_behind(peer)? {
+                return Ok(None);
+            }
+        };
+        self.under_way.pop_front();
+        match decode_reply(&reply) {
+            Some((status, content)) => Ok(Some(Answer { status, content: content.to_vec(), start, len })),
+            None => self.violated(state),
+        }
+    }
+
+    /// The peer has answered what this library does not answer.
+    pub(super) fn violated<R>(&self, state: &mut State) -> Result<R, EndpointError> {
+        let peer = self.transfer.peer;
+        state.end(peer, Ended::Violated);
+        Err(EndpointError::PeerGone { peer, ended: Ended::Violated })
+    }
+
+    /// Nobody waits for answers any more. What the peer may still read is kept until it has answered.
+    pub(super) fn abandon(&mut self, state: &mut State, mut kept: Option<Kept>) {
+        let Some(link) = state.links.get(self.transfer.peer) else { return };
+        for Asked { number, .. } in self.under_way.drain(..) {
+            if let Some(reply) = link.calls.abandon(number, kept.take()) {
+                link.give_back(&reply);
+            }
+        }
+    }
+}
+
+impl Transfer {
+    pub(super) fn check(&self, status: Status) -> Result<(), EndpointError> {
+        let Transfer { peer, handle, offset, len } = *self;
+        match status {
+            Status::Done => Ok(()),
+            Status::Bounds => Err(EndpointError::OutOfBounds { offset, bytes: len as u64, len: handle.len }),
+            Status::NotWritable => Err(EndpointError::NotWritable { peer }),
+            Status::Unknown | Status::Refused | Status::Busy | Status::Fault => {
+                Err(EndpointError::NotShared { peer })
+            }
+        }
+    }
+}
