@@ -11,6 +11,7 @@ mod broadcast;
 pub mod counts;
 mod gather;
 mod in_place;
+mod local;
 mod own_check;
 mod own_reduction;
 mod pair_counts;
