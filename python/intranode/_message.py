@@ -90,6 +90,10 @@ class Place:
         """The items of an element: 1 if it is not derived."""
         return len(self.datatype.offsets)
 
+    def lengths(self) -> list[int]:
+        """The bytes of each block, without gaps."""
+        return [count * self.datatype.size for count in self.counts]
+
     def whole(self) -> tuple[Any, str, int]:
         """For the compiled part: all blocks, one after the other."""
         datatype = self.datatype

@@ -1,14 +1,14 @@
 //! The library's collectives over buffers of Python: by way of private memory, see `foreign`.
 
-use intranode::{Communicator, Error, Operation, ReduceOp};
-use num_complex::Complex;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use intranode::{Communicator, Error, Operation};
 use pyo3::prelude::*;
 
-use crate::buffer::{Kind, View};
+use crate::arguments::{Blocks, Buffers, Table};
+use crate::buffer::View;
 use crate::errors;
 use crate::interrupt;
 use crate::scratch::Scratch;
+use crate::typed::moved;
 
 /// Runs a call while the interpreter is detached.
 pub(crate) fn run(
@@ -39,195 +39,9 @@ pub(crate) fn refuse(py: Python<'_>, comm: &Communicator, operation: Operation, 
     }
 }
 
-/// The buffers of a call.
-pub(crate) struct Buffers {
-    send: Option<View>,
-    recv: Option<View>,
-    kind: Kind,
-    width: usize,
-    op: ReduceOp,
-}
-
-type Given<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
-
-impl Buffers {
-    /// In place without `send`.
-    pub(crate) fn both(send: Given<'_, '_>, recv: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Buffers::any(send, Some(recv))
-    }
-
-    /// Of a call whose root receives; without `send` it has its own block in place.
-    pub(crate) fn to_root(send: Given<'_, '_>, recv: Given<'_, '_>, is_root: bool) -> PyResult<Self> {
-        match (send, recv) {
-            (_, None) if is_root => {
-                Err(PyTypeError::new_err("this rank is the root and needs a receive buffer"))
-            }
-            (None, _) if !is_root => {
-                Err(PyTypeError::new_err("only the root can pass IN_PLACE: this rank needs a send buffer"))
-            }
-            _ => Buffers::any(send, recv.filter(|_| is_root)),
-        }
-    }
-
-    /// Of a call whose root sends; without `recv` its own block stays where it is.
-    pub(crate) fn from_root(send: Given<'_, '_>, recv: Given<'_, '_>, is_root: bool) -> PyResult<Self> {
-        match (send, recv) {
-            (None, _) if is_root => Err(PyTypeError::new_err("this rank is the root and needs a send buffer")),
-            (_, None) if !is_root => {
-                Err(PyTypeError::new_err("only the root can pass IN_PLACE: this rank needs a receive buffer"))
-            }
-            _ => Buffers::any(send.filter(|_| is_root), recv),
-        }
-    }
-
-    pub(crate) fn any(send: Given<'_, '_>, recv: Given<'_, '_>) -> PyResult<Self> {
-        let send = send.map(View::source).transpose()?;
-        let recv = recv.map(View::target).transpose()?;
-        if let (Some(send), Some(recv)) = (&send, &recv)
-            && (send.kind, send.width) != (recv.kind, recv.width)
-        {
-            return Err(PyTypeError::new_err(format!(
-                "the send buffer has elements of format {:?} ({} bytes), the receive buffer of format {:?} ({} bytes): both \
-                 must be the same",
-                send.format, send.width, recv.format, recv.width
-            )));
-        }
-        let (kind, width) =
-            send.as_ref().or(recv.as_ref()).map_or((Kind::U1, 1), |view| (view.kind, view.width));
-        Ok(Buffers { send, recv, kind, width, op: ReduceOp::Sum })
-    }
-
-    /// The same for a reduction.
-    pub(crate) fn combined_by(mut self, op: u8) -> PyResult<Self> {
-        self.op = reduce_op(op)?;
-        let allowed = match self.kind {
-            Kind::Opaque => false,
-            Kind::Bool => !matches!(self.op, ReduceOp::Sum | ReduceOp::Prod),
-            _ => true,
-        };
-        if !allowed {
-            let format = self.send.as_ref().or(self.recv.as_ref()).map_or("", |view| view.format.as_str());
-            return Err(PyTypeError::new_err(format!(
-                "{} is not defined for elements of format {format:?}: it is for {}",
-                self.op,
-                if self.kind == Kind::Bool {
-                    "numbers; for truth values there are the logical operations"
-                } else {
-                    "integers of 1 to 8 bytes, floating-point numbers of 4 and 8 bytes, and complex numbers of these"
-                }
-            )));
-        }
-        Ok(self)
-    }
-
-    /// How many elements of the library are one of Python.
-    pub(crate) fn scale(&self) -> usize {
-        if self.kind == Kind::Opaque { self.width } else { 1 }
-    }
-
-    /// Runs a call over private copies: of what is sent, and of what is received, which is copied back afterwards. `gaps`: the
-    /// call may leave parts of the receive buffer as they are.
-    fn run(
-        &self,
-        comm: &Communicator,
-        operation: Operation,
-        gaps: bool,
-        call: impl FnOnce(&[u8], &mut [u8]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let bytes = [&self.send, &self.recv].map(|view| view.as_ref().map_or(0, View::bytes));
-        let mut scratch = match Scratch::new(operation, bytes) {
-            Ok(scratch) => scratch,
-            Err(error) => {
-                comm.refuse_call(operation)?;
-                return Err(error);
-            }
-        };
-        let (send, recv) = scratch.parts();
-        if let Some(view) = &self.send {
-            view.read(send);
-        }
-        if let Some(view) = self.recv.as_ref().filter(|_| gaps || self.send.is_none()) {
-            view.read(recv);
-        }
-        call(send, recv)?;
-        if let Some(view) = &self.recv {
-            view.write(recv);
-        }
-        Ok(())
-    }
-}
-
-fn reduce_op(code: u8) -> PyResult<ReduceOp> {
-    use ReduceOp::{BitAnd, BitOr, BitXor, LogicalAnd, LogicalOr, LogicalXor, Max, Min, Prod, Sum};
-    let all = [Sum, Prod, Min, Max, BitAnd, BitOr, BitXor, LogicalAnd, LogicalOr, LogicalXor];
-    all.into_iter().find(|op| *op as u8 == code).ok_or_else(|| {
-        PyValueError::new_err(
-            "this operation is not defined for buffers; the methods in small letters take every operation",
-        )
-    })
-}
-
-/// Counts and displacements, in elements of the library.
-pub(crate) struct Table {
-    counts: Vec<usize>,
-    displs: Vec<usize>,
-}
-
-impl Table {
-    pub(crate) fn new(counts: &Bound<'_, PyAny>, displs: &Bound<'_, PyAny>, scale: usize) -> PyResult<Self> {
-        let read = |table: &Bound<'_, PyAny>| {
-            let table: Vec<usize> = table.extract()?;
-            Ok::<_, PyErr>(table.into_iter().map(|count| count.saturating_mul(scale)).collect())
-        };
-        Ok(Table { counts: read(counts)?, displs: read(displs)? })
-    }
-
-    /// Whether the blocks do not cover `len` elements.
-    fn has_gaps(&self, len: usize) -> bool {
-        self.counts.iter().fold(0usize, |sum, count| sum.saturating_add(*count)) < len
-    }
-}
-
-/// What a rank of an alltoallv sends and receives.
-pub(crate) struct Blocks {
-    pub(crate) sent: Table,
-    pub(crate) received: Table,
-}
-
-/// Runs the body with `$T` as the type of the elements, and the bytes as slices of it.
-macro_rules! moved {
-    ($kind:expr, $T:ident, $send:ident, $recv:ident, $body:expr) => {
-        typed!($kind, $T, $send, $recv, $body, Opaque u8)
-    };
-}
-
-/// The same for a reduction, of which no opaque elements come here.
-macro_rules! combined {
-    ($kind:expr, $T:ident, $send:ident, $recv:ident, $body:expr) => {
-        typed!($kind, $T, $send, $recv, $body, Opaque u8)
-    };
-}
-
-macro_rules! typed {
-    ($kind:expr, $T:ident, $send:ident, $recv:ident, $body:expr, $($more:ident $as:ty)*) => {
-        typed!(@ $kind, $T, $send, $recv, $body, I1 i8, I2 i16, I4 i32, I8 i64, U1 u8, U2 u16, U4 u32, U8 u64, F4 f32, F8 f64,
-            C8 Complex<f32>, C16 Complex<f64>, Bool u8, $($more $as)*)
-    };
-    (@ $kind:expr, $T:ident, $send:ident, $recv:ident, $body:expr, $($variant:ident $type:ty),*) => {
-        match $kind {
-            $(Kind::$variant => {
-                type $T = $type;
-                let ($send, $recv): (&[$T], &mut [$T]) =
-                    (bytemuck::cast_slice($send), bytemuck::cast_slice_mut($recv));
-                $body
-            })*
-        }
-    };
-}
-
 pub(crate) fn allreduce(comm: &Communicator, buffers: &Buffers) -> Result<(), Error> {
     buffers.run(comm, Operation::Allreduce, false, |send, recv| {
-        combined!(
+        moved!(
             buffers.kind,
             T,
             send,
@@ -243,7 +57,7 @@ pub(crate) fn allreduce(comm: &Communicator, buffers: &Buffers) -> Result<(), Er
 pub(crate) fn reduce(comm: &Communicator, buffers: &Buffers, root: usize) -> Result<(), Error> {
     let is_root = comm.rank() == root;
     buffers.run(comm, Operation::Reduce, false, |send, recv| {
-        combined!(
+        moved!(
             buffers.kind,
             T,
             send,
@@ -258,7 +72,7 @@ pub(crate) fn reduce(comm: &Communicator, buffers: &Buffers, root: usize) -> Res
 
 pub(crate) fn scan(comm: &Communicator, buffers: &Buffers) -> Result<(), Error> {
     buffers.run(comm, Operation::Scan, false, |send, recv| {
-        combined!(
+        moved!(
             buffers.kind,
             T,
             send,
@@ -274,7 +88,7 @@ pub(crate) fn scan(comm: &Communicator, buffers: &Buffers) -> Result<(), Error> 
 pub(crate) fn exscan(comm: &Communicator, buffers: &Buffers) -> Result<(), Error> {
     // On rank 0 nothing is received.
     buffers.run(comm, Operation::Exscan, true, |send, recv| {
-        combined!(
+        moved!(
             buffers.kind,
             T,
             send,
@@ -289,7 +103,7 @@ pub(crate) fn exscan(comm: &Communicator, buffers: &Buffers) -> Result<(), Error
 
 pub(crate) fn reduce_scatter(comm: &Communicator, buffers: &Buffers, counts: &[usize]) -> Result<(), Error> {
     buffers.run(comm, Operation::ReduceScatter, false, |send, recv| {
-        combined!(
+        moved!(
             buffers.kind,
             T,
             send,
@@ -304,7 +118,7 @@ pub(crate) fn reduce_scatter(comm: &Communicator, buffers: &Buffers, counts: &[u
 
 pub(crate) fn reduce_scatter_block(comm: &Communicator, buffers: &Buffers) -> Result<(), Error> {
     buffers.run(comm, Operation::ReduceScatterBlock, false, |send, recv| {
-        combined!(
+        moved!(
             buffers.kind,
             T,
             send,

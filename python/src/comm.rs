@@ -1,5 +1,6 @@
 //! A communicator: its life, and the arguments of its calls.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,12 +9,14 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
+use crate::arguments::{Blocks, Buffers, Table};
 use crate::buffer::View;
-use crate::collectives::{self, Blocks, Buffers, Table};
+use crate::collectives;
 use crate::errors;
 use crate::interrupt;
 use crate::messages::Messages;
 use crate::region::Memory;
+use crate::started::{self, Begun};
 
 /// A communicator of the library. Several objects can stand for it; `leave` ends it for all of them.
 #[pyclass(frozen, module = "intranode._core")]
@@ -21,17 +24,31 @@ pub(crate) struct Joined {
     comm: Mutex<Option<Arc<Communicator>>>,
     rank: usize,
     size: usize,
+    /// Whether there is something in `before`.
+    is_deferred: AtomicBool,
+    /// What has to be called before the next collective: it completes calls that were started, and have several steps.
+    before: Mutex<Option<Py<PyAny>>>,
 }
 
 impl Joined {
     pub(crate) fn new(comm: Communicator) -> Self {
         let (rank, size) = (comm.rank(), comm.size());
-        Joined { comm: Mutex::new(Some(Arc::new(comm))), rank, size }
+        let comm = Mutex::new(Some(Arc::new(comm)));
+        Joined { comm, rank, size, is_deferred: AtomicBool::new(false), before: Mutex::new(None) }
     }
 
     /// The rank, and the number of ranks.
     pub(crate) fn position(&self) -> (usize, usize) {
         (self.rank, self.size)
+    }
+
+    /// For a collective: what was deferred comes before it.
+    pub(crate) fn for_call(&self, py: Python<'_>) -> PyResult<Arc<Communicator>> {
+        if self.is_deferred.swap(false, Relaxed) {
+            let before = self.before.lock().unwrap_or_else(PoisonError::into_inner).take();
+            before.map(|call| call.call0(py)).transpose()?;
+        }
+        self.comm()
     }
 
     pub(crate) fn comm(&self) -> PyResult<Arc<Communicator>> {
@@ -87,8 +104,8 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn comm(&self) -> PyResult<Arc<Communicator>> {
-        self.joined.get().comm()
+    fn comm(&self, py: Python<'_>) -> PyResult<Arc<Communicator>> {
+        self.joined.get().for_call(py)
     }
 
     /// Runs a call on buffers. If its arguments are wrong this rank refuses it, so that the others do not wait.
@@ -99,7 +116,7 @@ impl Core {
         arguments: impl FnOnce() -> PyResult<B>,
         call: impl FnOnce(&Communicator, &B) -> Result<(), Error> + Send,
     ) -> PyResult<()> {
-        let comm = self.comm()?;
+        let comm = self.comm(py)?;
         let arguments = arguments().map_err(|error| collectives::refuse(py, &comm, operation, error))?;
         collectives::run(py, &comm, |comm| call(comm, &arguments))
     }
@@ -131,7 +148,9 @@ impl Core {
     }
 
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
-        let comm = self.joined.get().comm.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let joined = self.joined.get();
+        drop(joined.before.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let comm = joined.comm.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Another thread may be inside a call: then this rank leaves when that returns.
         match comm.and_then(Arc::into_inner) {
             Some(comm) => collectives::finish(py, py.detach(|| comm.leave())),
@@ -141,23 +160,23 @@ impl Core {
 
     #[pyo3(signature = (code = 1))]
     fn abort(&self, py: Python<'_>, code: i32) -> PyResult<()> {
-        let comm = self.comm()?;
+        let comm = self.joined.get().comm()?;
         py.detach(|| comm.abort(code))
     }
 
     fn _split(&self, py: Python<'_>, color: usize, key: usize) -> PyResult<Joined> {
-        let comm = self.comm()?;
+        let comm = self.comm(py)?;
         started(py, || comm.split(color, key))
     }
 
     fn _refuse(&self, py: Python<'_>, operation: &str) -> PyResult<()> {
-        let comm = self.comm()?;
+        let comm = self.comm(py)?;
         collectives::run(py, &comm, |comm| comm.refuse_call(errors::operation(operation)))
     }
 
     /// Its messages. Collective.
     fn _messages(&self, py: Python<'_>) -> PyResult<Messages> {
-        Messages::new(py, &*self.comm()?)
+        Messages::new(py, &*self.comm(py)?)
     }
 
     /// A region of so many bytes. Collective.
@@ -167,7 +186,7 @@ impl Core {
 
     #[pyo3(name = "Barrier")]
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
-        let comm = self.comm()?;
+        let comm = self.comm(py)?;
         collectives::run(py, &comm, Communicator::barrier)
     }
 
@@ -300,6 +319,67 @@ impl Core {
         })
     }
 
+    /// Calls this before the next collective.
+    fn _defer(&self, before: Bound<'_, PyAny>) {
+        let joined = self.joined.get();
+        *joined.before.lock().unwrap_or_else(PoisonError::into_inner) = Some(before.unbind());
+        joined.is_deferred.store(true, Relaxed);
+    }
+
+    fn _start_barrier(&self, py: Python<'_>) -> PyResult<Begun> {
+        Begun::barrier(py, self.joined.get().comm()?)
+    }
+
+    fn _start_allreduce(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        recv: Buffer<'_, '_>,
+        op: u8,
+    ) -> PyResult<Begun> {
+        let buffers = || Buffers::any(send, recv)?.combined_by(op);
+        self.start(py, Operation::StartAllreduce, buffers, started::allreduce)
+    }
+
+    /// `bytes`: what the root sends, of which the others receive some.
+    fn _start_bcast(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        recv: Buffer<'_, '_>,
+        bytes: usize,
+        root: usize,
+    ) -> PyResult<Begun> {
+        let is_root = self.rank == root;
+        let buffers = || {
+            let buffers = Buffers::any(send, recv)?;
+            started::fits(&buffers, if is_root { bytes } else { 0 })?;
+            Ok(buffers)
+        };
+        self.start(py, Operation::StartBroadcast, buffers, |comm, buffers| {
+            started::broadcast(comm, buffers, bytes, root)
+        })
+    }
+
+    /// The counts are in bytes; the blocks follow each other. In place without `send`.
+    fn _start_allgatherv(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        recv: Buffer<'_, '_>,
+        counts: Vec<usize>,
+    ) -> PyResult<Begun> {
+        let arguments = || {
+            let buffers = Buffers::any(send, recv)?;
+            let end = if send.is_some() { self.rank..self.rank + 1 } else { 0..self.rank + 1 };
+            started::fits(&buffers, counts.get(end).unwrap_or_default().iter().sum())?;
+            Ok(buffers)
+        };
+        self.start(py, Operation::StartAllgatherv, arguments, |comm, buffers| {
+            started::allgatherv(comm, buffers, &counts)
+        })
+    }
+
     /// Bytes of any length: `data` of the root, on every rank.
     fn _broadcast_bytes<'py>(
         &self,
@@ -307,7 +387,7 @@ impl Core {
         data: Buffer<'_, '_>,
         root: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let comm = self.comm()?;
+        let comm = self.comm(py)?;
         let mut data = self.bytes(py, &comm, Operation::BroadcastVec, data)?;
         let result = py.detach(|| comm.broadcast_vec(&mut data, root));
         collectives::finish(py, result)?;
@@ -315,7 +395,7 @@ impl Core {
     }
 
     fn _allgather_bytes<'py>(&self, py: Python<'py>, data: &Bound<'_, PyAny>) -> PyResult<Bound<'py, PyList>> {
-        let comm = self.comm()?;
+        let comm = self.comm(py)?;
         let data = self.bytes(py, &comm, Operation::AllgatherVec, Some(data))?;
         let (all, counts) = collectives::finish(py, py.detach(|| comm.allgather_vec(&data)))?;
         blocks(py, &all, &counts)
@@ -327,7 +407,7 @@ impl Core {
         data: &Bound<'_, PyAny>,
         root: usize,
     ) -> PyResult<Option<Bound<'py, PyList>>> {
-        let comm = self.comm()?;
+        let comm = self.comm(py)?;
         let data = self.bytes(py, &comm, Operation::GatherVec, Some(data))?;
         let gathered = collectives::finish(py, py.detach(|| comm.gather_vec(&data, root)))?;
         gathered.map(|(all, counts)| blocks(py, &all, &counts)).transpose()
@@ -335,6 +415,19 @@ impl Core {
 }
 
 impl Core {
+    /// Starts a call. What was deferred comes later.
+    fn start(
+        &self,
+        py: Python<'_>,
+        operation: Operation,
+        buffers: impl FnOnce() -> PyResult<Buffers>,
+        start: impl FnOnce(&'static Communicator, &Buffers) -> Result<Box<dyn started::Open>, Error> + Send,
+    ) -> PyResult<Begun> {
+        let comm = self.joined.get().comm()?;
+        let buffers = buffers().map_err(|error| collectives::refuse(py, &comm, operation, error))?;
+        Begun::start(py, comm, |comm| start(comm, &buffers))
+    }
+
     /// The bytes of a buffer, private.
     fn bytes(
         &self,

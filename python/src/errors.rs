@@ -123,7 +123,11 @@ fn made(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
 
 /// The operation of this name: the methods of `Core` and the calls of the library that they stand for.
 pub(crate) fn operation(name: &str) -> Operation {
-    const ALL: [Operation; 20] = [
+    const ALL: [Operation; 24] = [
+        Operation::StartBarrier,
+        Operation::StartAllreduce,
+        Operation::StartBroadcast,
+        Operation::StartAllgatherv,
         Operation::Barrier,
         Operation::Allreduce,
         Operation::Allgather,

@@ -1,5 +1,6 @@
 //! The Python wheel of intranode: what of it has to be compiled. The package `intranode` around it is in Python.
 
+mod arguments;
 mod buffer;
 mod collectives;
 mod comm;
@@ -11,6 +12,8 @@ mod messages;
 mod region;
 mod requests;
 mod scratch;
+mod started;
+mod typed;
 
 use pyo3::prelude::*;
 
@@ -24,7 +27,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<messages::Messages>()?;
     module.add_class::<messages::Started>()?;
     module.add_class::<region::Memory>()?;
+    module.add_class::<started::Begun>()?;
     module.add_function(wrap_pyfunction!(comm::from_env, module)?)?;
     module.add_function(wrap_pyfunction!(comm::join, module)?)?;
+    module.add_function(wrap_pyfunction!(started::combine, module)?)?;
     Ok(())
 }

@@ -32,7 +32,7 @@ enum Epoch {
 
 impl Memory {
     pub(crate) fn new(py: Python<'_>, joined: Py<Joined>, bytes: usize) -> PyResult<Self> {
-        let comm = joined.get().comm()?;
+        let comm = joined.get().for_call(py)?;
         let region = py.detach(|| comm.region::<u8>(bytes));
         let region = collectives::finish(py, region)?;
         Ok(Memory::of(joined, Epoch::Writable(region)))
@@ -63,7 +63,7 @@ impl Memory {
                 }
             }
         };
-        let comm = match self.joined.get().comm() {
+        let comm = match self.joined.get().for_call(py) {
             Ok(comm) => comm,
             Err(error) => {
                 taken.into_iter().for_each(|epoch| self.put_back(epoch));

@@ -8,11 +8,11 @@ from typing import Self
 from .. import _core, errors
 from .._communicator import Communicator
 from .constants import COMM_NULL, UNDEFINED
-from .messages import Messages
+from .collectives import Collectives
 
 
-class Intracomm(Messages):
-    """A communicator with mpi4py's names, and sends and receives."""
+class Intracomm(Collectives):
+    """A communicator with mpi4py's names."""
 
     def __init__(self, joined: _core.Joined | Communicator) -> None:
         """What it stands for is what `__new__` has been given."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class Request(Several):
     """A send or a receive that was started. It goes on in calls of its communicator that are passed it."""
 
+    is_collective = False
+
     def __init__(self, request: Request | None = None) -> None:
         self._started: _core.Started | None = None
         self._comm: Messages | None = None

@@ -23,10 +23,14 @@ class Several:
         """Those of one communicator go on together."""
         waiting = [request for request in requests if request._active and not request._try()]
         while waiting:
+            if all(request.is_collective and request._comm is waiting[0]._comm for request in waiting):
+                for request in waiting:
+                    request._await()
+                return
             comm = waiting[0]._comm
             together = [each for each in waiting if each._comm is comm]
-            if comm is None or len({id(each._comm) for each in waiting}) > 1:
-                # Of several communicators: one after the other, as long as none of them is complete.
+            if comm is None or len({(id(each._comm), each.is_collective) for each in waiting}) > 1:
+                # Of several communicators, or messages and collectives: one after the other, as long as none is complete.
                 time.sleep(0)
             else:
                 others = [each for each in list(comm._receives) if each not in together and not each._try()]

@@ -1,0 +1,51 @@
+"""Where a call that was started receives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _core
+from .._message import Place
+
+
+class Target:
+    """A buffer that is kept until the call has written it: it can be neither resized nor freed meanwhile."""
+
+    def __init__(self, place: Any) -> None:
+        """`place`: a buffer, a `Place`, or None: nothing is received."""
+        self._place = place
+        self._view: memoryview | None = None
+        self._kind: tuple[str, int] = ("B", 1)
+        if place is None:
+            return
+        if isinstance(place, Place):
+            self._view, self._kind = place.memory, (place.datatype.format, place.datatype.width)
+        else:
+            flat = _core.Flat(place)
+            self._view, given = memoryview(flat), memoryview(place)
+            self._kind = (given.format, given.itemsize)
+        if self._view.readonly and len(self._view):
+            raise BufferError("the receive buffer is read-only: pass a writable one")
+
+    def typed(self, data: Any) -> tuple[Any, str, int]:
+        """Bytes as elements of its type."""
+        return data, *self._kind
+
+    def put(self, data: Any) -> None:
+        """Writes its beginning."""
+        if self._view is None:
+            return
+        data = memoryview(data)
+        if not isinstance(self._place, Place):
+            self._view[: len(data)] = data
+            return
+        whole = memoryview(self._place.whole()[0])
+        whole[: len(data)] = data
+        self._place.finish()
+
+
+def bytes_of(place: Any) -> int:
+    """The bytes of what a call sends or receives, without gaps."""
+    if place is None:
+        return 0
+    return sum(place.lengths()) if isinstance(place, Place) else memoryview(place).nbytes

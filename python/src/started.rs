@@ -1,0 +1,218 @@
+//! Collectives that are started now and completed later. Their data are private memory of the call, so nothing refers to a
+//! buffer of Python meanwhile.
+
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytemuck::{NoUninit, Pod};
+use intranode::{Communicator, Error, Pending};
+use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::arguments::Buffers;
+use crate::buffer::View;
+use crate::collectives;
+use crate::errors;
+use crate::typed::of_kind;
+
+/// A call that is not complete, whatever the type of its elements.
+pub(crate) trait Open: Send {
+    /// Whether `wait` returns at once.
+    fn test(&mut self) -> bool;
+
+    fn wait(self: Box<Self>) -> Result<Box<dyn Data>, Error>;
+}
+
+/// What a call has received.
+pub(crate) trait Data: Send + Sync {
+    fn bytes(&self) -> &[u8];
+}
+
+impl<R: Data + 'static> Open for Pending<'static, R> {
+    fn test(&mut self) -> bool {
+        Pending::test(self)
+    }
+
+    fn wait(self: Box<Self>) -> Result<Box<dyn Data>, Error> {
+        Pending::wait(*self).map(|data| Box::new(data) as Box<dyn Data>)
+    }
+}
+
+impl<T: NoUninit + Send + Sync> Data for Vec<T> {
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
+    }
+}
+
+impl Data for () {
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+}
+
+/// A call that was started. When it is complete it is a buffer: the bytes that it has received.
+#[pyclass(frozen, module = "intranode._core")]
+pub(crate) struct Begun(Mutex<Stage>);
+
+enum Stage {
+    /// The call refers to the communicator, and is dropped before it.
+    Open(Box<dyn Open>, Arc<Communicator>),
+    /// It never changes again.
+    Done(Arc<dyn Data>),
+    /// The call has failed, or another thread waits for it.
+    Gone,
+}
+
+impl Begun {
+    pub(crate) fn start(
+        py: Python<'_>,
+        comm: Arc<Communicator>,
+        start: impl FnOnce(&'static Communicator) -> Result<Box<dyn Open>, Error> + Send,
+    ) -> PyResult<Self> {
+        // SAFETY: the communicator stays where it is as long as the `Arc` beside the call; the call is dropped first, and is not
+        // taken out without it.
+        let lent: &'static Communicator = unsafe { &*Arc::as_ptr(&comm) };
+        let open = collectives::finish(py, py.detach(|| start(lent)))?;
+        Ok(Begun(Mutex::new(Stage::Open(open, comm))))
+    }
+
+    pub(crate) fn barrier(py: Python<'_>, comm: Arc<Communicator>) -> PyResult<Self> {
+        Begun::start(py, comm, |comm| Ok(Box::new(comm.start_barrier()?)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stage> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Begun {
+    /// Goes on as far as that takes no waiting. Whether `wait` returns at once.
+    fn test(&self, py: Python<'_>) -> PyResult<bool> {
+        let stage = std::mem::replace(&mut *self.lock(), Stage::Gone);
+        let Stage::Open(mut open, comm) = stage else {
+            *self.lock() = stage;
+            return Ok(true);
+        };
+        let done = py.detach(|| open.test());
+        *self.lock() = Stage::Open(open, comm);
+        collectives::finish(py, Ok(done))
+    }
+
+    /// Waits until it is complete.
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        let stage = std::mem::replace(&mut *self.lock(), Stage::Gone);
+        let Stage::Open(open, comm) = stage else {
+            *self.lock() = stage;
+            return Ok(());
+        };
+        let result = py.detach(|| open.wait());
+        drop(comm);
+        let data = collectives::finish(py, result)?;
+        *self.lock() = Stage::Done(data.into());
+        Ok(())
+    }
+
+    /// # Safety
+    /// As the interpreter calls it: `view` is to be filled.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let data = match &*slf.get().lock() {
+            Stage::Done(data) => Arc::clone(data),
+            _ => return Err(PyBufferError::new_err("the call is not complete")),
+        };
+        let bytes = data.bytes();
+        let len = ffi::Py_ssize_t::try_from(bytes.len())?;
+        // SAFETY: a complete call keeps its data, and the view holds the object.
+        let filled = unsafe {
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), bytes.as_ptr().cast_mut().cast(), len, 1, flags)
+        };
+        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+    }
+}
+
+/// Checks that what this rank sends has so many bytes.
+pub(crate) fn fits(buffers: &Buffers, bytes: usize) -> PyResult<()> {
+    let given = source(buffers).map_or(0, View::bytes);
+    match bytes <= given && bytes.is_multiple_of(buffers.width) {
+        true => Ok(()),
+        false => Err(PyValueError::new_err(format!(
+            "a block of {bytes} bytes is sent from a buffer of {given} bytes, with elements of {}",
+            buffers.width
+        ))),
+    }
+}
+
+/// What is sent, or, in place, where it lies.
+fn source(buffers: &Buffers) -> Option<&View> {
+    buffers.send.as_ref().or(buffers.recv.as_ref())
+}
+
+/// The first bytes of a buffer as elements.
+fn elements<T: Pod>(view: Option<&View>, bytes: usize) -> Vec<T> {
+    let mut elements = vec![T::zeroed(); bytes / size_of::<T>()];
+    if let Some(view) = view {
+        view.read(bytemuck::cast_slice_mut(&mut elements));
+    }
+    elements
+}
+
+pub(crate) fn allreduce(comm: &'static Communicator, buffers: &Buffers) -> Result<Box<dyn Open>, Error> {
+    let source = source(buffers);
+    let bytes = source.map_or(0, View::bytes);
+    of_kind!(buffers.kind, T, Ok(Box::new(comm.start_allreduce::<T>(elements(source, bytes), buffers.op)?)))
+}
+
+pub(crate) fn broadcast(
+    comm: &'static Communicator,
+    buffers: &Buffers,
+    bytes: usize,
+    root: usize,
+) -> Result<Box<dyn Open>, Error> {
+    let source = source(buffers).filter(|_| comm.rank() == root);
+    of_kind!(buffers.kind, T, Ok(Box::new(comm.start_broadcast::<T>(elements(source, bytes), root)?)))
+}
+
+pub(crate) fn allgatherv(
+    comm: &'static Communicator,
+    buffers: &Buffers,
+    bytes: &[usize],
+) -> Result<Box<dyn Open>, Error> {
+    let rank = comm.rank();
+    let own = bytes.get(rank).copied().unwrap_or(0);
+    // In place the own block has others before it.
+    let before = if buffers.send.is_some() { 0 } else { bytes.iter().take(rank).sum() };
+    of_kind!(buffers.kind, T, {
+        let counts: Vec<usize> = bytes.iter().map(|count| count / size_of::<T>()).collect();
+        let starts = counts.iter().scan(0, |end, count| {
+            *end += count;
+            Some(*end - count)
+        });
+        let displs: Vec<usize> = starts.collect();
+        let send = elements::<T>(source(buffers), before + own);
+        let recv = vec![bytemuck::Zeroable::zeroed(); counts.iter().sum()];
+        Ok(Box::new(comm.start_allgatherv::<T>(&send[before / size_of::<T>()..], recv, &counts, &displs)?))
+    })
+}
+
+/// Combines `next` into `into`, as a reduction does with the contribution of the next rank.
+#[pyfunction]
+pub(crate) fn combine(
+    py: Python<'_>,
+    into: &Bound<'_, PyAny>,
+    next: &Bound<'_, PyAny>,
+    op: u8,
+) -> PyResult<()> {
+    let buffers = Buffers::both(Some(next), into)?.combined_by(op)?;
+    let (Some(next), Some(into)) = (&buffers.send, &buffers.recv) else { return Ok(()) };
+    if next.bytes() != into.bytes() {
+        return Err(PyValueError::new_err(format!("{} bytes for {}", next.bytes(), into.bytes())));
+    }
+    of_kind!(buffers.kind, T, {
+        let mut result: Vec<T> = elements(Some(into), into.bytes());
+        let combined = buffers.op.combine(&mut result, &elements::<T>(Some(next), next.bytes()));
+        combined.map_err(|error| errors::exception(py, &error))?;
+        into.write(bytemuck::cast_slice(&result));
+    });
+    Ok(())
+}
