@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, Kind, Outcome};
@@ -45,6 +45,11 @@ pub(crate) fn end_with_launcher() -> Outcome<()> {
     }
 }
 
+/// Makes this process, and its ranks with it, end with the one that has started it, also when that is killed.
+pub(crate) fn end_with_parent() -> Outcome<()> {
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| Failure::new(Kind::Internal, error))
+}
+
 /// Runs this command line as `ranks` processes. Returns the status of the first that fails.
 pub(crate) fn start(ranks: usize) -> Outcome<ExitCode> {
     let signals = listen()?;
@@ -79,7 +84,7 @@ pub(crate) fn start(ranks: usize) -> Outcome<ExitCode> {
 
 /// The signals that concern the launcher, as a channel.
 fn listen() -> Outcome<Receiver<i32>> {
-    let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM])
+    let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1])
         .map_err(|error| Failure::new(Kind::Internal, error))?;
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -128,6 +133,7 @@ impl Job {
             };
             match signal {
                 Ok(SIGCHLD) => {}
+                Ok(SIGUSR1) => self.ask(),
                 Ok(signal) => self.pass_on(signal),
                 Err(_) => {
                     self.kill(Signal::KILL);
@@ -148,9 +154,18 @@ impl Job {
         self.kill(signal);
     }
 
+    /// Asks the ranks to stop after the iteration.
+    fn ask(&self) {
+        self.send(Signal::USR1);
+    }
+
     /// Signals all children that have not been waited for, so that their process ids cannot be reused.
     fn kill(&mut self, signal: Signal) {
         self.sent_signals = true;
+        self.send(signal);
+    }
+
+    fn send(&self, signal: Signal) {
         for child in self.children.iter().flatten() {
             let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
             if let Some(pid) = pid {

@@ -4,6 +4,7 @@ mod case;
 mod compare;
 mod demo;
 mod failure;
+mod json;
 mod launch;
 mod matrix;
 mod memory;

@@ -5,7 +5,9 @@ use std::thread::JoinHandle;
 
 use cobre_core::TrainingEvent;
 
-/// Collects the events of a phase, and optionally prints a line for each iteration.
+use crate::json;
+
+/// Collects the events of a phase, and optionally prints a line for each iteration: on standard error, as JSON on standard output.
 pub(crate) enum Events {
     /// Collected by a thread, which prints.
     Printed(JoinHandle<Vec<TrainingEvent>>),
@@ -15,10 +17,10 @@ pub(crate) enum Events {
 
 impl Events {
     /// Starts collecting; the sender goes to Cobre, which drops it when the phase is over.
-    pub(crate) fn collect(print: bool) -> (Sender<TrainingEvent>, Self) {
+    pub(crate) fn collect(print: bool, json: bool) -> (Sender<TrainingEvent>, Self) {
         let (sender, receiver) = channel();
-        let events = match print {
-            true => Events::Printed(std::thread::spawn(move || drain(&receiver))),
+        let events = match print || json {
+            true => Events::Printed(std::thread::spawn(move || drain(&receiver, print, json))),
             false => Events::Kept(receiver),
         };
         (sender, events)
@@ -33,13 +35,13 @@ impl Events {
     }
 }
 
-fn drain(events: &Receiver<TrainingEvent>) -> Vec<TrainingEvent> {
+fn drain(events: &Receiver<TrainingEvent>, print: bool, json: bool) -> Vec<TrainingEvent> {
     let mut deviation = 0.0;
-    let print = |event: &TrainingEvent| match event {
+    let mut line = |event: &TrainingEvent| match event {
         TrainingEvent::ConvergenceUpdate { upper_bound_std, .. } => deviation = *upper_bound_std,
         TrainingEvent::IterationSummary {
             iteration, lower_bound, upper_bound, gap, iteration_time_ms, ..
-        } => eprintln!(
+        } if print => eprintln!(
             "iteration {iteration:>4}  lower {lower_bound:>14.6e}  upper {upper_bound:>14.6e} ± {deviation:.2e}  \
              gap {:>7.3} %  {:>8.3} s",
             gap * 100.0,
@@ -47,7 +49,13 @@ fn drain(events: &Receiver<TrainingEvent>) -> Vec<TrainingEvent> {
         ),
         _ => {}
     };
-    events.iter().inspect(print).collect()
+    let show = |event: &TrainingEvent| {
+        line(event);
+        if json {
+            json::iteration(event);
+        }
+    };
+    events.iter().inspect(show).collect()
 }
 
 /// Milliseconds as seconds.

@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::ValueEnum;
 use cobre_comm::{Communicator, LocalBackend};
@@ -10,6 +11,7 @@ use cobre_sddp::setup::{PostTrainingSimulation, RunPhasePlan, signal_stop_reques
 use intranode_cobre::ShmBackend;
 
 use crate::failure::{Failure, Kind, Outcome};
+use crate::json;
 use crate::launch;
 use crate::policy;
 use crate::simulation;
@@ -50,10 +52,20 @@ pub(crate) struct Arguments {
     /// Print errors only
     #[arg(short, long)]
     quiet: bool,
+    /// Print events on standard output, one JSON object a line: each iteration, the result, and the time and memory of each rank.
+    /// The run ends with the process that has started it
+    #[arg(long)]
+    json: bool,
+    /// Replace a setting of the case's config.json, such as training.tree_seed=7; VALUE is JSON
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = json::setting)]
+    settings: Vec<(String, serde_json::Value)>,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
     let requested = arguments.ranks.map(NonZeroUsize::get);
+    if arguments.json && !launch::is_rank() {
+        launch::end_with_parent()?;
+    }
     match arguments.backend {
         Backend::Local => {
             expect_ranks(requested, 1, "the local backend")?;
@@ -89,6 +101,7 @@ fn expect_ranks(requested: Option<usize>, actual: usize, source: &str) -> Outcom
 }
 
 fn run_rank<C: Communicator>(arguments: &Arguments, comm: C, backend: &'static str) -> Outcome<ExitCode> {
+    let start = Instant::now();
     let threads = threads::of_a_rank(arguments.threads, comm.size());
     let output = arguments.out.clone().unwrap_or_else(|| arguments.case.join("output"));
     let session = Session {
@@ -100,8 +113,13 @@ fn run_rank<C: Communicator>(arguments: &Arguments, comm: C, backend: &'static s
         policy_per_rank: arguments.policy_per_rank.clone(),
         threads,
         quiet: arguments.quiet,
+        json: arguments.json,
+        settings: arguments.settings.iter().cloned().collect(),
     };
     let outcome = phases(&session);
+    if session.json && outcome.is_ok() {
+        json::worker(session.comm.rank(), start.elapsed());
+    }
     let ranks = session.comm.size();
     outcome.map_err(|failure| {
         if ranks == 1 {
@@ -136,11 +154,12 @@ fn phases<C: Communicator>(session: &Session<C>) -> Outcome<ExitCode> {
     let mut study = Study::load(session)?;
     study.write_models(session)?;
     let scenarios = study.setup.simulation_config.n_scenarios;
+    let mut result = json::RunResult::of(session, &study);
     let code = match RunPhasePlan::resolve(study.config.training.enabled, scenarios > 0) {
-        RunPhasePlan::TrainedThenSimulated => train_then_simulate(session, &mut study, &stop)?,
+        RunPhasePlan::TrainedThenSimulated => train_then_simulate(session, &mut study, &stop, &mut result)?,
         RunPhasePlan::SimulateFromPolicy => {
             let loaded = policy::load_for_simulation(session, &mut study)?;
-            simulation::simulate(session, &study, &loaded)?;
+            result.simulated(simulation::simulate(session, &study, &loaded)?);
             ExitCode::SUCCESS
         }
         RunPhasePlan::Nothing => {
@@ -153,6 +172,9 @@ fn phases<C: Communicator>(session: &Session<C>) -> Outcome<ExitCode> {
     if session.speaks() {
         eprintln!("results: {}", session.output.display());
     }
+    if session.json && session.is_root() {
+        result.print();
+    }
     Ok(code)
 }
 
@@ -160,11 +182,13 @@ fn train_then_simulate<C: Communicator>(
     session: &Session<C>,
     study: &mut Study,
     stop: &StopRequest,
+    result: &mut json::RunResult,
 ) -> Outcome<ExitCode> {
     policy::prepare_training(session, study)?;
     stop.open();
     let trained = training::train(session, study, stop.flag())?;
     training::write(session, study, &trained)?;
+    result.trained(&trained);
     if let Some(error) = trained.error {
         // The iterations before the error are written. Every rank has the error.
         return Err(Failure::from(error).agreed());
@@ -178,7 +202,9 @@ fn train_then_simulate<C: Communicator>(
 
     let scenarios = study.setup.simulation_config.n_scenarios;
     match PostTrainingSimulation::resolve(scenarios > 0, decision, level) {
-        PostTrainingSimulation::Run => simulation::simulate(session, study, &trained.result)?,
+        PostTrainingSimulation::Run => {
+            result.simulated(simulation::simulate(session, study, &trained.result)?);
+        }
         PostTrainingSimulation::SkipAfterSignalStop => {
             simulation::write_skipped(session, scenarios)?;
         }

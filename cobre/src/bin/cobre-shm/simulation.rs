@@ -21,12 +21,12 @@ use crate::report::Events;
 use crate::study::{Session, Study};
 use crate::training::{output_context, parallelism};
 
-/// Runs the configured scenarios with all ranks and writes the results.
+/// Runs the configured scenarios with all ranks and writes the results. Returns those of all ranks.
 pub(crate) fn simulate<C: Communicator>(
     session: &Session<C>,
     study: &Study,
     trained: &TrainingResult,
-) -> Outcome<()> {
+) -> Outcome<SimulationOutput> {
     let comm = &session.comm;
     let setup = &study.setup;
     let started_at = now_iso8601();
@@ -44,7 +44,7 @@ pub(crate) fn simulate<C: Communicator>(
     // Scenarios are written while others still run, which bounds the memory.
     let (results, queue) = sync_channel(setup.simulation_config().io_channel_capacity.max(1));
     let writer = write_scenarios(writer, queue);
-    let (sender, events) = Events::collect(false);
+    let (sender, events) = Events::collect(false, false);
     let simulated = setup
         .simulate(
             &mut pool.workspaces,
@@ -97,7 +97,8 @@ pub(crate) fn simulate<C: Communicator>(
     } else {
         Ok(())
     };
-    agree(comm, written)
+    agree(comm, written)?;
+    Ok(output)
 }
 
 fn write_scenarios(

@@ -1,13 +1,14 @@
 //! SIGTERM and SIGINT during training request a stop at the next iteration, so that the policy is written.
 //!
-//! At any other time they have their default action.
+//! At any other time they have their default action. SIGUSR1 is a request of the program that has started this one, after which
+//! the configured simulation still runs; before training it counts for the first iteration. The last request counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cobre_comm::{Communicator, ReduceOp};
 use cobre_sddp::config::ShutdownSource;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::{flag, low_level};
 
 use crate::failure::{Failure, Kind, Outcome};
@@ -37,6 +38,10 @@ impl StopRequest {
                     Failure::new(Kind::Internal, format_args!("signal handlers cannot be set: {error}"))
                 })?;
         }
+        flag::register_usize(SIGUSR1, Arc::clone(&request.level), ShutdownSource::Cooperative.level())
+            .map_err(|error| {
+                Failure::new(Kind::Internal, format_args!("signal handlers cannot be set: {error}"))
+            })?;
         Ok(request)
     }
 
@@ -60,7 +65,7 @@ impl StopRequest {
     /// Restores the default action. A signal that came too late for the agreement takes it now.
     pub(crate) fn close(&self) {
         self.default_action.store(true, Ordering::SeqCst);
-        if self.level.load(Ordering::SeqCst) != 0 {
+        if self.level.load(Ordering::SeqCst) >= ShutdownSource::Signal.level() {
             // Both signals end the process, so it does not matter which of them it was.
             let _ = low_level::emulate_default_handler(SIGTERM);
         }

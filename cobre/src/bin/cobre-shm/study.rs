@@ -16,8 +16,9 @@ use cobre_sddp::{
     resolve_boundary_state_requirements,
 };
 use cobre_stochastic::HistoricalScenarioLibrary;
+use serde_json::{Map, Value};
 
-use crate::failure::{Failure, Outcome, agree};
+use crate::failure::{Failure, Kind, Outcome, agree};
 
 /// One rank of a run: its communicator, paths and options.
 pub(crate) struct Session<C: Communicator> {
@@ -30,6 +31,10 @@ pub(crate) struct Session<C: Communicator> {
     pub(crate) policy_per_rank: Option<PathBuf>,
     pub(crate) threads: usize,
     pub(crate) quiet: bool,
+    /// Whether events go to standard output.
+    pub(crate) json: bool,
+    /// What replaces settings of the case's configuration.
+    pub(crate) settings: Map<String, Value>,
 }
 
 impl<C: Communicator> Session<C> {
@@ -50,14 +55,14 @@ pub(crate) struct Study {
     pub(crate) config: Config,
     pub(crate) setup: StudySetup,
     pub(crate) timings: SetupTimings,
-    estimation_report: Option<EstimationReport>,
+    pub(crate) estimation_report: Option<EstimationReport>,
     estimation_path: EstimationPath,
 }
 
 impl Study {
     /// Loads the case on all ranks.
     pub(crate) fn load<C: Communicator>(session: &Session<C>) -> Outcome<Self> {
-        let study = agree(&session.comm, load(&session.case, &session.output))?;
+        let study = agree(&session.comm, load(&session.case, &session.output, &session.settings))?;
         if session.speaks() {
             eprintln!(
                 "case {}: {} stages, {} hydros, {} thermals, {} forward passes",
@@ -122,7 +127,7 @@ impl Study {
 }
 
 /// Loads the case on this rank only.
-pub(crate) fn load(case: &Path, output: &Path) -> Outcome<Study> {
+pub(crate) fn load(case: &Path, output: &Path, settings: &Map<String, Value>) -> Outcome<Study> {
     if !case.is_dir() {
         return Err(Failure::io(case, "there is no such case directory"));
     }
@@ -131,7 +136,12 @@ pub(crate) fn load(case: &Path, output: &Path) -> Outcome<Study> {
     let start = Instant::now();
     let LoadedCase { system, artifacts } = cobre_io::load_case_with_artifacts(case)?;
     let config_path = case.join("config.json");
-    let config = cobre_io::parse_config(&config_path)?;
+    let mut config = cobre_io::parse_config(&config_path)?;
+    if !settings.is_empty() {
+        let text = std::fs::read_to_string(&config_path).map_err(|error| Failure::io(&config_path, error))?;
+        let base = serde_json::from_str(&text).map_err(|error| Failure::new(Kind::Input, error))?;
+        config = Config::with_overrides(&base, settings)?;
+    }
     config.policy.check_dir(&config_path, output, config.policy_dir_intent())?;
     timings.load_seconds = start.elapsed().as_secs_f64();
 

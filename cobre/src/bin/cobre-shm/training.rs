@@ -25,7 +25,7 @@ pub(crate) struct Trained {
     pub(crate) result: TrainingResult,
     /// An error in the middle of an iteration; the iterations before it are valid.
     pub(crate) error: Option<SddpError>,
-    output: TrainingOutput,
+    pub(crate) output: TrainingOutput,
     started_at: String,
     completed_at: String,
 }
@@ -46,7 +46,7 @@ pub(crate) fn train<C: Communicator>(
             "training uses {threads} thread(s) a rank: Cobre cannot distribute {passes} forward passes over more"
         );
     }
-    let (sender, events) = Events::collect(session.speaks());
+    let (sender, events) = Events::collect(session.speaks(), session.json && session.is_root());
     let outcome =
         study.setup.train(&mut solver, &session.comm, threads, ActiveSolver::new, Some(sender), Some(stop));
     let events = events.finish();

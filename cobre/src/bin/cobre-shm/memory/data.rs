@@ -20,7 +20,7 @@ pub(super) const INDICES: &str = "programs.i32";
 
 /// Loads a case and writes its data to `directory`.
 pub(super) fn write(case: &Path, directory: &Path) -> Outcome<()> {
-    let study = study::load(case, directory)?;
+    let study = study::load(case, directory, &serde_json::Map::new())?;
     let inputs = &study.setup.inputs;
     save(&directory.join(TREE), [inputs.stochastic.opening_tree().data()])?;
     let programs = &inputs.stage_data.stage_templates.templates;
