@@ -2,7 +2,7 @@
 
 # FUZZ_SECONDS=600 make fuzz: each fuzz target for 600 seconds, with the address sanitizer.
 
-.PHONY: demo test lint package install-check msrv dependencies fuzz tsan miri aarch64 check-macos chaos race launchers instructions cobre-matrix memory cmake python cobre-python
+.PHONY: demo test lint package install-check msrv dependencies fuzz tsan miri aarch64 check-macos chaos race launchers instructions cobre-matrix memory cmake python python-bench cobre-python
 
 # One hydrothermal case with Cobre's own backend and with 1, 2 and 4 processes: all results are equal bit for bit.
 demo: cmake
@@ -43,6 +43,10 @@ dependencies:
 # The Python wheel, built into a virtual environment under target/, and its tests there.
 python:
 	.ci/python $(PYTHON)
+
+# The wheel beside mpi4py over Open MPI, MPICH and Intel MPI from PyPI; BENCH=--write puts the table into docs/python.md.
+python-bench:
+	python/bench/bench.py $(BENCH)
 
 # Cobre's Python package over `cobre-shm`, and its tests. The solver takes minutes to build.
 cobre-python: cmake
