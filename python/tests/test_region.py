@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -101,6 +103,35 @@ def orders(comm: Communicator) -> float:
         arrays.append(array[::2])
     comm.Barrier()
     return sum(float(array.sum()) for array in arrays)
+
+
+def proportional(comm: Communicator, bytes_: int) -> int:
+    """How much more memory this rank has with the region, where what several share counts for each in proportion."""
+
+    def own() -> int:
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+    comm.Barrier()
+    before = own()
+    comm.Barrier()
+    region = comm.region(bytes_ // 8, "f8")
+    if comm.rank == 0:
+        region.array[:] = 1
+    shared = region.publish()
+    assert shared.array[:: 512].sum() == len(shared.array[:: 512])  # each page
+    comm.Barrier()
+    after = own()
+    comm.Barrier()
+    return after - before
+
+
+def test_an_array_is_counted_once() -> None:
+    """`INTRANODE_LARGE_REGION=1`: 4 GB in 8 processes."""
+    large = bool(os.environ.get("INTRANODE_LARGE_REGION"))
+    size, bytes_ = (8, 4 << 30) if large else (4, 64 << 20)
+    total = sum(run("test_region:proportional", size, bytes_, timeout=120))
+    assert 0.98 * bytes_ < total < 1.02 * bytes_ + (size << 20), f"{total} bytes for {bytes_}"
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
