@@ -2,7 +2,7 @@
 
 # FUZZ_SECONDS=600 make fuzz: each fuzz target for 600 seconds, with the address sanitizer.
 
-.PHONY: demo test lint package install-check msrv dependencies fuzz tsan miri aarch64 check-macos chaos race launchers instructions cobre-matrix memory cmake python python-bench cobre-python
+.PHONY: demo test lint package install-check msrv dependencies fuzz tsan miri aarch64 check-macos chaos race launchers instructions cobre-matrix memory cmake python nodes python-bench cobre-python
 
 # One hydrothermal case with Cobre's own backend and with 1, 2 and 4 processes: all results are equal bit for bit.
 demo: cmake
@@ -12,16 +12,16 @@ demo: cmake
 # checkers are built with one library, and by the same selection of packages as the rest: with another, dependencies would get
 # other features, and be compiled again.
 test: cmake
-	cargo test --locked --workspace --exclude intranode-cobre --exclude intranode-python --features intranode/serde,intranode/num-complex,intranode/tokio
-	cargo test --locked --workspace --exclude intranode-cobre --exclude intranode-python --all-features --test loom --test shuttle
+	cargo test --locked --workspace --exclude intranode-cobre --exclude intranode-mpi --exclude intranode-python --features intranode/serde,intranode/num-complex,intranode/tokio
+	cargo test --locked --workspace --exclude intranode-cobre --exclude intranode-mpi --exclude intranode-python --all-features --test loom --test shuttle
 	cargo test --locked --release --package intranode-cobre
 
 lint: cmake
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --exclude intranode-cobre --exclude intranode-python --all-targets --all-features -- --deny warnings
+	cargo clippy --locked --workspace --exclude intranode-cobre --exclude intranode-mpi --exclude intranode-python --all-targets --all-features -- --deny warnings
 	cargo clippy --locked --release --package intranode-cobre --all-targets --all-features -- --deny warnings
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --package intranode-cli --bin intranode --no-deps --document-private-items
-	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --workspace --exclude intranode-cobre --exclude intranode-python --no-deps --document-private-items
+	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --workspace --exclude intranode-cobre --exclude intranode-mpi --exclude intranode-python --no-deps --document-private-items
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --release --package intranode-cobre --no-deps
 
 # The packages as they would be published, each built from its own files; `make package PACKAGE=--allow-dirty` before a commit.
@@ -87,6 +87,12 @@ race:
 # Ranks started by the real launchers: mpiexec of three MPI libraries from PyPI, and a Slurm from Debian, unpacked. Some minutes.
 launchers:
 	tests/launchers/launchers.py $(LAUNCHERS)
+
+# Several nodes over MPI, simulated on this machine: MPICH's mpiexec, and a Slurm of two nodes. Lints and builds that package first,
+# which needs an MPI. `make nodes NODES='--without openmpi slurm'` takes a minute.
+nodes:
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || .ci/install python3 python3-venv
+	mpi/tests/nodes.py $(NODES)
 
 # All of Cobre's cut-selection methods with 1 to 8 ranks of 1 or 2 threads, compared with Cobre's own backend bit for bit.
 cobre-matrix: cmake

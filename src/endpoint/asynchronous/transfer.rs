@@ -93,7 +93,8 @@ impl<T: Steps> UnderWay<'_, T> {
                 Some(moved) => moved,
                 None => {
                     let is_asked = transfer.requests().await_answer();
-                    let interest = if is_asked { Interest::Answer(peer) } else { Interest::Room(peer, LONGEST) };
+                    let interest =
+                        if is_asked { Interest::Answer(peer) } else { Interest::Room(peer, LONGEST) };
                     wait(self.shared, interest, |endpoint| transfer.step(&mut endpoint.state)).await?
                 }
             };

@@ -1,0 +1,239 @@
+//! Leaders over MPI's non-blocking calls, which are tested until they are complete, or too late.
+//!
+//! MPI may read and write a buffer until its request is complete, and there is no way to take that back. So the buffers of a call
+//! are its own, and those of a call that has failed are never freed.
+
+//!
+//! **Who is late.** MPI tells when a call is complete, not who is missing. So a leader whose time is over calls the roll: whoever is
+//! in a call of the leaders, and not somewhere else, answers.
+
+use std::mem;
+use std::time::{Duration, Instant};
+
+use ferrompi::{Communicator, Request};
+use intranode::{Leaders, LeadersError, Waiting};
+
+/// The tags of messages.
+const DATA: i32 = 1;
+const CONTROL: i32 = 2;
+
+/// The first byte of a control message: a failure, whose notice follows; a question who is there, and the answer.
+const FAILED: u8 = 0;
+const ASKED: u8 = 1;
+const HERE: u8 = 2;
+
+/// How long a leader waits for answers.
+const ROLL_CALL: Duration = Duration::from_millis(500);
+
+/// MPI counts in `i32`: longer data goes in pieces.
+const PIECE: usize = 1 << 30;
+
+/// Leaders over a communicator of MPI: node `n` is rank `n` of it. [`world`](crate::world) makes it.
+pub struct MpiLeaders {
+    comm: Communicator,
+}
+
+impl MpiLeaders {
+    /// Leaders over a communicator of theirs, which nobody else uses. Not collective.
+    pub fn new(comm: Communicator) -> Self {
+        MpiLeaders { comm }
+    }
+
+    /// Tests a request until it is complete.
+    fn complete(&self, mut request: Request, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
+        let failed = loop {
+            match request.test() {
+                Ok(true) => return Ok(()),
+                Ok(false) if wait.is_over() => break self.late(),
+                Ok(false) => {}
+                Err(error) => break transport(error),
+            }
+            if let Err(error) = wait.pause() {
+                break error;
+            }
+            match self.control() {
+                Some((_, control)) if control[0] == FAILED => break failed(&control),
+                Some((asks, control)) if control[0] == ASKED => self.tell(asks, &[HERE]),
+                _ => {}
+            }
+        };
+        // To drop it is to wait for it.
+        mem::forget(request);
+        Err(failed)
+    }
+
+    /// A control message that has come, and from where.
+    fn control(&self) -> Option<(i32, Vec<u8>)> {
+        let found = self.comm.iprobe::<u8>(-1, CONTROL).ok()??;
+        let mut control = vec![0; usize::try_from(found.count).ok()?];
+        self.comm.recv(&mut control, found.source, CONTROL).ok()?;
+        (!control.is_empty()).then_some((found.source, control))
+    }
+
+    /// Sends a control message, and does not wait for it.
+    fn tell(&self, to: i32, control: &[u8]) {
+        let control = control.to_vec();
+        let request = self.comm.isend(&control, to, CONTROL);
+        mem::forget((control, request));
+    }
+
+    fn others(&self) -> impl Iterator<Item = i32> {
+        let (own, nodes) = (self.comm.rank(), self.comm.size());
+        (0..nodes).filter(move |node| *node != own)
+    }
+
+    /// The first node whose leader is not in a call of the leaders. If all are, the time-outs of the calls differ: the next.
+    fn late(&self) -> LeadersError {
+        self.others().for_each(|node| self.tell(node, &[ASKED]));
+        let mut missing: Vec<i32> = self.others().collect();
+        let begun = Instant::now();
+        while !missing.is_empty() && begun.elapsed() < ROLL_CALL {
+            match self.control() {
+                Some((_, control)) if control[0] == FAILED => return failed(&control),
+                // Who asks is there too.
+                Some((from, control)) => {
+                    if control[0] == ASKED {
+                        self.tell(from, &[HERE]);
+                    }
+                    missing.retain(|node| *node != from);
+                }
+                None => std::thread::yield_now(),
+            }
+        }
+        let next = (self.comm.rank() + 1) % self.comm.size();
+        LeadersError::Late { node: missing.first().copied().unwrap_or(next) as usize }
+    }
+
+    /// Completes a call over a buffer of its own.
+    fn over_buffer(
+        &self,
+        mut buffer: Vec<u8>,
+        start: impl FnOnce(&Communicator, &mut [u8]) -> ferrompi::Result<Request>,
+        wait: &mut Waiting<'_>,
+    ) -> Result<Vec<u8>, LeadersError> {
+        let request = start(&self.comm, &mut buffer).map_err(transport)?;
+        match self.complete(request, wait) {
+            Ok(()) => Ok(buffer),
+            Err(error) => {
+                mem::forget(buffer);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Leaders for MpiLeaders {
+    fn node(&self) -> usize {
+        self.comm.rank() as usize
+    }
+
+    fn nodes(&self) -> usize {
+        self.comm.size() as usize
+    }
+
+    fn barrier(&mut self, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
+        self.over_buffer(Vec::new(), |comm, _| comm.ibarrier(), wait).map(drop)
+    }
+
+    /// Each block goes round the ring of the leaders: n - 1 steps, in which a node sends and receives as much as there is (Thakur,
+    /// Rabenseifner and Gropp 2005). MPI's own would need a buffer for all of it beside the caller's.
+    fn allgatherv(
+        &mut self,
+        data: &mut [u8],
+        counts: &[usize],
+        wait: &mut Waiting<'_>,
+    ) -> Result<(), LeadersError> {
+        let (node, nodes) = (self.node(), self.nodes());
+        let (next, before) = ((node + 1) % nodes, (node + nodes - 1) % nodes);
+        let block = |node: usize| {
+            let start: usize = counts[..node].iter().sum();
+            start..start + counts[node]
+        };
+        for step in 0..nodes - 1 {
+            let own = block((node + nodes - step) % nodes);
+            let theirs = block((node + nodes - step - 1) % nodes);
+            let sends = self.start_send(&data[own], next)?;
+            // What is sent may wait for the receive of the next node, which may wait for what it sends.
+            let received = self.recv(&mut data[theirs], before, wait);
+            let sent = self.finish_sends(sends, received.is_ok(), wait);
+            received.and(sent)?;
+        }
+        Ok(())
+    }
+
+    fn broadcast(&mut self, data: &mut [u8], root: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
+        for piece in data.chunks_mut(PIECE) {
+            let start = |comm: &Communicator, buffer: &mut [u8]| comm.ibroadcast(buffer, root as i32);
+            piece.copy_from_slice(&self.over_buffer(piece.to_vec(), start, wait)?);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, data: &[u8], to: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
+        let sends = self.start_send(data, to)?;
+        self.finish_sends(sends, true, wait)
+    }
+
+    fn recv(&mut self, data: &mut [u8], from: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
+        for piece in data.chunks_mut(PIECE) {
+            let start = |comm: &Communicator, buffer: &mut [u8]| comm.irecv(buffer, from as i32, DATA);
+            piece.copy_from_slice(&self.over_buffer(vec![0; piece.len()], start, wait)?);
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, notice: &[u8]) {
+        let control = [&[FAILED], notice].concat();
+        self.others().for_each(|node| self.tell(node, &control));
+    }
+}
+
+/// A piece that is being sent, and its buffer.
+type Sending = (Request, Vec<u8>);
+
+impl MpiLeaders {
+    fn start_send(&self, data: &[u8], to: usize) -> Result<Vec<Sending>, LeadersError> {
+        let mut sends: Vec<Sending> = Vec::new();
+        for piece in data.chunks(PIECE) {
+            let buffer = piece.to_vec();
+            match self.comm.isend(&buffer, to as i32, DATA) {
+                Ok(request) => sends.push((request, buffer)),
+                Err(error) => {
+                    mem::forget(sends);
+                    return Err(transport(error));
+                }
+            }
+        }
+        Ok(sends)
+    }
+
+    /// Completes what is being sent, unless something has failed before.
+    fn finish_sends(
+        &self,
+        sends: Vec<Sending>,
+        goes_on: bool,
+        wait: &mut Waiting<'_>,
+    ) -> Result<(), LeadersError> {
+        let mut result = Ok(());
+        for (request, buffer) in sends {
+            if !goes_on || result.is_err() {
+                mem::forget((request, buffer));
+                continue;
+            }
+            result = self.complete(request, wait);
+            if result.is_err() {
+                mem::forget(buffer);
+            }
+        }
+        result
+    }
+}
+
+/// What a leader has told of the failure of its node.
+fn failed(control: &[u8]) -> LeadersError {
+    LeadersError::Failed { notice: control[1..].to_vec() }
+}
+
+fn transport(error: ferrompi::Error) -> LeadersError {
+    LeadersError::Transport { reason: error.to_string() }
+}
