@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use cobre_comm::Communicator;
 use cobre_core::TrainingEvent;
-use cobre_io::SimulationOutput;
+use cobre_io::{SimulationOutput, TrainingOutput};
 use cobre_sddp::{StochasticSource, build_hydro_model_summary, build_stochastic_summary};
 use serde_json::{Value, json};
 
 use crate::study::{Session, Study};
-use crate::training::Trained;
 
 /// `KEY=VALUE` of the option `--set`.
 pub(crate) fn setting(text: &str) -> Result<(String, Value), String> {
@@ -79,8 +78,7 @@ impl RunResult {
     }
 
     /// After training.
-    pub(crate) fn trained(&mut self, trained: &Trained) {
-        let output = &trained.output;
+    pub(crate) fn trained(&mut self, output: &TrainingOutput) {
         self.0["converged"] = json!(output.converged);
         self.0["iterations"] = json!(output.iterations_completed);
         self.0["lower_bound"] = json!(output.final_lower_bound);

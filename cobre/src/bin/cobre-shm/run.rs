@@ -188,7 +188,7 @@ fn train_then_simulate<C: Communicator>(
     stop.open();
     let trained = training::train(session, study, stop.flag())?;
     training::write(session, study, &trained)?;
-    result.trained(&trained);
+    result.trained(&trained.output);
     if let Some(error) = trained.error {
         // The iterations before the error are written. Every rank has the error.
         return Err(Failure::from(error).agreed());
