@@ -93,9 +93,8 @@ impl Requests {
     pub(super) fn next(&mut self, cannot_go_directly: bool, most: usize) -> Option<(usize, usize)> {
         let rest = self.transfer.len - self.asked;
         let is_first = self.under_way.is_empty();
-        if rest <= DATA || cannot_go_directly {
-            // Directly it goes on only in order.
-            self.way = if is_first { Way::Messages } else { self.way };
+        if is_first && (rest <= DATA || cannot_go_directly) {
+            self.way = Way::Messages;
         }
         let (has_turn, most) = match self.way {
             Way::Direct => (is_first, most),

@@ -11,9 +11,9 @@ use libtest_mimic::Completion;
 use tokio::task::yield_now;
 
 use super::asynchronous::{runtime, soon};
-use super::bulk::refuse_reading;
 use super::child::Child;
 use super::messages::pattern;
+use super::owner::{SHARE, refuse_reading};
 use super::{Test, repeats, unique};
 
 pub(super) const TESTS: &[Test] = &[
@@ -97,9 +97,9 @@ fn another_process() -> Result<Completion> {
         let peer = client.connect(&Address::local(&name)?).await?;
         let (len, count) = (100_000, 30);
         let numbers = [len as u64, count as u64, 1].map(u64::to_ne_bytes);
-        soon(client.send_unexpected(peer, 1, numbers.as_flattened())).await?;
+        soon(client.send_unexpected(peer, SHARE, numbers.as_flattened())).await?;
         let mut handle = [0; Handle::BYTES];
-        soon(client.recv_expected(peer, 1, &mut handle)).await?;
+        soon(client.recv_expected(peer, SHARE, &mut handle)).await?;
         let handle = Handle::from_bytes(&handle)?;
         let data = pattern(3, len * count - 5);
         let (result, data) = client.put(peer, &handle, 5, vec![data]).await;
@@ -219,8 +219,7 @@ fn dropped_gets() -> Result<Completion> {
         let (result, got) = client.get(peer, &handle, 0, zeros(&[LEN])).await;
         result?;
         ensure!(got.concat() == pattern(7, LEN));
-        // An endpoint that does not wait for others is one that has no lease out, or has revoked it.
-        drop(server.revoke(memory)?);
+        server.revoke(memory)?;
         Ok::<_, anyhow::Error>(())
     })?;
     Ok(Completion::Completed)

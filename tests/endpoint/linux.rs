@@ -32,6 +32,8 @@ mod hostile;
 mod messages;
 #[path = "namespaces.rs"]
 mod namespaces;
+#[path = "owner.rs"]
+mod owner;
 #[path = "receiving.rs"]
 mod receiving;
 #[path = "routes.rs"]
@@ -74,7 +76,7 @@ pub(super) fn main() -> ExitCode {
             connecting::ROLES,
             faults::ROLES,
             hostile::ROLES,
-            bulk::ROLES,
+            owner::ROLES,
             event_loops::ROLES,
             routes::ROLES,
             files::ROLES,

@@ -10,10 +10,10 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::{Uid, getegid, geteuid, getppid, setuid};
 
-use super::bulk::{Client, shapes};
 use super::child::{self, Child};
 use super::hostile;
 use super::messages::start_echo;
+use super::owner::{Client, shapes};
 use super::{Role, Test, unique};
 
 pub(super) const TESTS: &[Test] = &[
@@ -83,7 +83,7 @@ fn staged(owner_enters: bool, client_enters: bool) -> Result<Completion> {
     }
     let mut client = Client::start(if owner_enters { &["namespace"] } else { &[] })?;
     if client_enters {
-        let mut other = Child::start("makes shapes", &[client.name()])?;
+        let mut other = Child::start("makes shapes", &[&client.name])?;
         other.says("equal")?;
         other.ends()?;
     } else {
