@@ -11,8 +11,10 @@
 //! * A call is a message of 8 bytes to a server in another process, and its answer. *Awake* both sides poll; *asleep* neither
 //!   does, and each message wakes a process.
 //! * iceoryx2's request-response is a program of its own (`benches/iceoryx2`), which is built first; `ucx_perftest` comes with
-//!   `libucx-cu12` from PyPI, and is looked for at `UCX_PERFTEST`, then where `make race` has put it. Either is left out, and
-//!   named, if it is not there. UCX sends messages by tag, without a server's work between them.
+//!   `libucx-cu12` from PyPI, and is looked for at `UCX_PERFTEST`, then where `make race` has put it. UCX sends messages by
+//!   tag, without a server's work between them. The three MPI libraries are those of `make race`, with its settings, and run
+//!   `mpi_calls.c`: calls whose answer has the tag of the call, and long messages that go to and fro. What is not there is left out,
+//!   and named.
 //!
 //! The two processes are bound to a core each.
 
@@ -22,6 +24,8 @@ mod block;
 mod iceoryx;
 #[cfg(target_os = "linux")]
 mod machine;
+#[cfg(target_os = "linux")]
+mod mpi;
 #[cfg(target_os = "linux")]
 mod ours;
 #[cfg(target_os = "linux")]

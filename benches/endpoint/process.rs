@@ -21,6 +21,12 @@ pub(crate) fn processors() -> Result<[usize; 2]> {
     Ok(*FOUND.get_or_init(|| [first, second]))
 }
 
+/// Both, as taskset takes them.
+pub(crate) fn list() -> Result<String> {
+    let [first, second] = processors()?;
+    Ok(format!("{first},{second}"))
+}
+
 /// Binds this thread, and what it starts, to a processor.
 pub(crate) fn bind(processor: usize) -> Result<()> {
     let mut set = CpuSet::new();

@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::block::{Length, Row, run};
 use crate::ours::{LONGEST, Pair};
 use crate::process::{bind, processors};
-use crate::{iceoryx, machine, ours, ucx};
+use crate::{iceoryx, machine, mpi, ours, ucx};
 
 const LONG: Length = Length { row: Duration::from_millis(200), blocks: 15 };
 const QUICK: Length = Length { row: Duration::from_millis(10), blocks: 3 };
@@ -39,6 +39,7 @@ pub(crate) fn main() -> Result<()> {
 struct Rivals {
     iceoryx: Option<std::path::PathBuf>,
     ucx: Option<std::path::PathBuf>,
+    mpi: Vec<mpi::Library>,
 }
 
 impl Rivals {
@@ -51,7 +52,16 @@ impl Rivals {
         if ucx.is_none() {
             println!("UCX is left out: no ucx_perftest at UCX_PERFTEST, nor from `make race`");
         }
-        Rivals { iceoryx: iceoryx.ok(), ucx }
+        let mpi = mpi::libraries();
+        if let Err(error) = &mpi {
+            println!("MPI is left out: {error:#}");
+        }
+        let (missing, mpi): (Vec<_>, _) =
+            mpi.unwrap_or_default().into_iter().partition(|library| library.missing.is_some());
+        for mpi::Library { name, missing, .. } in missing {
+            println!("{name} is left out: {}", missing.unwrap_or_default());
+        }
+        Rivals { iceoryx: iceoryx.ok(), ucx, mpi }
     }
 }
 
@@ -71,6 +81,12 @@ fn calls(awake: &Shared, asleep: &Shared, rivals: &Rivals) -> Vec<Row> {
                 let measure = move |length| iceoryx::calls(&program, sleeps, in_flight, length);
                 let name = format!("  iceoryx2, {in_flight} in flight, {mode}");
                 rows.push(Row::new(name, UNIT, Some(0), measure));
+            }
+            // MPI's libraries poll.
+            for library in rivals.mpi.iter().filter(|_| !sleeps) {
+                let (library, name) =
+                    (library.clone(), format!("  {}, {in_flight} in flight, {mode}", library.title()));
+                rows.push(Row::new(name, UNIT, Some(0), move |length| library.calls(in_flight, length)));
             }
         }
     }
@@ -103,6 +119,10 @@ fn bulk(first: usize, pair: &Shared, rivals: &Rivals) -> Vec<Row> {
         if let Some(program) = rivals.ucx.clone() {
             let measure = move |length| ucx::messages(&program, bytes, length);
             rows.push(Row::new(format!("  UCX, message by tag, {size}"), UNIT, Some(machine), measure));
+        }
+        for library in &rivals.mpi {
+            let (library, name) = (library.clone(), format!("  {}, message, {size}", library.title()));
+            rows.push(Row::new(name, UNIT, Some(machine), move |length| library.messages(bytes, length)));
         }
     }
     rows
