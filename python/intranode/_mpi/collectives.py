@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import _core
-from .._communicator import _arg, _folded, _length, _vector
+from .._calls import arg, folded, length, vector
 from .._message import Place
 from .._op import SUM, Op
 from ..errors import CountsDisagree
@@ -50,7 +50,7 @@ class Collectives(Messages):
         is_root = self._at(root, "start_broadcast")
         (place,) = self._places("start_broadcast", (buf, None))
         target = self._target("start_broadcast", None if is_root else place)
-        send, given = _arg(place), bytes_of(place)
+        send, given = arg(place), bytes_of(place)
 
         def steps() -> Steps:
             done = yield self._start_bcast(send, None, given, root)
@@ -82,7 +82,7 @@ class Collectives(Messages):
         if op.code is None or whose.stop < self.size:
             return self._folding(send, recv, op, whose)
         target, code = self._target(operation, recv), op.code
-        source, place = _arg(send), _arg(recv)
+        source, place = arg(send), arg(recv)
 
         def steps() -> Steps:
             done = yield self._start_allreduce(source, place, code)
@@ -103,7 +103,7 @@ class Collectives(Messages):
     def _folding(self, send: Any, recv: Any, op: Op, whose: slice) -> Collective:
         """Combines the contributions of these ranks here, in their order."""
         target = self._target("start_allgatherv", recv)
-        source = _arg(recv if send is None else send)
+        source = arg(recv if send is None else send)
         own = bytes_of(recv if send is None else send)
 
         def steps() -> Steps:
@@ -113,7 +113,7 @@ class Collectives(Messages):
             if recv is None or not all_:
                 return
             if op.code is None:
-                _folded(op, all_, recv)
+                folded(op, all_, recv)
                 return
             for each in all_[1:]:
                 _core.combine(target.typed(all_[0]), target.typed(each), op.code)
@@ -124,7 +124,7 @@ class Collectives(Messages):
     def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Collective:
         """Starts a Reduce_scatter_block. Every rank combines everything, and keeps its block."""
         send, recv = self._places("start_allreduce", (sendbuf, None), (recvbuf, None))
-        blocks = _length(recv if send is None else send) // self.size
+        blocks = length(recv if send is None else send) // self.size
         return self._scattered(send, recv, [blocks] * self.size, op)
 
     def Ireduce_scatter(
@@ -139,7 +139,7 @@ class Collectives(Messages):
             raise NotImplementedError("a reduction that scatters with an own operation: use Iallreduce")
         target, code = self._target("start_allreduce", recv), op.code
         whole = recv if send is None else send
-        source, own, total = _arg(whole), _length(recv), _length(whole)
+        source, own, total = arg(whole), length(recv), length(whole)
         width = bytes_of(whole) // total if total else 1
 
         def steps() -> Steps:
@@ -162,7 +162,7 @@ class Collectives(Messages):
 
     def Iallgatherv(self, sendbuf: Any, recvbuf: Any) -> Collective:
         """Starts an Allgatherv."""
-        send, recv = self._places("start_allgatherv", (sendbuf, None), (_vector(recvbuf), self.size))
+        send, recv = self._places("start_allgatherv", (sendbuf, None), (vector(recvbuf), self.size))
         return self._gathered(send, recv, recv.lengths())
 
     def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Collective:
@@ -175,7 +175,7 @@ class Collectives(Messages):
         target = self._target("start_allgatherv", recv)
         if send is not None:
             self._checked("start_allgatherv", bytes_of(send), lengths[self.rank])
-        source, place = _arg(send), _arg(recv)
+        source, place = arg(send), arg(recv)
 
         def steps() -> Steps:
             done = yield self._start_allgatherv(source, place, lengths)
@@ -191,7 +191,7 @@ class Collectives(Messages):
         block = bytes_of(send) // self.size if is_root else bytes_of(recv)
         if is_root and recv is not None:
             self._checked("start_broadcast", block, bytes_of(recv))
-        source, place = _arg(send), _arg(recv)
+        source, place = arg(send), arg(recv)
 
         def steps() -> Steps:
             done = yield self._start_bcast(source, None if is_root else place, block * self.size, root)
@@ -206,7 +206,7 @@ class Collectives(Messages):
         whole = recv if send is None else send
         total = bytes_of(whole)
         self._checked("start_allgatherv", total, bytes_of(recv))
-        source, block = _arg(whole), total // self.size
+        source, block = arg(whole), total // self.size
 
         def steps() -> Steps:
             done = yield self._start_allgatherv(source, None, [total] * self.size)
@@ -218,7 +218,7 @@ class Collectives(Messages):
     def Ialltoallv(self, sendbuf: Any, recvbuf: Any) -> Collective:
         """Starts an Alltoallv. Every rank gets all blocks, and keeps those for it."""
         send, recv = self._places(
-            "start_allgatherv", (_vector(sendbuf), self.size), (_vector(recvbuf), self.size)
+            "start_allgatherv", (vector(sendbuf), self.size), (vector(recvbuf), self.size)
         )
         sent = recv if send is None else send
         return self._exchanged(sent, sent.lengths(), recv, recv.lengths())
@@ -226,8 +226,8 @@ class Collectives(Messages):
     def Igatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Collective:
         """Starts a Gatherv. Every rank gets the blocks, and the others than the root forget them."""
         is_root = self._at(root, "start_allgatherv")
-        many = _vector(recvbuf) if is_root else None
-        send, recv = self._places("start_allgatherv", (_vector(sendbuf), None), (many, self.size))
+        many = vector(recvbuf) if is_root else None
+        send, recv = self._places("start_allgatherv", (vector(sendbuf), None), (many, self.size))
         lengths = [0] * self.size
         if recv is not None:
             lengths = recv.lengths()
@@ -237,8 +237,8 @@ class Collectives(Messages):
     def Iscatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Collective:
         """Starts a Scatterv. Every rank gets all blocks, and keeps its own."""
         is_root = self._at(root, "start_allgatherv")
-        many = _vector(sendbuf) if is_root else None
-        send, recv = self._places("start_allgatherv", (many, self.size), (_vector(recvbuf), None))
+        many = vector(sendbuf) if is_root else None
+        send, recv = self._places("start_allgatherv", (many, self.size), (vector(recvbuf), None))
         lengths = [0] * self.size
         if send is not None:
             lengths = send.lengths()

@@ -1,0 +1,113 @@
+"""How a call goes: what is sent and what is received become what the compiled part takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import _core, _datatype
+from ._message import IN_PLACE, Place
+from ._op import Op
+from .errors import InvalidArgument
+
+
+class Calls(_core.Core):
+    """What all calls have in common."""
+
+    # If what is described is wrong this rank refuses the call, so that the others do not wait for it.
+
+    def _places(self, operation: str, *specs: tuple[Any, int | None]) -> list[Any]:
+        try:
+            return [place(spec, blocks) for spec, blocks in specs]
+        except BaseException:
+            self._refuse(operation)
+            raise
+
+    def _at(self, root: int, operation: str) -> bool:
+        """Whether this rank is the root, which is checked."""
+        if not 0 <= root < self.size:
+            self._refuse(operation)
+            text = f"{operation}: root {root} is not one of {self.size} ranks, which count from 0"
+            raise InvalidArgument(text, operation=operation, fatal=False, root=root)
+        return self.rank == root
+
+
+def of_items(place: Place) -> Any:
+    """The datatype of a place's items, without gaps."""
+    return _datatype.of_code(place.datatype.format)
+
+
+def place(spec: Any, blocks: int | None) -> Any:
+    """For the compiled part: a plain buffer as it is, None for in place, otherwise a `Place`."""
+    if type(spec) is not tuple and type(spec) is not list:
+        # As in mpi4py, None stands for it too.
+        return None if spec is IN_PLACE else spec
+    return Place(spec, blocks)
+
+
+def are_plain(send: Any, recv: Any) -> bool:
+    """Whether both are buffers, or the first is in place: they need no `Place`, and small calls no time for one."""
+    kinds = (type(send), type(recv))
+    return tuple not in kinds and list not in kinds and recv is not IN_PLACE
+
+
+def vector(spec: Any) -> Any:
+    """Of an operation with counts a plain buffer is divided among the ranks."""
+    return spec if spec is None or spec is IN_PLACE or isinstance(spec, tuple | list) else [spec]
+
+
+def as_place(place: Any, blocks: int | None) -> Any:
+    if isinstance(place, Place) and (blocks is None or len(place.counts) == blocks):
+        return place
+    if isinstance(place, Place):
+        return Place([place.memory, None, None, place.datatype], blocks)
+    return Place([place], blocks)
+
+
+def with_counts(spec: Any, counts: Any, displs: Any) -> Any:
+    if counts is None and displs is None:
+        return spec
+    if isinstance(spec, tuple | list):
+        raise TypeError("the counts are either arguments or in the description of the buffer")
+    return [spec, list(counts), displs]
+
+
+def arg(place: Any) -> Any:
+    return place.whole() if isinstance(place, Place) else place
+
+
+def finish(place: Any) -> None:
+    if isinstance(place, Place):
+        place.finish()
+
+
+def length(place: Any) -> int:
+    if isinstance(place, Place):
+        return sum(place.counts) * place.items
+    view = memoryview(place)
+    return view.nbytes // view.itemsize
+
+
+def fold(op: Callable[[Any, Any], Any], values: list[Any]) -> Any:
+    result = values[0]
+    for value in values[1:]:
+        result = op(result, value)
+    return result
+
+
+def folded(op: Op, values: list[bytearray], recv: Any) -> None:
+    """Combines bytes by mpi4py's functions, which replace their second argument."""
+    if not values or op.function is None:
+        return
+    place = recv if isinstance(recv, Place) else Place([recv])
+    datatype = place.datatype if place.datatype.is_plain else _datatype.of_code(place.datatype.format)
+    result = values[0]
+    for value in values[1:]:
+        if op.own:
+            op.function(result, value, datatype)
+            result = value
+        else:
+            result = bytearray(op.function(result, value))
+    packed, _, _ = place.whole()
+    memoryview(packed).cast("B")[:] = result
+    place.finish()

@@ -1,0 +1,91 @@
+"""Reductions of buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ._calls import are_plain, arg, finish, folded, length
+from ._message import IN_PLACE, Place
+from ._objects import Objects
+from ._op import SUM, Op
+
+
+class Reductions(Objects):
+    """The calls that combine buffers."""
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
+        """Combines `sendbuf[i]` of all ranks into `recvbuf[i]` of every rank, in rank order.
+
+        Both have the same length and type on all ranks. `sendbuf=IN_PLACE`: the contribution is in `recvbuf`.
+        """
+        if op.code is not None and are_plain(sendbuf, recvbuf):
+            return self._allreduce(None if sendbuf is IN_PLACE else sendbuf, recvbuf, op.code)
+        send, recv = self._places("allreduce", (sendbuf, None), (recvbuf, None))
+        if op.code is None:
+            return self._own(op, "allreduce", send, recv, lambda all: folded(op, all, recv))
+        self._allreduce(arg(send), arg(recv), op.code)
+        finish(recv)
+
+    def Reduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> None:
+        """The same into `recvbuf` of rank `root` only; elsewhere it is ignored, and may be None."""
+        is_root = self._at(root, "reduce")
+        send, recv = self._places("reduce", (sendbuf, None), (recvbuf if is_root else None, None))
+        if op.code is None:
+            return self._own(op, "reduce", send, recv, lambda all: folded(op, all, recv) if is_root else None)
+        self._reduce(arg(send), arg(recv), op.code, root)
+        finish(recv)
+
+    def Scan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
+        """Combines those of ranks 0 to this one."""
+        send, recv = self._places("scan", (sendbuf, None), (recvbuf, None))
+        if op.code is None:
+            return self._own(op, "scan", send, recv, lambda all: folded(op, all[: self.rank + 1], recv))
+        self._scan(arg(send), arg(recv), op.code)
+        finish(recv)
+
+    def Exscan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
+        """Combines those of the ranks before this one. On rank 0 `recvbuf` does not change."""
+        send, recv = self._places("exscan", (sendbuf, None), (recvbuf, None))
+        if op.code is None:
+            return self._own(op, "exscan", send, recv, lambda all: folded(op, all[: self.rank], recv))
+        self._exscan(arg(send), arg(recv), op.code)
+        finish(recv)
+
+    def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
+        """Combines, and gives each rank its block: `sendbuf` has `size` times the length of `recvbuf`.
+
+        `sendbuf=IN_PLACE`: `recvbuf` has all blocks, and the result at its beginning.
+        """
+        send, recv = self._places("reduce_scatter_block", (sendbuf, None), (recvbuf, None))
+        if op.code is None:
+            raise NotImplementedError("Reduce_scatter_block with an own operation: use Allreduce")
+        self._reduce_scatter_block(arg(send), arg(recv), op.code)
+        finish(recv)
+
+    def Reduce_scatter(
+        self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None = None, op: Op = SUM
+    ) -> None:
+        """Combines, and gives rank r the `recvcounts[r]` elements of its block. The counts are the same on all ranks.
+
+        Without them the ranks tell each other the lengths of `recvbuf`.
+        """
+        send, recv = self._places("reduce_scatter", (sendbuf, None), (recvbuf, None))
+        if op.code is None:
+            raise NotImplementedError("Reduce_scatter with an own operation: use Allreduce")
+        if recvcounts is None:
+            recvcounts = self.allgather(length(recv))
+        self._reduce_scatter(arg(send), arg(recv), list(recvcounts), op.code)
+        finish(recv)
+
+    def _own(self, op: Op, operation: str, send: Any, recv: Any, fold: Callable[[list[bytearray]], None]) -> None:
+        """A reduction of buffers by an operation in Python: every rank gets all contributions."""
+        try:
+            if op.function is None:
+                raise ValueError("OP_NULL does not combine anything")
+            source = recv if send is None else send
+            data = bytes(source.whole()[0]) if isinstance(source, Place) else bytes(memoryview(source).cast("B"))
+        except BaseException:
+            self._refuse("allgather_vec")
+            raise
+        fold([bytearray(each) for each in self._allgather_bytes(data)])
