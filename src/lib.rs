@@ -29,6 +29,7 @@
 //! | send and receive between processes that are no ranks | `Endpoint` (Linux); with the feature `tokio` `AsyncEndpoint` |
 //! | access each other's memory | [`symmetric`](Communicator::symmetric): [`Symmetric`], [`Remote`], [`Signal`], [`Until`]; [`fence`](Communicator::fence), [`quiet`](Communicator::quiet); [`lock`](Communicator::lock): [`Lock`] |
 //! | work in groups | [`split`](Communicator::split), [`split_local`](Communicator::split_local) |
+//! | run on several nodes | [`Hierarchical`], [`NodeMap`], [`Leaders`]; simulated on one machine by [`LocalLeaders`] |
 //! | end | [`leave`](Communicator::leave) or drop, [`abort`](Communicator::abort) |
 //!
 //! # Guarantees
@@ -67,8 +68,8 @@
 //!
 //! # When not to use it
 //!
-//! For several machines; between processes that do not trust each other, since every rank can write the whole segment; for a
-//! changing set of ranks; or where the threads of one process are enough. The README has more.
+//! For several machines, as long as there are no [`Leaders`] over a network; between processes that do not trust each other,
+//! since every rank can write the whole segment; for a changing set of ranks; or where the threads of one process are enough. The README has more.
 //!
 //! # Verification
 //!

@@ -130,11 +130,13 @@ impl<L: Leaders> Session<'_, L> {
 
     /// Folds `data` of all ranks, and replaces it by the result. Chunk by chunk goes from node to node: what a leader receives
     /// and its own contribution, folded, is its contribution to the fold of its node.
-    fn fold_along_nodes<T: Reducible>(&mut self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// Those of the node and of the leaders.
+    pub(super) fn fold_along_nodes<T: Reducible>(&mut self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         let last = self.all.map.nodes() - 1;
         for part in parts(data.len(), size_of::<T::Repr>(), self.all.sizes.chunk) {
-            let before = self.receive_prefix(&data[part.clone()], op)?;
-            let folded = self.fold_node(before, &data[part.clone()], op)?;
+            let folded = self.fold_up_to(&data[part.clone()], op)?;
             self.send_prefix(&folded)?;
             if self.all.own == last && self.leads() {
                 data[part].copy_from_slice(&folded);
@@ -143,24 +145,32 @@ impl<L: Leaders> Session<'_, L> {
         T::update(data, |result| self.spread(bytemuck::cast_slice_mut(result), last))
     }
 
-    /// What the nodes before this one have folded, and this leader's contribution, folded; on other ranks the own contribution.
-    pub(super) fn receive_prefix<T: Reducible>(&mut self, own: &[T], op: ReduceOp) -> Result<Vec<T>, Error> {
-        let mut folded = own.to_vec();
-        if let Some(from) = self.all.own.checked_sub(1) {
-            let leads = self.leads();
-            T::update(&mut folded, |prefix| {
-                let own = if leads { prefix.to_vec() } else { Vec::new() };
-                self.leaders(|leaders, wait| leaders.recv(bytemuck::cast_slice_mut(prefix), from, wait))?;
-                if leads {
-                    fold::<T>(op, prefix, &own);
-                }
-                Ok(())
-            })?;
-        }
-        Ok(folded)
+    /// Folds the contributions of the ranks of all nodes up to this one. The leader has the result.
+    ///
+    /// # Errors
+    /// Those of the node and of the leaders.
+    pub(super) fn fold_up_to<T: Reducible>(&mut self, own: &[T], op: ReduceOp) -> Result<Vec<T>, Error> {
+        let before = self.receive_prefix(own)?;
+        self.fold_node(folded(before.as_deref(), own, op), own, op)
+    }
+
+    /// What the nodes before this one have folded, on the leader, if there are any. It is as long as the own contribution.
+    ///
+    /// # Errors
+    /// Those of the leaders.
+    pub(super) fn receive_prefix<T: Reducible>(&mut self, own: &[T]) -> Result<Option<Vec<T>>, Error> {
+        let Some(from) = self.all.own.checked_sub(1) else { return Ok(None) };
+        let mut prefix = if self.leads() { own.to_vec() } else { Vec::new() };
+        T::update(&mut prefix, |prefix| {
+            self.leaders(|leaders, wait| leaders.recv(bytemuck::cast_slice_mut(prefix), from, wait))
+        })?;
+        Ok(self.leads().then_some(prefix))
     }
 
     /// Folds the contributions of the node's ranks, `first` as that of the leader, which has the result.
+    ///
+    /// # Errors
+    /// Those of the node.
     pub(super) fn fold_node<T: Reducible>(
         &mut self,
         mut first: Vec<T>,
@@ -176,6 +186,9 @@ impl<L: Leaders> Session<'_, L> {
     }
 
     /// Hands what was folded to the next node, if there is one.
+    ///
+    /// # Errors
+    /// Those of the leaders.
     pub(super) fn send_prefix<T: Reducible>(&mut self, folded: &[T]) -> Result<(), Error> {
         let next = self.all.own + 1;
         if next == self.all.map.nodes() {
@@ -184,6 +197,14 @@ impl<L: Leaders> Session<'_, L> {
         let folded = T::encode(folded);
         self.leaders(|leaders, wait| leaders.send(bytemuck::cast_slice(&folded), next, wait))
     }
+}
+
+/// The own contribution, folded to what came from the nodes before, if anything did.
+pub(super) fn folded<T: Reducible>(before: Option<&[T]>, own: &[T], op: ReduceOp) -> Vec<T> {
+    let Some(before) = before else { return own.to_vec() };
+    let mut folded = before.to_vec();
+    T::update(&mut folded, |prefix| fold::<T>(op, prefix, &T::encode(own)));
+    folded
 }
 
 /// Puts what has come along one after the other, in the order of the ranks.
