@@ -34,7 +34,7 @@ impl Get {
                 Way::Direct => self.read(state, &answer, targets)?,
                 Way::Messages => self.copy(state, &answer, targets)?,
             }
-            return Ok(Some(Moved::Some));
+            return Ok(Some(self.requests.moved()));
         }
         let mut moved = None;
         loop {

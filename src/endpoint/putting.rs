@@ -42,7 +42,7 @@ impl Put {
                 }
                 (_, status) => transfer.check(status)?,
             }
-            return Ok(Some(Moved::Some));
+            return Ok(Some(self.requests.moved()));
         }
         let mut moved = None;
         loop {

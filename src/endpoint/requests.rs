@@ -83,6 +83,11 @@ impl Requests {
         self.asked == self.transfer.len && self.under_way.is_empty()
     }
 
+    /// What a step has done that has dealt with an answer.
+    pub(super) fn moved(&self) -> Moved {
+        if self.are_done() { Moved::All } else { Moved::Some }
+    }
+
     /// Whether it is an answer that is waited for, and not room for a request.
     #[cfg(feature = "tokio")]
     pub(super) fn await_answer(&self) -> bool {
