@@ -2,7 +2,7 @@
 
 # FUZZ_SECONDS=600 make fuzz: each fuzz target for 600 seconds, with the address sanitizer.
 
-.PHONY: demo test lint package install-check msrv dependencies fuzz tsan miri aarch64 check-macos chaos race launchers instructions cobre-matrix memory cmake python nodes python-bench cobre-python
+.PHONY: demo test lint package install-check msrv dependencies fuzz tsan miri aarch64 check-macos chaos race launchers instructions cobre-matrix memory cmake python nodes python-bench cobre-python wheel
 
 # One hydrothermal case with Cobre's own backend and with 1, 2 and 4 processes: all results are equal bit for bit.
 demo: cmake
@@ -43,6 +43,10 @@ dependencies:
 # The Python wheel, built into a virtual environment under target/, and its tests there.
 python:
 	.ci/python $(PYTHON)
+
+# The wheel for any Linux with glibc 2.17, installed into an empty virtual environment without Rust.
+wheel:
+	.ci/wheel
 
 # The wheel beside mpi4py over Open MPI, MPICH and Intel MPI from PyPI; BENCH=--write puts the table into docs/python.md.
 python-bench:
