@@ -40,6 +40,12 @@ pub(crate) fn refuse(py: Python<'_>, comm: &Communicator, operation: Operation, 
 }
 
 pub(crate) fn allreduce(comm: &Communicator, buffers: &Buffers) -> Result<(), Error> {
+    if let (Some(send), Some(recv)) = (&buffers.send, &buffers.recv)
+        && send.bytes() == recv.bytes()
+    {
+        // In one private copy: less memory passes through the caches than with two.
+        return in_place(comm, buffers, send, recv);
+    }
     buffers.run(comm, Operation::Allreduce, false, |send, recv| {
         moved!(
             buffers.kind,
@@ -52,6 +58,27 @@ pub(crate) fn allreduce(comm: &Communicator, buffers: &Buffers) -> Result<(), Er
             }
         )
     })
+}
+
+fn in_place(comm: &Communicator, buffers: &Buffers, send: &View, recv: &View) -> Result<(), Error> {
+    let mut scratch = match Scratch::new(Operation::Allreduce, [0, send.bytes()]) {
+        Ok(scratch) => scratch,
+        Err(error) => {
+            comm.refuse_call(Operation::Allreduce)?;
+            return Err(error);
+        }
+    };
+    let (none, bytes) = scratch.parts();
+    send.read(bytes);
+    {
+        let data = &mut *bytes;
+        moved!(buffers.kind, T, none, data, {
+            let _: &[T] = none;
+            comm.allreduce_in_place::<T>(data, buffers.op)
+        })?;
+    }
+    recv.write(bytes);
+    Ok(())
 }
 
 pub(crate) fn reduce(comm: &Communicator, buffers: &Buffers, root: usize) -> Result<(), Error> {

@@ -380,18 +380,18 @@ impl Core {
         })
     }
 
-    /// Bytes of any length: `data` of the root, on every rank.
+    /// Bytes of any length: `data` of the root, on every other rank.
     fn _broadcast_bytes<'py>(
         &self,
         py: Python<'py>,
         data: Buffer<'_, '_>,
         root: usize,
-    ) -> PyResult<Bound<'py, PyBytes>> {
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let comm = self.comm(py)?;
         let mut data = self.bytes(py, &comm, Operation::BroadcastVec, data)?;
         let result = py.detach(|| comm.broadcast_vec(&mut data, root));
         collectives::finish(py, result)?;
-        Ok(PyBytes::new(py, &data))
+        Ok((self.rank != root).then(|| PyBytes::new(py, &data)))
     }
 
     fn _allgather_bytes<'py>(&self, py: Python<'py>, data: &Bound<'_, PyAny>) -> PyResult<Bound<'py, PyList>> {
