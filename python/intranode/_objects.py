@@ -29,7 +29,7 @@ class Objects(Movements):
         """`obj` of rank `root`, on every rank; there it is the object itself."""
         is_root = self._at(root, "broadcast_vec")
         data = self._broadcast_bytes(self._pickled("broadcast_vec", obj) if is_root else None, root)
-        return obj if data is None else pickle.loads(data)
+        return obj if is_root or data is None else pickle.loads(data)
 
     def allgather(self, obj: Any) -> list[Any]:
         """The objects of all ranks, by rank."""
