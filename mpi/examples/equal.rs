@@ -65,7 +65,18 @@ fn all_equal(comm: &Comm) -> Result<(), Failure> {
         for (index, result) in data.iter().enumerate() {
             same(result.to_bits(), value(root, index).to_bits(), || format!("broadcast of {len} from {root}"))?;
         }
-        compared += len * size + len;
+        let mut sum = vec![0.0; len];
+        comm.reduce(&values(rank, len), (rank == root).then_some(&mut sum[..]), ReduceOp::Sum, root)?;
+        let mut prefix = vec![0.0; len];
+        comm.scan(&values(rank, len), &mut prefix, ReduceOp::Sum)?;
+        for index in 0..len {
+            let up_to = |last: usize| (1..=last).fold(value(0, index), |all, other| all + value(other, index));
+            if rank == root {
+                same(sum[index].to_bits(), up_to(size - 1).to_bits(), || format!("reduce of {len} to {root}"))?;
+            }
+            same(prefix[index].to_bits(), up_to(rank).to_bits(), || format!("scan of {len}, element {index}"))?;
+        }
+        compared += len * size + 2 * len;
     }
     comm.barrier()?;
     println!(
