@@ -92,21 +92,38 @@ impl Leaders for LocalLeaders {
     }
 
     fn send(&mut self, data: &[u8], to: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
-        let request = self.mail.messages.start_send(data, to, DATA);
-        let request = request.map_err(|error| self.mail.blamed(error))?;
-        self.mail.attend(request, to, wait)
+        let sent = match self.mail.messages.start_send(data, to, DATA) {
+            Ok(request) => self.mail.attend(request, to, wait),
+            Err(error) => Err(self.mail.blamed(error)),
+        };
+        self.with_cause(sent)
     }
 
     fn recv(&mut self, data: &mut [u8], from: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
-        let request = self.mail.messages.start_recv(data, from, DATA);
-        let request = request.map_err(|error| self.mail.blamed(error))?;
-        self.mail.attend(request, from, wait)
+        let received = match self.mail.messages.start_recv(data, from, DATA) {
+            Ok(request) => self.mail.attend(request, from, wait),
+            Err(error) => Err(self.mail.blamed(error)),
+        };
+        self.with_cause(received)
     }
 
     fn fail(&mut self, notice: &[u8]) {
         for node in (0..self.comm.size()).filter(|node| *node != self.comm.rank()) {
             // Where it finds no room, or has ended, the node learns from what ends with this leader.
             let _ = self.mail.messages.try_send(notice, node, NOTICE);
+        }
+    }
+}
+
+impl LocalLeaders {
+    /// A leader may have left because the communicator had ended, so that it could not tell why: then its cause says more.
+    fn with_cause(&mut self, result: Result<(), LeadersError>) -> Result<(), LeadersError> {
+        match result {
+            Err(LeadersError::Left { node }) => match self.comm.barrier() {
+                Err(error) => Err(self.mail.blamed(error)),
+                Ok(()) => Err(LeadersError::Left { node }),
+            },
+            other => other,
         }
     }
 }
