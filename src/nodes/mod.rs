@@ -6,6 +6,7 @@
 //! ([`agreement`]); after every exchange between leaders each leader tells its node how that ended ([`session`]).
 
 mod agreement;
+mod alltoall;
 mod fold;
 mod gathers;
 pub(crate) mod hierarchical;

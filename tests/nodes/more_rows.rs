@@ -16,6 +16,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(nodes_gather_and_scatter).ranks(RANKS),
         row!(nodes_with_wrong_roots_and_buffers).ranks(RANKS),
         row!(nodes_with_one_copy_each).ranks(RANKS),
+        row!(nodes_exchange_blocks).ranks(&[2, 3, 6, 8]),
     ]
 }
 
@@ -169,6 +170,23 @@ fn nodes_with_one_copy_each(comm: Communicator) -> Outcome {
         ensure_matches!(too_long, Err(Error::AllocationFailed { .. }));
         too_long = nodes.replicate(3, |values| values.fill(7));
         ensure!(too_long?.as_slice() == [7; 3]);
+        Ok(())
+    })
+}
+
+fn nodes_exchange_blocks(comm: Communicator) -> Outcome {
+    over(&comm, |comm, nodes| {
+        for len in [0, 1, 3, 500] {
+            let own = values::<u16>(seed(), comm.rank(), len * comm.size());
+            let (mut flat, mut over) = (vec![1; own.len()], vec![2; own.len()]);
+            comm.alltoall(&own, &mut flat)?;
+            nodes.alltoall(&own, &mut over)?;
+            ensure_same(&over, &flat).with_context(|| format!("alltoall of {len}"))?;
+        }
+        // No multiple of the number of ranks.
+        let own = vec![0u8; comm.size() + 1];
+        let wrong = nodes.alltoall(&own, &mut own.clone());
+        ensure_matches!(wrong, Err(Error::InvalidBufferSize { .. }));
         Ok(())
     })
 }
