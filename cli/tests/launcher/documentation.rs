@@ -25,7 +25,9 @@ fn commands() -> Vec<String> {
 fn flags(command: &str) -> BTreeSet<String> {
     let help = output_of([command, "--help"]);
     let options = help.split_once("Options:\n").unwrap().1;
-    let lines = options.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
+    // A hyphen by itself begins the description of a value.
+    let lines = options.lines().map(str::trim_start);
+    let lines = lines.filter(|line| line.starts_with('-') && !line.starts_with("- "));
     let words = lines.flat_map(|line| line.split([' ', ',']).filter(|word| word.starts_with('-')));
     let flags: BTreeSet<String> = words.map(str::to_owned).collect();
     assert!(flags.contains("--help"), "{help}");
