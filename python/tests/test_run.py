@@ -90,7 +90,10 @@ def launch(size: int, *command: str, **options: Any) -> subprocess.CompletedProc
 
 def test_the_launcher(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text("import intranode, sys\ncomm = intranode.world()\nprint(comm.allgather(sys.argv[1:]), flush=True)\n")
+    # A line in one write: `print` makes two where Python does not buffer, and those of several ranks mix.
+    script.write_text(
+        "import intranode, os, sys\ncomm = intranode.world()\nos.write(1, f'{comm.allgather(sys.argv[1:])}\\n'.encode())\n"
+    )
     done = launch(2, str(script), "a", "-n")
     assert (done.returncode, done.stdout) == (0, "[['a', '-n'], ['a', '-n']]\n" * 2), done.stderr
     script.write_text(
@@ -108,13 +111,17 @@ def test_the_launcher(tmp_path: Path) -> None:
 def test_the_launcher_passes_signals_on(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "import intranode\ncomm = intranode.world()\ncomm.barrier()\nprint('ready', flush=True)\n"
+        "import intranode, os\ncomm = intranode.world()\ncomm.barrier()\nos.write(1, b'ready\\n')\n"
         "while True: comm.barrier()\n"
     )
     command = [sys.executable, "-m", "intranode", "-n", "2", str(script)]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as launcher:
         assert launcher.stdout is not None
-        assert [launcher.stdout.readline() for _ in range(2)] == [b"ready\n"] * 2
+        try:
+            assert [launcher.stdout.readline() for _ in range(2)] == [b"ready\n"] * 2
+        except BaseException:
+            launcher.terminate()
+            raise
         launcher.send_signal(signal.SIGTERM)
         _, errors = launcher.communicate(timeout=30)
     assert launcher.returncode == 128 + signal.SIGTERM, errors
