@@ -126,7 +126,12 @@ def interrupted(case: Path, out: Path, number: signal.Signals) -> tuple[int, str
     """Starts a run that would take for ever, and sends a signal to Python when it trains. Nothing is left."""
     before = set(os.listdir("/dev/shm"))
     script = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(case), str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", SCRIPT, str(case), str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # In the background of a shell SIGINT is ignored, and so it would be here.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     with script:
         assert script.stdout is not None
