@@ -61,7 +61,7 @@ impl<L: Leaders> Session<'_, L> {
         let (map, own) = (&self.all.map, self.all.own);
         let call = Call { refused: checked.is_err(), ..*call };
         let mut shown = [0u64; SHOWN];
-        shown[..CALL].copy_from_slice(&words(&call));
+        shown[..CALL].copy_from_slice(&call.words());
         bytemuck::cast_slice_mut(&mut shown[CALL..])[..along.len()].copy_from_slice(along);
         let mut of_node = vec![0u64; SHOWN * self.all.node.size()];
         self.node(|node| node.allgather(&shown, &mut of_node))?;
@@ -69,8 +69,8 @@ impl<L: Leaders> Session<'_, L> {
 
         let mut packets = vec![0u64; PACKET * map.nodes()];
         let packet = &mut packets[own * PACKET..][..PACKET];
-        packet[0] = u64::from(calls().all(|other| other == words(&call)) && !call.refused);
-        packet[1..HEAD].copy_from_slice(&words(&call));
+        packet[0] = u64::from(calls().all(|other| other == call.words()) && !call.refused);
+        packet[1..HEAD].copy_from_slice(&call.words());
         let packed: &mut [u8] = bytemuck::cast_slice_mut(&mut packet[HEAD..]);
         // Whoever disagrees may have other lengths; then nothing is read.
         for (shown, place) in of_node.chunks(SHOWN).zip(packed.chunks_mut(along.len().max(1))) {
@@ -106,33 +106,12 @@ impl<L: Leaders> Session<'_, L> {
             return fatal;
         }
         let (operation, round) = (self.operation, self.round());
-        let calls: Vec<Call> = all.chunks(CALL).map(call_of).collect();
+        let calls: Vec<Call> = all.as_chunks::<CALL>().0.iter().copied().map(Call::from_words).collect();
         match (checked, calls.iter().position(|call| call.refused)) {
             (Err(own), _) => own,
             (Ok(()), Some(rank)) => Error::Refused { operation, round, rank },
             (Ok(()), None) => Error::Mismatch { operation, round, calls: CallSummary::all(&calls) },
         }
-    }
-}
-
-/// A call in words. Two calls are equal if these are.
-fn words(call: &Call) -> [u64; CALL] {
-    let Call { operation, reduction, element, refused, phase, shape, length, extra } = *call;
-    let kind = [operation, reduction, element, u8::from(refused) | phase << 1];
-    [u64::from(u32::from_ne_bytes(kind)) | u64::from(shape) << 32, length, extra]
-}
-
-fn call_of(words: &[u64]) -> Call {
-    let [operation, reduction, element, flags] = (words[0] as u32).to_ne_bytes();
-    Call {
-        operation,
-        reduction,
-        element,
-        refused: flags & 1 != 0,
-        phase: flags >> 1,
-        shape: (words[0] >> 32) as u32,
-        length: words[1],
-        extra: words[2],
     }
 }
 
@@ -152,8 +131,8 @@ mod tests {
             length: u64::MAX,
             extra: 5,
         };
-        assert_eq!(call_of(&words(&call)), call);
-        assert_eq!(call_of(&words(&Call::default())), Call::default());
+        assert_eq!(Call::from_words(call.words()), call);
+        assert_eq!(Call::from_words(Call::default().words()), Call::default());
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl Call {
 
     /// The description in words. Two calls are equal if these are.
     #[inline]
-    pub(super) fn words(&self) -> [u64; 3] {
+    pub(crate) fn words(&self) -> [u64; 3] {
         let ([a, b, c, d], [e, f, g, h]) = (self.kind(), self.shape.to_ne_bytes());
         [u64::from_ne_bytes([a, b, c, d, e, f, g, h]), self.length, self.extra]
     }
@@ -98,16 +98,21 @@ impl Call {
     }
 
     pub(super) fn of(header: &Source<'_>) -> Self {
-        let [operation, reduction, element, flags] = header.array(0);
+        Call::from_words(Call::words_of(header))
+    }
+
+    /// The call that these [words](Self::words) describe.
+    pub(crate) fn from_words([kind, length, extra]: [u64; 3]) -> Self {
+        let [operation, reduction, element, flags, shape @ ..] = kind.to_ne_bytes();
         Call {
             operation,
             reduction,
             element,
             refused: flags & 1 != 0,
             phase: flags >> 1,
-            shape: u32::from_ne_bytes(header.array(SHAPE)),
-            length: u64::from_ne_bytes(header.array(LENGTH)),
-            extra: u64::from_ne_bytes(header.array(EXTRA)),
+            shape: u32::from_ne_bytes(shape),
+            length,
+            extra,
         }
     }
 }
