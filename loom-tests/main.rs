@@ -12,7 +12,7 @@ mod sweep;
 use std::process::ExitCode;
 
 use harness::record::Suite;
-use harness::{readme, record, report, search};
+use harness::{apart, readme, record, report, search};
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
@@ -35,11 +35,20 @@ fn main() -> ExitCode {
         Trial::test("documents::readme", readme::shows_a_model),
     ];
     let trials = models.chain(contract::trials()).chain(known_bad).chain(sweep::trials()).chain(documents);
-    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    let trials = if apart::is_apart() {
+        apart::ends_with_parent();
+        trials.collect()
+    } else {
+        trials.map(|trial| apart::apart(&trial)).collect()
+    };
+    let conclusion = libtest_mimic::run(&arguments, trials);
     if arguments.list {
         return ExitCode::SUCCESS;
     }
     report::print(&suite());
+    if !apart::is_apart() {
+        report::record(&suite());
+    }
     if conclusion.num_passed == 0 {
         eprintln!("no model ran");
         return ExitCode::FAILURE;

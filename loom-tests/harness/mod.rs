@@ -35,3 +35,5 @@ pub(crate) mod verdict;
 pub(crate) mod model;
 pub(crate) mod readme;
 pub(crate) mod report;
+
+pub(crate) mod apart;

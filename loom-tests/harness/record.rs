@@ -65,9 +65,7 @@ fn text() -> String {
 /// Records what was found, in place of what was recorded of the same. Rows of what is no more go.
 pub(crate) fn write(found: &Findings, suite: &Suite) {
     let mut all = recorded().clone();
-    all.explored.extend(found.explored.clone());
-    all.rejected.extend(found.rejected.clone());
-    all.caught.extend(found.caught.clone());
+    all.extend(found.clone());
     fs::write(FILE, all.render(suite)).expect("EXPLORED.md can be written");
 }
 
@@ -111,7 +109,14 @@ const KNOWN_BAD: &str =
 const SWEEP: &str = "| site | weakened | caught by | with |\n| --- | --- | --- | --- |\n";
 
 impl Findings {
-    fn parse(text: &str) -> Self {
+    pub(crate) fn extend(&mut self, found: Findings) {
+        self.explored.extend(found.explored);
+        self.rejected.extend(found.rejected);
+        self.caught.extend(found.caught);
+    }
+
+    /// What is in such tables.
+    pub(crate) fn parse(text: &str) -> Self {
         let rows = |heading: &str| -> Vec<Vec<String>> {
             let table = text.split_once(heading).map_or("", |(_, rest)| rest);
             let rows = table.lines().take_while(|line| line.starts_with('|'));

@@ -14,8 +14,11 @@ use crate::harness::search::{Rejected, Search};
 static FOUND: Mutex<Findings> =
     Mutex::new(Findings { explored: BTreeMap::new(), rejected: BTreeMap::new(), caught: BTreeMap::new() });
 
-/// Failing executions that were wanted, each with a title.
-static TRACES: Mutex<Vec<(String, Rejected)>> = Mutex::new(Vec::new());
+/// Failing executions that were wanted, as they are printed.
+static TRACES: Mutex<String> = Mutex::new(String::new());
+
+/// What comes before them.
+const FAILING: &str = "\nFailing executions:\n";
 
 /// Whether the searches that take long are asked for.
 pub(crate) fn is_long_run() -> bool {
@@ -46,7 +49,7 @@ pub(crate) fn explore(model: &Search) -> Result<(), Failed> {
 pub(crate) fn reject(bad: &KnownBad) -> Result<(), Failed> {
     let rejected = bad.reject()?;
     FOUND.lock().unwrap().rejected.insert(bad.name.to_owned(), rejected.executions);
-    TRACES.lock().unwrap().push((format!("{}: {}", bad.name, bad.mistake), rejected));
+    add_trace(&format!("{}: {}", bad.name, bad.mistake), &rejected);
     Ok(())
 }
 
@@ -55,9 +58,20 @@ pub(crate) fn add_caught(mutation: Mutation, model: &Search, rejected: Rejected)
     let by = model.id();
     let line = rejected.message.lines().next().unwrap_or_default();
     let message = line.split([';', '.', ':']).next().unwrap_or_default().to_owned();
-    let title = format!("{} with {:?}, in {by}", mutation.site, mutation.weakening);
+    add_trace(&format!("{} with {:?}, in {by}", mutation.site, mutation.weakening), &rejected);
     FOUND.lock().unwrap().caught.insert(record::key(&mutation), Caught { by, message });
-    TRACES.lock().unwrap().push((title, rejected));
+}
+
+fn add_trace(title: &str, Rejected { trace, message, .. }: &Rejected) {
+    let trace = format!("\n{title}\n\n{trace}\nfails: {message}\n");
+    TRACES.lock().unwrap().push_str(&trace);
+}
+
+/// Takes over what another process has printed of what it has found.
+pub(crate) fn take_over(printed: &str) {
+    let (tables, traces) = printed.split_once(FAILING).unwrap_or((printed, ""));
+    FOUND.lock().unwrap().extend(Findings::parse(tables));
+    TRACES.lock().unwrap().push_str(traces);
 }
 
 /// Prints the tables of what ran, and records them on request.
@@ -66,12 +80,15 @@ pub(crate) fn print(suite: &Suite) {
     for table in found.tables(suite).iter().filter(|table| table.lines().count() > 2) {
         println!("\n{table}");
     }
-    if env::var_os("INTRANODE_LOOM_TRACE").is_some() {
-        for (title, Rejected { trace, message, .. }) in &*TRACES.lock().unwrap() {
-            println!("\n{title}\n\n{trace}\nfails: {message}");
-        }
+    let traces = TRACES.lock().unwrap();
+    if env::var_os("INTRANODE_LOOM_TRACE").is_some() && !traces.is_empty() {
+        print!("{FAILING}{traces}");
     }
+}
+
+/// Writes what was found into EXPLORED.md, if this run is to be recorded.
+pub(crate) fn record(suite: &Suite) {
     if record::is_recording() {
-        record::write(&found, suite);
+        record::write(&FOUND.lock().unwrap(), suite);
     }
 }
