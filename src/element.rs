@@ -210,7 +210,6 @@ macro_rules! integers {
                 !op.is_located()
             }
 
-            #[inline]
             fn fold(op: ReduceOp, fold: impl sealed::Folder<Self>) {
                 match op {
                     ReduceOp::Sum => fold.each(<$number>::wrapping_add),
@@ -242,7 +241,6 @@ macro_rules! floats {
                 op.is_arithmetic()
             }
 
-            #[inline]
             fn fold(op: ReduceOp, fold: impl sealed::Folder<Self>) {
                 // The sign and the payload of an arithmetic NaN are not specified, so two ranks could differ.
                 let canonical = |value: $number| if value.is_nan() { $number::NAN } else { value };

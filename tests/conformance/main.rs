@@ -98,7 +98,10 @@ fn main() -> ExitCode {
         return processes::run_as_rank(&role);
     }
     threads::hush_deliberate_panics();
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    // Many tests only wait for a time-out.
+    let processors = std::thread::available_parallelism().map_or(1, |processors| processors.get());
+    arguments.test_threads.get_or_insert(2 * processors);
     if !arguments.list {
         eprintln!("CONFORMANCE_SEED={}", scenario::seed());
     }
