@@ -3,6 +3,7 @@
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
+use crate::copy::policy::know_cache;
 use crate::element;
 use crate::error::{Error, Operation};
 use crate::liveness::fatal::FatalSignals;
@@ -14,6 +15,7 @@ use crate::rank::job_state::{JobState, StateSampler};
 use crate::rank::rank_state::RankState;
 use crate::segment::platform::ShmPlatform;
 use crate::segment::recorder::Recording;
+use crate::sys::processors;
 use crate::sys::wait::threads::Ticker;
 
 /// One rank's handle of a group of ranks.
@@ -106,6 +108,7 @@ impl Communicator {
         rank_state.cma_peers = cma_peers;
         rank_state.set_groups(groups);
         rank_state.record(recording);
+        know_cache(processors::cache_share);
         self.tree.register(&self.rank_state, &self.joined_as);
         self
     }
