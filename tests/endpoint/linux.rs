@@ -26,6 +26,12 @@ mod event_loops;
 mod faults;
 #[path = "files.rs"]
 mod files;
+#[path = "forged_answers.rs"]
+mod forged_answers;
+#[path = "forger.rs"]
+mod forger;
+#[path = "forging.rs"]
+mod forging;
 #[path = "hostile.rs"]
 mod hostile;
 #[path = "messages.rs"]
@@ -97,6 +103,7 @@ pub(super) fn main() -> ExitCode {
         connecting::TESTS,
         faults::TESTS,
         hostile::TESTS,
+        forging::TESTS,
         bulk::TESTS,
         event_loops::TESTS,
         routes::TESTS,
