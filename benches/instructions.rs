@@ -1,12 +1,13 @@
-//! The number of instructions of small collectives and of short messages, counted by callgrind. Unlike times, it is
-//! reproducible.
+//! The number of instructions of small collectives, of short messages and of calls between endpoints, counted by callgrind.
+//! Unlike times, it is reproducible.
 //!
 //! ```text
 //! cargo bench --bench instructions
 //! ```
 //!
-//! It fails if one exceeds its limit. The simulated peers of a collective have always arrived, and messages are sent to oneself, so
-//! only the own instructions count, without waiting and without system calls. Needs valgrind.
+//! It fails if one exceeds its limit. The simulated peers of a collective have always arrived, messages are sent to oneself, and the
+//! two endpoints of a call belong to one thread, so only the own instructions count, without waiting and without system calls.
+//! Those of a call are those of both sides. Needs valgrind.
 
 use std::env;
 use std::process::{Command, ExitCode};
@@ -26,10 +27,12 @@ enum Case {
     Collective(Operation, usize),
     /// A message of 8 bytes, sent to oneself and received; so many are sent before the first is received.
     Message(u64),
+    /// A call of 8 bytes between two endpoints, and its answer; so many are under way at once.
+    Call(u64),
 }
 
 /// With the limit of instructions a call on x86-64: a tenth more than when the limit was set, since compilers differ.
-const CASES: [(Case, u64); 8] = [
+const CASES: [(Case, u64); 10] = [
     (Case::Collective(Operation::Barrier, 0), 520),
     (Case::Collective(Operation::Allreduce, 4), 1510),
     (Case::Collective(Operation::Allgatherv, 4), 1450),
@@ -38,6 +41,8 @@ const CASES: [(Case, u64); 8] = [
     (Case::Collective(Operation::StartBarrier, 0), 690),
     (Case::Message(1), 480),
     (Case::Message(50), 450),
+    (Case::Call(1), 1940),
+    (Case::Call(16), 1620),
 ];
 
 /// The number of calls. The cost of a call follows from the difference to half of them.
@@ -53,6 +58,7 @@ fn main() -> ExitCode {
                     run(operation, elements, calls).expect("the peers are fine")
                 }
                 Case::Message(batch) => send_to_oneself(batch, calls).expect("there is room"),
+                Case::Call(in_flight) => call_each_other(in_flight, calls),
             }
             ExitCode::SUCCESS
         }
@@ -98,6 +104,43 @@ fn send_to_oneself(batch: u64, calls: u64) -> Result<(), intranode::Error> {
     results.into_iter().collect()
 }
 
+/// Under callgrind, too.
+#[cfg(target_os = "linux")]
+fn call_each_other(in_flight: u64, calls: u64) {
+    use intranode::{Endpoint, EndpointError};
+
+    let call = || {
+        let mut server = Endpoint::listen(&format!("instructions-{}", std::process::id()))?;
+        let mut client = Endpoint::client()?;
+        let peer = client.connect(server.address().expect("it listens"))?;
+        let mut data = [0; 8];
+        // The first call wakes both from what they did while they connected.
+        client.send_unexpected(peer, 0, &data)?;
+        let call = server.recv_unexpected(&mut data)?;
+        server.send_expected(call.peer, call.tag, &data)?;
+        client.recv_expected(peer, 0, &mut data)?;
+        for first in (0..calls).step_by(in_flight as usize) {
+            let batch = first..(first + in_flight).min(calls);
+            for number in batch.clone() {
+                assert!(client.try_send_unexpected(peer, number, &number.to_ne_bytes())?);
+            }
+            for _ in batch.clone() {
+                let call = server.try_recv_unexpected(&mut data)?.expect("it was sent");
+                assert!(server.try_send_expected(call.peer, call.tag, &data[..call.bytes])?);
+            }
+            for number in batch {
+                assert_eq!(client.try_recv_expected(peer, number, &mut data)?, Some(data.len()));
+                assert_eq!(data, number.to_ne_bytes());
+            }
+        }
+        Ok::<(), EndpointError>(())
+    };
+    call().expect("there is room");
+}
+
+#[cfg(not(target_os = "linux"))]
+fn call_each_other(_in_flight: u64, _calls: u64) {}
+
 fn check_calls() -> ExitCode {
     println!("instructions per call, collectives at {RANKS} ranks");
     let mut all_well = true;
@@ -113,6 +156,7 @@ fn check_calls() -> ExitCode {
                 format!("{name:<14}{:>3} bytes a rank", elements * size_of::<f64>())
             }
             Case::Message(batch) => format!("message         8 bytes, {batch:>2} at once"),
+            Case::Call(in_flight) => format!("call            8 bytes, {in_flight:>2} in flight"),
         };
         println!("{name:<32}{each:>6}, limit {limit}{verdict}");
     }

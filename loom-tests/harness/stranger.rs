@@ -166,13 +166,16 @@ impl<'s> Link<'s> {
         &self.connection.segment.segment().bells[self.side].word
     }
 
+    /// As the production's: it rings once behind all cells that are there.
     fn take_in(&mut self) -> Result<(), Killed> {
+        let before = self.arrived.len();
         loop {
             let mut inbox = self.inbox.get();
-            let taken = self.post.take(&self.incoming(), &mut inbox, 1 - self.side);
+            let taken = self.post.take_unrung(&self.incoming(), &mut inbox);
             self.inbox.set(inbox);
             match taken {
                 Ok(Some(cell)) => self.arrived.push(cell),
+                Ok(None) if self.arrived.len() > before => return self.post.ring(1 - self.side),
                 Ok(None) => return Ok(()),
                 Err(Failure::Killed) => return Err(Killed),
                 Err(failure) => panic!("wrong data: {failure:?}"),

@@ -8,7 +8,7 @@ use crate::endpoint::ended::Ended;
 use crate::endpoint::peer::{Event, Peer};
 use crate::endpoint::postings::Postings;
 use crate::protocol::message::channel::INLINE;
-use crate::protocol::message::{Attention, Envelope, Inbox, Kind, Mask, Outbox, Post, buffers};
+use crate::protocol::message::{Attention, Envelope, Inbox, Mask, Outbox, Post};
 use crate::segment::message_memory::BUFFER;
 use crate::segment::pair_memory::{PairChannel, PairMemory};
 use crate::segment::platform::{Fences, ShmPlatform, Wait};
@@ -29,12 +29,17 @@ pub(super) struct Arrived {
 
 /// Where its bytes are.
 pub(super) enum Content {
-    Inline([u8; INLINE]),
+    Inline(Short),
     /// In a buffer of the channel from its sender.
     Buffer(Mask),
     /// In private memory.
     Private(Box<[u8]>),
 }
+
+/// The bytes of a short message, aligned so that they are copied word by word: at odd places each copy of what was just stored would be
+/// a store-forwarding stall.
+#[repr(align(8))]
+pub(super) struct Short(pub(super) [u8; INLINE]);
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,18 +81,18 @@ pub(crate) struct Link {
     pub(super) lease: u32,
     platform: ShmPlatform,
     memory: PairMemory,
-    outbox: Outbox,
+    pub(super) outbox: Outbox,
     inbox: Inbox,
     /// A buffer that the next message is written to.
-    reserved: Mask,
+    pub(super) reserved: Mask,
     pub(super) arrived: VecDeque<Arrived>,
     /// The bytes of contents in private memory.
     pub(super) private: usize,
     /// How many of the last that have arrived were not reported yet.
     pub(super) unreported: usize,
     connected: bool,
-    wants_room: bool,
-    has_room: bool,
+    pub(super) wants_room: bool,
+    pub(super) has_room: bool,
     closed: bool,
 }
 
@@ -173,49 +178,11 @@ impl Link {
         }
     }
 
-    /// Sends a message, if there is room; if not, that is noticed later, and reported.
-    pub(crate) fn send(&mut self, kind: Kind, tag: u64, data: &[u8]) -> bool {
-        self.wants_room = !self.send_quietly(kind, tag, data);
-        !self.wants_room
-    }
-
-    /// Sends a message, if there is room.
-    pub(crate) fn send_quietly(&mut self, kind: Kind, tag: u64, data: &[u8]) -> bool {
-        if !self.finds_room(data.len()) {
-            return false;
-        }
-        let mut cell = Envelope { kind, len: data.len(), tag, mask: 0, inline: [0; INLINE] };
-        let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
-        if data.len() <= INLINE {
-            cell.inline[..data.len()].copy_from_slice(data);
-        } else {
-            cell.mask = core::mem::take(&mut self.reserved);
-            buffers::fill(&channel, cell.mask, data);
-        }
-        unstopped(post.publish(&channel, &mut self.outbox, self.memory.other(), &cell));
-        true
-    }
-
-    /// Whether a message of this length can be sent. Room that is found stays until one is.
-    pub(crate) fn finds_room(&mut self, bytes: usize) -> bool {
-        let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
-        if !post.has_room(&channel, &mut self.outbox) {
-            return false;
-        }
-        if bytes > INLINE && self.reserved == 0 {
-            self.reserved = unstopped(post.reserve(&channel, 1)).unwrap_or(0);
-        }
-        bytes <= INLINE || self.reserved != 0
-    }
-
-    /// Notices that there is room again, if it was missing.
-    pub(crate) fn notices_room(&mut self) -> bool {
-        if !(self.wants_room || self.calls.wants_room) || !self.finds_room(LONGEST) {
-            return false;
-        }
-        self.calls.wants_room = false;
-        self.has_room |= core::mem::take(&mut self.wants_room);
-        true
+    /// Whether there is nothing to be taken in, and nothing else to be gone on with.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        let waits = self.wants_room || self.calls.wants_room || self.calls.has_requests();
+        !waits && !self.post().has_arrived(&self.incoming(), &self.inbox)
     }
 
     /// Whether there is something to do: a message that may be taken in, or room that was missing.
@@ -261,9 +228,15 @@ impl Link {
     }
 
     /// The next cell that has come. `Err`: it holds what cannot be there.
+    #[inline]
     pub(super) fn next_cell(&mut self) -> Result<Option<Envelope>, Violation> {
         let (post, channel) = (self.memory.post(&self.platform), self.memory.incoming());
-        post.take(&channel, &mut self.inbox, self.memory.other()).map_err(|_| Violation)
+        post.take_unrung(&channel, &mut self.inbox).map_err(|_| Violation)
+    }
+
+    /// Tells the other side, if it sleeps, that cells were taken.
+    pub(super) fn ring(&self) {
+        unstopped(self.post().ring(self.memory.other()));
     }
 
     pub(crate) fn has_requests(&self) -> bool {

@@ -62,16 +62,14 @@ impl Links {
 
     /// The connection, even if it has ended.
     pub(crate) fn find(&mut self, peer: Peer) -> Result<&mut Link, EndpointError> {
-        let unknown = EndpointError::UnknownPeer { peer };
-        let Some(slot) = self.slots.get_mut(peer.slot as usize) else { return Err(unknown) };
-        if slot.generation == peer.generation {
-            return slot.link.as_mut().ok_or(unknown);
-        }
-        match slot.ended {
-            Some(ended) if slot.generation == peer.generation.wrapping_add(1) => {
-                Err(EndpointError::PeerGone { peer, ended })
+        match self.slots.get_mut(peer.slot as usize) {
+            Some(Slot { generation, link: Some(link), .. }) if *generation == peer.generation => Ok(link),
+            Some(Slot { generation, ended: Some(ended), .. })
+                if *generation == peer.generation.wrapping_add(1) =>
+            {
+                Err(EndpointError::PeerGone { peer, ended: *ended })
             }
-            _ => Err(unknown),
+            _ => Err(EndpointError::UnknownPeer { peer }),
         }
     }
 

@@ -5,10 +5,10 @@
 //! | `api`, `messages`, `receiving`, `events`, `sharing`, `transfer` | what is called? |
 //! | `builder` | with which settings? |
 //! | `address`, `routes`, `peer`, `ended`, `error` | whom does a call name, how is that reached, and what does it report? |
-//! | `state` | what goes on inside of a call, and when may an endpoint sleep? |
+//! | `state`, `waiting` | what goes on inside of a call, and when may an endpoint sleep? |
 //! | `dialling`, `listener`, `hello`, `sockets`, `key` | how do two strangers connect, and what is checked? |
 //! | `links` | which connections are there? |
-//! | `link`, `taking`, `calls` | what goes through one of them? |
+//! | `link`, `taking`, `sending`, `calls` | what goes through one of them? |
 //! | `postings` | which receive has which message? |
 //! | `handle`, `shares`, `lease` | which memory may peers access, and until when? |
 //! | `getting`, `putting`, `requests` | how does a transfer go on, step by step? |
@@ -43,6 +43,7 @@ mod putting;
 pub(crate) mod receiving;
 mod requests;
 pub(crate) mod routes;
+mod sending;
 mod shares;
 mod sharing;
 mod slices;
@@ -50,4 +51,5 @@ mod sockets;
 mod state;
 mod taking;
 mod transfer;
+mod waiting;
 pub(crate) mod wire;

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::{EndpointError, system};
@@ -22,7 +22,7 @@ use crate::segment::pair_memory::PairMemory;
 use crate::sys::epoll::{BATCH, Epoll};
 use crate::sys::memory::fork::ForkGuard;
 use crate::sys::wait::spin::SpinPolicy;
-use crate::tuning::ENDPOINT_POLLS_OF_CHANNELS;
+use crate::tuning::{ENDPOINT_CALLS_OF_CHANNELS, ENDPOINT_POLLS_PER_CALL};
 
 /// An endpoint.
 pub(crate) struct State {
@@ -37,8 +37,11 @@ pub(crate) struct State {
     pub(super) awake: Vec<Peer>,
     /// By message that was not expected, in the order in which they were taken in: its sender.
     pub(crate) unexpected: VecDeque<Peer>,
+    /// Whose turn it is to be the first.
+    turn: usize,
+    /// The polls since the system was asked last; those of a call that finds something at once count for several.
     polls: u32,
-    spin: SpinPolicy,
+    pub(super) spin: SpinPolicy,
     pub(super) max_peers: usize,
 }
 
@@ -64,6 +67,7 @@ impl State {
             shares: Shares::new(),
             awake,
             unexpected,
+            turn: 0,
             polls: 0,
             spin,
             max_peers,
@@ -102,25 +106,42 @@ impl State {
     }
 
     /// Takes in what has come from those that are awake, and now and then from all, without waiting.
+    #[inline]
     pub(crate) fn progress(&mut self) -> Result<(), EndpointError> {
+        self.poll(ENDPOINT_POLLS_PER_CALL)
+    }
+
+    /// The same, for so many polls of those after which it looks at all.
+    pub(super) fn poll(&mut self, polls: u32) -> Result<(), EndpointError> {
         self.check()?;
-        self.polls = self.polls.wrapping_add(1);
-        let count = self.awake.len();
-        for index in 0..count {
-            // Each is the first in its turn. Who ends meanwhile leaves the list, so that one may be left out.
-            let turn = (index + self.polls as usize) % count;
-            if let Some(peer) = self.awake.get(turn).copied() {
-                self.take_in(peer);
-            }
+        match self.awake[..] {
+            [peer] => self.take_in(peer),
+            _ => self.take_in_all(),
         }
-        if count == 0 || self.polls.is_multiple_of(ENDPOINT_POLLS_OF_CHANNELS) {
+        self.polls += polls;
+        if self.awake.is_empty() || self.polls >= ENDPOINT_CALLS_OF_CHANNELS * ENDPOINT_POLLS_PER_CALL {
+            self.polls = 0;
             self.look(Some(Duration::ZERO))?;
         }
         Ok(())
     }
 
+    fn take_in_all(&mut self) {
+        let count = self.awake.len();
+        // Each is the first in its turn. Who ends meanwhile leaves the list, so that one may be left out.
+        self.turn = if self.turn + 1 < count { self.turn + 1 } else { 0 };
+        for index in (self.turn..count).chain(0..self.turn) {
+            if let Some(peer) = self.awake.get(index).copied() {
+                self.take_in(peer);
+            }
+        }
+    }
+
     fn take_in(&mut self, peer: Peer) {
         let Some(link) = self.links.get(peer) else { return };
+        if link.is_quiet() {
+            return;
+        }
         let taken = link.take_in();
         let taken = taken.and_then(|taken| self.shares.serve(link).map(|()| taken));
         let has_room = link.notices_room();
@@ -150,7 +171,7 @@ impl State {
             Ok(TakenIn { cells: 0, .. }) => {}
             Ok(TakenIn { messages: 0, .. }) => self.links.has_changed(),
             Ok(TakenIn { unexpected, .. }) => {
-                self.unexpected.extend(core::iter::repeat_n(peer, unexpected));
+                (0..unexpected).for_each(|_| self.unexpected.push_back(peer));
                 self.links.has_news_of(peer);
             }
             Err(Violation) => self.end(peer, Ended::Violated),
@@ -233,35 +254,6 @@ impl State {
             self.end(peer, Ended::Disconnected);
             self.links.remove(peer, false);
             self.unexpected.retain(|sender| *sender != peer);
-        }
-    }
-
-    /// Tries again and again, and sleeps in between. `None`: it was in vain for so long.
-    pub(crate) fn block<R>(
-        &mut self,
-        timeout: Option<Duration>,
-        mut attempt: impl FnMut(&mut Self) -> Result<Option<R>, EndpointError>,
-    ) -> Result<Option<R>, EndpointError> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        loop {
-            let mut found = Ok(None);
-            let has_passed = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            let spin = if has_passed { SpinPolicy::NONE } else { self.spin };
-            spin.spin_for_write(|| {
-                found = self.progress().and_then(|()| attempt(self));
-                !matches!(found, Ok(None))
-            });
-            if has_passed || !matches!(found, Ok(None)) {
-                return found;
-            }
-            // Parking looks at the descriptors too, and what they tell may be what is tried for.
-            if self.park()? {
-                continue;
-            }
-            if let Some(found) = attempt(self)? {
-                return Ok(Some(found));
-            }
-            self.look(deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())))?;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What comes over a connection: taking it out of the channel, and receiving it.
 
 use crate::endpoint::error::EndpointError;
-use crate::endpoint::link::{Arrived, Content, Link, TakenIn, Violation};
+use crate::endpoint::link::{Arrived, Content, Link, Short, TakenIn, Violation};
 use crate::protocol::message::{Channel, Envelope, Kind, Mask, buffers};
 use crate::segment::unit::unstopped;
 use crate::tuning::{ENDPOINT_PRIVATE_BYTES, ENDPOINT_UNRECEIVED, ENDPOINT_UNRECEIVED_MOST, MESSAGE_BATCH};
@@ -20,41 +20,52 @@ impl Link {
 
     fn take_in_up_to(&mut self, batch: usize, limit: usize) -> Result<TakenIn, Violation> {
         let mut taken_in = TakenIn::default();
-        for _ in 0..batch {
-            if self.arrived.len() >= limit || self.calls.is_full() {
-                break;
-            }
+        while taken_in.cells < batch && self.arrived.len() < limit && !self.calls.is_full() {
             let Some(cell) = self.next_cell()? else { break };
             taken_in.cells += 1;
             // That the length fits into the cell, or the buffers, and that these exist, was checked.
-            if cell.mask.count_ones() > 1 {
+            if cell.mask & cell.mask.wrapping_sub(1) != 0 {
                 return Err(Violation);
             }
             let expected = match cell.kind {
                 Kind::Message => false,
                 Kind::Expected => true,
-                Kind::Request => {
-                    let request = self.copied(&cell);
-                    self.calls.push_request(cell.tag, request);
+                _ => {
+                    self.take_in_call(cell)?;
                     continue;
                 }
-                Kind::Reply => {
-                    let reply = self.copied(&cell);
-                    if let Some(abandoned) = self.calls.push_reply(cell.tag, reply) {
-                        self.give_back(&abandoned);
-                    }
-                    continue;
-                }
-                Kind::Offer | Kind::Fragment => return Err(Violation),
             };
             let content =
-                if cell.mask == 0 { Content::Inline(cell.inline) } else { Content::Buffer(cell.mask) };
+                if cell.mask == 0 { Content::Inline(Short(cell.inline)) } else { Content::Buffer(cell.mask) };
             self.arrived.push_back(Arrived { expected, tag: cell.tag, bytes: cell.len, content });
             taken_in.messages += 1;
             taken_in.unexpected += usize::from(!expected);
         }
         self.unreported += taken_in.messages;
+        if taken_in.cells > 0 {
+            // Once for all of them.
+            self.ring();
+        }
         Ok(taken_in)
+    }
+
+    /// Takes in a cell that is no message.
+    #[inline(never)]
+    fn take_in_call(&mut self, cell: Envelope) -> Result<(), Violation> {
+        match cell.kind {
+            Kind::Request => {
+                let request = self.copied(&cell);
+                self.calls.push_request(cell.tag, request);
+            }
+            Kind::Reply => {
+                let reply = self.copied(&cell);
+                if let Some(abandoned) = self.calls.push_reply(cell.tag, reply) {
+                    self.give_back(&abandoned);
+                }
+            }
+            Kind::Message | Kind::Expected | Kind::Offer | Kind::Fragment => return Err(Violation),
+        }
+        Ok(())
     }
 
     /// The bytes of a cell, whose buffer is given back.
@@ -105,13 +116,19 @@ impl Link {
 
     /// The place of the first message that was not expected.
     pub(crate) fn first_unexpected(&self) -> Option<usize> {
+        if self.arrived.front().is_some_and(|message| !message.expected) {
+            return Some(0);
+        }
         self.arrived.iter().position(|message| !message.expected)
     }
 
     /// The place of the message that is expected with this tag, and has so many of these before it.
     pub(crate) fn expected(&self, tag: u64, before: usize) -> Option<usize> {
-        let arrived = self.arrived.iter().enumerate();
-        let mut expected = arrived.filter(|(_, message)| message.expected && message.tag == tag);
+        let matches = |message: &Arrived| message.expected && message.tag == tag;
+        if before == 0 && self.arrived.front().is_some_and(matches) {
+            return Some(0);
+        }
+        let mut expected = self.arrived.iter().enumerate().filter(|(_, message)| matches(message));
         expected.nth(before).map(|(index, _)| index)
     }
 
@@ -123,7 +140,7 @@ impl Link {
             return Err(EndpointError::Truncated { peer: self.peer, bytes, room });
         };
         match &self.arrived[index].content {
-            Content::Inline(inline) => target.copy_from_slice(&inline[..bytes]),
+            Content::Inline(Short(inline)) => target.copy_from_slice(&inline[..bytes]),
             Content::Buffer(mask) => self.read(*mask, target),
             Content::Private(private) => {
                 target.copy_from_slice(private);
@@ -133,7 +150,12 @@ impl Link {
         if index + self.unreported >= self.arrived.len() {
             self.unreported -= 1;
         }
-        self.arrived.remove(index);
+        if index == 0 {
+            // What is most often received takes the least time.
+            self.arrived.pop_front();
+        } else {
+            self.arrived.remove(index);
+        }
         Ok((tag, bytes))
     }
 }

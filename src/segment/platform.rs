@@ -13,6 +13,7 @@ use crate::protocol::symmetric::SymmetricPlatform;
 use crate::protocol::{Expired, Payload, Platform};
 use crate::segment::layout::Layout;
 use crate::segment::recorder::Lane;
+use crate::sys::fence;
 #[cfg(target_os = "linux")]
 use crate::sys::membarrier;
 use crate::sys::processors;
@@ -297,7 +298,7 @@ unsafe impl SymmetricPlatform for ShmPlatform {
     #[inline(always)]
     fn fence_light(&self, _: &'static str) {
         match self.fences {
-            Fences::Symmetric => atomic::fence(Ordering::SeqCst),
+            Fences::Symmetric => fence::full(),
             #[cfg(target_os = "linux")]
             Fences::Membarrier => atomic::compiler_fence(Ordering::SeqCst),
         }

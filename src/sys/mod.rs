@@ -4,6 +4,7 @@ pub mod cast;
 pub(crate) mod cma;
 #[cfg(target_os = "linux")]
 pub(crate) mod epoll;
+pub(crate) mod fence;
 pub(crate) mod file_size;
 pub(crate) mod handler;
 #[cfg(target_os = "linux")]

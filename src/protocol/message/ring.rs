@@ -85,7 +85,8 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         Envelope::turn(word) == turn(inbox.taken, cells)
     }
 
-    /// Takes the next cell, if there is one. Its buffers are the receiver's until it [releases](Self::release) them.
+    /// Takes the next cell, if there is one, and wakes a sender that waits for room. Its buffers are the receiver's until it
+    /// [releases](Self::release) them.
     ///
     /// # Errors
     /// [`Failure::Dead`] without a cause where another process has overwritten the cell; otherwise only when a test stops this
@@ -97,6 +98,20 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         inbox: &mut Inbox,
         source: usize,
     ) -> Result<Option<Envelope>, Failure> {
+        let envelope = self.take_unrung(channel, inbox)?;
+        if envelope.is_some() {
+            self.ring(source)?;
+        }
+        Ok(envelope)
+    }
+
+    /// The same without waking the sender: who takes several cells [rings](Self::ring) behind the last, before it does anything
+    /// else.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    #[inline]
+    pub fn take_unrung<C: Channel>(&self, channel: &C, inbox: &mut Inbox) -> Result<Option<Envelope>, Failure> {
         let cells = channel.cells();
         let cell = inbox.taken as usize % cells;
         let word = self.0.platform.load_cell("arrived", channel.turn(cell), Acquire);
@@ -109,7 +124,6 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         self.0.platform.fail_point("cell-copied")?;
         // Release: the copy is made.
         self.0.platform.store_cell("take-cell", channel.taken(), inbox.taken, Release);
-        self.ring(source)?;
         envelope.map(Some).ok_or(Failure::Dead(None))
     }
 }

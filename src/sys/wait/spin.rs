@@ -51,16 +51,8 @@ impl SpinPolicy {
         self.yields > 0
     }
 
-    /// Calls `poll` until it returns `true` or the policy's time is over. `co_located`: the awaited rank runs on this
-    /// processor.
-    #[inline]
-    pub(crate) fn spin(self, co_located: bool, mut poll: impl FnMut() -> bool) {
-        if self.spin_briefly(co_located, || poll().then_some(())).is_none() {
-            self.spin_long(poll);
-        }
-    }
-
-    /// The first part of that, which reads no clock and does not yield. Returns what `poll` does.
+    /// Calls `poll` until it returns something, which this returns, or the first part of the policy's time is over: that which
+    /// reads no clock and does not yield. `co_located`: the awaited rank runs on this processor.
     #[inline(always)]
     pub(crate) fn spin_briefly<R>(self, co_located: bool, mut poll: impl FnMut() -> Option<R>) -> Option<R> {
         let first = poll();
@@ -83,7 +75,7 @@ impl SpinPolicy {
         None
     }
 
-    /// The rest.
+    /// The rest: calls `poll` until it returns `true` or the policy's time is over.
     #[cold]
     pub(crate) fn spin_long(self, poll: impl FnMut() -> bool) {
         if self.yields() { Self::spin_yielding(self.yields, 1, poll) } else { self.spin_timed(poll) }
@@ -92,11 +84,18 @@ impl SpinPolicy {
     /// The same for what any one rank may write, on whichever processor.
     #[inline]
     pub(crate) fn spin_for_write(self, mut poll: impl FnMut() -> bool) {
-        if !self.yields() {
-            return self.spin(true, poll);
+        if self.spin_briefly(true, || poll().then_some(())).is_none() {
+            self.spin_long_for_write(poll);
         }
-        if !poll() {
+    }
+
+    /// The rest of that, behind [`spin_briefly`](Self::spin_briefly).
+    #[cold]
+    pub(crate) fn spin_long_for_write(self, poll: impl FnMut() -> bool) {
+        if self.yields() {
             Self::spin_yielding(YIELDS_FOR_WRITE, POLLS_AFTER_YIELD, poll);
+        } else {
+            self.spin_timed(poll);
         }
     }
 
@@ -144,7 +143,12 @@ mod tests {
 
     fn polls(policy: SpinPolicy, co_located: bool) -> u32 {
         let mut polls = 0;
-        policy.spin(co_located, || {
+        let nothing: Option<()> = policy.spin_briefly(co_located, || {
+            polls += 1;
+            None
+        });
+        assert_eq!(nothing, None);
+        policy.spin_long(|| {
             polls += 1;
             false
         });
