@@ -125,6 +125,8 @@ pub use endpoint::asynchronous::connection::{Connection, RemoteTransport};
 #[cfg(target_os = "linux")]
 pub use endpoint::builder::EndpointBuilder;
 #[cfg(target_os = "linux")]
+pub use endpoint::completing::EndpointRequest;
+#[cfg(target_os = "linux")]
 pub use endpoint::ended::{Ended, Refusal};
 #[cfg(target_os = "linux")]
 pub use endpoint::error::EndpointError;
@@ -132,9 +134,12 @@ pub use endpoint::error::EndpointError;
 pub use endpoint::handle::{Access, Handle, Registration};
 #[cfg(target_os = "linux")]
 pub use endpoint::peer::{Armed, Event, Incoming, Peer};
+#[cfg(target_os = "linux")]
 pub use endpoint::receiving::RecvRequest;
 #[cfg(target_os = "linux")]
 pub use endpoint::routes::Route;
+#[cfg(target_os = "linux")]
+pub use endpoint::started::{GetRequest, PutRequest};
 pub use error::{CallSummary, CountPair, Error, InitFailure, InvalidSetting};
 pub use error::{NodeTimeout, Operation, TimeoutInfo, WaitTimeout};
 pub use job::config::{Config, WaitKind};

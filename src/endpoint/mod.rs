@@ -2,7 +2,7 @@
 //!
 //! | file | question that it answers |
 //! | --- | --- |
-//! | `api`, `messages`, `receiving`, `events`, `sharing`, `transfer` | what is called? |
+//! | `api`, `messages`, `receiving`, `events`, `sharing`, `transfer`, `started`, `completing` | what is called? |
 //! | `builder` | with which settings? |
 //! | `address`, `routes`, `peer`, `ended`, `error` | whom does a call name, how is that reached, and what does it report? |
 //! | `state`, `waiting` | what goes on inside of a call, and when may an endpoint sleep? |
@@ -11,7 +11,7 @@
 //! | `link`, `taking`, `sending`, `calls` | what goes through one of them? |
 //! | `postings` | which receive has which message? |
 //! | `handle`, `shares`, `lease` | which memory may peers access, and until when? |
-//! | `getting`, `putting`, `requests` | how does a transfer go on, step by step? |
+//! | `getting`, `putting`, `requests`, `steps`, `left` | how does a transfer go on, step by step, and what is left of it? |
 //! | `wire`, `slices` | what do they ask for, and where does it lie? |
 //! | `asynchronous` | how do the tasks of a tokio runtime share an endpoint? |
 //!
@@ -24,6 +24,7 @@ pub(crate) mod api;
 pub(crate) mod asynchronous;
 pub(crate) mod builder;
 mod calls;
+pub(crate) mod completing;
 mod dialling;
 pub(crate) mod ended;
 pub(crate) mod error;
@@ -33,6 +34,7 @@ pub(crate) mod handle;
 pub(crate) mod hello;
 mod key;
 mod lease;
+mod left;
 mod link;
 mod links;
 mod listener;
@@ -48,7 +50,9 @@ mod shares;
 mod sharing;
 mod slices;
 mod sockets;
+pub(crate) mod started;
 mod state;
+mod steps;
 mod taking;
 mod transfer;
 mod waiting;

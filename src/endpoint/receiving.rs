@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::endpoint::api::Endpoint;
+use crate::endpoint::completing::EndpointRequest;
+use crate::endpoint::completing::sealed::{Advance, Advanced};
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::link::Stage;
@@ -104,7 +106,7 @@ impl<B> RecvRequest<B> {
         self.buffer
     }
 
-    fn result(&self) -> Result<Option<usize>, EndpointError> {
+    fn outcome(&self) -> Result<Option<usize>, EndpointError> {
         let peer = self.from;
         match self.end {
             None => Ok(None),
@@ -117,19 +119,6 @@ impl<B> RecvRequest<B> {
 }
 
 impl<B: AsMut<[u8]>> RecvRequest<B> {
-    /// Receives the message, if it is there. Returns whether the request has ended.
-    fn poll(&mut self, state: &mut State) -> Result<bool, EndpointError> {
-        if self.end.is_none() {
-            self.end = self.try_end(state)?;
-            if self.end.is_some() {
-                // Those behind it move up.
-                self.posting = None;
-                state.received(self.from);
-            }
-        }
-        Ok(self.end.is_some())
-    }
-
     fn try_end(&mut self, state: &mut State) -> Result<Option<End>, EndpointError> {
         let Some(posting) = &self.posting else { return Ok(self.end) };
         loop {
@@ -159,6 +148,32 @@ impl<B: AsMut<[u8]>> RecvRequest<B> {
     }
 }
 
+impl<B: AsMut<[u8]>> EndpointRequest for RecvRequest<B> {}
+
+impl<B: AsMut<[u8]>> Advance for RecvRequest<B> {
+    /// Receives the message, if it is there.
+    fn advance(&mut self, state: &mut State) -> Result<Advanced, EndpointError> {
+        if self.end.is_none() {
+            self.end = self.try_end(state)?;
+            if self.end.is_none() {
+                return Ok(Advanced::Waits);
+            }
+            // Those behind it move up.
+            self.posting = None;
+            state.received(self.from);
+        }
+        Ok(Advanced::Ended)
+    }
+
+    fn result(&self) -> Result<Option<usize>, EndpointError> {
+        self.outcome()
+    }
+
+    fn reported(&mut self) -> &mut bool {
+        &mut self.reported
+    }
+}
+
 impl Endpoint {
     /// Starts to receive the next expected message of a peer with this tag. It does not wait; [`test`](Endpoint::test),
     /// [`wait_for`](Endpoint::wait_for) and [`wait_any`](Endpoint::wait_any) complete it. Any number may be under way. Example:
@@ -177,58 +192,6 @@ impl Endpoint {
         let posting = Some(self.state.links.find(from)?.postings.add(tag));
         Ok(RecvRequest { from, tag, posting, end: None, reported: false, buffer })
     }
-
-    /// The length of a request's message, in bytes, if it has been received; never waits. Asked again it says the same. `None`:
-    /// the message has not come yet. Example: [`RecvRequest`].
-    ///
-    /// # Errors
-    /// [`EndpointError::Truncated`] if the buffer is too short, and [`EndpointError::PeerGone`] or
-    /// [`EndpointError::UnknownPeer`] if the peer has ended without such a message: these end the request, and what has come stays
-    /// for others. [`EndpointError::ForeignRequest`]; [`EndpointError::TooManyUnreceived`], [`EndpointError::Forked`],
-    /// [`EndpointError::System`]: it can be tested again.
-    pub fn test<B: AsMut<[u8]>>(
-        &mut self,
-        request: &mut RecvRequest<B>,
-    ) -> Result<Option<usize>, EndpointError> {
-        if request.end.is_none() {
-            self.state.progress()?;
-            request.poll(&mut self.state)?;
-        }
-        request.result()
-    }
-
-    /// Waits until a request has ended. Returns the length of its message, in bytes. Example: [`RecvRequest::into_buffer`].
-    ///
-    /// # Errors
-    /// Those of [`test`](Endpoint::test); [`EndpointError::TimedOut`]: it can be waited for again.
-    pub fn wait_for<B: AsMut<[u8]>>(&mut self, request: &mut RecvRequest<B>) -> Result<usize, EndpointError> {
-        self.block("wait_for", |state| if request.poll(state)? { request.result() } else { Ok(None) })
-    }
-
-    /// Waits until one of these requests has ended that it has not named before. Returns its place; `None` if all were named. It
-    /// may have ended with an error: [`test`](Endpoint::test) says how. Example: [`RecvRequest`].
-    ///
-    /// # Errors
-    /// [`EndpointError::TimedOut`], [`EndpointError::ForeignRequest`], [`EndpointError::TooManyUnreceived`],
-    /// [`EndpointError::Forked`], [`EndpointError::System`]: these end no request.
-    pub fn wait_any<B: AsMut<[u8]>>(
-        &mut self,
-        requests: &mut [RecvRequest<B>],
-    ) -> Result<Option<usize>, EndpointError> {
-        if requests.iter().all(|request| request.reported) {
-            return Ok(None);
-        }
-        let place = self.block("wait_any", |state| {
-            for (place, request) in requests.iter_mut().enumerate() {
-                if !request.reported && request.poll(state)? {
-                    return Ok(Some(place));
-                }
-            }
-            Ok(None)
-        })?;
-        requests[place].reported = true;
-        Ok(Some(place))
-    }
 }
 
 impl<B> fmt::Debug for RecvRequest<B> {
@@ -236,7 +199,7 @@ impl<B> fmt::Debug for RecvRequest<B> {
         f.debug_struct("RecvRequest")
             .field("from", &self.from)
             .field("tag", &self.tag)
-            .field("result", &self.result())
+            .field("result", &self.outcome())
             .finish_non_exhaustive()
     }
 }

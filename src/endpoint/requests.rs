@@ -6,6 +6,7 @@ use crate::endpoint::calls::Kept;
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::handle::Handle;
+use crate::endpoint::left::Unanswered;
 use crate::endpoint::link::{LONGEST, Stage};
 use crate::endpoint::peer::Peer;
 use crate::endpoint::state::State;
@@ -172,13 +173,14 @@ impl Requests {
     }
 
     /// Nobody waits for answers any more. What the peer may still read is kept until it has answered.
-    pub(super) fn abandon(&mut self, state: &mut State, mut kept: Option<Kept>) {
-        let Some(link) = state.links.get(self.transfer.peer) else { return };
-        for Asked { number, .. } in self.under_way.drain(..) {
-            if let Some(reply) = link.calls.abandon(number, kept.take()) {
-                link.give_back(&reply);
-            }
-        }
+    pub(super) fn abandon(&mut self, state: &mut State, kept: Option<Kept>) {
+        state.abandon(self.unanswered(kept));
+    }
+
+    /// What was asked, when nobody waits for answers any more.
+    pub(super) fn unanswered(&mut self, kept: Option<Kept>) -> Unanswered {
+        let numbers = self.under_way.drain(..).map(|asked| asked.number).collect();
+        Unanswered { peer: self.transfer.peer, numbers, kept }
     }
 }
 

@@ -7,11 +7,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::{EndpointError, system};
 use crate::endpoint::key::Key;
+use crate::endpoint::left::{Left, Unanswered};
 use crate::endpoint::link::{Link, Stage, TakenIn, Violation};
 use crate::endpoint::links::Links;
 use crate::endpoint::listener::{Greeting, Listener};
@@ -25,7 +27,7 @@ use crate::sys::wait::spin::SpinPolicy;
 use crate::tuning::{ENDPOINT_CALLS_OF_CHANNELS, ENDPOINT_POLLS_PER_CALL};
 
 /// An endpoint.
-pub(crate) struct State {
+pub struct State {
     pub(crate) epoll: Epoll,
     guard: ForkGuard,
     pub(crate) listener: Option<Listener>,
@@ -33,6 +35,8 @@ pub(crate) struct State {
     pub(super) greeted: u32,
     pub(crate) links: Links,
     pub(crate) shares: Shares,
+    /// By which requests know the endpoint, too.
+    pub(super) left: Arc<Left>,
     /// Those whose channels are polled.
     pub(super) awake: Vec<Peer>,
     /// By message that was not expected, in the order in which they were taken in: its sender.
@@ -56,7 +60,7 @@ impl State {
             epoll.add(listener.as_fd(), Key::Listener.encode()).map_err(system("listen", "a descriptor"))?;
         }
         let guard = ForkGuard::new().map_err(system("listen", "a page of memory"))?;
-        let (greetings, links, awake, unexpected) = Default::default();
+        let (greetings, links, left, awake, unexpected) = Default::default();
         Ok(State {
             epoll,
             guard,
@@ -65,6 +69,7 @@ impl State {
             greeted: 0,
             links,
             shares: Shares::new(),
+            left,
             awake,
             unexpected,
             turn: 0,
@@ -181,6 +186,9 @@ impl State {
     /// Looks at the descriptors; waits for one to be ready at most for so long, or without limit. Returns whether some may be left
     /// that are ready, for which nobody is woken who waits for an edge.
     pub(crate) fn look(&mut self, timeout: Option<Duration>) -> Result<bool, EndpointError> {
+        for unanswered in self.left.take() {
+            self.abandon(unanswered);
+        }
         let ready = self.epoll.wait(timeout).map_err(system("wait", "to wait for descriptors"))?;
         let mut is_left = ready.len() == BATCH;
         for ready in ready {
@@ -193,6 +201,16 @@ impl State {
             }
         }
         Ok(is_left)
+    }
+
+    /// Nobody waits for these answers any more. What the peer may still read is kept until it has answered.
+    pub(super) fn abandon(&mut self, Unanswered { peer, numbers, mut kept }: Unanswered) {
+        let Some(link) = self.links.get(peer) else { return };
+        for number in numbers {
+            if let Some(reply) = link.calls.abandon(number, kept.take()) {
+                link.give_back(&reply);
+            }
+        }
     }
 
     /// From now on this peer's channel is polled.

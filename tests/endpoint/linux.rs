@@ -50,6 +50,8 @@ mod sharing;
 mod sleeping;
 #[path = "steps.rs"]
 mod steps;
+#[path = "transfers.rs"]
+mod transfers;
 #[path = "unmapped.rs"]
 mod unmapped;
 
@@ -115,6 +117,7 @@ pub(super) fn main() -> ExitCode {
         async_transfers::TESTS,
         bulk_pull::TESTS,
         sharing::TESTS,
+        transfers::TESTS,
         files::TESTS,
         namespaces::TESTS,
         steps::TESTS,

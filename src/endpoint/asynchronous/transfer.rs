@@ -10,15 +10,14 @@ use crate::endpoint::asynchronous::api::AsyncEndpoint;
 use crate::endpoint::asynchronous::attempt::wait;
 use crate::endpoint::asynchronous::shared::Shared;
 use crate::endpoint::asynchronous::waiters::Interest;
-use crate::endpoint::calls::Kept;
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::getting::Get;
 use crate::endpoint::handle::Handle;
 use crate::endpoint::link::LONGEST;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::putting::Put;
-use crate::endpoint::requests::{Moved, Requests, Transfer};
-use crate::endpoint::state::State;
+use crate::endpoint::requests::{Moved, Transfer};
+use crate::endpoint::steps::{Gets, Puts, Steps};
 use crate::tuning::MESSAGE_PIECE_BYTES;
 
 /// A transfer that is under way. Dropped before its end it leaves nothing behind.
@@ -26,57 +25,6 @@ struct UnderWay<'a, T: Steps> {
     shared: &'a Shared,
     /// `None` once it has ended.
     transfer: Option<T>,
-}
-
-/// What goes on in steps.
-trait Steps {
-    fn step(&mut self, state: &mut State) -> Result<Option<Moved>, EndpointError>;
-
-    fn requests(&mut self) -> &mut Requests;
-
-    /// The requests, and what the peer may read until it has answered.
-    fn into_parts(self) -> (Requests, Option<Kept>);
-}
-
-struct Gets<B> {
-    get: Get,
-    buffers: Vec<B>,
-}
-
-impl<B: AsMut<[u8]>> Steps for Gets<B> {
-    fn step(&mut self, state: &mut State) -> Result<Option<Moved>, EndpointError> {
-        let mut targets: Vec<_> = self.buffers.iter_mut().map(AsMut::as_mut).collect();
-        self.get.step(state, &mut targets)
-    }
-
-    fn requests(&mut self) -> &mut Requests {
-        &mut self.get.requests
-    }
-
-    fn into_parts(self) -> (Requests, Option<Kept>) {
-        (self.get.requests, None)
-    }
-}
-
-struct Puts<B> {
-    put: Put,
-    data: Vec<B>,
-}
-
-impl<B: AsRef<[u8]> + Send + Sync + 'static> Steps for Puts<B> {
-    fn step(&mut self, state: &mut State) -> Result<Option<Moved>, EndpointError> {
-        let data: Vec<_> = self.data.iter().map(AsRef::as_ref).collect();
-        self.put.step(state, &data)
-    }
-
-    fn requests(&mut self) -> &mut Requests {
-        &mut self.put.requests
-    }
-
-    fn into_parts(self) -> (Requests, Option<Kept>) {
-        // The bytes stay where they are: what moves is the vector's own three words.
-        (self.put.requests, Some(Box::new(self.data)))
-    }
 }
 
 impl<T: Steps> UnderWay<'_, T> {

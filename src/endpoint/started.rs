@@ -1,0 +1,266 @@
+//! Gets and puts that are started, and completed by later calls.
+//!
+//! A request owns the memory of its transfer, and the endpoint knows no more of it than the numbers of what was asked of the peer.
+//! What a request that is dropped has still asked, it [leaves behind](Left).
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::endpoint::api::Endpoint;
+use crate::endpoint::completing::EndpointRequest;
+use crate::endpoint::completing::sealed::{Advance, Advanced};
+use crate::endpoint::ended::Ended;
+use crate::endpoint::error::EndpointError;
+use crate::endpoint::getting::Get;
+use crate::endpoint::handle::Handle;
+use crate::endpoint::left::Left;
+use crate::endpoint::peer::Peer;
+use crate::endpoint::putting::Put;
+use crate::endpoint::requests::{Moved, Transfer};
+use crate::endpoint::state::State;
+use crate::endpoint::steps::{Gets, Puts, Steps};
+use crate::tuning::MESSAGE_PIECE_BYTES;
+
+/// How a transfer has ended.
+#[derive(Clone, Copy)]
+enum End {
+    Done,
+    OutOfBounds { offset: u64, bytes: u64, len: u64 },
+    NotShared,
+    NotWritable,
+    Fault { bytes: u64 },
+    Gone(Ended),
+    Unknown,
+}
+
+/// A get or a put.
+struct Started<T: Steps> {
+    /// `None` once its memory is given back.
+    transfer: Option<T>,
+    peer: Peer,
+    len: usize,
+    end: Option<End>,
+    reported: bool,
+    left: Arc<Left>,
+}
+
+impl<T: Steps> Started<T> {
+    fn new(state: &State, transfer: Transfer, steps: T) -> Self {
+        let Transfer { peer, len, .. } = transfer;
+        let left = Arc::clone(&state.left);
+        Started { transfer: Some(steps), peer, len, end: None, reported: false, left }
+    }
+
+    /// Asks for what can be asked for at once. What fails is found again when it is tested.
+    fn begin(&mut self, state: &mut State) {
+        let _ = self.advance(state);
+    }
+
+    /// Makes the next step.
+    fn advance(&mut self, state: &mut State) -> Result<Advanced, EndpointError> {
+        if !Arc::ptr_eq(&self.left, &state.left) {
+            return Err(EndpointError::ForeignRequest);
+        }
+        let (None, Some(transfer)) = (self.end, &mut self.transfer) else { return Ok(Advanced::Ended) };
+        let end = match transfer.step(state) {
+            Ok(None) => return Ok(Advanced::Waits),
+            Ok(Some(Moved::Asked)) => return Ok(Advanced::Asked),
+            Ok(Some(Moved::Some)) => return Ok(Advanced::Moved),
+            Ok(Some(Moved::All)) => End::Done,
+            Err(EndpointError::OutOfBounds { offset, bytes, len }) => End::OutOfBounds { offset, bytes, len },
+            Err(EndpointError::NotShared { .. }) => End::NotShared,
+            Err(EndpointError::NotWritable { .. }) => End::NotWritable,
+            Err(EndpointError::Fault { bytes, .. }) => End::Fault { bytes },
+            Err(EndpointError::PeerGone { ended, .. }) => End::Gone(ended),
+            Err(EndpointError::UnknownPeer { .. }) => End::Unknown,
+            // It can be tested again.
+            Err(error) => return Err(error),
+        };
+        transfer.requests().abandon(state, None);
+        self.end = Some(end);
+        Ok(Advanced::Ended)
+    }
+
+    fn result(&self) -> Result<Option<usize>, EndpointError> {
+        let peer = self.peer;
+        match self.end {
+            None => Ok(None),
+            Some(End::Done) => Ok(Some(self.len)),
+            Some(End::OutOfBounds { offset, bytes, len }) => {
+                Err(EndpointError::OutOfBounds { offset, bytes, len })
+            }
+            Some(End::NotShared) => Err(EndpointError::NotShared { peer }),
+            Some(End::NotWritable) => Err(EndpointError::NotWritable { peer }),
+            Some(End::Fault { bytes }) => Err(EndpointError::Fault { peer, bytes }),
+            Some(End::Gone(ended)) => Err(EndpointError::PeerGone { peer, ended }),
+            Some(End::Unknown) => Err(EndpointError::UnknownPeer { peer }),
+        }
+    }
+
+    /// Ends it. Its memory, unless the peer may still read it.
+    fn end(&mut self) -> Option<T> {
+        let transfer = self.transfer.take()?;
+        if self.end.is_some() {
+            return Some(transfer);
+        }
+        let (mut requests, kept) = transfer.into_parts();
+        self.left.put(requests.unanswered(kept));
+        None
+    }
+}
+
+impl<T: Steps> Drop for Started<T> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A get that was started, into buffers that it owns (`Vec<u8>`, `Box<[u8]>`, `&mut [u8]` and their like). They are written in calls
+/// only that the request is passed to, so the endpoint refers to no memory, however the request ends. [`test`](Endpoint::test) goes on
+/// with it, and copies up to 1 MiB; [`wait_for`](Endpoint::wait_for) and [`wait_any`](Endpoint::wait_any) complete it, and say how many
+/// bytes were moved. Any number may be under way.
+///
+/// A request that is dropped ends its transfer. One that is forgotten (`std::mem::forget`) keeps what its peer has lent it until the
+/// connection ends.
+///
+/// ```
+/// use intranode::{Access, Endpoint, EndpointError};
+///
+/// let mut server = Endpoint::listen(&format!("start-get-{}", std::process::id()))?;
+/// let memory = server.share(vec![vec![7; 100_000].into()], Access::ReadWrite);
+/// let mut client = Endpoint::client()?;
+/// let peer = client.connect(server.address().expect("it listens"))?;
+/// let mut get = client.start_get(peer, &memory.handle(), 0, vec![vec![0; 60_000], vec![0; 40_000]])?;
+/// let mut put = client.start_put(peer, &memory.handle(), 99_996, vec!["late"])?;
+/// while client.test(&mut get)?.is_none() || client.test(&mut put)?.is_none() {
+///     server.poll()?;
+/// }
+/// assert_eq!((client.wait_for(&mut get)?, client.wait_for(&mut put)?), (100_000, 4));
+/// assert_eq!(get.into_buffers()[0][59_999], 7);
+/// assert_eq!(put.into_data(), Some(vec!["late"]));
+/// # Ok::<(), EndpointError>(())
+/// ```
+#[must_use = "a transfer ends when its request is dropped"]
+pub struct GetRequest<B: AsMut<[u8]>>(Started<Gets<B>>);
+
+impl<B: AsMut<[u8]>> GetRequest<B> {
+    /// The buffers. Before the transfer has ended this ends it, and they may have any content. Example: [`GetRequest`].
+    pub fn into_buffers(mut self) -> Vec<B> {
+        let buffers = self.0.transfer.as_mut().map(|gets| core::mem::take(&mut gets.buffers));
+        buffers.unwrap_or_default()
+    }
+}
+
+/// A put that was started, of data that it owns (`Vec<u8>`, `Box<[u8]>`, `&'static str` and their like). It is completed as a
+/// [`GetRequest`] is.
+///
+/// The peer may read the data at any moment until it has answered. So a request that is dropped before leaves its data with the
+/// endpoint until then, or until the connection ends; one that is forgotten (`std::mem::forget`) leaves it for ever. Example:
+/// [`GetRequest`].
+#[must_use = "a transfer ends when its request is dropped"]
+pub struct PutRequest<B: AsRef<[u8]> + Send + Sync + 'static>(Started<Puts<B>>);
+
+impl<B: AsRef<[u8]> + Send + Sync + 'static> PutRequest<B> {
+    /// The data. Before the transfer has ended this ends it, and there is none: the peer may still read it. Example: [`GetRequest`].
+    #[must_use]
+    pub fn into_data(mut self) -> Option<Vec<B>> {
+        self.0.end().map(|puts| puts.data)
+    }
+}
+
+impl<B: AsMut<[u8]>> EndpointRequest for GetRequest<B> {}
+impl<B: AsRef<[u8]> + Send + Sync + 'static> EndpointRequest for PutRequest<B> {}
+
+impl<B: AsMut<[u8]>> Advance for GetRequest<B> {
+    fn advance(&mut self, state: &mut State) -> Result<Advanced, EndpointError> {
+        self.0.advance(state)
+    }
+
+    fn result(&self) -> Result<Option<usize>, EndpointError> {
+        self.0.result()
+    }
+
+    fn reported(&mut self) -> &mut bool {
+        &mut self.0.reported
+    }
+}
+
+impl<B: AsRef<[u8]> + Send + Sync + 'static> Advance for PutRequest<B> {
+    fn advance(&mut self, state: &mut State) -> Result<Advanced, EndpointError> {
+        self.0.advance(state)
+    }
+
+    fn result(&self) -> Result<Option<usize>, EndpointError> {
+        self.0.result()
+    }
+
+    fn reported(&mut self) -> &mut bool {
+        &mut self.0.reported
+    }
+}
+
+impl Endpoint {
+    /// Starts to read memory that a peer shares, from an offset in bytes on, into buffers that count as one, as
+    /// [`get`](Endpoint::get) does. It does not wait. Example: [`GetRequest`].
+    ///
+    /// # Errors
+    /// [`EndpointError::OutOfBounds`], [`EndpointError::PeerGone`], [`EndpointError::UnknownPeer`], [`EndpointError::Forked`].
+    ///
+    /// # Panics
+    /// Later, when a buffer is shorter the next time that it is asked for its bytes.
+    pub fn start_get<B: AsMut<[u8]>>(
+        &mut self,
+        from: Peer,
+        handle: &Handle,
+        offset: u64,
+        mut buffers: Vec<B>,
+    ) -> Result<GetRequest<B>, EndpointError> {
+        let len = buffers.iter_mut().map(|buffer| buffer.as_mut().len()).sum();
+        let transfer = Transfer { peer: from, handle: *handle, offset, len };
+        let get = Get::new(&mut self.state, transfer, MESSAGE_PIECE_BYTES)?;
+        let mut request = GetRequest(Started::new(&self.state, transfer, Gets { get, buffers }));
+        request.0.begin(&mut self.state);
+        Ok(request)
+    }
+
+    /// Starts to write to memory that a peer shares for that, from an offset in bytes on: data that counts as one, as
+    /// [`put`](Endpoint::put) does. It does not wait. Example: [`GetRequest`].
+    ///
+    /// # Errors
+    /// Those of [`start_get`](Endpoint::start_get); [`EndpointError::NotWritable`].
+    ///
+    /// # Panics
+    /// Later, when a part of the data is shorter the next time that it is asked for its bytes.
+    pub fn start_put<B: AsRef<[u8]> + Send + Sync + 'static>(
+        &mut self,
+        to: Peer,
+        handle: &Handle,
+        offset: u64,
+        data: Vec<B>,
+    ) -> Result<PutRequest<B>, EndpointError> {
+        let len = data.iter().map(|data| data.as_ref().len()).sum();
+        let transfer = Transfer { peer: to, handle: *handle, offset, len };
+        let put = Put::new(&mut self.state, transfer)?;
+        let mut request = PutRequest(Started::new(&self.state, transfer, Puts { put, data }));
+        request.0.begin(&mut self.state);
+        Ok(request)
+    }
+}
+
+impl<B: AsMut<[u8]>> fmt::Debug for GetRequest<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GetRequest")
+            .field("from", &self.0.peer)
+            .field("result", &self.0.result())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B: AsRef<[u8]> + Send + Sync + 'static> fmt::Debug for PutRequest<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PutRequest")
+            .field("to", &self.0.peer)
+            .field("result", &self.0.result())
+            .finish_non_exhaustive()
+    }
+}

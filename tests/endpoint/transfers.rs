@@ -1,0 +1,212 @@
+//! Gets and puts that are started, and completed by later calls.
+
+use std::io::IoSliceMut;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use intranode::{Access, Ended, Endpoint, EndpointError};
+use libtest_mimic::Completion;
+
+use super::messages::pattern;
+use super::owner::{Client, Digest};
+use super::{Test, pair, repeats};
+
+pub(super) const TESTS: &[Test] = &[
+    ("started_transfers_end_in_any_order", any_order),
+    ("started_transfers_where_memory_cannot_be_read", refused),
+    ("a_started_get_that_is_dropped_or_forgotten_is_in_nobodys_way", dropped_gets),
+    ("a_put_that_is_dropped_keeps_its_data_until_it_is_answered", dropped_puts),
+    ("errors_end_a_started_transfer_and_stay", errors),
+    ("a_started_transfer_of_another_endpoint_is_refused", foreign),
+];
+
+const LEN: usize = 3_000_000;
+
+/// Many gets and puts at once, of an owner in a process of its own.
+fn many(client: &mut Client) -> Result<()> {
+    let handle = client.share(LEN / 30, 30, true)?;
+    let all = pattern(7, LEN);
+    let ranges: Vec<_> = (0..20)
+        .map(|_| fastrand::usize(0..LEN))
+        .map(|start| (start, fastrand::usize(0..=LEN - start)))
+        .collect();
+    let mut gets = Vec::new();
+    for (start, len) in &ranges {
+        let buffers = vec![vec![0; len / 3], vec![0; len - len / 3]];
+        gets.push(client.own.start_get(client.owner, &handle, *start as u64, buffers)?);
+    }
+    let mut ended = 0;
+    while let Some(place) = client.own.wait_any(&mut gets)? {
+        let bytes = client.own.test(&mut gets[place])?;
+        ensure!(bytes == Some(ranges[place].1), "{bytes:?} of {:?}", ranges[place]);
+        ended += 1;
+    }
+    ensure!(ended == ranges.len(), "{ended} were named");
+    for (get, (start, len)) in gets.into_iter().zip(&ranges) {
+        ensure!(get.into_buffers().concat() == all[*start..start + len], "{len} bytes from {start} on");
+    }
+    // Each writes its own part.
+    let mut puts = Vec::new();
+    let data = pattern(9, LEN);
+    for (index, part) in data.chunks(LEN / 10).enumerate() {
+        let offset = (index * (LEN / 10)) as u64;
+        puts.push(client.own.start_put(
+            client.owner,
+            &handle,
+            offset,
+            vec![part[..7].to_vec(), part[7..].to_vec()],
+        )?);
+    }
+    for put in puts.iter_mut().rev() {
+        ensure!(client.own.wait_for(put)? == LEN / 10);
+    }
+    let mut digest = Digest::new();
+    digest.add(&data);
+    ensure!(client.contents(&handle)? == digest.0, "what was put is not there");
+    ensure!(puts.into_iter().all(|put| put.into_data().is_some_and(|data| data.len() == 2)));
+    Ok(())
+}
+
+fn any_order() -> Result<Completion> {
+    let mut client = Client::start(&[])?;
+    for _ in 0..repeats(3) {
+        many(&mut client)?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn refused() -> Result<Completion> {
+    many(&mut Client::start(&["refuses"])?)?;
+    Ok(Completion::Completed)
+}
+
+/// Lets both go on, until something holds.
+fn until(
+    both: [&mut Endpoint; 2],
+    mut holds: impl FnMut(&mut [&mut Endpoint; 2]) -> Result<bool>,
+) -> Result<()> {
+    let (start, mut both) = (Instant::now(), both);
+    while !holds(&mut both)? {
+        for own in &mut both {
+            while own.poll()?.is_some() {}
+        }
+        ensure!(start.elapsed() < Duration::from_secs(20), "it does not come");
+    }
+    Ok(())
+}
+
+/// More than there are leases, and places for requests.
+fn dropped_gets() -> Result<Completion> {
+    let (mut client, to_server, mut server, _) = pair()?;
+    let memory = server.share(vec![pattern(1, 100_000).into()], Access::Read);
+    for round in 0..repeats(300) {
+        let mut get = client.start_get(to_server, &memory.handle(), 0, vec![vec![0; 100_000]])?;
+        for _ in 0..round % 4 {
+            while server.poll()?.is_some() {}
+            let _ = client.test(&mut get)?;
+        }
+        if round % 10 == 9 {
+            std::mem::forget(get);
+        } else if round % 3 == 0 {
+            ensure!(get.into_buffers()[0].len() == 100_000);
+        }
+        while server.poll()?.is_some() || client.poll()?.is_some() {}
+    }
+    let mut get = client.start_get(to_server, &memory.handle(), 0, vec![vec![0; 100_000]])?;
+    until([&mut client, &mut server], |[client, _]| Ok(client.test(&mut get)?.is_some()))?;
+    ensure!(get.into_buffers()[0] == pattern(1, 100_000));
+    Ok(Completion::Completed)
+}
+
+/// Data whose end can be seen.
+struct Data {
+    _seen: Arc<()>,
+    bytes: Vec<u8>,
+}
+
+impl Data {
+    fn new(seen: &Arc<()>, bytes: Vec<u8>) -> Self {
+        Data { _seen: Arc::clone(seen), bytes }
+    }
+}
+
+impl AsRef<[u8]> for Data {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+fn dropped_puts() -> Result<Completion> {
+    let (mut client, to_server, mut server, _) = pair()?;
+    let memory = server.share(vec![vec![0; 100_000].into()], Access::ReadWrite);
+    let kept = Arc::new(());
+    let put = client.start_put(to_server, &memory.handle(), 0, vec![Data::new(&kept, pattern(2, 100_000))])?;
+    ensure!(put.into_data().is_none(), "data that the peer may still read");
+    while client.poll()?.is_some() {}
+    ensure!(Arc::strong_count(&kept) == 2, "the data is gone before the peer has read it");
+    until([&mut client, &mut server], |_| Ok(Arc::strong_count(&kept) == 1))?;
+    ensure!(server.shared(&memory)?[0][..] == pattern(2, 100_000));
+    // What is forgotten stays, and others go on.
+    let forgotten = vec![Data::new(&kept, pattern(3, 100_000))];
+    std::mem::forget(client.start_put(to_server, &memory.handle(), 0, forgotten)?);
+    let mut put = client.start_put(to_server, &memory.handle(), 0, vec![pattern(4, 100_000)])?;
+    until([&mut client, &mut server], |[client, _]| Ok(client.test(&mut put)?.is_some()))?;
+    ensure!(server.shared(&memory)?[0][..] == pattern(4, 100_000) && Arc::strong_count(&kept) == 2);
+    // The end of a connection ends what is kept for it.
+    let put = client.start_put(to_server, &memory.handle(), 0, vec![Data::new(&kept, vec![1; 100_000])])?;
+    drop(put);
+    while client.poll()?.is_some() {}
+    client.disconnect(to_server);
+    until([&mut client, &mut server], |_| Ok(Arc::strong_count(&kept) == 2))?;
+    Ok(Completion::Completed)
+}
+
+fn errors() -> Result<Completion> {
+    let (mut client, to_server, mut server, _) = pair()?;
+    let memory = server.share(vec![vec![1; 100_000].into()], Access::Read);
+    let handle = memory.handle();
+    let error = client.start_get(to_server, &handle, 1, vec![vec![0; 100_000]]);
+    ensure!(matches!(error, Err(EndpointError::OutOfBounds { .. })), "{error:?}");
+    let error = client.start_put(to_server, &handle, 0, vec!["x"]);
+    ensure!(matches!(error, Err(EndpointError::NotWritable { .. })), "{error:?}");
+    // Of no bytes, which nobody is asked for.
+    let mut empty = client.start_get(to_server, &handle, 100_000, Vec::<Vec<u8>>::new())?;
+    ensure!(client.test(&mut empty)? == Some(0));
+    server.revoke(memory)?;
+    let mut get = client.start_get(to_server, &handle, 0, vec![vec![0; 100_000]])?;
+    let mut outcome = Ok(None);
+    until([&mut client, &mut server], |[client, _]| {
+        outcome = client.test(&mut get);
+        Ok(!matches!(outcome, Ok(None)))
+    })?;
+    for _ in 0..2 {
+        ensure!(matches!(outcome, Err(EndpointError::NotShared { .. })), "{outcome:?}");
+        outcome = client.test(&mut get);
+    }
+    ensure!(matches!(client.wait_for(&mut get), Err(EndpointError::NotShared { .. })));
+    let mut late = client.start_get(to_server, &handle, 0, vec![vec![0; 100_000]])?;
+    drop(server);
+    let gone = client.wait_for(&mut late);
+    let is_gone = |error: &EndpointError| matches!(error, EndpointError::PeerGone { ended: Ended::Left, .. });
+    ensure!(gone.as_ref().is_err_and(is_gone), "{gone:?}");
+    ensure!(client.test(&mut late).is_err_and(|error| is_gone(&error)));
+    Ok(Completion::Completed)
+}
+
+fn foreign() -> Result<Completion> {
+    let (mut client, to_server, mut server, _) = pair()?;
+    let memory = server.share(vec![vec![1; 100_000].into()], Access::Read);
+    let mut get = client.start_get(to_server, &memory.handle(), 0, vec![vec![0; 100_000]])?;
+    let error = server.test(&mut get);
+    ensure!(matches!(error, Err(EndpointError::ForeignRequest)), "{error:?}");
+    until([&mut client, &mut server], |[client, _]| Ok(client.test(&mut get)?.is_some()))?;
+    // A call that waits goes on with no other, and is not disturbed by it.
+    let mut target = [0; 10];
+    let mut other = client.start_get(to_server, &memory.handle(), 0, vec![vec![0; 10]])?;
+    until([&mut client, &mut server], |[client, _]| Ok(client.test(&mut other)?.is_some()))?;
+    drop(server);
+    let error = client.get(to_server, &memory.handle(), 0, &mut [IoSliceMut::new(&mut target)]);
+    ensure!(matches!(error, Err(EndpointError::PeerGone { .. })), "{error:?}");
+    Ok(Completion::Completed)
+}
