@@ -102,6 +102,7 @@ pub(crate) fn models() -> Vec<Model> {
     }
     // One of those that would read does not have it, and the other one has.
     models.push(Model::same("offer_not_found_by_one", Blocking, 3, &[offered::<0b010, 1, 0b100>]).bound(2));
+    models.extend(buffers());
     for (fail_point, round) in
         [("arrived", 1), ("completed", 1), ("arrived", 2), ("completed", 2), ("completed", 3)]
     {
@@ -114,6 +115,30 @@ pub(crate) fn models() -> Vec<Model> {
                     .check(agreement(0, only(Died, victim)))
                     .bound(2),
             );
+        }
+    }
+    models
+}
+
+/// What a rank has found once it keeps: the same memory is published without an offer from the next call on, with other data.
+/// If some rank has not found it, it goes through staging.
+fn buffers() -> Vec<Model> {
+    const KNOWN: &[Step] = &[offered::<0b01, 1, 0b00>, FIRST];
+    const REFUSED: &[Step] = &[offered::<0b01, 1, 0b10>, gather::<0b00, 1>];
+    let mut models = Vec::new();
+    for waiting in [Spinning, Dozing, Blocking, Parking] {
+        models.push(Model::same("buffer_known_after_an_offer", waiting, 2, KNOWN).bound(2));
+        models.push(Model::same("buffer_refused_after_an_offer", waiting, 2, REFUSED).bound(2));
+    }
+    // Two ranks read it.
+    let of_three: &[Step] = &[offered::<0b010, 1, 0b000>, gather::<0b010, 1>];
+    models.push(Model::same("buffer_known_after_an_offer", Blocking, 3, of_three).bound(1));
+    // The death of either rank in the second call: whoever reads then throws it away.
+    for (fail_point, round) in [("arrived", 5), ("completed", 5), ("arrived", 6), ("completed", 6)] {
+        for victim in [0, 1] {
+            let name = format!("buffer_death_at_{fail_point}_{round}_of_{victim}");
+            let model = Model::same(name, Parking, 2, KNOWN).fate(victim, Fate::dies_at(fail_point, round));
+            models.push(model.check(agreement(0, only(Died, victim))).bound(2));
         }
     }
     models

@@ -44,6 +44,8 @@ codes! {
         Exchange = 12,
         /// `share` of an exchange
         Share = 13,
+        /// `buffer`
+        Buffer = 14,
         /// `symmetric`
         Symmetric = 32,
         /// `free` of a symmetric object
@@ -144,6 +146,7 @@ impl Operation {
             Operation::Split => "split",
             Operation::Exchange => "exchange",
             Operation::Share => "share",
+            Operation::Buffer => "buffer",
             Operation::Symmetric => "symmetric",
             Operation::FreeSymmetric => "free",
             Operation::ResizeSymmetric => "resize",

@@ -69,7 +69,7 @@ impl Heap {
 pub(crate) const OFFSET_BITS: u32 = 48;
 
 /// How many segments a place can name: the bits above are those of [`crate::rank::lending`].
-const NAMED: usize = 1 << 14;
+const NAMED: usize = 1 << 13;
 
 impl Heap {
     /// Where all ranks find these bytes in the heap: the segment's index, and the offset in it. `None`: they are not there.

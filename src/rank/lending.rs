@@ -1,5 +1,5 @@
-//! Whether the other ranks read this rank's data where it lies, in a symmetric object or in a region; and how this rank reads
-//! theirs.
+//! Whether the other ranks read this rank's data where it lies, in a symmetric object, in a region or in a buffer; and how this
+//! rank reads theirs.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -8,13 +8,23 @@ use crate::copy::Source;
 use crate::copy::policy::StorePolicy;
 use crate::copy::publish::writing_is_cheap;
 use crate::protocol::block_transfer::{Address, OFFER};
+use crate::rank::buffers;
 use crate::rank::heap::{self, InstancesInPlace};
 use crate::rank::rank_state::RankState;
 use crate::rank::shared_regions::NUMBERS;
+use crate::segment::buffer_memory::{BufferBlock, BufferBytes};
 use crate::segment::region_memory::RegionBytes;
+use crate::sys::memory::backing::Refusal;
 
 /// The bit of a place in a region. In the heap all others are those of [`crate::rank::heap`].
 const REGION: u64 = OFFER >> 1;
+
+/// The bit of a place in a buffer, where it is in no region: [`crate::rank::buffers`] has the others.
+const BUFFER: u64 = REGION >> 1;
+
+fn is_in_buffer(place: NonZeroU64) -> bool {
+    place.get() & (REGION | BUFFER) == BUFFER
+}
 
 /// The number of the region that a place lies in, and the offset.
 fn region_place(place: NonZeroU64) -> (u64, usize) {
@@ -25,13 +35,24 @@ fn region_place(place: NonZeroU64) -> (u64, usize) {
 impl RankState {
     /// Where all ranks find these bytes, if they lie in memory that all map, and it pays to read them there.
     pub(crate) fn lend(&self, bytes: &[u8]) -> Address {
-        self.heap.place_of(bytes).or_else(|| self.place_in_region(bytes)).filter(|_| self.lends())
+        self.heap.place_of(bytes).or_else(|| self.place_outside(bytes)).filter(|_| self.lends())
     }
 
-    /// The same for bytes that the caller has an exclusive reference to. Each rank has a mapping of its own of a region, so that
-    /// no other reads behind the reference.
+    /// The same for bytes that the caller has an exclusive reference to. Each rank has a mapping of its own of a region, and of
+    /// each other's buffers, so that no other reads behind the reference.
     pub(crate) fn lend_mut(&self, bytes: &mut [u8]) -> Address {
-        self.heap.place_of_mut(bytes).or_else(|| self.place_in_region(bytes)).filter(|_| self.lends())
+        self.heap.place_of_mut(bytes).or_else(|| self.place_outside(bytes)).filter(|_| self.lends())
+    }
+
+    fn place_outside(&self, bytes: &[u8]) -> Address {
+        self.place_in_region(bytes).or_else(|| self.place_in_buffer(bytes))
+    }
+
+    /// An offer until all other ranks have mapped the memory.
+    fn place_in_buffer(&self, bytes: &[u8]) -> Address {
+        let (place, is_known) = self.buffers.place_of(self.rank, bytes)?;
+        let offer = if is_known { 0 } else { OFFER };
+        NonZeroU64::new(offer | BUFFER | place)
     }
 
     /// An offer: the other ranks may have dropped the region.
@@ -43,6 +64,14 @@ impl RankState {
     /// Memory that others have read has to be taken back when it is written again: by staging, or else by the program.
     fn lends(&self) -> bool {
         self.settings.in_place.unwrap_or_else(writing_is_cheap)
+    }
+}
+
+impl RankState {
+    /// Takes a block for a buffer of this rank: `bytes`, or `None` if that overflows.
+    pub(crate) fn take_buffer(&self, bytes: Option<usize>, align: usize) -> Result<BufferBlock, Refusal> {
+        let findable = !self.settings.named_memory;
+        self.buffers.take(findable.then(|| self.mapped.key()), self.rank, bytes, align)
     }
 }
 
@@ -67,6 +96,10 @@ impl<'a> Lending<'a> {
 
     /// As [`BlockTransfer::find`](crate::protocol::block_transfer::BlockTransfer::find).
     pub(crate) fn find(&mut self, place: NonZeroU64) -> bool {
+        if is_in_buffer(place) {
+            let RankState { buffers, mapped, rank, .. } = self.rank_state;
+            return buffers.find(buffers::of_place(place.get()), *rank, mapped);
+        }
         if self.region(place).is_none() {
             let (number, _) = region_place(place);
             let found = self.rank_state.regions.find(number);
@@ -77,6 +110,9 @@ impl<'a> Lending<'a> {
 
     /// As [`BlockTransfer::settle`](crate::protocol::block_transfer::BlockTransfer::settle).
     pub(crate) fn settle(&mut self, found: bool) {
+        if let Some(place) = self.place.filter(|place| place.get() & OFFER != 0 && is_in_buffer(*place)) {
+            self.rank_state.buffers.settle(buffers::of_place(place.get()), found);
+        }
         self.place = match self.place {
             Some(place) if place.get() & OFFER == 0 => Some(place),
             Some(place) if found => NonZeroU64::new(place.get() & !OFFER),
@@ -94,6 +130,13 @@ impl<'a> Lending<'a> {
 
     /// `len` bytes, `start` bytes after a place. `None`: they do not exist.
     pub(crate) fn at(&self, place: NonZeroU64, start: usize, len: usize) -> Option<InPlace> {
+        if is_in_buffer(place) {
+            let found = buffers::of_place(place.get());
+            let bytes = self.rank_state.buffers.found(found)?;
+            let offset = found.offset.checked_add(start)?;
+            bytes.view(offset, len)?;
+            return Some(InPlace::Buffer(bytes, (offset, len)));
+        }
         if place.get() & REGION == 0 {
             return self.rank_state.heap.at(place, start, len).map(InPlace::Heap);
         }
@@ -115,6 +158,7 @@ pub(crate) enum InPlace {
     Heap(InstancesInPlace),
     /// The offset and the length, which exist.
     Region(Arc<RegionBytes>, (usize, usize)),
+    Buffer(Arc<BufferBytes>, (usize, usize)),
 }
 
 impl InPlace {
@@ -122,6 +166,7 @@ impl InPlace {
         match self {
             InPlace::Heap(instances) => instances.view(),
             InPlace::Region(region, (offset, len)) => region.view(*offset, *len).expect("they were looked up"),
+            InPlace::Buffer(buffer, (offset, len)) => buffer.view(*offset, *len).expect("they were looked up"),
         }
     }
 }

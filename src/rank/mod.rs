@@ -1,6 +1,7 @@
 //! One rank of a communicator: its state, and its view of the other ranks.
 
 pub(crate) mod arrivals;
+pub(crate) mod buffers;
 pub(crate) mod choices;
 pub(crate) mod cma_peers;
 pub(crate) mod comm_tree;

@@ -12,6 +12,7 @@ use crate::protocol::block_transfer::BlockTransfer;
 use crate::protocol::{
     Barrier, Call, CallLock, Cause, CauseKind, Failure, Generation, Member, Overlap, Payload, membership,
 };
+use crate::rank::buffers::Buffers;
 use crate::rank::choices::{Choice, ChoiceLog};
 use crate::rank::cma_peers::CmaPeers;
 use crate::rank::groups::Groups;
@@ -47,6 +48,8 @@ pub(crate) struct RankState {
     pub(crate) heap: Heap,
     /// The regions that exist.
     pub(crate) regions: SharedRegions,
+    /// The memory of buffers, of this rank and of others.
+    pub(crate) buffers: Buffers,
     /// By rank: whether this process has learnt that it has died.
     dead: Box<[AtomicBool]>,
     /// With `INTRANODE_DEBUG`.
@@ -85,6 +88,7 @@ impl RankState {
             one_sided: OnceLock::new(),
             heap: Heap::default(),
             regions: SharedRegions::default(),
+            buffers: Buffers::default(),
             dead,
             choices: settings.debug.then(|| ChoiceLog::new(rank)),
             started: Queue::default(),

@@ -1,6 +1,7 @@
 //! Typed shared memory that all ranks read and write in place.
 
 pub(crate) mod allocation;
+pub(crate) mod buffer;
 pub(crate) mod exchange;
 pub(crate) mod options;
 

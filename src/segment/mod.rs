@@ -1,6 +1,7 @@
 //! The mapped segment: its layout, and the production platform over it.
 
 pub(crate) mod atom;
+pub(crate) mod buffer_memory;
 #[cfg(test)]
 mod contract;
 pub(crate) mod double_buffer;

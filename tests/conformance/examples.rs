@@ -9,13 +9,14 @@ use crate::job::{Job, WAITS};
 use crate::scenario::Outcome;
 
 /// The programs, and the combined output of their ranks.
-const EXAMPLES: [(&str, &str); 9] = [
+const EXAMPLES: [(&str, &str); 10] = [
     ("hello", "the ranks' numbers add up to 6\n"),
     ("pi", "3.14159265358"),
     ("primes", "78498 primes below 1000000, the last is 999983\n"),
     ("halo", "the same values as in one process, to the last bit\n"),
     ("work_queue", "837799 takes the most steps below 1000000: 524\n"),
     ("pipeline", "all items have come through, in order\n"),
+    ("buffers", "the greatest eigenvalue is 4.0000\n"),
     ("ring", "the ranks add up to 6\n"),
     ("halo_messages", "the same values as in one process, to the last bit\n"),
     ("task_farm", "steps in all\n"),

@@ -8,6 +8,7 @@
 
 mod alltoalls;
 mod board;
+mod buffers;
 mod checked;
 mod collectives;
 mod delays;
@@ -68,6 +69,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(endings::rows());
     all.extend(regions::rows());
     all.extend(region_sources::rows());
+    all.extend(buffers::rows());
     all.extend(holdings::rows());
     all.extend(groups::rows());
     all.extend(exchanges::rows());
@@ -117,6 +119,7 @@ fn main() -> ExitCode {
     trials.extend(checked::trials());
     trials.extend(endings::trials());
     trials.extend(holdings::trials());
+    trials.extend(buffers::trials());
     trials.extend(random::trials());
     trials.extend(symmetric::trials());
     trials.extend(examples::trials());

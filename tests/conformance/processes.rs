@@ -39,7 +39,10 @@ pub(crate) fn run_as_rank(role: &str) -> ExitCode {
 }
 
 fn play(role: &str) -> Outcome {
-    let mut roles = crate::joining::ROLES.iter().chain([&crate::holdings::ROLE]).chain(&crate::checked::ROLES);
+    let mut roles = crate::joining::ROLES
+        .iter()
+        .chain([&crate::holdings::ROLE, &crate::buffers::ROLE])
+        .chain(&crate::checked::ROLES);
     if let Some((_, body)) = roles.find(|(name, _)| *name == role) {
         return body();
     }

@@ -17,7 +17,7 @@ pub(crate) fn operation(comm: &Communicator, number: u64) -> Result<(), Error> {
     // A new generator for each operation, so that all ranks make the same choices after an error too.
     let random = &mut Rng::with_seed(number);
     let len = LENGTHS[random.usize(0..LENGTHS.len())];
-    match random.u8(0..16) {
+    match random.u8(0..17) {
         0 | 1 => comm.barrier(),
         2 => allreduce(comm, len, random.bool()),
         3 => allgatherv(comm, len, random),
@@ -31,6 +31,7 @@ pub(crate) fn operation(comm: &Communicator, number: u64) -> Result<(), Error> {
         11 => blocks(comm, len, random),
         12 => folds(comm, len, random),
         13 | 14 => started(comm, len, random),
+        15 => buffers(comm, random),
         _ => state(comm),
     }
 }
@@ -89,6 +90,24 @@ fn started(comm: &Communicator, len: usize, random: &mut Rng) -> Result<(), Erro
         return first.wait().map(drop);
     }
     comm.barrier()
+}
+
+/// Blocks that the others read in place, in memory that is written and given to another buffer as soon as a call has failed.
+fn buffers(comm: &Communicator, random: &mut Rng) -> Result<(), Error> {
+    const LEN: usize = (4 << 20) / 8 + 1;
+    let (root, mut recv) = (random.usize(0..comm.size()), vec![0.0; LEN * comm.size()]);
+    for _ in 0..2 {
+        let mut own = comm.buffer::<f64>(LEN)?;
+        own.fill(1.5);
+        let result = match random.u8(0..3) {
+            0 => comm.allgather(&own, &mut recv),
+            1 => comm.broadcast(&mut own, root),
+            _ => comm.allreduce(&own, &mut recv[..LEN], ReduceOp::Sum),
+        };
+        own.fill(f64::NAN);
+        result?;
+    }
+    Ok(())
 }
 
 /// Blocks of different lengths, with gaps between them.

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use clap::ValueEnum;
-use intranode::{Communicator, Error, Own, Symmetric};
+use intranode::{Buffer, Communicator, Error, Own, Symmetric};
 use serde::Serialize;
 
 /// When the payload is written: the two definitions of a collective's time.
@@ -26,6 +26,8 @@ pub(crate) enum Memory {
     Private,
     /// A symmetric object, which all ranks map
     Shared,
+    /// A buffer of the rank, which the others map when they need it
+    Buffer,
 }
 
 /// A buffer to send from.
@@ -33,6 +35,7 @@ pub(crate) enum Payload {
     Private(Vec<f64>),
     /// An object has the same length on every rank; this rank uses the first values.
     Shared(Symmetric<f64, Own>, usize),
+    Buffer(Buffer<f64>),
 }
 
 impl Payload {
@@ -41,6 +44,7 @@ impl Payload {
         Ok(match memory {
             Memory::Private => Payload::Private(vec![0.0; len]),
             Memory::Shared => Payload::Shared(comm.symmetric(longest)?.into_own()?, len),
+            Memory::Buffer => Payload::Buffer(comm.buffer(len)?),
         })
     }
 }
@@ -52,6 +56,7 @@ impl Deref for Payload {
         match self {
             Payload::Private(values) => values,
             Payload::Shared(object, len) => &object[..*len],
+            Payload::Buffer(values) => values,
         }
     }
 }
@@ -61,6 +66,7 @@ impl DerefMut for Payload {
         match self {
             Payload::Private(values) => values,
             Payload::Shared(object, len) => &mut object[..*len],
+            Payload::Buffer(values) => values,
         }
     }
 }

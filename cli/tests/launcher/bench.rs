@@ -49,8 +49,8 @@ fn every_line_is_a_json_object_with_the_promised_fields() {
 }
 
 #[test]
-fn a_collective_is_measured_by_both_definitions_in_both_memories() {
-    for memory in ["private", "shared"] {
+fn a_collective_is_measured_by_both_definitions_in_each_memory() {
+    for memory in ["private", "shared", "buffer"] {
         let both = ["--buffers", "renewed", "--buffers", "unchanged", "--memory", memory];
         let mut command = intranode(["bench", "-n", "2", "--json", "--bytes", "800008", "--repetitions", "3"]);
         command.args(both);

@@ -293,7 +293,7 @@ fn allocate(file: &File, range: Range<usize>) -> Result<(), Refusal> {
 }
 
 /// Classifies an error of growing a file.
-fn refused(error: io::Error) -> Refusal {
+pub(super) fn refused(error: io::Error) -> Refusal {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             let free = Headroom { bytes: RegionFile::free_space().unwrap_or(0), limit: Limit::FileSystem };
@@ -308,7 +308,7 @@ fn refused(error: io::Error) -> Refusal {
 const ADDRESS_SPACE: Headroom = Headroom { bytes: isize::MAX as u64, limit: Limit::AddressSpace };
 
 /// A length beyond what files may have, or what the system can express, counts as a lack of memory.
-fn too_large(error: io::Error) -> Refusal {
+pub(super) fn too_large(error: io::Error) -> Refusal {
     match error.raw_os_error() {
         Some(libc::EFBIG) => Refusal::Memory(rlimit::file_size().unwrap_or(ADDRESS_SPACE)),
         Some(libc::EINVAL | libc::EOVERFLOW) => Refusal::Memory(ADDRESS_SPACE),

@@ -3,9 +3,11 @@
 //! A memfd exists as long as a process has it open or mapped. Other processes of the same user open it through the
 //! creator's `/proc/<pid>/fd`. It does not count against the size of `/dev/shm`.
 
-use std::fs::{File, OpenOptions};
+use std::ffi::{CStr, CString};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 
 use crate::sys::file_size::without_sigxfsz;
 
@@ -15,17 +17,26 @@ const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEA
 
 /// A sealed file of `len` bytes, none of them allocated.
 pub(crate) fn make(len: u64) -> io::Result<File> {
-    let file = create()?;
+    sealed(len, c"intranode")
+}
+
+/// The same under a name by which others [`find`] it.
+pub(super) fn make_named(len: u64, name: &str) -> io::Result<File> {
+    sealed(len, &CString::new(name)?)
+}
+
+fn sealed(len: u64, name: &CStr) -> io::Result<File> {
+    let file = create(name)?;
     without_sigxfsz(|| file.set_len(len))?;
     // SAFETY: I7: touches no memory.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) };
     if result == 0 { Ok(file) } else { Err(io::Error::last_os_error()) }
 }
 
-fn create() -> io::Result<File> {
+fn create(name: &CStr) -> io::Result<File> {
     let create = |flags| {
         // SAFETY: I7: the name ends in NUL.
-        let descriptor = unsafe { libc::memfd_create(c"intranode".as_ptr(), flags) };
+        let descriptor = unsafe { libc::memfd_create(name.as_ptr(), flags) };
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -40,7 +51,26 @@ fn create() -> io::Result<File> {
 /// Opens the file behind a descriptor of a process. It may be any file: the caller checks its identity, its length and
 /// [`is_sealed`].
 pub(super) fn open(process: u32, descriptor: RawFd) -> io::Result<File> {
-    let path = format!("/proc/{process}/fd/{descriptor}");
+    open_path(format!("/proc/{process}/fd/{descriptor}").as_ref())
+}
+
+/// Opens the sealed memfd of this name of a process, whatever its descriptor.
+pub(super) fn find(process: u32, name: &str) -> io::Result<File> {
+    let target = format!("/memfd:{name} (deleted)");
+    for entry in fs::read_dir(format!("/proc/{process}/fd"))? {
+        let path = entry?.path();
+        // Other threads of that process close descriptors meanwhile.
+        if fs::read_link(&path).is_ok_and(|link| link.as_os_str() == target.as_str()) {
+            return open_path(&path).and_then(|file| match is_sealed(&file) {
+                true => Ok(file),
+                false => Err(io::ErrorKind::InvalidData.into()),
+            });
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}
+
+fn open_path(path: &Path) -> io::Result<File> {
     // O_NONBLOCK: the process id may have been reused, and the file be a fifo.
     use std::os::unix::fs::OpenOptionsExt;
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)
@@ -72,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_file_without_seals_is_detected() {
-        assert!(!is_sealed(&create().unwrap()));
+        assert!(!is_sealed(&create(c"intranode").unwrap()));
         let file = File::open("/dev/null").unwrap();
         assert!(!is_sealed(&file));
     }

@@ -1,6 +1,7 @@
 //! Memory: mappings, limits, and shared files.
 
 pub(crate) mod backing;
+pub(crate) mod findable;
 pub(crate) mod fork;
 pub(crate) mod headroom;
 pub(crate) mod huge;

@@ -1,0 +1,233 @@
+//! The memory of a communicator's buffers: where those of this rank lie, and how it finds those of others.
+//!
+//! * A **segment** is memory that one rank makes alone, and other ranks find when they first need it, by a name that follows from
+//!   the communicator's key, the rank and the segment's number. Segments are never given back before the communicator ends, so
+//!   what a rank has mapped stays what it is.
+//! * A **buffer** is a block of a segment of its rank, given out by the best fit (`range-alloc`), in granules of 128 bytes. When
+//!   it is dropped, its whole pages go back to the system.
+//! * A place in a segment is [offered](crate::protocol::offers) until all ranks have found the segment once. If one has not, it is
+//!   not offered again: what lies there goes through staging.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use range_alloc::RangeAllocator;
+
+use crate::segment::buffer_memory::{BufferBlock, BufferBytes};
+use crate::segment::mapped::MappedSegment;
+use crate::sys::memory::backing::{Refusal, too_long};
+use crate::sys::memory::findable;
+use crate::sys::memory::mapping::Mapping;
+use crate::sys::memory::pages::page_size;
+
+/// The unit of offsets and lengths, in bytes: two lines, as in the heap of symmetric objects.
+const GRANULE: usize = 128;
+
+/// The least length of a segment, in bytes: it costs addresses only.
+const FIRST: usize = 1 << 20;
+
+/// Pages of shorter buffers are kept for the next ones, since giving them back is a call of the system.
+const GIVE_BACK_FROM_BYTES: usize = 64 << 10;
+
+/// The bits of a place: the offset, the segment's number, and the rank.
+const OFFSET_BITS: u32 = 40;
+const SEGMENT_BITS: u32 = 5;
+const RANK_BITS: u32 = 16;
+
+/// Bytes in a segment of some rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BufferPlace {
+    rank: usize,
+    segment: usize,
+    pub(crate) offset: usize,
+}
+
+/// The number that means the same to all ranks.
+fn encode(place: BufferPlace) -> Option<u64> {
+    let BufferPlace { rank, segment, offset } = place;
+    let fits = |value: usize, bits: u32| (value as u64) < 1 << bits;
+    let all_fit = fits(rank, RANK_BITS) && fits(segment, SEGMENT_BITS) && fits(offset, OFFSET_BITS);
+    let high = (rank as u64) << SEGMENT_BITS | segment as u64;
+    all_fit.then_some(high << OFFSET_BITS | offset as u64)
+}
+
+/// The place that a number stands for. Further bits are ignored.
+pub(crate) fn of_place(number: u64) -> BufferPlace {
+    let bits = |shift: u32, bits: u32| (number >> shift & ((1 << bits) - 1)) as usize;
+    BufferPlace {
+        rank: bits(OFFSET_BITS + SEGMENT_BITS, RANK_BITS),
+        segment: bits(OFFSET_BITS, SEGMENT_BITS),
+        offset: bits(0, OFFSET_BITS),
+    }
+}
+
+/// One rank's buffers in a communicator, and those of others that it has found.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    own: Mutex<Vec<Segment>>,
+    /// By rank and segment.
+    found: Mutex<BTreeMap<(usize, usize), Arc<BufferBytes>>>,
+}
+
+#[derive(Debug)]
+struct Segment {
+    bytes: Arc<BufferBytes>,
+    /// `None`: no other process can find it.
+    file: Option<File>,
+    /// In granules.
+    free: RangeAllocator<usize>,
+    /// Below this granule buffers have been before.
+    used: usize,
+    reach: Reach,
+}
+
+/// Whether other ranks have mapped a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    Unknown,
+    All,
+    NotAll,
+}
+
+/// The name of a segment: the key is random, and the same on all ranks of a communicator.
+fn name(key: u64, rank: usize, segment: usize) -> String {
+    format!("intranode_{key:016x}_{rank}_{segment}")
+}
+
+impl Buffers {
+    fn own(&self) -> MutexGuard<'_, Vec<Segment>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn found_segments(&self) -> MutexGuard<'_, BTreeMap<(usize, usize), Arc<BufferBytes>>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a block of `bytes` zeros for a buffer of this rank. `key`: the communicator's, or `None` if nobody is to find it.
+    pub(crate) fn take(
+        &self,
+        key: Option<u64>,
+        rank: usize,
+        bytes: Option<usize>,
+        align: usize,
+    ) -> Result<BufferBlock, Refusal> {
+        let bytes = bytes.ok_or_else(too_long)?;
+        // Whole pages can be given back.
+        let align = if bytes >= page_size() { align.max(page_size()) } else { align.max(GRANULE) };
+        let needed = bytes.max(1).checked_next_multiple_of(align).ok_or_else(too_long)?;
+        findable::check_room(needed)?;
+        let mut own = self.own();
+        let mut fit = take_range(&mut own, needed, align);
+        if fit.is_none() {
+            let number = own.len();
+            let longest = own.iter().map(|segment| segment.bytes.len()).max().unwrap_or(0);
+            let segment = grow(key.map(|key| name(key, rank, number)), needed, longest)?;
+            own.push(segment);
+            fit = take_range(&mut own, needed, align);
+        }
+        let (number, range) = fit.ok_or_else(too_long)?;
+        let segment = &mut own[number];
+        if let Some(file) = &segment.file {
+            let page = page_size();
+            let pages = range.start * GRANULE / page * page..(range.end * GRANULE).next_multiple_of(page);
+            if let Err(refusal) = findable::allocate(file, pages) {
+                segment.free.free_range(range);
+                return Err(refusal);
+            }
+        }
+        let used = segment.used.saturating_sub(range.start).min(range.len()) * GRANULE;
+        segment.used = segment.used.max(range.end);
+        let bytes = range.start * GRANULE..range.end * GRANULE;
+        let mut block = BufferBlock::new(Arc::clone(&segment.bytes), bytes);
+        drop(own);
+        block.values_mut::<u8>(used).fill(0);
+        Ok(block)
+    }
+
+    /// A buffer has been dropped: its block is free. In a forked child nothing changes, since the memory is the parent's.
+    pub(crate) fn free(&self, block: &BufferBlock) {
+        if block.bytes().forked() {
+            return;
+        }
+        let range = block.range();
+        let mut own = self.own();
+        let Some(segment) = own.iter_mut().find(|segment| Arc::ptr_eq(&segment.bytes, block.bytes())) else {
+            return;
+        };
+        if let Some(file) = segment.file.as_ref().filter(|_| range.len() >= GIVE_BACK_FROM_BYTES) {
+            let page = page_size();
+            findable::give_back(file, range.start.next_multiple_of(page)..range.end / page * page);
+        }
+        segment.free.free_range(range.start / GRANULE..range.end / GRANULE);
+    }
+
+    /// Where other ranks find these bytes, if they lie in a buffer of this rank; and whether all of them know it.
+    pub(crate) fn place_of(&self, rank: usize, bytes: &[u8]) -> Option<(u64, bool)> {
+        let own = self.own();
+        let offset_in = |(number, segment): (usize, &Segment)| Some((number, segment.bytes.offset_of(bytes)?));
+        let (segment, offset) = own.iter().enumerate().find_map(offset_in)?;
+        let reach = own[segment].reach;
+        let place = encode(BufferPlace { rank, segment, offset })?;
+        (reach != Reach::NotAll).then_some((place, reach == Reach::All))
+    }
+
+    /// All ranks have answered whether they have what this one has offered.
+    pub(crate) fn settle(&self, place: BufferPlace, found: bool) {
+        if let Some(segment) = self.own().get_mut(place.segment) {
+            segment.reach = if found { Reach::All } else { Reach::NotAll };
+        }
+    }
+
+    /// Whether this rank, `own`, has mapped the segment of a place, or can map it now.
+    pub(crate) fn find(&self, place: BufferPlace, own: usize, mapped: &MappedSegment) -> bool {
+        let BufferPlace { rank, segment, .. } = place;
+        if rank == own || rank >= mapped.layout().ranks() {
+            return false;
+        }
+        let mut found = self.found_segments();
+        if found.contains_key(&(rank, segment)) {
+            return true;
+        }
+        let process = mapped.snapshot(rank).pid;
+        let Ok(mapping) = findable::find(process, &name(mapped.key(), rank, segment)) else { return false };
+        found.insert((rank, segment), Arc::new(BufferBytes::new(mapping)));
+        true
+    }
+
+    /// The segment of a place, which this rank has found.
+    pub(crate) fn found(&self, place: BufferPlace) -> Option<Arc<BufferBytes>> {
+        self.found_segments().get(&(place.rank, place.segment)).map(Arc::clone)
+    }
+}
+
+/// Takes a range, in granules, where there is room. Lengths in bytes.
+fn take_range(own: &mut [Segment], needed: usize, align: usize) -> Option<(usize, Range<usize>)> {
+    let take = |(number, segment): (usize, &mut Segment)| {
+        let range = segment.free.allocate_range_aligned(needed.div_ceil(GRANULE), align / GRANULE).ok()?;
+        Some((number, range))
+    };
+    own.iter_mut().enumerate().find_map(take)
+}
+
+/// A segment with room for `needed` bytes, and if possible for more: twice the longest so far.
+fn grow(name: Option<String>, needed: usize, longest: usize) -> Result<Segment, Refusal> {
+    let page = page_size();
+    let alone = needed.checked_next_multiple_of(page).ok_or_else(too_long)?;
+    let spare = alone.max(longest.saturating_mul(2)).max(FIRST).checked_next_multiple_of(page);
+    let make = |len: Option<usize>| match &name {
+        Some(name) => findable::make(name, len.ok_or_else(too_long)?),
+        None => Err(io::Error::from(io::ErrorKind::Unsupported).into()),
+    };
+    let (file, mapping) = match make(spare).or_else(|_| make(Some(alone))) {
+        Ok((file, mapping)) => (Some(file), mapping),
+        Err(Refusal::Memory(headroom)) => return Err(Refusal::Memory(headroom)),
+        // The system has no memory that others find.
+        Err(Refusal::System(_)) => (None, Mapping::anonymous(spare.unwrap_or(alone))?),
+    };
+    let free = RangeAllocator::new(0..mapping.len() / GRANULE);
+    let reach = if file.is_some() { Reach::Unknown } else { Reach::NotAll };
+    Ok(Segment { bytes: Arc::new(BufferBytes::new(mapping)), file, free, used: 0, reach })
+}

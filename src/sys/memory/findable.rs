@@ -1,0 +1,103 @@
+//! Memory of one process that others of the same user find by its name, when they need it: nobody waits for them.
+//!
+//! It is a sealed memfd whose descriptor stays open. Its name is in the links of `/proc/<pid>/fd`, and nobody can change it. Where
+//! the system has no memfds, nobody finds anything.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+
+use super::backing::{Refusal, refused, too_large};
+use super::headroom;
+use super::mapping::Mapping;
+#[cfg(target_os = "linux")]
+use super::memfd;
+use super::rlimit;
+use crate::sys::shm_file;
+
+/// Makes `len` bytes of zeros, of which none is allocated.
+pub(crate) fn make(name: &str, len: usize) -> Result<(File, Mapping), Refusal> {
+    rlimit::refuses(len as u64, 0).map_or(Ok(()), |headroom| Err(Refusal::Memory(headroom)))?;
+    let file = create(name, len as u64).map_err(too_large)?;
+    let mapping = Mapping::of(&file, len)?;
+    Ok((file, mapping))
+}
+
+/// Whether there is room for `len` bytes more.
+pub(crate) fn check_room(len: usize) -> Result<(), Refusal> {
+    let too_small = headroom::min_headroom().filter(|headroom| headroom.bytes < len as u64);
+    too_small.map_or(Ok(()), |headroom| Err(Refusal::Memory(headroom)))
+}
+
+/// Allocates a range, before anything is stored there.
+pub(crate) fn allocate(file: &File, range: Range<usize>) -> Result<(), Refusal> {
+    shm_file::allocate(file, range).map_err(refused)
+}
+
+/// Gives the pages of a range, which begins and ends at a page, back to the system: they are zeros then. Where the system cannot,
+/// they stay as they are.
+#[cfg(target_os = "linux")]
+pub(crate) fn give_back(file: &File, range: Range<usize>) {
+    use std::os::fd::AsRawFd;
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    let (Ok(start), Ok(len)) = (range.start.try_into(), range.len().try_into()) else { return };
+    // SAFETY: I7: the descriptor is open; no memory is involved.
+    let _ = unsafe { libc::fallocate(file.as_raw_fd(), mode, start, len) };
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn give_back(_file: &File, _range: Range<usize>) {}
+
+/// Maps the memory of this name that a process has made, to be read.
+#[cfg(target_os = "linux")]
+pub(crate) fn find(process: u32, name: &str) -> io::Result<Mapping> {
+    let file = memfd::find(process, name)?;
+    let len = usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    if rlimit::refuses(len as u64, 0).is_some() {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    let mapping = Mapping::of(&file, len)?;
+    mapping.protect(false)?;
+    Ok(mapping)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn find(_process: u32, _name: &str) -> io::Result<Mapping> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(target_os = "linux")]
+fn create(name: &str, len: u64) -> io::Result<File> {
+    memfd::make_named(len, name)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn create(_name: &str, _len: u64) -> io::Result<File> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(test)]
+mod tests {
+    #[cfg(target_os = "linux")]
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no memfds")]
+    fn memory_is_found_by_its_name_as_long_as_its_maker_has_it() {
+        use super::*;
+
+        // SAFETY: a mapping has at least a page, and nobody writes it meanwhile.
+        let first_byte = |mapping: &Mapping| unsafe { mapping.start().read_volatile() };
+        let name = format!("findable_{}", std::process::id());
+        let (file, own) = make(&name, 8192).unwrap();
+        allocate(&file, 0..4096).unwrap();
+        // SAFETY: as above.
+        unsafe { own.start().write_volatile(7) };
+        let found = find(std::process::id(), &name).unwrap();
+        assert_eq!((found.len(), first_byte(&found)), (8192, 7));
+        assert!(find(std::process::id(), &name[1..]).is_err());
+        give_back(&file, 0..4096);
+        assert_eq!((first_byte(&own), first_byte(&found)), (0, 0));
+        drop(file);
+        assert!(find(std::process::id(), &name).is_err());
+        assert_eq!(first_byte(&found), 0);
+    }
+}
