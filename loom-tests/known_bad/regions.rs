@@ -1,6 +1,11 @@
 //! The rounds between the epochs of a region, each left too early.
 
-use crate::harness::known_bad::{KnownBad, Participant};
+use Ordering::{AcqRel, Relaxed};
+use intranode::protocol::generation::POISON;
+use intranode::protocol::{Ordering, Platform};
+
+use crate::harness::known_bad::{KnownBad, Participant, Reason};
+use crate::harness::waiting::Waiting::Blocking;
 
 pub(crate) fn all() -> Vec<KnownBad> {
     vec![
@@ -52,6 +57,22 @@ pub(crate) fn all() -> Vec<KnownBad> {
             offer_taken_for_granted,
             "A rank takes its offer as accepted before the others have answered, and writes its staging again: a peer that does \
              not have the region reads it.",
+        ),
+        KnownBad::race(
+            "found_memory_is_forgotten",
+            2,
+            found_memory_is_forgotten,
+            "A rank says that it has found a peer's buffer, and gives its mapping back when the call ends: in the next call, in \
+             which nothing is offered any more, it turns to staging, which the peer writes again.",
+        ),
+        KnownBad::protocol(
+            "in_place_kept_though_given_up",
+            Reason::Assertion("wrong data"),
+            Blocking,
+            3,
+            in_place_kept_though_given_up,
+            "A rank keeps what it has read in place though it could not arrive at the last round: its peer has given up, \
+             returned, and written its buffer.",
         ),
     ]
 }
@@ -158,5 +179,45 @@ fn offer_taken_for_granted(rank: &mut Participant<'_>, mistake: bool) {
     }
     if rank.number == 0 {
         rank.write(STAGING);
+    }
+}
+
+fn found_memory_is_forgotten(rank: &mut Participant<'_>, mistake: bool) {
+    const STAGING: usize = 0;
+    const MEMORY: usize = 1;
+    if rank.number == 0 {
+        rank.write(MEMORY);
+    }
+    // The offer, the answer, and the call, which ends after one more round.
+    for _ in 0..4 {
+        rank.round();
+    }
+    // The next call: the place is known.
+    rank.round();
+    if rank.number == 1 {
+        rank.read(0, if mistake { STAGING } else { MEMORY });
+    } else {
+        rank.write(STAGING);
+    }
+}
+
+/// Thread 1 reads what is in place at thread 0, which arrives at the last round, and gives up at once. A word of thread 2, which
+/// does nothing, is that memory.
+fn in_place_kept_though_given_up(rank: &mut Participant<'_>, mistake: bool) {
+    const CHANGED: u32 = 77;
+    if rank.number == 2 {
+        return;
+    }
+    assert!(rank.arrive() && rank.wait_for(1 - rank.number), "poison before anybody has given up");
+    rank.completed = rank.next();
+    let memory = rank.word(2, 0);
+    if rank.number == 0 {
+        rank.arrive();
+        rank.machine.fetch_or("poison", rank.word(1, rank.next().parity()), POISON, AcqRel);
+        rank.machine.store("changed", memory, CHANGED, Relaxed);
+    } else {
+        let read = rank.machine.load("read-in-place", memory, Relaxed);
+        let keeps = rank.arrive() || mistake;
+        assert!(!keeps || read != CHANGED, "wrong data: what the peer has written after it gave up");
     }
 }

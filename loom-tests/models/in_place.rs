@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 
 use intranode::copy::{Sink, Source};
-use intranode::protocol::CauseKind::{Died, Left};
+use intranode::protocol::CauseKind::{Died, Left, TimedOut};
 use intranode::protocol::block_transfer::{Address, BlockTransfer, OFFER};
 use intranode::protocol::{Failure, Payload};
 
@@ -139,6 +139,14 @@ fn buffers() -> Vec<Model> {
             let name = format!("buffer_death_at_{fail_point}_{round}_of_{victim}");
             let model = Model::same(name, Parking, 2, KNOWN).fate(victim, Fate::dies_at(fail_point, round));
             models.push(model.check(agreement(0, only(Died, victim))).bound(2));
+        }
+    }
+    // One that gives up while the other may still read: both succeed, or both throw away what they have.
+    for victim in [0, 1] {
+        for check in [1, 2] {
+            let name = format!("buffer_time_out_{check}_of_{victim}");
+            let model = Model::same(name, Parking, 2, &[FIRST]).fate(victim, Fate::expires_at(check));
+            models.push(model.check(agreement(0, only(TimedOut, 1 - victim))).bound(2));
         }
     }
     models
