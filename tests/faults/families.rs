@@ -10,13 +10,13 @@ use libtest_mimic::Completion;
 use nix::sched::{CloneFlags, unshare};
 
 use super::job::{BOUND, Job, PROGRAM};
-use super::{Program, Test, rank, repeat};
+use super::{Program, Test, buffers, rank, repeat};
 
 pub(crate) const TESTS: &[Test] = &[
     ("row_02_killed_while_regions_are_made_and_published", || killed_in("makes regions", 10)),
     ("row_02_killed_while_regions_with_names_are_made", regions_with_names),
     ("row_02_killed_in_the_epochs_of_a_region", || killed_in("alternates epochs", 10)),
-    ("row_25_regions_across_pid_namespaces", regions_in_another_pid_namespace),
+    ("row_25_regions_and_buffers_across_pid_namespaces", regions_in_another_pid_namespace),
     ("row_30_killed_while_communicators_are_split", || killed_in("splits", 10)),
     ("row_30_a_child_inherits_the_death_when_its_parent_is_gone", || killed_in("has a child only", 5)),
     ("row_30_only_communicators_of_the_dead_rank_end", only_its_communicators_end),
@@ -108,14 +108,15 @@ fn has_a_child_only() -> Result<()> {
     rank::repeat(&child, Communicator::barrier)
 }
 
-/// The creator's process id means another process in the others' PID namespace, or none: all ranks use named files.
+/// The creator's process id means another process in the others' PID namespace, or none: all ranks use named files, and
+/// find no buffers of others.
 fn regions_in_another_pid_namespace() -> Result<Completion> {
     for elsewhere in [0, 1] {
         let mut job = Job::new(3);
         for rank in 0..3 {
             let program =
                 if rank == elsewhere { "is in another PID namespace" } else { "has regions and a child" };
-            job.start(rank, program, |_| ())?;
+            job.start(rank, program, buffers::in_place)?;
         }
         for rank in 0..3 {
             let line = job.line(rank)?;
@@ -144,6 +145,8 @@ fn has_regions_and_a_child() -> Result<()> {
     for _ in 0..10 {
         make_a_region(&comm)?;
     }
+    let mut recv = vec![0; comm.size() << 18];
+    (0..3).try_for_each(|turn| buffers::send(&comm, turn, 1 << 18, &mut recv))?;
     rank::ensure_works(&comm.split_local()?, 100)?;
     rank::send("works")?;
     rank::receive()?;

@@ -8,6 +8,7 @@
 //!
 //! `FAULTS_REPEAT=10` repeats random tests ten times as often.
 
+mod buffers;
 mod calls;
 mod crashes;
 mod deaths;
@@ -65,6 +66,7 @@ fn tests() -> Vec<Test> {
         joining::TESTS,
         freezing::TESTS,
         families::TESTS,
+        buffers::TESTS,
         single_copy::TESTS,
         foreign::TESTS,
         liveness::TESTS,
@@ -100,6 +102,7 @@ fn programs() -> Vec<Program> {
         processes::PROGRAMS,
         joining::PROGRAMS,
         families::PROGRAMS,
+        buffers::PROGRAMS,
         single_copy::PROGRAMS,
         foreign::PROGRAMS,
         liveness::PROGRAMS,

@@ -1,0 +1,89 @@
+//! Rows 2, 13 and 25 for buffers, which others read in place: a rank is killed or stopped in the middle of that, or cannot map
+//! the memory. Nobody gets what the owner writes there after its call has failed.
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use intranode::{Communicator, Error};
+use libtest_mimic::Completion;
+use nix::sys::signal::Signal::{SIGCONT, SIGSTOP};
+
+use super::job::Job;
+use super::{Program, Test, rank, repeat};
+
+pub(crate) const TESTS: &[Test] =
+    &[("row_02_killed_while_buffers_are_read", killed), ("row_13_frozen_while_it_reads_a_buffer", frozen)];
+
+pub(crate) const PROGRAMS: &[Program] = &[("sends buffers", sends_buffers)];
+
+const TIMEOUT: Duration = Duration::from_millis(500);
+
+/// In elements of 8 bytes: it takes some milliseconds to read that from all others.
+const LEN: usize = 1 << 20;
+
+pub(crate) fn in_place(command: &mut Command) {
+    command.env("INTRANODE_IN_PLACE", "1");
+}
+
+fn killed() -> Result<Completion> {
+    for _ in 0..repeat(10) {
+        let mut job = Job::joined_with(3, |_| "sends buffers", in_place)?;
+        thread::sleep(Duration::from_micros(fastrand::u64(0..50_000)));
+        let victim = fastrand::usize(0..3);
+        let since = job.kill(victim)?;
+        let others: Vec<_> = (0..3).filter(|rank| *rank != victim).collect();
+        job.all_report_death(&others, &[victim], since)?;
+        job.finish(&[victim])?;
+    }
+    Ok(Completion::Completed)
+}
+
+/// The others give up the rank that is stopped, return, and write what it may be reading.
+fn frozen() -> Result<Completion> {
+    for _ in 0..repeat(3) {
+        let mut job = Job::joined_with(
+            2,
+            |_| "sends buffers",
+            |command| {
+                in_place(command);
+                command.env("INTRANODE_TIMEOUT", TIMEOUT.as_secs_f64().to_string());
+            },
+        )?;
+        thread::sleep(Duration::from_micros(fastrand::u64(0..50_000)));
+        job.signal(1, SIGSTOP)?;
+        let report = job.report(0)?;
+        ensure!(report.kind == "timed-out" && report.ranks == [1], "{report:?}");
+        job.signal(1, SIGCONT)?;
+        let report = job.report(1)?;
+        ensure!(report.kind == "timed-out" && report.ranks == [1], "the frozen rank: {report:?}");
+        job.finish(&[])?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn sends_buffers() -> Result<()> {
+    let comm = rank::join()?;
+    let (mut turn, mut recv) = (0, vec![0; LEN * comm.size()]);
+    rank::repeat(&comm, |comm| {
+        turn += 1;
+        send(comm, turn, LEN, &mut recv)
+    })
+}
+
+/// Sends a buffer to all others. As soon as the call returns, its memory changes, and becomes another buffer's.
+pub(crate) fn send(comm: &Communicator, turn: u64, len: usize, recv: &mut [u64]) -> Result<(), Error> {
+    let value = |rank: usize| turn << 32 | rank as u64;
+    let mut own = comm.buffer::<u64>(len)?;
+    own.fill(value(comm.rank()));
+    let result = comm.allgather(&own, recv);
+    own.fill(u64::MAX);
+    drop(own);
+    comm.buffer::<u64>(len)?.fill(u64::MAX);
+    result?;
+    for (from, block) in recv.chunks(len).enumerate() {
+        assert!(block.iter().all(|found| *found == value(from)), "{} of rank {from}", rank::WRONG_DATA);
+    }
+    Ok(())
+}
