@@ -5,7 +5,8 @@ use std::ops::Range;
 use fastrand::Rng;
 
 use crate::program::{
-    Act, Blocks, COMMS, EXCHANGES, Folded, Handle, MAX_RANKS, Op, REGIONS, RangeStyle, Started, Step, WRONGS,
+    Act, BUFFERS, Blocks, COMMS, EXCHANGES, Folded, Handle, MAX_RANKS, Op, REGIONS, RangeStyle, Sent, Started,
+    Step, WRONGS,
 };
 
 /// The contents of the slots after a plan.
@@ -15,6 +16,7 @@ pub(crate) struct Known {
     /// The state of a region: whether it is published.
     regions: [Option<bool>; REGIONS],
     exchanges: [bool; EXCHANGES],
+    buffers: [bool; BUFFERS],
 }
 
 pub(crate) struct Author {
@@ -89,6 +91,9 @@ impl Author {
         let region = self.own.unwrap_or(self.rng.usize(0..REGIONS) * self.rng.usize(0..2));
         let exchange = self.own.unwrap_or(self.rng.usize(0..EXCHANGES) * self.rng.usize(0..2));
         let rereads = self.rng.u8(1..8);
+        if self.rng.u8(0..8) == 0 {
+            return self.buffer();
+        }
         if self.rng.u8(0..4) == 0 {
             if !self.known.exchanges[exchange] {
                 self.known.exchanges[exchange] = true;
@@ -126,6 +131,19 @@ impl Author {
                 }
             },
         }
+    }
+
+    fn buffer(&mut self) -> Act {
+        let buffer = self.own.unwrap_or(self.rng.usize(0..BUFFERS) * self.rng.usize(0..2));
+        let comm = self.comm();
+        if !self.known.buffers[buffer] {
+            self.known.buffers[buffer] = true;
+            // Some are as long as what a reduction, an allgather and a broadcast read in place.
+            let len = [0, 0, 66_000, 132_000, 525_000][self.rng.usize(0..5)] + self.length();
+            return Act::MakeBuffer { comm, to: buffer, len };
+        }
+        let call = *self.choose(&[Sent::Allgather, Sent::Broadcast, Sent::Allreduce]);
+        Act::SendBuffer { comm, buffer, root: self.rng.usize(0..2), call }
     }
 
     /// Ranges that are disjoint, overlap, exceed the region, or end before they begin.
@@ -188,10 +206,11 @@ impl Author {
     }
 
     pub(crate) fn handle(&mut self) -> Handle {
-        match self.rng.u8(0..3) {
+        match self.rng.u8(0..4) {
             0 => Handle::Comm(self.own.unwrap_or(self.rng.usize(0..COMMS))),
             1 => Handle::Region(self.own.unwrap_or(self.rng.usize(0..REGIONS))),
-            _ => Handle::Exchange(self.own.unwrap_or(self.rng.usize(0..EXCHANGES))),
+            2 => Handle::Exchange(self.own.unwrap_or(self.rng.usize(0..EXCHANGES))),
+            _ => Handle::Buffer(self.own.unwrap_or(self.rng.usize(0..BUFFERS))),
         }
     }
 

@@ -51,6 +51,8 @@ impl Process {
     pub(crate) fn start(role: &str, change: impl FnOnce(&mut Command)) -> Result<Self> {
         let output = tempfile::tempfile()?;
         let mut command = Command::new(env::current_exe()?);
+        // Whatever that costs here, what lies in regions and buffers is read there.
+        command.env("INTRANODE_IN_PLACE", "1");
         command.env(ROLE, role).stdin(Stdio::piped()).stdout(output.try_clone()?).stderr(output.try_clone()?);
         change(&mut command);
         Ok(Process { child: command.spawn()?, output, status: None })

@@ -53,6 +53,7 @@ impl Worker<'_> {
             Handle::Comm(slot) => self.rank.comms[slot].take().map(any),
             Handle::Region(slot) => self.rank.regions[slot].take().map(any),
             Handle::Exchange(slot) => self.rank.exchanges[slot].take().map(any),
+            Handle::Buffer(slot) => self.rank.buffers[slot].take().map(any),
         }
     }
 

@@ -28,6 +28,8 @@ pub(crate) enum Event {
     Found { memory: String, epoch: u32, runs: Vec<Run> },
     /// The contents that the rank reads through `&`.
     Reads { memory: String, epoch: u32, runs: Vec<Run> },
+    /// A collective has sent a buffer of this length.
+    Sent { bytes: usize },
     /// A violation that the rank has detected by itself.
     Violation(String),
 }

@@ -1,4 +1,4 @@
-//! Random safe programs in which several threads of each rank use the same communicators, regions and exchanges.
+//! Random safe programs in which several threads of each rank use the same communicators, regions, exchanges and buffers.
 //!
 //! They misuse the interface in every way that safe code allows: threads call at the same time, ranks call different
 //! collectives, retry failed calls, go on after fatal errors, drop and forget handles in any order, panic, and exit while
@@ -14,7 +14,7 @@
 //! | `generator`, `author` | the random program of a seed |
 //! | `stamp` | values that identify their writer |
 //! | `journal` | the events that a rank records: calls, outcomes, memory that it owns, writes and reads |
-//! | `worker`, `calls`, `memory`, `regions`, `exchanges`, `endings` | running the steps of a thread, with local checks |
+//! | `worker`, `calls`, `memory`, `regions`, `exchanges`, `buffers`, `endings` | running the steps of a thread, with local checks |
 //! | `agreement`, `ownership` | the oracle, over the journals of all ranks |
 //! | `tally` | whether all kinds of events have occurred |
 //! | `threads`, `processes` | ranks that are threads, and ranks that are processes |
@@ -28,6 +28,7 @@
 
 mod agreement;
 mod author;
+mod buffers;
 mod calls;
 mod child;
 mod endings;

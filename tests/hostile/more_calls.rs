@@ -141,7 +141,7 @@ impl Worker<'_> {
     }
 
     /// A block that one rank has sent.
-    fn check_from(&self, comm: &Comm, by: Stamp, block: &[u64], root: usize) {
+    pub(crate) fn check_from(&self, comm: &Comm, by: Stamp, block: &[u64], root: usize) {
         match runs(block, 0).as_deref() {
             Ok([]) => {}
             Ok([run]) if comm.joined.get(root) == Some(&run.stamp.rank()) => self.met(by, vec![run.stamp]),

@@ -17,6 +17,7 @@ pub(crate) const MAX_THREADS: usize = 4;
 pub(crate) const COMMS: usize = 3;
 pub(crate) const REGIONS: usize = 3;
 pub(crate) const EXCHANGES: usize = 3;
+pub(crate) const BUFFERS: usize = 3;
 
 /// The steps of all threads of all ranks, and the configuration.
 #[derive(Clone, Debug)]
@@ -154,6 +155,17 @@ pub(crate) enum Act {
         writes: bool,
         rereads: u8,
     },
+    MakeBuffer {
+        comm: usize,
+        to: usize,
+        len: usize,
+    },
+    SendBuffer {
+        comm: usize,
+        buffer: usize,
+        root: usize,
+        call: Sent,
+    },
     Split {
         comm: usize,
         to: usize,
@@ -230,6 +242,14 @@ pub(crate) enum Started {
     Allgatherv,
 }
 
+/// A call that sends a buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sent {
+    Allgather,
+    Broadcast,
+    Allreduce,
+}
+
 /// The iterator of ranges that a rank passes to `set_ownership`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RangeStyle {
@@ -248,6 +268,7 @@ pub(crate) enum Handle {
     Comm(usize),
     Region(usize),
     Exchange(usize),
+    Buffer(usize),
 }
 
 /// Calls with invalid arguments, or with another element type than those of most ranks.

@@ -11,8 +11,8 @@ use crate::journal::{Event, Outcome};
 use crate::stamp::Stamp;
 
 /// The number of programs among which each of these kinds has to occur.
-const ENOUGH: usize = 200;
-const EXPECTED: [&str; 33] = [
+const ENOUGH: usize = 400;
+const EXPECTED: [&str; 35] = [
     "barrier",
     "Sum",
     "allgather",
@@ -43,6 +43,8 @@ const EXPECTED: [&str; 33] = [
     "Fatal",
     "Concurrent",
     "Split",
+    "sends",
+    "long-sends",
     "writes",
     "reads",
     "meets",
@@ -103,6 +105,9 @@ fn kind(event: &Event) -> Option<String> {
             Outcome::Concurrent => "Concurrent",
             Outcome::Split => "Split",
         },
+        // Long enough to be read in place.
+        Event::Sent { bytes } if *bytes >= 1 << 20 => "long-sends",
+        Event::Sent { .. } => "sends",
         Event::Owns { ranges, stamp, .. } if *stamp != Stamp::NONE && !ranges.is_empty() => "writes",
         Event::Reads { runs, .. } if runs.iter().any(|run| run.stamp != Stamp::NONE) => "reads",
         Event::Met { with, .. } if !with.is_empty() => "meets",

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use intranode::{Communicator, Config, Error};
+use intranode::{Buffer, Communicator, Config, Error};
 
 use crate::exchanges::HeldExchange;
 use crate::journal::{Event, Journal, Outcome};
-use crate::program::{Act, COMMS, EXCHANGES, Program, REGIONS, Step};
+use crate::program::{Act, BUFFERS, COMMS, EXCHANGES, Program, REGIONS, Step};
 use crate::regions::HeldRegion;
 use crate::stamp::Stamp;
 
@@ -27,6 +27,7 @@ pub(crate) struct Rank<'a> {
     pub(crate) comms: [Slot<Arc<Comm>>; COMMS],
     pub(crate) regions: [Slot<HeldRegion>; REGIONS],
     pub(crate) exchanges: [Slot<HeldExchange>; EXCHANGES],
+    pub(crate) buffers: [Slot<Buffer<u64>>; BUFFERS],
     /// Held during a call, if the program is serialized.
     calls: Mutex<()>,
 }
@@ -95,6 +96,7 @@ pub(crate) fn play<'a>(program: &'a Program, comm: Communicator, journal: &Journ
         comms: std::array::from_fn(|_| Slot::new(comm.take())),
         regions: std::array::from_fn(|_| Slot::new(None)),
         exchanges: std::array::from_fn(|_| Slot::new(None)),
+        buffers: std::array::from_fn(|_| Slot::new(None)),
         calls: Mutex::default(),
     };
     let rank = &rank;
@@ -178,6 +180,8 @@ impl<'a> Worker<'a> {
             Act::Reclaim { region } => self.reclaim(*region),
             Act::MakeExchange { comm, to, counts } => self.make_exchange(*comm, *to, counts),
             Act::Share { exchange, writes, rereads } => self.share(*exchange, *writes, *rereads),
+            Act::MakeBuffer { comm, to, len } => self.make_buffer(*comm, *to, *len),
+            Act::SendBuffer { comm, buffer, root, call } => self.send_buffer(*comm, *buffer, *root, *call),
             Act::Split { comm, to, colors, keys } => self.split(*comm, *to, Some((colors, keys))),
             Act::SplitLocal { comm, to } => self.split(*comm, *to, None),
             Act::Leave { comm } => self.leave(*comm),
