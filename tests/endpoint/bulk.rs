@@ -235,18 +235,20 @@ fn owner_dies() -> Result<Completion> {
         let handle = client.share(4 << 20, 4, true)?;
         let pid = client.process.as_ref().context("its owner")?.pid();
         let pid = nix::unistd::Pid::from_raw(i32::try_from(pid)?);
+        // One that has stopped is waited for as long as this each time.
+        let mut own = Endpoint::builder().timeout(Duration::from_secs(1)).client()?;
+        let owner = own.connect(&Address::local(&client.name)?)?;
         let killer = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_micros(fastrand::u64(0..5000)));
             nix::sys::signal::kill(pid, if round % 2 == 0 { Signal::SIGKILL } else { Signal::SIGSTOP })
         });
         let mut target = vec![0; 16 << 20];
-        let mut own = std::mem::replace(&mut client.own, Endpoint::client()?);
         let error = loop {
             let slices = &mut [IoSliceMut::new(&mut target)];
             if round % 2 == 1 && killer.is_finished() {
                 break None;
             }
-            if let Err(error) = own.get(client.owner, &handle, 0, slices) {
+            if let Err(error) = own.get(owner, &handle, 0, slices) {
                 break Some(error);
             }
             ensure!(target == pattern(7, 16 << 20), "data of a dead process");
