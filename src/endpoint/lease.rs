@@ -59,42 +59,50 @@ mod tests {
 
     use crate::endpoint::api::Endpoint;
     use crate::endpoint::error::EndpointError;
-    use crate::endpoint::handle::Access;
+    use crate::endpoint::handle::{Access, Handle};
+    use crate::endpoint::peer::Peer;
 
-    #[test]
-    fn a_get_that_was_late_gives_its_lease_back() -> Result<(), EndpointError> {
-        let mut owner = Endpoint::listen(&format!("late-lease-{}", std::process::id()))?;
+    /// More gets than leases that can be given at a time, none of which is completed: all leases are given back.
+    fn gives_all_back(
+        name: &str,
+        begin: impl Fn(&mut Endpoint, Peer, &Handle) -> Result<(), EndpointError>,
+    ) -> Result<(), EndpointError> {
+        let mut owner = Endpoint::listen(&format!("{name}-lease-{}", std::process::id()))?;
         let mut client = Endpoint::builder().timeout(Duration::from_millis(1)).client()?;
         let to_owner = client.connect(owner.address().expect("it listens"))?;
         client.send_unexpected(to_owner, 0, b"")?;
         let to_client = owner.recv_unexpected(&mut [])?.peer;
         let handle = owner.share(vec![vec![1; 100_000].into()], Access::Read).handle();
-        // More than can be given at a time.
         for lease in 1..=100 {
-            let error = client.get(to_owner, &handle, 0, &mut [IoSliceMut::new(&mut [0; 100_000])]);
-            assert!(matches!(error, Err(EndpointError::TimedOut { .. })), "{error:?}");
+            begin(&mut client, to_owner, &handle)?;
             // By now the owner answers.
-            let answers = (0..10_000).find_map(|_| {
-                owner
-                    .poll()
-                    .and_then(|_| Ok(owner.state.links.find(to_client)?.lease == lease))
-                    .ok()
-                    .filter(|given| *given)
+            let given = (0..10_000).any(|_| {
+                owner.poll().is_ok() && owner.state.links.find(to_client).is_ok_and(|link| link.lease == lease)
             });
-            assert_eq!(answers, Some(true), "lease {lease} was not given");
+            assert!(given, "lease {lease} was not given");
             assert!(!owner.state.links.find(to_client)?.is_settled(lease));
-            let settles = (0..10_000).find_map(|_| {
-                client.poll().ok()?;
-                owner
-                    .state
-                    .links
-                    .find(to_client)
-                    .ok()
-                    .map(|link| link.is_settled(lease))
-                    .filter(|settled| *settled)
+            let settled = (0..10_000).any(|_| {
+                client.poll().is_ok()
+                    && owner.state.links.find(to_client).is_ok_and(|link| link.is_settled(lease))
             });
-            assert_eq!(settles, Some(true), "lease {lease} was not given back");
+            assert!(settled, "lease {lease} was not given back");
         }
         Ok(())
+    }
+
+    #[test]
+    fn a_get_that_was_late_gives_its_lease_back() -> Result<(), EndpointError> {
+        gives_all_back("late", |client, to_owner, handle| {
+            let error = client.get(to_owner, handle, 0, &mut [IoSliceMut::new(&mut [0; 100_000])]);
+            assert!(matches!(error, Err(EndpointError::TimedOut { .. })), "{error:?}");
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn a_started_get_that_was_dropped_gives_its_lease_back() -> Result<(), EndpointError> {
+        gives_all_back("dropped", |client, to_owner, handle| {
+            client.start_get(to_owner, handle, 0, vec![vec![0; 100_000]]).map(drop)
+        })
     }
 }
