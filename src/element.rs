@@ -148,7 +148,7 @@ pub trait Reducible: sealed::Sealed {}
 /// }
 /// # Ok::<(), Error>(())
 /// ```
-pub trait Number: Pod + Reducible {}
+pub trait Number: Pod + Reducible + sealed::Sealed<Repr = Self> {}
 
 pub(crate) mod sealed {
     use std::borrow::Cow;

@@ -114,6 +114,7 @@ pub use bytemuck;
 pub use collective::blocks::Blocks;
 pub use collective::pending::Pending;
 pub use communicator::Communicator;
+pub use copy::raw::{RawSource, RawTarget};
 pub use element::{Number, ReduceOp, Reducible};
 #[cfg(target_os = "linux")]
 pub use endpoint::address::Address;

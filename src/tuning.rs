@@ -118,6 +118,9 @@ pub(crate) const OWN_PIECE_BYTES: usize = 16 << 10;
 
 /// From this size on it can pay to publish by non-temporal stores, and is measured. Shorter copies end before the clock
 /// has answered.
+/// The bytes of a buffer that other threads may write that are folded at a time: three pieces are in the L1 cache. An estimate.
+pub(crate) const RAW_PIECE_BYTES: usize = 8 << 10;
+
 pub(crate) const PUBLISH_MEASURE_FROM_BYTES: usize = 2 << 10;
 
 /// A line that costs more than this to publish is published by non-temporal stores. Between cores that share a cache an

@@ -18,6 +18,7 @@ mod pair_counts;
 mod parts;
 pub(crate) mod pending;
 mod reduce;
+mod raw;
 mod reduce_scatter;
 mod reduction;
 mod rooted;

@@ -42,6 +42,12 @@ pub(super) fn check_len(operation: Operation, expected: usize, actual: usize) ->
     if expected == actual { Ok(()) } else { Err(Error::InvalidBufferSize { operation, expected, actual }) }
 }
 
+/// From how many bytes on ranks fold in slices.
+pub(super) fn slices_from(shape: Shape, ranks: usize) -> usize {
+    // What the other of two ranks folds would go through staging like what it contributes.
+    if shape.is_streamed(ranks) { usize::MAX } else { fold_slices_from_bytes(ranks) }
+}
+
 impl Communicator {
     /// Runs a reduction over all elements whose arguments were checked.
     pub(super) fn run_reduction<'a, T: Pod, O: Operator<T>>(
@@ -51,9 +57,7 @@ impl Communicator {
         shape: Shape,
         mut data: ReduceBuffers<'a, T, O>,
     ) -> Result<(), Error> {
-        // What the other of two ranks folds would go through staging like what it contributes.
-        let streamed = shape.is_streamed(self.size());
-        let slices_from = if streamed { usize::MAX } else { fold_slices_from_bytes(self.size()) };
+        let slices_from = slices_from(shape, self.size());
         let bytes = data.elements() * size_of::<T>();
         if shape.is_one_result() && bytes >= slices_from.max(REDUCE_IN_PLACE_FROM_BYTES) {
             data.read_in_place_of(&self.rank_state);

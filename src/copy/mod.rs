@@ -9,6 +9,7 @@
 //! | `lines` | which loads and stores move a line? |
 //! | `lent` | how is memory lent for the time of a call? |
 //! | `relaxed` | how are bytes moved that others may access meanwhile? |
+//! | `raw` | how are buffers copied that other threads may write meanwhile? |
 //! | `dispatch` | how does code get compiled for the widest vectors? |
 //! | `cpu` | what is this processor good at? |
 
@@ -20,6 +21,7 @@ pub(crate) mod lent;
 pub(crate) mod lines;
 pub(crate) mod policy;
 pub(crate) mod publish;
+pub(crate) mod raw;
 pub(crate) mod relaxed;
 mod view;
 

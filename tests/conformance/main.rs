@@ -32,6 +32,7 @@ mod model;
 mod operation_errors;
 mod processes;
 mod random;
+mod raw;
 mod reductions;
 mod region_sources;
 mod regions;
@@ -60,6 +61,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(scans::rows());
     all.extend(started::rows());
     all.extend(in_place::rows());
+    all.extend(raw::rows());
     all.extend(types::rows());
     all.extend(vectors::rows());
     all.extend(delays::rows());

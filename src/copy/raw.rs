@@ -1,0 +1,235 @@
+//! Buffers of the caller's process that its other threads may write while a call runs, as other languages let them.
+//!
+//! No reference to such memory is ever made: what is behind a buffer is copied to and from private memory, in Rust's terms by a
+//! loop of Relaxed accesses of a unit, as [`relaxed`] does it. So a write at the wrong time garbles the data, and nothing else.
+
+use core::marker::PhantomData;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+use bytemuck::Pod;
+
+use super::relaxed;
+use super::view::Source;
+
+/// A buffer of `len` elements that is sent, which other threads of this process may write meanwhile: for bindings to languages
+/// that cannot promise what a `&[T]` does. It need not be aligned.
+///
+/// ```
+/// use intranode::{RawSource, RawTarget, ReduceOp};
+///
+/// let sums = intranode::threads(2, |comm| {
+///     let (send, mut recv) = ([comm.rank() as f64, 1.0], [0.0; 2]);
+///     // Of slices they can be made safely. A binding makes them of an address, by `new`.
+///     comm.allreduce_raw(Some(RawSource::from(&send[..])), RawTarget::from(&mut recv[..]), ReduceOp::Sum)?;
+///     Ok::<_, intranode::Error>(recv)
+/// })?;
+/// for sum in sums {
+///     assert_eq!(sum?, [1.0, 2.0]);
+/// }
+/// # Ok::<(), intranode::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct RawSource<'a, T> {
+    start: *const u8,
+    len: usize,
+    of: PhantomData<&'a T>,
+}
+
+/// A buffer of `len` elements that is received into, which other threads of this process may read and write meanwhile. Example:
+/// [`RawSource`].
+#[derive(Debug)]
+pub struct RawTarget<'a, T> {
+    start: *mut u8,
+    len: usize,
+    of: PhantomData<&'a mut T>,
+}
+
+impl<T> Clone for RawSource<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for RawSource<'_, T> {}
+
+impl<T: Pod> RawSource<'_, T> {
+    /// The buffer of `len` elements from `start` on. Example: [`RawSource`].
+    ///
+    /// # Safety
+    /// For the lifetime `'a` its bytes can be read, and there is no `&mut` to any of them. Whatever writes them meanwhile is
+    /// either code of another language, or atomic.
+    pub unsafe fn new(start: *const T, len: usize) -> Self {
+        RawSource { start: start.cast(), len, of: PhantomData }
+    }
+
+    /// Copies elements into private memory.
+    ///
+    /// # Panics
+    /// When the range is not inside, or has another length.
+    #[inline]
+    pub(crate) fn get(&self, range: Range<usize>, target: &mut [T]) {
+        let start = place::<T>(self.start, self.len, &range, target.len());
+        // SAFETY: I8: inside the buffer, which can be read; a private slice does not overlap with it.
+        unsafe { copy(start, target.as_mut_ptr().cast(), size_of_val(target)) };
+    }
+}
+
+impl<T> RawSource<'_, T> {
+    /// Its length in elements.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl<T: Pod> RawTarget<'_, T> {
+    /// The buffer of `len` elements from `start` on. Example: [`RawSource`].
+    ///
+    /// # Safety
+    /// For the lifetime `'a` its bytes can be read and written, and there is no reference to any of them. Whatever accesses them
+    /// meanwhile is either code of another language, or atomic.
+    pub unsafe fn new(start: *mut T, len: usize) -> Self {
+        RawTarget { start: start.cast(), len, of: PhantomData }
+    }
+
+    /// Copies elements into private memory.
+    ///
+    /// # Panics
+    /// When the range is not inside, or has another length.
+    #[inline]
+    pub(crate) fn get(&self, range: Range<usize>, target: &mut [T]) {
+        let start = place::<T>(self.start, self.len, &range, target.len());
+        // SAFETY: I8: inside the buffer, which can be read; a private slice does not overlap with it.
+        unsafe { copy(start, target.as_mut_ptr().cast(), size_of_val(target)) };
+    }
+
+    /// Copies elements of private memory to `range`.
+    ///
+    /// # Panics
+    /// As [`get`](Self::get).
+    #[inline]
+    pub(crate) fn put(&mut self, range: Range<usize>, source: &[T]) {
+        let start = place::<T>(self.start, self.len, &range, source.len()).cast_mut();
+        // SAFETY: I8: inside the buffer, which can be written; a private slice does not overlap with it.
+        unsafe { copy(source.as_ptr().cast(), start, size_of_val(source)) };
+    }
+
+    /// Copies the beginning of a view of staging to `range`.
+    ///
+    /// # Panics
+    /// When the range is not inside, or longer than the view.
+    #[inline]
+    pub(crate) fn fetch(&mut self, range: Range<usize>, staging: &Source<'_>) {
+        let count = range.len();
+        let start = place::<T>(self.start, self.len, &range, count).cast_mut();
+        let bytes = count * size_of::<T>();
+        // SAFETY: I1 and I2: the view can be read. I8: the range is inside the buffer, which can be written and does not overlap
+        // with a mapping of a segment.
+        unsafe { copy(staging.range(0, bytes), start, bytes) };
+    }
+}
+
+impl<T> RawTarget<'_, T> {
+    /// Its length in elements.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl<'a, T: Pod> From<&'a [T]> for RawSource<'a, T> {
+    fn from(slice: &'a [T]) -> Self {
+        RawSource { start: slice.as_ptr().cast(), len: slice.len(), of: PhantomData }
+    }
+}
+
+impl<'a, T: Pod> From<&'a mut [T]> for RawTarget<'a, T> {
+    fn from(slice: &'a mut [T]) -> Self {
+        RawTarget { start: slice.as_mut_ptr().cast(), len: slice.len(), of: PhantomData }
+    }
+}
+
+/// Where elements of a buffer of `len` lie.
+#[inline]
+fn place<T>(start: *const u8, len: usize, range: &Range<usize>, count: usize) -> *const u8 {
+    assert!(range.start <= range.end && range.end <= len && range.len() == count);
+    start.wrapping_add(range.start * size_of::<T>())
+}
+
+/// # Safety
+/// `source` can be read and `target` written for `len` bytes, and they do not overlap. Whatever of Rust accesses them meanwhile
+/// is atomic.
+#[inline]
+unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
+    let head = relaxed::head(target, len);
+    // SAFETY: the caller's promise.
+    unsafe { copy_units(source, target, head) };
+    // SAFETY: the caller's promise; behind the head the target is aligned to a line, if there is a line.
+    let lines =
+        unsafe { relaxed::copy_lines(source.wrapping_add(head), target.wrapping_add(head), len - head) };
+    let done = head + lines;
+    // SAFETY: the caller's promise.
+    unsafe { copy_units(source.wrapping_add(done), target.wrapping_add(done), len - done) };
+}
+
+/// # Safety
+/// As [`copy`].
+unsafe fn copy_units(source: *const u8, target: *mut u8, len: usize) {
+    const WORD: usize = size_of::<u64>();
+    let aligned = source.align_offset(WORD) == 0 && target.align_offset(WORD) == 0;
+    let words = if aligned { len / WORD } else { 0 };
+    for at in (0..words * WORD).step_by(WORD) {
+        // SAFETY: I3: the caller's promise: the word lies inside, and is aligned, since the first one is.
+        let from = unsafe { AtomicU64::from_ptr(source.wrapping_add(at).cast_mut().cast()) };
+        // SAFETY: I3: as above.
+        let to = unsafe { AtomicU64::from_ptr(target.wrapping_add(at).cast()) };
+        to.store(from.load(Relaxed), Relaxed);
+    }
+    for at in words * WORD..len {
+        // SAFETY: I3: the caller's promise: the byte lies inside.
+        let from = unsafe { AtomicU8::from_ptr(source.wrapping_add(at).cast_mut()) };
+        // SAFETY: I3: as above.
+        let to = unsafe { AtomicU8::from_ptr(target.wrapping_add(at)) };
+        to.store(from.load(Relaxed), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_element_is_copied_whatever_the_alignment_and_the_length() {
+        let bytes: Vec<u8> = (0..20_000u32).map(|index| (index * 7 % 251) as u8).collect();
+        for len in [0, 1, 7, 8, 63, 64, 65, 255, 256, 1000, 9000, 16_000] {
+            for (from, to) in [(0, 0), (1, 0), (0, 1), (3, 5), (8, 16)] {
+                let source = RawSource::from(&bytes[from..from + len]);
+                let (mut private, mut target) = (vec![0; len], vec![0; len + 32]);
+                source.get(0..len, &mut private);
+                let mut raw = RawTarget::from(&mut target[to..to + len]);
+                raw.put(0..len, &private);
+                let mut again = vec![0; len];
+                raw.get(0..len, &mut again);
+                assert_eq!(again, bytes[from..from + len]);
+                assert_eq!(target[..to], vec![0; to]);
+                assert_eq!(target[to + len..], vec![0; 32 - to]);
+            }
+        }
+    }
+
+    #[test]
+    fn staging_is_copied_to_where_it_is_wanted() {
+        let staged: Vec<u16> = (0..3000).collect();
+        // SAFETY: the vector can be read as long as it is borrowed.
+        let staging = unsafe { Source::new(staged.as_ptr().cast(), 2 * staged.len()) };
+        let mut target = vec![7; 5000];
+        RawTarget::from(&mut target[..]).fetch(1000..4000, &staging);
+        assert_eq!(target[1000..4000], staged);
+        assert!(target[..1000].iter().chain(&target[4000..]).all(|value| *value == 7));
+    }
+
+    #[test]
+    #[should_panic(expected = "range.end <= len")]
+    fn what_is_not_inside_is_not_touched() {
+        RawSource::from(&[1u8, 2][..]).get(1..3, &mut [0; 2]);
+    }
+}
