@@ -97,6 +97,12 @@ pub(crate) const REDUCE_IN_PLACE_FROM_BYTES: usize = 512 << 10;
 /// to 0.59. Shorter ones were not tried.
 pub(crate) const SCATTER_IN_PLACE_FROM_BYTES: usize = 4 << 20;
 
+// ---- Lengths that only their senders know (collective/first_part.rs)
+
+/// The bytes of the transfer that brings the length of a broadcast, and the data that end in it. A second round costs as much as
+/// moving some 4 KiB, and far more if ranks share processors; data that are shorter cost no more than themselves. An estimate.
+pub(crate) const FIRST_PART_BYTES: usize = 4 << 10;
+
 // ---- Stores and loads (copy/)
 
 /// From this size on a put or a get moves vectors. Shorter ones are done before the first vector is. Measured.
@@ -112,15 +118,15 @@ pub(crate) const PUT_NON_TEMPORAL_FROM_BYTES: usize = 4 << 20;
 /// what is sent has to have room there too. Measured where that share is 16 MiB.
 pub(crate) const RECEIVE_NON_TEMPORAL_FROM_BYTES: usize = 16 << 20;
 
+/// The bytes of a buffer that other threads may write that are folded at a time: three pieces are in the L1 cache. An estimate.
+pub(crate) const RAW_PIECE_BYTES: usize = 8 << 10;
+
 /// The bytes of a rank's own block that go to their place, and are then published: few enough to be in the L1 cache.
 /// Measured: 64 MiB at 2 ranks take 0.80 of the time without (docs/adr/0022).
 pub(crate) const OWN_PIECE_BYTES: usize = 16 << 10;
 
 /// From this size on it can pay to publish by non-temporal stores, and is measured. Shorter copies end before the clock
 /// has answered.
-/// The bytes of a buffer that other threads may write that are folded at a time: three pieces are in the L1 cache. An estimate.
-pub(crate) const RAW_PIECE_BYTES: usize = 8 << 10;
-
 pub(crate) const PUBLISH_MEASURE_FROM_BYTES: usize = 2 << 10;
 
 /// A line that costs more than this to publish is published by non-temporal stores. Between cores that share a cache an

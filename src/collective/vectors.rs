@@ -1,13 +1,14 @@
 //! broadcast_vec, allgather_vec and gather_vec: blocks whose lengths only their senders know.
 //!
-//! The first transfer has a [`FirstBlock`] of each sender, which fits into a header: the length, and the beginning of the data.
-//! If some data do not end there, they all follow in a second one.
+//! The first transfer brings the lengths, and the data, if they end there: a [`FirstPart`] of the root, or a [`FirstBlock`] of each
+//! sender, which fits into a header. If some data do not end there, they all follow in a second one.
 
 use bytemuck::Pod;
 
 use super::allgatherv::{gather, gather_words};
 use super::block_table::BlockTable;
 use super::broadcast::BroadcastBuffer;
+use super::first_part::FirstPart;
 use super::gather::gather_to;
 use super::rooted::check_root;
 use crate::communicator::{Communicator, call};
@@ -23,8 +24,8 @@ impl Communicator {
     /// Copies the vector of rank `root` to all ranks, whatever its length: on the other ranks `data` may have any length before.
     /// Collective.
     ///
-    /// Up to 88 bytes take one round. For longer data that round brings the length, and they follow as in a
-    /// [`broadcast`](Communicator::broadcast).
+    /// Up to 4,088 bytes take one round (88 with [chunks](crate::Config::chunk_bytes) of less than 4 KiB). For longer data that
+    /// round brings the length, and they follow as in a [`broadcast`](Communicator::broadcast).
     ///
     /// ```
     /// let names = intranode::threads(3, |comm| {
@@ -138,17 +139,20 @@ pub(super) fn broadcast_vec<T: Pod>(
     root: usize,
 ) -> Result<(), Error> {
     let (is_root, width) = (open.rank_state().rank == root, size_of::<T>());
-    let mut first = FirstBlock::of::<T>(if is_root { data } else { &[] });
-    open.transfer(call, &mut BroadcastBuffer::new(bytemuck::cast_slice_mut(&mut first.0), root))?;
-    let is_whole = first.data(width).is_some();
+    let capacity = open.rank_state().mapped.segment().staging.capacity;
+    let own = is_root.then_some((bytemuck::cast_slice(data.as_slice()), data.len()));
+    let mut first = FirstPart::new(root, width, capacity, own);
+    open.transfer(call, &mut first)?;
+    let (is_whole, count, beginning) = (first.is_whole(), first.count(), first.into_received());
     let mut received = Vec::new();
     if !is_root {
-        received = allocate(open, call, &[first], is_whole)?;
+        received = allocate(open, call, count, is_whole)?;
     }
-    let target = bytemuck::cast_slice_mut(if is_root { data } else { &mut received });
-    match first.data(width) {
-        Some(bytes) => target.copy_from_slice(bytes),
-        None => open.transfer(call, &mut BroadcastBuffer::new(target, root))?,
+    let target: &mut [u8] = bytemuck::cast_slice_mut(if is_root { data } else { &mut received });
+    match is_whole {
+        true if is_root => {}
+        true => target.copy_from_slice(&beginning),
+        false => open.transfer(call, &mut BroadcastBuffer::new(target, root))?,
     }
     if !is_root {
         *data = received;
@@ -165,7 +169,7 @@ pub(super) fn allgather_vec<T: Pod>(
 ) -> Result<Gathered<T>, Error> {
     let (firsts, width) = (first_blocks(open, call, send)?, size_of::<T>());
     let is_whole = firsts.iter().all(|first| first.data(width).is_some());
-    let mut recv = allocate::<T>(open, call, &firsts, is_whole)?;
+    let mut recv = allocate::<T>(open, call, total(&firsts), is_whole)?;
     let (counts, displs) = places(&firsts);
     open.moves(size_of_val(&*recv));
     let bytes = bytemuck::cast_slice_mut(&mut recv);
@@ -188,7 +192,7 @@ pub(super) fn gather_vec<T: Pod>(
     let (firsts, width) = (first_blocks(open, call, send)?, size_of::<T>());
     let is_whole = firsts.iter().all(|first| first.data(width).is_some());
     let is_root = open.rank_state().rank == root;
-    let mut recv = if is_root { allocate::<T>(open, call, &firsts, is_whole)? } else { Vec::new() };
+    let mut recv = if is_root { allocate::<T>(open, call, total(&firsts), is_whole)? } else { Vec::new() };
     let (counts, displs) = places(&firsts);
     let all = counts.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
     open.moves(all.saturating_mul(width));
@@ -210,19 +214,18 @@ fn first_blocks<T: Pod>(open: &mut OpenCall<'_>, call: &Call, send: &[T]) -> Res
 }
 
 /// Memory for all blocks. A rank that has none refuses the second transfer, if there is one.
-fn allocate<T: Pod>(
-    open: &mut OpenCall<'_>,
-    call: &Call,
-    blocks: &[FirstBlock],
-    is_whole: bool,
-) -> Result<Vec<T>, Error> {
-    let len = blocks.iter().fold(0usize, |sum, first| sum.saturating_add(first.count()));
+fn allocate<T: Pod>(open: &mut OpenCall<'_>, call: &Call, len: usize, is_whole: bool) -> Result<Vec<T>, Error> {
     bytemuck::allocation::try_zeroed_vec(len).map_err(|()| {
         let reason = "the process has no memory for what the other ranks send".into();
         let requested_bytes = len.saturating_mul(size_of::<T>());
         let error = Error::AllocationFailed { operation: open.operation(), requested_bytes, reason };
         if is_whole { error } else { open.refuse(call, error) }
     })
+}
+
+/// The length of all blocks together, in elements.
+fn total(blocks: &[FirstBlock]) -> usize {
+    blocks.iter().fold(0, |sum, first| sum.saturating_add(first.count()))
 }
 
 /// The counts and displacements of the blocks, in elements.

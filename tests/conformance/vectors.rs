@@ -73,9 +73,9 @@ fn vec_through_tiny_staging(comm: Communicator) -> Outcome {
     Ok(())
 }
 
-/// In bytes: 88 fit with the length.
+/// In bytes: 88 fit with the length, and of a broadcast 4,088.
 fn vec_around_the_inline_size(comm: Communicator) -> Outcome {
-    for len in 86..=98 {
+    for len in (86..=98).chain(4086..=4098) {
         let bytes = |rank: usize| (0..len).map(|index| (rank * 31 + index) as u8).collect::<Vec<u8>>();
         let mut data = if comm.rank() == 0 { bytes(7) } else { Vec::new() };
         comm.broadcast_vec(&mut data, 0)?;
