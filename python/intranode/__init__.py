@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 
 from . import _core, errors
 from ._communicator import Communicator
@@ -102,6 +103,7 @@ __all__ = [
 ]
 
 _world: Communicator | None = None
+_joining = threading.Lock()
 
 
 def world() -> Communicator:
@@ -115,8 +117,10 @@ def world() -> Communicator:
     """
     global _world
     if _world is None:
-        _world = Communicator(_core.from_env())
-        atexit.register(_leave, _world, os.getpid())
+        with _joining:  # other threads run while this one joins
+            if _world is None:
+                _world = Communicator(_core.from_env())
+                atexit.register(_leave, _world, os.getpid())
     return _world
 
 

@@ -3,6 +3,8 @@ from typing import Any, Self, final
 
 from typing_extensions import disjoint_base
 
+from ._op import Op
+
 __version__: str
 
 @final
@@ -70,6 +72,11 @@ class Core:
     def _region(self, bytes: int) -> Memory: ...
     def Barrier(self) -> None:
         """Returns when all ranks have called it."""
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Op | None = None) -> None:
+        """Combines `sendbuf[i]` of all ranks into `recvbuf[i]` of every rank, in rank order: by SUM, or `op`.
+
+        Both have the same length and type on all ranks. `sendbuf=IN_PLACE`: the contribution is in `recvbuf`.
+        """
     def _allreduce(self, send: Any, recv: Any, op: int) -> None: ...
     def _reduce(self, send: Any, recv: Any, op: int, root: int) -> None: ...
     def _scan(self, send: Any, recv: Any, op: int) -> None: ...

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ._calls import are_plain, arg, finish, folded, length
-from ._message import IN_PLACE, Place
+from ._calls import arg, finish, folded, length
+from ._message import Place
 from ._objects import Objects
 from ._op import SUM, Op
 
@@ -14,13 +14,9 @@ from ._op import SUM, Op
 class Reductions(Objects):
     """The calls that combine buffers."""
 
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
-        """Combines `sendbuf[i]` of all ranks into `recvbuf[i]` of every rank, in rank order.
-
-        Both have the same length and type on all ranks. `sendbuf=IN_PLACE`: the contribution is in `recvbuf`.
-        """
-        if op.code is not None and are_plain(sendbuf, recvbuf):
-            return self._allreduce(None if sendbuf is IN_PLACE else sendbuf, recvbuf, op.code)
+    def _allreduce_described(self, sendbuf: Any, recvbuf: Any, op: Op | None) -> None:
+        """An Allreduce that takes more than plain buffers and an operation of the library."""
+        op = SUM if op is None else op
         send, recv = self._places("allreduce", (sendbuf, None), (recvbuf, None))
         if op.code is None:
             return self._own(op, "allreduce", send, recv, lambda all: folded(op, all, recv))

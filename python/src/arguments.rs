@@ -57,7 +57,10 @@ impl Buffers {
             return Err(PyTypeError::new_err(format!(
                 "the send buffer has elements of format {:?} ({} bytes), the receive buffer of format {:?} ({} bytes): both \
                  must be the same",
-                send.format, send.width, recv.format, recv.width
+                send.format(),
+                send.width,
+                recv.format(),
+                recv.width
             )));
         }
         let (kind, width) =
@@ -74,7 +77,8 @@ impl Buffers {
             _ => true,
         };
         if !allowed {
-            let format = self.send.as_ref().or(self.recv.as_ref()).map_or("", |view| view.format.as_str());
+            let view = self.send.as_ref().or(self.recv.as_ref());
+            let format = view.map(View::format).unwrap_or_default();
             return Err(PyTypeError::new_err(format!(
                 "{} is not defined for elements of format {format:?}: it is for {}",
                 self.op,

@@ -1,7 +1,10 @@
 //! Python's buffers: what a call sends, and where it receives.
 
+use std::borrow::Cow;
 use std::ffi::{CStr, c_void};
 
+use bytemuck::Pod;
+use intranode::{RawSource, RawTarget};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -62,8 +65,8 @@ pub(crate) struct View {
     pub(crate) kind: Kind,
     /// The length of an element, in bytes.
     pub(crate) width: usize,
-    /// As the exporter, or the caller, has written it.
-    pub(crate) format: String,
+    /// The format that the caller has given instead of the exporter's.
+    given: Option<String>,
 }
 
 // SAFETY: while a call runs on a thread that is detached only the pointer and the length are used, by the copies of `foreign`;
@@ -108,7 +111,7 @@ impl View {
             );
             return Err(PyTypeError::new_err(text));
         }
-        let mut view = View { raw, kind: Kind::U1, width: 1, format: "B".to_owned() };
+        let mut view = View { raw, kind: Kind::U1, width: 1, given: None };
         // SAFETY: the structure was filled by the call above.
         if unsafe { ffi::PyBuffer_IsContiguous(&*view.raw, b'A' as _) } == 0 {
             let text = "the array is not contiguous in memory: pass numpy.ascontiguousarray(x) to send, and receive into a new \
@@ -116,24 +119,58 @@ impl View {
             return Err(PyBufferError::new_err(text));
         }
         match given {
-            Some((format, width)) if width > 0 => (view.format, view.width) = (format, width),
+            Some((format, width)) if width > 0 => (view.given, view.width) = (Some(format), width),
             Some(_) => return Err(PyTypeError::new_err("an element has at least one byte")),
-            None => {
-                if !view.raw.format.is_null() {
-                    // SAFETY: a string of the exporter, which it keeps until the buffer is given back.
-                    let format = unsafe { CStr::from_ptr(view.raw.format) };
-                    view.format = format.to_string_lossy().into_owned();
-                }
-                view.width = usize::try_from(view.raw.itemsize).unwrap_or(1).max(1);
-            }
+            None => view.width = usize::try_from(view.raw.itemsize).unwrap_or(1).max(1),
         }
-        if view.format.contains('O') {
+        let format = view.format();
+        if format.contains('O') {
             let text = "an array of Python objects cannot be sent as a buffer: its elements are addresses; use the methods in \
                         small letters, which pickle";
             return Err(PyTypeError::new_err(text));
         }
-        view.kind = Kind::of(&view.format, view.width);
+        view.kind = Kind::of(&format, view.width);
         Ok(view)
+    }
+
+    /// The format of its elements: as the caller, or else the exporter, has written it.
+    pub(crate) fn format(&self) -> Cow<'_, str> {
+        match &self.given {
+            Some(given) => Cow::Borrowed(given),
+            None if self.raw.format.is_null() => Cow::Borrowed("B"),
+            // SAFETY: a string of the exporter, which it keeps until the buffer is given back.
+            None => unsafe { CStr::from_ptr(self.raw.format) }.to_string_lossy(),
+        }
+    }
+
+    /// It as elements of `T`, to be sent.
+    pub(crate) fn raw_source<T: Pod>(&self) -> RawSource<'_, T> {
+        // SAFETY: the exporter keeps the memory readable until the buffer is given back; nothing in Rust refers to it, and whatever
+        // writes it is code of Python.
+        unsafe { RawSource::new(self.raw.buf.cast(), self.bytes() / size_of::<T>()) }
+    }
+
+    /// It as elements of `T`, to be received into.
+    ///
+    /// # Panics
+    /// When the buffer is read-only.
+    pub(crate) fn raw_target<T: Pod>(&self) -> RawTarget<'_, T> {
+        assert!(self.raw.readonly == 0);
+        // SAFETY: the exporter keeps the memory writable until the buffer is given back; nothing in Rust refers to it, and whatever
+        // accesses it is code of Python.
+        unsafe { RawTarget::new(self.raw.buf.cast(), self.bytes() / size_of::<T>()) }
+    }
+
+    /// Whether both are the same memory.
+    pub(crate) fn is_same(&self, other: &View) -> bool {
+        (self.raw.buf, self.bytes()) == (other.raw.buf, other.bytes())
+    }
+
+    /// Whether some byte belongs to both.
+    pub(crate) fn overlaps(&self, other: &View) -> bool {
+        let range = |view: &View| (view.raw.buf.addr(), view.raw.buf.addr().saturating_add(view.bytes()));
+        let ((start, end), (other_start, other_end)) = (range(self), range(other));
+        start < other_end && other_start < end
     }
 
     /// Its whole elements, in bytes.

@@ -1,11 +1,9 @@
-//! A communicator: its life, and the arguments of its calls.
+//! The calls of a communicator, and their arguments.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use intranode::{Communicator, Config, Error, Operation};
-use pyo3::exceptions::PyValueError;
+use intranode::{Communicator, Error, Operation};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
@@ -13,87 +11,12 @@ use crate::arguments::{Blocks, Buffers, Table};
 use crate::buffer::View;
 use crate::collectives;
 use crate::errors;
-use crate::interrupt;
+use crate::joined::{self, Joined};
 use crate::messages::Messages;
+use crate::plain;
 use crate::region::Memory;
 use crate::started::{self, Begun};
-
-/// A communicator of the library. Several objects can stand for it; `leave` ends it for all of them.
-#[pyclass(frozen, module = "intranode._core")]
-pub(crate) struct Joined {
-    comm: Mutex<Option<Arc<Communicator>>>,
-    rank: usize,
-    size: usize,
-    /// Whether there is something in `before`.
-    is_deferred: AtomicBool,
-    /// What has to be called before the next collective: it completes calls that were started, and have several steps.
-    before: Mutex<Option<Py<PyAny>>>,
-}
-
-impl Joined {
-    pub(crate) fn new(comm: Communicator) -> Self {
-        let (rank, size) = (comm.rank(), comm.size());
-        let comm = Mutex::new(Some(Arc::new(comm)));
-        Joined { comm, rank, size, is_deferred: AtomicBool::new(false), before: Mutex::new(None) }
-    }
-
-    /// The rank, and the number of ranks.
-    pub(crate) fn position(&self) -> (usize, usize) {
-        (self.rank, self.size)
-    }
-
-    /// For a collective: what was deferred comes before it.
-    pub(crate) fn for_call(&self, py: Python<'_>) -> PyResult<Arc<Communicator>> {
-        if self.is_deferred.swap(false, Relaxed) {
-            let before = self.before.lock().unwrap_or_else(PoisonError::into_inner).take();
-            before.map(|call| call.call0(py)).transpose()?;
-        }
-        self.comm()
-    }
-
-    pub(crate) fn comm(&self) -> PyResult<Arc<Communicator>> {
-        let comm = self.comm.lock().unwrap_or_else(PoisonError::into_inner);
-        comm.clone().ok_or_else(|| {
-            PyValueError::new_err(
-                "this rank has left the communicator, by leave() or Free(): there are no further calls",
-            )
-        })
-    }
-}
-
-/// Joins as the environment says; alone if no launcher has started this process.
-#[pyfunction]
-pub(crate) fn from_env(py: Python<'_>) -> PyResult<Joined> {
-    started(py, || Config::from_env_or_alone()?.interrupt(interrupt::is_interrupted).join())
-}
-
-/// Joins by name.
-#[pyfunction]
-#[pyo3(signature = (name, rank, size, timeout, join_timeout))]
-pub(crate) fn join(
-    py: Python<'_>,
-    name: String,
-    rank: usize,
-    size: usize,
-    timeout: Option<f64>,
-    join_timeout: Option<f64>,
-) -> PyResult<Joined> {
-    let (timeout, join_timeout) = (seconds(timeout)?, seconds(join_timeout)?);
-    started(py, || {
-        let config = Config::new(name, rank, size).timeout(timeout).join_timeout(join_timeout);
-        config.interrupt(interrupt::is_interrupted).join()
-    })
-}
-
-fn seconds(time: Option<f64>) -> PyResult<Option<Duration>> {
-    let time = time.map(Duration::try_from_secs_f64).transpose();
-    time.map_err(|error| PyValueError::new_err(format!("a time-out in seconds, or None: {error}")))
-}
-
-fn started(py: Python<'_>, join: impl FnOnce() -> Result<Communicator, Error> + Send) -> PyResult<Joined> {
-    let joined = py.detach(join);
-    collectives::finish(py, joined).map(Joined::new)
-}
+use crate::vectors;
 
 /// What `intranode.Communicator` is built on. Its methods take buffers; `None` where one is sent means in place.
 #[pyclass(frozen, subclass, module = "intranode._core")]
@@ -128,7 +51,7 @@ type Buffer<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 impl Core {
     #[new]
     fn new(joined: Bound<'_, Joined>) -> Self {
-        let (rank, size) = (joined.get().rank, joined.get().size);
+        let (rank, size) = joined.get().position();
         Core { joined: joined.unbind(), rank, size }
     }
 
@@ -148,14 +71,7 @@ impl Core {
     }
 
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
-        let joined = self.joined.get();
-        drop(joined.before.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let comm = joined.comm.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Another thread may be inside a call: then this rank leaves when that returns.
-        match comm.and_then(Arc::into_inner) {
-            Some(comm) => collectives::finish(py, py.detach(|| comm.leave())),
-            None => Ok(()),
-        }
+        self.joined.get().leave(py)
     }
 
     #[pyo3(signature = (code = 1))]
@@ -166,7 +82,7 @@ impl Core {
 
     fn _split(&self, py: Python<'_>, color: usize, key: usize) -> PyResult<Joined> {
         let comm = self.comm(py)?;
-        started(py, || comm.split(color, key))
+        joined::start(py, || comm.split(color, key))
     }
 
     fn _refuse(&self, py: Python<'_>, operation: &str) -> PyResult<()> {
@@ -188,6 +104,23 @@ impl Core {
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
         let comm = self.comm(py)?;
         collectives::run(py, &comm, Communicator::barrier)
+    }
+
+    /// Combines `sendbuf[i]` of all ranks into `recvbuf[i]` of every rank, in rank order: by SUM, or `op`.
+    ///
+    /// Both have the same length and type on all ranks. `sendbuf=IN_PLACE`: the contribution is in `recvbuf`.
+    #[pyo3(name = "Allreduce", signature = (sendbuf, recvbuf, op = None))]
+    fn allreduce(
+        slf: &Bound<'_, Self>,
+        sendbuf: &Bound<'_, PyAny>,
+        recvbuf: &Bound<'_, PyAny>,
+        op: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        match plain::reduction(sendbuf, recvbuf, op)? {
+            Some((send, op)) => slf.get()._allreduce(py, send, recvbuf, op),
+            None => slf.call_method1(intern!(py, "_allreduce_described"), (sendbuf, recvbuf, op)).map(drop),
+        }
     }
 
     fn _allreduce(
@@ -321,9 +254,7 @@ impl Core {
 
     /// Calls this before the next collective.
     fn _defer(&self, before: Bound<'_, PyAny>) {
-        let joined = self.joined.get();
-        *joined.before.lock().unwrap_or_else(PoisonError::into_inner) = Some(before.unbind());
-        joined.is_deferred.store(true, Relaxed);
+        self.joined.get().defer(before.unbind());
     }
 
     fn _start_barrier(&self, py: Python<'_>) -> PyResult<Begun> {
@@ -388,7 +319,7 @@ impl Core {
         root: usize,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let comm = self.comm(py)?;
-        let mut data = self.bytes(py, &comm, Operation::BroadcastVec, data)?;
+        let mut data = vectors::bytes(py, &comm, Operation::BroadcastVec, data)?;
         let result = py.detach(|| comm.broadcast_vec(&mut data, root));
         collectives::finish(py, result)?;
         Ok((self.rank != root).then(|| PyBytes::new(py, &data)))
@@ -396,9 +327,9 @@ impl Core {
 
     fn _allgather_bytes<'py>(&self, py: Python<'py>, data: &Bound<'_, PyAny>) -> PyResult<Bound<'py, PyList>> {
         let comm = self.comm(py)?;
-        let data = self.bytes(py, &comm, Operation::AllgatherVec, Some(data))?;
+        let data = vectors::bytes(py, &comm, Operation::AllgatherVec, Some(data))?;
         let (all, counts) = collectives::finish(py, py.detach(|| comm.allgather_vec(&data)))?;
-        blocks(py, &all, &counts)
+        vectors::blocks(py, &all, &counts)
     }
 
     fn _gather_bytes<'py>(
@@ -408,9 +339,9 @@ impl Core {
         root: usize,
     ) -> PyResult<Option<Bound<'py, PyList>>> {
         let comm = self.comm(py)?;
-        let data = self.bytes(py, &comm, Operation::GatherVec, Some(data))?;
+        let data = vectors::bytes(py, &comm, Operation::GatherVec, Some(data))?;
         let gathered = collectives::finish(py, py.detach(|| comm.gather_vec(&data, root)))?;
-        gathered.map(|(all, counts)| blocks(py, &all, &counts)).transpose()
+        gathered.map(|(all, counts)| vectors::blocks(py, &all, &counts)).transpose()
     }
 }
 
@@ -427,35 +358,4 @@ impl Core {
         let buffers = buffers().map_err(|error| collectives::refuse(py, &comm, operation, error))?;
         Begun::start(py, comm, |comm| start(comm, &buffers))
     }
-
-    /// The bytes of a buffer, private.
-    fn bytes(
-        &self,
-        py: Python<'_>,
-        comm: &Communicator,
-        operation: Operation,
-        data: Buffer<'_, '_>,
-    ) -> PyResult<Vec<u8>> {
-        let Some(data) = data else { return Ok(Vec::new()) };
-        let view = View::source(data).map_err(|error| collectives::refuse(py, comm, operation, error))?;
-        let mut bytes = vec![0; view.bytes()];
-        view.read(&mut bytes);
-        Ok(bytes)
-    }
-}
-
-/// The blocks of all ranks, by rank.
-fn blocks<'py>(py: Python<'py>, all: &[u8], counts: &[usize]) -> PyResult<Bound<'py, PyList>> {
-    let mut rest = all;
-    PyList::new(
-        py,
-        counts
-            .iter()
-            .map(|count| {
-                let (block, after) = rest.split_at(*count);
-                rest = after;
-                PyBytes::new(py, block)
-            })
-            .collect::<Vec<_>>(),
-    )
 }

@@ -8,12 +8,15 @@ mod errors;
 mod flat;
 mod foreign;
 mod interrupt;
+mod joined;
 mod messages;
+mod plain;
 mod region;
 mod requests;
 mod scratch;
 mod started;
 mod typed;
+mod vectors;
 
 use pyo3::prelude::*;
 
@@ -22,14 +25,14 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<comm::Core>()?;
-    module.add_class::<comm::Joined>()?;
+    module.add_class::<joined::Joined>()?;
     module.add_class::<flat::Flat>()?;
     module.add_class::<messages::Messages>()?;
     module.add_class::<messages::Started>()?;
     module.add_class::<region::Memory>()?;
     module.add_class::<started::Begun>()?;
-    module.add_function(wrap_pyfunction!(comm::from_env, module)?)?;
-    module.add_function(wrap_pyfunction!(comm::join, module)?)?;
+    module.add_function(wrap_pyfunction!(joined::from_env, module)?)?;
+    module.add_function(wrap_pyfunction!(joined::join, module)?)?;
     module.add_function(wrap_pyfunction!(started::combine, module)?)?;
     Ok(())
 }

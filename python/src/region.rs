@@ -10,7 +10,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::collectives;
-use crate::comm::Joined;
+use crate::joined::Joined;
 
 /// An epoch of a region, in bytes. `publish` and `reclaim` end it, and return the next one.
 #[pyclass(frozen, module = "intranode._core")]

@@ -157,6 +157,45 @@ def large(comm: Communicator) -> None:
     comm.Bcast(numpy.array(3.5))
 
 
+def long(comm: Communicator) -> None:
+    """From 32 KiB on numbers are not copied as a whole. Each rank in another way, which changes from call to call."""
+    for code in FORMATS:
+        for count in (32 << 10, 300_001):
+            all_ = [(numpy.arange(count) % 5 + each).astype(code) for each in range(comm.size)]
+            own, total = all_[comm.rank], numpy.sum(all_, axis=0)
+            for turn in range(4):
+                way = (comm.rank + turn) % 4
+                got = own.copy() if way else numpy.zeros(count, code)
+                if way == 3:  # no element is aligned
+                    room = bytearray(own.nbytes + 1)
+                    got = numpy.frombuffer(room, code, count, 1)
+                    got[:] = own
+                comm.Allreduce(own if way == 0 else got if way == 2 else IN_PLACE, got)
+                assert (got == total).all(), (code, count, way)
+
+
+def written(comm: Communicator) -> None:
+    """Another thread writes both buffers meanwhile: any result, and the next call is right."""
+    import threading
+
+    own, got = numpy.ones(200_000), numpy.zeros(200_000)
+    ends = threading.Event()
+
+    def write() -> None:
+        while not ends.is_set():
+            own[:] = 1
+            got[:] = 2
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    for _ in range(50):
+        comm.Allreduce(own, got)
+    ends.set()
+    thread.join()
+    comm.Allreduce(own, got)
+    assert (got == comm.size).all()
+
+
 def arguments(comm: Communicator) -> list[str]:
     """On rank 1 the arguments are wrong: it gets the reason, rank 0 an error that names it, and both can go on."""
     seen = []
@@ -195,7 +234,7 @@ def arguments(comm: Communicator) -> list[str]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("what", ["reductions", "movements", "vectors", "large"])
+@pytest.mark.parametrize("what", ["reductions", "movements", "vectors", "large", "long", "written"])
 def test_results(what: str, size: int) -> None:
     assert run(f"test_buffers:{what}", size) == [None] * size
 

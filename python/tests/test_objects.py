@@ -30,6 +30,9 @@ def objects(comm: Communicator) -> None:
         assert comm.gather(values[rank], root) == (values if rank == root else None)
         assert comm.scatter(values if rank == root else None, root) == values[rank]
         assert comm.reduce(f"{rank}", root=root) == ("".join(map(str, range(size))) if rank == root else None)
+    # Around what is sent with its length, pickled.
+    for length in (0, 70, 80, 4060, 4070, 4080, 4090, 100_000):
+        assert comm.bcast(bytes(length) if rank == 0 else None) == bytes(length)
     assert comm.alltoall([(rank, each) for each in range(size)]) == [(each, rank) for each in range(size)]
     # In rank order: strings do not commute.
     assert comm.allreduce(str(rank)) == "".join(map(str, range(size)))

@@ -1,0 +1,38 @@
+//! Bytes whose lengths only their senders know: what objects are pickled to.
+
+use intranode::{Communicator, Operation};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+
+use crate::buffer::View;
+use crate::collectives;
+
+/// The bytes of a buffer, private.
+pub(crate) fn bytes(
+    py: Python<'_>,
+    comm: &Communicator,
+    operation: Operation,
+    data: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Vec<u8>> {
+    let Some(data) = data else { return Ok(Vec::new()) };
+    let view = View::source(data).map_err(|error| collectives::refuse(py, comm, operation, error))?;
+    let mut bytes = vec![0; view.bytes()];
+    view.read(&mut bytes);
+    Ok(bytes)
+}
+
+/// The blocks of all ranks, by rank.
+pub(crate) fn blocks<'py>(py: Python<'py>, all: &[u8], counts: &[usize]) -> PyResult<Bound<'py, PyList>> {
+    let mut rest = all;
+    PyList::new(
+        py,
+        counts
+            .iter()
+            .map(|count| {
+                let (block, after) = rest.split_at(*count);
+                rest = after;
+                PyBytes::new(py, block)
+            })
+            .collect::<Vec<_>>(),
+    )
+}
