@@ -2,8 +2,8 @@
 
     python -m intranode -n 4 shared_table.py [ROWS]
 
-With pyarrow it is an Arrow table, and with pandas too a DataFrame over the same memory; with neither a structured array of NumPy.
-Rank 0 makes it, all ranks read it in place, and each sums its own rows.
+With pyarrow it is an Arrow table, and with pandas too a DataFrame over the same memory; without pyarrow a structured array of
+NumPy. Rank 0 makes it, all ranks read it in place, and each sums its own rows.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ try:
     import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
 except ImportError:
     pyarrow = None
+try:
+    import pandas  # type: ignore[import-not-found,import-untyped,unused-ignore]
+except ImportError:
+    pandas = None
 
 
 def columns(rows: int) -> dict[str, numpy.ndarray[Any, Any]]:
@@ -58,12 +62,17 @@ def main() -> None:
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     comm = intranode.world()
     table = share_array(comm, rows) if pyarrow is None else share_arrow(comm, rows)
+    kind = "structured array" if pyarrow is None else "Arrow table"
     inflow = table["inflow"] if pyarrow is None else table["inflow"].to_numpy()
+    if pyarrow is not None and pandas is not None:
+        kind = "DataFrame"
+        frame = table.to_pandas(split_blocks=True)  # a block for each column: those without missing values are not copied
+        assert numpy.shares_memory(frame["inflow"].to_numpy(), inflow)
+        inflow = frame["inflow"].to_numpy()
     assert not inflow.flags.writeable
     mine = numpy.array_split(numpy.arange(rows), comm.size)[comm.rank]
     total = comm.allreduce(float(inflow[mine].sum()))
     if comm.rank == 0:
-        kind = "structured array" if pyarrow is None else "Arrow table"
         print(f"{kind} of {rows} rows, once for {comm.size} ranks: mean inflow {total / rows:.6f}")
 
 

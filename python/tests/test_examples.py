@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,18 @@ import pytest
 PYTHON = Path(__file__).resolve().parents[1]
 
 
-def test_a_shared_table() -> None:
+@pytest.mark.parametrize("kind", ["structured array", "Arrow table", "DataFrame"])
+def test_a_shared_table(kind: str, tmp_path: Path) -> None:
+    needed = {"structured array": [], "Arrow table": ["pyarrow"], "DataFrame": ["pyarrow", "pandas"]}[kind]
+    for name in needed:
+        pytest.importorskip(name)
+    # What is not needed cannot be imported.
+    for name in {"pyarrow", "pandas"} - set(needed):
+        (tmp_path / f"{name}.py").write_text("raise ImportError")
     script = PYTHON / "examples" / "shared_table.py"
     done = subprocess.run(
         [sys.executable, "-m", "intranode", "-n", "3", str(script), "10000"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=60,
@@ -24,7 +33,7 @@ def test_a_shared_table() -> None:
     )
     assert done.returncode == 0, done.stderr
     mean = numpy.sqrt(numpy.arange(10_000)).mean()
-    assert done.stdout.endswith(f"of 10000 rows, once for 3 ranks: mean inflow {mean:.6f}\n"), done.stdout
+    assert done.stdout.endswith(f"{kind} of 10000 rows, once for 3 ranks: mean inflow {mean:.6f}\n"), done.stdout
 
 
 @pytest.mark.parametrize("notebook", sorted((PYTHON / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
