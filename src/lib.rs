@@ -153,6 +153,7 @@ pub use message::messages::Messages;
 pub use message::notifier::Notifier;
 pub use message::probing::Message;
 pub use message::request::{Receiving, Request, Sending};
+pub use nodes::connector::Connector;
 pub use nodes::hierarchical::Hierarchical;
 pub use nodes::leaders::{Leaders, LeadersError, Waiting};
 pub use nodes::local::LocalLeaders;

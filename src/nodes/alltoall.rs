@@ -4,9 +4,10 @@ use bytemuck::Pod;
 
 use crate::communicator::call;
 use crate::error::{Error, Operation};
+use crate::nodes::checks::check_len;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
-use crate::nodes::rooted::check_len;
+use crate::nodes::moves::packed;
 use crate::nodes::session::{LEADER, Session};
 use crate::protocol::Call;
 
@@ -46,52 +47,69 @@ impl<L: Leaders> Hierarchical<L> {
             check_len(operation, whole, send.len()).and_then(|()| check_len(operation, send.len(), recv.len()));
         let mut session = self.begin(operation)?;
         session.agree(&call, checked, &[])?;
-        session.exchange_blocks(bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv))
+        let block = size_of_val(send) / self.size();
+        session.exchange_blocks(bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv), &|_, _| block)
     }
 }
 
 impl<L: Leaders> Session<'_, L> {
-    /// An alltoall of bytes.
+    /// An alltoall of bytes: `len(from, to)` of each rank for each. `send` has those of this rank by receiver, one after the other,
+    /// `recv` those for it by sender.
     ///
     /// # Errors
     /// Those of the node and of the leaders.
-    fn exchange_blocks(&mut self, send: &[u8], recv: &mut [u8]) -> Result<(), Error> {
-        let (map, here) = (&self.all.map, self.all.own);
-        let (row, own) = (send.len(), map.ranks_of(here).len());
-        let block = row / map.ranks();
-        let leads = self.leads();
+    pub(super) fn exchange_blocks(
+        &mut self,
+        send: &[u8],
+        recv: &mut [u8],
+        len: &dyn Fn(usize, usize) -> usize,
+    ) -> Result<(), Error> {
+        let (map, here, leads) = (&self.all.map, self.all.own, self.leads());
+        let (own, ranks) = (map.ranks_of(here), map.ranks());
+        // By rank of the node, how much it sends, and how much it receives.
+        let sends: Vec<usize> = own.clone().map(|from| (0..ranks).map(|to| len(from, to)).sum()).collect();
+        let receives: Vec<usize> = own.clone().map(|to| (0..ranks).map(|from| len(from, to)).sum()).collect();
         // On the leader: by rank of the node what it sends, and what it receives.
-        let (mut sent, mut received) = (vec![0; if leads { row * own } else { 0 }], Vec::new());
-        received.resize(sent.len(), 0);
-        self.node(|node| node.gather(send, leads.then_some(&mut sent[..]), LEADER))?;
+        let mut sent = vec![0; if leads { sends.iter().sum() } else { 0 }];
+        let mut received = vec![0; if leads { receives.iter().sum() } else { 0 }];
+        let (send_starts, recv_starts) = (packed(&sends), packed(&receives));
+        self.node(|node| node.gatherv(send, leads.then_some(&mut sent[..]), &sends, &send_starts, LEADER))?;
         self.leaders(|leaders, wait| {
             for step in 0..map.nodes() {
                 // In each step nodes are paired, or alone; of a pair the lower one sends first.
                 let other = (step + map.nodes() - here) % map.nodes();
-                let (theirs, width) = (map.ranks_of(other), map.ranks_of(other).len() * block);
-                let mut outgoing = Vec::with_capacity(own * width);
-                for from in sent.chunks(row.max(1)) {
-                    outgoing.extend_from_slice(&from[theirs.start * block..][..width]);
+                let theirs = map.ranks_of(other);
+                let mut outgoing = Vec::new();
+                for (from, start) in own.clone().zip(&send_starts) {
+                    let before: usize = (0..theirs.start).map(|to| len(from, to)).sum();
+                    let block: usize = theirs.clone().map(|to| len(from, to)).sum();
+                    outgoing.extend_from_slice(&sent[start + before..][..block]);
                 }
-                let mut incoming = vec![0; own * width];
+                let pairs = || theirs.clone().flat_map(|from| own.clone().map(move |to| (from, to)));
+                let mut incoming = vec![0; pairs().map(|(from, to)| len(from, to)).sum()];
                 if other < here {
                     leaders.recv(&mut incoming, other, wait)?;
                     leaders.send(&outgoing, other, wait)?;
                 } else if other > here {
                     leaders.send(&outgoing, other, wait)?;
                     leaders.recv(&mut incoming, other, wait)?;
-                } else {
-                    incoming.copy_from_slice(&outgoing);
                 }
-                // By sender and receiver there; here by receiver and sender.
-                for (from, blocks) in incoming.chunks((own * block).max(1)).enumerate() {
-                    for (to, bytes) in blocks.chunks(block.max(1)).enumerate() {
-                        received[to * row + (theirs.start + from) * block..][..block].copy_from_slice(bytes);
+                // By receiver here and sender there.
+                for (to, start) in own.clone().zip(&recv_starts) {
+                    let mut place = start + (0..theirs.start).map(|from| len(from, to)).sum::<usize>();
+                    let incoming = if other == here { &outgoing } else { &incoming };
+                    let mut at = 0;
+                    for from in theirs.clone() {
+                        let before: usize = (own.start..to).map(|to| len(from, to)).sum();
+                        let block = &incoming[at + before..][..len(from, to)];
+                        received[place..place + block.len()].copy_from_slice(block);
+                        place += block.len();
+                        at += own.clone().map(|to| len(from, to)).sum::<usize>();
                     }
                 }
             }
             Ok(())
         })?;
-        self.node(|node| node.scatter(leads.then_some(&received[..]), recv, LEADER))
+        self.node(|node| node.scatterv(leads.then_some(&received[..]), &receives, &recv_starts, recv, LEADER))
     }
 }

@@ -40,6 +40,36 @@ impl<L: Leaders> Hierarchical<L> {
         self.begin(operation)?.agree(&call, Ok(()), &[]).map(drop)
     }
 
+    /// Takes part in the other ranks' call of `operation` and refuses it, as
+    /// [`Communicator::refuse_call`](crate::Communicator::refuse_call): they get [`Error::Refused`]. Collective, together with that
+    /// call.
+    ///
+    /// ```
+    /// use intranode::{Error, Hierarchical, NodeMap, Operation};
+    ///
+    /// let results = intranode::threads(2, |comm| {
+    ///     let comm = Hierarchical::simulated(comm, &NodeMap::even(2, 2)?)?;
+    ///     if comm.rank() == 1 { comm.refuse_call(Operation::Barrier) } else { comm.barrier() }
+    /// })?;
+    /// assert!(matches!(results[..], [Err(Error::Refused { rank: 1, .. }), Ok(())]));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Any [fatal](Error::is_fatal) error, as of [`barrier`](Hierarchical::barrier).
+    pub fn refuse_call(&self, operation: Operation) -> Result<(), Error> {
+        if self.map.nodes() == 1 {
+            return self.node.refuse_call(operation);
+        }
+        let call = Call { operation: operation as u8, ..Call::default() };
+        let mut session = self.begin(operation)?;
+        let own = Error::Refused { operation, round: session.round(), rank: self.rank() };
+        match session.agree(&call, Err(own), &[]) {
+            Err(error) if error.is_fatal() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Gathers the block `send` of every rank on every rank, in rank order, as
     /// [`Communicator::allgather`](crate::Communicator::allgather): `send` has the same length on all ranks, `recv` that length times
     /// the number of ranks. Collective.

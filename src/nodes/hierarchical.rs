@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::communicator::Communicator;
 use crate::error::Error;
+use crate::nodes::connector::Connector;
 use crate::nodes::leaders::Leaders;
 use crate::nodes::local::LocalLeaders;
 use crate::nodes::map::NodeMap;
@@ -42,6 +43,8 @@ pub struct Hierarchical<L: Leaders = LocalLeaders> {
     pub(super) key: u64,
     pub(super) timeout: Option<Duration>,
     pub(super) sizes: Sizes,
+    /// For subsets of the ranks.
+    pub(super) connector: Option<Box<dyn Connector<L>>>,
     /// Locked for as long as a call takes.
     pub(super) state: Mutex<State<L>>,
 }

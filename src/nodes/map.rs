@@ -113,6 +113,15 @@ impl NodeMap {
         self.starts.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
 
+    /// The map of nodes with so many ranks each, which are known to be right.
+    pub(super) fn of_counts(counts: &[usize]) -> Self {
+        let ends = counts.iter().scan(0, |end, count| {
+            *end += count;
+            Some(*end)
+        });
+        NodeMap { starts: std::iter::once(0).chain(ends).collect() }
+    }
+
     /// The ranks of the largest node.
     pub(super) fn largest(&self) -> usize {
         self.counts().into_iter().max().unwrap_or_default()

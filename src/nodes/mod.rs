@@ -7,18 +7,25 @@
 
 mod agreement;
 mod alltoall;
+mod alltoallv;
+mod checks;
+pub(crate) mod connector;
 mod fold;
 mod gathers;
+mod gathers_to_root;
 pub(crate) mod hierarchical;
 pub(crate) mod leaders;
 pub(crate) mod local;
 pub(crate) mod map;
 mod moves;
 mod notice;
+mod own;
 mod prefixes;
+mod reduce;
 mod reductions;
 mod replicas;
-mod rooted;
 mod rooted_moves;
+mod scatters;
 mod session;
 mod setup;
+mod split;

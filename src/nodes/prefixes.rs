@@ -3,11 +3,11 @@
 use crate::collective::counts;
 use crate::element::{ReduceOp, Reducible};
 use crate::error::{Error, Operation};
+use crate::nodes::checks::check_len;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
 use crate::nodes::moves::{packed, parts};
 use crate::nodes::reductions::{Contributions, check_op, fold_all, folded, reduction};
-use crate::nodes::rooted::check_len;
 use crate::nodes::session::Session;
 use crate::protocol::Call;
 
@@ -105,7 +105,7 @@ impl<L: Leaders> Hierarchical<L> {
         let mut session = self.begin(operation)?;
         // How many ranks' contributions are in the result.
         let ranks = self.rank() + usize::from(operation == Operation::Scan);
-        match session.agree_on_reduction(&call, checked, send)? {
+        match session.agree_on_reduction(&call, checked, &T::encode(send))? {
             Contributions::Here(_) if ranks == 0 => Ok(()),
             Contributions::Here(all) => {
                 T::update(recv, |result| fold_all::<T>(op, result, &all, ranks));
@@ -211,7 +211,7 @@ impl<L: Leaders> Hierarchical<L> {
     ) -> Result<(), Error> {
         let mut session = self.begin(operation)?;
         let mut all = send.to_vec();
-        match session.agree_on_reduction(call, checked, send)? {
+        match session.agree_on_reduction(call, checked, &T::encode(send))? {
             Contributions::Here(sent) => {
                 T::update(&mut all, |result| fold_all::<T>(op, result, &sent, self.size()));
             }

@@ -1,5 +1,7 @@
 //! allreduce over several nodes, with the bits of a fold in rank order.
 
+use bytemuck::Pod;
+
 use crate::communicator::call;
 use crate::element::{ReduceOp, Reducible};
 use crate::error::{Error, Operation};
@@ -80,7 +82,7 @@ impl<L: Leaders> Hierarchical<L> {
         let operation = Operation::Allreduce;
         let call = reduction::<T>(operation, data.len(), op);
         let mut session = self.begin(operation)?;
-        match session.agree_on_reduction(&call, check_op::<T>(operation, op), data)? {
+        match session.agree_on_reduction(&call, check_op::<T>(operation, op), &T::encode(data))? {
             Contributions::Here(all) => {
                 T::update(data, |result| fold_all::<T>(op, result, &all, self.size()));
                 Ok(())
@@ -103,14 +105,13 @@ impl<L: Leaders> Session<'_, L> {
     ///
     /// # Errors
     /// As [`agree`](Session::agree).
-    pub(super) fn agree_on_reduction<T: Reducible>(
+    pub(super) fn agree_on_reduction<R: Pod>(
         &mut self,
         call: &Call,
         checked: Result<(), Error>,
-        data: &[T],
-    ) -> Result<Contributions<T::Repr>, Error> {
-        let own = T::encode(data);
-        let own: &[u8] = bytemuck::cast_slice(&own);
+        data: &[R],
+    ) -> Result<Contributions<R>, Error> {
+        let own: &[u8] = bytemuck::cast_slice(data);
         let (map, size) = (&self.all.map, self.all.size());
         let comes_along = comes_along(own.len(), map.largest());
         let came = self.agree(call, checked, if comes_along { own } else { &[] })?;
@@ -118,7 +119,7 @@ impl<L: Leaders> Session<'_, L> {
         if !comes_along && total >= self.all.sizes.chain_from {
             return Ok(Contributions::ToBeFolded);
         }
-        let mut all = vec![<T::Repr as bytemuck::Zeroable>::zeroed(); data.len() * size];
+        let mut all = vec![R::zeroed(); data.len() * size];
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut all);
         if comes_along {
             unpack(&came, self.all, own.len(), bytes);
@@ -190,12 +191,19 @@ impl<L: Leaders> Session<'_, L> {
     /// # Errors
     /// Those of the leaders.
     pub(super) fn send_prefix<T: Reducible>(&mut self, folded: &[T]) -> Result<(), Error> {
+        self.send_folded(&T::encode(folded))
+    }
+
+    /// The same of values as they are sent.
+    ///
+    /// # Errors
+    /// Those of the leaders.
+    pub(super) fn send_folded<R: Pod>(&mut self, folded: &[R]) -> Result<(), Error> {
         let next = self.all.own + 1;
         if next == self.all.map.nodes() {
             return Ok(());
         }
-        let folded = T::encode(folded);
-        self.leaders(|leaders, wait| leaders.send(bytemuck::cast_slice(&folded), next, wait))
+        self.leaders(|leaders, wait| leaders.send(bytemuck::cast_slice(folded), next, wait))
     }
 }
 

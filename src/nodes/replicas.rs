@@ -6,8 +6,9 @@ use crate::communicator::call;
 use crate::error::{Error, Operation};
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
+use crate::nodes::session::Session;
 use crate::protocol::Call;
-use crate::region::Shared;
+use crate::region::{Region, Shared};
 use crate::tuning::SPREAD_PIECE_BYTES;
 
 impl<L: Leaders> Hierarchical<L> {
@@ -48,24 +49,8 @@ impl<L: Leaders> Hierarchical<L> {
             }
             return region.publish();
         }
-        let call = Call { length: len as u64, ..call::<T>(operation) };
         let mut session = self.begin(operation)?;
-        session.agree(&call, Ok(()), &[])?;
-        let made = match self.node.region(len) {
-            Err(error) if error.is_fatal() => session.node(|_| Err(error))?,
-            // All ranks of the node have the same.
-            other => other,
-        };
-        let mut has_failed = vec![0u64; self.map.nodes()];
-        has_failed[self.own] = made.is_err().into();
-        let counts = vec![8; self.map.nodes()];
-        session.leaders_with(&mut has_failed, |leaders, words, wait| {
-            leaders.allgatherv(bytemuck::cast_slice_mut(words), &counts, wait)
-        })?;
-        let mut region = made?;
-        if let Some(node) = has_failed.iter().position(|failed| *failed != 0) {
-            return Err(Error::Refused { operation, round: session.round(), rank: self.map.leader_of(node) });
-        }
+        let mut region = session.region(len)?;
         if self.rank() == 0 {
             fill(region.as_mut_slice());
         }
@@ -77,5 +62,69 @@ impl<L: Leaders> Hierarchical<L> {
             session.leaders(|leaders, wait| leaders.broadcast(&mut own[piece], 0, wait))?;
         }
         session.node(|_| region.publish())
+    }
+
+    /// Makes a region of `len` zeros on **each node**, which its ranks share: rank 0 of a node may write it, or all of them after
+    /// [`distribute`](Region::distribute). Its epochs are the node's: other nodes see nothing of what is written. `len` is the same
+    /// on all ranks. Collective.
+    ///
+    /// ```
+    /// use intranode::{Hierarchical, NodeMap};
+    ///
+    /// let seen = intranode::threads(4, |comm| {
+    ///     let comm = Hierarchical::simulated(comm, &NodeMap::even(4, 2)?)?;
+    ///     let mut region = comm.region::<usize>(3)?;
+    ///     region.as_mut_slice().fill(comm.node()); // empty but on the first rank of a node
+    ///     Ok::<_, intranode::Error>(region.publish()?.to_vec())
+    /// })?;
+    /// for (seen, node) in seen.into_iter().zip([0, 0, 1, 1]) {
+    ///     assert_eq!(seen?, [node; 3]);
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`replicate`](Hierarchical::replicate).
+    pub fn region<T: Pod>(&self, len: usize) -> Result<Region<T>, Error> {
+        if self.map.nodes() == 1 {
+            return self.node.region(len);
+        }
+        self.begin(Operation::Region)?.region(len)
+    }
+}
+
+impl<L: Leaders> Session<'_, L> {
+    /// Agrees on a region, and makes it on each node, or on none.
+    ///
+    /// # Errors
+    /// Those of [`Hierarchical::region`].
+    fn region<T: Pod>(&mut self, len: usize) -> Result<Region<T>, Error> {
+        let operation = self.operation;
+        self.agree(&Call { length: len as u64, ..call::<T>(operation) }, Ok(()), &[])?;
+        let made = self.all.node.region(len);
+        self.made_on_all_nodes(made)
+    }
+
+    /// What every node has made, if all have.
+    ///
+    /// # Errors
+    /// The own one, which all ranks of the node have; [`Error::Refused`] names the leader of the first node that has one.
+    pub(super) fn made_on_all_nodes<R>(&mut self, made: Result<R, Error>) -> Result<R, Error> {
+        let made = match made {
+            Err(error) if error.is_fatal() => self.node(|_| Err(error))?,
+            other => other,
+        };
+        let (map, operation) = (&self.all.map, self.operation);
+        let mut has_failed = vec![0u64; map.nodes()];
+        has_failed[self.all.own] = made.is_err().into();
+        let counts = vec![8; map.nodes()];
+        self.leaders_with(&mut has_failed, |leaders, words, wait| {
+            leaders.allgatherv(bytemuck::cast_slice_mut(words), &counts, wait)
+        })?;
+        let made = made?;
+        match has_failed.iter().position(|failed| *failed != 0) {
+            Some(node) => Err(Error::Refused { operation, round: self.round(), rank: map.leader_of(node) }),
+            None => Ok(made),
+        }
     }
 }

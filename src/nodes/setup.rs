@@ -1,10 +1,11 @@
 //! How a communicator of several nodes is made.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::communicator::Communicator;
 use crate::error::{Error, InvalidSetting, Operation};
 use crate::job::environment;
+use crate::nodes::connector::{Boxed, Connector};
 use crate::nodes::hierarchical::{Hierarchical, Sizes, State};
 use crate::nodes::leaders::Leaders;
 use crate::nodes::local::LocalLeaders;
@@ -58,12 +59,72 @@ impl<L: Leaders> Hierarchical<L> {
                 "the numbers of ranks of all nodes, and a leader in rank 0 of each",
             ));
         }
+        Hierarchical::of_parts(node, leaders, map, (own[0], own[2] as u64)).agree_on_the_map()
+    }
+
+    /// A communicator whose ranks are all on one node: every call is that of `comm`. Not collective. So a program, or a library
+    /// such as Cobre's backend, has one type for one node and for several.
+    ///
+    /// ```
+    /// use intranode::{Hierarchical, LocalLeaders};
+    ///
+    /// let ranks = intranode::threads(2, |comm| {
+    ///     let comm = Hierarchical::<LocalLeaders>::on_one_node(comm);
+    ///     comm.barrier()?;
+    ///     Ok::<_, intranode::Error>((comm.rank(), comm.size(), comm.map().nodes()))
+    /// })?;
+    /// assert!(matches!(ranks[..], [Ok((0, 2, 1)), Ok((1, 2, 1))]));
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    pub fn on_one_node(comm: Communicator) -> Self {
+        let (map, key) = (NodeMap::of_counts(&[comm.size()]), comm.rank_state.mapped.key());
+        Hierarchical::of_parts(comm, None, map, (0, key))
+    }
+
+    /// The same communicator with its leaders behind a pointer, so that a program can choose at run time what connects the nodes.
+    /// Not collective.
+    ///
+    /// ```
+    /// use intranode::{Hierarchical, Leaders, NodeMap};
+    ///
+    /// let sizes = intranode::threads(2, |comm| {
+    ///     let comm: Hierarchical<Box<dyn Leaders>> = match comm.size() {
+    ///         1 => Hierarchical::on_one_node(comm),
+    ///         ranks => Hierarchical::simulated(comm, &NodeMap::even(ranks, 2)?)?.boxed(),
+    ///     };
+    ///     comm.barrier()?;
+    ///     Ok::<_, intranode::Error>(comm.size())
+    /// })?;
+    /// assert!(matches!(sizes[..], [Ok(2), Ok(2)]));
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    pub fn boxed(self) -> Hierarchical<Box<dyn Leaders>>
+    where
+        L: 'static,
+    {
+        let Hierarchical { node, map, own, key, timeout, sizes, connector, state } = self;
+        let State { leaders, round, failed } = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let leaders = leaders.map(|leaders| Box::new(leaders) as Box<dyn Leaders>);
+        let state = Mutex::new(State { leaders, round, failed });
+        let connector = connector.map(|connector| Box::new(Boxed(connector)) as Box<dyn Connector<_>>);
+        Hierarchical { node, map, own, key, timeout, sizes, connector, state }
+    }
+
+    /// The parts as they are. `own` is the number of this rank's node, and the key.
+    fn of_parts(node: Communicator, leaders: Option<L>, map: NodeMap, own: (usize, u64)) -> Self {
         let timeout = node.rank_state.platform.timeout;
         let sizes = Sizes { chain_from: CHAIN_FROM_BYTES, chunk: CHAIN_CHUNK_BYTES };
         let state = Mutex::new(State { leaders, round: 0, failed: None });
-        let all =
-            Hierarchical { node, map: Arc::new(map), own: own[0], key: own[2] as u64, timeout, sizes, state };
-        all.agree_on_the_map()
+        Hierarchical {
+            node,
+            map: Arc::new(map),
+            own: own.0,
+            key: own.1,
+            timeout,
+            sizes,
+            connector: None,
+            state,
+        }
     }
 
     /// Compares the maps of all nodes, and takes the key of node 0.
@@ -91,7 +152,7 @@ impl<L: Leaders> Hierarchical<L> {
 
 impl Hierarchical<LocalLeaders> {
     /// Simulates nodes on one machine: splits `comm` into the nodes of `map`, whose leaders meet in a segment of their own.
-    /// Collective over `comm`, which is left. Example: [`Hierarchical`].
+    /// Collective over `comm`, by which [`split`](Hierarchical::split) finds leaders later. Example: [`Hierarchical`].
     ///
     /// It is for tests of programs that run on several nodes. The communicators have the time-out of `comm`.
     ///
@@ -113,12 +174,10 @@ impl Hierarchical<LocalLeaders> {
         let own = map.node_of(rank);
         let node = comm.split(own, rank)?;
         if map.nodes() == 1 {
-            return Hierarchical::new(node, None, map.clone());
+            return Ok(Hierarchical::on_one_node(node));
         }
-        let leads = node.rank() == 0;
-        let meet = comm.split(usize::from(leads), rank)?;
-        let leaders = if leads { Some(LocalLeaders::new(meet)?) } else { None };
-        Hierarchical::new(node, leaders, map.clone())
+        let leaders = comm.leaders(node.rank() == 0)?;
+        Ok(Hierarchical::new(node, leaders, map.clone())?.with_connector(Box::new(comm)))
     }
 
     /// Joins the job given by the environment, as [`Communicator::from_env`]. `INTRANODE_NODES` simulates nodes: `2` is two, with
@@ -141,13 +200,33 @@ impl Hierarchical<LocalLeaders> {
     /// As [`Communicator::from_env`]; [`Error::InvalidConfiguration`] for a value of `INTRANODE_NODES` that does not fit to the
     /// number of ranks.
     pub fn from_env() -> Result<Self, Error> {
-        let nodes = environment::variable(VARIABLE);
-        let comm = Communicator::from_env()?;
-        let map = match nodes {
-            Some(value) => parse(&value, comm.size())?,
-            None => NodeMap::even(comm.size(), 1)?,
-        };
-        Hierarchical::simulated(comm, &map)
+        Hierarchical::simulated_by_env(Communicator::from_env()?)
+    }
+
+    /// The same for a communicator that has joined: `INTRANODE_NODES` says which nodes are simulated. Without it all ranks are
+    /// on one node. Collective over `comm`.
+    ///
+    /// ```
+    /// let nodes = intranode::threads(2, |comm| {
+    ///     let comm = intranode::Hierarchical::simulated_by_env(comm)?;
+    ///     Ok::<_, intranode::Error>(comm.map().nodes())
+    /// })?;
+    /// // One, unless the variable is set.
+    /// assert!(matches!(nodes[..], [Ok(one), Ok(other)] if one == other));
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfiguration`] for a value that does not fit to the number of ranks; otherwise as
+    /// [`simulated`](Hierarchical::simulated).
+    pub fn simulated_by_env(comm: Communicator) -> Result<Self, Error> {
+        match environment::variable(VARIABLE) {
+            Some(value) => {
+                let map = parse(&value, comm.size())?;
+                Hierarchical::simulated(comm, &map)
+            }
+            None => Ok(Hierarchical::on_one_node(comm)),
+        }
     }
 }
 

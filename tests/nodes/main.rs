@@ -3,6 +3,7 @@
 //! Each row is the program of a rank, with its checks, as those of tests/conformance: `threads::4::nodes_…`,
 //! `processes::futex::4::nodes_…`. Some lengths and maps are random. The seed is printed; `CONFORMANCE_SEED` repeats a run.
 
+mod compared;
 #[path = "../conformance/job.rs"]
 #[allow(dead_code, reason = "shared with the conformance tests, which use all of it")]
 mod job;
@@ -10,6 +11,7 @@ mod job;
 #[allow(dead_code, reason = "shared with the conformance tests, which use all of it")]
 mod model;
 mod more_rows;
+mod parts_rows;
 mod random;
 mod rows;
 #[path = "../conformance/scenario.rs"]
@@ -53,11 +55,18 @@ fn main() -> ExitCode {
         }
     }
     trials.extend(random::trials());
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    // Only a whole run has compared all.
+    let is_whole = !arguments.list && conclusion.num_filtered_out == 0 && !conclusion.has_failed();
+    if is_whole && let Err(reason) = compared::check_page() {
+        eprintln!("{reason}");
+        return ExitCode::FAILURE;
+    }
+    conclusion.exit_code()
 }
 
 fn all_rows() -> Vec<Scenario> {
-    [rows::rows(), more_rows::rows()].concat()
+    [rows::rows(), more_rows::rows(), parts_rows::rows()].concat()
 }
 
 fn over_threads(row: Scenario, size: usize) -> Result<(), Failed> {

@@ -2,8 +2,9 @@
 
 use anyhow::{Context, ensure};
 use fastrand::Rng;
-use intranode::{Communicator, Error, Hierarchical, ReduceOp};
+use intranode::{Communicator, Error, Hierarchical, Leaders, NodeMap, Operation, ReduceOp};
 
+use crate::compared;
 use crate::model::{Value, ensure_same, values};
 use crate::rows::over;
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, seed};
@@ -16,6 +17,9 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(nodes_gather_and_scatter).ranks(RANKS),
         row!(nodes_with_wrong_roots_and_buffers).ranks(RANKS),
         row!(nodes_with_one_copy_each).ranks(RANKS),
+        row!(nodes_with_a_region_each).ranks(RANKS),
+        row!(nodes_of_which_a_rank_refuses).ranks(RANKS),
+        row!(nodes_behind_a_pointer).ranks(RANKS),
         row!(nodes_exchange_blocks).ranks(&[2, 3, 6, 8]),
     ]
 }
@@ -59,7 +63,11 @@ fn same_folds<T: Value>(comm: &Communicator, nodes: &Hierarchical, op: ReduceOp,
     let (mut flat, mut over) = (vec![before[0]; counts[rank]], vec![before[0]; counts[rank]]);
     comm.reduce_scatter(&all, &mut flat, &counts, op)?;
     nodes.reduce_scatter(&all, &mut over, &counts, op)?;
-    ensure_same(&over, &flat).with_context(|| what("reduce_scatter"))
+    ensure_same(&over, &flat).with_context(|| what("reduce_scatter"))?;
+    let calls = ["reduce", "reduce_in_place", "scan", "scan_in_place", "exscan", "exscan_in_place"];
+    let scatters = ["reduce_scatter_block", "reduce_scatter"];
+    calls.iter().chain(&scatters).for_each(|call| compared::same::<T>(call, nodes, op, len));
+    Ok(())
 }
 
 fn nodes_reduce_scan_and_exscan(comm: Communicator) -> Outcome {
@@ -105,6 +113,9 @@ fn nodes_gather_and_scatter(comm: Communicator) -> Outcome {
                 comm.scatterv(is_root.then_some(&all[..]), &counts, &displs, &mut flat, root)?;
                 nodes.scatterv(is_root.then_some(&all[..]), &counts, &displs, &mut over, root)?;
                 ensure_same(&over, &flat).with_context(|| format!("scatterv of {counts:?} from {root}"))?;
+                for call in ["gather", "gatherv", "scatter", "scatterv"] {
+                    compared::same::<u32>(call, nodes, "", len);
+                }
             }
         }
         Ok(())
@@ -174,6 +185,57 @@ fn nodes_with_one_copy_each(comm: Communicator) -> Outcome {
     })
 }
 
+fn nodes_with_a_region_each(comm: Communicator) -> Outcome {
+    over(&comm, |comm, nodes| {
+        let mut region = nodes.region::<u64>(1000)?;
+        ensure!(region.as_mut_slice().len() == if nodes.local().rank() == 0 { 1000 } else { 0 });
+        region.as_mut_slice().fill(nodes.node() as u64 + 1);
+        let seen = region.publish()?;
+        ensure!(seen.iter().all(|value| *value == nodes.node() as u64 + 1));
+        // Other lengths are the same error as on one machine.
+        let own_len = if comm.rank() + 1 == comm.size() { 7 } else { 8 };
+        let (flat, over) = (comm.region::<u8>(own_len), nodes.region::<u8>(own_len));
+        let calls = |result| match result {
+            Err(Error::Mismatch { calls, .. }) => Ok(calls),
+            Err(other) => Err(anyhow::anyhow!("{other:?}")),
+            Ok(_) => Err(anyhow::anyhow!("other lengths are no error")),
+        };
+        ensure!(calls(flat.map(drop))? == calls(over.map(drop))?);
+        Ok(nodes.barrier()?)
+    })
+}
+
+fn nodes_of_which_a_rank_refuses(comm: Communicator) -> Outcome {
+    over(&comm, |_, nodes| {
+        for refusing in [0, nodes.size() - 1] {
+            if nodes.rank() == refusing {
+                nodes.refuse_call(Operation::Allreduce)?;
+            } else {
+                // Its data would have come along.
+                let result = nodes.allreduce_in_place(&mut [1.0], ReduceOp::Sum);
+                ensure_matches!(result, Err(Error::Refused { rank, .. }) if *rank == refusing);
+            }
+            nodes.barrier()?;
+        }
+        Ok(())
+    })
+}
+
+fn nodes_behind_a_pointer(comm: Communicator) -> Outcome {
+    let own: Vec<f64> = values(seed(), comm.rank(), 5000);
+    let mut expected = own.clone();
+    comm.allreduce_in_place(&mut expected, ReduceOp::Sum)?;
+    let one: Hierarchical<Box<dyn Leaders>> = Hierarchical::on_one_node(comm.split_local()?);
+    let two = Hierarchical::simulated(comm.split_local()?, &NodeMap::even(comm.size(), 2)?)?.boxed();
+    for nodes in [one, two] {
+        ensure!((nodes.rank(), nodes.size()) == (comm.rank(), comm.size()));
+        let mut sum = own.clone();
+        nodes.allreduce_in_place(&mut sum, ReduceOp::Sum)?;
+        ensure_same(&sum, &expected)?;
+    }
+    Ok(())
+}
+
 fn nodes_exchange_blocks(comm: Communicator) -> Outcome {
     over(&comm, |comm, nodes| {
         for len in [0, 1, 3, 500] {
@@ -182,6 +244,7 @@ fn nodes_exchange_blocks(comm: Communicator) -> Outcome {
             comm.alltoall(&own, &mut flat)?;
             nodes.alltoall(&own, &mut over)?;
             ensure_same(&over, &flat).with_context(|| format!("alltoall of {len}"))?;
+            compared::same::<u16>("alltoall", nodes, "", len);
         }
         // No multiple of the number of ranks.
         let own = vec![0u8; comm.size() + 1];

@@ -7,6 +7,7 @@ use fastrand::Rng;
 use intranode::bytemuck::Pod;
 use intranode::{CallSummary, Communicator, Error, Hierarchical, NodeMap, Operation, ReduceOp, Reducible};
 
+use crate::compared;
 use crate::model::{Value, ensure_same, values};
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, seed};
 
@@ -81,7 +82,10 @@ fn same_sum<T: Value>(comm: &Communicator, nodes: &Hierarchical, op: ReduceOp, l
     nodes.allreduce_in_place(&mut in_place, op)?;
     let what = || format!("{op} of {len} × {}", std::any::type_name::<T>());
     ensure_same(&recv, &flat).with_context(what)?;
-    ensure_same(&in_place, &flat).with_context(what)
+    ensure_same(&in_place, &flat).with_context(what)?;
+    compared::same::<T>("allreduce", nodes, op, len);
+    compared::same::<T>("allreduce_in_place", nodes, op, len);
+    Ok(())
 }
 
 fn same_sums<T: Value>(comm: &Communicator, nodes: &Hierarchical, lens: &[usize]) -> Outcome {
@@ -131,6 +135,7 @@ fn same_located<T: Reducible + PartialEq + Debug>(
         comm.allreduce_in_place(&mut flat, *op)?;
         nodes.allreduce_in_place(&mut over, *op)?;
         ensure!(flat == over, "{op} of {}: {over:?} instead of {flat:?}", own.len());
+        compared::same::<T>("allreduce_in_place", nodes, op, own.len());
     }
     Ok(())
 }
@@ -160,11 +165,13 @@ fn same_moves<T: Value>(comm: &Communicator, nodes: &Hierarchical, len: usize) -
     nodes.allgather(&own, &mut all)?;
     let expected: Vec<T> = (0..size).flat_map(|rank| values(seed(), rank, len)).collect();
     ensure_same(&all, &expected).with_context(|| format!("allgather of {len}"))?;
+    compared::same::<T>("allgather", nodes, "", len);
     for root in 0..size {
         let mut buffer = values::<T>(seed(), rank, len);
         nodes.broadcast(&mut buffer, root)?;
         ensure_same(&buffer, &values(seed(), root, len))
             .with_context(|| format!("broadcast of {len} from {root}"))?;
+        compared::same::<T>("broadcast", nodes, "", len);
     }
     Ok(())
 }
@@ -204,6 +211,7 @@ fn same_blocks<T: Pod + Debug>(
         comm.allgatherv(&own, &mut flat, &counts, &displs)?;
         nodes.allgatherv(&own, &mut over, &counts, &displs)?;
         ensure_same(&over, &flat).with_context(|| format!("counts {counts:?}, displs {displs:?}"))?;
+        compared::same::<T>("allgatherv", nodes, "", most);
     }
     Ok(())
 }

@@ -1,0 +1,49 @@
+//! The checks of arguments, and the descriptions of calls with a root.
+
+use bytemuck::Pod;
+
+use crate::collective::counts;
+use crate::communicator::call;
+use crate::error::{Error, Operation, root_and_digest};
+use crate::nodes::hierarchical::Hierarchical;
+use crate::nodes::leaders::Leaders;
+use crate::protocol::Call;
+
+impl<L: Leaders> Hierarchical<L> {
+    /// The description of a call with blocks of any lengths, and a root.
+    pub(super) fn call_of_blocks<T: Pod>(&self, operation: Operation, counts: &[usize], root: usize) -> Call {
+        Call {
+            length: counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64)),
+            extra: root_and_digest(root, counts::digest(self.key, counts)),
+            ..call::<T>(operation)
+        }
+    }
+
+    /// Checks the arguments that all ranks of it have: the table, the own block and the root.
+    pub(super) fn check_blocks(
+        &self,
+        operation: Operation,
+        counts: &[usize],
+        own: usize,
+        root: usize,
+        given: bool,
+    ) -> Result<(), Error> {
+        self.check_root(operation, root, given)?;
+        counts::check_tables(operation, self.size(), [counts])?;
+        check_len(operation, counts[self.rank()], own)
+    }
+
+    /// Checks that there is such a root, and that exactly the root has passed a buffer.
+    pub(super) fn check_root(&self, operation: Operation, root: usize, given: bool) -> Result<(), Error> {
+        let size = self.size();
+        if root >= size {
+            return Err(Error::InvalidRoot { operation, root, size });
+        }
+        if given == (self.rank() == root) { Ok(()) } else { Err(Error::RootBuffer { operation, root, given }) }
+    }
+}
+
+/// Checks that a buffer has the length that is needed.
+pub(super) fn check_len(operation: Operation, expected: usize, actual: usize) -> Result<(), Error> {
+    if expected == actual { Ok(()) } else { Err(Error::InvalidBufferSize { operation, expected, actual }) }
+}
