@@ -74,7 +74,6 @@ fn no_files_import_from_each_other() {
         ("src", "lib.rs"),
         ("cli/src", "main.rs"),
         ("cobre/src", "lib.rs"),
-        ("cobre/src/bin/cobre-shm", "main.rs"),
         ("loom-tests", "main.rs"),
         ("shuttle-tests", "main.rs"),
     ];

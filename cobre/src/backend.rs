@@ -1,4 +1,4 @@
-//! `ShmBackend`: Cobre's traits over a communicator.
+//! `ShmBackend`: Cobre's traits over a communicator of one node, or of several.
 
 use std::any::{Any, type_name};
 use std::env;
@@ -11,7 +11,7 @@ use cobre_comm::{
     ReduceOp, TopologyProvider,
 };
 use intranode::cast::{slice, slice_mut};
-use intranode::{Config, Launcher, Operation};
+use intranode::{Config, Hierarchical, Launcher, Leaders, Operation};
 
 use crate::coded::{Coded, decode, encode};
 use crate::error;
@@ -22,9 +22,10 @@ const PREFIXES: [&str; 2] = ["COBRE_SHM", "INTRANODE"];
 /// The required variables of a prefix.
 const REQUIRED: [&str; 3] = ["NAME", "RANK", "SIZE"];
 
-/// Cobre's communicator over shared memory, between the processes of one machine.
+/// Cobre's communicator over shared memory, between the processes of one machine, or of several nodes with one leader each.
 ///
-/// A reduction folds the values in rank order, so its result has the same bits on every rank and in every run.
+/// A reduction folds the values in rank order, so its result has the same bits on every rank and in every run, on one node and on
+/// several.
 ///
 /// # Element types
 ///
@@ -41,18 +42,25 @@ const REQUIRED: [&str; 3] = ["NAME", "RANK", "SIZE"];
 /// them is missing, has died, or calls another collective. Its MPI code is 0.
 pub struct ShmBackend {
     /// Regions have weak references to it.
-    pub(crate) native: Arc<intranode::Communicator>,
+    pub(crate) native: Arc<Nodes>,
     /// The number of regions so far, the same on all ranks.
     #[cfg(feature = "shared-memory")]
     pub(crate) regions: AtomicU64,
     topology: ExecutionTopology,
 }
 
+/// What connects the nodes is chosen at run time.
+pub(crate) type Nodes = Hierarchical<Box<dyn Leaders>>;
+
+/// The longest name of a host that the ranks tell each other, in bytes: that of Linux.
+const HOSTNAME: usize = 64;
+
 impl ShmBackend {
     /// Joins the job that the environment names: `COBRE_SHM_NAME` (`/` and up to [`Config::MAX_NAME_BYTES`] bytes),
     /// `COBRE_SHM_RANK`, `COBRE_SHM_SIZE` and, if they are set, `COBRE_SHM_TIMEOUT` and `COBRE_SHM_JOIN_TIMEOUT` in seconds.
     /// Where none of the first three is set, the job of the launcher that has started this process, as `intranode run`,
-    /// mpiexec, srun or torchrun: [`Config::from_env`].
+    /// mpiexec, srun or torchrun: [`Config::from_env`]. `INTRANODE_NODES` simulates nodes, as for
+    /// [`Hierarchical::from_env`]. Over MPI there is `intranode_mpi::from_env`, for [`over`](Self::over).
     ///
     /// # Errors
     /// [`BackendError::MissingConfiguration`] names the variables that are not set,
@@ -60,7 +68,7 @@ impl ShmBackend {
     pub fn from_env() -> Result<Self, BackendError> {
         let Some(prefix) = prefix() else {
             return match Launcher::detect().map_err(error::joining)? {
-                Some(_) => Self::join(Config::from_env().map_err(error::joining)?),
+                Some(_) => Self::join_nodes(Config::from_env().map_err(error::joining)?),
                 None => Err(error::missing(unset(PREFIXES[0]).collect())),
             };
         };
@@ -68,7 +76,12 @@ impl ShmBackend {
         if !missing.is_empty() {
             return Err(error::missing(missing));
         }
-        Self::join(Config::from_env_prefix(prefix).map_err(error::joining)?)
+        Self::join_nodes(Config::from_env_prefix(prefix).map_err(error::joining)?)
+    }
+
+    fn join_nodes(config: Config) -> Result<Self, BackendError> {
+        let nodes = config.join().and_then(Hierarchical::simulated_by_env).map_err(error::joining)?;
+        Self::over(nodes).map_err(error::joining)
     }
 
     /// Whether any variable for [`from_env`](Self::from_env) is set, or a launcher has started this process.
@@ -87,12 +100,55 @@ impl ShmBackend {
 
     /// A backend over a communicator that has joined already.
     pub fn from_communicator(native: intranode::Communicator) -> Self {
-        let hostname = LocalBackend.topology().leader_hostname().to_string();
+        Self::of_parts(Hierarchical::on_one_node(native), vec![hostname()])
+    }
+
+    /// A backend over a communicator of several nodes, or of one. Its ranks tell each other the names of their hosts, for
+    /// [`topology`](TopologyProvider::topology). Collective.
+    ///
+    /// ```
+    /// use cobre_comm::{Communicator, ReduceOp, TopologyProvider};
+    /// use intranode::{Hierarchical, NodeMap};
+    /// use intranode_cobre::ShmBackend;
+    ///
+    /// let sums = intranode::threads(3, |comm| {
+    ///     let nodes = Hierarchical::simulated(comm, &NodeMap::new(&[2, 1])?)?;
+    ///     let backend = ShmBackend::over(nodes)?;
+    ///     let mut sum = [0.0];
+    ///     backend.allreduce(&[1.5], &mut sum, ReduceOp::Sum).expect("the other ranks are there");
+    ///     Ok::<_, intranode::Error>((sum[0], backend.topology().num_hosts()))
+    /// })?;
+    /// for sum in sums {
+    ///     assert_eq!(sum?, (4.5, 2));
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Hierarchical::barrier`].
+    pub fn over<L: Leaders + 'static>(nodes: Hierarchical<L>) -> Result<Self, intranode::Error> {
+        let mut own = [0; HOSTNAME];
+        let name = hostname();
+        own.iter_mut().zip(name.as_bytes()).for_each(|(place, byte)| *place = *byte);
+        let mut all = vec![own; nodes.size()];
+        nodes.allgather(&[own], &mut all)?;
+        let of_leader = |node| {
+            let bytes: &[u8] = &all[nodes.map().leader_of(node)];
+            String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
+        };
+        let hosts = (0..nodes.map().nodes()).map(of_leader).collect();
+        Ok(Self::of_parts(nodes.boxed(), hosts))
+    }
+
+    /// By node, the name of its host.
+    fn of_parts(native: Nodes, hosts: Vec<String>) -> Self {
+        let map = native.map();
+        let host = |(node, hostname)| HostInfo { hostname, ranks: map.ranks_of(node).collect() };
         let topology = ExecutionTopology {
             // Cobre's list of backends is closed, and has no entry for this one.
             backend: BackendKind::Auto,
-            world_size: native.size(),
-            hosts: vec![HostInfo { hostname, ranks: (0..native.size()).collect() }],
+            world_size: map.ranks(),
+            hosts: hosts.into_iter().enumerate().map(host).collect(),
             mpi: None,
             slurm: None,
         };
@@ -106,7 +162,7 @@ impl ShmBackend {
 
     /// The underlying communicator, for operations that Cobre's traits lack: reduce, gather, scatter, alltoall, scan, calls that
     /// are started and completed later, and all others. Like Cobre's they are collective, so all ranks make them in the same
-    /// order.
+    /// order. On several nodes it has the ranks of this node; [`nodes`](Self::nodes) has all.
     ///
     /// ```
     /// use cobre_comm::Communicator;
@@ -126,16 +182,21 @@ impl ShmBackend {
     /// # Ok::<(), intranode::Error>(())
     /// ```
     pub fn communicator(&self) -> &intranode::Communicator {
+        self.native.local()
+    }
+
+    /// The underlying communicator of the ranks of all nodes. Example: [`over`](Self::over).
+    pub fn nodes(&self) -> &Hierarchical<Box<dyn Leaders>> {
         &self.native
     }
 
-    /// A new backend with the ranks of this machine, which are all ranks, in the same order. Collective. Either backend can
-    /// be dropped first.
+    /// A new backend with the ranks of this node, in the same order: all ranks, if there is one node. Collective over them. Either
+    /// backend can be dropped first.
     ///
     /// # Errors
     /// [`CommError`], as of every collective, and for lack of memory.
     pub fn split_local(&self) -> Result<ShmBackend, CommError> {
-        self.native.split_local().map(Self::from_communicator).map_err(error::collective)
+        self.native.local().split_local().map(Self::from_communicator).map_err(error::collective)
     }
 
     /// Refuses `operation`, so that the other ranks get an error. Returns this rank's error.
@@ -272,7 +333,7 @@ impl Communicator for ShmBackend {
 }
 
 impl TopologyProvider for ShmBackend {
-    /// One host with all ranks. Its `backend` is [`BackendKind::Auto`], since Cobre's list has no entry for this one.
+    /// A host for each node, with its ranks. Its `backend` is [`BackendKind::Auto`], since Cobre's list has no entry for this one.
     fn topology(&self) -> &ExecutionTopology {
         &self.topology
     }
@@ -289,6 +350,10 @@ fn native(op: ReduceOp) -> intranode::ReduceOp {
         ReduceOp::Max => intranode::ReduceOp::Max,
         ReduceOp::BitwiseOr => intranode::ReduceOp::BitOr,
     }
+}
+
+fn hostname() -> String {
+    LocalBackend.topology().leader_hostname().to_string()
 }
 
 /// The first prefix of which any variable is set.

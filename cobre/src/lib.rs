@@ -20,6 +20,9 @@
 
 mod backend;
 mod coded;
+#[cfg(feature = "driver")]
+#[doc(hidden)]
+pub mod driver;
 mod error;
 #[cfg(feature = "shared-memory")]
 mod shared;

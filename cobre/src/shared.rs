@@ -21,21 +21,22 @@ use intranode::bytemuck::{Pod, checked};
 use intranode::cast::{slice, slice_mut};
 use intranode::{Communicator, Operation, Region, Shared};
 
-use crate::backend::ShmBackend;
+use crate::backend::{Nodes, ShmBackend};
 use crate::error;
 
-/// The rank that writes.
+/// The rank of a node that writes its copy.
 const LEADER: usize = 0;
 
 /// Cobre's names of the two collective steps.
 const CREATE: &str = "create_shared_region";
 const FENCE: &str = "fence";
 
-/// One copy of some values for all ranks, as Cobre's [`SharedRegion`].
+/// One copy of some values for all ranks, as Cobre's [`SharedRegion`]. On several nodes there is **one copy on each**: its leader,
+/// the first rank of the node, writes it, and what it has to be there, it may get by a broadcast.
 ///
-/// * [`as_mut_slice`](SharedRegion::as_mut_slice) is all values for the leader, rank 0, to write, and empty on the other
-///   ranks. Its writes become visible by the next fence.
-/// * [`fence`](SharedRegion::fence) publishes them. Collective.
+/// * [`as_mut_slice`](SharedRegion::as_mut_slice) is all values for the leader, rank 0 of the node, to write, and empty on the
+///   other ranks. Its writes become visible by the next fence.
+/// * [`fence`](SharedRegion::fence) publishes them. Collective over the ranks of the node.
 /// * [`as_slice`](SharedRegion::as_slice) is what was published last, on every rank including the leader.
 ///
 /// A borrowed slice never changes: values that are written after a fence are published in new memory. The old memory is
@@ -114,7 +115,7 @@ shareable!(bool as u8, char as u32);
 
 /// The published memory of a region, and what the next fence publishes.
 struct Epochs<S: Shareable> {
-    comm: Weak<Communicator>,
+    comm: Weak<Nodes>,
     leader: bool,
     /// The sequence number of the region, the same on all ranks.
     number: u64,
@@ -198,9 +199,10 @@ impl<T: CommData, S: Shareable> AnyRegion<T> for Epochs<S> {
     }
 
     fn fence(&self) -> Result<(), CommError> {
-        let Some(comm) = self.comm.upgrade() else {
+        let Some(nodes) = self.comm.upgrade() else {
             return Err(error::failed(FENCE, "the backend that made the region has been dropped".into()));
         };
+        let comm = nodes.local();
         let mut draft = match self.draft.try_lock() {
             Ok(draft) => draft,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -212,7 +214,7 @@ impl<T: CommData, S: Shareable> AnyRegion<T> for Epochs<S> {
                     .map_or_else(|e| error::of(FENCE, e), |()| own));
             }
         };
-        self.publish(&comm, &mut draft)
+        self.publish(comm, &mut draft)
     }
 }
 
@@ -247,7 +249,7 @@ impl ShmBackend {
 impl SharedMemoryProvider for ShmBackend {
     type Region<T: CommData> = ShmRegion<T>;
 
-    /// Creates a region of zeros. Collective.
+    /// Creates a region of zeros: one on each node. Collective over all ranks.
     ///
     /// # Errors
     /// [`CommError::AllocationFailed`] on every rank if there is not enough memory; the backend can be used further.
@@ -257,13 +259,13 @@ impl SharedMemoryProvider for ShmBackend {
         Err(self.refuse_type::<T>(Operation::Region, CREATE))
     }
 
-    /// Cobre's own backend of one rank, if this one has one rank too.
+    /// Cobre's own backend of one rank, if this node has one rank too.
     ///
     /// # Errors
-    /// With several ranks, [`CommError::CollectiveFailed`] on each of them: the return type is a closed enum, without a
-    /// variant for other crates. [`ShmBackend::split_local`] returns another backend of the same ranks.
+    /// With several ranks on the node, [`CommError::CollectiveFailed`] on each of them: the return type is a closed enum, without a
+    /// variant for other crates. [`ShmBackend::split_local`] returns a backend of the ranks of this node.
     fn split_local(&self) -> Result<LocalCommKind, CommError> {
-        if self.native.size() == 1 {
+        if self.native.local().size() == 1 {
             return Ok(LocalCommKind::Local(LocalBackend));
         }
         let message = "Cobre's list of local communicators is closed, and has none for several processes without \
@@ -272,7 +274,7 @@ impl SharedMemoryProvider for ShmBackend {
     }
 
     fn is_leader(&self) -> bool {
-        self.native.rank() == LEADER
+        self.native.local().rank() == LEADER
     }
 }
 

@@ -44,6 +44,38 @@ fn every_number_of_ranks_gives_the_same_results() {
     assert_eq!(bench.json("ranks-8/simulation/metadata.json")["scenarios"]["completed"], 6);
 }
 
+/// Bounds, cuts and policy from simulated nodes are those of one process.
+#[test]
+fn several_nodes_give_the_same_results() {
+    let bench = Bench::new();
+    bench.case(&["--iterations=4", "--cut-selection=lml1", "--max-active-per-stage=20"]);
+    bench.succeed(&["run", "case", "--out=local", "--backend=local", "--threads=1"]);
+    for (ranks, nodes, counts) in [(2, "2", vec![1, 1]), (4, "3,1", vec![3, 1]), (4, "1,1,2", vec![1, 1, 2])] {
+        let (n, out) = (format!("-n{ranks}"), format!("nodes-{nodes}"));
+        let run =
+            ["run", "case", "--out", &out, &n, "--policy-per-rank=policies", "--threads=1", "--pss", "--quiet"];
+        let mut command = bench.program(&run);
+        command.env("INTRANODE_NODES", nodes);
+        let printed = succeeded(finish(start(command)));
+        assert_eq!(printed.lines().filter(|line| line.ends_with(" PSS after training")).count(), counts.len());
+        let report = bench.succeed(&["compare", "local", &out]);
+        assert!(report.starts_with("equal: "), "{report}");
+        for rank in 0..ranks {
+            for part in ["cuts", "basis"] {
+                let expected = files(&bench.path("local/policy").join(part));
+                let actual = files(&bench.path(&format!("policies/rank-{rank}/{part}")));
+                assert!(expected == actual && !expected.is_empty(), "{part} of rank {rank} on {nodes}");
+            }
+        }
+        let distribution = &bench.json(&format!("{out}/training/metadata.json"))["distribution"];
+        assert_eq!(distribution["num_hosts"], counts.len());
+        let hosts: Vec<usize> = (0..counts.len())
+            .map(|node| distribution["hosts"][node]["ranks"].as_array().map_or(0, Vec::len))
+            .collect();
+        assert_eq!(hosts, counts, "{distribution}");
+    }
+}
+
 /// The matrix in a short form: every way of selecting cuts, with every number of ranks and threads.
 #[test]
 fn every_cut_selection_with_every_number_of_ranks_and_threads() {

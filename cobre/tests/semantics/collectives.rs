@@ -141,10 +141,13 @@ fn rank_size_and_topology(comm: &ShmBackend) -> Outcome {
     ensure!(ranks.iter().copied().eq(0..size), "{ranks:?}");
 
     let topology = comm.topology();
-    ensure!(topology.world_size == size && topology.num_hosts() == 1);
-    ensure!(topology.hosts[0].ranks == ranks && !topology.leader_hostname().is_empty());
+    let map = comm.nodes().map();
+    ensure!(topology.world_size == size && topology.num_hosts() == map.nodes());
+    for (node, host) in topology.hosts.iter().enumerate() {
+        ensure!(host.ranks.iter().copied().eq(map.ranks_of(node)) && !host.hostname.is_empty());
+    }
     ensure!(topology.mpi.is_none() && topology.slurm.is_none());
-    ensure!(comm.communicator().rank() == rank);
+    ensure!(map.leader_of(comm.nodes().node()) + comm.communicator().rank() == rank);
     Ok(())
 }
 

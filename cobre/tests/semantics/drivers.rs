@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use intranode::{Hierarchical, NodeMap};
 use intranode_cobre::ShmBackend;
 use libtest_mimic::{Failed, Trial};
 
@@ -43,7 +44,10 @@ pub(crate) fn trials(rows: &[Row]) -> Vec<Trial> {
         for ranks in row.ranks.iter().copied() {
             let name = |driver| format!("{driver}::{ranks}::{}", row.name);
             trials.push(Trial::test(name("processes"), move || verdict(over_processes(row, ranks))));
-            trials.push(Trial::test(name("threads"), move || verdict(over_threads(row, ranks))));
+            trials.push(Trial::test(name("threads"), move || verdict(over_threads(row, ranks, 1))));
+            if ranks > 1 {
+                trials.push(Trial::test(name("nodes"), move || verdict(over_threads(row, ranks, 2))));
+            }
         }
     }
     trials
@@ -53,14 +57,21 @@ fn verdict(outcome: Outcome) -> Result<(), Failed> {
     outcome.map_err(|error| format!("{error:?}").into())
 }
 
-fn over_threads(row: Row, ranks: usize) -> Outcome {
+/// Over threads, of one node or of simulated ones.
+fn over_threads(row: Row, ranks: usize, nodes: usize) -> Outcome {
     let (sender, receiver) = mpsc::channel();
     // Not scoped: threads that hang are left behind, and the trial still ends.
     thread::spawn(move || {
         let config = intranode::Config::new("/threads", 0, ranks).timeout(row.timeout);
         let outcomes = intranode::threads_with(&config, |comm| {
             let rank = comm.rank();
-            (row.body)(&ShmBackend::from_communicator(comm)).with_context(|| format!("rank {rank}"))
+            let backend = || {
+                Ok::<_, intranode::Error>(match nodes {
+                    1 => ShmBackend::from_communicator(comm),
+                    _ => ShmBackend::over(Hierarchical::simulated(comm, &NodeMap::even(ranks, nodes)?)?)?,
+                })
+            };
+            (row.body)(&backend()?).with_context(|| format!("rank {rank}"))
         });
         // Nobody listens any more if the limit has passed.
         let _ = sender.send(outcomes);

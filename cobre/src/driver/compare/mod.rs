@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::failure::{Failure, Kind, Outcome};
+use crate::driver::failure::{Failure, Kind, Outcome};
 use exceptions::Rule;
 
 #[derive(clap::Args)]

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use crate::failure::{Failure, Kind, Outcome};
+use crate::driver::failure::{Failure, Kind, Outcome};
 
 /// Cobre's methods of cut selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::compare;
-use crate::failure::{Failure, Kind, Outcome};
+use crate::driver::compare;
+use crate::driver::failure::{Failure, Kind, Outcome};
 
 /// A case, and the directory for the results of its runs.
 pub(crate) struct Trial<'a> {

@@ -11,7 +11,7 @@ use cobre_sddp::config::ShutdownSource;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::{flag, low_level};
 
-use crate::failure::{Failure, Kind, Outcome};
+use crate::driver::failure::{Failure, Kind, Outcome};
 
 /// The signals that request a stop.
 const SIGNALS: [i32; 2] = [SIGTERM, SIGINT];

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use cobre_io::{read_simulation_metadata, read_training_metadata};
 
-use crate::case;
-use crate::failure::{Failure, Outcome};
-use crate::trial::{Results, Trial, Verdict};
+use crate::driver::case;
+use crate::driver::failure::{Failure, Outcome};
+use crate::driver::trial::{Results, Trial, Verdict};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

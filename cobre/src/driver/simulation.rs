@@ -16,10 +16,10 @@ use cobre_sddp::{
 };
 use cobre_solver::ActiveSolver;
 
-use crate::failure::{Failure, Kind, Outcome, agree};
-use crate::report::Events;
-use crate::study::{Session, Study};
-use crate::training::{output_context, parallelism};
+use crate::driver::failure::{Failure, Kind, Outcome, agree};
+use crate::driver::report::Events;
+use crate::driver::study::{Session, Study};
+use crate::driver::training::{output_context, parallelism};
 
 /// Runs the configured scenarios with all ranks and writes the results. Returns those of all ranks.
 pub(crate) fn simulate<C: Communicator>(
@@ -86,7 +86,7 @@ pub(crate) fn simulate<C: Communicator>(
         eprintln!(
             "simulation: {} scenarios in {:.3} s, mean cost {:.6e} ± {:.2e}",
             output.n_scenarios,
-            crate::report::seconds(output.total_time_ms),
+            crate::driver::report::seconds(output.total_time_ms),
             costs.mean_cost,
             costs.std_cost
         );

@@ -5,20 +5,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use crate::ShmBackend;
 use clap::ValueEnum;
-use cobre_comm::{Communicator, LocalBackend};
+use cobre_comm::{Communicator, LocalBackend, TopologyProvider};
 use cobre_sddp::setup::{PostTrainingSimulation, RunPhasePlan, signal_stop_requested};
-use intranode_cobre::ShmBackend;
 
-use crate::failure::{Failure, Kind, Outcome};
-use crate::json;
-use crate::launch;
-use crate::policy;
-use crate::simulation;
-use crate::stop::{STOPPED_ON_REQUEST, StopRequest};
-use crate::study::{Session, Study};
-use crate::threads;
-use crate::training;
+use crate::driver::failure::{Failure, Kind, Outcome};
+use crate::driver::hosts;
+use crate::driver::json;
+use crate::driver::launch;
+use crate::driver::policy;
+use crate::driver::pss::{self, mb};
+use crate::driver::simulation;
+use crate::driver::stop::{STOPPED_ON_REQUEST, StopRequest};
+use crate::driver::study::{Session, Study};
+use crate::driver::threads;
+use crate::driver::training;
 
 /// The communication backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -52,6 +54,10 @@ pub(crate) struct Arguments {
     /// Print errors only
     #[arg(short, long)]
     quiet: bool,
+    /// After the training, print how much memory the ranks of each node have: their PSS without files, in which a page that several
+    /// processes map counts once
+    #[arg(long)]
+    pss: bool,
     /// Print events on standard output, one JSON object a line: each iteration, the result, and the time and memory of each rank.
     /// The run ends with the process that has started it
     #[arg(long)]
@@ -74,8 +80,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
         Backend::Shm if ShmBackend::is_configured() => {
             launch::end_with_launcher()?;
             let comm = ShmBackend::from_env()?;
-            expect_ranks(requested, comm.size(), "the environment")?;
-            run_rank(arguments, comm, "shm")
+            execute_rank(arguments, comm)
         }
         Backend::Shm => match requested.unwrap_or(1) {
             1 => {
@@ -85,6 +90,13 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
             ranks => launch::start(ranks),
         },
     }
+}
+
+/// One rank of several, which are connected.
+pub(crate) fn execute_rank(arguments: &Arguments, comm: ShmBackend) -> Outcome<ExitCode> {
+    let requested = arguments.ranks.map(NonZeroUsize::get);
+    expect_ranks(requested, comm.size(), "the environment")?;
+    run_rank(arguments, comm, "shm")
 }
 
 fn expect_ranks(requested: Option<usize>, actual: usize, source: &str) -> Outcome<()> {
@@ -100,19 +112,26 @@ fn expect_ranks(requested: Option<usize>, actual: usize, source: &str) -> Outcom
     }
 }
 
-fn run_rank<C: Communicator>(arguments: &Arguments, comm: C, backend: &'static str) -> Outcome<ExitCode> {
+fn run_rank<C: Communicator + TopologyProvider>(
+    arguments: &Arguments,
+    comm: C,
+    backend: &'static str,
+) -> Outcome<ExitCode> {
     let start = Instant::now();
-    let threads = threads::of_a_rank(arguments.threads, comm.size());
+    let hosts = hosts::layout(comm.topology());
+    let threads = threads::of_a_rank(arguments.threads, hosts::ranks_beside(&hosts, comm.rank()));
     let output = arguments.out.clone().unwrap_or_else(|| arguments.case.join("output"));
     let session = Session {
         comm,
         backend,
         hostname: cobre_io::get_hostname(),
+        hosts,
         case: arguments.case.clone(),
         output,
         policy_per_rank: arguments.policy_per_rank.clone(),
         threads,
         quiet: arguments.quiet,
+        pss: arguments.pss,
         json: arguments.json,
         settings: arguments.settings.iter().cloned().collect(),
     };
@@ -144,9 +163,10 @@ fn phases<C: Communicator>(session: &Session<C>) -> Outcome<ExitCode> {
         .map_err(|error| Failure::new(Kind::Internal, error))?;
     if session.speaks() {
         eprintln!(
-            "backend {}: {} rank(s), {} thread(s) each",
+            "backend {}: {} rank(s) on {} node(s), {} thread(s) each",
             session.backend,
             session.comm.size(),
+            session.hosts.len(),
             session.threads
         );
     }
@@ -187,6 +207,9 @@ fn train_then_simulate<C: Communicator>(
     policy::prepare_training(session, study)?;
     stop.open();
     let trained = training::train(session, study, stop.flag())?;
+    if session.pss {
+        print_pss(session)?;
+    }
     training::write(session, study, &trained)?;
     result.trained(&trained.output);
     if let Some(error) = trained.error {
@@ -211,4 +234,20 @@ fn train_then_simulate<C: Communicator>(
         PostTrainingSimulation::NotRequested => {}
     }
     Ok(if stopped { ExitCode::from(STOPPED_ON_REQUEST) } else { ExitCode::SUCCESS })
+}
+
+/// One line for each node, by the root.
+fn print_pss<C: Communicator>(session: &Session<C>) -> Outcome<()> {
+    let of_hosts = pss::of_hosts(&session.comm, &session.hosts)?;
+    if session.is_root() {
+        for (node, (host, bytes)) in session.hosts.iter().zip(of_hosts).enumerate() {
+            println!(
+                "node {node} ({}), {} rank(s): {} PSS after training",
+                host.hostname,
+                host.ranks.len(),
+                mb(bytes)
+            );
+        }
+    }
+    Ok(())
 }

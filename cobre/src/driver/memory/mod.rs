@@ -11,11 +11,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use intranode_cobre::ShmBackend;
+use crate::ShmBackend;
 
-use crate::case;
-use crate::failure::{Failure, Kind, Outcome};
-use crate::launch;
+use crate::driver::case;
+use crate::driver::failure::{Failure, Kind, Outcome};
+use crate::driver::launch;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -32,7 +32,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
     let directory = &arguments.directory;
     if launch::is_rank() {
         launch::end_with_launcher()?;
-        return rank::measure(&ShmBackend::from_env()?, directory);
+        return execute_rank(arguments, &ShmBackend::from_env()?);
     }
     if arguments.ranks.get() == 1 {
         return Err(Failure::new(Kind::Input, "one rank shares nothing: pass a larger number with -n"));
@@ -43,4 +43,9 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome<ExitCode> {
     // The ranks read these files and load no case, so that only the data is measured.
     data::write(&case, directory)?;
     launch::start(arguments.ranks.get())
+}
+
+/// One rank of several, which are connected: the data is there already.
+pub(crate) fn execute_rank(arguments: &Arguments, comm: &ShmBackend) -> Outcome<ExitCode> {
+    rank::measure(comm, &arguments.directory)
 }

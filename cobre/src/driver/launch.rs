@@ -9,9 +9,9 @@ use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_dea
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use crate::failure::{Failure, Kind, Outcome};
-use crate::rank_stderr::RankStderr;
-use crate::stop::STOPPED_ON_REQUEST;
+use crate::driver::failure::{Failure, Kind, Outcome};
+use crate::driver::rank_stderr::RankStderr;
+use crate::driver::stop::STOPPED_ON_REQUEST;
 
 /// The time for the other ranks to end by themselves after one has failed.
 const GRACE: Duration = Duration::from_secs(2);

@@ -8,8 +8,8 @@ use std::path::Path;
 use cobre_solver::StageTemplate;
 use intranode::bytemuck::{self, Pod};
 
-use crate::failure::{Failure, Outcome};
-use crate::study;
+use crate::driver::failure::{Failure, Outcome};
+use crate::driver::study;
 
 /// The opening tree: the noise of every opening of every stage.
 pub(super) const TREE: &str = "opening-tree.f64";

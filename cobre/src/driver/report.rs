@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use cobre_core::TrainingEvent;
 
-use crate::json;
+use crate::driver::json;
 
 /// Collects the events of a phase, and optionally prints a line for each iteration: on standard error, as JSON on standard output.
 pub(crate) enum Events {

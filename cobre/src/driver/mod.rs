@@ -1,14 +1,16 @@
-//! Train and simulate a Cobre case over the processes of one machine.
+//! The program `cobre-shm`: train and simulate a Cobre case over the processes of one machine, or of several nodes.
 
 mod case;
 mod compare;
 mod demo;
 mod failure;
+mod hosts;
 mod json;
 mod launch;
 mod matrix;
 mod memory;
 mod policy;
+mod pss;
 mod rank_stderr;
 mod report;
 mod run;
@@ -19,12 +21,17 @@ mod threads;
 mod training;
 mod trial;
 
+use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::ShmBackend;
+use crate::driver::failure::{Failure, Kind, Outcome};
+
+/// Train and simulate a Cobre case over the processes of one machine, or of several nodes.
 #[derive(Parser)]
-#[command(name = "cobre-shm", version, about)]
+#[command(name = "cobre-shm", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -46,7 +53,8 @@ enum Command {
     Memory(memory::Arguments),
 }
 
-fn main() -> ExitCode {
+/// The program `cobre-shm`, with the command line of this process.
+pub fn program() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Run(arguments) => run::execute(&arguments),
         Command::Case(arguments) => case::execute(&arguments),
@@ -55,6 +63,25 @@ fn main() -> ExitCode {
         Command::Matrix(arguments) => matrix::execute(&arguments),
         Command::Memory(arguments) => memory::execute(&arguments),
     };
+    ended(outcome)
+}
+
+/// The same for one rank of a job whose ranks have been started, and are connected by `connect`: over MPI, for example. It has
+/// `run` and `memory`. What connects the ranks has to live until this returns.
+pub fn program_of_rank(connect: impl FnOnce() -> Result<ShmBackend, Box<dyn Error>>) -> ExitCode {
+    let command = Arguments::parse().command;
+    let connect = || connect().map_err(|error| Failure::new(Kind::Internal, error));
+    ended(match command {
+        Command::Run(arguments) => connect().and_then(|comm| run::execute_rank(&arguments, comm)),
+        Command::Memory(arguments) => connect().and_then(|comm| memory::execute_rank(&arguments, &comm)),
+        _ => Err(Failure::new(
+            Kind::Input,
+            "ranks that a launcher has started do run and memory; for the rest there is cobre-shm",
+        )),
+    })
+}
+
+fn ended(outcome: Outcome<ExitCode>) -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(failure) => {

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use cobre_comm::Communicator;
-use cobre_io::{
-    DistributionInfo, HostLayout, MetadataTrainingSolveStats, OutputContext, TrainingOutput, now_iso8601,
-};
+use cobre_io::{DistributionInfo, MetadataTrainingSolveStats, OutputContext, TrainingOutput, now_iso8601};
 use cobre_sddp::policy::orchestration::{CheckpointParams, write_checkpoint};
 use cobre_sddp::{
     SddpError, TrainingResult, aggregate_solver_stats_log, build_deviation_summary,
@@ -15,10 +13,10 @@ use cobre_sddp::{
 };
 use cobre_solver::{ActiveSolver, active_solver_metadata_id, active_solver_version};
 
-use crate::failure::{Outcome, agree};
-use crate::report::{Events, seconds};
-use crate::study::{Session, Study};
-use crate::threads;
+use crate::driver::failure::{Outcome, agree};
+use crate::driver::report::{Events, seconds};
+use crate::driver::study::{Session, Study};
+use crate::driver::threads;
 
 /// The results of training.
 pub(crate) struct Trained {
@@ -179,13 +177,13 @@ pub(crate) fn output_context<C: Communicator>(
             backend: session.backend.to_string(),
             world_size: ranks,
             ranks_participated: ranks,
-            num_hosts: 1,
+            num_hosts: u32::try_from(session.hosts.len()).unwrap_or(u32::MAX),
             threads_per_rank: u32::try_from(session.threads).unwrap_or(u32::MAX),
             mpi_library: None,
             mpi_standard: None,
             thread_level: None,
             slurm_job_id: None,
-            hosts: vec![HostLayout { hostname: session.hostname.clone(), ranks: (0..ranks).collect() }],
+            hosts: session.hosts.clone(),
         },
         setup: None,
         production_fit_deviation: None,

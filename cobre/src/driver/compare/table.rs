@@ -8,7 +8,7 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-use crate::failure::{Failure, Outcome};
+use crate::driver::failure::{Failure, Outcome};
 
 /// The columns that differ, except those `ignored`, with the first row that does.
 pub(super) fn differences(a: &Path, b: &Path, ignored: &[&str]) -> Outcome<Vec<String>> {

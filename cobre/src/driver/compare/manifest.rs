@@ -5,7 +5,7 @@ use std::path::Path;
 use cobre_io::{CheckpointManifest, deserialize_checkpoint_manifest, serialize_checkpoint_manifest};
 
 use super::first_byte;
-use crate::failure::{Failure, Kind, Outcome};
+use crate::driver::failure::{Failure, Kind, Outcome};
 
 /// Compares everything but the time of writing, by serializing both with the same time.
 pub(super) fn differences(a: &Path, left: &[u8], b: &Path, right: &[u8]) -> Outcome<Vec<String>> {

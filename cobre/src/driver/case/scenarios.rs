@@ -10,7 +10,7 @@ use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 
 use super::system::River;
-use crate::failure::{Failure, Kind, Outcome};
+use crate::driver::failure::{Failure, Kind, Outcome};
 
 /// One row: the plant or bus, the stage, the mean and the standard deviation.
 type Row = (u32, u32, f64, f64);

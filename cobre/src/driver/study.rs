@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use cobre_comm::Communicator;
 use cobre_core::System;
-use cobre_io::{Config, LoadedCase, SetupTimings};
+use cobre_io::{Config, HostLayout, LoadedCase, SetupTimings};
 use cobre_sddp::hydro_models::prepare_hydro_models_from_artifacts;
 use cobre_sddp::policy::orchestration::export_stochastic_artifacts;
 use cobre_sddp::{
@@ -18,7 +18,7 @@ use cobre_sddp::{
 use cobre_stochastic::HistoricalScenarioLibrary;
 use serde_json::{Map, Value};
 
-use crate::failure::{Failure, Kind, Outcome, agree};
+use crate::driver::failure::{Failure, Kind, Outcome, agree};
 
 /// One rank of a run: its communicator, paths and options.
 pub(crate) struct Session<C: Communicator> {
@@ -26,11 +26,15 @@ pub(crate) struct Session<C: Communicator> {
     /// The name of the backend in the metadata.
     pub(crate) backend: &'static str,
     pub(crate) hostname: String,
+    /// Which ranks are on which host.
+    pub(crate) hosts: Vec<HostLayout>,
     pub(crate) case: PathBuf,
     pub(crate) output: PathBuf,
     pub(crate) policy_per_rank: Option<PathBuf>,
     pub(crate) threads: usize,
     pub(crate) quiet: bool,
+    /// Whether the memory of the ranks is printed after training.
+    pub(crate) pss: bool,
     /// Whether events go to standard output.
     pub(crate) json: bool,
     /// What replaces settings of the case's configuration.

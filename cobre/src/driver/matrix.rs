@@ -10,10 +10,10 @@ use std::process::ExitCode;
 
 use cobre_io::read_training_metadata;
 
-use crate::case::{self, CutSelection, Shape};
-use crate::failure::{Failure, Outcome};
-use crate::threads;
-use crate::trial::{Results, Trial, Verdict};
+use crate::driver::case::{self, CutSelection, Shape};
+use crate::driver::failure::{Failure, Outcome};
+use crate::driver::threads;
+use crate::driver::trial::{Results, Trial, Verdict};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -236,7 +236,7 @@ impl Total {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::Kind;
+    use crate::driver::failure::Kind;
 
     #[test]
     fn a_cell_that_differs_or_fails_is_not_equal() {

@@ -7,8 +7,8 @@ use cobre_sddp::policy::full_fcf_load::{
 };
 use cobre_sddp::{TrainingResult, inject_boundary_cuts, reconcile_boundary_policy};
 
-use crate::failure::{Outcome, agree};
-use crate::study::{Session, Study};
+use crate::driver::failure::{Outcome, agree};
+use crate::driver::study::{Session, Study};
 
 /// Loads the initial policy of the configuration into `study`.
 ///

@@ -1,16 +1,16 @@
 //! One rank of the measurement.
 
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use cobre_comm::{CommData, Communicator, SharedMemoryProvider, SharedRegion, per_rank_counts, prefix_displs};
+use crate::{ShmBackend, ShmRegion};
+use cobre_comm::{CommData, Communicator, SharedMemoryProvider, SharedRegion};
 use intranode::Shared;
 use intranode::bytemuck::Pod;
-use intranode_cobre::{ShmBackend, ShmRegion};
 
 use super::data::{self, INDICES, NUMBERS, TREE};
-use crate::failure::{Failure, Kind, Outcome, agree};
+use crate::driver::failure::{Failure, Kind, Outcome, agree};
+use crate::driver::pss::{self, mb};
 
 /// Measures the memory of both kinds of copies, and prints the table.
 pub(super) fn measure(comm: &ShmBackend, directory: &Path) -> Outcome<ExitCode> {
@@ -23,22 +23,22 @@ pub(super) fn measure(comm: &ShmBackend, directory: &Path) -> Outcome<ExitCode> 
     let sizes = [sizes[0], sizes[1] + sizes[2]];
 
     let own = {
-        let start = memory_of_all(comm)?;
+        let start = pss::of_all(comm)?;
         let tree = own_copy::<f64>(comm, tree)?;
-        let with_tree = memory_of_all(comm)?;
+        let with_tree = pss::of_all(comm)?;
         let programs = (own_copy::<f64>(comm, numbers)?, own_copy::<i32>(comm, indices)?);
-        let with_all = memory_of_all(comm)?;
+        let with_all = pss::of_all(comm)?;
         Usage::new([start, with_tree, with_all], &[digest(&tree), digest(&programs.0), digest(&programs.1)])
     };
     let shared = {
-        let start = memory_of_all(comm)?;
+        let start = pss::of_all(comm)?;
         let tree = by_all_ranks::<f64>(comm, tree)?;
         // A page counts for the ranks that have touched it.
         let tree_digest = digest(&tree);
-        let with_tree = memory_of_all(comm)?;
+        let with_tree = pss::of_all(comm)?;
         let programs = (by_the_leader::<f64>(comm, numbers)?, by_the_leader::<i32>(comm, indices)?);
         let digests = [tree_digest, digest(programs.0.as_slice()), digest(programs.1.as_slice())];
-        let with_all = memory_of_all(comm)?;
+        let with_all = pss::of_all(comm)?;
         Usage::new([start, with_tree, with_all], &digests)
     };
     let same = if own.digests == shared.digests {
@@ -48,7 +48,7 @@ pub(super) fn measure(comm: &ShmBackend, directory: &Path) -> Outcome<ExitCode> 
     };
     agree(comm, same)?;
     if comm.rank() == 0 {
-        print_table(comm.size(), sizes, &own, &shared);
+        print_table(comm, sizes, &own, &shared);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -85,17 +85,17 @@ fn own_copy<T: Pod>(comm: &ShmBackend, path: &Path) -> Outcome<Vec<T>> {
     agree(comm, read)
 }
 
-/// The values of a file in one shared copy, into which each rank reads its block.
+/// The values of a file in one shared copy on each node, into which each of its ranks reads its block.
 fn by_all_ranks<T: Pod>(comm: &ShmBackend, path: &Path) -> Outcome<Shared<T>> {
     let count = agree(comm, data::count::<T>(path))?;
-    let mut region = comm.communicator().region(count)?;
+    let mut region = comm.nodes().region(count)?;
     region.distribute()?;
     let first = region.parts().first().map_or(0, |block| block.start);
     agree(comm, data::read(path, first, region.as_mut_slice()))?;
     Ok(region.publish()?)
 }
 
-/// The values of a file in one shared copy, into which the leader reads all, by Cobre's trait.
+/// The values of a file in one shared copy on each node, into which its leader reads all, by Cobre's trait.
 fn by_the_leader<T: CommData + Pod>(comm: &ShmBackend, path: &Path) -> Outcome<ShmRegion<T>> {
     let count = agree(comm, data::count::<T>(path))?;
     let mut region = comm.create_shared_region(count)?;
@@ -111,39 +111,18 @@ fn digest<T: Pod>(values: &[T]) -> u64 {
     bytes.iter().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))
 }
 
-/// The proportional set size (PSS) of all ranks, in bytes: a page that several processes map counts once in total.
-fn memory_of_all(comm: &ShmBackend) -> Outcome<u64> {
-    comm.barrier()?;
-    let mine = agree(comm, proportional_set_size())?;
-    let counts = per_rank_counts(comm.size(), comm.size());
-    let mut all = vec![0; comm.size()];
-    comm.allgatherv(&[mine], &mut all, &counts, &prefix_displs(&counts))?;
-    Ok(all.iter().sum())
-}
-
-/// Without file pages, whose share changes as other programs start and end.
-fn proportional_set_size() -> Outcome<u64> {
-    let path = Path::new("/proc/self/smaps_rollup");
-    let text = fs::read_to_string(path).map_err(|error| Failure::io(path, error))?;
-    let of_kind = |name: &str| {
-        let kilobytes = text.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
-        kilobytes.and_then(|number| number.parse::<u64>().ok())
-    };
-    match (of_kind("Pss_Anon:"), of_kind("Pss_Shmem:")) {
-        (Some(own), Some(shared)) => Ok((own + shared) * 1_024),
-        _ => Err(Failure::io(path, "it has no line Pss_Anon or Pss_Shmem; Linux 5.4 and later have both")),
-    }
-}
-
-fn print_table(ranks: usize, [tree, programs]: [usize; 2], own: &Usage, shared: &Usage) {
+fn print_table(comm: &ShmBackend, [tree, programs]: [usize; 2], own: &Usage, shared: &Usage) {
     let size = tree + programs;
-    println!("{ranks} ranks; the opening tree has {}, the linear programs have {}", mb(tree), mb(programs));
+    let (ranks, nodes) = (comm.size(), comm.nodes().map().nodes());
+    let ranks = if nodes == 1 { format!("{ranks} ranks") } else { format!("{ranks} ranks on {nodes} nodes") };
+    println!("{ranks}; the opening tree has {}, the linear programs have {}", mb(tree), mb(programs));
     println!();
     println!(
         "{:<24} {:>14} {:>16} {:>12} {:>12} {:>8}",
         "memory of all ranks", "opening tree", "linear programs", "in all", "saved", "copies"
     );
-    for (name, held) in [("each rank its own copy", own), ("one copy, shared", shared)] {
+    let of_node = if nodes == 1 { "one copy, shared" } else { "one copy a node, shared" };
+    for (name, held) in [("each rank its own copy", own), (of_node, shared)] {
         let copies = held.all() as f64 / size as f64;
         let saved = own.all().saturating_sub(held.all());
         println!(
@@ -156,10 +135,4 @@ fn print_table(ranks: usize, [tree, programs]: [usize; 2], own: &Usage, shared: 
     }
     println!();
     println!("measured as PSS without files, in which a page that several processes map counts once in total");
-}
-
-/// In megabytes of 10⁶ bytes.
-fn mb(bytes: impl TryInto<u64>) -> String {
-    let bytes = bytes.try_into().unwrap_or(u64::MAX);
-    format!("{:.2} MB", bytes as f64 / 1e6)
 }

@@ -9,7 +9,7 @@ use cobre_io::{SimulationOutput, TrainingOutput};
 use cobre_sddp::{StochasticSource, build_hydro_model_summary, build_stochastic_summary};
 use serde_json::{Value, json};
 
-use crate::study::{Session, Study};
+use crate::driver::study::{Session, Study};
 
 /// `KEY=VALUE` of the option `--set`.
 pub(crate) fn setting(text: &str) -> Result<(String, Value), String> {
