@@ -2,7 +2,7 @@
 
 # FUZZ_SECONDS=600 make fuzz: each fuzz target for 600 seconds, with the address sanitizer.
 
-.PHONY: demo test lint package install-check msrv dependencies fuzz tsan miri aarch64 check-macos chaos race launchers instructions cobre-matrix memory cmake python nodes python-bench cobre-python wheel
+.PHONY: demo test lint package install-check msrv dependencies fuzz tsan miri aarch64 check-macos chaos race launchers instructions cobre-matrix memory cmake python nodes python-bench cobre-python wheel cobre-nodes nodes-bench
 
 # One hydrothermal case with Cobre's own backend and with 1, 2 and 4 processes: all results are equal bit for bit.
 demo: cmake
@@ -97,6 +97,17 @@ launchers:
 nodes:
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || .ci/install python3 python3-venv
 	mpi/tests/nodes.py $(NODES)
+
+# The same calls over intranode and MPICH, and by MPICH alone, with 2 and 4 ranks on each of two simulated nodes. A minute.
+nodes-bench:
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || .ci/install python3 python3-venv
+	mpi/tests/nodes.py --bench
+
+# Cobre's training on simulated hosts under MPICH's mpiexec, compared bit for bit with one process. It uses the solver that `make test`
+# has built.
+cobre-nodes: cmake
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || .ci/install python3 python3-venv
+	mpi/tests/cobre.py $(NODES)
 
 # All of Cobre's cut-selection methods with 1 to 8 ranks of 1 or 2 threads, compared with Cobre's own backend bit for bit.
 cobre-matrix: cmake

@@ -2,26 +2,36 @@
 //! launcher: `mpiexec -n 5 ./equal`. Each rank knows what all contribute, so nothing is compared over MPI.
 //!
 //! `equal die RANK`, `equal freeze RANK`: that rank ends, or stops, after some calls; the others print what they are told.
+//!
+//! `equal from-env`: the same comparison after `intranode_mpi::from_env`, which uses MPI only where there are several nodes.
+//! `equal pss MEGABYTES`: data of this size in one copy a node; how much memory the ranks of each node have for it.
 
 use std::time::{Duration, Instant};
 
 use ferrompi::{Mpi, ThreadLevel};
-use intranode::{Hierarchical, ReduceOp};
-use intranode_mpi::MpiLeaders;
+use intranode::{Hierarchical, Leaders, ReduceOp};
 
-type Comm = Hierarchical<MpiLeaders>;
+type Comm = Hierarchical<Box<dyn Leaders>>;
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
-    let mpi = Mpi::init_thread(ThreadLevel::Funneled)?;
-    let timeout = Duration::from_secs(if std::env::args().len() > 1 { 3 } else { 60 });
-    let comm = intranode_mpi::over(&mpi.world(), |config| config.timeout(timeout))?;
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments == ["from-env"] {
+        let job = intranode_mpi::from_env()?;
+        all_equal(&job)?;
+        println!("rank {}: {}", job.rank(), if job.map().nodes() == 1 { "without MPI" } else { "over MPI" });
+        return Ok(());
+    }
+    let mpi = Mpi::init_thread(ThreadLevel::Funneled)?;
+    let ends = arguments.first().is_some_and(|what| ["die", "freeze"].contains(&what.as_str()));
+    let timeout = Duration::from_secs(if ends { 3 } else { 60 });
+    let comm = intranode_mpi::over(&mpi.world(), |config| config.timeout(timeout))?.boxed();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => all_equal(&comm),
+        ["pss", megabytes] => memory(&comm, megabytes.parse()?),
         ["die", rank] => fails(&comm, rank.parse()?, || std::process::abort()),
         ["freeze", rank] => fails(&comm, rank.parse()?, || std::thread::sleep(Duration::from_secs(3600))),
-        _ => Err("usage: equal [die RANK | freeze RANK]".into()),
+        _ => Err("usage: equal [from-env | pss MEGABYTES | die RANK | freeze RANK]".into()),
     }
 }
 
@@ -78,6 +88,7 @@ fn all_equal(comm: &Comm) -> Result<(), Failure> {
         }
         compared += len * size + 2 * len;
     }
+    compared += moves_and_parts(comm)?;
     comm.barrier()?;
     println!(
         "rank {rank} of {size} on node {} of {}: {compared} values have the same bits",
@@ -85,6 +96,67 @@ fn all_equal(comm: &Comm) -> Result<(), Failure> {
         comm.map().nodes()
     );
     Ok(())
+}
+
+/// alltoallv, an operation of the program's own, and the communicator of a part of the ranks.
+fn moves_and_parts(comm: &Comm) -> Result<usize, Failure> {
+    let (rank, size) = (comm.rank(), comm.size());
+    let len = |from: usize, to: usize| (3 * from + 5 * to) % 7 * 100;
+    let starts = |counts: &[usize]| (0..size).map(|at| counts[..at].iter().sum()).collect::<Vec<usize>>();
+    let sends: Vec<usize> = (0..size).map(|to| len(rank, to)).collect();
+    let receives: Vec<usize> = (0..size).map(|from| len(from, rank)).collect();
+    let send: Vec<f64> = (0..size).flat_map(|to| values(rank * size + to, len(rank, to))).collect();
+    let mut recv = vec![0.0; receives.iter().sum()];
+    comm.alltoallv(&send, &sends, &starts(&sends), &mut recv, &receives, &starts(&receives))?;
+    let expected = (0..size).flat_map(|from| values(from * size + rank, len(from, rank)));
+    for (result, expected) in recv.iter().zip(expected) {
+        same(result.to_bits(), expected.to_bits(), || "alltoallv".into())?;
+    }
+    for len in [2, 50_000] {
+        let mut mixed = vec![0.0; len];
+        comm.allreduce_with(&values(rank, len), &mut mixed, "mixed", |acc, x| *acc = *acc / 3.0 + x)?;
+        for (index, result) in mixed.iter().enumerate() {
+            let expected = (1..size).fold(value(0, index), |acc, other| acc / 3.0 + value(other, index));
+            same(result.to_bits(), expected.to_bits(), || format!("an own operation of {len}"))?;
+        }
+    }
+    let part = comm.split(rank % 2, rank)?;
+    let members: Vec<usize> = (0..size).filter(|other| other % 2 == rank % 2).collect();
+    let mut sum = values(rank, 1000);
+    part.allreduce_in_place(&mut sum, ReduceOp::Sum)?;
+    for (index, result) in sum.iter().enumerate() {
+        let others = members.iter().skip(1);
+        let expected = others.fold(value(members[0], index), |all, other| all + value(*other, index));
+        same(result.to_bits(), expected.to_bits(), || format!("a sum of ranks {members:?}"))?;
+    }
+    // What alltoallv moves is another number on each rank.
+    Ok(50_002 + 1000)
+}
+
+/// What the ranks of each node have for data of which there is one copy on each.
+fn memory(comm: &Comm, megabytes: usize) -> Result<(), Failure> {
+    let before = pss()?;
+    comm.barrier()?;
+    let table = comm.replicate(megabytes << 20, |bytes: &mut [u8]| bytes.fill(7))?;
+    // A page counts for the ranks that have touched it.
+    let sum: u64 = table.iter().map(|byte| u64::from(*byte)).sum();
+    comm.barrier()?;
+    let mut all = vec![0; comm.size()];
+    comm.allgather(&[pss()?.saturating_sub(before)], &mut all)?;
+    if comm.rank() == 0 {
+        for node in 0..comm.map().nodes() {
+            let kilobytes: u64 = all[comm.map().ranks_of(node)].iter().sum();
+            println!("node {node}: {} MiB for {megabytes} MiB of data", kilobytes / 1024);
+        }
+    }
+    if sum == 7 * (megabytes << 20) as u64 { Ok(()) } else { Err("the data has not arrived".into()) }
+}
+
+/// The shared memory of this process, in KiB: a page that several processes have counts once for all of them.
+fn pss() -> Result<u64, Failure> {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss_Shmem:")).ok_or("no line Pss_Shmem")?;
+    Ok(line.trim().trim_end_matches("kB").trim().parse()?)
 }
 
 fn same(result: u64, expected: u64, what: impl Fn() -> String) -> Result<(), Failure> {

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use ferrompi::{Communicator, Mpi};
 use intranode::{Config, Hierarchical, NodeMap};
 
+use crate::connector::MpiRanks;
 use crate::leaders::MpiLeaders;
 
 /// Why the ranks of an MPI job have not joined.
@@ -19,8 +20,16 @@ pub enum Error {
     Join(#[from] intranode::Error),
 }
 
-/// A communicator of all ranks of MPI's world, which are numbered node by node. Collective over all of them. Example: the
-/// [crate's](crate).
+/// A communicator of all ranks of MPI's world, which are numbered node by node. Collective over all of them.
+///
+/// ```no_run
+/// use ferrompi::{Mpi, ThreadLevel};
+///
+/// let mpi = Mpi::init_thread(ThreadLevel::Funneled)?;
+/// let comm = intranode_mpi::world(&mpi)?;
+/// comm.barrier()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Mpi`] as from MPI, which by default ends the job instead; [`Error::Join`] as from
@@ -29,8 +38,8 @@ pub fn world(mpi: &Mpi) -> Result<Hierarchical<MpiLeaders>, Error> {
     over(&mpi.world(), |config| config)
 }
 
-/// The same for the ranks of any MPI communicator, with a configuration: `configure` gets that of this rank in its node, and may
-/// change all but name, rank and size. It must come out the same on all ranks. Collective over `comm`.
+/// The same for the ranks of any MPI communicator, with a configuration: `configure` gets that of this rank in its node, with the
+/// settings of the environment such as `INTRANODE_TIMEOUT`, and may change all but name, rank and size. It must come out the same on all ranks. Collective over `comm`.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -67,7 +76,17 @@ pub fn over(
     let counts: Vec<usize> = counts.iter().map(|count| *count as usize).collect();
 
     let name = format!("/intranode-mpi-{:016x}", key[0]);
-    let local = configure(Config::new(name, rank as usize, size as usize)).join()?;
+    // The settings besides these hold as under each launcher.
+    let config = Config::from_lookup("INTRANODE", |variable| match variable {
+        "INTRANODE_NAME" => Some(name.clone()),
+        "INTRANODE_RANK" => Some(rank.to_string()),
+        "INTRANODE_SIZE" => Some(size.to_string()),
+        other => std::env::var(other).ok(),
+    })?;
+    let local = configure(config).join()?;
     let leaders = leaders.filter(|leaders| leaders.size() > 1).map(MpiLeaders::new);
-    Ok(Hierarchical::new(local, leaders, NodeMap::new(&counts)?)?)
+    let all = Hierarchical::new(local, leaders, NodeMap::new(&counts)?)?;
+    // Only then the number of this rank is known.
+    let ranks = MpiRanks::new(comm, all.rank())?;
+    Ok(all.with_connector(Box::new(ranks)))
 }

@@ -43,13 +43,31 @@ def told(result, texts):
             raise Failed(f"expected that rank {rank} is told {text!r}:\n{output}")
 
 
-def build(name, home):
+def by_from_env(result, counts, way):
+    """Requires the same after from_env, in this way."""
+    equal(result, counts)
+    ways = re.findall(r"rank \d+: (.*MPI)", result[1])
+    if ways != [way] * sum(counts):
+        raise Failed(f"expected {sum(counts)} ranks {way}:\n{result[1]}")
+
+
+def one_copy(result, counts, megabytes):
+    """Requires that the ranks of each node have the data once."""
+    status, output = result
+    held = [int(found) for found in re.findall(r"node \d+: (\d+) MiB for", output)]
+    # Shares of pages are rounded down, and what the transport has touched meanwhile counts too.
+    if status != 0 or len(held) != len(counts) or any(not 0.95 < each / megabytes < 1.5 for each in held):
+        raise Failed(f"expected {megabytes} MiB on each of {len(counts)} nodes; status {status}:\n{output}")
+    print("    " + "; ".join(re.findall(r"node \d+: .*", output)))
+
+
+def build(name, home, example="equal"):
     """The example, with the C shim of this library."""
     place = target() / "nodes" / name
-    command = ["cargo", "build", "--quiet", "--locked", "--release", "--package", "intranode-mpi", "--example", "equal"]
+    command = ["cargo", "build", "--quiet", "--locked", "--release", "--package", "intranode-mpi", "--example", example]
     environment = mpi_environment(home) | {"MPICC": f"{home}/bin/mpicc", "CARGO_TARGET_DIR": str(place)}
     subprocess.run(command, cwd=ROOT, check=True, env=environment)
-    return place / "release/examples/equal"
+    return place / "release/examples" / example
 
 
 def lint(home):
@@ -68,6 +86,10 @@ def mpich(cases, program, environment):
 
     for name, counts in HOSTS.items():
         cases.case(f"mpich: {name}", lambda counts=counts: equal(start(counts), counts))
+    for name, way in {"two nodes": "over MPI", "one node": "without MPI"}.items():
+        counts = HOSTS[name]
+        cases.case(f"mpich: {name}, by from_env", lambda counts=counts, way=way: by_from_env(start(counts, "from-env"), counts, way))
+    cases.case("mpich: one copy a node", lambda: one_copy(start([3, 2], "pss", 64), [3, 2], 64))
     died = r"rank 1 \(process \d+\) has died"
     cases.case("mpich: a rank is killed", lambda: told(start([3, 2], "die", 1), dict.fromkeys([0, 2, 3, 4], died)))
     late, node = "rank 3 did not arrive", "node 1 .* did not come"
@@ -77,6 +99,16 @@ def mpich(cases, program, environment):
     )
     late = "rank 1 did not arrive"
     cases.case("mpich: a rank is frozen", lambda: told(start([3, 2], "freeze", 1), dict.fromkeys([0, 2, 3, 4], late)))
+
+
+def bench(program, environment):
+    """Prints the tables of docs/nodes.md. Nothing else should run meanwhile."""
+    for ranks in [2, 4]:
+        command = ["mpiexec", "-launcher", "fork", "-hosts", f"node0:{ranks},node1:{ranks}", "-n", 2 * ranks, program]
+        status, output = run(command, environment)
+        print(output, flush=True)
+        if status != 0:
+            sys.exit(status)
 
 
 def in_slurm(cases, slurm, name, program):
@@ -92,9 +124,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("only", nargs="?", default="", help="only cases whose name contains this")
     parser.add_argument("--without", nargs="*", default=[], choices=["openmpi", "slurm"], help="what to leave out")
+    parser.add_argument("--bench", action="store_true", help="measure the calls beside those of MPICH alone, and nothing else")
     arguments = parser.parse_args()
     work = ROOT / "target/race"
     work.mkdir(parents=True, exist_ok=True)
+    if arguments.bench:
+        home = peers.install("mpich", MPIS["mpich"][0], work)
+        return bench(build("mpich", home, "beside_mpi"), mpi_environment(home))
     cases = Cases(arguments.only)
     names = [name for name in ["mpich", "openmpi"] if name not in arguments.without]
     homes = {name: peers.install(name, MPIS[name][0], work) for name in names}

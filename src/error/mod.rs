@@ -424,7 +424,8 @@ pub enum Error {
     /// job of those of each node.
     #[error(
         "the launcher has started {ranks} ranks, of which {local} are on this node, and a job has the ranks of one machine: set \
-         INTRANODE_SCOPE=node to make a job of the ranks of each node, or start all ranks on one; between nodes there is MPI"
+         INTRANODE_SCOPE=node to make a job of the ranks of each node, start all ranks on one, or join them over MPI by \
+         intranode_mpi::from_env of the crate intranode-mpi"
     )]
     SeveralNodes {
         /// The number of all ranks.
