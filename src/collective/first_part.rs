@@ -99,12 +99,8 @@ mod tests {
         for start in (0..given.length(0)).step_by(chunk_len) {
             let chunk = start..given.length(0).min(start + chunk_len);
             let mut staging = vec![0xEE; chunk.len()];
-            // SAFETY: the vector can be written as long as it is borrowed.
-            let sink = unsafe { Sink::new(staging.as_mut_ptr(), staging.len()) };
-            given.put(chunk.clone(), sink);
-            // SAFETY: the vector can be read as long as it is borrowed.
-            let source = unsafe { Source::new(staging.as_ptr(), staging.len()) };
-            taken.get(0, chunk, source);
+            given.put(chunk.clone(), Sink::of(&mut staging));
+            taken.get(0, chunk, Source::of(&staging));
         }
         (taken.is_whole(), taken.count(), taken.into_received())
     }
