@@ -189,9 +189,8 @@ impl<'a> AllgathervBuffers<'a> {
     fn read_in_place_of(self, rank_state: &'a RankState) -> Self {
         let own = self.table.range(self.rank);
         let place = match self.send {
-            _ if own.len() < GATHER_IN_PLACE_FROM_BYTES => None,
-            Some(send) => rank_state.lend(send),
-            None => rank_state.lend_mut(&mut self.recv[own]),
+            Some(send) => rank_state.lend_from(send, GATHER_IN_PLACE_FROM_BYTES),
+            None => rank_state.lend_mut_from(&mut self.recv[own], GATHER_IN_PLACE_FROM_BYTES),
         };
         AllgathervBuffers { lending: Some(Lending::new(rank_state, place)), ..self }
     }

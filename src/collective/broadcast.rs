@@ -74,8 +74,9 @@ impl<'a> BroadcastBuffer<'a> {
 
     /// A root's buffer that lies in memory that all ranks map does not go through staging.
     fn read_in_place_of(&mut self, rank_state: &'a RankState) {
-        let lends = rank_state.rank == self.root && self.buffer.len() >= BROADCAST_IN_PLACE_FROM_BYTES;
-        let place = if lends { rank_state.lend_mut(self.buffer) } else { None };
+        let lends = rank_state.rank == self.root;
+        let place =
+            if lends { rank_state.lend_mut_from(self.buffer, BROADCAST_IN_PLACE_FROM_BYTES) } else { None };
         self.lending = Some(Lending::new(rank_state, place));
     }
 }

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use range_alloc::RangeAllocator;
 
+use crate::rank::unchanged::SentBlocks;
 use crate::segment::buffer_memory::{BufferBlock, BufferBytes};
 use crate::segment::mapped::MappedSegment;
 use crate::sys::memory::backing::{Refusal, too_long};
@@ -82,6 +83,7 @@ struct Segment {
     /// Below this granule buffers have been before.
     used: usize,
     reach: Reach,
+    sent: SentBlocks,
 }
 
 /// Whether other ranks have mapped a segment.
@@ -174,6 +176,14 @@ impl Buffers {
         (reach != Reach::NotAll).then_some((place, reach == Reach::All))
     }
 
+    /// Records that these bytes are sent. Reports whether they lie in a buffer of this rank, and were sent before as they are.
+    pub(crate) fn are_unchanged(&self, bytes: &[u8]) -> bool {
+        let mut own = self.own();
+        let mut segments = own.iter_mut();
+        let found = segments.find_map(|segment| Some((segment.bytes.offset_of(bytes)?, &mut segment.sent)));
+        found.is_some_and(|(offset, sent)| sent.is_unchanged(offset, bytes))
+    }
+
     /// All ranks have answered whether they have what this one has offered.
     pub(crate) fn settle(&self, place: BufferPlace, found: bool) {
         if let Some(segment) = self.own().get_mut(place.segment) {
@@ -229,5 +239,6 @@ fn grow(name: Option<String>, needed: usize, longest: usize) -> Result<Segment, 
     };
     let free = RangeAllocator::new(0..mapping.len() / GRANULE);
     let reach = if file.is_some() { Reach::Unknown } else { Reach::NotAll };
-    Ok(Segment { bytes: Arc::new(BufferBytes::new(mapping)), file, free, used: 0, reach })
+    let bytes = Arc::new(BufferBytes::new(mapping));
+    Ok(Segment { bytes, file, free, used: 0, reach, sent: SentBlocks::default() })
 }

@@ -15,6 +15,7 @@ use crate::rank::shared_regions::NUMBERS;
 use crate::segment::buffer_memory::{BufferBlock, BufferBytes};
 use crate::segment::region_memory::RegionBytes;
 use crate::sys::memory::backing::Refusal;
+use crate::tuning::UNCHANGED_IN_PLACE_FROM_BYTES;
 
 /// The bit of a place in a region. In the heap all others are those of [`crate::rank::heap`].
 const REGION: u64 = OFFER >> 1;
@@ -42,6 +43,23 @@ impl RankState {
     /// each other's buffers, so that no other reads behind the reference.
     pub(crate) fn lend_mut(&self, bytes: &mut [u8]) -> Address {
         self.heap.place_of_mut(bytes).or_else(|| self.place_outside(bytes)).filter(|_| self.lends())
+    }
+
+    /// As [`lend`](Self::lend) for blocks from a size on, and for shorter ones if they lie in a buffer and have not changed since
+    /// they were sent last.
+    pub(crate) fn lend_from(&self, bytes: &[u8], from_bytes: usize) -> Address {
+        if bytes.len() >= from_bytes { self.lend(bytes) } else { self.lend_unchanged(bytes) }
+    }
+
+    /// As [`lend_mut`](Self::lend_mut), likewise.
+    pub(crate) fn lend_mut_from(&self, bytes: &mut [u8], from_bytes: usize) -> Address {
+        if bytes.len() >= from_bytes { self.lend_mut(bytes) } else { self.lend_unchanged(bytes) }
+    }
+
+    /// Whatever taking lines back costs: what is not written does not need it.
+    fn lend_unchanged(&self, bytes: &[u8]) -> Address {
+        let is_allowed = bytes.len() >= UNCHANGED_IN_PLACE_FROM_BYTES && self.settings.in_place != Some(false);
+        if is_allowed && self.buffers.are_unchanged(bytes) { self.place_in_buffer(bytes) } else { None }
     }
 
     fn place_outside(&self, bytes: &[u8]) -> Address {

@@ -15,3 +15,4 @@ pub(crate) mod shared_regions;
 pub(crate) mod started;
 mod starting;
 mod transport;
+mod unchanged;

@@ -24,8 +24,9 @@ use crate::sys::memory::backing::Refusal;
 /// go through staging as those of private memory.
 ///
 /// It pays where blocks have from some hundred kilobytes to some megabytes on, as those of a
-/// [symmetric object](crate::Symmetric), which needs a collective call to be made. It does not pay for short blocks, nor for
-/// buffers that are made for one call and dropped. In the collectives of other communicators it is private memory.
+/// [symmetric object](crate::Symmetric), which needs a collective call to be made; shorter ones only where they are sent again
+/// unchanged, by an allgatherv or a broadcast. It does not pay for buffers that are made for one call and dropped. In the collectives
+/// of other communicators it is private memory.
 ///
 /// Buffers lie next to each other in few mappings, each at least twice as long as the one before, of 1 MiB at first; only what
 /// buffers occupy is allocated. Mappings stay until the communicator and all of its buffers have been dropped. What a dropped
