@@ -27,5 +27,5 @@ mod scan;
 mod scatter;
 mod start;
 #[cfg(feature = "serde")]
-mod values;
-mod vectors;
+pub(crate) mod values;
+pub(crate) mod vectors;

@@ -49,7 +49,7 @@ impl Communicator {
         let call = Call { extra: root as u64, ..call::<u8>(operation) };
         let is_root = self.rank() == root;
         let encoded = check_root(self, operation, root)
-            .and_then(|()| if is_root { self.encode(operation, value) } else { Ok(Vec::new()) });
+            .and_then(|()| if is_root { encode(operation, root, value) } else { Ok(Vec::new()) });
         let mut bytes = match encoded {
             Ok(bytes) => bytes,
             Err(error) => return Err(self.rank_state.refuse(&call, error)),
@@ -84,7 +84,7 @@ impl Communicator {
     pub fn allgather_values<V: Serialize + DeserializeOwned>(&self, value: &V) -> Result<Vec<V>, Error> {
         let operation = Operation::AllgatherValues;
         let call = call::<u8>(operation);
-        let bytes = match self.encode(operation, value) {
+        let bytes = match encode(operation, self.rank(), value) {
             Ok(bytes) => bytes,
             Err(error) => return Err(self.rank_state.refuse(&call, error)),
         };
@@ -117,7 +117,7 @@ impl Communicator {
     ) -> Result<Option<Vec<V>>, Error> {
         let operation = Operation::GatherValues;
         let call = Call { extra: root as u64, ..call::<u8>(operation) };
-        let encoded = check_root(self, operation, root).and_then(|()| self.encode(operation, value));
+        let encoded = check_root(self, operation, root).and_then(|()| encode(operation, self.rank(), value));
         let bytes = match encoded {
             Ok(bytes) => bytes,
             Err(error) => return Err(self.rank_state.refuse(&call, error)),
@@ -127,18 +127,19 @@ impl Communicator {
         let values = gathered.map(|gathered| decode_all(operation, &gathered)).transpose();
         agree(&mut open, &call, values)
     }
+}
 
-    fn encode<V: Serialize>(&self, operation: Operation, value: &V) -> Result<Vec<u8>, Error> {
-        let invalid = |error| invalid(operation, self.rank(), error);
-        postcard::to_allocvec(value).map_err(invalid)
-    }
+/// The bytes of the value of rank `own`.
+pub(crate) fn encode<V: Serialize>(operation: Operation, own: usize, value: &V) -> Result<Vec<u8>, Error> {
+    postcard::to_allocvec(value).map_err(|error| invalid(operation, own, error))
 }
 
 fn invalid(operation: Operation, from: usize, error: postcard::Error) -> Error {
     Error::InvalidValue { operation, from, reason: error.to_string().into() }
 }
 
-fn decode<V: DeserializeOwned>(operation: Operation, from: usize, bytes: &[u8]) -> Result<V, Error> {
+/// The value of rank `from`.
+pub(crate) fn decode<V: DeserializeOwned>(operation: Operation, from: usize, bytes: &[u8]) -> Result<V, Error> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),
         Ok((_, rest)) => {
@@ -149,7 +150,8 @@ fn decode<V: DeserializeOwned>(operation: Operation, from: usize, bytes: &[u8]) 
     }
 }
 
-fn decode_all<V: DeserializeOwned>(
+/// The values of all ranks, in rank order.
+pub(crate) fn decode_all<V: DeserializeOwned>(
     operation: Operation,
     (bytes, counts): &Gathered<u8>,
 ) -> Result<Vec<V>, Error> {

@@ -18,7 +18,7 @@ use crate::protocol::call::INLINE;
 use crate::rank::rank_state::OpenCall;
 
 /// Blocks with their counts, in rank order.
-pub(super) type Gathered<T> = (Vec<T>, Vec<usize>);
+pub(crate) type Gathered<T> = (Vec<T>, Vec<usize>);
 
 impl Communicator {
     /// Copies the vector of rank `root` to all ranks, whatever its length: on the other ranks `data` may have any length before.
@@ -215,11 +215,15 @@ fn first_blocks<T: Pod>(open: &mut OpenCall<'_>, call: &Call, send: &[T]) -> Res
 
 /// Memory for all blocks. A rank that has none refuses the second transfer, if there is one.
 fn allocate<T: Pod>(open: &mut OpenCall<'_>, call: &Call, len: usize, is_whole: bool) -> Result<Vec<T>, Error> {
-    bytemuck::allocation::try_zeroed_vec(len).map_err(|()| {
-        let reason = "the process has no memory for what the other ranks send".into();
-        let requested_bytes = len.saturating_mul(size_of::<T>());
-        let error = Error::AllocationFailed { operation: open.operation(), requested_bytes, reason };
-        if is_whole { error } else { open.refuse(call, error) }
+    room(open.operation(), len).map_err(|error| if is_whole { error } else { open.refuse(call, error) })
+}
+
+/// Memory for `len` elements.
+pub(crate) fn room<T: Pod>(operation: Operation, len: usize) -> Result<Vec<T>, Error> {
+    bytemuck::allocation::try_zeroed_vec(len).map_err(|()| Error::AllocationFailed {
+        operation,
+        requested_bytes: len.saturating_mul(size_of::<T>()),
+        reason: "the process has no memory for what the other ranks send".into(),
     })
 }
 

@@ -33,12 +33,15 @@ impl<L: Leaders> Hierarchical<L> {
         check_len(operation, counts[self.rank()], own)
     }
 
+    /// Checks that there is such a root.
+    pub(super) fn is_root(&self, operation: Operation, root: usize) -> Result<(), Error> {
+        let size = self.size();
+        if root < size { Ok(()) } else { Err(Error::InvalidRoot { operation, root, size }) }
+    }
+
     /// Checks that there is such a root, and that exactly the root has passed a buffer.
     pub(super) fn check_root(&self, operation: Operation, root: usize, given: bool) -> Result<(), Error> {
-        let size = self.size();
-        if root >= size {
-            return Err(Error::InvalidRoot { operation, root, size });
-        }
+        self.is_root(operation, root)?;
         if given == (self.rank() == root) { Ok(()) } else { Err(Error::RootBuffer { operation, root, given }) }
     }
 }

@@ -9,7 +9,6 @@ use crate::nodes::agreement::comes_along;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
 use crate::nodes::moves::packed;
-use crate::nodes::session::LEADER;
 use crate::protocol::Call;
 
 impl<L: Leaders> Hierarchical<L> {
@@ -208,20 +207,10 @@ impl<L: Leaders> Hierarchical<L> {
         if self.map.nodes() == 1 {
             return self.node.broadcast(buffer, root);
         }
-        let (operation, size) = (Operation::Broadcast, self.size());
+        let operation = Operation::Broadcast;
         let call = Call { length: buffer.len() as u64, extra: root as u64, ..call::<T>(operation) };
-        let checked = if root < size { Ok(()) } else { Err(Error::InvalidRoot { operation, root, size }) };
         let mut session = self.begin(operation)?;
-        session.agree(&call, checked, &[])?;
-        let data: &mut [u8] = bytemuck::cast_slice_mut(buffer);
-        if data.is_empty() {
-            return Ok(());
-        }
-        let node = self.map.node_of(root);
-        let local = root - self.map.leader_of(node);
-        if local != LEADER && node == self.own {
-            session.node(|comm| comm.broadcast(data, local))?;
-        }
-        session.spread(data, node)
+        session.agree(&call, self.is_root(operation, root), &[])?;
+        session.broadcast_from(bytemuck::cast_slice_mut(buffer), root)
     }
 }

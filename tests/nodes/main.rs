@@ -17,6 +17,7 @@ mod rows;
 #[path = "../conformance/scenario.rs"]
 #[allow(dead_code, reason = "shared with the conformance tests, which use all of it")]
 mod scenario;
+mod vec_rows;
 
 use std::process::ExitCode;
 
@@ -66,7 +67,7 @@ fn main() -> ExitCode {
 }
 
 fn all_rows() -> Vec<Scenario> {
-    [rows::rows(), more_rows::rows(), parts_rows::rows()].concat()
+    [rows::rows(), more_rows::rows(), parts_rows::rows(), vec_rows::rows()].concat()
 }
 
 fn over_threads(row: Scenario, size: usize) -> Result<(), Failed> {
