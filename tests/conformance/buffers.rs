@@ -7,8 +7,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
-use crate::holdings::holdings;
-use crate::job::{Job, WAITS};
+use crate::holdings::{holdings, with_named_memory};
 use crate::model::ensure_same;
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, still_works};
 use crate::symmetric::collectives::{bring_blocks, ensure_gathered, mix_reductions, value};
@@ -419,26 +418,13 @@ fn buffer_in_a_forked_child(comm: Communicator) -> Outcome {
 /// Trials that do not use a scenario.
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |size: usize| {
-        let run = move || with_named_memory(size).map_err(|error| format!("{error:#}").into());
+        let run = move || with_named_memory(size, NAMED).map_err(|error| format!("{error:#}").into());
         Trial::test(format!("processes::{size}::{NAMED}"), run)
     };
     [2, 4].into_iter().map(trial).collect()
 }
 
-/// The last rank makes no memory that others find.
-fn with_named_memory(size: usize) -> Outcome {
-    let mut job = Job::new(size, WAITS[0]);
-    for rank in 0..size {
-        job.start_with(rank, NAMED, |command| {
-            if rank == size - 1 {
-                command.env("INTRANODE_MEMORY", "named");
-            }
-        })?;
-    }
-    job.finish(&vec![0; size])
-}
-
-/// The role in [`with_named_memory`].
+/// The role of ranks of which the last makes no memory that others find.
 pub(crate) const ROLE: (&str, fn() -> Outcome) = (NAMED, use_beside_named);
 const NAMED: &str = "buffers_where_one_rank_uses_named_memory";
 

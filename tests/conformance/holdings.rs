@@ -176,17 +176,17 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     let sizes = [1, 2, 4];
     let trial = |size: usize| {
-        let run = move || falls_back(size).map_err(|error| format!("{error:#}").into());
+        let run = move || with_named_memory(size, NAMED).map_err(|error| format!("{error:#}").into());
         Trial::test(format!("processes::{size}::region_by_name_where_one_rank_needs_it"), run)
     };
     sizes.into_iter().map(trial).collect()
 }
 
-/// The last rank cannot open a memfd, so all fall back to named files.
-fn falls_back(size: usize) -> Outcome {
+/// The last rank makes no memfd.
+pub(crate) fn with_named_memory(size: usize, role: &str) -> Outcome {
     let mut job = Job::new(size, WAITS[0]);
     for rank in 0..size {
-        job.start_with(rank, NAMED, |command| {
+        job.start_with(rank, role, |command| {
             if rank == size - 1 {
                 command.env("INTRANODE_MEMORY", "named");
             }
@@ -195,7 +195,7 @@ fn falls_back(size: usize) -> Outcome {
     job.finish(&vec![0; size])
 }
 
-/// The role in [`falls_back`].
+/// The role of ranks that all fall back to named files.
 pub(crate) const ROLE: (&str, fn() -> Outcome) = (NAMED, use_named);
 const NAMED: &str = "region_by_name_where_one_rank_needs_it";
 
