@@ -98,7 +98,7 @@ nodes:
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || .ci/install python3 python3-venv
 	mpi/tests/nodes.py $(NODES)
 
-# The same calls over intranode and MPICH, and by MPICH alone, with 2 and 4 ranks on each of two simulated nodes. A minute.
+# The same calls over intranode and MPICH, and by MPICH alone, with 2 and 4 ranks on each of two simulated nodes. Some minutes.
 nodes-bench:
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || .ci/install python3 python3-venv
 	mpi/tests/nodes.py --bench

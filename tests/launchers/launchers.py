@@ -38,7 +38,7 @@ class Failed(Exception):
     """A case did not do what it should."""
 
 
-def run(command, environment, more=None):
+def run(command, environment, more=None, limit=LIMIT):
     """The status and the output of a command, which ends within the limit with all that it has started."""
     environment = {**environment, "INTRANODE_JOIN_TIMEOUT": "60", **(more or {})}
     process = subprocess.Popen(
@@ -46,11 +46,11 @@ def run(command, environment, more=None):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )
     try:
-        output, _ = process.communicate(timeout=LIMIT)
+        output, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         output, _ = process.communicate()
-        raise Failed(f"it did not end within {LIMIT} s:\n{output}") from None
+        raise Failed(f"it did not end within {limit} s:\n{output}") from None
     return process.returncode, output
 
 
