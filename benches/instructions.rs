@@ -29,10 +29,14 @@ enum Case {
     Message(u64),
     /// A call of 8 bytes between two endpoints, and its answer; so many are under way at once.
     Call(u64),
+    /// A get of so many bytes between two endpoints, which both go on by polling.
+    Get(usize),
+    /// The same for a put.
+    Put(usize),
 }
 
 /// With the limit of instructions a call on x86-64: a tenth more than when the limit was set, since compilers differ.
-const CASES: [(Case, u64); 10] = [
+const CASES: [(Case, u64); 12] = [
     (Case::Collective(Operation::Barrier, 0), 520),
     (Case::Collective(Operation::Allreduce, 4), 1510),
     (Case::Collective(Operation::Allgatherv, 4), 1450),
@@ -41,8 +45,10 @@ const CASES: [(Case, u64); 10] = [
     (Case::Collective(Operation::StartBarrier, 0), 690),
     (Case::Message(1), 480),
     (Case::Message(50), 450),
-    (Case::Call(1), 1940),
-    (Case::Call(16), 1620),
+    (Case::Call(1), 1030),
+    (Case::Call(16), 1010),
+    (Case::Get(4096), 11520),
+    (Case::Put(4096), 11490),
 ];
 
 /// The number of calls. The cost of a call follows from the difference to half of them.
@@ -59,6 +65,8 @@ fn main() -> ExitCode {
                 }
                 Case::Message(batch) => send_to_oneself(batch, calls).expect("there is room"),
                 Case::Call(in_flight) => call_each_other(in_flight, calls),
+                Case::Get(bytes) => transfer(bytes, calls, false),
+                Case::Put(bytes) => transfer(bytes, calls, true),
             }
             ExitCode::SUCCESS
         }
@@ -138,6 +146,47 @@ fn call_each_other(in_flight: u64, calls: u64) {
     call().expect("there is room");
 }
 
+/// Under callgrind, too.
+#[cfg(target_os = "linux")]
+fn transfer(bytes: usize, calls: u64, puts: bool) {
+    use intranode::{Access, Endpoint, EndpointError, EndpointRequest};
+
+    fn complete<R: EndpointRequest>(
+        client: &mut Endpoint,
+        server: &mut Endpoint,
+        request: &mut R,
+    ) -> Result<(), EndpointError> {
+        while client.test(request)?.is_none() {
+            server.poll()?;
+        }
+        Ok(())
+    }
+    let transfer = || {
+        let mut server = Endpoint::listen(&format!("instructions-{}", std::process::id()))?;
+        let memory = server.share(vec![vec![7; bytes].into()], Access::ReadWrite);
+        let mut client = Endpoint::client()?;
+        let peer = client.connect(server.address().expect("it listens"))?;
+        let mut data = vec![vec![0; bytes]];
+        for _ in 0..calls {
+            if puts {
+                let mut put = client.start_put(peer, &memory.handle(), 0, data)?;
+                complete(&mut client, &mut server, &mut put)?;
+                data = put.into_data().expect("it has ended");
+            } else {
+                let mut get = client.start_get(peer, &memory.handle(), 0, data)?;
+                complete(&mut client, &mut server, &mut get)?;
+                data = get.into_buffers();
+                assert!(data[0].ends_with(&[7]));
+            }
+        }
+        Ok::<(), EndpointError>(())
+    };
+    transfer().expect("there is room");
+}
+
+#[cfg(not(target_os = "linux"))]
+fn transfer(_bytes: usize, _calls: u64, _puts: bool) {}
+
 #[cfg(not(target_os = "linux"))]
 fn call_each_other(_in_flight: u64, _calls: u64) {}
 
@@ -157,6 +206,8 @@ fn check_calls() -> ExitCode {
             }
             Case::Message(batch) => format!("message         8 bytes, {batch:>2} at once"),
             Case::Call(in_flight) => format!("call            8 bytes, {in_flight:>2} in flight"),
+            Case::Get(bytes) => format!("get          {bytes:>4} bytes"),
+            Case::Put(bytes) => format!("put          {bytes:>4} bytes"),
         };
         println!("{name:<32}{each:>6}, limit {limit}{verdict}");
     }

@@ -232,10 +232,21 @@ pub(crate) const ENDPOINT_CALLS_OF_CHANNELS: u32 = 64;
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_POLLS_PER_CALL: u32 = 8;
 
+/// An endpoint that polls for so long before it sleeps has the system fence its peers then, who need no fence for each message. An
+/// estimate: that takes the system some 0.5 µs, and a fence up to 0.02 µs, so fewer than 25 messages between two sleeps would not
+/// pay; and it interrupts other processors, which should not be often.
+#[cfg(target_os = "linux")]
+pub(crate) const ENDPOINT_SPIN_FOR_FENCES: Duration = Duration::from_micros(50);
+
 /// The messages of a transfer that are on their way at a time, where memory cannot be read directly: as long as one is copied
 /// another is filled, and half of the buffers stay free for other messages.
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_IN_FLIGHT: usize = 32;
+
+/// A transfer of up to so many bytes goes by messages: to copy these twice takes less time than the system needs before it copies. An
+/// estimate.
+#[cfg(target_os = "linux")]
+pub(crate) const ENDPOINT_SHORT_BYTES: usize = 8 << 10;
 
 /// The connections that are accepted, and the packets that are read of one, before others are looked at.
 #[cfg(target_os = "linux")]

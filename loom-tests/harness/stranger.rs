@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use intranode::protocol::Ordering::Relaxed;
-use intranode::protocol::message::{Attention, Envelope, Inbox, Kind, Outbox, Post, Settled};
+use intranode::protocol::message::{Attention, Envelope, Inbox, Kind, Outbox, Post, Settled, parking};
 use intranode::protocol::symmetric::Cell as _;
 use intranode::protocol::{Failure, Killed, Platform};
 
@@ -234,13 +234,14 @@ impl Stranger<'_> {
 
     fn parks(&mut self) -> Result<bool, Killed> {
         self.looks()?;
+        let awake =
+            self.links.iter_mut().filter(|link| link.gone.is_none() && link.attention == Attention::Awake);
+        let marks: Vec<_> = awake.map(|link| (link.post.park(), link)).collect();
+        let fenced = parking::fence(self.platform);
         let mut has_work = false;
-        for link in self.links.iter_mut().filter(|link| link.gone.is_none()) {
-            if link.attention == Attention::Awake {
-                let marked = link.post.park();
-                link.attention = marked.look(|| link.has_work());
-                has_work |= link.attention == Attention::Awake;
-            }
+        for (marked, link) in marks {
+            link.attention = marked.look(&fenced, || link.has_work());
+            has_work |= link.attention == Attention::Awake;
         }
         Ok(has_work)
     }

@@ -25,6 +25,13 @@ pub(crate) fn all() -> Vec<KnownBad> {
             "An endpoint finds its channel empty, marks it, and sleeps: a message has come in between.",
         ),
         protocol(
+            "endpoint_fences_ahead_of_its_mark",
+            Reason::Deadlock,
+            fences_ahead_of_its_mark,
+            "An endpoint that parks several channels by one fence marks one of them behind it, looks, and sleeps: neither sees what \
+             the other has written.",
+        ),
+        protocol(
             "endpoint_reads_packets_after_arming",
             Reason::Deadlock,
             reads_packets_after_arming,
@@ -115,6 +122,25 @@ fn parks_without_a_second_look(rank: &mut Participant<'_>, mistake: bool) {
         if mistake || !has_come(rank) {
             sleeps(rank);
         }
+    }
+}
+
+fn fences_ahead_of_its_mark(rank: &mut Participant<'_>, mistake: bool) {
+    if rank.number == 1 {
+        return sends(rank, true);
+    }
+    loop {
+        reads_packets(rank);
+        if mistake {
+            rank.machine.fence("fence", SeqCst);
+            rank.machine.fetch_or("mark", mark(rank), WAITER, Relaxed);
+        } else {
+            marks(rank);
+        }
+        if has_come(rank) {
+            return;
+        }
+        sleeps(rank);
     }
 }
 

@@ -150,8 +150,11 @@ impl Endpoint {
         attempt: impl FnMut(&mut State) -> Result<Option<R>, EndpointError>,
     ) -> Result<R, EndpointError> {
         let found = self.state.block(self.timeout, attempt)?;
-        let timeout = self.timeout.unwrap_or_default();
-        found.ok_or(EndpointError::TimedOut { operation, timeout })
+        found.ok_or_else(|| self.timed_out(operation))
+    }
+
+    pub(super) fn timed_out(&self, operation: &'static str) -> EndpointError {
+        EndpointError::TimedOut { operation, timeout: self.timeout.unwrap_or_default() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the two sides of a connection ask of each other's memory: requests that wait for an answer, on either side.
 
 use std::any::Any;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// The most requests of a peer that wait. Further ones stay in its channel.
 const WAITING: usize = 64;
@@ -26,8 +26,12 @@ enum Asked {
 pub(crate) struct Calls {
     /// Of the other side: numbers, and what is asked.
     requests: VecDeque<(u64, Vec<u8>)>,
-    /// Of this side, by number.
-    asked: HashMap<u64, Asked>,
+    /// Of this side, by number: few at a time.
+    asked: BTreeMap<u64, Asked>,
+    /// Where requests are made.
+    pub(crate) made: Vec<u8>,
+    /// Memory of requests and answers that were dealt with.
+    spare: Vec<Vec<u8>>,
     next: u64,
     /// Whether there was no room for a request of this side.
     pub(crate) wants_room: bool,
@@ -37,7 +41,24 @@ pub(crate) struct Calls {
     pub(crate) cannot_be_read: bool,
 }
 
+/// The most of such memory that is kept.
+const SPARE: usize = 8;
+
 impl Calls {
+    /// Memory for a message of this length, with any content.
+    pub(crate) fn memory(&mut self, len: usize) -> Vec<u8> {
+        let mut memory = self.spare.pop().unwrap_or_default();
+        memory.resize(len, 0);
+        memory
+    }
+
+    /// It is not used any more.
+    pub(crate) fn keep_spare(&mut self, memory: Vec<u8>) {
+        if self.spare.len() < SPARE {
+            self.spare.push(memory);
+        }
+    }
+
     pub(crate) fn has_requests(&self) -> bool {
         !self.requests.is_empty()
     }

@@ -34,6 +34,7 @@ impl Get {
                 Way::Direct => self.read(state, &answer, targets)?,
                 Way::Messages => self.copy(state, &answer, targets)?,
             }
+            self.requests.is_dealt_with(state, answer);
             return Ok(Some(self.requests.moved()));
         }
         let mut moved = None;
@@ -65,7 +66,7 @@ impl Get {
             return Ok(());
         }
         self.requests.transfer.check(answer.status)?;
-        let Some((lease, source)) = decode_map(&answer.content) else { return self.requests.violated(state) };
+        let Some((lease, source)) = decode_map(answer.content()) else { return self.requests.violated(state) };
         let Some(len) = length(&source).filter(|len| (1..=answer.len).contains(len)) else {
             return self.requests.violated(state);
         };
@@ -108,11 +109,11 @@ impl Get {
         targets: &mut [&mut [u8]],
     ) -> Result<(), EndpointError> {
         self.requests.transfer.check(answer.status)?;
-        if answer.content.len() != answer.len {
+        if answer.content().len() != answer.len {
             return self.requests.violated(state);
         }
         let slices = targets.iter_mut().map(|target| &mut target[..]);
-        scatter(&answer.content, window_mut(slices, answer.start, answer.len));
+        scatter(answer.content(), window_mut(slices, answer.start, answer.len));
         Ok(())
     }
 }

@@ -8,6 +8,9 @@
 //!           ◀──────────────── ring ──────────▶  whenever one side has said that it sleeps
 //! ```
 //!
+//! Both say whether they are *fenced*: then a side that is about to sleep has the system fence the other, which needs no fence for each
+//! message. The side that listens may do without at once, since the other has said it before; the other one once it is accepted.
+//!
 //! The client makes the memory, so a client can send at once, and what many clients take is theirs. A name is bound as long as
 //! its socket is open, and nothing is in the file system.
 
@@ -24,7 +27,10 @@ pub(crate) const PACKET: usize = 8;
 const MAGIC: [u8; 8] = *b"intranod";
 
 /// Changes with everything that both sides have to agree on, the memory among it.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// The place of a hello's flag.
+const FENCED: usize = 32;
 
 const ACCEPTED: u8 = 1;
 const REFUSED: u8 = 2;
@@ -36,6 +42,8 @@ pub(crate) struct Hello {
     pub(crate) started: u64,
     /// The length of the memory that comes with it, in bytes.
     pub(crate) memory: u64,
+    /// Whether this side is fenced: its process is registered for membarrier, and calls that before it sleeps.
+    pub(crate) fenced: bool,
 }
 
 impl Hello {
@@ -45,6 +53,7 @@ impl Hello {
         bytes[8..12].copy_from_slice(&VERSION.to_ne_bytes());
         bytes[16..24].copy_from_slice(&self.started.to_ne_bytes());
         bytes[24..32].copy_from_slice(&self.memory.to_ne_bytes());
+        bytes[FENCED] = self.fenced.into();
         bytes
     }
 
@@ -58,11 +67,11 @@ impl Hello {
         if bytes[8..12] != VERSION.to_ne_bytes() {
             return Err(Refusal::Version);
         }
-        if bytes[12..16].iter().chain(&bytes[32..]).any(|byte| *byte != 0) {
+        if bytes[12..16].iter().chain(&bytes[FENCED + 1..]).any(|byte| *byte != 0) || bytes[FENCED] > 1 {
             return Err(Refusal::Hello);
         }
         let (Some(started), Some(memory)) = (word(16), word(24)) else { return Err(Refusal::Hello) };
-        Ok(Hello { started, memory })
+        Ok(Hello { started, memory, fenced: bytes[FENCED] == 1 })
     }
 }
 
@@ -71,7 +80,10 @@ impl Hello {
 pub(crate) enum Packet {
     /// There may be something in the channels.
     Ring,
-    Accepted,
+    Accepted {
+        /// As in a [`Hello`]; only if that side is.
+        fenced: bool,
+    },
     Refused(Refusal),
 }
 
@@ -79,7 +91,7 @@ impl Packet {
     pub(crate) fn encode(self) -> [u8; 2] {
         match self {
             Packet::Ring => [RING, 0],
-            Packet::Accepted => [ACCEPTED, 0],
+            Packet::Accepted { fenced } => [ACCEPTED, fenced.into()],
             Packet::Refused(why) => [REFUSED, why.code()],
         }
     }
@@ -88,7 +100,7 @@ impl Packet {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         match *bytes {
             [RING] => Some(Packet::Ring),
-            [ACCEPTED, 0] => Some(Packet::Accepted),
+            [ACCEPTED, fenced @ (0 | 1)] => Some(Packet::Accepted { fenced: fenced == 1 }),
             [REFUSED, code] => Refusal::from_code(code).map(Packet::Refused),
             _ => None,
         }
@@ -101,14 +113,16 @@ mod tests {
 
     #[test]
     fn a_hello_survives_encoding_and_nothing_else_is_one() {
-        let hello = Hello { started: u64::MAX, memory: 7 };
+        let hello = Hello { started: u64::MAX, memory: 7, fenced: false };
         let good = hello.encode();
         assert_eq!(Hello::decode(&good), Ok(hello));
+        let fenced = Hello { fenced: true, ..hello };
+        assert_eq!(Hello::decode(&fenced.encode()), Ok(fenced));
         assert_eq!(Hello::decode(&good[..HELLO - 1]), Err(Refusal::Hello));
         assert_eq!(Hello::decode(&[]), Err(Refusal::Hello));
         for at in (0..16).chain(32..HELLO) {
             let mut bad = good;
-            bad[at] ^= 1;
+            bad[at] ^= 2;
             let expected = if (8..12).contains(&at) { Refusal::Version } else { Refusal::Hello };
             assert_eq!(Hello::decode(&bad), Err(expected), "byte {at}");
         }
@@ -116,11 +130,14 @@ mod tests {
 
     #[test]
     fn packets_survive_encoding() {
-        for packet in [Packet::Accepted, Packet::Refused(Refusal::Full), Packet::Refused(Refusal::Resources)] {
+        let accepted = [false, true].map(|fenced| Packet::Accepted { fenced });
+        for packet in
+            accepted.into_iter().chain([Packet::Refused(Refusal::Full), Packet::Refused(Refusal::Resources)])
+        {
             assert_eq!(Packet::decode(&packet.encode()), Some(packet));
         }
         assert_eq!(Packet::decode(&[RING]), Some(Packet::Ring));
-        for bad in [&[][..], &[3], &[ACCEPTED], &[ACCEPTED, 1], &[REFUSED, 0], &[REFUSED, 9], &[0; 3]] {
+        for bad in [&[][..], &[3], &[ACCEPTED], &[ACCEPTED, 2], &[REFUSED, 0], &[REFUSED, 9], &[0; 3]] {
             assert_eq!(Packet::decode(bad), None, "{bad:?}");
         }
     }

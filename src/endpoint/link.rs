@@ -8,12 +8,11 @@ use crate::endpoint::ended::Ended;
 use crate::endpoint::peer::{Event, Peer};
 use crate::endpoint::postings::Postings;
 use crate::protocol::message::channel::INLINE;
-use crate::protocol::message::{Attention, Envelope, Inbox, Mask, Outbox, Post};
+use crate::protocol::message::{Attention, Envelope, Fenced, Inbox, Marked, Mask, Outbox, Post};
 use crate::segment::message_memory::BUFFER;
 use crate::segment::pair_memory::{PairChannel, PairMemory};
 use crate::segment::platform::{Fences, ShmPlatform, Wait};
 use crate::segment::unit::unstopped;
-use crate::sys::wait::spin::SpinPolicy;
 use crate::tuning::ENDPOINT_UNRECEIVED;
 
 /// The longest message, in bytes.
@@ -79,10 +78,13 @@ pub(crate) struct Link {
     process_number: u32,
     /// The number of the last lease that this side has given.
     pub(super) lease: u32,
-    platform: ShmPlatform,
-    memory: PairMemory,
+    /// How this side is fenced before it sleeps.
+    pub(super) fences: Fences,
+    /// With the fences of what this side sends.
+    pub(super) platform: ShmPlatform,
+    pub(super) memory: PairMemory,
     pub(super) outbox: Outbox,
-    inbox: Inbox,
+    pub(super) inbox: Inbox,
     /// A buffer that the next message is written to.
     pub(super) reserved: Mask,
     pub(super) arrived: VecDeque<Arrived>,
@@ -103,16 +105,12 @@ impl Link {
         socket: OwnedFd,
         (process, process_number): (Option<OwnedFd>, u32),
         memory: PairMemory,
+        fences: Fences,
     ) -> Self {
         let wait = Wait::Socket(socket.as_raw_fd());
-        let platform = ShmPlatform {
-            wait,
-            spin: SpinPolicy::NONE,
-            timeout: None,
-            fences: Fences::Symmetric,
-            interrupt: None,
-            recorder: None,
-        };
+        // Until the other side has said what it does.
+        let own = if stage == Stage::Open { fences } else { Fences::Symmetric };
+        let platform = ShmPlatform::of_connection(wait, own);
         Link {
             peer,
             stage,
@@ -124,6 +122,7 @@ impl Link {
             process,
             process_number,
             lease: 0,
+            fences,
             platform,
             memory,
             outbox: Outbox::default(),
@@ -148,7 +147,12 @@ impl Link {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
-    pub(crate) fn accept(&mut self) {
+    /// The other side has accepted; it is fenced before it sleeps, as this one, or neither is.
+    pub(crate) fn accept(&mut self, fenced: bool) {
+        if !fenced {
+            self.fences = Fences::Symmetric;
+        }
+        self.platform.fences = self.fences;
         self.stage = Stage::Open;
         self.connected = true;
     }
@@ -194,10 +198,14 @@ impl Link {
             || wants_room && self.finds_room(LONGEST)
     }
 
-    /// Parks the channel, if nothing has come: the other side rings after the next message.
-    pub(crate) fn park(&mut self) {
-        let marked = self.memory.post(&self.platform).park();
-        self.attention = marked.look(|| self.has_work());
+    /// Begins to park the channel: the other side rings after the next message.
+    pub(crate) fn mark(&self) -> Marked {
+        self.post().park()
+    }
+
+    /// Parks the channel, if nothing has come.
+    pub(crate) fn park(&mut self, marked: Marked, fenced: &Fenced) {
+        self.attention = marked.look(fenced, || self.has_work());
     }
 
     pub(crate) fn is_parked(&self) -> bool {

@@ -55,12 +55,14 @@ impl Links {
         peer
     }
 
+    #[inline]
     pub(crate) fn get(&mut self, peer: Peer) -> Option<&mut Link> {
         let slot = self.slots.get_mut(peer.slot as usize).filter(|slot| slot.generation == peer.generation)?;
         slot.link.as_mut()
     }
 
     /// The connection, even if it has ended.
+    #[inline]
     pub(crate) fn find(&mut self, peer: Peer) -> Result<&mut Link, EndpointError> {
         match self.slots.get_mut(peer.slot as usize) {
             Some(Slot { generation, link: Some(link), .. }) if *generation == peer.generation => Ok(link),
@@ -74,6 +76,7 @@ impl Links {
     }
 
     /// The connection, if it has not ended.
+    #[inline]
     pub(crate) fn find_open(&mut self, peer: Peer) -> Result<&mut Link, EndpointError> {
         let link = self.find(peer)?;
         match link.stage {

@@ -38,8 +38,8 @@ pub(crate) enum Greeted {
     /// The other side has closed.
     Gone,
     Refused(Refusal),
-    /// The memory of the connection, and the process that has made it.
-    Accepted(PairMemory, (Option<OwnedFd>, u32)),
+    /// The memory of the connection, the process that has made it, and whether that is fenced.
+    Accepted(PairMemory, (Option<OwnedFd>, u32), bool),
 }
 
 impl Listener {
@@ -121,7 +121,9 @@ impl Greeting {
             return Greeted::Refused(Refusal::Memory);
         }
         match PairMemory::open(&file) {
-            Ok(Some(memory)) => Greeted::Accepted(memory, (self.process(&hello), self.credentials.process)),
+            Ok(Some(memory)) => {
+                Greeted::Accepted(memory, (self.process(&hello), self.credentials.process), hello.fenced)
+            }
             Ok(None) => Greeted::Refused(Refusal::Memory),
             Err(_) => Greeted::Refused(Refusal::Resources),
         }

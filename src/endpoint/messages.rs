@@ -1,11 +1,13 @@
 //! Sending and receiving.
 
 use crate::endpoint::api::Endpoint;
+use crate::endpoint::direct::Direct;
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::link::{LONGEST, Stage};
 use crate::endpoint::peer::{Incoming, Peer};
 use crate::endpoint::state::State;
 use crate::protocol::message::Kind;
+use crate::tuning::ENDPOINT_POLLS_PER_CALL;
 
 impl Endpoint {
     /// Sends a message of up to 4096 bytes that the peer receives as the next one. Waits for room, if the peer has not received 64
@@ -108,7 +110,9 @@ impl Endpoint {
     /// [`EndpointError::Truncated`] if the buffer is too short: the message stays; [`EndpointError::TimedOut`],
     /// [`EndpointError::Forked`]. Peers that are gone are no error: others may connect.
     pub fn recv_unexpected(&mut self, buffer: &mut [u8]) -> Result<Incoming, EndpointError> {
-        self.block("recv_unexpected", |state| next_unexpected(state, buffer))
+        let found =
+            self.state.block_polling(self.timeout, |state, polls| poll_for_unexpected(state, polls, buffer))?;
+        found.ok_or_else(|| self.timed_out("recv_unexpected"))
     }
 
     /// The same without waiting. `None`: there is none.
@@ -124,8 +128,7 @@ impl Endpoint {
     /// # Errors
     /// Those of [`recv_unexpected`](Endpoint::recv_unexpected), without the time-out.
     pub fn try_recv_unexpected(&mut self, buffer: &mut [u8]) -> Result<Option<Incoming>, EndpointError> {
-        self.state.progress()?;
-        next_unexpected(&mut self.state, buffer)
+        poll_for_unexpected(&mut self.state, Some(ENDPOINT_POLLS_PER_CALL), buffer)
     }
 
     /// Receives the next message that this peer has sent as expected with this tag; waits for it. Returns its length in bytes.
@@ -136,7 +139,10 @@ impl Endpoint {
     /// peer has sent was looked at; [`EndpointError::UnknownPeer`]; [`EndpointError::TooManyUnreceived`] if it may be behind
     /// very many others; [`EndpointError::TimedOut`], [`EndpointError::Forked`].
     pub fn recv_expected(&mut self, from: Peer, tag: u64, buffer: &mut [u8]) -> Result<usize, EndpointError> {
-        self.block("recv_expected", |state| next_expected(state, from, tag, buffer))
+        let found = self
+            .state
+            .block_polling(self.timeout, |state, polls| poll_for_expected(state, polls, (from, tag), buffer))?;
+        found.ok_or_else(|| self.timed_out("recv_expected"))
     }
 
     /// The same without waiting. `None`: it has not come yet. Example:
@@ -150,9 +156,43 @@ impl Endpoint {
         tag: u64,
         buffer: &mut [u8],
     ) -> Result<Option<usize>, EndpointError> {
-        self.state.progress()?;
-        next_expected(&mut self.state, from, tag, buffer)
+        poll_for_expected(&mut self.state, Some(ENDPOINT_POLLS_PER_CALL), (from, tag), buffer)
     }
+}
+
+/// Takes in what has come, as so many polls, and receives. `None`: all was taken in.
+#[inline(never)]
+fn poll_for_unexpected(
+    state: &mut State,
+    polls: Option<u32>,
+    buffer: &mut [u8],
+) -> Result<Option<Incoming>, EndpointError> {
+    if let Some(polls) = polls {
+        match state.receive_directly(polls, None, buffer)? {
+            Direct::Received(message) => return Ok(Some(message)),
+            Direct::Nothing => return Ok(None),
+            Direct::Kept => state.poll(polls)?,
+        }
+    }
+    next_unexpected(state, buffer)
+}
+
+/// The same for a message that is expected from a peer with a tag.
+#[inline(never)]
+fn poll_for_expected(
+    state: &mut State,
+    polls: Option<u32>,
+    (from, tag): (Peer, u64),
+    buffer: &mut [u8],
+) -> Result<Option<usize>, EndpointError> {
+    if let Some(polls) = polls {
+        match state.receive_directly(polls, Some((from, tag)), buffer)? {
+            Direct::Received(message) => return Ok(Some(message.bytes)),
+            Direct::Nothing => return Ok(None),
+            Direct::Kept => state.poll(polls)?,
+        }
+    }
+    next_expected(state, from, tag, buffer)
 }
 
 pub(super) fn next_unexpected(state: &mut State, buffer: &mut [u8]) -> Result<Option<Incoming>, EndpointError> {

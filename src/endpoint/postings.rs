@@ -34,10 +34,12 @@ impl Postings {
     }
 
     /// Those of this tag, whose messages come before that of a receive which is not started.
+    #[inline]
     pub(crate) fn of(&mut self, tag: u64) -> usize {
-        if self.by_tag.is_empty() {
-            return 0;
-        }
+        if self.by_tag.is_empty() { 0 } else { self.count_of(tag) }
+    }
+
+    fn count_of(&mut self, tag: u64) -> usize {
         self.purge_tag(tag);
         self.by_tag.get(&tag).map_or(0, VecDeque::len)
     }

@@ -36,12 +36,13 @@ impl Put {
                     self.requests.ask_again_from(answer.start);
                 }
                 (Way::Direct, Status::Fault) => {
-                    let read = <[u8; 8]>::try_from(answer.content).map_or(0, u64::from_ne_bytes);
+                    let read = <[u8; 8]>::try_from(answer.content()).map_or(0, u64::from_ne_bytes);
                     let bytes = answer.start as u64 + read.min(answer.len as u64);
                     return Err(EndpointError::Fault { peer: transfer.peer, bytes });
                 }
                 (_, status) => transfer.check(status)?,
             }
+            self.requests.is_dealt_with(state, answer);
             return Ok(Some(self.requests.moved()));
         }
         let mut moved = None;
@@ -52,9 +53,14 @@ impl Put {
                 break;
             }
             let slices = window(data.iter().copied(), start, len);
-            let (what, len) = match self.requests.way {
-                Way::Direct => pull(state.shares.cookie.token(), &slices),
-                Way::Messages => (What::Write(slices.concat()), len),
+            let copy;
+            let (what, len) = match (self.requests.way, &slices[..]) {
+                (Way::Direct, _) => pull(state.shares.cookie.token(), &slices),
+                (Way::Messages, [slice]) => (What::Write(slice), len),
+                (Way::Messages, _) => {
+                    copy = slices.concat();
+                    (What::Write(&copy), len)
+                }
             };
             self.requests.ask(state, (start, len), what)?;
             moved = Some(Moved::Asked);
@@ -64,7 +70,7 @@ impl Put {
 }
 
 /// Asks the peer to read these, as many as one request can name; with their length.
-fn pull(token: Token, slices: &[&[u8]]) -> (What, usize) {
+fn pull(token: Token, slices: &[&[u8]]) -> (What<'static>, usize) {
     let slices = &slices[..slices.len().min(PARTS)];
     let part = |slice: &&[u8]| (address(slice).map_or(0, |at| at.get()), slice.len() as u64);
     let parts = slices.iter().map(part).collect();

@@ -12,7 +12,7 @@ use crate::endpoint::peer::Peer;
 use crate::endpoint::state::State;
 use crate::endpoint::wire::{DATA, Request, Status, What, decode_reply};
 use crate::protocol::message::Kind;
-use crate::tuning::ENDPOINT_IN_FLIGHT;
+use crate::tuning::{ENDPOINT_IN_FLIGHT, ENDPOINT_SHORT_BYTES};
 
 /// An access to a peer's memory.
 #[derive(Clone, Copy)]
@@ -44,9 +44,17 @@ struct Asked {
 /// The answer to the oldest request: its status and content, and which part of the transfer it is about.
 pub(super) struct Answer {
     pub(super) status: Status,
-    pub(super) content: Vec<u8>,
+    reply: Vec<u8>,
+    /// Where the content begins.
+    content: usize,
     pub(super) start: usize,
     pub(super) len: usize,
+}
+
+impl Answer {
+    pub(super) fn content(&self) -> &[u8] {
+        &self.reply[self.content..]
+    }
 }
 
 /// The way that a part goes.
@@ -99,12 +107,16 @@ impl Requests {
     pub(super) fn next(&mut self, cannot_go_directly: bool, most: usize) -> Option<(usize, usize)> {
         let rest = self.transfer.len - self.asked;
         let is_first = self.under_way.is_empty();
-        if is_first && (rest <= DATA || cannot_go_directly) {
+        let is_short = rest <= DATA || self.transfer.len <= ENDPOINT_SHORT_BYTES;
+        if is_first && (is_short || cannot_go_directly) {
             self.way = Way::Messages;
         }
         let (has_turn, most) = match self.way {
             Way::Direct => (is_first, most),
-            Way::Messages => (self.under_way.len() < ENDPOINT_IN_FLIGHT, DATA),
+            // As few as there can be, of about the same length.
+            Way::Messages => {
+                (self.under_way.len() < ENDPOINT_IN_FLIGHT, rest.div_ceil(rest.div_ceil(DATA).max(1)))
+            }
         };
         (has_turn && rest > 0).then_some((self.asked, rest.min(most)))
     }
@@ -122,13 +134,16 @@ impl Requests {
         &mut self,
         state: &mut State,
         (start, len): (usize, usize),
-        what: What,
+        what: What<'_>,
     ) -> Result<(), EndpointError> {
         let Transfer { peer, handle, offset, .. } = self.transfer;
         let link = state.links.find_open(peer)?;
         let number = link.calls.ask(matches!(what, What::Map(_)));
-        let request = Request { key: handle.key, offset: offset + start as u64, what }.encode();
+        let mut request = core::mem::take(&mut link.calls.made);
+        request.clear();
+        Request { key: handle.key, offset: offset + start as u64, what }.encode(&mut request);
         let sent = link.send_quietly(Kind::Request, number, &request);
+        link.calls.made = request;
         debug_assert!(sent, "room was found for it");
         self.under_way.push_back(Asked { number, start, len });
         self.asked = start + len;
@@ -160,8 +175,18 @@ impl Requests {
         };
         self.under_way.pop_front();
         match decode_reply(&reply) {
-            Some((status, content)) => Ok(Some(Answer { status, content: content.to_vec(), start, len })),
+            Some((status, content)) => {
+                let content = reply.len() - content.len();
+                Ok(Some(Answer { status, content, reply, start, len }))
+            }
             None => self.violated(state),
+        }
+    }
+
+    /// An answer was dealt with: its memory serves others.
+    pub(super) fn is_dealt_with(&self, state: &mut State, answer: Answer) {
+        if let Some(link) = state.links.get(self.transfer.peer) {
+            link.calls.keep_spare(answer.reply);
         }
     }
 

@@ -13,32 +13,42 @@ impl Link {
     }
 
     /// Sends a message, if there is room.
+    #[inline]
     pub(crate) fn send_quietly(&mut self, kind: Kind, tag: u64, data: &[u8]) -> bool {
+        if data.len() > INLINE {
+            return self.send_in_buffer(kind, tag, data);
+        }
+        let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
+        if !post.has_room(&channel, &mut self.outbox) {
+            return false;
+        }
+        let cell = Envelope { kind, len: data.len(), tag, mask: 0, inline: data };
+        unstopped(post.publish(&channel, &mut self.outbox, self.memory.other(), &cell));
+        true
+    }
+
+    /// The same for one that a cell has no room for.
+    fn send_in_buffer(&mut self, kind: Kind, tag: u64, data: &[u8]) -> bool {
         if !self.finds_room(data.len()) {
             return false;
         }
-        let mask = if data.len() > INLINE { core::mem::take(&mut self.reserved) } else { 0 };
-        let (post, channel, mut outbox) = (self.post(), self.outgoing(), self.outbox);
-        if mask != 0 {
-            buffers::fill(&channel, mask, data);
-        }
+        let mask = core::mem::take(&mut self.reserved);
+        let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
+        buffers::fill(&channel, mask, data);
         // Of what is in a buffer nothing is written to the cell.
         let cell = Envelope { kind, len: data.len(), tag, mask, inline: data };
-        unstopped(post.publish(&channel, &mut outbox, self.other(), &cell));
-        self.outbox = outbox;
+        unstopped(post.publish(&channel, &mut self.outbox, self.memory.other(), &cell));
         true
     }
 
     /// Whether a message of this length can be sent. Room that is found stays until one is.
     pub(crate) fn finds_room(&mut self, bytes: usize) -> bool {
-        let mut outbox = self.outbox;
-        let has_room = self.post().has_room(&self.outgoing(), &mut outbox);
-        self.outbox = outbox;
-        if !has_room {
+        let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
+        if !post.has_room(&channel, &mut self.outbox) {
             return false;
         }
         if bytes > INLINE && self.reserved == 0 {
-            self.reserved = unstopped(self.post().reserve(&self.outgoing(), 1)).unwrap_or(0);
+            self.reserved = unstopped(post.reserve(&channel, 1)).unwrap_or(0);
         }
         bytes <= INLINE || self.reserved != 0
     }

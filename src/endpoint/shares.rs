@@ -15,7 +15,7 @@ use crate::endpoint::link::{LONGEST, Link, Violation};
 use crate::endpoint::links::Links;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::slices::{pair, scatter, window, window_mut};
-use crate::endpoint::wire::{PARTS, Request, Source, Status, What, encode_map, reply};
+use crate::endpoint::wire::{PARTS, Request, Source, Status, What, begin_reply, encode_map};
 use crate::protocol::message::Kind;
 use crate::rank::cma_peers::{ProbeCookie, address};
 use crate::sys::cma::{self, Fetched};
@@ -39,13 +39,16 @@ pub(crate) struct Shares {
     shares: HashMap<u64, Share>,
     keys: RandomState,
     made: u64,
+    /// Where answers are made.
+    reply: Vec<u8>,
     /// What others verify before they read.
     pub(crate) cookie: ProbeCookie,
 }
 
 impl Shares {
     pub(crate) fn new() -> Self {
-        Shares { shares: HashMap::new(), keys: RandomState::new(), made: 0, cookie: ProbeCookie::new() }
+        let (shares, reply) = Default::default();
+        Shares { shares, keys: RandomState::new(), made: 0, reply, cookie: ProbeCookie::new() }
     }
 
     /// Shares memory that belongs to the endpoint from now on.
@@ -93,13 +96,19 @@ impl Shares {
         while link.has_requests() && link.finds_room(LONGEST) {
             let Some((number, bytes)) = link.next_request() else { break };
             let request = Request::decode(&bytes).ok_or(Violation)?;
-            let answer = self.answer(link, request).unwrap_or_else(|status| reply(status, &[]));
-            link.send_quietly(Kind::Reply, number, &answer);
+            let mut reply = core::mem::take(&mut self.reply);
+            if let Err(status) = self.answer(link, request, &mut reply) {
+                begin_reply(&mut reply, status);
+            }
+            link.send_quietly(Kind::Reply, number, &reply);
+            self.reply = reply;
+            link.calls.keep_spare(bytes);
         }
         Ok(())
     }
 
-    fn answer(&mut self, link: &mut Link, request: Request) -> Result<Vec<u8>, Status> {
+    fn answer(&mut self, link: &mut Link, request: Request<'_>, reply: &mut Vec<u8>) -> Result<(), Status> {
+        begin_reply(reply, Status::Done);
         let share = self.shares.get_mut(&request.key).ok_or(Status::Unknown)?;
         let offset = request.offset;
         match request.what {
@@ -111,11 +120,14 @@ impl Shares {
                 let part = |slice: &&[u8]| (address(slice).map_or(0, |at| at.get()), slice.len() as u64);
                 let parts = share.read(start, len, |slices| slices.iter().take(PARTS).map(part).collect())?;
                 let source = Source { token: self.cookie.token(), parts };
-                Ok(reply(Status::Done, &encode_map(lease, &source)))
+                encode_map(reply, lease, &source);
+                Ok(())
             }
             What::Read(len) => {
                 let (start, len) = share.range(offset, len)?;
-                Ok(reply(Status::Done, &share.read(start, len, |slices| slices.concat())?))
+                share.read(start, len, |slices| {
+                    slices.into_iter().for_each(|slice| reply.extend_from_slice(slice));
+                })
             }
             What::Pull(source) => {
                 let len =
@@ -123,14 +135,18 @@ impl Shares {
                 let mut pairs = pair(&source.parts, share.writable(offset, len)?);
                 let mut done = 0;
                 match cma::read_parts(link.process_number(), source.token, &mut pairs, &mut done) {
-                    Fetched::All => Ok(reply(Status::Done, &[])),
+                    Fetched::All => Ok(()),
                     Fetched::Refused => Err(Status::Refused),
-                    Fetched::Unmapped => Ok(reply(Status::Fault, &(done as u64).to_ne_bytes())),
+                    Fetched::Unmapped => {
+                        begin_reply(reply, Status::Fault);
+                        reply.extend((done as u64).to_ne_bytes());
+                        Ok(())
+                    }
                 }
             }
             What::Write(data) => {
-                scatter(&data, share.writable(offset, data.len() as u64)?);
-                Ok(reply(Status::Done, &[]))
+                scatter(data, share.writable(offset, data.len() as u64)?);
+                Ok(())
             }
         }
     }

@@ -19,12 +19,14 @@ use crate::endpoint::links::Links;
 use crate::endpoint::listener::{Greeting, Listener};
 use crate::endpoint::peer::Peer;
 use crate::endpoint::shares::Shares;
-use crate::protocol::message::Attention;
+use crate::protocol::message::{Attention, Envelope};
 use crate::segment::pair_memory::PairMemory;
+use crate::segment::platform::Fences;
 use crate::sys::epoll::{BATCH, Epoll};
+use crate::sys::membarrier;
 use crate::sys::memory::fork::ForkGuard;
 use crate::sys::wait::spin::SpinPolicy;
-use crate::tuning::{ENDPOINT_CALLS_OF_CHANNELS, ENDPOINT_POLLS_PER_CALL};
+use crate::tuning::{ENDPOINT_CALLS_OF_CHANNELS, ENDPOINT_POLLS_PER_CALL, ENDPOINT_SPIN_FOR_FENCES};
 
 /// An endpoint.
 pub struct State {
@@ -44,9 +46,11 @@ pub struct State {
     /// Whose turn it is to be the first.
     turn: usize,
     /// The polls since the system was asked last; those of a call that finds something at once count for several.
-    polls: u32,
+    pub(super) polls: u32,
     pub(super) spin: SpinPolicy,
     pub(super) max_peers: usize,
+    /// How it is fenced before it sleeps, where the peer is so too.
+    pub(crate) fences: Fences,
 }
 
 impl State {
@@ -61,6 +65,8 @@ impl State {
         }
         let guard = ForkGuard::new().map_err(system("listen", "a page of memory"))?;
         let (greetings, links, left, awake, unexpected) = Default::default();
+        let is_fenced = spin.spins_for(ENDPOINT_SPIN_FOR_FENCES) && membarrier::register();
+        let fences = if is_fenced { Fences::Membarrier } else { Fences::Symmetric };
         Ok(State {
             epoll,
             guard,
@@ -76,6 +82,7 @@ impl State {
             polls: 0,
             spin,
             max_peers,
+            fences,
         })
     }
 
@@ -96,8 +103,9 @@ impl State {
         socket: OwnedFd,
         process: (Option<OwnedFd>, u32),
         memory: PairMemory,
+        fences: Fences,
     ) -> io::Result<Peer> {
-        let peer = self.links.add(|peer| Link::new(peer, stage, socket, process, memory));
+        let peer = self.links.add(|peer| Link::new(peer, stage, socket, process, memory, fences));
         let link = self.links.get(peer).expect("it was just added");
         let keys = [Key::Socket(peer), Key::Process(peer)];
         let added = link.descriptors().zip(keys).try_for_each(|(fd, key)| self.epoll.add(fd, key.encode()));
@@ -148,6 +156,20 @@ impl State {
             return;
         }
         let taken = link.take_in();
+        self.is_taken_in(peer, taken);
+    }
+
+    /// Keeps a cell that was taken from a channel, and takes in what is behind it.
+    #[inline(never)]
+    pub(super) fn keep(&mut self, peer: Peer, cell: Envelope) {
+        let Some(link) = self.links.get(peer) else { return };
+        let taken = link.take_in_with(cell);
+        self.is_taken_in(peer, taken);
+    }
+
+    /// Goes on with what was taken in.
+    fn is_taken_in(&mut self, peer: Peer, taken: Result<TakenIn, Violation>) {
+        let Some(link) = self.links.get(peer) else { return };
         let taken = taken.and_then(|taken| self.shares.serve(link).map(|()| taken));
         let has_room = link.notices_room();
         if has_room {
@@ -231,20 +253,6 @@ impl State {
         } else if link.is_parked() && link.has_work() {
             self.wake(peer);
         }
-    }
-
-    /// Parks all that are awake. Returns whether something has come meanwhile: then the endpoint must not sleep.
-    pub(crate) fn park(&mut self) -> Result<bool, EndpointError> {
-        self.check()?;
-        // First: a packet that is read here tells of something that is looked for below.
-        let has_work = self.look(Some(Duration::ZERO))?;
-        let links = &mut self.links;
-        self.awake.retain(|peer| {
-            let Some(link) = links.get(*peer) else { return false };
-            link.park();
-            !link.is_parked()
-        });
-        Ok(has_work || !self.awake.is_empty())
     }
 
     /// A peer is gone: what it has sent is taken in, and its descriptors are closed.

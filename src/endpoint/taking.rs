@@ -9,19 +9,30 @@ use crate::tuning::{ENDPOINT_PRIVATE_BYTES, ENDPOINT_UNRECEIVED, ENDPOINT_UNRECE
 impl Link {
     /// Takes in what has come.
     pub(crate) fn take_in(&mut self) -> Result<TakenIn, Violation> {
-        self.take_in_up_to(MESSAGE_BATCH, ENDPOINT_UNRECEIVED)
+        self.take_in_up_to(None, MESSAGE_BATCH, ENDPOINT_UNRECEIVED)
+    }
+
+    /// The same behind a cell that was taken, and rung for by nobody yet.
+    pub(super) fn take_in_with(&mut self, cell: Envelope) -> Result<TakenIn, Violation> {
+        self.take_in_up_to(Some(cell), MESSAGE_BATCH, ENDPOINT_UNRECEIVED)
     }
 
     /// All that has come, when no more can.
     pub(crate) fn take_in_rest(&mut self) -> Result<TakenIn, Violation> {
         let cells = self.incoming().cells();
-        self.take_in_up_to(cells, usize::MAX)
+        self.take_in_up_to(None, cells, usize::MAX)
     }
 
-    fn take_in_up_to(&mut self, batch: usize, limit: usize) -> Result<TakenIn, Violation> {
+    fn take_in_up_to(
+        &mut self,
+        mut first: Option<Envelope>,
+        batch: usize,
+        limit: usize,
+    ) -> Result<TakenIn, Violation> {
         let mut taken_in = TakenIn::default();
-        while taken_in.cells < batch && self.arrived.len() < limit && !self.calls.is_full() {
-            let Some(cell) = self.next_cell()? else { break };
+        while first.is_some() || taken_in.cells < batch && self.arrived.len() < limit && !self.calls.is_full() {
+            let cell = if first.is_some() { first.take() } else { self.next_cell()? };
+            let Some(cell) = cell else { break };
             taken_in.cells += 1;
             // That the length fits into the cell, or the buffers, and that these exist, was checked.
             if cell.mask & cell.mask.wrapping_sub(1) != 0 {
@@ -69,8 +80,8 @@ impl Link {
     }
 
     /// The bytes of a cell, whose buffer is given back.
-    fn copied(&self, cell: &Envelope) -> Vec<u8> {
-        let mut bytes = vec![0; cell.len];
+    fn copied(&mut self, cell: &Envelope) -> Vec<u8> {
+        let mut bytes = self.calls.memory(cell.len);
         if cell.mask == 0 {
             bytes.copy_from_slice(&cell.inline[..cell.len]);
         } else {
@@ -95,7 +106,7 @@ impl Link {
         if self.arrived.len() >= ENDPOINT_UNRECEIVED_MOST {
             return Err(self.too_many());
         }
-        Ok(self.take_in_up_to(MESSAGE_BATCH, ENDPOINT_UNRECEIVED_MOST))
+        Ok(self.take_in_up_to(None, MESSAGE_BATCH, ENDPOINT_UNRECEIVED_MOST))
     }
 
     fn too_many(&self) -> EndpointError {
@@ -108,7 +119,8 @@ impl Link {
     }
 
     /// Copies a buffer, and gives it back.
-    fn read(&self, mask: Mask, target: &mut [u8]) {
+    #[inline(never)]
+    pub(super) fn read(&self, mask: Mask, target: &mut [u8]) {
         let channel = self.incoming();
         buffers::read(&channel, mask, target);
         unstopped(self.post().release(&channel, mask, self.other()));

@@ -1,9 +1,13 @@
 //! How a call waits: it polls for a while, parks all peers, and sleeps until a descriptor is ready.
 
+use std::io;
 use std::time::{Duration, Instant};
 
-use crate::endpoint::error::EndpointError;
+use crate::endpoint::error::{EndpointError, system};
 use crate::endpoint::state::State;
+use crate::protocol::message::parking;
+use crate::segment::platform::{Fences, ShmPlatform, Wait};
+use crate::sys::membarrier;
 use crate::sys::wait::spin::SpinPolicy;
 use crate::tuning::ENDPOINT_POLLS_PER_CALL;
 
@@ -14,11 +18,26 @@ impl State {
         timeout: Option<Duration>,
         mut attempt: impl FnMut(&mut Self) -> Result<Option<R>, EndpointError>,
     ) -> Result<Option<R>, EndpointError> {
+        self.block_polling(timeout, |state, polls| {
+            if let Some(polls) = polls {
+                state.poll(polls)?;
+            }
+            attempt(state)
+        })
+    }
+
+    /// The same for attempts that take in what comes themselves: with the number of polls that they count for. `None`: all was taken
+    /// in.
+    pub(crate) fn block_polling<R>(
+        &mut self,
+        timeout: Option<Duration>,
+        mut attempt: impl FnMut(&mut Self, Option<u32>) -> Result<Option<R>, EndpointError>,
+    ) -> Result<Option<R>, EndpointError> {
         // What is there, or comes soon, is found without looking at the clock.
         let is_over = timeout.is_some_and(|timeout| timeout.is_zero());
         let (spin, mut polls) = (if is_over { SpinPolicy::NONE } else { self.spin }, ENDPOINT_POLLS_PER_CALL);
         let found = spin.spin_briefly(true, || {
-            let found = self.poll(polls).and_then(|()| attempt(self));
+            let found = attempt(self, Some(polls));
             polls = 1;
             found.transpose()
         });
@@ -33,18 +52,18 @@ impl State {
     fn block_longer<R>(
         &mut self,
         timeout: Option<Duration>,
-        mut attempt: impl FnMut(&mut Self) -> Result<Option<R>, EndpointError>,
+        mut attempt: impl FnMut(&mut Self, Option<u32>) -> Result<Option<R>, EndpointError>,
     ) -> Result<Option<R>, EndpointError> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let (spin, mut found) = (self.spin, Ok(None));
         spin.spin_long_for_write(|| {
-            found = self.poll(1).and_then(|()| attempt(self));
+            found = attempt(self, Some(1));
             !matches!(found, Ok(None))
         });
         while matches!(found, Ok(None)) {
             // Parking looks at the descriptors too, and what they tell may be what is tried for.
             if !self.park()? {
-                if let Some(found) = attempt(self)? {
+                if let Some(found) = attempt(self, None)? {
                     return Ok(Some(found));
                 }
                 self.look(deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())))?;
@@ -52,7 +71,7 @@ impl State {
             let has_passed = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             let spin = if has_passed { SpinPolicy::NONE } else { self.spin };
             spin.spin_for_write(|| {
-                found = self.poll(1).and_then(|()| attempt(self));
+                found = attempt(self, Some(1));
                 !matches!(found, Ok(None))
             });
             if has_passed {
@@ -60,5 +79,33 @@ impl State {
             }
         }
         found
+    }
+
+    /// Parks all that are awake. Returns whether something has come meanwhile: then the endpoint must not sleep.
+    pub(crate) fn park(&mut self) -> Result<bool, EndpointError> {
+        self.check()?;
+        // First: a packet that is read here tells of something that is looked for below.
+        let has_work = self.look(Some(Duration::ZERO))?;
+        let links = &mut self.links;
+        let mut fences = Fences::Symmetric;
+        let marks = self.awake.iter().map(|peer| {
+            let link = links.get(*peer)?;
+            if link.fences == Fences::Membarrier {
+                fences = Fences::Membarrier;
+            }
+            Some(link.mark())
+        });
+        let mut marks = marks.collect::<Vec<_>>().into_iter();
+        let fenced = parking::fence(&ShmPlatform::of_connection(Wait::Socket(-1), fences));
+        if fences == Fences::Membarrier && membarrier::is_refused() {
+            let source = io::ErrorKind::PermissionDenied.into();
+            return Err(system("wait", "membarrier, which it has allowed when the endpoint was made")(source));
+        }
+        self.awake.retain(|peer| {
+            let (Some(Some(marked)), Some(link)) = (marks.next(), links.get(*peer)) else { return false };
+            link.park(marked, &fenced);
+            !link.is_parked()
+        });
+        Ok(has_work || !self.awake.is_empty())
     }
 }

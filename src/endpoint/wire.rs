@@ -18,14 +18,14 @@ pub(crate) const DATA: usize = LONGEST - HEAD;
 
 /// What is asked for, of the memory with this key, from this offset on.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct Request<'a> {
     pub(crate) key: u64,
     pub(crate) offset: u64,
-    pub(crate) what: What,
+    pub(crate) what: What<'a>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum What<'a> {
     /// Where this number of bytes lies, to be read from there.
     Map(u64),
     /// This number of bytes.
@@ -33,7 +33,7 @@ pub(crate) enum What {
     /// To read what lies here, in the memory of who asks.
     Pull(Source),
     /// To write this.
-    Write(Vec<u8>),
+    Write(&'a [u8]),
 }
 
 /// Memory of the sender's that the receiver may read.
@@ -99,51 +99,48 @@ impl Source {
     }
 }
 
-impl Request {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
+impl<'a> Request<'a> {
+    pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
         let head = |what| [what, self.key, self.offset];
         match &self.what {
             What::Map(len) => {
-                put(&mut bytes, &head(1));
-                put(&mut bytes, &[*len]);
+                put(bytes, &head(1));
+                put(bytes, &[*len]);
             }
             What::Read(len) => {
-                put(&mut bytes, &head(2));
-                put(&mut bytes, &[*len]);
+                put(bytes, &head(2));
+                put(bytes, &[*len]);
             }
             What::Pull(source) => {
-                put(&mut bytes, &head(3));
-                source.encode(&mut bytes);
+                put(bytes, &head(3));
+                source.encode(bytes);
             }
             What::Write(data) => {
-                put(&mut bytes, &head(4));
-                bytes.extend(data);
+                put(bytes, &head(4));
+                bytes.extend_from_slice(data);
             }
         }
-        bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let mut words = Words(bytes);
         let (what, key, offset) = (words.next()?, words.next()?, words.next()?);
         let what = match what {
             1 => What::Map(words.next().filter(|_| words.0.is_empty())?),
             2 => What::Read(words.next().filter(|len| words.0.is_empty() && *len <= DATA as u64)?),
             3 => What::Pull(Source::decode(words)?),
-            4 => What::Write(words.0.to_vec()),
+            4 => What::Write(words.0),
             _ => return None,
         };
         Some(Request { key, offset, what })
     }
 }
 
-/// The answer to a request: a status, and what was asked for.
-pub(crate) fn reply(status: Status, content: &[u8]) -> Vec<u8> {
+/// Begins the answer to a request: a status, with what was asked for behind it.
+pub(crate) fn begin_reply(bytes: &mut Vec<u8>, status: Status) {
     use crate::codes::Codes;
-    let mut bytes = status.code().to_ne_bytes().to_vec();
-    bytes.extend(content);
-    bytes
+    bytes.clear();
+    put(bytes, &[status.code()]);
 }
 
 /// `None`: it is no answer.
@@ -155,11 +152,9 @@ pub(crate) fn decode_reply(bytes: &[u8]) -> Option<(Status, &[u8])> {
 }
 
 /// The answer to [`What::Map`]: the number of a lease, and where the bytes lie.
-pub(crate) fn encode_map(lease: u32, source: &Source) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    put(&mut bytes, &[lease.into()]);
-    source.encode(&mut bytes);
-    bytes
+pub(crate) fn encode_map(bytes: &mut Vec<u8>, lease: u32, source: &Source) {
+    put(bytes, &[lease.into()]);
+    source.encode(bytes);
 }
 
 pub(crate) fn decode_map(bytes: &[u8]) -> Option<(u32, Source)> {
@@ -176,16 +171,19 @@ mod tests {
     fn requests_and_replies_survive_encoding_and_fit() {
         let token = Token { address: 1, value: 2 };
         let source = || Source { token, parts: vec![(3, 4); PARTS] };
-        for what in [What::Map(7), What::Read(9), What::Pull(source()), What::Write(vec![5; DATA])] {
+        for what in [What::Map(7), What::Read(9), What::Pull(source()), What::Write(&[5; DATA])] {
             let request = Request { key: u64::MAX, offset: 1, what };
-            let bytes = request.encode();
+            let mut bytes = Vec::new();
+            request.encode(&mut bytes);
             assert!(bytes.len() <= LONGEST);
             assert_eq!(Request::decode(&bytes), Some(request));
             assert_eq!(Request::decode(&bytes[..23]), None);
         }
-        let map = encode_map(7, &source());
-        let bytes = reply(Status::Done, &map);
-        assert!(bytes.len() <= LONGEST && reply(Status::Done, &[0; DATA]).len() <= LONGEST);
+        let mut bytes = vec![9; 3];
+        begin_reply(&mut bytes, Status::Done);
+        assert!(bytes.len() + DATA <= LONGEST);
+        encode_map(&mut bytes, 7, &source());
+        assert!(bytes.len() <= LONGEST);
         let (status, content) = decode_reply(&bytes).unwrap();
         assert_eq!((status, decode_map(content)), (Status::Done, Some((7, source()))));
         assert_eq!(decode_reply(&[9; 8]), None);

@@ -75,7 +75,7 @@ pub(crate) struct MappedChannel<'a> {
 impl<'a> MappedChannel<'a> {
     /// # Panics
     /// When there is no such sender, or the instance has another length.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(instance: Instance<'a, u64>, layout: &ChannelLayout, sender: usize) -> Self {
         assert!(sender < layout.ranks && instance.len() == layout.words);
         let start = instance.start().cast::<u8>().wrapping_add(sender * layout.stride);

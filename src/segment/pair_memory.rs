@@ -85,13 +85,13 @@ impl PairMemory {
     }
 
     /// The number of the other side.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn other(&self) -> usize {
         1 - self.side
     }
 
     /// This side's access to the channels. The platform says how the other side is woken.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post<'a>(&'a self, platform: &'a ShmPlatform) -> Post<'a, ShmPlatform> {
         let bells = self.mapping.start().cast::<Bell<ShmPlatform>>();
         let segment = Segment {
@@ -107,25 +107,26 @@ impl PairMemory {
         Post::new(platform, segment, self.side)
     }
 
-    #[inline]
+    #[inline(always)]
     fn instance(&self) -> Instance<'_, u64> {
         let start = self.mapping.start().wrapping_add(CHANNELS).cast();
         // SAFETY: I18: in the mapping by `file_len`, aligned to a page, and used by the channels only.
         unsafe { Instance::new(start, self.layout.words) }
     }
 
+    #[inline(always)]
     fn channel(&self, sender: usize) -> PairChannel<'_> {
         PairChannel(MappedChannel::new(self.instance(), &self.layout, sender))
     }
 
     /// The channel to the other side.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn outgoing(&self) -> PairChannel<'_> {
         self.channel(self.side)
     }
 
     /// The channel from the other side.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn incoming(&self) -> PairChannel<'_> {
         self.channel(self.other())
     }
@@ -167,13 +168,13 @@ pub(crate) enum PairBytes<'a> {
 
 // SAFETY: I18: the view is exactly these bytes, or a copy of them.
 unsafe impl Payload for PairBytes<'_> {
-    #[inline]
+    #[inline(always)]
     fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
         let (PairBytes::Cell(bytes) | PairBytes::Buffer(bytes)) = self;
         bytes.write(fill)
     }
 
-    #[inline]
+    #[inline(always)]
     fn read<R>(&self, read: impl FnOnce(Source<'_>) -> R) -> R {
         match self {
             PairBytes::Cell(bytes) => {
@@ -212,7 +213,7 @@ impl<'a> Channel for PairChannel<'a> {
         self.0.turn(cell)
     }
 
-    #[inline]
+    #[inline(always)]
     fn payload(&self, cell: usize) -> PairBytes<'a> {
         PairBytes::Cell(self.0.payload(cell))
     }

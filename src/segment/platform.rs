@@ -98,6 +98,13 @@ pub(crate) enum Fences {
 }
 
 impl ShmPlatform {
+    /// That of a connection between two endpoints, which polls and sleeps by itself.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn of_connection(wait: Wait, fences: Fences) -> Self {
+        let (interrupt, recorder) = (None, None);
+        ShmPlatform { wait, spin: SpinPolicy::NONE, timeout: None, fences, interrupt, recorder }
+    }
+
     /// Registers this process for [`Fences::Membarrier`], if that pays: a rank without a processor of its own sleeps often.
     pub(crate) fn registers_fences(&self) -> bool {
         #[cfg(target_os = "linux")]

@@ -1,5 +1,7 @@
 //! membarrier(2): a fence of every thread of every process that has registered.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 /// `MEMBARRIER_CMD_GLOBAL_EXPEDITED`: interrupts the processors on which registered processes run.
 const GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
 
@@ -12,11 +14,21 @@ pub(crate) fn register() -> bool {
     call(REGISTER_GLOBAL_EXPEDITED) && call(GLOBAL_EXPEDITED)
 }
 
+/// Whether the system has refused a fence that it had promised.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
 /// Returns after every running thread of every registered process has executed a full fence.
 pub(crate) fn all_registered() {
-    // It has worked when the process registered. A process that has forbidden itself the call since may miss a wake-up, and looks
-    // again at the end of its nap.
-    let _ = call(GLOBAL_EXPEDITED);
+    // It has worked when the process registered. A rank of a process that has forbidden itself the call since may miss a wake-up,
+    // and looks again at the end of its nap; who has no nap asks whether it was refused.
+    if !call(GLOBAL_EXPEDITED) {
+        REFUSED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether [`all_registered`] was once refused: then it is no fence any more.
+pub(crate) fn is_refused() -> bool {
+    REFUSED.load(Ordering::Relaxed)
 }
 
 fn call(command: libc::c_int) -> bool {

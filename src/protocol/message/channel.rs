@@ -97,18 +97,27 @@ impl Envelope {
         (word >> 32) as u32
     }
 
+    /// The same cell with a copy of what is in line.
+    #[inline]
+    pub fn of(cell: &Envelope<Source<'_>>) -> Self {
+        let Envelope { kind, len, tag, mask, inline } = *cell;
+        Envelope { kind, len, tag, mask, inline: inline.array(0) }
+    }
+}
+
+impl<'a> Envelope<Source<'a>> {
     /// Reads a cell with this word. `None`: another process has overwritten it.
     ///
     /// What follows relies on nothing but these checks: the length fits into the cell or the buffers, and the buffers exist.
     #[inline]
-    pub(super) fn read(word: u64, source: Source<'_>, buffers: usize, buffer_len: usize) -> Option<Self> {
+    pub(super) fn read(word: u64, source: Source<'a>, buffers: usize, buffer_len: usize) -> Option<Self> {
         let kind = Kind::from_code((word >> 28 & 0xF) as u8)?;
         let len = usize::try_from(word & LEN).ok()?;
         let tag = u64::from_ne_bytes(source.array(0));
         let mask = u64::from_ne_bytes(source.array(8));
         let room = if mask == 0 { INLINE } else { mask.count_ones() as usize * buffer_len };
         let possible = len <= room && (buffers == MOST || mask >> buffers == 0);
-        possible.then(|| Envelope { kind, len, tag, mask, inline: source.array(16) })
+        possible.then(|| Envelope { kind, len, tag, mask, inline: source.after(16) })
     }
 }
 

@@ -24,7 +24,7 @@ use super::{Killed, Segment};
 
 pub use channel::{Channel, Envelope, Kind, Mask};
 pub use offer::Settled;
-pub use parking::{Attention, Marked};
+pub use parking::{Attention, Fenced, Marked};
 pub use ring::{Inbox, Outbox};
 
 /// One rank's access to its channels.
@@ -52,7 +52,7 @@ impl<'s, P: SymmetricPlatform> Post<'s, P> {
     ///
     /// # Errors
     /// Only when a test stops this rank.
-    #[inline]
+    #[inline(always)]
     pub fn ring(&self, peer: usize) -> Result<(), Killed> {
         self.0.ring(peer)
     }

@@ -18,6 +18,7 @@
 use super::super::symmetric::SymmetricPlatform;
 use super::super::{Failure, Killed, Ordering, Payload};
 use super::{Channel, Envelope, Post};
+use crate::copy::Source;
 use Ordering::{Acquire, Relaxed, Release};
 
 /// The sender's side of a channel.
@@ -112,6 +113,20 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     /// As [`take`](Self::take).
     #[inline]
     pub fn take_unrung<C: Channel>(&self, channel: &C, inbox: &mut Inbox) -> Result<Option<Envelope>, Failure> {
+        self.take_with(channel, inbox, |cell| Envelope::of(&cell))
+    }
+
+    /// The same with what `read` makes of the cell, before its sender may use it again.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    #[inline(always)]
+    pub fn take_with<C: Channel, R>(
+        &self,
+        channel: &C,
+        inbox: &mut Inbox,
+        read: impl FnOnce(Envelope<Source<'_>>) -> R,
+    ) -> Result<Option<R>, Failure> {
         let cells = channel.cells();
         let cell = inbox.taken as usize % cells;
         let word = self.0.platform.load_cell("arrived", channel.turn(cell), Acquire);
@@ -119,11 +134,13 @@ impl<P: SymmetricPlatform> Post<'_, P> {
             return Ok(None);
         }
         let (buffers, buffer_len) = (channel.buffers(), channel.buffer_len());
-        let envelope = channel.payload(cell).read(|source| Envelope::read(word, source, buffers, buffer_len));
+        let read = channel
+            .payload(cell)
+            .read(|source| Envelope::<Source<'_>>::read(word, source, buffers, buffer_len).map(read));
         inbox.taken = inbox.taken.wrapping_add(1);
         self.0.platform.fail_point("cell-copied")?;
         // Release: the copy is made.
         self.0.platform.store_cell("take-cell", channel.taken(), inbox.taken, Release);
-        envelope.map(Some).ok_or(Failure::Dead(None))
+        read.map(Some).ok_or(Failure::Dead(None))
     }
 }

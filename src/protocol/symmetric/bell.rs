@@ -43,7 +43,7 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
     ///
     /// # Panics
     /// When there is no such rank.
-    #[inline]
+    #[inline(always)]
     pub fn ring(&self, target: usize) -> Result<(), Killed> {
         self.platform.fail_point("written-unrung")?;
         self.platform.fence_light("ring-fence");

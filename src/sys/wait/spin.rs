@@ -51,6 +51,12 @@ impl SpinPolicy {
         self.yields > 0
     }
 
+    /// Whether a rank polls for so long, at least, before it sleeps, and so seldom sleeps.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn spins_for(self, least: Duration) -> bool {
+        !self.yields() && self.spin >= least
+    }
+
     /// Calls `poll` until it returns something, which this returns, or the first part of the policy's time is over: that which
     /// reads no clock and does not yield. `co_located`: the awaited rank runs on this processor.
     #[inline(always)]
