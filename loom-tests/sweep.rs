@@ -46,9 +46,9 @@ fn sweep(mutation: Mutation) -> Result<(), Failed> {
     Err("no model fails without it".into())
 }
 
-/// The models for the sweep, from the smallest on. Pairs of calls have nothing that is not in the others, what is wrong
-/// with sleeping shows where ranks sleep, what is wrong with watching where they watch, and what is wrong with cells where
-/// they use them.
+/// The models for the sweep, from the smallest on, but the one that is recorded to fail first, unless the run is long or is
+/// recorded. Pairs of calls have nothing that is not in the others, what is wrong with sleeping shows where ranks sleep,
+/// what is wrong with watching where they watch, and what is wrong with cells where they use them.
 fn ladder(mutation: Mutation) -> Vec<Search> {
     let limit = if report::is_long_run() { u64::MAX } else { SHORT };
     let about = sites::all().iter().find(|site| site.name == mutation.site).map(|site| about(&site.file));
@@ -60,7 +60,9 @@ fn ladder(mutation: Mutation) -> Vec<Search> {
         .filter_map(|model| executions(&model).map(|executions| (executions, model)))
         .filter(|(executions, _)| *executions <= limit)
         .collect();
-    models.sort_by_key(|(executions, _)| *executions);
+    let from_smallest = report::is_long_run() || record::is_recording();
+    let by = record::recorded().caught.get(&record::key(&mutation)).map(|caught| &caught.by);
+    models.sort_by_key(|(executions, model)| (from_smallest || by != Some(&model.id()), *executions));
     models.into_iter().map(|(_, model)| model).collect()
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
     let processes = [
         row!(buffers_are_mapped_once),
         row!(short_buffers_are_mapped_once_they_stay_as_they_are),
-        row!(buffers_made_and_dropped_1000_times),
+        row!(buffers_made_and_dropped_200_times),
         row!(buffers_that_a_rank_cannot_map),
         row!(buffer_in_a_forked_child),
     ];
@@ -334,7 +334,7 @@ fn short_buffers_are_mapped_once_they_stay_as_they_are(comm: Communicator) -> Ou
     still_works(&comm)
 }
 
-fn buffers_made_and_dropped_1000_times(comm: Communicator) -> Outcome {
+fn buffers_made_and_dropped_200_times(comm: Communicator) -> Outcome {
     if !cfg!(target_os = "linux") {
         return Ok(());
     }
@@ -350,7 +350,7 @@ fn buffers_made_and_dropped_1000_times(comm: Communicator) -> Outcome {
     (0..50).try_for_each(&mut turn)?;
     comm.barrier()?;
     let before = holdings()?;
-    (50..1050).try_for_each(&mut turn)?;
+    (50..250).try_for_each(&mut turn)?;
     comm.barrier()?;
     let after = holdings()?;
     let [descriptors, mappings, memory] =

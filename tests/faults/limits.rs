@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -296,6 +297,7 @@ struct Group {
 
 impl Group {
     fn new(limit: usize) -> Result<Self> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let path_of = |matches: fn(&str) -> bool| {
             let mut lines = own.lines().map(|line| line.splitn(3, ':').collect::<Vec<_>>());
@@ -309,7 +311,8 @@ impl Group {
                 (Path::new("/sys/fs/cgroup").join(path), false)
             }
         };
-        let group = Group { path: own.join(format!("faults-{}", std::process::id())), version_1 };
+        let name = format!("faults-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let group = Group { path: own.join(name), version_1 };
         fs::create_dir(&group.path).with_context(|| group.path.display().to_string())?;
         let file = if version_1 { "memory.limit_in_bytes" } else { "memory.max" };
         fs::write(group.path.join(file), limit.to_string()).context(file)?;

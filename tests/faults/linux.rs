@@ -198,7 +198,8 @@ pub(crate) fn main() -> ExitCode {
         Trial::ignorable_test(name, run)
     };
     let mut arguments = Arguments::from_args();
-    // One test at a time, so that its ranks have the processors.
-    arguments.test_threads = arguments.test_threads.or(Some(1));
+    // A job of two ranks that wait needs one processor.
+    let processors = std::thread::available_parallelism().map_or(1, |processors| processors.get());
+    arguments.test_threads.get_or_insert(processors);
     libtest_mimic::run(&arguments, tests().into_iter().map(trial).collect()).exit_code()
 }

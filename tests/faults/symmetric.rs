@@ -141,11 +141,12 @@ fn receives_64_mib() -> Result<()> {
     let (here, mut values) = (data.at(0)?, vec![0; LEN]);
     let mut turn = 1;
     let error = loop {
+        let is_first = turn == 1;
         match signals.wait_until(0, Until::Ge(turn)) {
             Ok(signalled) => turn = signalled + 1,
             Err(error) => break error,
         }
-        if turn == 2 {
+        if is_first {
             rank::send("received")?;
         }
     };
