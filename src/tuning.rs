@@ -77,6 +77,10 @@ pub const SINGLE_COPY_BELOW_BYTES: usize = 16 << 20;
 /// The bytes of one `process_vm_readv`: few enough for a rank's death not to go unnoticed for long (some 100 µs).
 pub const SINGLE_COPY_PIECE_BYTES: usize = 1 << 20;
 
+/// The bytes that a call over buffers which other threads may write reads by single copy at a time: they pass through private
+/// memory, which the caches of a core have room for. An estimate.
+pub(crate) const RAW_SINGLE_COPY_BYTES: usize = 128 << 10;
+
 /// Blocks of an allgatherv from this size on that lie in symmetric memory are read where they lie. For shorter ones the second
 /// round costs more than the second copy; and the lines that others have read must be taken back before they are written again.
 /// Measured on AMD.
@@ -131,9 +135,6 @@ pub(crate) const PUT_NON_TEMPORAL_FROM_BYTES: usize = 4 << 20;
 /// From this size on a receive buffer is stored non-temporally, unless half of a processor's share of the last cache is more:
 /// what is sent has to have room there too. Measured where that share is 16 MiB.
 pub(crate) const RECEIVE_NON_TEMPORAL_FROM_BYTES: usize = 16 << 20;
-
-/// The bytes of a buffer that other threads may write that are folded at a time: three pieces are in the L1 cache. An estimate.
-pub(crate) const RAW_PIECE_BYTES: usize = 8 << 10;
 
 /// The bytes of a rank's own block that go to their place, and are then published: few enough to be in the L1 cache.
 /// Measured: 64 MiB at 2 ranks take 0.80 of the time without (docs/adr/0022).

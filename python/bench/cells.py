@@ -1,6 +1,6 @@
 """A rank of the comparison with mpi4py: measures each cell, and prints a line of JSON for it on rank 0.
 
-    cells.py (intranode | mpi4py) SECONDS
+    cells.py (intranode | mpi4py) SECONDS [PART OF A NAME]
 
 A cell is timed in batches, each after a barrier; the time of a call in a batch is that of the slowest rank. The buffers and the
 objects are the same in all calls.
@@ -53,7 +53,7 @@ def measure(comm: Any, greatest: Any, call: Callable[[], object], seconds: float
 
 
 def main() -> None:
-    which, seconds = sys.argv[1], float(sys.argv[2])
+    which, seconds, part = sys.argv[1], float(sys.argv[2]), "".join(sys.argv[3:])
     if which == "intranode":
         import intranode
 
@@ -68,6 +68,8 @@ def main() -> None:
 
         comm, summed, greatest = MPI.COMM_WORLD, MPI.SUM, MPI.MAX
     for name, call in cells(comm, summed).items():
+        if part not in name:
+            continue
         times = measure(comm, greatest, call, seconds)
         if comm.rank == 0:
             row = {"cell": name, "ranks": comm.size, "median_us": times[len(times) // 2], "min_us": times[0], "max_us": times[-1]}

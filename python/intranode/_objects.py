@@ -25,12 +25,6 @@ class Objects(Movements):
         """Returns when all ranks have called it."""
         self.Barrier()
 
-    def bcast(self, obj: Any = None, root: int = 0) -> Any:
-        """`obj` of rank `root`, on every rank; there it is the object itself."""
-        is_root = self._at(root, "broadcast_vec")
-        data = self._broadcast_bytes(self._pickled("broadcast_vec", obj) if is_root else None, root)
-        return obj if is_root or data is None else pickle.loads(data)
-
     def allgather(self, obj: Any) -> list[Any]:
         """The objects of all ranks, by rank."""
         return [pickle.loads(data) for data in self._allgather_bytes(self._pickled("allgather_vec", obj))]

@@ -97,6 +97,22 @@ impl Buffers {
         if self.kind == Kind::Opaque { self.width } else { 1 }
     }
 
+    /// Whether no byte is both sent and received.
+    pub(crate) fn are_apart(&self) -> bool {
+        let both = self.send.as_ref().zip(self.recv.as_ref());
+        both.is_none_or(|(send, recv)| !send.overlaps(recv))
+    }
+
+    /// What is sent and where is received, for a reduction on the buffers themselves: in place if both are the same memory. `None`:
+    /// they overlap in part.
+    pub(crate) fn apart(&self) -> Option<(Option<&View>, Option<&View>)> {
+        let (send, recv) = (self.send.as_ref(), self.recv.as_ref());
+        match send.zip(recv) {
+            Some((send, recv)) if send.is_same(recv) => Some((None, Some(recv))),
+            _ => self.are_apart().then_some((send, recv)),
+        }
+    }
+
     /// Runs a call over private copies: of what is sent, and of what is received, which is copied back afterwards. `gaps`: the
     /// call may leave parts of the receive buffer as they are.
     pub(crate) fn run(

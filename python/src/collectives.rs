@@ -1,4 +1,5 @@
-//! The library's collectives over buffers of Python: by way of private memory, see `foreign`.
+//! The library's collectives over buffers of Python: on the buffers themselves where the library has that, and otherwise by way of
+//! private memory, see `foreign`.
 
 use intranode::{Communicator, Error, Operation};
 use pyo3::prelude::*;
@@ -7,8 +8,7 @@ use crate::arguments::{Blocks, Buffers, Table};
 use crate::buffer::View;
 use crate::errors;
 use crate::interrupt;
-use crate::scratch::Scratch;
-use crate::typed::{moved, of_number};
+use crate::typed::{moved, of_kind, of_number};
 
 /// Runs a call while the interpreter is detached.
 pub(crate) fn run(
@@ -39,18 +39,16 @@ pub(crate) fn refuse(py: Python<'_>, comm: &Communicator, operation: Operation, 
     }
 }
 
-/// From here on a call on the buffers themselves takes less time than one on private copies of them.
-const RAW_FROM_BYTES: usize = 32 << 10;
-
 pub(crate) fn allreduce(comm: &Communicator, buffers: &Buffers) -> Result<(), Error> {
-    if let Some(result) = raw(comm, buffers) {
-        return result;
-    }
-    if let (Some(send), Some(recv)) = (&buffers.send, &buffers.recv)
-        && send.bytes() == recv.bytes()
+    if let Some((send, recv)) = buffers.apart()
+        && let Some(recv) = recv
     {
-        // In one private copy: less memory passes through the caches than with two.
-        return in_place(comm, buffers, send, recv);
+        let result = of_number!(buffers.kind, T, {
+            comm.allreduce_raw::<T>(send.map(View::raw_source), recv.raw_target(), buffers.op)
+        });
+        if let Some(result) = result {
+            return result;
+        }
     }
     buffers.run(comm, Operation::Allreduce, false, |send, recv| {
         moved!(
@@ -66,41 +64,17 @@ pub(crate) fn allreduce(comm: &Communicator, buffers: &Buffers) -> Result<(), Er
     })
 }
 
-/// On the buffers themselves, if they are long, and of numbers.
-fn raw(comm: &Communicator, buffers: &Buffers) -> Option<Result<(), Error>> {
-    let recv = buffers.recv.as_ref().filter(|recv| recv.bytes() >= RAW_FROM_BYTES)?;
-    let send = buffers.send.as_ref().filter(|send| !send.is_same(recv));
-    if send.is_some_and(|send| send.overlaps(recv)) {
-        return None;
-    }
-    of_number!(buffers.kind, T, {
-        comm.allreduce_raw::<T>(send.map(View::raw_source), recv.raw_target(), buffers.op)
-    })
-}
-
-fn in_place(comm: &Communicator, buffers: &Buffers, send: &View, recv: &View) -> Result<(), Error> {
-    let mut scratch = match Scratch::new(Operation::Allreduce, [0, send.bytes()]) {
-        Ok(scratch) => scratch,
-        Err(error) => {
-            comm.refuse_call(Operation::Allreduce)?;
-            return Err(error);
-        }
-    };
-    let (none, bytes) = scratch.parts();
-    send.read(bytes);
-    {
-        let data = &mut *bytes;
-        moved!(buffers.kind, T, none, data, {
-            let _: &[T] = none;
-            comm.allreduce_in_place::<T>(data, buffers.op)
-        })?;
-    }
-    recv.write(bytes);
-    Ok(())
-}
-
 pub(crate) fn reduce(comm: &Communicator, buffers: &Buffers, root: usize) -> Result<(), Error> {
     let is_root = comm.rank() == root;
+    if let Some((send, recv)) = buffers.apart() {
+        let result = of_number!(buffers.kind, T, {
+            let (send, recv) = (send.map(View::raw_source), recv.map(View::raw_target));
+            comm.reduce_raw::<T>(send, recv, buffers.op, root)
+        });
+        if let Some(result) = result {
+            return result;
+        }
+    }
     buffers.run(comm, Operation::Reduce, false, |send, recv| {
         moved!(
             buffers.kind,
@@ -178,31 +152,19 @@ pub(crate) fn reduce_scatter_block(comm: &Communicator, buffers: &Buffers) -> Re
 
 pub(crate) fn broadcast(comm: &Communicator, view: &View, root: usize) -> Result<(), Error> {
     let is_root = comm.rank() == root;
-    let mut scratch = match Scratch::new(Operation::Broadcast, [0, view.bytes()]) {
-        Ok(scratch) => scratch,
-        Err(error) => {
-            comm.refuse_call(Operation::Broadcast)?;
-            return Err(error);
-        }
-    };
-    let (none, bytes) = scratch.parts();
-    if is_root {
-        view.read(bytes);
-    }
-    {
-        let data = &mut *bytes;
-        moved!(view.kind, T, none, data, {
-            let _: &[T] = none;
-            comm.broadcast::<T>(data, root)
-        })?;
-    }
-    if !is_root {
-        view.write(bytes);
-    }
-    Ok(())
+    of_kind!(view.kind, T, {
+        let send = is_root.then(|| view.raw_source());
+        let recv = (!is_root).then(|| view.raw_target());
+        comm.broadcast_raw::<T>(send, recv, root)
+    })
 }
 
 pub(crate) fn allgather(comm: &Communicator, buffers: &Buffers) -> Result<(), Error> {
+    if let (Some(recv), true) = (&buffers.recv, buffers.are_apart()) {
+        return of_kind!(buffers.kind, T, {
+            comm.allgather_raw::<T>(buffers.send.as_ref().map(View::raw_source), recv.raw_target())
+        });
+    }
     buffers.run(comm, Operation::Allgather, false, |send, recv| {
         moved!(
             buffers.kind,
@@ -219,6 +181,12 @@ pub(crate) fn allgather(comm: &Communicator, buffers: &Buffers) -> Result<(), Er
 
 pub(crate) fn allgatherv(comm: &Communicator, buffers: &Buffers, table: &Table) -> Result<(), Error> {
     let Table { counts, displs } = table;
+    if let (Some(recv), true) = (&buffers.recv, buffers.are_apart()) {
+        return of_kind!(buffers.kind, T, {
+            let send = buffers.send.as_ref().map(View::raw_source);
+            comm.allgatherv_raw::<T>(send, recv.raw_target(), counts, displs)
+        });
+    }
     let len = buffers.recv.as_ref().map_or(0, View::bytes) / buffers.width * buffers.scale();
     buffers.run(comm, Operation::Allgatherv, table.has_gaps(len), |send, recv| {
         moved!(
@@ -236,6 +204,12 @@ pub(crate) fn allgatherv(comm: &Communicator, buffers: &Buffers, table: &Table) 
 
 pub(crate) fn gather(comm: &Communicator, buffers: &Buffers, root: usize) -> Result<(), Error> {
     let is_root = comm.rank() == root;
+    if buffers.are_apart() {
+        return of_kind!(buffers.kind, T, {
+            let (send, recv) = (buffers.send.as_ref(), buffers.recv.as_ref());
+            comm.gather_raw::<T>(send.map(View::raw_source), recv.map(View::raw_target), root)
+        });
+    }
     buffers.run(comm, Operation::Gather, false, |send, recv| {
         moved!(
             buffers.kind,

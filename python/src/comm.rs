@@ -13,6 +13,7 @@ use crate::collectives;
 use crate::errors;
 use crate::joined::{self, Joined};
 use crate::messages::Messages;
+use crate::objects;
 use crate::plain;
 use crate::region::Memory;
 use crate::started::{self, Begun};
@@ -311,23 +312,37 @@ impl Core {
         })
     }
 
-    /// Bytes of any length: `data` of the root, on every other rank.
-    fn _broadcast_bytes<'py>(
-        &self,
-        py: Python<'py>,
-        data: Buffer<'_, '_>,
-        root: usize,
-    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let comm = self.comm(py)?;
-        let mut data = vectors::bytes(py, &comm, Operation::BroadcastVec, data)?;
+    /// `obj` of rank `root`, on every rank; there it is the object itself.
+    #[pyo3(signature = (obj = None, root = 0))]
+    fn bcast<'py>(
+        slf: &Bound<'py, Self>,
+        obj: Option<Bound<'py, PyAny>>,
+        root: isize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        let Some(root) = usize::try_from(root).ok().filter(|root| *root < this.size) else {
+            // It refuses the call, and raises.
+            return slf.call_method1(intern!(py, "_at"), (root, "broadcast_vec"));
+        };
+        let comm = this.comm(py)?;
+        let mut data = Vec::new();
+        if this.rank == root {
+            let pickled = objects::dumps(py, obj.as_ref());
+            let pickled =
+                pickled.map_err(|error| collectives::refuse(py, &comm, Operation::BroadcastVec, error))?;
+            data = pickled.as_bytes().to_vec();
+        }
         let result = py.detach(|| comm.broadcast_vec(&mut data, root));
         collectives::finish(py, result)?;
-        Ok((self.rank != root).then(|| PyBytes::new(py, &data)))
+        match this.rank == root {
+            true => Ok(obj.unwrap_or_else(|| py.None().into_bound(py))),
+            false => objects::loads(&PyBytes::new(py, &data)),
+        }
     }
 
     fn _allgather_bytes<'py>(&self, py: Python<'py>, data: &Bound<'_, PyAny>) -> PyResult<Bound<'py, PyList>> {
         let comm = self.comm(py)?;
-        let data = vectors::bytes(py, &comm, Operation::AllgatherVec, Some(data))?;
+        let data = vectors::bytes(py, &comm, Operation::AllgatherVec, data)?;
         let (all, counts) = collectives::finish(py, py.detach(|| comm.allgather_vec(&data)))?;
         vectors::blocks(py, &all, &counts)
     }
@@ -339,7 +354,7 @@ impl Core {
         root: usize,
     ) -> PyResult<Option<Bound<'py, PyList>>> {
         let comm = self.comm(py)?;
-        let data = vectors::bytes(py, &comm, Operation::GatherVec, Some(data))?;
+        let data = vectors::bytes(py, &comm, Operation::GatherVec, data)?;
         let gathered = collectives::finish(py, py.detach(|| comm.gather_vec(&data, root)))?;
         gathered.map(|(all, counts)| vectors::blocks(py, &all, &counts)).transpose()
     }

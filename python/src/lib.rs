@@ -10,6 +10,7 @@ mod foreign;
 mod interrupt;
 mod joined;
 mod messages;
+mod objects;
 mod plain;
 mod region;
 mod requests;

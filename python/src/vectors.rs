@@ -12,9 +12,8 @@ pub(crate) fn bytes(
     py: Python<'_>,
     comm: &Communicator,
     operation: Operation,
-    data: Option<&Bound<'_, PyAny>>,
+    data: &Bound<'_, PyAny>,
 ) -> PyResult<Vec<u8>> {
-    let Some(data) = data else { return Ok(Vec::new()) };
     let view = View::source(data).map_err(|error| collectives::refuse(py, comm, operation, error))?;
     let mut bytes = vec![0; view.bytes()];
     view.read(&mut bytes);

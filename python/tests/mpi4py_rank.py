@@ -1,4 +1,4 @@
-"""A rank that runs one of mpi4py's test files over `intranode.MPI`, and prints what has become of each test, on rank 0."""
+"""A rank that runs mpi4py's test files over `intranode.MPI`, and prints what has become of the tests of each, on rank 0."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class _Result(unittest.TextTestResult):
 
 
 def main() -> None:
-    """`mpi4py_rank.py FOLDER MODULE`"""
-    folder, module = sys.argv[1:]
+    """`mpi4py_rank.py FOLDER MODULE…`"""
+    folder, *modules = sys.argv[1:]
     sys.path.insert(0, folder)
     package: Any = types.ModuleType("mpi4py")
     package.MPI = MPI
@@ -48,11 +48,12 @@ def main() -> None:
 
     # The others have no buffer: DLPack, and CUDA's interface over memory of the host.
     arrayimpl.ArrayBackends[:] = [arrayimpl.ArrayArray, arrayimpl.ArrayNumPy]
-    suite = unittest.defaultTestLoader.loadTestsFromName(module)
-    result = unittest.TextTestRunner(io.StringIO(), resultclass=_Result).run(suite)
-    if MPI.COMM_WORLD.Get_rank() == 0:
-        failed: dict[str, str] = result.failed  # type: ignore[attr-defined]
-        print("\0" + json.dumps({"run": result.testsRun, "failed": failed}), flush=True)
+    for module in modules:
+        suite = unittest.defaultTestLoader.loadTestsFromName(module)
+        result = unittest.TextTestRunner(io.StringIO(), resultclass=_Result).run(suite)
+        if MPI.COMM_WORLD.Get_rank() == 0:
+            failed: dict[str, str] = result.failed  # type: ignore[attr-defined]
+            print("\0" + json.dumps({"module": module, "run": result.testsRun, "failed": failed}), flush=True)
 
 
 if __name__ == "__main__":

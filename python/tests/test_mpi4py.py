@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,23 +53,26 @@ def _folder() -> Path:
     return folder / "test"
 
 
-_results: dict[tuple[str, int], dict[str, Any]] = {}
+@cache
+def _results(size: int) -> dict[str, dict[str, Any]]:
+    """What has become of each file. All run in one job: an interpreter takes longer to start than most of them take."""
+    command = [sys.executable, "-m", "intranode", "--timeout", "60", "-n", str(size)]
+    done = subprocess.run(
+        [*command, str(HERE / "mpi4py_rank.py"), str(_folder()), *MISSING],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    lines = [line.rpartition("\0")[2] for line in done.stdout.splitlines() if "\0" in line]
+    found = {result["module"]: result for result in map(json.loads, lines)}
+    assert list(found) == list(MISSING), f"{size} ranks: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return found
 
 
 def _result(module: str, size: int) -> dict[str, Any]:
-    if (module, size) not in _results:
-        command = [sys.executable, "-m", "intranode", "--timeout", "60", "-n", str(size)]
-        done = subprocess.run(
-            [*command, str(HERE / "mpi4py_rank.py"), str(_folder()), module],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert "\0" in done.stdout, f"{module} with {size} ranks: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        _results[module, size] = json.loads(done.stdout.rpartition("\0")[2])
-    return _results[module, size]
+    return _results(size)[module]
 
 
 @pytest.mark.parametrize("size", SIZES)

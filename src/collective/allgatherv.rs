@@ -59,12 +59,7 @@ impl Communicator {
         displs: &[usize],
     ) -> Result<(), Error> {
         let operation = Operation::Allgatherv;
-        let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
-        let call = Call {
-            length: total,
-            extra: counts::digest(self.rank_state.mapped.key(), counts),
-            ..call::<T>(operation)
-        };
+        let call = counts::call::<T>(operation, self.rank_state.mapped.key(), counts);
         if let Err(error) =
             counts::check(self.rank_state.rank, self.size(), send.len(), recv.len(), counts, displs)
         {

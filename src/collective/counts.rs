@@ -1,6 +1,20 @@
 //! The checks of counts and displacements.
 
-use crate::error::{Error, Operation};
+use crate::communicator;
+use crate::error::{Error, Operation, root_and_digest};
+use crate::protocol::Call;
+
+/// A call with blocks of these lengths, which are the same on all ranks of the communicator with this key.
+pub(crate) fn call<T: 'static>(operation: Operation, key: u64, counts: &[usize]) -> Call {
+    let length = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
+    Call { length, extra: digest(key, counts), ..communicator::call::<T>(operation) }
+}
+
+/// The same of a call with a root.
+pub(crate) fn call_at<T: 'static>(operation: Operation, key: u64, counts: &[usize], root: usize) -> Call {
+    let call = call::<T>(operation, key, counts);
+    Call { extra: root_and_digest(root, call.extra), ..call }
+}
 
 /// Checks the arguments of an allgatherv: the tables (`check_blocks`), and that `send` is the count of `rank`.
 ///

@@ -13,7 +13,7 @@ use super::reduction::check_len;
 use super::rooted::check_root;
 use crate::communicator::{Communicator, call};
 use crate::element::{ReduceOp, Reducible};
-use crate::error::{Error, Operation, root_and_digest};
+use crate::error::{Error, Operation};
 use crate::protocol::Call;
 
 /// A check of counts and displacements against the length of the buffer.
@@ -73,9 +73,7 @@ impl Communicator {
         displs: &[usize],
     ) -> Result<(), Error> {
         let operation = Operation::Allgatherv;
-        let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
-        let extra = counts::digest(self.rank_state.mapped.key(), counts);
-        let call = Call { length: total, extra, ..call::<T>(operation) };
+        let call = counts::call::<T>(operation, self.rank_state.mapped.key(), counts);
         let checked = counts::check_tables(operation, self.size(), [counts, displs])
             .and_then(|()| counts::check_blocks(operation, data.len(), counts, displs));
         if let Err(error) = checked {
@@ -320,9 +318,7 @@ impl Communicator {
         root: usize,
         check: BlockCheck,
     ) -> Result<(Call, BlockTable<'t>), (Call, Error)> {
-        let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
-        let extra = root_and_digest(root, counts::digest(self.rank_state.mapped.key(), counts));
-        let call = Call { length: total, extra, ..call::<T>(operation) };
+        let call = counts::call_at::<T>(operation, self.rank_state.mapped.key(), counts, root);
         let checked = check_root(self, operation, root)
             .and_then(|()| counts::check_tables(operation, self.size(), [counts]))
             .and_then(|()| match self.rank() == root {

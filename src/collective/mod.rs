@@ -19,6 +19,7 @@ mod pair_counts;
 mod parts;
 pub(crate) mod pending;
 mod raw;
+mod raw_blocks;
 mod reduce;
 mod reduce_scatter;
 mod reduction;

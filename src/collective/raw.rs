@@ -1,36 +1,33 @@
-//! allreduce over buffers that other threads may write meanwhile.
+//! allreduce and reduce over buffers that other threads may write meanwhile.
 //!
-//! A reduction folds private memory. So a piece at a time comes from the buffers into the L1 cache, is folded there, and goes back:
-//! two copies that no other cache sees, in place of two of the whole buffer.
+//! What is sent goes to staging, and is folded, where it lies: no copy of it is made.
 
-use std::array;
 use std::num::NonZeroU64;
 use std::ops::Range;
 
 use bytemuck::Pod;
 
-use super::reduction::{Builtin, FoldJob, Operator, check_len, check_op, reduction, slices_from};
+use super::reduction::{check_len, check_op, reduction, slices_from};
+use super::rooted::{check_buffer, check_root};
 use crate::communicator::Communicator;
 use crate::copy::policy::Stores;
 use crate::copy::raw::{RawSource, RawTarget};
-use crate::copy::{Sink, Source, TERMS, Term};
-use crate::element::{Number, ReduceOp};
+use crate::copy::{self, Sink, Source, Term};
+use crate::element::{Number, ReduceOp, sealed::Folder};
 use crate::error::{Error, Operation};
+use crate::protocol::Call;
 use crate::protocol::allreduce::{Reduction, Shape};
 use crate::protocol::block_transfer::Address;
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
-use crate::tuning::RAW_PIECE_BYTES;
-
-const OPERATION: Operation = Operation::Allreduce;
 
 impl Communicator {
     /// An [`allreduce`](Communicator::allreduce) over buffers that other threads of this process may write while it runs; if one
     /// does, the result is unspecified, on every rank. `send: None`: what is in `recv` is this rank's contribution. The two must
     /// not overlap, or the result is unspecified. Other ranks may call `allreduce` or `allreduce_in_place`: it is the same operation. Collective.
     ///
-    /// The rounds are those of `allreduce`, and a piece of 8 KiB at a time goes through private memory.
+    /// The rounds are those of `allreduce`.
     ///
     /// ```
     /// use intranode::{RawTarget, ReduceOp};
@@ -54,13 +51,61 @@ impl Communicator {
         recv: RawTarget<'_, T>,
         op: ReduceOp,
     ) -> Result<(), Error> {
-        let len = send.map_or(recv.len(), |send| send.len());
-        let call = reduction::<T>(OPERATION, len, op);
-        let checked = check_len(OPERATION, len, recv.len()).and_then(|()| check_op::<T>(OPERATION, op));
-        if let Err(error) = checked {
+        self.reduce_raw_to::<T>((Operation::Allreduce, Shape::All, 0), send, Some(recv), op)
+    }
+
+    /// A [`reduce`](Communicator::reduce) over such buffers. `recv` is `Some` on the root; there `send: None` means that what is in
+    /// `recv` is its contribution. Other ranks may call `reduce` or `reduce_in_place`. Collective.
+    ///
+    /// ```
+    /// use intranode::{RawSource, RawTarget, ReduceOp};
+    ///
+    /// let sums = intranode::threads(3, |comm| {
+    ///     let (send, mut sum) = ([comm.rank() as f64, 1.0], [0.0; 2]);
+    ///     let recv = (comm.rank() == 2).then(|| RawTarget::from(&mut sum[..]));
+    ///     comm.reduce_raw(Some(RawSource::from(&send[..])), recv, ReduceOp::Sum, 2)?;
+    ///     Ok::<_, intranode::Error>(sum)
+    /// })?;
+    /// for (rank, sum) in sums.into_iter().enumerate() {
+    ///     assert_eq!(sum?, if rank == 2 { [3.0, 3.0] } else { [0.0; 2] });
+    /// }
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`reduce`](Communicator::reduce); [`Error::RootBuffer`] also if another rank than the root has no `send`.
+    pub fn reduce_raw<T: Number>(
+        &self,
+        send: Option<RawSource<'_, T>>,
+        recv: Option<RawTarget<'_, T>>,
+        op: ReduceOp,
+        root: usize,
+    ) -> Result<(), Error> {
+        self.reduce_raw_to::<T>((Operation::Reduce, Shape::Root(root), root), send, recv, op)
+    }
+
+    fn reduce_raw_to<T: Number>(
+        &self,
+        (operation, shape, root): (Operation, Shape, usize),
+        send: Option<RawSource<'_, T>>,
+        recv: Option<RawTarget<'_, T>>,
+        op: ReduceOp,
+    ) -> Result<(), Error> {
+        let len = send.map(|send| send.len()).or(recv.as_ref().map(RawTarget::len)).unwrap_or(0);
+        let call = Call { extra: root as u64, ..reduction::<T>(operation, len, op) };
+        let check = || {
+            if let Shape::Root(root) = shape {
+                check_root(self, operation, root)?;
+                check_buffer(self, operation, root, recv.is_some())?;
+                check_buffer(self, operation, root, recv.is_some() || send.is_none())?;
+            }
+            check_len(operation, len, recv.as_ref().map_or(len, RawTarget::len))?;
+            check_op::<T>(operation, op)
+        };
+        if let Err(error) = check() {
             return Err(self.rank_state.refuse(&call, error));
         }
-        let slices_from = slices_from(Shape::All, self.size());
+        let slices_from = slices_from(shape, self.size());
         let bytes = len * size_of::<T>();
         self.rank_state.chosen(bytes, || {
             let path = match bytes {
@@ -68,42 +113,47 @@ impl Communicator {
                 _ if bytes >= slices_from => Path::Slices,
                 _ => Path::Staging,
             };
-            Choice { operation: OPERATION, path, receive: Stores::Cached }
+            Choice { operation, path, receive: Stores::Cached }
         });
-        let piece = (RAW_PIECE_BYTES / size_of::<T>()).min(len);
-        let [own, folded] = [(); 2].map(|()| vec![T::zeroed(); piece]);
         // Nothing of this rank's is read in place, but it reads what others lend.
         let lending = Lending::new(&self.rank_state, None);
-        let mut data = RawBuffers { send, recv, own, folded, op: Builtin::<T>::new(op), lending };
-        self.rank_state
-            .collective(OPERATION, |member| member.reduction(&call, Shape::All, slices_from, &mut data))
+        let mut data = RawBuffers { send, recv, scratch: Vec::new(), len, op, lending };
+        self.rank_state.collective(operation, |member| member.reduction(&call, shape, slices_from, &mut data))
     }
 }
 
 /// The caller's buffers.
-struct RawBuffers<'a, T, O> {
+struct RawBuffers<'a, T> {
     send: Option<RawSource<'a, T>>,
-    recv: RawTarget<'a, T>,
-    /// A piece of what is sent.
-    own: Vec<T>,
-    /// A piece of what is folded.
-    folded: Vec<T>,
-    op: O,
+    /// `None`: this rank gets no result, but folds a slice for others.
+    recv: Option<RawTarget<'a, T>>,
+    /// Where it does that.
+    scratch: Vec<T>,
+    len: usize,
+    op: ReduceOp,
     lending: Lending<'a>,
 }
 
-impl<T: Pod, O> RawBuffers<'_, T, O> {
-    /// A chunk in pieces.
-    fn pieces(&self, chunk: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<T, O> {
-        let Range { start, end } = chunk;
-        let piece = self.folded.len().max(1);
-        (start..end).step_by(piece).map(move |start| start..end.min(start + piece))
+/// A fold over them.
+struct RawFold<'a, T> {
+    target: RawTarget<'a, T>,
+    own: Option<RawSource<'a, T>>,
+    begin: bool,
+    terms: &'a [Term<'a>],
+    staging: Option<Sink<'a>>,
+}
+
+impl<T: Pod> Folder<T> for RawFold<'_, T> {
+    #[inline]
+    fn each(self, combine: impl Fn(T, T) -> T) {
+        let RawFold { target, own, begin, terms, staging } = self;
+        copy::fold_raw(target, own, begin, terms, staging, combine);
     }
 }
 
-impl<T: Pod, O: Operator<T>> Reduction for RawBuffers<'_, T, O> {
+impl<T: Number> Reduction for RawBuffers<'_, T> {
     fn elements(&self) -> usize {
-        self.send.map_or(self.recv.len(), |send| send.len())
+        self.len
     }
 
     fn element_size(&self) -> usize {
@@ -111,14 +161,8 @@ impl<T: Pod, O: Operator<T>> Reduction for RawBuffers<'_, T, O> {
     }
 
     fn contribute(&mut self, chunk: Range<usize>, mut staging: Sink<'_>) {
-        for piece in self.pieces(chunk) {
-            let own = &mut self.own[..piece.len()];
-            match self.send {
-                Some(send) => send.get(piece, own),
-                None => self.recv.get(piece, own),
-            }
-            let bytes: &[u8] = bytemuck::cast_slice(own);
-            staging.split_front(bytes.len()).publish(bytes);
+        if let Some(source) = self.send.or(self.recv.as_ref().map(RawTarget::source)) {
+            staging.publish_raw(source.part(chunk).bytes());
         }
     }
 
@@ -134,30 +178,19 @@ impl<T: Pod, O: Operator<T>> Reduction for RawBuffers<'_, T, O> {
         self.lending.settle(found);
     }
 
-    fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], mut staging: Option<Sink<'_>>) {
-        let reads_own = terms.iter().any(|term| matches!(term, Term::Own));
-        for piece in self.pieces(chunk.clone()) {
-            let offset = (piece.start - chunk.start) * size_of::<T>();
-            let (own, target) = (&mut self.own[..piece.len()], &mut self.folded[..piece.len()]);
-            if !begin || self.send.is_none() {
-                self.recv.get(piece.clone(), target);
+    fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
+        let RawBuffers { send, recv, scratch, op, .. } = self;
+        let own = send.map(|send| send.part(chunk.clone()));
+        let target = match recv {
+            Some(recv) => recv.part(chunk),
+            None => {
+                if scratch.len() < chunk.len() {
+                    scratch.resize(chunk.len(), T::zeroed());
+                }
+                RawTarget::from(&mut scratch[..chunk.len()])
             }
-            if let Some(send) = self.send.filter(|_| reads_own) {
-                send.get(piece.clone(), own);
-            }
-            let staged: [_; TERMS] = array::from_fn(|index| match terms.get(index) {
-                Some(Term::Staged(staged)) => Term::Staged(staged.after(offset)),
-                _ => Term::Own,
-            });
-            self.op.fold(FoldJob {
-                own: self.send.is_some().then_some(&*own),
-                begin,
-                terms: &staged[..terms.len()],
-                staging: staging.as_mut().map(|staging| staging.split_front(size_of_val(target))),
-                target,
-            });
-            self.recv.put(piece, target);
-        }
+        };
+        T::fold(*op, RawFold { target, own, begin, terms, staging });
     }
 
     #[cold]
@@ -169,19 +202,14 @@ impl<T: Pod, O: Operator<T>> Reduction for RawBuffers<'_, T, O> {
         staging: Option<Sink<'_>>,
     ) {
         let width = size_of::<T>();
-        let found: [_; TERMS] = array::from_fn(|index| {
-            let place = places.get(index).copied().flatten()?;
-            self.lending.at(place, chunk.start * width, chunk.len() * width)
-        });
-        let terms: [_; TERMS] = array::from_fn(|index| match (terms.get(index), places.get(index)) {
-            (Some(term), Some(None)) => *term,
-            // As in `ReduceBuffers`.
-            _ => found[index].as_ref().map_or(Term::Own, |found| Term::Staged(found.view())),
-        });
+        let found = self.lending.all_at(places, chunk.start * width, chunk.len() * width);
+        let terms = found.terms(terms, places);
         self.fold(chunk, begin, &terms[..places.len()], staging);
     }
 
     fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>) {
-        self.recv.fetch(chunk, &staging);
+        if let Some(recv) = &mut self.recv {
+            recv.part(chunk).fetch(&staging, Stores::Cached);
+        }
     }
 }

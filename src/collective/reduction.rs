@@ -1,6 +1,5 @@
 //! What all reductions have in common: the call, the check of the operation, and the caller's buffers as a [`Reduction`].
 
-use std::array;
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -9,7 +8,7 @@ use bytemuck::Pod;
 
 use crate::communicator::{Communicator, call};
 use crate::copy::policy::Stores;
-use crate::copy::{self, Sink, Source, TERMS, Term};
+use crate::copy::{self, Sink, Source, Term};
 use crate::element::{ReduceOp, Reducible, sealed::Folder};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
@@ -237,13 +236,9 @@ impl<T: Pod, O: Operator<T>> Reduction for ReduceBuffers<'_, T, O> {
         staging: Option<Sink<'_>>,
     ) {
         let width = size_of::<T>();
-        let look = |place| self.lending.as_ref()?.at(place, chunk.start * width, chunk.len() * width);
-        let found: [_; TERMS] = array::from_fn(|index| places.get(index).copied().flatten().and_then(look));
-        let terms: [_; TERMS] = array::from_fn(|index| match (terms.get(index), places.get(index)) {
-            (Some(term), Some(None)) => *term,
-            // A place that is not found was overwritten by another process: then the result is worth nothing.
-            _ => found[index].as_ref().map_or(Term::Own, |found| Term::Staged(found.view())),
-        });
+        let look = |lending: &Lending<'_>| lending.all_at(places, chunk.start * width, chunk.len() * width);
+        let found = self.lending.as_ref().map(look).unwrap_or_default();
+        let terms = found.terms(terms, places);
         self.fold(chunk, begin, &terms[..places.len()], staging);
     }
 

@@ -12,7 +12,7 @@ use super::{counts, parts};
 use crate::communicator::{Communicator, call};
 use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
-use crate::error::{Error, Operation, root_and_digest};
+use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
@@ -95,9 +95,7 @@ impl Communicator {
         root: usize,
     ) -> Result<(), Error> {
         let operation = Operation::Scatterv;
-        let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
-        let extra = root_and_digest(root, counts::digest(self.rank_state.mapped.key(), counts));
-        let call = Call { length: total, extra, ..call::<T>(operation) };
+        let call = counts::call_at::<T>(operation, self.rank_state.mapped.key(), counts, root);
         let check = || {
             check_root(self, operation, root)?;
             check_buffer(self, operation, root, send.is_some())?;

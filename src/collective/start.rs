@@ -147,9 +147,7 @@ impl Communicator {
         displs: &[usize],
     ) -> Result<Pending<'_, Vec<T>>, Error> {
         let operation = Operation::StartAllgatherv;
-        let total = counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64));
-        let extra = counts::digest(self.rank_state.mapped.key(), counts);
-        let call = Call { length: total, extra, ..call::<T>(operation) };
+        let call = counts::call::<T>(operation, self.rank_state.mapped.key(), counts);
         let rank = self.rank();
         let sizes = (rank, self.size());
         if let Err(error) = counts::check_gather(operation, sizes, send.len(), recv.len(), counts, displs) {

@@ -144,17 +144,19 @@ pub(super) fn broadcast_vec<T: Pod>(
     let mut first = FirstPart::new(root, width, capacity, own);
     open.transfer(call, &mut first)?;
     let (is_whole, count, beginning) = (first.is_whole(), first.count(), first.into_received());
-    let mut received = Vec::new();
-    if !is_root {
-        received = allocate(open, call, count, is_whole)?;
-    }
-    let target: &mut [u8] = bytemuck::cast_slice_mut(if is_root { data } else { &mut received });
-    match is_whole {
-        true if is_root => {}
-        true => target.copy_from_slice(&beginning),
-        false => open.transfer(call, &mut BroadcastBuffer::new(target, root))?,
-    }
-    if !is_root {
+    if is_root {
+        if !is_whole {
+            open.transfer(call, &mut BroadcastBuffer::new(bytemuck::cast_slice_mut(data), root))?;
+        }
+    } else if is_whole && width > 0 {
+        // Bytes are there already.
+        *data = bytemuck::allocation::try_cast_vec(beginning)
+            .unwrap_or_else(|(_, bytes)| bytemuck::allocation::pod_collect_to_vec(&bytes));
+    } else {
+        let mut received = allocate(open, call, count, is_whole)?;
+        if !is_whole {
+            open.transfer(call, &mut BroadcastBuffer::new(bytemuck::cast_slice_mut(&mut received), root))?;
+        }
         *data = received;
     }
     open.moves(size_of_val(&**data));

@@ -10,6 +10,8 @@ use bytemuck::Pod;
 use super::dispatch::{Work, widest};
 use super::lines;
 use super::publish::Batches;
+use super::raw::{RawSource, RawTarget};
+use super::relaxed;
 use super::view::{Sink, TERMS, Term};
 use crate::tuning::PREFETCH_READ_BYTES;
 
@@ -31,37 +33,78 @@ pub fn fold<T: Pod>(
     staging: Option<Sink<'_>>,
     combine: impl Fn(T, T) -> T,
 ) {
+    let own = own.map(|own| own[..target.len()].as_ptr());
+    // SAFETY: I8: both are slices, and `own` is as long as the target.
+    unsafe { fold_at::<_, false>((target.as_mut_ptr(), target.len()), own, begin, terms, staging, combine) };
+}
+
+/// The same of buffers that other threads may write meanwhile, as [`relaxed`] accesses what others may.
+///
+/// # Panics
+/// As [`fold`]; when `own` has another length than the target.
+#[inline(always)]
+pub(crate) fn fold_raw<T: Pod>(
+    mut target: RawTarget<'_, T>,
+    own: Option<RawSource<'_, T>>,
+    begin: bool,
+    terms: &[Term<'_>],
+    staging: Option<Sink<'_>>,
+    combine: impl Fn(T, T) -> T,
+) {
+    let len = target.len();
+    let own = own.map(|own| {
+        assert!(own.len() == len);
+        own.start().cast()
+    });
+    // SAFETY: I8: the target can be read and written, and `own`, which is as long, can be read.
+    unsafe { fold_at::<_, true>((target.start().cast(), len), own, begin, terms, staging, combine) };
+}
+
+/// Both. `RAW`: others may write this rank's values meanwhile.
+///
+/// # Safety
+/// The target, of this length, can be read and written, and as many values can be read at `own`. If not `RAW`, nobody else writes
+/// them.
+#[inline(always)]
+unsafe fn fold_at<T: Pod, const RAW: bool>(
+    (target, len): (*mut T, usize),
+    own: Option<*const T>,
+    begin: bool,
+    terms: &[Term<'_>],
+    staging: Option<Sink<'_>>,
+    combine: impl Fn(T, T) -> T,
+) {
     assert!(terms.len() <= TERMS);
-    let (len, bytes) = (target.len(), size_of_val(target));
-    let target = target.as_mut_ptr();
+    let bytes = len * size_of::<T>();
     // What is in the target, to begin with or not.
     let mut sources = [target.cast_const(); 1 + TERMS];
     for (source, term) in sources[1..].iter_mut().zip(terms) {
         *source = match (term, own) {
             (Term::Own, None) => target,
-            (Term::Own, Some(own)) => own[..len].as_ptr(),
+            (Term::Own, Some(own)) => own,
             (Term::Staged(staging), _) => staging.range(0, bytes).cast(),
         };
     }
     let (first, rest) = sources[usize::from(begin)..1 + terms.len()].split_first().expect("there are terms");
     let terms = &FoldJob { first: *first, rest, combine };
-    let only = |range| Fold::<_, _, false> { terms, target, also: target, range };
+    let only = |range| Fold::<_, _, false, RAW> { terms, target, also: target, range };
     let Some(staging) = staging else { return widest(bytes, only(0..len)) };
     assert!(bytes <= staging.len);
     let batches = Batches::of(bytes);
     let Some(step) = batches.step().map(|bytes| bytes / size_of::<T>().max(1)) else {
         let also = staging.start.cast();
-        return widest(bytes, Fold::<_, _, true> { terms, target, also, range: 0..len });
+        return widest(bytes, Fold::<_, _, true, RAW> { terms, target, also, range: 0..len });
     };
     let step = step.max(1);
+    let publish = if RAW { Batches::publish_raw } else { Batches::publish };
     for start in (0..len).step_by(step) {
         let end = (start + step).min(len);
         let (offset, bytes) = (start * size_of::<T>(), (end - start) * size_of::<T>());
         widest(bytes, only(start..end));
         let (source, place) = (target.cast::<u8>().wrapping_add(offset), staging.start.wrapping_add(offset));
-        // SAFETY: I1 and I2: the staging is as long as the result, and this rank's to write. I8: private memory does not
+        // SAFETY: I1 and I2: the staging is as long as the result, and this rank's to write. I8: the caller's memory does not
         // overlap with it.
-        unsafe { batches.publish(source, place, bytes) };
+        unsafe { publish(&batches, source, place, bytes) };
     }
 }
 
@@ -73,15 +116,15 @@ struct FoldJob<'a, T, C> {
 }
 
 /// A part of it, to be done with the widest vectors. If `ALSO`, the result is written to a second target too, which has
-/// been checked as well.
-struct Fold<'a, 'b, T, C, const ALSO: bool> {
+/// been checked as well. If `RAW`, others may write the terms and the target meanwhile.
+struct Fold<'a, 'b, T, C, const ALSO: bool, const RAW: bool> {
     terms: &'a FoldJob<'b, T, C>,
     target: *mut T,
     also: *mut T,
     range: Range<usize>,
 }
 
-impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool> Work for Fold<'_, '_, T, C, ALSO> {
+impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Work for Fold<'_, '_, T, C, ALSO, RAW> {
     #[inline(always)]
     fn run(self, wide: bool) {
         let Range { start, end } = self.range;
@@ -90,30 +133,30 @@ impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool> Work for Fold<'_, '_, T, C, ALS
             let head = self.target.wrapping_add(start).align_offset(VECTOR).min(end - start);
             // SAFETY: I1, I2 and I8: the values can be read at each of the terms, and nobody writes them meanwhile but
             // here; they can be written at the targets. The head is at most the range.
-            done = unsafe { self.blocks::<1>(start..start + head) };
+            done = unsafe { self.blocks::<1>(start..start + head, wide) };
         }
         if size_of::<T>() < 4 {
             // So that a block of small values is worth a vector.
             // SAFETY: I1, I2 and I8: as above, here and below.
-            done = unsafe { self.blocks::<64>(done..end) };
+            done = unsafe { self.blocks::<64>(done..end, wide) };
         }
         // SAFETY: I1, I2 and I8: as above.
-        done = unsafe { self.blocks::<16>(done..end) };
+        done = unsafe { self.blocks::<16>(done..end, wide) };
         // SAFETY: I1, I2 and I8: as above.
-        done = unsafe { self.blocks::<4>(done..end) };
+        done = unsafe { self.blocks::<4>(done..end, wide) };
         // SAFETY: I1, I2 and I8: as above.
-        unsafe { self.blocks::<1>(done..end) };
+        unsafe { self.blocks::<1>(done..end, wide) };
     }
 }
 
-impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool> Fold<'_, '_, T, C, ALSO> {
+impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Fold<'_, '_, T, C, ALSO, RAW> {
     /// Folds as many blocks of `N` values as the range has, from its start on, and returns where the rest begins. A block is
     /// written when it has been read from all terms, one of which may be the target: no term has to be told from it.
     ///
     /// # Safety
     /// The range can be read at each term and written at the targets, of which a term is all or nothing.
     #[inline(always)]
-    unsafe fn blocks<const N: usize>(&self, range: Range<usize>) -> usize {
+    unsafe fn blocks<const N: usize>(&self, range: Range<usize>, wide: bool) -> usize {
         let FoldJob { first, rest, combine } = self.terms;
         let ahead = PREFETCH_READ_BYTES / size_of::<T>().max(1);
         let near = if range.len() > ahead && lines::prefetches_reads() { range.end - ahead } else { 0 };
@@ -126,17 +169,23 @@ impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool> Fold<'_, '_, T, C, ALSO> {
                     lines::prefetch_read::<[T; N]>(block(*term));
                 }
             }
-            // SAFETY: the caller's promise: the block is in the range. I4: any bytes are a `Pod`; no alignment is assumed.
-            let mut values = unsafe { block(*first).read_unaligned() };
+            // SAFETY: the caller's promise: the block is in the range.
+            let mut values = unsafe { Self::load(block(*first), wide) };
             for term in *rest {
                 // SAFETY: the caller's promise, as above.
-                let more = unsafe { block(*term).read_unaligned() };
+                let more = unsafe { Self::load(block(*term), wide) };
                 for (value, other) in values.iter_mut().zip(&more) {
                     *value = combine(*value, *other);
                 }
             }
-            // SAFETY: the caller's promise, as above.
-            unsafe { block(self.target).cast_mut().write_unaligned(values) };
+            let target = block(self.target).cast_mut();
+            if RAW {
+                // SAFETY: the caller's promise, as above.
+                unsafe { relaxed::store(&values, target.cast(), wide) };
+            } else {
+                // SAFETY: the caller's promise, as above.
+                unsafe { target.write_unaligned(values) };
+            }
             if ALSO {
                 // SAFETY: the caller's promise, as above.
                 unsafe { block(self.also).cast_mut().write_unaligned(values) };
@@ -144,6 +193,19 @@ impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool> Fold<'_, '_, T, C, ALSO> {
             start += N;
         }
         start
+    }
+
+    /// # Safety
+    /// The block can be read.
+    #[inline(always)]
+    unsafe fn load<const N: usize>(block: *const [T; N], wide: bool) -> [T; N] {
+        if RAW {
+            // SAFETY: the caller's promise.
+            unsafe { relaxed::load(block.cast(), wide) }
+        } else {
+            // SAFETY: the caller's promise. I4: any bytes are a `Pod`; no alignment is assumed.
+            unsafe { block.read_unaligned() }
+        }
     }
 }
 
@@ -215,6 +277,37 @@ mod tests {
     }
 
     #[test]
+    fn buffers_that_others_may_write_are_folded_alike() {
+        for len in [0, 1, 3, 15, 17, 200, 5001] {
+            let columns: Vec<_> = (0..3).map(|term| values(term, len)).collect();
+            for own in 0..3 {
+                let mut terms: Vec<_> = columns.iter().map(|column| Term::Staged(source(column))).collect();
+                terms[own] = Term::Own;
+                for (in_place, stream, odd) in
+                    [(false, 0, 0), (true, 0, 1), (false, 1 << 20, 1), (true, 1 << 20, 0)]
+                {
+                    publish::force_nontemporal(stream);
+                    // From an odd address on.
+                    let mut memory = vec![0u8; 2 * len + 1];
+                    if in_place {
+                        memory[odd..][..2 * len].copy_from_slice(bytemuck::cast_slice(&columns[own]));
+                    }
+                    let mut staging = vec![0u16; len];
+                    // SAFETY: the vector can be written as long as it is borrowed.
+                    let sink = unsafe { Sink::new(staging.as_mut_ptr().cast(), 2 * len) };
+                    // SAFETY: the vector has as many bytes behind the offset.
+                    let target =
+                        unsafe { RawTarget::new(memory.as_mut_ptr().wrapping_add(odd).cast::<u16>(), len) };
+                    let apart = (!in_place).then(|| RawSource::from(&columns[own][..]));
+                    fold_raw(target, apart, true, &terms, Some(sink), combine);
+                    assert_eq!(staging, expected(None, &columns, len));
+                    assert_eq!(memory[odd..][..2 * len], *bytemuck::cast_slice::<_, u8>(&staging));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_result_can_be_written_to_two_places_at_a_time() {
         for len in [0, 1, 15, 70, 3000] {
             let columns = [values(0, len), values(1, len)];
@@ -222,7 +315,7 @@ mod tests {
             let terms = FoldJob { first: columns[0].as_ptr(), rest: &rest, combine };
             let mut targets = [vec![0; len], vec![0; len]];
             let [target, also] = targets.each_mut().map(|target| target.as_mut_ptr());
-            widest(2 * len, Fold::<_, _, true> { terms: &terms, target, also, range: 0..len });
+            widest(2 * len, Fold::<_, _, true, false> { terms: &terms, target, also, range: 0..len });
             assert_eq!(targets, [expected(None, &columns, len), expected(None, &columns, len)]);
         }
     }

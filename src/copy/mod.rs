@@ -26,4 +26,5 @@ pub(crate) mod relaxed;
 mod view;
 
 pub use fold::fold;
+pub(crate) use fold::fold_raw;
 pub use view::{Sink, Source, TERMS, Term};

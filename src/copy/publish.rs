@@ -8,6 +8,8 @@ use crate::tuning::{
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use super::policy::Stores;
+use super::raw::{self, RawSource};
 use super::view::Sink;
 use super::{cpu, lines};
 
@@ -91,15 +93,18 @@ pub(crate) unsafe fn publish(source: *const u8, target: *mut u8, len: usize) {
         unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
     } else {
         // SAFETY: the caller's promise.
-        unsafe { publish_large(source, target, len) };
+        unsafe { publish_large(source, target, len, Batches::publish) };
     }
 }
+
+/// How a batch is copied.
+type PublishBatch = unsafe fn(&Batches, *const u8, *mut u8, usize);
 
 /// Parts of it may have different readers, so each is measured for itself.
 ///
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].
-unsafe fn publish_large(source: *const u8, target: *mut u8, len: usize) {
+unsafe fn publish_large(source: *const u8, target: *mut u8, len: usize, publish: PublishBatch) {
     for at in (0..len).step_by(PUBLISH_MEASURE_BYTES) {
         let (source, target) = (source.wrapping_add(at), target.wrapping_add(at));
         let len = (len - at).min(PUBLISH_MEASURE_BYTES);
@@ -107,7 +112,7 @@ unsafe fn publish_large(source: *const u8, target: *mut u8, len: usize) {
         let measures = !batches.nontemporal && len >= PUBLISH_MEASURE_FROM_BYTES && STORE_COST.measures(len);
         let start = measures.then(Instant::now);
         // SAFETY: the caller's promise, for this part.
-        unsafe { batches.publish(source, target, len) };
+        unsafe { publish(&batches, source, target, len) };
         if let Some(start) = start {
             STORE_COST.record(len, start.elapsed());
         }
@@ -143,6 +148,17 @@ impl Batches {
         // SAFETY: the caller's promise.
         unsafe { copy(source, target, len) };
     }
+
+    /// The same from a buffer that other threads may write meanwhile.
+    ///
+    /// # Safety
+    /// As there; whatever of Rust writes the source meanwhile is atomic.
+    #[inline]
+    pub(crate) unsafe fn publish_raw(&self, source: *const u8, target: *mut u8, len: usize) {
+        let stores = if self.nontemporal { Stores::NonTemporal } else { Stores::Cached };
+        // SAFETY: the caller's promise.
+        unsafe { raw::copy(source, target, len, stores) };
+    }
 }
 
 impl Drop for Batches {
@@ -165,6 +181,19 @@ impl Sink<'_> {
         // SAFETY: I1 and I2: the range is inside the view, which is ours to write. I8: a private slice does not
         // overlap with it.
         unsafe { publish(bytes.as_ptr(), self.start, bytes.len()) };
+    }
+
+    /// The same of a buffer that other threads may write meanwhile.
+    ///
+    /// # Panics
+    /// As [`publish`](Self::publish).
+    #[inline]
+    pub(crate) fn publish_raw(&mut self, source: RawSource<'_, u8>) {
+        let len = source.len();
+        assert!(len <= self.len);
+        // SAFETY: I1 and I2: the range is inside the view, which is ours to write. I8: the buffer can be read, and does not
+        // overlap with it.
+        unsafe { publish_large(source.start(), self.start, len, Batches::publish_raw) };
     }
 }
 

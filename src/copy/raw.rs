@@ -1,7 +1,8 @@
 //! Buffers of the caller's process that its other threads may write while a call runs, as other languages let them.
 //!
-//! No reference to such memory is ever made: what is behind a buffer is copied to and from private memory, in Rust's terms by a
-//! loop of Relaxed accesses of a unit, as [`relaxed`] does it. So a write at the wrong time garbles the data, and nothing else.
+//! No reference to such memory is ever made: what is behind a buffer is copied, published and [folded](super::fold_raw), in Rust's
+//! terms by a loop of Relaxed accesses of a unit, as [`relaxed`] does it. So a write at the wrong time garbles the data, and
+//! nothing else.
 
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -9,6 +10,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use bytemuck::Pod;
 
+use super::policy::Stores;
 use super::relaxed;
 use super::view::Source;
 
@@ -53,7 +55,7 @@ impl<T> Clone for RawSource<'_, T> {
 
 impl<T> Copy for RawSource<'_, T> {}
 
-impl<T: Pod> RawSource<'_, T> {
+impl<'a, T: Pod> RawSource<'a, T> {
     /// The buffer of `len` elements from `start` on. Example: [`RawSource`].
     ///
     /// # Safety
@@ -63,15 +65,20 @@ impl<T: Pod> RawSource<'_, T> {
         RawSource { start: start.cast(), len, of: PhantomData }
     }
 
-    /// Copies elements into private memory.
+    /// Some of its elements.
     ///
     /// # Panics
-    /// When the range is not inside, or has another length.
+    /// When the range is not inside.
     #[inline]
-    pub(crate) fn get(&self, range: Range<usize>, target: &mut [T]) {
-        let start = place::<T>(self.start, self.len, &range, target.len());
-        // SAFETY: I8: inside the buffer, which can be read; a private slice does not overlap with it.
-        unsafe { copy(start, target.as_mut_ptr().cast(), size_of_val(target)) };
+    pub(crate) fn part(self, range: Range<usize>) -> Self {
+        let start = place::<T>(self.start, self.len, &range);
+        RawSource { start, len: range.len(), of: PhantomData }
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub(crate) fn bytes(self) -> RawSource<'a, u8> {
+        RawSource { start: self.start, len: self.len * size_of::<T>(), of: PhantomData }
     }
 }
 
@@ -80,9 +87,15 @@ impl<T> RawSource<'_, T> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
+
+    /// Where it begins.
+    #[inline]
+    pub(crate) fn start(&self) -> *const u8 {
+        self.start
+    }
 }
 
-impl<T: Pod> RawTarget<'_, T> {
+impl<'a, T: Pod> RawTarget<'a, T> {
     /// The buffer of `len` elements from `start` on. Example: [`RawSource`].
     ///
     /// # Safety
@@ -92,40 +105,48 @@ impl<T: Pod> RawTarget<'_, T> {
         RawTarget { start: start.cast(), len, of: PhantomData }
     }
 
-    /// Copies elements into private memory.
-    ///
-    /// # Panics
-    /// When the range is not inside, or has another length.
+    /// What is there, to be sent.
     #[inline]
-    pub(crate) fn get(&self, range: Range<usize>, target: &mut [T]) {
-        let start = place::<T>(self.start, self.len, &range, target.len());
-        // SAFETY: I8: inside the buffer, which can be read; a private slice does not overlap with it.
-        unsafe { copy(start, target.as_mut_ptr().cast(), size_of_val(target)) };
+    pub(crate) fn source(&self) -> RawSource<'a, T> {
+        RawSource { start: self.start, len: self.len, of: PhantomData }
     }
 
-    /// Copies elements of private memory to `range`.
+    /// Some of its elements.
     ///
     /// # Panics
-    /// As [`get`](Self::get).
+    /// When the range is not inside.
     #[inline]
-    pub(crate) fn put(&mut self, range: Range<usize>, source: &[T]) {
-        let start = place::<T>(self.start, self.len, &range, source.len()).cast_mut();
-        // SAFETY: I8: inside the buffer, which can be written; a private slice does not overlap with it.
-        unsafe { copy(source.as_ptr().cast(), start, size_of_val(source)) };
+    pub(crate) fn part(&mut self, range: Range<usize>) -> RawTarget<'_, T> {
+        let start = place::<T>(self.start, self.len, &range).cast_mut();
+        RawTarget { start, len: range.len(), of: PhantomData }
     }
 
-    /// Copies the beginning of a view of staging to `range`.
+    /// Its bytes.
+    #[inline]
+    pub(crate) fn into_bytes(self) -> RawTarget<'a, u8> {
+        RawTarget { start: self.start, len: self.len * size_of::<T>(), of: PhantomData }
+    }
+
+    /// Copies the beginning of a view of staging here.
     ///
     /// # Panics
-    /// When the range is not inside, or longer than the view.
+    /// When the view is shorter.
     #[inline]
-    pub(crate) fn fetch(&mut self, range: Range<usize>, staging: &Source<'_>) {
-        let count = range.len();
-        let start = place::<T>(self.start, self.len, &range, count).cast_mut();
-        let bytes = count * size_of::<T>();
-        // SAFETY: I1 and I2: the view can be read. I8: the range is inside the buffer, which can be written and does not overlap
-        // with a mapping of a segment.
-        unsafe { copy(staging.range(0, bytes), start, bytes) };
+    pub(crate) fn fetch(&mut self, staging: &Source<'_>, stores: Stores) {
+        let bytes = self.len * size_of::<T>();
+        // SAFETY: I1 and I2: the view can be read. I8: the buffer can be written, and does not overlap with a mapping of a segment.
+        unsafe { copy(staging.range(0, bytes), self.start, bytes, stores) };
+    }
+
+    /// Copies another buffer here.
+    ///
+    /// # Panics
+    /// When it has another length.
+    #[inline]
+    pub(crate) fn copy_from(&mut self, source: RawSource<'_, T>, stores: Stores) {
+        assert!(source.len == self.len);
+        // SAFETY: I8: the one buffer can be read, and the other written. Where they overlap, the result is unspecified.
+        unsafe { copy(source.start, self.start, self.len * size_of::<T>(), stores) };
     }
 }
 
@@ -133,6 +154,12 @@ impl<T> RawTarget<'_, T> {
     /// Its length in elements.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Where it begins.
+    #[inline]
+    pub(crate) fn start(&mut self) -> *mut u8 {
+        self.start
     }
 }
 
@@ -150,22 +177,24 @@ impl<'a, T: Pod> From<&'a mut [T]> for RawTarget<'a, T> {
 
 /// Where elements of a buffer of `len` lie.
 #[inline]
-fn place<T>(start: *const u8, len: usize, range: &Range<usize>, count: usize) -> *const u8 {
-    assert!(range.start <= range.end && range.end <= len && range.len() == count);
+fn place<T>(start: *const u8, len: usize, range: &Range<usize>) -> *const u8 {
+    assert!(range.start <= range.end && range.end <= len);
     start.wrapping_add(range.start * size_of::<T>())
 }
 
+/// Copies with these stores. Those that are non-temporal are seen by other threads only after [`super::lines::fence`].
+///
 /// # Safety
 /// `source` can be read and `target` written for `len` bytes, and they do not overlap. Whatever of Rust accesses them meanwhile
 /// is atomic.
 #[inline]
-unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
+pub(super) unsafe fn copy(source: *const u8, target: *mut u8, len: usize, stores: Stores) {
     let head = relaxed::head(target, len);
     // SAFETY: the caller's promise.
     unsafe { copy_units(source, target, head) };
+    let (from, to) = (source.wrapping_add(head), target.wrapping_add(head));
     // SAFETY: the caller's promise; behind the head the target is aligned to a line, if there is a line.
-    let lines =
-        unsafe { relaxed::copy_lines(source.wrapping_add(head), target.wrapping_add(head), len - head) };
+    let lines = unsafe { relaxed::copy_lines_by(stores, from, to, len - head) };
     let done = head + lines;
     // SAFETY: the caller's promise.
     unsafe { copy_units(source.wrapping_add(done), target.wrapping_add(done), len - done) };
@@ -202,16 +231,15 @@ mod tests {
         let bytes: Vec<u8> = (0..20_000u32).map(|index| (index * 7 % 251) as u8).collect();
         for len in [0, 1, 7, 8, 63, 64, 65, 255, 256, 1000, 9000, 16_000] {
             for (from, to) in [(0, 0), (1, 0), (0, 1), (3, 5), (8, 16)] {
-                let source = RawSource::from(&bytes[from..from + len]);
-                let (mut private, mut target) = (vec![0; len], vec![0; len + 32]);
-                source.get(0..len, &mut private);
-                let mut raw = RawTarget::from(&mut target[to..to + len]);
-                raw.put(0..len, &private);
-                let mut again = vec![0; len];
-                raw.get(0..len, &mut again);
-                assert_eq!(again, bytes[from..from + len]);
-                assert_eq!(target[..to], vec![0; to]);
-                assert_eq!(target[to + len..], vec![0; 32 - to]);
+                for stores in [Stores::Cached, Stores::NonTemporal] {
+                    let source = RawSource::from(&bytes[..]).part(from..from + len);
+                    let mut target = vec![0; len + 32];
+                    RawTarget::from(&mut target[..]).part(to..to + len).copy_from(source, stores);
+                    crate::copy::lines::fence();
+                    assert_eq!(target[to..to + len], bytes[from..from + len]);
+                    assert_eq!(target[..to], vec![0; to]);
+                    assert_eq!(target[to + len..], vec![0; 32 - to]);
+                }
             }
         }
     }
@@ -222,7 +250,7 @@ mod tests {
         // SAFETY: the vector can be read as long as it is borrowed.
         let staging = unsafe { Source::new(staged.as_ptr().cast(), 2 * staged.len()) };
         let mut target = vec![7; 5000];
-        RawTarget::from(&mut target[..]).fetch(1000..4000, &staging);
+        RawTarget::from(&mut target[..]).part(1000..4000).fetch(&staging, Stores::Cached);
         assert_eq!(target[1000..4000], staged);
         assert!(target[..1000].iter().chain(&target[4000..]).all(|value| *value == 7));
     }
@@ -230,6 +258,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "range.end <= len")]
     fn what_is_not_inside_is_not_touched() {
-        RawSource::from(&[1u8, 2][..]).get(1..3, &mut [0; 2]);
+        let _ = RawSource::from(&[1u8, 2][..]).part(1..3);
     }
 }

@@ -1,12 +1,13 @@
 //! Whether the other ranks read this rank's data where it lies, in a symmetric object, in a region or in a buffer; and how this
 //! rank reads theirs.
 
+use std::array;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use crate::copy::Source;
 use crate::copy::policy::StorePolicy;
 use crate::copy::publish::writing_is_cheap;
+use crate::copy::{Source, TERMS, Term};
 use crate::protocol::block_transfer::{Address, OFFER};
 use crate::rank::buffers;
 use crate::rank::heap::{self, InstancesInPlace};
@@ -146,6 +147,11 @@ impl<'a> Lending<'a> {
         }
     }
 
+    /// What lies at these places: `len` bytes, `start` bytes after each.
+    pub(crate) fn all_at(&self, places: &[Address], start: usize, len: usize) -> Found {
+        Found(array::from_fn(|index| self.at(places.get(index).copied().flatten()?, start, len)))
+    }
+
     /// `len` bytes, `start` bytes after a place. `None`: they do not exist.
     pub(crate) fn at(&self, place: NonZeroU64, start: usize, len: usize) -> Option<InPlace> {
         if is_in_buffer(place) {
@@ -167,6 +173,21 @@ impl<'a> Lending<'a> {
     fn region(&self, place: NonZeroU64) -> Option<&Arc<RegionBytes>> {
         let (number, _) = region_place(place);
         self.found.iter().find(|(other, _)| *other == number).map(|(_, region)| region)
+    }
+}
+
+/// What a fold reads in place.
+#[derive(Default)]
+pub(crate) struct Found([Option<InPlace>; TERMS]);
+
+impl Found {
+    /// The terms of a fold, those that have a place where that was found.
+    pub(crate) fn terms<'t>(&'t self, terms: &[Term<'t>], places: &[Address]) -> [Term<'t>; TERMS] {
+        array::from_fn(|index| match (terms.get(index), places.get(index)) {
+            (Some(term), Some(None)) => *term,
+            // A place that is not found was overwritten by another process: then the result is worth nothing.
+            _ => self.0[index].as_ref().map_or(Term::Own, |found| Term::Staged(found.view())),
+        })
     }
 }
 
