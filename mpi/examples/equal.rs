@@ -2,6 +2,7 @@
 //! launcher: `mpiexec -n 5 ./equal`. Each rank knows what all contribute, so nothing is compared over MPI.
 //!
 //! `equal die RANK`, `equal freeze RANK`: that rank ends, or stops, after some calls; the others print what they are told.
+//! `equal die-started RANK`, `equal freeze-started RANK`: the same with calls that are started and only tested.
 //!
 //! `equal from-env`: the same comparison after `intranode_mpi::from_env`, which uses MPI only where there are several nodes.
 //! `equal pss MEGABYTES`: data of this size in one copy a node; how much memory the ranks of each node have for it.
@@ -12,6 +13,7 @@ use ferrompi::{Mpi, ThreadLevel};
 use intranode::{Hierarchical, Leaders, ReduceOp};
 
 type Comm = Hierarchical<Box<dyn Leaders>>;
+type Calls = fn(&Comm) -> Result<(), intranode::Error>;
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
@@ -23,15 +25,17 @@ fn main() -> Result<(), Failure> {
         return Ok(());
     }
     let mpi = Mpi::init_thread(ThreadLevel::Funneled)?;
-    let ends = arguments.first().is_some_and(|what| ["die", "freeze"].contains(&what.as_str()));
+    let ends = arguments.first().is_some_and(|what| what.starts_with("die") || what.starts_with("freeze"));
     let timeout = Duration::from_secs(if ends { 3 } else { 60 });
     let comm = intranode_mpi::over(&mpi.world(), |config| config.timeout(timeout))?.boxed();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => all_equal(&comm),
         ["pss", megabytes] => memory(&comm, megabytes.parse()?),
-        ["die", rank] => fails(&comm, rank.parse()?, || std::process::abort()),
-        ["freeze", rank] => fails(&comm, rank.parse()?, || std::thread::sleep(Duration::from_secs(3600))),
-        _ => Err("usage: equal [from-env | pss MEGABYTES | die RANK | freeze RANK]".into()),
+        ["die", rank] => fails(&comm, rank.parse()?, die, (waits, 1000)),
+        ["freeze", rank] => fails(&comm, rank.parse()?, freeze, (waits, 1000)),
+        ["die-started", rank] => fails(&comm, rank.parse()?, die, (only_tests, 50)),
+        ["freeze-started", rank] => fails(&comm, rank.parse()?, freeze, (only_tests, 50)),
+        _ => Err("usage: equal [from-env | pss MEGABYTES | die[-started] RANK | freeze[-started] RANK]".into()),
     }
 }
 
@@ -89,6 +93,7 @@ fn all_equal(comm: &Comm) -> Result<(), Failure> {
         compared += len * size + 2 * len;
     }
     compared += moves_and_parts(comm)?;
+    compared += started(comm)?;
     comm.barrier()?;
     println!(
         "rank {rank} of {size} on node {} of {}: {compared} values have the same bits",
@@ -133,6 +138,50 @@ fn moves_and_parts(comm: &Comm) -> Result<usize, Failure> {
     Ok(50_002 + 1000)
 }
 
+/// Calls that are started, several at once: some ranks wait for them, some only test them.
+fn started(comm: &Comm) -> Result<usize, Failure> {
+    let (rank, size) = (comm.rank(), comm.size());
+    let lens = [0, 1, 13, 1000, 8192, 100_000];
+    let expected = |index: usize| (1..size).fold(value(0, index), |all, other| all + value(other, index));
+    for (turn, len) in lens.into_iter().enumerate() {
+        let root = turn % size;
+        let sum = comm.start_allreduce(values(rank, len), ReduceOp::Sum)?;
+        let from_root = comm.start_broadcast(values(rank, len), root)?;
+        // The last rank's block first.
+        let displs: Vec<usize> = (0..size).rev().map(|place| place * len).collect();
+        let gathered =
+            comm.start_allgatherv(&values(rank, len), vec![0.0; len * size], &vec![len; size], &displs)?;
+        let mut last = comm.start_barrier()?;
+        if (rank + turn).is_multiple_of(2) {
+            while !last.test() {}
+        }
+        last.wait()?;
+        for (index, result) in sum.wait()?.iter().enumerate() {
+            same(result.to_bits(), expected(index).to_bits(), || format!("a started sum of {len}"))?;
+        }
+        for (index, result) in from_root.wait()?.iter().enumerate() {
+            same(result.to_bits(), value(root, index).to_bits(), || format!("a started broadcast of {len}"))?;
+        }
+        for (place, result) in gathered.wait()?.iter().enumerate() {
+            let from = size - 1 - place / len;
+            same(result.to_bits(), value(from, place % len).to_bits(), || {
+                format!("a started allgatherv of {len}")
+            })?;
+        }
+    }
+    // The first node starts what the others wait in: no two calls that fit, on any rank.
+    let differs = match comm.node() {
+        0 if comm.map().nodes() > 1 => comm.start_barrier()?.wait(),
+        _ => comm.barrier(),
+    };
+    match differs {
+        Err(intranode::Error::Mismatch { .. }) if comm.map().nodes() > 1 => {}
+        Ok(()) if comm.map().nodes() == 1 => {}
+        other => return Err(format!("started and blocking: {other:?}").into()),
+    }
+    Ok(lens.iter().sum::<usize>() * (size + 2))
+}
+
 /// What the ranks of each node have for data of which there is one copy on each.
 fn memory(comm: &Comm, megabytes: usize) -> Result<(), Failure> {
     let before = pss()?;
@@ -163,15 +212,35 @@ fn same(result: u64, expected: u64, what: impl Fn() -> String) -> Result<(), Fai
     if result == expected { Ok(()) } else { Err(format!("{}: {result:x}, not {expected:x}", what()).into()) }
 }
 
-/// A rank ends in the middle of calls; what the others are told, and when.
-fn fails(comm: &Comm, victim: usize, end: fn()) -> Result<(), Failure> {
-    let mut data = [comm.rank() as f64];
+fn die() {
+    std::process::abort()
+}
+
+fn freeze() {
+    std::thread::sleep(Duration::from_secs(3600));
+}
+
+fn waits(comm: &Comm) -> Result<(), intranode::Error> {
+    comm.allreduce_in_place(&mut [comm.rank() as f64], ReduceOp::Max)
+}
+
+/// Two calls at once, one of them long, of which the last is tested.
+fn only_tests(comm: &Comm) -> Result<(), intranode::Error> {
+    let long = comm.start_allreduce(vec![comm.rank() as f64; 20_000], ReduceOp::Max)?;
+    let mut last = comm.start_barrier()?;
+    while !last.test() {}
+    long.wait()?;
+    last.wait()
+}
+
+/// A rank ends after some calls; what the others are told, and when.
+fn fails(comm: &Comm, victim: usize, end: fn(), (calls, last): (Calls, usize)) -> Result<(), Failure> {
     for call in 0.. {
-        if call == 1000 && comm.rank() == victim {
+        if call == last && comm.rank() == victim {
             end();
         }
         let begun = Instant::now();
-        if let Err(error) = comm.allreduce_in_place(&mut data, ReduceOp::Max) {
+        if let Err(error) = calls(comm) {
             println!("rank {} was told after {:?}: {error}", comm.rank(), begun.elapsed());
             // The launcher ends the others as soon as one has ended; and MPI_Finalize would wait for the victim.
             std::thread::sleep(Duration::from_secs(1));

@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 use ferrompi::{Communicator, Request};
 use intranode::{Leaders, LeadersError, Waiting};
 
+use crate::started::{Ring, Started, Then};
+
 /// The tags of messages.
-const DATA: i32 = 1;
+pub(crate) const DATA: i32 = 1;
 const CONTROL: i32 = 2;
 
 /// The first byte of a control message: a failure, whose notice follows; a question who is there, and the answer.
@@ -26,17 +28,19 @@ const HERE: u8 = 2;
 const ROLL_CALL: Duration = Duration::from_millis(500);
 
 /// MPI counts in `i32`: longer data goes in pieces.
-const PIECE: usize = 1 << 30;
+pub(crate) const PIECE: usize = 1 << 30;
 
 /// Leaders over a communicator of MPI: node `n` is rank `n` of it. [`world`](crate::world) makes it.
 pub struct MpiLeaders {
     comm: Communicator,
+    /// What was started and is not complete.
+    started: Option<Started>,
 }
 
 impl MpiLeaders {
     /// Leaders over a communicator of theirs, which nobody else uses. Not collective.
     pub fn new(comm: Communicator) -> Self {
-        MpiLeaders { comm }
+        MpiLeaders { comm, started: None }
     }
 
     /// Tests a request until it is complete.
@@ -152,7 +156,7 @@ impl Leaders for MpiLeaders {
         for step in 0..nodes - 1 {
             let own = block((node + nodes - step) % nodes);
             let theirs = block((node + nodes - step - 1) % nodes);
-            let sends = self.start_send(&data[own], next)?;
+            let sends = self.begin_send(&data[own], next)?;
             // What is sent may wait for the receive of the next node, which may wait for what it sends.
             let received = self.recv(&mut data[theirs], before, wait);
             let sent = self.finish_sends(sends, received.is_ok(), wait);
@@ -170,7 +174,7 @@ impl Leaders for MpiLeaders {
     }
 
     fn send(&mut self, data: &[u8], to: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
-        let sends = self.start_send(data, to)?;
+        let sends = self.begin_send(data, to)?;
         self.finish_sends(sends, true, wait)
     }
 
@@ -182,7 +186,54 @@ impl Leaders for MpiLeaders {
         Ok(())
     }
 
+    fn start_allgatherv(&mut self, data: Vec<u8>, counts: &[usize]) -> Result<(), LeadersError> {
+        self.started = Some(Started::new(data, Some(Ring { counts: counts.to_vec(), step: 0 })));
+        Ok(())
+    }
+
+    fn start_broadcast(&mut self, data: Vec<u8>, root: usize) -> Result<(), LeadersError> {
+        let (len, mut started) = (data.len(), Started::new(data, None));
+        started.post(0..len, Then::Keep, |buffer| self.comm.ibroadcast(buffer, root as i32))?;
+        self.started = Some(started);
+        Ok(())
+    }
+
+    fn start_send(&mut self, data: Vec<u8>, to: usize) -> Result<(), LeadersError> {
+        let (len, mut started) = (data.len(), Started::new(data, None));
+        started.post(0..len, Then::Drop, |buffer| self.comm.isend(buffer, to as i32, DATA))?;
+        self.started = Some(started);
+        Ok(())
+    }
+
+    fn start_recv(&mut self, data: Vec<u8>, from: usize) -> Result<(), LeadersError> {
+        let (len, mut started) = (data.len(), Started::new(data, None));
+        started.post(0..len, Then::Keep, |buffer| self.comm.irecv(buffer, from as i32, DATA))?;
+        self.started = Some(started);
+        Ok(())
+    }
+
+    fn test(&mut self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, LeadersError> {
+        let Some(mut started) = self.started.take() else {
+            return Err(LeadersError::Transport { reason: "no call of the leaders was started".to_owned() });
+        };
+        if started.go_on(&self.comm)? {
+            return Ok(Some(mem::take(&mut started.data)));
+        }
+        let missed = *started.missed.get_or_insert_with(Instant::now);
+        if timeout.is_some_and(|timeout| missed.elapsed() >= timeout) {
+            return Err(self.late());
+        }
+        match self.control() {
+            Some((_, control)) if control[0] == FAILED => return Err(failed(&control)),
+            Some((asks, control)) if control[0] == ASKED => self.tell(asks, &[HERE]),
+            _ => {}
+        }
+        self.started = Some(started);
+        Ok(None)
+    }
+
     fn fail(&mut self, notice: &[u8]) {
+        self.started = None;
         let control = [&[FAILED], notice].concat();
         self.others().for_each(|node| self.tell(node, &control));
     }
@@ -192,7 +243,7 @@ impl Leaders for MpiLeaders {
 type Sending = (Request, Vec<u8>);
 
 impl MpiLeaders {
-    fn start_send(&self, data: &[u8], to: usize) -> Result<Vec<Sending>, LeadersError> {
+    fn begin_send(&self, data: &[u8], to: usize) -> Result<Vec<Sending>, LeadersError> {
         let mut sends: Vec<Sending> = Vec::new();
         for piece in data.chunks(PIECE) {
             let buffer = piece.to_vec();
@@ -234,6 +285,6 @@ fn failed(control: &[u8]) -> LeadersError {
     LeadersError::Failed { notice: control[1..].to_vec() }
 }
 
-fn transport(error: ferrompi::Error) -> LeadersError {
+pub(crate) fn transport(error: ferrompi::Error) -> LeadersError {
     LeadersError::Transport { reason: error.to_string() }
 }

@@ -19,7 +19,7 @@
 //! **Ranks are numbered node by node**, in the order of MPI's ranks inside a node; nodes in the order of their lowest rank. Where the
 //! launcher places ranks by turns (`--map-by node`) these are other numbers than MPI's.
 //!
-//! **Threads.** Leaders call MPI on the thread that makes the collective call. Below [`ThreadLevel::Serialized`] that must be the
+//! **Threads.** Leaders call MPI on the thread that makes the collective call, or tests one that was started. Below [`ThreadLevel::Serialized`] that must be the
 //! one that has initialised MPI.
 //!
 //! **`split`** of such a communicator calls `MPI_Comm_split`, on all ranks. That has no time-out.
@@ -34,6 +34,7 @@
 mod connector;
 mod job;
 mod leaders;
+mod started;
 mod world;
 
 pub use job::{Job, from_env};

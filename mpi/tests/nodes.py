@@ -97,8 +97,15 @@ def mpich(cases, program, environment):
         "mpich: a leader is frozen",
         lambda: told(start([3, 2], "freeze", 3), {4: late} | dict.fromkeys([0, 1, 2], node)),
     )
-    late = "rank 1 did not arrive"
-    cases.case("mpich: a rank is frozen", lambda: told(start([3, 2], "freeze", 1), dict.fromkeys([0, 2, 3, 4], late)))
+    cases.case("mpich: a rank is frozen", lambda: told(start([3, 2], "freeze", 1), dict.fromkeys([0, 2, 3, 4], "rank 1 did not arrive")))
+    cases.case(
+        "mpich: a rank is killed, calls are tested",
+        lambda: told(start([3, 2], "die-started", 1), dict.fromkeys([0, 2, 3, 4], died)),
+    )
+    cases.case(
+        "mpich: a leader is frozen, calls are tested",
+        lambda: told(start([3, 2], "freeze-started", 3), {4: late} | dict.fromkeys([0, 1, 2], node)),
+    )
 
 
 def bench(program, environment):

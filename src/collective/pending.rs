@@ -25,6 +25,10 @@ use crate::segment::platform::ShmPlatform;
 /// all collectives. A rank may start several; each begins when the one before is complete. `start_allreduce` on some ranks and
 /// `allreduce` on others are different calls, as in MPI: that is [`Error::Mismatch`].
 ///
+/// **On several nodes** ([`Hierarchical`](crate::Hierarchical)) every call has several steps: the ranks of a node agree, their leaders
+/// exchange what they have, the node gets it. All of them have to go on, also with a few bytes, and the other ranks of a node
+/// wait for their leader's tests.
+///
 /// **Dropping it** does not withdraw the call, as there are ranks that need it, and neither does `std::mem::forget`: this
 /// rank's next collective completes it, and throws the result away. If the communicator is dropped instead, this rank has left,
 /// which ends the call on the other ranks if it was not complete.
@@ -46,10 +50,31 @@ use crate::segment::platform::ShmPlatform;
 /// # Ok::<(), intranode::Error>(())
 /// ```
 #[must_use = "the call is completed by `wait`, or by the next collective of this communicator"]
-pub struct Pending<'c, R> {
-    comm: &'c Communicator,
-    operation: Operation,
-    call: SharedCall<dyn Finish<R> + Send>,
+pub struct Pending<'c, R>(Handle<'c, R>);
+
+/// Whose call it is.
+enum Handle<'c, R> {
+    Communicator {
+        comm: &'c Communicator,
+        operation: Operation,
+        call: SharedCall<dyn Finish<R> + Send>,
+    },
+    /// That of several nodes, which is made above.
+    Other(Box<dyn Progress<R> + Send + Sync + 'c>),
+}
+
+/// A call that was started, and that another kind of communicator goes on with, by the same rules.
+pub(crate) trait Progress<R> {
+    fn operation(&self) -> Operation;
+
+    /// [`Pending::test`].
+    fn test(&mut self) -> bool;
+
+    /// [`Pending::wait`].
+    ///
+    /// # Errors
+    /// Those of the call.
+    fn wait(self: Box<Self>) -> Result<R, Error>;
 }
 
 /// The steps of a call with a result.
@@ -72,7 +97,12 @@ impl<'c, R> Pending<'c, R> {
     ) -> Result<Self, Error> {
         let call = StartedCall::new(operation, call, steps);
         comm.rank_state.start(operation, Arc::clone(&call) as SharedCall<_>)?;
-        Ok(Pending { comm, operation, call })
+        Ok(Pending(Handle::Communicator { comm, operation, call }))
+    }
+
+    /// A call of another kind of communicator.
+    pub(crate) fn of(call: impl Progress<R> + Send + Sync + 'c) -> Self {
+        Pending(Handle::Other(Box::new(call)))
     }
 
     /// Goes on with the call as far as that takes no waiting. Whether [`wait`](Pending::wait) would return at once, with the
@@ -97,8 +127,13 @@ impl<'c, R> Pending<'c, R> {
     /// # Ok::<(), intranode::Error>(())
     /// ```
     pub fn test(&mut self) -> bool {
-        // `wait` finds the error again.
-        self.comm.rank_state.advance(self.operation, &self.call, false).unwrap_or(true)
+        match &mut self.0 {
+            // `wait` finds the error again.
+            Handle::Communicator { comm, operation, call } => {
+                comm.rank_state.advance(*operation, call, false).unwrap_or(true)
+            }
+            Handle::Other(call) => call.test(),
+        }
     }
 
     /// Waits until the call is complete, and gives its buffer back: of an allreduce with the sums, of a broadcast with the data
@@ -109,7 +144,10 @@ impl<'c, R> Pending<'c, R> {
     /// Those of the blocking call, without the ones that the start reports; the buffer is dropped. If another thread of this rank
     /// is in a call, the communicator has ended; this call still has the result that it has on the other ranks.
     pub fn wait(self) -> Result<R, Error> {
-        let Pending { comm, operation, call } = self;
+        let (comm, operation, call) = match self.0 {
+            Handle::Communicator { comm, operation, call } => (comm, operation, call),
+            Handle::Other(call) => return call.wait(),
+        };
         comm.rank_state.advance(operation, &call, true)?;
         let mut call = lock(&call);
         call.verdict.take().expect("the call is complete, and this is its only handle")?;
@@ -119,6 +157,10 @@ impl<'c, R> Pending<'c, R> {
 
 impl<R> fmt::Debug for Pending<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending").field("operation", &self.operation).finish_non_exhaustive()
+        let operation = match &self.0 {
+            Handle::Communicator { operation, .. } => *operation,
+            Handle::Other(call) => call.operation(),
+        };
+        f.debug_struct("Pending").field("operation", &operation).finish_non_exhaustive()
     }
 }

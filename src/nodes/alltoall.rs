@@ -7,8 +7,9 @@ use crate::error::{Error, Operation};
 use crate::nodes::checks::check_len;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
-use crate::nodes::moves::packed;
-use crate::nodes::session::{LEADER, Session};
+use crate::nodes::places::packed;
+use crate::nodes::session::Session;
+use crate::nodes::steps::LEADER;
 use crate::protocol::Call;
 
 impl<L: Leaders> Hierarchical<L> {

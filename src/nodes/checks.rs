@@ -1,24 +1,11 @@
 //! The checks of arguments, and the descriptions of calls with a root.
 
-use bytemuck::Pod;
-
 use crate::collective::counts;
-use crate::communicator::call;
-use crate::error::{Error, Operation, root_and_digest};
+use crate::error::{Error, Operation};
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
-use crate::protocol::Call;
 
 impl<L: Leaders> Hierarchical<L> {
-    /// The description of a call with blocks of any lengths, and a root.
-    pub(super) fn call_of_blocks<T: Pod>(&self, operation: Operation, counts: &[usize], root: usize) -> Call {
-        Call {
-            length: counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64)),
-            extra: root_and_digest(root, counts::digest(self.key, counts)),
-            ..call::<T>(operation)
-        }
-    }
-
     /// Checks the arguments that all ranks of it have: the table, the own block and the root.
     pub(super) fn check_blocks(
         &self,

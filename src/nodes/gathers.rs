@@ -5,10 +5,10 @@ use bytemuck::Pod;
 use crate::collective::counts;
 use crate::communicator::call;
 use crate::error::{Error, Operation};
-use crate::nodes::agreement::comes_along;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
-use crate::nodes::moves::packed;
+use crate::nodes::packets::comes_along;
+use crate::nodes::places::packed;
 use crate::protocol::Call;
 
 impl<L: Leaders> Hierarchical<L> {
@@ -112,11 +112,7 @@ impl<L: Leaders> Hierarchical<L> {
         if along.len() < own.len() {
             return session.gather_all(own, recv, &vec![own.len(); self.size()]);
         }
-        let from =
-            (0..self.map.nodes()).flat_map(|node| (0..self.map.ranks_of(node).len()).map(move |i| (node, i)));
-        for (place, (node, index)) in recv.chunks_mut(own.len().max(1)).zip(from) {
-            place.copy_from_slice(came.of(node, index, own.len()));
-        }
+        came.unpack(&self.map, own.len(), recv);
         Ok(())
     }
 
@@ -158,11 +154,7 @@ impl<L: Leaders> Hierarchical<L> {
             return self.node.allgatherv(send, recv, counts, displs);
         }
         let operation = Operation::Allgatherv;
-        let call = Call {
-            length: counts.iter().fold(0u64, |sum, count| sum.wrapping_add(*count as u64)),
-            extra: counts::digest(self.key, counts),
-            ..call::<T>(operation)
-        };
+        let call = counts::call::<T>(operation, self.key, counts);
         let checked = counts::check(self.rank(), self.size(), send.len(), recv.len(), counts, displs);
         let mut session = self.begin(operation)?;
         session.agree(&call, checked, &[])?;

@@ -8,7 +8,7 @@ use crate::error::{Error, Operation};
 use crate::nodes::checks::check_len;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
-use crate::nodes::moves::packed;
+use crate::nodes::places::packed;
 use crate::protocol::Call;
 
 impl<L: Leaders> Hierarchical<L> {
@@ -94,7 +94,7 @@ impl<L: Leaders> Hierarchical<L> {
             counts::check_blocks(operation, recv.len(), counts, displs)
         });
         let mut session = self.begin(operation)?;
-        session.agree(&self.call_of_blocks::<T>(operation, counts, root), checked, &[])?;
+        session.agree(&counts::call_at::<T>(operation, self.key, counts, root), checked, &[])?;
         let bytes: Vec<usize> = counts.iter().map(|count| count * size_of::<T>()).collect();
         let Some(recv) = recv else {
             return session.gather_on(bytemuck::cast_slice(send), &mut [], &bytes, root);

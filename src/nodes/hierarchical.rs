@@ -6,10 +6,12 @@ use std::time::Duration;
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::nodes::connector::Connector;
+use crate::nodes::desk::Desk;
 use crate::nodes::leaders::Leaders;
 use crate::nodes::local::LocalLeaders;
 use crate::nodes::map::NodeMap;
 use crate::nodes::notice::Notice;
+use crate::nodes::queue::Queue;
 
 /// A communicator whose ranks are on several nodes. The ranks of a node share a segment; its leader, the node's first rank,
 /// speaks for it with the other [`Leaders`].
@@ -35,7 +37,7 @@ use crate::nodes::notice::Notice;
 /// # Ok::<(), intranode::Error>(())
 /// ```
 pub struct Hierarchical<L: Leaders = LocalLeaders> {
-    pub(super) node: Communicator,
+    pub(super) node: Arc<Communicator>,
     pub(super) map: Arc<NodeMap>,
     /// This rank's node.
     pub(super) own: usize,
@@ -45,6 +47,8 @@ pub struct Hierarchical<L: Leaders = LocalLeaders> {
     pub(super) sizes: Sizes,
     /// For subsets of the ranks.
     pub(super) connector: Option<Box<dyn Connector<L>>>,
+    /// Where the calls that were started ask for exchanges.
+    pub(super) desk: Arc<Desk>,
     /// Locked for as long as a call takes.
     pub(super) state: Mutex<State<L>>,
 }
@@ -57,6 +61,8 @@ pub(super) struct State<L> {
     pub(super) round: u32,
     /// Why no more calls are possible.
     pub(super) failed: Option<Notice>,
+    /// The calls that were started and are not complete.
+    pub(super) queue: Queue,
 }
 
 /// From where on a call takes another form. None of it changes a result. The same on all ranks.
@@ -105,7 +111,9 @@ impl<L: Leaders> Hierarchical<L> {
     /// The communicator of this rank's node: for regions, and for what concerns a node alone. Not collective. Example:
     /// [`size`](Hierarchical::size).
     ///
-    /// All its ranks make the same calls of both communicators in the same order.
+    /// All its ranks make the same calls of both communicators in the same order. While a call of several nodes that was started
+    /// is not complete they make no collective call of the node's, also not of regions that were made by it: the steps of both would
+    /// meet. A blocking call of this communicator completes what was started.
     pub fn local(&self) -> &Communicator {
         &self.node
     }
@@ -150,8 +158,9 @@ impl<L: Leaders> Hierarchical<L> {
     /// [`Error::Forked`] in a forked child.
     pub fn leave(self) -> Result<(), Error> {
         let Hierarchical { node, state, .. } = self;
+        // With the calls that were started, which have the node's communicator too.
         drop(state.into_inner().unwrap_or_else(PoisonError::into_inner));
-        node.leave()
+        Arc::into_inner(node).map_or(Ok(()), Communicator::leave)
     }
 
     /// From how many bytes of all ranks on a reduction goes from node to node, and in chunks of how many: for tests of both forms.

@@ -1,12 +1,22 @@
 //! Leaders that meet in a segment of their own: simulated nodes on one machine.
 
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
 use crate::collective::pending::Pending;
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::message::envelope::Source;
 use crate::message::messages::Messages;
 use crate::message::request::Request;
-use crate::nodes::leaders::{Leaders, LeadersError, Waiting};
+use crate::nodes::desk::pause;
+use crate::nodes::leaders::Leaders;
+use crate::nodes::places::packed;
+use crate::nodes::waiting::{LeadersError, Waiting};
 
 const DATA: u64 = 1;
 const NOTICE: u64 = 2;
@@ -23,11 +33,25 @@ const NOTICE: u64 = 2;
 /// ```
 ///
 /// [`Hierarchical::simulated`]: crate::Hierarchical::simulated
-#[derive(Debug)]
 pub struct LocalLeaders {
+    /// What was started and is not complete.
+    started: Option<Started>,
     // Before the communicator, which ends when it is dropped.
-    mail: Mail,
-    comm: Communicator,
+    mail: Arc<Mutex<Mail>>,
+    comm: Arc<Communicator>,
+}
+
+impl fmt::Debug for LocalLeaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalLeaders").field("comm", &self.comm).finish_non_exhaustive()
+    }
+}
+
+/// A call that is tested.
+struct Started {
+    call: Pin<Box<dyn Future<Output = Result<Vec<u8>, Error>> + Send>>,
+    /// Of a message: the other node, and since when it has been missed. A collective has a time-out of its own.
+    message: Option<(usize, Option<Instant>)>,
 }
 
 /// The messages between leaders.
@@ -44,7 +68,8 @@ impl LocalLeaders {
     /// # Errors
     /// As [`Communicator::messages`].
     pub fn new(comm: Communicator) -> Result<Self, Error> {
-        Ok(LocalLeaders { mail: Mail { messages: comm.messages()?, heard: None }, comm })
+        let mail = Mail { messages: comm.messages()?, heard: None };
+        Ok(LocalLeaders { started: None, mail: Arc::new(Mutex::new(mail)), comm: Arc::new(comm) })
     }
 }
 
@@ -58,8 +83,8 @@ impl Leaders for LocalLeaders {
     }
 
     fn barrier(&mut self, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
-        let LocalLeaders { mail, comm } = self;
-        let pending = comm.start_barrier().map_err(|error| mail.blamed(error))?;
+        let mut mail = lock(&self.mail);
+        let pending = self.comm.start_barrier().map_err(|error| mail.blamed(error))?;
         mail.complete(pending, wait)
     }
 
@@ -69,63 +94,148 @@ impl Leaders for LocalLeaders {
         counts: &[usize],
         wait: &mut Waiting<'_>,
     ) -> Result<(), LeadersError> {
-        let LocalLeaders { mail, comm } = self;
-        let displs: Vec<usize> = counts
-            .iter()
-            .scan(0, |end, count| {
-                *end += count;
-                Some(*end - count)
-            })
-            .collect();
-        let own = &data[displs[comm.rank()]..][..counts[comm.rank()]];
-        let pending = comm.start_allgatherv(own, data.to_vec(), counts, &displs);
+        let (mut mail, displs, rank) = (lock(&self.mail), packed(counts), self.comm.rank());
+        let own = &data[displs[rank]..][..counts[rank]];
+        let pending = self.comm.start_allgatherv(own, data.to_vec(), counts, &displs);
         let pending = pending.map_err(|error| mail.blamed(error))?;
         data.copy_from_slice(&mail.complete(pending, wait)?);
         Ok(())
     }
 
     fn broadcast(&mut self, data: &mut [u8], root: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
-        let LocalLeaders { mail, comm } = self;
-        let pending = comm.start_broadcast(data.to_vec(), root).map_err(|error| mail.blamed(error))?;
+        let mut mail = lock(&self.mail);
+        let pending = self.comm.start_broadcast(data.to_vec(), root).map_err(|error| mail.blamed(error))?;
         data.copy_from_slice(&mail.complete(pending, wait)?);
         Ok(())
     }
 
     fn send(&mut self, data: &[u8], to: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
-        let sent = match self.mail.messages.start_send(data, to, DATA) {
-            Ok(request) => self.mail.attend(request, to, wait),
-            Err(error) => Err(self.mail.blamed(error)),
+        let mut mail = lock(&self.mail);
+        let sent = match mail.messages.start_send(data, to, DATA) {
+            Ok(request) => mail.attend(request, to, wait),
+            Err(error) => Err(mail.blamed(error)),
         };
+        drop(mail);
         self.with_cause(sent)
     }
 
     fn recv(&mut self, data: &mut [u8], from: usize, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
-        let received = match self.mail.messages.start_recv(data, from, DATA) {
-            Ok(request) => self.mail.attend(request, from, wait),
-            Err(error) => Err(self.mail.blamed(error)),
+        let mut mail = lock(&self.mail);
+        let received = match mail.messages.start_recv(data, from, DATA) {
+            Ok(request) => mail.attend(request, from, wait),
+            Err(error) => Err(mail.blamed(error)),
         };
+        drop(mail);
         self.with_cause(received)
     }
 
+    fn start_allgatherv(&mut self, data: Vec<u8>, counts: &[usize]) -> Result<(), LeadersError> {
+        let (comm, counts) = (Arc::clone(&self.comm), counts.to_vec());
+        self.start(None, async move {
+            let (displs, rank) = (packed(&counts), comm.rank());
+            let own = data[displs[rank]..][..counts[rank]].to_vec();
+            completed(comm.start_allgatherv(&own, data, &counts, &displs)?).await
+        })
+    }
+
+    fn start_broadcast(&mut self, data: Vec<u8>, root: usize) -> Result<(), LeadersError> {
+        let comm = Arc::clone(&self.comm);
+        self.start(None, async move { completed(comm.start_broadcast(data, root)?).await })
+    }
+
+    fn start_send(&mut self, data: Vec<u8>, to: usize) -> Result<(), LeadersError> {
+        let mail = Arc::clone(&self.mail);
+        self.start(Some(to), async move {
+            let mut request = lock(&mail).messages.start_send(&data, to, DATA)?;
+            finished(&mail, &mut request).await?;
+            drop(request);
+            Ok(data)
+        })
+    }
+
+    fn start_recv(&mut self, mut data: Vec<u8>, from: usize) -> Result<(), LeadersError> {
+        let mail = Arc::clone(&self.mail);
+        self.start(Some(from), async move {
+            let mut request = lock(&mail).messages.start_recv(&mut data, from, DATA)?;
+            finished(&mail, &mut request).await?;
+            drop(request);
+            Ok(data)
+        })
+    }
+
+    fn test(&mut self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, LeadersError> {
+        let Some(Started { call, message }) = &mut self.started else {
+            return Err(LeadersError::Transport { reason: "no call of the leaders was started".to_owned() });
+        };
+        // In this order: the call may be complete on a node that has failed in the next one.
+        let told = lock(&self.mail).look();
+        let result = match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result,
+            Poll::Pending if told => return Err(lock(&self.mail).failed()),
+            Poll::Pending => {
+                let Some((node, missed)) = message else { return Ok(None) };
+                let since = *missed.get_or_insert_with(Instant::now);
+                let is_late = timeout.is_some_and(|timeout| since.elapsed() >= timeout);
+                return if is_late { Err(LeadersError::Late { node: *node }) } else { Ok(None) };
+            }
+        };
+        let is_message = message.is_some();
+        self.started = None;
+        let result = result.map(Some).map_err(|error| lock(&self.mail).blamed(error));
+        if is_message { self.with_cause(result) } else { result }
+    }
+
     fn fail(&mut self, notice: &[u8]) {
+        self.started = None;
         for node in (0..self.comm.size()).filter(|node| *node != self.comm.rank()) {
             // Where it finds no room, or has ended, the node learns from what ends with this leader.
-            let _ = self.mail.messages.try_send(notice, node, NOTICE);
+            let _ = lock(&self.mail).messages.try_send(notice, node, NOTICE);
         }
     }
 }
 
 impl LocalLeaders {
     /// A leader may have left because the communicator had ended, so that it could not tell why: then its cause says more.
-    fn with_cause(&mut self, result: Result<(), LeadersError>) -> Result<(), LeadersError> {
+    fn with_cause<R>(&mut self, result: Result<R, LeadersError>) -> Result<R, LeadersError> {
         match result {
             Err(LeadersError::Left { node }) => match self.comm.barrier() {
-                Err(error) => Err(self.mail.blamed(error)),
+                Err(error) => Err(lock(&self.mail).blamed(error)),
                 Ok(()) => Err(LeadersError::Left { node }),
             },
             other => other,
         }
     }
+
+    /// Starts a call, which begins when it is tested first. `message`: the other node of a message.
+    fn start(
+        &mut self,
+        message: Option<usize>,
+        call: impl Future<Output = Result<Vec<u8>, Error>> + Send + 'static,
+    ) -> Result<(), LeadersError> {
+        self.started = Some(Started { call: Box::pin(call), message: message.map(|node| (node, None)) });
+        Ok(())
+    }
+}
+
+/// Completes a collective, in tests.
+async fn completed<R>(mut pending: Pending<'_, R>) -> Result<R, Error> {
+    while !pending.test() {
+        pause().await;
+    }
+    pending.wait()
+}
+
+/// Completes a message, in tests.
+async fn finished(mail: &Mutex<Mail>, request: &mut impl Request) -> Result<(), Error> {
+    while lock(mail).messages.test(request)?.is_none() {
+        pause().await;
+    }
+    Ok(())
+}
+
+/// Only this leader's thread locks it. A panic inside has ended the communicator.
+fn lock(mail: &Mutex<Mail>) -> MutexGuard<'_, Mail> {
+    mail.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Mail {

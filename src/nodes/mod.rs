@@ -4,12 +4,14 @@
 //!
 //! A call is made of steps inside the nodes, and of exchanges between the leaders. First all ranks agree on the call
 //! ([`agreement`]); after every exchange between leaders each leader tells its node how that ended ([`session`]).
+//! A call that is started and completed later ([`start`]) has the same steps, none of which waits ([`steps`]).
 
 mod agreement;
 mod alltoall;
 mod alltoallv;
 mod checks;
 pub(crate) mod connector;
+mod desk;
 mod fold;
 mod gathers;
 mod gathers_to_root;
@@ -21,7 +23,11 @@ pub(crate) mod map;
 mod moves;
 mod notice;
 mod own;
+mod packets;
+mod places;
 mod prefixes;
+mod progress;
+mod queue;
 mod reduce;
 mod reductions;
 mod replicas;
@@ -31,6 +37,10 @@ mod scatters;
 mod session;
 mod setup;
 mod split;
+mod start;
+mod started_calls;
+mod steps;
 #[cfg(feature = "serde")]
 mod values;
 mod vectors;
+pub(crate) mod waiting;

@@ -1,10 +1,10 @@
 //! How bytes get from ranks to ranks of other nodes: over the network once for each node, and through shared memory inside.
 
-use std::ops::Range;
-
 use crate::error::Error;
 use crate::nodes::leaders::Leaders;
-use crate::nodes::session::{LEADER, Session};
+use crate::nodes::places::packed;
+use crate::nodes::session::Session;
+use crate::nodes::steps::LEADER;
 use crate::tuning::SPREAD_PIECE_BYTES;
 
 impl<L: Leaders> Session<'_, L> {
@@ -47,19 +47,4 @@ impl<L: Leaders> Session<'_, L> {
         }
         Ok(())
     }
-}
-
-/// Where blocks begin that lie one after the other.
-pub(super) fn packed(counts: &[usize]) -> Vec<usize> {
-    let starts = counts.iter().scan(0, |end, count| {
-        *end += count;
-        Some(*end - count)
-    });
-    starts.collect()
-}
-
-/// The parts of `len` elements of `size` bytes that go through at once, of up to `bytes` each.
-pub(super) fn parts(len: usize, size: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> {
-    let step = (bytes / size.max(1)).max(1);
-    (0..len).step_by(step).map(move |start| start..(start + step).min(len))
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::codes::Codes;
 use crate::codes::codes;
 use crate::error::{Error, NodeTimeout, Operation, TimeoutInfo};
-use crate::nodes::leaders::LeadersError;
 use crate::nodes::map::NodeMap;
+use crate::nodes::waiting::LeadersError;
 
 /// The length of a notice in words. With it a gate is one round without staging.
 pub(super) const NOTICE: usize = 12;
@@ -171,6 +171,24 @@ impl Notice {
     fn reason(&self) -> String {
         let bytes: &[u8] = bytemuck::cast_slice(&self.0[5..]);
         String::from_utf8_lossy(&bytes[..(self.0[4] as usize).min(bytes.len())]).into_owned()
+    }
+}
+
+/// An error of a node's communicator in a step of this call, with the numbers of ranks among all; `first` is that of the node's first.
+pub(super) fn among_all(error: Error, operation: Operation, round: u32, first: usize) -> Error {
+    let among = |rank: usize| first + rank;
+    match error {
+        Error::RankDied { rank, pid, .. } => Error::RankDied { operation, round, rank: among(rank), pid },
+        Error::RankLeft { rank, rounds, .. } => Error::RankLeft { operation, round, rank: among(rank), rounds },
+        Error::Aborted { rank, code, .. } => Error::Aborted { operation, round, rank: among(rank), code },
+        Error::Interrupted { rank, .. } => Error::Interrupted { operation, round, rank: among(rank) },
+        Error::Poisoned { rank, reason, .. } => Error::Poisoned { operation, round, rank: among(rank), reason },
+        Error::TimedOut { late, info, .. } => {
+            let late = late.iter().map(|rank| among(*rank)).collect();
+            Error::TimedOut { operation, late, info: Box::new(TimeoutInfo { round, ..*info }) }
+        }
+        Error::ConcurrentUse { .. } => Error::ConcurrentUse { operation },
+        other => other,
     }
 }
 

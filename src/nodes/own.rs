@@ -8,9 +8,10 @@ use crate::error::{Error, OWN_REDUCTION, Operation, root_and_digest};
 use crate::nodes::checks::check_len;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
-use crate::nodes::moves::parts;
+use crate::nodes::places::parts;
 use crate::nodes::reductions::Contributions;
-use crate::nodes::session::{LEADER, Session};
+use crate::nodes::session::Session;
+use crate::nodes::steps::LEADER;
 use crate::protocol::Call;
 
 impl<L: Leaders> Hierarchical<L> {
@@ -55,15 +56,8 @@ impl<L: Leaders> Hierarchical<L> {
         match session.agree_on_reduction(&call, checked, send)? {
             Contributions::Here(all) => fold_all(recv, &all, self.size(), &combine),
             Contributions::ToBeFolded => {
-                let last = self.map.nodes() - 1;
-                for part in parts(send.len(), size_of::<T>(), self.sizes.chunk) {
-                    let folded = session.fold_own_up_to(&send[part.clone()], name, &combine)?;
-                    session.send_folded(&folded)?;
-                    if self.own == last && session.leads() {
-                        recv[part].copy_from_slice(&folded);
-                    }
-                }
-                session.spread(bytemuck::cast_slice_mut(recv), last)?;
+                session.fold_own_along(send, recv, name, &combine)?;
+                session.spread(bytemuck::cast_slice_mut(recv), self.map.nodes() - 1)?;
             }
         }
         Ok(())
@@ -117,13 +111,7 @@ impl<L: Leaders> Hierarchical<L> {
             }
             Contributions::ToBeFolded => {
                 let mut result = send.to_vec();
-                for part in parts(send.len(), size_of::<T>(), self.sizes.chunk) {
-                    let folded = session.fold_own_up_to(&send[part.clone()], name, &combine)?;
-                    session.send_folded(&folded)?;
-                    if session.leads() {
-                        result[part].copy_from_slice(&folded);
-                    }
-                }
+                session.fold_own_along(send, &mut result, name, &combine)?;
                 session.hand_over(bytemuck::cast_slice_mut(&mut result), self.map.nodes() - 1, root)?;
                 if let Some(recv) = recv {
                     recv.copy_from_slice(&result);
@@ -191,18 +179,27 @@ impl<L: Leaders> Hierarchical<L> {
 }
 
 impl<L: Leaders> Session<'_, L> {
-    /// Folds the contributions of the ranks of all nodes up to this one. The leader has the result, other ranks have nothing.
+    /// Folds the contributions of the ranks of all nodes up to this one, and sends that to the next. The leader has it in `result`,
+    /// which other ranks keep as it is.
     ///
     /// # Errors
     /// Those of the node and of the leaders.
-    fn fold_own_up_to<T: Pod>(
+    fn fold_own_along<T: Pod>(
         &mut self,
         own: &[T],
+        result: &mut [T],
         name: &str,
         combine: &impl Fn(&mut T, &T),
-    ) -> Result<Vec<T>, Error> {
-        let first = self.prefix_and_own(own, combine)?;
-        self.fold_own_node(&first, name, combine)
+    ) -> Result<(), Error> {
+        for part in parts(own.len(), size_of::<T>(), self.all.sizes.chunk) {
+            let first = self.prefix_and_own(&own[part.clone()], combine)?;
+            let folded = self.fold_own_node(&first, name, combine)?;
+            self.send_folded(&folded)?;
+            if self.leads() {
+                result[part].copy_from_slice(&folded);
+            }
+        }
+        Ok(())
     }
 
     /// On the leader what the nodes before this one have folded, and the own contribution; elsewhere the own contribution.

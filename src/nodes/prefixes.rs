@@ -6,7 +6,7 @@ use crate::error::{Error, Operation};
 use crate::nodes::checks::check_len;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
-use crate::nodes::moves::{packed, parts};
+use crate::nodes::places::{packed, parts};
 use crate::nodes::reductions::{Contributions, check_op, fold_all, folded, reduction};
 use crate::nodes::session::Session;
 use crate::protocol::Call;

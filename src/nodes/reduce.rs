@@ -5,7 +5,7 @@ use crate::error::{Error, Operation};
 use crate::nodes::checks::check_len;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
-use crate::nodes::moves::parts;
+use crate::nodes::places::parts;
 use crate::nodes::reductions::{Contributions, check_op, fold_all, reduction};
 use crate::protocol::Call;
 

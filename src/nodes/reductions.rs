@@ -5,12 +5,13 @@ use bytemuck::Pod;
 use crate::communicator::call;
 use crate::element::{ReduceOp, Reducible};
 use crate::error::{Error, Operation};
-use crate::nodes::agreement::{Along, comes_along};
 use crate::nodes::fold::fold;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
-use crate::nodes::moves::parts;
-use crate::nodes::session::{LEADER, Session};
+use crate::nodes::packets::comes_along;
+use crate::nodes::places::parts;
+use crate::nodes::session::Session;
+use crate::nodes::steps::LEADER;
 use crate::protocol::Call;
 
 impl<L: Leaders> Hierarchical<L> {
@@ -122,7 +123,7 @@ impl<L: Leaders> Session<'_, L> {
         let mut all = vec![R::zeroed(); data.len() * size];
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut all);
         if comes_along {
-            unpack(&came, self.all, own.len(), bytes);
+            came.unpack(&self.all.map, own.len(), bytes);
         } else {
             self.gather_all(own, bytes, &vec![own.len(); size])?;
         }
@@ -213,14 +214,6 @@ pub(super) fn folded<T: Reducible>(before: Option<&[T]>, own: &[T], op: ReduceOp
     let mut folded = before.to_vec();
     T::update(&mut folded, |prefix| fold::<T>(op, prefix, &T::encode(own)));
     folded
-}
-
-/// Puts what has come along one after the other, in the order of the ranks.
-fn unpack<L: Leaders>(came: &Along, all: &Hierarchical<L>, len: usize, bytes: &mut [u8]) {
-    let from = (0..all.map.nodes()).flat_map(|node| (0..all.map.ranks_of(node).len()).map(move |i| (node, i)));
-    for (place, (node, index)) in bytes.chunks_mut(len.max(1)).zip(from) {
-        place.copy_from_slice(came.of(node, index, len));
-    }
 }
 
 /// Folds the contributions of `ranks` ranks, in their order.

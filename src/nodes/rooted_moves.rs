@@ -2,8 +2,9 @@
 
 use crate::error::Error;
 use crate::nodes::leaders::Leaders;
-use crate::nodes::moves::packed;
-use crate::nodes::session::{LEADER, Session};
+use crate::nodes::places::packed;
+use crate::nodes::session::Session;
+use crate::nodes::steps::LEADER;
 
 impl<L: Leaders> Session<'_, L> {
     /// Gathers blocks of `counts[r]` bytes on rank `root`, one after the other in `all`, which is empty elsewhere.

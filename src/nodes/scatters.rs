@@ -88,7 +88,7 @@ impl<L: Leaders> Hierarchical<L> {
             counts::check_fit(operation, send.len(), counts, displs)
         });
         let mut session = self.begin(operation)?;
-        session.agree(&self.call_of_blocks::<T>(operation, counts, root), checked, &[])?;
+        session.agree(&counts::call_at::<T>(operation, self.key, counts, root), checked, &[])?;
         let bytes: Vec<usize> = counts.iter().map(|count| count * size_of::<T>()).collect();
         let blocks = send.map_or(Vec::new(), |send| {
             let blocks = displs.iter().zip(counts).map(|(displ, count)| &send[*displ..displ + count]);

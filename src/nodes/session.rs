@@ -4,20 +4,16 @@
 //! tells that too, several times within the time-out; so the ranks of its node, which wait for it, do not give it up.
 //! A failure is told to all other leaders, and every later call fails like it.
 
-use std::sync::{MutexGuard, TryLockError};
+use std::sync::MutexGuard;
 
 use crate::communicator::Communicator;
-use crate::error::{Error, Operation, TimeoutInfo};
+use crate::error::{Error, Operation};
 use crate::nodes::hierarchical::{Hierarchical, State};
-use crate::nodes::leaders::{Leaders, LeadersError, Waiting};
-use crate::nodes::notice::{NOTICE, Notice};
-use crate::protocol::CauseKind;
-
-/// The rounds are numbered modulo 2²⁸, as those of a communicator.
-const ROUNDS: u32 = 1 << 28;
-
-/// The rank of a node that is its leader.
-pub(super) const LEADER: usize = 0;
+use crate::nodes::leaders::Leaders;
+use crate::nodes::notice::{NOTICE, Notice, among_all};
+use crate::nodes::steps::LEADER;
+use crate::nodes::waiting::{LeadersError, Waiting};
+use crate::protocol::Call;
 
 /// A call in progress, the only one of this rank.
 pub(super) struct Session<'a, L: Leaders> {
@@ -27,27 +23,17 @@ pub(super) struct Session<'a, L: Leaders> {
 }
 
 impl<L: Leaders> Hierarchical<L> {
-    /// Begins a call.
+    /// Begins a call, and completes those that were started before.
     ///
     /// # Errors
     /// That of an earlier call; [`Error::ConcurrentUse`], after which the communicator has ended; [`Error::Forked`].
     pub(super) fn begin(&self, operation: Operation) -> Result<Session<'_, L>, Error> {
-        if self.node.rank_state.mapped.forked() {
-            return Err(Error::Forked { operation });
-        }
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            // A thread has panicked in a call. What it left is complete in itself.
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                self.node.rank_state.poison(CauseKind::ConcurrentUse, 0);
-                return Err(Error::ConcurrentUse { operation });
-            }
-        };
+        let mut state = self.lock(operation)?;
+        self.advance(&mut state, || true);
         if let Some(error) = state.failed.as_ref().and_then(|failed| failed.error(operation, &self.map)) {
             return Err(error);
         }
-        state.round = (state.round + 1) % ROUNDS;
+        state.next_round();
         Ok(Session { all: self, operation, state })
     }
 }
@@ -153,32 +139,26 @@ impl<L: Leaders> Session<'_, L> {
 
     /// Ends the communicator on this rank, and tells the other nodes if it is a leader.
     fn fail(&mut self, notice: Notice) {
-        if let Some(mut leaders) = self.state.leaders.take() {
-            leaders.fail(bytemuck::cast_slice(notice.words()));
-        }
-        self.state.failed = Some(notice);
+        self.state.fail(notice);
     }
 
     /// An error of the node's communicator, with the numbers of ranks among all, and the call that was made.
     fn among_all(&self, error: Error) -> Error {
-        let (operation, round) = (self.operation, self.state.round);
-        let among = |rank: usize| self.all.map.leader_of(self.all.own) + rank;
-        match error {
-            Error::RankDied { rank, pid, .. } => Error::RankDied { operation, round, rank: among(rank), pid },
-            Error::RankLeft { rank, rounds, .. } => {
-                Error::RankLeft { operation, round, rank: among(rank), rounds }
-            }
-            Error::Aborted { rank, code, .. } => Error::Aborted { operation, round, rank: among(rank), code },
-            Error::Interrupted { rank, .. } => Error::Interrupted { operation, round, rank: among(rank) },
-            Error::Poisoned { rank, reason, .. } => {
-                Error::Poisoned { operation, round, rank: among(rank), reason }
-            }
-            Error::TimedOut { late, info, .. } => {
-                let late = late.iter().map(|rank| among(*rank)).collect();
-                Error::TimedOut { operation, late, info: Box::new(TimeoutInfo { round, ..*info }) }
-            }
-            Error::ConcurrentUse { .. } => Error::ConcurrentUse { operation },
-            other => other,
+        let first = self.all.map.leader_of(self.all.own);
+        among_all(error, self.operation, self.state.round, first)
+    }
+
+    /// The error of a call, where other ranks of this node have started one that they complete later: it goes on by the steps of
+    /// those.
+    #[cold]
+    pub(super) fn disagree_with_started(&mut self, call: Call, checked: Result<(), Error>) -> Error {
+        let steps = self.all.steps(self.operation, self.state.round);
+        let agreed = async move { steps.agree_once_more(&call, checked, &[]).await.map(drop) };
+        let verdict = self.state.queue.add(self.operation, agreed);
+        self.all.advance(&mut self.state, || true);
+        match verdict.take() {
+            Some(Err(error)) => error,
+            _ => unreachable!("the calls differ"),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::nodes::hierarchical::{Hierarchical, Sizes, State};
 use crate::nodes::leaders::Leaders;
 use crate::nodes::local::LocalLeaders;
 use crate::nodes::map::{NodeMap, wrong};
+use crate::nodes::queue::Queue;
 use crate::tuning::{CHAIN_CHUNK_BYTES, CHAIN_FROM_BYTES};
 
 const VARIABLE: &str = "INTRANODE_NODES";
@@ -102,27 +103,29 @@ impl<L: Leaders> Hierarchical<L> {
     where
         L: 'static,
     {
-        let Hierarchical { node, map, own, key, timeout, sizes, connector, state } = self;
-        let State { leaders, round, failed } = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Hierarchical { node, map, own, key, timeout, sizes, connector, desk, state } = self;
+        let State { leaders, round, failed, queue } =
+            state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let leaders = leaders.map(|leaders| Box::new(leaders) as Box<dyn Leaders>);
-        let state = Mutex::new(State { leaders, round, failed });
+        let state = Mutex::new(State { leaders, round, failed, queue });
         let connector = connector.map(|connector| Box::new(Boxed(connector)) as Box<dyn Connector<_>>);
-        Hierarchical { node, map, own, key, timeout, sizes, connector, state }
+        Hierarchical { node, map, own, key, timeout, sizes, connector, desk, state }
     }
 
     /// The parts as they are. `own` is the number of this rank's node, and the key.
     fn of_parts(node: Communicator, leaders: Option<L>, map: NodeMap, own: (usize, u64)) -> Self {
         let timeout = node.rank_state.platform.timeout;
         let sizes = Sizes { chain_from: CHAIN_FROM_BYTES, chunk: CHAIN_CHUNK_BYTES };
-        let state = Mutex::new(State { leaders, round: 0, failed: None });
+        let state = Mutex::new(State { leaders, round: 0, failed: None, queue: Queue::default() });
         Hierarchical {
-            node,
+            node: Arc::new(node),
             map: Arc::new(map),
             own: own.0,
             key: own.1,
             timeout,
             sizes,
             connector: None,
+            desk: Arc::default(),
             state,
         }
     }

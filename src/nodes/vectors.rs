@@ -8,10 +8,11 @@ use bytemuck::Pod;
 use crate::collective::vectors::{Gathered, room};
 use crate::communicator::call;
 use crate::error::{Error, Operation};
-use crate::nodes::agreement::comes_along;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
-use crate::nodes::session::{LEADER, Session};
+use crate::nodes::packets::comes_along;
+use crate::nodes::session::Session;
+use crate::nodes::steps::LEADER;
 use crate::protocol::Call;
 
 impl<L: Leaders> Hierarchical<L> {
@@ -162,11 +163,7 @@ impl<L: Leaders> Session<'_, L> {
         let (map, own) = (&self.all.map, (own as u64).to_ne_bytes());
         let mut all = vec![0u64; map.ranks()];
         if comes_along(BYTES, map.largest()) {
-            let from = (0..map.nodes()).flat_map(|node| (0..map.ranks_of(node).len()).map(move |i| (node, i)));
-            let came = self.agree(call, checked, &own)?;
-            for (len, (node, index)) in all.iter_mut().zip(from) {
-                bytemuck::bytes_of_mut(len).copy_from_slice(came.of(node, index, BYTES));
-            }
+            self.agree(call, checked, &own)?.unpack(map, BYTES, bytemuck::cast_slice_mut(&mut all));
         } else {
             self.agree(call, checked, &[])?;
             let counts = vec![BYTES; all.len()];

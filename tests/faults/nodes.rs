@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use intranode::{Error, Hierarchical, ReduceOp};
+use intranode::{Error, Hierarchical, Pending, ReduceOp};
 use libtest_mimic::Completion;
 use nix::sys::signal::Signal::{SIGCONT, SIGSTOP};
 
@@ -18,20 +18,29 @@ pub(crate) const TESTS: &[Test] = &[
     ("row_46_killed_while_sums_go_from_node_to_node", || killed(SUMS, &[&[0], &[1], &[2], &[3]])),
     ("row_46_a_whole_node_is_killed", || killed(BARRIERS, &[&[0, 1], &[2, 3]])),
     ("row_46_killed_between_three_nodes", killed_between_three_nodes),
+    ("row_46_killed_while_calls_are_tested", || killed(TESTED, &[&[0], &[1], &[2], &[3], &[2, 3]])),
+    ("row_46_killed_while_several_calls_are_waited_for", || killed(WAITED, &[&[0], &[1], &[2], &[3], &[2, 3]])),
     ("row_47_a_node_is_late", || late(BARRIERS)),
     ("row_47_a_node_is_late_while_sums_go_from_node_to_node", || late(SUMS)),
-    ("row_47_a_follower_is_late", a_follower_is_late),
+    ("row_47_a_follower_is_late", || a_follower_is_late(BARRIERS)),
+    ("row_47_a_node_is_late_while_calls_are_tested", || late(TESTED)),
+    ("row_47_a_follower_is_late_while_calls_are_tested", || a_follower_is_late(TESTED)),
     ("row_48_a_rank_of_another_node_aborts", aborts),
 ];
 
 pub(crate) const PROGRAMS: &[Program] = &[
     (BARRIERS, || repeat_over_nodes(|nodes, _| nodes.barrier())),
     (SUMS, || repeat_over_nodes(sum)),
+    (TESTED, || repeat_over_nodes(|nodes, round| started(nodes, round, only_test))),
+    (WAITED, || repeat_over_nodes(|nodes, round| started(nodes, round, |_| ()))),
     ("aborts on a node", aborts_on_a_node),
 ];
 
 const BARRIERS: &str = "barriers over nodes";
 const SUMS: &str = "sums over nodes";
+
+const TESTED: &str = "calls that are tested over nodes";
+const WAITED: &str = "calls that are waited for over nodes";
 
 const TIMEOUT: Duration = Duration::from_millis(800);
 
@@ -59,6 +68,24 @@ fn sum(nodes: &Hierarchical, round: u64) -> Result<(), Error> {
     let expected = size * round + size * (size - 1) / 2;
     assert!(data.iter().all(|sum| *sum == expected), "{}", rank::WRONG_DATA);
     Ok(())
+}
+
+/// Three calls under way, one of them long enough for the chain.
+fn started(nodes: &Hierarchical, round: u64, until: fn(&mut Pending<'_, ()>)) -> Result<(), Error> {
+    let size = nodes.size() as u64;
+    let sum = nodes.start_allreduce(vec![nodes.rank() as u64 + round; 50_000], ReduceOp::Sum)?;
+    let root = nodes.start_broadcast(vec![nodes.rank(); 3], nodes.size() - 1)?;
+    let mut last = nodes.start_barrier()?;
+    until(&mut last);
+    last.wait()?;
+    let expected = size * round + size * (size - 1) / 2;
+    assert!(sum.wait()?.iter().all(|sum| *sum == expected), "{}", rank::WRONG_DATA);
+    assert!(root.wait()? == [nodes.size() - 1; 3], "{}", rank::WRONG_DATA);
+    Ok(())
+}
+
+fn only_test(pending: &mut Pending<'_, ()>) {
+    while !pending.test() {}
 }
 
 fn job_of(size: usize, counts: &str, program: &str, timeout: Option<Duration>) -> Result<Job> {
@@ -136,9 +163,9 @@ fn late(program: &str) -> Result<Completion> {
 }
 
 /// One rank of node 1 stops: there it is named, elsewhere it or its node.
-fn a_follower_is_late() -> Result<Completion> {
+fn a_follower_is_late(program: &str) -> Result<Completion> {
     for _ in 0..repeat(3) {
-        let mut job = job_of(4, "2", BARRIERS, Some(TIMEOUT))?;
+        let mut job = job_of(4, "2", program, Some(TIMEOUT))?;
         let since = job.signal(3, SIGSTOP)?;
         for rank in [0, 1, 2] {
             let report = job.report(rank)?;

@@ -17,6 +17,8 @@ mod rows;
 #[path = "../conformance/scenario.rs"]
 #[allow(dead_code, reason = "shared with the conformance tests, which use all of it")]
 mod scenario;
+mod started_errors;
+mod started_rows;
 mod vec_rows;
 
 use std::process::ExitCode;
@@ -67,7 +69,15 @@ fn main() -> ExitCode {
 }
 
 fn all_rows() -> Vec<Scenario> {
-    [rows::rows(), more_rows::rows(), parts_rows::rows(), vec_rows::rows()].concat()
+    [
+        rows::rows(),
+        more_rows::rows(),
+        parts_rows::rows(),
+        vec_rows::rows(),
+        started_rows::rows(),
+        started_errors::rows(),
+    ]
+    .concat()
 }
 
 fn over_threads(row: Scenario, size: usize) -> Result<(), Failed> {

@@ -2,13 +2,13 @@
 
 use anyhow::{Context, ensure};
 use intranode::bytemuck;
-use intranode::{Communicator, Hierarchical, NodeMap, ReduceOp};
+use intranode::{Communicator, Hierarchical, NodeMap, Pending, ReduceOp};
 use libtest_mimic::{Failed, Trial};
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 use crate::job::{Job, WAITS, Wait};
-use crate::model::{Value, ensure_same, values};
+use crate::model::{Value, ensure_same, reduced, values};
 use crate::scenario::{Outcome, seed};
 
 /// The role of a process that joins by `INTRANODE_NODES`.
@@ -74,12 +74,20 @@ enum Call {
     Broadcast { len: usize, root: usize },
 }
 
+/// How a rank makes a call: the ranks differ.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Waits,
+    /// It starts it, and goes on in this way: by the number, and the rank.
+    Starts(usize),
+}
+
 /// A map, from how many bytes on reductions go from node to node, in chunks of how many, and calls, each of a kind of element.
 #[derive(Clone, Debug)]
 struct World {
     counts: Vec<usize>,
     chain: (usize, usize),
-    calls: Vec<(Call, usize)>,
+    calls: Vec<(Call, usize, Way)>,
 }
 
 fn world() -> impl Strategy<Value = World> {
@@ -93,7 +101,8 @@ fn world() -> impl Strategy<Value = World> {
     let counts = prop::collection::vec(1..=4usize, 1..=4)
         .prop_filter("up to 8 ranks", |counts| counts.iter().sum::<usize>() <= 8);
     let chain = (prop_oneof![Just(0usize), Just(500), Just(5000), Just(usize::MAX)], 1..3000usize);
-    let calls = prop::collection::vec((call, 0..5usize), 1..8);
+    let way = prop_oneof![Just(Way::Waits), (0..7usize).prop_map(Way::Starts)];
+    let calls = prop::collection::vec((call, 0..5usize, way), 1..8);
     (counts, chain, calls).prop_map(|(counts, chain, calls)| World { counts, chain, calls })
 }
 
@@ -113,17 +122,26 @@ fn play_world(world: &World) -> Outcome {
     let map = NodeMap::new(&world.counts)?;
     let outcomes = intranode::threads(map.ranks(), |comm| {
         let nodes = Hierarchical::simulated(comm.split_local()?, &map)?.chain(world.chain.0, world.chain.1);
-        for (index, (call, kind)) in world.calls.iter().enumerate() {
+        let mut held = Vec::new();
+        for (index, (call, kind, way)) in world.calls.iter().enumerate() {
             let seed = seed() ^ index as u64;
-            let outcome = match kind {
-                0 => both::<f64>(&comm, &nodes, call, seed),
-                1 => both::<f32>(&comm, &nodes, call, seed),
-                2 => both::<u8>(&comm, &nodes, call, seed),
-                3 => both::<i32>(&comm, &nodes, call, seed),
-                _ => both::<u64>(&comm, &nodes, call, seed),
+            let outcome = match (way, kind) {
+                (Way::Waits, 0) => both::<f64>(&comm, &nodes, call, seed),
+                (Way::Waits, 1) => both::<f32>(&comm, &nodes, call, seed),
+                (Way::Waits, 2) => both::<u8>(&comm, &nodes, call, seed),
+                (Way::Waits, 3) => both::<i32>(&comm, &nodes, call, seed),
+                (Way::Waits, _) => both::<u64>(&comm, &nodes, call, seed),
+                (Way::Starts(way), 0) => started::<f64>(&nodes, call, seed, *way, &mut held),
+                (Way::Starts(way), 1) => started::<f32>(&nodes, call, seed, *way, &mut held),
+                (Way::Starts(way), 2) => started::<u8>(&nodes, call, seed, *way, &mut held),
+                (Way::Starts(way), 3) => started::<i32>(&nodes, call, seed, *way, &mut held),
+                (Way::Starts(way), _) => started::<u64>(&nodes, call, seed, *way, &mut held),
             };
             outcome.with_context(|| format!("call {index}: {call:?}"))?;
         }
+        held.into_iter().try_for_each(|check| check().context("a call that was started before"))?;
+        // Completes what was dropped: a rank that leaves would end it.
+        nodes.barrier()?;
         anyhow::Ok(())
     })?;
     outcomes
@@ -132,7 +150,70 @@ fn play_world(world: &World) -> Outcome {
         .try_for_each(|(rank, outcome)| outcome.with_context(|| format!("rank {rank}")))
 }
 
-/// The same call of both communicators.
+/// What completes a call later, and checks its result.
+type Check<'c> = Box<dyn FnOnce() -> Outcome + 'c>;
+
+/// Starts a call, and settles it now, later, or never.
+fn settled<'c, R: 'c>(
+    mut pending: Pending<'c, R>,
+    how: usize,
+    held: &mut Vec<Check<'c>>,
+    check: impl FnOnce(R) -> Outcome + 'c,
+) -> Outcome {
+    match how {
+        0 => return check(pending.wait()?),
+        1 => {
+            while !pending.test() {}
+            return check(pending.wait()?);
+        }
+        2 => drop(pending),
+        3 => std::mem::forget(pending),
+        4 => {
+            // Those that were started last are waited for first.
+            pending.test();
+            held.insert(0, Box::new(move || check(pending.wait()?)));
+        }
+        _ => held.push(Box::new(move || check(pending.wait()?))),
+    }
+    Ok(())
+}
+
+/// A call that is started over nodes. No call of the flat communicator is made meanwhile, in which a rank would wait for one that
+/// waits for it here.
+fn started<'c, T: Value>(
+    nodes: &'c Hierarchical,
+    call: &Call,
+    seed: u64,
+    way: usize,
+    held: &mut Vec<Check<'c>>,
+) -> Outcome {
+    let (rank, size) = (nodes.rank(), nodes.size());
+    let how = (way + rank) % 7;
+    match *call {
+        Call::Barrier => settled(nodes.start_barrier()?, how, held, |()| Ok(())),
+        Call::Allreduce { op, len } => {
+            let op = T::REDUCTIONS[op % T::REDUCTIONS.len()];
+            let pending = nodes.start_allreduce(values::<T>(seed, rank, len), op)?;
+            let check = move |sums: Vec<T>| ensure_same(&sums, &reduced(op, seed, size, len));
+            settled(pending, how, held, check)
+        }
+        Call::Allgather { len } => {
+            let own = values::<T>(seed, rank, len);
+            let recv: Vec<T> = vec![bytemuck::Zeroable::zeroed(); len * size];
+            let displs: Vec<usize> = (0..size).map(|rank| rank * len).collect();
+            let pending = nodes.start_allgatherv(&own, recv, &vec![len; size], &displs)?;
+            let expected = move || (0..size).flat_map(|rank| values(seed, rank, len)).collect::<Vec<T>>();
+            settled(pending, how, held, move |all: Vec<T>| ensure_same(&all, &expected()))
+        }
+        Call::Broadcast { len, root } => {
+            let pending = nodes.start_broadcast(values::<T>(seed, rank, len), root % size)?;
+            let check = move |data: Vec<T>| ensure_same(&data, &values(seed, root % size, len));
+            settled(pending, how, held, check)
+        }
+    }
+}
+
+/// The same call of both communicators: over nodes first, which completes what was started there.
 fn both<T: Value>(comm: &Communicator, nodes: &Hierarchical, call: &Call, seed: u64) -> Outcome {
     let (rank, size) = (comm.rank(), comm.size());
     match *call {
@@ -141,8 +222,8 @@ fn both<T: Value>(comm: &Communicator, nodes: &Hierarchical, call: &Call, seed: 
             let op = T::REDUCTIONS[op % T::REDUCTIONS.len()];
             let mut flat = values::<T>(seed, rank, len);
             let mut over = flat.clone();
-            comm.allreduce_in_place(&mut flat, op)?;
             nodes.allreduce_in_place(&mut over, op)?;
+            comm.allreduce_in_place(&mut flat, op)?;
             ensure_same(&over, &flat)
         }
         Call::Allgather { len } => {
@@ -151,8 +232,8 @@ fn both<T: Value>(comm: &Communicator, nodes: &Hierarchical, call: &Call, seed: 
                 vec![bytemuck::Zeroable::zeroed(); len * size],
                 vec![bytemuck::Zeroable::zeroed(); len * size],
             );
-            comm.allgather(&own, &mut flat)?;
             nodes.allgather(&own, &mut over)?;
+            comm.allgather(&own, &mut flat)?;
             ensure_same(&over, &flat)
         }
         Call::Broadcast { len, root } => {

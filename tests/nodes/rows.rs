@@ -11,8 +11,8 @@ use crate::compared;
 use crate::model::{Value, ensure_same, values};
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, seed};
 
-const RANKS: &[usize] = &[1, 2, 3, 4, 5, 8];
-const FEWER: &[usize] = &[2, 4, 8];
+pub(crate) const RANKS: &[usize] = &[1, 2, 3, 4, 5, 8];
+pub(crate) const FEWER: &[usize] = &[2, 4, 8];
 
 pub(crate) fn rows() -> Vec<Scenario> {
     vec![
@@ -59,6 +59,18 @@ pub(crate) fn over(comm: &Communicator, check: impl Fn(&Communicator, &Hierarchi
             }
             check(comm, &nodes).with_context(|| format!("{:?}, form {form:?}", map.counts()))?;
         }
+    }
+    Ok(())
+}
+
+/// Runs a check on each map in the usual form: in tiny chunks long data is slow.
+pub(crate) fn over_maps(
+    comm: &Communicator,
+    check: impl Fn(&Communicator, &Hierarchical) -> Outcome,
+) -> Outcome {
+    for map in maps(comm.size()) {
+        let nodes = Hierarchical::simulated(comm.split_local()?, &map)?;
+        check(comm, &nodes).with_context(|| format!("{:?}", map.counts()))?;
     }
     Ok(())
 }
@@ -112,15 +124,15 @@ fn nodes_allreduce_every_type_and_operation(comm: Communicator) -> Outcome {
 }
 
 fn nodes_allreduce_around_every_threshold(comm: Communicator) -> Outcome {
+    let both = [ReduceOp::Sum, ReduceOp::Prod];
+    // What comes along has 96 bytes a node, and 72 a rank; a chunk 40 or 256 Ki, the chain begins at 64 Ki of all ranks.
     over(&comm, |comm, nodes| {
-        // What comes along has 96 bytes a node, and 72 a rank; a chunk 40 or 256 Ki, the chain begins at 64 Ki of all ranks.
-        for len in [4, 5, 8, 9, 10, 11, 12, 13, 1023, 1024, 1025, 8192, 8193, 40_000] {
-            if nodes.map().nodes() > 1 || len < 100 {
-                let lens = if len > 1025 { &[ReduceOp::Sum][..] } else { &[ReduceOp::Sum, ReduceOp::Prod] };
-                lens.iter().try_for_each(|op| same_sum::<f64>(comm, nodes, *op, len))?;
-            }
-        }
-        Ok(())
+        let lens: &[usize] = if nodes.map().nodes() > 1 { &[1023, 1024, 1025] } else { &[] };
+        let lens = [&[4, 5, 8, 9, 10, 11, 12, 13], lens].concat();
+        both.iter().try_for_each(|op| lens.iter().try_for_each(|len| same_sum::<f64>(comm, nodes, *op, *len)))
+    })?;
+    over_maps(&comm, |comm, nodes| {
+        [8192, 8193, 40_000].into_iter().try_for_each(|len| same_sum::<f64>(comm, nodes, ReduceOp::Sum, len))
     })
 }
 
@@ -140,19 +152,23 @@ fn same_located<T: Reducible + PartialEq + Debug>(
     Ok(())
 }
 
+pub(crate) const LOGICAL: [ReduceOp; 3] = [ReduceOp::LogicalAnd, ReduceOp::LogicalOr, ReduceOp::LogicalXor];
+pub(crate) const LOCATED: [ReduceOp; 2] = [ReduceOp::MinLoc, ReduceOp::MaxLoc];
+
+/// What these operations combine, from numbers: pairs are of few different values.
+pub(crate) fn bools_and_pairs(numbers: &[i32], rank: usize) -> (Vec<bool>, Vec<(f64, usize)>) {
+    numbers.iter().map(|number| (number % 3 == 0, (f64::from(number % 3), rank))).unzip()
+}
+
 fn nodes_allreduce_of_bool_and_pairs(comm: Communicator) -> Outcome {
     over(&comm, |comm, nodes| {
         for len in [1, 4, 100] {
             let numbers = values::<i32>(seed(), comm.rank(), len);
-            let bools: Vec<bool> = numbers.iter().map(|number| number % 3 == 0).collect();
-            let logical = [ReduceOp::LogicalAnd, ReduceOp::LogicalOr, ReduceOp::LogicalXor];
-            same_located(comm, nodes, &logical, &bools)?;
-            let located = [ReduceOp::MinLoc, ReduceOp::MaxLoc];
-            let pairs: Vec<(f64, usize)> =
-                numbers.iter().map(|number| (f64::from(number % 3), comm.rank())).collect();
-            same_located(comm, nodes, &located, &pairs)?;
+            let (bools, pairs) = bools_and_pairs(&numbers, comm.rank());
+            same_located(comm, nodes, &LOGICAL, &bools)?;
+            same_located(comm, nodes, &LOCATED, &pairs)?;
             let small: Vec<(i8, usize)> = numbers.iter().map(|number| (*number as i8, comm.rank())).collect();
-            same_located(comm, nodes, &located, &small)?;
+            same_located(comm, nodes, &LOCATED, &small)?;
         }
         Ok(())
     })
@@ -259,7 +275,7 @@ const FLAT: [CalledFlat; 6] = [
 ];
 
 /// The calls in the errors of both are the same.
-fn same_mismatch(flat: Result<(), Error>, over: Result<(), Error>) -> Outcome {
+pub(crate) fn same_mismatch(flat: Result<(), Error>, over: Result<(), Error>) -> Outcome {
     let calls = |result: Result<(), Error>| -> anyhow::Result<(Operation, Box<[CallSummary]>)> {
         match result {
             Err(Error::Mismatch { operation, calls, .. }) => Ok((operation, calls)),
@@ -271,20 +287,29 @@ fn same_mismatch(flat: Result<(), Error>, over: Result<(), Error>) -> Outcome {
     Ok(())
 }
 
+/// One rank makes another call than the others, of pairs of calls by their numbers, of which one is `more`; or the same with another
+/// length.
+pub(crate) fn same_mismatches(
+    is_odd: bool,
+    more: (usize, usize),
+    same: impl Fn(usize, usize) -> Outcome,
+) -> Outcome {
+    for (one, other) in [(0, 1), (1, 2), (1, 3), (4, 1), more] {
+        let call = if is_odd { other } else { one };
+        [1, 2000].into_iter().try_for_each(|len| same(call, len))?;
+    }
+    same(1, 5 + usize::from(is_odd))
+}
+
 fn nodes_that_call_different_things(comm: Communicator) -> Outcome {
     over(&comm, |comm, nodes| {
         // The first rank, the last, and one in the middle.
         for odd in [0, comm.size() - 1, comm.size() / 2] {
             let is_odd = comm.rank() == odd;
-            for (one, other) in [(0, 1), (1, 2), (1, 3), (4, 1), (5, 0)] {
-                let call = if is_odd { other } else { one };
-                for len in [1, 2000] {
-                    same_mismatch(FLAT[call](comm, len), CALLS[call](nodes, len))?;
-                }
-            }
-            // Another length, and another root.
-            let len = 5 + usize::from(is_odd);
-            same_mismatch(FLAT[1](comm, len), CALLS[1](nodes, len))?;
+            same_mismatches(is_odd, (5, 0), |call, len| {
+                same_mismatch(FLAT[call](comm, len), CALLS[call](nodes, len))
+            })?;
+            // Another root.
             let root = usize::from(is_odd);
             same_mismatch(comm.broadcast(&mut [0; 3], root), nodes.broadcast(&mut [0; 3], root))?;
             // Other counts with the same sum.

@@ -1,0 +1,126 @@
+//! A call of the leaders that is tested: its requests, and their buffers.
+
+use std::mem;
+use std::ops::Range;
+use std::time::Instant;
+
+use ferrompi::{Communicator, Request};
+use intranode::LeadersError;
+
+use crate::leaders::{DATA, PIECE, transport};
+
+/// A call that was started.
+pub(crate) struct Started {
+    pub(crate) data: Vec<u8>,
+    /// The requests that are not complete.
+    open: Vec<Open>,
+    ring: Option<Ring>,
+    /// Since when a test has found nothing new.
+    pub(crate) missed: Option<Instant>,
+}
+
+/// An allgatherv: see [`MpiLeaders::allgatherv`](crate::MpiLeaders), whose messages it has.
+pub(crate) struct Ring {
+    pub(crate) counts: Vec<usize>,
+    /// The next step.
+    pub(crate) step: usize,
+}
+
+/// What becomes of a buffer when its request is complete.
+#[derive(Clone, Copy)]
+pub(crate) enum Then {
+    /// Its data have come.
+    Keep,
+    Drop,
+}
+
+/// A request, and its buffer, which is never freed before it is complete.
+struct Open {
+    request: Option<Request>,
+    buffer: Vec<u8>,
+    place: Range<usize>,
+    then: Then,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Some(request) = self.request.take() {
+            // To drop it is to wait for it.
+            mem::forget((request, mem::take(&mut self.buffer)));
+        }
+    }
+}
+
+impl Started {
+    pub(crate) fn new(data: Vec<u8>, ring: Option<Ring>) -> Self {
+        Started { data, open: Vec::new(), ring, missed: None }
+    }
+
+    /// Starts a request for each piece of a part of the data.
+    ///
+    /// # Errors
+    /// [`LeadersError::Transport`].
+    pub(crate) fn post(
+        &mut self,
+        part: Range<usize>,
+        then: Then,
+        start: impl Fn(&mut [u8]) -> ferrompi::Result<Request>,
+    ) -> Result<(), LeadersError> {
+        for begin in part.clone().step_by(PIECE) {
+            let place = begin..part.end.min(begin + PIECE);
+            let mut buffer = self.data[place.clone()].to_vec();
+            let request = start(&mut buffer).map_err(transport)?;
+            self.open.push(Open { request: Some(request), buffer, place, then });
+        }
+        Ok(())
+    }
+
+    /// Goes on as far as that takes no waiting. Whether the call is complete.
+    ///
+    /// # Errors
+    /// [`LeadersError::Transport`].
+    pub(crate) fn go_on(&mut self, comm: &Communicator) -> Result<bool, LeadersError> {
+        loop {
+            let mut index = 0;
+            while let Some(open) = self.open.get_mut(index) {
+                let complete = open.request.as_mut().map_or(Ok(true), Request::test).map_err(transport)?;
+                if !complete {
+                    index += 1;
+                    continue;
+                }
+                open.request = None;
+                if let Then::Keep = open.then {
+                    self.data[open.place.clone()].copy_from_slice(&open.buffer);
+                }
+                self.open.swap_remove(index);
+                self.missed = None;
+            }
+            if !self.open.is_empty() {
+                return Ok(false);
+            }
+            if !self.step(comm)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Starts the next step of a ring. False: there is none.
+    fn step(&mut self, comm: &Communicator) -> Result<bool, LeadersError> {
+        let (node, nodes) = (comm.rank() as usize, comm.size() as usize);
+        let Some(Ring { counts, step }) = &mut self.ring else { return Ok(false) };
+        if *step + 1 >= nodes {
+            return Ok(false);
+        }
+        let block = |node: usize| {
+            let start: usize = counts[..node].iter().sum();
+            start..start + counts[node]
+        };
+        let own = block((node + nodes - *step) % nodes);
+        let theirs = block((node + nodes - *step - 1) % nodes);
+        *step += 1;
+        let (next, before) = ((node + 1) % nodes, (node + nodes - 1) % nodes);
+        self.post(own, Then::Drop, |buffer| comm.isend(buffer, next as i32, DATA))?;
+        self.post(theirs, Then::Keep, |buffer| comm.irecv(buffer, before as i32, DATA))?;
+        Ok(true)
+    }
+}

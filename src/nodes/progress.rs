@@ -1,0 +1,176 @@
+//! What goes on with the calls that were started: a test as far as that takes no waiting, any other call to the end of all of them.
+
+use std::sync::{Arc, MutexGuard, TryLockError};
+use std::thread;
+use std::time::Instant;
+
+use crate::collective::pending::{Pending, Progress};
+use crate::error::{Error, Operation};
+use crate::nodes::desk::Exchange;
+use crate::nodes::hierarchical::{Hierarchical, State};
+use crate::nodes::leaders::Leaders;
+use crate::nodes::notice::Notice;
+use crate::nodes::queue::Verdict;
+use crate::nodes::steps::Steps;
+use crate::nodes::waiting::{LeadersError, pause_since};
+use crate::protocol::CauseKind;
+
+/// The rounds are numbered modulo 2²⁸, as those of a communicator.
+const ROUNDS: u32 = 1 << 28;
+
+impl<L: Leaders> Hierarchical<L> {
+    /// The state for a call of this thread.
+    ///
+    /// # Errors
+    /// [`Error::ConcurrentUse`], after which the communicator has ended; [`Error::Forked`].
+    pub(super) fn lock(&self, operation: Operation) -> Result<MutexGuard<'_, State<L>>, Error> {
+        if self.node.rank_state.mapped.forked() {
+            return Err(Error::Forked { operation });
+        }
+        match self.state.try_lock() {
+            Ok(state) => Ok(state),
+            // A thread has panicked in a call. What it left is complete in itself.
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                self.node.rank_state.poison(CauseKind::ConcurrentUse, 0);
+                Err(Error::ConcurrentUse { operation })
+            }
+        }
+    }
+
+    /// What a call that is completed later consists of.
+    pub(super) fn steps(&self, operation: Operation, round: u32) -> Steps {
+        Steps {
+            node: Arc::clone(&self.node),
+            map: Arc::clone(&self.map),
+            own: self.own,
+            timeout: self.timeout,
+            sizes: self.sizes,
+            desk: Arc::clone(&self.desk),
+            operation,
+            round,
+        }
+    }
+
+    /// Starts a call, after those that were started before.
+    ///
+    /// # Errors
+    /// As [`lock`](Hierarchical::lock).
+    pub(super) fn start<R: Send + 'static, F>(
+        &self,
+        operation: Operation,
+        call: impl FnOnce(Steps) -> F,
+    ) -> Result<Pending<'_, R>, Error>
+    where
+        F: Future<Output = Result<R, Error>> + Send + 'static,
+    {
+        let mut state = self.lock(operation)?;
+        let round = state.next_round();
+        let verdict = state.queue.add(operation, call(self.steps(operation, round)));
+        self.advance(&mut state, || false);
+        Ok(Pending::of(Handle { all: self, operation, verdict }))
+    }
+
+    /// Goes on with the calls that were started, in their order, and waits for them as long as `waits` says so.
+    pub(super) fn advance(&self, state: &mut State<L>, waits: impl Fn() -> bool) {
+        let mut waits_since = None;
+        while !state.queue.is_empty() {
+            if let Some(failed) = state.failed {
+                let error = |operation| failed.error(operation, &self.map).expect("it is a failure");
+                return state.queue.fail(&error);
+            }
+            let wait = waits();
+            self.desk.set_waits(wait);
+            let complete = state.queue.poll_first();
+            if let Some(notice) = self.desk.take_failure() {
+                state.fail(notice);
+            }
+            if complete || self.exchange(state) {
+                waits_since = None;
+            } else if wait {
+                // What is waited for are other leaders: everything else is waited for in the call itself.
+                pause_since(*waits_since.get_or_insert_with(Instant::now));
+            } else {
+                break;
+            }
+        }
+    }
+
+    /// Goes on with the exchange between leaders that the first call has asked for. Whether the call can go on.
+    fn exchange(&self, state: &mut State<L>) -> bool {
+        let nobody = || LeadersError::Transport { reason: "this node has no leader".to_owned() };
+        self.desk.serve(
+            &mut state.leaders,
+            |leaders, exchange| {
+                let leaders = leaders.as_mut().ok_or_else(nobody)?;
+                match exchange {
+                    Exchange::Allgatherv { data, counts } => leaders.start_allgatherv(data, &counts),
+                    Exchange::Broadcast { data, root } => leaders.start_broadcast(data, root),
+                    Exchange::Send { data, to } => leaders.start_send(data, to),
+                    Exchange::Recv { data, from } => leaders.start_recv(data, from),
+                }
+            },
+            |leaders| leaders.as_mut().ok_or_else(nobody)?.test(self.timeout),
+        )
+    }
+}
+
+impl<L: Leaders> State<L> {
+    /// The number of a call that begins.
+    pub(super) fn next_round(&mut self) -> u32 {
+        self.round = (self.round + 1) % ROUNDS;
+        self.round
+    }
+
+    /// Ends the communicator on this rank, and tells the other nodes if it is a leader.
+    pub(super) fn fail(&mut self, notice: Notice) {
+        if let Some(mut leaders) = self.leaders.take() {
+            leaders.fail(bytemuck::cast_slice(notice.words()));
+        }
+        self.failed = Some(notice);
+    }
+}
+
+/// The program's handle of a call that was started.
+struct Handle<'c, L: Leaders, R> {
+    all: &'c Hierarchical<L>,
+    operation: Operation,
+    verdict: Verdict<R>,
+}
+
+impl<L: Leaders, R> Handle<'_, L, R> {
+    /// Goes on with the calls that were started, to the end of this one if `wait`. Whether it is complete.
+    fn go_on(&self, wait: bool) -> Result<bool, Error> {
+        if self.verdict.is_there() {
+            return Ok(true);
+        }
+        let mut state = loop {
+            match self.all.lock(self.operation) {
+                Ok(state) => break state,
+                // Another thread is in a call, which goes on with this one first. The communicator has ended, but this call has
+                // the verdict that it has on the other ranks.
+                Err(Error::ConcurrentUse { .. }) if self.verdict.is_there() => return Ok(true),
+                Err(Error::ConcurrentUse { .. }) if wait => thread::yield_now(),
+                Err(error) => return Err(error),
+            }
+        };
+        self.all.advance(&mut state, || wait && !self.verdict.is_there());
+        Ok(self.verdict.is_there())
+    }
+}
+
+impl<L: Leaders, R: Send> Progress<R> for Handle<'_, L, R> {
+    fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    fn test(&mut self) -> bool {
+        // `wait` finds the error again.
+        self.go_on(false).unwrap_or(true)
+    }
+
+    fn wait(self: Box<Self>) -> Result<R, Error> {
+        self.go_on(true)?;
+        self.verdict.take().expect("the call is complete, and this is its only handle")
+    }
+}

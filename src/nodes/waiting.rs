@@ -1,0 +1,124 @@
+//! How a leader waits for others, and why that fails.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Why a call of [`Leaders`](crate::Leaders) has failed. It names a node where one is to blame. Example:
+/// [`Leaders`](crate::Leaders).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeadersError {
+    /// The leader of a node did not come within the time-out.
+    Late {
+        /// The first node that is late.
+        node: usize,
+    },
+    /// The leader of a node has died.
+    Died {
+        /// Its node.
+        node: usize,
+        /// Its process there; 0 if that is unknown.
+        pid: u32,
+    },
+    /// The leader of a node has left, and calls no more.
+    Left {
+        /// Its node.
+        node: usize,
+    },
+    /// A node has failed, as its leader has told by [`fail`](crate::Leaders::fail).
+    Failed {
+        /// What it has told.
+        notice: Vec<u8>,
+    },
+    /// The ranks of this leader's own node have failed: what [`Waiting::pause`] returns.
+    OwnNode,
+    /// What connects the leaders has failed.
+    Transport {
+        /// The reason.
+        reason: String,
+    },
+}
+
+/// What a leader does while it waits for others: it keeps the ranks of its own node from giving it up.
+///
+/// ```
+/// use std::sync::mpsc::{Receiver, TryRecvError};
+/// use intranode::{LeadersError, Waiting};
+///
+/// /// Waits for a message from the leader of `node`.
+/// fn receive(from: &Receiver<Vec<u8>>, node: usize, wait: &mut Waiting<'_>) -> Result<Vec<u8>, LeadersError> {
+///     loop {
+///         match from.try_recv() {
+///             Ok(message) => return Ok(message),
+///             Err(TryRecvError::Disconnected) => return Err(LeadersError::Left { node }),
+///             Err(TryRecvError::Empty) if wait.is_over() => return Err(LeadersError::Late { node }),
+///             Err(TryRecvError::Empty) => wait.pause()?,
+///         }
+///     }
+/// }
+/// # let _ = receive;
+/// ```
+pub struct Waiting<'a> {
+    timeout: Option<Duration>,
+    begun: Instant,
+    /// When the ranks of the node are shown again that this leader lives.
+    next_pulse: Instant,
+    pulse: &'a mut dyn FnMut() -> bool,
+}
+
+/// How long a leader polls before it sleeps between polls, and the time of such a sleep.
+const POLLS: Duration = Duration::from_millis(4);
+const SLEEP: Duration = Duration::from_micros(200);
+
+/// A leader that waits shows the ranks of its node that it lives at least so often; so a death among them ends its wait too.
+const PULSE: Duration = Duration::from_millis(50);
+
+impl<'a> Waiting<'a> {
+    /// A wait that begins now. `pulse` shows the ranks of the node that this leader lives; false: they have failed.
+    pub(super) fn new(timeout: Option<Duration>, pulse: &'a mut dyn FnMut() -> bool) -> Self {
+        let begun = Instant::now();
+        Waiting { timeout, begun, next_pulse: begun + pulse_every(timeout), pulse }
+    }
+
+    /// Waits for a moment: to be called between two tests of what is awaited. At first it only lets other processes run, later
+    /// it sleeps for a fraction of a millisecond. Example: [`Waiting`].
+    ///
+    /// # Errors
+    /// [`LeadersError::OwnNode`].
+    pub fn pause(&mut self) -> Result<(), LeadersError> {
+        let now = Instant::now();
+        if now >= self.next_pulse {
+            self.next_pulse = now + pulse_every(self.timeout);
+            if !(self.pulse)() {
+                return Err(LeadersError::OwnNode);
+            }
+        }
+        pause_since(self.begun);
+        Ok(())
+    }
+
+    /// Whether the time-out is over: the call is to return [`LeadersError::Late`]. Example: [`Waiting`].
+    pub fn is_over(&self) -> bool {
+        self.timeout.is_some_and(|timeout| self.begun.elapsed() >= timeout)
+    }
+}
+
+impl std::fmt::Debug for Waiting<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiting")
+            .field("timeout", &self.timeout)
+            .field("begun", &self.begun)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Waits for a moment in a wait that has begun then.
+pub(super) fn pause_since(begun: Instant) {
+    // What connects leaders wakes nobody in general, MPI does not; so there is nothing to sleep on.
+    if begun.elapsed() < POLLS { thread::yield_now() } else { thread::sleep(SLEEP) }
+}
+
+/// Several times within the time-out of the ranks that wait.
+pub(super) fn pulse_every(timeout: Option<Duration>) -> Duration {
+    timeout.map_or(PULSE, |timeout| PULSE.min(timeout / 8))
+}
