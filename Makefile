@@ -2,7 +2,7 @@
 
 # FUZZ_SECONDS=600 make fuzz: each fuzz target for 600 seconds, with the address sanitizer.
 
-.PHONY: demo test lint package install-check msrv dependencies fuzz tsan miri aarch64 check-macos chaos race launchers instructions cobre-matrix memory cmake python nodes python-bench cobre-python wheel cobre-nodes nodes-bench
+.PHONY: demo test lint package install-check msrv dependencies fuzz tsan heap miri aarch64 check-macos chaos race launchers instructions cobre-matrix memory cmake python nodes python-bench cobre-python wheel cobre-nodes nodes-bench
 
 # One hydrothermal case with Cobre's own backend and with 1, 2 and 4 processes: all results are equal bit for bit.
 demo: cmake
@@ -62,6 +62,10 @@ fuzz:
 # All collective operations, over threads, under the thread sanitizer.
 tsan:
 	.ci/tsan
+
+# The conformance suite with the shared heap as the global allocator; `make heap HEAP=allgather` runs some rows.
+heap:
+	.ci/heap $(HEAP)
 
 # The tests that Miri can run, if it is installed.
 miri:

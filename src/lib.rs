@@ -24,7 +24,7 @@
 //! | send what only the sender knows the length of | [`broadcast_vec`](Communicator::broadcast_vec), [`allgather_vec`](Communicator::allgather_vec), [`gather_vec`](Communicator::gather_vec); with the feature `serde` values of any type: `broadcast_value`, `allgather_values`, `gather_values` |
 //! | do something else meanwhile | [`start_barrier`](Communicator::start_barrier), [`start_allreduce`](Communicator::start_allreduce), [`start_broadcast`](Communicator::start_broadcast), [`start_allgatherv`](Communicator::start_allgatherv): [`Pending`] |
 //! | share one copy of data | [`region`](Communicator::region): [`Region`] and [`Shared`] |
-//! | send from memory that the others read in place | [`buffer`](Communicator::buffer): [`Buffer`] |
+//! | send from memory that the others read in place | [`buffer`](Communicator::buffer): [`Buffer`]; all large allocations by one line: [`SharedHeap`] |
 //! | collect and distribute without copies | [`exchange`](Communicator::exchange): [`Exchange`] |
 //! | send and receive | [`messages`](Communicator::messages): [`Messages`] |
 //! | send and receive between processes that are no ranks | `Endpoint` (Linux); with the feature `tokio` `AsyncEndpoint` |
@@ -173,6 +173,7 @@ pub use symmetric::options::SymmetricOptions;
 pub use symmetric::remote::Remote;
 pub use symmetric::wait::{Signal, Until};
 pub use sys::cast;
+pub use sys::shared_heap::SharedHeap;
 
 /// Compiles and runs the examples of the README.
 #[cfg(doctest)]

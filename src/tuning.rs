@@ -335,6 +335,26 @@ pub(crate) const RECORD_ALL_FROM_NS: u64 = 10_000;
 /// The same for one that moves this number of bytes.
 pub(crate) const RECORD_ALL_FROM_BYTES: u64 = 4 << 10;
 
+// ---- The shared heap (sys/shared_heap/)
+
+/// Allocations from this length on are in memory that others can read: half of what the C library takes for its own mappings at first.
+/// No shorter block is read in place by all, but parts of longer ones are.
+pub(crate) const HEAP_FROM_BYTES: usize = 64 << 10;
+
+/// What keeps its pages when it is freed. The C library keeps as much at the end of its heap, once it has seen blocks of 32 MiB freed.
+#[cfg_attr(any(not(target_os = "linux"), miri), allow(dead_code))]
+pub(crate) const HEAP_KEPT_BYTES: usize = 64 << 20;
+
+/// How much is mapped at once, at least: few mappings, and few calls of the system.
+#[cfg_attr(any(not(target_os = "linux"), miri), allow(dead_code))]
+pub(crate) const HEAP_GROWS_BY_BYTES: usize = 64 << 20;
+
+/// The length of the range of addresses: this many times the machine's memory, and at most these bytes, which is what a place has bits for.
+#[cfg_attr(any(not(target_os = "linux"), miri), allow(dead_code))]
+pub(crate) const HEAP_WINDOW_MEMORIES: usize = 2;
+#[cfg_attr(any(not(target_os = "linux"), miri), allow(dead_code))]
+pub(crate) const HEAP_WINDOW_BYTES: usize = 1 << 40;
+
 // ---- Joining (sys/shm_file/open.rs)
 
 /// The first pause between two attempts at opening the segment. Each is twice the one before.

@@ -5,6 +5,7 @@
 //!   what a rank has mapped stays what it is.
 //! * A **buffer** is a block of a segment of its rank, given out by the best fit (`range-alloc`), in granules of 128 bytes. When
 //!   it is dropped, its whole pages go back to the system.
+//! * The **windows** of the heaps of all processes are found and read like segments: see [`crate::rank::heap_windows`].
 //! * A place in a segment is [offered](crate::protocol::offers) until all ranks have found the segment once. If one has not, it is
 //!   not offered again: what lies there goes through staging.
 
@@ -16,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use range_alloc::RangeAllocator;
 
+use crate::rank::heap_windows::{self, HeapWindows, Reach, WINDOWS};
 use crate::rank::unchanged::SentBlocks;
 use crate::segment::buffer_memory::{BufferBlock, BufferBytes};
 use crate::segment::mapped::MappedSegment;
@@ -37,6 +39,9 @@ const GIVE_BACK_FROM_BYTES: usize = 64 << 10;
 const OFFSET_BITS: u32 = 40;
 const SEGMENT_BITS: u32 = 5;
 const RANK_BITS: u32 = 16;
+
+/// The last numbers of segments are those of the windows of heaps.
+const FIRST_WINDOW: usize = (1 << SEGMENT_BITS) - WINDOWS;
 
 /// Bytes in a segment of some rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +74,8 @@ pub(crate) fn of_place(number: u64) -> BufferPlace {
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     own: Mutex<Vec<Segment>>,
+    /// The heap of this rank's process.
+    heap: Mutex<HeapWindows>,
     /// By rank and segment.
     found: Mutex<BTreeMap<(usize, usize), Arc<BufferBytes>>>,
 }
@@ -86,14 +93,6 @@ struct Segment {
     sent: SentBlocks,
 }
 
-/// Whether other ranks have mapped a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
-    Unknown,
-    All,
-    NotAll,
-}
-
 /// The name of a segment: the key is random, and the same on all ranks of a communicator.
 fn name(key: u64, rank: usize, segment: usize) -> String {
     format!("intranode_{key:016x}_{rank}_{segment}")
@@ -102,6 +101,10 @@ fn name(key: u64, rank: usize, segment: usize) -> String {
 impl Buffers {
     fn own(&self) -> MutexGuard<'_, Vec<Segment>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn heap(&self) -> MutexGuard<'_, HeapWindows> {
+        self.heap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn found_segments(&self) -> MutexGuard<'_, BTreeMap<(usize, usize), Arc<BufferBytes>>> {
@@ -166,27 +169,39 @@ impl Buffers {
         segment.free.free_range(range.start / GRANULE..range.end / GRANULE);
     }
 
-    /// Where other ranks find these bytes, if they lie in a buffer of this rank; and whether all of them know it.
-    pub(crate) fn place_of(&self, rank: usize, bytes: &[u8]) -> Option<(u64, bool)> {
-        let own = self.own();
-        let offset_in = |(number, segment): (usize, &Segment)| Some((number, segment.bytes.offset_of(bytes)?));
-        let (segment, offset) = own.iter().enumerate().find_map(offset_in)?;
-        let reach = own[segment].reach;
+    /// Where other ranks find these bytes, if they lie in a buffer of this rank or in the heap of its process; and whether all of them
+    /// know it. `key`: the communicator's, or `None` if nobody is to find it.
+    pub(crate) fn place_of(&self, key: Option<u64>, rank: usize, bytes: &[u8]) -> Option<(u64, bool)> {
+        let (segment, offset, reach) = self.place_in_segment(bytes).or_else(|| {
+            let (window, offset, reach) = self.heap().place_of(key, rank, bytes)?;
+            Some((FIRST_WINDOW + window, offset, reach))
+        })?;
         let place = encode(BufferPlace { rank, segment, offset })?;
         (reach != Reach::NotAll).then_some((place, reach == Reach::All))
     }
 
-    /// Records that these bytes are sent. Reports whether they lie in a buffer of this rank, and were sent before as they are.
+    fn place_in_segment(&self, bytes: &[u8]) -> Option<(usize, usize, Reach)> {
+        let own = self.own();
+        let mut segments = own.iter().take(FIRST_WINDOW).enumerate();
+        segments.find_map(|(number, segment)| Some((number, segment.bytes.offset_of(bytes)?, segment.reach)))
+    }
+
+    /// Records that these bytes are sent. Reports whether they lie where other ranks find them, and were sent before as they are.
     pub(crate) fn are_unchanged(&self, bytes: &[u8]) -> bool {
         let mut own = self.own();
         let mut segments = own.iter_mut();
         let found = segments.find_map(|segment| Some((segment.bytes.offset_of(bytes)?, &mut segment.sent)));
-        found.is_some_and(|(offset, sent)| sent.is_unchanged(offset, bytes))
+        match found {
+            Some((offset, sent)) => sent.is_unchanged(offset, bytes),
+            None => self.heap().is_unchanged(bytes),
+        }
     }
 
     /// All ranks have answered whether they have what this one has offered.
     pub(crate) fn settle(&self, place: BufferPlace, found: bool) {
-        if let Some(segment) = self.own().get_mut(place.segment) {
+        if let Some(window) = place.segment.checked_sub(FIRST_WINDOW) {
+            self.heap().settle(window, found);
+        } else if let Some(segment) = self.own().get_mut(place.segment) {
             segment.reach = if found { Reach::All } else { Reach::NotAll };
         }
     }
@@ -201,8 +216,11 @@ impl Buffers {
         if found.contains_key(&(rank, segment)) {
             return true;
         }
-        let process = mapped.snapshot(rank).pid;
-        let Ok(mapping) = findable::find(process, &name(mapped.key(), rank, segment)) else { return false };
+        let mapping = match segment.checked_sub(FIRST_WINDOW) {
+            Some(window) => heap_windows::find(mapped, rank, window),
+            None => findable::find(mapped.snapshot(rank).pid, &name(mapped.key(), rank, segment)).ok(),
+        };
+        let Some(mapping) = mapping else { return false };
         found.insert((rank, segment), Arc::new(BufferBytes::new(mapping)));
         true
     }

@@ -1,4 +1,5 @@
-//! Whether the other ranks read this rank's data where it lies, in a symmetric object, in a region or in a buffer; and how this
+//! Whether the other ranks read this rank's data where it lies, in a symmetric object, in a region, in a buffer or in
+//! the heap; and how this
 //! rank reads theirs.
 
 use std::array;
@@ -21,7 +22,7 @@ use crate::tuning::UNCHANGED_IN_PLACE_FROM_BYTES;
 /// The bit of a place in a region. In the heap all others are those of [`crate::rank::heap`].
 const REGION: u64 = OFFER >> 1;
 
-/// The bit of a place in a buffer, where it is in no region: [`crate::rank::buffers`] has the others.
+/// The bit of a place in a buffer or a heap, where it is in no region: [`crate::rank::buffers`] has the others.
 const BUFFER: u64 = REGION >> 1;
 
 fn is_in_buffer(place: NonZeroU64) -> bool {
@@ -46,8 +47,8 @@ impl RankState {
         self.heap.place_of_mut(bytes).or_else(|| self.place_outside(bytes)).filter(|_| self.lends())
     }
 
-    /// As [`lend`](Self::lend) for blocks from a size on, and for shorter ones if they lie in a buffer and have not changed since
-    /// they were sent last.
+    /// As [`lend`](Self::lend) for blocks from a size on, and for shorter ones if they lie in a buffer or in the heap and have not
+    /// changed since they were sent last.
     pub(crate) fn lend_from(&self, bytes: &[u8], from_bytes: usize) -> Address {
         if bytes.len() >= from_bytes { self.lend(bytes) } else { self.lend_unchanged(bytes) }
     }
@@ -69,7 +70,7 @@ impl RankState {
 
     /// An offer until all other ranks have mapped the memory.
     fn place_in_buffer(&self, bytes: &[u8]) -> Address {
-        let (place, is_known) = self.buffers.place_of(self.rank, bytes)?;
+        let (place, is_known) = self.buffers.place_of(self.findable_key(), self.rank, bytes)?;
         let offer = if is_known { 0 } else { OFFER };
         NonZeroU64::new(offer | BUFFER | place)
     }
@@ -89,8 +90,12 @@ impl RankState {
 impl RankState {
     /// Takes a block for a buffer of this rank: `bytes`, or `None` if that overflows.
     pub(crate) fn take_buffer(&self, bytes: Option<usize>, align: usize) -> Result<BufferBlock, Refusal> {
-        let findable = !self.settings.named_memory;
-        self.buffers.take(findable.then(|| self.mapped.key()), self.rank, bytes, align)
+        self.buffers.take(self.findable_key(), self.rank, bytes, align)
+    }
+
+    /// The communicator's key, if others may find memory of this rank by it.
+    fn findable_key(&self) -> Option<u64> {
+        (!self.settings.named_memory).then(|| self.mapped.key())
     }
 }
 

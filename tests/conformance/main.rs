@@ -97,6 +97,11 @@ fn in_groups() -> Vec<Scenario> {
     meetings.into_iter().flatten().filter(quick).map(|row| row.in_groups(3)).collect()
 }
 
+/// Set by `make heap`: then what ranks send from a `Vec` is read in place.
+#[cfg(shared_heap)]
+#[global_allocator]
+static HEAP: intranode::SharedHeap = intranode::SharedHeap::new();
+
 fn main() -> ExitCode {
     if let Some(role) = job::role() {
         return processes::run_as_rank(&role);

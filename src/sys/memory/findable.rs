@@ -51,14 +51,48 @@ pub(crate) fn give_back(_file: &File, _range: Range<usize>) {}
 /// Maps the memory of this name that a process has made, to be read.
 #[cfg(target_os = "linux")]
 pub(crate) fn find(process: u32, name: &str) -> io::Result<Mapping> {
+    find_part(process, name, usize::MAX)
+}
+
+/// Maps the first `len` bytes of it, or all if that is less.
+#[cfg(target_os = "linux")]
+pub(crate) fn find_part(process: u32, name: &str, len: usize) -> io::Result<Mapping> {
     let file = memfd::find(process, name)?;
-    let len = usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let len = usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::OutOfMemory)?.min(len);
     if rlimit::refuses(len as u64, 0).is_some() {
         return Err(io::ErrorKind::OutOfMemory.into());
     }
     let mapping = Mapping::of(&file, len)?;
     mapping.protect(false)?;
+    mapping.leave_out_of_dumps();
     Ok(mapping)
+}
+
+/// Makes something without bytes, which only has a name, as long as the file is open.
+#[cfg(target_os = "linux")]
+pub(crate) fn make_note(name: &str) -> io::Result<File> {
+    memfd::make_named(0, name)
+}
+
+/// What follows this beginning in a name of a process.
+#[cfg(target_os = "linux")]
+pub(crate) fn find_note(process: u32, beginning: &str) -> io::Result<String> {
+    memfd::rest_of_name(process, beginning)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn find_part(_process: u32, _name: &str, _len: usize) -> io::Result<Mapping> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn make_note(_name: &str) -> io::Result<File> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn find_note(_process: u32, _beginning: &str) -> io::Result<String> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -96,6 +130,13 @@ mod tests {
         assert!(find(std::process::id(), &name[1..]).is_err());
         give_back(&file, 0..4096);
         assert_eq!((first_byte(&own), first_byte(&found)), (0, 0));
+        // A part of it, and a note.
+        let part = find_part(std::process::id(), &name, 4096).unwrap();
+        assert_eq!((part.len(), find_part(std::process::id(), &name, 1 << 20).unwrap().len()), (4096, 8192));
+        let note = make_note(&format!("{name}_note_12")).unwrap();
+        assert_eq!(find_note(std::process::id(), &format!("{name}_note_")).unwrap(), "12");
+        drop(note);
+        assert!(find_note(std::process::id(), &format!("{name}_note_")).is_err());
         drop(file);
         assert!(find(std::process::id(), &name).is_err());
         assert_eq!(first_byte(&found), 0);

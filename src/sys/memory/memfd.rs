@@ -25,7 +25,8 @@ pub(super) fn make_named(len: u64, name: &str) -> io::Result<File> {
     sealed(len, &CString::new(name)?)
 }
 
-fn sealed(len: u64, name: &CStr) -> io::Result<File> {
+/// The same under any name.
+pub(crate) fn sealed(len: u64, name: &CStr) -> io::Result<File> {
     let file = create(name)?;
     without_sigxfsz(|| file.set_len(len))?;
     // SAFETY: I7: touches no memory.
@@ -65,6 +66,19 @@ pub(super) fn find(process: u32, name: &str) -> io::Result<File> {
                 true => Ok(file),
                 false => Err(io::ErrorKind::InvalidData.into()),
             });
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}
+
+/// The rest of a name that begins like this, of a memfd that a process has open.
+pub(super) fn rest_of_name(process: u32, beginning: &str) -> io::Result<String> {
+    let beginning = format!("/memfd:{beginning}");
+    for entry in fs::read_dir(format!("/proc/{process}/fd"))? {
+        let link = fs::read_link(entry?.path()).unwrap_or_default();
+        let rest = link.to_str().and_then(|link| link.strip_prefix(&beginning)?.strip_suffix(" (deleted)"));
+        if let Some(rest) = rest {
+            return Ok(rest.to_owned());
         }
     }
     Err(io::ErrorKind::NotFound.into())

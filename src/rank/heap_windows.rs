@@ -1,0 +1,97 @@
+//! What this rank lends of its process's heap ([`SharedHeap`](crate::SharedHeap)).
+//!
+//! * A **window** of a heap is its first bytes, as many as its number says. A rank that reads in a heap maps the window that a place is
+//!   in: so it maps few, and not all addresses that a heap may once have.
+//! * The memory of a heap is there before there is a communicator. So its name has a random number, and a rank that lends for the first
+//!   time makes a **note** of that number: an empty file under a name that follows from the communicator's key and the rank.
+
+use std::fs::File;
+
+use crate::rank::unchanged::SentBlocks;
+use crate::segment::mapped::MappedSegment;
+use crate::sys::memory::findable;
+use crate::sys::memory::mapping::Mapping;
+use crate::sys::shared_heap::place::{Place, name};
+use crate::sys::shared_heap::place_of;
+
+/// How many windows there are.
+pub(crate) const WINDOWS: usize = 8;
+
+/// The length of a window: 64 MiB, and four times as much as the one before; the last has a TiB.
+fn len_of(window: usize) -> usize {
+    64 << 20 << (2 * window)
+}
+
+/// How the name of a note begins; the heap's number follows.
+fn note(key: u64, rank: usize) -> String {
+    format!("intranode_{key:016x}_{rank}_heap_")
+}
+
+/// Whether other ranks have mapped a window, or a segment of buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Reach {
+    #[default]
+    Unknown,
+    All,
+    NotAll,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct HeapWindows {
+    reach: [Reach; WINDOWS],
+    note: Option<File>,
+    sent: SentBlocks,
+}
+
+impl HeapWindows {
+    /// The window and the offset of these bytes, if all others may find them there; and what they know of it. `key`: the
+    /// communicator's, or `None` if nobody is to find it.
+    pub(crate) fn place_of(
+        &mut self,
+        key: Option<u64>,
+        rank: usize,
+        bytes: &[u8],
+    ) -> Option<(usize, usize, Reach)> {
+        let Place { number, offset } = place_of(bytes)?;
+        let end = offset.checked_add(bytes.len())?;
+        let window = (0..WINDOWS).find(|window| len_of(*window) >= end)?;
+        if self.note.is_none() && self.reach[window] != Reach::NotAll {
+            let name = format!("{}{number:016x}", note(key?, rank));
+            match findable::make_note(&name) {
+                Ok(file) => self.note = Some(file),
+                Err(_) => self.reach = [Reach::NotAll; WINDOWS],
+            }
+        }
+        Some((window, offset, self.reach[window]))
+    }
+
+    /// As [`SentBlocks::is_unchanged`]; false for other memory.
+    pub(crate) fn is_unchanged(&mut self, bytes: &[u8]) -> bool {
+        place_of(bytes).is_some_and(|place| self.sent.is_unchanged(place.offset, bytes))
+    }
+
+    pub(crate) fn settle(&mut self, window: usize, found: bool) {
+        if let Some(reach) = self.reach.get_mut(window) {
+            *reach = if found { Reach::All } else { Reach::NotAll };
+        }
+    }
+}
+
+/// Maps a window of the heap of a rank's process.
+pub(crate) fn find(mapped: &MappedSegment, rank: usize, window: usize) -> Option<Mapping> {
+    let process = mapped.snapshot(rank).pid;
+    let number = findable::find_note(process, &note(mapped.key(), rank)).ok()?;
+    let number = u64::from_str_radix(&number, 16).ok()?;
+    findable::find_part(process, &name(number), len_of(window)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tuning::HEAP_WINDOW_BYTES;
+
+    #[test]
+    fn the_last_window_is_the_longest_heap() {
+        assert_eq!((len_of(0), len_of(WINDOWS - 1)), (64 << 20, HEAP_WINDOW_BYTES));
+    }
+}
