@@ -104,7 +104,7 @@ macro_rules! cells {
                         let before = self.modelled.fetch_and(value, order);
                         (before, before & value)
                     }
-                    other => unimplemented!("{other:?}: no model needs it"),
+                    other => unreachable!("{other:?}: no model uses it"),
                 };
                 trace::record(thread, site, Action::ModifyCell(self.label, before.into(), after.into()));
                 before

@@ -39,7 +39,7 @@ unsafe impl SymmetricPlatform for Machine {
                 thread::yield_now();
             },
             Waiting::Dozing | Waiting::Parking => poll(),
-            Waiting::Blocking => unimplemented!("which cells a rank polls is not known"),
+            Waiting::Blocking => unreachable!("models that block use no symmetric memory"),
         }
     }
 
