@@ -100,27 +100,38 @@ fn same_sum<T: Value>(comm: &Communicator, nodes: &Hierarchical, op: ReduceOp, l
     Ok(())
 }
 
-fn same_sums<T: Value>(comm: &Communicator, nodes: &Hierarchical, lens: &[usize]) -> Outcome {
-    T::REDUCTIONS
-        .iter()
-        .try_for_each(|op| lens.iter().try_for_each(|len| same_sum::<T>(comm, nodes, *op, *len)))
+/// What is compared of each type that can be reduced.
+pub(crate) trait OfEveryType {
+    fn of<T: Value>(&self, lens: &[usize]) -> Outcome;
+
+    fn of_every_type(&self) -> Outcome {
+        self.of::<u8>(&[1, 100])?;
+        self.of::<u16>(&[7])?;
+        self.of::<u32>(&[33])?;
+        self.of::<u64>(&[3])?;
+        self.of::<usize>(&[12])?;
+        self.of::<i8>(&[65])?;
+        self.of::<i16>(&[1])?;
+        self.of::<i32>(&[20])?;
+        self.of::<i64>(&[2, 40])?;
+        self.of::<isize>(&[5])?;
+        self.of::<f32>(&[1, 50])?;
+        self.of::<f64>(&[0, 1, 4, 30])
+    }
+}
+
+struct SameSums<'a>(&'a Communicator, &'a Hierarchical);
+
+impl OfEveryType for SameSums<'_> {
+    fn of<T: Value>(&self, lens: &[usize]) -> Outcome {
+        T::REDUCTIONS
+            .iter()
+            .try_for_each(|op| lens.iter().try_for_each(|len| same_sum::<T>(self.0, self.1, *op, *len)))
+    }
 }
 
 fn nodes_allreduce_every_type_and_operation(comm: Communicator) -> Outcome {
-    over(&comm, |comm, nodes| {
-        same_sums::<u8>(comm, nodes, &[1, 100])?;
-        same_sums::<u16>(comm, nodes, &[7])?;
-        same_sums::<u32>(comm, nodes, &[33])?;
-        same_sums::<u64>(comm, nodes, &[3])?;
-        same_sums::<usize>(comm, nodes, &[12])?;
-        same_sums::<i8>(comm, nodes, &[65])?;
-        same_sums::<i16>(comm, nodes, &[1])?;
-        same_sums::<i32>(comm, nodes, &[20])?;
-        same_sums::<i64>(comm, nodes, &[2, 40])?;
-        same_sums::<isize>(comm, nodes, &[5])?;
-        same_sums::<f32>(comm, nodes, &[1, 50])?;
-        same_sums::<f64>(comm, nodes, &[0, 1, 4, 30])
-    })
+    over(&comm, |comm, nodes| SameSums(comm, nodes).of_every_type())
 }
 
 fn nodes_allreduce_around_every_threshold(comm: Communicator) -> Outcome {

@@ -11,7 +11,7 @@ use intranode::{Communicator, Hierarchical, Leaders, NodeMap, Pending, ReduceOp,
 
 use crate::compared;
 use crate::model::{Value, ensure_same, values};
-use crate::rows::{FEWER, LOCATED, LOGICAL, RANKS, bools_and_pairs, over, over_maps};
+use crate::rows::{FEWER, LOCATED, LOGICAL, OfEveryType, RANKS, bools_and_pairs, over, over_maps};
 use crate::scenario::{Outcome, Scenario, row, seed};
 
 pub(crate) fn rows() -> Vec<Scenario> {
@@ -138,27 +138,18 @@ fn nodes_start_calls_of_every_length(comm: Communicator) -> Outcome {
     over_maps(&comm, |comm, nodes| all(comm, nodes, &[8193, 40_001]))
 }
 
-fn nodes_start_reductions_of_every_type(comm: Communicator) -> Outcome {
-    fn sums<T: Value>(comm: &Communicator, nodes: &Hierarchical, lens: &[usize]) -> Outcome {
-        let ops = T::REDUCTIONS.iter().enumerate();
-        ops.into_iter().try_for_each(|(turn, op)| {
-            lens.iter().try_for_each(|len| same_sum::<T>(comm, nodes, turn, *op, *len))
+struct SameStarted<'a>(&'a Communicator, &'a Hierarchical);
+
+impl OfEveryType for SameStarted<'_> {
+    fn of<T: Value>(&self, lens: &[usize]) -> Outcome {
+        T::REDUCTIONS.iter().enumerate().try_for_each(|(turn, op)| {
+            lens.iter().try_for_each(|len| same_sum::<T>(self.0, self.1, turn, *op, *len))
         })
     }
-    over(&comm, |comm, nodes| {
-        sums::<u8>(comm, nodes, &[1, 100])?;
-        sums::<u16>(comm, nodes, &[7])?;
-        sums::<u32>(comm, nodes, &[33])?;
-        sums::<u64>(comm, nodes, &[3])?;
-        sums::<usize>(comm, nodes, &[12])?;
-        sums::<i8>(comm, nodes, &[65])?;
-        sums::<i16>(comm, nodes, &[1])?;
-        sums::<i32>(comm, nodes, &[20])?;
-        sums::<i64>(comm, nodes, &[40])?;
-        sums::<isize>(comm, nodes, &[5])?;
-        sums::<f32>(comm, nodes, &[50])?;
-        sums::<f64>(comm, nodes, &[4, 30])
-    })
+}
+
+fn nodes_start_reductions_of_every_type(comm: Communicator) -> Outcome {
+    over(&comm, |comm, nodes| SameStarted(comm, nodes).of_every_type())
 }
 
 fn same_located<T: Reducible + PartialEq + Debug>(
