@@ -4,8 +4,8 @@
 //! are its own, and those of a call that has failed are never freed.
 
 //!
-//! **Who is late.** MPI tells when a call is complete, not who is missing. So a leader whose time is over calls the roll: whoever is
-//! in a call of the leaders, and not somewhere else, answers.
+//! **Who is late.** MPI tells when a call is complete, not who is missing. So a leader whose time is over calls the roll: a
+//! leader that is in a call of the leaders, and not somewhere else, answers.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use ferrompi::{Communicator, Request};
 use intranode::{Leaders, LeadersError, Waiting};
 
-use crate::started::{Ring, Started, Then};
+use crate::ring::{Ring, Step};
+use crate::started::{Started, Then};
 
 /// The tags of messages.
 pub(crate) const DATA: i32 = 1;
@@ -139,23 +140,14 @@ impl Leaders for MpiLeaders {
         self.over_buffer(Vec::new(), |comm, _| comm.ibarrier(), wait).map(drop)
     }
 
-    /// Each block goes round the ring of the leaders: n - 1 steps, in which a node sends and receives as much as there is (Thakur,
-    /// Rabenseifner and Gropp 2005). MPI's own would need a buffer for all of it beside the caller's.
+    /// In a ring: see `Ring`.
     fn allgatherv(
         &mut self,
         data: &mut [u8],
         counts: &[usize],
         wait: &mut Waiting<'_>,
     ) -> Result<(), LeadersError> {
-        let (node, nodes) = (self.node(), self.nodes());
-        let (next, before) = ((node + 1) % nodes, (node + nodes - 1) % nodes);
-        let block = |node: usize| {
-            let start: usize = counts[..node].iter().sum();
-            start..start + counts[node]
-        };
-        for step in 0..nodes - 1 {
-            let own = block((node + nodes - step) % nodes);
-            let theirs = block((node + nodes - step - 1) % nodes);
+        for Step { own, next, theirs, before } in Ring::new(self.node(), counts) {
             let sends = self.begin_send(&data[own], next)?;
             // What is sent may wait for the receive of the next node, which may wait for what it sends.
             let received = self.recv(&mut data[theirs], before, wait);
@@ -187,7 +179,7 @@ impl Leaders for MpiLeaders {
     }
 
     fn start_allgatherv(&mut self, data: Vec<u8>, counts: &[usize]) -> Result<(), LeadersError> {
-        self.started = Some(Started::new(data, Some(Ring { counts: counts.to_vec(), step: 0 })));
+        self.started = Some(Started::new(data, Some(Ring::new(self.node(), counts))));
         Ok(())
     }
 

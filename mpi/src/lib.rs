@@ -34,6 +34,7 @@
 mod connector;
 mod job;
 mod leaders;
+mod ring;
 mod started;
 mod world;
 

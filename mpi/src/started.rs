@@ -8,22 +8,17 @@ use ferrompi::{Communicator, Request};
 use intranode::LeadersError;
 
 use crate::leaders::{DATA, PIECE, transport};
+use crate::ring::{Ring, Step};
 
 /// A call that was started.
 pub(crate) struct Started {
     pub(crate) data: Vec<u8>,
     /// The requests that are not complete.
     open: Vec<Open>,
+    /// That of an allgatherv.
     ring: Option<Ring>,
     /// Since when a test has found nothing new.
     pub(crate) missed: Option<Instant>,
-}
-
-/// An allgatherv: see [`MpiLeaders::allgatherv`](crate::MpiLeaders), whose messages it has.
-pub(crate) struct Ring {
-    pub(crate) counts: Vec<usize>,
-    /// The next step.
-    pub(crate) step: usize,
 }
 
 /// What becomes of a buffer when its request is complete.
@@ -106,19 +101,9 @@ impl Started {
 
     /// Starts the next step of a ring. False: there is none.
     fn step(&mut self, comm: &Communicator) -> Result<bool, LeadersError> {
-        let (node, nodes) = (comm.rank() as usize, comm.size() as usize);
-        let Some(Ring { counts, step }) = &mut self.ring else { return Ok(false) };
-        if *step + 1 >= nodes {
+        let Some(Step { own, next, theirs, before }) = self.ring.as_mut().and_then(Ring::next) else {
             return Ok(false);
-        }
-        let block = |node: usize| {
-            let start: usize = counts[..node].iter().sum();
-            start..start + counts[node]
         };
-        let own = block((node + nodes - *step) % nodes);
-        let theirs = block((node + nodes - *step - 1) % nodes);
-        *step += 1;
-        let (next, before) = ((node + 1) % nodes, (node + nodes - 1) % nodes);
         self.post(own, Then::Drop, |buffer| comm.isend(buffer, next as i32, DATA))?;
         self.post(theirs, Then::Keep, |buffer| comm.irecv(buffer, before as i32, DATA))?;
         Ok(true)
