@@ -25,11 +25,11 @@ const CHUNK: usize = 1 << 16;
 enum Case {
     /// With the elements of a rank.
     Collective(Operation, usize),
-    /// A message of 8 bytes, sent to oneself and received; so many are sent before the first is received.
+    /// A message of 8 bytes, sent to oneself and received; this number is sent before the first is received.
     Message(u64),
-    /// A call of 8 bytes between two endpoints, and its answer; so many are under way at once.
+    /// A call of 8 bytes between two endpoints, and its answer; this number is under way at once.
     Call(u64),
-    /// A get of so many bytes between two endpoints, which both go on by polling.
+    /// A get of this number of bytes between two endpoints, which both go on by polling.
     Get(usize),
     /// The same for a put.
     Put(usize),

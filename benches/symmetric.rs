@@ -50,7 +50,7 @@ fn main() -> Outcome {
     job(token::RANKS, token::BLOCKS, given.unwrap_or(51))
 }
 
-/// Runs processes that measure so many blocks, and waits for them.
+/// Runs processes that measure this number of blocks, and waits for them.
 fn job(size: usize, variable: &str, blocks: u32) -> Outcome {
     let start = |rank: usize| {
         Command::new(env::current_exe()?)

@@ -1,4 +1,4 @@
-//! Rank 0 gives tasks to whoever is free: it receives results from any rank, and answers with the next task.
+//! Rank 0 gives tasks to the rank that is free: it receives results from any rank, and answers with the next task.
 //!
 //! ```text
 //! cargo build --release --example task_farm

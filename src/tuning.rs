@@ -102,11 +102,11 @@ pub(crate) const REDUCE_IN_PLACE_FROM_BYTES: usize = 512 << 10;
 pub(crate) const SCATTER_IN_PLACE_FROM_BYTES: usize = 4 << 20;
 
 /// Blocks of an allgatherv or a broadcast from this size on are read in place if they lie in a buffer and have not changed: then
-/// nobody takes lines back. Measured with 2 ranks: 0.39 to 0.86 of the time through staging from here to 256 KiB.
+/// no writer pays an RFO. Measured with 2 ranks: 0.39 to 0.86 of the time through staging from here to 256 KiB.
 pub(crate) const UNCHANGED_IN_PLACE_FROM_BYTES: usize = 8 << 10;
 
 /// How often in a row a block was found as it was when it was sent last, before it counts as unchanged: if a program writes it
-/// after that, it has to take its lines back once. An estimate.
+/// after that, it pays an RFO for each line once. An estimate.
 pub(crate) const UNCHANGED_TIMES: usize = 2;
 
 /// How many blocks of a segment are known by what they were. An estimate.
@@ -244,7 +244,7 @@ pub(crate) const ENDPOINT_SPIN_FOR_FENCES: Duration = Duration::from_micros(50);
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_IN_FLIGHT: usize = 32;
 
-/// A transfer of up to so many bytes goes by messages: to copy these twice takes less time than the system needs before it copies. An
+/// A transfer of up to this number of bytes goes by messages: to copy them twice takes less time than the system needs before it copies. An
 /// estimate.
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_SHORT_BYTES: usize = 8 << 10;

@@ -35,7 +35,7 @@ impl Library {
         format!("{} {}", self.name, self.version)
     }
 
-    /// Microseconds of a call, with so many in flight.
+    /// Microseconds of a call, with this number in flight.
     pub(crate) fn calls(&self, in_flight: u64, length: Duration) -> Result<f64> {
         self.run("calls", in_flight, length)
     }

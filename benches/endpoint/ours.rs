@@ -70,7 +70,7 @@ impl Pair {
         Ok(Pair { server, start, own, peer, handle, memory: vec![0; LONGEST] })
     }
 
-    /// Microseconds of a call, with so many in flight.
+    /// Microseconds of a call, with this number in flight.
     pub(crate) fn calls(&mut self, in_flight: u64, length: Duration) -> Result<f64> {
         let (own, peer) = (&mut self.own, self.peer);
         let (mut next, mut answer) = (in_flight, [0; 8]);

@@ -37,14 +37,14 @@ class Limits:
         return bool(self.small and self.points.get("copy") and self.points.get("remote-copy"))
 
     def copy(self, count, kind="copy", receivers=1):
-        """To copy so many bytes."""
+        """To copy this number of bytes."""
         names = [kind, "streaming-copy"]
         if receivers > 1 and count >= 32 << 20:
             names = [name for name in ["streaming-copy-by-all", kind] if name in self.points]
         return min(between(self.points[name], count) for name in names if name in self.points)
 
     def remote(self, count, receivers=1):
-        """A line of another rank, and behind it so many bytes that it has just written."""
+        """A line of another rank, and behind it this number of bytes that it has just written."""
         line = self.small[LINE]
         if count <= LINE:
             return line

@@ -53,7 +53,7 @@ pub(crate) fn all() -> Vec<KnownBad> {
             "lock_left_by_a_store",
             Reason::EndlessSpinning,
             locks::<LEAVES_BY_A_STORE>,
-            "A rank that finds no link empties the tail, whoever has queued behind it: that one waits for ever.",
+            "A rank that finds no link empties the tail, also when another has queued behind it: that one waits for ever.",
         ),
     ]
 }

@@ -155,7 +155,7 @@ fn interrupted(waiting: Waiting) -> OneSidedModel {
         .check(succeed_or_know(Interrupted, 0))
 }
 
-/// A writer dies. Whoever waits has the value and the data, or the cause.
+/// A writer dies. The rank that waits has the value and the data, or the cause.
 fn death_of_writer(waiting: Waiting, fail_point: &'static str) -> OneSidedModel {
     pair(format!("bell_death_at_{fail_point}"), waiting, waits, signals)
         .fate_of(1, Fate::dies_at(fail_point, 1))

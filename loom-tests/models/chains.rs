@@ -1,4 +1,4 @@
-//! Litmus tests of symmetric memory: causality through other ranks. What a rank has found is there for whoever finds what that
+//! Litmus tests of symmetric memory: causality through other ranks. What a rank has found is there for the rank that finds what that
 //! rank has written since, by whatever operations.
 
 use intranode::protocol::symmetric::access::Signalling::{Add, Set};
@@ -7,7 +7,7 @@ use super::litmus::{FAR, FLAG, X, Y, litmus};
 use crate::harness::actor::At;
 use crate::harness::one_sided::OneSidedModel;
 
-/// Causality goes through a third rank: what it has loaded is seen by whoever loads what it has stored since.
+/// Causality goes through a third rank: what it has loaded is seen by the rank that loads what it has stored since.
 fn chain_of_three() -> OneSidedModel {
     litmus(
         "chain_of_three",

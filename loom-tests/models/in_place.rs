@@ -133,7 +133,7 @@ fn buffers() -> Vec<Model> {
     // Two ranks read it.
     let of_three: &[Step] = &[offered::<0b010, 1, 0b000>, gather::<0b010, 1>];
     models.push(Model::same("buffer_known_after_an_offer", Blocking, 3, of_three).bound(1));
-    // The death of either rank in the second call: whoever reads then throws it away.
+    // The death of either rank in the second call: the one that reads then throws it away.
     for (fail_point, round) in [("arrived", 5), ("completed", 5), ("arrived", 6), ("completed", 6)] {
         for victim in [0, 1] {
             let name = format!("buffer_death_at_{fail_point}_{round}_of_{victim}");

@@ -33,7 +33,7 @@ pub(crate) fn litmus(
     })
 }
 
-/// Message passing: whoever loads what was stored sees what was put before. A store is complete "in the order in which the
+/// Message passing: a rank that loads what was stored sees what was put before. A store is complete "in the order in which the
 /// operations are performed".
 fn store_then_load() -> OneSidedModel {
     litmus(

@@ -96,7 +96,7 @@ impl Core {
         Messages::new(py, &*self.comm(py)?)
     }
 
-    /// A region of so many bytes. Collective.
+    /// A region of this number of bytes. Collective.
     fn _region(&self, py: Python<'_>, bytes: usize) -> PyResult<Memory> {
         Memory::new(py, self.joined.clone_ref(py), bytes)
     }

@@ -106,7 +106,7 @@ impl Memory {
         Ok(Memory::of(self.joined.clone_ref(py), Epoch::Writable(region)))
     }
 
-    /// Gives each rank its block of rows of so many bytes. Returns which bytes this rank has.
+    /// Gives each rank its block of rows, each of this number of bytes. Returns which bytes this rank has.
     fn distribute(&self, py: Python<'_>, row_bytes: usize) -> PyResult<(usize, usize)> {
         let mut epoch = self.take(py, Operation::SetOwnership)?;
         let Epoch::Writable(region) = &mut epoch else { return Err(over()) };

@@ -131,7 +131,7 @@ impl Begun {
     }
 }
 
-/// Checks that what this rank sends has so many bytes.
+/// Checks that what this rank sends has this number of bytes.
 pub(crate) fn fits(buffers: &Buffers, bytes: usize) -> PyResult<()> {
     let given = source(buffers).map_or(0, View::bytes);
     match bytes <= given && bytes.is_multiple_of(buffers.width) {

@@ -6,7 +6,7 @@ use crate::harness::choice;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     InCell,
-    /// In so many buffers.
+    /// The number of buffers that it takes.
     InBuffers(usize),
     Pulled,
     /// Offered, and sent through buffers, since it cannot be pulled.

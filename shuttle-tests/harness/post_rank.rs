@@ -1,4 +1,4 @@
-//! A rank that sends and receives messages of all kinds, as the library does: whoever waits takes in what comes.
+//! A rank that sends and receives messages of all kinds, as the library does: a rank that waits takes in what comes.
 
 use intranode::protocol::message::offer::{Offer, Want};
 use intranode::protocol::message::{Envelope, Inbox, Kind, Outbox, Post, Settled, buffers, channel};

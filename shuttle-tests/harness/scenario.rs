@@ -162,7 +162,7 @@ impl Scenario {
         let mut made = Calls::new(&self.script, rank, simulation);
         let outcome = (0..calls)
             .try_for_each(|call| made.make(call, member, memory))
-            // Whoever leaves has completed what it has started.
+            // A rank that leaves has completed what it has started.
             .and_then(|()| made.finish(member));
         let complete = made.complete;
         match outcome {

@@ -1,4 +1,4 @@
-//! Slices that are lent for the time of a call, to whoever has a share of the loan.
+//! Slices that are lent for the time of a call, to the holders of a share of the loan.
 //!
 //! A guard that ends a loan in its `drop` could be forgotten, and the loan would outlive the borrow. So the loan is a call that
 //! returns when it has ended, as `std::thread::scope` is.

@@ -109,7 +109,7 @@ pub(crate) unsafe fn store<T: Pod, const N: usize>(values: &[T; N], target: *mut
     let (len, mut done) = (size_of::<[T; N]>(), 0);
     #[cfg(target_arch = "x86_64")]
     while wide && !WATCHED && len - done >= x86::VECTOR {
-        // SAFETY: I8: the values are private, and have so many bytes.
+        // SAFETY: I8: the values are private, and have this number of bytes.
         let vector = unsafe { source.wrapping_add(done).cast::<x86::Vector>().read_unaligned() };
         // SAFETY: the caller's promise: the vector lies inside; I7: this is compiled for AVX2 where the processor has it.
         unsafe { x86::store(target.wrapping_add(done), vector) };

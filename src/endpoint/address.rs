@@ -20,7 +20,7 @@ const LOCAL_PART: &str = "#intranode=";
 /// sent to others, or written down.
 ///
 /// The text is `intranode://BOOT_ID/NAME`. With a remote part, where the same is served by another transport, it is
-/// `tcp://HOST:PORT#intranode=BOOT_ID/NAME`: whoever does not know endpoints finds what it knows at the front. What is before the `#`
+/// `tcp://HOST:PORT#intranode=BOOT_ID/NAME`: a program that does not know endpoints finds what it knows at the front. What is before the `#`
 /// means something only to that transport.
 ///
 /// ```

@@ -16,7 +16,7 @@ use crate::endpoint::state::State;
 /// machine.
 ///
 /// * A message has a tag and 0 to [`MAX_MESSAGE_BYTES`](Endpoint::MAX_MESSAGE_BYTES) bytes. An *unexpected* one is received by
-///   whoever asks for the next, with its sender; an *expected* one by who asks for this peer and this tag. None is lost that
+///   the receive that asks for the next, with its sender; an *expected* one by the receive that asks for this peer and this tag. None is lost that
 ///   nobody has asked for yet.
 /// * Each connection has memory of its own, with room for 64 messages in each direction. A peer that does not receive, has
 ///   stopped or writes nonsense stands in the way of nobody else.

@@ -67,7 +67,7 @@ impl Link {
 
 impl State {
     /// Receives from the only peer that is awake, without keeping the message: one that is expected from this peer with this tag, or
-    /// one that is not expected. Counts as so many polls of those after which it looks at all.
+    /// one that is not expected. Counts as this number of polls of those after which it looks at all.
     #[inline(always)]
     pub(super) fn receive_directly(
         &mut self,

@@ -38,7 +38,7 @@ impl Registration {
     }
 }
 
-/// Names memory that an endpoint shares. It can be sent in a message, as [bytes](Handle::to_bytes). Whoever is a peer of the
+/// Names memory that an endpoint shares. It can be sent in a message, as [bytes](Handle::to_bytes). Every process that is a peer of the
 /// endpoint and has the handle may use it; it cannot be guessed. Example: [`Registration`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {

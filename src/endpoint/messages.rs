@@ -160,7 +160,7 @@ impl Endpoint {
     }
 }
 
-/// Takes in what has come, as so many polls, and receives. `None`: all was taken in.
+/// Takes in what has come, as this number of polls, and receives. `None`: all was taken in.
 #[inline(never)]
 fn poll_for_unexpected(
     state: &mut State,

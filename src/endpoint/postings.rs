@@ -16,7 +16,7 @@ pub(crate) struct Posting(());
 pub(crate) struct Postings {
     by_tag: HashMap<u64, VecDeque<Weak<Posting>>>,
     count: usize,
-    /// As soon as there are so many, those are looked for whose requests were dropped.
+    /// From this number on, those are looked for whose requests were dropped.
     limit: usize,
 }
 

@@ -124,7 +124,7 @@ impl State {
         self.poll(ENDPOINT_POLLS_PER_CALL)
     }
 
-    /// The same, for so many polls of those after which it looks at all.
+    /// The same, for this number of polls of those after which it looks at all.
     pub(super) fn poll(&mut self, polls: u32) -> Result<(), EndpointError> {
         self.check()?;
         match self.awake[..] {
@@ -178,7 +178,7 @@ impl State {
         self.has_come(peer, taken);
     }
 
-    /// Looks behind messages of a peer that nobody has received, if there are so many that they may be in the way. Returns whether
+    /// Looks behind messages of a peer that nobody has received, if they may be in the way. Returns whether
     /// something has come.
     pub(crate) fn take_in_behind(&mut self, peer: Peer) -> Result<bool, EndpointError> {
         let link = self.links.find(peer)?;

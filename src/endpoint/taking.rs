@@ -113,7 +113,7 @@ impl Link {
         EndpointError::TooManyUnreceived { peer: self.peer, messages: self.arrived.len() }
     }
 
-    /// Whether it holds so many that no more are taken in, or the sender may have no buffer left.
+    /// Whether it holds the most that are taken in, or the sender may have no buffer left.
     pub(crate) fn is_full(&self) -> bool {
         self.arrived.len() >= ENDPOINT_UNRECEIVED || self.incoming().buffers() <= self.arrived.len()
     }
@@ -134,7 +134,7 @@ impl Link {
         self.arrived.iter().position(|message| !message.expected)
     }
 
-    /// The place of the message that is expected with this tag, and has so many of these before it.
+    /// The place of the message that is expected with this tag, and has this number of these before it.
     pub(crate) fn expected(&self, tag: u64, before: usize) -> Option<usize> {
         let matches = |message: &Arrived| message.expected && message.tag == tag;
         if before == 0 && self.arrived.front().is_some_and(matches) {

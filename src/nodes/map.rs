@@ -113,7 +113,7 @@ impl NodeMap {
         self.starts.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
 
-    /// The map of nodes with so many ranks each, which are known to be right.
+    /// The map of nodes with these numbers of ranks, which are known to be right.
     pub(super) fn of_counts(counts: &[usize]) -> Self {
         let ends = counts.iter().scan(0, |end, count| {
             *end += count;

@@ -62,7 +62,7 @@ pub(super) fn packets(map: &NodeMap, own: usize, of_node: &[u64], call: &Call, a
     packet[0] = u64::from(calls.all(|other| other == call.words()) && !call.refused);
     packet[1..HEAD].copy_from_slice(&call.words());
     let packed: &mut [u8] = bytemuck::cast_slice_mut(&mut packet[HEAD..]);
-    // Whoever disagrees may have other lengths; then nothing is read.
+    // A node that disagrees may have other lengths; then nothing is read.
     for (shown, place) in of_node.chunks(SHOWN).zip(packed.chunks_mut(along.max(1))) {
         if along > 0 && place.len() == along {
             place.copy_from_slice(&bytemuck::cast_slice(&shown[CALL..])[..along]);

@@ -52,7 +52,7 @@ struct Running<R> {
 
 impl<R: Send> Queued for Running<R> {
     fn poll(&mut self) -> bool {
-        // Nobody is woken: whoever needs the call tests it.
+        // No thread is woken: the one that needs the call tests it.
         match self.future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => {
                 *self.verdict.lock() = Some(result);

@@ -6,8 +6,8 @@
 //!                                           read, publish, arrive
 //! ```
 //!
-//! A call is what a rank does between its rounds ([`Steps`]), and where it stands ([`Started`]), which is a number: whoever
-//! has the rank's place in the rounds next can go on with it. The rounds are those of [`super::barrier`], so what was
+//! A call is what a rank does between its rounds ([`Steps`]), and where it stands ([`Started`]), which is a number: the
+//! call that has the rank's place in the rounds next can go on with it. The rounds are those of [`super::barrier`], so what was
 //! published stays until this rank arrives at the round after the next, however long it does something else.
 //!
 //! A rank that has started a call has arrived, and others may go ahead of it by one round. A further round needs it again. So

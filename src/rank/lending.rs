@@ -58,7 +58,7 @@ impl RankState {
         if bytes.len() >= from_bytes { self.lend_mut(bytes) } else { self.lend_unchanged(bytes) }
     }
 
-    /// Whatever taking lines back costs: what is not written does not need it.
+    /// Whatever an RFO costs: what is not written does not need it.
     fn lend_unchanged(&self, bytes: &[u8]) -> Address {
         let is_allowed = bytes.len() >= UNCHANGED_IN_PLACE_FROM_BYTES && self.settings.in_place != Some(false);
         if is_allowed && self.buffers.are_unchanged(bytes) { self.place_in_buffer(bytes) } else { None }

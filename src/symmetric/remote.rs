@@ -105,7 +105,7 @@ impl<'a, T: Pod> Remote<'a, T> {
         self.len() == 0
     }
 
-    /// Writes one element. What this rank wrote before, to any rank, is seen by whoever sees this value. Not collective.
+    /// Writes one element. What this rank wrote before, to any rank, is seen by every rank that sees this value. Not collective.
     ///
     /// ```
     /// let results = intranode::threads(2, |comm| {

@@ -85,7 +85,7 @@ pub enum Signal<S> {
 
 impl<T: Pod> Symmetric<T> {
     /// Writes elements of `rank`'s instance from `index` on, and then changes an element of `rank`'s instance of `signals`.
-    /// Whoever has seen that change, by a wait, a test or a load, sees the elements. Without elements it only signals. Not
+    /// A rank that has seen that change, by a wait, a test or a load, sees the elements. Without elements it only signals. Not
     /// collective. Example: [`Signal`].
     ///
     /// # Errors

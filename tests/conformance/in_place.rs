@@ -151,7 +151,7 @@ fn in_place_through_tiny_staging(comm: Communicator) -> Outcome {
     every(&comm, [1, 8, 13, 65])
 }
 
-/// The own block is not copied, and so not by the stores that go past the cache.
+/// The own block is not copied, and so not by non-temporal stores.
 fn in_place_of_blocks_that_are_not_read_through_the_cache(comm: Communicator) -> Outcome {
     let len = (24 << 20) / 8 / comm.size();
     let whole = all_blocks(&comm, |from| block(from, 0, len));

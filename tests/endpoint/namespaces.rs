@@ -97,7 +97,7 @@ fn serves_without_a_number(args: &[String]) -> Result<()> {
     let mut server = Endpoint::listen(&args[0])?;
     child::say(&geteuid().to_string())?;
     while child::hear()?.is_some() {
-        // Whoever it is, it is not accepted.
+        // It is not accepted, from any process.
         while let Some(event) = server.wait(Some(std::time::Duration::from_millis(100)))? {
             child::say(&format!("{event:?}"))?;
         }

@@ -61,7 +61,7 @@ fn owner(args: &[String]) -> Result<()> {
             REVOKE => {
                 let registration = registrations.remove(&data[..]).context("it is shared")?;
                 let buffers = own.revoke(registration)?;
-                // Whoever reads it now reads something else.
+                // A peer that reads it now reads something else.
                 drop(buffers.into_iter().map(|mut buffer| buffer.fill(0xEE)).collect::<Vec<_>>());
                 Vec::new()
             }

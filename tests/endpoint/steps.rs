@@ -132,7 +132,7 @@ pub(super) fn victim(args: &[String]) -> Result<()> {
     at("revoke", wanted, || {
         // It answers some of what it is asked for.
         (0..5).try_for_each(|_| own.wait(Some(Duration::from_millis(1))).map(drop))?;
-        // Whoever reads it from now on reads something else.
+        // A peer that reads it from now on reads something else.
         own.revoke(shared)?[0].fill(0xEE);
         Ok(())
     })?;

@@ -88,7 +88,7 @@ impl OneSided {
         for _ in 0..TIMES {
             let _guard = self.lock.lock()?;
             let (one, two) = (counter.load(1), counter.load(2));
-            // Whoever died with the lock has ended the communicator; nobody gets it after that rank.
+            // The rank that died with the lock has ended the communicator; nobody gets it after that rank.
             assert!(one == two, "{WRONG_DATA}: {one} and {two} under the lock");
             counter.store(1, one + 1);
             counter.store(2, one + 1);

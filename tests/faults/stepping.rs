@@ -70,7 +70,7 @@ impl Moments {
         self.turn == 1
     }
 
-    /// Whether what it did counted, when it was killed after so many steps.
+    /// Whether what it did counted, when it was killed after this number of steps.
     ///
     /// # Errors
     /// When it counted without a step, or not after all.

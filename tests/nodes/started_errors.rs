@@ -189,7 +189,7 @@ fn nodes_name_a_rank_that_does_not_go_on(comm: Communicator) -> Outcome {
                 }
                 messages.recv_vec::<u8>(Source::Any, 1)?;
             }
-            // The communicator has ended, whoever names whom here.
+            // The communicator has ended, whichever rank is named here.
             ensure!(pending.wait().is_err_and(|error| error.is_fatal()));
         } else {
             let start = Instant::now();

@@ -236,7 +236,7 @@ fn too_large() -> Result<()> {
     let block: Vec<u8> = Vec::with_capacity(64);
     for bytes in [1 << 41, isize::MAX as usize] {
         let mut huge: Vec<u8> = Vec::new();
-        // Whether there are so many addresses is the system's decision.
+        // Whether there are enough addresses is the system's decision.
         let done = huge.try_reserve_exact(bytes).is_ok();
         ensure!(!done || !is_shared(huge.as_ptr())?);
     }

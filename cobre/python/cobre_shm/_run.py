@@ -110,7 +110,7 @@ def run(
 def train(
     case: str | os.PathLike[str], num_workers: int = 4, backend: str = "shm", **options: Any
 ) -> RunResult:
-    """Trains a case with so many processes: `run` with the specification's arguments. `options` are those of `run`."""
+    """Trains a case with this number of processes: `run` with the specification's arguments. `options` are those of `run`."""
     return run(case, num_workers=num_workers, backend=backend, **options)
 
 

@@ -111,7 +111,7 @@ class Queue:
         self._calls: deque[Collective] = deque()
 
     def add(self, comm: Any, steps: Steps, number: int) -> Collective:
-        """A call of so many steps."""
+        """A call of this number of steps."""
         call = Collective()
         call._comm, call._queue, call._steps, call._left, call._active = comm, self, steps, number, True
         while self._calls and (self._calls[0]._known is not None or self._calls[0]._failed is not None):

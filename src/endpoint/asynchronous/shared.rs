@@ -116,7 +116,7 @@ impl Shared {
             state.progress()?;
         }
         let mut woken = waiters.take_ready(state);
-        // Whoever is woken goes first: meanwhile peers that are not parked need not ring.
+        // The task that is woken goes first: meanwhile peers that are not parked need not ring.
         let mut again = !woken.is_empty() || state.park()?;
         if !again {
             // What came while it parked.

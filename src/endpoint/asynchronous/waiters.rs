@@ -76,7 +76,7 @@ impl Waiters {
         self.take_if(|_| true)
     }
 
-    /// Whoever is woken and finds nothing waits again.
+    /// A task that is woken and finds nothing waits again.
     fn take_if(&mut self, mut is_woken: impl FnMut(Interest) -> bool) -> Vec<Waker> {
         let mut woken = Vec::new();
         self.waiting.retain(|_, (interest, waker)| {

@@ -9,14 +9,14 @@
 //! ```
 //!
 //! A rank sleeps on one bell ([`wait`](super::wait)); an endpoint has a bell in each connection, and sleeps on all of them at once.
-//! The pattern is the same for each: mark, fence, look, sleep. Whoever publishes behind the mark takes it away, once, and rings.
+//! The pattern is the same for each: mark, fence, look, sleep. A publisher behind the mark takes it away, once, and rings.
 //!
 //! * **A channel is looked at between the mark and the sleep**: [`Marked`] is a proof token, and only looking makes a parked
 //!   channel of it, behind a [fence].
 //! * **One fence is behind the marks of all channels**, however many they are: it may be a system call, which is what spares
 //!   those who publish theirs.
 //! * **A ring is not lost before the sleep.** It lasts until it is noticed: the bell has another value than the ticket, and in
-//!   production a packet waits in a socket. Whoever marks has noticed the rings of before, and looks behind that.
+//!   production a packet waits in a socket. The side that marks has noticed the rings of before, and looks behind that.
 //! * **A mark may stay** while its owner is awake, because another connection has woken it. The next message on this one takes it
 //!   and rings, which wakes the channel; or the owner marks it again.
 

@@ -86,7 +86,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     /// This rank's bell.
     #[inline]
     fn bell(&self) -> u32 {
-        // Relaxed: whoever has seen poison acquires the cause by poisoning too, and a ring publishes nothing.
+        // Relaxed: a rank that has seen poison acquires the cause by poisoning too, and a ring publishes nothing.
         self.0.platform.load("message-ended", &self.0.segment.bells[self.0.rank].word, Relaxed)
     }
 

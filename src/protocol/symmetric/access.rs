@@ -2,7 +2,7 @@
 //!
 //! | promise | given by |
 //! | --- | --- |
-//! | what was stored before a `store` is seen by whoever loads it | Release, Acquire |
+//! | what was stored before a `store` is seen by the rank that loads it | Release, Acquire |
 //! | loads and gets happen in program order | Acquire; an Acquire fence behind each get |
 //! | what was put before a `fence` is seen before what is put behind it | a Release fence |
 //! | what was put before a `quiet` is seen by all ranks | a SeqCst fence |
@@ -116,7 +116,7 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
         self.platform.fence("get-fence", Acquire);
     }
 
-    /// Writes cells of `target`'s, and then a signal, which whoever waits for it sees after them.
+    /// Writes cells of `target`'s, and then a signal, which a rank that waits for it sees after them.
     #[inline]
     pub fn put_signal<C: Cell, S: IntegerCell>(
         &self,

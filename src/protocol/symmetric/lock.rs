@@ -98,7 +98,7 @@ impl<P: SymmetricPlatform> OneSided<'_, P> {
         let mut next = self.next(&node);
         if next.is_none() {
             let me = number(self.rank);
-            // Release: whoever takes the lock next sees this rank's writes.
+            // Release: the rank that takes the lock next sees this rank's writes.
             let left = self.platform.exchange_cell("lock-leave", queue.tail(), me, NOBODY, Release, Relaxed);
             let Err(last) = left else { return Ok(()) };
             self.platform.fail_point("unlock-unlinked")?;

@@ -1,4 +1,4 @@
-//! The lock of the heap's state. It allocates nothing, and whoever finds that a thread forks does not wait for that thread.
+//! The lock of the heap's state. It allocates nothing, and a thread that finds that another forks does not wait for that thread.
 //!
 //! A fork runs functions of others while the heap must not change, before and after ours, and these may wait for threads that
 //! allocate. So during a fork the heap is closed: memory comes from the system then, and what is freed is noted.

@@ -155,7 +155,7 @@ fn message_a_burst_costs_one_wake_up(comm: Communicator) -> Outcome {
     let mut sleeper = [0; 2];
     messages.recv(&mut sleeper, 1, 1)?;
     if rank == 0 {
-        // Whoever takes a message wakes its sender too: only when all have taken theirs, it sleeps on.
+        // A rank that takes a message wakes its sender too: only when all have taken theirs, it sleeps on.
         (2..size).try_for_each(|from| messages.recv(&mut [0u8], from, 6).map(drop))?;
         await_asleep(sleeper)?;
         kill(Pid::from_raw(sleeper[0]), Signal::SIGSTOP)?;

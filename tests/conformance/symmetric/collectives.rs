@@ -128,7 +128,7 @@ fn fraction(rank: usize, index: usize) -> f64 {
     1.0 / (3 + 7 * rank + index % 1009) as f64
 }
 
-/// Every result is the fold in the order of the ranks, bit for bit, whoever's contribution is an object.
+/// Every result is the fold in the order of the ranks, bit for bit, whichever contribution is an object.
 fn reductions_mix_objects_and_private_buffers(comm: Communicator) -> Outcome {
     // Around what is folded in slices, and several chunks of staging.
     for len in [1000, 1024, 10_001, 65_535, 65_536, 300_007] {
