@@ -243,7 +243,7 @@ fn fails(comm: &Comm, victim: usize, end: fn(), (calls, last): (Calls, usize)) -
         if let Err(error) = calls(comm) {
             println!("rank {} was told after {:?}: {error}", comm.rank(), begun.elapsed());
             // The launcher ends the others as soon as one has ended; and MPI_Finalize would wait for the victim.
-            std::thread::sleep(Duration::from_secs(1));
+            std::thread::sleep(Duration::from_secs(2));
             std::process::exit(0);
         }
     }
