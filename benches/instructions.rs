@@ -29,6 +29,8 @@ enum Case {
     Message(u64),
     /// A call of 8 bytes between two endpoints, and its answer; this number is under way at once.
     Call(u64),
+    /// The same with this number of clients, each with one call under way.
+    Clients(u64),
     /// A get of this number of bytes between two endpoints, which both go on by polling.
     Get(usize),
     /// The same for a put.
@@ -36,7 +38,7 @@ enum Case {
 }
 
 /// With the limit of instructions a call on x86-64: a tenth more than when the limit was set, since compilers differ.
-const CASES: [(Case, u64); 12] = [
+const CASES: [(Case, u64); 13] = [
     (Case::Collective(Operation::Barrier, 0), 520),
     (Case::Collective(Operation::Allreduce, 4), 1510),
     (Case::Collective(Operation::Allgatherv, 4), 1450),
@@ -45,8 +47,9 @@ const CASES: [(Case, u64); 12] = [
     (Case::Collective(Operation::StartBarrier, 0), 690),
     (Case::Message(1), 480),
     (Case::Message(50), 450),
-    (Case::Call(1), 1030),
-    (Case::Call(16), 1010),
+    (Case::Call(1), 1000),
+    (Case::Call(16), 980),
+    (Case::Clients(4), 990),
     (Case::Get(4096), 11520),
     (Case::Put(4096), 11490),
 ];
@@ -64,7 +67,8 @@ fn main() -> ExitCode {
                     run(operation, elements, calls).expect("the peers are fine")
                 }
                 Case::Message(batch) => send_to_oneself(batch, calls).expect("there is room"),
-                Case::Call(in_flight) => call_each_other(in_flight, calls),
+                Case::Call(in_flight) => call_each_other(1, in_flight, calls),
+                Case::Clients(clients) => call_each_other(clients, clients, calls),
                 Case::Get(bytes) => transfer(bytes, calls, false),
                 Case::Put(bytes) => transfer(bytes, calls, true),
             }
@@ -112,32 +116,40 @@ fn send_to_oneself(batch: u64, calls: u64) -> Result<(), intranode::Error> {
     results.into_iter().collect()
 }
 
-/// Under callgrind, too.
+/// Under callgrind, too. The clients take turns.
 #[cfg(target_os = "linux")]
-fn call_each_other(in_flight: u64, calls: u64) {
+fn call_each_other(clients: u64, in_flight: u64, calls: u64) {
     use intranode::{Endpoint, EndpointError};
 
     let call = || {
         let mut server = Endpoint::listen(&format!("instructions-{}", std::process::id()))?;
-        let mut client = Endpoint::client()?;
-        let peer = client.connect(server.address().expect("it listens"))?;
+        let address = server.address().expect("it listens").clone();
         let mut data = [0; 8];
-        // The first call wakes both from what they did while they connected.
-        client.send_unexpected(peer, 0, &data)?;
-        let call = server.recv_unexpected(&mut data)?;
-        server.send_expected(call.peer, call.tag, &data)?;
-        client.recv_expected(peer, 0, &mut data)?;
+        let clients = (0..clients).map(|_| {
+            let mut client = Endpoint::client()?;
+            let peer = client.connect(&address)?;
+            // The first call wakes both from what they did while they connected.
+            client.send_unexpected(peer, 0, &data)?;
+            let call = server.recv_unexpected(&mut data)?;
+            server.send_expected(call.peer, call.tag, &data)?;
+            client.recv_expected(peer, 0, &mut data)?;
+            Ok((client, peer))
+        });
+        let mut clients = clients.collect::<Result<Vec<_>, EndpointError>>()?;
+        let turns = clients.len() as u64;
         for first in (0..calls).step_by(in_flight as usize) {
             let batch = first..(first + in_flight).min(calls);
             for number in batch.clone() {
-                assert!(client.try_send_unexpected(peer, number, &number.to_ne_bytes())?);
+                let (client, peer) = &mut clients[(number % turns) as usize];
+                assert!(client.try_send_unexpected(*peer, number, &number.to_ne_bytes())?);
             }
             for _ in batch.clone() {
                 let call = server.try_recv_unexpected(&mut data)?.expect("it was sent");
                 assert!(server.try_send_expected(call.peer, call.tag, &data[..call.bytes])?);
             }
             for number in batch {
-                assert_eq!(client.try_recv_expected(peer, number, &mut data)?, Some(data.len()));
+                let (client, peer) = &mut clients[(number % turns) as usize];
+                assert_eq!(client.try_recv_expected(*peer, number, &mut data)?, Some(data.len()));
                 assert_eq!(data, number.to_ne_bytes());
             }
         }
@@ -188,7 +200,7 @@ fn transfer(bytes: usize, calls: u64, puts: bool) {
 fn transfer(_bytes: usize, _calls: u64, _puts: bool) {}
 
 #[cfg(not(target_os = "linux"))]
-fn call_each_other(_in_flight: u64, _calls: u64) {}
+fn call_each_other(_clients: u64, _in_flight: u64, _calls: u64) {}
 
 fn check_calls() -> ExitCode {
     println!("instructions per call, collectives at {RANKS} ranks");
@@ -206,6 +218,7 @@ fn check_calls() -> ExitCode {
             }
             Case::Message(batch) => format!("message         8 bytes, {batch:>2} at once"),
             Case::Call(in_flight) => format!("call            8 bytes, {in_flight:>2} in flight"),
+            Case::Clients(clients) => format!("call            8 bytes, {clients:>2} clients"),
             Case::Get(bytes) => format!("get          {bytes:>4} bytes"),
             Case::Put(bytes) => format!("put          {bytes:>4} bytes"),
         };

@@ -1,7 +1,7 @@
 //! Receiving straight from a channel: what is asked for and is the next in it need not be kept in between.
 //!
-//! That is so for most messages where one peer is awake: a client's answers, and the calls that a server of one client has. All
-//! others are [taken in](super::taking) first.
+//! That is so for most messages: a client's answers, and the calls that a server has. All others are [taken in](super::taking)
+//! first.
 
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
@@ -66,8 +66,8 @@ impl Link {
 }
 
 impl State {
-    /// Receives from the only peer that is awake, without keeping the message: one that is expected from this peer with this tag, or
-    /// one that is not expected. Counts as this number of polls of those after which it looks at all.
+    /// Receives from a peer that is awake, without keeping the message: one that is expected from this peer with this tag, or one that
+    /// is not expected, of the peer whose turn it is. Counts as this number of polls of those after which it looks at all.
     #[inline(always)]
     pub(super) fn receive_directly(
         &mut self,
@@ -77,34 +77,59 @@ impl State {
     ) -> Result<Direct, EndpointError> {
         self.check()?;
         let polls = self.polls + polls;
-        let [peer] = self.awake[..] else { return Ok(Direct::Kept) };
         if polls >= ENDPOINT_CALLS_OF_CHANNELS * ENDPOINT_POLLS_PER_CALL || !self.unexpected.is_empty() {
             return Ok(Direct::Kept);
         }
-        let Some(link) = self.links.get(peer).filter(|link| link.is_direct()) else { return Ok(Direct::Kept) };
-        if let Some((from, tag)) = expected
-            // Receives that were started before have the first ones.
-            && (from != peer || link.postings.of(tag) > 0)
-        {
-            return Ok(Direct::Kept);
-        }
-        let mut another = None;
-        let next = match expected {
-            Some((_, tag)) => link.receive_next::<true>(tag, buffer, &mut another),
-            None => link.receive_next::<false>(0, buffer, &mut another),
+        let received = match expected {
+            Some((from, tag)) if self.awake.contains(&from) => self.receive_expected(from, tag, buffer),
+            None if !self.awake.is_empty() => self.receive_unexpected(buffer),
+            _ => Direct::Kept,
         };
-        match next {
-            Ok(Some((tag, bytes))) => {
-                self.polls = polls;
-                return Ok(Direct::Received(Incoming { peer, tag, bytes }));
+        match received {
+            // What the others have sent is to be taken in, too.
+            Direct::Nothing if expected.is_some() && self.awake.len() > 1 => return Ok(Direct::Kept),
+            Direct::Kept => {}
+            Direct::Received(_) | Direct::Nothing => self.polls = polls,
+        }
+        Ok(received)
+    }
+
+    #[inline(always)]
+    fn receive_expected(&mut self, from: Peer, tag: u64, buffer: &mut [u8]) -> Direct {
+        let Some(link) = self.links.get(from) else { return Direct::Kept };
+        // Receives that were started before have the first ones.
+        if !link.is_direct() || link.postings.of(tag) > 0 {
+            return Direct::Kept;
+        }
+        self.receive_from::<true>(from, tag, buffer)
+    }
+
+    #[inline(always)]
+    fn receive_unexpected(&mut self, buffer: &mut [u8]) -> Direct {
+        for _ in 0..self.awake.len() {
+            self.turn = if self.turn + 1 < self.awake.len() { self.turn + 1 } else { 0 };
+            let peer = self.awake[self.turn];
+            if !self.links.get(peer).is_some_and(|link| link.is_direct()) {
+                return Direct::Kept;
             }
-            Ok(None) if another.is_none() => {
-                self.polls = polls;
-                return Ok(Direct::Nothing);
+            match self.receive_from::<false>(peer, 0, buffer) {
+                Direct::Nothing => {}
+                found => return found,
             }
+        }
+        Direct::Nothing
+    }
+
+    #[inline(always)]
+    fn receive_from<const EXPECTED: bool>(&mut self, peer: Peer, tag: u64, buffer: &mut [u8]) -> Direct {
+        let Some(link) = self.links.get(peer) else { return Direct::Kept };
+        let mut another = None;
+        match link.receive_next::<EXPECTED>(tag, buffer, &mut another) {
+            Ok(Some((tag, bytes))) => return Direct::Received(Incoming { peer, tag, bytes }),
+            Ok(None) if another.is_none() => return Direct::Nothing,
             Ok(None) => another.into_iter().for_each(|cell| self.keep(peer, cell)),
             Err(Violation) => self.end(peer, Ended::Violated),
         }
-        Ok(Direct::Kept)
+        Direct::Kept
     }
 }

@@ -44,7 +44,7 @@ pub struct State {
     /// By message that was not expected, in the order in which they were taken in: its sender.
     pub(crate) unexpected: VecDeque<Peer>,
     /// Whose turn it is to be the first.
-    turn: usize,
+    pub(super) turn: usize,
     /// The polls since the system was asked last; those of a call that finds something at once count for several.
     pub(super) polls: u32,
     pub(super) spin: SpinPolicy,
