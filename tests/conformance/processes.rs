@@ -9,11 +9,14 @@ use libtest_mimic::{Failed, Trial};
 use crate::job::{Job, WAITS, Wait};
 use crate::scenario::{Outcome, Scenario};
 
-/// One trial for each number of ranks, and for each other wait one for each even number: a wait is only how a rank sleeps.
+/// One trial for each number of ranks. The second wait is tested at 4 and more ranks, and where a row has no such, at its even
+/// numbers: a wait is only how a rank sleeps, and many ranks sleep most.
 pub(crate) fn trials(scenario: Scenario) -> Vec<Trial> {
     let mut trials = Vec::new();
+    let least = if scenario.ranks.contains(&4) { 4 } else { 2 };
     for (index, wait) in WAITS.iter().copied().enumerate() {
-        for size in scenario.ranks.iter().copied().filter(|size| index == 0 || size % 2 == 0) {
+        let is_tested = |size: &usize| index == 0 || (size % 2 == 0 && *size >= least);
+        for size in scenario.ranks.iter().copied().filter(is_tested) {
             let name = format!("processes::{}::{size}::{}", wait.name(), scenario.name);
             trials.push(Trial::test(name, move || run(scenario, size, wait)));
         }
