@@ -6,6 +6,7 @@ use crate::error::{Error, Operation};
 use crate::job::launchers::placement::Launcher;
 use crate::job::settings::{check_timeout, chunk_rule, group_rule, invalid, size_rule};
 use crate::segment::layout::{CHUNK_STEP, Layout, MAX_CHUNK, MAX_RANKS};
+use crate::segment::platform::Hooks;
 use crate::sys::shm_file::{self, is_name, name_rule};
 
 /// The configuration with which a rank joins a job.
@@ -37,7 +38,7 @@ pub struct Config {
     pub(crate) size: usize,
     pub(crate) timeout: Option<Duration>,
     pub(crate) join_timeout: Option<Duration>,
-    pub(crate) interrupt: Option<fn() -> bool>,
+    pub(crate) hooks: Hooks,
     pub(crate) chunk_bytes: Option<usize>,
     pub(crate) wait: WaitKind,
     pub(crate) spin: Option<Duration>,
@@ -101,7 +102,7 @@ impl Config {
             size,
             timeout: Some(Duration::from_secs(60)),
             join_timeout: Some(Duration::from_secs(30)),
-            interrupt: None,
+            hooks: Hooks::NONE,
             chunk_bytes: None,
             wait: WaitKind::Native,
             spin: None,
@@ -154,7 +155,36 @@ impl Config {
     /// ```
     #[must_use]
     pub fn interrupt(mut self, is_interrupted: fn() -> bool) -> Self {
-        self.interrupt = Some(is_interrupted);
+        self.hooks.interrupt = Some(is_interrupted);
+        self
+    }
+
+    /// Calls this before a collective waits for longer than a moment: a few microseconds with a processor for each rank, otherwise
+    /// before it yields the processor. So the program can give away what others should not wait for meanwhile, such as the lock of an
+    /// interpreter, and need not do so where the other ranks have arrived already. It is called on the thread that waits, again for each
+    /// such wait of a call, and must not use this library. Waits of messages and of symmetric objects do not call it.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    /// use std::time::{Duration, Instant};
+    /// use intranode::Config;
+    ///
+    /// static WAITS: AtomicBool = AtomicBool::new(false);
+    ///
+    /// let config = Config::new("/example", 0, 2).long_wait(|| WAITS.store(true, Relaxed));
+    /// let results = intranode::threads_with(&config, |comm| {
+    ///     let begin = Instant::now();
+    ///     while comm.rank() == 1 && !WAITS.load(Relaxed) && begin.elapsed() < Duration::from_secs(30) {
+    ///         std::thread::yield_now(); // comes when rank 0 waits for it
+    ///     }
+    ///     comm.barrier()
+    /// })?;
+    /// assert!(results.iter().all(Result::is_ok) && WAITS.load(Relaxed));
+    /// # Ok::<(), intranode::Error>(())
+    /// ```
+    #[must_use]
+    pub fn long_wait(mut self, begins: fn()) -> Self {
+        self.hooks.long_wait = Some(begins);
         self
     }
 

@@ -29,7 +29,7 @@ use crate::rank::job_state::StateSampler;
 use crate::rank::rank_state::RankState;
 use crate::segment::layout::{Layout, LayoutError};
 use crate::segment::mapped::{MappedSegment, START};
-use crate::segment::platform::{Fences, ShmPlatform};
+use crate::segment::platform::{Fences, Hooks, ShmPlatform};
 use crate::segment::settings::BarrierShape;
 use crate::segment::settings::{SegmentSettings, SingleCopy};
 use crate::sys::cma::Token;
@@ -131,7 +131,7 @@ impl Config {
             spin: SpinPolicy::new(self.size, 0),
             timeout: self.join_timeout.map(|timeout| timeout.saturating_sub(started.elapsed())),
             fences: Fences::default(),
-            interrupt: self.interrupt,
+            hooks: self.hooks,
             recorder: None,
         };
         self.claim(&mapped, &platform)?;
@@ -201,7 +201,7 @@ impl Config {
         };
         // None if the sum exceeds the range of the clock.
         let deadline = self.join_timeout.and_then(|timeout| started.checked_add(timeout));
-        let mapping = shm_file::open(&self.name, Layout::is_segment, validate, deadline, self.interrupt)
+        let mapping = shm_file::open(&self.name, Layout::is_segment, validate, deadline, self.hooks.interrupt)
             .map_err(|error| self.not_opened(error))?;
         let layout = match found {
             Some(layout) if MappedSegment::is_initialised(&mapping) => layout,
@@ -216,7 +216,7 @@ impl Config {
             spin: SpinPolicy::new(1, 1),
             timeout: None,
             fences: Fences::default(),
-            interrupt: None,
+            hooks: Hooks::NONE,
             recorder: None,
         };
         let cause = Cause { kind: CauseKind::WrongSize, rank: self.rank, detail: self.size as u32 };

@@ -48,7 +48,7 @@ where
     threads_with(&Config::new("/threads", 0, size), program)
 }
 
-/// The same with the size, the time-out, the chunks, the groups and the interrupt of `config`. The other settings are checked
+/// The same with the size, the time-out, the chunks, the groups, the interrupt and the hook of long waits of `config`. The other settings are checked
 /// and have no effect.
 ///
 /// ```
@@ -123,7 +123,7 @@ fn communicators(config: &Config) -> Result<Vec<Communicator>, Error> {
         spin: SpinPolicy::new(size, processors),
         timeout,
         fences: Fences::default(),
-        interrupt: config.interrupt,
+        hooks: config.hooks,
         recorder: None,
     };
     let ticker = ticker(&mapped).map_err(|source| not_started(Ticker::THREAD, source))?;

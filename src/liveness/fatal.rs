@@ -184,7 +184,7 @@ fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
 mod tests {
     use super::*;
     use crate::segment::layout::Layout;
-    use crate::segment::platform::Fences;
+    use crate::segment::platform::{Fences, Hooks};
     use crate::segment::settings::SegmentSettings;
     use crate::sys::memory::mapping::Mapping;
     use crate::sys::wait::spin::SpinPolicy;
@@ -201,7 +201,7 @@ mod tests {
             spin: SpinPolicy::new(1, 1),
             timeout: None,
             fences: Fences::default(),
-            interrupt: None,
+            hooks: Hooks::NONE,
             recorder: None,
         };
         for _ in 0..3 {

@@ -43,7 +43,7 @@ use self::ticks::Ticks;
 use super::Detection;
 use crate::protocol::watch::{self, Watch};
 use crate::segment::mapped::MappedSegment;
-use crate::segment::platform::{Fences, ShmPlatform, Wait};
+use crate::segment::platform::{Fences, Hooks, ShmPlatform, Wait};
 use crate::sys::sigusr2;
 use crate::sys::thread_signals;
 use crate::sys::wait::clock::Moment;
@@ -60,7 +60,7 @@ const PLATFORM: ShmPlatform = ShmPlatform {
     spin: SpinPolicy::NONE,
     timeout: None,
     fences: Fences::Symmetric,
-    interrupt: None,
+    hooks: Hooks::NONE,
     recorder: None,
 };
 

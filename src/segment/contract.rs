@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
 
 use super::mapped::MappedSegment;
-use super::platform::{Fences, ShmPlatform, Wait};
+use super::platform::{Fences, Hooks, ShmPlatform, Wait};
 use super::settings::SegmentSettings;
 use crate::protocol::generation::WAITER;
 use crate::protocol::symmetric::SymmetricPlatform;
@@ -62,7 +62,7 @@ fn fixture(wait: &str) -> Fixture {
         spin: SpinPolicy::new(2, 1),
         timeout: None,
         fences: Fences::default(),
-        interrupt: None,
+        hooks: Hooks::NONE,
         recorder: None,
     };
     let fixture = Fixture { mapped, platform, _ticker: ticker };
@@ -199,7 +199,7 @@ fn with_fences(fences: Fences) -> Option<ShmPlatform> {
         spin: SpinPolicy::new(2, 2),
         timeout: None,
         fences,
-        interrupt: None,
+        hooks: Hooks::NONE,
         recorder: None,
     })
 }

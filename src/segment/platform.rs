@@ -80,10 +80,23 @@ pub(crate) struct ShmPlatform {
     pub(crate) timeout: Option<Duration>,
     /// How fences between a rank that writes and one that is about to sleep work: the same on all ranks.
     pub(crate) fences: Fences,
-    /// Asks the program whether this rank is to wait no longer.
-    pub(crate) interrupt: Option<fn() -> bool>,
+    /// What of the program is called by a rank that waits.
+    pub(crate) hooks: Hooks,
     /// What counts this rank's waits, with `INTRANODE_REPORT`.
     pub(crate) recorder: Option<&'static Lane>,
+}
+
+/// Functions of the program, called on the thread that waits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hooks {
+    /// Asks whether this rank is to wait no longer.
+    pub(crate) interrupt: Option<fn() -> bool>,
+    /// Is told that a wait will take longer than a few polls.
+    pub(crate) long_wait: Option<fn()>,
+}
+
+impl Hooks {
+    pub(crate) const NONE: Hooks = Hooks { interrupt: None, long_wait: None };
 }
 
 /// The two sides of the fences between a rank that writes and one that is about to sleep.
@@ -101,8 +114,8 @@ impl ShmPlatform {
     /// That of a connection between two endpoints, which polls and sleeps by itself.
     #[cfg(target_os = "linux")]
     pub(crate) fn of_connection(wait: Wait, fences: Fences) -> Self {
-        let (interrupt, recorder) = (None, None);
-        ShmPlatform { wait, spin: SpinPolicy::NONE, timeout: None, fences, interrupt, recorder }
+        let (hooks, recorder) = (Hooks::NONE, None);
+        ShmPlatform { wait, spin: SpinPolicy::NONE, timeout: None, fences, hooks, recorder }
     }
 
     /// Registers this process for [`Fences::Membarrier`], if that pays: a rank without a processor of its own sleeps often.
@@ -143,6 +156,9 @@ impl ShmPlatform {
     /// The rest of a spin. Where ranks share processors it is not recorded: the clock would cost more than some switches.
     #[cold]
     fn spin_long(&self, word: &AtomicU32, order: Ordering, until: impl Fn(u32) -> bool) -> Result<u32, u32> {
+        if let Some(begins) = self.hooks.long_wait {
+            begins();
+        }
         let (mut value, mut done) = (0, false);
         let mut spin = || {
             self.spin.spin_long(|| {
@@ -262,20 +278,20 @@ unsafe impl Platform for ShmPlatform {
         deadline: &Option<Moment>,
     ) -> Result<(), Expired> {
         // A signal may be handled by another thread, and ends no sleep then.
-        let until = if self.interrupt.is_some() { self.nap(deadline) } else { *deadline };
+        let until = if self.hooks.interrupt.is_some() { self.nap(deadline) } else { *deadline };
         let sleep = || self.sleep(word, expected, until);
         let slept = match self.recorder {
             None => sleep(),
             Some(lane) => lane.park(word, expected, sleep),
         };
         match slept {
-            Err(Expired) if self.interrupt.is_some() && !self.has_passed(deadline) => Ok(()),
+            Err(Expired) if self.hooks.interrupt.is_some() && !self.has_passed(deadline) => Ok(()),
             slept => slept,
         }
     }
 
     fn is_interrupted(&self) -> bool {
-        self.interrupt.is_some_and(|is_interrupted| is_interrupted())
+        self.hooks.interrupt.is_some_and(|is_interrupted| is_interrupted())
     }
 
     #[cold]
