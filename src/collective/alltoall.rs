@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 
+use super::memory::{RecvBytes, SendBytes};
 use super::parts;
 use super::reduction::check_len;
 use crate::communicator::{Communicator, call};
@@ -44,30 +45,40 @@ impl Communicator {
     /// [`Error::InvalidBufferSize`] if the lengths differ, or are no multiple of the number of ranks; otherwise as
     /// [`barrier`](Communicator::barrier).
     pub fn alltoall<T: Pod>(&self, send: &[T], recv: &mut [T]) -> Result<(), Error> {
+        let lens = [send.len(), recv.len()];
+        self.alltoall_of::<T, &[u8]>(bytemuck::cast_slice(send), bytemuck::cast_slice_mut::<T, u8>(recv), lens)
+    }
+
+    /// The same of bytes, with the lengths of the buffers in elements of `T`.
+    pub(super) fn alltoall_of<T: Pod, S: SendBytes>(
+        &self,
+        send: S,
+        recv: impl RecvBytes<S>,
+        [send_len, recv_len]: [usize; 2],
+    ) -> Result<(), Error> {
         let operation = Operation::Alltoall;
-        let call = Call { length: send.len() as u64, ..call::<T>(operation) };
-        let whole = send.len() - send.len() % self.size();
+        let call = Call { length: send_len as u64, ..call::<T>(operation) };
+        let whole = send_len - send_len % self.size();
         let checked =
-            check_len(operation, whole, send.len()).and_then(|()| check_len(operation, send.len(), recv.len()));
+            check_len(operation, whole, send_len).and_then(|()| check_len(operation, send_len, recv_len));
         if let Err(error) = checked {
             return Err(self.rank_state.refuse(&call, error));
         }
-        let (send, recv) = (bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv));
         exchange(&mut self.rank_state.begin(operation)?, &call, send, recv)
     }
 }
 
 /// An alltoall of bytes, as one transfer of a call.
-pub(super) fn exchange(
+pub(super) fn exchange<S: SendBytes>(
     open: &mut OpenCall<'_>,
     call: &Call,
-    send: &[u8],
-    recv: &mut [u8],
+    send: S,
+    recv: impl RecvBytes<S>,
 ) -> Result<(), Error> {
     let (rank_state, operation) = (open.rank_state(), open.operation());
     let (rank, size) = (rank_state.rank, rank_state.size());
-    let stores = StorePolicy::of_call(recv.len(), false);
-    let place = if send.len() >= PARTS_IN_PLACE_FROM_BYTES { rank_state.lend(send) } else { None };
+    let stores = StorePolicy::of_call(recv.bytes(), false);
+    let place = if send.bytes() >= PARTS_IN_PLACE_FROM_BYTES { send.lend(rank_state) } else { None };
     let lending = Lending::new(rank_state, place);
     let mut blocks = AlltoallBuffers { send, recv, rank, size, lending, stores, copied: false };
     let bytes = blocks.length(rank);
@@ -80,9 +91,9 @@ pub(super) fn exchange(
 }
 
 /// The caller's buffers, in bytes.
-struct AlltoallBuffers<'a> {
-    send: &'a [u8],
-    recv: &'a mut [u8],
+struct AlltoallBuffers<'a, S, R> {
+    send: S,
+    recv: R,
     rank: usize,
     size: usize,
     /// Of `send`.
@@ -92,11 +103,11 @@ struct AlltoallBuffers<'a> {
     copied: bool,
 }
 
-impl AlltoallBuffers<'_> {
+impl<S: SendBytes, R> AlltoallBuffers<'_, S, R> {
     /// The length of a block of one rank for another.
     #[inline]
     fn bytes(&self) -> usize {
-        self.send.len() / self.size
+        self.send.bytes() / self.size
     }
 
     #[inline]
@@ -105,15 +116,15 @@ impl AlltoallBuffers<'_> {
     }
 }
 
-impl BlockTransfer for AlltoallBuffers<'_> {
+impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for AlltoallBuffers<'_, S, R> {
     #[inline]
     fn length(&self, _: usize) -> usize {
-        self.send.len() - self.bytes()
+        self.send.bytes() - self.bytes()
     }
 
     #[inline]
     fn put(&mut self, chunk: Range<usize>, staging: Sink<'_>) {
-        let blocks = parts::receivers(self.rank, self.size).map(|rank| &self.send[self.range(rank)]);
+        let blocks = parts::receivers(self.rank, self.size).map(|rank| self.send.part(self.range(rank)));
         parts::put(blocks, chunk, staging);
     }
 
@@ -121,7 +132,7 @@ impl BlockTransfer for AlltoallBuffers<'_> {
     fn copy_own_block(&mut self, _: Range<usize>) {
         if !self.copied {
             let own = self.range(self.rank);
-            self.stores.copy(&self.send[own.clone()], &mut self.recv[own]);
+            self.recv.copy(own.clone(), self.send.part(own), &self.stores);
             self.copied = true;
         }
     }
@@ -130,7 +141,7 @@ impl BlockTransfer for AlltoallBuffers<'_> {
     fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
         let start = parts::position(rank, self.rank, self.size) * self.bytes();
         let (part, place) = (start..start + self.bytes(), self.range(rank));
-        parts::get(part, chunk, staging, &mut self.recv[place], &self.stores);
+        parts::get((part, place), chunk, staging, &mut self.recv, &self.stores);
     }
 
     fn place(&self) -> Address {
@@ -147,8 +158,8 @@ impl BlockTransfer for AlltoallBuffers<'_> {
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
         let (own, range) = (self.range(self.rank), self.range(rank));
-        let AlltoallBuffers { recv, stores, lending, .. } = self;
-        let target = &mut recv[range];
-        lending.fetch(place, own.start, target, stores);
+        if let Some(found) = self.lending.at(place, own.start, own.len()) {
+            self.recv.fetch(range, &found.view(), &self.stores);
+        }
     }
 }

@@ -7,6 +7,7 @@ use bytemuck::Pod;
 
 use super::alltoall::exchange;
 use super::block_table::BlockTable;
+use super::memory::{RecvBytes, SendBytes};
 use super::pair_counts::{Agreed, Header, OwnCounts, Place, agree};
 use super::reduction::check_len;
 use super::{counts, parts};
@@ -62,36 +63,49 @@ impl Communicator {
         recv_counts: &[usize],
         recv_displs: &[usize],
     ) -> Result<(), Error> {
+        let lens = [send.len(), recv.len()];
+        let (send, recv) = (bytemuck::cast_slice::<T, u8>(send), bytemuck::cast_slice_mut::<T, u8>(recv));
+        let (sent, received) = ([send_counts, send_displs], [recv_counts, recv_displs]);
+        self.alltoallv_of::<T, _, _>((send, sent), (recv, received), lens)
+    }
+
+    /// The same of bytes, with counts and displacements, and the lengths of the buffers, in elements of `T`.
+    pub(super) fn alltoallv_of<T: Pod, S: SendBytes, R: RecvBytes<S>>(
+        &self,
+        (send, [send_counts, send_displs]): (S, [&[usize]; 2]),
+        (recv, [recv_counts, recv_displs]): (R, [&[usize]; 2]),
+        [send_len, recv_len]: [usize; 2],
+    ) -> Result<(), Error> {
         let call = call::<T>(OPERATION);
+        let width = size_of::<T>();
         let check = || {
             let tables = [send_counts, send_displs, recv_counts, recv_displs];
             counts::check_tables(OPERATION, self.size(), tables)?;
-            counts::check_fit(OPERATION, send.len(), send_counts, send_displs)?;
-            counts::check_blocks(OPERATION, recv.len(), recv_counts, recv_displs)?;
+            counts::check_fit(OPERATION, send_len, send_counts, send_displs)?;
+            counts::check_blocks(OPERATION, recv_len, recv_counts, recv_displs)?;
             // Blocks may overlap where they are read, so together they can be longer than the buffer.
             let total = send_counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
-            let fits = total.is_some_and(|total| total.checked_mul(size_of::<T>().max(1)).is_some());
-            if fits { Ok(()) } else { check_len(OPERATION, usize::MAX, send.len()) }
+            let fits = total.is_some_and(|total| total.checked_mul(width.max(1)).is_some());
+            if fits { Ok(()) } else { check_len(OPERATION, usize::MAX, send_len) }
         };
         if let Err(error) = check() {
             return Err(self.rank_state.refuse(&call, error));
         }
-        let width = size_of::<T>();
-        let send: &[u8] = bytemuck::cast_slice(send);
         let send_table = BlockTable::Given { counts: send_counts, displs: send_displs, width };
         let sent = (0..self.size()).fold(0usize, |sum, rank| sum.saturating_add(send_table.len(rank)));
-        let place = if sent >= PARTS_IN_PLACE_FROM_BYTES { self.rank_state.lend(send) } else { None };
+        let place = if sent >= PARTS_IN_PLACE_FROM_BYTES { send.lend(&self.rank_state) } else { None };
         let own = OwnCounts { send: send_counts, recv: recv_counts, lends: place.is_some() };
         let mut open = self.rank_state.begin(OPERATION)?;
         open.moves(sent);
-        let parts = parts::receivers(self.rank(), self.size()).map(|rank| &send[send_table.range(rank)]);
+        let parts = parts::receivers(self.rank(), self.size()).map(|rank| send.part(send_table.range(rank)));
         let Agreed { places, lent, data } = agree(&mut open, &call, &own, parts)?;
         // By sender: where the block for this rank begins, in bytes.
         let mut offsets = Vec::new();
         if lent {
             let own: Vec<u64> = send_displs.iter().map(|displ| displ.wrapping_mul(width) as u64).collect();
             offsets = vec![0u64; self.size()];
-            exchange(&mut open, &call, bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(&mut offsets))?;
+            let theirs = bytemuck::cast_slice_mut::<u64, u8>(&mut offsets);
+            exchange(&mut open, &call, bytemuck::cast_slice::<u64, u8>(&own), theirs)?;
         }
         let mut blocks = AlltoallvBuffers {
             send,
@@ -102,8 +116,8 @@ impl Communicator {
             lending: Lending::new(&self.rank_state, place),
             offsets: &offsets,
             rank: self.rank(),
-            stores: StorePolicy::of_call(size_of_val(recv), false),
-            recv: bytemuck::cast_slice_mut(recv),
+            stores: StorePolicy::of_call(recv.bytes(), false),
+            recv,
             copied: false,
         };
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
@@ -121,10 +135,10 @@ impl Communicator {
 }
 
 /// The caller's buffers, in bytes.
-struct AlltoallvBuffers<'a> {
-    send: &'a [u8],
+struct AlltoallvBuffers<'a, S, R> {
+    send: S,
     send_table: BlockTable<'a>,
-    recv: &'a mut [u8],
+    recv: R,
     recv_table: BlockTable<'a>,
     /// The size of an element.
     width: usize,
@@ -140,7 +154,7 @@ struct AlltoallvBuffers<'a> {
     copied: bool,
 }
 
-impl AlltoallvBuffers<'_> {
+impl<S: SendBytes, R: RecvBytes<S>> AlltoallvBuffers<'_, S, R> {
     /// Where the part of a sender for this rank lies among its parts, in bytes.
     fn part(&self, sender: usize) -> Range<usize> {
         let start = self.places[sender].start.saturating_mul(self.width);
@@ -152,13 +166,13 @@ impl AlltoallvBuffers<'_> {
         self.copy_own_block(0..0);
         for sender in parts::receivers(self.rank, headers.len()) {
             if let Some(part) = headers[sender].part(self.part(sender)) {
-                self.recv[self.recv_table.range(sender)].copy_from_slice(part);
+                self.recv.store(self.recv_table.range(sender), part);
             }
         }
     }
 }
 
-impl BlockTransfer for AlltoallvBuffers<'_> {
+impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for AlltoallvBuffers<'_, S, R> {
     #[inline]
     fn length(&self, rank: usize) -> usize {
         self.places[rank].total.saturating_mul(self.width)
@@ -167,14 +181,14 @@ impl BlockTransfer for AlltoallvBuffers<'_> {
     #[inline]
     fn put(&mut self, chunk: Range<usize>, staging: Sink<'_>) {
         let receivers = parts::receivers(self.rank, self.places.len());
-        parts::put(receivers.map(|rank| &self.send[self.send_table.range(rank)]), chunk, staging);
+        parts::put(receivers.map(|rank| self.send.part(self.send_table.range(rank))), chunk, staging);
     }
 
     #[inline]
     fn copy_own_block(&mut self, _: Range<usize>) {
         if !self.copied {
             let (from, to) = (self.send_table.range(self.rank), self.recv_table.range(self.rank));
-            self.stores.copy(&self.send[from], &mut self.recv[to]);
+            self.recv.copy(to, self.send.part(from), &self.stores);
             self.copied = true;
         }
     }
@@ -182,7 +196,7 @@ impl BlockTransfer for AlltoallvBuffers<'_> {
     #[inline]
     fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
         let (part, place) = (self.part(rank), self.recv_table.range(rank));
-        parts::get(part, chunk, staging, &mut self.recv[place], &self.stores);
+        parts::get((part, place), chunk, staging, &mut self.recv, &self.stores);
     }
 
     fn place(&self) -> Address {
@@ -198,10 +212,11 @@ impl BlockTransfer for AlltoallvBuffers<'_> {
     }
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
-        let target = &mut self.recv[self.recv_table.range(rank)];
+        let target = self.recv_table.range(rank);
         // A rank lends nothing before all know; else another process has overwritten the place.
-        if let Some(offset) = self.offsets.get(rank) {
-            self.lending.fetch(place, *offset as usize, target, &self.stores);
+        let Some(offset) = self.offsets.get(rank) else { return };
+        if let Some(found) = self.lending.at(place, *offset as usize, target.len()) {
+            self.recv.fetch(target, &found.view(), &self.stores);
         }
     }
 }

@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use super::allgatherv::gather_words;
 use super::alltoall::exchange;
+use super::memory::SendBytes;
 use super::parts;
 use crate::copy::{Sink, Source};
 use crate::error::{CountPair, Error, Operation};
@@ -78,11 +79,11 @@ impl Header {
 
 /// Exchanges the counts, and the blocks of `parts` with them, in the order of the receivers, if they are short enough. An error
 /// if those of some pair differ, the same on all ranks.
-pub(super) fn agree<'p>(
+pub(super) fn agree<S: SendBytes>(
     open: &mut OpenCall<'_>,
     call: &Call,
     own: &OwnCounts<'_>,
-    parts: impl Iterator<Item = &'p [u8]>,
+    parts: impl Iterator<Item = S>,
 ) -> Result<Agreed, Error> {
     let (rank, size) = (open.rank_state().rank, open.rank_state().size());
     if HEAD + 2 * size > INLINE {
@@ -127,7 +128,7 @@ pub(super) fn agree<'p>(
 
 impl OwnCounts<'_> {
     /// What this rank sends in the first round.
-    fn header<'p>(&self, parts: impl Iterator<Item = &'p [u8]>) -> Vec<u8> {
+    fn header<S: SendBytes>(&self, parts: impl Iterator<Item = S>) -> Vec<u8> {
         let mut header = vec![0; HEAD];
         self.send.iter().chain(self.recv).for_each(|count| encode(&mut header, *count as u64));
         if header.len() > INLINE {
@@ -137,12 +138,12 @@ impl OwnCounts<'_> {
         let counts = header.len();
         let mut flags = DATA;
         for part in parts {
-            if header.len() + part.len() > INLINE {
+            if header.len() + part.bytes() > INLINE {
                 header.truncate(counts);
                 flags = 0;
                 break;
             }
-            header.extend_from_slice(part);
+            part.append_to(&mut header);
         }
         header[0] = header.len() as u8;
         header[1] = if self.lends { flags | LENDS } else { flags };
@@ -219,7 +220,7 @@ fn agree_in_two_rounds(open: &mut OpenCall<'_>, call: &Call, counts: &OwnCounts<
     own[rank][0] = counts.send[rank] as u64;
     let mut theirs = vec![[0u64; 2]; size];
     let (send, recv) = (own.as_flattened(), theirs.as_flattened_mut());
-    exchange(open, call, bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv))?;
+    exchange(open, call, bytemuck::cast_slice::<u64, u8>(send), bytemuck::cast_slice_mut::<u64, u8>(recv))?;
     let wrong = (0..size).find(|from| theirs[*from][0] != counts.recv[*from] as u64);
     // The sender counts from 1, so that 0 is none.
     let [from, sent, expected] =

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use super::memory::{RecvBytes, SendBytes};
 use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
 
@@ -19,34 +20,35 @@ pub(super) fn position(sender: usize, receiver: usize, size: usize) -> usize {
 }
 
 /// Copies a chunk of the concatenation of `parts` into staging.
-pub(super) fn put<'p>(parts: impl Iterator<Item = &'p [u8]>, chunk: Range<usize>, mut staging: Sink<'_>) {
+pub(super) fn put<S: SendBytes>(parts: impl Iterator<Item = S>, chunk: Range<usize>, mut staging: Sink<'_>) {
     let mut start = 0;
     for part in parts {
-        let common = chunk.start.max(start)..chunk.end.min(start + part.len());
+        let common = chunk.start.max(start)..chunk.end.min(start + part.bytes());
         if !common.is_empty() {
-            let piece = &part[common.start - start..common.end - start];
-            staging.publish(piece);
-            staging = staging.after(piece.len());
+            part.part(common.start - start..common.end - start).publish(&mut staging);
+            staging = staging.after(common.len());
         }
-        start += part.len();
+        start += part.bytes();
         if start >= chunk.end {
             break;
         }
     }
 }
 
-/// Copies what a chunk in staging has of `part`, a range of the concatenation, into `target`, where that part belongs.
-pub(super) fn get(
-    part: Range<usize>,
+/// Copies what a chunk in staging has of `part`, a range of the concatenation, to `place` in `target`, where that part belongs.
+pub(super) fn get<S>(
+    (part, place): (Range<usize>, Range<usize>),
     chunk: Range<usize>,
     staging: Source<'_>,
-    target: &mut [u8],
+    target: &mut impl RecvBytes<S>,
     stores: &StorePolicy,
 ) {
     let common = chunk.start.max(part.start)..chunk.end.min(part.end);
     if !common.is_empty() {
         let staging = staging.after(common.start - chunk.start);
-        stores.fetch(&staging, &mut target[common.start - part.start..common.end - part.start]);
+        let at = place.start + (common.start - part.start);
+        debug_assert!(at + common.len() <= place.end);
+        target.fetch(at..at + common.len(), &staging, stores);
     }
 }
 

@@ -6,6 +6,7 @@ use std::ops::Range;
 use bytemuck::Pod;
 
 use super::block_table::BlockTable;
+use super::memory::{RecvBytes, SendBytes};
 use super::reduction::check_len;
 use super::rooted::{check_buffer, check_root};
 use super::{counts, parts};
@@ -55,6 +56,7 @@ impl Communicator {
             return Err(self.rank_state.refuse(&call, error));
         }
         let table = BlockTable::Equal { bytes: size_of_val(recv) };
+        let (send, recv) = (send.map(bytemuck::cast_slice::<T, u8>), bytemuck::cast_slice_mut::<T, u8>(recv));
         let place = send.and_then(|send| self.place_of_blocks(send, &table));
         self.scatter_from(operation, &call, (send, place), Some(recv), (table, root))
     }
@@ -109,14 +111,14 @@ impl Communicator {
             return Err(self.rank_state.refuse(&call, error));
         }
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
+        let (send, recv) = (send.map(bytemuck::cast_slice::<T, u8>), bytemuck::cast_slice_mut::<T, u8>(recv));
         let place = send.and_then(|send| self.place_of_blocks(send, &table));
         self.scatter_from(operation, &call, (send, place), Some(recv), (table, root))
     }
 
     /// Where all ranks have the root's blocks mapped, if they are long enough to be read there.
-    fn place_of_blocks<T: Pod>(&self, send: &[T], table: &BlockTable<'_>) -> Address {
-        let long = self.is_long(table);
-        if long { self.rank_state.lend(bytemuck::cast_slice(send)) } else { None }
+    fn place_of_blocks(&self, send: &[u8], table: &BlockTable<'_>) -> Address {
+        if self.is_long(table) { self.rank_state.lend(send) } else { None }
     }
 
     /// Whether the root's blocks are long enough to be read in place: the same on all ranks.
@@ -125,13 +127,13 @@ impl Communicator {
         lengths.fold(0, usize::saturating_add) >= SCATTER_IN_PLACE_FROM_BYTES
     }
 
-    /// `recv` is `None` on a root whose own block stays where it is.
-    pub(super) fn scatter_from<T: Pod>(
+    /// A scatter of bytes. `recv` is `None` on a root whose own block stays where it is.
+    pub(super) fn scatter_from<S: SendBytes, R: RecvBytes<S>>(
         &self,
         operation: Operation,
         call: &Call,
-        (send, place): (Option<&[T]>, Address),
-        recv: Option<&mut [T]>,
+        (send, place): (Option<S>, Address),
+        recv: Option<R>,
         (table, root): (BlockTable<'_>, usize),
     ) -> Result<(), Error> {
         let mut open = self.rank_state.begin(operation)?;
@@ -145,16 +147,14 @@ impl Communicator {
                     false => Vec::new(),
                 };
                 let (mut own, table) = ([0u64], BlockTable::Equal { bytes: size_of::<u64>() });
-                let send = (rank == root).then_some(bytemuck::cast_slice(&all));
-                let recv = Some(bytemuck::cast_slice_mut(&mut own));
+                let send = (rank == root).then_some(bytemuck::cast_slice::<u64, u8>(&all));
+                let recv = Some(bytemuck::cast_slice_mut::<u64, u8>(&mut own));
                 let mut words = ScatterBuffers::new(self, (send, None), (recv, 0), (table, root));
                 open.transfer(call, &mut words)?;
                 own[0] as usize
             }
             BlockTable::Given { .. } => 0,
         };
-        let send = send.map(bytemuck::cast_slice);
-        let recv = recv.map(bytemuck::cast_slice_mut);
         let mut blocks = ScatterBuffers::new(self, (send, place), (recv, offset), (table, root));
         self.rank_state.chosen(blocks.total, || Choice {
             operation,
@@ -166,12 +166,13 @@ impl Communicator {
 }
 
 /// The caller's buffers, in bytes.
-struct ScatterBuffers<'a> {
+struct ScatterBuffers<'a, S, R> {
     /// Of the root's blocks.
     lending: Lending<'a>,
     /// On the root.
-    send: Option<&'a [u8]>,
-    recv: &'a mut [u8],
+    send: Option<S>,
+    /// `None`: this rank's block stays where it is.
+    recv: Option<R>,
     /// Where this rank's block begins in the root's buffer, if that is in place.
     offset: usize,
     table: BlockTable<'a>,
@@ -186,26 +187,25 @@ struct ScatterBuffers<'a> {
     copied: bool,
 }
 
-impl<'a> ScatterBuffers<'a> {
+impl<'a, S: SendBytes, R: RecvBytes<S>> ScatterBuffers<'a, S, R> {
     fn new(
         comm: &'a Communicator,
-        (send, place): (Option<&'a [u8]>, Address),
-        (recv, offset): (Option<&'a mut [u8]>, usize),
+        (send, place): (Option<S>, Address),
+        (recv, offset): (Option<R>, usize),
         (table, root): (BlockTable<'a>, usize),
     ) -> Self {
-        let (rank, size, stays) = (comm.rank(), comm.size(), recv.is_none());
-        let recv = recv.unwrap_or_default();
+        let (rank, size, received) = (comm.rank(), comm.size(), recv.as_ref().map_or(0, R::bytes));
         let length = |parts: usize| {
             let lengths = parts::receivers(root, size).take(parts).map(|rank| table.len(rank));
             lengths.fold(0, usize::saturating_add)
         };
         let start = if rank == root { 0 } else { length(parts::position(root, rank, size)) };
         ScatterBuffers {
-            part: start..start.saturating_add(recv.len()),
-            stores: StorePolicy::of_call(recv.len(), false),
+            part: start..start.saturating_add(received),
+            stores: StorePolicy::of_call(received, false),
             total: length(size - 1),
             lending: Lending::new(&comm.rank_state, place),
-            copied: rank != root || stays,
+            copied: rank != root,
             send,
             recv,
             offset,
@@ -216,7 +216,7 @@ impl<'a> ScatterBuffers<'a> {
     }
 }
 
-impl BlockTransfer for ScatterBuffers<'_> {
+impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for ScatterBuffers<'_, S, R> {
     #[inline]
     fn length(&self, rank: usize) -> usize {
         if rank == self.root { self.total } else { 0 }
@@ -225,22 +225,26 @@ impl BlockTransfer for ScatterBuffers<'_> {
     #[inline]
     fn put(&mut self, chunk: Range<usize>, staging: Sink<'_>) {
         if let Some(send) = self.send {
-            let blocks = parts::receivers(self.root, self.size).map(|rank| &send[self.table.range(rank)]);
+            let blocks = parts::receivers(self.root, self.size).map(|rank| send.part(self.table.range(rank)));
             parts::put(blocks, chunk, staging);
         }
     }
 
     #[inline]
     fn copy_own_block(&mut self, _: Range<usize>) {
-        if let (Some(send), false) = (self.send, self.copied) {
-            self.stores.copy(&send[self.table.range(self.root)], self.recv);
+        if let (Some(send), Some(recv), false) = (self.send, &mut self.recv, self.copied) {
+            let own = send.part(self.table.range(self.root));
+            recv.copy(0..own.bytes(), own, &self.stores);
             self.copied = true;
         }
     }
 
     #[inline]
     fn get(&mut self, _: usize, chunk: Range<usize>, staging: Source<'_>) {
-        parts::get(self.part.clone(), chunk, staging, self.recv, &self.stores);
+        if let Some(recv) = &mut self.recv {
+            let place = 0..self.part.len();
+            parts::get((self.part.clone(), place), chunk, staging, recv, &self.stores);
+        }
     }
 
     fn place(&self) -> Address {
@@ -256,7 +260,9 @@ impl BlockTransfer for ScatterBuffers<'_> {
     }
 
     fn read_in_place(&mut self, _: usize, place: NonZeroU64) {
-        let ScatterBuffers { recv, stores, lending, offset, .. } = self;
-        lending.fetch(place, *offset, recv, stores);
+        let own = 0..self.part.len();
+        if let (Some(recv), Some(found)) = (&mut self.recv, self.lending.at(place, self.offset, own.len())) {
+            recv.fetch(own, &found.view(), &self.stores);
+        }
     }
 }

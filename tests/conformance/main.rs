@@ -33,6 +33,7 @@ mod operation_errors;
 mod processes;
 mod random;
 mod raw;
+mod raw_parts;
 mod reductions;
 mod region_sources;
 mod regions;
@@ -62,6 +63,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(started::rows());
     all.extend(in_place::rows());
     all.extend(raw::rows());
+    all.extend(raw_parts::rows());
     all.extend(types::rows());
     all.extend(vectors::rows());
     all.extend(delays::rows());
