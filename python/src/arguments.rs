@@ -16,6 +16,29 @@ pub(crate) struct Buffers {
     pub(crate) op: ReduceOp,
 }
 
+/// What a call is given, and how many bytes of buffers that is.
+pub(crate) trait Data: Send + Sync {
+    fn bytes(&self) -> usize;
+}
+
+impl Data for View {
+    fn bytes(&self) -> usize {
+        View::bytes(self)
+    }
+}
+
+impl Data for Buffers {
+    fn bytes(&self) -> usize {
+        [&self.send, &self.recv].into_iter().flatten().map(View::bytes).fold(0, usize::saturating_add)
+    }
+}
+
+impl<T: Send + Sync> Data for (Buffers, T) {
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
+
 type Given<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
 impl Buffers {

@@ -1,22 +1,24 @@
 //! The library's collectives over buffers of Python: on the buffers themselves where the library has that, and otherwise by way of
 //! private memory, see `foreign`.
 
-use intranode::{Communicator, Error, Operation};
+use intranode::{Communicator, Error, Operation, RawSource, RawTarget};
 use pyo3::prelude::*;
 
 use crate::arguments::{Blocks, Buffers, Table};
 use crate::buffer::View;
+use crate::detach;
 use crate::errors;
 use crate::interrupt;
 use crate::typed::{moved, of_kind, of_number};
 
-/// Runs a call while the interpreter is detached.
+/// Runs a call that moves so many bytes.
 pub(crate) fn run(
     py: Python<'_>,
     comm: &Communicator,
+    bytes: usize,
     call: impl FnOnce(&Communicator) -> Result<(), Error> + Send,
 ) -> PyResult<()> {
-    let result = py.detach(|| call(comm));
+    let result = detach::during(py, bytes, || call(comm));
     finish(py, result)
 }
 
@@ -30,7 +32,7 @@ pub(crate) fn finish<T>(py: Python<'_>, result: Result<T, Error>) -> PyResult<T>
 
 /// Refuses the call that the other ranks are in, because of `error`, and returns that, or the communicator's end.
 pub(crate) fn refuse(py: Python<'_>, comm: &Communicator, operation: Operation, error: PyErr) -> PyErr {
-    match run(py, comm, |comm| comm.refuse_call(operation)) {
+    match run(py, comm, 0, |comm| comm.refuse_call(operation)) {
         Ok(()) => error,
         Err(fatal) => {
             fatal.set_context(py, Some(error));
@@ -226,6 +228,12 @@ pub(crate) fn gather(comm: &Communicator, buffers: &Buffers, root: usize) -> Res
 
 pub(crate) fn scatter(comm: &Communicator, buffers: &Buffers, root: usize) -> Result<(), Error> {
     let is_root = comm.rank() == root;
+    if buffers.are_apart() {
+        return of_kind!(buffers.kind, T, {
+            let (send, recv) = (buffers.send.as_ref(), buffers.recv.as_ref());
+            comm.scatter_raw::<T>(send.map(View::raw_source), recv.map(View::raw_target), root)
+        });
+    }
     buffers.run(comm, Operation::Scatter, false, |send, recv| {
         moved!(
             buffers.kind,
@@ -242,6 +250,11 @@ pub(crate) fn scatter(comm: &Communicator, buffers: &Buffers, root: usize) -> Re
 }
 
 pub(crate) fn alltoall(comm: &Communicator, buffers: &Buffers) -> Result<(), Error> {
+    if let Buffers { send: Some(send), recv: Some(recv), .. } = buffers
+        && buffers.are_apart()
+    {
+        return of_kind!(buffers.kind, T, comm.alltoall_raw::<T>(send.raw_source(), recv.raw_target()));
+    }
     buffers.run(comm, Operation::Alltoall, false, |send, recv| {
         moved!(
             buffers.kind,
@@ -258,6 +271,14 @@ pub(crate) fn alltoall(comm: &Communicator, buffers: &Buffers) -> Result<(), Err
 
 pub(crate) fn alltoallv(comm: &Communicator, buffers: &Buffers, blocks: &Blocks) -> Result<(), Error> {
     let Blocks { sent, received } = blocks;
+    if buffers.are_apart() {
+        return of_kind!(buffers.kind, T, {
+            let send = buffers.send.as_ref().map_or(RawSource::from(&[][..]), View::raw_source);
+            let recv = buffers.recv.as_ref().map_or(RawTarget::from(&mut [][..]), View::raw_target);
+            let (from, to) = ((&sent.counts, &sent.displs), (&received.counts, &received.displs));
+            comm.alltoallv_raw::<T>(send, from.0, from.1, recv, to.0, to.1)
+        });
+    }
     let len = buffers.recv.as_ref().map_or(0, View::bytes) / buffers.width * buffers.scale();
     buffers.run(comm, Operation::Alltoallv, received.has_gaps(len), |send, recv| {
         moved!(buffers.kind, T, send, recv, {

@@ -7,9 +7,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use crate::arguments::{Blocks, Buffers, Table};
+use crate::arguments::{Blocks, Buffers, Data, Table};
 use crate::buffer::View;
 use crate::collectives;
+use crate::detach;
 use crate::errors;
 use crate::joined::{self, Joined};
 use crate::messages::Messages;
@@ -33,7 +34,7 @@ impl Core {
     }
 
     /// Runs a call on buffers. If its arguments are wrong this rank refuses it, so that the others do not wait.
-    fn call<B: Send + Sync>(
+    fn call<B: Data>(
         &self,
         py: Python<'_>,
         operation: Operation,
@@ -42,7 +43,7 @@ impl Core {
     ) -> PyResult<()> {
         let comm = self.comm(py)?;
         let arguments = arguments().map_err(|error| collectives::refuse(py, &comm, operation, error))?;
-        collectives::run(py, &comm, |comm| call(comm, &arguments))
+        collectives::run(py, &comm, arguments.bytes(), |comm| call(comm, &arguments))
     }
 }
 
@@ -88,7 +89,7 @@ impl Core {
 
     fn _refuse(&self, py: Python<'_>, operation: &str) -> PyResult<()> {
         let comm = self.comm(py)?;
-        collectives::run(py, &comm, |comm| comm.refuse_call(errors::operation(operation)))
+        collectives::run(py, &comm, 0, |comm| comm.refuse_call(errors::operation(operation)))
     }
 
     /// Its messages. Collective.
@@ -104,7 +105,7 @@ impl Core {
     #[pyo3(name = "Barrier")]
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
         let comm = self.comm(py)?;
-        collectives::run(py, &comm, Communicator::barrier)
+        collectives::run(py, &comm, 0, Communicator::barrier)
     }
 
     /// Combines `sendbuf[i]` of all ranks into `recvbuf[i]` of every rank, in rank order: by SUM, or `op`.
@@ -332,7 +333,7 @@ impl Core {
                 pickled.map_err(|error| collectives::refuse(py, &comm, Operation::BroadcastVec, error))?;
             data = pickled.as_bytes().to_vec();
         }
-        let result = py.detach(|| comm.broadcast_vec(&mut data, root));
+        let result = detach::during(py, data.len(), || comm.broadcast_vec(&mut data, root));
         collectives::finish(py, result)?;
         match this.rank == root {
             true => Ok(obj.unwrap_or_else(|| py.None().into_bound(py))),
@@ -343,7 +344,8 @@ impl Core {
     fn _allgather_bytes<'py>(&self, py: Python<'py>, data: &Bound<'_, PyAny>) -> PyResult<Bound<'py, PyList>> {
         let comm = self.comm(py)?;
         let data = vectors::bytes(py, &comm, Operation::AllgatherVec, data)?;
-        let (all, counts) = collectives::finish(py, py.detach(|| comm.allgather_vec(&data)))?;
+        let (all, counts) =
+            collectives::finish(py, detach::during(py, data.len(), || comm.allgather_vec(&data)))?;
         vectors::blocks(py, &all, &counts)
     }
 
@@ -355,7 +357,8 @@ impl Core {
     ) -> PyResult<Option<Bound<'py, PyList>>> {
         let comm = self.comm(py)?;
         let data = vectors::bytes(py, &comm, Operation::GatherVec, data)?;
-        let gathered = collectives::finish(py, py.detach(|| comm.gather_vec(&data, root)))?;
+        let gathered =
+            collectives::finish(py, detach::during(py, data.len(), || comm.gather_vec(&data, root)))?;
         gathered.map(|(all, counts)| vectors::blocks(py, &all, &counts)).transpose()
     }
 }

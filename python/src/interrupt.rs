@@ -4,6 +4,8 @@ use std::cell::RefCell;
 
 use pyo3::prelude::*;
 
+use crate::detach;
+
 thread_local! {
     /// What a handler has raised, until the call returns.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
@@ -11,7 +13,7 @@ thread_local! {
 
 /// Whether a handler of a signal has raised an exception: [`intranode::Config::interrupt`].
 pub(crate) fn is_interrupted() -> bool {
-    let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
+    let raised = detach::attached(|py| py.check_signals().err()).flatten();
     match raised {
         Some(error) => {
             RAISED.set(Some(error));

@@ -1,7 +1,7 @@
 //! A communicator's life: how it is joined, shared between objects of Python, and left.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use intranode::{Communicator, Config, Error};
@@ -9,12 +9,16 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::collectives;
+use crate::detach;
 use crate::interrupt;
 
 /// A communicator of the library. Several objects can stand for it; `leave` ends it for all of them.
 #[pyclass(frozen, module = "intranode._core")]
 pub(crate) struct Joined {
-    comm: Mutex<Option<Arc<Communicator>>>,
+    /// Until this rank leaves.
+    owned: Mutex<Option<Arc<Communicator>>>,
+    /// The same for calls, which take no lock.
+    comm: Weak<Communicator>,
     rank: usize,
     size: usize,
     /// Whether there is something in `before`.
@@ -26,8 +30,10 @@ pub(crate) struct Joined {
 impl Joined {
     pub(crate) fn new(comm: Communicator) -> Self {
         let (rank, size) = (comm.rank(), comm.size());
-        let comm = Mutex::new(Some(Arc::new(comm)));
-        Joined { comm, rank, size, is_deferred: AtomicBool::new(false), before: Mutex::new(None) }
+        let owned = Arc::new(comm);
+        let comm = Arc::downgrade(&owned);
+        let owned = Mutex::new(Some(owned));
+        Joined { owned, comm, rank, size, is_deferred: AtomicBool::new(false), before: Mutex::new(None) }
     }
 
     /// The rank, and the number of ranks.
@@ -37,7 +43,7 @@ impl Joined {
 
     /// For a collective: what was deferred comes before it.
     pub(crate) fn for_call(&self, py: Python<'_>) -> PyResult<Arc<Communicator>> {
-        if self.is_deferred.swap(false, Relaxed) {
+        if self.is_deferred.load(Relaxed) && self.is_deferred.swap(false, Relaxed) {
             let before = self.before.lock().unwrap_or_else(PoisonError::into_inner).take();
             before.map(|call| call.call0(py)).transpose()?;
         }
@@ -52,7 +58,7 @@ impl Joined {
 
     pub(crate) fn leave(&self, py: Python<'_>) -> PyResult<()> {
         drop(self.before.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let comm = self.comm.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let comm = self.owned.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Another thread may be inside a call: then this rank leaves when that returns.
         match comm.and_then(Arc::into_inner) {
             Some(comm) => collectives::finish(py, py.detach(|| comm.leave())),
@@ -61,8 +67,7 @@ impl Joined {
     }
 
     pub(crate) fn comm(&self) -> PyResult<Arc<Communicator>> {
-        let comm = self.comm.lock().unwrap_or_else(PoisonError::into_inner);
-        comm.clone().ok_or_else(|| {
+        self.comm.upgrade().ok_or_else(|| {
             PyValueError::new_err(
                 "this rank has left the communicator, by leave() or Free(): there are no further calls",
             )
@@ -73,7 +78,7 @@ impl Joined {
 /// Joins as the environment says; alone if no launcher has started this process.
 #[pyfunction]
 pub(crate) fn from_env(py: Python<'_>) -> PyResult<Joined> {
-    start(py, || Config::from_env_or_alone()?.interrupt(interrupt::is_interrupted).join())
+    start(py, || with_hooks(Config::from_env_or_alone()?).join())
 }
 
 /// Joins by name.
@@ -90,8 +95,13 @@ pub(crate) fn join(
     let (timeout, join_timeout) = (seconds(timeout)?, seconds(join_timeout)?);
     start(py, || {
         let config = Config::new(name, rank, size).timeout(timeout).join_timeout(join_timeout);
-        config.interrupt(interrupt::is_interrupted).join()
+        with_hooks(config).join()
     })
+}
+
+/// What every communicator of the wheel calls while it waits.
+fn with_hooks(config: Config) -> Config {
+    config.interrupt(interrupt::is_interrupted).long_wait(detach::give)
 }
 
 fn seconds(time: Option<f64>) -> PyResult<Option<Duration>> {

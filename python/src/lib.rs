@@ -4,6 +4,7 @@ mod arguments;
 mod buffer;
 mod collectives;
 mod comm;
+mod detach;
 mod errors;
 mod flat;
 mod foreign;

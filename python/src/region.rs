@@ -72,7 +72,7 @@ impl Memory {
         };
         // The lock is free while others are waited for: another thread, attached, may ask for a buffer.
         let epoch = taken.map_err(|error| collectives::refuse(py, &comm, Operation::Barrier, error))?;
-        match collectives::run(py, &comm, Communicator::barrier) {
+        match collectives::run(py, &comm, 0, Communicator::barrier) {
             Ok(()) => Ok(epoch),
             Err(error) => {
                 self.put_back(epoch);

@@ -188,12 +188,21 @@ def written(comm: Communicator) -> None:
 
     thread = threading.Thread(target=write)
     thread.start()
-    for _ in range(50):
+    # A length that all numbers of ranks divide.
+    part = len(own) // 12 * 12 // comm.size
+    counts = [part] * comm.size
+    for turn in range(15):
         comm.Allreduce(own, got)
+        comm.Alltoall(own[: part * comm.size], got[: part * comm.size])
+        comm.Alltoallv([own, counts], [got, counts])
+        comm.Scatter(own[: part * comm.size], got[:part], root=turn % comm.size)
+        comm.Gatherv(own[:part], [got, counts], root=turn % comm.size)
     ends.set()
     thread.join()
     comm.Allreduce(own, got)
     assert (got == comm.size).all()
+    comm.Alltoallv([own, counts], [got, counts])
+    assert (got[: part * comm.size] == 1).all()
 
 
 def arguments(comm: Communicator) -> list[str]:
