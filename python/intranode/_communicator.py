@@ -13,7 +13,7 @@ class Communicator(Reductions):
     """A group of ranks: processes of one machine that make the same calls in the same order.
 
     Methods with a capital letter take buffers: bytes, array.array, memoryview, numpy.ndarray, in C's or Fortran's order. What
-    is sent is copied before the call and what is received after it, so both may overlap. Methods in small letters take objects,
+    is sent and where is received may overlap. Methods in small letters take objects,
     which they pickle. Every call is collective unless it says otherwise, and raises a subclass of `intranode.Error`:
 
     * `InvalidArgument`, `TypeError`, `BufferError` for wrong arguments of this rank; the others get `Refused`;

@@ -1,7 +1,7 @@
 //! When a call gives away the interpreter's lock.
 //!
-//! Detaching takes the lock's own mutex and its condition variables, twice: that is about as long as a barrier of ranks that have all
-//! arrived. So a short call begins attached, and detaches when the library says that it has to wait for longer than a moment
+//! Detaching and attaching take the lock's own mutex and its condition variables, which a barrier of ranks that have all arrived would
+//! notice. So a short call begins attached, and detaches when the library says that it has to wait for longer than a moment
 //! ([`intranode::Config::long_wait`]), for the rest of the call.
 
 use std::cell::Cell;
