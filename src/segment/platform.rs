@@ -87,7 +87,7 @@ pub(crate) struct ShmPlatform {
 }
 
 /// Functions of the program, called on the thread that waits.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Hooks {
     /// Asks whether this rank is to wait no longer.
     pub(crate) interrupt: Option<fn() -> bool>,
