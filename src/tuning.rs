@@ -18,6 +18,11 @@ pub const CHUNKS_OF_ONE_SENDER: usize = 8;
 /// The shortest of these. Measured.
 pub const LEAST_CHUNK_BYTES: usize = 64 << 10;
 
+/// The shortest of these with two ranks, where one more round takes least: a block of two of these, or somewhat more, goes in
+/// halves. Measured on AMD: 64 KiB take 0.65 to 0.89 of the time between cores with a common cache, and 0.97 to 1.05 without. In
+/// chunks of this length 256 KiB take 1.02 to 1.22 (docs/adr/0028).
+pub const LEAST_CHUNK_BYTES_OF_TWO: usize = 32 << 10;
+
 /// The most bytes of contributions to a reduction in one round. Measured.
 pub const FOLDED_CHUNK_BYTES: usize = 1 << 20;
 
@@ -177,6 +182,11 @@ pub(crate) const FOLD_STRING_BATCH_BYTES: usize = 8 << 10;
 
 /// How far ahead lines of other cores are prefetched for read: what lies between arrives meanwhile. Measured on Intel.
 pub(crate) const PREFETCH_READ_BYTES: usize = 2 << 10;
+
+/// What another core has written is read from up to four places at a time, if they are so far apart: a page, with which the
+/// hardware prefetcher ends. Measured on AMD between cores without a common cache, one place and four: 16 KiB 1.32 and
+/// 0.81 µs, 64 KiB 4.7 and 3.4, 256 KiB 15.9 and 13.1 (docs/adr/0028). Within pages it takes longer.
+pub(crate) const READ_STREAM_BYTES: usize = 4 << 10;
 
 /// From this size on vectors of 256 bits are worth asking the processor for. Measured.
 pub(crate) const WIDE_FROM_BYTES: usize = 512;

@@ -150,8 +150,9 @@ impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Work for Fold<
 }
 
 impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Fold<'_, '_, T, C, ALSO, RAW> {
-    /// Folds as many blocks of `N` values as the range has, from its start on, and returns where the rest begins. A block is
-    /// written when it has been read from all terms, one of which may be the target: no term has to be told from it.
+    /// Folds as many blocks of `N` values as the range has, and returns where the rest begins. A block is written when it has
+    /// been read from all terms, one of which may be the target: no term has to be told from it. Long ranges are read in
+    /// [several places](lines::streams) at a time.
     ///
     /// # Safety
     /// The range can be read at each term and written at the targets, of which a term is all or nothing.
@@ -160,8 +161,7 @@ impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Fold<'_, '_, T
         let FoldJob { first, rest, combine } = self.terms;
         let ahead = PREFETCH_READ_BYTES / size_of::<T>().max(1);
         let near = if range.len() > ahead && lines::prefetches_reads() { range.end - ahead } else { 0 };
-        let mut start = range.start;
-        while range.end - start >= N {
+        let fold = |start: usize| {
             let block = |term: *const T| term.wrapping_add(start).cast::<[T; N]>();
             if start < near {
                 lines::prefetch_read::<[T; N]>(block(*first));
@@ -190,6 +190,16 @@ impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Fold<'_, '_, T
                 // SAFETY: the caller's promise, as above.
                 unsafe { block(self.also).cast_mut().write_unaligned(values) };
             }
+        };
+        // A second target has lines of others too, which take longer to store by turns.
+        let streams = if ALSO { 1 } else { lines::streams(size_of::<T>() * range.len()) };
+        let part = range.len() / N / streams * N;
+        for at in (0..part / N).map(|index| range.start + index * N) {
+            (0..streams).for_each(|stream| fold(at + stream * part));
+        }
+        let mut start = range.start + streams * part;
+        while range.end - start >= N {
+            fold(start);
             start += N;
         }
         start
@@ -241,7 +251,7 @@ mod tests {
 
     #[test]
     fn any_number_of_terms_of_any_length_is_folded_in_order() {
-        for len in [0, 1, 3, 4, 15, 16, 17, 64, 65, 200, 3000] {
+        for len in [0, 1, 3, 4, 15, 16, 17, 64, 65, 200, 3000, 5000, 9001] {
             for count in 1..=TERMS {
                 let columns: Vec<_> = (0..count).map(|term| values(term, len)).collect();
                 let terms: Vec<_> = columns.iter().map(|column| Term::Staged(source(column))).collect();

@@ -17,8 +17,8 @@
 
 use super::generation::Generation;
 use crate::tuning::{
-    CHUNK_BYTES, CHUNKS_OF_ONE_SENDER, FOLDED_CHUNK_BYTES, LEAST_CHUNK_BYTES, LEAST_STREAMED_BYTES,
-    MOST_STREAMED_BYTES, ROTATION_BYTES, ROTATION_FROM_BYTES,
+    CHUNK_BYTES, CHUNKS_OF_ONE_SENDER, FOLDED_CHUNK_BYTES, LEAST_CHUNK_BYTES, LEAST_CHUNK_BYTES_OF_TWO,
+    LEAST_STREAMED_BYTES, MOST_STREAMED_BYTES, ROTATION_BYTES, ROTATION_FROM_BYTES,
 };
 
 /// How calls use the staging buffers: the same on every rank.
@@ -57,11 +57,14 @@ impl Staging {
         }
     }
 
-    /// The length of a chunk of a transfer whose longest block has `len` bytes. With a single sender chunks are shorter: the
-    /// other ranks are idle while it writes the first, and it is idle while they read the last.
-    pub(super) fn chunk_len(self, len: usize, senders: usize) -> usize {
+    /// The length of a chunk of a transfer among this number of ranks whose longest block has `len` bytes. With a single sender
+    /// chunks are shorter: the other ranks are idle while it writes the first, and it is idle while they read the last.
+    pub(super) fn chunk_len(self, len: usize, senders: usize, ranks: usize) -> usize {
         let some = if senders == 1 {
-            (len / CHUNKS_OF_ONE_SENDER).clamp(LEAST_CHUNK_BYTES, CHUNK_BYTES)
+            let half = len.div_ceil(2);
+            let halves = ranks == 2 && half >= LEAST_CHUNK_BYTES_OF_TWO;
+            let least = if halves { half.min(LEAST_CHUNK_BYTES) } else { LEAST_CHUNK_BYTES };
+            (len / CHUNKS_OF_ONE_SENDER).clamp(least, CHUNK_BYTES)
         } else {
             CHUNK_BYTES
         };
@@ -116,14 +119,24 @@ mod tests {
 
     #[test]
     fn a_single_sender_s_block_goes_in_shorter_chunks() {
-        let staging = Staging::of(1 << 20, 2);
-        assert_eq!(staging.chunk_len(1 << 20, 2), CHUNK_BYTES);
+        let staging = Staging::of(1 << 20, 4);
+        assert_eq!(staging.chunk_len(1 << 20, 2, 4), CHUNK_BYTES);
         assert_eq!(
-            [1, 1 << 20, 1 << 30].map(|len| staging.chunk_len(len, 1)),
-            [LEAST_CHUNK_BYTES, 128 << 10, CHUNK_BYTES]
+            [1, 64 << 10, 1 << 20, 1 << 30].map(|len| staging.chunk_len(len, 1, 4)),
+            [LEAST_CHUNK_BYTES, LEAST_CHUNK_BYTES, 128 << 10, CHUNK_BYTES]
         );
-        assert!((0..1 << 20).step_by(1000).all(|len| staging.chunk_len(len, 1).is_multiple_of(STEP)));
-        assert_eq!(Staging::of(192, 2).chunk_len(1 << 20, 1), 128);
+        assert!((0..1 << 20).step_by(1000).all(|len| staging.chunk_len(len, 1, 2).is_multiple_of(STEP)));
+        assert_eq!(Staging::of(192, 2).chunk_len(1 << 20, 1, 2), 128);
+    }
+
+    #[test]
+    fn a_short_block_of_one_of_two_ranks_goes_in_halves() {
+        let staging = Staging::of(1 << 20, 2);
+        let chunks = |len: usize| len.div_ceil(staging.chunk_len(len, 1, 2));
+        assert!((1..(64 << 10) - 1).step_by(997).all(|len| chunks(len) == 1));
+        assert!((64 << 10..=128 << 10).step_by(997).all(|len| chunks(len) == 2));
+        assert_eq!([256 << 10, 1 << 20].map(chunks), [4, 8]);
+        assert_eq!(staging.chunk_len(1 << 20, 2, 2), CHUNK_BYTES);
     }
 
     #[test]

@@ -182,7 +182,7 @@ impl<P: Platform, B: BlockTransfer> Steps<P> for TransferSteps<B> {
         let own = self.blocks.length(member.rank);
         if self.longest > INLINE {
             let senders = lengths.filter(|length| *length > 0).take(2).count();
-            self.chunk_len = member.segment.staging.chunk_len(self.longest, senders);
+            self.chunk_len = member.segment.staging.chunk_len(self.longest, senders, member.size());
             self.stage(member);
         } else if own > 0 {
             self.blocks.put(0..own, header);

@@ -47,7 +47,7 @@ impl<P: Platform> Member<'_, P> {
             blocks.refused();
         }
         let senders = (0..self.size()).filter(|rank| blocks.length(*rank) > 0).take(2).count();
-        let chunk_len = self.segment.staging.chunk_len(longest, senders);
+        let chunk_len = self.segment.staging.chunk_len(longest, senders, self.size());
         let chunk = |start: usize, len: usize| start.min(len)..(start + chunk_len).min(len);
         let (own, place) = (blocks.length(self.rank), blocks.place());
         let staged = if place.is_some() { 0 } else { own };
