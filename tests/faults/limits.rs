@@ -1,9 +1,6 @@
 //! Rows 19 to 21: a full /dev/shm, truncated segments, limits of control groups.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use intranode::{Config, Error};
@@ -11,6 +8,7 @@ use libtest_mimic::Completion;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
+use super::control_group::{self, Group};
 use super::job::Job;
 use super::{Program, Test, rank, states};
 
@@ -182,7 +180,7 @@ fn a_segment_beyond_the_limit() -> Result<Completion> {
     let mut job = Job::new(2);
     for rank in 0..2 {
         job.start(rank, "joins within a limit", |command| {
-            command.env(GROUP, &group.path).env("INTRANODE_JOIN_TIMEOUT", "1");
+            group.name_to(command).env("INTRANODE_JOIN_TIMEOUT", "1");
         })?;
     }
     let report = job.report(0)?;
@@ -207,7 +205,7 @@ fn beyond_the_limit(program: &str, most: usize) -> Result<Completion> {
     let mut job = Job::new(2);
     for rank in 0..2 {
         job.start(rank, program, |command| {
-            command.env(GROUP, &group.path);
+            group.name_to(command);
         })?;
     }
     (0..2).try_for_each(|rank| job.await_line(rank, "works"))?;
@@ -217,16 +215,9 @@ fn beyond_the_limit(program: &str, most: usize) -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-const GROUP: &str = "FAULTS_GROUP";
-
-fn enter_the_group() -> Result<()> {
-    let group = PathBuf::from(std::env::var(GROUP)?);
-    Ok(fs::write(group.join("cgroup.procs"), std::process::id().to_string())?)
-}
-
 /// Both ranks get an error, although only one would allocate, and go on.
 fn has_a_region_within_a_limit() -> Result<()> {
-    enter_the_group()?;
+    control_group::enter()?;
     let comm = Config::from_env()?.join()?;
     for _ in 0..2 {
         match comm.region::<u8>(2 * LIMIT) {
@@ -247,7 +238,7 @@ fn has_a_region_within_a_limit() -> Result<()> {
 
 /// The same for symmetric objects.
 fn has_symmetric_objects_within_a_limit() -> Result<()> {
-    enter_the_group()?;
+    control_group::enter()?;
     let comm = Config::from_env()?.join()?;
     let ranks = comm.size();
     for _ in 0..2 {
@@ -269,7 +260,7 @@ fn has_symmetric_objects_within_a_limit() -> Result<()> {
 
 /// Where there is no room for twice the last segment, there still is for what is requested.
 fn has_no_room_to_spare() -> Result<()> {
-    enter_the_group()?;
+    control_group::enter()?;
     let comm = Config::from_env()?.join()?;
     let first = comm.symmetric::<u8>(LIMIT / 2 / comm.size())?;
     let mut own = comm.symmetric::<u8>(LIMIT / 4 / comm.size())?.into_own()?;
@@ -281,59 +272,10 @@ fn has_no_room_to_spare() -> Result<()> {
 }
 
 fn joins_within_a_limit() -> Result<()> {
-    enter_the_group()?;
+    control_group::enter()?;
     match Config::from_env()?.chunk_bytes(STAGING).join() {
         Ok(_) => bail!("it has joined"),
         Err(error @ (Error::AllocationFailed { .. } | Error::InitializationFailed(_))) => rank::report(&error),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// A control group below this process's own, with a limit on memory.
-struct Group {
-    path: PathBuf,
-    version_1: bool,
-}
-
-impl Group {
-    fn new(limit: usize) -> Result<Self> {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let own = fs::read_to_string("/proc/self/cgroup")?;
-        let path_of = |matches: fn(&str) -> bool| {
-            let mut lines = own.lines().map(|line| line.splitn(3, ':').collect::<Vec<_>>());
-            lines.find(|fields| fields.len() == 3 && matches(fields[1])).map(|fields| fields[2][1..].to_owned())
-        };
-        let first = path_of(|controllers| controllers.split(',').any(|controller| controller == "memory"));
-        let (own, version_1) = match first {
-            Some(path) => (Path::new("/sys/fs/cgroup/memory").join(path), true),
-            None => {
-                let path = path_of(str::is_empty).context("no control groups")?;
-                (Path::new("/sys/fs/cgroup").join(path), false)
-            }
-        };
-        let name = format!("faults-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let group = Group { path: own.join(name), version_1 };
-        fs::create_dir(&group.path).with_context(|| group.path.display().to_string())?;
-        let file = if version_1 { "memory.limit_in_bytes" } else { "memory.max" };
-        fs::write(group.path.join(file), limit.to_string()).context(file)?;
-        Ok(group)
-    }
-
-    /// The peak of its memory usage.
-    fn peak(&self) -> Result<u64> {
-        let file = if self.version_1 { "memory.max_usage_in_bytes" } else { "memory.peak" };
-        Ok(fs::read_to_string(self.path.join(file)).context(file)?.trim().parse()?)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Its processes have ended, but may not be reaped yet.
-        for _ in 0..1000 {
-            if fs::remove_dir(&self.path).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
     }
 }

@@ -10,6 +10,7 @@
 
 mod buffers;
 mod calls;
+mod control_group;
 mod crashes;
 mod deaths;
 mod departures;
