@@ -76,7 +76,6 @@ impl Heap {
     pub(super) fn take(
         &self,
         (bytes, align): (usize, usize),
-        zeros: bool,
         prepare: fn() -> bool,
     ) -> Option<(*mut u8, bool)> {
         if self.refused.load(Relaxed) {
@@ -91,7 +90,7 @@ impl Heap {
                 }
             }
             let Setup::Ready(state) = setup else { return None };
-            state.take(bytes, align, zeros)
+            state.take(bytes, align)
         };
         self.with(take).ok().flatten()
     }

@@ -115,7 +115,7 @@ impl SharedHeap {
 unsafe impl GlobalAlloc for SharedHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() >= HEAP_FROM_BYTES
-            && let Some((block, _)) = process::take(layout, false)
+            && let Some((block, _)) = process::take(layout)
         {
             return block;
         }
@@ -125,7 +125,7 @@ unsafe impl GlobalAlloc for SharedHeap {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if layout.size() >= HEAP_FROM_BYTES
-            && let Some((block, zeros)) = process::take(layout, true)
+            && let Some((block, zeros)) = process::take(layout)
         {
             if !zeros {
                 // SAFETY: I20: the block is that long, and belongs to nobody else.

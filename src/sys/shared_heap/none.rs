@@ -9,7 +9,7 @@ pub(crate) fn place_of(_bytes: &[u8]) -> Option<Place> {
     None
 }
 
-pub(super) fn take(_layout: Layout, _zeros: bool) -> Option<(*mut u8, bool)> {
+pub(super) fn take(_layout: Layout) -> Option<(*mut u8, bool)> {
     None
 }
 

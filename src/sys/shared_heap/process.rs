@@ -17,8 +17,8 @@ pub(crate) fn place_of(bytes: &[u8]) -> Option<Place> {
 }
 
 /// Takes a block, and reports whether it is zeros.
-pub(super) fn take(layout: Layout, zeros: bool) -> Option<(*mut u8, bool)> {
-    HEAP.take((layout.size(), layout.align()), zeros, at_forks)
+pub(super) fn take(layout: Layout) -> Option<(*mut u8, bool)> {
+    HEAP.take((layout.size(), layout.align()), at_forks)
 }
 
 /// Whether a block is of this heap.

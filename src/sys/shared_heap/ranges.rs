@@ -130,9 +130,9 @@ impl<'t> Ranges<'t> {
         true
     }
 
-    /// Takes a block that begins at a multiple of `align`, a power of two. `zeros`: clean pages are better than dirty ones.
-    pub(super) fn take(&mut self, pages: Pages, align: Pages, zeros: bool) -> Option<Taken> {
-        let kinds = if zeros { [Free::Clean, Free::Dirty] } else { [Free::Dirty, Free::Clean] };
+    /// Takes a block that begins at a multiple of `align`, a power of two. Dirty pages come first: they are memory already.
+    pub(super) fn take(&mut self, pages: Pages, align: Pages) -> Option<Taken> {
+        let kinds = [Free::Dirty, Free::Clean];
         let needed = pages.checked_add(align - 1).filter(|_| pages > 0)?;
         let (kind, found) = kinds.into_iter().find_map(|kind| Some((kind, self.find(kind, needed)?)))?;
         let len = self.at(found).len;
@@ -217,11 +217,14 @@ impl<'t> Ranges<'t> {
         Some((start, self.at(start).len))
     }
 
-    /// A block of dirty pages has become clean.
-    pub(super) fn clean(&mut self, start: Pages) {
+    /// The first pages of a block of dirty ones have become clean.
+    pub(super) fn clean(&mut self, start: Pages, pages: Pages) {
         let len = self.at(start).len;
         self.unlink(start, Free::Dirty);
-        self.put_free(start, len, Free::Clean);
+        if len > pages {
+            self.link(start + pages, len - pages, Free::Dirty);
+        }
+        self.put_free(start, pages, Free::Clean);
     }
 
     /// All blocks that were given out, in their order: where they begin, and their lengths.

@@ -30,20 +30,24 @@ impl State {
     }
 
     /// Takes a block, and reports whether it is zeros. `None`: there is no room.
-    pub(super) fn take(&mut self, bytes: usize, align: usize, zeros: bool) -> Option<(*mut u8, bool)> {
+    pub(super) fn take(&mut self, bytes: usize, align: usize) -> Option<(*mut u8, bool)> {
         // The range itself is not aligned further.
         let align = Some(align).filter(|align| *align <= huge::ALIGN)?;
         let (pages, align) = (self.pages(bytes)?, self.pages(align)?);
-        let taken = match self.ranges.take(pages, align, zeros) {
+        let taken = match self.ranges.take(pages, align) {
             Some(taken) => taken,
             None => {
                 let missing = self.ranges.missing(pages, align)?;
                 if !self.extend(missing) {
-                    self.clean_all();
+                    // Neighbours become one block then.
+                    self.clean(u32::MAX);
                 }
-                self.ranges.take(pages, align, zeros)?
+                self.ranges.take(pages, align)?
             }
         };
+        if taken.clean {
+            self.clean(pages);
+        }
         let offset = taken.start as usize * self.window.page;
         Some((self.window.start().wrapping_add(offset), taken.clean))
     }
@@ -64,11 +68,18 @@ impl State {
             let kind = self.kept(rest, len);
             return self.ranges.release(rest, kind).is_some();
         }
-        if self.ranges.grow(start, pages) {
-            return true;
+        let more = pages - self.ranges.len_of(start).unwrap_or(pages).min(pages);
+        let kept = self.ranges.dirty_pages();
+        if !self.ranges.grow(start, pages) {
+            let missing = self.ranges.missing_behind(start, pages);
+            if !missing.is_some_and(|missing| self.extend(missing)) || !self.ranges.grow(start, pages) {
+                return false;
+            }
         }
-        let missing = self.ranges.missing_behind(start, pages);
-        missing.is_some_and(|missing| self.extend(missing)) && self.ranges.grow(start, pages)
+        if self.ranges.dirty_pages() == kept {
+            self.clean(more);
+        }
+        true
     }
 
     /// What becomes of pages that are free now. A bounded number keeps what was stored there, so that a program which allocates and
@@ -82,14 +93,19 @@ impl State {
         if given_back { Free::Clean } else { Free::Dirty }
     }
 
-    /// Gives all free pages back, so that neighbours become one block.
-    fn clean_all(&mut self) {
+    /// Gives free pages that were kept back, at most so many: as many as are taken that have none yet. So the heap never holds more
+    /// than what was live at one time.
+    fn clean(&mut self, mut pages: u32) {
         let page = self.window.page;
-        while let Some((start, len)) = self.ranges.any_dirty() {
-            if !self.window.give_back(start as usize * page, len as usize * page) {
+        while pages > 0
+            && let Some((start, len)) = self.ranges.any_dirty()
+        {
+            let part = len.min(pages);
+            if !self.window.give_back(start as usize * page, part as usize * page) {
                 return;
             }
-            self.ranges.clean(start);
+            self.ranges.clean(start, part);
+            pages -= part;
         }
     }
 

@@ -18,22 +18,22 @@ fn entries(pages: usize) -> Vec<Page> {
 #[derive(Clone, Debug)]
 enum Step {
     Extend(u32),
-    Take(u32, u32, bool),
+    Take(u32, u32),
     /// Of one of the blocks.
     Release(usize, bool),
     Grow(usize, u32),
     Split(usize, u32),
-    Clean,
+    Clean(u32),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         1 => (0u32..80).prop_map(Step::Extend),
-        4 => (1u32..40, 0u32..5, any::<bool>()).prop_map(|(pages, align, zeros)| Step::Take(pages, 1 << align, zeros)),
+        4 => (1u32..40, 0u32..5).prop_map(|(pages, align)| Step::Take(pages, 1 << align)),
         4 => (any::<usize>(), any::<bool>()).prop_map(|(block, clean)| Step::Release(block, clean)),
         2 => (any::<usize>(), 1u32..60).prop_map(|(block, pages)| Step::Grow(block, pages)),
         2 => (any::<usize>(), 0u32..40).prop_map(|(block, pages)| Step::Split(block, pages)),
-        1 => Just(Step::Clean),
+        1 => (1u32..60).prop_map(Step::Clean),
     ];
     proptest::collection::vec(step, 0..200)
 }
@@ -70,7 +70,7 @@ impl Pair<'_> {
                     self.model.resize(self.model.len() + pages as usize, Model::Free(Free::Clean));
                 }
             }
-            Step::Take(pages, align, zeros) => self.take(pages, align, zeros, room),
+            Step::Take(pages, align) => self.take(pages, align, room),
             Step::Release(block, clean) => {
                 let Some((index, number, start, _)) = self.block(block) else { return };
                 let kind = if clean { Free::Clean } else { Free::Dirty };
@@ -102,22 +102,23 @@ impl Pair<'_> {
                     self.give(rest, len - pages);
                 }
             }
-            Step::Clean => {
+            Step::Clean(most) => {
                 let Some((start, len)) = self.ranges.any_dirty() else {
                     assert!(!self.model.contains(&Model::Free(Free::Dirty)));
                     return;
                 };
                 let pages = &mut self.model[start as usize..][..len as usize];
                 assert!(pages.iter().all(|page| *page == Model::Free(Free::Dirty)));
-                pages.fill(Model::Free(Free::Clean));
-                self.ranges.clean(start);
+                let part = len.min(most);
+                pages[..part as usize].fill(Model::Free(Free::Clean));
+                self.ranges.clean(start, part);
             }
         }
     }
 
-    fn take(&mut self, pages: u32, align: u32, zeros: bool, room: usize) {
+    fn take(&mut self, pages: u32, align: u32, room: usize) {
         let missing = self.ranges.missing(pages, align).expect("no overflow");
-        if let Some(taken) = self.ranges.take(pages, align, zeros) {
+        if let Some(taken) = self.ranges.take(pages, align) {
             let kind = if taken.clean { Free::Clean } else { Free::Dirty };
             let found = &self.model[taken.start as usize..][..pages as usize];
             assert!(found.iter().all(|page| *page == Model::Free(kind)), "{found:?}");
@@ -128,7 +129,7 @@ impl Pair<'_> {
             assert!(missing > 0 && self.ranges.extend(missing));
             self.model.resize(self.model.len() + missing as usize, Model::Free(Free::Clean));
             let before = self.blocks.len();
-            self.take(pages, align, zeros, 0);
+            self.take(pages, align, 0);
             assert_eq!(self.blocks.len(), before + 1);
         }
     }
@@ -172,12 +173,12 @@ proptest! {
         for (_, start) in pair.blocks.drain(..) {
             pair.ranges.release(start, Free::Dirty);
         }
-        while let Some((start, _)) = pair.ranges.any_dirty() {
-            pair.ranges.clean(start);
+        while let Some((start, len)) = pair.ranges.any_dirty() {
+            pair.ranges.clean(start, len);
         }
         let all = pair.ranges.end();
         let whole = Some(Taken { start: 0, clean: true });
-        prop_assert!(all == 0 || pair.ranges.take(all, 1, true) == whole);
+        prop_assert!(all == 0 || pair.ranges.take(all, 1) == whole);
     }
 
     #[test]
@@ -191,12 +192,12 @@ proptest! {
 fn a_block_that_was_freed_is_given_out_again_without_being_zeros() {
     let mut table = entries(100);
     let mut ranges = Ranges::new(&mut table);
-    assert!(ranges.take(10, 1, false).is_none() && ranges.extend(100) && !ranges.extend(1));
-    let first = ranges.take(10, 1, false).unwrap();
+    assert!(ranges.take(10, 1).is_none() && ranges.extend(100) && !ranges.extend(1));
+    let first = ranges.take(10, 1).unwrap();
     assert_eq!(first, Taken { start: 0, clean: true });
     ranges.release(0, Free::Dirty).unwrap();
-    assert_eq!(ranges.take(10, 1, true), Some(Taken { start: 10, clean: true }));
-    assert_eq!(ranges.take(10, 1, false), Some(Taken { start: 0, clean: false }));
+    assert_eq!(ranges.take(10, 1), Some(Taken { start: 0, clean: false }));
+    assert_eq!(ranges.take(10, 1), Some(Taken { start: 10, clean: true }));
     assert_eq!((ranges.len_of(0), ranges.len_of(5), ranges.len_of(100)), (Some(10), None, None));
 }
 
@@ -205,7 +206,7 @@ fn impossible_lengths_are_refused() {
     let mut table = entries(100);
     let mut ranges = Ranges::new(&mut table);
     assert!(ranges.extend(100));
-    assert!(ranges.take(0, 1, false).is_none() && ranges.take(101, 1, false).is_none());
-    assert!(ranges.take(u32::MAX, 2, false).is_none() && ranges.missing(u32::MAX, 2).is_none());
+    assert!(ranges.take(0, 1).is_none() && ranges.take(101, 1).is_none());
+    assert!(ranges.take(u32::MAX, 2).is_none() && ranges.missing(u32::MAX, 2).is_none());
     assert!(ranges.release(0, Free::Clean).is_none() && !ranges.grow(0, 2) && ranges.split(0, 1).is_none());
 }
