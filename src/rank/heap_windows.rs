@@ -12,7 +12,7 @@ use crate::segment::mapped::MappedSegment;
 use crate::sys::memory::findable;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::shared_heap::place::{Place, name};
-use crate::sys::shared_heap::place_of;
+use crate::sys::shared_heap::{is_open, place_of};
 
 /// How many windows there are.
 pub(crate) const WINDOWS: usize = 8;
@@ -57,9 +57,10 @@ impl HeapWindows {
         let window = (0..WINDOWS).find(|window| len_of(*window) >= end)?;
         if self.note.is_none() && self.reach[window] != Reach::NotAll {
             let name = format!("{}{number:016x}", note(key?, rank));
-            match findable::make_note(&name) {
-                Ok(file) => self.note = Some(file),
-                Err(_) => self.reach = [Reach::NotAll; WINDOWS],
+            // What cannot be found is not offered: the first refusal is one of all that is offered in a call.
+            match findable::make_note(&name).ok().filter(|_| is_open()) {
+                Some(file) => self.note = Some(file),
+                None => self.reach = [Reach::NotAll; WINDOWS],
             }
         }
         Some((window, offset, self.reach[window]))

@@ -112,6 +112,11 @@ impl Heap {
         Some(self.number.load(Relaxed)).filter(|number| *number != 0)
     }
 
+    /// Whether others can still find the memory: a program may have closed its descriptor. During a fork: yes.
+    pub(super) fn is_open(&self) -> bool {
+        self.with(|setup| matches!(setup, Setup::Ready(state) if state.window.file().is_some())).unwrap_or(true)
+    }
+
     /// A block of this heap is free.
     pub(super) fn release(&self, address: usize) {
         if self.with(|setup| release(setup, address)).is_err() {

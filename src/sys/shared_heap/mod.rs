@@ -32,7 +32,7 @@ mod process;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-pub(crate) use process::place_of;
+pub(crate) use process::{is_open, place_of};
 
 use crate::tuning::HEAP_FROM_BYTES;
 

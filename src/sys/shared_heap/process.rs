@@ -16,6 +16,11 @@ pub(crate) fn place_of(bytes: &[u8]) -> Option<Place> {
     Some(Place { number: HEAP.number()?, offset })
 }
 
+/// Whether others can find the memory at all.
+pub(crate) fn is_open() -> bool {
+    HEAP.is_open()
+}
+
 /// Takes a block, and reports whether it is zeros.
 pub(super) fn take(layout: Layout) -> Option<(*mut u8, bool)> {
     HEAP.take((layout.size(), layout.align()), at_forks)
