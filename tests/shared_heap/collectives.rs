@@ -52,12 +52,12 @@ fn ensure_gathered(all: &[u64], len: usize, first: usize) -> Result<()> {
 }
 
 /// The mappings of other processes' heaps, or of this one's as others have it.
-fn foreign() -> Result<usize> {
+pub(super) fn foreign() -> Result<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     Ok(maps.lines().filter(|line| line.contains("/memfd:intranode_heap_") && line.contains(" r--s ")).count())
 }
 
-fn gather(comm: &Communicator, len: usize, turn: usize) -> Result<()> {
+pub(super) fn gather(comm: &Communicator, len: usize, turn: usize) -> Result<()> {
     let mut own = block(comm.rank() + turn, len);
     let mut all = vec![0; len * comm.size()];
     comm.allgather(&own, &mut all)?;
@@ -78,7 +78,7 @@ fn read_in_place() -> Result<()> {
     collectives(&comm)
 }
 
-fn collectives(comm: &Communicator) -> Result<()> {
+pub(super) fn collectives(comm: &Communicator) -> Result<()> {
     let (rank, size) = (comm.rank(), comm.size());
     for len in [1000, 9000, 131_072, 600_001] {
         for turn in 0..3 {
@@ -117,7 +117,7 @@ fn collectives(comm: &Communicator) -> Result<()> {
     Ok(())
 }
 
-fn number(name: &str) -> Result<usize> {
+pub(super) fn number(name: &str) -> Result<usize> {
     Ok(std::env::var(name)?.parse()?)
 }
 

@@ -1,6 +1,8 @@
 //! The processes of a test. They are killed when it ends, however it ends.
 
+use std::fmt;
 use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -8,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use libtest_mimic::Completion;
 use nix::sys::signal::Signal;
 
 use super::Program;
@@ -27,6 +30,21 @@ pub(super) fn stress() -> Duration {
     Duration::from_secs(seconds.unwrap_or(2))
 }
 
+/// Why a program does nothing: the machine does not let it set something up.
+#[derive(Debug)]
+pub(super) struct NotAllowed(pub(super) String);
+
+impl fmt::Display for NotAllowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not allowed: {}", self.0)
+    }
+}
+
+impl std::error::Error for NotAllowed {}
+
+/// The exit code of a program that was not allowed.
+const NOT_ALLOWED: u8 = 77;
+
 /// Runs a program in this process.
 pub(super) fn run(name: &str, programs: &[Program]) -> ExitCode {
     // Its parent is the thread of a test: a test that is given up takes its processes along.
@@ -40,7 +58,7 @@ pub(super) fn run(name: &str, programs: &[Program]) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{name}: {error:?}");
-            ExitCode::FAILURE
+            if error.is::<NotAllowed>() { ExitCode::from(NOT_ALLOWED) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -57,8 +75,14 @@ impl Drop for Running {
     }
 }
 
-/// Starts a test's processes, and waits for their success.
-pub(super) fn play(name: &'static str, ranks: usize) -> Result<()> {
+/// Starts a test's processes, of which `prepare` may set up the one of a rank, and waits for their success; or for the kernel's
+/// signal in a rank that it has to kill.
+pub(super) fn play(
+    name: &'static str,
+    ranks: usize,
+    killed: Option<usize>,
+    prepare: impl Fn(usize, &mut Command),
+) -> Result<Completion> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let job = format!("/shared-heap-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let mut running = Running(Vec::new());
@@ -71,6 +95,7 @@ pub(super) fn play(name: &'static str, ranks: usize) -> Result<()> {
             let numbers = [("INTRANODE_RANK", rank.to_string()), ("INTRANODE_SIZE", ranks.to_string())];
             command.env("INTRANODE_NAME", &job).envs(numbers);
         }
+        prepare(rank, &mut command);
         running.0.push(command.spawn()?);
     }
     let (sender, ends) = channel();
@@ -88,12 +113,19 @@ pub(super) fn play(name: &'static str, ranks: usize) -> Result<()> {
             bail!("it takes too long: {failures:?}")
         };
         let status = running.0[rank].wait()?;
-        if !status.success() {
+        if status.code() == Some(i32::from(NOT_ALLOWED)) {
+            return Ok(Completion::ignored_with(text?));
+        }
+        let expected = match killed == Some(rank) {
+            true => status.signal() == Some(Signal::SIGKILL as i32),
+            false => status.success(),
+        };
+        if !expected {
             failures.push(format!("rank {rank}: {status}: {}", text?));
         }
     }
     match failures.is_empty() {
-        true => Ok(()),
+        true => Ok(Completion::Completed),
         false => bail!("{}", failures.join("\n")),
     }
 }

@@ -17,7 +17,7 @@ pub(super) const PROGRAMS: &[Program] = &[
 ];
 
 /// Blocks work, and lie outside the heap.
-fn ensure_of_the_system() -> Result<()> {
+pub(super) fn ensure_of_the_system() -> Result<()> {
     ensure!(!is_shared(vec![1u8; MIB].as_ptr())?);
     play(&mut fastrand::Rng::with_seed(1), 300)?;
     ensure!(!is_shared(vec![1u8; 100 * MIB].as_ptr())?);
