@@ -43,7 +43,7 @@ pub(super) const TESTS: &[Test] = &[
 ];
 
 /// The memory of the control group, and of the longest block in it.
-const LIMIT: usize = 160 * MIB;
+const LIMIT: usize = 140 * MIB;
 const LONGEST: usize = 110 * MIB;
 
 /// Runs a program that may enter a control group. Of several ranks the kernel kills the last.
