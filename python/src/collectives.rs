@@ -11,7 +11,7 @@ use crate::errors;
 use crate::interrupt;
 use crate::typed::{moved, of_kind, of_number};
 
-/// Runs a call that moves so many bytes.
+/// Runs a call that moves this number of bytes.
 pub(crate) fn run(
     py: Python<'_>,
     comm: &Communicator,

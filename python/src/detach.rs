@@ -26,7 +26,7 @@ thread_local! {
     static LOCK: Cell<Lock> = const { Cell::new(Lock::Unused) };
 }
 
-/// Runs a call of the library, which moves so many bytes. It must not use the interpreter.
+/// Runs a call of the library, which moves this number of bytes. It must not use the interpreter.
 #[inline]
 pub(crate) fn during<T: Send>(py: Python<'_>, bytes: usize, call: impl FnOnce() -> T + Send) -> T {
     if bytes > SHORT_BYTES {

@@ -93,8 +93,8 @@ impl State {
         if given_back { Free::Clean } else { Free::Dirty }
     }
 
-    /// Gives free pages that were kept back, at most so many: as many as are taken that have none yet. So the heap never holds more
-    /// than what was live at one time.
+    /// Gives back up to this number of the free pages that were kept: as many as a call takes that have no memory yet. So the heap never
+    /// holds more than what was live at one time.
     fn clean(&mut self, mut pages: u32) {
         let page = self.window.page;
         while pages > 0
