@@ -15,7 +15,7 @@ pub(crate) fn trials(scenario: Scenario) -> Vec<Trial> {
     let mut trials = Vec::new();
     let least = if scenario.ranks.contains(&4) { 4 } else { 2 };
     for (index, wait) in WAITS.iter().copied().enumerate() {
-        let is_tested = |size: &usize| index == 0 || (size % 2 == 0 && *size >= least);
+        let is_tested = |size: &usize| index == 0 || (size.is_multiple_of(2) && *size >= least);
         for size in scenario.ranks.iter().copied().filter(is_tested) {
             let name = format!("processes::{}::{size}::{}", wait.name(), scenario.name);
             trials.push(Trial::test(name, move || run(scenario, size, wait)));
