@@ -1,4 +1,4 @@
-//! The number of instructions of small collectives, of short messages and of calls between endpoints, counted by callgrind.
+//! The number of instructions of small collectives, of folds, of short messages and of calls between endpoints, counted by callgrind.
 //! Unlike times, it is reproducible.
 //!
 //! ```text
@@ -12,7 +12,9 @@
 use std::env;
 use std::process::{Command, ExitCode};
 
+use intranode::copy::{self, Source, Term};
 use intranode::protocol::{Barrier, Failure};
+use intranode::{RawSource, RawTarget};
 use mirror::{Data, Mirror, Operation, Shared, call};
 
 #[allow(dead_code, reason = "growth.rs uses more of it")]
@@ -20,11 +22,15 @@ mod mirror;
 
 const RANKS: usize = 8;
 const CHUNK: usize = 1 << 16;
+/// With the widest vectors an instruction loads four elements.
+const FOLDED: usize = 1024;
 
 #[derive(Clone, Copy)]
 enum Case {
     /// With the elements of a rank.
     Collective(Operation, usize),
+    /// A sum of this number of elements with another rank's, of buffers that other threads may write, or not.
+    Fold(usize, bool),
     /// A message of 8 bytes, sent to oneself and received; this number is sent before the first is received.
     Message(u64),
     /// A call of 8 bytes between two endpoints, and its answer; this number is under way at once.
@@ -38,13 +44,15 @@ enum Case {
 }
 
 /// With the limit of instructions a call on x86-64: a tenth more than when the limit was set, since compilers differ.
-const CASES: [(Case, u64); 13] = [
+const CASES: [(Case, u64); 15] = [
     (Case::Collective(Operation::Barrier, 0), 520),
     (Case::Collective(Operation::Allreduce, 4), 1510),
     (Case::Collective(Operation::Allgatherv, 4), 1450),
     (Case::Collective(Operation::Scan, 4), 1560),
     (Case::Collective(Operation::ReduceScatter, RANKS), 1550),
     (Case::Collective(Operation::StartBarrier, 0), 690),
+    (Case::Fold(FOLDED, false), 4980),
+    (Case::Fold(FOLDED, true), 6280),
     (Case::Message(1), 480),
     (Case::Message(50), 450),
     (Case::Call(1), 1000),
@@ -66,6 +74,7 @@ fn main() -> ExitCode {
                 Case::Collective(operation, elements) => {
                     run(operation, elements, calls).expect("the peers are fine")
                 }
+                Case::Fold(elements, raw) => fold_two(elements, raw, calls),
                 Case::Message(batch) => send_to_oneself(batch, calls).expect("there is room"),
                 Case::Call(in_flight) => call_each_other(1, in_flight, calls),
                 Case::Clients(clients) => call_each_other(clients, clients, calls),
@@ -94,6 +103,25 @@ fn run(operation: Operation, elements: usize, calls: u64) -> Result<(), Failure>
         Operation::Allgatherv => assert!(data.holds_all_blocks()),
     }
     Ok(())
+}
+
+/// Under callgrind, too.
+fn fold_two(elements: usize, raw: bool, calls: u64) {
+    let (own, other) = (vec![3.0; elements], vec![4.0; elements]);
+    let mut sums = vec![0.0; elements];
+    // SAFETY: the vector can be read as long as it is borrowed.
+    let staging = unsafe { Source::new(other.as_ptr().cast(), size_of_val(&other[..])) };
+    let terms = [Term::Own, Term::Staged(staging)];
+    let add = |sum: f64, value: f64| sum + value;
+    for _ in 0..calls {
+        if raw {
+            let (target, own) = (RawTarget::from(&mut sums[..]), RawSource::from(&own[..]));
+            copy::fold_raw(target, Some(own), true, &terms, None, add);
+        } else {
+            copy::fold(&mut sums, Some(&own), true, &terms, None, add);
+        }
+    }
+    assert!(sums.iter().all(|sum| *sum == 7.0));
 }
 
 /// Under callgrind, too. A receive must not do more because others could follow.
@@ -215,6 +243,10 @@ fn check_calls() -> ExitCode {
             Case::Collective(operation, elements) => {
                 let name = format!("{operation:?}").to_lowercase();
                 format!("{name:<14}{:>3} bytes a rank", elements * size_of::<f64>())
+            }
+            Case::Fold(elements, raw) => {
+                let buffers = if *raw { "fold, raw" } else { "fold" };
+                format!("{buffers:<12}{:>5} bytes a rank", elements * size_of::<f64>())
             }
             Case::Message(batch) => format!("message         8 bytes, {batch:>2} at once"),
             Case::Call(in_flight) => format!("call            8 bytes, {in_flight:>2} in flight"),

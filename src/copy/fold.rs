@@ -38,12 +38,12 @@ pub fn fold<T: Pod>(
     unsafe { fold_at::<_, false>((target.as_mut_ptr(), target.len()), own, begin, terms, staging, combine) };
 }
 
-/// The same of buffers that other threads may write meanwhile, as [`relaxed`] accesses what others may.
+/// The same of buffers that other threads may write meanwhile.
 ///
 /// # Panics
 /// As [`fold`]; when `own` has another length than the target.
 #[inline(always)]
-pub(crate) fn fold_raw<T: Pod>(
+pub fn fold_raw<T: Pod>(
     mut target: RawTarget<'_, T>,
     own: Option<RawSource<'_, T>>,
     begin: bool,
@@ -150,59 +150,69 @@ impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Work for Fold<
 }
 
 impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Fold<'_, '_, T, C, ALSO, RAW> {
-    /// Folds as many blocks of `N` values as the range has, and returns where the rest begins. A block is written when it has
-    /// been read from all terms, one of which may be the target: no term has to be told from it. Long ranges are read in
+    /// Folds as many blocks of `N` values as the range has, and returns where the rest begins. Long ranges are read in
     /// [several places](lines::streams) at a time.
     ///
     /// # Safety
     /// The range can be read at each term and written at the targets, of which a term is all or nothing.
     #[inline(always)]
     unsafe fn blocks<const N: usize>(&self, range: Range<usize>, wide: bool) -> usize {
-        let FoldJob { first, rest, combine } = self.terms;
         let ahead = PREFETCH_READ_BYTES / size_of::<T>().max(1);
         let near = if range.len() > ahead && lines::prefetches_reads() { range.end - ahead } else { 0 };
-        let fold = |start: usize| {
-            let block = |term: *const T| term.wrapping_add(start).cast::<[T; N]>();
-            if start < near {
-                lines::prefetch_read::<[T; N]>(block(*first));
-                for term in *rest {
-                    lines::prefetch_read::<[T; N]>(block(*term));
-                }
-            }
-            // SAFETY: the caller's promise: the block is in the range.
-            let mut values = unsafe { Self::load(block(*first), wide) };
-            for term in *rest {
-                // SAFETY: the caller's promise, as above.
-                let more = unsafe { Self::load(block(*term), wide) };
-                for (value, other) in values.iter_mut().zip(&more) {
-                    *value = combine(*value, *other);
-                }
-            }
-            let target = block(self.target).cast_mut();
-            if RAW {
-                // SAFETY: the caller's promise, as above.
-                unsafe { relaxed::store(&values, target.cast(), wide) };
-            } else {
-                // SAFETY: the caller's promise, as above.
-                unsafe { target.write_unaligned(values) };
-            }
-            if ALSO {
-                // SAFETY: the caller's promise, as above.
-                unsafe { block(self.also).cast_mut().write_unaligned(values) };
-            }
-        };
         // A second target has lines of others too, which take longer to store by turns.
         let streams = if ALSO { 1 } else { lines::streams(size_of::<T>() * range.len()) };
         let part = range.len() / N / streams * N;
         for at in (0..part / N).map(|index| range.start + index * N) {
-            (0..streams).for_each(|stream| fold(at + stream * part));
+            for start in (0..streams).map(|stream| at + stream * part) {
+                // SAFETY: the caller's promise: the block is in the range.
+                unsafe { self.block::<N>(start, start < near, wide) };
+            }
         }
         let mut start = range.start + streams * part;
         while range.end - start >= N {
-            fold(start);
+            // SAFETY: the caller's promise, as above.
+            unsafe { self.block::<N>(start, start < near, wide) };
             start += N;
         }
         start
+    }
+
+    /// Folds a block. It is written when it has been read from all terms, one of which may be the target: no term has to be told
+    /// from it. A method, which is inlined always: a closure need not be, and would be compiled for the smallest vectors.
+    ///
+    /// # Safety
+    /// The block can be read at each term and written at the targets.
+    #[inline(always)]
+    unsafe fn block<const N: usize>(&self, start: usize, prefetches: bool, wide: bool) {
+        let FoldJob { first, rest, combine } = self.terms;
+        let block = |term: *const T| term.wrapping_add(start).cast::<[T; N]>();
+        if prefetches {
+            lines::prefetch_read::<[T; N]>(block(*first));
+            for term in *rest {
+                lines::prefetch_read::<[T; N]>(block(*term));
+            }
+        }
+        // SAFETY: the caller's promise.
+        let mut values = unsafe { Self::load(block(*first), wide) };
+        for term in *rest {
+            // SAFETY: the caller's promise.
+            let more = unsafe { Self::load(block(*term), wide) };
+            for (value, other) in values.iter_mut().zip(&more) {
+                *value = combine(*value, *other);
+            }
+        }
+        let target = block(self.target).cast_mut();
+        if RAW {
+            // SAFETY: the caller's promise.
+            unsafe { relaxed::store(&values, target.cast(), wide) };
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { target.write_unaligned(values) };
+        }
+        if ALSO {
+            // SAFETY: the caller's promise.
+            unsafe { block(self.also).cast_mut().write_unaligned(values) };
+        }
     }
 
     /// # Safety

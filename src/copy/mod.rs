@@ -25,6 +25,5 @@ pub(crate) mod raw;
 pub(crate) mod relaxed;
 mod view;
 
-pub use fold::fold;
-pub(crate) use fold::fold_raw;
+pub use fold::{fold, fold_raw};
 pub use view::{Sink, Source, TERMS, Term};
