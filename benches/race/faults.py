@@ -261,6 +261,7 @@ def contestants(given, work):
 
 
 def main():
+    jobs.end_when_told()
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--times", type=int, default=5, help="how often each fault happens to each library; 5")
     parser.add_argument("--intranode", type=Path, help="the launcher, instead of building it")

@@ -25,6 +25,11 @@ def row(operation, ranks, times):
     return {"op": operation, "bytes": 0, "ranks": ranks, "median_us": median, "min_us": times[0], "max_us": times[-1]}
 
 
+def end_when_told():
+    """SIGTERM ends this program by an exception, so that the job that is running ends with it."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
 class Failed(Exception):
     """The job has failed; the message contains its output."""
 

@@ -199,6 +199,7 @@ def limits(program, *which):
 
 
 def main():
+    jobs.end_when_told()
     given = arguments()
     work = Path(os.environ.get("CARGO_TARGET_DIR", peers.ROOT / "target")) / "race"
     out = given.out or work / "results"

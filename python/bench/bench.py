@@ -138,6 +138,7 @@ def number(microseconds: float) -> str:
 
 
 def main() -> None:
+    jobs.end_when_told()
     cores = len(os.sched_getaffinity(0))
     given = arguments(cores)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
