@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+/// What ranks send from long vectors is read where it lies.
+#[global_allocator]
+static HEAP: intranode::SharedHeap = intranode::SharedHeap::new();
+
 fn main() -> ExitCode {
     intranode_cobre::driver::program()
 }
