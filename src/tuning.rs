@@ -254,10 +254,11 @@ pub(crate) const ENDPOINT_SPIN_FOR_FENCES: Duration = Duration::from_micros(50);
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_IN_FLIGHT: usize = 32;
 
-/// A transfer of up to this number of bytes goes by messages: to copy them twice takes less time than the system needs before it copies. An
-/// estimate.
+/// A transfer of up to this number of bytes goes by messages: to copy them twice takes less time than the system needs before it copies.
+/// Measured on an AMD EPYC against 8 and 64 KiB: a get of 16 KiB is 1.4 to 1.8 times as fast as a copy by the system (before 0.4 to
+/// 1.0), one of 64 KiB half as fast.
 #[cfg(target_os = "linux")]
-pub(crate) const ENDPOINT_SHORT_BYTES: usize = 8 << 10;
+pub(crate) const ENDPOINT_SHORT_BYTES: usize = 16 << 10;
 
 /// The connections that are accepted, and the packets that are read of one, before others are looked at.
 #[cfg(target_os = "linux")]
