@@ -99,12 +99,15 @@ impl Communicator {
     pub(crate) fn joined(
         mut self,
         platform: ShmPlatform,
-        groups: Option<Groups>,
+        (groups, oversubscribed): (Option<Groups>, bool),
         cma_peers: Option<CmaPeers>,
         recording: Option<Recording>,
     ) -> Self {
         let rank_state = Arc::get_mut(&mut self.rank_state).expect("the state is shared after joining only");
         rank_state.platform = platform;
+        if oversubscribed {
+            rank_state.staging = rank_state.staging.oversubscribed();
+        }
         rank_state.cma_peers = cma_peers;
         rank_state.set_groups(groups);
         rank_state.record(recording);

@@ -73,6 +73,7 @@ impl Script {
             folded: chunk,
             rotation_from: 2 * ELEMENT,
             rotation: 4 * chunk.next_power_of_two(),
+            overlaps: true,
         };
         let slices_from = choice::one_of(&[0, chunk, usize::MAX]);
         let some = || match mishaps > 0 && choice::once_in(mishaps) {

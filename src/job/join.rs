@@ -160,7 +160,7 @@ impl Config {
             cma_peers = probe_cma_peers(&joining.rank_state).map_err(|error| self.incomplete(error))?;
         }
         let recording = self.recording(&joining);
-        let joined = joining.joined(platform, groups, cma_peers, recording);
+        let joined = joining.joined(platform, (groups, oversubscribed), cma_peers, recording);
         joined.rank_state.debug_transport();
         Ok(joined)
     }

@@ -128,14 +128,16 @@ fn communicators(config: &Config) -> Result<Vec<Communicator>, Error> {
     };
     let ticker = ticker(&mapped).map_err(|source| not_started(Ticker::THREAD, source))?;
     let ticker = Some(Arc::new(ticker));
-    let groups = mapped.barrier_shape().groups(&vec![0; size], processors < size);
+    let oversubscribed = processors < size;
+    let groups = mapped.barrier_shape().groups(&vec![0; size], oversubscribed);
     let settings = environment::process_settings();
     let job: Arc<str> = format!("/intranode-threads-{}", std::process::id()).into();
     let communicator = |rank| {
         let claimed = membership::claim(&platform, mapped.segment(), rank, std::process::id());
         debug_assert_eq!(claimed, Ok(()), "no other process has the mapping");
         let rank_state = RankState::new(Arc::clone(&mapped), platform, rank, Arc::clone(&job), settings, START);
-        let joined = Communicator::new(rank_state, ticker.clone()).joined(platform, groups.clone(), None, None);
+        let joining = Communicator::new(rank_state, ticker.clone());
+        let joined = joining.joined(platform, (groups.clone(), oversubscribed), None, None);
         joined.rank_state.debug_transport();
         joined
     };

@@ -10,7 +10,8 @@ use crate::element::size_of_shape;
 use crate::error::{CallSummary, Error, Operation, TimeoutInfo};
 use crate::protocol::block_transfer::BlockTransfer;
 use crate::protocol::{
-    Barrier, Call, CallLock, Cause, CauseKind, Failure, Generation, Member, Overlap, Payload, membership,
+    Barrier, Call, CallLock, Cause, CauseKind, Failure, Generation, Member, Overlap, Payload, Segment, Staging,
+    membership,
 };
 use crate::rank::buffers::Buffers;
 use crate::rank::choices::{Choice, ChoiceLog};
@@ -34,6 +35,8 @@ pub(crate) struct RankState {
     /// The name of the job, with which the names of its further files begin.
     pub(crate) job: Arc<str>,
     pub(crate) settings: ProcessSettings,
+    /// How calls use the staging buffers: the same on all ranks.
+    pub(crate) staging: Staging,
     /// The groups of a hierarchical barrier.
     pub(crate) groups: Option<Groups>,
     /// This rank's part in the barrier.
@@ -76,6 +79,7 @@ impl RankState {
         let lock = CallLock::new(AtomicU32::new(CallLock::<ShmPlatform>::initial_word(completed)));
         let dead = (0..mapped.layout().ranks()).map(|_| AtomicBool::new(false)).collect();
         RankState {
+            staging: mapped.segment().staging,
             mapped,
             platform,
             rank,
@@ -205,7 +209,8 @@ impl RankState {
         if self.mapped.forked() {
             return Err(Error::Forked { operation });
         }
-        let member = self.lock.begin(&self.platform, self.mapped.segment(), self.rank);
+        let segment = Segment { staging: self.staging, ..self.mapped.segment() };
+        let member = self.lock.begin(&self.platform, segment, self.rank);
         let (member, started) = member.map_err(|Overlap| Error::ConcurrentUse { operation })?;
         let recorded = Begun::default();
         Ok(OpenCall {
