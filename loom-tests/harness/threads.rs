@@ -114,16 +114,17 @@ impl RankThread<'_> {
         call: impl FnOnce(&mut Member<'_, Simulated>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let (lock, segment) = (&self.shared.locks[self.rank], self.shared.memory.segment());
-        let Ok((mut member, _)) = lock.begin(self.platform, segment, self.rank) else {
+        let Ok((completed, _)) = lock.begin(self.platform, || segment, self.rank) else {
             let cause = Cause { kind: CauseKind::ConcurrentUse, rank: self.rank, detail: 0 };
             return Err(Failure::Dead(Some(cause)));
         };
+        let mut member = Member::new(self.platform, segment, self.rank, completed);
         let result = call(&mut member);
         self.knows(member.completed(), true);
         if let Err(Failure::Dead(_)) = result {
             self.knows(member.completed().next(), false);
         }
-        lock.end(self.platform, &member, false);
+        lock.end(self.platform, member.completed(), false);
         result
     }
 

@@ -14,7 +14,7 @@
 //! consists of several transfers: between these another thread's call would take the place of the next, on this rank only.
 
 use super::generation::Generation;
-use super::{Cause, CauseKind, Member, Ordering, Platform, Segment, membership};
+use super::{Cause, CauseKind, Ordering, Platform, Segment, membership};
 use Ordering::{Acquire, Relaxed, Release};
 
 /// A thread of the rank is in a call.
@@ -41,23 +41,26 @@ impl<P: Platform> CallLock<P> {
         CallLock(word)
     }
 
-    /// Begins a call of `rank`. To be ended by [`end`](Self::end), on the same thread. Whether it found a call that was
-    /// started, which has to be brought to its end first.
+    /// Begins a call of `rank`. To be ended by [`end`](Self::end), on the same thread. The last round that the rank has completed,
+    /// and whether it found a call that was started, which has to be brought to its end first.
     ///
     /// # Errors
     /// When another thread is in a call. The communicator has ended then, for all ranks.
     #[inline(always)]
     pub fn begin<'s>(
         &self,
-        platform: &'s P,
-        segment: Segment<'s, P>,
+        platform: &P,
+        segment: impl FnOnce() -> Segment<'s, P>,
         rank: usize,
-    ) -> Result<(Member<'s, P>, bool), Overlap> {
+    ) -> Result<(Generation, bool), Overlap>
+    where
+        P: 's,
+    {
         let before = platform.fetch_or("call-begin", &self.0, BUSY, Acquire);
         if before & BUSY != 0 {
-            return Err(Self::overlap(platform, segment, rank));
+            return Err(Self::overlap(platform, segment(), rank));
         }
-        Ok((Member::new(platform, segment, rank, Generation::of_word(before)), before & STARTED != 0))
+        Ok((Generation::of_word(before), before & STARTED != 0))
     }
 
     #[cold]
@@ -68,10 +71,11 @@ impl<P: Platform> CallLock<P> {
         Overlap
     }
 
-    /// Ends the call that `member` was made for. `started`: this rank has arrived at a further round, and has not completed it.
+    /// Ends the call, which has completed this round last. `started`: this rank has arrived at a further round, and has not
+    /// completed it.
     #[inline]
-    pub fn end(&self, platform: &P, member: &Member<'_, P>, started: bool) {
-        let word = member.completed().word() | if started { STARTED } else { 0 };
+    pub fn end(&self, platform: &P, completed: Generation, started: bool) {
+        let word = completed.word() | if started { STARTED } else { 0 };
         platform.store("call-end", &self.0, word, Release);
     }
 

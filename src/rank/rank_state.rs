@@ -170,7 +170,10 @@ impl RankState {
         operation: Operation,
         call: impl FnOnce(&mut Member<'_, ShmPlatform>) -> Result<R, Failure>,
     ) -> Result<R, Error> {
-        let mut open = self.enter(operation)?;
+        // Made in its place: also a short one that is moved costs some nanoseconds.
+        let (completed, started) = self.lock_call(operation)?;
+        let mut open = self.open(operation, completed, started);
+        open.count();
         if open.started {
             open.finish_started();
         }
@@ -194,54 +197,52 @@ impl RankState {
     #[inline(always)]
     pub(crate) fn enter(&self, operation: Operation) -> Result<OpenCall<'_>, Error> {
         let mut open = self.enter_uncounted(operation)?;
-        if let Some(counters) = self.counters {
-            let is_timed = recorder::count(counters, operation.code());
-            if is_timed || !operation.has_only_rounds() {
-                open.record_begin(is_timed);
-            }
-        }
+        open.count();
         Ok(open)
     }
 
     /// The same for what is no call of the program, or a part of one that was counted before.
     #[inline(always)]
     pub(crate) fn enter_uncounted(&self, operation: Operation) -> Result<OpenCall<'_>, Error> {
+        self.lock_call(operation).map(|(completed, started)| self.open(operation, completed, started))
+    }
+
+    /// Takes the lock for a call that is [opened](Self::open) next. The last round that is complete, and whether a call was started.
+    #[inline(always)]
+    fn lock_call(&self, operation: Operation) -> Result<(Generation, bool), Error> {
         if self.mapped.forked() {
             return Err(Error::Forked { operation });
         }
-        let segment = Segment { staging: self.staging, ..self.mapped.segment() };
-        let member = self.lock.begin(&self.platform, segment, self.rank);
-        let (member, started) = member.map_err(|Overlap| Error::ConcurrentUse { operation })?;
-        let recorded = Begun::default();
-        Ok(OpenCall {
+        let begun = self.lock.begin(&self.platform, || self.mapped.segment(), self.rank);
+        begun.map_err(|Overlap| Error::ConcurrentUse { operation })
+    }
+
+    #[inline(always)]
+    fn open(&self, operation: Operation, completed: Generation, started: bool) -> OpenCall<'_> {
+        OpenCall {
             rank_state: self,
             operation,
-            member,
+            completed,
             phase: 0,
             running: false,
             started,
-            recorded,
+            recorded: Begun::default(),
             bytes: 0,
-        })
+        }
     }
 
     /// The error of a call that has failed, or that has succeeded in a truncated segment.
     #[cold]
-    fn failed(
-        &self,
-        operation: Operation,
-        member: &Member<'_, ShmPlatform>,
-        failure: Option<Failure>,
-    ) -> Error {
+    fn failed(&self, operation: Operation, completed: Generation, failure: Option<Failure>) -> Error {
         match failure {
-            Some(failure) if !self.mapped.torn() => self.report(operation, member, failure),
-            _ => self.torn(operation, member),
+            Some(failure) if !self.mapped.torn() => self.report(operation, completed, failure),
+            _ => self.torn(operation, completed),
         }
     }
 
-    fn torn(&self, operation: Operation, member: &Member<'_, ShmPlatform>) -> Error {
+    fn torn(&self, operation: Operation, completed: Generation) -> Error {
         let reason = "another program has cut the file of its segment short";
-        Error::Poisoned { operation, round: member.completed().next().number(), rank: self.rank, reason }
+        Error::Poisoned { operation, round: completed.next().number(), rank: self.rank, reason }
     }
 
     /// Ends the communicator for all ranks, with this one as the cause.
@@ -275,17 +276,15 @@ impl RankState {
     }
 
     #[cold]
-    fn report(&self, operation: Operation, member: &Member<'_, ShmPlatform>, failure: Failure) -> Error {
+    fn report(&self, operation: Operation, completed: Generation, failure: Failure) -> Error {
         match failure {
             // The round was completed.
-            Failure::Refused(rank) => Error::Refused { operation, rank, round: member.completed().number() },
-            Failure::Mismatch(calls) => Error::Mismatch {
-                operation,
-                round: member.completed().number(),
-                calls: CallSummary::all(&calls),
-            },
-            Failure::Dead(cause) => self.report_end(operation, member.completed(), cause),
-            Failure::Killed => self.report_end(operation, member.completed(), None),
+            Failure::Refused(rank) => Error::Refused { operation, rank, round: completed.number() },
+            Failure::Mismatch(calls) => {
+                Error::Mismatch { operation, round: completed.number(), calls: CallSummary::all(&calls) }
+            }
+            Failure::Dead(cause) => self.report_end(operation, completed, cause),
+            Failure::Killed => self.report_end(operation, completed, None),
         }
     }
 
@@ -343,7 +342,8 @@ impl RankState {
 pub(crate) struct OpenCall<'s> {
     rank_state: &'s RankState,
     operation: Operation,
-    member: Member<'s, ShmPlatform>,
+    /// The last round that this rank has completed.
+    completed: Generation,
     /// The number of the next transfer.
     phase: u8,
     /// Whether a transfer has begun and not returned.
@@ -355,6 +355,10 @@ pub(crate) struct OpenCall<'s> {
     /// The bytes that are not in the header of the first round.
     bytes: u64,
 }
+
+// It is returned by value. A long one is copied in other units than it was written in: that stalls until its stores have left the store
+// buffer, which with a member in it took as long as a barrier.
+const _: () = assert!(size_of::<OpenCall<'_>>() <= 40);
 
 impl<'s> OpenCall<'s> {
     pub(crate) fn operation(&self) -> Operation {
@@ -388,11 +392,22 @@ impl<'s> OpenCall<'s> {
         self.bytes = bytes as u64;
     }
 
+    /// Counts the call, if this rank's calls are counted.
+    #[inline(always)]
+    fn count(&mut self) {
+        if let Some(counters) = self.rank_state.counters {
+            let is_timed = recorder::count(counters, self.operation.code());
+            if is_timed || !self.operation.has_only_rounds() {
+                self.record_begin(is_timed);
+            }
+        }
+    }
+
     /// The call begins: what the recorder needs to know at its end.
     #[inline(never)]
     fn record_begin(&mut self, is_timed: bool) {
         if !self.operation.has_only_rounds() {
-            let first_round = self.member.completed().next();
+            let first_round = self.completed.next();
             self.recorded = Begun::with_data(first_round.parity() == 1);
         }
         if let (Some(lane), true) = (self.rank_state.platform.recorder, is_timed) {
@@ -422,13 +437,15 @@ impl<'s> OpenCall<'s> {
         &mut self,
         call: impl FnOnce(&mut Member<'_, ShmPlatform>) -> Result<R, Failure>,
     ) -> Result<R, Error> {
-        let OpenCall { rank_state, operation, member, .. } = self;
+        let OpenCall { rank_state, operation, .. } = *self;
         self.running = true;
-        let result = call(member);
+        let segment = Segment { staging: rank_state.staging, ..rank_state.mapped.segment() };
+        let member = Member::new(&rank_state.platform, segment, rank_state.rank, self.completed);
+        let result = call(&mut Running { member, completed: &mut self.completed }.member);
         self.running = false;
         match result {
             Ok(value) if !rank_state.mapped.torn() => Ok(value),
-            other => Err(rank_state.failed(*operation, member, other.err())),
+            other => Err(rank_state.failed(operation, self.completed, other.err())),
         }
     }
 
@@ -466,6 +483,20 @@ impl<'s> OpenCall<'s> {
     }
 }
 
+/// A member for the time of a step. Made where it is used: it is long.
+struct Running<'a, 's> {
+    member: Member<'s, ShmPlatform>,
+    completed: &'a mut Generation,
+}
+
+impl Drop for Running<'_, '_> {
+    /// Also by a panic: what the rank has completed is what its next call may overwrite.
+    #[inline]
+    fn drop(&mut self) {
+        *self.completed = self.member.completed();
+    }
+}
+
 impl Drop for OpenCall<'_> {
     #[inline]
     fn drop(&mut self) {
@@ -476,6 +507,6 @@ impl Drop for OpenCall<'_> {
             // A panic in a transfer: other ranks may still read what the next call would overwrite.
             self.rank_state.poison(CauseKind::Panicked, 0);
         }
-        self.rank_state.lock.end(&self.rank_state.platform, &self.member, self.started);
+        self.rank_state.lock.end(&self.rank_state.platform, self.completed, self.started);
     }
 }
