@@ -224,7 +224,6 @@ impl RankState {
             operation,
             completed,
             phase: 0,
-            running: false,
             started,
             recorded: Begun::default(),
             bytes: 0,
@@ -346,8 +345,6 @@ pub(crate) struct OpenCall<'s> {
     completed: Generation,
     /// The number of the next transfer.
     phase: u8,
-    /// Whether a transfer has begun and not returned.
-    running: bool,
     /// Whether calls that were started are not complete.
     started: bool,
     /// What the recorder is told at the end.
@@ -356,9 +353,9 @@ pub(crate) struct OpenCall<'s> {
     bytes: u64,
 }
 
-// It is returned by value. A long one is copied in other units than it was written in: that stalls until its stores have left the store
-// buffer, which with a member in it took as long as a barrier.
-const _: () = assert!(size_of::<OpenCall<'_>>() <= 40);
+// It is returned by value. What is long, or has padding, is copied in other units than it was written in: that stalls until its stores
+// have left the store buffer (store forwarding), which with a member in it took as long as a barrier.
+const _: () = assert!(size_of::<OpenCall<'_>>() == 8 + size_of::<&RankState>() + size_of::<u64>());
 
 impl<'s> OpenCall<'s> {
     pub(crate) fn operation(&self) -> Operation {
@@ -438,11 +435,12 @@ impl<'s> OpenCall<'s> {
         call: impl FnOnce(&mut Member<'_, ShmPlatform>) -> Result<R, Failure>,
     ) -> Result<R, Error> {
         let OpenCall { rank_state, operation, .. } = *self;
-        self.running = true;
         let segment = Segment { staging: rank_state.staging, ..rank_state.mapped.segment() };
         let member = Member::new(&rank_state.platform, segment, rank_state.rank, self.completed);
-        let result = call(&mut Running { member, completed: &mut self.completed }.member);
-        self.running = false;
+        let mut running = Running { rank_state, member, completed: &mut self.completed, returned: false };
+        let result = call(&mut running.member);
+        running.returned = true;
+        drop(running);
         match result {
             Ok(value) if !rank_state.mapped.torn() => Ok(value),
             other => Err(rank_state.failed(operation, self.completed, other.err())),
@@ -485,15 +483,21 @@ impl<'s> OpenCall<'s> {
 
 /// A member for the time of a step. Made where it is used: it is long.
 struct Running<'a, 's> {
+    rank_state: &'s RankState,
     member: Member<'s, ShmPlatform>,
     completed: &'a mut Generation,
+    /// Whether the step has returned.
+    returned: bool,
 }
 
 impl Drop for Running<'_, '_> {
-    /// Also by a panic: what the rank has completed is what its next call may overwrite.
     #[inline]
     fn drop(&mut self) {
         *self.completed = self.member.completed();
+        if !self.returned {
+            // A panic in a transfer: other ranks may still read what the next call would overwrite.
+            self.rank_state.poison(CauseKind::Panicked, 0);
+        }
     }
 }
 
@@ -502,10 +506,6 @@ impl Drop for OpenCall<'_> {
     fn drop(&mut self) {
         if self.recorded.needs_end() {
             self.record_end();
-        }
-        if self.running {
-            // A panic in a transfer: other ranks may still read what the next call would overwrite.
-            self.rank_state.poison(CauseKind::Panicked, 0);
         }
         self.rank_state.lock.end(&self.rank_state.platform, self.completed, self.started);
     }
