@@ -193,16 +193,28 @@ pub(crate) const WIDE_FROM_BYTES: usize = 512;
 
 // ---- Messages (message/, segment/message_memory.rs)
 
-/// The buffers of 4 KiB that a rank has for all senders together, if each has between the least number and 64. An estimate:
-/// some 4 MiB a rank.
-pub(crate) const MESSAGE_BUFFERS: usize = 1024;
+/// The bytes of buffers that a rank has for all senders together, if each has between the least number and 64. An estimate.
+pub(crate) const MESSAGE_BYTES: usize = 4 << 20;
+
+/// The longest buffer, in bytes. With 64 of these a channel between two ranks has twice the second-level cache of a core: what is
+/// written there again has left the other core's cache by then, and the RFO takes a fifth of the time. Measured on AMD: copying
+/// 64 KiB into 256 KiB of buffers, 1 MiB, 2 MiB and 4 MiB in turn took 7.1, 4.3, 1.7 and 1.6 µs, and out of them 1.5.
+pub(crate) const MESSAGE_MOST_BUFFER_BYTES: usize = 32 << 10;
+
+/// From how many bytes on a message takes the buffers behind the last, and not the lowest that are free: they have left the
+/// caches. Short ones are copied faster into lines that are in a cache.
+pub(crate) const MESSAGE_ROTATES_FROM_BYTES: usize = 8 << 10;
 
 /// The buffers that each sender has at least.
 pub(crate) const MESSAGE_LEAST_BUFFERS: usize = 4;
 
-/// The most buffers of one message: up to this length it is copied twice, and its sender need not wait for the receiver. An
-/// estimate: about where one copy by the kernel pays.
-pub(crate) const MESSAGE_EAGER_BUFFERS: usize = 16;
+/// Up to this length a message is copied twice, and its sender need not wait for the receiver. An estimate: about where one
+/// copy by the kernel pays.
+pub(crate) const MESSAGE_EAGER_BYTES: usize = 64 << 10;
+
+/// A long message that goes through the buffers is copied in parts of this length at most: the receiver empties some while the
+/// sender fills others. Measured: a message of 128 KiB takes 5.3 µs so, and 5.7 in parts of 64 KiB.
+pub(crate) const MESSAGE_PART_BYTES: usize = 32 << 10;
 
 /// The most cells that are taken from a sender before the next sender's turn.
 pub(crate) const MESSAGE_BATCH: usize = 16;

@@ -9,7 +9,6 @@ use crate::message::envelope::{Envelope, Pattern};
 use crate::protocol::message::Mask;
 use crate::protocol::message::channel::INLINE;
 use crate::protocol::message::offer::Offer;
-use crate::segment::message_memory::BUFFER;
 
 /// A message that has come.
 #[derive(Debug)]
@@ -45,9 +44,9 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
-    /// What was asked for and not copied yet, in buffers.
-    pub(crate) fn asked(&self) -> usize {
-        (self.wanted - self.received).div_ceil(BUFFER)
+    /// What was asked for and not copied yet, in buffers of this length.
+    pub(crate) fn asked(&self, buffer_len: usize) -> usize {
+        (self.wanted - self.received).div_ceil(buffer_len)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::segment::platform::ShmPlatform;
 use crate::segment::recorder::Lane;
 use crate::symmetric::handle::Symmetric;
 use crate::sys::cma::Token;
-use crate::tuning::MESSAGE_EAGER_BUFFERS;
+use crate::tuning::MESSAGE_EAGER_BYTES;
 
 /// The channels of a rank. Requests keep it, so that they can be dropped after the [`Messages`](crate::Messages).
 pub struct Core {
@@ -169,21 +169,20 @@ impl Core {
         }
     }
 
-    /// The most buffers of one message, or of one part of a long one: so few that the receiver copies some while the sender fills
-    /// others.
+    /// The most buffers of one message, or of one part of a long one.
     pub(crate) fn eager_buffers(&self) -> usize {
-        MESSAGE_EAGER_BUFFERS.min(self.layout.buffers / 4).max(1)
+        (MESSAGE_EAGER_BYTES / self.layout.buffer_len).min(self.layout.buffers / 4).max(1)
     }
 
     /// The most buffers of a sender's that hold parts of long messages, or will: the others are left to short ones, for which
     /// nobody asks.
     pub(crate) fn window_buffers(&self) -> usize {
-        (self.layout.buffers - self.eager_buffers()).max(1)
+        (self.layout.buffers - self.layout.buffers / 4).max(1)
     }
 
     /// The longest message that is sent without waiting for its receiver, in bytes.
     pub(crate) fn eager(&self) -> usize {
-        self.eager_buffers() * BUFFER
+        self.eager_buffers() * self.layout.buffer_len
     }
 
     /// What other ranks verify before they believe that memory is this process's.

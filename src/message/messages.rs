@@ -139,7 +139,7 @@ impl Messages {
     ///     }
     ///     Ok::<_, intranode::Error>(sent)
     /// })?;
-    /// assert!(matches!(sent[0], Ok(21))); // three buffers of 4 KiB each, of 64
+    /// assert!(matches!(sent[0], Ok(64))); // a buffer of 32 KiB each, of 64
     /// # Ok::<(), intranode::Error>(())
     /// ```
     ///

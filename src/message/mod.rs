@@ -39,9 +39,8 @@ impl Communicator {
     /// Makes this rank's messages: what it sends by them the other ranks receive by theirs of the same call. Collective.
     /// Example: [`Messages`].
     ///
-    /// A rank takes `size × (5.5 + 4 × b)` KiB of shared memory for them, where `b = 1024 / size`, but from 4 to 64: 2 MiB with
-    /// eight ranks, some 4 MiB with more. Messages of several communicators, and of several calls of this method, have nothing
-    /// to do with each other.
+    /// A rank takes up to 4 MiB of shared memory for them, and 5.5 KiB for each rank; with more than 256 ranks, 21.5 KiB for
+    /// each. Messages of several communicators, and of several calls of this method, have nothing to do with each other.
     ///
     /// # Errors
     /// [`Error::AllocationFailed`] on every rank if there is not enough memory. Otherwise as

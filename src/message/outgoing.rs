@@ -7,10 +7,10 @@ use crate::error::{Error, Operation};
 use crate::message::core::{Core, address};
 use crate::protocol::message::channel::INLINE;
 use crate::protocol::message::offer::{Offer, Want};
-use crate::protocol::message::{Envelope, Kind, Outbox, Settled, buffers};
+use crate::protocol::message::{Envelope, Kind, Mask, Outbox, Settled, buffers};
 use crate::protocol::{Failure, Killed};
-use crate::segment::message_memory::BUFFER;
 use crate::sys::cma::Token;
+use crate::tuning::{MESSAGE_PART_BYTES, MESSAGE_ROTATES_FROM_BYTES};
 
 /// The channel to one rank.
 #[derive(Default)]
@@ -20,6 +20,8 @@ pub(crate) struct Outgoing {
     queue: VecDeque<Queued>,
     /// The number of the next offer.
     offers: u32,
+    /// The buffer behind those that a long message was copied to last.
+    next_buffer: u32,
 }
 
 struct Queued {
@@ -175,10 +177,24 @@ impl Outgoing {
         if !post.has_room(&channel, &mut self.outbox) {
             return Ok(false);
         }
-        let Some(mask) = post.reserve(&channel, bytes.len().div_ceil(BUFFER))? else { return Ok(false) };
+        let Some(mask) = self.reserve(core, target, bytes.len())? else { return Ok(false) };
         buffers::fill(&channel, mask, bytes);
         post.publish(&channel, &mut self.outbox, target, &envelope(Kind::Message, bytes.len(), tag, mask))?;
         Ok(true)
+    }
+
+    /// Takes buffers for this many bytes, if there are enough.
+    fn reserve(&mut self, core: &Core, target: usize, bytes: usize) -> Result<Option<Mask>, Killed> {
+        let (post, channel) = (core.post(), core.to(target));
+        let count = bytes.div_ceil(core.layout.buffer_len);
+        if bytes < MESSAGE_ROTATES_FROM_BYTES {
+            return post.reserve(&channel, count);
+        }
+        let mask = post.reserve_from(&channel, count, self.next_buffer)?;
+        if let Some(mask) = mask {
+            self.next_buffer = Mask::BITS - mask.leading_zeros();
+        }
+        Ok(mask)
     }
 
     /// Sends a message, or queues it. It never waits.
@@ -233,18 +249,18 @@ impl Outgoing {
             return Ok(true);
         }
         let Some(want) = post.wanted(&channel, number) else { return Ok(false) };
+        let buffer_len = core.layout.buffer_len;
         if served.want.is_some_and(|before| before.attempt == want.attempt) {
             // It follows the part that was wanted before.
             served.want = Some(want);
         } else {
-            *served = Served { want: Some(want), position: want.start as usize * BUFFER };
+            *served = Served { want: Some(want), position: want.start as usize * buffer_len };
         }
-        let end = (want.start as usize + usize::from(want.count)).saturating_mul(BUFFER).min(bytes.len());
+        let end = (want.start as usize + usize::from(want.count)).saturating_mul(buffer_len).min(bytes.len());
         while served.position < end && post.has_room(&channel, &mut self.outbox) {
             let rest = &bytes[served.position..end];
-            let pages = rest.len().div_ceil(BUFFER).min(core.eager_buffers());
-            let Some(mask) = post.reserve(&channel, pages)? else { break };
-            let part = &rest[..rest.len().min(pages * BUFFER)];
+            let part = &rest[..rest.len().min(MESSAGE_PART_BYTES).min(core.eager())];
+            let Some(mask) = self.reserve(core, target, part.len())? else { break };
             core.copies(part.len(), || buffers::fill(&channel, mask, part));
             let tag = u64::from(want.number) << 8 | u64::from(want.attempt);
             let cell = envelope(Kind::Fragment, part.len(), tag, mask);

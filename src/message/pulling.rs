@@ -7,7 +7,6 @@ use crate::message::state::{Fragment, State};
 use crate::protocol::Killed;
 use crate::protocol::message::offer::{Offer, Want};
 use crate::protocol::message::{Settled, buffers};
-use crate::segment::message_memory::BUFFER;
 use crate::sys::cma::{self, Fetched, Token};
 use crate::tuning::{MESSAGE_IDLE_POLLS, MESSAGE_PIECE_BYTES};
 
@@ -72,12 +71,13 @@ impl State {
         staged: &mut Staged,
         len: usize,
     ) -> Result<(), Killed> {
-        let window = core.window_buffers();
-        if staged.wanted == len || staged.asked() > window / 2 {
+        let (window, buffer_len) = (core.window_buffers(), core.layout.buffer_len);
+        if staged.wanted == len || staged.asked(buffer_len) > window / 2 {
             return Ok(());
         }
-        let others: usize = self.arrivals.others_staged(source, index).map(|other| other.asked()).sum();
-        let room = window.saturating_sub(others + staged.asked());
+        let others: usize =
+            self.arrivals.others_staged(source, index).map(|other| other.asked(buffer_len)).sum();
+        let room = window.saturating_sub(others + staged.asked(buffer_len));
         if room == 0 {
             // The others may be of receives that nobody tests any more: what has come of them comes once more.
             if others > 0 && staged.idle > MESSAGE_IDLE_POLLS {
@@ -90,9 +90,9 @@ impl State {
             }
             return Ok(());
         }
-        let pages = (len - staged.wanted).div_ceil(BUFFER).min(room);
-        let (number, start) = (offer.number as u16, (staged.wanted / BUFFER) as u32);
-        staged.wanted = (staged.wanted + pages * BUFFER).min(len);
+        let pages = (len - staged.wanted).div_ceil(buffer_len).min(room);
+        let (number, start) = (offer.number as u16, (staged.wanted / buffer_len) as u32);
+        staged.wanted = (staged.wanted + pages * buffer_len).min(len);
         core.post().want(
             &core.from(source),
             Want { number, attempt: staged.attempt, start, count: pages as u16 },

@@ -1,9 +1,9 @@
 //! A channel of messages in symmetric memory: which bytes of the receiver's instance belong to which sender.
 //!
 //! ```text
-//!   0          4096       5120                         one channel; a rank's instance has one for each sender
-//!   │ 64 cells │ words    │ buffers of 4096 bytes … │
-//!   └──────────┴──────────┴─────────────────────────┘
+//!   0          4096       5632                         one channel; a rank's instance has one for each sender
+//!   │ 64 cells │ words    │ buffers of equal length … │
+//!   └──────────┴──────────┴───────────────────────────┘
 //!              taken, held, 64 leases, 64 wants
 //! ```
 
@@ -16,9 +16,9 @@ use crate::copy::{Sink, Source};
 use crate::protocol::Payload;
 use crate::protocol::message::Channel;
 use crate::protocol::message::channel::{MOST, PAYLOAD};
-use crate::tuning::{MESSAGE_BUFFERS, MESSAGE_LEAST_BUFFERS};
+use crate::tuning::{MESSAGE_BYTES, MESSAGE_LEAST_BUFFERS, MESSAGE_MOST_BUFFER_BYTES};
 
-/// The length of a buffer, in bytes: a page, so that a channel takes no more of them than it uses.
+/// The least length of a buffer, in bytes: a page, so that a channel takes no more of them than it uses.
 pub(crate) const BUFFER: usize = 4096;
 
 /// The number of cells of a ring.
@@ -44,16 +44,29 @@ pub(crate) struct ChannelLayout {
     pub(crate) words: usize,
     /// The number of buffers.
     pub(crate) buffers: usize,
+    /// The length of each, in bytes.
+    pub(crate) buffer_len: usize,
     /// The bytes of a channel.
     stride: usize,
 }
 
 impl ChannelLayout {
-    /// That of a communicator with this many ranks: the more senders, the fewer buffers has each.
+    /// That of a communicator with this many ranks: the more senders, the shorter are the buffers of each, and then the fewer.
     pub(crate) fn new(ranks: usize) -> Self {
-        let buffers = (MESSAGE_BUFFERS / ranks.max(1)).clamp(MESSAGE_LEAST_BUFFERS, MOST);
-        let stride = BUFFERS + buffers * BUFFER;
-        ChannelLayout { ranks, words: (ranks * stride + CELL) / size_of::<u64>(), buffers, stride }
+        let bytes = MESSAGE_BYTES / ranks.max(1);
+        let buffer_len = (bytes / MOST).clamp(BUFFER, MESSAGE_MOST_BUFFER_BYTES);
+        let buffers = (bytes / buffer_len).clamp(MESSAGE_LEAST_BUFFERS, MOST);
+        Self::with(ranks, buffers, 1 << buffer_len.ilog2())
+    }
+
+    /// That of a connection between two endpoints. Of these a process may have very many: whatever is sent, few pages are used.
+    pub(crate) fn of_pair() -> Self {
+        Self::with(2, MOST, BUFFER)
+    }
+
+    fn with(ranks: usize, buffers: usize, buffer_len: usize) -> Self {
+        let stride = BUFFERS + buffers * buffer_len;
+        ChannelLayout { ranks, words: (ranks * stride + CELL) / size_of::<u64>(), buffers, buffer_len, stride }
     }
 
     /// Not 0 once the rank whose instance this is sends no more.
@@ -69,6 +82,7 @@ pub(crate) struct MappedChannel<'a> {
     /// [`BUFFERS`] bytes of cells and words, then the buffers: all of it inside the instance.
     start: *mut u8,
     buffers: usize,
+    buffer_len: usize,
     instance: PhantomData<Instance<'a, u64>>,
 }
 
@@ -79,7 +93,8 @@ impl<'a> MappedChannel<'a> {
     pub(crate) fn new(instance: Instance<'a, u64>, layout: &ChannelLayout, sender: usize) -> Self {
         assert!(sender < layout.ranks && instance.len() == layout.words);
         let start = instance.start().cast::<u8>().wrapping_add(sender * layout.stride);
-        MappedChannel { start, buffers: layout.buffers, instance: PhantomData }
+        let ChannelLayout { buffers, buffer_len, .. } = *layout;
+        MappedChannel { start, buffers, buffer_len, instance: PhantomData }
     }
 
     #[inline]
@@ -133,7 +148,7 @@ impl<'a> Channel for MappedChannel<'a> {
 
     #[inline]
     fn buffer_len(&self) -> usize {
-        BUFFER
+        self.buffer_len
     }
 
     #[inline]
@@ -156,7 +171,7 @@ impl<'a> Channel for MappedChannel<'a> {
     #[inline]
     fn adjacent(&self, first: usize, count: usize) -> (ChannelBytes<'a>, usize) {
         assert!(first < self.buffers && count <= self.buffers - first);
-        (self.bytes(BUFFERS + first * BUFFER, count * BUFFER), count)
+        (self.bytes(BUFFERS + first * self.buffer_len, count * self.buffer_len), count)
     }
 
     #[inline]
@@ -189,13 +204,16 @@ mod tests {
 
     #[test]
     fn more_ranks_have_fewer_buffers_each() {
-        let buffers = [1, 8, 16, 64, 256, 65_536].map(|ranks| ChannelLayout::new(ranks).buffers);
-        assert_eq!(buffers, [64, 64, 64, 16, 4, 4]);
+        let buffers = [1, 2, 3, 8, 16, 64, 256, 65_536].map(|ranks| {
+            let layout = ChannelLayout::new(ranks);
+            (layout.buffers, layout.buffer_len / 1024)
+        });
+        assert_eq!(buffers, [(64, 32), (64, 32), (64, 16), (64, 8), (64, 4), (16, 4), (4, 4), (4, 4)]);
     }
 
     #[test]
     fn adjacent_buffers_are_copied_together_and_others_one_by_one() {
-        let layout = ChannelLayout::new(2);
+        let layout = ChannelLayout::of_pair();
         let mut memory = vec![0u64; layout.words];
         // SAFETY: I16: these words, which nothing else accesses.
         let instance = unsafe { Instance::new(memory.as_mut_ptr(), layout.words) };

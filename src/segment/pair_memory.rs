@@ -45,7 +45,7 @@ pub(crate) struct PairMemory {
 
 impl PairMemory {
     fn layout() -> ChannelLayout {
-        ChannelLayout::new(SIDES)
+        ChannelLayout::of_pair()
     }
 
     /// The length of the file, in bytes.

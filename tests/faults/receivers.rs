@@ -25,7 +25,7 @@ const LONGEST: usize = 64 << 10;
 fn count(len: usize) -> usize {
     match len {
         0..=40 => 64 + 1,
-        41..=LONGEST => 64 / len.div_ceil(4096) + 1,
+        41..=LONGEST => 64 / len.div_ceil(32 << 10) + 1,
         _ => 1,
     }
 }

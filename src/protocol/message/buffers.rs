@@ -2,7 +2,8 @@
 //!
 //! Which buffers are held is one word: the sender sets the bits of those that it takes, the receiver clears those that it has
 //! read. So any number of buffers changes hands by one operation, in any order, and a message that stays unread keeps its own
-//! buffers only. The sender takes the lowest that are free, so that few pages are in use where few messages are under way.
+//! buffers only. The sender takes the lowest that are free, so that few pages are in use where few messages are under way; for a
+//! long message it may take those behind the last, which have left the caches.
 //!
 //! A sender that dies after it has taken buffers, and before it has published them, takes them with it: no other rank uses
 //! this channel's.
@@ -24,6 +25,12 @@ fn lowest(set: Mask, count: usize) -> Option<Mask> {
         rest &= rest - 1;
     }
     Some(set & !rest)
+}
+
+/// The same from this bit on, if there are as many.
+fn lowest_from(set: Mask, count: usize, first: u32) -> Option<Mask> {
+    let behind = set & Mask::MAX.checked_shl(first).unwrap_or(0);
+    lowest(behind, count).or_else(|| lowest(set, count))
 }
 
 /// The buffers of a channel with this many.
@@ -51,15 +58,29 @@ fn for_each<C: Channel>(
 }
 
 impl<P: SymmetricPlatform> Post<'_, P> {
-    /// Takes `count` buffers, for its sender. `None`: fewer are free.
+    /// Takes `count` buffers, for its sender: the lowest. `None`: fewer are free.
     ///
     /// # Errors
     /// Only when a test stops this rank.
     #[inline]
     pub fn reserve<C: Channel>(&self, channel: &C, count: usize) -> Result<Option<Mask>, Killed> {
+        self.reserve_from(channel, count, 0)
+    }
+
+    /// The same from the buffer `first` on, if enough are free there.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    #[inline]
+    pub fn reserve_from<C: Channel>(
+        &self,
+        channel: &C,
+        count: usize,
+        first: u32,
+    ) -> Result<Option<Mask>, Killed> {
         // Acquire: the receiver has read what this rank is about to overwrite. Others only ever free buffers.
         let held = self.0.platform.load_cell("held", channel.held(), Acquire);
-        let Some(mask) = lowest(all(channel.buffers()) & !held, count) else { return Ok(None) };
+        let Some(mask) = lowest_from(all(channel.buffers()) & !held, count, first) else { return Ok(None) };
         self.0.platform.fetch_cell("reserve", channel.held(), Fetch::Or, mask, Relaxed);
         self.0.platform.fail_point("buffers-reserved")?;
         Ok(Some(mask))
@@ -86,7 +107,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
 /// # Panics
 /// When the buffers are too short, or do not exist.
 pub fn fill<C: Channel>(channel: &C, mask: Mask, bytes: &[u8]) {
-    for_each(channel, mask, bytes.len(), |buffers, part| buffers.write(|mut sink| sink.put(0, &bytes[part])));
+    for_each(channel, mask, bytes.len(), |buffers, part| buffers.write(|mut sink| sink.publish(&bytes[part])));
 }
 
 /// Copies bytes out of the buffers of a cell that was taken.
@@ -95,7 +116,7 @@ pub fn fill<C: Channel>(channel: &C, mask: Mask, bytes: &[u8]) {
 /// When the buffers are too short, or do not exist.
 pub fn read<C: Channel>(channel: &C, mask: Mask, target: &mut [u8]) {
     for_each(channel, mask, target.len(), |buffers, part| {
-        buffers.read(|source| source.get(0, &mut target[part]))
+        buffers.read(|source| source.fetch(&mut target[part]))
     });
 }
 
@@ -109,6 +130,13 @@ mod tests {
         assert_eq!(lowest(0b1011_0100, 4), Some(0b1011_0100));
         assert_eq!(lowest(0b1011_0100, 5), None);
         assert_eq!((lowest(0, 0), lowest(Mask::MAX, 64)), (Some(0), Some(Mask::MAX)));
+    }
+
+    #[test]
+    fn the_next_of_a_set_are_taken_as_long_as_there_are_enough() {
+        assert_eq!(lowest_from(0b1011_0100, 2, 3), Some(0b0011_0000));
+        assert_eq!(lowest_from(0b1011_0100, 2, 6), Some(0b0001_0100));
+        assert_eq!((lowest_from(0b1, 1, 64), lowest_from(0, 1, 64)), (Some(0b1), None));
     }
 
     #[test]
