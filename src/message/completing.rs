@@ -178,14 +178,19 @@ impl Messages {
     /// When the request belongs to other messages.
     pub fn cancel(&mut self, request: &mut impl Request) -> Result<Cancelled, Error> {
         let Messages { core, state } = self;
-        core.check_rank(request.wait().operation, None)?;
+        let wait = request.wait();
+        core.check_rank(wait.operation, None)?;
         state.begin(core);
         // What has come has come before.
-        let _ = state.take_in(core, Wait { focus: None, ..request.wait() });
-        if request.withdraw(core, state) {
-            return Ok(Cancelled::Yes);
-        }
-        self.wait(request).map(Cancelled::TooLate)
+        let _ = state.take_in(core, Wait { focus: None, ..wait });
+        let request: &mut dyn Request = request;
+        self.wait_for(wait, &mut [request], |core, state, requests| {
+            // Each time: its sender may take the message of a receive back, too.
+            if requests[0].withdraw(core, state) {
+                return Some(Ok(Cancelled::Yes));
+            }
+            poll(core, state, &mut *requests[0]).map(|done| done.map(Cancelled::TooLate))
+        })
     }
 
     /// Waits until `poll` has a result. As long as bytes come through the channels, no time-out passes.

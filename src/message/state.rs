@@ -316,7 +316,7 @@ impl State {
         core: &Core,
         receive: &mut Receive<'_>,
     ) -> Result<Option<Result<Envelope, Kept>>, Killed> {
-        let Some(index) = self.next_standing(core, receive)? else { return Ok(None) };
+        let Some(index) = self.standing(core, receive.id, receive.pattern)? else { return Ok(None) };
         let message = self.arrivals.at(index);
         let envelope = message.envelope;
         let Envelope { source, bytes, .. } = envelope;
@@ -362,13 +362,13 @@ impl State {
     }
 
     /// The place of a receive's message. What its sender has withdrawn is removed first.
-    fn next_standing(&mut self, core: &Core, receive: &Receive<'_>) -> Result<Option<usize>, Killed> {
+    pub(crate) fn standing(&mut self, core: &Core, id: u64, pattern: Pattern) -> Result<Option<usize>, Killed> {
         loop {
-            let Some(index) = self.arrivals.index_of(receive.id) else { return Ok(None) };
+            let Some(index) = self.arrivals.index_of(id) else { return Ok(None) };
             if !self.settles_withdrawn(core, index)? {
                 return Ok(Some(index));
             }
-            self.arrivals.remove_withdrawn(index, receive.id, receive.pattern);
+            self.arrivals.remove_withdrawn(index, id, pattern);
             self.drop_stale_fragments(core)?;
         }
     }

@@ -18,6 +18,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_17_receivings_that_are_forgotten_leave_room).ranks(&[2]),
         row!(message_19_a_cancel_races_the_match).ranks(&[2]),
         row!(message_19_a_cancelled_send_is_not_received).ranks(&[2]),
+        row!(message_19_a_receive_of_a_cancelled_send_is_cancelled).ranks(&[2]),
         row!(message_19_many_cancelled_sends_leave_room_for_others).ranks(&[2]),
     ]
 }
@@ -297,6 +298,28 @@ fn message_19_a_cancelled_send_is_not_received(comm: Communicator) -> Outcome {
 }
 
 /// Of messages that nobody asks for, and that are taken back, nothing is left.
+/// The receive has got the message, which has been taken back: it is not too late.
+fn message_19_a_receive_of_a_cancelled_send_is_cancelled(comm: Communicator) -> Outcome {
+    let (mut messages, rank, other) = pair(&comm)?;
+    let mut data = bytes(1, 300_000);
+    if rank == 0 {
+        let mut sending = messages.start_send(&data, other, 1)?;
+        comm.barrier()?;
+        comm.barrier()?;
+        ensure!(messages.cancel(&mut sending)? == Cancelled::Yes, "nobody has asked for it");
+        comm.barrier()?;
+    } else {
+        comm.barrier()?;
+        ensure!(messages.try_probe(other, 1)?.is_some(), "it was published before the barrier");
+        comm.barrier()?;
+        comm.barrier()?;
+        let mut receiving = messages.start_recv(&mut data, other, 1)?;
+        ensure!(messages.cancel(&mut receiving)? == Cancelled::Yes, "there is no message");
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
 fn message_19_many_cancelled_sends_leave_room_for_others(comm: Communicator) -> Outcome {
     let (mut messages, rank, other) = pair(&comm)?;
     let data = bytes(1, 300_000);
