@@ -365,10 +365,18 @@ impl<'s> Correspondent<'s> {
     /// Offers what lies in its own memory.
     pub(crate) fn offers(&self, target: usize) -> Result<(), Failure> {
         assert!(self.post.open_lease(&self.to(target), OFFER), "the first offer");
-        let inline =
-            offer::Offer { number: OFFER, attended: false, address: 0, len: 8, token_address: 0, token: 0 }
-                .encode();
-        self.publishes(target, &Envelope { inline, ..envelope(Kind::Offer, 0, 0) })
+        let place = None;
+        let (inline, mask) = offer::Offer {
+            number: OFFER,
+            attended: false,
+            place,
+            address: 0,
+            len: 8,
+            token_address: 0,
+            token: 0,
+        }
+        .encode();
+        self.publishes(target, &Envelope { inline, ..envelope(Kind::Offer, mask, 0) })
     }
 
     /// Waits until the receiver has pulled.
@@ -391,7 +399,10 @@ impl<'s> Correspondent<'s> {
     /// Takes an offer.
     pub(crate) fn takes_offer(&self, source: usize) -> Result<(), Failure> {
         let (_, envelope) = self.takes(&[source])?;
-        assert!(offer::Offer::decode(&envelope.inline).number == OFFER, "wrong data: {envelope:?}");
+        assert!(
+            offer::Offer::decode(&envelope.inline, envelope.mask).number == OFFER,
+            "wrong data: {envelope:?}"
+        );
         Ok(())
     }
 

@@ -218,8 +218,10 @@ impl<'s> Actor<'s> {
             _ => 2,
         };
         let len = BUFFER as u64;
-        let offer = Offer { number, attended: false, address: code, len, token_address: 0, token: 0 };
-        let cell = Envelope { inline: offer.encode(), ..envelope(Kind::Offer, message, 0, BUFFER) };
+        let place = None;
+        let offer = Offer { number, attended: false, place, address: code, len, token_address: 0, token: 0 };
+        let (inline, mask) = offer.encode();
+        let cell = Envelope { inline, ..envelope(Kind::Offer, message, mask, BUFFER) };
         self.publish(target, &cell)?;
         self.outgoing[target].open = Some(Open { message, how, want: None, position: 0 });
         if how == How::Withdrawn && choice::once_in(2) {
@@ -321,7 +323,7 @@ impl<'s> Actor<'s> {
             let message = incoming.messages;
             assert!(cell.tag == message, "out of order: {} from {source}, not {message}", cell.tag);
             if cell.kind == Kind::Offer {
-                let Offer { number, address, .. } = Offer::decode(&cell.inline);
+                let Offer { number, address, .. } = Offer::decode(&cell.inline, cell.mask);
                 let how = [How::Pulled, How::InParts, How::Withdrawn][address as usize];
                 let before = incoming.arrived.replace(Arrived { message, number, how, received: 0, wanted: 0 });
                 assert!(before.is_none(), "two offers of {source} at once");

@@ -116,7 +116,7 @@ impl Outgoing {
             let mut stage = ticket.stage();
             if matches!(*stage, Stage::Queued) {
                 let published = match envelope.kind {
-                    Kind::Offer => Stage::Published(Offer::decode(&envelope.inline).number),
+                    Kind::Offer => Stage::Published(Offer::decode(&envelope.inline, envelope.mask).number),
                     _ => Stage::Sent,
                 };
                 if let Stage::Published(number) = published
@@ -219,8 +219,11 @@ impl Outgoing {
             self.offers = number.wrapping_add(1);
             let Token { address: token_address, value: token } = core.token();
             let len = bytes.len() as u64;
-            let offer = Offer { number, attended, address: address(bytes), len, token_address, token };
-            Envelope { inline: offer.encode(), ..envelope(Kind::Offer, INLINE, tag, 0) }
+            // This rank may have a `&mut` to what lies in its own memory.
+            let place = if target == core.rank() { None } else { core.rank_state.lend_unbound(bytes) };
+            let offer = Offer { number, attended, place, address: address(bytes), len, token_address, token };
+            let (inline, mask) = offer.encode();
+            Envelope { inline, ..envelope(Kind::Offer, INLINE, tag, mask) }
         };
         let ticket = Arc::new(Ticket(Mutex::new(Stage::Queued)));
         self.queue.push_back(Queued { envelope: cell, ticket: Arc::clone(&ticket) });

@@ -1,12 +1,18 @@
-//! How a receiver gets a message that was offered: out of its sender's memory, or through buffers where that is not allowed or
-//! is slower.
+//! How a receiver gets a message that was offered: from where it lies, if this rank has mapped that too; else the system copies it
+//! out of its sender's memory; or it comes through buffers where that is not allowed or is slower.
 
+use std::num::NonZeroU64;
+
+use crate::copy::policy::StorePolicy;
+use crate::copy::raw::RawTarget;
 use crate::message::arrivals::{Content, Staged};
 use crate::message::core::Core;
 use crate::message::state::{Fragment, State};
 use crate::protocol::Killed;
+use crate::protocol::block_transfer::OFFER;
 use crate::protocol::message::offer::{Offer, Want};
 use crate::protocol::message::{Settled, buffers};
+use crate::rank::lending::Lending;
 use crate::sys::cma::{self, Fetched, Token};
 use crate::tuning::{MESSAGE_IDLE_POLLS, MESSAGE_PIECE_BYTES};
 
@@ -27,6 +33,13 @@ impl State {
         }
         let Content::Offer(_, staged) = &self.arrivals.at(index).content else { return Ok(None) };
         let staged = *staged;
+        if let (Some(place), None, false) = (offer.place, staged, self.peers[source].unfound) {
+            if core.copies(target.len(), || read_in_place(core, source, offer, place, target)) {
+                return settle();
+            }
+            self.peers[source].unfound = true;
+            core.rank_state.settings.debug(&format!("messages from rank {source} are not read where they lie"));
+        }
         // Through buffers if that is faster, as long as the sender takes part.
         let pulls = staged
             .map_or(!(offer.attended && core.prefers_buffers), |staged| staged.idle == MESSAGE_IDLE_POLLS);
@@ -140,6 +153,26 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Copies a message from memory that all ranks map, piece by piece, as long as it is offered. False: this rank does not have it.
+///
+/// If the request was forgotten its bytes may change meanwhile.
+fn read_in_place(core: &Core, source: usize, offer: &Offer, place: NonZeroU64, target: &mut [u8]) -> bool {
+    let mut lending = Lending::new(&core.rank_state, None);
+    if place.get() & OFFER != 0 && !lending.find(place) {
+        return false;
+    }
+    let (channel, stores) = (core.from(source), StorePolicy::of_call(target.len(), false));
+    for (index, piece) in target.chunks_mut(MESSAGE_PIECE_BYTES).enumerate() {
+        let Some(found) = lending.at(place, index * MESSAGE_PIECE_BYTES, piece.len()) else { return false };
+        RawTarget::from(piece).fetch(&found.view(), stores.receive());
+        if !core.post().is_offered(&channel, offer.number) {
+            // Settling will say so.
+            break;
+        }
+    }
+    true
 }
 
 /// Reads a message, but for the first `done` bytes, out of its sender's memory, piece by piece, as long as it is offered.

@@ -33,8 +33,10 @@ pub(crate) struct Peer {
     pub(super) inbox: Inbox,
     /// How many of its buffers hold messages that were not received.
     held: usize,
-    /// Its memory cannot be read.
+    /// Its memory cannot be read by the system.
     pub(super) refused: bool,
+    /// It has offered memory that this rank has not found.
+    pub(super) unfound: bool,
 }
 
 /// A part of a message that is sent through buffers.
@@ -260,7 +262,7 @@ impl State {
         source: usize,
         cell: &message::Envelope,
     ) -> Result<bool, Killed> {
-        let pages = cell.mask.count_ones() as usize;
+        let mut pages = cell.mask.count_ones() as usize;
         let content = match cell.kind {
             Kind::Fragment => {
                 let (number, attempt) = ((cell.tag >> 8) as u16, cell.tag as u8);
@@ -272,7 +274,10 @@ impl State {
                 self.fragments.push(Fragment { source, number, attempt, mask: cell.mask, len: cell.len });
                 return Ok(false);
             }
-            Kind::Offer => Content::Offer(Offer::decode(&cell.inline), None),
+            Kind::Offer => {
+                pages = 0;
+                Content::Offer(Offer::decode(&cell.inline, cell.mask), None)
+            }
             // Ranks send no other kinds: those are another process's mistake, and messages like any.
             _ if cell.mask == 0 => Content::Inline(cell.inline),
             _ => Content::Buffers(cell.mask),

@@ -82,9 +82,14 @@ impl Heap {
         NonZeroU64::new(table.segments.iter().enumerate().take(NAMED).find_map(found)?.wrapping_add(1))
     }
 
-    /// The same for bytes that the caller has an exclusive reference to: no other thread of this process may read behind it,
-    /// so ranks must be processes.
+    /// The same for bytes that the caller has an exclusive reference to.
     pub(crate) fn place_of_mut(&self, bytes: &mut [u8]) -> Address {
+        self.place_of_unbound(bytes)
+    }
+
+    /// The same for bytes to which there may be an exclusive reference: no other thread of this process may read behind it, so ranks
+    /// must be processes.
+    pub(crate) fn place_of_unbound(&self, bytes: &[u8]) -> Address {
         let place = self.place_of(bytes)?;
         let index = (place.get() - 1) >> OFFSET_BITS;
         let by_threads = self.table().segments[index as usize].instances.by_threads();

@@ -47,6 +47,12 @@ impl RankState {
         self.heap.place_of_mut(bytes).or_else(|| self.place_outside(bytes)).filter(|_| self.lends())
     }
 
+    /// The same for bytes that may be written while others read them, as those of a message that is taken back or whose request is
+    /// forgotten: no other rank ever has a `&mut` to where it finds them. So not in a region, whose parts may change hands meanwhile.
+    pub(crate) fn lend_unbound(&self, bytes: &[u8]) -> Address {
+        self.heap.place_of_unbound(bytes).or_else(|| self.place_in_buffer(bytes)).filter(|_| self.lends())
+    }
+
     /// As [`lend`](Self::lend) for blocks from a size on, and for shorter ones if they lie in a buffer or in the heap and have not
     /// changed since they were sent last.
     pub(crate) fn lend_from(&self, bytes: &[u8], from_bytes: usize) -> Address {

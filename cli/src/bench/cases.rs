@@ -27,7 +27,7 @@ pub(crate) struct Cases {
     #[arg(long, value_name = "WHEN", default_value = "renewed")]
     buffers: Vec<Buffers>,
 
-    /// Which memory a collective's payload lies in
+    /// Which memory the payload of a collective or of a message lies in
     #[arg(long, value_name = "MEMORY", default_value = "private")]
     memory: Memory,
 
@@ -66,11 +66,11 @@ impl Cases {
             .collect()
     }
 
-    /// What else is chosen about a case. Other operations than collectives have one definition.
+    /// What else is chosen about a case. Other operations than collectives have one definition, and few a choice of memory.
     fn definitions(&self, operation: Operation) -> impl Iterator<Item = Case> {
         let collective = operation.is_collective();
         let buffers = if collective { &self.buffers[..] } else { &[Buffers::Renewed] };
-        let memory = if collective { self.memory } else { Memory::Private };
+        let memory = if operation.has_payload() { self.memory } else { Memory::Private };
         buffers.iter().map(move |&buffers| Case { operation, bytes: 0, buffers, memory })
     }
 

@@ -9,6 +9,7 @@ use intranode::{Communicator, Error, Messages};
 use nix::time::{ClockId, clock_gettime};
 
 use super::collective::{Calls, Collective, fill, first_value, is_filled};
+use super::payload::{Memory, Payload};
 
 const TAG: u64 = 1;
 
@@ -27,16 +28,21 @@ pub(crate) struct Pair<'a> {
     messages: Messages,
     partner: Option<usize>,
     direction: Direction,
-    send: Vec<f64>,
+    send: Payload,
     recv: Vec<f64>,
     number: u64,
 }
 
 impl<'a> Pair<'a> {
-    pub(crate) fn new(direction: Direction, elements: usize, comm: &'a Communicator) -> Result<Self, Error> {
+    pub(crate) fn new(
+        direction: Direction,
+        elements: usize,
+        memory: Memory,
+        comm: &'a Communicator,
+    ) -> Result<Self, Error> {
         let (rank, size) = (comm.rank(), comm.size());
         let partner = if size == 1 { Some(0) } else { Some(rank ^ 1).filter(|partner| *partner < size) };
-        let (send, recv) = (vec![0.0; elements], vec![0.0; elements]);
+        let (send, recv) = (Payload::new(memory, elements, elements, comm)?, vec![0.0; elements]);
         Ok(Pair { comm, messages: comm.messages()?, partner, direction, send, recv, number: 0 })
     }
 
@@ -90,7 +96,7 @@ pub(crate) struct WakeUp<'a> {
 
 impl<'a> WakeUp<'a> {
     pub(crate) fn new(comm: &'a Communicator) -> Result<Self, Error> {
-        Ok(WakeUp { pair: Pair::new(Direction::Onwards, 2, comm)?, took: Duration::ZERO })
+        Ok(WakeUp { pair: Pair::new(Direction::Onwards, 2, Memory::Private, comm)?, took: Duration::ZERO })
     }
 }
 

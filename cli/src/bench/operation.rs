@@ -65,7 +65,12 @@ impl Operation {
         matches!(self, Operation::Barrier | Operation::FetchAdd | Operation::WakeUp)
     }
 
-    /// Whether it has a payload that can stay unchanged, or lie in shared memory.
+    /// Whether it has a payload that can lie in shared memory.
+    pub(super) fn has_payload(self) -> bool {
+        self.is_collective() || matches!(self, Operation::PingPong | Operation::Stream)
+    }
+
+    /// Whether it has a payload that can stay unchanged, too.
     pub(super) fn is_collective(self) -> bool {
         use Operation::{Allgatherv, Allreduce, Alltoall, Broadcast, Exscan, Gather, Reduce, Scatter};
         matches!(self, Allreduce | Allgatherv | Broadcast | Reduce | Gather | Scatter | Alltoall | Exscan)
@@ -92,8 +97,8 @@ impl Operation {
             Operation::Get => Box::new(Get::new(elements, comm)?),
             Operation::FetchAdd => Box::new(FetchAdd::new(comm)?),
             Operation::PutSignal => Box::new(PutSignal::new(elements, comm)?),
-            Operation::PingPong => Box::new(Pair::new(Direction::There, elements, comm)?),
-            Operation::Stream => Box::new(Pair::new(Direction::Onwards, elements, comm)?),
+            Operation::PingPong => Box::new(Pair::new(Direction::There, elements, memory, comm)?),
+            Operation::Stream => Box::new(Pair::new(Direction::Onwards, elements, memory, comm)?),
             Operation::WakeUp => Box::new(WakeUp::new(comm)?),
         })
     }

@@ -7,7 +7,7 @@
 //!  +-------------------------------+-------+--------------------+
 //!  |  tag (64 bits)                                             |
 //!  +------------------------------------------------------------+   56 bytes of payload
-//!  |  mask of buffers (64 bits)                                 |
+//!  |  mask of buffers (64 bits); of an offer, a place            |
 //!  +------------------------------------------------------------+
 //!  |  40 bytes: a short message, or an offer                    |
 //!  +------------------------------------------------------------+
@@ -58,7 +58,7 @@ pub struct Envelope<B = [u8; INLINE]> {
     pub len: usize,
     /// The sender's tag.
     pub tag: u64,
-    /// The buffers that belong to it.
+    /// The buffers that belong to it. An offer has none: the number says [where](super::Offer) all ranks have the bytes.
     pub mask: Mask,
     /// A short message, or an offer.
     pub inline: B,
@@ -115,8 +115,9 @@ impl<'a> Envelope<Source<'a>> {
         let len = usize::try_from(word & LEN).ok()?;
         let tag = u64::from_ne_bytes(source.array(0));
         let mask = u64::from_ne_bytes(source.array(8));
-        let room = if mask == 0 { INLINE } else { mask.count_ones() as usize * buffer_len };
-        let possible = len <= room && (buffers == MOST || mask >> buffers == 0);
+        let in_line = mask == 0 || kind == Kind::Offer;
+        let room = if in_line { INLINE } else { mask.count_ones() as usize * buffer_len };
+        let possible = len <= room && (in_line || buffers == MOST || mask >> buffers == 0);
         possible.then(|| Envelope { kind, len, tag, mask, inline: source.after(16) })
     }
 }

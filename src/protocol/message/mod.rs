@@ -23,7 +23,7 @@ use super::symmetric::{OneSided, SymmetricPlatform};
 use super::{Killed, Segment};
 
 pub use channel::{Channel, Envelope, Kind, Mask};
-pub use offer::Settled;
+pub use offer::{Offer, Settled};
 pub use parking::{Attention, Fenced, Marked};
 pub use ring::{Inbox, Outbox};
 

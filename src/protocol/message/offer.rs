@@ -12,13 +12,16 @@
 //! byte was copied: if that fails the sender has withdrawn, its memory may have changed meanwhile, and what was copied is thrown
 //! away. So a sender may withdraw at any moment, and change its memory at once, without waiting for a receiver that has stopped.
 //!
-//! Where the receiver cannot read the sender's memory it says which part it *wants*, and the sender sends that part through its
+//! If the bytes lie in memory that the receiver has mapped, it copies them from there, else the system does. Where the receiver
+//! cannot read the sender's memory at all it says which part it *wants*, and the sender sends that part through its
 //! buffers. It wants no more than the buffers hold, and so a receive that was given up leaves no more than that behind.
+
+use core::num::NonZeroU64;
 
 use super::super::symmetric::SymmetricPlatform;
 use super::super::{Killed, Ordering};
 use super::channel::{INLINE, MOST};
-use super::{Channel, Post};
+use super::{Channel, Mask, Post};
 use Ordering::{Acquire, Relaxed, Release};
 
 const SETTLED: u64 = 0;
@@ -41,7 +44,9 @@ pub struct Offer {
     pub number: u32,
     /// Whether the sender waits for this message, and so can send it through buffers at once.
     pub attended: bool,
-    /// Where the bytes are.
+    /// Where all ranks have the bytes, if they do: a number that means the same to each of them.
+    pub place: Option<NonZeroU64>,
+    /// Where the bytes are in the sender's memory.
     pub address: u64,
     /// In bytes.
     pub len: u64,
@@ -52,26 +57,27 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// As bytes of a cell.
-    pub fn encode(&self) -> [u8; INLINE] {
+    /// As bytes of a cell, and what takes the place of its mask: an offer has no buffers.
+    pub fn encode(&self) -> ([u8; INLINE], Mask) {
         let head = u64::from(self.attended) << 32 | u64::from(self.number);
         let words = [head, self.address, self.len, self.token_address, self.token];
         let mut bytes = [0; INLINE];
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
             chunk.copy_from_slice(&word.to_ne_bytes());
         }
-        bytes
+        (bytes, self.place.map_or(0, NonZeroU64::get))
     }
 
     /// Any bytes are an offer: what they say is not believed.
-    pub fn decode(bytes: &[u8; INLINE]) -> Self {
+    pub fn decode(bytes: &[u8; INLINE], mask: Mask) -> Self {
         let word = |index: usize| {
             let mut word = [0; 8];
             word.copy_from_slice(&bytes[8 * index..8 * index + 8]);
             u64::from_ne_bytes(word)
         };
         let [head, address, len, token_address, token] = core::array::from_fn(word);
-        Offer { number: head as u32, attended: head >> 32 & 1 == 1, address, len, token_address, token }
+        let (number, attended, place) = (head as u32, head >> 32 & 1 == 1, NonZeroU64::new(mask));
+        Offer { number, attended, place, address, len, token_address, token }
     }
 }
 
@@ -222,10 +228,11 @@ mod tests {
 
     #[test]
     fn offers_and_wants_survive_encoding() {
-        for attended in [false, true] {
-            let offer =
-                Offer { number: u32::MAX, attended, address: 1, len: u64::MAX, token_address: 3, token: 4 };
-            assert_eq!(Offer::decode(&offer.encode()), offer);
+        for (attended, place) in [(false, None), (true, NonZeroU64::new(u64::MAX))] {
+            let (number, len) = (u32::MAX, u64::MAX);
+            let offer = Offer { number, attended, place, address: 1, len, token_address: 3, token: 4 };
+            let (bytes, mask) = offer.encode();
+            assert_eq!(Offer::decode(&bytes, mask), offer);
         }
         for want in [
             Want { number: u16::MAX, attempt: 0, start: Want::START, count: Want::COUNT },

@@ -3,6 +3,7 @@
 
 mod endings;
 mod exact;
+mod in_place;
 mod long;
 mod matching;
 mod notifier;
@@ -18,6 +19,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         exact::rows(),
         matching::rows(),
         long::rows(),
+        in_place::rows(),
         requests::rows(),
         endings::rows(),
         notifier::rows(),
