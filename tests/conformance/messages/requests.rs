@@ -148,7 +148,7 @@ fn given_up_in_mid_fetch(
 ) -> Outcome {
     const PARTS: usize = 8;
     // Each time it gets at most what it may have in the 64 buffers of 32 KiB at once: 16 are left to short messages.
-    const LEN: usize = PARTS * (48 * 32 << 10);
+    const LEN: usize = PARTS * 48 * (32 << 10);
     const CANARY: u8 = 0xC3;
     refuse_reading()?;
     for (parts, on_its_way) in (0..PARTS).flat_map(|parts| [(parts, false), (parts, true)]) {
