@@ -127,6 +127,11 @@ unsafe impl Payload for ChannelBytes<'_> {
     }
 
     #[inline]
+    fn prefetch_for_write(&self, len: usize) {
+        self.bytes.prefetch_for_write(len);
+    }
+
+    #[inline]
     fn read<R>(&self, read: impl FnOnce(Source<'_>) -> R) -> R {
         self.bytes.read(read)
     }

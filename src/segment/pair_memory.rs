@@ -175,6 +175,12 @@ unsafe impl Payload for PairBytes<'_> {
     }
 
     #[inline(always)]
+    fn prefetch_for_write(&self, len: usize) {
+        let (PairBytes::Cell(bytes) | PairBytes::Buffer(bytes)) = self;
+        bytes.prefetch_for_write(len);
+    }
+
+    #[inline(always)]
     fn read<R>(&self, read: impl FnOnce(Source<'_>) -> R) -> R {
         match self {
             PairBytes::Cell(bytes) => {

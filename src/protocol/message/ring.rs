@@ -19,6 +19,7 @@ use super::super::symmetric::SymmetricPlatform;
 use super::super::{Failure, Killed, Ordering, Payload};
 use super::{Channel, Envelope, Post};
 use crate::copy::Source;
+use crate::tuning::MESSAGE_PREFETCH_CELLS;
 use Ordering::{Acquire, Relaxed, Release};
 
 /// The sender's side of a channel.
@@ -73,6 +74,8 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         let word = envelope.word(turn(outbox.sent, cells));
         self.0.platform.store_cell("publish-cell", channel.turn(cell), word, Release);
         outbox.sent = outbox.sent.wrapping_add(1);
+        // The receiver has read it one lap before, so it needs an RFO. It does not poll it yet.
+        channel.payload((outbox.sent as usize + MESSAGE_PREFETCH_CELLS - 1) % cells).prefetch_for_write(1);
         self.ring(target)
     }
 
