@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   0          4096       5632                         one channel; a rank's instance has one for each sender
-//!   │ 64 cells │ words    │ buffers of equal length … │
-//!   └──────────┴──────────┴───────────────────────────┘
+//!   │ 64 cells │ words    │ buffers of one length … │
+//!   └──────────┴──────────┴─────────────────────────┘
 //!              taken, held, 64 leases, 64 wants
 //! ```
 
