@@ -54,14 +54,12 @@ pub(crate) const PAGE: usize = 4096 / size_of::<f64>();
 const INDICES: u64 = 1 << 26;
 
 /// The value at index 0 that `rank` of `ranks` contributes to call `number`.
-#[inline]
 pub(super) fn first_value(number: u64, rank: usize, ranks: usize) -> f64 {
     let ranks = ranks as u64;
     // It repeats after many calls, so that the values stay exact.
     (((number % 1024) * ranks + rank as u64) * INDICES) as f64
 }
 
-#[inline]
 pub(super) fn fill(buffer: &mut [f64], first: f64, step: usize) {
     for (index, value) in buffer.iter_mut().enumerate().step_by(step) {
         *value = first + index as f64;

@@ -25,8 +25,6 @@ pub(crate) enum Direction {
 /// One message of each pair.
 pub(crate) struct Pair<'a> {
     comm: &'a Communicator,
-    rank: usize,
-    size: usize,
     messages: Messages,
     partner: Option<usize>,
     direction: Direction,
@@ -45,24 +43,22 @@ impl<'a> Pair<'a> {
         let (rank, size) = (comm.rank(), comm.size());
         let partner = if size == 1 { Some(0) } else { Some(rank ^ 1).filter(|partner| *partner < size) };
         let (send, recv) = (Payload::new(memory, elements, elements, comm)?, vec![0.0; elements]);
-        Ok(Pair { comm, rank, size, messages: comm.messages()?, partner, direction, send, recv, number: 0 })
+        Ok(Pair { comm, messages: comm.messages()?, partner, direction, send, recv, number: 0 })
     }
 
     /// Whether this rank sends in call `number`.
-    #[inline]
     fn sends(&self, number: u64) -> bool {
         let turn = match self.direction {
             Direction::There => number % 2,
             Direction::Onwards => 0,
         };
-        self.rank as u64 % 2 == turn
+        self.comm.rank() as u64 % 2 == turn
     }
 
-    #[inline]
     fn pass_on(&mut self, sends: bool) -> Result<(), Error> {
-        let Pair { rank, messages, partner, send, recv, .. } = self;
+        let Pair { comm, messages, partner, send, recv, .. } = self;
         match *partner {
-            Some(own) if own == *rank => messages.sendrecv(send, own, recv, own, TAG).map(drop),
+            Some(own) if own == comm.rank() => messages.sendrecv(send, own, recv, own, TAG).map(drop),
             Some(partner) if sends => messages.send(send, partner, TAG),
             Some(partner) => messages.recv(recv, partner, TAG).map(drop),
             None => Ok(()),
@@ -73,7 +69,7 @@ impl<'a> Pair<'a> {
 impl Collective for Pair<'_> {
     fn prepare(&mut self, number: u64, step: usize) {
         self.number = number;
-        fill(&mut self.send, first_value(number, self.rank, self.size), step);
+        fill(&mut self.send, first_value(number, self.comm.rank(), self.comm.size()), step);
     }
 
     fn call(&mut self, _comm: &Communicator) -> Result<(), Error> {
@@ -82,9 +78,9 @@ impl Collective for Pair<'_> {
 
     fn is_right(&self, calls: Calls) -> bool {
         let Some(partner) = self.partner else { return true };
-        let receives = |number: &u64| partner == self.rank || !self.sends(*number);
+        let receives = |number: &u64| partner == self.comm.rank() || !self.sends(*number);
         let Some(last) = (calls.first..=calls.last).rev().find(receives) else { return true };
-        let value = |number| first_value(number, partner, self.size);
+        let value = |number| first_value(number, partner, self.comm.size());
         is_filled(&self.recv, (value(calls.first), value(last)), 1.0)
     }
 }

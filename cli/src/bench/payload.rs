@@ -52,7 +52,6 @@ impl Payload {
 impl Deref for Payload {
     type Target = [f64];
 
-    #[inline]
     fn deref(&self) -> &[f64] {
         match self {
             Payload::Private(values) => values,
@@ -63,7 +62,6 @@ impl Deref for Payload {
 }
 
 impl DerefMut for Payload {
-    #[inline]
     fn deref_mut(&mut self) -> &mut [f64] {
         match self {
             Payload::Private(values) => values,
