@@ -365,11 +365,10 @@ impl<'s> Correspondent<'s> {
     /// Offers what lies in its own memory.
     pub(crate) fn offers(&self, target: usize) -> Result<(), Failure> {
         assert!(self.post.open_lease(&self.to(target), OFFER), "the first offer");
-        let place = None;
         let (inline, mask) = offer::Offer {
             number: OFFER,
             attended: false,
-            place,
+            place: None,
             address: 0,
             len: 8,
             token_address: 0,
