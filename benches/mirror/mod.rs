@@ -298,6 +298,21 @@ impl Reduction for Data {
         copy::fold(&mut self.recv[part], Some(own), begin, terms, staging, |sum, value: f64| sum + value);
     }
 
+    fn fold_inline(&mut self, part: Range<usize>, begin: bool, term: Term<'_>) {
+        let values = match term {
+            Term::Own => Source::of(bytemuck::cast_slice(&self.send[part.clone()])),
+            Term::Staged(values) => values,
+        };
+        let target = &mut self.recv[part.clone()];
+        match begin {
+            true => values.get(0, bytemuck::cast_slice_mut(target)),
+            false => copy::fold_short(target, values, |sum, value: f64| sum + value),
+        }
+        if matches!(term, Term::Staged(_)) {
+            self.takes(8 * part.len());
+        }
+    }
+
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {
         self.takes(8 * part.len());
         staging.get(0, bytemuck::cast_slice_mut(&mut self.recv[part]));

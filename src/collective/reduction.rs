@@ -78,6 +78,13 @@ impl Communicator {
 pub(crate) trait Operator<T> {
     /// Folds.
     fn fold(&self, job: FoldJob<'_, T>);
+
+    /// Folds one more contribution to the target. Short.
+    #[inline]
+    fn fold_inline(&self, target: &mut [T], contribution: Source<'_>) {
+        let terms = &[Term::Staged(contribution)];
+        self.fold(FoldJob { target, own: None, begin: false, terms, staging: None });
+    }
 }
 
 /// One of [`ReduceOp`], over what is sent for values of `V`.
@@ -95,6 +102,11 @@ impl<V: Reducible> Operator<V::Repr> for Builtin<V> {
     fn fold(&self, job: FoldJob<'_, V::Repr>) {
         V::fold(self.0, job);
     }
+
+    #[inline]
+    fn fold_inline(&self, target: &mut [V::Repr], contribution: Source<'_>) {
+        V::fold(self.0, InlineJob { target, contribution });
+    }
 }
 
 /// The arguments of [`copy::fold`], except the combination.
@@ -111,6 +123,19 @@ impl<T: Pod> Folder<T> for FoldJob<'_, T> {
     fn each(self, combine: impl Fn(T, T) -> T) {
         let FoldJob { target, own, begin, terms, staging } = self;
         copy::fold(target, own, begin, terms, staging, combine);
+    }
+}
+
+/// The arguments of [`copy::fold_short`], except the combination.
+struct InlineJob<'a, T> {
+    target: &'a mut [T],
+    contribution: Source<'a>,
+}
+
+impl<T: Pod> Folder<T> for InlineJob<'_, T> {
+    #[inline]
+    fn each(self, combine: impl Fn(T, T) -> T) {
+        copy::fold_short(self.target, self.contribution, combine);
     }
 }
 
@@ -225,6 +250,21 @@ impl<T: Pod, O: Operator<T>> Reduction for ReduceBuffers<'_, T, O> {
     fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
         let own = self.send.map(|send| &send[chunk.clone()]);
         self.op.fold(FoldJob { target: self.target.chunk(chunk), own, begin, terms, staging });
+    }
+
+    #[inline]
+    fn fold_inline(&mut self, chunk: Range<usize>, begin: bool, term: Term<'_>) {
+        let own = self.send.map(|send| &send[chunk.clone()]);
+        let target = self.target.chunk(chunk);
+        let contribution = match (term, own) {
+            (Term::Staged(contribution), _) => contribution,
+            (Term::Own, Some(own)) => Source::of(bytemuck::cast_slice(own)),
+            (Term::Own, None) => unreachable!("in place the contribution is not kept"),
+        };
+        match begin {
+            true => contribution.get(0, bytemuck::cast_slice_mut(target)),
+            false => self.op.fold_inline(target, contribution),
+        }
     }
 
     #[cold]

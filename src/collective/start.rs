@@ -232,6 +232,10 @@ impl<T: Reducible> Reduction for OwnedReduction<T> {
         self.buffers().fold(chunk, begin, terms, staging);
     }
 
+    fn fold_inline(&mut self, chunk: Range<usize>, begin: bool, term: Term<'_>) {
+        self.buffers().fold_inline(chunk, begin, term);
+    }
+
     fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>) {
         self.buffers().collect(chunk, staging);
     }

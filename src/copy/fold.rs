@@ -12,7 +12,7 @@ use super::lines;
 use super::publish::Batches;
 use super::raw::{RawSource, RawTarget};
 use super::relaxed;
-use super::view::{Sink, TERMS, Term};
+use super::view::{Sink, Source, TERMS, Term};
 use crate::tuning::PREFETCH_READ_BYTES;
 
 /// The size of wide vectors in bytes. One that lies across two lines takes twice as long to store.
@@ -60,7 +60,23 @@ pub fn fold_raw<T: Pod>(
     unsafe { fold_at::<_, true>((target.start().cast(), len), own, begin, terms, staging, combine) };
 }
 
-/// Both. `RAW`: others may write this rank's values meanwhile.
+/// Folds a term that is short to what is in `target`, without vectors wider than all processors have: to begin with those takes
+/// longer.
+///
+/// # Panics
+/// When the term is shorter than the target.
+#[inline(always)]
+pub fn fold_short<T: Pod>(target: &mut [T], term: Source<'_>, combine: impl Fn(T, T) -> T) {
+    let values = term.range(0, size_of_val(target)).cast::<T>();
+    for (index, value) in target.iter_mut().enumerate() {
+        // SAFETY: I1 and I2: the value is inside the view, which nobody writes meanwhile. I4: any bytes are a `Pod`; no alignment is
+        // assumed.
+        let other = unsafe { values.wrapping_add(index).read_unaligned() };
+        *value = combine(*value, other);
+    }
+}
+
+/// [`fold`] and [`fold_raw`]. `RAW`: others may write this rank's values meanwhile.
 ///
 /// # Safety
 /// The target, of this length, can be read and written, and as many values can be read at `own`. If not `RAW`, nobody else writes
@@ -232,7 +248,6 @@ impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Fold<'_, '_, T
 #[cfg(test)]
 mod tests {
     use super::super::publish;
-    use super::super::view::Source;
     use super::*;
 
     /// In which the order shows.
@@ -273,6 +288,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_short_term_is_folded_to_what_is_there() {
+        for len in [0, 1, 4, 12, 48] {
+            let (before, term) = (values(9, len), values(0, len));
+            let mut target = before.clone();
+            fold_short(&mut target, source(&term), combine);
+            assert_eq!(target, expected(Some(&before), &[term], len));
+        }
+    }
+
+    #[test]
+    #[should_panic = "offset <= self.len"]
+    fn a_short_term_that_is_shorter_than_the_target_is_not_read() {
+        let short = values(0, 9);
+        fold_short(&mut values(1, 10), source(&short), combine);
     }
 
     #[test]

@@ -25,5 +25,5 @@ pub(crate) mod raw;
 pub(crate) mod relaxed;
 mod view;
 
-pub use fold::{fold, fold_raw};
+pub use fold::{fold, fold_raw, fold_short};
 pub use view::{Sink, Source, TERMS, Term};

@@ -35,19 +35,20 @@ pub enum Term<'a> {
 /// The most terms of one [`fold`](super::fold()): more are in each other's way, fewer read and write the target more often.
 pub const TERMS: usize = 4;
 
-#[cfg(test)]
 impl<'a> Sink<'a> {
     /// Private memory in place of staging.
-    pub(crate) fn of(memory: &'a mut [u8]) -> Self {
+    #[inline]
+    pub fn of(memory: &'a mut [u8]) -> Self {
         // SAFETY: I8: the slice can be written as long as it is borrowed.
         unsafe { Sink::new(memory.as_mut_ptr(), memory.len()) }
     }
 }
 
-#[cfg(test)]
 impl<'a> Source<'a> {
     /// Private memory in place of staging.
-    pub(crate) fn of(memory: &'a [u8]) -> Self {
+    #[inline]
+    #[must_use]
+    pub fn of(memory: &'a [u8]) -> Self {
         // SAFETY: I8: the slice can be read as long as it is borrowed.
         unsafe { Source::new(memory.as_ptr(), memory.len()) }
     }

@@ -34,7 +34,7 @@ use core::num::NonZeroU64;
 use core::ops::Range;
 
 use super::block_transfer::Address;
-use super::call::{HEAD, INLINE};
+use super::call::INLINE;
 use super::partition::block;
 use super::single_copy::write_status;
 use super::staging::STEP;
@@ -121,8 +121,13 @@ pub trait Reduction {
     /// [`Term::Own`] is only among them if it [is kept](Self::keeps_contribution). What comes out is put into `staging` too,
     /// if there is any.
     fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>);
-    /// The same where contributions are in place. `places`: by term, where all of that rank's contribution begins. The terms of
-    /// these are not to be read.
+    /// The same of one rank's contribution, which is short.
+    #[inline]
+    fn fold_inline(&mut self, chunk: Range<usize>, begin: bool, term: Term<'_>) {
+        self.fold(chunk, begin, &[term], None);
+    }
+    /// As [`fold`](Self::fold) where contributions are in place. `places`: by term, where all of that rank's contribution begins.
+    /// The terms of these are not to be read.
     fn fold_in_place(
         &mut self,
         chunk: Range<usize>,
@@ -137,20 +142,16 @@ pub trait Reduction {
     fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>);
 }
 
-/// Where the contributions to a chunk are. Each kind has a fold of its own, so that the short one stays short.
-pub(super) trait ContributionSource: Copy {
-    /// What a rank has contributed: the cell, and how far into it.
-    fn place<'s, P: Platform>(self, member: &Member<'s, P>, rank: usize) -> (&'s impl Payload, usize);
+/// The contributions to a chunk: in the buffers of a parity, from a place on; or, by rank, in place.
+#[derive(Clone, Copy)]
+pub(super) struct StagedSource<'p> {
+    pub(super) parity: usize,
+    pub(super) offset: usize,
+    /// Empty if none is in place.
+    pub(super) places: &'p [Address],
+}
 
-    /// By rank, where contributions are in place. Empty if none is.
-    #[inline(always)]
-    fn places<'p>(self) -> &'p [Address]
-    where
-        Self: 'p,
-    {
-        &[]
-    }
-
+impl StagedSource<'_> {
     /// Reads what a rank has contributed.
     #[inline(always)]
     fn look<P: Platform, R>(
@@ -159,8 +160,7 @@ pub(super) trait ContributionSource: Copy {
         rank: usize,
         look: impl FnOnce(Source<'_>) -> R,
     ) -> R {
-        let (cell, offset) = self.place(member, rank);
-        cell.read(|view| look(view.after(offset)))
+        member.buffer(rank, self.parity).read(|staging| look(staging.after(self.offset)))
     }
 
     /// Reads what a rank and the next have contributed.
@@ -172,36 +172,6 @@ pub(super) trait ContributionSource: Copy {
         look: impl FnOnce(Source<'_>, Source<'_>) -> R,
     ) -> R {
         self.look(member, rank, |a| self.look(member, rank + 1, |b| look(a, b)))
-    }
-}
-
-/// In the headers of a parity, from a place on.
-#[derive(Clone, Copy)]
-pub(super) struct InlineSource(pub(super) usize, pub(super) usize);
-
-impl ContributionSource for InlineSource {
-    #[inline(always)]
-    fn place<'s, P: Platform>(self, member: &Member<'s, P>, rank: usize) -> (&'s impl Payload, usize) {
-        (member.header(rank, self.0), HEAD + self.1)
-    }
-}
-
-/// In the chunks of a parity, from a place on; or, by rank, in place.
-#[derive(Clone, Copy)]
-pub(super) struct StagedSource<'p>(pub(super) usize, pub(super) usize, pub(super) &'p [Address]);
-
-impl ContributionSource for StagedSource<'_> {
-    #[inline(always)]
-    fn place<'s, P: Platform>(self, member: &Member<'s, P>, rank: usize) -> (&'s impl Payload, usize) {
-        (member.buffer(rank, self.0), self.1)
-    }
-
-    #[inline(always)]
-    fn places<'p>(self) -> &'p [Address]
-    where
-        Self: 'p,
-    {
-        self.2
     }
 }
 
@@ -267,8 +237,7 @@ impl<P: Platform> Member<'_, P> {
         if len * size <= INLINE {
             let parity = self.begin_call(call, |header| data.contribute(0..len, header))?;
             self.prefetch_next_round(0);
-            let terms = shape.terms(self.rank, self.size());
-            self.fold_all(0..len, InlineSource(parity, 0), terms, data, None);
+            self.fold_inline(0..len, parity, shape.terms(self.rank, self.size()), data);
             return Ok(());
         }
         let mut plan = self.plan(shape, slices_from, data);
@@ -371,7 +340,7 @@ impl<P: Platform> Member<'_, P> {
         if round.folded.is_empty() || plan.terms == 0 {
             return;
         }
-        let source = StagedSource(parity, round.offset + plan.slices, &[]);
+        let source = StagedSource { parity, offset: round.offset + plan.slices, places: &[] };
         for rank in self.others() {
             let theirs = self.slice(&round.folded, rank);
             source.look(self, rank, |staging| data.collect(theirs, staging));
@@ -391,12 +360,12 @@ impl<P: Platform> Member<'_, P> {
             return;
         }
         if !plan.sliced {
-            let source = StagedSource(parity, round.offset, &[]);
+            let source = StagedSource { parity, offset: round.offset, places: &[] };
             return self.fold_all(round.chunk.clone(), source, plan.terms, data, None);
         }
         let mine = self.slice(&round.chunk, self.rank);
         let offset = round.offset + (mine.start - round.chunk.start) * data.element_size();
-        let from = StagedSource(parity, offset, &plan.places);
+        let from = StagedSource { parity, offset, places: &plan.places };
         self.buffer(self.rank, self.next_parity()).write(|staging| {
             let staging = staging.after(next.offset + plan.slices);
             self.fold_all(mine, from, self.size(), data, Some(staging));
@@ -409,12 +378,55 @@ impl<P: Platform> Member<'_, P> {
         chunk.start + slice.start..chunk.start + slice.end
     }
 
+    /// Folds a chunk of what came with the headers of the first `ranks` ranks, in rank order, each to those before it.
+    #[inline]
+    pub(super) fn fold_inline<D: Reduction>(
+        &self,
+        chunk: Range<usize>,
+        parity: usize,
+        ranks: usize,
+        data: &mut D,
+    ) {
+        // The own term is not read in the own header, whose line others have taken: it would have to be brought back.
+        match data.keeps_contribution() {
+            true => self.fold_headers(chunk, parity, ranks, Term::Own, data),
+            false => self.fold_over_own(chunk, parity, ranks, data),
+        }
+    }
+
+    /// The same where the result takes the place of the own contribution.
+    #[inline(never)]
+    fn fold_over_own<D: Reduction>(&self, chunk: Range<usize>, parity: usize, ranks: usize, data: &mut D) {
+        let mut own = [0; INLINE];
+        data.contribute(chunk.clone(), Sink::of(&mut own));
+        self.fold_headers(chunk, parity, ranks, Term::Staged(Source::of(&own)), data);
+    }
+
+    #[inline(always)]
+    fn fold_headers<D: Reduction>(
+        &self,
+        chunk: Range<usize>,
+        parity: usize,
+        ranks: usize,
+        own: Term<'_>,
+        data: &mut D,
+    ) {
+        let offset = chunk.start * data.element_size();
+        for rank in 0..ranks {
+            let chunk = chunk.clone();
+            self.inline(rank, parity, |header| {
+                let term = if rank == self.rank { own } else { Term::Staged(header.after(offset)) };
+                data.fold_inline(chunk, rank == 0, term);
+            });
+        }
+    }
+
     /// Folds a chunk over the first `ranks` ranks, in rank order, and puts the result into `staging` too, if there is any.
     #[inline]
     pub(super) fn fold_all<D: Reduction>(
         &self,
         chunk: Range<usize>,
-        from: impl ContributionSource,
+        from: StagedSource<'_>,
         ranks: usize,
         data: &mut D,
         mut staging: Option<Sink<'_>>,
@@ -431,7 +443,7 @@ impl<P: Platform> Member<'_, P> {
     fn fold_some<D: Reduction>(
         &self,
         chunk: Range<usize>,
-        from: impl ContributionSource,
+        from: StagedSource<'_>,
         ranks: Range<usize>,
         data: &mut D,
         staging: Option<Sink<'_>>,
@@ -439,7 +451,7 @@ impl<P: Platform> Member<'_, P> {
         let (start, count) = (ranks.start, ranks.len());
         let own = if self.reads_own_in_place(data) { self.rank } else { usize::MAX };
         let is_own = |index| start + index == own;
-        let fold = |terms: &[Term<'_>]| match from.places() {
+        let fold = |terms: &[Term<'_>]| match from.places {
             [] => data.fold(chunk, start == 0, terms, staging),
             places => data.fold_in_place(chunk, start == 0, (terms, &places[ranks]), staging),
         };

@@ -16,7 +16,7 @@
 
 use core::ops::Range;
 
-use super::allreduce::{InlineSource, Reduction, StagedSource};
+use super::allreduce::{Reduction, StagedSource};
 use super::call::INLINE;
 use super::staging::STEP;
 use super::{Call, Failure, Member, Payload, Platform};
@@ -61,8 +61,7 @@ impl<P: Platform> Member<'_, P> {
             self.prefetch_next_round(0);
             let own = blocks(self.rank);
             if !own.is_empty() {
-                let source = InlineSource(parity, own.start * size);
-                self.fold_all(own, source, ranks, data, None);
+                self.fold_inline(own, parity, ranks, data);
             }
             return Ok(());
         }
@@ -78,7 +77,8 @@ impl<P: Platform> Member<'_, P> {
             }
             let own = windows.piece(&window, self.rank, blocks);
             if window.ranks.contains(&self.rank) && !own.is_empty() {
-                let source = StagedSource(parity, windows.place(&window, self.rank, size), &[]);
+                let source =
+                    StagedSource { parity, offset: windows.place(&window, self.rank, size), places: &[] };
                 self.fold_all(own, source, ranks, data, None);
             }
             let Some(next) = next else { return Ok(()) };

@@ -15,7 +15,7 @@
 
 use core::ops::Range;
 
-use super::allreduce::{InlineSource, Plan, Reduction, RoundContents, Shape};
+use super::allreduce::{Plan, Reduction, RoundContents, Shape};
 use super::block_transfer::BlockTransfer;
 use super::call::INLINE;
 use super::{Call, Failure, Generation, Member, Ordering, Payload, Platform};
@@ -248,7 +248,7 @@ impl<P: Platform, D: Reduction> Steps<P> for ReductionSteps<D> {
         let ReductionSteps { data, staged, .. } = self;
         let Some((plan, round)) = staged else {
             let all = 0..data.elements();
-            member.fold_all(all, InlineSource(parity, 0), member.size(), data, None);
+            member.fold_inline(all, parity, member.size(), data);
             return false;
         };
         match member.next_round(plan, round, parity, data) {
