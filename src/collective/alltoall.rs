@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 
+use super::inline::fit_inline;
 use super::memory::{RecvBytes, SendBytes};
 use super::parts;
 use super::reduction::check_len;
@@ -45,26 +46,25 @@ impl Communicator {
     /// [`Error::InvalidBufferSize`] if the lengths differ, or are no multiple of the number of ranks; otherwise as
     /// [`barrier`](Communicator::barrier).
     pub fn alltoall<T: Pod>(&self, send: &[T], recv: &mut [T]) -> Result<(), Error> {
-        let lens = [send.len(), recv.len()];
-        self.alltoall_of::<T, &[u8]>(bytemuck::cast_slice(send), bytemuck::cast_slice_mut::<T, u8>(recv), lens)
+        let call = self.alltoall_call::<T>(send.len(), recv.len())?;
+        let (send, recv) = (bytemuck::cast_slice::<T, u8>(send), bytemuck::cast_slice_mut::<T, u8>(recv));
+        match fit_inline(self.size() - 1, send.len() / self.size()) {
+            true => self.alltoall_inline(&call, send, recv),
+            false => exchange(&mut self.rank_state.begin(Operation::Alltoall)?, &call, send, recv),
+        }
     }
 
-    /// The same of bytes, with the lengths of the buffers in elements of `T`.
-    pub(super) fn alltoall_of<T: Pod, S: SendBytes>(
-        &self,
-        send: S,
-        recv: impl RecvBytes<S>,
-        [send_len, recv_len]: [usize; 2],
-    ) -> Result<(), Error> {
+    /// The call with buffers of these lengths, in elements. If they are wrong, the call is refused.
+    pub(super) fn alltoall_call<T: Pod>(&self, send_len: usize, recv_len: usize) -> Result<Call, Error> {
         let operation = Operation::Alltoall;
         let call = Call { length: send_len as u64, ..call::<T>(operation) };
         let whole = send_len - send_len % self.size();
         let checked =
             check_len(operation, whole, send_len).and_then(|()| check_len(operation, send_len, recv_len));
-        if let Err(error) = checked {
-            return Err(self.rank_state.refuse(&call, error));
+        match checked {
+            Ok(()) => Ok(call),
+            Err(error) => Err(self.rank_state.refuse(&call, error)),
         }
-        exchange(&mut self.rank_state.begin(operation)?, &call, send, recv)
     }
 }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 
+use super::inline::fit_inline;
 use super::rooted::check_root;
 use crate::communicator::{Communicator, call};
 use crate::copy::policy::StorePolicy;
@@ -12,7 +13,6 @@ use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::block_transfer::{Address, BlockTransfer};
-use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::RankState;
@@ -45,12 +45,16 @@ impl Communicator {
         if let Err(error) = check_root(self, operation, root) {
             return Err(self.rank_state.refuse(&call, error));
         }
-        let mut blocks = BroadcastBuffer::new(bytemuck::cast_slice_mut(buffer), root);
+        let buffer = bytemuck::cast_slice_mut(buffer);
+        if fit_inline(1, buffer.len()) {
+            return self.broadcast_inline(&call, buffer, root);
+        }
+        let mut blocks = BroadcastBuffer::new(buffer, root);
         blocks.read_in_place_of(&self.rank_state);
         let bytes = blocks.buffer.len();
         self.rank_state.chosen(bytes, || Choice {
             operation,
-            path: Path::of_blocks(bytes <= INLINE, blocks.place()),
+            path: Path::of_blocks(false, blocks.place()),
             receive: blocks.stores.receive(),
         });
         self.rank_state.collective(operation, |member| member.transfer(&call, &mut blocks))

@@ -7,6 +7,7 @@ use bytemuck::Pod;
 
 use super::block_table::BlockTable;
 use super::counts;
+use super::inline::fit_inline;
 use super::reduction::check_len;
 use super::rooted::{check_buffer, check_root};
 use crate::communicator::{Communicator, call};
@@ -55,8 +56,11 @@ impl Communicator {
         if let Err(error) = checked {
             return Err(self.rank_state.refuse(&call, error));
         }
-        let table = BlockTable::Equal { bytes: size_of_val(send) };
         let recv = recv.map(bytemuck::cast_slice_mut);
+        if fit_inline(1, size_of_val(send)) {
+            return self.gather_inline(&call, bytemuck::cast_slice(send), recv);
+        }
+        let table = BlockTable::Equal { bytes: size_of_val(send) };
         let mut open = self.rank_state.begin(operation)?;
         let (send, place) = (bytemuck::cast_slice(send), self.place_of_block(send));
         gather_to(&mut open, &call, (Some(send), place), recv, (table, root))

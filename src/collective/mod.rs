@@ -12,6 +12,7 @@ pub mod counts;
 mod first_part;
 mod gather;
 mod in_place;
+mod inline;
 mod local;
 mod memory;
 mod own_check;

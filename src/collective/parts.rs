@@ -15,8 +15,9 @@ pub(super) fn receivers(sender: usize, size: usize) -> impl Iterator<Item = usiz
 }
 
 /// How many parts of a sender come before that of `receiver`.
+#[inline]
 pub(super) fn position(sender: usize, receiver: usize, size: usize) -> usize {
-    (receiver + size - sender - 1) % size
+    if receiver > sender { receiver - sender - 1 } else { receiver + size - sender - 1 }
 }
 
 /// Copies a chunk of the concatenation of `parts` into staging.

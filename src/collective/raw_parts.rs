@@ -4,6 +4,7 @@
 
 use bytemuck::Pod;
 
+use super::alltoall::exchange;
 use super::block_table::BlockTable;
 use super::reduction::check_len;
 use super::rooted::{check_buffer, check_root};
@@ -79,8 +80,9 @@ impl Communicator {
     /// # Errors
     /// As [`alltoall`](Communicator::alltoall).
     pub fn alltoall_raw<T: Pod>(&self, send: RawSource<'_, T>, recv: RawTarget<'_, T>) -> Result<(), Error> {
-        let lens = [send.len(), recv.len()];
-        self.alltoall_of::<T, _>(send.bytes(), recv.into_bytes(), lens)
+        let call = self.alltoall_call::<T>(send.len(), recv.len())?;
+        let mut open = self.rank_state.begin(Operation::Alltoall)?;
+        exchange(&mut open, &call, send.bytes(), recv.into_bytes())
     }
 
     /// An [`alltoallv`](Communicator::alltoallv) over such buffers, likewise. Other ranks may call `alltoallv`. Collective.

@@ -28,7 +28,7 @@ use super::call::INLINE;
 use super::offers::is_offer;
 use super::single_copy::write_status;
 use super::{Call, Failure, Member, Payload, Platform};
-use crate::copy::Sink;
+use crate::copy::{Sink, Source};
 
 impl<P: Platform> Member<'_, P> {
     /// Brings every rank's block to every other rank.
@@ -118,23 +118,47 @@ impl<P: Platform> Member<'_, P> {
         }
     }
 
-    /// The same for blocks that fit into the headers: one round.
+    /// One round, in which the headers bring all data: `publish` writes this rank's, and `read` is called with what each other rank
+    /// has written. Both get `data`.
+    ///
+    /// # Errors
+    /// As [`Member::begin_call`].
+    #[inline]
+    pub fn exchange<D: ?Sized>(
+        &mut self,
+        call: &Call,
+        data: &mut D,
+        publish: impl FnOnce(&mut D, Sink<'_>),
+        mut read: impl FnMut(&mut D, usize, Source<'_>),
+    ) -> Result<(), Failure> {
+        let parity = self.begin_call(call, |header| publish(data, header))?;
+        self.prefetch_next_round(0);
+        for rank in self.others() {
+            self.inline(rank, parity, |header| read(data, rank, header));
+        }
+        Ok(())
+    }
+
+    /// The same for blocks that fit into the headers.
     #[inline]
     fn transfer_inline(&mut self, call: &Call, blocks: &mut impl BlockTransfer) -> Result<(), Failure> {
         let own = blocks.length(self.rank);
-        let parity = self.begin_call(call, |header| {
-            if own > 0 {
-                blocks.put(0..own, header)
-            }
-        })?;
-        self.prefetch_next_round(0);
+        self.exchange(
+            call,
+            blocks,
+            |blocks, header| {
+                if own > 0 {
+                    blocks.put(0..own, header);
+                }
+            },
+            |blocks, rank, header| {
+                let len = blocks.length(rank);
+                if len > 0 {
+                    blocks.get(rank, 0..len, header);
+                }
+            },
+        )?;
         blocks.copy_own_block(0..own);
-        for rank in self.others() {
-            let len = blocks.length(rank);
-            if len > 0 {
-                self.inline(rank, parity, |header| blocks.get(rank, 0..len, header));
-            }
-        }
         Ok(())
     }
 }
