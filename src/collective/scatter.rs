@@ -235,7 +235,11 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for ScatterBuffers<'_, S, R> {
     }
 
     #[inline]
-    fn copy_own_block(&mut self, _: Range<usize>) {
+    fn copy_own_block(&mut self, chunk: Range<usize>) {
+        // With the last chunk: the others wait for none while the root copies.
+        if chunk.end < self.total {
+            return;
+        }
         if let (Some(send), Some(recv), false) = (self.send, &mut self.recv, self.copied) {
             let own = send.part(self.table.range(self.root));
             recv.copy(0..own.bytes(), own, &self.stores);
