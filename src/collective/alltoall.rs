@@ -78,7 +78,7 @@ pub(super) fn exchange<S: SendBytes>(
     let (rank_state, operation) = (open.rank_state(), open.operation());
     let (rank, size) = (rank_state.rank, rank_state.size());
     let stores = StorePolicy::of_call(recv.bytes(), false);
-    let place = if send.bytes() >= PARTS_IN_PLACE_FROM_BYTES { send.lend(rank_state) } else { None };
+    let place = send.lend_from(rank_state, PARTS_IN_PLACE_FROM_BYTES);
     let lending = Lending::new(rank_state, place);
     let mut blocks = AlltoallBuffers { send, recv, rank, size, lending, stores, copied: false };
     let bytes = blocks.length(rank);

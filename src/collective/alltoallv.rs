@@ -93,7 +93,7 @@ impl Communicator {
         }
         let send_table = BlockTable::Given { counts: send_counts, displs: send_displs, width };
         let sent = (0..self.size()).fold(0usize, |sum, rank| sum.saturating_add(send_table.len(rank)));
-        let place = if sent >= PARTS_IN_PLACE_FROM_BYTES { send.lend(&self.rank_state) } else { None };
+        let place = if sent >= PARTS_IN_PLACE_FROM_BYTES { send.lend_from(&self.rank_state, 0) } else { None };
         let own = OwnCounts { send: send_counts, recv: recv_counts, lends: place.is_some() };
         let mut open = self.rank_state.begin(OPERATION)?;
         open.moves(sent);

@@ -121,10 +121,9 @@ impl Communicator {
         gather_to(&mut open, &call, (Some(send), place), recv, (table, root))
     }
 
-    /// Where all ranks have a block mapped, if it is long enough to be read there.
+    /// Where all ranks have a block mapped, if it pays to read it there.
     fn place_of_block<T: Pod>(&self, block: &[T]) -> Address {
-        let long = size_of_val(block) >= PARTS_IN_PLACE_FROM_BYTES;
-        if long { self.rank_state.lend(bytemuck::cast_slice(block)) } else { None }
+        self.rank_state.lend_from(bytemuck::cast_slice(block), PARTS_IN_PLACE_FROM_BYTES)
     }
 }
 

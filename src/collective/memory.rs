@@ -22,8 +22,8 @@ pub(super) trait SendBytes: Copy {
     /// Copies it behind others.
     fn append_to(self, bytes: &mut Vec<u8>);
 
-    /// Where all ranks find it, if they read it in place.
-    fn lend(self, rank_state: &RankState) -> Address;
+    /// Where all ranks find it, if they read it in place: see [`RankState::lend_from`].
+    fn lend_from(self, rank_state: &RankState, from_bytes: usize) -> Address;
 }
 
 /// Where a call receives that sends from an `S`.
@@ -61,8 +61,8 @@ impl SendBytes for &[u8] {
         bytes.extend_from_slice(self);
     }
 
-    fn lend(self, rank_state: &RankState) -> Address {
-        rank_state.lend(self)
+    fn lend_from(self, rank_state: &RankState, from_bytes: usize) -> Address {
+        rank_state.lend_from(self, from_bytes)
     }
 }
 
@@ -110,7 +110,7 @@ impl SendBytes for RawSource<'_, u8> {
     }
 
     /// It is never read in place: what its pages belong to is not known to this library.
-    fn lend(self, _: &RankState) -> Address {
+    fn lend_from(self, _: &RankState, _: usize) -> Address {
         None
     }
 }

@@ -120,12 +120,16 @@ impl Communicator {
         self.scatter_from(operation, &call, (send, place), Some(recv), (table, root))
     }
 
-    /// Where all ranks have the root's blocks mapped, if they are long enough to be read there.
+    /// Where all ranks have the root's blocks mapped, if it pays to read them there.
     fn place_of_blocks(&self, send: &[u8], table: &BlockTable<'_>) -> Address {
-        if self.is_long(table) { self.rank_state.lend(send) } else { None }
+        match table {
+            BlockTable::Equal { .. } => self.rank_state.lend_from(send, SCATTER_IN_PLACE_FROM_BYTES),
+            BlockTable::Given { .. } if self.is_long(table) => self.rank_state.lend_from(send, 0),
+            BlockTable::Given { .. } => None,
+        }
     }
 
-    /// Whether the root's blocks are long enough to be read in place: the same on all ranks.
+    /// Whether blocks of different lengths are long enough to be read in place: the same on all ranks.
     fn is_long(&self, table: &BlockTable<'_>) -> bool {
         let lengths = (0..self.size()).map(|rank| table.len(rank));
         lengths.fold(0, usize::saturating_add) >= SCATTER_IN_PLACE_FROM_BYTES

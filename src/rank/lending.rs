@@ -53,15 +53,17 @@ impl RankState {
         self.heap.place_of_unbound(bytes).or_else(|| self.place_in_buffer(bytes)).filter(|_| self.lends())
     }
 
-    /// As [`lend`](Self::lend) for blocks from a size on, and for shorter ones if they lie in a buffer or in the heap and have not
-    /// changed since they were sent last.
+    /// As [`lend`](Self::lend) for blocks from a size on, and for all others that lie in a buffer or in the heap and have not changed
+    /// since they were sent last.
     pub(crate) fn lend_from(&self, bytes: &[u8], from_bytes: usize) -> Address {
-        if bytes.len() >= from_bytes { self.lend(bytes) } else { self.lend_unchanged(bytes) }
+        let place = if bytes.len() >= from_bytes { self.lend(bytes) } else { None };
+        place.or_else(|| self.lend_unchanged(bytes))
     }
 
     /// As [`lend_mut`](Self::lend_mut), likewise.
     pub(crate) fn lend_mut_from(&self, bytes: &mut [u8], from_bytes: usize) -> Address {
-        if bytes.len() >= from_bytes { self.lend_mut(bytes) } else { self.lend_unchanged(bytes) }
+        let place = if bytes.len() >= from_bytes { self.lend_mut(bytes) } else { None };
+        place.or_else(|| self.lend_unchanged(bytes))
     }
 
     /// Whatever an RFO costs: what is not written does not need it.

@@ -28,6 +28,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
     let processes = [
         row!(buffers_are_mapped_once),
         row!(short_buffers_are_mapped_once_they_stay_as_they_are),
+        row!(short_parts_are_mapped_once_they_stay_as_they_are),
         row!(buffers_made_and_dropped_200_times),
         row!(buffers_that_a_rank_cannot_map),
         row!(buffer_in_a_forked_child),
@@ -330,6 +331,71 @@ fn short_buffers_are_mapped_once_they_stay_as_they_are(comm: Communicator) -> Ou
         let sent = root + if turn % 4 == 3 { turn } else { root };
         let right = own.iter().enumerate().all(|(index, found)| *found == value(sent, index));
         ensure!(right, "broadcast {turn} from {root}");
+    }
+    still_works(&comm)
+}
+
+/// The same of the blocks of an alltoall, a gather and a scatter, in a communicator for each.
+fn short_parts_are_mapped_once_they_stay_as_they_are(comm: Communicator) -> Outcome {
+    const LEN: usize = 3000;
+    let (rank, size, is_root) = (comm.rank(), comm.size(), comm.rank() == 0);
+    for call in ["alltoall", "gather", "scatter"] {
+        let part = comm.split(0, rank)?;
+        let mut own = part.buffer::<u64>(LEN * size)?;
+        let mut recv = vec![0; LEN * size];
+        // With the second value of each block instead of what was there before.
+        let mut bring = |own: &mut [u64], turn: usize, second: Option<u64>| -> Outcome {
+            for block in own.chunks_mut(LEN) {
+                block[1] = second.unwrap_or(block[1]);
+            }
+            recv.fill(0);
+            // By block: the rank that it is from, and where it begins there.
+            let expected: Vec<(usize, usize)> = match call {
+                "alltoall" => {
+                    part.alltoall(own, &mut recv)?;
+                    (0..size).map(|from| (from, rank * LEN)).collect()
+                }
+                "gather" => {
+                    part.gather(&own[..LEN], is_root.then_some(&mut recv[..]), 0)?;
+                    (0..if is_root { size } else { 0 }).map(|from| (from, 0)).collect()
+                }
+                _ => {
+                    part.scatter(is_root.then_some(&*own), &mut recv[..LEN], 0)?;
+                    vec![(0, rank * LEN)]
+                }
+            };
+            for block in own.chunks_mut(LEN).filter(|_| second.is_some()) {
+                block[1] = u64::MAX;
+            }
+            for (block, (from, start)) in recv.chunks(LEN).zip(expected) {
+                let value = |index| match (index, second) {
+                    (1, Some(second)) => second,
+                    _ => value(from + turn, start + index),
+                };
+                let right = block.iter().enumerate().all(|(index, found)| *found == value(index));
+                ensure!(right, "{call}: the block from {from} in turn {turn}");
+            }
+            Ok(())
+        };
+        let before = mappings()?;
+        for turn in 0..8 {
+            fill(&mut own, rank + turn);
+            bring(&mut own, turn, None)?;
+        }
+        ensure!(mappings()? == before, "{call}: {} mappings while they change, not {before}", mappings()?);
+        for _ in 0..4 {
+            bring(&mut own, 7, None)?;
+        }
+        let reads = match call {
+            "alltoall" => true,
+            "gather" => is_root,
+            _ => !is_root,
+        };
+        let linux = cfg!(target_os = "linux");
+        ensure!(!linux || !reads || mappings()? > before, "{call}: no mapping");
+        for turn in 0..20 {
+            bring(&mut own, 7, Some(turn))?;
+        }
     }
     still_works(&comm)
 }
