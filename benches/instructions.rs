@@ -46,10 +46,10 @@ enum Case {
 /// With the limit of instructions a call on x86-64: a tenth more than when the limit was set, since compilers differ.
 const CASES: [(Case, u64); 15] = [
     (Case::Collective(Operation::Barrier, 0), 520),
-    (Case::Collective(Operation::Allreduce, 4), 1510),
-    (Case::Collective(Operation::Allgatherv, 4), 1450),
-    (Case::Collective(Operation::Scan, 4), 1560),
-    (Case::Collective(Operation::ReduceScatter, RANKS), 1550),
+    (Case::Collective(Operation::Allreduce, 4), 1210),
+    (Case::Collective(Operation::Allgatherv, 4), 1250),
+    (Case::Collective(Operation::Scan, 4), 1210),
+    (Case::Collective(Operation::ReduceScatter, RANKS), 1140),
     (Case::Collective(Operation::StartBarrier, 0), 690),
     (Case::Fold(FOLDED, false), 4980),
     (Case::Fold(FOLDED, true), 6280),

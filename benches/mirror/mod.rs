@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use intranode::copy::{self, Sink, Source, Term};
-use intranode::protocol::allreduce::{Reduction, Shape};
+use intranode::protocol::allreduce::{InlineTerms, Reduction, Shape};
 use intranode::protocol::block_transfer::BlockTransfer;
 use intranode::protocol::call::HEADER;
 use intranode::protocol::generation::PROGRESS;
@@ -298,19 +298,21 @@ impl Reduction for Data {
         copy::fold(&mut self.recv[part], Some(own), begin, terms, staging, |sum, value: f64| sum + value);
     }
 
-    fn fold_inline(&mut self, part: Range<usize>, begin: bool, term: Term<'_>) {
-        let values = match term {
-            Term::Own => Source::of(bytemuck::cast_slice(&self.send[part.clone()])),
-            Term::Staged(values) => values,
-        };
+    fn fold_inline(&mut self, part: Range<usize>, terms: &impl InlineTerms) {
+        let mut staged = 0;
+        let own = Source::of(bytemuck::cast_slice(&self.send[part.clone()]));
         let target = &mut self.recv[part.clone()];
-        match begin {
-            true => values.get(0, bytemuck::cast_slice_mut(target)),
-            false => copy::fold_short(target, values, |sum, value: f64| sum + value),
+        for rank in 0..terms.ranks() {
+            terms.look(rank, |term| {
+                staged += usize::from(term.is_some());
+                let term = term.unwrap_or(own);
+                match rank {
+                    0 => term.get(0, bytemuck::cast_slice_mut(target)),
+                    _ => copy::fold_short(target, term, |sum, value: f64| sum + value),
+                }
+            });
         }
-        if matches!(term, Term::Staged(_)) {
-            self.takes(8 * part.len());
-        }
+        self.takes(8 * part.len() * staged);
     }
 
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {

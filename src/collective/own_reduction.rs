@@ -8,13 +8,13 @@ use super::allgatherv::gather;
 use super::block_table::BlockTable;
 use super::counts;
 use super::gather::gather_to;
-use super::reduction::{FoldJob, Operator, ReduceBuffers, check_len};
+use super::reduction::{FoldJob, InlineJob, Operator, ReduceBuffers, check_len};
 use super::rooted::{check_buffer, check_root};
 use crate::communicator::{Communicator, call};
 use crate::copy::Term;
 use crate::error::{Error, OWN_REDUCTION, Operation, root_and_digest};
 use crate::protocol::Call;
-use crate::protocol::allreduce::Shape;
+use crate::protocol::allreduce::{InlineTerms, Shape};
 use crate::protocol::call::INLINE;
 use crate::tuning::FOLD_STRING_BATCH_BYTES;
 
@@ -237,6 +237,16 @@ impl<T: Pod, F: Fn(&mut T, &T)> Operator<T> for Own<T, F> {
         }
         if let Some(mut staging) = staging {
             staging.publish(bytemuck::cast_slice(target));
+        }
+    }
+
+    fn fold_inline(&self, job: InlineJob<'_, T, impl InlineTerms>) {
+        let InlineJob { target, own, terms } = job;
+        for rank in 1..terms.ranks() {
+            terms.look(rank, |term| {
+                let terms = &[Term::Staged(term.unwrap_or(own))];
+                self.fold(FoldJob { target, own: None, begin: false, terms, staging: None });
+            });
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::copy::{self, Sink, Source, Term};
 use crate::element::{ReduceOp, Reducible, sealed::Folder};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
-use crate::protocol::allreduce::{Reduction, Shape};
+use crate::protocol::allreduce::{InlineTerms, Reduction, Shape};
 use crate::protocol::block_transfer::Address;
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
@@ -79,12 +79,8 @@ pub(crate) trait Operator<T> {
     /// Folds.
     fn fold(&self, job: FoldJob<'_, T>);
 
-    /// Folds one more contribution to the target. Short.
-    #[inline]
-    fn fold_inline(&self, target: &mut [T], contribution: Source<'_>) {
-        let terms = &[Term::Staged(contribution)];
-        self.fold(FoldJob { target, own: None, begin: false, terms, staging: None });
-    }
+    /// Folds what came with headers: that of rank 0 is in the target.
+    fn fold_inline(&self, job: InlineJob<'_, T, impl InlineTerms>);
 }
 
 /// One of [`ReduceOp`], over what is sent for values of `V`.
@@ -104,8 +100,8 @@ impl<V: Reducible> Operator<V::Repr> for Builtin<V> {
     }
 
     #[inline]
-    fn fold_inline(&self, target: &mut [V::Repr], contribution: Source<'_>) {
-        V::fold(self.0, InlineJob { target, contribution });
+    fn fold_inline(&self, job: InlineJob<'_, V::Repr, impl InlineTerms>) {
+        V::fold(self.0, job);
     }
 }
 
@@ -126,17 +122,40 @@ impl<T: Pod> Folder<T> for FoldJob<'_, T> {
     }
 }
 
-/// The arguments of [`copy::fold_short`], except the combination.
-struct InlineJob<'a, T> {
-    target: &'a mut [T],
-    contribution: Source<'a>,
+/// What came with headers.
+pub(crate) struct InlineJob<'a, T, I> {
+    pub(super) target: &'a mut [T],
+    /// This rank's contribution.
+    pub(super) own: Source<'a>,
+    pub(super) terms: &'a I,
 }
 
-impl<T: Pod> Folder<T> for InlineJob<'_, T> {
+impl<T: Pod, I: InlineTerms> Folder<T> for InlineJob<'_, T, I> {
     #[inline]
     fn each(self, combine: impl Fn(T, T) -> T) {
-        copy::fold_short(self.target, self.contribution, combine);
+        let InlineJob { target, own, terms } = self;
+        for rank in 1..terms.ranks() {
+            terms.look(rank, |term| copy::fold_short(target, term.unwrap_or(own), &combine));
+        }
     }
+}
+
+#[inline]
+fn fold_inline<T: Pod>(op: &impl Operator<T>, target: &mut [T], own: Source<'_>, terms: &impl InlineTerms) {
+    if terms.ranks() > 0 {
+        terms.look(0, |term| term.unwrap_or(own).get(0, bytemuck::cast_slice_mut(target)));
+    }
+    if terms.ranks() > 1 {
+        op.fold_inline(InlineJob { target, own, terms });
+    }
+}
+
+/// The same where the result takes the place of this rank's contribution.
+#[inline(never)]
+fn fold_over_own<T: Pod>(op: &impl Operator<T>, target: &mut [T], terms: &impl InlineTerms) {
+    let mut own = [0; INLINE];
+    own[..size_of_val(target)].copy_from_slice(bytemuck::cast_slice(target));
+    fold_inline(op, target, Source::of(&own), terms);
 }
 
 /// The caller's buffers.
@@ -253,17 +272,12 @@ impl<T: Pod, O: Operator<T>> Reduction for ReduceBuffers<'_, T, O> {
     }
 
     #[inline]
-    fn fold_inline(&mut self, chunk: Range<usize>, begin: bool, term: Term<'_>) {
-        let own = self.send.map(|send| &send[chunk.clone()]);
+    fn fold_inline(&mut self, chunk: Range<usize>, terms: &impl InlineTerms) {
+        let send = self.send.map(|send| &send[chunk.clone()]);
         let target = self.target.chunk(chunk);
-        let contribution = match (term, own) {
-            (Term::Staged(contribution), _) => contribution,
-            (Term::Own, Some(own)) => Source::of(bytemuck::cast_slice(own)),
-            (Term::Own, None) => unreachable!("in place the contribution is not kept"),
-        };
-        match begin {
-            true => contribution.get(0, bytemuck::cast_slice_mut(target)),
-            false => self.op.fold_inline(target, contribution),
+        match send {
+            Some(own) => fold_inline(&self.op, target, Source::of(bytemuck::cast_slice(own)), terms),
+            None => fold_over_own(&self.op, target, terms),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::copy::{Sink, Source, Term};
 use crate::element::{ReduceOp, Reducible};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
-use crate::protocol::allreduce::Reduction;
+use crate::protocol::allreduce::{InlineTerms, Reduction};
 use crate::protocol::block_transfer::BlockTransfer;
 use crate::protocol::started::{ReductionSteps, TransferSteps};
 use crate::tuning::fold_slices_from_bytes;
@@ -232,8 +232,8 @@ impl<T: Reducible> Reduction for OwnedReduction<T> {
         self.buffers().fold(chunk, begin, terms, staging);
     }
 
-    fn fold_inline(&mut self, chunk: Range<usize>, begin: bool, term: Term<'_>) {
-        self.buffers().fold_inline(chunk, begin, term);
+    fn fold_inline(&mut self, chunk: Range<usize>, terms: &impl InlineTerms) {
+        self.buffers().fold_inline(chunk, terms);
     }
 
     fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>) {

@@ -34,11 +34,11 @@ use core::num::NonZeroU64;
 use core::ops::Range;
 
 use super::block_transfer::Address;
-use super::call::INLINE;
+use super::call::{HEAD, INLINE};
 use super::partition::block;
 use super::single_copy::write_status;
 use super::staging::STEP;
-use super::{Call, Failure, Member, Payload, Platform, Staging};
+use super::{Call, Failure, Member, Payload, Platform, Slot, Staging};
 use crate::copy::{Sink, Source, TERMS, Term};
 
 /// Which ranks get a result, and of whose contributions: the same on every rank.
@@ -121,10 +121,19 @@ pub trait Reduction {
     /// [`Term::Own`] is only among them if it [is kept](Self::keeps_contribution). What comes out is put into `staging` too,
     /// if there is any.
     fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>);
-    /// The same of one rank's contribution, which is short.
+    /// Folds what ranks have contributed to a chunk that is in the headers, from rank 0 on, into the result.
     #[inline]
-    fn fold_inline(&mut self, chunk: Range<usize>, begin: bool, term: Term<'_>) {
-        self.fold(chunk, begin, &[term], None);
+    fn fold_inline(&mut self, chunk: Range<usize>, terms: &impl InlineTerms) {
+        let (is_kept, mut copy) = (self.keeps_contribution(), [0; INLINE]);
+        if !is_kept {
+            self.contribute(chunk.clone(), Sink::of(&mut copy));
+        }
+        for rank in 0..terms.ranks() {
+            terms.look(rank, |term| {
+                let own = if is_kept { Term::Own } else { Term::Staged(Source::of(&copy)) };
+                self.fold(chunk.clone(), rank == 0, &[term.map_or(own, Term::Staged)], None);
+            });
+        }
     }
     /// As [`fold`](Self::fold) where contributions are in place. `places`: by term, where all of that rank's contribution begins.
     /// The terms of these are not to be read.
@@ -140,6 +149,43 @@ pub trait Reduction {
     }
     /// Copies a finished part of the result out of staging.
     fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>);
+}
+
+/// The contributions to a chunk that came with the headers.
+pub trait InlineTerms {
+    /// Of how many ranks, from rank 0 on, a result is made.
+    fn ranks(&self) -> usize;
+    /// Reads that of a rank. `None`: this rank's own, which is not read in its header, since others have taken its line: it would have
+    /// to be brought back.
+    fn look<R>(&self, rank: usize, look: impl FnOnce(Option<Source<'_>>) -> R) -> R;
+}
+
+/// Those of the first ranks, in the headers of a parity, from a place on.
+struct HeaderTerms<'s, P: Platform> {
+    slots: &'s [[Slot<P>; 2]],
+    parity: usize,
+    /// This rank.
+    own: usize,
+    ranks: usize,
+    offset: usize,
+}
+
+impl<P: Platform> InlineTerms for HeaderTerms<'_, P> {
+    #[inline(always)]
+    fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    #[inline(always)]
+    fn look<R>(&self, rank: usize, look: impl FnOnce(Option<Source<'_>>) -> R) -> R {
+        match rank == self.own {
+            true => look(None),
+            false => {
+                let Slot { header, .. } = &self.slots[rank][self.parity];
+                header.read(|header| look(Some(header.after(self.offset))))
+            }
+        }
+    }
 }
 
 /// The contributions to a chunk: in the buffers of a parity, from a place on; or, by rank, in place.
@@ -378,7 +424,7 @@ impl<P: Platform> Member<'_, P> {
         chunk.start + slice.start..chunk.start + slice.end
     }
 
-    /// Folds a chunk of what came with the headers of the first `ranks` ranks, in rank order, each to those before it.
+    /// Folds a chunk of what came with the headers of the first `ranks` ranks, in rank order.
     #[inline]
     pub(super) fn fold_inline<D: Reduction>(
         &self,
@@ -387,38 +433,8 @@ impl<P: Platform> Member<'_, P> {
         ranks: usize,
         data: &mut D,
     ) {
-        // The own term is not read in the own header, whose line others have taken: it would have to be brought back.
-        match data.keeps_contribution() {
-            true => self.fold_headers(chunk, parity, ranks, Term::Own, data),
-            false => self.fold_over_own(chunk, parity, ranks, data),
-        }
-    }
-
-    /// The same where the result takes the place of the own contribution.
-    #[inline(never)]
-    fn fold_over_own<D: Reduction>(&self, chunk: Range<usize>, parity: usize, ranks: usize, data: &mut D) {
-        let mut own = [0; INLINE];
-        data.contribute(chunk.clone(), Sink::of(&mut own));
-        self.fold_headers(chunk, parity, ranks, Term::Staged(Source::of(&own)), data);
-    }
-
-    #[inline(always)]
-    fn fold_headers<D: Reduction>(
-        &self,
-        chunk: Range<usize>,
-        parity: usize,
-        ranks: usize,
-        own: Term<'_>,
-        data: &mut D,
-    ) {
-        let offset = chunk.start * data.element_size();
-        for rank in 0..ranks {
-            let chunk = chunk.clone();
-            self.inline(rank, parity, |header| {
-                let term = if rank == self.rank { own } else { Term::Staged(header.after(offset)) };
-                data.fold_inline(chunk, rank == 0, term);
-            });
-        }
+        let (slots, offset) = (self.segment.slots, HEAD + chunk.start * data.element_size());
+        data.fold_inline(chunk, &HeaderTerms { slots, parity, own: self.rank, ranks, offset });
     }
 
     /// Folds a chunk over the first `ranks` ranks, in rank order, and puts the result into `staging` too, if there is any.
