@@ -9,9 +9,10 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use intranode::copy::{self, Sink, Source, Term};
-use intranode::protocol::allreduce::{InlineTerms, Reduction, Shape};
+use intranode::protocol::allreduce::{Reduction, Shape};
 use intranode::protocol::block_transfer::BlockTransfer;
 use intranode::protocol::call::HEADER;
+use intranode::protocol::contributions::HeaderTerms;
 use intranode::protocol::generation::PROGRESS;
 use intranode::protocol::{Barrier, Call, Member};
 use intranode::protocol::{Expired, Failure, Generation, Ordering, Payload, Platform, Segment, Slot, Staging};
@@ -298,21 +299,15 @@ impl Reduction for Data {
         copy::fold(&mut self.recv[part], Some(own), begin, terms, staging, |sum, value: f64| sum + value);
     }
 
-    fn fold_inline(&mut self, part: Range<usize>, terms: &impl InlineTerms) {
-        let mut staged = 0;
-        let own = Source::of(bytemuck::cast_slice(&self.send[part.clone()]));
+    fn fold_inline(&mut self, part: Range<usize>, terms: &HeaderTerms<'_, impl Platform>) {
         let target = &mut self.recv[part.clone()];
         for rank in 0..terms.ranks() {
-            terms.look(rank, |term| {
-                staged += usize::from(term.is_some());
-                let term = term.unwrap_or(own);
-                match rank {
-                    0 => term.get(0, bytemuck::cast_slice_mut(target)),
-                    _ => copy::fold_short(target, term, |sum, value: f64| sum + value),
-                }
+            terms.look(rank, |term| match rank {
+                0 => term.get(0, bytemuck::cast_slice_mut(target)),
+                _ => copy::fold_short(target, term, |sum, value: f64| sum + value),
             });
         }
-        self.takes(8 * part.len() * staged);
+        self.takes(8 * part.len() * (terms.ranks() - 1));
     }
 
     fn collect(&mut self, part: Range<usize>, staging: Source<'_>) {

@@ -13,9 +13,9 @@ use super::rooted::{check_buffer, check_root};
 use crate::communicator::{Communicator, call};
 use crate::copy::Term;
 use crate::error::{Error, OWN_REDUCTION, Operation, root_and_digest};
-use crate::protocol::Call;
-use crate::protocol::allreduce::{InlineTerms, Shape};
+use crate::protocol::allreduce::Shape;
 use crate::protocol::call::INLINE;
+use crate::protocol::{Call, Platform};
 use crate::tuning::FOLD_STRING_BATCH_BYTES;
 
 impl Communicator {
@@ -240,11 +240,11 @@ impl<T: Pod, F: Fn(&mut T, &T)> Operator<T> for Own<T, F> {
         }
     }
 
-    fn fold_inline(&self, job: InlineJob<'_, T, impl InlineTerms>) {
-        let InlineJob { target, own, terms } = job;
+    fn fold_inline(&self, job: InlineJob<'_, T, impl Platform>) {
+        let InlineJob { target, terms } = job;
         for rank in 1..terms.ranks() {
             terms.look(rank, |term| {
-                let terms = &[Term::Staged(term.unwrap_or(own))];
+                let terms = &[Term::Staged(term)];
                 self.fold(FoldJob { target, own: None, begin: false, terms, staging: None });
             });
         }

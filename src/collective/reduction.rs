@@ -11,10 +11,11 @@ use crate::copy::policy::Stores;
 use crate::copy::{self, Sink, Source, Term};
 use crate::element::{ReduceOp, Reducible, sealed::Folder};
 use crate::error::{Error, Operation};
-use crate::protocol::Call;
-use crate::protocol::allreduce::{InlineTerms, Reduction, Shape};
+use crate::protocol::allreduce::{Reduction, Shape};
 use crate::protocol::block_transfer::Address;
 use crate::protocol::call::INLINE;
+use crate::protocol::contributions::HeaderTerms;
+use crate::protocol::{Call, Platform};
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::RankState;
@@ -49,7 +50,52 @@ pub(super) fn slices_from(shape: Shape, ranks: usize) -> usize {
 
 impl Communicator {
     /// Runs a reduction over all elements whose arguments were checked.
+    #[inline]
     pub(super) fn run_reduction<'a, T: Pod, O: Operator<T>>(
+        &'a self,
+        operation: Operation,
+        call: &Call,
+        shape: Shape,
+        data: ReduceBuffers<'a, T, O>,
+    ) -> Result<(), Error> {
+        match data.elements() * size_of::<T>() <= INLINE {
+            true => self.run_inline(operation, call, shape, data),
+            false => self.run_long(operation, call, shape, data),
+        }
+    }
+
+    /// One of what fits into a header: nothing of what longer data need.
+    #[inline]
+    fn run_inline<T: Pod, O: Operator<T>>(
+        &self,
+        operation: Operation,
+        call: &Call,
+        shape: Shape,
+        data: ReduceBuffers<'_, T, O>,
+    ) -> Result<(), Error> {
+        let ReduceBuffers { send, target, op, .. } = data;
+        let target = match target {
+            Target::Recv(recv, _) => recv,
+            Target::Scratch(_) => &mut [],
+        };
+        let mut copy = [0; INLINE];
+        let own: &[u8] = match send {
+            Some(send) => bytemuck::cast_slice(send),
+            None => {
+                let own = &mut copy[..size_of_val(target)];
+                own.copy_from_slice(bytemuck::cast_slice(target));
+                own
+            }
+        };
+        let choice = Choice { operation, path: Path::Inline, receive: Stores::Cached };
+        self.rank_state.chosen(own.len(), move || choice);
+        self.rank_state.collective(operation, |member| {
+            member.reduction_inline(call, shape, own, |terms| fold_inline(&op, target, terms))
+        })
+    }
+
+    #[inline(never)]
+    fn run_long<'a, T: Pod, O: Operator<T>>(
         &'a self,
         operation: Operation,
         call: &Call,
@@ -63,7 +109,6 @@ impl Communicator {
         }
         self.rank_state.chosen(bytes, || {
             let path = match shape {
-                _ if bytes <= INLINE => Path::Inline,
                 _ if data.place().is_some() => Path::InPlace,
                 _ if shape.is_one_result() && bytes >= slices_from => Path::Slices,
                 _ => Path::Staging,
@@ -80,7 +125,7 @@ pub(crate) trait Operator<T> {
     fn fold(&self, job: FoldJob<'_, T>);
 
     /// Folds what came with headers: that of rank 0 is in the target.
-    fn fold_inline(&self, job: InlineJob<'_, T, impl InlineTerms>);
+    fn fold_inline(&self, job: InlineJob<'_, T, impl Platform>);
 }
 
 /// One of [`ReduceOp`], over what is sent for values of `V`.
@@ -100,7 +145,7 @@ impl<V: Reducible> Operator<V::Repr> for Builtin<V> {
     }
 
     #[inline]
-    fn fold_inline(&self, job: InlineJob<'_, V::Repr, impl InlineTerms>) {
+    fn fold_inline(&self, job: InlineJob<'_, V::Repr, impl Platform>) {
         V::fold(self.0, job);
     }
 }
@@ -123,39 +168,29 @@ impl<T: Pod> Folder<T> for FoldJob<'_, T> {
 }
 
 /// What came with headers.
-pub(crate) struct InlineJob<'a, T, I> {
+pub(crate) struct InlineJob<'a, T, P: Platform> {
     pub(super) target: &'a mut [T],
-    /// This rank's contribution.
-    pub(super) own: Source<'a>,
-    pub(super) terms: &'a I,
+    pub(super) terms: &'a HeaderTerms<'a, P>,
 }
 
-impl<T: Pod, I: InlineTerms> Folder<T> for InlineJob<'_, T, I> {
+impl<T: Pod, P: Platform> Folder<T> for InlineJob<'_, T, P> {
     #[inline]
     fn each(self, combine: impl Fn(T, T) -> T) {
-        let InlineJob { target, own, terms } = self;
+        let InlineJob { target, terms } = self;
         for rank in 1..terms.ranks() {
-            terms.look(rank, |term| copy::fold_short(target, term.unwrap_or(own), &combine));
+            terms.look(rank, |term| copy::fold_short(target, term, &combine));
         }
     }
 }
 
 #[inline]
-fn fold_inline<T: Pod>(op: &impl Operator<T>, target: &mut [T], own: Source<'_>, terms: &impl InlineTerms) {
+fn fold_inline<T: Pod>(op: &impl Operator<T>, target: &mut [T], terms: &HeaderTerms<'_, impl Platform>) {
     if terms.ranks() > 0 {
-        terms.look(0, |term| term.unwrap_or(own).get(0, bytemuck::cast_slice_mut(target)));
+        terms.look(0, |term| term.get(0, bytemuck::cast_slice_mut(target)));
     }
     if terms.ranks() > 1 {
-        op.fold_inline(InlineJob { target, own, terms });
+        op.fold_inline(InlineJob { target, terms });
     }
-}
-
-/// The same where the result takes the place of this rank's contribution.
-#[inline(never)]
-fn fold_over_own<T: Pod>(op: &impl Operator<T>, target: &mut [T], terms: &impl InlineTerms) {
-    let mut own = [0; INLINE];
-    own[..size_of_val(target)].copy_from_slice(bytemuck::cast_slice(target));
-    fold_inline(op, target, Source::of(&own), terms);
 }
 
 /// The caller's buffers.
@@ -272,13 +307,8 @@ impl<T: Pod, O: Operator<T>> Reduction for ReduceBuffers<'_, T, O> {
     }
 
     #[inline]
-    fn fold_inline(&mut self, chunk: Range<usize>, terms: &impl InlineTerms) {
-        let send = self.send.map(|send| &send[chunk.clone()]);
-        let target = self.target.chunk(chunk);
-        match send {
-            Some(own) => fold_inline(&self.op, target, Source::of(bytemuck::cast_slice(own)), terms),
-            None => fold_over_own(&self.op, target, terms),
-        }
+    fn fold_inline(&mut self, chunk: Range<usize>, terms: &HeaderTerms<'_, impl Platform>) {
+        fold_inline(&self.op, self.target.chunk(chunk), terms);
     }
 
     #[cold]

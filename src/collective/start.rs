@@ -13,10 +13,11 @@ use crate::communicator::{Communicator, call};
 use crate::copy::{Sink, Source, Term};
 use crate::element::{ReduceOp, Reducible};
 use crate::error::{Error, Operation};
-use crate::protocol::Call;
-use crate::protocol::allreduce::{InlineTerms, Reduction};
+use crate::protocol::allreduce::Reduction;
 use crate::protocol::block_transfer::BlockTransfer;
+use crate::protocol::contributions::HeaderTerms;
 use crate::protocol::started::{ReductionSteps, TransferSteps};
+use crate::protocol::{Call, Platform};
 use crate::tuning::fold_slices_from_bytes;
 
 impl Communicator {
@@ -232,7 +233,7 @@ impl<T: Reducible> Reduction for OwnedReduction<T> {
         self.buffers().fold(chunk, begin, terms, staging);
     }
 
-    fn fold_inline(&mut self, chunk: Range<usize>, terms: &impl InlineTerms) {
+    fn fold_inline(&mut self, chunk: Range<usize>, terms: &HeaderTerms<'_, impl Platform>) {
         self.buffers().fold_inline(chunk, terms);
     }
 

@@ -34,11 +34,12 @@ use core::num::NonZeroU64;
 use core::ops::Range;
 
 use super::block_transfer::Address;
-use super::call::{HEAD, INLINE};
+use super::call::INLINE;
+use super::contributions::{HeaderTerms, StagedSource};
 use super::partition::block;
 use super::single_copy::write_status;
 use super::staging::STEP;
-use super::{Call, Failure, Member, Payload, Platform, Slot, Staging};
+use super::{Call, Failure, Member, Payload, Platform, Staging};
 use crate::copy::{Sink, Source, TERMS, Term};
 
 /// Which ranks get a result, and of whose contributions: the same on every rank.
@@ -123,16 +124,9 @@ pub trait Reduction {
     fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>);
     /// Folds what ranks have contributed to a chunk that is in the headers, from rank 0 on, into the result.
     #[inline]
-    fn fold_inline(&mut self, chunk: Range<usize>, terms: &impl InlineTerms) {
-        let (is_kept, mut copy) = (self.keeps_contribution(), [0; INLINE]);
-        if !is_kept {
-            self.contribute(chunk.clone(), Sink::of(&mut copy));
-        }
+    fn fold_inline(&mut self, chunk: Range<usize>, terms: &HeaderTerms<'_, impl Platform>) {
         for rank in 0..terms.ranks() {
-            terms.look(rank, |term| {
-                let own = if is_kept { Term::Own } else { Term::Staged(Source::of(&copy)) };
-                self.fold(chunk.clone(), rank == 0, &[term.map_or(own, Term::Staged)], None);
-            });
+            terms.look(rank, |term| self.fold(chunk.clone(), rank == 0, &[Term::Staged(term)], None));
         }
     }
     /// As [`fold`](Self::fold) where contributions are in place. `places`: by term, where all of that rank's contribution begins.
@@ -149,76 +143,6 @@ pub trait Reduction {
     }
     /// Copies a finished part of the result out of staging.
     fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>);
-}
-
-/// The contributions to a chunk that came with the headers.
-pub trait InlineTerms {
-    /// Of how many ranks, from rank 0 on, a result is made.
-    fn ranks(&self) -> usize;
-    /// Reads that of a rank. `None`: this rank's own, which is not read in its header, since others have taken its line: it would have
-    /// to be brought back.
-    fn look<R>(&self, rank: usize, look: impl FnOnce(Option<Source<'_>>) -> R) -> R;
-}
-
-/// Those of the first ranks, in the headers of a parity, from a place on.
-struct HeaderTerms<'s, P: Platform> {
-    slots: &'s [[Slot<P>; 2]],
-    parity: usize,
-    /// This rank.
-    own: usize,
-    ranks: usize,
-    offset: usize,
-}
-
-impl<P: Platform> InlineTerms for HeaderTerms<'_, P> {
-    #[inline(always)]
-    fn ranks(&self) -> usize {
-        self.ranks
-    }
-
-    #[inline(always)]
-    fn look<R>(&self, rank: usize, look: impl FnOnce(Option<Source<'_>>) -> R) -> R {
-        match rank == self.own {
-            true => look(None),
-            false => {
-                let Slot { header, .. } = &self.slots[rank][self.parity];
-                header.read(|header| look(Some(header.after(self.offset))))
-            }
-        }
-    }
-}
-
-/// The contributions to a chunk: in the buffers of a parity, from a place on; or, by rank, in place.
-#[derive(Clone, Copy)]
-pub(super) struct StagedSource<'p> {
-    pub(super) parity: usize,
-    pub(super) offset: usize,
-    /// Empty if none is in place.
-    pub(super) places: &'p [Address],
-}
-
-impl StagedSource<'_> {
-    /// Reads what a rank has contributed.
-    #[inline(always)]
-    fn look<P: Platform, R>(
-        self,
-        member: &Member<'_, P>,
-        rank: usize,
-        look: impl FnOnce(Source<'_>) -> R,
-    ) -> R {
-        member.buffer(rank, self.parity).read(|staging| look(staging.after(self.offset)))
-    }
-
-    /// Reads what a rank and the next have contributed.
-    #[inline(always)]
-    fn look_at_two<P: Platform, R>(
-        self,
-        member: &Member<'_, P>,
-        rank: usize,
-        look: impl FnOnce(Source<'_>, Source<'_>) -> R,
-    ) -> R {
-        self.look(member, rank, |a| self.look(member, rank + 1, |b| look(a, b)))
-    }
 }
 
 /// How a reduction goes through staging, the same on every rank. In elements.
@@ -281,10 +205,11 @@ impl<P: Platform> Member<'_, P> {
     ) -> Result<(), Failure> {
         let (len, size) = (data.elements(), data.element_size());
         if len * size <= INLINE {
-            let parity = self.begin_call(call, |header| data.contribute(0..len, header))?;
-            self.prefetch_next_round(0);
-            self.fold_inline(0..len, parity, shape.terms(self.rank, self.size()), data);
-            return Ok(());
+            let mut own = [0; INLINE];
+            data.contribute(0..len, Sink::of(&mut own));
+            return self.reduction_inline(call, shape, &own[..len * size], |terms| {
+                data.fold_inline(0..len, terms);
+            });
         }
         let mut plan = self.plan(shape, slices_from, data);
         let mut round = self.round_contents(&plan, 0..0, 0);
@@ -304,6 +229,25 @@ impl<P: Platform> Member<'_, P> {
             round = next;
             parity = self.continue_call(call, || ())?;
         }
+    }
+
+    /// A reduction of what fits into a header: one round. `own`: what this rank contributes. `fold` gets what its result is made of,
+    /// in rank order.
+    ///
+    /// # Errors
+    /// As [`Member::begin_call`].
+    #[inline]
+    pub fn reduction_inline(
+        &mut self,
+        call: &Call,
+        shape: Shape,
+        own: &[u8],
+        fold: impl FnOnce(&HeaderTerms<'_, P>),
+    ) -> Result<(), Failure> {
+        let parity = self.begin_call(call, |mut header| header.put(0, own))?;
+        self.prefetch_next_round(0);
+        fold(&self.header_terms(parity, shape.terms(self.rank, self.size()), 0, Source::of(own)));
+        Ok(())
     }
 
     /// Reads what is there after a round, and writes what comes with the next. `None`: that was the last.
@@ -433,8 +377,10 @@ impl<P: Platform> Member<'_, P> {
         ranks: usize,
         data: &mut D,
     ) {
-        let (slots, offset) = (self.segment.slots, HEAD + chunk.start * data.element_size());
-        data.fold_inline(chunk, &HeaderTerms { slots, parity, own: self.rank, ranks, offset });
+        let mut own = [0; INLINE];
+        data.contribute(chunk.clone(), Sink::of(&mut own));
+        let offset = chunk.start * data.element_size();
+        data.fold_inline(chunk, &self.header_terms(parity, ranks, offset, Source::of(&own)));
     }
 
     /// Folds a chunk over the first `ranks` ranks, in rank order, and puts the result into `staging` too, if there is any.

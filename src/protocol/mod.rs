@@ -31,6 +31,7 @@ pub mod barrier;
 pub mod block_transfer;
 pub mod call;
 pub mod call_lock;
+pub mod contributions;
 mod failure;
 pub mod generation;
 pub mod hierarchical;

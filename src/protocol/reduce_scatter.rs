@@ -16,8 +16,9 @@
 
 use core::ops::Range;
 
-use super::allreduce::{Reduction, StagedSource};
+use super::allreduce::Reduction;
 use super::call::INLINE;
+use super::contributions::StagedSource;
 use super::staging::STEP;
 use super::{Call, Failure, Member, Payload, Platform};
 
