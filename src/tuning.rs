@@ -218,6 +218,9 @@ pub(crate) const MESSAGE_EAGER_BYTES: usize = 64 << 10;
 /// sender fills others. Measured: a message of 128 KiB takes 5.3 µs so, and 5.7 in parts of 64 KiB.
 pub(crate) const MESSAGE_PART_BYTES: usize = 32 << 10;
 
+/// A message that needs no receiver and is longer is published in parts of this length. Measured: docs/adr/0030-messages-in-parts.md.
+pub(crate) const MESSAGE_EARLY_PART_BYTES: usize = 16 << 10;
+
 /// A sender prefetches for write the cell that is this number of places behind the one that it has published. Measured, a stream of
 /// messages of 8 bytes and nothing else: with 8 places 0.88 of the time without, with 16 to 48 places 0.8.
 pub(crate) const MESSAGE_PREFETCH_CELLS: usize = 16;
@@ -227,6 +230,10 @@ pub(crate) const MESSAGE_BATCH: usize = 16;
 
 /// A rank that waits for one sender looks at the others each time that it has polled this often. An estimate.
 pub(crate) const MESSAGE_POLLS_OF_ONE: u32 = 32;
+
+/// A receive from one sender polls its channel alone this often, before it waits in the usual way. Some 20 µs: longer than it takes
+/// to copy a message that needs no receiver. An estimate.
+pub(crate) const MESSAGE_DIRECT_POLLS: u32 = 2000;
 
 /// The most bytes of private memory that messages take in a communicator which nobody has asked for.
 pub(crate) const MESSAGE_PRIVATE_BYTES: usize = 16 << 20;

@@ -38,18 +38,20 @@ pub(crate) struct PostModel {
     /// By rank.
     roles: Vec<(Role, Fate)>,
     cells: usize,
+    buffers: usize,
     check: Check,
     bound: Option<usize>,
 }
 
 impl PostModel {
-    /// Rings have two cells, and there is one buffer in each channel.
+    /// Rings have two cells, and there is one buffer in each channel, if nothing else is said.
     pub(crate) fn new(name: impl Into<String>, waiting: Waiting, roles: &[Role]) -> Self {
         PostModel {
             name: name.into(),
             waiting,
             roles: roles.iter().map(|role| (*role, Fate::NONE)).collect(),
             cells: 2,
+            buffers: 1,
             check: Arc::new(|_| ()),
             bound: None,
         }
@@ -57,6 +59,10 @@ impl PostModel {
 
     pub(crate) fn cells(self, cells: usize) -> Self {
         PostModel { cells, ..self }
+    }
+
+    pub(crate) fn buffers(self, buffers: usize) -> Self {
+        PostModel { buffers, ..self }
     }
 
     pub(crate) fn bound(self, bound: usize) -> Self {
@@ -86,7 +92,9 @@ impl PostModel {
             }
             Seen { values: one.values.take(), end }
         };
-        run.threads(Memory::new(self.roles.len(), self.cells), &fates, act, move |seen| check(seen));
+        run.threads(Memory::new(self.roles.len(), self.cells, self.buffers), &fates, act, move |seen| {
+            check(seen)
+        });
     }
 }
 
@@ -116,12 +124,12 @@ struct Memory {
 }
 
 impl Memory {
-    fn new(ranks: usize, cells: usize) -> Self {
+    fn new(ranks: usize, cells: usize, buffers: usize) -> Self {
         let cell = |what| move |rank| Cell64::new(Label { what, rank, parity: 0 });
         Memory {
             segment: SegmentMemory::of_bells(ranks),
             channels: (0..ranks)
-                .map(|sender| (0..ranks).map(|_| ChannelMemory::new(sender, cells)).collect())
+                .map(|sender| (0..ranks).map(|_| ChannelMemory::new(sender, cells, buffers)).collect())
                 .collect(),
             own: (0..ranks).map(|rank| Bytes::new(Label { what: "own", rank, parity: 0 })).collect(),
             changing: (0..ranks).map(cell("cell")).collect(),
@@ -143,7 +151,7 @@ pub(crate) struct ChannelMemory {
 }
 
 impl ChannelMemory {
-    pub(crate) fn new(sender: usize, cells: usize) -> Self {
+    pub(crate) fn new(sender: usize, cells: usize, buffers: usize) -> Self {
         let label = |parity| Label { what: "cell", rank: sender, parity };
         let word = || Cell64::new(label(0));
         ChannelMemory {
@@ -151,7 +159,9 @@ impl ChannelMemory {
             payloads: (0..cells)
                 .map(|cell| Bytes::new(Label { what: "payload", rank: sender, parity: cell }))
                 .collect(),
-            buffers: vec![Bytes::new(Label { what: "buffer", rank: sender, parity: 0 })],
+            buffers: (0..buffers)
+                .map(|buffer| Bytes::new(Label { what: "buffer", rank: sender, parity: buffer }))
+                .collect(),
             taken: word(),
             held: word(),
             lease: word(),
@@ -301,6 +311,32 @@ impl<'s> Correspondent<'s> {
         let mask = self.waits(|| self.post.reserve(channel, 1).map_err(Failure::from).transpose())?;
         buffers::fill(channel, mask, &value.to_ne_bytes());
         self.publishes(target, &envelope(kind, mask, 0))
+    }
+
+    /// Sends two numbers, each in a buffer; the first is published as a part before the second is there.
+    pub(crate) fn sends_in_parts(&self, target: usize, first: u64, second: u64) -> Result<(), Failure> {
+        let channel = &self.to(target);
+        let mask = self.waits(|| self.post.reserve(channel, 2).map_err(Failure::from).transpose())?;
+        for (start, number, kind) in [(0, first, Kind::Part), (8, second, Kind::Message)] {
+            buffers::fill_from(channel, mask, start, &number.to_ne_bytes());
+            self.publishes(target, &Envelope { len: 16, ..envelope(kind, mask, 0) })?;
+        }
+        Ok(())
+    }
+
+    /// Receives them: the first when its part has come, if it does not pass over that.
+    pub(crate) fn receives_parts(&self, source: usize, passes: bool) -> Result<(), Failure> {
+        let channel = &self.from(source);
+        let (_, part) = self.takes(&[source])?;
+        let mut numbers = [[0; 8]; 2];
+        let read = if passes { 0 } else { 1 };
+        buffers::read(channel, part.mask, numbers[..read].as_flattened_mut());
+        let (_, whole) = self.takes(&[source])?;
+        assert!((part.kind, whole.kind) == (Kind::Part, Kind::Message), "wrong data: {whole:?}");
+        buffers::read_from(channel, whole.mask, read * 8, numbers[read..].as_flattened_mut());
+        self.post.release(channel, whole.mask, source)?;
+        numbers.iter().for_each(|number| self.sees(u64::from_ne_bytes(*number)));
+        Ok(())
     }
 
     /// Waits for the next cell of any of these ranks.

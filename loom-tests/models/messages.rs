@@ -68,6 +68,29 @@ fn one_buffer(waiting: Waiting) -> PostModel {
     pair("message_one_buffer", waiting, sends, receives_two).check(sees(&[1, 2]))
 }
 
+/// A message of two parts through two buffers, twice: the receiver copies the first part while the sender writes the second. It passes
+/// over that of the second message.
+fn parts(waiting: Waiting) -> PostModel {
+    let sends = |rank: &Correspondent<'_>| {
+        rank.sends_in_parts(1, 1, 2)?;
+        rank.sends_in_parts(1, 3, 4)
+    };
+    let receives = |rank: &Correspondent<'_>| {
+        rank.receives_parts(0, false)?;
+        rank.receives_parts(0, true)
+    };
+    pair("message_parts", waiting, sends, receives).buffers(2).check(sees(&[1, 2, 3, 4]))
+}
+
+/// The sender of a message in parts dies before its cell: it has sent nothing.
+fn death_between_parts(waiting: Waiting, occurrence: usize) -> PostModel {
+    let receives = |rank: &Correspondent<'_>| rank.receives_parts(0, false);
+    pair(format!("message_parts_death_{occurrence}"), waiting, |rank| rank.sends_in_parts(1, 1, 2), receives)
+        .buffers(2)
+        .fate(0, Fate::dies_at("message-written", occurrence))
+        .check(sees_or_knows(Died, 0, &[]))
+}
+
 /// A message and its answer.
 fn ping_pong(waiting: Waiting) -> PostModel {
     let plays = |rank: &Correspondent<'_>| {
@@ -273,7 +296,7 @@ pub(crate) fn models() -> Vec<PostModel> {
             Parking => model.bound(2),
             _ => model,
         }));
-        models.extend([full_ring(waiting), one_buffer(waiting), wanted(waiting)].map(bounded));
+        models.extend([full_ring(waiting), one_buffer(waiting), parts(waiting), wanted(waiting)].map(bounded));
         models.push(withdrawn(waiting));
     }
     for waiting in [Dozing, Parking] {
@@ -285,6 +308,7 @@ pub(crate) fn models() -> Vec<PostModel> {
         models.push(death_of_sender(waiting, "buffers-reserved", 1));
         models.push(death_of_sender(waiting, "message-written", 1));
         models.push(bounded(death_of_sender(waiting, "message-written", 2)));
+        models.extend([1, 2].map(|occurrence| bounded(death_between_parts(waiting, occurrence))));
         models.push(bounded(death_in_ringing(waiting, "written-unrung", 1)));
         models.push(bounded(death_in_ringing(waiting, "written-unrung", 2)));
         models.push(bounded(death_in_ringing(waiting, "taken-unwoken", 1)));

@@ -74,7 +74,9 @@ impl Link {
                     self.give_back(&abandoned);
                 }
             }
-            Kind::Message | Kind::Expected | Kind::Offer | Kind::Fragment => return Err(Violation),
+            Kind::Message | Kind::Expected | Kind::Offer | Kind::Fragment | Kind::Part => {
+                return Err(Violation);
+            }
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::message::envelope::{Envelope, Pattern};
 use crate::message::state::{State, Wait, is_whole};
 use crate::protocol::message::{Kind, buffers};
 use crate::protocol::{Killed, message};
-use crate::tuning::MESSAGE_POLLS_OF_ONE;
+use crate::tuning::{MESSAGE_DIRECT_POLLS, MESSAGE_POLLS_OF_ONE};
 
 impl State {
     /// Receives the next message of a rank straight from its channel, if nothing else comes first. `None`: it has not come at
@@ -29,7 +29,7 @@ impl State {
         }
         let (post, channel) = (core.post(), core.from(source));
         let inbox = &mut self.peers[source].inbox;
-        let mut polls = if core.rank_state.platform.spin.yields() { 1 } else { MESSAGE_POLLS_OF_ONE };
+        let mut polls = if core.rank_state.platform.spin.yields() { 1 } else { MESSAGE_DIRECT_POLLS };
         let cell = loop {
             match post.take(&channel, inbox, source) {
                 Ok(Some(cell)) => break cell,
@@ -48,6 +48,9 @@ impl State {
             && cell.len <= target.len()
             && is_whole(cell.len, element);
         if !(is_asked_for && cell.mask == 0) {
+            if cell.kind == Kind::Part {
+                return self.receive_parts(core, &cell, (source, pattern), target, element).transpose();
+            }
             let target = is_asked_for.then_some(target);
             return self.receive_other(core, source, &cell, target).transpose();
         }

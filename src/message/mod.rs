@@ -13,6 +13,7 @@
 //! | pulling.rs | getting what was offered |
 //! | arrivals.rs | who gets which message |
 //! | outgoing.rs | what goes into the channels to other ranks |
+//! | parts.rs | parts of a message that are published before it is complete |
 //! | core.rs | what all of these share |
 
 mod arrivals;
@@ -23,6 +24,7 @@ pub(crate) mod envelope;
 pub(crate) mod messages;
 pub(crate) mod notifier;
 mod outgoing;
+mod parts;
 pub(crate) mod probing;
 mod pulling;
 pub(crate) mod request;

@@ -15,7 +15,7 @@ use crate::tuning::{MESSAGE_PART_BYTES, MESSAGE_ROTATES_FROM_BYTES};
 /// The channel to one rank.
 #[derive(Default)]
 pub(crate) struct Outgoing {
-    outbox: Outbox,
+    pub(super) outbox: Outbox,
     /// What waits for room, in order. Each is complete in itself, so that nothing refers to memory of the program.
     queue: VecDeque<Queued>,
     /// The number of the next offer.
@@ -177,24 +177,29 @@ impl Outgoing {
         if !post.has_room(&channel, &mut self.outbox) {
             return Ok(false);
         }
-        let Some(mask) = self.reserve(core, target, bytes.len())? else { return Ok(false) };
-        buffers::fill(&channel, mask, bytes);
-        post.publish(&channel, &mut self.outbox, target, &envelope(Kind::Message, bytes.len(), tag, mask))?;
+        let Some((mask, is_only)) = self.reserve(core, target, bytes.len())? else { return Ok(false) };
+        let cell = envelope(Kind::Message, bytes.len(), tag, mask);
+        // A receiver that has read all others may poll for this one. With fewer processors than ranks it may sleep, and would be woken
+        // too early.
+        let is_awaited = is_only && !core.rank_state.platform.spin.yields();
+        let filled = if is_awaited { self.publish_parts(core, target, &cell, bytes)? } else { 0 };
+        buffers::fill_from(&channel, mask, filled, &bytes[filled..]);
+        post.publish(&channel, &mut self.outbox, target, &cell)?;
         Ok(true)
     }
 
-    /// Takes buffers for this many bytes, if there are enough.
-    fn reserve(&mut self, core: &Core, target: usize, bytes: usize) -> Result<Option<Mask>, Killed> {
+    /// Takes buffers for this many bytes, if there are enough, and whether the receiver has read all others.
+    fn reserve(&mut self, core: &Core, target: usize, bytes: usize) -> Result<Option<(Mask, bool)>, Killed> {
         let (post, channel) = (core.post(), core.to(target));
         let count = bytes.div_ceil(core.layout.buffer_len);
         if bytes < MESSAGE_ROTATES_FROM_BYTES {
-            return post.reserve(&channel, count);
+            return post.reserve_from(&channel, count, 0);
         }
-        let mask = post.reserve_from(&channel, count, self.next_buffer)?;
-        if let Some(mask) = mask {
+        let reserved = post.reserve_from(&channel, count, self.next_buffer)?;
+        if let Some((mask, _)) = reserved {
             self.next_buffer = Mask::BITS - mask.leading_zeros();
         }
-        Ok(mask)
+        Ok(reserved)
     }
 
     /// Sends a message, or queues it. It never waits.
@@ -263,7 +268,7 @@ impl Outgoing {
         while served.position < end && post.has_room(&channel, &mut self.outbox) {
             let rest = &bytes[served.position..end];
             let part = &rest[..rest.len().min(MESSAGE_PART_BYTES).min(core.eager())];
-            let Some(mask) = self.reserve(core, target, part.len())? else { break };
+            let Some((mask, _)) = self.reserve(core, target, part.len())? else { break };
             core.copies(part.len(), || buffers::fill(&channel, mask, part));
             let tag = u64::from(want.number) << 8 | u64::from(want.attempt);
             let cell = envelope(Kind::Fragment, part.len(), tag, mask);

@@ -264,6 +264,8 @@ impl State {
     ) -> Result<bool, Killed> {
         let mut pages = cell.mask.count_ones() as usize;
         let content = match cell.kind {
+            // The message comes behind it.
+            Kind::Part => return Ok(false),
             Kind::Fragment => {
                 let (number, attempt) = ((cell.tag >> 8) as u16, cell.tag as u8);
                 if !self.arrivals.is_staged(source, number, attempt) {

@@ -38,22 +38,26 @@ fn all(buffers: usize) -> Mask {
     if buffers >= Mask::BITS as usize { Mask::MAX } else { (1 << buffers) - 1 }
 }
 
-/// The bytes of a set of buffers, in order, each with the part of `len` bytes that goes there.
+/// The buffers of a set, in order, as one range of bytes: each run of adjacent ones that has some of `range`, with where in the run that
+/// begins, and which part of `range` it is.
 fn for_each<C: Channel>(
     channel: &C,
     mut mask: Mask,
-    len: usize,
-    mut visit: impl FnMut(C::Bytes, Range<usize>),
+    range: Range<usize>,
+    mut visit: impl FnMut(C::Bytes, usize, Range<usize>),
 ) {
-    assert!(len <= mask.count_ones() as usize * channel.buffer_len());
-    let mut start = 0;
-    while start < len {
+    assert!(range.end <= mask.count_ones() as usize * channel.buffer_len());
+    let mut begin = 0;
+    while begin < range.end {
         let first = mask.trailing_zeros() as usize;
         let (bytes, count) = channel.adjacent(first, (mask >> first).trailing_ones() as usize);
         mask &= !(all(count) << first);
-        let end = (start + count * channel.buffer_len()).min(len);
-        visit(bytes, start..end);
-        start = end;
+        let end = begin + count * channel.buffer_len();
+        let (from, to) = (range.start.max(begin), range.end.min(end));
+        if from < to {
+            visit(bytes, from - begin, from - range.start..to - range.start);
+        }
+        begin = end;
     }
 }
 
@@ -64,10 +68,10 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     /// Only when a test stops this rank.
     #[inline]
     pub fn reserve<C: Channel>(&self, channel: &C, count: usize) -> Result<Option<Mask>, Killed> {
-        self.reserve_from(channel, count, 0)
+        Ok(self.reserve_from(channel, count, 0)?.map(|(mask, _)| mask))
     }
 
-    /// The same from the buffer `first` on, if enough are free there.
+    /// The same from the buffer `first` on, if enough are free there, and whether the receiver has read all others.
     ///
     /// # Errors
     /// As [`reserve`](Self::reserve).
@@ -77,13 +81,13 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         channel: &C,
         count: usize,
         first: u32,
-    ) -> Result<Option<Mask>, Killed> {
+    ) -> Result<Option<(Mask, bool)>, Killed> {
         // Acquire: the receiver has read what this rank is about to overwrite. Others only ever free buffers.
         let held = self.0.platform.load_cell("held", channel.held(), Acquire);
         let Some(mask) = lowest_from(all(channel.buffers()) & !held, count, first) else { return Ok(None) };
         self.0.platform.fetch_cell("reserve", channel.held(), Fetch::Or, mask, Relaxed);
         self.0.platform.fail_point("buffers-reserved")?;
-        Ok(Some(mask))
+        Ok(Some((mask, held == 0)))
     }
 
     /// Frees buffers, when their receiver has read them.
@@ -107,7 +111,17 @@ impl<P: SymmetricPlatform> Post<'_, P> {
 /// # Panics
 /// When the buffers are too short, or do not exist.
 pub fn fill<C: Channel>(channel: &C, mask: Mask, bytes: &[u8]) {
-    for_each(channel, mask, bytes.len(), |buffers, part| buffers.write(|mut sink| sink.publish(&bytes[part])));
+    fill_from(channel, mask, 0, bytes);
+}
+
+/// The same from byte `start` of the buffers on.
+///
+/// # Panics
+/// As [`fill`].
+pub fn fill_from<C: Channel>(channel: &C, mask: Mask, start: usize, bytes: &[u8]) {
+    for_each(channel, mask, start..start + bytes.len(), |buffers, at, part| {
+        buffers.write(|sink| sink.after(at).publish(&bytes[part]));
+    });
 }
 
 /// Copies bytes out of the buffers of a cell that was taken.
@@ -115,8 +129,16 @@ pub fn fill<C: Channel>(channel: &C, mask: Mask, bytes: &[u8]) {
 /// # Panics
 /// When the buffers are too short, or do not exist.
 pub fn read<C: Channel>(channel: &C, mask: Mask, target: &mut [u8]) {
-    for_each(channel, mask, target.len(), |buffers, part| {
-        buffers.read(|source| source.fetch(&mut target[part]))
+    read_from(channel, mask, 0, target);
+}
+
+/// The same from byte `start` of the buffers on.
+///
+/// # Panics
+/// As [`read`].
+pub fn read_from<C: Channel>(channel: &C, mask: Mask, start: usize, target: &mut [u8]) {
+    for_each(channel, mask, start..start + target.len(), |buffers, at, part| {
+        buffers.read(|source| source.after(at).fetch(&mut target[part]));
     });
 }
 

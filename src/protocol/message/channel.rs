@@ -46,6 +46,8 @@ codes! {
         Request = 5,
         /// The answer to that.
         Reply = 6,
+        /// What a message whose own cell comes later has in its buffers so far: a receiver may copy that.
+        Part = 7,
     }
 }
 
@@ -83,6 +85,7 @@ impl<B: AsRef<[u8]>> Envelope<B> {
         let used = match self.kind {
             Kind::Offer => INLINE,
             Kind::Fragment => 0,
+            Kind::Part => size_of::<u64>(),
             _ if self.mask == 0 => self.len.min(INLINE),
             _ => 0,
         };

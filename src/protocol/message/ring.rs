@@ -46,13 +46,21 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     /// Whether the ring has room for a cell.
     #[inline]
     pub fn has_room<C: Channel>(&self, channel: &C, outbox: &mut Outbox) -> bool {
-        let cells = channel.cells() as u64;
-        if outbox.sent.wrapping_sub(outbox.taken) < cells {
+        self.has_room_for(channel, outbox, 1)
+    }
+
+    /// The same for so many cells.
+    #[inline]
+    pub fn has_room_for<C: Channel>(&self, channel: &C, outbox: &mut Outbox, count: usize) -> bool {
+        let (cells, count) = (channel.cells() as u64, count as u64);
+        // Saturating: a receiver's count may be wrong by its own mistake.
+        let free = |outbox: &Outbox| cells.saturating_sub(outbox.sent.wrapping_sub(outbox.taken));
+        if free(outbox) >= count {
             return true;
         }
         // Acquire: the receiver has read what this rank is about to overwrite.
         outbox.taken = self.0.platform.load_cell("credit", channel.taken(), Acquire);
-        outbox.sent.wrapping_sub(outbox.taken) < cells
+        free(outbox) >= count
     }
 
     /// Publishes a cell for `target`, and with it what was written to its buffers. There is [room](Self::has_room).

@@ -1,14 +1,15 @@
 //! Long messages: in one copy, and through buffers where the system allows nothing else.
 
 use anyhow::ensure;
-use intranode::{Communicator, Source};
+use intranode::{Communicator, Error, Source};
 
 use super::refused::refuse_reading;
-use super::{bytes, pair};
-use crate::scenario::{Outcome, Scenario, row};
+use super::{EAGER, bytes, pair};
+use crate::scenario::{Outcome, Scenario, ensure_matches, row};
 
 pub(super) fn rows() -> Vec<Scenario> {
     vec![
+        row!(message_in_parts_for_who_waits_and_for_who_does_not).ranks(&[2]),
         row!(message_14_sendrecv_around_a_ring),
         row!(message_14_sendrecv_around_a_ring_where_memory_cannot_be_read),
         row!(message_16_started_received_in_reverse).ranks(&[2]),
@@ -16,6 +17,41 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_18_a_sending_is_dropped).ranks(&[2]),
         row!(message_18_a_sending_is_dropped_where_memory_cannot_be_read).ranks(&[2]),
     ]
+}
+
+/// A message that is published in parts: received while it comes, after it has come, after another one, and into too short a buffer.
+fn message_in_parts_for_who_waits_and_for_who_does_not(comm: Communicator) -> Outcome {
+    let (mut messages, rank, other) = pair(&comm)?;
+    let lens = [EAGER / 4, EAGER / 4 + 1, EAGER / 2, EAGER / 4 * 3 - 1, EAGER];
+    let mut received = vec![0; EAGER];
+    for (turn, len) in (0..200).flat_map(|turn| lens.map(|len| (turn, len))) {
+        let sent = bytes(turn + len, len);
+        if rank == turn % 2 {
+            messages.recv(&mut [0u8; 0], other, 3)?;
+            messages.send(&sent, other, 1)?;
+            messages.send(&[7u8], other, 2)?;
+            continue;
+        }
+        received.fill(0);
+        messages.send(&[0u8; 0], other, 3)?;
+        match turn / 2 % 4 {
+            0 => {}
+            1 => _ = messages.probe(other, 2)?,
+            2 => _ = messages.recv(&mut [0u8], other, 2)?,
+            _ => {
+                let error = messages.recv(&mut received[..len - 1], other, 1).expect_err("one byte is missing");
+                ensure_matches!(error, Error::Truncated { .. });
+                ensure!(received.iter().all(|byte| *byte == 0));
+            }
+        }
+        let envelope = messages.recv(&mut received, other, 1)?;
+        ensure!(envelope.bytes == len && received[..len] == sent, "turn {turn}, {len} bytes");
+        ensure!(received[len..].iter().all(|byte| *byte == 0), "bytes behind the message");
+        if turn / 2 % 4 != 2 {
+            messages.recv(&mut received, other, 2)?;
+        }
+    }
+    Ok(())
 }
 
 fn message_14_sendrecv_around_a_ring(comm: Communicator) -> Outcome {
