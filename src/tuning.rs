@@ -173,7 +173,11 @@ pub(crate) const PUBLISH_MEASURE_EVERY_BYTES: usize = 64 << 10;
 /// The most bytes of one measurement.
 pub(crate) const PUBLISH_MEASURE_BYTES: usize = 64 << 10;
 
-/// The bytes published by non-temporal stores before a cached store is measured again: ranks may have moved.
+/// The bytes published by non-temporal stores before a cached store is measured again: ranks may have moved. At first few, then twice as
+/// many each time: memory that is used for the first time is dear for another reason.
+pub(crate) const PUBLISH_NON_TEMPORAL_LEAST_BYTES: usize = 256 << 10;
+
+/// The most.
 pub(crate) const PUBLISH_NON_TEMPORAL_BYTES: usize = 16 << 20;
 
 /// How many bytes of a fold are made before they are published by non-temporal stores: few enough to be in the L1 cache.

@@ -3,7 +3,7 @@
 use crate::tuning::{
     FOLD_BATCH_BYTES, FOLD_STRING_BATCH_BYTES, PUBLISH_MAX_PS, PUBLISH_MEASURE_BYTES,
     PUBLISH_MEASURE_EVERY_BYTES, PUBLISH_MEASURE_FROM_BYTES, PUBLISH_NON_TEMPORAL_BYTES,
-    PUBLISH_NON_TEMPORAL_FROM_PS, PUBLISH_ONE_OF, READ_IN_PLACE_UP_TO_PS,
+    PUBLISH_NON_TEMPORAL_FROM_PS, PUBLISH_NON_TEMPORAL_LEAST_BYTES, PUBLISH_ONE_OF, READ_IN_PLACE_UP_TO_PS,
 };
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -24,6 +24,8 @@ struct StoreCost {
     unmeasured: AtomicUsize,
     /// The bytes that are still to be stored non-temporally.
     nontemporal: AtomicUsize,
+    /// How many bytes are stored so the next time that a cached store is dear.
+    phase: AtomicUsize,
     /// The running mean of a line's cost by cached stores, in ps. Some readers may share a cache, and others not.
     cost: AtomicU64,
 }
@@ -31,7 +33,8 @@ struct StoreCost {
 impl StoreCost {
     const fn nothing() -> Self {
         let [unmeasured, nontemporal] = [const { AtomicUsize::new(0) }; 2];
-        StoreCost { unmeasured, nontemporal, cost: AtomicU64::new(0) }
+        let phase = AtomicUsize::new(PUBLISH_NON_TEMPORAL_LEAST_BYTES);
+        StoreCost { unmeasured, nontemporal, phase, cost: AtomicU64::new(0) }
     }
 
     /// Whether the next `len` bytes are to be stored non-temporally.
@@ -52,11 +55,14 @@ impl StoreCost {
         self.cost.store(cost, Relaxed);
         // Copies may follow one another in a pattern: a varying distance does not always measure the same one.
         let more = line as usize % PUBLISH_MEASURE_EVERY_BYTES;
-        let (nontemporal, unmeasured) = if cost > PUBLISH_NON_TEMPORAL_FROM_PS {
-            (PUBLISH_NON_TEMPORAL_BYTES + more, 0)
+        // The mean is still of what was before.
+        let (nontemporal, unmeasured, next) = if cost.min(line) > PUBLISH_NON_TEMPORAL_FROM_PS {
+            let phase = self.phase.load(Relaxed);
+            (phase + more, 0, (2 * phase).min(PUBLISH_NON_TEMPORAL_BYTES))
         } else {
-            (0, PUBLISH_MEASURE_EVERY_BYTES / 2 + more)
+            (0, PUBLISH_MEASURE_EVERY_BYTES / 2 + more, PUBLISH_NON_TEMPORAL_LEAST_BYTES)
         };
+        self.phase.store(next, Relaxed);
         self.nontemporal.store(nontemporal, Relaxed);
         self.unmeasured.store(unmeasured, Relaxed);
     }
@@ -248,14 +254,29 @@ mod tests {
         // One that was interrupted does not.
         measure(&cost, &[2, 2, 1000, 2]);
         assert!(!cost.is_nontemporal(LEN));
+        let nontemporal = || (0..10_000).filter(|_| cost.is_nontemporal(LEN)).count();
         measure(&cost, &[25, 25, 25]);
-        assert!((0..10_000).filter(|_| cost.is_nontemporal(LEN)).count() >= PUBLISH_NON_TEMPORAL_BYTES / LEN);
+        assert!(nontemporal() >= PUBLISH_NON_TEMPORAL_LEAST_BYTES / LEN);
         // The first one after that is measured, and decides whether it goes on.
         assert!(cost.measures(LEN));
-        measure(&cost, &[25]);
-        assert!(cost.is_nontemporal(LEN));
-        measure(&cost, &[2, 2, 2]);
-        assert!(!cost.is_nontemporal(LEN));
+        measure(&cost, &[25; 10]);
+        assert!(nontemporal() >= PUBLISH_NON_TEMPORAL_BYTES / LEN);
+        measure(&cost, &[2]);
+        assert_eq!(nontemporal(), 0);
+    }
+
+    /// The pages of what is used for the first time are made meanwhile.
+    #[test]
+    fn memory_that_is_used_for_the_first_time_is_soon_forgotten() {
+        let cost = StoreCost::nothing();
+        let mut nontemporal = 0;
+        for line in [30, 30, 30, 30, 30, 2] {
+            measure(&cost, &[line]);
+            while cost.is_nontemporal(LEN) {
+                nontemporal += LEN;
+            }
+        }
+        assert!((1..PUBLISH_NON_TEMPORAL_BYTES).contains(&nontemporal), "{nontemporal}");
     }
 
     #[test]
