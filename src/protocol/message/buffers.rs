@@ -40,6 +40,7 @@ fn all(buffers: usize) -> Mask {
 
 /// The buffers of a set, in order, as one range of bytes: each run of adjacent ones that has some of `range`, with where in the run that
 /// begins, and which part of `range` it is.
+#[inline(always)]
 fn for_each<C: Channel>(
     channel: &C,
     mut mask: Mask,
@@ -118,6 +119,7 @@ pub fn fill<C: Channel>(channel: &C, mask: Mask, bytes: &[u8]) {
 ///
 /// # Panics
 /// As [`fill`].
+#[inline(always)]
 pub fn fill_from<C: Channel>(channel: &C, mask: Mask, start: usize, bytes: &[u8]) {
     for_each(channel, mask, start..start + bytes.len(), |buffers, at, part| {
         buffers.write(|sink| sink.after(at).publish(&bytes[part]));
@@ -136,6 +138,7 @@ pub fn read<C: Channel>(channel: &C, mask: Mask, target: &mut [u8]) {
 ///
 /// # Panics
 /// As [`read`].
+#[inline(always)]
 pub fn read_from<C: Channel>(channel: &C, mask: Mask, start: usize, target: &mut [u8]) {
     for_each(channel, mask, start..start + target.len(), |buffers, at, part| {
         buffers.read(|source| source.after(at).fetch(&mut target[part]));
