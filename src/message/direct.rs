@@ -43,14 +43,9 @@ impl State {
             core::hint::spin_loop();
         };
         let envelope = Envelope { source, tag: cell.tag, bytes: cell.len };
-        let is_asked_for = cell.kind == Kind::Message
-            && pattern.matches(&envelope)
-            && cell.len <= target.len()
-            && is_whole(cell.len, element);
-        if !(is_asked_for && cell.mask == 0) {
-            if cell.kind == Kind::Part {
-                return self.receive_parts(core, &cell, (source, pattern), target, element).transpose();
-            }
+        let is_asked_for =
+            pattern.matches(&envelope) && cell.len <= target.len() && is_whole(cell.len, element);
+        if !(is_asked_for && cell.kind == Kind::Message && cell.mask == 0) {
             let target = is_asked_for.then_some(target);
             return self.receive_other(core, source, &cell, target).transpose();
         }
@@ -64,9 +59,9 @@ impl State {
         let _ = self.take_in_all(core, Wait::from(Operation::Recv, None), Some(source));
     }
 
-    /// Receives a message in buffers, or puts aside what is not asked for.
+    /// Receives a message in buffers, or one of which a part has come, or puts aside what is not asked for.
     #[inline(never)]
-    fn receive_other(
+    pub(super) fn receive_other(
         &mut self,
         core: &Core,
         source: usize,
@@ -74,13 +69,18 @@ impl State {
         target: Option<&mut [u8]>,
     ) -> Result<Option<Envelope>, Error> {
         let failed = |killed: Killed| core.failed(Operation::Recv, killed.into());
-        let Some(target) = target else {
-            self.arrives(core, source, cell).map_err(failed)?;
-            return self.make_room(core, source, Operation::Recv).map(|()| None);
-        };
-        let channel = core.from(source);
-        buffers::read(&channel, cell.mask, &mut target[..cell.len]);
-        core.post().release(&channel, cell.mask, source).map_err(failed)?;
-        Ok(Some(Envelope { source, tag: cell.tag, bytes: cell.len }))
+        match (cell.kind, target) {
+            (Kind::Message, Some(target)) => {
+                let channel = core.from(source);
+                buffers::read(&channel, cell.mask, &mut target[..cell.len]);
+                core.post().release(&channel, cell.mask, source).map_err(failed)?;
+                Ok(Some(Envelope { source, tag: cell.tag, bytes: cell.len }))
+            }
+            (Kind::Part, Some(target)) => self.receive_parts(core, source, cell, target),
+            _ => {
+                self.arrives(core, source, cell).map_err(failed)?;
+                self.make_room(core, source, Operation::Recv).map(|()| None)
+            }
+        }
     }
 }

@@ -8,9 +8,9 @@
 
 use crate::error::{Error, Operation};
 use crate::message::core::Core;
-use crate::message::envelope::{Envelope, Pattern};
+use crate::message::envelope::Envelope;
 use crate::message::outgoing::Outgoing;
-use crate::message::state::{State, is_whole};
+use crate::message::state::State;
 use crate::protocol::Killed;
 use crate::protocol::message::channel::INLINE;
 use crate::protocol::message::{self, Kind, buffers};
@@ -50,24 +50,18 @@ fn filled(part: &message::Envelope) -> usize {
 }
 
 impl State {
-    /// Receives a message of which a part has come, while the rest comes. `None`: it is not what is asked for, or the rest has not
-    /// come soon; then all of it is received in the usual way.
+    /// Receives a message that is asked for and of which a part has come, while the rest comes. `None`: the rest has not come soon; then
+    /// all of it is received in the usual way.
     #[inline(never)]
     pub(super) fn receive_parts(
         &mut self,
         core: &Core,
+        source: usize,
         first: &message::Envelope,
-        (source, pattern): (usize, Pattern),
         target: &mut [u8],
-        element: usize,
     ) -> Result<Option<Envelope>, Error> {
         let (post, channel) = (core.post(), core.from(source));
-        let failed = |killed: Killed| core.failed(Operation::Recv, killed.into());
         let message::Envelope { len, tag, mask, .. } = *first;
-        let found = Envelope { source, tag, bytes: len };
-        if !(pattern.matches(&found) && len <= target.len() && is_whole(len, element)) {
-            return Ok(None);
-        }
         let (mut cell, mut copied) = (*first, 0);
         loop {
             let there = match cell.kind {
@@ -78,14 +72,14 @@ impl State {
             };
             let Some(there) = there else {
                 // Another process's mistake.
-                self.arrives(core, source, &cell).map_err(failed)?;
-                return self.make_room(core, source, Operation::Recv).map(|()| None);
+                return self.receive_other(core, source, &cell, None);
             };
             buffers::read_from(&channel, mask, copied, &mut target[copied..there]);
             copied = there;
             if cell.kind == Kind::Message {
-                post.release(&channel, mask, source).map_err(failed)?;
-                return Ok(Some(found));
+                let released = post.release(&channel, mask, source);
+                released.map_err(|killed| core.failed(Operation::Recv, killed.into()))?;
+                return Ok(Some(Envelope { source, tag, bytes: len }));
             }
             let mut polls = MESSAGE_IDLE_POLLS;
             cell = loop {

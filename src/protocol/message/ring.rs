@@ -49,7 +49,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         self.has_room_for(channel, outbox, 1)
     }
 
-    /// The same for so many cells.
+    /// The same for `count` cells.
     #[inline]
     pub fn has_room_for<C: Channel>(&self, channel: &C, outbox: &mut Outbox, count: usize) -> bool {
         let (cells, count) = (channel.cells() as u64, count as u64);
