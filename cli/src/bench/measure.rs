@@ -109,12 +109,13 @@ fn timed(
     count: u64,
     renew: impl Fn(&mut dyn Collective, u64),
 ) -> Result<f64> {
+    let has_common_start = collective.has_common_start();
     comm.barrier()?;
     let mut begin = Instant::now();
     let mut together = Duration::ZERO;
     for call in 0..count {
         renew(collective, call);
-        if collective.has_common_start() {
+        if has_common_start {
             comm.barrier()?;
             begin = Instant::now();
             collective.call(comm)?;
@@ -123,7 +124,7 @@ fn timed(
             collective.call(comm)?;
         }
     }
-    let time = if collective.has_common_start() { together } else { begin.elapsed() };
+    let time = if has_common_start { together } else { begin.elapsed() };
     let time = collective.took().unwrap_or(time);
     let mine = time.as_secs_f64() / count as f64;
     ensure!(collective.is_right(calls), "the result of call {} is wrong", calls.last);
