@@ -172,3 +172,32 @@ impl<'a> Source<'a> {
         self.start.wrapping_add(offset)
     }
 }
+
+impl Sink<'_> {
+    /// [`put`](Self::put) for what is often a single number: then without a call of the C library, for which its caller would have to
+    /// store what it has in registers.
+    ///
+    /// # Panics
+    /// When they reach past the end of the view.
+    #[inline(always)]
+    pub(crate) fn put_few(&mut self, offset: usize, bytes: &[u8]) {
+        match bytes.len() {
+            8 => self.put(offset, &bytes[..8]),
+            _ => self.put(offset, bytes),
+        }
+    }
+}
+
+impl Source<'_> {
+    /// [`get`](Self::get) for what is often a single number.
+    ///
+    /// # Panics
+    /// When they reach past the end of the view.
+    #[inline(always)]
+    pub(crate) fn get_few(&self, offset: usize, target: &mut [u8]) {
+        match target.len() {
+            8 => self.get(offset, &mut target[..8]),
+            _ => self.get(offset, target),
+        }
+    }
+}

@@ -50,7 +50,7 @@ impl Link {
                 return None;
             }
             if cell.mask == 0 {
-                cell.inline.get(0, &mut buffer[..cell.len]);
+                cell.inline.get_few(0, &mut buffer[..cell.len]);
             }
             Some((cell.tag, cell.len, cell.mask))
         });

@@ -10,18 +10,20 @@ use crate::protocol::message::Post;
 use crate::protocol::{Cause, CauseKind, Failure};
 use crate::rank::cma_peers::ProbeCookie;
 use crate::rank::rank_state::RankState;
+use crate::segment::channels::Channels;
 use crate::segment::message_memory::{BUFFER, ChannelLayout, MappedChannel};
 use crate::segment::platform::ShmPlatform;
 use crate::segment::recorder::Lane;
-use crate::symmetric::handle::Symmetric;
+use crate::symmetric::handle::{Object, Symmetric};
 use crate::sys::cma::Token;
 use crate::tuning::MESSAGE_EAGER_BYTES;
 
 /// The channels of a rank. Requests keep it, so that they can be dropped after the [`Messages`](crate::Messages).
 pub struct Core {
     pub(crate) rank_state: Arc<RankState>,
-    /// It is used by channels only, and never handed out.
-    memory: Symmetric<u64>,
+    channels: Channels,
+    /// What the memory of the channels is to the other ranks.
+    _object: Object,
     pub(crate) layout: ChannelLayout,
     cookie: ProbeCookie,
     /// Whether two copies, one by each side, take less time on this machine than one by the system.
@@ -36,7 +38,9 @@ impl Core {
         let (cookie, dropped, any_dropped) = (ProbeCookie::new(), Mutex::default(), AtomicBool::new(false));
         // As in collectives.
         let prefers_buffers = rank_state.mapped.single_copy().is_never();
-        Core { rank_state, memory, layout, cookie, prefers_buffers, dropped, any_dropped }
+        let Symmetric { object, memory } = memory;
+        let channels = Channels::new(memory, &layout, rank_state.rank);
+        Core { rank_state, channels, _object: object, layout, cookie, prefers_buffers, dropped, any_dropped }
     }
 
     pub(crate) fn rank(&self) -> usize {
@@ -87,19 +91,19 @@ impl Core {
     /// The channel to a rank.
     #[inline]
     pub(crate) fn to(&self, target: usize) -> MappedChannel<'_> {
-        MappedChannel::new(self.memory.memory.instance(target), &self.layout, self.rank())
+        self.channels.to(target)
     }
 
     /// The channel from a rank.
     #[inline]
     pub(crate) fn from(&self, source: usize) -> MappedChannel<'_> {
-        MappedChannel::new(self.memory.memory.instance(self.rank()), &self.layout, source)
+        self.channels.from(source)
     }
 
     /// This rank sends no more.
     pub(crate) fn close(&self) {
         // An error occurs in tests only.
-        let _ = self.post().close(self.layout.closed(self.memory.memory.instance(self.rank())));
+        let _ = self.post().close(self.channels.closed(self.rank()));
         for peer in 0..self.size() {
             let _ = self.post().ring(peer);
         }
@@ -123,20 +127,20 @@ impl Core {
 
     /// Whether this rank can be sent to. If not, [`check`](Self::check) and [`check_gone`](Self::check_gone) say why.
     #[inline(always)]
-    pub(crate) fn is_reached(&self, rank: usize) -> bool {
+    pub(crate) fn is_reached(&self, post: &Post<'_, ShmPlatform>, rank: usize) -> bool {
         // A rank that dies poisons.
-        !self.post().is_poisoned() && !self.has_closed(rank)
+        !post.is_poisoned() && !self.has_closed(post, rank)
     }
 
     #[inline(always)]
-    fn has_closed(&self, rank: usize) -> bool {
-        self.post().is_closed(self.layout.closed(self.memory.memory.instance(rank)))
+    fn has_closed(&self, post: &Post<'_, ShmPlatform>, rank: usize) -> bool {
+        post.is_closed(self.channels.closed(rank))
     }
 
     /// Why this rank sends and receives no more. What it has published can be seen afterwards.
     #[inline]
     pub(crate) fn gone(&self, rank: usize) -> Option<CauseKind> {
-        if self.has_closed(rank) {
+        if self.has_closed(&self.post(), rank) {
             Some(CauseKind::Left)
         } else if self.rank_state.has_died(rank) {
             Some(CauseKind::Died)

@@ -160,16 +160,20 @@ impl Messages {
     fn try_inline<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> bool {
         let Messages { core, state } = self;
         let data: &[u8] = bytemuck::cast_slice(data);
-        if data.len() > INLINE || !core.is_ready(Some(to)) || !core.is_reached(to) {
+        if data.len() > INLINE || !core.is_ready(Some(to)) {
+            return false;
+        }
+        let post = core.post();
+        if !core.is_reached(&post, to) {
             return false;
         }
         let outgoing = &mut state.peers[to].outgoing;
         // An error occurs in tests only.
-        outgoing.is_flushed() && matches!(outgoing.try_inline(core, to, tag, data), Ok(true))
+        outgoing.is_flushed() && matches!(outgoing.try_inline(&post, &core.to(to), to, tag, data), Ok(true))
     }
 
     fn try_eager<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> Result<bool, Error> {
-        if !(self.core.is_ready(Some(to)) && self.core.is_reached(to)) {
+        if !(self.core.is_ready(Some(to)) && self.core.is_reached(&self.core.post(), to)) {
             self.begin_send(to)?;
         }
         let Messages { core, state } = self;

@@ -7,8 +7,10 @@ use crate::error::{Error, Operation};
 use crate::message::core::{Core, address};
 use crate::protocol::message::channel::INLINE;
 use crate::protocol::message::offer::{Offer, Want};
-use crate::protocol::message::{Envelope, Kind, Mask, Outbox, Settled, buffers};
+use crate::protocol::message::{Envelope, Kind, Mask, Outbox, Post, Settled, buffers};
 use crate::protocol::{Failure, Killed};
+use crate::segment::message_memory::MappedChannel;
+use crate::segment::platform::ShmPlatform;
 use crate::sys::cma::Token;
 use crate::tuning::{MESSAGE_PART_BYTES, MESSAGE_ROTATES_FROM_BYTES};
 
@@ -150,23 +152,23 @@ impl Outgoing {
         if bytes.len() > INLINE {
             return self.try_buffers(core, target, tag, bytes);
         }
-        self.try_inline(core, target, tag, bytes)
+        self.try_inline(&core.post(), &core.to(target), target, tag, bytes)
     }
 
-    /// The same for a message that fits into a cell. Nothing waits for room.
+    /// The same for a message that fits into a cell. Nothing waits for room. Its caller has found the channel, which takes a while.
     #[inline(always)]
     pub(crate) fn try_inline(
         &mut self,
-        core: &Core,
+        post: &Post<'_, ShmPlatform>,
+        channel: &MappedChannel<'_>,
         target: usize,
         tag: u64,
         bytes: &[u8],
     ) -> Result<bool, Killed> {
-        let (post, channel) = (core.post(), core.to(target));
-        let has_room = post.has_room(&channel, &mut self.outbox);
+        let has_room = post.has_room(channel, &mut self.outbox);
         if has_room {
             let cell = Envelope { kind: Kind::Message, len: bytes.len(), tag, mask: 0, inline: bytes };
-            post.publish(&channel, &mut self.outbox, target, &cell)?;
+            post.publish(channel, &mut self.outbox, target, &cell)?;
         }
         Ok(has_room)
     }

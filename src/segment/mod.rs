@@ -2,6 +2,7 @@
 
 pub(crate) mod atom;
 pub(crate) mod buffer_memory;
+pub(crate) mod channels;
 #[cfg(test)]
 mod contract;
 pub(crate) mod double_buffer;

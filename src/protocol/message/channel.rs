@@ -89,7 +89,7 @@ impl<B: AsRef<[u8]>> Envelope<B> {
             _ if self.mask == 0 => self.len.min(INLINE),
             _ => 0,
         };
-        sink.put(16, &self.inline.as_ref()[..used]);
+        sink.put_few(16, &self.inline.as_ref()[..used]);
     }
 }
 

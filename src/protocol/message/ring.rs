@@ -67,7 +67,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     ///
     /// # Errors
     /// Only when a test stops this rank.
-    #[inline]
+    #[inline(always)]
     pub fn publish<C: Channel, B: AsRef<[u8]>>(
         &self,
         channel: &C,
