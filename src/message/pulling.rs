@@ -122,6 +122,7 @@ impl State {
         staged: &mut Staged,
         target: &mut [u8],
     ) -> Result<(), Killed> {
+        let stores = StorePolicy::of_call(target.len(), false);
         let mut index = 0;
         while index < self.fragments.len() {
             let Fragment { source: from, number, attempt, mask, len } = self.fragments[index];
@@ -132,7 +133,7 @@ impl State {
             self.fragments.remove(index);
             let end = staged.received.saturating_add(len).min(staged.wanted);
             let part = &mut target[staged.received..end];
-            core.copies(part.len(), || buffers::read(&core.from(source), mask, part));
+            core.copies(part.len(), || buffers::read_part(&core.from(source), mask, part, &stores));
             staged.received = end;
             self.release(core, source, mask)?;
         }

@@ -13,6 +13,7 @@ use core::ops::Range;
 use super::super::symmetric::{Fetch, SymmetricPlatform};
 use super::super::{Killed, Ordering, Payload};
 use super::{Channel, Mask, Post};
+use crate::copy::policy::StorePolicy;
 use Ordering::{Acquire, Relaxed, Release};
 
 /// The lowest `count` bits of a set; `None` if it has fewer.
@@ -142,6 +143,16 @@ pub fn read<C: Channel>(channel: &C, mask: Mask, target: &mut [u8]) {
 pub fn read_from<C: Channel>(channel: &C, mask: Mask, start: usize, target: &mut [u8]) {
     for_each(channel, mask, start..start + target.len(), |buffers, at, part| {
         buffers.read(|source| source.after(at).fetch(&mut target[part]));
+    });
+}
+
+/// The same as [`read`] into a part of a long message, which may be stored otherwise.
+///
+/// # Panics
+/// As [`read`].
+pub(crate) fn read_part<C: Channel>(channel: &C, mask: Mask, target: &mut [u8], stores: &StorePolicy) {
+    for_each(channel, mask, 0..target.len(), |buffers, at, part| {
+        buffers.read(|source| stores.fetch(&source.after(at), &mut target[part]));
     });
 }
 
