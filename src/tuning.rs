@@ -222,7 +222,16 @@ pub(crate) const MESSAGE_EAGER_BYTES: usize = 64 << 10;
 /// sender fills others. Measured: a message of 128 KiB takes 5.3 µs so, and 5.7 in parts of 64 KiB.
 pub(crate) const MESSAGE_PART_BYTES: usize = 32 << 10;
 
-/// A message that needs no receiver and is longer is published in parts of this length. Measured: docs/adr/0030-messages-in-parts.md.
+/// From how many bytes on a message that needs no receiver is published in parts. Measured, as the next: docs/adr/0030-messages-in-parts.md.
+pub(crate) const MESSAGE_PARTS_FROM_BYTES: usize = 3 << 10;
+
+/// About how many parts a message has, if these are neither too short nor too long.
+pub(crate) const MESSAGE_PARTS: usize = 4;
+
+/// A shorter part takes longer than it saves, in bytes; of a message that is shorter than two of these each half is one.
+pub(crate) const MESSAGE_SHORT_PART_BYTES: usize = 4 << 10;
+
+/// The longest part, in bytes.
 pub(crate) const MESSAGE_EARLY_PART_BYTES: usize = 16 << 10;
 
 /// A sender prefetches for write the cell that is this number of places behind the one that it has published. Measured, a stream of

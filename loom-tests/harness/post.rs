@@ -313,6 +313,16 @@ impl<'s> Correspondent<'s> {
         self.publishes(target, &envelope(kind, mask, 0))
     }
 
+    /// Sends a number in the second of two buffers.
+    pub(crate) fn sends_shifted(&self, target: usize, value: u64) -> Result<(), Failure> {
+        const START: usize = 8;
+        let channel = &self.to(target);
+        let mask = self.waits(|| self.post.reserve(channel, 2).map_err(Failure::from).transpose())?;
+        buffers::fill_from(channel, mask, START, &value.to_ne_bytes());
+        let inline = channel::shifted(START, 0);
+        self.publishes(target, &Envelope { inline, ..envelope(Kind::Shifted, mask, 0) })
+    }
+
     /// Sends two numbers, each in a buffer; the first is published as a part before the second is there.
     pub(crate) fn sends_in_parts(&self, target: usize, first: u64, second: u64) -> Result<(), Failure> {
         let channel = &self.to(target);
@@ -359,7 +369,7 @@ impl<'s> Correspondent<'s> {
         if envelope.mask == 0 {
             bytes.copy_from_slice(&envelope.inline[..8]);
         } else {
-            buffers::read(&self.from(source), envelope.mask, &mut bytes);
+            buffers::read_from(&self.from(source), envelope.mask, envelope.start(), &mut bytes);
             self.post.release(&self.from(source), envelope.mask, source)?;
         }
         self.sees(u64::from_ne_bytes(bytes));

@@ -68,6 +68,15 @@ fn one_buffer(waiting: Waiting) -> PostModel {
     pair("message_one_buffer", waiting, sends, receives_two).check(sees(&[1, 2]))
 }
 
+/// A message in the second of two buffers, and one in the first of them.
+fn shifted(waiting: Waiting) -> PostModel {
+    let sends = |rank: &Correspondent<'_>| {
+        rank.sends_shifted(1, 1)?;
+        rank.sends_in_buffer(1, 2)
+    };
+    pair("message_shifted", waiting, sends, receives_two).buffers(2).check(sees(&[1, 2]))
+}
+
 /// A message of two parts through two buffers, twice: the receiver copies the first part while the sender writes the second. It passes
 /// over that of the second message.
 fn parts(waiting: Waiting) -> PostModel {
@@ -296,7 +305,10 @@ pub(crate) fn models() -> Vec<PostModel> {
             Parking => model.bound(2),
             _ => model,
         }));
-        models.extend([full_ring(waiting), one_buffer(waiting), parts(waiting), wanted(waiting)].map(bounded));
+        models.extend(
+            [full_ring(waiting), one_buffer(waiting), shifted(waiting), parts(waiting), wanted(waiting)]
+                .map(bounded),
+        );
         models.push(withdrawn(waiting));
     }
     for waiting in [Dozing, Parking] {

@@ -74,7 +74,7 @@ impl Link {
                     self.give_back(&abandoned);
                 }
             }
-            Kind::Message | Kind::Expected | Kind::Offer | Kind::Fragment | Kind::Part => {
+            Kind::Message | Kind::Shifted | Kind::Expected | Kind::Offer | Kind::Fragment | Kind::Part => {
                 return Err(Violation);
             }
         }

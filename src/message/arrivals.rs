@@ -23,8 +23,8 @@ pub(crate) struct Arrived {
 #[derive(Debug)]
 pub(crate) enum Content {
     Inline([u8; INLINE]),
-    /// In buffers of the channel from its sender.
-    Buffers(Mask),
+    /// In buffers of the channel from its sender, from this byte on.
+    Buffers(Mask, usize),
     /// In private memory.
     Private(Box<[u8]>),
     /// In the sender's memory.
@@ -173,7 +173,7 @@ impl Arrivals {
     /// The oldest message of a sender's that is in buffers.
     pub(crate) fn oldest_in_buffers(&self, source: usize) -> Option<usize> {
         let in_buffers = |message: &Arrived| {
-            message.envelope.source == source && matches!(message.content, Content::Buffers(_))
+            message.envelope.source == source && matches!(message.content, Content::Buffers(..))
         };
         self.messages.iter().position(in_buffers)
     }

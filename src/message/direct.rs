@@ -82,10 +82,11 @@ impl State {
     ) -> Result<Option<Envelope>, Error> {
         let failed = |killed: Killed| core.failed(Operation::Recv, killed.into());
         match (cell.kind, target) {
-            (Kind::Message, Some(target)) => {
+            (Kind::Message | Kind::Shifted, Some(target)) => {
                 let channel = core.from(source);
-                buffers::read(&channel, cell.mask, &mut target[..cell.len]);
+                buffers::read_from(&channel, cell.mask, cell.start(), &mut target[..cell.len]);
                 core.post().release(&channel, cell.mask, source).map_err(failed)?;
+                core.to(source).prefetch_held();
                 Ok(Some(Envelope { source, tag: cell.tag, bytes: cell.len }))
             }
             (Kind::Part, Some(target)) => self.receive_parts(core, source, cell, target),

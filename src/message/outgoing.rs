@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Operation};
 use crate::message::core::{Core, address};
-use crate::protocol::message::channel::INLINE;
+use crate::protocol::message::channel::{INLINE, shifted};
 use crate::protocol::message::offer::{Offer, Want};
 use crate::protocol::message::{Envelope, Kind, Mask, Outbox, Post, Settled, buffers};
 use crate::protocol::{Failure, Killed};
@@ -24,6 +24,8 @@ pub(crate) struct Outgoing {
     offers: u32,
     /// The buffer behind those that a long message was copied to last.
     next_buffer: u32,
+    /// How often these have begun again with the first.
+    lap: usize,
 }
 
 struct Queued {
@@ -100,6 +102,9 @@ pub(crate) enum Started {
 fn envelope(kind: Kind, len: usize, tag: u64, mask: u64) -> Envelope {
     Envelope { kind, len, tag, mask, inline: [0; INLINE] }
 }
+
+/// Parts, and messages in a buffer, begin at lines, in bytes. An estimate for other machines.
+pub(super) const LINE: usize = 64;
 
 impl Outgoing {
     /// Whether nothing waits for room.
@@ -180,12 +185,14 @@ impl Outgoing {
             return Ok(false);
         }
         let Some((mask, is_only)) = self.reserve(core, target, bytes.len())? else { return Ok(false) };
-        let cell = envelope(Kind::Message, bytes.len(), tag, mask);
-        // A receiver that has read all others may poll for this one. With fewer processors than ranks it may sleep, and would be woken
-        // too early.
-        let is_awaited = is_only && !core.rank_state.platform.spin.yields();
+        let start = self.start_of(core, bytes.len());
+        let kind = if start == 0 { Kind::Message } else { Kind::Shifted };
+        let cell = Envelope { inline: shifted(start, 0), ..envelope(kind, bytes.len(), tag, mask) };
+        // A receiver that has read all others may poll for this one: not this rank itself. With fewer processors than ranks it may sleep,
+        // and would be woken too early.
+        let is_awaited = is_only && target != core.rank() && !core.rank_state.platform.spin.yields();
         let filled = if is_awaited { self.publish_parts(core, target, &cell, bytes)? } else { 0 };
-        buffers::fill_from(&channel, mask, filled, &bytes[filled..]);
+        buffers::fill_from(&channel, mask, start + filled, &bytes[filled..]);
         post.publish(&channel, &mut self.outbox, target, &cell)?;
         Ok(true)
     }
@@ -199,9 +206,16 @@ impl Outgoing {
         }
         let reserved = post.reserve_from(&channel, count, self.next_buffer)?;
         if let Some((mask, _)) = reserved {
+            self.lap = self.lap.wrapping_add(usize::from(mask.trailing_zeros() < self.next_buffer));
             self.next_buffer = Mask::BITS - mask.leading_zeros();
         }
         Ok(reserved)
+    }
+
+    /// Where in its buffer a message begins that fills half of one at most: with each lap elsewhere, so that all lines of all buffers are
+    /// used in turn.
+    fn start_of(&self, core: &Core, bytes: usize) -> usize {
+        start_in_lap(self.lap, bytes, core.layout.buffer_len)
     }
 
     /// Sends a message, or queues it. It never waits.
@@ -281,7 +295,33 @@ impl Outgoing {
     }
 }
 
+/// Where a message of `bytes` bytes begins in its buffer, which has `buffer_len`.
+fn start_in_lap(lap: usize, bytes: usize, buffer_len: usize) -> usize {
+    let room = bytes.next_multiple_of(LINE);
+    if bytes < MESSAGE_ROTATES_FROM_BYTES || room > buffer_len / 2 {
+        return 0;
+    }
+    lap % (buffer_len / room) * room
+}
+
 /// The error of a send after the communicator has ended.
 pub(crate) fn failed(core: &Core, killed: Killed) -> Error {
     core.failed(Operation::Send, Failure::from(killed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_less_than_half_a_buffer_begins_elsewhere_in_each_lap() {
+        let starts = |bytes, buffer_len| [0, 1, 2, 3, 4].map(|lap| start_in_lap(lap, bytes, buffer_len));
+        assert_eq!(starts(8 << 10, 32 << 10), [0, 8 << 10, 16 << 10, 24 << 10, 0]);
+        assert_eq!(starts(10_001, 32 << 10), [0, 10_048, 20_096, 0, 10_048]);
+        assert_eq!(starts(16 << 10, 32 << 10), [0, 16 << 10, 0, 16 << 10, 0]);
+        assert_eq!([starts(4000, 32 << 10), starts(20_000, 32 << 10), starts(8 << 10, 8 << 10)], [[0; 5]; 3]);
+        for (lap, bytes) in (0..9).flat_map(|lap| (0..40_000).step_by(33).map(move |bytes| (lap, bytes))) {
+            assert!(bytes > 32 << 10 || start_in_lap(lap, bytes, 32 << 10) + bytes <= 32 << 10);
+        }
+    }
 }

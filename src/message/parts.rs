@@ -9,12 +9,21 @@
 use crate::error::{Error, Operation};
 use crate::message::core::Core;
 use crate::message::envelope::Envelope;
-use crate::message::outgoing::Outgoing;
+use crate::message::outgoing::{LINE, Outgoing};
 use crate::message::state::State;
 use crate::protocol::Killed;
-use crate::protocol::message::channel::INLINE;
+use crate::protocol::message::channel::shifted;
 use crate::protocol::message::{self, Kind, buffers};
-use crate::tuning::{MESSAGE_EARLY_PART_BYTES, MESSAGE_IDLE_POLLS};
+use crate::tuning::{
+    MESSAGE_EARLY_PART_BYTES, MESSAGE_IDLE_POLLS, MESSAGE_PARTS, MESSAGE_PARTS_FROM_BYTES,
+    MESSAGE_SHORT_PART_BYTES,
+};
+
+/// The length of the parts of a message of this length, at least [`MESSAGE_PARTS_FROM_BYTES`].
+fn part_len(bytes: usize) -> usize {
+    let short = (bytes / 2).min(MESSAGE_SHORT_PART_BYTES);
+    (bytes / MESSAGE_PARTS).clamp(short, MESSAGE_EARLY_PART_BYTES).next_multiple_of(LINE)
+}
 
 impl Outgoing {
     /// Fills the buffers of a message but for its last part, and publishes after each part how much is there. Returns that. If the ring
@@ -26,27 +35,25 @@ impl Outgoing {
         whole: &message::Envelope,
         bytes: &[u8],
     ) -> Result<usize, Killed> {
+        if bytes.len() < MESSAGE_PARTS_FROM_BYTES {
+            return Ok(0);
+        }
         let (post, channel) = (core.post(), core.to(target));
-        let parts = bytes.len().saturating_sub(1) / MESSAGE_EARLY_PART_BYTES;
-        if parts == 0 || !post.has_room_for(&channel, &mut self.outbox, parts + 1) {
+        let (part_len, start) = (part_len(bytes.len()), whole.start());
+        // The last part is in the message's own cell.
+        let parts = bytes.len().div_ceil(part_len) - 1;
+        if !post.has_room_for(&channel, &mut self.outbox, parts + 1) {
             return Ok(0);
         }
         let mut filled = 0;
-        for part in bytes.chunks(MESSAGE_EARLY_PART_BYTES).take(parts) {
-            buffers::fill_from(&channel, whole.mask, filled, part);
+        for part in bytes.chunks(part_len).take(parts) {
+            buffers::fill_from(&channel, whole.mask, start + filled, part);
             filled += part.len();
-            let mut inline = [0; INLINE];
-            inline[..8].copy_from_slice(&(filled as u64).to_ne_bytes());
-            let cell = message::Envelope { kind: Kind::Part, inline, ..*whole };
+            let cell = message::Envelope { kind: Kind::Part, inline: shifted(start, filled), ..*whole };
             post.publish(&channel, &mut self.outbox, target, &cell)?;
         }
         Ok(filled)
     }
-}
-
-/// How many bytes of its message are there.
-fn filled(part: &message::Envelope) -> usize {
-    part.inline.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word) as usize)
 }
 
 impl State {
@@ -61,24 +68,25 @@ impl State {
         target: &mut [u8],
     ) -> Result<Option<Envelope>, Error> {
         let (post, channel) = (core.post(), core.from(source));
-        let message::Envelope { len, tag, mask, .. } = *first;
+        let (message::Envelope { len, tag, mask, .. }, start) = (*first, first.start());
         let (mut cell, mut copied) = (*first, 0);
         loop {
             let there = match cell.kind {
-                _ if (cell.len, cell.tag, cell.mask) != (len, tag, mask) => None,
-                Kind::Part => Some(filled(&cell)).filter(|filled| (copied..len).contains(filled)),
-                Kind::Message => Some(len),
+                _ if (cell.len, cell.tag, cell.mask, cell.start()) != (len, tag, mask, start) => None,
+                Kind::Part => Some(cell.filled()).filter(|filled| (copied..len).contains(filled)),
+                Kind::Message | Kind::Shifted => Some(len),
                 _ => None,
             };
             let Some(there) = there else {
                 // Another process's mistake.
                 return self.receive_other(core, source, &cell, None);
             };
-            buffers::read_from(&channel, mask, copied, &mut target[copied..there]);
+            buffers::read_from(&channel, mask, start + copied, &mut target[copied..there]);
             copied = there;
-            if cell.kind == Kind::Message {
+            if cell.kind != Kind::Part {
                 let released = post.release(&channel, mask, source);
                 released.map_err(|killed| core.failed(Operation::Recv, killed.into()))?;
+                core.to(source).prefetch_held();
                 return Ok(Some(Envelope { source, tag, bytes: len }));
             }
             let mut polls = MESSAGE_IDLE_POLLS;
@@ -92,5 +100,18 @@ impl State {
                 core::hint::spin_loop();
             };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_halves_of_short_messages_and_quarters_of_longer_ones() {
+        let lens = [3 << 10, 4 << 10, 8 << 10, 16 << 10, 24 << 10, 64 << 10, 1 << 20].map(part_len);
+        assert_eq!(lens, [1536, 2 << 10, 4 << 10, 4 << 10, 6 << 10, 16 << 10, 16 << 10]);
+        let lens = MESSAGE_PARTS_FROM_BYTES..100_000;
+        assert!(lens.into_iter().all(|bytes| part_len(bytes) > 0 && part_len(bytes).is_multiple_of(LINE)));
     }
 }

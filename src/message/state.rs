@@ -282,7 +282,7 @@ impl State {
             }
             // Ranks send no other kinds: those are another process's mistake, and messages like any.
             _ if cell.mask == 0 => Content::Inline(cell.inline),
-            _ => Content::Buffers(cell.mask),
+            _ => Content::Buffers(cell.mask, cell.start()),
         };
         let bytes = match &content {
             Content::Offer(offer, _) => usize::try_from(offer.len).unwrap_or(usize::MAX),
@@ -297,15 +297,15 @@ impl State {
         while self.peers[source].held + core.eager_buffers() > core.layout.buffers {
             let Some(index) = self.arrivals.oldest_in_buffers(source) else { return Ok(()) };
             let message = self.arrivals.at(index);
-            let (Content::Buffers(mask), len) = (&message.content, message.envelope.bytes) else {
+            let (Content::Buffers(mask, start), len) = (&message.content, message.envelope.bytes) else {
                 return Ok(());
             };
-            let mask = *mask;
+            let (mask, start) = (*mask, *start);
             if self.arrivals.private() + len > MESSAGE_PRIVATE_BYTES {
                 return self.full(operation);
             }
             let mut bytes = vec![0; len].into_boxed_slice();
-            buffers::read(&core.from(source), mask, &mut bytes);
+            buffers::read_from(&core.from(source), mask, start, &mut bytes);
             self.release(core, source, mask).map_err(|killed| core.failed(operation, killed.into()))?;
             self.arrivals.move_to_private(index, bytes);
         }
@@ -340,9 +340,9 @@ impl State {
         match &mut message.content {
             Content::Inline(inline) => target.copy_from_slice(&inline[..bytes]),
             Content::Private(private) => target.copy_from_slice(private),
-            Content::Buffers(mask) => {
-                let mask = *mask;
-                core.copies(bytes, || buffers::read(&core.from(source), mask, target));
+            Content::Buffers(mask, start) => {
+                let (mask, start) = (*mask, *start);
+                core.copies(bytes, || buffers::read_from(&core.from(source), mask, start, target));
                 self.release(core, source, mask)?;
             }
             Content::Offer(offer, _) => {

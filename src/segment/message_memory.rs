@@ -12,7 +12,7 @@ use core::sync::atomic::AtomicU64;
 
 use super::platform::Buffer;
 use super::unit::Instance;
-use crate::copy::{Sink, Source};
+use crate::copy::{Sink, Source, lines};
 use crate::protocol::Payload;
 use crate::protocol::message::Channel;
 use crate::protocol::message::channel::{MOST, PAYLOAD};
@@ -102,6 +102,13 @@ impl<'a> MappedChannel<'a> {
         assert!(offset < BUFFERS && offset.is_multiple_of(size_of::<u64>()));
         // SAFETY: I16: inside the instance, by `new`, and aligned; what is in this place of a channel is atomic.
         unsafe { AtomicU64::from_ptr(self.start.wrapping_add(offset).cast()) }
+    }
+
+    /// Prefetches the word of the buffers, for a sender that has received a message: before it takes a buffer for the next that it
+    /// sends, it would wait for this line, which the receiver of its last one has written since.
+    #[inline]
+    pub(crate) fn prefetch_held(&self) {
+        lines::prefetchw(core::ptr::from_ref(self.held()).cast());
     }
 
     /// They lie inside the instance, by `new`.

@@ -25,6 +25,8 @@ const LONGEST: usize = 64 << 10;
 fn count(len: usize) -> usize {
     match len {
         0..=40 => 64 + 1,
+        // The first is published in two parts, of which each has a cell.
+        3_072..8_192 => 63 + 1,
         41..=LONGEST => 64 / len.div_ceil(32 << 10) + 1,
         _ => 1,
     }

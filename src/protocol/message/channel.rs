@@ -9,7 +9,8 @@
 //!  +------------------------------------------------------------+   56 bytes of payload
 //!  |  mask of buffers (64 bits); of an offer, a place           |
 //!  +------------------------------------------------------------+
-//!  |  40 bytes: a short message, or an offer                    |
+//!  |  40 bytes: a short message, an offer, or where in its      |
+//!  |  buffers a message begins, and how much of it is there     |
 //!  +------------------------------------------------------------+
 //! ```
 
@@ -48,6 +49,8 @@ codes! {
         Reply = 6,
         /// What a message whose own cell comes later has in its buffers so far: a receiver may copy that.
         Part = 7,
+        /// A message that does not begin at the beginning of its buffers.
+        Shifted = 8,
     }
 }
 
@@ -85,7 +88,8 @@ impl<B: AsRef<[u8]>> Envelope<B> {
         let used = match self.kind {
             Kind::Offer => INLINE,
             Kind::Fragment => 0,
-            Kind::Part => size_of::<u64>(),
+            Kind::Part => 2 * size_of::<u64>(),
+            Kind::Shifted => size_of::<u64>(),
             _ if self.mask == 0 => self.len.min(INLINE),
             _ => 0,
         };
@@ -93,7 +97,35 @@ impl<B: AsRef<[u8]>> Envelope<B> {
     }
 }
 
+/// Where a message begins that does not begin with its buffers. Apart from the rest, since short messages have none.
+#[cold]
+fn start_of(cell: &Source<'_>) -> usize {
+    usize::try_from(u64::from_ne_bytes(cell.array(16))).unwrap_or(usize::MAX)
+}
+
+/// What is in the cell of a message that begins `start` bytes behind the beginning of its buffers, of which `filled` are there.
+pub fn shifted(start: usize, filled: usize) -> [u8; INLINE] {
+    let mut inline = [0; INLINE];
+    inline[..8].copy_from_slice(&(start as u64).to_ne_bytes());
+    inline[8..16].copy_from_slice(&(filled as u64).to_ne_bytes());
+    inline
+}
+
 impl Envelope {
+    fn number(&self, at: usize) -> usize {
+        self.inline[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word) as usize)
+    }
+
+    /// How far behind the beginning of its buffers a message begins, in bytes.
+    pub fn start(&self) -> usize {
+        if matches!(self.kind, Kind::Shifted | Kind::Part) { self.number(0) } else { 0 }
+    }
+
+    /// How many bytes of its message are there, says a part.
+    pub fn filled(&self) -> usize {
+        self.number(8)
+    }
+
     /// The turn of a word that publishes a cell.
     #[inline]
     pub(super) fn turn(word: u64) -> u32 {
@@ -112,7 +144,7 @@ impl<'a> Envelope<Source<'a>> {
     /// Reads a cell with this word. `None`: another process has overwritten it.
     ///
     /// What follows relies on nothing but these checks: the length fits into the cell or the buffers, and the buffers exist.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read(word: u64, source: Source<'a>, buffers: usize, buffer_len: usize) -> Option<Self> {
         let kind = Kind::from_code((word >> 28 & 0xF) as u8)?;
         let len = usize::try_from(word & LEN).ok()?;
@@ -121,7 +153,11 @@ impl<'a> Envelope<Source<'a>> {
         let in_line = mask == 0 || kind == Kind::Offer;
         let room = if in_line { INLINE } else { mask.count_ones() as usize * buffer_len };
         let possible = len <= room && (in_line || buffers == MOST || mask >> buffers == 0);
-        possible.then(|| Envelope { kind, len, tag, mask, inline: source.after(16) })
+        let is_shifted = matches!(kind, Kind::Shifted | Kind::Part);
+        if !possible || is_shifted && start_of(&source) > room - len {
+            return None;
+        }
+        Some(Envelope { kind, len, tag, mask, inline: source.after(16) })
     }
 }
 
@@ -172,4 +208,28 @@ pub trait Channel {
 
     /// What the receiver wants of an offer that it cannot pull, by its number modulo [`MOST`]. Written by the receiver.
     fn want(&self, slot: usize) -> &Self::Word;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_end_behind_its_buffers_is_no_cell() {
+        let reads = |kind, start, len, mask| {
+            let mut payload = [0; PAYLOAD];
+            let envelope = Envelope { kind, len, tag: 1, mask, inline: shifted(start, 0) };
+            envelope.write(Sink::of(&mut payload));
+            let read = Envelope::<Source<'_>>::read(envelope.word(1), Source::of(&payload), 64, 4096)?;
+            Some(Envelope::of(&read).start())
+        };
+        for kind in [Kind::Shifted, Kind::Part] {
+            assert_eq!(reads(kind, 96, 4000, 1), Some(96));
+            assert_eq!(reads(kind, 4096, 4096, 0b101), Some(4096));
+            assert_eq!(reads(kind, 97, 4000, 1), None);
+            assert_eq!(reads(kind, usize::MAX, 1, u64::MAX), None);
+        }
+        // It has no start, and its bytes are not read.
+        assert_eq!(reads(Kind::Message, 97, 4000, 1), Some(0));
+    }
 }

@@ -10,6 +10,7 @@ use crate::scenario::{Outcome, Scenario, ensure_matches, row};
 pub(super) fn rows() -> Vec<Scenario> {
     vec![
         row!(message_in_parts_for_who_waits_and_for_who_does_not).ranks(&[2]),
+        row!(message_in_a_buffer_begins_elsewhere_in_each_lap).ranks(&[2, 3]),
         row!(message_14_sendrecv_around_a_ring),
         row!(message_14_sendrecv_around_a_ring_where_memory_cannot_be_read),
         row!(message_16_started_received_in_reverse).ranks(&[2]),
@@ -22,9 +23,11 @@ pub(super) fn rows() -> Vec<Scenario> {
 /// A message that is published in parts: received while it comes, after it has come, after another one, and into too short a buffer.
 fn message_in_parts_for_who_waits_and_for_who_does_not(comm: Communicator) -> Outcome {
     let (mut messages, rank, other) = pair(&comm)?;
-    let lens = [EAGER / 4, EAGER / 4 + 1, EAGER / 2, EAGER / 4 * 3 - 1, EAGER];
+    let short = [(3 << 10) - 1, 3 << 10, 5_000, 8 << 10, 12_000];
+    let long = [EAGER / 4, EAGER / 4 + 1, EAGER / 2, EAGER / 4 * 3 - 1, EAGER];
+    let lens = [short, long];
     let mut received = vec![0; EAGER];
-    for (turn, len) in (0..200).flat_map(|turn| lens.map(|len| (turn, len))) {
+    for (turn, len) in (0..200).flat_map(|turn| lens[turn / 8 % 2].map(|len| (turn, len))) {
         let sent = bytes(turn + len, len);
         if rank == turn % 2 {
             messages.recv(&mut [0u8; 0], other, 3)?;
@@ -51,6 +54,35 @@ fn message_in_parts_for_who_waits_and_for_who_does_not(comm: Communicator) -> Ou
             messages.recv(&mut received, other, 2)?;
         }
     }
+    Ok(())
+}
+
+/// Messages of less than half a buffer do not always begin with it. Received in order, in reverse, and after most of them had to be moved
+/// out of the channel.
+fn message_in_a_buffer_begins_elsewhere_in_each_lap(comm: Communicator) -> Outcome {
+    let (mut messages, rank) = (comm.messages()?, comm.rank());
+    let len = |number: usize| (8 << 10) + number * 97 % (8 << 10);
+    for [count, order] in [[20, 0], [20, 1], [150, 2], [90, 1]].into_iter().cycle().take(40) {
+        if rank == 0 {
+            for number in 0..count {
+                messages.send(&bytes(number, len(number)), 1, number as u64)?;
+            }
+            messages.recv(&mut [0u8; 0], 1, 0)?;
+        }
+        if rank == 1 {
+            if order == 2 {
+                // All others come before it.
+                messages.probe(0, count as u64 - 1)?;
+            }
+            for number in 0..count {
+                let number = if order == 1 { count - 1 - number } else { number };
+                let (received, envelope) = messages.recv_vec::<u8>(0, number as u64)?;
+                ensure!(envelope.bytes == len(number) && received == bytes(number, len(number)), "{number}");
+            }
+            messages.send(&[0u8; 0], 0, 0)?;
+        }
+    }
+    comm.barrier()?;
     Ok(())
 }
 
