@@ -114,7 +114,7 @@ def race(runs):
         lines.append(f"* {report.in_words(fit, buffers, kind)}: geometric mean {', '.join(means)} (goal {goal}).")
     for index, run in enumerate(runs):
         lines += [f"* Run {index + 1}: load average {run['load'][0]:.1f} before, {run['load'][1]:.1f} after."]
-    lines += ["", "| library | version | settings |", "| --- | --- | --- |"]
+    lines += ["", *report.placed_text(runs), "| library | version | settings |", "| --- | --- | --- |"]
     lines += [f"| {name} | {about['version']} | {about['settings']} |" for name, about in first["libraries"].items()]
     return "\n".join(lines)
 

@@ -16,6 +16,10 @@ which it is written once, as in the OSU benchmarks. This library is measured twi
 (`intranode-shared`) with the payload in memory that all ranks map. A cell of which a library's blocks differ by more than
 three times is measured again by all, once, and marked.
 
+A hypervisor may move virtual processors between cores that share a cache and cores that do not, at any time. So the transfer of a line is
+measured between all measurements, and the report compares what was measured with the processors near each other, or distant, by
+itself too.
+
 Writes race.json, race.md and race.svg. Needs Python 3.10, a C compiler, cargo, and PyPI.
 """
 
@@ -129,8 +133,7 @@ def start_up(peer, ranks, cores):
 
 
 def race(given, contestants, cores, limiting, training):
-    """All rows, each with its block and its library. The transfer of a line is measured too, since the hypervisor may move
-    virtual processors between caches."""
+    """All rows, each with its block and its library, and with the time that a line took before and after."""
     rows, lines = [], []
     operations = given.op or [*CELLS, START_UP]
     sizes = {operation: [size for size in CELLS.get(operation, [0]) if size <= given.most_bytes] for operation in operations}
@@ -138,8 +141,7 @@ def race(given, contestants, cores, limiting, training):
 
     def run(block, cells):
         for (ranks, operation), sizes in cells.items():
-            for line in limits(limiting, "line"):
-                lines.append({"block": block, "ranks": ranks, "op": operation, "median_us": line["median_us"]})
+            lines.append({"block": block, "ranks": ranks, "op": operation, "median_us": line_now(limiting)})
             # Each block begins with another library.
             turn = block % len(contestants)
             for peer in contestants[turn:] + contestants[:turn]:
@@ -147,6 +149,7 @@ def race(given, contestants, cores, limiting, training):
                     continue
                 place = f"block {block + 1} of {given.blocks}: {ranks} ranks, {operation}, {peer.name}"
                 jobs.tell(place)
+                before = line_now(limiting)
                 try:
                     if operation == START_UP:
                         measured = start_up(peer, ranks, cores)
@@ -158,7 +161,8 @@ def race(given, contestants, cores, limiting, training):
                     jobs.tell("")
                     print(f"{place}: {failure}", file=sys.stderr)
                     continue
-                rows.extend(row | {"block": block, "library": peer.name} for row in measured)
+                about = {"block": block, "library": peer.name, "line_us": [before, line_now(limiting)]}
+                rows.extend(row | about for row in measured)
 
     for block in range(given.blocks):
         run(block, everything)
@@ -191,6 +195,11 @@ def opponents(given, work):
                 left_out[module.NAME] = str(failure)
                 print(f"{module.NAME} is left out: {failure}", file=sys.stderr)
     return others, left_out
+
+
+def line_now(program):
+    """What the transfer of a line takes at this moment, in µs."""
+    return limits(program, "line")[0]["median_us"]
 
 
 def limits(program, *which):

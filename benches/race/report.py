@@ -18,6 +18,9 @@ DEFINITIONS = ["renewed", "unchanged"]
 # If a library's blocks differ by more than that, their cell is measured again.
 UNSTEADY = 3
 
+# Processors are near each other if a line takes at most that many times what it took at least.
+NEAR = 2
+
 # The goals for each cell's ratio and for their geometric mean: with a core for each rank, and without.
 GOALS = {True: (1.5, 2.5), False: (1.0, 3.0)}
 
@@ -82,6 +85,69 @@ def compare(by_library, ours=OURS):
     best = min(typical, key=typical.get)
     ratios = [by_library[best][block] / mine[block] for block in mine if block in by_library[best]]
     return (best, typical[best], own, sorted(ratios)) if ratios else None
+
+
+def placement(row, least):
+    """Whether the processors were near each other or distant while a row was measured; `None` if they moved, or nobody knows."""
+    near = {time <= NEAR * least for time in row.get("line_us", [])}
+    return {frozenset({True}): "near", frozenset({False}): "distant"}.get(frozenset(near))
+
+
+def placed(runs):
+    """By (cell, placement): the medians of all runs by library, of what was measured while the processors stayed where they were."""
+    table = {}
+    for results in runs:
+        least = min((time for row in results["rows"] for time in row.get("line_us", [])), default=0)
+        for row in results["rows"]:
+            where = placement(row, least)
+            if where:
+                cell = row["ranks"], row["op"], row["bytes"], row.get("buffers", "renewed")
+                by_library = table.setdefault((cell, where), {})
+                by_library.setdefault(row["library"], []).append(row["median_us"])
+    return table
+
+
+def with_spread(times):
+    """A median, the least and the most, and how many they are."""
+    return f"{number(statistics.median(times))} ({number(min(times))}–{number(max(times))}; {len(times)})"
+
+
+def placed_text(runs):
+    """The same comparison for each placement of the processors by itself: by medians, where both were measured at least twice."""
+    lines, ratios = [], {}
+    for ((cell, where), by_library) in sorted(placed(runs).items()):
+        ranks, operation, count, buffers = cell
+        others = {name: times for name, times in by_library.items() if name not in IN_WORDS and len(times) > 1}
+        if operation in ALONE or not others:
+            continue
+        best = min(others, key=lambda name: statistics.median(others[name]))
+        for kind in IN_WORDS:
+            ours = by_library.get(kind, [])
+            if len(ours) < 2:
+                continue
+            ratio = statistics.median(others[best]) / statistics.median(ours)
+            ratios.setdefault((where, buffers, kind), []).append(ratio)
+            lines.append(
+                f"| {ranks} | {operation} | {size(count)} | {buffers}{IN_WORDS[kind]} | {where} | {with_spread(ours)} | "
+                f"{with_spread(others[best])} {best} | {ratio:.2f} |"
+            )
+    if not lines:
+        return []
+    means = [
+        f"* Processors {where}, {buffers}{IN_WORDS[kind]}: geometric mean {geometric_mean(some):.2f}, least {min(some):.2f}."
+        for (where, buffers, kind), some in sorted(ratios.items())
+    ]
+    return [
+        "Only what was measured while the processors stayed where they were, near each other or distant: the line before and the line "
+        "after took alike. Medians in µs, with the least, the most, and how many they are; the ratio is that of the medians.",
+        "",
+        "| ranks | operation | size | buffers | processors | intranode | fastest other | ratio |",
+        "| --: | --- | --: | --- | --- | --: | --: | --: |",
+        *lines,
+        "",
+        *means,
+        "",
+    ]
 
 
 IN_WORDS = {OURS: "", OURS_SHARED: ", shared"}
@@ -152,6 +218,7 @@ def report(results):
         )
         lines.append("")
     lines += ["", "Below the goal: " + ("; ".join(short) if short else "none") + ".", ""]
+    lines += placed_text([results])
     lines += limits_text(results, table)
     lines += ["", "| library | version | settings |", "| --- | --- | --- |"]
     lines += [f"| {name} | {about['version']} | {about['settings']} |" for name, about in results["libraries"].items()]
