@@ -27,7 +27,7 @@ fn message_in_parts_for_who_waits_and_for_who_does_not(comm: Communicator) -> Ou
     let long = [EAGER / 4, EAGER / 4 + 1, EAGER / 2, EAGER / 4 * 3 - 1, EAGER];
     let lens = [short, long];
     let mut received = vec![0; EAGER];
-    for (turn, len) in (0..200).flat_map(|turn| lens[turn / 8 % 2].map(|len| (turn, len))) {
+    for (turn, len) in (0..400).flat_map(|turn| lens[turn / 8 % 2].map(|len| (turn, len))) {
         let sent = bytes(turn + len, len);
         if rank == turn % 2 {
             messages.recv(&mut [0u8; 0], other, 3)?;
