@@ -222,7 +222,7 @@ pub(crate) const MESSAGE_EAGER_BYTES: usize = 64 << 10;
 /// sender fills others. Measured: a message of 128 KiB takes 5.3 µs so, and 5.7 in parts of 64 KiB.
 pub(crate) const MESSAGE_PART_BYTES: usize = 32 << 10;
 
-/// From how many bytes on a message that needs no receiver is published in parts. Measured, as the next: docs/adr/0030-messages-in-parts.md.
+/// From how many bytes on a message that needs no receiver is published in parts. Measured, as the next: docs/adr/0032-message-buffers-in-turn.md.
 pub(crate) const MESSAGE_PARTS_FROM_BYTES: usize = 3 << 10;
 
 /// About how many parts a message has, if these are neither too short nor too long.

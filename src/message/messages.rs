@@ -169,7 +169,7 @@ impl Messages {
         }
         let outgoing = &mut state.peers[to].outgoing;
         // An error occurs in tests only.
-        outgoing.is_flushed() && matches!(outgoing.try_inline(&post, &core.to(to), to, tag, data), Ok(true))
+        outgoing.is_flushed() && matches!(outgoing.try_inline(core, &post, to, tag, data), Ok(true))
     }
 
     fn try_eager<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> Result<bool, Error> {

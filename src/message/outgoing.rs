@@ -9,7 +9,6 @@ use crate::protocol::message::channel::{INLINE, shifted};
 use crate::protocol::message::offer::{Offer, Want};
 use crate::protocol::message::{Envelope, Kind, Mask, Outbox, Post, Settled, buffers};
 use crate::protocol::{Failure, Killed};
-use crate::segment::message_memory::MappedChannel;
 use crate::segment::platform::ShmPlatform;
 use crate::sys::cma::Token;
 use crate::tuning::{MESSAGE_PART_BYTES, MESSAGE_ROTATES_FROM_BYTES};
@@ -157,23 +156,24 @@ impl Outgoing {
         if bytes.len() > INLINE {
             return self.try_buffers(core, target, tag, bytes);
         }
-        self.try_inline(&core.post(), &core.to(target), target, tag, bytes)
+        self.try_inline(core, &core.post(), target, tag, bytes)
     }
 
-    /// The same for a message that fits into a cell. Nothing waits for room. Its caller has found the channel, which takes a while.
+    /// The same for a message that fits into a cell. Nothing waits for room.
     #[inline(always)]
     pub(crate) fn try_inline(
         &mut self,
+        core: &Core,
         post: &Post<'_, ShmPlatform>,
-        channel: &MappedChannel<'_>,
         target: usize,
         tag: u64,
         bytes: &[u8],
     ) -> Result<bool, Killed> {
-        let has_room = post.has_room(channel, &mut self.outbox);
+        let channel = core.to(target);
+        let has_room = post.has_room(&channel, &mut self.outbox);
         if has_room {
             let cell = Envelope { kind: Kind::Message, len: bytes.len(), tag, mask: 0, inline: bytes };
-            post.publish(channel, &mut self.outbox, target, &cell)?;
+            post.publish(&channel, &mut self.outbox, target, &cell)?;
         }
         Ok(has_room)
     }
@@ -185,7 +185,7 @@ impl Outgoing {
             return Ok(false);
         }
         let Some((mask, is_only)) = self.reserve(core, target, bytes.len())? else { return Ok(false) };
-        let start = self.start_of(core, bytes.len());
+        let start = start_in_lap(self.lap, bytes.len(), core.layout.buffer_len);
         let kind = if start == 0 { Kind::Message } else { Kind::Shifted };
         let cell = Envelope { inline: shifted(start, 0), ..envelope(kind, bytes.len(), tag, mask) };
         // A receiver that has read all others may poll for this one: not this rank itself. With fewer processors than ranks it may sleep,
@@ -210,12 +210,6 @@ impl Outgoing {
             self.next_buffer = Mask::BITS - mask.leading_zeros();
         }
         Ok(reserved)
-    }
-
-    /// Where in its buffer a message begins that fills half of one at most: with each lap elsewhere, so that all lines of all buffers are
-    /// used in turn.
-    fn start_of(&self, core: &Core, bytes: usize) -> usize {
-        start_in_lap(self.lap, bytes, core.layout.buffer_len)
     }
 
     /// Sends a message, or queues it. It never waits.
@@ -295,7 +289,8 @@ impl Outgoing {
     }
 }
 
-/// Where a message of `bytes` bytes begins in its buffer, which has `buffer_len`.
+/// Where a message of `bytes` bytes begins in its buffer, which has `buffer_len`. If it fills half of that at most, with each lap
+/// elsewhere, so that all lines of all buffers are used in turn.
 fn start_in_lap(lap: usize, bytes: usize, buffer_len: usize) -> usize {
     let room = bytes.next_multiple_of(LINE);
     if bytes < MESSAGE_ROTATES_FROM_BYTES || room > buffer_len / 2 {
