@@ -161,6 +161,9 @@ impl Endpoint {
 }
 
 /// Takes in what has come, as this number of polls, and receives. `None`: all was taken in.
+///
+/// What is kept is received before more is taken in. Otherwise a channel that is never empty would never again be received from
+/// directly: with 16 calls in flight each took twice as long.
 #[inline(never)]
 fn poll_for_unexpected(
     state: &mut State,
@@ -171,7 +174,13 @@ fn poll_for_unexpected(
         match state.receive_directly(polls, None, buffer)? {
             Direct::Received(message) => return Ok(Some(message)),
             Direct::Nothing => return Ok(None),
-            Direct::Kept => state.poll(polls)?,
+            Direct::Kept => {
+                let is_due = state.is_due(polls);
+                if !is_due && let Some(message) = next_unexpected(state, buffer)? {
+                    return Ok(Some(message));
+                }
+                state.take_in_awake(is_due)?;
+            }
         }
     }
     next_unexpected(state, buffer)
@@ -189,7 +198,13 @@ fn poll_for_expected(
         match state.receive_directly(polls, Some((from, tag)), buffer)? {
             Direct::Received(message) => return Ok(Some(message.bytes)),
             Direct::Nothing => return Ok(None),
-            Direct::Kept => state.poll(polls)?,
+            Direct::Kept => {
+                let is_due = state.is_due(polls);
+                if !is_due && let Some(bytes) = next_expected(state, from, tag, buffer)? {
+                    return Ok(Some(bytes));
+                }
+                state.take_in_awake(is_due)?;
+            }
         }
     }
     next_expected(state, from, tag, buffer)

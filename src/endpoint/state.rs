@@ -126,13 +126,24 @@ impl State {
 
     /// The same, for this number of polls of those after which it looks at all.
     pub(super) fn poll(&mut self, polls: u32) -> Result<(), EndpointError> {
+        let is_due = self.is_due(polls);
+        self.take_in_awake(is_due)
+    }
+
+    /// Counts polls. Whether it is time to look at all.
+    pub(super) fn is_due(&mut self, polls: u32) -> bool {
+        self.polls += polls;
+        self.awake.is_empty() || self.polls >= ENDPOINT_CALLS_OF_CHANNELS * ENDPOINT_POLLS_PER_CALL
+    }
+
+    /// Takes in what has come from those that are awake, and then looks at all, if that is due.
+    pub(super) fn take_in_awake(&mut self, is_due: bool) -> Result<(), EndpointError> {
         self.check()?;
         match self.awake[..] {
             [peer] => self.take_in(peer),
             _ => self.take_in_all(),
         }
-        self.polls += polls;
-        if self.awake.is_empty() || self.polls >= ENDPOINT_CALLS_OF_CHANNELS * ENDPOINT_POLLS_PER_CALL {
+        if is_due {
             self.polls = 0;
             self.look(Some(Duration::ZERO))?;
         }
