@@ -1,8 +1,11 @@
 //! What is measured in a block, and the table of all.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+
+use crate::ours::AWAKE;
 
 /// How long a row is measured in a block, and how many blocks there are.
 #[derive(Clone, Copy)]
@@ -18,7 +21,8 @@ pub(crate) struct Row {
     /// The row whose figure is the machine's own for this one.
     pub(crate) beside: Option<usize>,
     pub(crate) measure: Box<dyn FnMut(Duration) -> Result<f64>>,
-    pub(crate) figures: Vec<f64>,
+    pub(crate) wanted: bool,
+    figures: Vec<f64>,
 }
 
 impl Row {
@@ -28,7 +32,7 @@ impl Row {
         beside: Option<usize>,
         measure: impl FnMut(Duration) -> Result<f64> + 'static,
     ) -> Self {
-        Row { name: name.into(), unit, beside, measure: Box::new(measure), figures: Vec::new() }
+        Row { name: name.into(), unit, beside, measure: Box::new(measure), wanted: true, figures: Vec::new() }
     }
 
     fn median(&self) -> f64 {
@@ -51,16 +55,20 @@ pub(crate) fn repeated(length: Duration, mut repeat: impl FnMut() -> Result<()>)
     }
 }
 
-/// Measures all rows in turns, and prints them.
+/// Measures the rows that are wanted, and those beside them, in turns, and prints them.
 pub(crate) fn run(mut rows: Vec<Row>, length: Length) -> Result<()> {
+    let beside: Vec<_> = rows.iter().filter(|row| row.wanted).filter_map(|row| row.beside).collect();
+    beside.into_iter().for_each(|index| rows[index].wanted = true);
     for _ in 0..length.blocks {
-        for row in &mut rows {
+        for row in rows.iter_mut().filter(|row| row.wanted) {
             row.figures.push((row.measure)(length.row)?);
+            // What has polled for this row sleeps before the next one.
+            thread::sleep(2 * AWAKE);
         }
     }
     rows.iter_mut().for_each(|row| row.figures.sort_by(f64::total_cmp));
     println!("{:<42} {:>10} {:>10} {:>10}  {:<5} {:>10}", "", "median", "lowest", "highest", "", "× machine");
-    for row in &rows {
+    for row in rows.iter().filter(|row| row.wanted) {
         let times = row.beside.map(|beside| row.median() / rows[beside].median());
         let times = times.map(|times| format!("{times:.2}")).unwrap_or_default();
         let (lowest, highest) = (row.figures[0], row.figures[row.figures.len() - 1]);

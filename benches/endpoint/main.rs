@@ -1,7 +1,7 @@
 //! Calls and bulk transfers of endpoints, beside what else there is on this machine.
 //!
 //! ```text
-//! cargo bench --bench endpoint [-- --quick]
+//! cargo bench --bench endpoint [-- [--quick] [FILTER]]
 //! ```
 //!
 //! Every row is measured once in each block, and the blocks alternate: what disturbs the machine for a while disturbs all rows. The
@@ -16,7 +16,8 @@
 //!   `mpi_calls.c`: calls whose answer has the tag of the call, and long messages that go to and fro. What is not there is left out,
 //!   and named.
 //!
-//! The two processes are bound to a core each.
+//! The two processes are bound to a core each. Those that have polled for a row sleep before the next one begins. `FILTER` is a part
+//! of the names of the rows that are measured, such as `flight`.
 
 #[cfg(target_os = "linux")]
 mod block;

@@ -20,9 +20,12 @@ pub(crate) const LONGEST: usize = 64 << 20;
 /// The tag of a message that asks for the handle.
 const HANDLE: u64 = u64::MAX;
 
+/// How long an endpoint polls that is awake: longer than the other side takes while a row is measured. After that it sleeps, so that it
+/// takes no processor from the next row.
+pub(crate) const AWAKE: Duration = Duration::from_millis(5);
+
 fn builder(asleep: bool) -> intranode::EndpointBuilder {
-    // Polling lasts longer than the other side ever takes, or not at all.
-    Endpoint::builder().spin(if asleep { Duration::ZERO } else { Duration::from_secs(1) })
+    Endpoint::builder().spin(if asleep { Duration::ZERO } else { AWAKE })
 }
 
 /// The server: answers messages with what it gets, and shares memory. It ends with its client.

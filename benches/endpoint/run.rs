@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Result;
+use clap::Parser;
 
 use crate::block::{Length, Row, run};
 use crate::ours::{LONGEST, Pair};
@@ -17,6 +18,22 @@ const QUICK: Length = Length { row: Duration::from_millis(10), blocks: 3 };
 /// From 4 KiB on, each four times the one before.
 const SIZES: [usize; 8] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, LONGEST];
 
+/// Calls and bulk transfers of endpoints, beside what else there is on this machine.
+#[derive(Parser)]
+struct Args {
+    /// Some minutes, where the machine is busy.
+    #[arg(long)]
+    quick: bool,
+
+    /// Measure only rows whose names have this text, and those that they are compared with.
+    #[arg(default_value = "")]
+    filter: String,
+
+    /// What `cargo bench` says.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
 pub(crate) fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let [serve, name, mode, processor] = &args[..]
@@ -24,14 +41,18 @@ pub(crate) fn main() -> Result<()> {
     {
         return ours::serve(name, mode == "asleep", processor.parse()?);
     }
-    let quick = args.iter().any(|arg| arg == "--quick");
-    bind(processors()?[0])?;
+    let Args { quick, filter, .. } = Args::parse();
     println!("processors {:?}", processors()?);
+    // Before this process is bound: what is started with fewer processors than ranks is set up for that.
     let rivals = Rivals::find();
+    bind(processors()?[0])?;
     let pair = |asleep| -> Result<_> { Ok(Rc::new(RefCell::new(Pair::start(asleep)?))) };
     let [awake, asleep] = [pair(false)?, pair(true)?];
     let mut rows = calls(&awake, &asleep, &rivals);
     rows.extend(bulk(rows.len(), &awake, &rivals));
+    for row in &mut rows {
+        row.wanted = row.name.contains(&filter);
+    }
     run(rows, if quick { QUICK } else { LONG })
 }
 
