@@ -67,14 +67,16 @@ impl Link {
 
 impl State {
     /// Receives from a peer that is awake, without keeping the message: one that is expected from this peer with this tag, or one that
-    /// is not expected, of the peer whose turn it is. Counts as this number of polls of those after which it looks at all.
+    /// is not expected, of the peer whose turn it is. Counts as this number of polls of those after which it looks at all; `None`: all
+    /// was taken in.
     #[inline(always)]
     pub(super) fn receive_directly(
         &mut self,
-        polls: u32,
+        polls: Option<u32>,
         expected: Option<(Peer, u64)>,
         buffer: &mut [u8],
     ) -> Result<Direct, EndpointError> {
+        let Some(polls) = polls else { return Ok(Direct::Kept) };
         self.check()?;
         let polls = self.polls + polls;
         if polls >= ENDPOINT_CALLS_OF_CHANNELS * ENDPOINT_POLLS_PER_CALL || !self.unexpected.is_empty() {
@@ -92,6 +94,23 @@ impl State {
             Direct::Received(_) | Direct::Nothing => self.polls = polls,
         }
         Ok(received)
+    }
+
+    /// The same for a call that goes on otherwise if there is none.
+    ///
+    /// In line, and apart from the attempts that follow: the message comes back in registers. Through memory it would be loaded by wider
+    /// loads than the stores were, and wait for these (a store-forwarding stall).
+    #[inline(always)]
+    pub(super) fn receive_at_once(
+        &mut self,
+        expected: Option<(Peer, u64)>,
+        buffer: &mut [u8],
+    ) -> Result<Option<Incoming>, EndpointError> {
+        let Direct::Received(message) = self.receive_directly(Some(0), expected, buffer)? else {
+            return Ok(None);
+        };
+        self.polls += ENDPOINT_POLLS_PER_CALL;
+        Ok(Some(message))
     }
 
     #[inline(always)]

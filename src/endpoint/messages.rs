@@ -110,6 +110,9 @@ impl Endpoint {
     /// [`EndpointError::Truncated`] if the buffer is too short: the message stays; [`EndpointError::TimedOut`],
     /// [`EndpointError::Forked`]. Peers that are gone are no error: others may connect.
     pub fn recv_unexpected(&mut self, buffer: &mut [u8]) -> Result<Incoming, EndpointError> {
+        if let Some(message) = self.state.receive_at_once(None, buffer)? {
+            return Ok(message);
+        }
         let found =
             self.state.block_polling(self.timeout, |state, polls| poll_for_unexpected(state, polls, buffer))?;
         found.ok_or_else(|| self.timed_out("recv_unexpected"))
@@ -128,7 +131,13 @@ impl Endpoint {
     /// # Errors
     /// Those of [`recv_unexpected`](Endpoint::recv_unexpected), without the time-out.
     pub fn try_recv_unexpected(&mut self, buffer: &mut [u8]) -> Result<Option<Incoming>, EndpointError> {
-        poll_for_unexpected(&mut self.state, Some(ENDPOINT_POLLS_PER_CALL), buffer)
+        match self.state.receive_directly(Some(ENDPOINT_POLLS_PER_CALL), None, buffer)? {
+            Direct::Received(message) => Ok(Some(message)),
+            Direct::Nothing => Ok(None),
+            Direct::Kept => poll_for_kept(&mut self.state, Some(ENDPOINT_POLLS_PER_CALL), |state| {
+                next_unexpected(state, buffer)
+            }),
+        }
     }
 
     /// Receives the next message that this peer has sent as expected with this tag; waits for it. Returns its length in bytes.
@@ -139,6 +148,9 @@ impl Endpoint {
     /// peer has sent was looked at; [`EndpointError::UnknownPeer`]; [`EndpointError::TooManyUnreceived`] if it may be behind
     /// very many others; [`EndpointError::TimedOut`], [`EndpointError::Forked`].
     pub fn recv_expected(&mut self, from: Peer, tag: u64, buffer: &mut [u8]) -> Result<usize, EndpointError> {
+        if let Some(message) = self.state.receive_at_once(Some((from, tag)), buffer)? {
+            return Ok(message.bytes);
+        }
         let found = self
             .state
             .block_polling(self.timeout, |state, polls| poll_for_expected(state, polls, (from, tag), buffer))?;
@@ -161,29 +173,17 @@ impl Endpoint {
 }
 
 /// Takes in what has come, as this number of polls, and receives. `None`: all was taken in.
-///
-/// What is kept is received before more is taken in. Otherwise a channel that is never empty would never again be received from
-/// directly: with 16 calls in flight each took twice as long.
 #[inline(never)]
 fn poll_for_unexpected(
     state: &mut State,
     polls: Option<u32>,
     buffer: &mut [u8],
 ) -> Result<Option<Incoming>, EndpointError> {
-    if let Some(polls) = polls {
-        match state.receive_directly(polls, None, buffer)? {
-            Direct::Received(message) => return Ok(Some(message)),
-            Direct::Nothing => return Ok(None),
-            Direct::Kept => {
-                let is_due = state.is_due(polls);
-                if !is_due && let Some(message) = next_unexpected(state, buffer)? {
-                    return Ok(Some(message));
-                }
-                state.take_in_awake(is_due)?;
-            }
-        }
+    match state.receive_directly(polls, None, buffer)? {
+        Direct::Received(message) => Ok(Some(message)),
+        Direct::Nothing => Ok(None),
+        Direct::Kept => poll_for_kept(state, polls, |state| next_unexpected(state, buffer)),
     }
-    next_unexpected(state, buffer)
 }
 
 /// The same for a message that is expected from a peer with a tag.
@@ -194,20 +194,29 @@ fn poll_for_expected(
     (from, tag): (Peer, u64),
     buffer: &mut [u8],
 ) -> Result<Option<usize>, EndpointError> {
-    if let Some(polls) = polls {
-        match state.receive_directly(polls, Some((from, tag)), buffer)? {
-            Direct::Received(message) => return Ok(Some(message.bytes)),
-            Direct::Nothing => return Ok(None),
-            Direct::Kept => {
-                let is_due = state.is_due(polls);
-                if !is_due && let Some(bytes) = next_expected(state, from, tag, buffer)? {
-                    return Ok(Some(bytes));
-                }
-                state.take_in_awake(is_due)?;
-            }
-        }
+    match state.receive_directly(polls, Some((from, tag)), buffer)? {
+        Direct::Received(message) => Ok(Some(message.bytes)),
+        Direct::Nothing => Ok(None),
+        Direct::Kept => poll_for_kept(state, polls, |state| next_expected(state, from, tag, buffer)),
     }
-    next_expected(state, from, tag, buffer)
+}
+
+/// What is kept is received before more is taken in. Otherwise a channel that is never empty would never again be received from
+/// directly: with 16 calls in flight each took twice as long.
+#[inline(never)]
+fn poll_for_kept<R>(
+    state: &mut State,
+    polls: Option<u32>,
+    mut receive: impl FnMut(&mut State) -> Result<Option<R>, EndpointError>,
+) -> Result<Option<R>, EndpointError> {
+    if let Some(polls) = polls {
+        let is_due = state.is_due(polls);
+        if !is_due && let Some(received) = receive(state)? {
+            return Ok(Some(received));
+        }
+        state.take_in_awake(is_due)?;
+    }
+    receive(state)
 }
 
 pub(super) fn next_unexpected(state: &mut State, buffer: &mut [u8]) -> Result<Option<Incoming>, EndpointError> {
