@@ -33,6 +33,8 @@ enum Case {
     Fold(usize, bool),
     /// A message of 8 bytes, sent to oneself and received; this number is sent before the first is received.
     Message(u64),
+    /// The same, received from any source.
+    MessageFromAny(u64),
     /// A call of 8 bytes between two endpoints, and its answer; this number is under way at once.
     Call(u64),
     /// The same with this number of clients, each with one call under way.
@@ -44,7 +46,7 @@ enum Case {
 }
 
 /// With the limit of instructions a call on x86-64: a tenth more than when the limit was set, since compilers differ.
-const CASES: [(Case, u64); 15] = [
+const CASES: [(Case, u64); 16] = [
     (Case::Collective(Operation::Barrier, 0), 520),
     (Case::Collective(Operation::Allreduce, 4), 1210),
     (Case::Collective(Operation::Allgatherv, 4), 1250),
@@ -55,6 +57,7 @@ const CASES: [(Case, u64); 15] = [
     (Case::Fold(FOLDED, true), 6280),
     (Case::Message(1), 400),
     (Case::Message(50), 370),
+    (Case::MessageFromAny(50), 430),
     (Case::Call(1), 960),
     (Case::Call(16), 940),
     (Case::Clients(4), 950),
@@ -75,7 +78,12 @@ fn main() -> ExitCode {
                     run(operation, elements, calls).expect("the peers are fine")
                 }
                 Case::Fold(elements, raw) => fold_two(elements, raw, calls),
-                Case::Message(batch) => send_to_oneself(batch, calls).expect("there is room"),
+                Case::Message(batch) => {
+                    send_to_oneself(batch, intranode::Source::Rank(0), calls).expect("there is room")
+                }
+                Case::MessageFromAny(batch) => {
+                    send_to_oneself(batch, intranode::Source::Any, calls).expect("there is room");
+                }
                 Case::Call(in_flight) => call_each_other(1, in_flight, calls),
                 Case::Clients(clients) => call_each_other(clients, clients, calls),
                 Case::Get(bytes) => transfer(bytes, calls, false),
@@ -125,7 +133,7 @@ fn fold_two(elements: usize, raw: bool, calls: u64) {
 }
 
 /// Under callgrind, too. A receive must not do more because others could follow.
-fn send_to_oneself(batch: u64, calls: u64) -> Result<(), intranode::Error> {
+fn send_to_oneself(batch: u64, source: intranode::Source, calls: u64) -> Result<(), intranode::Error> {
     let results = intranode::threads(1, |comm| {
         let mut messages = comm.messages()?;
         let mut received = [0u64];
@@ -135,7 +143,7 @@ fn send_to_oneself(batch: u64, calls: u64) -> Result<(), intranode::Error> {
                 messages.send(&[number], 0, 1)?;
             }
             for number in batch {
-                messages.recv(&mut received, 0, 1)?;
+                messages.recv(&mut received, source, 1)?;
                 assert_eq!(received[0], number);
             }
         }
@@ -249,6 +257,7 @@ fn check_calls() -> ExitCode {
                 format!("{buffers:<12}{:>5} bytes a rank", elements * size_of::<f64>())
             }
             Case::Message(batch) => format!("message         8 bytes, {batch:>2} at once"),
+            Case::MessageFromAny(batch) => format!("message of any  8 bytes, {batch:>2} at once"),
             Case::Call(in_flight) => format!("call            8 bytes, {in_flight:>2} in flight"),
             Case::Clients(clients) => format!("call            8 bytes, {clients:>2} clients"),
             Case::Get(bytes) => format!("get          {bytes:>4} bytes"),

@@ -225,10 +225,9 @@ impl Messages {
 
     #[inline]
     fn recv_now<T: Pod>(&mut self, buffer: &mut [T], pattern: Pattern) -> Result<Envelope, Error> {
+        let Some(source) = pattern.rank() else { return self.recv_any(buffer, pattern) };
         let Messages { core, state } = self;
-        if let Some(source) = pattern.rank()
-            && core.is_ready(Some(source))
-        {
+        if core.is_ready(Some(source)) {
             let target = bytemuck::cast_slice_mut(buffer);
             if let Some(received) = state.receive_next(core, source, pattern, target, size_of::<T>()) {
                 return received;
@@ -237,7 +236,19 @@ impl Messages {
         self.recv_slowly(buffer, pattern)
     }
 
-    /// Receives what has not come at once, or not from a known rank.
+    #[inline(never)]
+    fn recv_any<T: Pod>(&mut self, buffer: &mut [T], pattern: Pattern) -> Result<Envelope, Error> {
+        let Messages { core, state } = self;
+        if core.is_ready(None) {
+            let target = bytemuck::cast_slice_mut(buffer);
+            if let Some(received) = state.receive_any(core, pattern, target, size_of::<T>()) {
+                return received;
+            }
+        }
+        self.recv_slowly(buffer, pattern)
+    }
+
+    /// Receives what has not come at once.
     #[inline(never)]
     fn recv_slowly<T: Pod>(&mut self, buffer: &mut [T], pattern: Pattern) -> Result<Envelope, Error> {
         self.begin(Operation::Recv, pattern)?;

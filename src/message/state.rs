@@ -20,7 +20,7 @@ pub struct State {
     pub(crate) arrivals: Arrivals,
     pub(super) fragments: Vec<Fragment>,
     /// The rank whose turn it is.
-    turn: usize,
+    pub(super) turn: usize,
     pub(super) polls: u32,
     /// The number of the next attempt to get a message through buffers.
     pub(super) attempts: u8,
@@ -182,12 +182,10 @@ impl State {
 
     /// Gives all ranks their turn, but for one that is looked at anyway.
     pub(super) fn take_in_all(&mut self, core: &Core, wait: Wait, except: Option<usize>) -> Result<(), Error> {
+        self.flush_all(core).map_err(|_| self.killed(core, wait))?;
         let ranks = self.peers.len();
         for source in self.turn..self.turn + ranks {
             let source = source % ranks;
-            if !self.peers[source].outgoing.is_flushed() {
-                self.peers[source].outgoing.flush(core, source).map_err(|_| self.killed(core, wait))?;
-            }
             if except != Some(source) {
                 self.take_in_from(core, source, wait.operation, false)?;
             }
@@ -195,6 +193,16 @@ impl State {
         self.turn = (self.turn + 1) % ranks;
         if self.arrivals.offers() > MOST / 2 {
             self.settle_withdrawn(core).map_err(|_| self.killed(core, wait))?;
+        }
+        Ok(())
+    }
+
+    /// Publishes what waits for room, as far as there is some.
+    pub(super) fn flush_all(&mut self, core: &Core) -> Result<(), Killed> {
+        for (target, peer) in self.peers.iter_mut().enumerate() {
+            if !peer.outgoing.is_flushed() {
+                peer.outgoing.flush(core, target)?;
+            }
         }
         Ok(())
     }
