@@ -1,8 +1,10 @@
 //! The error of all calls, and what it refers to.
 
 mod call_summary;
+mod classes;
 mod details;
 mod operation;
+mod texts;
 
 use std::io;
 
@@ -12,6 +14,7 @@ pub use call_summary::CallSummary;
 pub(crate) use call_summary::{OWN_REDUCTION, alignment_and_options, root_and_digest};
 pub use details::{CountPair, InitFailure, InvalidSetting, NodeTimeout, TimeoutInfo, WaitTimeout};
 pub use operation::Operation;
+use texts::{list, ranks, setting, timed_out};
 
 /// The error of every call.
 ///
@@ -466,127 +469,6 @@ pub enum Error {
         /// The operation.
         operation: Operation,
     },
-}
-
-impl Error {
-    /// Two ranks requested the same element.
-    pub(crate) fn overlap(operation: Operation, (first, second): (usize, usize)) -> Self {
-        Error::OverlappingBlocks { operation, first, second }
-    }
-
-    /// Whether the communicator has ended, or was never made. If not, all ranks have consumed the same call, and further
-    /// calls are possible. Example: [`Error`].
-    pub fn is_fatal(&self) -> bool {
-        !matches!(
-            self,
-            Error::InvalidBufferSize { .. }
-                | Error::InvalidRange { .. }
-                | Error::InvalidRoot { .. }
-                | Error::ForeignHandle { .. }
-                | Error::WouldDeadlock { .. }
-                | Error::WaitTimedOut(_)
-                | Error::Truncated { .. }
-                | Error::NotWhole { .. }
-                | Error::NoRoom { .. }
-                | Error::TooManyUnreceived { .. }
-                | Error::RootBuffer { .. }
-                | Error::CountsDisagree { .. }
-                | Error::OperationsDiffer { .. }
-                | Error::InvalidReduction { .. }
-                | Error::InvalidValue { .. }
-                | Error::OverlappingBlocks { .. }
-                | Error::AllocationFailed { .. }
-                | Error::InvalidAlignment { .. }
-                | Error::InvalidRank { .. }
-                | Error::ProtectionFailed { .. }
-                | Error::NotifierRefused { .. }
-                | Error::InvalidLayout { .. }
-                | Error::Refused { .. }
-                | Error::Mismatch { .. }
-        ) && !matches!(self, Error::TimedOut { operation, .. } if operation.is_of_messages())
-    }
-
-    /// The operation that failed. Example: [`Error`].
-    pub fn operation(&self) -> Operation {
-        match self {
-            Error::InvalidBufferSize { operation, .. }
-            | Error::InvalidRange { operation, .. }
-            | Error::ForeignHandle { operation }
-            | Error::WouldDeadlock { operation }
-            | Error::Truncated { operation, .. }
-            | Error::NotWhole { operation, .. }
-            | Error::NoRoom { operation, .. }
-            | Error::TooManyUnreceived { operation, .. }
-            | Error::InvalidRoot { operation, .. }
-            | Error::RootBuffer { operation, .. }
-            | Error::CountsDisagree { operation, .. }
-            | Error::OperationsDiffer { operation, .. }
-            | Error::InvalidReduction { operation, .. }
-            | Error::InvalidValue { operation, .. }
-            | Error::OverlappingBlocks { operation, .. }
-            | Error::Refused { operation, .. }
-            | Error::Mismatch { operation, .. }
-            | Error::TimedOut { operation, .. }
-            | Error::RankDied { operation, .. }
-            | Error::RankLeft { operation, .. }
-            | Error::Aborted { operation, .. }
-            | Error::Interrupted { operation, .. }
-            | Error::Poisoned { operation, .. }
-            | Error::AllocationFailed { operation, .. }
-            | Error::InvalidAlignment { operation, .. }
-            | Error::InvalidRank { operation, .. }
-            | Error::ProtectionFailed { operation, .. }
-            | Error::ThreadNotStarted { operation, .. }
-            | Error::NotifierRefused { operation, .. }
-            | Error::InvalidLayout { operation, .. }
-            | Error::LeadersFailed { operation, .. }
-            | Error::ConcurrentUse { operation }
-            | Error::Forked { operation } => *operation,
-            Error::NodeLate(late) => late.operation,
-            Error::WaitTimedOut(_) => Operation::Wait,
-            Error::InitializationFailed(_) | Error::InvalidConfiguration(_) | Error::SeveralNodes { .. } => {
-                Operation::Init
-            }
-        }
-    }
-}
-
-fn timed_out(operation: Operation, late: &[usize], info: &TimeoutInfo) -> String {
-    let (late, timeout) = (ranks(late), info.timeout.unwrap_or_default());
-    match operation {
-        Operation::Send => format!(
-            "send: {late} did not receive within {timeout:?}; does it wait for this rank, or is it frozen or busy?"
-        ),
-        Operation::Recv | Operation::Probe => {
-            format!("{operation}: no message that matches came within {timeout:?} from {late}")
-        }
-        _ => format!(
-            "{operation}, round {}: {late} did not arrive within {timeout:?}; they are frozen, dead, or busy for longer than \
-             the time-out",
-            info.round
-        ),
-    }
-}
-
-fn list(calls: &[CallSummary]) -> String {
-    let calls: Vec<String> = calls.iter().map(CallSummary::to_string).collect();
-    calls.join("; ")
-}
-
-fn ranks(late: &[usize]) -> String {
-    let names: Vec<String> = late.iter().map(usize::to_string).collect();
-    match names.as_slice() {
-        [one] => format!("rank {one}"),
-        many => format!("ranks {}", many.join(", ")),
-    }
-}
-
-fn setting(bad: &InvalidSetting) -> String {
-    let InvalidSetting { setting, value, allowed } = bad;
-    match value {
-        Some(value) => format!("{setting} is {value:?}; allowed is {allowed}"),
-        None => format!("{setting} is not set; it must be {allowed}"),
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,86 @@
+//! What an error means for what follows, and which operation it is of.
+
+use crate::error::{Error, Operation};
+
+impl Error {
+    /// Two ranks requested the same element.
+    pub(crate) fn overlap(operation: Operation, (first, second): (usize, usize)) -> Self {
+        Error::OverlappingBlocks { operation, first, second }
+    }
+
+    /// Whether the communicator has ended, or was never made. If not, all ranks have consumed the same call, and further
+    /// calls are possible. Example: [`Error`].
+    pub fn is_fatal(&self) -> bool {
+        !matches!(
+            self,
+            Error::InvalidBufferSize { .. }
+                | Error::InvalidRange { .. }
+                | Error::InvalidRoot { .. }
+                | Error::ForeignHandle { .. }
+                | Error::WouldDeadlock { .. }
+                | Error::WaitTimedOut(_)
+                | Error::Truncated { .. }
+                | Error::NotWhole { .. }
+                | Error::NoRoom { .. }
+                | Error::TooManyUnreceived { .. }
+                | Error::RootBuffer { .. }
+                | Error::CountsDisagree { .. }
+                | Error::OperationsDiffer { .. }
+                | Error::InvalidReduction { .. }
+                | Error::InvalidValue { .. }
+                | Error::OverlappingBlocks { .. }
+                | Error::AllocationFailed { .. }
+                | Error::InvalidAlignment { .. }
+                | Error::InvalidRank { .. }
+                | Error::ProtectionFailed { .. }
+                | Error::NotifierRefused { .. }
+                | Error::InvalidLayout { .. }
+                | Error::Refused { .. }
+                | Error::Mismatch { .. }
+        ) && !matches!(self, Error::TimedOut { operation, .. } if operation.is_of_messages())
+    }
+
+    /// The operation that failed. Example: [`Error`].
+    pub fn operation(&self) -> Operation {
+        match self {
+            Error::InvalidBufferSize { operation, .. }
+            | Error::InvalidRange { operation, .. }
+            | Error::ForeignHandle { operation }
+            | Error::WouldDeadlock { operation }
+            | Error::Truncated { operation, .. }
+            | Error::NotWhole { operation, .. }
+            | Error::NoRoom { operation, .. }
+            | Error::TooManyUnreceived { operation, .. }
+            | Error::InvalidRoot { operation, .. }
+            | Error::RootBuffer { operation, .. }
+            | Error::CountsDisagree { operation, .. }
+            | Error::OperationsDiffer { operation, .. }
+            | Error::InvalidReduction { operation, .. }
+            | Error::InvalidValue { operation, .. }
+            | Error::OverlappingBlocks { operation, .. }
+            | Error::Refused { operation, .. }
+            | Error::Mismatch { operation, .. }
+            | Error::TimedOut { operation, .. }
+            | Error::RankDied { operation, .. }
+            | Error::RankLeft { operation, .. }
+            | Error::Aborted { operation, .. }
+            | Error::Interrupted { operation, .. }
+            | Error::Poisoned { operation, .. }
+            | Error::AllocationFailed { operation, .. }
+            | Error::InvalidAlignment { operation, .. }
+            | Error::InvalidRank { operation, .. }
+            | Error::ProtectionFailed { operation, .. }
+            | Error::ThreadNotStarted { operation, .. }
+            | Error::NotifierRefused { operation, .. }
+            | Error::InvalidLayout { operation, .. }
+            | Error::LeadersFailed { operation, .. }
+            | Error::ConcurrentUse { operation }
+            | Error::Forked { operation } => *operation,
+            Error::NodeLate(late) => late.operation,
+            Error::WaitTimedOut(_) => Operation::Wait,
+            Error::InitializationFailed(_) | Error::InvalidConfiguration(_) | Error::SeveralNodes { .. } => {
+                Operation::Init
+            }
+        }
+    }
+}
