@@ -10,6 +10,7 @@
 //!
 //! * A call is a message of 8 bytes to a server in another process, and its answer. *Awake* both sides poll; *asleep* neither
 //!   does, and each message wakes a process.
+//! * The same between two ranks of a job, by their messages.
 //! * iceoryx2's request-response is a program of its own (`benches/iceoryx2`), which is built first; `ucx_perftest` comes with
 //!   `libucx-cu12` from PyPI, and is looked for at `UCX_PERFTEST`, then where `make race` has put it. UCX sends messages by
 //!   tag, without a server's work between them. The three MPI libraries are those of `make race`, with its settings, and run
@@ -31,6 +32,8 @@ mod mpi;
 mod ours;
 #[cfg(target_os = "linux")]
 mod process;
+#[cfg(target_os = "linux")]
+mod ranks;
 #[cfg(target_os = "linux")]
 mod run;
 #[cfg(target_os = "linux")]

@@ -10,6 +10,7 @@ use clap::Parser;
 use crate::block::{Length, Row, run};
 use crate::ours::{LONGEST, Pair};
 use crate::process::{bind, processors};
+use crate::ranks::{self, Ranks};
 use crate::{iceoryx, machine, mpi, ours, ucx};
 
 const LONG: Length = Length { row: Duration::from_millis(200), blocks: 15 };
@@ -41,6 +42,11 @@ pub(crate) fn main() -> Result<()> {
     {
         return ours::serve(name, mode == "asleep", processor.parse()?);
     }
+    if let [serve, name, processor] = &args[..]
+        && serve == ranks::SERVE
+    {
+        return ranks::serve(name, processor.parse()?);
+    }
     let Args { quick, filter, .. } = Args::parse();
     println!("processors {:?}", processors()?);
     // Before this process is bound: what is started with fewer processors than ranks is set up for that.
@@ -48,7 +54,7 @@ pub(crate) fn main() -> Result<()> {
     bind(processors()?[0])?;
     let pair = |asleep| -> Result<_> { Ok(Rc::new(RefCell::new(Pair::start(asleep)?))) };
     let [awake, asleep] = [pair(false)?, pair(true)?];
-    let mut rows = calls(&awake, &asleep, &rivals);
+    let mut rows = calls(&awake, &asleep, Ranks::start()?, &rivals);
     rows.extend(bulk(rows.len(), &awake, &rivals));
     for row in &mut rows {
         row.wanted = row.name.contains(&filter);
@@ -89,8 +95,9 @@ impl Rivals {
 type Shared = Rc<RefCell<Pair>>;
 
 /// Calls, beside twice the time of a line.
-fn calls(awake: &Shared, asleep: &Shared, rivals: &Rivals) -> Vec<Row> {
+fn calls(awake: &Shared, asleep: &Shared, ranks: Ranks, rivals: &Rivals) -> Vec<Row> {
     const UNIT: &str = "µs";
+    let ranks = Rc::new(RefCell::new(ranks));
     let mut rows = vec![Row::new("line, there and back", UNIT, None, machine::round_trip)];
     for (mode, pair) in [("awake", awake), ("asleep", asleep)] {
         let sleeps = mode == "asleep";
@@ -98,6 +105,12 @@ fn calls(awake: &Shared, asleep: &Shared, rivals: &Rivals) -> Vec<Row> {
             let own = Rc::clone(pair);
             let measure = move |length| own.borrow_mut().calls(in_flight, length);
             rows.push(Row::new(format!("call, {in_flight} in flight, {mode}"), UNIT, Some(0), measure));
+            if !sleeps {
+                let ranks = Rc::clone(&ranks);
+                let measure = move |length| ranks.borrow_mut().calls(in_flight, length);
+                let name = format!("  between ranks, {in_flight} in flight, {mode}");
+                rows.push(Row::new(name, UNIT, Some(0), measure));
+            }
             if let Some(program) = rivals.iceoryx.clone() {
                 let measure = move |length| iceoryx::calls(&program, sleeps, in_flight, length);
                 let name = format!("  iceoryx2, {in_flight} in flight, {mode}");
