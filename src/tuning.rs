@@ -108,8 +108,9 @@ pub(crate) const REDUCE_IN_PLACE_FROM_BYTES: usize = 512 << 10;
 /// to 0.59.
 pub(crate) const SCATTER_IN_PLACE_FROM_BYTES: usize = 4 << 20;
 
-/// Blocks from this size on are read in place if they lie in a buffer and have not changed since they were sent last: then
-/// no writer pays an RFO. Measured with 2 ranks: 0.39 to 0.86 of the time through staging from here to 256 KiB.
+/// Blocks from this size on are read in place if they lie where all find them and have not changed since they were sent last: then
+/// no writer pays an RFO. Measured with 2 ranks: 0.39 to 0.86 of the time through staging from here to 256 KiB in buffers, 0.30 to
+/// 1.01 in symmetric objects (docs/adr/0035).
 pub(crate) const UNCHANGED_IN_PLACE_FROM_BYTES: usize = 8 << 10;
 
 /// How often in a row a block was found as it was when it was sent last, before it counts as unchanged: if a program writes it

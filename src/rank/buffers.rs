@@ -192,7 +192,7 @@ impl Buffers {
         let mut segments = own.iter_mut();
         let found = segments.find_map(|segment| Some((segment.bytes.offset_of(bytes)?, &mut segment.sent)));
         match found {
-            Some((offset, sent)) => sent.is_unchanged(offset, bytes),
+            Some((offset, sent)) => sent.is_unchanged(offset as u64, bytes),
             None => self.heap().is_unchanged(bytes),
         }
     }

@@ -20,6 +20,7 @@ use range_alloc::RangeAllocator;
 
 use crate::copy::Source;
 use crate::protocol::block_transfer::Address;
+use crate::rank::unchanged::SentBlocks;
 use crate::segment::symmetric_memory::{Block, Instances};
 use crate::sys::memory::huge;
 use crate::sys::memory::pages::page_size;
@@ -37,6 +38,7 @@ pub(crate) struct Heap {
     table: Mutex<Table>,
     /// The objects that this rank has dropped, and not told.
     dropped: Mutex<Vec<u64>>,
+    sent: Mutex<SentBlocks>,
 }
 
 impl Heap {
@@ -94,6 +96,11 @@ impl Heap {
         let index = (place.get() - 1) >> OFFSET_BITS;
         let by_threads = self.table().segments[index as usize].instances.by_threads();
         (!by_threads).then_some(place)
+    }
+
+    /// Records that the bytes at a place are sent. As [`SentBlocks::is_unchanged`].
+    pub(crate) fn is_unchanged(&self, place: NonZeroU64, bytes: &[u8]) -> bool {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner).is_unchanged(place.get(), bytes)
     }
 
     /// `len` bytes, `start` bytes after a place. `None`: they do not exist.

@@ -68,7 +68,7 @@ impl HeapWindows {
 
     /// As [`SentBlocks::is_unchanged`]; false for other memory.
     pub(crate) fn is_unchanged(&mut self, bytes: &[u8]) -> bool {
-        place_of(bytes).is_some_and(|place| self.sent.is_unchanged(place.offset, bytes))
+        place_of(bytes).is_some_and(|place| self.sent.is_unchanged(place.offset as u64, bytes))
     }
 
     pub(crate) fn settle(&mut self, window: usize, found: bool) {

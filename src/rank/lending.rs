@@ -53,23 +53,37 @@ impl RankState {
         self.heap.place_of_unbound(bytes).or_else(|| self.place_in_buffer(bytes)).filter(|_| self.lends())
     }
 
-    /// As [`lend`](Self::lend) for blocks from a size on, and for all others that lie in a buffer or in the heap and have not changed
-    /// since they were sent last.
+    /// As [`lend`](Self::lend) for blocks from a size on, and for all others that lie in a symmetric object, in a buffer or in the heap
+    /// and have not changed since they were sent last.
     pub(crate) fn lend_from(&self, bytes: &[u8], from_bytes: usize) -> Address {
         let place = if bytes.len() >= from_bytes { self.lend(bytes) } else { None };
-        place.or_else(|| self.lend_unchanged(bytes))
+        if place.is_some() || !self.may_lend_unchanged(bytes) {
+            return place;
+        }
+        self.lend_unchanged(bytes, self.heap.place_of(bytes))
     }
 
     /// As [`lend_mut`](Self::lend_mut), likewise.
     pub(crate) fn lend_mut_from(&self, bytes: &mut [u8], from_bytes: usize) -> Address {
         let place = if bytes.len() >= from_bytes { self.lend_mut(bytes) } else { None };
-        place.or_else(|| self.lend_unchanged(bytes))
+        if place.is_some() || !self.may_lend_unchanged(bytes) {
+            return place;
+        }
+        let symmetric = self.heap.place_of_mut(bytes);
+        self.lend_unchanged(bytes, symmetric)
     }
 
-    /// Whatever an RFO costs: what is not written does not need it.
-    fn lend_unchanged(&self, bytes: &[u8]) -> Address {
-        let is_allowed = bytes.len() >= UNCHANGED_IN_PLACE_FROM_BYTES && self.settings.in_place != Some(false);
-        if is_allowed && self.buffers.are_unchanged(bytes) { self.place_in_buffer(bytes) } else { None }
+    fn may_lend_unchanged(&self, bytes: &[u8]) -> bool {
+        bytes.len() >= UNCHANGED_IN_PLACE_FROM_BYTES && self.settings.in_place != Some(false)
+    }
+
+    /// Whatever an RFO costs: what is not written does not need it. `symmetric`: the place in a symmetric object.
+    fn lend_unchanged(&self, bytes: &[u8], symmetric: Address) -> Address {
+        match symmetric {
+            Some(place) => self.heap.is_unchanged(place, bytes).then_some(place),
+            None if self.buffers.are_unchanged(bytes) => self.place_in_buffer(bytes),
+            None => None,
+        }
     }
 
     fn place_outside(&self, bytes: &[u8]) -> Address {

@@ -5,7 +5,7 @@
 
 use crate::tuning::{UNCHANGED_BLOCKS, UNCHANGED_SAMPLES, UNCHANGED_TIMES};
 
-/// The blocks of a segment that were sent last.
+/// The blocks of some memory that were sent last.
 #[derive(Debug, Default)]
 pub(crate) struct SentBlocks {
     blocks: Vec<SentBlock>,
@@ -15,7 +15,8 @@ pub(crate) struct SentBlocks {
 
 #[derive(Debug)]
 struct SentBlock {
-    offset: usize,
+    /// Where it lies, for this list.
+    place: u64,
     len: usize,
     sample: u64,
     /// How often in a row it was found as it was.
@@ -24,15 +25,15 @@ struct SentBlock {
 
 impl SentBlocks {
     /// Records that a block is sent. Reports whether it was sent some times before, and is still the same as far as one can see.
-    pub(crate) fn is_unchanged(&mut self, offset: usize, bytes: &[u8]) -> bool {
+    pub(crate) fn is_unchanged(&mut self, place: u64, bytes: &[u8]) -> bool {
         let (len, sample) = (bytes.len(), sample(bytes));
         let mut known = self.blocks.iter_mut();
-        if let Some(block) = known.find(|block| (block.offset, block.len) == (offset, len)) {
+        if let Some(block) = known.find(|block| (block.place, block.len) == (place, len)) {
             block.unchanged = if block.sample == sample { block.unchanged + 1 } else { 0 };
             block.sample = sample;
             return block.unchanged >= UNCHANGED_TIMES;
         }
-        let block = SentBlock { offset, len, sample, unchanged: 0 };
+        let block = SentBlock { place, len, sample, unchanged: 0 };
         if self.blocks.len() < UNCHANGED_BLOCKS {
             self.blocks.push(block);
         } else {
@@ -80,7 +81,7 @@ mod tests {
         assert!(sent.is_unchanged(0, &bytes));
         // Others take its place.
         for offset in 1..=UNCHANGED_BLOCKS {
-            assert!(!sent.is_unchanged(128 * (offset + 1), &bytes[1..]));
+            assert!(!sent.is_unchanged(128 * (offset as u64 + 1), &bytes[1..]));
         }
         assert!(!sent.is_unchanged(0, &bytes));
         assert!(!sent.is_unchanged(0, &[]));
