@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::ours::AWAKE;
 
@@ -52,6 +52,36 @@ pub(crate) fn repeated(length: Duration, mut repeat: impl FnMut() -> Result<()>)
         } else if warm && elapsed >= length {
             return Ok(elapsed.as_secs_f64() / count as f64);
         }
+    }
+}
+
+/// The client's side of calls.
+pub(crate) trait Client {
+    /// Makes the call with this number.
+    fn call(&mut self, number: u64) -> Result<()>;
+
+    /// Waits for its answer, which is the number, too.
+    fn answer(&mut self, number: u64) -> Result<u64>;
+
+    /// Microseconds of a call, with this number in flight.
+    fn calls(&mut self, in_flight: u64, length: Duration) -> Result<f64> {
+        let mut next = in_flight;
+        for number in 0..in_flight {
+            self.call(number)?;
+        }
+        let seconds = repeated(length, || {
+            for _ in 0..16 {
+                let (number, answer) = (next - in_flight, self.answer(next - in_flight)?);
+                ensure!(answer == number, "{answer} instead of {number}");
+                self.call(next)?;
+                next += 1;
+            }
+            Ok(())
+        })?;
+        for number in next - in_flight..next {
+            self.answer(number)?;
+        }
+        Ok(seconds * 1e6 / 16.0)
     }
 }
 

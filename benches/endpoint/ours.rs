@@ -4,11 +4,11 @@ use std::io::{IoSlice, IoSliceMut};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use intranode::{Access, Address, Endpoint, Handle, Peer};
 use nix::sys::signal::Signal;
 
-use crate::block::repeated;
+use crate::block::{Client, repeated};
 use crate::process::{Server, bind, processors};
 
 /// By which this program knows that it is the server.
@@ -73,29 +73,6 @@ impl Pair {
         Ok(Pair { server, start, own, peer, handle, memory: vec![0; LONGEST] })
     }
 
-    /// Microseconds of a call, with this number in flight.
-    pub(crate) fn calls(&mut self, in_flight: u64, length: Duration) -> Result<f64> {
-        let (own, peer) = (&mut self.own, self.peer);
-        let (mut next, mut answer) = (in_flight, [0; 8]);
-        for tag in 0..in_flight {
-            own.send_unexpected(peer, tag, &tag.to_ne_bytes())?;
-        }
-        let seconds = repeated(length, || {
-            for _ in 0..16 {
-                let tag = next - in_flight;
-                own.recv_expected(peer, tag, &mut answer)?;
-                ensure!(answer == tag.to_ne_bytes(), "{answer:?} instead of {tag}");
-                own.send_unexpected(peer, next, &next.to_ne_bytes())?;
-                next += 1;
-            }
-            Ok(())
-        })?;
-        for tag in next - in_flight..next {
-            own.recv_expected(peer, tag, &mut answer)?;
-        }
-        Ok(seconds * 1e6 / 16.0)
-    }
-
     /// Gigabytes a second of gets of this length.
     pub(crate) fn gets(&mut self, len: usize, length: Duration) -> Result<f64> {
         let Pair { own, peer, handle, memory, .. } = self;
@@ -109,5 +86,19 @@ impl Pair {
         let Pair { own, peer, handle, memory, .. } = self;
         let seconds = repeated(length, || Ok(own.put(*peer, handle, 0, &[IoSlice::new(&memory[..len])])?))?;
         Ok(len as f64 / seconds / 1e9)
+    }
+}
+
+impl Client for Pair {
+    #[inline]
+    fn call(&mut self, number: u64) -> Result<()> {
+        Ok(self.own.send_unexpected(self.peer, number, &number.to_ne_bytes())?)
+    }
+
+    #[inline]
+    fn answer(&mut self, number: u64) -> Result<u64> {
+        let mut answer = [0; 8];
+        self.own.recv_expected(self.peer, number, &mut answer)?;
+        Ok(u64::from_ne_bytes(answer))
     }
 }

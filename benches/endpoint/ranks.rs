@@ -1,13 +1,12 @@
 //! The same calls by the messages between two ranks of a job.
 
 use std::process::Command;
-use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use intranode::{Communicator, Config, Messages, Tag};
 use nix::sys::signal::Signal;
 
-use crate::block::repeated;
+use crate::block::Client;
 use crate::ours::AWAKE;
 use crate::process::{Server, bind, processors};
 
@@ -45,26 +44,18 @@ impl Ranks {
         let comm = join(&name, 0)?;
         Ok(Ranks { messages: comm.messages()?, _comm: comm, _server: server })
     }
+}
 
-    /// Microseconds of a call, with this number in flight.
-    pub(crate) fn calls(&mut self, in_flight: u64, length: Duration) -> Result<f64> {
-        let (messages, mut next, mut answer) = (&mut self.messages, in_flight, [0]);
-        for tag in 0..in_flight {
-            messages.send(&[tag], 1, tag)?;
-        }
-        let seconds = repeated(length, || {
-            for _ in 0..16 {
-                let tag = next - in_flight;
-                messages.recv(&mut answer, 1, tag)?;
-                ensure!(answer == [tag], "{answer:?} instead of {tag}");
-                messages.send(&[next], 1, next)?;
-                next += 1;
-            }
-            Ok(())
-        })?;
-        for tag in next - in_flight..next {
-            messages.recv(&mut answer, 1, tag)?;
-        }
-        Ok(seconds * 1e6 / 16.0)
+impl Client for Ranks {
+    #[inline]
+    fn call(&mut self, number: u64) -> Result<()> {
+        Ok(self.messages.send(&[number], 1, number)?)
+    }
+
+    #[inline]
+    fn answer(&mut self, number: u64) -> Result<u64> {
+        let mut answer = [0];
+        self.messages.recv(&mut answer, 1, number)?;
+        Ok(answer[0])
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Parser;
 
-use crate::block::{Length, Row, run};
+use crate::block::{Client, Length, Row, run};
 use crate::ours::{LONGEST, Pair};
 use crate::process::{bind, processors};
 use crate::ranks::{self, Ranks};

@@ -143,7 +143,8 @@ impl Envelope {
 impl<'a> Envelope<Source<'a>> {
     /// Reads a cell with this word. `None`: another process has overwritten it.
     ///
-    /// What follows relies on nothing but these checks: the message fits into the cell or, from where it begins, into the buffers, and these exist.
+    /// What follows relies on nothing but these checks: the message fits into the cell or, from where it begins, into the buffers, and these
+    /// exist.
     #[inline(always)]
     pub(super) fn read(word: u64, source: Source<'a>, buffers: usize, buffer_len: usize) -> Option<Self> {
         let kind = Kind::from_code((word >> 28 & 0xF) as u8)?;
