@@ -8,11 +8,13 @@ use crate::harness::deaths::{Sites, trials_of};
 use crate::harness::post::PostScenario;
 
 /// The fail points at which a rank can be stopped.
-const FAIL_POINTS: [&str; 11] = [
+const FAIL_POINTS: [&str; 13] = [
     "buffers-reserved",
     "buffers-read",
     "message-written",
+    "slot-written",
     "cell-copied",
+    "slot-copied",
     "offer-pulled",
     "message-marked",
     "closed-unrung",
@@ -23,7 +25,7 @@ const FAIL_POINTS: [&str; 11] = [
 ];
 
 /// All other places where a rank makes a step with messages.
-const STEPS: [&str; 34] = [
+const STEPS: [&str; 40] = [
     "held",
     "reserve",
     "release",
@@ -38,8 +40,12 @@ const STEPS: [&str; 34] = [
     "wanted",
     "credit",
     "publish-cell",
+    "publish-slot",
+    "blank-slot",
+    "close-slot",
     "has-arrived",
     "arrived",
+    "arrived-behind",
     "take-cell",
     "message-poll",
     "message-mark",
@@ -54,6 +60,8 @@ const STEPS: [&str; 34] = [
     "ring-wake",
     "cell-write",
     "cell-read",
+    "slot-write",
+    "slot-read",
     "buffer-write",
     "buffer-read",
     "own-write",

@@ -27,7 +27,11 @@ macro_rules! cells {
         impl SharedCell<$atomic, $value> {
             /// One that holds 0.
             pub(crate) fn new(label: Label) -> Self {
-                SharedCell { modelled: <$atomic>::new(0), label, swapped_in: RefCell::default() }
+                Self::holding(label, 0)
+            }
+
+            pub(crate) fn holding(label: Label, value: $value) -> Self {
+                SharedCell { modelled: <$atomic>::new(value), label, swapped_in: RefCell::default() }
             }
 
             fn comes_in(&self, value: $value) {

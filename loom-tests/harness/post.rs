@@ -1,10 +1,11 @@
 //! Models of messages: each thread is a rank, and what all have seen is judged at the end of every execution.
 
+use std::array;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use intranode::protocol::message::{
-    Channel, Envelope, Inbox, Kind, Outbox, Post, Settled, buffers, channel, offer,
+    Channel, Envelope, Inbox, Kind, Outbox, Post, Settled, Slot, buffers, channel, offer,
 };
 use intranode::protocol::symmetric::Cell as _;
 use intranode::protocol::{Cause, CauseKind, Failure, Ordering, Payload, membership};
@@ -141,8 +142,11 @@ impl Memory {
 
 /// A channel. Labels are by sender.
 pub(crate) struct ChannelMemory {
-    turns: Vec<Cell64>,
+    /// By cell and slot.
+    words: Vec<[Cell64; channel::SLOTS]>,
     payloads: Vec<Bytes<{ channel::PAYLOAD }>>,
+    /// By cell and slot. They lie in the cell's payload.
+    slots: Vec<[Bytes<{ channel::SLOT }>; channel::SLOTS]>,
     buffers: Vec<Bytes<8>>,
     taken: Cell64,
     held: Cell64,
@@ -154,8 +158,15 @@ impl ChannelMemory {
     pub(crate) fn new(sender: usize, cells: usize, buffers: usize) -> Self {
         let label = |parity| Label { what: "cell", rank: sender, parity };
         let word = || Cell64::new(label(0));
+        // What a cell held before may look like a slot of this lap.
+        let word_of = |cell, slot| match slot {
+            0 => Cell64::new(label(cell)),
+            _ => Cell64::holding(label(cell), 1 << 48 | 9 << 44 | 8),
+        };
+        let bytes = |cell| Bytes::new(Label { what: "slot", rank: sender, parity: cell });
         ChannelMemory {
-            turns: (0..cells).map(|cell| Cell64::new(label(cell))).collect(),
+            words: (0..cells).map(|cell| array::from_fn(|slot| word_of(cell, slot))).collect(),
+            slots: (0..cells).map(|cell| array::from_fn(|_| bytes(cell))).collect(),
             payloads: (0..cells)
                 .map(|cell| Bytes::new(Label { what: "payload", rank: sender, parity: cell }))
                 .collect(),
@@ -175,7 +186,7 @@ impl<'m> Channel for &'m ChannelMemory {
     type Bytes = Bytes8<'m>;
 
     fn cells(&self) -> usize {
-        self.turns.len()
+        self.words.len()
     }
 
     fn buffers(&self) -> usize {
@@ -186,12 +197,16 @@ impl<'m> Channel for &'m ChannelMemory {
         8
     }
 
-    fn turn(&self, cell: usize) -> &Cell64 {
-        &self.turns[cell]
+    fn word(&self, cell: usize, slot: usize) -> &Cell64 {
+        &self.words[cell][slot]
     }
 
     fn payload(&self, cell: usize) -> Bytes8<'m> {
-        Bytes8::Cell(&self.payloads[cell])
+        Bytes8::Cell(&self.payloads[cell], &self.slots[cell])
+    }
+
+    fn slot(&self, cell: usize, slot: usize) -> Bytes8<'m> {
+        Bytes8::Buffer(&self.slots[cell][slot])
     }
 
     fn buffer(&self, buffer: usize) -> Bytes8<'m> {
@@ -219,7 +234,9 @@ impl<'m> Channel for &'m ChannelMemory {
 
 /// A payload of either length.
 pub(crate) enum Bytes8<'m> {
-    Cell(&'m Bytes<{ channel::PAYLOAD }>),
+    /// With the slots that lie in it.
+    Cell(&'m Bytes<{ channel::PAYLOAD }>, &'m [Bytes<8>; channel::SLOTS]),
+    /// Or a slot.
     Buffer(&'m Bytes<8>),
 }
 
@@ -227,14 +244,20 @@ pub(crate) enum Bytes8<'m> {
 unsafe impl Payload for Bytes8<'_> {
     fn write<R>(&self, fill: impl FnOnce(intranode::copy::Sink<'_>) -> R) -> R {
         match self {
-            Bytes8::Cell(bytes) => bytes.write(fill),
+            Bytes8::Cell(bytes, slots) => {
+                slots.iter().for_each(|slot| slot.write(|_| ()));
+                bytes.write(fill)
+            }
             Bytes8::Buffer(bytes) => bytes.write(fill),
         }
     }
 
     fn read<R>(&self, read: impl FnOnce(intranode::copy::Source<'_>) -> R) -> R {
         match self {
-            Bytes8::Cell(bytes) => bytes.read(read),
+            Bytes8::Cell(bytes, slots) => {
+                slots.iter().for_each(|slot| slot.read(|_| ()));
+                bytes.read(read)
+            }
             Bytes8::Buffer(bytes) => bytes.read(read),
         }
     }
@@ -299,6 +322,17 @@ impl<'s> Correspondent<'s> {
     /// Sends a number in a cell.
     pub(crate) fn sends(&self, target: usize, value: u64) -> Result<(), Failure> {
         self.publishes(target, &envelope(Kind::Message, 0, value))
+    }
+
+    /// Sends a number in a slot. `is_followed`: the next slot stays open for another.
+    pub(crate) fn sends_in_slot(&self, target: usize, value: u64, is_followed: bool) -> Result<(), Failure> {
+        let (channel, outbox) = (&self.to(target), &self.outboxes[target]);
+        let mut state = outbox.get();
+        self.waits(|| self.post.has_slot(channel, &mut state).then_some(Ok(())))?;
+        let slot = Slot::new(false, 7, &value.to_ne_bytes());
+        self.post.publish_slot(channel, &mut state, target, &slot, is_followed)?;
+        outbox.set(state);
+        Ok(())
     }
 
     /// Sends a number in a buffer, when one is free.

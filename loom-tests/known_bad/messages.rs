@@ -33,6 +33,13 @@ pub(crate) fn all() -> Vec<KnownBad> {
             "A receiver says that it has taken a cell, or pulled a message, before it has copied it: the sender writes \
              there again.",
         ),
+        KnownBad::race(
+            "message_slot_that_is_not_blank",
+            2,
+            slot_that_is_not_blank,
+            "A sender publishes a slot, and leaves the word of the next one as the payload of an earlier cell has made it: the receiver \
+             takes that for a message.",
+        ),
         deadlock(
             "message_credit_without_a_ring",
             2,
@@ -154,6 +161,23 @@ fn credit_before_the_copy(rank: &mut Participant<'_>, mistake: bool) {
     if mistake {
         rank.read(0, 0);
     }
+}
+
+/// The word of the next slot holds what publishes it until the sender has made it blank.
+fn slot_that_is_not_blank(rank: &mut Participant<'_>, mistake: bool) {
+    let (first, second) = (turn(rank), bell(rank));
+    if rank.number == 1 {
+        awaits(rank, first, DONE);
+        awaits(rank, second, DONE);
+        return rank.read(0, 0);
+    }
+    rank.machine.store("before", second, DONE, Relaxed);
+    if !mistake {
+        rank.machine.store("blank", second, CHANGED, Relaxed);
+    }
+    rank.machine.store("publish", first, DONE, Release);
+    rank.write(0);
+    rank.machine.store("publish-next", second, DONE, Release);
 }
 
 fn credit_without_a_ring(rank: &mut Participant<'_>, mistake: bool) {

@@ -12,8 +12,8 @@ use crate::harness::post::{Correspondent, PostModel, Role, Seen};
 use crate::harness::waiting::Waiting::{self, Dozing, Parking, Spinning};
 
 /// The fail points of a sender, those of a receiver, and those of either.
-pub(crate) const IN_SENDING: [&str; 2] = ["buffers-reserved", "message-written"];
-pub(crate) const IN_RECEIVING: [&str; 3] = ["cell-copied", "buffers-read", "offer-pulled"];
+pub(crate) const IN_SENDING: [&str; 3] = ["buffers-reserved", "message-written", "slot-written"];
+pub(crate) const IN_RECEIVING: [&str; 4] = ["cell-copied", "slot-copied", "buffers-read", "offer-pulled"];
 pub(crate) const IN_WAITING: [&str; 2] = ["closed-unrung", "message-marked"];
 
 /// Rank 0 sends, rank 1 receives.
@@ -57,6 +57,52 @@ fn two(waiting: Waiting) -> PostModel {
 /// Two messages through a ring of one cell: the sender waits for room.
 fn full_ring(waiting: Waiting) -> PostModel {
     pair("message_full_ring", waiting, sends_two, receives_two).cells(1).check(sees(&[1, 2]))
+}
+
+/// Two messages in one cell.
+fn slots(waiting: Waiting) -> PostModel {
+    let sends = |rank: &Correspondent<'_>| {
+        rank.sends_in_slot(1, 1, true)?;
+        rank.sends_in_slot(1, 2, false)
+    };
+    pair("message_slots", waiting, sends, receives_two).check(sees(&[1, 2]))
+}
+
+/// A slot is left open, and then closed: the next message is in the next cell. The first cell is used again, so the sender waits for
+/// room in between.
+fn closed_slot(waiting: Waiting) -> PostModel {
+    let sends = |rank: &Correspondent<'_>| {
+        rank.sends_in_slot(1, 1, true)?;
+        rank.sends(1, 2)?;
+        rank.sends(1, 3)
+    };
+    let receives = |rank: &Correspondent<'_>| (0..3).try_for_each(|_| rank.receives(0));
+    pair("message_closed_slot", waiting, sends, receives).check(sees(&[1, 2, 3]))
+}
+
+/// A cell is used for slots when it was used before, for all of them, whatever it held.
+fn slots_again(waiting: Waiting) -> PostModel {
+    let sends =
+        |rank: &Correspondent<'_>| (1..=4).try_for_each(|value| rank.sends_in_slot(1, value, value % 2 == 1));
+    let receives = |rank: &Correspondent<'_>| (0..4).try_for_each(|_| rank.receives(0));
+    pair("message_slots_again", waiting, sends, receives).cells(1).check(sees(&[1, 2, 3, 4]))
+}
+
+/// The sender dies before it has published its first or its second slot.
+fn death_in_slots(waiting: Waiting, occurrence: usize) -> PostModel {
+    let sends = |rank: &Correspondent<'_>| {
+        rank.sends_in_slot(1, 1, true)?;
+        rank.sends_in_slot(1, 2, true)
+    };
+    pair(format!("message_slots_death_{occurrence}"), waiting, sends, receives_two)
+        .fate(0, Fate::dies_at("slot-written", occurrence))
+        .check(move |seen| {
+            sees_or_knows(Died, 0, &[1, 2])(seen);
+            assert!(
+                seen[1].values.len() + 1 == occurrence,
+                "a message is lost, or came from nowhere: {seen:?}"
+            );
+        })
 }
 
 /// Two messages through one buffer: the sender waits for it.
@@ -274,6 +320,16 @@ fn death_of_receiver(waiting: Waiting, fail_point: &'static str) -> PostModel {
         .check(sees_or_knows(Died, 1, &[1, 2]))
 }
 
+/// The same, in the middle of a cell.
+fn death_of_receiver_in_slots(waiting: Waiting) -> PostModel {
+    let sends =
+        |rank: &Correspondent<'_>| (1..=3).try_for_each(|value| rank.sends_in_slot(1, value, value % 2 == 1));
+    pair("message_death_at_slot-copied", waiting, sends, receives_two)
+        .cells(1)
+        .fate(1, Fate::dies_at("slot-copied", 1))
+        .check(sees_or_knows(Died, 1, &[1, 2]))
+}
+
 /// The receiver dies when it has pulled, and not said so.
 fn death_of_puller(waiting: Waiting) -> PostModel {
     let offers = |rank: &Correspondent<'_>| {
@@ -306,8 +362,17 @@ pub(crate) fn models() -> Vec<PostModel> {
             _ => model,
         }));
         models.extend(
-            [full_ring(waiting), one_buffer(waiting), shifted(waiting), parts(waiting), wanted(waiting)]
-                .map(bounded),
+            [
+                full_ring(waiting),
+                slots(waiting),
+                closed_slot(waiting),
+                slots_again(waiting),
+                one_buffer(waiting),
+                shifted(waiting),
+                parts(waiting),
+                wanted(waiting),
+            ]
+            .map(bounded),
         );
         models.push(withdrawn(waiting));
     }
@@ -321,11 +386,13 @@ pub(crate) fn models() -> Vec<PostModel> {
         models.push(death_of_sender(waiting, "message-written", 1));
         models.push(bounded(death_of_sender(waiting, "message-written", 2)));
         models.extend([1, 2].map(|occurrence| bounded(death_between_parts(waiting, occurrence))));
+        models.extend([1, 2].map(|occurrence| bounded(death_in_slots(waiting, occurrence))));
         models.push(bounded(death_in_ringing(waiting, "written-unrung", 1)));
         models.push(bounded(death_in_ringing(waiting, "written-unrung", 2)));
         models.push(bounded(death_in_ringing(waiting, "taken-unwoken", 1)));
         let fail_points = ["cell-copied", "buffers-read", "written-unrung"];
         models.extend(fail_points.map(|fail_point| bounded(death_of_receiver(waiting, fail_point))));
+        models.push(bounded(death_of_receiver_in_slots(waiting)));
     }
     models.push(close(Spinning));
     models.extend([any_source(), leave_of_a_third()]);

@@ -1,9 +1,10 @@
 //! What ranks that send messages share: a channel for each ordered pair of ranks, and what a receiver pulls.
 
+use std::array;
 use std::sync::Arc;
 
 use intranode::protocol::message::Channel;
-use intranode::protocol::message::channel::PAYLOAD;
+use intranode::protocol::message::channel::{PAYLOAD, SLOT, SLOTS};
 use shuttle::sync::atomic::AtomicU64;
 
 use crate::harness::cell::Cell;
@@ -19,8 +20,11 @@ const CELLS: usize = 2;
 const BUFFERS: usize = 3;
 
 pub struct ChannelMemory {
-    turns: Vec<Ordered64>,
+    /// By cell and slot.
+    words: Vec<[Ordered64; SLOTS]>,
     payloads: Vec<Cell>,
+    /// By cell and slot. They lie in the cell's payload.
+    slots: Vec<[Cell; SLOTS]>,
     buffers: Vec<Cell>,
     taken: Ordered64,
     held: Ordered64,
@@ -38,7 +42,10 @@ impl ChannelMemory {
         let bytes =
             |what, sites, len| Cell::new(simulation, format!("{what} from {sender} to {receiver}"), sites, len);
         ChannelMemory {
-            turns: (0..CELLS).map(|_| word()).collect(),
+            words: (0..CELLS).map(|_| array::from_fn(|_| word())).collect(),
+            slots: (0..CELLS)
+                .map(|_| array::from_fn(|_| bytes("slot", ["slot-write", "slot-read"], SLOT)))
+                .collect(),
             payloads: (0..CELLS).map(|_| bytes("cell", ["cell-write", "cell-read"], PAYLOAD)).collect(),
             buffers: (0..BUFFERS).map(|_| bytes("buffer", ["buffer-write", "buffer-read"], BUFFER)).collect(),
             taken: word(),
@@ -67,12 +74,16 @@ impl Channel for &ChannelMemory {
         BUFFER
     }
 
-    fn turn(&self, cell: usize) -> &Ordered64 {
-        &self.turns[cell]
+    fn word(&self, cell: usize, slot: usize) -> &Ordered64 {
+        &self.words[cell][slot]
     }
 
     fn payload(&self, cell: usize) -> Cell {
         self.payloads[cell].clone()
+    }
+
+    fn slot(&self, cell: usize, slot: usize) -> Cell {
+        self.slots[cell][slot].clone()
     }
 
     fn buffer(&self, buffer: usize) -> Cell {

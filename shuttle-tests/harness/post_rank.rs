@@ -1,7 +1,7 @@
 //! A rank that sends and receives messages of all kinds, as the library does: a rank that waits takes in what comes.
 
 use intranode::protocol::message::offer::{Offer, Want};
-use intranode::protocol::message::{Envelope, Inbox, Kind, Outbox, Post, Settled, buffers, channel};
+use intranode::protocol::message::{Envelope, Inbox, Kind, Outbox, Post, Settled, Slot, buffers, channel};
 use intranode::protocol::symmetric::Cell as _;
 use intranode::protocol::{Cause, CauseKind, Failure, Ordering, Payload, membership};
 use shuttle::sync::atomic::Ordering::SeqCst;
@@ -178,6 +178,17 @@ impl<'s> Actor<'s> {
         self.outgoing[target].messages += 1;
         let message = self.outgoing[target].messages;
         match how {
+            How::InCell if choice::once_in(2) => {
+                let channel = self.to(target);
+                let room = self.wait(|actor| {
+                    let outbox = &mut actor.outgoing[target].outbox;
+                    Ok(actor.post.has_slot(&channel, outbox).then_some(()))
+                })?;
+                let slot = Slot::new(false, message, &message.to_ne_bytes());
+                let (post, outbox) = (self.post, &mut self.outgoing[target].outbox);
+                let is_followed = choice::once_in(2);
+                room.map(|()| Ok(post.publish_slot(&channel, outbox, target, &slot, is_followed)?)).transpose()
+            }
             How::InCell => {
                 let room = self.wait(|actor| Ok(actor.has_room(target).then_some(())))?;
                 room.map(|()| self.publish(target, &envelope(Kind::Message, message, 0, BUFFER))).transpose()

@@ -10,7 +10,7 @@ use crate::protocol::message::Kind;
 use crate::tuning::ENDPOINT_POLLS_PER_CALL;
 
 impl Endpoint {
-    /// Sends a message of up to 4096 bytes that the peer receives as the next one. Waits for room, if the peer has not received 64
+    /// Sends a message of up to 4096 bytes that the peer receives as the next one. Waits for room, if the peer has not received 64 or more
     /// before. Example: [`Endpoint`].
     ///
     /// # Errors

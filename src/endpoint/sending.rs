@@ -1,7 +1,7 @@
 //! What goes out over a connection: finding room for it, and sending it.
 
 use crate::endpoint::link::{LONGEST, Link};
-use crate::protocol::message::channel::INLINE;
+use crate::protocol::message::channel::{INLINE, Slot};
 use crate::protocol::message::{Envelope, Kind, buffers};
 use crate::segment::unit::unstopped;
 
@@ -21,6 +21,19 @@ impl Link {
         let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
         if !post.has_room(&channel, &mut self.outbox) {
             return false;
+        }
+        if matches!(kind, Kind::Message | Kind::Expected) && Slot::fits(tag, data) {
+            // Who has more to receive has more to answer, or to ask.
+            let is_followed = self.inbox.is_behind();
+            let message = Slot::new(kind == Kind::Expected, tag, data);
+            unstopped(post.publish_slot(
+                &channel,
+                &mut self.outbox,
+                self.memory.other(),
+                &message,
+                is_followed,
+            ));
+            return true;
         }
         let cell = Envelope { kind, len: data.len(), tag, mask: 0, inline: data };
         unstopped(post.publish(&channel, &mut self.outbox, self.memory.other(), &cell));

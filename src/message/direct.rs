@@ -4,12 +4,11 @@ use crate::error::{Error, Operation};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern};
 use crate::message::state::{State, Wait, is_whole};
-use crate::protocol::message::{Kind, buffers};
-use crate::protocol::{Failure, Killed, message};
+use crate::protocol::message::{Kind, Post, buffers};
+use crate::protocol::{Killed, message};
+use crate::segment::message_memory::MappedChannel;
+use crate::segment::platform::ShmPlatform;
 use crate::tuning::{MESSAGE_DIRECT_POLLS, MESSAGE_POLLS_OF_ONE};
-
-/// A cell that was taken: a message that was received, or what is to be gone on with, and whether it is what is asked for.
-type Taken = Result<Envelope, (message::Envelope, bool)>;
 
 /// How often channels are polled before the receive waits in the usual way.
 #[inline(always)]
@@ -17,18 +16,25 @@ fn direct_polls(core: &Core) -> u32 {
     if core.rank_state.platform.spin.yields() { 1 } else { MESSAGE_DIRECT_POLLS }
 }
 
-impl State {
-    /// Receives the next message of a rank straight from its channel, if nothing else comes first. `None`: it has not come at
-    /// once, or it is not what is asked for; then it is found in the usual way, where it has been put.
+/// A channel that is received from, found once for a call.
+pub(crate) struct Incoming<'c> {
+    post: Post<'c, ShmPlatform>,
+    channel: MappedChannel<'c>,
+}
+
+impl<'c> Incoming<'c> {
+    /// That from a rank.
     #[inline(always)]
-    pub(crate) fn receive_next(
-        &mut self,
-        core: &Core,
-        source: usize,
-        pattern: Pattern,
-        target: &mut [u8],
-        element: usize,
-    ) -> Option<Result<Envelope, Error>> {
+    pub(crate) fn new(core: &'c Core, source: usize) -> Self {
+        Incoming { post: core.post(), channel: core.from(source) }
+    }
+}
+
+impl State {
+    /// The word of what comes next from a rank, straight from its channel, if nothing else comes first. `None`: it has not come at
+    /// once.
+    #[inline(always)]
+    pub(crate) fn next_of(&mut self, core: &Core, route: &Incoming<'_>, source: usize) -> Option<u64> {
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(MESSAGE_POLLS_OF_ONE) {
             self.take_in_others(core, source);
@@ -36,30 +42,24 @@ impl State {
         if !self.arrivals.is_empty() {
             return None;
         }
-        let mut polls = direct_polls(core);
-        loop {
-            match self.take_next::<false>(core, source, pattern, target, element) {
-                Ok(Some(taken)) => return self.go_on(core, source, taken, target),
-                Err(failure) => return Some(Err(core.failed(Operation::Recv, failure))),
-                Ok(None) => {}
-            }
-            polls -= 1;
-            if polls == 0 {
-                return None;
-            }
-            core::hint::spin_loop();
+        let inbox = &mut self.peers[source].inbox;
+        if let Some(word) = route.post.arrived(&route.channel, inbox) {
+            inbox.set_behind(true);
+            return Some(word);
         }
+        inbox.set_behind(false);
+        for _ in 1..direct_polls(core) {
+            core::hint::spin_loop();
+            if let Some(word) = route.post.arrived(&route.channel, inbox) {
+                return Some(word);
+            }
+        }
+        None
     }
 
-    /// The same for the next message of any rank: each is the first to be looked at in its turn.
+    /// The same for what comes next from any rank, and this rank: each is the first to be looked at in its turn.
     #[inline(always)]
-    pub(crate) fn receive_any(
-        &mut self,
-        core: &Core,
-        pattern: Pattern,
-        target: &mut [u8],
-        element: usize,
-    ) -> Option<Result<Envelope, Error>> {
+    pub(crate) fn next_of_any(&mut self, core: &Core) -> Option<(usize, u64)> {
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(MESSAGE_POLLS_OF_ONE) {
             // If that fails, the usual way finds it out.
@@ -68,14 +68,15 @@ impl State {
         if !self.arrivals.is_empty() {
             return None;
         }
-        for _ in 0..(direct_polls(core) as usize).div_ceil(self.peers.len()) {
-            for _ in 0..self.peers.len() {
+        let (post, ranks) = (core.post(), self.peers.len());
+        for round in 0..(direct_polls(core) as usize).div_ceil(ranks) {
+            for _ in 0..ranks {
                 let source = self.turn;
-                self.turn = if source + 1 < self.peers.len() { source + 1 } else { 0 };
-                match self.take_next::<true>(core, source, pattern, target, element) {
-                    Ok(Some(taken)) => return self.go_on(core, source, taken, target),
-                    Err(failure) => return Some(Err(core.failed(Operation::Recv, failure))),
-                    Ok(None) => {}
+                self.turn = if source + 1 < ranks { source + 1 } else { 0 };
+                let inbox = &mut self.peers[source].inbox;
+                if let Some(word) = post.arrived(&core.from(source), inbox) {
+                    inbox.set_behind(round == 0);
+                    return Some((source, word));
                 }
             }
             core::hint::spin_loop();
@@ -83,47 +84,59 @@ impl State {
         None
     }
 
-    /// Takes the next cell of a rank. A message in it that is asked for is received.
+    /// Receives the message that has arrived with this word, if it is in a slot and asked for.
     ///
-    /// `ANY` makes two of it, with a caller each: so all of it is in line, and what it returns in registers. Through memory a message took
-    /// twice as long.
+    /// All of it is in line, and what it returns in registers: through memory a message took twice as long.
     #[inline(always)]
-    fn take_next<const ANY: bool>(
+    pub(crate) fn receive_slot(
         &mut self,
-        core: &Core,
-        source: usize,
+        Incoming { post, channel }: &Incoming<'_>,
+        (source, word): (usize, u64),
         pattern: Pattern,
         target: &mut [u8],
         element: usize,
-    ) -> Result<Option<Taken>, Failure> {
-        core.post().take_with(&core.from(source), &mut self.peers[source].inbox, |cell| {
+    ) -> Option<Envelope> {
+        let inbox = &mut self.peers[source].inbox;
+        let slot = post.read_slot(channel, inbox, word)?;
+        let envelope = Envelope { source, tag: slot.tag, bytes: slot.len };
+        if slot.is_expected || !is_asked_for(pattern, &envelope, target.len(), element) {
+            return None;
+        }
+        slot.copy_to(target);
+        // An error occurs in tests only.
+        post.take_slot(channel, inbox, source, word).ok()?;
+        Some(envelope)
+    }
+
+    /// Receives what has arrived with this word in a cell, or puts it aside. `None`: it is in a slot, or not what is asked for; then it is
+    /// found in the usual way.
+    #[inline(always)]
+    pub(crate) fn receive_cell(
+        &mut self,
+        core: &Core,
+        (source, word): (usize, u64),
+        pattern: Pattern,
+        target: &mut [u8],
+        element: usize,
+    ) -> Option<Result<Envelope, Error>> {
+        let (post, channel, inbox) = (core.post(), core.from(source), &mut self.peers[source].inbox);
+        if post.read_slot(&channel, inbox, word).is_some() {
+            return None;
+        }
+        let taken = post.take_cell(&channel, inbox, word, |cell| {
             let envelope = Envelope { source, tag: cell.tag, bytes: cell.len };
-            let is_asked_for =
-                pattern.matches(&envelope) && cell.len <= target.len() && is_whole(cell.len, element);
+            let is_asked_for = is_asked_for(pattern, &envelope, target.len(), element);
             if is_asked_for && cell.kind == Kind::Message && cell.mask == 0 {
-                cell.inline.get_few(0, &mut target[..cell.len]);
+                cell.inline.get(0, &mut target[..cell.len]);
                 return Ok(envelope);
             }
             Err((message::Envelope::of(&cell), is_asked_for))
-        })
-    }
-
-    /// Goes on with a cell that was taken.
-    #[inline(always)]
-    fn go_on(
-        &mut self,
-        core: &Core,
-        source: usize,
-        taken: Taken,
-        target: &mut [u8],
-    ) -> Option<Result<Envelope, Error>> {
-        // An error occurs in tests only.
-        if let Err(killed) = core.post().ring(source) {
-            return Some(Err(core.failed(Operation::Recv, killed.into())));
-        }
-        match taken {
-            Ok(envelope) => Some(Ok(envelope)),
-            Err((cell, is_asked_for)) => {
+        });
+        let rung = taken.and_then(|taken| Ok(post.ring(source).map(|()| taken)?));
+        match rung {
+            Err(failure) => Some(Err(core.failed(Operation::Recv, failure))),
+            Ok(Ok(envelope)) => Some(Ok(envelope)),
+            Ok(Err((cell, is_asked_for))) => {
                 let target = is_asked_for.then_some(target);
                 self.receive_other(core, source, &cell, target).transpose()
             }
@@ -161,4 +174,10 @@ impl State {
             }
         }
     }
+}
+
+/// Whether a message is what a receive into a buffer of this length asks for, and fits.
+#[inline(always)]
+fn is_asked_for(pattern: Pattern, envelope: &Envelope, len: usize, element: usize) -> bool {
+    pattern.matches(envelope) && envelope.bytes <= len && is_whole(envelope.bytes, element)
 }

@@ -8,12 +8,13 @@ use bytemuck::Pod;
 use crate::codes::Codes;
 use crate::error::{Error, Operation};
 use crate::message::core::Core;
+use crate::message::direct::Incoming;
 use crate::message::envelope::{Envelope, Pattern, Source, Tag};
 use crate::message::notifier::Notifier;
 use crate::message::outgoing::{self, How};
 use crate::message::request::{Receiving, Request, Sending};
-use crate::message::state::{State, Wait};
-use crate::protocol::message::channel::INLINE;
+use crate::message::state::{Peer, State, Wait};
+use crate::protocol::message::channel::{INLINE, Slot};
 use crate::rank::rank_state::RankState;
 use crate::segment::message_memory::ChannelLayout;
 use crate::segment::recorder::Lane;
@@ -96,10 +97,15 @@ impl Messages {
 
     #[inline]
     fn send_now<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> Result<(), Error> {
-        if self.try_inline(data, to, tag) { Ok(()) } else { self.send_longer(data, to, tag) }
+        if self.try_slot(data, to, tag) { Ok(()) } else { self.send_cell(data, to, tag) }
     }
 
-    /// Sends what is longer than a cell, or cannot be sent at once.
+    #[inline(never)]
+    fn send_cell<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> Result<(), Error> {
+        if self.try_cell(data, to, tag) { Ok(()) } else { self.send_longer(data, to, tag) }
+    }
+
+    /// Sends what has no room in a cell, or cannot be sent at once.
     #[inline(never)]
     fn send_longer<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> Result<(), Error> {
         if self.try_eager(data, to, tag)? {
@@ -122,7 +128,8 @@ impl Messages {
         let Messages { core, state } = self;
         let data = bytemuck::cast_slice(data);
         let sent = state.wait(core, Wait::to(to), |state| {
-            let sent = state.peers[to].outgoing.try_eager(core, to, tag, data);
+            let Peer { outgoing, inbox, .. } = &mut state.peers[to];
+            let sent = outgoing.try_eager(core, inbox, to, tag, data);
             sent.map(|sent| sent.then_some(())).map_err(|killed| outgoing::failed(core, killed)).transpose()
         })?;
         sent.ok_or_else(|| core.timed_out(Operation::Send, vec![to]))
@@ -146,7 +153,7 @@ impl Messages {
     /// # Errors
     /// As [`send`](Messages::send); [`Error::NoRoom`] for a message that is too long for an empty channel.
     pub fn try_send<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> Result<bool, Error> {
-        let sent = self.try_inline(data, to, tag) || self.try_eager(data, to, tag)?;
+        let sent = self.try_slot(data, to, tag) || self.try_eager(data, to, tag)?;
         let bytes = size_of_val(data);
         if sent {
             self.core.count(Operation::Send, bytes);
@@ -154,26 +161,29 @@ impl Messages {
         if !sent && bytes > self.core.eager() { Err(self.no_room(to, bytes)) } else { Ok(sent) }
     }
 
-    /// Sends what fits into a cell if nothing stands in the way. All of it is in one place, so that a short message takes few
+    /// Sends what fits into a slot if nothing stands in the way. All of it is in one place, so that a short message takes few
     /// instructions.
     #[inline(always)]
-    fn try_inline<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> bool {
-        let Messages { core, state } = self;
-        let data: &[u8] = bytemuck::cast_slice(data);
-        if data.len() > INLINE || !core.is_ready(Some(to)) {
-            return false;
-        }
-        let post = core.post();
-        if !core.is_reached(&post, to) {
-            return false;
-        }
+    fn try_slot<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> bool {
+        let (Messages { core, state }, data) = (self, bytemuck::cast_slice(data));
+        let Some(post) = Slot::fits(tag, data).then(|| core.post_to(to)).flatten() else { return false };
+        let Peer { outgoing, inbox, .. } = &mut state.peers[to];
+        // An error occurs in tests only.
+        outgoing.is_flushed() && matches!(outgoing.try_slot(core, &post, inbox, to, tag, data), Ok(true))
+    }
+
+    /// The same of what fits into a cell.
+    #[inline(always)]
+    fn try_cell<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> bool {
+        let (Messages { core, state }, data) = (self, bytemuck::cast_slice::<T, u8>(data));
+        let Some(post) = (data.len() <= INLINE).then(|| core.post_to(to)).flatten() else { return false };
         let outgoing = &mut state.peers[to].outgoing;
         // An error occurs in tests only.
-        outgoing.is_flushed() && matches!(outgoing.try_inline(core, &post, to, tag, data), Ok(true))
+        outgoing.is_flushed() && matches!(outgoing.try_cell(core, &post, to, tag, data), Ok(true))
     }
 
     fn try_eager<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> Result<bool, Error> {
-        if !(self.core.is_ready(Some(to)) && self.core.is_reached(&self.core.post(), to)) {
+        if self.core.post_to(to).is_none() {
             self.begin_send(to)?;
         }
         let Messages { core, state } = self;
@@ -181,7 +191,8 @@ impl Messages {
         if data.len() > INLINE && data.len() > core.eager() {
             return Ok(false);
         }
-        let sent = state.peers[to].outgoing.try_eager(core, to, tag, data);
+        let Peer { outgoing, inbox, .. } = &mut state.peers[to];
+        let sent = outgoing.try_eager(core, inbox, to, tag, data);
         sent.map_err(|killed| outgoing::failed(core, killed))
     }
 
@@ -227,25 +238,47 @@ impl Messages {
     fn recv_now<T: Pod>(&mut self, buffer: &mut [T], pattern: Pattern) -> Result<Envelope, Error> {
         let Some(source) = pattern.rank() else { return self.recv_any(buffer, pattern) };
         let Messages { core, state } = self;
-        if core.is_ready(Some(source)) {
-            let target = bytemuck::cast_slice_mut(buffer);
-            if let Some(received) = state.receive_next(core, source, pattern, target, size_of::<T>()) {
-                return received;
-            }
+        if !core.is_ready(Some(source)) {
+            return self.recv_slowly(buffer, pattern);
         }
-        self.recv_slowly(buffer, pattern)
+        let incoming = Incoming::new(core, source);
+        let Some(word) = state.next_of(core, &incoming, source) else {
+            return self.recv_slowly(buffer, pattern);
+        };
+        let target = bytemuck::cast_slice_mut(buffer);
+        match state.receive_slot(&incoming, (source, word), pattern, target, size_of::<T>()) {
+            Some(received) => Ok(received),
+            None => self.recv_cell(buffer, pattern, (source, word)),
+        }
     }
 
     #[inline(never)]
     fn recv_any<T: Pod>(&mut self, buffer: &mut [T], pattern: Pattern) -> Result<Envelope, Error> {
         let Messages { core, state } = self;
-        if core.is_ready(None) {
-            let target = bytemuck::cast_slice_mut(buffer);
-            if let Some(received) = state.receive_any(core, pattern, target, size_of::<T>()) {
-                return received;
-            }
+        let next = core.is_ready(None).then(|| state.next_of_any(core)).flatten();
+        let Some((source, word)) = next else { return self.recv_slowly(buffer, pattern) };
+        let target = bytemuck::cast_slice_mut(buffer);
+        match state.receive_slot(&Incoming::new(core, source), (source, word), pattern, target, size_of::<T>())
+        {
+            Some(received) => Ok(received),
+            None => self.recv_cell(buffer, pattern, (source, word)),
         }
-        self.recv_slowly(buffer, pattern)
+    }
+
+    /// The same of what is not in a slot.
+    #[inline(never)]
+    fn recv_cell<T: Pod>(
+        &mut self,
+        buffer: &mut [T],
+        pattern: Pattern,
+        arrived: (usize, u64),
+    ) -> Result<Envelope, Error> {
+        let Messages { core, state } = self;
+        let target = bytemuck::cast_slice_mut(buffer);
+        match state.receive_cell(core, arrived, pattern, target, size_of::<T>()) {
+            Some(received) => received,
+            None => self.recv_slowly(buffer, pattern),
+        }
     }
 
     /// Receives what has not come at once.

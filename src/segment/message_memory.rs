@@ -15,7 +15,7 @@ use super::unit::Instance;
 use crate::copy::{Sink, Source, lines};
 use crate::protocol::Payload;
 use crate::protocol::message::Channel;
-use crate::protocol::message::channel::{MOST, PAYLOAD};
+use crate::protocol::message::channel::{MOST, PAYLOAD, SLOT, SLOTS};
 use crate::tuning::{MESSAGE_BYTES, MESSAGE_LEAST_BUFFERS, MESSAGE_MOST_BUFFER_BYTES};
 
 /// The least length of a buffer, in bytes: a page, so that a channel takes no more of them than it uses.
@@ -35,6 +35,14 @@ const WANTS: usize = LEASES + 8 * MOST;
 const BUFFERS: usize = 5632;
 
 const _: () = assert!(WANTS + 8 * MOST <= BUFFERS && BUFFERS.is_multiple_of(128) && 8 + PAYLOAD == CELL);
+const _: () = assert!(SLOTS * (8 + SLOT) == CELL);
+
+/// Where a slot begins, in bytes.
+#[inline]
+fn slot_offset(cell: usize, slot: usize) -> usize {
+    assert!(cell < CELLS && slot < SLOTS);
+    cell * CELL + slot * (CELL / SLOTS)
+}
 
 /// How a channel is divided: the same for all channels of a communicator.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +106,7 @@ impl<'a> MappedChannel<'a> {
     }
 
     #[inline]
-    fn word(&self, offset: usize) -> &'a AtomicU64 {
+    fn atomic(&self, offset: usize) -> &'a AtomicU64 {
         assert!(offset < BUFFERS && offset.is_multiple_of(size_of::<u64>()));
         // SAFETY: I16: inside the instance, by `new`, and aligned; what is in this place of a channel is atomic.
         unsafe { AtomicU64::from_ptr(self.start.wrapping_add(offset).cast()) }
@@ -128,7 +136,7 @@ pub(crate) struct ChannelBytes<'a> {
 
 // SAFETY: I16: the view is exactly these bytes, for as long as the channel is mapped.
 unsafe impl Payload for ChannelBytes<'_> {
-    #[inline]
+    #[inline(always)]
     fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
         self.bytes.write(fill)
     }
@@ -138,7 +146,7 @@ unsafe impl Payload for ChannelBytes<'_> {
         self.bytes.prefetch_for_write(len);
     }
 
-    #[inline]
+    #[inline(always)]
     fn read<R>(&self, read: impl FnOnce(Source<'_>) -> R) -> R {
         self.bytes.read(read)
     }
@@ -164,15 +172,18 @@ impl<'a> Channel for MappedChannel<'a> {
     }
 
     #[inline]
-    fn turn(&self, cell: usize) -> &AtomicU64 {
-        assert!(cell < CELLS);
-        self.word(cell * CELL)
+    fn word(&self, cell: usize, slot: usize) -> &AtomicU64 {
+        self.atomic(slot_offset(cell, slot))
     }
 
     #[inline]
     fn payload(&self, cell: usize) -> ChannelBytes<'a> {
-        assert!(cell < CELLS);
-        self.bytes(cell * CELL + size_of::<u64>(), PAYLOAD)
+        self.bytes(slot_offset(cell, 0) + size_of::<u64>(), PAYLOAD)
+    }
+
+    #[inline]
+    fn slot(&self, cell: usize, slot: usize) -> ChannelBytes<'a> {
+        self.bytes(slot_offset(cell, slot) + size_of::<u64>(), SLOT)
     }
 
     #[inline]
@@ -188,24 +199,24 @@ impl<'a> Channel for MappedChannel<'a> {
 
     #[inline]
     fn taken(&self) -> &AtomicU64 {
-        self.word(TAKEN)
+        self.atomic(TAKEN)
     }
 
     #[inline]
     fn held(&self) -> &AtomicU64 {
-        self.word(HELD)
+        self.atomic(HELD)
     }
 
     #[inline]
     fn lease(&self, slot: usize) -> &AtomicU64 {
         assert!(slot < MOST);
-        self.word(LEASES + size_of::<u64>() * slot)
+        self.atomic(LEASES + size_of::<u64>() * slot)
     }
 
     #[inline]
     fn want(&self, slot: usize) -> &AtomicU64 {
         assert!(slot < MOST);
-        self.word(WANTS + size_of::<u64>() * slot)
+        self.atomic(WANTS + size_of::<u64>() * slot)
     }
 }
 

@@ -160,23 +160,23 @@ fn overcommit_is_strict() -> bool {
 #[derive(Clone, Copy)]
 pub(crate) struct PairChannel<'a>(MappedChannel<'a>);
 
-/// A cell's payload, or a buffer.
+/// A cell's payload, or what is nothing but a message: a buffer, or a slot.
 pub(crate) enum PairBytes<'a> {
     Cell(ChannelBytes<'a>),
-    Buffer(ChannelBytes<'a>),
+    Message(ChannelBytes<'a>),
 }
 
 // SAFETY: I18: the view is exactly these bytes, or a copy of them.
 unsafe impl Payload for PairBytes<'_> {
     #[inline(always)]
     fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
-        let (PairBytes::Cell(bytes) | PairBytes::Buffer(bytes)) = self;
+        let (PairBytes::Cell(bytes) | PairBytes::Message(bytes)) = self;
         bytes.write(fill)
     }
 
     #[inline(always)]
     fn prefetch_for_write(&self, len: usize) {
-        let (PairBytes::Cell(bytes) | PairBytes::Buffer(bytes)) = self;
+        let (PairBytes::Cell(bytes) | PairBytes::Message(bytes)) = self;
         bytes.prefetch_for_write(len);
     }
 
@@ -190,7 +190,7 @@ unsafe impl Payload for PairBytes<'_> {
                 read(unsafe { Source::new(copy.as_ptr(), PAYLOAD) })
             }
             // Its bytes are handed on, and not looked at.
-            PairBytes::Buffer(bytes) => bytes.read(read),
+            PairBytes::Message(bytes) => bytes.read(read),
         }
     }
 }
@@ -215,8 +215,8 @@ impl<'a> Channel for PairChannel<'a> {
     }
 
     #[inline]
-    fn turn(&self, cell: usize) -> &AtomicU64 {
-        self.0.turn(cell)
+    fn word(&self, cell: usize, slot: usize) -> &AtomicU64 {
+        self.0.word(cell, slot)
     }
 
     #[inline(always)]
@@ -224,15 +224,20 @@ impl<'a> Channel for PairChannel<'a> {
         PairBytes::Cell(self.0.payload(cell))
     }
 
+    #[inline(always)]
+    fn slot(&self, cell: usize, slot: usize) -> PairBytes<'a> {
+        PairBytes::Message(self.0.slot(cell, slot))
+    }
+
     #[inline]
     fn buffer(&self, buffer: usize) -> PairBytes<'a> {
-        PairBytes::Buffer(self.0.buffer(buffer))
+        PairBytes::Message(self.0.buffer(buffer))
     }
 
     #[inline]
     fn adjacent(&self, first: usize, count: usize) -> (PairBytes<'a>, usize) {
         let (bytes, count) = self.0.adjacent(first, count);
-        (PairBytes::Buffer(bytes), count)
+        (PairBytes::Message(bytes), count)
     }
 
     #[inline]

@@ -419,7 +419,7 @@ unsafe impl Send for Buffer {}
 
 // SAFETY: I1: the view is exactly the buffer.
 unsafe impl Payload for Buffer {
-    #[inline]
+    #[inline(always)]
     fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
         // SAFETY: I1 and I2.
         fill(unsafe { Sink::new(self.start, self.len) })
@@ -432,7 +432,7 @@ unsafe impl Payload for Buffer {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn read<R>(&self, read: impl FnOnce(Source<'_>) -> R) -> R {
         // SAFETY: I1 and I2.
         read(unsafe { Source::new(self.start, self.len) })

@@ -1,18 +1,31 @@
 //! The memory of a channel, and what is in a cell of its ring.
 //!
 //! ```text
-//!   63                           32 31   28 27                 0
-//!  +-------------------------------+-------+--------------------+
-//!  |  turn (32 bits, wrapping)     | kind  |  length in bytes   |   the word that publishes the cell
-//!  +-------------------------------+-------+--------------------+
-//!  |  tag (64 bits)                                             |
-//!  +------------------------------------------------------------+   56 bytes of payload
-//!  |  mask of buffers (64 bits); of an offer, a place           |
-//!  +------------------------------------------------------------+
-//!  |  40 bytes: a short message, an offer, or where in its      |
-//!  |  buffers a message begins, and how much of it is there     |
-//!  +------------------------------------------------------------+
+//!   63        48 47  44 43             28 27                 0
+//!  +------------+------+-----------------+--------------------+
+//!  |  turn      | kind |                 |  length in bytes   |   the word that publishes the cell
+//!  +------------+------+-----------------+--------------------+
+//!  |  tag (64 bits)                                           |
+//!  +----------------------------------------------------------+   56 bytes of payload
+//!  |  mask of buffers (64 bits); of an offer, a place         |
+//!  +----------------------------------------------------------+
+//!  |  40 bytes: a short message, an offer, or where in its    |
+//!  |  buffers a message begins, and how much of it is there   |
+//!  +----------------------------------------------------------+
 //! ```
+//!
+//! Or it has four slots of 16 bytes, with a message of up to eight bytes in each:
+//!
+//! ```text
+//!   63        48 47  44  43  42                        4 3   0
+//!  +------------+------+------+-------------------------+-----+
+//!  |  turn      | kind | open |  tag (39 bits)          | len |   the word that publishes the slot
+//!  +------------+------+------+-------------------------+-----+
+//!  |  the message                                             |
+//!  +----------------------------------------------------------+
+//! ```
+//!
+//! The turn wraps: what a cell held one lap before has another one.
 
 use super::super::Payload;
 use super::super::symmetric::IntegerCell;
@@ -24,6 +37,15 @@ pub const INLINE: usize = 40;
 
 /// The bytes of a cell behind the word that publishes it.
 pub const PAYLOAD: usize = 16 + INLINE;
+
+/// The slots of a cell that has some.
+pub const SLOTS: usize = 4;
+
+/// The bytes of a message that a slot has room for.
+pub const SLOT: usize = 8;
+
+/// The largest tag that a slot has room for.
+pub const SLOT_TAG: u64 = (1 << 39) - 1;
 
 /// The most cells of a ring, and the most buffers and offers of a channel.
 pub const MOST: usize = 64;
@@ -72,12 +94,130 @@ pub struct Envelope<B = [u8; INLINE]> {
 /// The most that the word has room for.
 const LEN: u64 = (1 << 28) - 1;
 
+/// Where the turn and the kind begin.
+const TURN: u32 = 48;
+const KIND: u32 = 44;
+
+/// Says of a slot that the next message is in the next slot, not in the next cell.
+const OPEN: u64 = 1 << 43;
+
+/// Says, in place of the kind, that a slot stays empty: the next message is in the next cell.
+const CLOSED: u64 = 15;
+
+/// Tells the kind of what is in a slot from the kind of a cell.
+const IN_SLOT: u64 = 8;
+
+/// A message in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// [`Kind::Expected`], or else [`Kind::Message`].
+    pub is_expected: bool,
+    /// The sender's tag.
+    pub tag: u64,
+    /// Its length, in bytes.
+    pub len: usize,
+    /// The message.
+    pub value: [u8; SLOT],
+}
+
+impl Slot {
+    /// A message that [has room](Self::fits) in a slot.
+    #[inline(always)]
+    pub fn new(is_expected: bool, tag: u64, message: &[u8]) -> Self {
+        // Most are a number.
+        let value = message.first_chunk().copied().unwrap_or_else(|| padded(message));
+        Slot { is_expected, tag, len: message.len(), value }
+    }
+
+    /// Copies the message to the beginning of `target`.
+    ///
+    /// # Panics
+    /// When it is longer.
+    #[inline(always)]
+    pub fn copy_to(&self, target: &mut [u8]) {
+        match target.first_chunk_mut() {
+            Some(whole) if self.len == whole.len() => *whole = self.value,
+            _ => target[..self.len].copy_from_slice(&self.value[..self.len]),
+        }
+    }
+
+    /// Whether a message has room in a slot.
+    #[inline(always)]
+    pub fn fits(tag: u64, message: &[u8]) -> bool {
+        message.len() <= SLOT && tag <= SLOT_TAG
+    }
+
+    /// The word that publishes it at this turn.
+    #[inline(always)]
+    pub(super) fn word(&self, turn: u16, is_open: bool) -> u64 {
+        debug_assert!(self.tag <= SLOT_TAG && self.len <= SLOT);
+        let kind = if self.is_expected { Kind::Expected } else { Kind::Message };
+        let open = if is_open { OPEN } else { 0 };
+        u64::from(turn) << TURN
+            | (u64::from(kind as u8) | IN_SLOT) << KIND
+            | open
+            | self.tag << 4
+            | self.len as u64
+    }
+
+    /// The same without what is in it. `None`: no message is in a slot there.
+    #[inline(always)]
+    pub(super) fn of(word: u64) -> Option<Self> {
+        let is_expected = match code(word) {
+            MESSAGE_IN_SLOT => false,
+            EXPECTED_IN_SLOT => true,
+            _ => return None,
+        };
+        let (tag, len) = (word >> 4 & SLOT_TAG, (word & 0xF) as usize);
+        (len <= SLOT).then_some(Slot { is_expected, tag, len, value: [0; SLOT] })
+    }
+}
+
+/// Apart, so that the other values need not be in memory.
+#[inline(never)]
+fn padded(message: &[u8]) -> [u8; SLOT] {
+    let mut value = [0; SLOT];
+    value[..message.len()].copy_from_slice(message);
+    value
+}
+
+const MESSAGE_IN_SLOT: u64 = Kind::Message as u64 | IN_SLOT;
+const EXPECTED_IN_SLOT: u64 = Kind::Expected as u64 | IN_SLOT;
+
+/// The word of a slot that stays empty.
+pub(super) fn closed_word(turn: u16) -> u64 {
+    u64::from(turn) << TURN | CLOSED << KIND
+}
+
+/// A word that publishes nothing at this turn.
+#[inline(always)]
+pub(super) fn blank_word(turn: u16) -> u64 {
+    u64::from(turn.wrapping_sub(1)) << TURN
+}
+
+#[inline(always)]
+fn code(word: u64) -> u64 {
+    word >> KIND & 0xF
+}
+
+/// Whether a word says that the next message is in the next cell.
+#[inline(always)]
+pub(super) fn is_closed(word: u64) -> bool {
+    code(word) == CLOSED
+}
+
+/// Whether the word of a slot says that the next message is in the next slot.
+#[inline(always)]
+pub(super) fn is_open(word: u64) -> bool {
+    word & OPEN != 0
+}
+
 impl<B: AsRef<[u8]>> Envelope<B> {
     /// The word that publishes it at this turn.
     #[inline]
-    pub(super) fn word(&self, turn: u32) -> u64 {
+    pub(super) fn word(&self, turn: u16) -> u64 {
         debug_assert!(self.len as u64 <= LEN);
-        u64::from(turn) << 32 | u64::from(self.kind.code()) << 28 | self.len as u64 & LEN
+        u64::from(turn) << TURN | u64::from(self.kind.code()) << KIND | self.len as u64 & LEN
     }
 
     #[inline]
@@ -111,6 +251,15 @@ pub fn shifted(start: usize, filled: usize) -> [u8; INLINE] {
     inline
 }
 
+impl From<Slot> for Envelope {
+    fn from(slot: Slot) -> Self {
+        let kind = if slot.is_expected { Kind::Expected } else { Kind::Message };
+        let mut inline = [0; INLINE];
+        inline[..SLOT].copy_from_slice(&slot.value);
+        Envelope { kind, len: slot.len, tag: slot.tag, mask: 0, inline }
+    }
+}
+
 impl Envelope {
     fn number(&self, at: usize) -> usize {
         self.inline[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word) as usize)
@@ -128,8 +277,8 @@ impl Envelope {
 
     /// The turn of a word that publishes a cell.
     #[inline]
-    pub(super) fn turn(word: u64) -> u32 {
-        (word >> 32) as u32
+    pub(super) fn turn(word: u64) -> u16 {
+        (word >> TURN) as u16
     }
 
     /// The same cell with a copy of what is in line.
@@ -147,7 +296,7 @@ impl<'a> Envelope<Source<'a>> {
     /// exist.
     #[inline(always)]
     pub(super) fn read(word: u64, source: Source<'a>, buffers: usize, buffer_len: usize) -> Option<Self> {
-        let kind = Kind::from_code((word >> 28 & 0xF) as u8)?;
+        let kind = Kind::from_code(code(word) as u8)?;
         let len = usize::try_from(word & LEN).ok()?;
         let tag = u64::from_ne_bytes(source.array(0));
         let mask = u64::from_ne_bytes(source.array(8));
@@ -181,11 +330,14 @@ pub trait Channel {
     /// The length of a buffer, in bytes.
     fn buffer_len(&self) -> usize;
 
-    /// The word that publishes a cell. Written by the sender.
-    fn turn(&self, cell: usize) -> &Self::Word;
+    /// The word that publishes a slot of a cell; the first publishes the cell. Written by the sender.
+    fn word(&self, cell: usize, slot: usize) -> &Self::Word;
 
     /// The rest of a cell: [`PAYLOAD`] bytes. Written by the sender.
     fn payload(&self, cell: usize) -> Self::Bytes;
+
+    /// The rest of a slot, which is a part of the cell's: [`SLOT`] bytes. Written by the sender.
+    fn slot(&self, cell: usize, slot: usize) -> Self::Bytes;
 
     /// A buffer. Written by the sender.
     fn buffer(&self, buffer: usize) -> Self::Bytes;

@@ -22,10 +22,10 @@ pub mod wait;
 use super::symmetric::{OneSided, SymmetricPlatform};
 use super::{Killed, Segment};
 
-pub use channel::{Channel, Envelope, Kind, Mask};
+pub use channel::{Channel, Envelope, Kind, Mask, Slot};
 pub use offer::{Offer, Settled};
 pub use parking::{Attention, Fenced, Marked};
-pub use ring::{Inbox, Outbox};
+pub use ring::{Inbox, Outbox, Position};
 
 /// One rank's access to its channels.
 pub struct Post<'s, P: SymmetricPlatform>(OneSided<'s, P>);

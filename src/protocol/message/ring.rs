@@ -14,32 +14,114 @@
 //!
 //! The receiver takes a cell at once, also if nobody asks for its message yet: a message that nobody receives does not stand
 //! in the way of the others.
+//!
+//! **Slots.** A sender that expects to send another short message before it hears from the receiver puts the message into a slot: a
+//! line brings up to four then. The word of a slot says whether the next message is in the next slot, whose word the sender has made
+//! blank before, or in the next cell. If it said the former, and what comes next has no room in a slot, the next slot is published
+//! as closed. A cell is taken, for its sender, with the last of its messages; one that is closed counts as taken with the next.
 
-use super::super::symmetric::SymmetricPlatform;
+use super::super::symmetric::{IntegerCell, SymmetricPlatform};
 use super::super::{Failure, Killed, Ordering, Payload};
+use super::channel::{SLOTS, Slot, blank_word, closed_word, is_closed, is_open};
 use super::{Channel, Envelope, Post};
 use crate::copy::Source;
 use crate::tuning::MESSAGE_PREFETCH_CELLS;
 use Ordering::{Acquire, Relaxed, Release};
 
+/// A slot of the ring: those of all cells that have gone through it are numbered one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position(u64);
+
+impl Position {
+    const SLOTS: u64 = SLOTS as u64;
+
+    /// How many cells are before it.
+    #[inline(always)]
+    fn cells(self) -> u64 {
+        self.0 / Self::SLOTS
+    }
+
+    /// Whether its cell begins with it.
+    #[inline(always)]
+    fn is_first(self) -> bool {
+        self.0.is_multiple_of(Self::SLOTS)
+    }
+
+    /// Where it is in a ring of so many cells.
+    #[inline(always)]
+    fn place(self, cells: usize) -> (usize, usize) {
+        (self.cells() as usize % cells, self.0 as usize % SLOTS)
+    }
+
+    /// The turn of its cell. Never that of one which was not written yet.
+    #[inline(always)]
+    fn turn(self, cells: usize) -> u16 {
+        (self.cells() / cells as u64 + 1) as u16
+    }
+
+    /// The word that publishes it.
+    #[inline(always)]
+    fn word<C: Channel>(self, channel: &C) -> &C::Word {
+        let (cell, slot) = self.place(channel.cells());
+        channel.word(cell, slot)
+    }
+
+    /// The word that was read there, if it publishes something at this turn.
+    #[inline(always)]
+    fn published(self, cells: usize, word: u64) -> Option<u64> {
+        (Envelope::turn(word) == self.turn(cells)).then_some(word)
+    }
+
+    /// The next slot of the cell, if it has one and that is `open`; otherwise the first of the next cell.
+    #[inline(always)]
+    fn next(self, open: bool) -> Self {
+        let next = Position(self.0.wrapping_add(1));
+        if open { next } else { next.next_cell() }
+    }
+
+    /// The first slot of the next cell, or this one if it is a first.
+    #[inline(always)]
+    fn next_cell(self) -> Self {
+        Position(self.0.wrapping_add(Self::SLOTS - 1) / Self::SLOTS * Self::SLOTS)
+    }
+}
+
 /// The sender's side of a channel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outbox {
-    /// The cells that were published.
-    sent: u64,
-    /// How many of them were taken when the sender last looked.
+    /// Behind what was published. In the middle of a cell: a slot is open.
+    next: Position,
+    /// How many cells were taken when the sender last looked.
     taken: u64,
 }
 
 /// The receiver's side of a channel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inbox {
-    taken: u64,
+    /// Behind what was taken.
+    next: Position,
+    /// Whether what was taken last had been there before the receiver looked.
+    is_behind: bool,
 }
 
-/// The turn of the cell with this number, of all that go through the ring. Never that of a cell which was not written yet.
-fn turn(number: u64, cells: usize) -> u32 {
-    (number / cells as u64 + 1) as u32
+impl Inbox {
+    /// Another one after each message.
+    #[inline(always)]
+    pub fn position(&self) -> Position {
+        self.next
+    }
+
+    /// Whether what was taken last had been there before the receiver looked: there is probably more.
+    #[inline(always)]
+    pub fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    /// Says so of what comes next.
+    #[inline(always)]
+    pub fn set_behind(&mut self, is_behind: bool) {
+        self.is_behind = is_behind;
+    }
 }
 
 impl<P: SymmetricPlatform> Post<'_, P> {
@@ -54,13 +136,56 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     pub fn has_room_for<C: Channel>(&self, channel: &C, outbox: &mut Outbox, count: usize) -> bool {
         let (cells, count) = (channel.cells() as u64, count as u64);
         // Saturating: a receiver's count may be wrong by its own mistake.
-        let free = |outbox: &Outbox| cells.saturating_sub(outbox.sent.wrapping_sub(outbox.taken));
+        let used = outbox.next.next_cell().cells();
+        let free = |outbox: &Outbox| cells.saturating_sub(used.wrapping_sub(outbox.taken));
         if free(outbox) >= count {
             return true;
         }
         // Acquire: the receiver has read what this rank is about to overwrite.
         outbox.taken = self.0.platform.load_cell("credit", channel.taken(), Acquire);
         free(outbox) >= count
+    }
+
+    /// Whether there is room for a message in a slot.
+    #[inline(always)]
+    pub fn has_slot<C: Channel>(&self, channel: &C, outbox: &mut Outbox) -> bool {
+        !outbox.next.is_first() || self.has_room(channel, outbox)
+    }
+
+    /// Publishes a message in a slot, for which there is [room](Self::has_slot). `is_followed`: another is likely to come, and to have room in
+    /// the next slot. If it does not, a line more goes to the receiver.
+    ///
+    /// # Errors
+    /// Only when a test stops this rank.
+    #[inline(always)]
+    pub fn publish_slot<C: Channel>(
+        &self,
+        channel: &C,
+        outbox: &mut Outbox,
+        target: usize,
+        message: &Slot,
+        is_followed: bool,
+    ) -> Result<(), Killed> {
+        let (cells, at) = (channel.cells(), outbox.next);
+        let ((cell, slot), turn) = (at.place(cells), at.turn(cells));
+        let is_open = is_followed && slot + 1 < SLOTS;
+        channel.slot(cell, slot).write(|mut sink| sink.put(0, &message.value));
+        if is_open {
+            // Relaxed: published with the word of this slot, behind which the receiver reads it.
+            self.0.platform.store_cell("blank-slot", channel.word(cell, slot + 1), blank_word(turn), Relaxed);
+        }
+        self.0.platform.fail_point("slot-written")?;
+        self.0.platform.store_cell(
+            "publish-slot",
+            channel.word(cell, slot),
+            message.word(turn, is_open),
+            Release,
+        );
+        outbox.next = at.next(is_open);
+        if at.is_first() {
+            prefetch_ahead(channel, cell);
+        }
+        self.ring(target)
     }
 
     /// Publishes a cell for `target`, and with it what was written to its buffers. There is [room](Self::has_room).
@@ -76,33 +201,130 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         envelope: &Envelope<B>,
     ) -> Result<(), Killed> {
         let cells = channel.cells();
-        let cell = outbox.sent as usize % cells;
+        if !outbox.next.is_first() {
+            close(self.0.platform, outbox.next.word(channel), outbox.next.turn(cells));
+            outbox.next = outbox.next.next_cell();
+        }
+        let (cell, _) = outbox.next.place(cells);
         channel.payload(cell).write(|sink| envelope.write(sink));
         self.0.platform.fail_point("message-written")?;
-        let word = envelope.word(turn(outbox.sent, cells));
-        self.0.platform.store_cell("publish-cell", channel.turn(cell), word, Release);
-        outbox.sent = outbox.sent.wrapping_add(1);
-        // The receiver has read it one lap before, so it needs an RFO. It does not poll it yet.
-        channel.payload((outbox.sent as usize + MESSAGE_PREFETCH_CELLS - 1) % cells).prefetch_for_write(1);
+        let word = envelope.word(outbox.next.turn(cells));
+        self.0.platform.store_cell("publish-cell", channel.word(cell, 0), word, Release);
+        outbox.next = outbox.next.next(false);
+        prefetch_ahead(channel, cell);
         self.ring(target)
     }
 
-    /// Whether there is a cell to be taken.
+    /// Whether there is something to be taken: a message, or that the next one is in the next cell.
     #[inline]
     pub fn has_arrived<C: Channel>(&self, channel: &C, inbox: &Inbox) -> bool {
-        let cells = channel.cells();
+        let at = inbox.next;
         // Relaxed: it is read again before anything else is.
-        let word =
-            self.0.platform.load_cell("has-arrived", channel.turn(inbox.taken as usize % cells), Relaxed);
-        Envelope::turn(word) == turn(inbox.taken, cells)
+        let word = self.0.platform.load_cell("has-arrived", at.word(channel), Relaxed);
+        at.published(channel.cells(), word).is_some()
     }
 
-    /// Takes the next cell, if there is one, and wakes a sender that waits for room. Its buffers are the receiver's until it
-    /// [releases](Self::release) them.
+    /// The word of what comes next, if that has come.
+    #[inline(always)]
+    pub fn arrived<C: Channel>(&self, channel: &C, inbox: &mut Inbox) -> Option<u64> {
+        let (platform, at, cells) = (self.0.platform, inbox.next, channel.cells());
+        let word = at.published(cells, platform.load_cell("arrived", at.word(channel), Acquire))?;
+        if !is_closed(word) || at.is_first() {
+            return Some(word);
+        }
+        let at = at.next_cell();
+        inbox.next = at;
+        at.published(cells, platform.load_cell("arrived-behind", at.word(channel), Acquire))
+    }
+
+    /// The message that has [arrived](Self::arrived) with this word, if it is in a slot. It is not taken yet.
+    #[inline(always)]
+    pub fn read_slot<C: Channel>(&self, channel: &C, inbox: &Inbox, word: u64) -> Option<Slot> {
+        let slot = Slot::of(word)?;
+        let (cell, number) = inbox.next.place(channel.cells());
+        let value = channel.slot(cell, number);
+        Some(Slot { value: value.read(|source| source.array(0)), ..slot })
+    }
+
+    /// Takes the message in a slot that has arrived with this word, and wakes a sender that waits for room if there is some.
+    ///
+    /// # Errors
+    /// Only when a test stops this rank.
+    #[inline(always)]
+    pub fn take_slot<C: Channel>(
+        &self,
+        channel: &C,
+        inbox: &mut Inbox,
+        source: usize,
+        word: u64,
+    ) -> Result<(), Killed> {
+        self.pass_slot(channel, inbox, word)?;
+        if inbox.next.is_first() { self.ring(source) } else { Ok(()) }
+    }
+
+    #[inline(always)]
+    fn pass_slot<C: Channel>(&self, channel: &C, inbox: &mut Inbox, word: u64) -> Result<(), Killed> {
+        self.0.platform.fail_point("slot-copied")?;
+        self.pass(channel, inbox, is_open(word));
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn pass<C: Channel>(&self, channel: &C, inbox: &mut Inbox, is_open: bool) {
+        let next = inbox.next.next(is_open);
+        inbox.next = next;
+        if next.is_first() {
+            // Release: the copy is made.
+            self.0.platform.store_cell("take-cell", channel.taken(), next.cells(), Release);
+        }
+    }
+
+    /// Takes the cell that has arrived with this word, with what `read` makes of it, before its sender may use it again, and does not wake
+    /// the sender.
     ///
     /// # Errors
     /// [`Failure::Dead`] without a cause where another process has overwritten the cell; otherwise only when a test stops this
     /// rank.
+    #[inline(always)]
+    pub fn take_cell<C: Channel, R>(
+        &self,
+        channel: &C,
+        inbox: &mut Inbox,
+        word: u64,
+        read: impl FnOnce(Envelope<Source<'_>>) -> R,
+    ) -> Result<R, Failure> {
+        let (buffers, buffer_len) = (channel.buffers(), channel.buffer_len());
+        let (cell, slot) = inbox.next.place(channel.cells());
+        if slot > 0 {
+            return Err(Failure::Dead(None));
+        }
+        let read = channel
+            .payload(cell)
+            .read(|source| Envelope::<Source<'_>>::read(word, source, buffers, buffer_len).map(read));
+        self.0.platform.fail_point("cell-copied")?;
+        self.pass(channel, inbox, false);
+        read.ok_or(Failure::Dead(None))
+    }
+
+    /// Takes the next message, if there is one, without waking its sender: who takes several [rings](Self::ring) behind the last, before it
+    /// does anything else. Its buffers are the receiver's until it [releases](Self::release) them.
+    ///
+    /// # Errors
+    /// As [`take_cell`](Self::take_cell).
+    #[inline]
+    pub fn take_unrung<C: Channel>(&self, channel: &C, inbox: &mut Inbox) -> Result<Option<Envelope>, Failure> {
+        let Some(word) = self.arrived(channel, inbox) else { return Ok(None) };
+        if let Some(slot) = self.read_slot(channel, inbox, word) {
+            self.pass_slot(channel, inbox, word)?;
+            return Ok(Some(slot.into()));
+        }
+        self.take_cell(channel, inbox, word, |cell| Envelope::of(&cell)).map(Some)
+    }
+
+    /// The same, and wakes a sender that waits for room.
+    ///
+    /// # Errors
+    /// As [`take_cell`](Self::take_cell).
     #[inline]
     pub fn take<C: Channel>(
         &self,
@@ -110,48 +332,27 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         inbox: &mut Inbox,
         source: usize,
     ) -> Result<Option<Envelope>, Failure> {
-        let envelope = self.take_unrung(channel, inbox)?;
-        if envelope.is_some() {
-            self.ring(source)?;
+        let Some(word) = self.arrived(channel, inbox) else { return Ok(None) };
+        if let Some(slot) = self.read_slot(channel, inbox, word) {
+            self.take_slot(channel, inbox, source, word)?;
+            return Ok(Some(slot.into()));
         }
-        Ok(envelope)
+        let envelope = self.take_cell(channel, inbox, word, |cell| Envelope::of(&cell))?;
+        self.ring(source)?;
+        Ok(Some(envelope))
     }
+}
 
-    /// The same without waking the sender: who takes several cells [rings](Self::ring) behind the last, before it does anything
-    /// else.
-    ///
-    /// # Errors
-    /// As [`take`](Self::take).
-    #[inline]
-    pub fn take_unrung<C: Channel>(&self, channel: &C, inbox: &mut Inbox) -> Result<Option<Envelope>, Failure> {
-        self.take_with(channel, inbox, |cell| Envelope::of(&cell))
-    }
+/// Says of an open slot that it stays empty, and that the next message is in the next cell. No method, as the one that
+/// [wakes](super::super::symmetric::bell).
+#[cold]
+fn close<P: SymmetricPlatform>(platform: &P, word: &impl IntegerCell<Value = u64>, turn: u16) {
+    // Relaxed: it brings nothing with it.
+    platform.store_cell("close-slot", word, closed_word(turn), Relaxed);
+}
 
-    /// The same with what `read` makes of the cell, before its sender may use it again.
-    ///
-    /// # Errors
-    /// As [`take`](Self::take).
-    #[inline(always)]
-    pub fn take_with<C: Channel, R>(
-        &self,
-        channel: &C,
-        inbox: &mut Inbox,
-        read: impl FnOnce(Envelope<Source<'_>>) -> R,
-    ) -> Result<Option<R>, Failure> {
-        let cells = channel.cells();
-        let cell = inbox.taken as usize % cells;
-        let word = self.0.platform.load_cell("arrived", channel.turn(cell), Acquire);
-        if Envelope::turn(word) != turn(inbox.taken, cells) {
-            return Ok(None);
-        }
-        let (buffers, buffer_len) = (channel.buffers(), channel.buffer_len());
-        let read = channel
-            .payload(cell)
-            .read(|source| Envelope::<Source<'_>>::read(word, source, buffers, buffer_len).map(read));
-        inbox.taken = inbox.taken.wrapping_add(1);
-        self.0.platform.fail_point("cell-copied")?;
-        // Release: the copy is made.
-        self.0.platform.store_cell("take-cell", channel.taken(), inbox.taken, Release);
-        read.map(Some).ok_or(Failure::Dead(None))
-    }
+/// Prefetches for write a cell that comes later: the receiver has read it one lap before, so it needs an RFO. It does not poll it yet.
+#[inline(always)]
+fn prefetch_ahead<C: Channel>(channel: &C, cell: usize) {
+    channel.payload((cell + MESSAGE_PREFETCH_CELLS) % channel.cells()).prefetch_for_write(1);
 }

@@ -13,6 +13,8 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_03_lengths).ranks(&[2]),
         row!(message_03_one_gib).ranks(&[2]),
         row!(message_04_a_thousand_in_order_through_a_full_ring).ranks(&[2, 4]),
+        row!(message_04_short_and_longer_ones_in_bursts).ranks(&[2]),
+        row!(message_04_the_ring_goes_round_many_times).ranks(&[1]),
         row!(message_05_long_then_short_in_order).ranks(&[2]),
         row!(message_10_a_short_buffer_keeps_the_message),
         row!(message_11_no_whole_number_of_elements),
@@ -100,6 +102,48 @@ fn message_04_a_thousand_in_order_through_a_full_ring(comm: Communicator) -> Out
         }
     }
     comm.barrier()?;
+    Ok(())
+}
+
+/// Several short messages share a line where no answer comes in between, if their tags are not too long.
+fn message_04_short_and_longer_ones_in_bursts(comm: Communicator) -> Outcome {
+    const LENGTHS: [usize; 12] = [0, 1, 7, 8, 8, 8, 8, 8, 9, 40, 41, 300];
+    const TAGS: [u64; 6] = [0, 1, 1, (1 << 39) - 1, 1 << 39, u64::MAX];
+    let (mut messages, _, other) = pair(&comm)?;
+    // The same choices on both ranks.
+    let mut random = fastrand::Rng::with_seed(39);
+    for burst in 0..3000 {
+        let of_burst: Vec<_> = (0..random.usize(1..=if burst % 100 == 0 { 60 } else { 9 }))
+            .map(|number| (bytes(burst + number, LENGTHS[random.usize(..12)]), TAGS[random.usize(..6)]))
+            .collect();
+        for (data, tag) in &of_burst {
+            messages.send(data, other, *tag)?;
+        }
+        for (data, tag) in &of_burst {
+            if random.u8(..20) == 0 && !data.is_empty() {
+                let short = messages.recv(&mut vec![0u8; data.len() - 1], other, *tag);
+                ensure_matches!(short, Err(Error::Truncated { bytes, .. }) if *bytes == data.len());
+            }
+            let mut received = vec![99; data.len() + 1];
+            let source = if random.bool() { Source::Any } else { other.into() };
+            let envelope = messages.recv(&mut received, source, *tag)?;
+            ensure!((envelope.source, envelope.tag, envelope.bytes) == (other, *tag, data.len()));
+            ensure!(received.starts_with(data) && received.ends_with(&[99]), "burst {burst}: {received:?}");
+        }
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+/// So often that the turn of a cell comes round to what it was: after 2¹⁶ laps of 64 cells.
+fn message_04_the_ring_goes_round_many_times(comm: Communicator) -> Outcome {
+    let mut messages = comm.messages()?;
+    let mut received = [0u64; 2];
+    for number in 0..(1u64 << 22) + 1000 {
+        messages.send(&[number, !number], 0, 1)?;
+        messages.recv(&mut received, 0, 1)?;
+        ensure!(received == [number, !number], "{received:?} instead of {number}");
+    }
     Ok(())
 }
 

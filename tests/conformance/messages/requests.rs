@@ -51,7 +51,7 @@ fn message_16_any_of_several(comm: Communicator) -> Outcome {
 /// Where there is no room in the channel, a short message is not complete before it is there; so none is lost if the sender
 /// leaves when all are complete.
 fn message_16_a_request_is_complete_when_it_is_sent(comm: Communicator) -> Outcome {
-    const COUNT: u64 = 200;
+    const COUNT: u64 = 500;
     let (mut messages, rank, other) = pair(&comm)?;
     if rank == 0 {
         let data: Vec<u64> = (0..COUNT).collect();
