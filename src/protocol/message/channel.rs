@@ -321,7 +321,7 @@ pub trait Channel {
     /// A cell's payload, and a buffer.
     type Bytes: Payload;
 
-    /// The number of cells: a power of two, up to [`MOST`].
+    /// The number of cells: a power of two, up to [`MOST`]; two at least, if slots are left open.
     fn cells(&self) -> usize;
 
     /// The number of buffers: 1 to [`MOST`].
