@@ -6,7 +6,6 @@ use crate::endpoint::error::EndpointError;
 use crate::endpoint::link::{LONGEST, Stage};
 use crate::endpoint::peer::{Incoming, Peer};
 use crate::endpoint::state::State;
-use crate::protocol::message::Kind;
 use crate::tuning::ENDPOINT_POLLS_PER_CALL;
 
 impl Endpoint {
@@ -17,7 +16,7 @@ impl Endpoint {
     /// [`EndpointError::TooLong`], [`EndpointError::PeerGone`], [`EndpointError::UnknownPeer`],
     /// [`EndpointError::TimedOut`], [`EndpointError::Forked`].
     pub fn send_unexpected(&mut self, to: Peer, tag: u64, data: &[u8]) -> Result<(), EndpointError> {
-        self.send("send_unexpected", Kind::Message, to, tag, data)
+        self.send::<false>("send_unexpected", to, tag, data)
     }
 
     /// The same without waiting. Returns whether there was room; if not, [`Event::Room`](crate::Event::Room) says when.
@@ -40,7 +39,7 @@ impl Endpoint {
     /// # Errors
     /// Those of [`send_unexpected`](Endpoint::send_unexpected), without the time-out.
     pub fn try_send_unexpected(&mut self, to: Peer, tag: u64, data: &[u8]) -> Result<bool, EndpointError> {
-        self.try_send(Kind::Message, to, tag, data)
+        self.try_send::<false>(to, tag, data)
     }
 
     /// Sends a message of up to 4096 bytes to a peer that receives it by its sender and tag. Waits for room. Example: [`Endpoint`].
@@ -48,7 +47,7 @@ impl Endpoint {
     /// # Errors
     /// Those of [`send_unexpected`](Endpoint::send_unexpected).
     pub fn send_expected(&mut self, to: Peer, tag: u64, data: &[u8]) -> Result<(), EndpointError> {
-        self.send("send_expected", Kind::Expected, to, tag, data)
+        self.send::<true>("send_expected", to, tag, data)
     }
 
     /// The same without waiting. Returns whether there was room.
@@ -73,12 +72,12 @@ impl Endpoint {
     /// # Errors
     /// Those of [`try_send_unexpected`](Endpoint::try_send_unexpected).
     pub fn try_send_expected(&mut self, to: Peer, tag: u64, data: &[u8]) -> Result<bool, EndpointError> {
-        self.try_send(Kind::Expected, to, tag, data)
+        self.try_send::<true>(to, tag, data)
     }
 
-    pub(super) fn try_send(
+    #[inline(always)]
+    pub(super) fn try_send<const EXPECTS: bool>(
         &mut self,
-        kind: Kind,
         to: Peer,
         tag: u64,
         data: &[u8],
@@ -87,21 +86,32 @@ impl Endpoint {
             return Err(EndpointError::TooLong { bytes: data.len(), max: LONGEST });
         }
         self.state.check()?;
-        Ok(self.state.links.find_open(to)?.send(kind, tag, data))
+        Ok(self.state.links.find_open(to)?.send::<EXPECTS>(tag, data))
     }
 
-    fn send(
+    #[inline(always)]
+    fn send<const EXPECTS: bool>(
         &mut self,
         operation: &'static str,
-        kind: Kind,
         to: Peer,
         tag: u64,
         data: &[u8],
     ) -> Result<(), EndpointError> {
-        if self.try_send(kind, to, tag, data)? {
+        if self.try_send::<EXPECTS>(to, tag, data)? {
             return Ok(());
         }
-        self.block(operation, |state| Ok(state.links.find_open(to)?.send(kind, tag, data).then_some(())))
+        self.send_later::<EXPECTS>(operation, to, tag, data)
+    }
+
+    #[inline(never)]
+    fn send_later<const EXPECTS: bool>(
+        &mut self,
+        operation: &'static str,
+        to: Peer,
+        tag: u64,
+        data: &[u8],
+    ) -> Result<(), EndpointError> {
+        self.block(operation, |state| Ok(state.links.find_open(to)?.send::<EXPECTS>(tag, data).then_some(())))
     }
 
     /// Receives the next message that was sent as unexpected, from whichever peer; waits for it. Example: [`Endpoint`].

@@ -6,14 +6,32 @@ use crate::protocol::message::{Envelope, Kind, buffers};
 use crate::segment::unit::unstopped;
 
 impl Link {
-    /// Sends a message, if there is room; if not, that is noticed later, and reported.
-    pub(crate) fn send(&mut self, kind: Kind, tag: u64, data: &[u8]) -> bool {
-        self.wants_room = !self.send_quietly(kind, tag, data);
-        !self.wants_room
+    /// Sends a message, which its receiver `EXPECTS` or not, if there is room; if not, that is noticed later, and reported. What fits into a
+    /// slot is sent in line.
+    #[inline(always)]
+    pub(crate) fn send<const EXPECTS: bool>(&mut self, tag: u64, data: &[u8]) -> bool {
+        let is_sent = if Slot::fits(tag, data) {
+            self.send_slot(&Slot::new(EXPECTS, tag, data))
+        } else {
+            self.send_quietly(if EXPECTS { Kind::Expected } else { Kind::Message }, tag, data)
+        };
+        self.wants_room = !is_sent;
+        is_sent
     }
 
-    /// Sends a message, if there is room.
-    #[inline]
+    #[inline(always)]
+    fn send_slot(&mut self, message: &Slot) -> bool {
+        let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
+        if !post.has_room(&channel, &mut self.outbox) {
+            return false;
+        }
+        // Who has more to receive has more to answer, or to ask.
+        let is_followed = self.inbox.is_behind();
+        unstopped(post.publish_slot(&channel, &mut self.outbox, self.memory.other(), message, is_followed));
+        true
+    }
+
+    /// Sends a message in a cell or in a buffer, if there is room.
     pub(crate) fn send_quietly(&mut self, kind: Kind, tag: u64, data: &[u8]) -> bool {
         if data.len() > INLINE {
             return self.send_in_buffer(kind, tag, data);
@@ -21,19 +39,6 @@ impl Link {
         let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
         if !post.has_room(&channel, &mut self.outbox) {
             return false;
-        }
-        if matches!(kind, Kind::Message | Kind::Expected) && Slot::fits(tag, data) {
-            // Who has more to receive has more to answer, or to ask.
-            let is_followed = self.inbox.is_behind();
-            let message = Slot::new(kind == Kind::Expected, tag, data);
-            unstopped(post.publish_slot(
-                &channel,
-                &mut self.outbox,
-                self.memory.other(),
-                &message,
-                is_followed,
-            ));
-            return true;
         }
         let cell = Envelope { kind, len: data.len(), tag, mask: 0, inline: data };
         unstopped(post.publish(&channel, &mut self.outbox, self.memory.other(), &cell));

@@ -6,7 +6,6 @@ use crate::endpoint::asynchronous::waiters::Interest;
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::messages::{next_expected, next_unexpected};
 use crate::endpoint::peer::{Incoming, Peer};
-use crate::protocol::message::Kind;
 
 impl AsyncEndpoint {
     /// Sends a message of up to 4096 bytes that the peer receives as the next one; waits for room. Example: [`AsyncEndpoint`].
@@ -14,7 +13,7 @@ impl AsyncEndpoint {
     /// # Errors
     /// Those of [`Endpoint::send_unexpected`](crate::Endpoint::send_unexpected), without the time-out; [`EndpointError::NoRuntime`].
     pub async fn send_unexpected(&self, to: Peer, tag: u64, data: &[u8]) -> Result<(), EndpointError> {
-        self.send(Kind::Message, to, tag, data).await
+        self.send::<false>(to, tag, data).await
     }
 
     /// Sends a message of up to 4096 bytes to a peer that receives it by its sender and tag; waits for room. Example:
@@ -23,7 +22,7 @@ impl AsyncEndpoint {
     /// # Errors
     /// Those of [`Endpoint::send_expected`](crate::Endpoint::send_expected), without the time-out; [`EndpointError::NoRuntime`].
     pub async fn send_expected(&self, to: Peer, tag: u64, data: &[u8]) -> Result<(), EndpointError> {
-        self.send(Kind::Expected, to, tag, data).await
+        self.send::<true>(to, tag, data).await
     }
 
     /// Sends a message as [`send_unexpected`](AsyncEndpoint::send_unexpected) without waiting. Returns whether there was room.
@@ -47,7 +46,7 @@ impl AsyncEndpoint {
     /// # Errors
     /// Those of [`Endpoint::try_send_unexpected`](crate::Endpoint::try_send_unexpected); [`EndpointError::NoRuntime`].
     pub fn try_send_unexpected(&self, to: Peer, tag: u64, data: &[u8]) -> Result<bool, EndpointError> {
-        self.shared.call(|endpoint| endpoint.try_send(Kind::Message, to, tag, data))
+        self.shared.call(|endpoint| endpoint.try_send::<false>(to, tag, data))
     }
 
     /// The same as [`send_expected`](AsyncEndpoint::send_expected) without waiting: for answers to a client that may not take them.
@@ -56,12 +55,12 @@ impl AsyncEndpoint {
     /// # Errors
     /// Those of [`Endpoint::try_send_expected`](crate::Endpoint::try_send_expected); [`EndpointError::NoRuntime`].
     pub fn try_send_expected(&self, to: Peer, tag: u64, data: &[u8]) -> Result<bool, EndpointError> {
-        self.shared.call(|endpoint| endpoint.try_send(Kind::Expected, to, tag, data))
+        self.shared.call(|endpoint| endpoint.try_send::<true>(to, tag, data))
     }
 
-    async fn send(&self, kind: Kind, to: Peer, tag: u64, data: &[u8]) -> Result<(), EndpointError> {
+    async fn send<const EXPECTS: bool>(&self, to: Peer, tag: u64, data: &[u8]) -> Result<(), EndpointError> {
         wait(&self.shared, Interest::Room(to, data.len()), |endpoint| {
-            Ok(endpoint.try_send(kind, to, tag, data)?.then_some(()))
+            Ok(endpoint.try_send::<EXPECTS>(to, tag, data)?.then_some(()))
         })
         .await
     }
