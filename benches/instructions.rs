@@ -58,9 +58,9 @@ const CASES: [(Case, u64); 16] = [
     (Case::Message(1), 400),
     (Case::Message(50), 370),
     (Case::MessageFromAny(50), 430),
-    (Case::Call(1), 960),
-    (Case::Call(16), 940),
-    (Case::Clients(4), 950),
+    (Case::Call(1), 900),
+    (Case::Call(16), 880),
+    (Case::Clients(4), 890),
     (Case::Get(4096), 11520),
     (Case::Put(4096), 11490),
 ];
