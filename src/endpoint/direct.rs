@@ -33,15 +33,12 @@ impl Link {
     #[inline(always)]
     fn receive_next<const EXPECTED: bool>(
         &mut self,
-        at_once: bool,
         tag: u64,
         buffer: &mut [u8],
         another: &mut Option<Envelope>,
     ) -> Result<Option<(u64, usize)>, Violation> {
         let (post, channel) = (self.memory.post(&self.platform), self.memory.incoming());
-        let arrived = post.arrived(&channel, &mut self.inbox);
-        self.inbox.set_behind(at_once && arrived.is_some());
-        let Some(word) = arrived else { return Ok(None) };
+        let Some(word) = post.arrived(&channel, &mut self.inbox) else { return Ok(None) };
         if let Some(slot) = post.read_slot(&channel, &self.inbox, word) {
             let is_asked_for = slot.is_expected == EXPECTED && (!EXPECTED || slot.tag == tag);
             unstopped(post.take_slot(&channel, &mut self.inbox, self.memory.other(), word));
@@ -91,17 +88,14 @@ impl State {
         buffer: &mut [u8],
     ) -> Result<Direct, EndpointError> {
         let Some(polls) = polls else { return Ok(Direct::Kept) };
-        let at_once = polls == 0;
         self.check()?;
         let polls = self.polls + polls;
         if polls >= ENDPOINT_CALLS_OF_CHANNELS * ENDPOINT_POLLS_PER_CALL || !self.unexpected.is_empty() {
             return Ok(Direct::Kept);
         }
         let received = match expected {
-            Some((from, tag)) if self.awake.contains(&from) => {
-                self.receive_expected(at_once, from, tag, buffer)
-            }
-            None if !self.awake.is_empty() => self.receive_unexpected(at_once, buffer),
+            Some((from, tag)) if self.awake.contains(&from) => self.receive_expected(from, tag, buffer),
+            None if !self.awake.is_empty() => self.receive_unexpected(buffer),
             _ => Direct::Kept,
         };
         match received {
@@ -131,24 +125,24 @@ impl State {
     }
 
     #[inline(always)]
-    fn receive_expected(&mut self, at_once: bool, from: Peer, tag: u64, buffer: &mut [u8]) -> Direct {
+    fn receive_expected(&mut self, from: Peer, tag: u64, buffer: &mut [u8]) -> Direct {
         let Some(link) = self.links.get(from) else { return Direct::Kept };
         // Receives that were started before have the first ones.
         if !link.is_direct() || link.postings.of(tag) > 0 {
             return Direct::Kept;
         }
-        self.receive_from::<true>(at_once, from, tag, buffer)
+        self.receive_from::<true>(from, tag, buffer)
     }
 
     #[inline(always)]
-    fn receive_unexpected(&mut self, at_once: bool, buffer: &mut [u8]) -> Direct {
+    fn receive_unexpected(&mut self, buffer: &mut [u8]) -> Direct {
         for _ in 0..self.awake.len() {
             self.turn = if self.turn + 1 < self.awake.len() { self.turn + 1 } else { 0 };
             let peer = self.awake[self.turn];
             if !self.links.get(peer).is_some_and(|link| link.is_direct()) {
                 return Direct::Kept;
             }
-            match self.receive_from::<false>(at_once, peer, 0, buffer) {
+            match self.receive_from::<false>(peer, 0, buffer) {
                 Direct::Nothing => {}
                 found => return found,
             }
@@ -157,16 +151,10 @@ impl State {
     }
 
     #[inline(always)]
-    fn receive_from<const EXPECTED: bool>(
-        &mut self,
-        at_once: bool,
-        peer: Peer,
-        tag: u64,
-        buffer: &mut [u8],
-    ) -> Direct {
+    fn receive_from<const EXPECTED: bool>(&mut self, peer: Peer, tag: u64, buffer: &mut [u8]) -> Direct {
         let Some(link) = self.links.get(peer) else { return Direct::Kept };
         let mut another = None;
-        match link.receive_next::<EXPECTED>(at_once, tag, buffer, &mut another) {
+        match link.receive_next::<EXPECTED>(tag, buffer, &mut another) {
             Ok(Some((tag, bytes))) => return Direct::Received(Incoming { peer, tag, bytes }),
             Ok(None) if another.is_none() => return Direct::Nothing,
             Ok(None) => another.into_iter().for_each(|cell| self.keep(peer, cell)),

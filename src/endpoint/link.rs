@@ -8,7 +8,7 @@ use crate::endpoint::ended::Ended;
 use crate::endpoint::peer::{Event, Peer};
 use crate::endpoint::postings::Postings;
 use crate::protocol::message::channel::INLINE;
-use crate::protocol::message::{Attention, Envelope, Fenced, Inbox, Marked, Mask, Outbox, Post};
+use crate::protocol::message::{Attention, Envelope, Fenced, Inbox, Marked, Mask, Outbox, Position, Post};
 use crate::segment::message_memory::BUFFER;
 use crate::segment::pair_memory::{PairChannel, PairMemory};
 use crate::segment::platform::{Fences, ShmPlatform, Wait};
@@ -85,6 +85,9 @@ pub(crate) struct Link {
     pub(super) memory: PairMemory,
     pub(super) outbox: Outbox,
     pub(super) inbox: Inbox,
+    /// What had been taken when a message in a slot was sent last, and whether something had been taken since the one before.
+    pub(super) heard: Position,
+    pub(super) alternates: bool,
     /// A buffer that the next message is written to.
     pub(super) reserved: Mask,
     pub(super) arrived: VecDeque<Arrived>,
@@ -127,6 +130,8 @@ impl Link {
             memory,
             outbox: Outbox::default(),
             inbox: Inbox::default(),
+            heard: Position::default(),
+            alternates: false,
             reserved: 0,
             arrived: VecDeque::new(),
             private: 0,

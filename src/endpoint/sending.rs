@@ -25,8 +25,10 @@ impl Link {
         if !post.has_room(&channel, &mut self.outbox) {
             return false;
         }
-        // Who has more to receive has more to answer, or to ask.
-        let is_followed = self.inbox.is_behind();
+        // Where one side sends all messages, each has a cell, so that there is room for 64, and no more.
+        let heard = self.inbox.position();
+        let alternates = heard != core::mem::replace(&mut self.heard, heard);
+        let is_followed = alternates & core::mem::replace(&mut self.alternates, alternates);
         unstopped(post.publish_slot(&channel, &mut self.outbox, self.memory.other(), message, is_followed));
         true
     }

@@ -34,7 +34,7 @@ impl State {
     /// The word of what comes next from a rank, straight from its channel, if nothing else comes first. `None`: it has not come at
     /// once.
     #[inline(always)]
-    pub(crate) fn next_of(&mut self, core: &Core, route: &Incoming<'_>, source: usize) -> Option<u64> {
+    pub(crate) fn next_of(&mut self, core: &Core, incoming: &Incoming<'_>, source: usize) -> Option<u64> {
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(MESSAGE_POLLS_OF_ONE) {
             self.take_in_others(core, source);
@@ -43,16 +43,11 @@ impl State {
             return None;
         }
         let inbox = &mut self.peers[source].inbox;
-        if let Some(word) = route.post.arrived(&route.channel, inbox) {
-            inbox.set_behind(true);
-            return Some(word);
-        }
-        inbox.set_behind(false);
-        for _ in 1..direct_polls(core) {
-            core::hint::spin_loop();
-            if let Some(word) = route.post.arrived(&route.channel, inbox) {
+        for _ in 0..direct_polls(core) {
+            if let Some(word) = incoming.post.arrived(&incoming.channel, inbox) {
                 return Some(word);
             }
+            core::hint::spin_loop();
         }
         None
     }
@@ -69,13 +64,11 @@ impl State {
             return None;
         }
         let (post, ranks) = (core.post(), self.peers.len());
-        for round in 0..(direct_polls(core) as usize).div_ceil(ranks) {
+        for _ in 0..(direct_polls(core) as usize).div_ceil(ranks) {
             for _ in 0..ranks {
                 let source = self.turn;
                 self.turn = if source + 1 < ranks { source + 1 } else { 0 };
-                let inbox = &mut self.peers[source].inbox;
-                if let Some(word) = post.arrived(&core.from(source), inbox) {
-                    inbox.set_behind(round == 0);
+                if let Some(word) = post.arrived(&core.from(source), &mut self.peers[source].inbox) {
                     return Some((source, word));
                 }
             }

@@ -13,7 +13,7 @@ use crate::message::envelope::{Envelope, Pattern, Source, Tag};
 use crate::message::notifier::Notifier;
 use crate::message::outgoing::{self, How};
 use crate::message::request::{Receiving, Request, Sending};
-use crate::message::state::{Peer, State, Wait};
+use crate::message::state::{State, Wait};
 use crate::protocol::message::channel::{INLINE, Slot};
 use crate::rank::rank_state::RankState;
 use crate::segment::message_memory::ChannelLayout;
@@ -128,8 +128,7 @@ impl Messages {
         let Messages { core, state } = self;
         let data = bytemuck::cast_slice(data);
         let sent = state.wait(core, Wait::to(to), |state| {
-            let Peer { outgoing, inbox, .. } = &mut state.peers[to];
-            let sent = outgoing.try_eager(core, inbox, to, tag, data);
+            let sent = state.peers[to].outgoing.try_eager(core, to, tag, data);
             sent.map(|sent| sent.then_some(())).map_err(|killed| outgoing::failed(core, killed)).transpose()
         })?;
         sent.ok_or_else(|| core.timed_out(Operation::Send, vec![to]))
@@ -167,9 +166,9 @@ impl Messages {
     fn try_slot<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> bool {
         let (Messages { core, state }, data) = (self, bytemuck::cast_slice(data));
         let Some(post) = Slot::fits(tag, data).then(|| core.post_to(to)).flatten() else { return false };
-        let Peer { outgoing, inbox, .. } = &mut state.peers[to];
+        let outgoing = &mut state.peers[to].outgoing;
         // An error occurs in tests only.
-        outgoing.is_flushed() && matches!(outgoing.try_slot(core, &post, inbox, to, tag, data), Ok(true))
+        outgoing.is_flushed() && matches!(outgoing.try_slot(core, &post, to, tag, data), Ok(true))
     }
 
     /// The same of what fits into a cell.
@@ -191,8 +190,7 @@ impl Messages {
         if data.len() > INLINE && data.len() > core.eager() {
             return Ok(false);
         }
-        let Peer { outgoing, inbox, .. } = &mut state.peers[to];
-        let sent = outgoing.try_eager(core, inbox, to, tag, data);
+        let sent = state.peers[to].outgoing.try_eager(core, to, tag, data);
         sent.map_err(|killed| outgoing::failed(core, killed))
     }
 

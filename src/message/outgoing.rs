@@ -7,7 +7,7 @@ use crate::error::{Error, Operation};
 use crate::message::core::{Core, address};
 use crate::protocol::message::channel::{INLINE, Slot, shifted};
 use crate::protocol::message::offer::{Offer, Want};
-use crate::protocol::message::{Envelope, Inbox, Kind, Mask, Outbox, Position, Post, Settled, buffers};
+use crate::protocol::message::{Envelope, Kind, Mask, Outbox, Post, Settled, buffers};
 use crate::protocol::{Failure, Killed};
 use crate::segment::platform::ShmPlatform;
 use crate::sys::cma::Token;
@@ -25,8 +25,6 @@ pub(crate) struct Outgoing {
     next_buffer: u32,
     /// How often these have begun again with the first.
     lap: usize,
-    /// What had been taken from the receiver when a message in a slot was sent to it last.
-    heard: Position,
 }
 
 struct Queued {
@@ -145,7 +143,6 @@ impl Outgoing {
     pub(crate) fn try_eager(
         &mut self,
         core: &Core,
-        inbox: &Inbox,
         target: usize,
         tag: u64,
         bytes: &[u8],
@@ -161,7 +158,7 @@ impl Outgoing {
         }
         let post = core.post();
         if Slot::fits(tag, bytes) {
-            return self.try_slot(core, &post, inbox, target, tag, bytes);
+            return self.try_slot(core, &post, target, tag, bytes);
         }
         self.try_cell(core, &post, target, tag, bytes)
     }
@@ -186,15 +183,11 @@ impl Outgoing {
     }
 
     /// The same for a message that [fits](Slot::fits) into a slot. Nothing waits for room.
-    ///
-    /// Who sends once more without an answer is expected to do so again, and so is who `is_behind`: it has more to receive. Then the next
-    /// message goes into the same cell.
     #[inline(always)]
     pub(crate) fn try_slot(
         &mut self,
         core: &Core,
         post: &Post<'_, ShmPlatform>,
-        inbox: &Inbox,
         target: usize,
         tag: u64,
         bytes: &[u8],
@@ -202,10 +195,7 @@ impl Outgoing {
         let channel = core.to(target);
         let has_slot = post.has_slot(&channel, &mut self.outbox);
         if has_slot {
-            let heard = core::mem::replace(&mut self.heard, inbox.position());
-            let is_followed = heard == self.heard || inbox.is_behind();
-            let message = Slot::new(false, tag, bytes);
-            post.publish_slot(&channel, &mut self.outbox, target, &message, is_followed)?;
+            post.publish_slot(&channel, &mut self.outbox, target, &Slot::new(false, tag, bytes), true)?;
         }
         Ok(has_slot)
     }
@@ -248,17 +238,13 @@ impl Outgoing {
     pub(crate) fn start(
         &mut self,
         core: &Core,
-        inbox: &Inbox,
         target: usize,
         tag: u64,
         bytes: &[u8],
         how: How,
     ) -> Result<Started, Killed> {
         let attended = how == How::Attended;
-        if how != How::Synchronous
-            && bytes.len() <= core.eager()
-            && self.try_eager(core, inbox, target, tag, bytes)?
-        {
+        if how != How::Synchronous && bytes.len() <= core.eager() && self.try_eager(core, target, tag, bytes)? {
             return Ok(Started::Sent);
         }
         let cell = if how != How::Synchronous && bytes.len() <= INLINE {

@@ -9,7 +9,7 @@ use crate::error::{Error, Operation};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern};
 use crate::message::outgoing::{self, How, Served, Started, Ticket};
-use crate::message::state::{Kept, Peer, Receive, State, Wait};
+use crate::message::state::{Kept, Receive, State, Wait};
 use crate::protocol::Failure;
 use crate::protocol::message::Settled;
 
@@ -92,8 +92,7 @@ impl<'a> Sending<'a> {
         how: How,
     ) -> Result<Self, Error> {
         let data: &[u8] = bytemuck::cast_slice(data);
-        let Peer { outgoing, inbox, .. } = &mut state.peers[target];
-        let started = outgoing.start(core, inbox, target, tag, data, how);
+        let started = state.peers[target].outgoing.start(core, target, tag, data, how);
         let stage = match started.map_err(|killed| outgoing::failed(core, killed))? {
             Started::Sent => Stage::Sent,
             Started::Offered(ticket) => Stage::Offered(ticket, Served::default()),

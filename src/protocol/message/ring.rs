@@ -15,10 +15,10 @@
 //! The receiver takes a cell at once, also if nobody asks for its message yet: a message that nobody receives does not stand
 //! in the way of the others.
 //!
-//! **Slots.** A sender that expects to send another short message before it hears from the receiver puts the message into a slot: a
-//! line brings up to four then. The word of a slot says whether the next message is in the next slot, whose word the sender has made
-//! blank before, or in the next cell. If it said the former, and what comes next has no room in a slot, the next slot is published
-//! as closed. A cell is taken, for its sender, with the last of its messages; one that is closed counts as taken with the next.
+//! **Slots.** A short message is in a slot, and up to four share a cell: a line brings several if they follow one another closely, and
+//! is written again sooner, by a sender that has it in its cache, if they do not. The word of a slot says whether the next message is
+//! in the next slot, whose word the sender has made blank before, or in the next cell. If it said the former, and what comes next has no
+//! room in a slot, the next slot is published as closed. A cell is taken, for its sender, with the last of its messages; one that is closed counts as taken with the next.
 
 use super::super::symmetric::{IntegerCell, SymmetricPlatform};
 use super::super::{Failure, Killed, Ordering, Payload};
@@ -100,8 +100,6 @@ pub struct Outbox {
 pub struct Inbox {
     /// Behind what was taken.
     next: Position,
-    /// Whether what was taken last had been there before the receiver looked.
-    is_behind: bool,
 }
 
 impl Inbox {
@@ -109,18 +107,6 @@ impl Inbox {
     #[inline(always)]
     pub fn position(&self) -> Position {
         self.next
-    }
-
-    /// Whether what was taken last had been there before the receiver looked: there is probably more.
-    #[inline(always)]
-    pub fn is_behind(&self) -> bool {
-        self.is_behind
-    }
-
-    /// Says so of what comes next.
-    #[inline(always)]
-    pub fn set_behind(&mut self, is_behind: bool) {
-        self.is_behind = is_behind;
     }
 }
 
@@ -152,8 +138,8 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         !outbox.next.is_first() || self.has_room(channel, outbox)
     }
 
-    /// Publishes a message in a slot, for which there is [room](Self::has_slot). `is_followed`: another is likely to come, and to have room in
-    /// the next slot. If it does not, a line more goes to the receiver.
+    /// Publishes a message in a slot, for which there is [room](Self::has_slot). `is_followed`: the next slot of the cell stays open for the
+    /// next message.
     ///
     /// # Errors
     /// Only when a test stops this rank.
