@@ -52,7 +52,7 @@ impl State {
         None
     }
 
-    /// The same for what comes next from any rank, and this rank: each is the first to be looked at in its turn.
+    /// The same for what comes next from any rank, and that rank. They are polled round-robin.
     #[inline(always)]
     pub(crate) fn next_of_any(&mut self, core: &Core) -> Option<(usize, u64)> {
         self.polls = self.polls.wrapping_add(1);

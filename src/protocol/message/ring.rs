@@ -47,7 +47,7 @@ impl Position {
         self.0.is_multiple_of(Self::SLOTS)
     }
 
-    /// Where it is in a ring of so many cells.
+    /// Where it is in a ring with this number of cells: its cell, and its slot there.
     #[inline(always)]
     fn place(self, cells: usize) -> (usize, usize) {
         (self.cells() as usize % cells, self.0 as usize % SLOTS)
