@@ -61,8 +61,8 @@ const CASES: [(Case, u64); 16] = [
     (Case::Call(1), 900),
     (Case::Call(16), 880),
     (Case::Clients(4), 890),
-    (Case::Get(4096), 11520),
-    (Case::Put(4096), 11490),
+    (Case::Get(4096), 12700),
+    (Case::Put(4096), 12630),
 ];
 
 /// The number of calls. The cost of a call follows from the difference to half of them.
