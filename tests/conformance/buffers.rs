@@ -7,7 +7,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
-use crate::holdings::{holdings, with_named_memory};
+use crate::holdings::{Holdings, with_named_memory};
 use crate::model::ensure_same;
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, still_works};
 use crate::symmetric::collectives::{bring_blocks, ensure_gathered, mix_reductions, value};
@@ -415,16 +415,10 @@ fn buffers_made_and_dropped_200_times(comm: Communicator) -> Outcome {
     };
     (0..50).try_for_each(&mut turn)?;
     comm.barrier()?;
-    let before = holdings()?;
+    let before = Holdings::now()?;
     (50..250).try_for_each(&mut turn)?;
     comm.barrier()?;
-    let after = holdings()?;
-    let [descriptors, mappings, memory] =
-        std::array::from_fn(|kind| after[kind] as isize - before[kind] as isize);
-    ensure!(descriptors == 0, "{descriptors} more descriptors");
-    ensure!(mappings <= 2, "{mappings} more mappings");
-    ensure!(memory < 1024, "{memory} kB more memory");
-    Ok(())
+    before.ensure_no_more()
 }
 
 /// One rank has no descriptors left when it would map the others' memory: all blocks go through staging, also later.

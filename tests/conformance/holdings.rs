@@ -64,16 +64,44 @@ fn region_of_20_8_mb_is_there_once(comm: Communicator) -> Outcome {
     Ok(())
 }
 
-/// Open descriptors, mappings, and kB of memory of this process.
-pub(crate) fn holdings() -> anyhow::Result<[usize; 3]> {
-    // The watcher opens the pidfds of its peers after some time.
-    let of_a_process = |entry: &std::fs::DirEntry| {
-        std::fs::read_link(entry.path()).is_ok_and(|target| target.ends_with("anon_inode:[pidfd]"))
-    };
-    let all: Result<Vec<_>, _> = std::fs::read_dir("/proc/self/fd")?.collect();
-    let descriptors = all?.iter().filter(|entry| !of_a_process(entry)).count();
-    let mappings = std::fs::read_to_string("/proc/self/maps")?.lines().count();
-    Ok([descriptors, mappings, own_number("status", "VmRSS:")?])
+/// What this process has open.
+pub(crate) struct Holdings {
+    /// What the descriptors refer to.
+    descriptors: Vec<String>,
+    mappings: usize,
+    /// In kB.
+    memory: usize,
+}
+
+impl Holdings {
+    pub(crate) fn now() -> anyhow::Result<Self> {
+        let mut descriptors = Vec::new();
+        for entry in std::fs::read_dir("/proc/self/fd")? {
+            // Another thread may have closed it meanwhile.
+            let Ok(target) = std::fs::read_link(entry?.path()) else { continue };
+            descriptors.push(target.to_string_lossy().into_owned());
+        }
+        // The watcher opens the pidfds of its peers after some time.
+        descriptors.retain(|target| target != "anon_inode:[pidfd]");
+        descriptors.sort();
+        let mappings = std::fs::read_to_string("/proc/self/maps")?.lines().count();
+        Ok(Holdings { descriptors, mappings, memory: own_number("status", "VmRSS:")? })
+    }
+
+    /// Fails if this process holds more now.
+    pub(crate) fn ensure_no_more(&self) -> Outcome {
+        let now = Holdings::now()?;
+        ensure!(
+            now.descriptors.len() == self.descriptors.len(),
+            "descriptors of {:?}, not {:?}",
+            now.descriptors,
+            self.descriptors
+        );
+        // The allocator's mappings may change by one or two.
+        ensure!(now.mappings <= self.mappings + 2, "{} mappings, not {}", now.mappings, self.mappings);
+        ensure!(now.memory < self.memory + 1024, "{} kB of memory, not {}", now.memory, self.memory);
+        Ok(())
+    }
 }
 
 fn region_made_and_dropped_1000_times(comm: Communicator) -> Outcome {
@@ -98,17 +126,10 @@ fn region_made_and_dropped_1000_times(comm: Communicator) -> Outcome {
     };
     (0..50).try_for_each(turn)?;
     comm.barrier()?;
-    let before = holdings()?;
+    let before = Holdings::now()?;
     (50..1050).try_for_each(turn)?;
     comm.barrier()?;
-    let after = holdings()?;
-    let [descriptors, mappings, memory] =
-        std::array::from_fn(|kind| after[kind] as isize - before[kind] as isize);
-    ensure!(descriptors == 0, "{descriptors} more descriptors");
-    // The allocator's mappings may change by one or two.
-    ensure!(mappings <= 2, "{mappings} more mappings");
-    ensure!(memory < 1024, "{memory} kB more memory");
-    Ok(())
+    before.ensure_no_more()
 }
 
 /// The exit status of a forked child after success.

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use intranode::{Communicator, Error, Operation, SymmetricOptions};
 
-use crate::holdings::holdings;
+use crate::holdings::Holdings;
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, still_works};
 use crate::symmetric::heap::address;
 
@@ -163,15 +163,8 @@ fn case_19_10_000_cycles_keep_memory_flat(comm: Communicator) -> Outcome {
     };
     (0..1000).try_for_each(|number| turn(number).map(drop))?;
     comm.barrier()?;
-    let before = holdings()?;
+    let before = Holdings::now()?;
     (1000..11_000).try_for_each(|number| turn(number).map(drop))?;
     comm.barrier()?;
-    let after = holdings()?;
-    let [descriptors, mappings, memory] =
-        std::array::from_fn(|kind| after[kind] as isize - before[kind] as isize);
-    ensure!(descriptors == 0, "{descriptors} more descriptors");
-    // The allocator's mappings may change by one or two.
-    ensure!(mappings <= 2, "{mappings} more mappings");
-    ensure!(memory < 1024, "{memory} kB more memory");
-    Ok(())
+    before.ensure_no_more()
 }
