@@ -8,11 +8,12 @@ use crate::harness::deaths::{Sites, trials_of};
 use crate::harness::post::PostScenario;
 
 /// The fail points at which a rank can be stopped.
-const FAIL_POINTS: [&str; 13] = [
+const FAIL_POINTS: [&str; 14] = [
     "buffers-reserved",
     "buffers-read",
     "message-written",
     "slot-written",
+    "line-written",
     "cell-copied",
     "slot-copied",
     "offer-pulled",
@@ -25,7 +26,7 @@ const FAIL_POINTS: [&str; 13] = [
 ];
 
 /// All other places where a rank makes a step with messages.
-const STEPS: [&str; 40] = [
+const STEPS: [&str; 46] = [
     "held",
     "reserve",
     "release",
@@ -43,9 +44,13 @@ const STEPS: [&str; 40] = [
     "publish-slot",
     "blank-slot",
     "close-slot",
+    "publish-line",
+    "close-line",
     "has-arrived",
     "arrived",
     "arrived-behind",
+    "arrived-line",
+    "has-arrived-line",
     "take-cell",
     "message-poll",
     "message-mark",
@@ -62,6 +67,8 @@ const STEPS: [&str; 40] = [
     "cell-read",
     "slot-write",
     "slot-read",
+    "line-write",
+    "line-read",
     "buffer-write",
     "buffer-read",
     "own-write",

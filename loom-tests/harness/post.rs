@@ -40,6 +40,8 @@ pub(crate) struct PostModel {
     roles: Vec<(Role, Fate)>,
     cells: usize,
     buffers: usize,
+    /// Whether the first messages are in the lines of the pairs.
+    in_line: bool,
     check: Check,
     bound: Option<usize>,
 }
@@ -53,6 +55,7 @@ impl PostModel {
             roles: roles.iter().map(|role| (*role, Fate::NONE)).collect(),
             cells: 2,
             buffers: 1,
+            in_line: false,
             check: Arc::new(|_| ()),
             bound: None,
         }
@@ -64,6 +67,11 @@ impl PostModel {
 
     pub(crate) fn buffers(self, buffers: usize) -> Self {
         PostModel { buffers, ..self }
+    }
+
+    /// The first message of each channel is in the line of its pair.
+    pub(crate) fn in_line(self) -> Self {
+        PostModel { in_line: true, ..self }
     }
 
     pub(crate) fn bound(self, bound: usize) -> Self {
@@ -83,9 +91,9 @@ impl PostModel {
 
     fn execute(&self, run: &Run) {
         let fates: Vec<Fate> = self.roles.iter().map(|(_, fate)| *fate).collect();
-        let (roles, check) = (self.roles.clone(), Arc::clone(&self.check));
+        let (roles, check, in_line) = (self.roles.clone(), Arc::clone(&self.check), self.in_line);
         let act = move |rank: usize, platform: &Simulated, memory: &Memory| {
-            let one = Correspondent::new(rank, platform, memory);
+            let one = Correspondent::new(rank, platform, memory, in_line);
             let end = roles[rank].0(&one);
             if end == Err(Failure::Killed) {
                 // Its thread stands in for the watcher that finds it dead, and that has one life only.
@@ -147,6 +155,8 @@ pub(crate) struct ChannelMemory {
     payloads: Vec<Bytes<{ channel::PAYLOAD }>>,
     /// By cell and slot. They lie in the cell's payload.
     slots: Vec<[Bytes<{ channel::SLOT }>; channel::SLOTS]>,
+    /// The slots of the line of the pair: their words, and what is in them.
+    line: [(Cell64, Bytes<{ channel::SLOT }>); channel::LINE_SLOTS],
     buffers: Vec<Bytes<8>>,
     taken: Cell64,
     held: Cell64,
@@ -161,7 +171,7 @@ impl ChannelMemory {
         // What a cell held before may look like a slot of this lap.
         let word_of = |cell, slot| match slot {
             0 => Cell64::new(label(cell)),
-            _ => Cell64::holding(label(cell), 1 << 48 | 9 << 44 | 8),
+            _ => Cell64::holding(label(cell), 1 << 40 | 9 << 51 | 8),
         };
         let bytes = |cell| Bytes::new(Label { what: "slot", rank: sender, parity: cell });
         ChannelMemory {
@@ -170,6 +180,7 @@ impl ChannelMemory {
             payloads: (0..cells)
                 .map(|cell| Bytes::new(Label { what: "payload", rank: sender, parity: cell }))
                 .collect(),
+            line: array::from_fn(|_| (word(), Bytes::new(Label { what: "line", rank: sender, parity: 0 }))),
             buffers: (0..buffers)
                 .map(|buffer| Bytes::new(Label { what: "buffer", rank: sender, parity: buffer }))
                 .collect(),
@@ -207,6 +218,14 @@ impl<'m> Channel for &'m ChannelMemory {
 
     fn slot(&self, cell: usize, slot: usize) -> Bytes8<'m> {
         Bytes8::Buffer(&self.slots[cell][slot])
+    }
+
+    fn line_word(&self, slot: usize) -> &Cell64 {
+        &self.line[slot].0
+    }
+
+    fn line_slot(&self, slot: usize) -> Bytes8<'m> {
+        Bytes8::Buffer(&self.line[slot].1)
     }
 
     fn buffer(&self, buffer: usize) -> Bytes8<'m> {
@@ -279,15 +298,16 @@ pub(crate) struct Correspondent<'s> {
 const OFFER: u32 = 64;
 
 impl<'s> Correspondent<'s> {
-    fn new(rank: usize, platform: &'s Simulated, memory: &'s Memory) -> Self {
+    fn new(rank: usize, platform: &'s Simulated, memory: &'s Memory, in_line: bool) -> Self {
         let peers = memory.channels.len();
+        let (outbox, inbox) = if in_line { (Outbox::in_line(), Inbox::in_line()) } else { Default::default() };
         Correspondent {
             rank,
             platform,
             memory,
             post: Post::new(platform, memory.segment.segment(), rank),
-            outboxes: vec![Cell::default(); peers],
-            inboxes: vec![Cell::default(); peers],
+            outboxes: vec![Cell::new(outbox); peers],
+            inboxes: vec![Cell::new(inbox); peers],
             values: RefCell::default(),
         }
     }
@@ -389,10 +409,11 @@ impl<'s> Correspondent<'s> {
     }
 
     fn tries_to_take(&self, source: usize) -> Option<Result<(usize, Envelope), Failure>> {
-        let inbox = &self.inboxes[source];
-        let mut state = inbox.get();
-        let taken = self.post.take(&self.from(source), &mut state, source);
-        inbox.set(state);
+        let (inbox, outbox) = (&self.inboxes[source], &self.outboxes[source]);
+        let (mut incoming, mut outgoing) = (inbox.get(), outbox.get());
+        let taken = self.post.take(&self.from(source), &mut incoming, &mut outgoing, source);
+        inbox.set(incoming);
+        outbox.set(outgoing);
         taken.map(|taken| taken.map(|envelope| (source, envelope))).transpose()
     }
 

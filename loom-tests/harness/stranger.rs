@@ -171,8 +171,10 @@ impl<'s> Link<'s> {
         let before = self.arrived.len();
         loop {
             let mut inbox = self.inbox.get();
-            let taken = self.post.take_unrung(&self.incoming(), &mut inbox);
+            let mut outbox = self.outbox.get();
+            let taken = self.post.take_unrung(&self.incoming(), &mut inbox, &mut outbox);
             self.inbox.set(inbox);
+            self.outbox.set(outbox);
             match taken {
                 Ok(Some(cell)) => self.arrived.push(cell),
                 Ok(None) if self.arrived.len() > before => return self.post.ring(1 - self.side),

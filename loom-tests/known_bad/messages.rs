@@ -40,6 +40,13 @@ pub(crate) fn all() -> Vec<KnownBad> {
             "A sender publishes a slot, and leaves the word of the next one as the payload of an earlier cell has made it: the receiver \
              takes that for a message.",
         ),
+        KnownBad::race(
+            "message_line_answered_unread",
+            2,
+            line_answered_unread,
+            "A sender takes whatever comes from the other side for an acknowledgement, and writes the line of the pair again: the other \
+             side has sent before it has read.",
+        ),
         deadlock(
             "message_credit_without_a_ring",
             2,
@@ -178,6 +185,24 @@ fn slot_that_is_not_blank(rank: &mut Participant<'_>, mistake: bool) {
     rank.machine.store("publish", first, DONE, Release);
     rank.write(0);
     rank.machine.store("publish-next", second, DONE, Release);
+}
+
+/// Each side has one word, and the message is thread 0's.
+fn line_answered_unread(rank: &mut Participant<'_>, mistake: bool) {
+    if rank.number == 0 {
+        rank.write(0);
+        rank.machine.store("publish", turn(rank), DONE, Release);
+        awaits(rank, taken(rank), DONE);
+        return rank.write(0);
+    }
+    if mistake {
+        rank.machine.store("answer", taken(rank), DONE, Release);
+    }
+    awaits(rank, turn(rank), DONE);
+    rank.read(0, 0);
+    if !mistake {
+        rank.machine.store("answer", taken(rank), DONE, Release);
+    }
 }
 
 fn credit_without_a_ring(rank: &mut Participant<'_>, mistake: bool) {

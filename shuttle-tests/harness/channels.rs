@@ -4,7 +4,7 @@ use std::array;
 use std::sync::Arc;
 
 use intranode::protocol::message::Channel;
-use intranode::protocol::message::channel::{PAYLOAD, SLOT, SLOTS};
+use intranode::protocol::message::channel::{LINE_SLOTS, PAYLOAD, SLOT, SLOTS};
 use shuttle::sync::atomic::AtomicU64;
 
 use crate::harness::cell::Cell;
@@ -25,6 +25,8 @@ pub struct ChannelMemory {
     payloads: Vec<Cell>,
     /// By cell and slot. They lie in the cell's payload.
     slots: Vec<[Cell; SLOTS]>,
+    /// The slots of the line of the pair: their words, and what is in them.
+    line: [(Ordered64, Cell); LINE_SLOTS],
     buffers: Vec<Cell>,
     taken: Ordered64,
     held: Ordered64,
@@ -47,6 +49,7 @@ impl ChannelMemory {
                 .map(|_| array::from_fn(|_| bytes("slot", ["slot-write", "slot-read"], SLOT)))
                 .collect(),
             payloads: (0..CELLS).map(|_| bytes("cell", ["cell-write", "cell-read"], PAYLOAD)).collect(),
+            line: array::from_fn(|_| (word(), bytes("line", ["line-write", "line-read"], SLOT))),
             buffers: (0..BUFFERS).map(|_| bytes("buffer", ["buffer-write", "buffer-read"], BUFFER)).collect(),
             taken: word(),
             held: word(),
@@ -84,6 +87,14 @@ impl Channel for &ChannelMemory {
 
     fn slot(&self, cell: usize, slot: usize) -> Cell {
         self.slots[cell][slot].clone()
+    }
+
+    fn line_word(&self, slot: usize) -> &Ordered64 {
+        &self.line[slot].0
+    }
+
+    fn line_slot(&self, slot: usize) -> Cell {
+        self.line[slot].1.clone()
     }
 
     fn buffer(&self, buffer: usize) -> Cell {

@@ -67,8 +67,8 @@ pub fn live(plan: &Plan, rank: usize, simulation: &Simulation, memory: &Channels
     let ranks = plan.ranks();
     let post = Post::new(simulation, memory.segment.segment(), rank);
     let log = Log { received: vec![Vec::new(); ranks], withdrawn: vec![Vec::new(); ranks], ..Log::default() };
-    let outgoing = (0..ranks).map(|_| Outgoing::default()).collect();
-    let incoming = (0..ranks).map(|_| Incoming::default()).collect();
+    let outgoing = (0..ranks).map(|_| Outgoing { outbox: Outbox::in_line(), ..Outgoing::default() }).collect();
+    let incoming = (0..ranks).map(|_| Incoming { inbox: Inbox::in_line(), ..Incoming::default() }).collect();
     let mut actor = Actor { plan, rank, simulation, memory, post, outgoing, incoming, log };
     actor.log.end = actor.play().err();
     actor.log
@@ -324,7 +324,10 @@ impl<'s> Actor<'s> {
 
     fn take_in_from(&mut self, source: usize) -> Result<(), Failure> {
         let channel = self.from(source);
-        while let Some(cell) = self.post.take(&channel, &mut self.incoming[source].inbox, source)? {
+        while let Some(cell) = {
+            let outbox = &mut self.outgoing[source].outbox;
+            self.post.take(&channel, &mut self.incoming[source].inbox, outbox, source)?
+        } {
             if cell.kind == Kind::Fragment {
                 self.take_part(source, &cell)?;
                 continue;

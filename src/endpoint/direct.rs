@@ -41,7 +41,8 @@ impl Link {
         let Some(word) = post.arrived(&channel, &mut self.inbox) else { return Ok(None) };
         if let Some(slot) = post.read_slot(&channel, &self.inbox, word) {
             let is_asked_for = slot.is_expected == EXPECTED && (!EXPECTED || slot.tag == tag);
-            unstopped(post.take_slot(&channel, &mut self.inbox, self.memory.other(), word));
+            let (inbox, outbox) = (&mut self.inbox, &mut self.outbox);
+            unstopped(post.take_slot(&channel, inbox, outbox, self.memory.other(), word));
             if !is_asked_for || slot.len > buffer.len() {
                 *another = Some(slot.into());
                 return Ok(None);
@@ -49,7 +50,7 @@ impl Link {
             slot.copy_to(buffer);
             return Ok(Some((slot.tag, slot.len)));
         }
-        let received = post.take_cell(&channel, &mut self.inbox, word, |cell| {
+        let received = post.take_cell(&channel, &mut self.inbox, &mut self.outbox, word, |cell| {
             let is_asked_for = if EXPECTED {
                 cell.kind == Kind::Expected && cell.tag == tag
             } else {

@@ -8,7 +8,7 @@ use crate::endpoint::ended::Ended;
 use crate::endpoint::peer::{Event, Peer};
 use crate::endpoint::postings::Postings;
 use crate::protocol::message::channel::INLINE;
-use crate::protocol::message::{Attention, Envelope, Fenced, Inbox, Marked, Mask, Outbox, Position, Post};
+use crate::protocol::message::{Attention, Envelope, Fenced, Inbox, Marked, Mask, Outbox, Post};
 use crate::segment::message_memory::BUFFER;
 use crate::segment::pair_memory::{PairChannel, PairMemory};
 use crate::segment::platform::{Fences, ShmPlatform, Wait};
@@ -85,8 +85,7 @@ pub(crate) struct Link {
     pub(super) memory: PairMemory,
     pub(super) outbox: Outbox,
     pub(super) inbox: Inbox,
-    /// What had been taken when a message in a slot was sent last, and whether something had been taken since the one before.
-    pub(super) heard: Position,
+    /// Whether, when a message in a slot was sent last, one had been taken since the one before.
     pub(super) alternates: bool,
     /// A buffer that the next message is written to.
     pub(super) reserved: Mask,
@@ -130,7 +129,6 @@ impl Link {
             memory,
             outbox: Outbox::default(),
             inbox: Inbox::default(),
-            heard: Position::default(),
             alternates: false,
             reserved: 0,
             arrived: VecDeque::new(),
@@ -244,7 +242,7 @@ impl Link {
     #[inline]
     pub(super) fn next_cell(&mut self) -> Result<Option<Envelope>, Violation> {
         let (post, channel) = (self.memory.post(&self.platform), self.memory.incoming());
-        post.take_unrung(&channel, &mut self.inbox).map_err(|_| Violation)
+        post.take_unrung(&channel, &mut self.inbox, &mut self.outbox).map_err(|_| Violation)
     }
 
     /// Tells the other side, if it sleeps, that cells were taken.

@@ -22,12 +22,11 @@ impl Link {
     #[inline(always)]
     fn send_slot(&mut self, message: &Slot) -> bool {
         let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
-        if !post.has_room(&channel, &mut self.outbox) {
+        if !post.has_slot(&channel, &mut self.outbox) {
             return false;
         }
         // Where one side sends all messages, each has a cell, so that there is room for 64, and no more.
-        let heard = self.inbox.position();
-        let alternates = heard != core::mem::replace(&mut self.heard, heard);
+        let alternates = self.outbox.has_heard();
         let is_followed = alternates & core::mem::replace(&mut self.alternates, alternates);
         unstopped(post.publish_slot(&channel, &mut self.outbox, self.memory.other(), message, is_followed));
         true

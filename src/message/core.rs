@@ -125,18 +125,14 @@ impl Core {
         !self.rank_state.mapped.forked() && rank.is_none_or(|rank| rank < self.size()) && !self.has_dropped()
     }
 
-    /// This rank's access to its channels, if nothing stands in the way of a message to a rank, as far as this one can know.
+    /// This rank's access to its channels, and the one to a rank, if nothing stands in the way of a message, as far as this one can know. If
+    /// something does, [`check`](Self::check) and [`check_gone`](Self::check_gone) say what.
     #[inline(always)]
-    pub(crate) fn post_to(&self, rank: usize) -> Option<Post<'_, ShmPlatform>> {
-        let post = self.is_ready(Some(rank)).then(|| self.post());
-        post.filter(|post| self.is_reached(post, rank))
-    }
-
-    /// Whether this rank can be sent to. If not, [`check`](Self::check) and [`check_gone`](Self::check_gone) say why.
-    #[inline(always)]
-    fn is_reached(&self, post: &Post<'_, ShmPlatform>, rank: usize) -> bool {
+    pub(crate) fn reach(&self, rank: usize) -> Option<(Post<'_, ShmPlatform>, MappedChannel<'_>)> {
+        let post = self.is_ready(Some(rank)).then(|| self.post())?;
+        let (channel, closed) = self.channels.to_open(rank);
         // A rank that dies poisons.
-        !post.is_poisoned() && !self.has_closed(post, rank)
+        (!post.is_poisoned() && !post.is_closed(closed)).then_some((post, channel))
     }
 
     #[inline(always)]

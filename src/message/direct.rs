@@ -3,7 +3,7 @@
 use crate::error::{Error, Operation};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern};
-use crate::message::state::{State, Wait, is_whole};
+use crate::message::state::{Peer, State, Wait, is_whole};
 use crate::protocol::message::{Kind, Post, buffers};
 use crate::protocol::{Killed, message};
 use crate::segment::message_memory::MappedChannel;
@@ -30,11 +30,42 @@ impl<'c> Incoming<'c> {
     }
 }
 
-impl State {
-    /// The word of what comes next from a rank, straight from its channel, if nothing else comes first. `None`: it has not come at
-    /// once.
+impl Peer {
+    /// Receives the message that has arrived with this word, if it is in a slot and asked for.
+    ///
+    /// All of it is in line, and what it returns in registers: through memory a message took twice as long.
     #[inline(always)]
-    pub(crate) fn next_of(&mut self, core: &Core, incoming: &Incoming<'_>, source: usize) -> Option<u64> {
+    pub(crate) fn receive_slot(
+        &mut self,
+        Incoming { post, channel }: &Incoming<'_>,
+        (source, word): (usize, u64),
+        pattern: Pattern,
+        target: &mut [u8],
+        element: usize,
+    ) -> Option<Envelope> {
+        let Peer { inbox, outgoing, .. } = self;
+        let slot = post.read_slot(channel, inbox, word)?;
+        let envelope = Envelope { source, tag: slot.tag, bytes: slot.len };
+        if slot.is_expected || !is_asked_for(pattern, &envelope, target.len(), element) {
+            return None;
+        }
+        slot.copy_to(target);
+        // An error occurs in tests only.
+        post.take_slot(channel, inbox, &mut outgoing.outbox, source, word).ok()?;
+        Some(envelope)
+    }
+}
+
+impl State {
+    /// The word of what comes next from a rank, straight from its channel, if nothing else comes first; and that rank's. `None`: it has
+    /// not come at once.
+    #[inline(always)]
+    pub(crate) fn next_of(
+        &mut self,
+        core: &Core,
+        incoming: &Incoming<'_>,
+        source: usize,
+    ) -> Option<(&mut Peer, u64)> {
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(MESSAGE_POLLS_OF_ONE) {
             self.take_in_others(core, source);
@@ -42,10 +73,10 @@ impl State {
         if !self.arrivals.is_empty() {
             return None;
         }
-        let inbox = &mut self.peers[source].inbox;
+        let peer = &mut self.peers[source];
         for _ in 0..direct_polls(core) {
-            if let Some(word) = incoming.post.arrived(&incoming.channel, inbox) {
-                return Some(word);
+            if let Some(word) = incoming.post.arrived(&incoming.channel, &mut peer.inbox) {
+                return Some((peer, word));
             }
             core::hint::spin_loop();
         }
@@ -77,30 +108,6 @@ impl State {
         None
     }
 
-    /// Receives the message that has arrived with this word, if it is in a slot and asked for.
-    ///
-    /// All of it is in line, and what it returns in registers: through memory a message took twice as long.
-    #[inline(always)]
-    pub(crate) fn receive_slot(
-        &mut self,
-        Incoming { post, channel }: &Incoming<'_>,
-        (source, word): (usize, u64),
-        pattern: Pattern,
-        target: &mut [u8],
-        element: usize,
-    ) -> Option<Envelope> {
-        let inbox = &mut self.peers[source].inbox;
-        let slot = post.read_slot(channel, inbox, word)?;
-        let envelope = Envelope { source, tag: slot.tag, bytes: slot.len };
-        if slot.is_expected || !is_asked_for(pattern, &envelope, target.len(), element) {
-            return None;
-        }
-        slot.copy_to(target);
-        // An error occurs in tests only.
-        post.take_slot(channel, inbox, source, word).ok()?;
-        Some(envelope)
-    }
-
     /// Receives what has arrived with this word in a cell, or puts it aside. `None`: it is in a slot, or not what is asked for; then it is
     /// found in the usual way.
     #[inline(always)]
@@ -112,11 +119,12 @@ impl State {
         target: &mut [u8],
         element: usize,
     ) -> Option<Result<Envelope, Error>> {
-        let (post, channel, inbox) = (core.post(), core.from(source), &mut self.peers[source].inbox);
+        let (post, channel) = (core.post(), core.from(source));
+        let Peer { inbox, outgoing, .. } = &mut self.peers[source];
         if post.read_slot(&channel, inbox, word).is_some() {
             return None;
         }
-        let taken = post.take_cell(&channel, inbox, word, |cell| {
+        let taken = post.take_cell(&channel, inbox, &mut outgoing.outbox, word, |cell| {
             let envelope = Envelope { source, tag: cell.tag, bytes: cell.len };
             let is_asked_for = is_asked_for(pattern, &envelope, target.len(), element);
             if is_asked_for && cell.kind == Kind::Message && cell.mask == 0 {

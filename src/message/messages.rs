@@ -165,24 +165,28 @@ impl Messages {
     #[inline(always)]
     fn try_slot<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> bool {
         let (Messages { core, state }, data) = (self, bytemuck::cast_slice(data));
-        let Some(post) = Slot::fits(tag, data).then(|| core.post_to(to)).flatten() else { return false };
+        let Some((post, channel)) = Slot::fits(tag, data).then(|| core.reach(to)).flatten() else {
+            return false;
+        };
         let outgoing = &mut state.peers[to].outgoing;
         // An error occurs in tests only.
-        outgoing.is_flushed() && matches!(outgoing.try_slot(core, &post, to, tag, data), Ok(true))
+        outgoing.is_flushed() && matches!(outgoing.try_slot(&post, &channel, to, tag, data), Ok(true))
     }
 
     /// The same of what fits into a cell.
     #[inline(always)]
     fn try_cell<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> bool {
         let (Messages { core, state }, data) = (self, bytemuck::cast_slice::<T, u8>(data));
-        let Some(post) = (data.len() <= INLINE).then(|| core.post_to(to)).flatten() else { return false };
+        let Some((post, channel)) = (data.len() <= INLINE).then(|| core.reach(to)).flatten() else {
+            return false;
+        };
         let outgoing = &mut state.peers[to].outgoing;
         // An error occurs in tests only.
-        outgoing.is_flushed() && matches!(outgoing.try_cell(core, &post, to, tag, data), Ok(true))
+        outgoing.is_flushed() && matches!(outgoing.try_cell(&post, &channel, to, tag, data), Ok(true))
     }
 
     fn try_eager<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> Result<bool, Error> {
-        if self.core.post_to(to).is_none() {
+        if self.core.reach(to).is_none() {
             self.begin_send(to)?;
         }
         let Messages { core, state } = self;
@@ -240,11 +244,11 @@ impl Messages {
             return self.recv_slowly(buffer, pattern);
         }
         let incoming = Incoming::new(core, source);
-        let Some(word) = state.next_of(core, &incoming, source) else {
+        let Some((peer, word)) = state.next_of(core, &incoming, source) else {
             return self.recv_slowly(buffer, pattern);
         };
         let target = bytemuck::cast_slice_mut(buffer);
-        match state.receive_slot(&incoming, (source, word), pattern, target, size_of::<T>()) {
+        match peer.receive_slot(&incoming, (source, word), pattern, target, size_of::<T>()) {
             Some(received) => Ok(received),
             None => self.recv_cell(buffer, pattern, (source, word)),
         }
@@ -256,8 +260,8 @@ impl Messages {
         let next = core.is_ready(None).then(|| state.next_of_any(core)).flatten();
         let Some((source, word)) = next else { return self.recv_slowly(buffer, pattern) };
         let target = bytemuck::cast_slice_mut(buffer);
-        match state.receive_slot(&Incoming::new(core, source), (source, word), pattern, target, size_of::<T>())
-        {
+        let incoming = Incoming::new(core, source);
+        match state.peers[source].receive_slot(&incoming, (source, word), pattern, target, size_of::<T>()) {
             Some(received) => Ok(received),
             None => self.recv_cell(buffer, pattern, (source, word)),
         }

@@ -9,6 +9,7 @@ use crate::protocol::message::channel::{INLINE, Slot, shifted};
 use crate::protocol::message::offer::{Offer, Want};
 use crate::protocol::message::{Envelope, Kind, Mask, Outbox, Post, Settled, buffers};
 use crate::protocol::{Failure, Killed};
+use crate::segment::message_memory::MappedChannel;
 use crate::segment::platform::ShmPlatform;
 use crate::sys::cma::Token;
 use crate::tuning::{MESSAGE_PART_BYTES, MESSAGE_ROTATES_FROM_BYTES};
@@ -156,28 +157,27 @@ impl Outgoing {
         if bytes.len() > INLINE {
             return self.try_buffers(core, target, tag, bytes);
         }
-        let post = core.post();
+        let (post, channel) = (core.post(), core.to(target));
         if Slot::fits(tag, bytes) {
-            return self.try_slot(core, &post, target, tag, bytes);
+            return self.try_slot(&post, &channel, target, tag, bytes);
         }
-        self.try_cell(core, &post, target, tag, bytes)
+        self.try_cell(&post, &channel, target, tag, bytes)
     }
 
     /// The same for a message that fits into a cell. Nothing waits for room.
     #[inline(always)]
     pub(crate) fn try_cell(
         &mut self,
-        core: &Core,
         post: &Post<'_, ShmPlatform>,
+        channel: &MappedChannel<'_>,
         target: usize,
         tag: u64,
         bytes: &[u8],
     ) -> Result<bool, Killed> {
-        let channel = core.to(target);
-        let has_room = post.has_room(&channel, &mut self.outbox);
+        let has_room = post.has_room(channel, &mut self.outbox);
         if has_room {
             let cell = Envelope { kind: Kind::Message, len: bytes.len(), tag, mask: 0, inline: bytes };
-            post.publish(&channel, &mut self.outbox, target, &cell)?;
+            post.publish(channel, &mut self.outbox, target, &cell)?;
         }
         Ok(has_room)
     }
@@ -186,16 +186,15 @@ impl Outgoing {
     #[inline(always)]
     pub(crate) fn try_slot(
         &mut self,
-        core: &Core,
         post: &Post<'_, ShmPlatform>,
+        channel: &MappedChannel<'_>,
         target: usize,
         tag: u64,
         bytes: &[u8],
     ) -> Result<bool, Killed> {
-        let channel = core.to(target);
-        let has_slot = post.has_slot(&channel, &mut self.outbox);
+        let has_slot = post.has_slot(channel, &mut self.outbox);
         if has_slot {
-            post.publish_slot(&channel, &mut self.outbox, target, &Slot::new(false, tag, bytes), true)?;
+            post.publish_slot(channel, &mut self.outbox, target, &Slot::new(false, tag, bytes), true)?;
         }
         Ok(has_slot)
     }

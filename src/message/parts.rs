@@ -91,7 +91,7 @@ impl State {
             }
             let mut polls = MESSAGE_IDLE_POLLS;
             cell = loop {
-                let taken = post.take(&channel, &mut self.peers[source].inbox, source);
+                let taken = self.peers[source].take(post, &channel, source);
                 match taken.map_err(|failure| core.failed(Operation::Recv, failure))? {
                     Some(next) => break next,
                     None if polls == 0 => return Ok(None),

@@ -8,8 +8,10 @@ use crate::message::envelope::{Envelope, Pattern};
 use crate::message::outgoing::Outgoing;
 use crate::protocol::message::channel::MOST;
 use crate::protocol::message::offer::Offer;
-use crate::protocol::message::{Inbox, Kind, Mask, Settled, buffers};
+use crate::protocol::message::{Inbox, Kind, Mask, Outbox, Post, Settled, buffers};
 use crate::protocol::{Failure, Killed, message};
+use crate::segment::message_memory::MappedChannel;
+use crate::segment::platform::ShmPlatform;
 use crate::sys::wait::clock::Moment;
 use crate::tuning::{MESSAGE_BATCH, MESSAGE_POLLS_OF_ONE, MESSAGE_PRIVATE_BYTES};
 
@@ -37,6 +39,25 @@ pub(crate) struct Peer {
     pub(super) refused: bool,
     /// It has offered memory that this rank has not found.
     pub(super) unfound: bool,
+}
+
+impl Peer {
+    /// Its first message is in the line of the pair.
+    fn new() -> Self {
+        let mut peer = Peer { inbox: Inbox::in_line(), ..Peer::default() };
+        peer.outgoing.outbox = Outbox::in_line();
+        peer
+    }
+
+    /// Takes what comes next in the channel from this rank, if that has come.
+    pub(super) fn take(
+        &mut self,
+        post: Post<'_, ShmPlatform>,
+        channel: &MappedChannel<'_>,
+        source: usize,
+    ) -> Result<Option<message::Envelope>, Failure> {
+        post.take(channel, &mut self.inbox, &mut self.outgoing.outbox, source)
+    }
 }
 
 /// A part of a message that is sent through buffers.
@@ -91,7 +112,7 @@ impl Wait {
 impl State {
     pub(crate) fn new(ranks: usize) -> Self {
         State {
-            peers: (0..ranks).map(|_| Peer::default()).collect(),
+            peers: (0..ranks).map(|_| Peer::new()).collect(),
             arrivals: Arrivals::default(),
             fragments: Vec::new(),
             turn: 0,
@@ -236,7 +257,7 @@ impl State {
             if self.arrivals.private() >= MESSAGE_PRIVATE_BYTES {
                 return self.full(operation);
             }
-            let taken = core.post().take(&channel, &mut self.peers[source].inbox, source);
+            let taken = self.peers[source].take(core.post(), &channel, source);
             let Some(cell) = taken.map_err(|failure| core.failed(operation, failure))? else { return Ok(()) };
             let arrived = self.arrives(core, source, &cell);
             let awaited = arrived.map_err(|killed| core.failed(operation, killed.into()))?;

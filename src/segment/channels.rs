@@ -38,8 +38,8 @@ impl Channels {
             unsafe { Instance::new(instance.start(), instance.len()) }
         };
         let routes = (0..memory.ranks()).map(|peer| Route {
-            to: MappedChannel::new(instance(peer), layout, rank),
-            from: MappedChannel::new(instance(rank), layout, peer),
+            to: MappedChannel::new([instance(rank), instance(peer)], layout, rank, peer),
+            from: MappedChannel::new([instance(peer), instance(rank)], layout, peer, rank),
             closed: layout.closed(instance(peer)),
         });
         Channels { routes: routes.collect(), _memory: memory }
@@ -49,6 +49,13 @@ impl Channels {
     #[inline(always)]
     pub(crate) fn to(&self, target: usize) -> MappedChannel<'_> {
         self.routes[target].to
+    }
+
+    /// The same, and what is not 0 once that rank sends no more.
+    #[inline(always)]
+    pub(crate) fn to_open(&self, target: usize) -> (MappedChannel<'_>, &AtomicU64) {
+        let Route { to, closed, .. } = &self.routes[target];
+        (*to, closed)
     }
 
     /// The channel from a rank.

@@ -73,7 +73,7 @@ const STAGING_ALIGN: usize = 4096;
 const STAGING_OFFSET: usize = STAGING_ALIGN / 2;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"intranod");
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// The layout of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

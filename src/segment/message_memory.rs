@@ -4,7 +4,7 @@
 //!   0          4096       5632                         one channel; a rank's instance has one for each sender
 //!   │ 64 cells │ words    │ buffers of one length … │
 //!   └──────────┴──────────┴─────────────────────────┘
-//!              taken, held, 64 leases, 64 wants
+//!              taken, held, 64 leases, 64 wants, line of the pair
 //! ```
 
 use core::marker::PhantomData;
@@ -15,7 +15,7 @@ use super::unit::Instance;
 use crate::copy::{Sink, Source, lines};
 use crate::protocol::Payload;
 use crate::protocol::message::Channel;
-use crate::protocol::message::channel::{MOST, PAYLOAD, SLOT, SLOTS};
+use crate::protocol::message::channel::{LINE_SLOTS, MOST, PAYLOAD, SLOT, SLOTS};
 use crate::tuning::{MESSAGE_BYTES, MESSAGE_LEAST_BUFFERS, MESSAGE_MOST_BUFFER_BYTES};
 
 /// The least length of a buffer, in bytes: a page, so that a channel takes no more of them than it uses.
@@ -32,16 +32,24 @@ const TAKEN: usize = CELLS * CELL;
 const HELD: usize = TAKEN + 128;
 const LEASES: usize = HELD + 128;
 const WANTS: usize = LEASES + 8 * MOST;
+const LINE: usize = WANTS + 8 * MOST;
 const BUFFERS: usize = 5632;
 
-const _: () = assert!(WANTS + 8 * MOST <= BUFFERS && BUFFERS.is_multiple_of(128) && 8 + PAYLOAD == CELL);
-const _: () = assert!(SLOTS * (8 + SLOT) == CELL);
+const _: () = assert!(LINE + 128 <= BUFFERS && BUFFERS.is_multiple_of(128) && 8 + PAYLOAD == CELL);
+const _: () = assert!(SLOTS * (8 + SLOT) == CELL && LINE.is_multiple_of(128) && LINE_SLOTS * 2 == SLOTS);
 
 /// Where a slot begins, in bytes.
 #[inline]
 fn slot_offset(cell: usize, slot: usize) -> usize {
     assert!(cell < CELLS && slot < SLOTS);
     cell * CELL + slot * (CELL / SLOTS)
+}
+
+/// Where a slot of the line of the pair begins in the slots of its direction, in bytes.
+#[inline]
+fn line_offset(slot: usize) -> usize {
+    assert!(slot < LINE_SLOTS);
+    slot * (8 + SLOT)
 }
 
 /// How a channel is divided: the same for all channels of a communicator.
@@ -89,20 +97,40 @@ impl ChannelLayout {
 pub(crate) struct MappedChannel<'a> {
     /// [`BUFFERS`] bytes of cells and words, then the buffers: all of it inside the instance.
     start: *mut u8,
+    /// The [`LINE_SLOTS`] slots of this direction in the line of the pair: inside the one's or the other's instance.
+    line: *mut u8,
     buffers: usize,
     buffer_len: usize,
     instance: PhantomData<Instance<'a, u64>>,
 }
 
 impl<'a> MappedChannel<'a> {
+    /// `instances`: those of the sender and of the receiver. Two ranks share the line of the pair, which lies in the channel from the
+    /// lower to the higher one.
+    ///
     /// # Panics
-    /// When there is no such sender, or the instance has another length.
+    /// When there are no such ranks, or an instance has another length.
     #[inline(always)]
-    pub(crate) fn new(instance: Instance<'a, u64>, layout: &ChannelLayout, sender: usize) -> Self {
-        assert!(sender < layout.ranks && instance.len() == layout.words);
-        let start = instance.start().cast::<u8>().wrapping_add(sender * layout.stride);
+    pub(crate) fn new(
+        instances: [Instance<'a, u64>; 2],
+        layout: &ChannelLayout,
+        sender: usize,
+        receiver: usize,
+    ) -> Self {
+        assert!(sender.max(receiver) < layout.ranks);
+        let channel = |instance: &Instance<'a, u64>, sender: usize| {
+            assert!(instance.len() == layout.words);
+            instance.start().cast::<u8>().wrapping_add(sender * layout.stride)
+        };
+        let [senders, receivers] = &instances;
+        let start = channel(receivers, sender);
+        let line = if sender <= receiver {
+            start.wrapping_add(LINE)
+        } else {
+            channel(senders, receiver).wrapping_add(LINE + LINE_SLOTS * (8 + SLOT))
+        };
         let ChannelLayout { buffers, buffer_len, .. } = *layout;
-        MappedChannel { start, buffers, buffer_len, instance: PhantomData }
+        MappedChannel { start, line, buffers, buffer_len, instance: PhantomData }
     }
 
     #[inline]
@@ -187,6 +215,20 @@ impl<'a> Channel for MappedChannel<'a> {
     }
 
     #[inline]
+    fn line_word(&self, slot: usize) -> &AtomicU64 {
+        // SAFETY: I16: inside an instance, by `new`, and aligned; this place of a line is atomic.
+        unsafe { AtomicU64::from_ptr(self.line.wrapping_add(line_offset(slot)).cast()) }
+    }
+
+    #[inline]
+    fn line_slot(&self, slot: usize) -> ChannelBytes<'a> {
+        let start = self.line.wrapping_add(line_offset(slot) + size_of::<u64>());
+        // SAFETY: I16: inside an instance, by `new`, which is mapped for as long as `'a`; no word lies here.
+        let bytes = unsafe { Buffer::new(start, SLOT) };
+        ChannelBytes { bytes, channel: PhantomData }
+    }
+
+    #[inline]
     fn buffer(&self, buffer: usize) -> ChannelBytes<'a> {
         self.adjacent(buffer, 1).0
     }
@@ -240,7 +282,7 @@ mod tests {
         let mut memory = vec![0u64; layout.words];
         // SAFETY: I16: these words, which nothing else accesses.
         let instance = unsafe { Instance::new(memory.as_mut_ptr(), layout.words) };
-        let channel = MappedChannel::new(instance, &layout, 1);
+        let channel = MappedChannel::new([instance, instance], &layout, 1, 0);
         let bytes: Vec<u8> = (0..5 * BUFFER - 9).map(|at| (at / BUFFER * 31 + at) as u8).collect();
         for mask in [0b1011_0110, 0b11111 << 59, 0b1_1111, 1 << 63 | 0b1111 << 20] {
             buffers::fill(&channel, mask, &bytes);

@@ -35,13 +35,24 @@ const _: () = assert!(size_of::<Bell<ShmPlatform>>() == 128 && CLOSED + SIDES * 
 /// The memory of one connection, as one of its sides sees it.
 pub(crate) struct PairMemory {
     mapping: Mapping,
-    layout: ChannelLayout,
+    channels: Channels,
     /// 0: the side that has connected; 1: the side that listens.
     side: usize,
     /// What the protocols of a job would poison; between strangers nothing does.
     cause: AtomicU64,
     spread: AtomicU32,
 }
+
+/// Both channels, found once, since they are needed for each message. Their lifetime is the mapping's.
+struct Channels {
+    outgoing: MappedChannel<'static>,
+    incoming: MappedChannel<'static>,
+}
+
+// SAFETY: I18: any thread may use a channel, as it could find it anew.
+unsafe impl Send for Channels {}
+// SAFETY: I18: as above.
+unsafe impl Sync for Channels {}
 
 impl PairMemory {
     fn layout() -> ChannelLayout {
@@ -76,7 +87,13 @@ impl PairMemory {
     fn map(file: &File, side: usize) -> io::Result<Self> {
         let mapping = Mapping::of(file, Self::file_len())?;
         let (cause, spread) = (AtomicU64::new(0), AtomicU32::new(0));
-        Ok(PairMemory { mapping, layout: Self::layout(), side, cause, spread })
+        let (start, layout) = (mapping.start().wrapping_add(CHANNELS).cast(), Self::layout());
+        // SAFETY: I18: in the mapping by `file_len`, aligned to a page, and used by the channels only; the mapping is kept as long as
+        // what refers to it, and what is given out does not outlive it.
+        let instance = unsafe { Instance::new(start, layout.words) };
+        let channel = |sender| MappedChannel::new([instance; SIDES], &layout, sender, 1 - sender);
+        let channels = Channels { outgoing: channel(side), incoming: channel(1 - side) };
+        Ok(PairMemory { mapping, channels, side, cause, spread })
     }
 
     /// Whether this process is a forked child, in which the memory does not exist.
@@ -107,28 +124,16 @@ impl PairMemory {
         Post::new(platform, segment, self.side)
     }
 
-    #[inline(always)]
-    fn instance(&self) -> Instance<'_, u64> {
-        let start = self.mapping.start().wrapping_add(CHANNELS).cast();
-        // SAFETY: I18: in the mapping by `file_len`, aligned to a page, and used by the channels only.
-        unsafe { Instance::new(start, self.layout.words) }
-    }
-
-    #[inline(always)]
-    fn channel(&self, sender: usize) -> PairChannel<'_> {
-        PairChannel(MappedChannel::new(self.instance(), &self.layout, sender))
-    }
-
     /// The channel to the other side.
     #[inline(always)]
     pub(crate) fn outgoing(&self) -> PairChannel<'_> {
-        self.channel(self.side)
+        PairChannel(self.channels.outgoing)
     }
 
     /// The channel from the other side.
     #[inline(always)]
     pub(crate) fn incoming(&self) -> PairChannel<'_> {
-        self.channel(self.other())
+        PairChannel(self.channels.incoming)
     }
 
     /// Not 0 once a side sends no more.
@@ -227,6 +232,16 @@ impl<'a> Channel for PairChannel<'a> {
     #[inline(always)]
     fn slot(&self, cell: usize, slot: usize) -> PairBytes<'a> {
         PairBytes::Message(self.0.slot(cell, slot))
+    }
+
+    #[inline]
+    fn line_word(&self, slot: usize) -> &AtomicU64 {
+        self.0.line_word(slot)
+    }
+
+    #[inline(always)]
+    fn line_slot(&self, slot: usize) -> PairBytes<'a> {
+        PairBytes::Message(self.0.line_slot(slot))
     }
 
     #[inline]

@@ -101,14 +101,14 @@ impl Forger {
         let cell = THEIRS + 64 * (self.taken % 64);
         loop {
             let word = self.word(cell)?;
-            if word >> 48 == self.taken / 64 + 1 {
+            if word >> 40 & 0xFF == self.taken / 64 + 1 {
                 self.taken += 1;
                 let asked = Asked {
                     number: self.word(cell + 8)?,
                     what: self.word(cell + 24)?,
                     len: self.word(cell + 48)?,
                 };
-                let (kind, mask) = (word >> 44 & 15, self.word(cell + 16)?);
+                let (kind, mask) = (word >> 51 & 15, self.word(cell + 16)?);
                 ensure!(kind == REQUEST, "a cell of kind {kind}");
                 self.write(THEIRS + TAKEN, self.taken)?;
                 if mask == 0 {
@@ -135,7 +135,7 @@ impl Forger {
         let place =
             if mask == 0 { cell + 24 } else { OWN + BUFFERS + BUFFER * u64::from(mask.trailing_zeros()) };
         self.memory.write_all_at(bytes, place)?;
-        self.write(cell, (self.answered / 64 + 1) << 48 | kind << 44 | len)?;
+        self.write(cell, (self.answered / 64 + 1) << 40 | kind << 51 | len)?;
         self.answered += 1;
         // A client that has closed meanwhile does not get it.
         let _ = send(self.connection.as_raw_fd(), &[0], MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);

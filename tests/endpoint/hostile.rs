@@ -64,7 +64,7 @@ pub(super) fn answer(connection: &OwnedFd) -> Result<Vec<u8>> {
 fn hello() -> [u8; 64] {
     let mut bytes = [0; 64];
     bytes[..8].copy_from_slice(b"intranod");
-    bytes[8..12].copy_from_slice(&3u32.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&4u32.to_ne_bytes());
     bytes[24..32].copy_from_slice(&(MEMORY as u64).to_ne_bytes());
     bytes
 }
@@ -138,8 +138,8 @@ fn bad_hellos() -> Result<Completion> {
         (&reserved, &[&good], NO_HELLO),
         (&no_flag, &[&good], NO_HELLO),
         (&version(0), &[&good], VERSION),
-        (&version(2), &[&good], VERSION),
-        (&version(4), &[&good], VERSION),
+        (&version(3), &[&good], VERSION),
+        (&version(5), &[&good], VERSION),
         (&other_len, &[&good], BAD_MEMORY),
         (&hello(), &[&no_seals], BAD_MEMORY),
         (&hello(), &[&some_seals], BAD_MEMORY),
@@ -211,7 +211,7 @@ fn victim() -> Result<(Endpoint, OwnedFd, File)> {
 
 /// The word of the first cell: its turn, kind and length.
 fn word(kind: u64, len: u64) -> u64 {
-    1 << 48 | kind << 44 | len
+    1 << 40 | kind << 51 | len
 }
 
 fn write_cell(file: &File, word: u64, mask: u64) -> Result<()> {
@@ -256,13 +256,17 @@ fn bad_cells() -> Result<Completion> {
         );
         ensure!(answer(&connection)?.is_empty());
     }
-    // In an open slot there may be a message, or none, and nothing else.
-    for (next, is_good) in [(word(9, 2), true), (word(15, 0), true), (word(1, 2), false), (word(9, 9), false)] {
+    // In an open slot, and in the line of the pair, there may be a message, or none, and nothing else.
+    let next_words = [(word(9, 2), true), (word(15, 0), true), (word(1, 2), false), (word(9, 9), false)];
+    let places = [(OPEN, CELLS + 16), (IN_LINE, LINE + 16)];
+    for ((next, is_good), (says_where, place)) in
+        next_words.into_iter().flat_map(|word| places.map(|place| (word, place)))
+    {
         let (mut server, _connection, file) = victim()?;
-        write_cell(&file, word(9, OPEN | 3), 0)?;
+        write_cell(&file, word(9, says_where | 3), 0)?;
         let event = server.wait(Some(Duration::from_secs(10)))?;
         ensure!(matches!(event, Some(Event::Message { bytes: 3, .. })), "{event:?}");
-        file.write_all_at(&next.to_ne_bytes(), CELLS + 16)?;
+        file.write_all_at(&next.to_ne_bytes(), place)?;
         let event = server.wait(Some(Duration::from_millis(if is_good { 50 } else { 10_000 })))?;
         let is_violated = matches!(event, Some(Event::Closed { ended: Ended::Violated, .. }));
         ensure!(is_violated != is_good, "{next:#x}: {event:?}");
@@ -272,7 +276,13 @@ fn bad_cells() -> Result<Completion> {
 }
 
 /// Says of a slot that another one follows in its cell.
-const OPEN: u64 = 1 << 43;
+const OPEN: u64 = 1 << 50;
+
+/// Says of a slot that the next message is in the line of the pair.
+const IN_LINE: u64 = 1 << 49;
+
+/// Where that is in the file. The first message in it is in the second slot.
+const LINE: u64 = CELLS + 5376;
 
 fn bad_packets() -> Result<Completion> {
     for packet in [&[9][..], &[1, 0], &[2, 1], &[0, 0], &[0; 8], &[0; 9], &[0; 5000]] {
@@ -316,7 +326,12 @@ fn scribbles(args: &[String]) -> Result<()> {
                 1 => u64::MAX,
                 2 => random.u64(..),
                 // Near a cell's word, or a count.
-                3 => random.u64(0..200) << 48 | random.u64(0..16) << 44 | random.u64(0..5000),
+                3 => {
+                    random.u64(0..200) << 40
+                        | random.u64(0..16) << 51
+                        | random.u64(0..4) << 49
+                        | random.u64(0..5000)
+                }
                 4 => 1 << random.u32(0..64),
                 _ => random.u64(0..130),
             };

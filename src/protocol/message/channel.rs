@@ -1,31 +1,32 @@
 //! The memory of a channel, and what is in a cell of its ring.
 //!
 //! ```text
-//!   63        48 47  44 43             28 27                 0
-//!  +------------+------+-----------------+--------------------+
-//!  |  turn      | kind |                 |  length in bytes   |   the word that publishes the cell
-//!  +------------+------+-----------------+--------------------+
-//!  |  tag (64 bits)                                           |
-//!  +----------------------------------------------------------+   56 bytes of payload
-//!  |  mask of buffers (64 bits); of an offer, a place         |
-//!  +----------------------------------------------------------+
-//!  |  40 bytes: a short message, an offer, or where in its    |
-//!  |  buffers a message begins, and how much of it is there   |
-//!  +----------------------------------------------------------+
+//!   63   55 54  51 50  49 48  47  40 39 28 27                 0
+//!  +-------+------+------+---+------+-----+--------------------+
+//!  | taken | kind |      |   | turn |     |  length in bytes   |   the word that publishes the cell
+//!  +-------+------+------+---+------+-----+--------------------+
+//!  |  tag (64 bits)                                            |
+//!  +-----------------------------------------------------------+   56 bytes of payload
+//!  |  mask of buffers (64 bits); of an offer, a place          |
+//!  +-----------------------------------------------------------+
+//!  |  40 bytes: a short message, an offer, or where in its     |
+//!  |  buffers a message begins, and how much of it is there    |
+//!  +-----------------------------------------------------------+
 //! ```
 //!
-//! Or it has four slots of 16 bytes, with a message of up to eight bytes in each:
+//! Or it has four slots of 16 bytes, with a message of up to eight bytes in each, as has the [line of the pair](super::pair_line):
 //!
 //! ```text
-//!   63        48 47  44  43  42                        4 3   0
-//!  +------------+------+------+-------------------------+-----+
-//!  |  turn      | kind | open |  tag (39 bits)          | len |   the word that publishes the slot
-//!  +------------+------+------+-------------------------+-----+
-//!  |  the message                                             |
-//!  +----------------------------------------------------------+
+//!   63   55 54  51  50     49  48 47  40 39            4 3    0
+//!  +-------+------+------+------+---+------+------------+------+
+//!  | taken | kind | open | line |   | turn |    tag     | len  |   the word that publishes the slot
+//!  +-------+------+------+------+---+------+------------+------+
+//!  |  the message                                              |
+//!  +-----------------------------------------------------------+
 //! ```
 //!
-//! The turn wraps: what a cell held one lap before has another one.
+//! The turn wraps: what a cell held one lap before has another one. Every word says how many messages its sender has taken from the
+//! other side.
 
 use super::super::Payload;
 use super::super::symmetric::IntegerCell;
@@ -45,7 +46,10 @@ pub const SLOTS: usize = 4;
 pub const SLOT: usize = 8;
 
 /// The largest tag that a slot has room for.
-pub const SLOT_TAG: u64 = (1 << 39) - 1;
+pub const SLOT_TAG: u64 = (1 << 36) - 1;
+
+/// The slots of the line of a pair, for each direction.
+pub const LINE_SLOTS: usize = 2;
 
 /// The most cells of a ring, and the most buffers and offers of a channel.
 pub const MOST: usize = 64;
@@ -95,11 +99,20 @@ pub struct Envelope<B = [u8; INLINE]> {
 const LEN: u64 = (1 << 28) - 1;
 
 /// Where the turn and the kind begin.
-const TURN: u32 = 48;
-const KIND: u32 = 44;
+const TURN: u32 = 40;
+const KIND: u32 = 51;
 
 /// Says of a slot that the next message is in the next slot, not in the next cell.
-const OPEN: u64 = 1 << 43;
+const OPEN: u64 = 1 << 50;
+
+/// Says of a slot that the next message is in the line of the pair.
+const IN_LINE: u64 = 1 << 49;
+
+/// How many messages the sender of the word has taken from the other side, modulo 512: more than can be under way.
+const TAKEN: u32 = 55;
+
+const _: () = assert!(u64::MAX >> TAKEN > (MOST * SLOTS + LINE_SLOTS) as u64);
+const _: () = assert!(LEN < 1 << TURN && SLOT_TAG << 4 < 1 << TURN);
 
 /// Says, in place of the kind, that a slot stays empty: the next message is in the next cell.
 const CLOSED: u64 = 15;
@@ -147,15 +160,19 @@ impl Slot {
         message.len() <= SLOT && tag <= SLOT_TAG
     }
 
-    /// The word that publishes it at this turn.
+    /// The word that publishes it at this turn, and says where the next message is.
     #[inline(always)]
-    pub(super) fn word(&self, turn: u16, is_open: bool) -> u64 {
+    pub(super) fn word(&self, turn: u8, next: Next) -> u64 {
         debug_assert!(self.tag <= SLOT_TAG && self.len <= SLOT);
         let kind = if self.is_expected { Kind::Expected } else { Kind::Message };
-        let open = if is_open { OPEN } else { 0 };
+        let next = match next {
+            Next::Slot => OPEN,
+            Next::Cell => 0,
+            Next::Line => IN_LINE,
+        };
         u64::from(turn) << TURN
             | (u64::from(kind as u8) | IN_SLOT) << KIND
-            | open
+            | next
             | self.tag << 4
             | self.len as u64
     }
@@ -173,6 +190,17 @@ impl Slot {
     }
 }
 
+/// Where the message behind one that is in a slot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// In the next slot of the cell.
+    Slot,
+    /// In the next cell.
+    Cell,
+    /// In the line of the pair.
+    Line,
+}
+
 /// Apart, so that the other values need not be in memory.
 #[inline(never)]
 fn padded(message: &[u8]) -> [u8; SLOT] {
@@ -185,14 +213,14 @@ const MESSAGE_IN_SLOT: u64 = Kind::Message as u64 | IN_SLOT;
 const EXPECTED_IN_SLOT: u64 = Kind::Expected as u64 | IN_SLOT;
 
 /// The word of a slot that stays empty.
-pub(super) fn closed_word(turn: u16) -> u64 {
+pub(super) fn closed_word(turn: u8) -> u64 {
     u64::from(turn) << TURN | CLOSED << KIND
 }
 
-/// A word that publishes nothing at this turn.
+/// A word that publishes nothing in this lap, of those that are numbered from 0: it has the turn of the one before.
 #[inline(always)]
-pub(super) fn blank_word(turn: u16) -> u64 {
-    u64::from(turn.wrapping_sub(1)) << TURN
+pub(super) fn blank_word(lap: u64) -> u64 {
+    lap << TURN
 }
 
 #[inline(always)]
@@ -212,10 +240,40 @@ pub(super) fn is_open(word: u64) -> bool {
     word & OPEN != 0
 }
 
+/// Whether it says that the next message is in the line of the pair.
+#[inline(always)]
+pub(super) fn is_in_line(word: u64) -> bool {
+    word & IN_LINE != 0
+}
+
+/// A number of messages, as a word says it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Count(u64);
+
+impl Count {
+    /// One more.
+    #[inline(always)]
+    pub(super) fn increment(&mut self) {
+        self.0 = self.0.wrapping_add(1 << TAKEN);
+    }
+
+    /// What a word says if this number of messages was taken.
+    #[inline(always)]
+    pub(super) fn taken(self) -> u64 {
+        self.0
+    }
+
+    /// Whether the other side says in this word that it has taken this number of messages.
+    #[inline(always)]
+    pub(super) fn is_taken(self, word: u64) -> bool {
+        (word ^ self.0) >> TAKEN == 0
+    }
+}
+
 impl<B: AsRef<[u8]>> Envelope<B> {
     /// The word that publishes it at this turn.
     #[inline]
-    pub(super) fn word(&self, turn: u16) -> u64 {
+    pub(super) fn word(&self, turn: u8) -> u64 {
         debug_assert!(self.len as u64 <= LEN);
         u64::from(turn) << TURN | u64::from(self.kind.code()) << KIND | self.len as u64 & LEN
     }
@@ -277,8 +335,8 @@ impl Envelope {
 
     /// The turn of a word that publishes a cell.
     #[inline]
-    pub(super) fn turn(word: u64) -> u16 {
-        (word >> TURN) as u16
+    pub(super) fn turn(word: u64) -> u8 {
+        (word >> TURN) as u8
     }
 
     /// The same cell with a copy of what is in line.
@@ -338,6 +396,12 @@ pub trait Channel {
 
     /// The rest of a slot, which is a part of the cell's: [`SLOT`] bytes. Written by the sender.
     fn slot(&self, cell: usize, slot: usize) -> Self::Bytes;
+
+    /// The word that publishes a slot of the line of the pair, of the [`LINE_SLOTS`] of this direction. Written by the sender.
+    fn line_word(&self, slot: usize) -> &Self::Word;
+
+    /// The rest of that slot: [`SLOT`] bytes. Written by the sender.
+    fn line_slot(&self, slot: usize) -> Self::Bytes;
 
     /// A buffer. Written by the sender.
     fn buffer(&self, buffer: usize) -> Self::Bytes;

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`channel`] | what does a channel consist of, and what is in a cell of its ring? |
 //! | [`ring`] | how does a message get from the sender to the receiver, and who waits for whom? |
+//! | [`pair_line`] | how do a message and its answer go over one line? |
 //! | [`buffers`] | where are the bytes that a cell has no room for? |
 //! | [`offer`] | how is a long message pulled, and how is one taken back? |
 //! | [`wait`] | how does a rank wait for messages, and what ends its wait? |
@@ -15,6 +16,7 @@
 pub mod buffers;
 pub mod channel;
 pub mod offer;
+pub mod pair_line;
 pub mod parking;
 pub mod ring;
 pub mod wait;
@@ -25,7 +27,7 @@ use super::{Killed, Segment};
 pub use channel::{Channel, Envelope, Kind, Mask, Slot};
 pub use offer::{Offer, Settled};
 pub use parking::{Attention, Fenced, Marked};
-pub use ring::{Inbox, Outbox, Position};
+pub use ring::{Inbox, Outbox};
 
 /// One rank's access to its channels.
 pub struct Post<'s, P: SymmetricPlatform>(OneSided<'s, P>);

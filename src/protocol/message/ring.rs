@@ -19,10 +19,12 @@
 //! is written again sooner, by a sender that has it in its cache, if they do not. The word of a slot says whether the next message is
 //! in the next slot, whose word the sender has made blank before, or in the next cell. If it said the former, and what comes next has no
 //! room in a slot, the next slot is published as closed. A cell is taken, for its sender, with the last of its messages; one that is closed counts as taken with the next.
+//! Or it says that the next message is in the [line of the pair](super::pair_line).
 
 use super::super::symmetric::{IntegerCell, SymmetricPlatform};
 use super::super::{Failure, Killed, Ordering, Payload};
-use super::channel::{SLOTS, Slot, blank_word, closed_word, is_closed, is_open};
+use super::channel::{Next, SLOTS, Slot, blank_word, closed_word, is_closed, is_in_line, is_open};
+use super::pair_line::{LineIn, LineOut};
 use super::{Channel, Envelope, Post};
 use crate::copy::Source;
 use crate::tuning::MESSAGE_PREFETCH_CELLS;
@@ -30,7 +32,7 @@ use Ordering::{Acquire, Relaxed, Release};
 
 /// A slot of the ring: those of all cells that have gone through it are numbered one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Position(u64);
+struct Position(u64);
 
 impl Position {
     const SLOTS: u64 = SLOTS as u64;
@@ -53,10 +55,16 @@ impl Position {
         (self.cells() as usize % cells, self.0 as usize % SLOTS)
     }
 
+    /// How often all cells have been used before its own.
+    #[inline(always)]
+    fn lap(self, cells: usize) -> u64 {
+        self.cells() / cells as u64
+    }
+
     /// The turn of its cell. Never that of one which was not written yet.
     #[inline(always)]
-    fn turn(self, cells: usize) -> u16 {
-        (self.cells() / cells as u64 + 1) as u16
+    fn turn(self, cells: usize) -> u8 {
+        (self.lap(cells) + 1) as u8
     }
 
     /// The word that publishes it.
@@ -93,6 +101,28 @@ pub struct Outbox {
     next: Position,
     /// How many cells were taken when the sender last looked.
     taken: u64,
+    line: LineOut,
+    has_heard: bool,
+}
+
+impl Outbox {
+    /// That of a channel whose first message is in the line of the pair; [`Inbox::in_line`] is its receiver's.
+    pub fn in_line() -> Self {
+        Outbox { line: LineOut::first(), ..Outbox::default() }
+    }
+
+    /// Whether a message was taken since this was asked.
+    #[inline(always)]
+    pub fn has_heard(&mut self) -> bool {
+        core::mem::take(&mut self.has_heard)
+    }
+
+    /// A message from the other side was taken: what is sent from now on says so.
+    #[inline(always)]
+    fn hears(&mut self, word: u64) {
+        self.has_heard = true;
+        self.line.hears(word);
+    }
 }
 
 /// The receiver's side of a channel.
@@ -100,13 +130,13 @@ pub struct Outbox {
 pub struct Inbox {
     /// Behind what was taken.
     next: Position,
+    line: LineIn,
 }
 
 impl Inbox {
-    /// Another one after each message.
-    #[inline(always)]
-    pub fn position(&self) -> Position {
-        self.next
+    /// That of a channel whose first message is in the line of the pair.
+    pub fn in_line() -> Self {
+        Inbox { line: LineIn::FIRST, ..Inbox::default() }
     }
 }
 
@@ -135,11 +165,11 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     /// Whether there is room for a message in a slot.
     #[inline(always)]
     pub fn has_slot<C: Channel>(&self, channel: &C, outbox: &mut Outbox) -> bool {
-        !outbox.next.is_first() || self.has_room(channel, outbox)
+        outbox.line.is_next || !outbox.next.is_first() || self.has_room(channel, outbox)
     }
 
-    /// Publishes a message in a slot, for which there is [room](Self::has_slot). `is_followed`: the next slot of the cell stays open for the
-    /// next message.
+    /// Publishes a message in a slot, for which there is [room](Self::has_slot). `is_followed`: in the ring, the next slot of the cell stays
+    /// open for the next message.
     ///
     /// # Errors
     /// Only when a test stops this rank.
@@ -152,26 +182,44 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         message: &Slot,
         is_followed: bool,
     ) -> Result<(), Killed> {
-        let (cells, at) = (channel.cells(), outbox.next);
-        let ((cell, slot), turn) = (at.place(cells), at.turn(cells));
-        let is_open = is_followed && slot + 1 < SLOTS;
-        channel.slot(cell, slot).write(|mut sink| sink.put(0, &message.value));
-        if is_open {
-            // Relaxed: published with the word of this slot, behind which the receiver reads it.
-            self.0.platform.store_cell("blank-slot", channel.word(cell, slot + 1), blank_word(turn), Relaxed);
+        if outbox.line.is_next {
+            self.publish_in_line(channel, &mut outbox.line, message)?;
+        } else {
+            self.publish_in_ring(channel, outbox, message, is_followed)?;
         }
-        self.0.platform.fail_point("slot-written")?;
-        self.0.platform.store_cell(
-            "publish-slot",
-            channel.word(cell, slot),
-            message.word(turn, is_open),
-            Release,
-        );
-        outbox.next = at.next(is_open);
+        self.ring(target)
+    }
+
+    #[inline(always)]
+    fn publish_in_ring<C: Channel>(
+        &self,
+        channel: &C,
+        outbox: &mut Outbox,
+        message: &Slot,
+        is_followed: bool,
+    ) -> Result<(), Killed> {
+        let (platform, cells, at) = (self.0.platform, channel.cells(), outbox.next);
+        let ((cell, slot), turn) = (at.place(cells), at.turn(cells));
+        channel.slot(cell, slot).write(|mut sink| sink.put(0, &message.value));
+        let next = if outbox.line.takes_turns() {
+            outbox.line.is_next = true;
+            Next::Line
+        } else if is_followed && slot + 1 < SLOTS {
+            // Relaxed: published with the word of this slot, behind which the receiver reads it.
+            platform.store_cell("blank-slot", channel.word(cell, slot + 1), blank_word(at.lap(cells)), Relaxed);
+            Next::Slot
+        } else {
+            Next::Cell
+        };
+        platform.fail_point("slot-written")?;
+        let word = message.word(turn, next) | outbox.line.received.taken();
+        platform.store_cell("publish-slot", channel.word(cell, slot), word, Release);
+        outbox.line.published.increment();
+        outbox.next = at.next(next == Next::Slot);
         if at.is_first() {
             prefetch_ahead(channel, cell);
         }
-        self.ring(target)
+        Ok(())
     }
 
     /// Publishes a cell for `target`, and with it what was written to its buffers. There is [room](Self::has_room).
@@ -187,6 +235,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         envelope: &Envelope<B>,
     ) -> Result<(), Killed> {
         let cells = channel.cells();
+        self.leave_line(channel, &mut outbox.line);
         if !outbox.next.is_first() {
             close(self.0.platform, outbox.next.word(channel), outbox.next.turn(cells));
             outbox.next = outbox.next.next_cell();
@@ -194,16 +243,20 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         let (cell, _) = outbox.next.place(cells);
         channel.payload(cell).write(|sink| envelope.write(sink));
         self.0.platform.fail_point("message-written")?;
-        let word = envelope.word(outbox.next.turn(cells));
+        let word = envelope.word(outbox.next.turn(cells)) | outbox.line.received.taken();
         self.0.platform.store_cell("publish-cell", channel.word(cell, 0), word, Release);
         outbox.next = outbox.next.next(false);
+        outbox.line.published.increment();
         prefetch_ahead(channel, cell);
         self.ring(target)
     }
 
-    /// Whether there is something to be taken: a message, or that the next one is in the next cell.
+    /// Whether there is something to be taken: a message, or that the next one is elsewhere.
     #[inline]
     pub fn has_arrived<C: Channel>(&self, channel: &C, inbox: &Inbox) -> bool {
+        if inbox.line.is_next {
+            return self.has_arrived_in_line(channel, &inbox.line);
+        }
         let at = inbox.next;
         // Relaxed: it is read again before anything else is.
         let word = self.0.platform.load_cell("has-arrived", at.word(channel), Relaxed);
@@ -213,6 +266,12 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     /// The word of what comes next, if that has come.
     #[inline(always)]
     pub fn arrived<C: Channel>(&self, channel: &C, inbox: &mut Inbox) -> Option<u64> {
+        if inbox.line.is_next {
+            let word = self.arrived_in_line(channel, &mut inbox.line);
+            if inbox.line.is_next {
+                return word;
+            }
+        }
         let (platform, at, cells) = (self.0.platform, inbox.next, channel.cells());
         let word = at.published(cells, platform.load_cell("arrived", at.word(channel), Acquire))?;
         if !is_closed(word) || at.is_first() {
@@ -227,8 +286,12 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     #[inline(always)]
     pub fn read_slot<C: Channel>(&self, channel: &C, inbox: &Inbox, word: u64) -> Option<Slot> {
         let slot = Slot::of(word)?;
-        let (cell, number) = inbox.next.place(channel.cells());
-        let value = channel.slot(cell, number);
+        let value = if inbox.line.is_next {
+            channel.line_slot(inbox.line.slot())
+        } else {
+            let (cell, number) = inbox.next.place(channel.cells());
+            channel.slot(cell, number)
+        };
         Some(Slot { value: value.read(|source| source.array(0)), ..slot })
     }
 
@@ -241,27 +304,41 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         &self,
         channel: &C,
         inbox: &mut Inbox,
+        outbox: &mut Outbox,
         source: usize,
         word: u64,
     ) -> Result<(), Killed> {
-        self.pass_slot(channel, inbox, word)?;
-        if inbox.next.is_first() { self.ring(source) } else { Ok(()) }
+        let makes_room = !inbox.line.is_next;
+        self.pass_slot(channel, inbox, outbox, word)?;
+        if makes_room && inbox.next.is_first() { self.ring(source) } else { Ok(()) }
     }
 
     #[inline(always)]
-    fn pass_slot<C: Channel>(&self, channel: &C, inbox: &mut Inbox, word: u64) -> Result<(), Killed> {
+    fn pass_slot<C: Channel>(
+        &self,
+        channel: &C,
+        inbox: &mut Inbox,
+        outbox: &mut Outbox,
+        word: u64,
+    ) -> Result<(), Killed> {
         self.0.platform.fail_point("slot-copied")?;
-        self.pass(channel, inbox, is_open(word));
+        outbox.hears(word);
+        if inbox.line.is_next {
+            inbox.line.pass(word);
+        } else {
+            self.pass(channel, inbox, is_open(word));
+            inbox.line.is_next = is_in_line(word);
+        }
         Ok(())
     }
 
     #[inline(always)]
     fn pass<C: Channel>(&self, channel: &C, inbox: &mut Inbox, is_open: bool) {
-        let next = inbox.next.next(is_open);
-        inbox.next = next;
-        if next.is_first() {
+        let behind = inbox.next.next(is_open);
+        inbox.next = behind;
+        if behind.is_first() {
             // Release: the copy is made.
-            self.0.platform.store_cell("take-cell", channel.taken(), next.cells(), Release);
+            self.0.platform.store_cell("take-cell", channel.taken(), behind.cells(), Release);
         }
     }
 
@@ -276,18 +353,20 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         &self,
         channel: &C,
         inbox: &mut Inbox,
+        outbox: &mut Outbox,
         word: u64,
         read: impl FnOnce(Envelope<Source<'_>>) -> R,
     ) -> Result<R, Failure> {
         let (buffers, buffer_len) = (channel.buffers(), channel.buffer_len());
         let (cell, slot) = inbox.next.place(channel.cells());
-        if slot > 0 {
+        if slot > 0 || inbox.line.is_next {
             return Err(Failure::Dead(None));
         }
         let read = channel
             .payload(cell)
             .read(|source| Envelope::<Source<'_>>::read(word, source, buffers, buffer_len).map(read));
         self.0.platform.fail_point("cell-copied")?;
+        outbox.hears(word);
         self.pass(channel, inbox, false);
         read.ok_or(Failure::Dead(None))
     }
@@ -298,13 +377,18 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     /// # Errors
     /// As [`take_cell`](Self::take_cell).
     #[inline]
-    pub fn take_unrung<C: Channel>(&self, channel: &C, inbox: &mut Inbox) -> Result<Option<Envelope>, Failure> {
+    pub fn take_unrung<C: Channel>(
+        &self,
+        channel: &C,
+        inbox: &mut Inbox,
+        outbox: &mut Outbox,
+    ) -> Result<Option<Envelope>, Failure> {
         let Some(word) = self.arrived(channel, inbox) else { return Ok(None) };
         if let Some(slot) = self.read_slot(channel, inbox, word) {
-            self.pass_slot(channel, inbox, word)?;
+            self.pass_slot(channel, inbox, outbox, word)?;
             return Ok(Some(slot.into()));
         }
-        self.take_cell(channel, inbox, word, |cell| Envelope::of(&cell)).map(Some)
+        self.take_cell(channel, inbox, outbox, word, |cell| Envelope::of(&cell)).map(Some)
     }
 
     /// The same, and wakes a sender that waits for room.
@@ -316,14 +400,15 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         &self,
         channel: &C,
         inbox: &mut Inbox,
+        outbox: &mut Outbox,
         source: usize,
     ) -> Result<Option<Envelope>, Failure> {
         let Some(word) = self.arrived(channel, inbox) else { return Ok(None) };
         if let Some(slot) = self.read_slot(channel, inbox, word) {
-            self.take_slot(channel, inbox, source, word)?;
+            self.take_slot(channel, inbox, outbox, source, word)?;
             return Ok(Some(slot.into()));
         }
-        let envelope = self.take_cell(channel, inbox, word, |cell| Envelope::of(&cell))?;
+        let envelope = self.take_cell(channel, inbox, outbox, word, |cell| Envelope::of(&cell))?;
         self.ring(source)?;
         Ok(Some(envelope))
     }
@@ -332,7 +417,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
 /// Says of an open slot that it stays empty, and that the next message is in the next cell. No method, as the one that
 /// [wakes](super::super::symmetric::bell).
 #[cold]
-fn close<P: SymmetricPlatform>(platform: &P, word: &impl IntegerCell<Value = u64>, turn: u16) {
+fn close<P: SymmetricPlatform>(platform: &P, word: &impl IntegerCell<Value = u64>, turn: u8) {
     // Relaxed: it brings nothing with it.
     platform.store_cell("close-slot", word, closed_word(turn), Relaxed);
 }

@@ -1,7 +1,7 @@
 //! What arrives is what was sent, in order, whole, and nothing else.
 
 use anyhow::ensure;
-use intranode::{Communicator, Error, Operation, Source, Tag};
+use intranode::{Communicator, Error, Messages, Operation, Source, Tag};
 
 use super::{EAGER, bytes, pair};
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, still_works};
@@ -15,6 +15,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_04_a_thousand_in_order_through_a_full_ring).ranks(&[2, 4]),
         row!(message_04_short_and_longer_ones_in_bursts).ranks(&[2]),
         row!(message_04_the_ring_goes_round_many_times).ranks(&[1]),
+        row!(message_04_taking_turns_many_times).ranks(&[1, 2]),
         row!(message_05_long_then_short_in_order).ranks(&[2]),
         row!(message_10_a_short_buffer_keeps_the_message),
         row!(message_11_no_whole_number_of_elements),
@@ -108,7 +109,7 @@ fn message_04_a_thousand_in_order_through_a_full_ring(comm: Communicator) -> Out
 /// Several short messages share a line where no answer comes in between, if their tags are not too long.
 fn message_04_short_and_longer_ones_in_bursts(comm: Communicator) -> Outcome {
     const LENGTHS: [usize; 12] = [0, 1, 7, 8, 8, 8, 8, 8, 9, 40, 41, 300];
-    const TAGS: [u64; 6] = [0, 1, 1, (1 << 39) - 1, 1 << 39, u64::MAX];
+    const TAGS: [u64; 6] = [0, 1, 1, (1 << 36) - 1, 1 << 36, u64::MAX];
     let (mut messages, _, other) = pair(&comm)?;
     // The same choices on both ranks.
     let mut random = fastrand::Rng::with_seed(39);
@@ -144,6 +145,33 @@ fn message_04_the_ring_goes_round_many_times(comm: Communicator) -> Outcome {
         messages.recv(&mut received, 0, 1)?;
         ensure!(received == [number, !number], "{received:?} instead of {number}");
     }
+    Ok(())
+}
+
+/// So often that the turn of the line of the pair comes round, and now and then several in a row, or a longer one.
+fn message_04_taking_turns_many_times(comm: Communicator) -> Outcome {
+    let (mut messages, rank, other) = (comm.messages()?, comm.rank(), comm.size() - 1 - comm.rank());
+    for round in 0..(1u64 << 17) + 1000 {
+        let in_a_row = if round % 1000 == 999 { 1 + round / 1000 % 7 } else { 1 };
+        let longer = [round; 4];
+        let data = if round % 777 == 776 { &longer[..] } else { &longer[..1] };
+        let send = |messages: &mut Messages| {
+            (0..in_a_row).try_for_each(|number| messages.send(data, other, round + number))
+        };
+        if rank <= other {
+            send(&mut messages)?;
+        }
+        for number in 0..in_a_row {
+            let mut received = [0; 4];
+            let envelope = messages.recv(&mut received, other, Tag::Any)?;
+            ensure!(envelope.tag == round + number, "{envelope:?} instead of {round}, {number}");
+            ensure!(received.starts_with(data), "{received:?} instead of {data:?}");
+        }
+        if rank > other {
+            send(&mut messages)?;
+        }
+    }
+    comm.barrier()?;
     Ok(())
 }
 
