@@ -118,11 +118,30 @@ impl State {
         expected: Option<(Peer, u64)>,
         buffer: &mut [u8],
     ) -> Result<Option<Incoming>, EndpointError> {
-        let Direct::Received(message) = self.receive_directly(Some(0), expected, buffer)? else {
-            return Ok(None);
-        };
+        let turns = self.takes_turns(expected.map(|(from, _)| from));
+        let received = self.receive_directly(Some(0), expected, buffer)?;
+        if let Some(peer) = turns
+            && let Some(link) = self.links.get(peer)
+        {
+            link.first_poll.found(matches!(received, Direct::Received(_)));
+        }
+        let Direct::Received(message) = received else { return Ok(None) };
         self.polls += ENDPOINT_POLLS_PER_CALL;
         Ok(Some(message))
+    }
+
+    /// The peer that is received from, this one or the only one that is awake, if it takes turns with this side: then waits until it may
+    /// have answered.
+    #[inline(always)]
+    fn takes_turns(&mut self, from: Option<Peer>) -> Option<Peer> {
+        let peer = match (from, &self.awake[..]) {
+            (Some(from), _) => from,
+            (None, [only]) => *only,
+            _ => return None,
+        };
+        let link = self.links.get(peer).filter(|link| link.inbox.is_in_line())?;
+        link.first_poll.wait();
+        Some(peer)
     }
 
     #[inline(always)]

@@ -13,6 +13,7 @@ use crate::segment::message_memory::BUFFER;
 use crate::segment::pair_memory::{PairChannel, PairMemory};
 use crate::segment::platform::{Fences, ShmPlatform, Wait};
 use crate::segment::unit::unstopped;
+use crate::sys::wait::first_poll::FirstPoll;
 use crate::tuning::ENDPOINT_UNRECEIVED;
 
 /// The longest message, in bytes.
@@ -85,6 +86,7 @@ pub(crate) struct Link {
     pub(super) memory: PairMemory,
     pub(super) outbox: Outbox,
     pub(super) inbox: Inbox,
+    pub(super) first_poll: FirstPoll,
     /// Whether, when a message in a slot was sent last, one had been taken since the one before.
     pub(super) alternates: bool,
     /// A buffer that the next message is written to.
@@ -129,6 +131,7 @@ impl Link {
             memory,
             outbox: Outbox::default(),
             inbox: Inbox::default(),
+            first_poll: FirstPoll::default(),
             alternates: false,
             reserved: 0,
             arrived: VecDeque::new(),

@@ -73,9 +73,16 @@ impl State {
         if !self.arrivals.is_empty() {
             return None;
         }
-        let peer = &mut self.peers[source];
-        for _ in 0..direct_polls(core) {
+        let (peer, most) = (&mut self.peers[source], direct_polls(core));
+        let is_answer = peer.outgoing.outbox.awaits_answer() && most > 1;
+        if is_answer {
+            peer.first_poll.wait();
+        }
+        for polls in 0..most {
             if let Some(word) = incoming.post.arrived(&incoming.channel, &mut peer.inbox) {
+                if is_answer {
+                    peer.first_poll.found(polls == 0);
+                }
                 return Some((peer, word));
             }
             core::hint::spin_loop();

@@ -13,6 +13,7 @@ use crate::protocol::{Failure, Killed, message};
 use crate::segment::message_memory::MappedChannel;
 use crate::segment::platform::ShmPlatform;
 use crate::sys::wait::clock::Moment;
+use crate::sys::wait::first_poll::FirstPoll;
 use crate::tuning::{MESSAGE_BATCH, MESSAGE_POLLS_OF_ONE, MESSAGE_PRIVATE_BYTES};
 
 /// The messages of a rank.
@@ -33,6 +34,7 @@ pub struct State {
 pub(crate) struct Peer {
     pub(crate) outgoing: Outgoing,
     pub(super) inbox: Inbox,
+    pub(super) first_poll: FirstPoll,
     /// How many of its buffers hold messages that were not received.
     held: usize,
     /// Its memory cannot be read by the system.

@@ -64,6 +64,12 @@ impl LineOut {
         self.received.increment();
     }
 
+    /// Whether the other side had not taken all when it sent what was received last.
+    #[inline(always)]
+    pub(super) fn awaits_answer(&self) -> bool {
+        !self.published.is_taken(self.heard)
+    }
+
     /// A message in a slot is about to be sent. Whether the one behind it may be in the line: nothing is under way, as nothing was when the
     /// last one was sent.
     #[inline(always)]

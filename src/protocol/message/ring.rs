@@ -117,6 +117,12 @@ impl Outbox {
         core::mem::take(&mut self.has_heard)
     }
 
+    /// Whether the other side had not taken all when it sent what was received last.
+    #[inline(always)]
+    pub fn awaits_answer(&self) -> bool {
+        self.line.awaits_answer()
+    }
+
     /// A message from the other side was taken: what is sent from now on says so.
     #[inline(always)]
     fn hears(&mut self, word: u64) {
@@ -137,6 +143,12 @@ impl Inbox {
     /// That of a channel whose first message is in the line of the pair.
     pub fn in_line() -> Self {
         Inbox { line: LineIn::FIRST, ..Inbox::default() }
+    }
+
+    /// Whether the next message is in the line of the pair.
+    #[inline(always)]
+    pub fn is_in_line(&self) -> bool {
+        self.line.is_next
     }
 }
 

@@ -1,6 +1,7 @@
 //! Waiting on a shared word: spinning, sleeping, and the clock that bounds both.
 
 pub(crate) mod clock;
+pub(crate) mod first_poll;
 #[cfg(target_os = "linux")]
 pub(crate) mod futex;
 pub(crate) mod pthread;
