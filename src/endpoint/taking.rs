@@ -2,6 +2,7 @@
 
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::link::{Arrived, Content, Link, Short, TakenIn, Violation};
+use crate::protocol::message::channel::most_under_way;
 use crate::protocol::message::{Channel, Envelope, Kind, Mask, buffers};
 use crate::segment::unit::unstopped;
 use crate::tuning::{ENDPOINT_PRIVATE_BYTES, ENDPOINT_UNRECEIVED, ENDPOINT_UNRECEIVED_MOST, MESSAGE_BATCH};
@@ -19,8 +20,7 @@ impl Link {
 
     /// All that has come, when no more can.
     pub(crate) fn take_in_rest(&mut self) -> Result<TakenIn, Violation> {
-        let cells = self.incoming().cells();
-        self.take_in_up_to(None, cells, usize::MAX)
+        self.take_in_up_to(None, most_under_way(&self.incoming()), usize::MAX)
     }
 
     fn take_in_up_to(

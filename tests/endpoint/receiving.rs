@@ -18,6 +18,7 @@ pub(super) const TESTS: &[Test] = &[
     ("a_request_that_is_forgotten_keeps_its_message", forgotten),
     ("a_request_with_a_short_buffer_leaves_the_message", short_buffer),
     ("a_request_belongs_to_its_endpoint", foreign),
+    ("more_short_answers_than_cells_of_a_peer_that_leaves", many_answers),
     ("requests_wake_a_sleeper", sleeper),
     ("requests_of_a_peer_that_was_killed", killed),
     ("requests_of_a_peer_that_leaves", left),
@@ -26,6 +27,35 @@ pub(super) const TESTS: &[Test] = &[
 ];
 
 pub(super) const ROLES: &[Role] = &[("answers some", answers_some)];
+
+/// Short answers share cells: all of a full channel are received when their sender is gone.
+fn many_answers() -> Result<Completion> {
+    let (mut client, to_server, mut server, _) = pair()?;
+    let mut answered = 0u64;
+    let mut call = |client: &mut Endpoint, server: &mut Endpoint| -> Result<bool> {
+        ensure!(client.try_send_unexpected(to_server, answered, &answered.to_ne_bytes())?);
+        let mut data = [0; 8];
+        let call = server.recv_unexpected(&mut data)?;
+        let has_room = server.try_send_expected(call.peer, call.tag, &data)?;
+        answered += u64::from(has_room);
+        Ok(has_room)
+    };
+    while call(&mut client, &mut server)? {}
+    ensure!(answered > 100, "{answered} answers share no cells");
+    drop(server);
+    for tag in 0..answered {
+        let mut data = [0; 8];
+        let received = client.recv_expected(to_server, tag, &mut data);
+        ensure!(matches!(received, Ok(8)), "{tag} of {answered}: {received:?}");
+        ensure!(data == tag.to_ne_bytes());
+    }
+    let behind = client.recv_expected(to_server, answered, &mut [0; 8]);
+    ensure!(
+        matches!(behind, Err(EndpointError::PeerGone { .. } | EndpointError::UnknownPeer { .. })),
+        "{behind:?}"
+    );
+    Ok(Completion::Completed)
+}
 
 fn any_order() -> Result<Completion> {
     let (mut client, to_server, mut server, to_client) = pair()?;

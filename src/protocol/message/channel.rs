@@ -369,6 +369,11 @@ impl<'a> Envelope<Source<'a>> {
     }
 }
 
+/// The most messages that a channel holds.
+pub fn most_under_way(channel: &impl Channel) -> usize {
+    channel.cells() * SLOTS + LINE_SLOTS
+}
+
 /// A channel: memory that its sender and its receiver share.
 ///
 /// Zeros are a channel in which nothing has been sent.
