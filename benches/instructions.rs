@@ -58,9 +58,9 @@ const CASES: [(Case, u64); 16] = [
     (Case::Message(1), 500),
     (Case::Message(50), 470),
     (Case::MessageFromAny(50), 500),
-    (Case::Call(1), 840),
+    (Case::Call(1), 850),
     (Case::Call(16), 950),
-    (Case::Clients(4), 820),
+    (Case::Clients(4), 830),
     (Case::Get(4096), 12700),
     (Case::Put(4096), 12630),
 ];

@@ -29,16 +29,26 @@ impl Link {
     }
 
     /// Receives the next message of the channel, if it is the one that is asked for: one that is `EXPECTED` with this tag, or one that
-    /// is not. Its tag and length. What is another, or is too long, is taken all the same.
+    /// is not. Its tag and length. What is another, or is too long, is taken all the same. `waits`: until the side that it takes turns with
+    /// may have answered.
     #[inline(always)]
     fn receive_next<const EXPECTED: bool>(
         &mut self,
         tag: u64,
         buffer: &mut [u8],
+        waits: bool,
         another: &mut Option<Envelope>,
     ) -> Result<Option<(u64, usize)>, Violation> {
         let (post, channel) = (self.memory.post(&self.platform), self.memory.incoming());
-        let Some(word) = post.arrived(&channel, &mut self.inbox) else { return Ok(None) };
+        let takes_turns = waits && self.inbox.is_in_line();
+        if takes_turns {
+            self.first_poll.wait();
+        }
+        let word = post.arrived(&channel, &mut self.inbox);
+        if takes_turns {
+            self.first_poll.found(word.is_some());
+        }
+        let Some(word) = word else { return Ok(None) };
         if let Some(slot) = post.read_slot(&channel, &self.inbox, word) {
             let is_asked_for = slot.is_expected == EXPECTED && (!EXPECTED || slot.tag == tag);
             let (inbox, outbox) = (&mut self.inbox, &mut self.outbox);
@@ -80,13 +90,14 @@ impl Link {
 impl State {
     /// Receives from a peer that is awake, without keeping the message: one that is expected from this peer with this tag, or one that
     /// is not expected, of the peer whose turn it is. Counts as this number of polls of those after which it looks at all; `None`: all
-    /// was taken in.
+    /// was taken in. `waits`: see [`Link::receive_next`].
     #[inline(always)]
     pub(super) fn receive_directly(
         &mut self,
         polls: Option<u32>,
         expected: Option<(Peer, u64)>,
         buffer: &mut [u8],
+        waits: bool,
     ) -> Result<Direct, EndpointError> {
         let Some(polls) = polls else { return Ok(Direct::Kept) };
         self.check()?;
@@ -95,8 +106,8 @@ impl State {
             return Ok(Direct::Kept);
         }
         let received = match expected {
-            Some((from, tag)) if self.awake.contains(&from) => self.receive_expected(from, tag, buffer),
-            None if !self.awake.is_empty() => self.receive_unexpected(buffer),
+            Some((from, tag)) if self.awake.contains(&from) => self.receive_expected(from, tag, buffer, waits),
+            None if !self.awake.is_empty() => self.receive_unexpected(buffer, waits),
             _ => Direct::Kept,
         };
         match received {
@@ -118,51 +129,33 @@ impl State {
         expected: Option<(Peer, u64)>,
         buffer: &mut [u8],
     ) -> Result<Option<Incoming>, EndpointError> {
-        let turns = self.takes_turns(expected.map(|(from, _)| from));
-        let received = self.receive_directly(Some(0), expected, buffer)?;
-        if let Some(peer) = turns
-            && let Some(link) = self.links.get(peer)
-        {
-            link.first_poll.found(matches!(received, Direct::Received(_)));
-        }
-        let Direct::Received(message) = received else { return Ok(None) };
+        let waits = expected.is_some() || self.awake.len() == 1;
+        let Direct::Received(message) = self.receive_directly(Some(0), expected, buffer, waits)? else {
+            return Ok(None);
+        };
         self.polls += ENDPOINT_POLLS_PER_CALL;
         Ok(Some(message))
     }
 
-    /// The peer that is received from, this one or the only one that is awake, if it takes turns with this side: then waits until it may
-    /// have answered.
     #[inline(always)]
-    fn takes_turns(&mut self, from: Option<Peer>) -> Option<Peer> {
-        let peer = match (from, &self.awake[..]) {
-            (Some(from), _) => from,
-            (None, [only]) => *only,
-            _ => return None,
-        };
-        let link = self.links.get(peer).filter(|link| link.inbox.is_in_line())?;
-        link.first_poll.wait();
-        Some(peer)
-    }
-
-    #[inline(always)]
-    fn receive_expected(&mut self, from: Peer, tag: u64, buffer: &mut [u8]) -> Direct {
+    fn receive_expected(&mut self, from: Peer, tag: u64, buffer: &mut [u8], waits: bool) -> Direct {
         let Some(link) = self.links.get(from) else { return Direct::Kept };
         // Receives that were started before have the first ones.
         if !link.is_direct() || link.postings.of(tag) > 0 {
             return Direct::Kept;
         }
-        self.receive_from::<true>(from, tag, buffer)
+        self.receive_from::<true>(from, tag, buffer, waits)
     }
 
     #[inline(always)]
-    fn receive_unexpected(&mut self, buffer: &mut [u8]) -> Direct {
+    fn receive_unexpected(&mut self, buffer: &mut [u8], waits: bool) -> Direct {
         for _ in 0..self.awake.len() {
             self.turn = if self.turn + 1 < self.awake.len() { self.turn + 1 } else { 0 };
             let peer = self.awake[self.turn];
             if !self.links.get(peer).is_some_and(|link| link.is_direct()) {
                 return Direct::Kept;
             }
-            match self.receive_from::<false>(peer, 0, buffer) {
+            match self.receive_from::<false>(peer, 0, buffer, waits) {
                 Direct::Nothing => {}
                 found => return found,
             }
@@ -171,10 +164,16 @@ impl State {
     }
 
     #[inline(always)]
-    fn receive_from<const EXPECTED: bool>(&mut self, peer: Peer, tag: u64, buffer: &mut [u8]) -> Direct {
+    fn receive_from<const EXPECTED: bool>(
+        &mut self,
+        peer: Peer,
+        tag: u64,
+        buffer: &mut [u8],
+        waits: bool,
+    ) -> Direct {
         let Some(link) = self.links.get(peer) else { return Direct::Kept };
         let mut another = None;
-        match link.receive_next::<EXPECTED>(tag, buffer, &mut another) {
+        match link.receive_next::<EXPECTED>(tag, buffer, waits, &mut another) {
             Ok(Some((tag, bytes))) => return Direct::Received(Incoming { peer, tag, bytes }),
             Ok(None) if another.is_none() => return Direct::Nothing,
             Ok(None) => another.into_iter().for_each(|cell| self.keep(peer, cell)),

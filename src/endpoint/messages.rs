@@ -141,7 +141,7 @@ impl Endpoint {
     /// # Errors
     /// Those of [`recv_unexpected`](Endpoint::recv_unexpected), without the time-out.
     pub fn try_recv_unexpected(&mut self, buffer: &mut [u8]) -> Result<Option<Incoming>, EndpointError> {
-        match self.state.receive_directly(Some(ENDPOINT_POLLS_PER_CALL), None, buffer)? {
+        match self.state.receive_directly(Some(ENDPOINT_POLLS_PER_CALL), None, buffer, false)? {
             Direct::Received(message) => Ok(Some(message)),
             Direct::Nothing => Ok(None),
             Direct::Kept => poll_for_kept(&mut self.state, Some(ENDPOINT_POLLS_PER_CALL), |state| {
@@ -189,7 +189,7 @@ fn poll_for_unexpected(
     polls: Option<u32>,
     buffer: &mut [u8],
 ) -> Result<Option<Incoming>, EndpointError> {
-    match state.receive_directly(polls, None, buffer)? {
+    match state.receive_directly(polls, None, buffer, false)? {
         Direct::Received(message) => Ok(Some(message)),
         Direct::Nothing => Ok(None),
         Direct::Kept => poll_for_kept(state, polls, |state| next_unexpected(state, buffer)),
@@ -204,7 +204,7 @@ fn poll_for_expected(
     (from, tag): (Peer, u64),
     buffer: &mut [u8],
 ) -> Result<Option<usize>, EndpointError> {
-    match state.receive_directly(polls, Some((from, tag)), buffer)? {
+    match state.receive_directly(polls, Some((from, tag)), buffer, false)? {
         Direct::Received(message) => Ok(Some(message.bytes)),
         Direct::Nothing => Ok(None),
         Direct::Kept => poll_for_kept(state, polls, |state| next_expected(state, from, tag, buffer)),
