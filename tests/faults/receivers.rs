@@ -24,10 +24,13 @@ const LONGEST: usize = 64 << 10;
 /// The messages of up to 8 bytes that share a cell, which is free again when all of them are received.
 const IN_A_CELL: usize = 4;
 
+/// Of those that nobody answers, how many are in the line of the pair, before the others are in cells.
+const IN_LINE: usize = 2;
+
 /// How many messages of this length fill the cells or the buffers of a channel, and one more. A long one needs none.
 fn count(len: usize) -> usize {
     match len {
-        0..=8 => 64 * IN_A_CELL + 1,
+        0..=8 => IN_LINE + 64 * IN_A_CELL + 1,
         9..=40 => 64 + 1,
         // The first is published in two parts, of which each has a cell.
         3_072..8_192 => 63 + 1,
@@ -72,7 +75,7 @@ fn receives_in_steps() -> Result<()> {
     let mut received = vec![0; length()?];
     rank::receive()?;
     if received.len() <= 8 {
-        (1..IN_A_CELL).try_for_each(|_| messages.recv(&mut received, 0, 1).map(drop))?;
+        (1..IN_LINE + IN_A_CELL).try_for_each(|_| messages.recv(&mut received, 0, 1).map(drop))?;
     }
     stepping::begin()?;
     messages.recv(&mut received, 0, 1)?;
