@@ -106,6 +106,8 @@ impl Instances {
     ///
     /// # Panics
     /// When the mapping is too short.
+    // By its name the thread sanitizer knows what it reports falsely (tests/tsan/suppressions).
+    #[inline(never)]
     pub(crate) fn share(handle: &ShmHandle, mapping: Mapping, ranks: usize, stride: usize) -> Arc<Self> {
         assert!(stride.checked_mul(ranks).is_some_and(|len| len <= mapping.len()));
         let mut mapped = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
