@@ -111,7 +111,7 @@ const IN_LINE: u64 = 1 << 49;
 /// How many messages the sender of the word has taken from the other side, modulo 512: more than can be under way.
 const TAKEN: u32 = 55;
 
-const _: () = assert!(u64::MAX >> TAKEN > (MOST * SLOTS + LINE_SLOTS) as u64);
+const _: () = assert!(u64::MAX >> TAKEN > most_of(MOST) as u64);
 const _: () = assert!(LEN < 1 << TURN && SLOT_TAG << 4 < 1 << TURN);
 
 /// Says, in place of the kind, that a slot stays empty: the next message is in the next cell.
@@ -371,7 +371,11 @@ impl<'a> Envelope<Source<'a>> {
 
 /// The most messages that a channel holds.
 pub fn most_under_way(channel: &impl Channel) -> usize {
-    channel.cells() * SLOTS + LINE_SLOTS
+    most_of(channel.cells())
+}
+
+const fn most_of(cells: usize) -> usize {
+    cells * SLOTS + LINE_SLOTS
 }
 
 /// A channel: memory that its sender and its receiver share.

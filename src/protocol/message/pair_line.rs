@@ -64,17 +64,17 @@ impl LineOut {
         self.received.increment();
     }
 
-    /// Whether the other side had not taken all when it sent what was received last.
+    /// Whether nothing is under way: the other side had taken all when it sent what was received last.
     #[inline(always)]
-    pub(super) fn awaits_answer(&self) -> bool {
-        !self.published.is_taken(self.heard)
+    pub(super) fn is_alone(&self) -> bool {
+        self.published.is_taken(self.heard)
     }
 
     /// A message in a slot is about to be sent. Whether the one behind it may be in the line: nothing is under way, as nothing was when the
     /// last one was sent.
     #[inline(always)]
     pub(super) fn takes_turns(&mut self) -> bool {
-        let is_alone = self.published.is_taken(self.heard);
+        let is_alone = self.is_alone();
         is_alone & core::mem::replace(&mut self.was_alone, is_alone)
     }
 

@@ -120,7 +120,7 @@ impl Outbox {
     /// Whether the other side had not taken all when it sent what was received last.
     #[inline(always)]
     pub fn awaits_answer(&self) -> bool {
-        self.line.awaits_answer()
+        !self.line.is_alone()
     }
 
     /// A message from the other side was taken: what is sent from now on says so.

@@ -1,7 +1,6 @@
 //! When a receiver that waits for an answer polls first.
 //!
-//! A processor that reads a line which another has just written, and is about to write again, takes it back before it is needed: the
-//! other one has to get it once more. So the receiver waits first, for as long as the answers lately took: a bit less after each that
+//! A processor that polls a line between another one's read of it and its write makes it shared, so that the other one needs an RFO. So the receiver waits first, for as long as the answers lately took: a bit less after each that
 //! was there, and some more after one that was not. A pause of the processor's would be too coarse: on an EPYC it takes 25 ns, as a line
 //! between near cores.
 
