@@ -1,8 +1,8 @@
 //! When a receiver that waits for an answer polls first.
 //!
-//! A processor that polls a line between another one's read of it and its write makes it shared, so that the other one needs an RFO. So the receiver waits first, for as long as the answers lately took: a bit less after each that
-//! was there, and some more after one that was not. A pause of the processor's would be too coarse: on an EPYC it takes 25 ns, as a line
-//! between near cores.
+//! A processor that polls a line between another one's read of it and its write makes it shared, so that the other one needs an RFO.
+//! So the receiver waits first, for as long as the answers lately took: a bit less after each that was there, and some more after one
+//! that was not. A pause of the processor's would be too coarse: on an EPYC it takes 25 ns, as a line between near cores.
 
 use std::hint::black_box;
 
