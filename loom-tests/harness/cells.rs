@@ -17,8 +17,16 @@ pub(crate) type Header = Bytes<56>;
 
 /// Staging in which a chunk holds more than fits into a real header, so that the chunked path is taken, and chunks
 /// rotate through two places.
-pub(crate) const STAGING: Staging =
-    Staging { capacity: 256, chunk: 104, folded: 104, rotation_from: 0, rotation: 256, overlaps: true };
+pub(crate) const STAGING: Staging = Staging {
+    capacity: 256,
+    chunk: 104,
+    chunk_of_one: 104,
+    folded: 104,
+    rotation_from: 0,
+    rotation: 256,
+    rotation_of_one: 256,
+    overlaps: true,
+};
 
 /// A rank's staging buffer of one parity.
 pub(crate) type Buffer = Bytes<{ STAGING.capacity }>;

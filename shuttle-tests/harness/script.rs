@@ -70,9 +70,11 @@ impl Script {
         let staging = Staging {
             capacity: 4 * chunk.next_power_of_two(),
             chunk,
+            chunk_of_one: 2 * chunk,
             folded: chunk,
             rotation_from: 2 * ELEMENT,
-            rotation: 4 * chunk.next_power_of_two(),
+            rotation: 2 * chunk.next_power_of_two(),
+            rotation_of_one: 4 * chunk.next_power_of_two(),
             overlaps: true,
         };
         let slices_from = choice::one_of(&[0, chunk, usize::MAX]);

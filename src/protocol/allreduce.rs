@@ -305,7 +305,7 @@ impl<P: Platform> Member<'_, P> {
     /// this element.
     pub(super) fn round_contents(&self, plan: &Plan, folded: Range<usize>, start: usize) -> RoundContents {
         let chunk = start..(start + plan.chunk_len).min(plan.len);
-        RoundContents { chunk, folded, offset: self.offset(plan.bytes) }
+        RoundContents { chunk, folded, offset: self.offset(plan.bytes, self.size()) }
     }
 
     /// Puts this rank's chunk into staging, without what is read where it lies.

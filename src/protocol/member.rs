@@ -105,9 +105,9 @@ impl<'s, P: Platform> Member<'s, P> {
         &self.segment.buffers[rank][parity]
     }
 
-    /// Where in the buffers of the next round the chunks begin, if the longest has `len` bytes.
-    pub(super) fn offset(&self, len: usize) -> usize {
-        self.segment.staging.offset(len, self.completed.next())
+    /// Where in the buffers of the next round the chunks begin, if this number of ranks send and the longest has `len` bytes.
+    pub(super) fn offset(&self, len: usize, senders: usize) -> usize {
+        self.segment.staging.offset(len, senders, self.completed.next())
     }
 
     /// The other ranks, each starting with its own successor, so that not all read the same memory at once.

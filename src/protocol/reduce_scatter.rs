@@ -118,7 +118,7 @@ impl<P: Platform> Member<'_, P> {
                 return None;
             }
             let ranks = first..(first + windows.ranks).min(size);
-            let window = Window { start, ranks, offset: self.offset(windows.bytes) };
+            let window = Window { start, ranks, offset: self.offset(windows.bytes, self.size()) };
             if window.ranks.clone().any(|rank| !windows.piece(&window, rank, blocks).is_empty()) {
                 return Some(window);
             }

@@ -13,6 +13,9 @@
 //! the chunk before, which has been read. Rotating upwards it would run into the next chunk, and take its lines from
 //! their writer.
 //!
+//! If one of more than two ranks alone has something to send, its chunks rotate through all of its buffer: the others' are not
+//! in use.
+//!
 //! This is about speed alone. What keeps a chunk from being overwritten too early is its round's parity.
 
 use super::generation::Generation;
@@ -28,12 +31,16 @@ pub struct Staging {
     pub capacity: usize,
     /// The longest chunk of a transfer, in bytes.
     pub chunk: usize,
+    /// The same if a single rank sends.
+    pub chunk_of_one: usize,
     /// The longest chunk of a reduction, in bytes; a multiple of the size of its elements.
     pub folded: usize,
     /// Shorter chunks do not rotate.
     pub rotation_from: usize,
     /// The bytes that chunks rotate through.
     pub rotation: usize,
+    /// The same if a single rank sends.
+    pub rotation_of_one: usize,
     /// Whether a block of a single sender goes in shorter chunks, so that it writes the one while the others read the one before.
     pub overlaps: bool,
 }
@@ -50,12 +57,17 @@ impl Staging {
         // A chunk of a reduction shares the buffer with the slices of the chunk before, which are half as long at most.
         let most = capacity / 3 * 2;
         let most = if most < UNIT { capacity } else { most - most % UNIT };
+        let rotation = capacity.min(ROTATION_BYTES / 2 / ranks.max(1));
+        let share = (rotation - rotation % UNIT).max(UNIT);
+        let folded = if share > FOLDED_CHUNK_BYTES / 2 { FOLDED_CHUNK_BYTES } else { share };
         Staging {
             capacity,
-            chunk: most.min(CHUNK_BYTES),
-            folded: most.min(FOLDED_CHUNK_BYTES),
+            chunk: most.min(CHUNK_BYTES).min(share),
+            chunk_of_one: most.min(CHUNK_BYTES),
+            folded: most.min(folded),
             rotation_from: ROTATION_FROM_BYTES,
-            rotation: capacity.min(ROTATION_BYTES / 2 / ranks.max(1)),
+            rotation,
+            rotation_of_one: if ranks == 2 { rotation } else { capacity },
             overlaps: true,
         }
     }
@@ -72,15 +84,15 @@ impl Staging {
     /// chunks are shorter, if they [overlap](Self::overlaps): the other ranks are idle while it writes the first, and it is idle
     /// while they read the last.
     pub(super) fn chunk_len(self, len: usize, senders: usize, ranks: usize) -> usize {
-        let some = if senders == 1 && self.overlaps {
-            let half = len.div_ceil(2);
-            let halves = ranks == 2 && half >= LEAST_CHUNK_BYTES_OF_TWO;
-            let least = if halves { half.min(LEAST_CHUNK_BYTES) } else { LEAST_CHUNK_BYTES };
-            (len / CHUNKS_OF_ONE_SENDER).clamp(least, CHUNK_BYTES)
-        } else {
-            CHUNK_BYTES
-        };
-        some.next_multiple_of(STEP).min(self.chunk)
+        let most = if senders == 1 { self.chunk_of_one } else { self.chunk };
+        if senders != 1 || !self.overlaps {
+            return most;
+        }
+        let half = len.div_ceil(2);
+        let halves = ranks == 2 && half >= LEAST_CHUNK_BYTES_OF_TWO;
+        let least = if halves { half.min(LEAST_CHUNK_BYTES) } else { LEAST_CHUNK_BYTES };
+        let some = (len / CHUNKS_OF_ONE_SENDER).clamp(least, CHUNK_BYTES);
+        some.next_multiple_of(STEP).min(most)
     }
 
     /// The length of a chunk of a reduction of `len` bytes to which one rank contributes while another folds.
@@ -88,13 +100,14 @@ impl Staging {
         (len / CHUNKS_OF_ONE_SENDER).clamp(LEAST_STREAMED_BYTES, MOST_STREAMED_BYTES).min(self.folded)
     }
 
-    /// Where in its buffer each rank's chunk of a round begins, if the longest has `len` bytes.
-    pub(super) fn offset(self, len: usize, round: Generation) -> usize {
+    /// Where in its buffer each rank's chunk of a round begins, if this number of ranks send and the longest chunk has `len` bytes.
+    pub(super) fn offset(self, len: usize, senders: usize, round: Generation) -> usize {
         if len < self.rotation_from {
             return 0;
         }
         let stride = len.max(1).next_multiple_of(STEP);
-        let Some(last) = (self.rotation / stride).checked_sub(1) else { return 0 };
+        let rotation = if senders == 1 { self.rotation_of_one } else { self.rotation };
+        let Some(last) = (rotation / stride).checked_sub(1) else { return 0 };
         let turn = (round.number() / 2) as usize;
         (last - turn % (last + 1)) * stride
     }
@@ -105,34 +118,45 @@ mod tests {
     use super::*;
 
     /// The offsets of a chunk of `len` bytes in consecutive rounds of one parity.
-    fn offsets(staging: Staging, len: usize, rounds: u32) -> Vec<usize> {
-        (0..rounds).map(|turn| staging.offset(len, Generation::new(2 * turn))).collect()
+    fn offsets(staging: Staging, len: usize, senders: usize, rounds: u32) -> Vec<usize> {
+        (0..rounds).map(|turn| staging.offset(len, senders, Generation::new(2 * turn))).collect()
+    }
+
+    fn rotating(capacity: usize, rotation_from: usize, rotation: usize) -> Staging {
+        Staging { capacity, rotation_from, rotation, rotation_of_one: capacity, ..Staging::of(capacity, 2) }
     }
 
     #[test]
     fn chunks_rotate_through_the_whole_buffer_and_stay_inside() {
-        let staging = Staging {
-            capacity: 4096,
-            chunk: 1024,
-            folded: 1024,
-            rotation_from: 100,
-            rotation: 4096,
-            overlaps: true,
-        };
-        assert_eq!(offsets(staging, 1024, 5), [3072, 2048, 1024, 0, 3072]);
-        assert_eq!(offsets(staging, 600, 7), [3200, 2560, 1920, 1280, 640, 0, 3200]);
-        assert_eq!(offsets(staging, 99, 3), [0, 0, 0]);
-        for capacity in [64, 192, 4096, 5000] {
-            for len in 0..=capacity {
-                let staging = Staging {
-                    capacity,
-                    chunk: capacity,
-                    folded: capacity,
-                    rotation_from: 0,
-                    rotation: capacity,
-                    overlaps: true,
-                };
-                assert!(offsets(staging, len, 100).iter().all(|place| place + len <= capacity));
+        let staging = rotating(4096, 100, 4096);
+        assert_eq!(offsets(staging, 1024, 2, 5), [3072, 2048, 1024, 0, 3072]);
+        assert_eq!(offsets(staging, 600, 2, 7), [3200, 2560, 1920, 1280, 640, 0, 3200]);
+        assert_eq!(offsets(staging, 99, 2, 3), [0, 0, 0]);
+        for capacity in (64..=4096).step_by(64) {
+            for (len, senders) in (0..=capacity).flat_map(|len| [(len, 1), (len, 2)]) {
+                let places = offsets(rotating(capacity, 0, capacity / 2), len, senders, 100);
+                assert!(places.iter().all(|place| place + len <= capacity));
+            }
+        }
+    }
+
+    #[test]
+    fn a_single_sender_s_chunks_rotate_through_all_of_its_buffer() {
+        let staging = rotating(4096, 0, 1024);
+        assert_eq!(offsets(staging, 1024, 2, 3), [0, 0, 0]);
+        assert_eq!(offsets(staging, 1024, 1, 5), [3072, 2048, 1024, 0, 3072]);
+    }
+
+    #[test]
+    fn chunks_of_many_senders_are_shorter_than_those_of_one() {
+        let staging = Staging::of(768 << 10, 8);
+        let lengths = [1, 2].map(|senders| staging.oversubscribed().chunk_len(1 << 20, senders, 8));
+        assert_eq!(lengths, [CHUNK_BYTES, 256 << 10]);
+        for ranks in [1, 2, 3, 4, 5, 8, 64, 1000, 65_536] {
+            for capacity in [64, 4096, 12_288, 786_432, 3 << 19] {
+                let staging = Staging::of(capacity, ranks);
+                let most = [staging.chunk, staging.chunk_of_one, staging.folded];
+                assert!(most.iter().all(|most| *most > 0 && *most <= capacity && most.is_multiple_of(UNIT)));
             }
         }
     }
@@ -171,18 +195,11 @@ mod tests {
 
     #[test]
     fn both_rounds_of_a_pair_have_the_same_offset() {
-        let staging = Staging {
-            capacity: 4096,
-            chunk: 1024,
-            folded: 1024,
-            rotation_from: 0,
-            rotation: 4096,
-            overlaps: true,
-        };
+        let staging = rotating(4096, 0, 4096);
         for round in (0..10).step_by(2) {
             assert_eq!(
-                staging.offset(1024, Generation::new(round)),
-                staging.offset(1024, Generation::new(round + 1))
+                staging.offset(1024, 2, Generation::new(round)),
+                staging.offset(1024, 2, Generation::new(round + 1))
             );
         }
     }

@@ -151,6 +151,8 @@ pub struct TransferSteps<B> {
     /// The caller's side.
     pub blocks: B,
     longest: usize,
+    /// How many ranks send: none, one, or two for more.
+    senders: usize,
     chunk_len: usize,
     /// Where the current chunk begins in each block.
     start: usize,
@@ -161,7 +163,7 @@ pub struct TransferSteps<B> {
 impl<B: BlockTransfer> TransferSteps<B> {
     /// Of these blocks.
     pub fn new(blocks: B) -> Self {
-        TransferSteps { blocks, longest: 0, chunk_len: 0, start: 0, offset: 0 }
+        TransferSteps { blocks, longest: 0, senders: 0, chunk_len: 0, start: 0, offset: 0 }
     }
 
     fn chunk(&self, len: usize) -> Range<usize> {
@@ -169,7 +171,7 @@ impl<B: BlockTransfer> TransferSteps<B> {
     }
 
     fn stage<P: Platform>(&mut self, member: &Member<'_, P>) {
-        self.offset = member.offset(self.chunk(self.longest).len());
+        self.offset = member.offset(self.chunk(self.longest).len(), self.senders);
         let own = self.chunk(self.blocks.length(member.rank));
         member.stage(own, self.offset, &mut self.blocks);
     }
@@ -181,8 +183,8 @@ impl<P: Platform, B: BlockTransfer> Steps<P> for TransferSteps<B> {
         self.longest = lengths.clone().max().unwrap_or(0);
         let own = self.blocks.length(member.rank);
         if self.longest > INLINE {
-            let senders = lengths.filter(|length| *length > 0).take(2).count();
-            self.chunk_len = member.segment.staging.chunk_len(self.longest, senders, member.size());
+            self.senders = lengths.filter(|length| *length > 0).take(2).count();
+            self.chunk_len = member.segment.staging.chunk_len(self.longest, self.senders, member.size());
             self.stage(member);
         } else if own > 0 {
             self.blocks.put(0..own, header);

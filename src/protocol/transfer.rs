@@ -51,7 +51,7 @@ impl<P: Platform> Member<'_, P> {
         let chunk = |start: usize, len: usize| start.min(len)..(start + chunk_len).min(len);
         let (own, place) = (blocks.length(self.rank), blocks.place());
         let staged = if place.is_some() { 0 } else { own };
-        let mut offset = self.offset(chunk(0, longest).len());
+        let mut offset = self.offset(chunk(0, longest).len(), senders);
         self.stage(chunk(0, staged), offset, blocks);
         // All of it if it is in place: the rounds may end before the chunks do. An offer makes the call begin again.
         let first = match place {
@@ -83,7 +83,7 @@ impl<P: Platform> Member<'_, P> {
             if start >= longest {
                 break;
             }
-            offset = self.offset(chunk(start, longest).len());
+            offset = self.offset(chunk(start, longest).len(), senders);
             self.stage(chunk(start, staged), offset, blocks);
             parity = self.continue_call(call, || blocks.copy_own_block(chunk(start, staged)))?;
             self.prefetch_next_round(chunk(start, longest).len());

@@ -73,7 +73,7 @@ const STAGING_ALIGN: usize = 4096;
 const STAGING_OFFSET: usize = STAGING_ALIGN / 2;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"intranod");
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 
 /// The layout of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,12 +197,12 @@ impl Layout {
     }
 
     /// The default size of a chunk: larger than a core's private cache, see [`crate::protocol::staging`], and smaller for
-    /// many ranks.
+    /// more than 8 ranks.
     pub fn default_chunk(ranks: usize) -> usize {
         const LARGE: usize = 3 << 19;
-        const STAGING: usize = 6 << 20;
+        const STAGING: usize = 24 << 20;
         match STAGING.checked_div(ranks.saturating_mul(2)) {
-            Some(share) if ranks > 4 => share.max(STAGING_ALIGN).next_multiple_of(STAGING_ALIGN),
+            Some(share) if ranks > 8 => share.max(STAGING_ALIGN).next_multiple_of(STAGING_ALIGN),
             _ => LARGE,
         }
     }
@@ -534,7 +534,7 @@ mod tests {
         for ranks in [1, 2, 4, 8, 16, 64, 128, 256] {
             let chunk = Layout::default_chunk(ranks);
             let layout = Layout::new(ranks, chunk).unwrap();
-            let limit = if ranks <= 4 { 13 << 20 } else { 7 << 20 };
+            let limit = if ranks <= 4 { 13 << 20 } else { 25 << 20 };
             assert!(layout.len() <= limit, "{ranks} ranks take {} bytes", layout.len());
         }
     }
