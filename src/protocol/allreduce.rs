@@ -258,6 +258,10 @@ impl<P: Platform> Member<'_, P> {
         parity: usize,
         data: &mut D,
     ) -> Option<RoundContents> {
+        if !plan.sliced && round.chunk.end == plan.len {
+            self.fold_whole(plan, round, parity, data);
+            return None;
+        }
         let folded = if plan.sliced { round.chunk.clone() } else { 0..0 };
         let next = self.round_contents(plan, folded, round.chunk.end);
         self.collect(plan, round, parity, data);
@@ -273,11 +277,13 @@ impl<P: Platform> Member<'_, P> {
         let Staging { capacity, folded, .. } = self.segment.staging;
         let streamed = shape.is_streamed(self.size()) && len * size < slices_from;
         let most = if streamed { self.segment.staging.streamed_len(len * size) } else { folded } / size;
-        let chunk_len =
-            len.div_ceil(len.div_ceil(most)).next_multiple_of((STEP / size).max(1)).min(most).min(len);
+        let chunk_len = match len <= most {
+            true => len,
+            false => len.div_ceil(len.div_ceil(most)).next_multiple_of((STEP / size).max(1)).min(most),
+        };
         let (bytes, slices) = (chunk_len * size, (chunk_len * size).next_multiple_of(STEP));
-        let both = slices + self.slice(&(0..chunk_len), 0).len() * size;
-        let sliced = bytes >= slices_from && both <= capacity && shape.is_one_result();
+        let both = || slices + self.slice(&(0..chunk_len), 0).len() * size;
+        let sliced = bytes >= slices_from && shape.is_one_result() && both() <= capacity;
         let terms = shape.terms(self.rank, self.size());
         let unread = !sliced && shape.is_read_by_itself_only(self.rank, self.size());
         let place = if sliced { data.place() } else { None };
@@ -290,7 +296,7 @@ impl<P: Platform> Member<'_, P> {
             place,
             places: Vec::new(),
             slices,
-            bytes: if sliced { both } else { bytes },
+            bytes: if sliced { both() } else { bytes },
         }
     }
 
@@ -311,11 +317,11 @@ impl<P: Platform> Member<'_, P> {
     /// Puts this rank's chunk into staging, without what is read where it lies.
     pub(super) fn contribute<D: Reduction>(&self, plan: &Plan, round: &RoundContents, data: &mut D) {
         let Range { start, end } = round.chunk;
-        let slice = self.slice(&round.chunk, self.rank);
+        let slice = || self.slice(&round.chunk, self.rank);
         let staged = match (self.reads_own_in_place(data), plan) {
             (true, Plan { place: Some(_), .. } | Plan { unread: true, .. }) => [start..start, end..end],
-            (false, Plan { place: Some(_), .. }) => [slice, end..end],
-            (true, Plan { sliced: true, .. }) => [start..slice.start, slice.end..end],
+            (false, Plan { place: Some(_), .. }) => [slice(), end..end],
+            (true, Plan { sliced: true, .. }) => [start..slice().start, slice().end..end],
             _ => [start..end, end..end],
         };
         let buffer = self.buffer(self.rank, self.next_parity());
@@ -350,8 +356,7 @@ impl<P: Platform> Member<'_, P> {
             return;
         }
         if !plan.sliced {
-            let source = StagedSource { parity, offset: round.offset, places: &[] };
-            return self.fold_all(round.chunk.clone(), source, plan.terms, data, None);
+            return self.fold_whole(plan, round, parity, data);
         }
         let mine = self.slice(&round.chunk, self.rank);
         let offset = round.offset + (mine.start - round.chunk.start) * data.element_size();
@@ -360,6 +365,12 @@ impl<P: Platform> Member<'_, P> {
             let staging = staging.after(next.offset + plan.slices);
             self.fold_all(mine, from, self.size(), data, Some(staging));
         });
+    }
+
+    /// Folds all of a chunk.
+    fn fold_whole<D: Reduction>(&self, plan: &Plan, round: &RoundContents, parity: usize, data: &mut D) {
+        let source = StagedSource { parity, offset: round.offset, places: &[] };
+        self.fold_all(round.chunk.clone(), source, plan.terms, data, None);
     }
 
     /// The slice of a chunk that a rank folds.

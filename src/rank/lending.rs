@@ -73,8 +73,11 @@ impl RankState {
         self.lend_unchanged(bytes, symmetric)
     }
 
+    /// If ranks share processors the second round costs a context switch for each rank.
     fn may_lend_unchanged(&self, bytes: &[u8]) -> bool {
-        bytes.len() >= UNCHANGED_IN_PLACE_FROM_BYTES && self.settings.in_place != Some(false)
+        let ranks = if self.staging.overlaps { 1 } else { self.size() };
+        bytes.len() >= UNCHANGED_IN_PLACE_FROM_BYTES.saturating_mul(ranks)
+            && self.settings.in_place != Some(false)
     }
 
     /// Whatever an RFO costs: what is not written does not need it. `symmetric`: the place in a symmetric object.
