@@ -3,7 +3,8 @@
 
     benches/race/document.py RACE.json...    results of separate runs of race.py on one machine
 
-Runs of messages alone replace the figures of messages alone, and their picture.
+Runs of messages alone replace the figures of messages alone, and their picture; runs with more ranks than processors alone
+replace theirs.
 """
 
 import json
@@ -128,6 +129,8 @@ def main():
         sys.exit(__doc__)
     if all(row["op"] in MESSAGES for run in runs for row in run["rows"]):
         return write({"messages": race(runs)}, sys.argv[1])
+    if all(row["ranks"] > run["machine"]["processors"] for run in runs for row in run["rows"]):
+        return write({"oversubscribed": race(runs)})
     # Runs of the same operations share a table.
     tables = {}
     for run in runs:
