@@ -301,7 +301,8 @@ fn buffers_are_mapped_once(comm: Communicator) -> Outcome {
 
 /// Short blocks are read in place from the fourth call on in which they are the same; also where they change unseen.
 fn short_buffers_are_mapped_once_they_stay_as_they_are(comm: Communicator) -> Outcome {
-    const LEN: usize = 3000;
+    // 64 KiB: enough for 8 ranks that share processors.
+    const LEN: usize = 8192;
     let (rank, size, linux) = (comm.rank(), comm.size(), cfg!(target_os = "linux"));
     let blocks = Blocks::new(LEN * size, size);
     let mut own = comm.buffer::<u64>(LEN)?;
@@ -337,7 +338,8 @@ fn short_buffers_are_mapped_once_they_stay_as_they_are(comm: Communicator) -> Ou
 
 /// The same of the blocks of an alltoall, a gather and a scatter, in a communicator for each.
 fn short_parts_are_mapped_once_they_stay_as_they_are(comm: Communicator) -> Outcome {
-    const LEN: usize = 3000;
+    // 64 KiB: enough for 8 ranks that share processors.
+    const LEN: usize = 8192;
     let (rank, size, is_root) = (comm.rank(), comm.size(), comm.rank() == 0);
     for call in ["alltoall", "gather", "scatter"] {
         let part = comm.split(0, rank)?;
