@@ -258,15 +258,20 @@ impl<P: Platform> Member<'_, P> {
         parity: usize,
         data: &mut D,
     ) -> Option<RoundContents> {
-        if !plan.sliced && round.chunk.end == plan.len {
-            self.fold_whole(plan, round, parity, data);
-            return None;
+        let Range { start, end } = round.chunk;
+        if !plan.sliced {
+            let next = (end < plan.len).then(|| self.round_contents(plan, 0..0, end));
+            if let Some(next) = &next {
+                self.contribute(plan, next, data);
+            }
+            let source = StagedSource { parity, offset: round.offset, places: &[] };
+            self.fold_all(start..end, source, plan.terms, data, None);
+            return next;
         }
-        let folded = if plan.sliced { round.chunk.clone() } else { 0..0 };
-        let next = self.round_contents(plan, folded, round.chunk.end);
+        let next = self.round_contents(plan, start..end, end);
         self.collect(plan, round, parity, data);
         self.contribute(plan, &next, data);
-        self.fold_chunk(plan, round, parity, &next, data);
+        self.fold_slice(plan, round, parity, &next, data);
         let is_last = next.chunk.is_empty() && next.folded.is_empty();
         (!is_last).then_some(next)
     }
@@ -343,8 +348,8 @@ impl<P: Platform> Member<'_, P> {
         }
     }
 
-    /// Folds a chunk: all of it, or this rank's slice, which goes with the next content.
-    fn fold_chunk<D: Reduction>(
+    /// Folds this rank's slice of a chunk, which goes with the next content.
+    fn fold_slice<D: Reduction>(
         &self,
         plan: &Plan,
         round: &RoundContents,
@@ -355,9 +360,6 @@ impl<P: Platform> Member<'_, P> {
         if round.chunk.is_empty() {
             return;
         }
-        if !plan.sliced {
-            return self.fold_whole(plan, round, parity, data);
-        }
         let mine = self.slice(&round.chunk, self.rank);
         let offset = round.offset + (mine.start - round.chunk.start) * data.element_size();
         let from = StagedSource { parity, offset, places: &plan.places };
@@ -365,12 +367,6 @@ impl<P: Platform> Member<'_, P> {
             let staging = staging.after(next.offset + plan.slices);
             self.fold_all(mine, from, self.size(), data, Some(staging));
         });
-    }
-
-    /// Folds all of a chunk.
-    fn fold_whole<D: Reduction>(&self, plan: &Plan, round: &RoundContents, parity: usize, data: &mut D) {
-        let source = StagedSource { parity, offset: round.offset, places: &[] };
-        self.fold_all(round.chunk.clone(), source, plan.terms, data, None);
     }
 
     /// The slice of a chunk that a rank folds.
