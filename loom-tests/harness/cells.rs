@@ -25,7 +25,7 @@ pub(crate) const STAGING: Staging = Staging {
     rotation_from: 0,
     rotation: 256,
     rotation_of_one: 256,
-    overlaps: true,
+    oversubscribed: false,
 };
 
 /// A rank's staging buffer of one parity.

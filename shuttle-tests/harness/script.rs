@@ -75,7 +75,7 @@ impl Script {
             rotation_from: 2 * ELEMENT,
             rotation: 2 * chunk.next_power_of_two(),
             rotation_of_one: 4 * chunk.next_power_of_two(),
-            overlaps: true,
+            oversubscribed: false,
         };
         let slices_from = choice::one_of(&[0, chunk, usize::MAX]);
         let some = || match mishaps > 0 && choice::once_in(mishaps) {

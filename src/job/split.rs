@@ -87,7 +87,7 @@ impl Communicator {
             rank_state.settings,
             START,
         );
-        child.staging.overlaps = rank_state.staging.overlaps;
+        child.staging.oversubscribed = rank_state.staging.oversubscribed;
         if let Some(groups) = &rank_state.groups {
             let caches: Vec<u64> = group.iter().map(|rank| groups.number(*rank)).collect();
             // The shape is read from the new segment, so that all ranks have the same: another process may have overwritten

@@ -41,8 +41,8 @@ pub struct Staging {
     pub rotation: usize,
     /// The same if a single rank sends.
     pub rotation_of_one: usize,
-    /// Whether a block of a single sender goes in shorter chunks, so that it writes the one while the others read the one before.
-    pub overlaps: bool,
+    /// Whether ranks share processors.
+    pub oversubscribed: bool,
 }
 
 /// A multiple of the size of every element that is reduced.
@@ -59,6 +59,7 @@ impl Staging {
         let most = if most < UNIT { capacity } else { most - most % UNIT };
         let rotation = capacity.min(ROTATION_BYTES / 2 / ranks.max(1));
         let share = (rotation - rotation % UNIT).max(UNIT);
+        // One chunk of three ranks is faster than two, though they rotate through less.
         let folded = if share > FOLDED_CHUNK_BYTES / 2 { FOLDED_CHUNK_BYTES } else { share };
         Staging {
             capacity,
@@ -68,7 +69,7 @@ impl Staging {
             rotation_from: ROTATION_FROM_BYTES,
             rotation,
             rotation_of_one: if ranks == 2 { rotation } else { capacity },
-            overlaps: true,
+            oversubscribed: false,
         }
     }
 
@@ -77,22 +78,24 @@ impl Staging {
     /// longer ones the same; with 4 ranks a scatter of 64 KiB takes 0.86.
     #[must_use]
     pub fn oversubscribed(self) -> Self {
-        Staging { overlaps: false, ..self }
+        Staging { oversubscribed: true, ..self }
     }
 
     /// The length of a chunk of a transfer among this number of ranks whose longest block has `len` bytes. With a single sender
-    /// chunks are shorter, if they [overlap](Self::overlaps): the other ranks are idle while it writes the first, and it is idle
-    /// while they read the last.
+    /// chunks are shorter, unless ranks share processors: the other ranks are idle while it writes the first, and it is idle while
+    /// they read the last.
     pub(super) fn chunk_len(self, len: usize, senders: usize, ranks: usize) -> usize {
-        let most = if senders == 1 { self.chunk_of_one } else { self.chunk };
-        if senders != 1 || !self.overlaps {
-            return most;
+        if senders != 1 {
+            return self.chunk;
+        }
+        if self.oversubscribed {
+            return self.chunk_of_one;
         }
         let half = len.div_ceil(2);
         let halves = ranks == 2 && half >= LEAST_CHUNK_BYTES_OF_TWO;
         let least = if halves { half.min(LEAST_CHUNK_BYTES) } else { LEAST_CHUNK_BYTES };
         let some = (len / CHUNKS_OF_ONE_SENDER).clamp(least, CHUNK_BYTES);
-        some.next_multiple_of(STEP).min(most)
+        some.next_multiple_of(STEP).min(self.chunk_of_one)
     }
 
     /// The length of a chunk of a reduction of `len` bytes to which one rank contributes while another folds.
@@ -132,7 +135,7 @@ mod tests {
         assert_eq!(offsets(staging, 1024, 2, 5), [3072, 2048, 1024, 0, 3072]);
         assert_eq!(offsets(staging, 600, 2, 7), [3200, 2560, 1920, 1280, 640, 0, 3200]);
         assert_eq!(offsets(staging, 99, 2, 3), [0, 0, 0]);
-        for capacity in (64..=4096).step_by(64) {
+        for capacity in [64, 192, 4096, 5000] {
             for (len, senders) in (0..=capacity).flat_map(|len| [(len, 1), (len, 2)]) {
                 let places = offsets(rotating(capacity, 0, capacity / 2), len, senders, 100);
                 assert!(places.iter().all(|place| place + len <= capacity));

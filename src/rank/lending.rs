@@ -73,9 +73,10 @@ impl RankState {
         self.lend_unchanged(bytes, symmetric)
     }
 
-    /// If ranks share processors the second round costs a context switch for each rank.
+    /// Whether blocks of this length are read in place while they stay as they are. If ranks share processors, the second round
+    /// costs a context switch for each of them.
     fn may_lend_unchanged(&self, bytes: &[u8]) -> bool {
-        let ranks = if self.staging.overlaps { 1 } else { self.size() };
+        let ranks = if self.staging.oversubscribed { self.size() } else { 1 };
         bytes.len() >= UNCHANGED_IN_PLACE_FROM_BYTES.saturating_mul(ranks)
             && self.settings.in_place != Some(false)
     }
