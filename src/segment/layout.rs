@@ -201,10 +201,8 @@ impl Layout {
     pub fn default_chunk(ranks: usize) -> usize {
         const LARGE: usize = 3 << 19;
         const STAGING: usize = 24 << 20;
-        match STAGING.checked_div(ranks.saturating_mul(2)) {
-            Some(share) if ranks > 8 => share.max(STAGING_ALIGN).next_multiple_of(STAGING_ALIGN),
-            _ => LARGE,
-        }
+        let share = STAGING.checked_div(ranks.saturating_mul(2)).unwrap_or(LARGE);
+        share.clamp(STAGING_ALIGN, LARGE).next_multiple_of(STAGING_ALIGN)
     }
 
     /// The number of ranks.
