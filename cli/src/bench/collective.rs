@@ -19,7 +19,8 @@ pub(crate) trait Collective {
     /// The operation, which is timed.
     fn call(&mut self, comm: &Communicator) -> Result<(), Error>;
 
-    /// Whether the first value of each page is the result of the last call, and every other value that of the first.
+    /// Whether the first value of each page is the result of the last call, and every other value that of the first. Asked when
+    /// the calls of all ranks have ended.
     fn is_right(&self, calls: Calls) -> bool;
 
     /// Whether each call is measured for itself, from a common start.

@@ -1,7 +1,7 @@
 //! The measurement of a collective: times per call.
 //!
 //! In one repetition a rank writes a new payload, synchronises, calls (several times, if one call is too short for the
-//! clock), reads the clock, checks the result, and exchanges the times. Only the calls are timed. A repetition's time is that
+//! clock), reads the clock, synchronises again, checks the result, and exchanges the times. Only the calls are timed. A repetition's time is that
 //! of the slowest rank. Between the calls of a repetition one value of each page changes, which costs little. A large call is
 //! a repetition of its own, so that its whole payload is new. Calls that [have a common
 //! start](super::collective::Collective::has_common_start) are timed one by one, each after a barrier.
