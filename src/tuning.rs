@@ -114,6 +114,9 @@ pub(crate) const SCATTER_IN_PLACE_FROM_BYTES: usize = 4 << 20;
 /// two, 0.56 to 1.29 of the time from there on, and 0.82 to 1.74 of shorter ones.
 pub(crate) const UNCHANGED_IN_PLACE_FROM_BYTES: usize = 8 << 10;
 
+/// Blocks of up to this many bytes are never read in place, so that they take one round, in which nobody says where they are.
+pub const SHORT_BYTES: usize = UNCHANGED_IN_PLACE_FROM_BYTES - 1;
+
 /// How often in a row a block was found as it was when it was sent last, before it counts as unchanged: if a program writes it
 /// after that, it pays an RFO for each line once. An estimate.
 pub(crate) const UNCHANGED_TIMES: usize = 2;

@@ -19,9 +19,10 @@ pub(crate) type Header = Bytes<56>;
 /// rotate through two places.
 pub(crate) const STAGING: Staging = Staging {
     capacity: 256,
-    chunk: 104,
-    chunk_of_one: 104,
-    folded: 104,
+    chunk: 120,
+    short: 104,
+    chunk_of_one: 120,
+    folded: 120,
     rotation_from: 0,
     rotation: 256,
     rotation_of_one: 256,
@@ -33,6 +34,9 @@ pub(crate) type Buffer = Bytes<{ STAGING.capacity }>;
 
 /// Numbers that fill a chunk.
 pub(crate) const FULL: usize = STAGING.chunk / size_of::<u64>();
+
+/// Numbers that are short, and do not fit into a real header.
+pub(crate) const SHORT: usize = STAGING.short / size_of::<u64>();
 
 impl<const N: usize> Bytes<N> {
     pub(crate) fn new(label: Label) -> Self {

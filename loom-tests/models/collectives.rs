@@ -4,7 +4,7 @@
 
 use intranode::protocol::Failure;
 
-use crate::harness::cells::FULL;
+use crate::harness::cells::{FULL, SHORT};
 use crate::harness::data::{Blocks, Fold, folded, numbers};
 use crate::harness::machine::Fate;
 use crate::harness::model::Model;
@@ -69,6 +69,9 @@ pub(crate) fn refuse(rank: &mut Rank<'_>) -> Result<(), Failure> {
 /// One number, which fits into a header.
 const GATHER: Step = gather::<1>;
 
+/// Numbers that do not fit into a header, and are never in place.
+const GATHER_SHORT: Step = gather::<SHORT>;
+
 /// Two ranks meet, again and again.
 fn rounds(waiting: Waiting) -> [Model; 3] {
     [
@@ -79,16 +82,19 @@ fn rounds(waiting: Waiting) -> [Model; 3] {
 }
 
 /// Two ranks exchange what fits into a header, into one chunk, or into several, which takes a round for each.
-fn transfers(waiting: Waiting) -> [Model; 10] {
+fn transfers(waiting: Waiting) -> [Model; 13] {
     let once = |name: &str, call: Step| Model::same(name, waiting, 2, &[call]);
     [
         once("allreduce_inline", allreduce::<1>),
+        once("allreduce_short", allreduce::<SHORT>),
         once("allreduce_one_phase", allreduce::<FULL>),
         once("allreduce_one_phase_two_chunks", allreduce::<{ FULL + 1 }>),
         once("allreduce_slices", allreduce_slices::<FULL>),
         bounded_if_parking(once("allreduce_slices_of_two_chunks", allreduce_slices::<{ FULL + 1 }>)),
         once("allreduce_slices_of_three_chunks", allreduce_slices::<{ 2 * FULL + 1 }>).bound(2),
         once("gather_inline", GATHER),
+        once("gather_short", GATHER_SHORT),
+        Model::same("gather_short_twice", waiting, 2, &[GATHER_SHORT; 2]),
         once("gather_one_chunk", gather::<FULL>),
         once("gather_two_chunks", gather::<{ FULL + 1 }>),
         bounded_if_parking(once("gather_three_chunks", gather::<{ 2 * FULL + 1 }>)),
@@ -96,11 +102,13 @@ fn transfers(waiting: Waiting) -> [Model; 10] {
 }
 
 /// One of two ranks sends to the other.
-fn broadcasts<const ROOT: usize>(waiting: Waiting) -> [Model; 4] {
+fn broadcasts<const ROOT: usize>(waiting: Waiting) -> [Model; 6] {
     let same =
         |what: &str, script: &[Step]| Model::same(format!("broadcast_from_{ROOT}_{what}"), waiting, 2, script);
     [
         same("inline", &[broadcast::<ROOT, 1>]),
+        same("short", &[broadcast::<ROOT, SHORT>]),
+        bounded_if_parking(same("short_three_times", &[broadcast::<ROOT, SHORT> as Step; 3])),
         same("one_chunk", &[broadcast::<ROOT, FULL>]),
         same("two_chunks", &[broadcast::<ROOT, { FULL + 1 }>]),
         bounded_if_parking(same(
@@ -118,13 +126,14 @@ fn wrapping(waiting: Waiting) -> [Model; 3] {
 }
 
 /// Two ranks that refuse, or call different things: both are told, and the next call finds everything in order.
-fn verdicts(waiting: Waiting) -> [Model; 6] {
+fn verdicts(waiting: Waiting) -> [Model; 7] {
     let two = |name: &str, one: &[Step], other: &[Step]| Model::new(name, waiting, &[one, other]);
     [
         two("refusal", &[refuse, GATHER], &[GATHER, GATHER]),
         two("refusal_by_both", &[refuse, GATHER], &[refuse, GATHER]),
         two("mismatch", &[barrier, GATHER], &[GATHER, GATHER]),
         two("mismatch_of_lengths", &[gather::<FULL>], &[gather::<{ FULL + 1 }>]),
+        two("mismatch_of_short_and_long", &[GATHER_SHORT, GATHER], &[gather::<FULL>, GATHER]),
         two("mismatch_of_roots", &[broadcast::<0, FULL>], &[broadcast::<1, FULL>]),
         bounded_if_parking(two("two_refusals", &[refuse, refuse, GATHER], &[GATHER; 3])),
     ]
@@ -144,6 +153,7 @@ fn three_ranks() -> Vec<Model> {
     vec![
         same("gather_inline", Blocking, &[GATHER]),
         same("allreduce_inline", Blocking, &[allreduce::<1>]),
+        same("gather_short", Blocking, &[GATHER_SHORT]).bound(2),
         same("gather_two_chunks", Blocking, &[two_chunks]).bound(2),
         same("gather_two_chunks", Blocking, &[two_chunks]).long(),
         same("allreduce_slices", Blocking, &[allreduce_slices::<FULL>]).bound(2),

@@ -12,7 +12,7 @@ use intranode::protocol::block_transfer::BlockTransfer;
 
 use super::collectives::gather;
 use super::faults::IN_A_ROUND;
-use crate::harness::cells::FULL;
+use crate::harness::cells::{FULL, SHORT};
 use crate::harness::data::{Blocks, Fold, folded, numbers};
 use crate::harness::machine::Fate;
 use crate::harness::model::Model;
@@ -147,16 +147,18 @@ impl<W: Fn(usize) -> Option<Range<usize>>> BlockTransfer for Parts<W> {
 const WINDOWS: usize = FULL / 2 + 1;
 
 /// Two ranks, each call by itself.
-fn alone(waiting: Waiting) -> [Model; 13] {
+fn alone(waiting: Waiting) -> [Model; 15] {
     let once = |name: &str, call: Step| Model::same(name, waiting, 2, &[call]);
     [
         once("reduce_at_0_inline", reduce::<0, 1>),
+        once("reduce_at_1_short", reduce::<1, SHORT>),
         once("reduce_at_1_one_chunk", reduce::<1, FULL>),
         once("reduce_at_0_two_chunks", reduce::<0, { FULL + 1 }>),
         once("reduce_at_1_slices", reduce_slices::<1, FULL>),
         once("reduce_at_0_slices_of_two_chunks", reduce_slices::<0, { FULL + 1 }>).bound(3),
         once("scan_inline", scan::<1>),
         once("scan_two_chunks", scan::<{ FULL + 1 }>),
+        once("exscan_short", exscan::<SHORT>),
         once("exscan_two_chunks", exscan::<{ FULL + 1 }>),
         once("reduce_scatter_inline", reduce_scatter::<1>),
         once("reduce_scatter_two_windows", reduce_scatter::<WINDOWS>),
@@ -167,10 +169,11 @@ fn alone(waiting: Waiting) -> [Model; 13] {
 }
 
 /// A call after another: buffers of both parities come round again, and a rank that only arrives must not be ahead.
-fn in_a_row(waiting: Waiting) -> [Model; 5] {
+fn in_a_row(waiting: Waiting) -> [Model; 6] {
     let calls = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script).bound(3);
     [
         calls("reduce_at_changing_roots", &[reduce::<0, 1>, reduce::<1, 1>, reduce::<0, 1>]),
+        calls("reduce_short_at_changing_roots", &[reduce::<0, SHORT>, reduce::<1, SHORT>, reduce::<0, SHORT>]),
         calls("gather_at_0_three_times", &[gather_at::<0, FULL>, gather_at::<0, FULL>, gather_at::<0, FULL>]),
         calls("exscan_three_times", &[exscan::<FULL>, exscan::<FULL>, exscan::<FULL>]),
         calls("reduce_scatter_then_gather", &[reduce_scatter::<WINDOWS>, gather::<FULL>]),
@@ -187,11 +190,12 @@ fn verdicts(waiting: Waiting) -> [Model; 2] {
     ]
 }
 
-fn three_ranks() -> [Model; 7] {
+fn three_ranks() -> [Model; 8] {
     let once = |name: &str, call: Step| Model::same(name, Blocking, 3, &[call]).bound(2);
     [
         once("reduce_at_1_inline", reduce::<1, 1>),
         once("reduce_at_2_slices", reduce_slices::<2, FULL>),
+        once("scan_short", scan::<SHORT>),
         once("scan_one_chunk", scan::<FULL>),
         once("exscan_inline", exscan::<1>),
         once("reduce_scatter_windows", reduce_scatter::<5>),

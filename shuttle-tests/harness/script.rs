@@ -70,6 +70,7 @@ impl Script {
         let staging = Staging {
             capacity: 4 * chunk.next_power_of_two(),
             chunk,
+            short: choice::one_of(&[0, chunk]),
             chunk_of_one: 2 * chunk,
             folded: chunk,
             rotation_from: 2 * ELEMENT,

@@ -7,7 +7,6 @@ use bytemuck::Pod;
 
 use super::block_table::BlockTable;
 use super::counts;
-use super::inline::fit_inline;
 use crate::communicator::{Communicator, call};
 use crate::copy::policy::{StorePolicy, Stores};
 use crate::copy::{Sink, Source};
@@ -98,8 +97,8 @@ impl Communicator {
             return Err(self.rank_state.refuse(&call, error));
         }
         let (send, recv) = (bytemuck::cast_slice::<T, u8>(send), bytemuck::cast_slice_mut(recv));
-        if fit_inline(1, send.len()) {
-            return self.allgather_inline(&call, send, recv);
+        if self.are_short(1, send.len()) {
+            return self.allgather_short(&call, send, recv);
         }
         let table = BlockTable::Equal { bytes: send.len() };
         gather(&mut self.rank_state.begin(operation)?, &call, send, recv, table)

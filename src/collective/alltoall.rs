@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 
-use super::inline::fit_inline;
 use super::memory::{RecvBytes, SendBytes};
 use super::parts;
 use super::reduction::check_len;
@@ -48,8 +47,8 @@ impl Communicator {
     pub fn alltoall<T: Pod>(&self, send: &[T], recv: &mut [T]) -> Result<(), Error> {
         let call = self.alltoall_call::<T>(send.len(), recv.len())?;
         let (send, recv) = (bytemuck::cast_slice::<T, u8>(send), bytemuck::cast_slice_mut::<T, u8>(recv));
-        match fit_inline(self.size() - 1, send.len() / self.size()) {
-            true => self.alltoall_inline(&call, send, recv),
+        match self.are_short(self.size() - 1, send.len() / self.size()) {
+            true => self.alltoall_short(&call, send, recv),
             false => exchange(&mut self.rank_state.begin(Operation::Alltoall)?, &call, send, recv),
         }
     }

@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 
-use super::inline::fit_inline;
 use super::rooted::check_root;
 use crate::communicator::{Communicator, call};
 use crate::copy::policy::StorePolicy;
@@ -46,8 +45,8 @@ impl Communicator {
             return Err(self.rank_state.refuse(&call, error));
         }
         let buffer = bytemuck::cast_slice_mut(buffer);
-        if fit_inline(1, buffer.len()) {
-            return self.broadcast_inline(&call, buffer, root);
+        if self.are_short(1, buffer.len()) {
+            return self.broadcast_short(&call, buffer, root);
         }
         let mut blocks = BroadcastBuffer::new(buffer, root);
         blocks.read_in_place_of(&self.rank_state);

@@ -7,7 +7,6 @@ use bytemuck::Pod;
 
 use super::block_table::BlockTable;
 use super::counts;
-use super::inline::fit_inline;
 use super::reduction::check_len;
 use super::rooted::{check_buffer, check_root};
 use crate::communicator::{Communicator, call};
@@ -57,8 +56,8 @@ impl Communicator {
             return Err(self.rank_state.refuse(&call, error));
         }
         let recv = recv.map(bytemuck::cast_slice_mut);
-        if fit_inline(1, size_of_val(send)) {
-            return self.gather_inline(&call, bytemuck::cast_slice(send), recv);
+        if self.are_short(1, size_of_val(send)) {
+            return self.gather_short(&call, bytemuck::cast_slice(send), recv);
         }
         let table = BlockTable::Equal { bytes: size_of_val(send) };
         let mut open = self.rank_state.begin(operation)?;

@@ -12,7 +12,6 @@ pub mod counts;
 mod first_part;
 mod gather;
 mod in_place;
-mod inline;
 mod local;
 mod memory;
 mod own_check;
@@ -29,6 +28,7 @@ mod reduction;
 mod rooted;
 mod scan;
 mod scatter;
+mod short;
 mod start;
 #[cfg(feature = "serde")]
 pub(crate) mod values;

@@ -6,7 +6,6 @@ use std::ops::Range;
 use bytemuck::Pod;
 
 use super::block_table::BlockTable;
-use super::inline::fit_inline;
 use super::memory::{RecvBytes, SendBytes};
 use super::reduction::check_len;
 use super::rooted::{check_buffer, check_root};
@@ -58,8 +57,8 @@ impl Communicator {
         }
         let table = BlockTable::Equal { bytes: size_of_val(recv) };
         let (send, recv) = (send.map(bytemuck::cast_slice::<T, u8>), bytemuck::cast_slice_mut::<T, u8>(recv));
-        if fit_inline(self.size() - 1, recv.len()) {
-            return self.scatter_inline(&call, send, recv, root);
+        if self.are_short(self.size() - 1, recv.len()) {
+            return self.scatter_short(&call, send, recv, root);
         }
         let place = send.and_then(|send| self.place_of_blocks(send, &table));
         self.scatter_from(operation, &call, (send, place), Some(recv), (table, root))

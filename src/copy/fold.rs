@@ -102,14 +102,22 @@ unsafe fn fold_at<T: Pod, const RAW: bool>(
         };
     }
     let (first, rest) = sources[usize::from(begin)..1 + terms.len()].split_first().expect("there are terms");
-    let terms = &FoldJob { first: *first, rest, combine };
-    let only = |range| Fold::<_, _, false, RAW> { terms, target, also: target, range };
-    let Some(staging) = staging else { return widest(bytes, only(0..len)) };
+    let (first, combine) = (*first, &combine);
+    let only = |range| Fold::<_, _, _, false, RAW> { first, rest, combine, target, also: target, range };
+    let Some(staging) = staging else {
+        let [second] = *rest else { return widest(bytes, only(0..len)) };
+        // A loop over two terms, whose places stay in registers.
+        let (rest, range) = ([second], 0..len);
+        return widest(
+            bytes,
+            Fold::<_, _, _, false, RAW> { first, rest, combine, target, also: target, range },
+        );
+    };
     assert!(bytes <= staging.len);
     let batches = Batches::of(bytes);
     let Some(step) = batches.step().map(|bytes| bytes / size_of::<T>().max(1)) else {
         let also = staging.start.cast();
-        return widest(bytes, Fold::<_, _, true, RAW> { terms, target, also, range: 0..len });
+        return widest(bytes, Fold::<_, _, _, true, RAW> { first, rest, combine, target, also, range: 0..len });
     };
     let step = step.max(1);
     let publish = if RAW { Batches::publish_raw } else { Batches::publish };
@@ -124,23 +132,21 @@ unsafe fn fold_at<T: Pod, const RAW: bool>(
     }
 }
 
-/// What is folded, and how. Its terms and its target have been checked.
-struct FoldJob<'a, T, C> {
+/// A part of what is folded, to be done with the widest vectors. Its terms and its targets have been checked. `rest`: the terms after
+/// the first. If `ALSO`, the result
+/// is written to a second target too. If `RAW`, others may write the terms and the target meanwhile.
+struct Fold<'a, T, R, C, const ALSO: bool, const RAW: bool> {
     first: *const T,
-    rest: &'a [*const T],
-    combine: C,
-}
-
-/// A part of it, to be done with the widest vectors. If `ALSO`, the result is written to a second target too, which has
-/// been checked as well. If `RAW`, others may write the terms and the target meanwhile.
-struct Fold<'a, 'b, T, C, const ALSO: bool, const RAW: bool> {
-    terms: &'a FoldJob<'b, T, C>,
+    rest: R,
+    combine: &'a C,
     target: *mut T,
     also: *mut T,
     range: Range<usize>,
 }
 
-impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Work for Fold<'_, '_, T, C, ALSO, RAW> {
+impl<T: Pod, R: AsRef<[*const T]> + Copy, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Work
+    for Fold<'_, T, R, C, ALSO, RAW>
+{
     #[inline(always)]
     fn run(self, wide: bool) {
         let Range { start, end } = self.range;
@@ -165,7 +171,9 @@ impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Work for Fold<
     }
 }
 
-impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Fold<'_, '_, T, C, ALSO, RAW> {
+impl<T: Pod, R: AsRef<[*const T]> + Copy, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool>
+    Fold<'_, T, R, C, ALSO, RAW>
+{
     /// Folds as many blocks of `N` values as the range has, and returns where the rest begins. Long ranges are read in
     /// [several places](lines::streams) at a time.
     ///
@@ -177,14 +185,17 @@ impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Fold<'_, '_, T
         let near = if range.len() > ahead && lines::prefetches_reads() { range.end - ahead } else { 0 };
         // A second target has lines of others too, which take longer to store by turns.
         let streams = if ALSO { 1 } else { lines::streams(size_of::<T>() * range.len()) };
-        let part = range.len() / N / streams * N;
-        for at in (0..part / N).map(|index| range.start + index * N) {
-            for start in (0..streams).map(|stream| at + stream * part) {
-                // SAFETY: the caller's promise: the block is in the range.
-                unsafe { self.block::<N>(start, start < near, wide) };
+        let mut start = range.start;
+        if streams > 1 {
+            let part = range.len() / N / streams * N;
+            for at in (0..part / N).map(|index| range.start + index * N) {
+                for start in (0..streams).map(|stream| at + stream * part) {
+                    // SAFETY: the caller's promise: the block is in the range.
+                    unsafe { self.block::<N>(start, start < near, wide) };
+                }
             }
+            start += streams * part;
         }
-        let mut start = range.start + streams * part;
         while range.end - start >= N {
             // SAFETY: the caller's promise, as above.
             unsafe { self.block::<N>(start, start < near, wide) };
@@ -200,17 +211,17 @@ impl<T: Pod, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Fold<'_, '_, T
     /// The block can be read at each term and written at the targets.
     #[inline(always)]
     unsafe fn block<const N: usize>(&self, start: usize, prefetches: bool, wide: bool) {
-        let FoldJob { first, rest, combine } = self.terms;
+        let Fold { first, rest, combine, .. } = *self;
         let block = |term: *const T| term.wrapping_add(start).cast::<[T; N]>();
         if prefetches {
-            lines::prefetch_read::<[T; N]>(block(*first));
-            for term in *rest {
+            lines::prefetch_read::<[T; N]>(block(first));
+            for term in rest.as_ref() {
                 lines::prefetch_read::<[T; N]>(block(*term));
             }
         }
         // SAFETY: the caller's promise.
-        let mut values = unsafe { Self::load(block(*first), wide) };
-        for term in *rest {
+        let mut values = unsafe { Self::load(block(first), wide) };
+        for term in rest.as_ref() {
             // SAFETY: the caller's promise.
             let more = unsafe { Self::load(block(*term), wide) };
             for (value, other) in values.iter_mut().zip(&more) {
@@ -363,11 +374,11 @@ mod tests {
     fn a_result_can_be_written_to_two_places_at_a_time() {
         for len in [0, 1, 15, 70, 3000] {
             let columns = [values(0, len), values(1, len)];
-            let rest = [columns[1].as_ptr()];
-            let terms = FoldJob { first: columns[0].as_ptr(), rest: &rest, combine };
+            let (first, rest) = (columns[0].as_ptr(), [columns[1].as_ptr()]);
             let mut targets = [vec![0; len], vec![0; len]];
             let [target, also] = targets.each_mut().map(|target| target.as_mut_ptr());
-            widest(2 * len, Fold::<_, _, true, false> { terms: &terms, target, also, range: 0..len });
+            let (combine, range) = (&combine, 0..len);
+            widest(2 * len, Fold::<_, _, _, true, false> { first, rest, combine, target, also, range });
             assert_eq!(targets, [expected(None, &columns, len), expected(None, &columns, len)]);
         }
     }

@@ -50,7 +50,11 @@ pub(crate) fn prefetches_reads() -> bool {
 /// its own, which ends with its page. Where software prefetch pays more were not measured: one.
 #[inline(always)]
 pub(crate) fn streams(bytes: usize) -> usize {
-    if prefetches_reads() { 1 } else { (bytes / READ_STREAM_BYTES).clamp(1, 4) }
+    match bytes / READ_STREAM_BYTES {
+        0 | 1 => 1,
+        _ if prefetches_reads() => 1,
+        many => many.min(4),
+    }
 }
 
 /// Prefetches for read the lines [`PREFETCH_READ_BYTES`] ahead of a value, if it has whole ones. A hint. Not to be used

@@ -211,6 +211,9 @@ impl<P: Platform> Member<'_, P> {
                 data.fold_inline(0..len, terms);
             });
         }
+        if len * size <= self.segment.staging.short && len * size < slices_from {
+            return self.reduction_short(call, shape, data);
+        }
         let mut plan = self.plan(shape, slices_from, data);
         let mut round = self.round_contents(&plan, 0..0, 0);
         self.contribute(&plan, &round, data);
@@ -247,6 +250,22 @@ impl<P: Platform> Member<'_, P> {
         let parity = self.begin_call(call, |mut header| header.put(0, own))?;
         self.prefetch_next_round(0);
         fold(&self.header_terms(parity, shape.terms(self.rank, self.size()), 0, Source::of(own)));
+        Ok(())
+    }
+
+    /// A reduction of what is [short](Staging::short), and folded by every rank that gets a result: one round.
+    #[inline]
+    fn reduction_short(&mut self, call: &Call, shape: Shape, data: &mut impl Reduction) -> Result<(), Failure> {
+        let (len, bytes) = (data.elements(), data.elements() * data.element_size());
+        let offset = self.offset(bytes, self.size());
+        if !(self.reads_own_in_place(data) && shape.is_read_by_itself_only(self.rank, self.size())) {
+            let buffer = self.buffer(self.rank, self.next_parity());
+            buffer.write(|staging| data.contribute(0..len, staging.after(offset)));
+        }
+        let parity = self.begin_call(call, |_| ())?;
+        self.prefetch_next_round(bytes);
+        let source = StagedSource { parity, offset, places: &[] };
+        self.fold_all(0..len, source, shape.terms(self.rank, self.size()), data, None);
         Ok(())
     }
 

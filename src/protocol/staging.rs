@@ -21,7 +21,7 @@
 use super::generation::Generation;
 use crate::tuning::{
     CHUNK_BYTES, CHUNKS_OF_ONE_SENDER, FOLDED_CHUNK_BYTES, LEAST_CHUNK_BYTES, LEAST_CHUNK_BYTES_OF_TWO,
-    LEAST_STREAMED_BYTES, MOST_STREAMED_BYTES, ROTATION_BYTES, ROTATION_FROM_BYTES,
+    LEAST_STREAMED_BYTES, MOST_STREAMED_BYTES, ROTATION_BYTES, ROTATION_FROM_BYTES, SHORT_BYTES,
 };
 
 /// How calls use the staging buffers: the same on every rank.
@@ -35,6 +35,8 @@ pub struct Staging {
     pub chunk_of_one: usize,
     /// The longest chunk of a reduction, in bytes; a multiple of the size of its elements.
     pub folded: usize,
+    /// Blocks of up to this many bytes are never read in place, and fit into a chunk.
+    pub short: usize,
     /// Shorter chunks do not rotate.
     pub rotation_from: usize,
     /// The bytes that chunks rotate through.
@@ -61,9 +63,11 @@ impl Staging {
         let share = (rotation - rotation % UNIT).max(UNIT);
         // One chunk of three ranks is faster than two, though they rotate through less.
         let folded = if share > FOLDED_CHUNK_BYTES / 2 { FOLDED_CHUNK_BYTES } else { share };
+        let chunk = most.min(CHUNK_BYTES).min(share);
         Staging {
             capacity,
-            chunk: most.min(CHUNK_BYTES).min(share),
+            chunk,
+            short: SHORT_BYTES.min(chunk),
             chunk_of_one: most.min(CHUNK_BYTES),
             folded: most.min(folded),
             rotation_from: ROTATION_FROM_BYTES,

@@ -37,8 +37,8 @@ impl<P: Platform> Member<'_, P> {
     /// As [`Member::begin_call`].
     pub fn transfer<B: BlockTransfer>(&mut self, call: &Call, blocks: &mut B) -> Result<(), Failure> {
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
-        if longest <= INLINE {
-            return self.transfer_inline(call, blocks);
+        if longest <= INLINE.max(self.segment.staging.short) {
+            return self.transfer_short(call, longest, blocks);
         }
         if blocks.by_single_copy() {
             if self.transfer_by_single_copy(call, blocks)? {
@@ -46,7 +46,7 @@ impl<P: Platform> Member<'_, P> {
             }
             blocks.refused();
         }
-        let senders = (0..self.size()).filter(|rank| blocks.length(*rank) > 0).take(2).count();
+        let senders = self.senders(blocks);
         let chunk_len = self.segment.staging.chunk_len(longest, senders, self.size());
         let chunk = |start: usize, len: usize| start.min(len)..(start + chunk_len).min(len);
         let (own, place) = (blocks.length(self.rank), blocks.place());
@@ -118,8 +118,10 @@ impl<P: Platform> Member<'_, P> {
         }
     }
 
-    /// One round, in which the headers bring all data: `publish` writes this rank's, and `read` is called with what each other rank
-    /// has written. Both get `data`.
+    /// One round: `publish` writes this rank's data, and `read` is called with what each other rank has written. `own` copies what
+    /// stays on this rank. All get `data`. `longest` is how many bytes a rank writes at most, and `senders` how many ranks write any:
+    /// both the same on every rank. They go with the headers, or else through staging if they are
+    /// [short](super::Staging::short).
     ///
     /// # Errors
     /// As [`Member::begin_call`].
@@ -127,38 +129,64 @@ impl<P: Platform> Member<'_, P> {
     pub fn exchange<D: ?Sized>(
         &mut self,
         call: &Call,
+        (longest, senders): (usize, usize),
         data: &mut D,
         publish: impl FnOnce(&mut D, Sink<'_>),
+        own: impl FnOnce(&mut D),
         mut read: impl FnMut(&mut D, usize, Source<'_>),
     ) -> Result<(), Failure> {
-        let parity = self.begin_call(call, |header| publish(data, header))?;
-        self.prefetch_next_round(0);
+        if longest <= INLINE {
+            let parity = self.begin_call(call, |header| publish(data, header))?;
+            self.prefetch_next_round(0);
+            for rank in self.others() {
+                self.inline(rank, parity, |header| read(data, rank, header));
+            }
+            own(data);
+            return Ok(());
+        }
+        let offset = self.offset(longest, senders);
+        let buffer = self.buffer(self.rank, self.next_parity());
+        buffer.write(|staging| publish(data, staging.after(offset)));
+        let parity = self.begin_call_while(call, |_| (), || own(data))?;
+        self.prefetch_next_round(longest);
         for rank in self.others() {
-            self.inline(rank, parity, |header| read(data, rank, header));
+            self.buffer(rank, parity).read(|staging| read(data, rank, staging.after(offset)));
         }
         Ok(())
     }
 
-    /// The same for blocks that fit into the headers.
+    /// The same for short blocks.
     #[inline]
-    fn transfer_inline(&mut self, call: &Call, blocks: &mut impl BlockTransfer) -> Result<(), Failure> {
+    fn transfer_short(
+        &mut self,
+        call: &Call,
+        longest: usize,
+        blocks: &mut impl BlockTransfer,
+    ) -> Result<(), Failure> {
         let own = blocks.length(self.rank);
+        let senders = self.senders(blocks);
         self.exchange(
             call,
+            (longest, senders),
             blocks,
-            |blocks, header| {
+            |blocks, staging| {
                 if own > 0 {
-                    blocks.put(0..own, header);
+                    blocks.put(0..own, staging);
                 }
             },
-            |blocks, rank, header| {
+            |blocks| blocks.copy_own_block(0..own),
+            |blocks, rank, staging| {
                 let len = blocks.length(rank);
                 if len > 0 {
-                    blocks.get(rank, 0..len, header);
+                    blocks.get(rank, 0..len, staging);
                 }
             },
-        )?;
-        blocks.copy_own_block(0..own);
-        Ok(())
+        )
+    }
+
+    /// The number of ranks whose blocks are not empty, up to two.
+    #[inline]
+    fn senders(&self, blocks: &impl BlockTransfer) -> usize {
+        (0..self.size()).filter(|rank| blocks.length(*rank) > 0).take(2).count()
     }
 }

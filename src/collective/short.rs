@@ -1,4 +1,4 @@
-//! Collectives whose blocks have the same length, and fit into the headers: one round, and nothing of what longer blocks need.
+//! Collectives whose blocks have the same length, and are short: one round, and nothing of what longer blocks need.
 //!
 //! Longer blocks, and those of different lengths, are a [`BlockTransfer`](crate::protocol::block_transfer::BlockTransfer). What a
 //! rank publishes is the same in both: some ranks may call the in-place form of a collective.
@@ -12,12 +12,6 @@ use crate::protocol::Call;
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 
-/// Whether so many blocks of a length fit into a header.
-#[inline]
-pub(super) fn fit_inline(blocks: usize, bytes: usize) -> bool {
-    blocks.saturating_mul(bytes) <= INLINE
-}
-
 /// The blocks in a buffer, all of this length.
 #[derive(Clone, Copy)]
 struct Blocks {
@@ -28,10 +22,11 @@ struct Blocks {
 impl Blocks {
     /// Writes all blocks but that of `rank`, in the order of [`receivers`](super::parts::receivers).
     #[inline]
-    fn put_others(self, blocks: &[u8], rank: usize, mut header: Sink<'_>) {
+    fn put_others(self, blocks: &[u8], rank: usize, mut staging: Sink<'_>) {
         let (before, from) = blocks.split_at(rank * self.bytes);
-        header.put(0, &from[self.bytes..]);
-        header.put(from.len() - self.bytes, before);
+        let after = &from[self.bytes..];
+        staging.publish(after);
+        staging.after(after.len()).publish(before);
     }
 
     /// Where the block of a sender for a receiver begins behind these.
@@ -52,35 +47,46 @@ impl Blocks {
 }
 
 impl Communicator {
+    /// Whether so many blocks of a length, which one rank sends, are short: the same on all ranks.
+    #[inline]
+    pub(super) fn are_short(&self, blocks: usize, bytes: usize) -> bool {
+        blocks.saturating_mul(bytes) <= INLINE.max(self.rank_state.staging.short)
+    }
+
     /// One round: see [`Member::exchange`](crate::protocol::Member::exchange).
     #[inline]
-    fn exchange_inline(
+    fn exchange_short(
         &self,
         (operation, call): (Operation, &Call),
+        (longest, senders): (usize, usize),
         recv: &mut [u8],
         publish: impl FnOnce(&mut [u8], Sink<'_>),
+        own: impl FnOnce(&mut [u8]),
         read: impl FnMut(&mut [u8], usize, Source<'_>),
     ) -> Result<(), Error> {
-        let choice = Choice { operation, path: Path::Inline, receive: Stores::Cached };
-        self.rank_state.chosen(recv.len(), move || choice);
-        self.rank_state.collective(operation, |member| member.exchange(call, recv, publish, read))
+        let path = if longest <= INLINE { Path::Inline } else { Path::Staging };
+        self.rank_state.chosen(recv.len(), move || Choice { operation, path, receive: Stores::Cached });
+        let sizes = (longest, senders);
+        self.rank_state.collective(operation, |member| member.exchange(call, sizes, recv, publish, own, read))
     }
 
     /// A broadcast of bytes.
     #[inline]
-    pub(super) fn broadcast_inline(&self, call: &Call, buffer: &mut [u8], root: usize) -> Result<(), Error> {
+    pub(super) fn broadcast_short(&self, call: &Call, buffer: &mut [u8], root: usize) -> Result<(), Error> {
         let is_root = self.rank() == root;
-        self.exchange_inline(
+        self.exchange_short(
             (Operation::Broadcast, call),
+            (buffer.len(), 1),
             buffer,
-            |buffer, mut header| {
+            |buffer, mut staging| {
                 if is_root {
-                    header.put(0, buffer);
+                    staging.publish(buffer);
                 }
             },
-            |buffer, sender, header| {
+            |_| (),
+            |buffer, sender, staging| {
                 if sender == root {
-                    header.get(0, buffer);
+                    staging.fetch(buffer);
                 }
             },
         )
@@ -88,47 +94,49 @@ impl Communicator {
 
     /// An allgather of bytes.
     #[inline]
-    pub(super) fn allgather_inline(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<(), Error> {
+    pub(super) fn allgather_short(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<(), Error> {
         let blocks = Blocks { bytes: send.len(), size: self.size() };
-        self.exchange_inline(
+        self.exchange_short(
             (Operation::Allgather, call),
+            (send.len(), self.size()),
             recv,
-            |_, mut header| header.put(0, send),
-            |recv, sender, header| header.get(0, blocks.of_mut(recv, sender)),
-        )?;
-        blocks.of_mut(recv, self.rank()).copy_from_slice(send);
-        Ok(())
+            |_, mut staging| staging.publish(send),
+            |recv| blocks.of_mut(recv, self.rank()).copy_from_slice(send),
+            |recv, sender, staging| staging.fetch(blocks.of_mut(recv, sender)),
+        )
     }
 
     /// A gather of bytes. `recv` is `Some` on the root.
     #[inline]
-    pub(super) fn gather_inline(&self, call: &Call, send: &[u8], recv: Option<&mut [u8]>) -> Result<(), Error> {
+    pub(super) fn gather_short(&self, call: &Call, send: &[u8], recv: Option<&mut [u8]>) -> Result<(), Error> {
         let blocks = Blocks { bytes: send.len(), size: self.size() };
         let is_root = recv.is_some();
         let recv = recv.unwrap_or_default();
-        self.exchange_inline(
+        self.exchange_short(
             (Operation::Gather, call),
+            (send.len(), self.size() - 1),
             recv,
-            |_, mut header| {
+            |_, mut staging| {
                 if !is_root {
-                    header.put(0, send);
+                    staging.publish(send);
                 }
             },
-            |recv, sender, header| {
+            |recv| {
                 if is_root {
-                    header.get(0, blocks.of_mut(recv, sender));
+                    blocks.of_mut(recv, self.rank()).copy_from_slice(send);
                 }
             },
-        )?;
-        if is_root {
-            blocks.of_mut(recv, self.rank()).copy_from_slice(send);
-        }
-        Ok(())
+            |recv, sender, staging| {
+                if is_root {
+                    staging.fetch(blocks.of_mut(recv, sender));
+                }
+            },
+        )
     }
 
     /// A scatter of bytes. `send` is `Some` on the root.
     #[inline]
-    pub(super) fn scatter_inline(
+    pub(super) fn scatter_short(
         &self,
         call: &Call,
         send: Option<&[u8]>,
@@ -137,38 +145,42 @@ impl Communicator {
     ) -> Result<(), Error> {
         let blocks = Blocks { bytes: recv.len(), size: self.size() };
         let start = blocks.start(root, self.rank());
-        self.exchange_inline(
+        self.exchange_short(
             (Operation::Scatter, call),
+            ((blocks.size - 1) * blocks.bytes, 1),
             recv,
-            |_, header| {
+            |_, staging| {
                 if let Some(send) = send {
-                    blocks.put_others(send, root, header);
+                    blocks.put_others(send, root, staging);
                 }
             },
-            |recv, sender, header| {
+            |recv| {
+                if let Some(send) = send {
+                    recv.copy_from_slice(blocks.of(send, root));
+                }
+            },
+            |recv, sender, staging| {
                 if sender == root {
-                    header.get(start, recv);
+                    staging.after(start).fetch(recv);
                 }
             },
-        )?;
-        if let Some(send) = send {
-            recv.copy_from_slice(blocks.of(send, root));
-        }
-        Ok(())
+        )
     }
 
     /// An alltoall of bytes.
     #[inline]
-    pub(super) fn alltoall_inline(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<(), Error> {
+    pub(super) fn alltoall_short(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<(), Error> {
         let (rank, size) = (self.rank(), self.size());
         let blocks = Blocks { bytes: send.len() / size, size };
-        self.exchange_inline(
+        self.exchange_short(
             (Operation::Alltoall, call),
+            ((size - 1) * blocks.bytes, size),
             recv,
-            |_, header| blocks.put_others(send, rank, header),
-            |recv, sender, header| header.get(blocks.start(sender, rank), blocks.of_mut(recv, sender)),
-        )?;
-        blocks.of_mut(recv, rank).copy_from_slice(blocks.of(send, rank));
-        Ok(())
+            |_, staging| blocks.put_others(send, rank, staging),
+            |recv| blocks.of_mut(recv, rank).copy_from_slice(blocks.of(send, rank)),
+            |recv, sender, staging| {
+                staging.after(blocks.start(sender, rank)).fetch(blocks.of_mut(recv, sender))
+            },
+        )
     }
 }
