@@ -1,12 +1,12 @@
 //! alltoall and alltoallv.
 
 use anyhow::{Context, ensure};
+use intranode::protocol::Staging;
 use intranode::protocol::call::INLINE;
-use intranode::segment::layout::Layout;
 use intranode::{Communicator, Error};
 
 use crate::model::ensure_same;
-use crate::scenario::{Outcome, Scenario, ensure_matches, row, still_works};
+use crate::scenario::{Outcome, Scenario, ensure_matches, row, staging, still_works};
 
 const UNTOUCHED: u64 = 0xEEEE_EEEE_EEEE_EEEE;
 
@@ -57,7 +57,8 @@ fn alltoall_100_000_each(comm: Communicator) -> Outcome {
 fn alltoall_around_the_inline_and_the_chunk_size(comm: Communicator) -> Outcome {
     let (rank, size, others) = (comm.rank(), comm.size(), comm.size().max(2) - 1);
     let byte = |from: usize, to: usize, index: usize| (from * 31 + to * 57 + index * 7 + index / 256) as u8;
-    for length in [INLINE / others, Layout::default_chunk(size) / others, (512 << 10) / others] {
+    let Staging { short, chunk, .. } = staging(&comm);
+    for length in [INLINE, short, chunk, 512 << 10].map(|total| total / others) {
         for len in length - 1..=length + 1 {
             let send: Vec<u8> = (0..size * len).map(|at| byte(rank, at / len, at % len)).collect();
             let mut recv = vec![0; size * len];

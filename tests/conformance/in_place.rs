@@ -2,13 +2,13 @@
 //! some ranks call in place.
 
 use anyhow::Context;
+use intranode::protocol::Staging;
 use intranode::protocol::call::INLINE;
-use intranode::segment::layout::Layout;
 use intranode::{Communicator, Error, Operation, ReduceOp};
 
 use crate::errors::{BEFORE, wrong_on_one_or_all, wrong_size};
 use crate::model::{ensure_same, reduced, values};
-use crate::scenario::{Outcome, Scenario, row, seed};
+use crate::scenario::{Outcome, Scenario, row, seed, staging};
 
 pub(crate) fn rows() -> Vec<Scenario> {
     vec![
@@ -143,8 +143,8 @@ fn in_place_of_every_length(comm: Communicator) -> Outcome {
 }
 
 fn in_place_around_the_inline_and_the_chunk_size(comm: Communicator) -> Outcome {
-    let chunk = Layout::default_chunk(comm.size()) / 3 * 2;
-    every(&comm, [INLINE, chunk].into_iter().flat_map(|bytes| bytes / 8 - 1..=bytes / 8 + 1))
+    let Staging { short, chunk, .. } = staging(&comm);
+    every(&comm, [INLINE, short, chunk].into_iter().flat_map(|bytes| bytes / 8 - 1..=bytes / 8 + 1))
 }
 
 fn in_place_through_tiny_staging(comm: Communicator) -> Outcome {

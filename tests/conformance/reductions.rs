@@ -1,12 +1,12 @@
 //! Reductions.
 
 use anyhow::{Context, ensure};
+use intranode::protocol::Staging;
 use intranode::protocol::call::INLINE;
-use intranode::segment::layout::Layout;
 use intranode::{Communicator, Error, ReduceOp};
 
 use crate::model::{ARITHMETIC, OPERATIONS, Value, ensure_same, reduced, values};
-use crate::scenario::{Outcome, Scenario, ensure_matches, row, seed, still_works};
+use crate::scenario::{Outcome, Scenario, ensure_matches, row, seed, staging, still_works};
 
 pub(crate) fn rows() -> Vec<Scenario> {
     vec![
@@ -164,14 +164,14 @@ fn allreduce_every_type_and_operation_through_tiny_staging(comm: Communicator) -
 }
 
 fn allreduce_around_the_inline_and_the_chunk_size(comm: Communicator) -> Outcome {
-    let chunk = Layout::default_chunk(comm.size());
+    let Staging { short, folded, .. } = staging(&comm);
     // 16 KiB: from there on a chunk is folded in slices.
-    for size in [INLINE, 16 << 10, chunk] {
+    for size in [INLINE, short, 16 << 10, folded] {
         for len in size - 1..=size + 1 {
             check::<u8>(&comm, ReduceOp::Sum, seed(), len)?;
         }
     }
-    for size in [INLINE, chunk, 3 * chunk] {
+    for size in [INLINE, short, folded, 3 * folded] {
         for len in size / 8 - 1..=size / 8 + 1 {
             check::<f64>(&comm, ReduceOp::Sum, seed(), len)?;
         }

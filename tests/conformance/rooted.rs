@@ -2,11 +2,11 @@
 
 use anyhow::Context;
 use intranode::Communicator;
+use intranode::protocol::Staging;
 use intranode::protocol::call::INLINE;
-use intranode::segment::layout::Layout;
 
 use crate::model::{element, elements, ensure_same};
-use crate::scenario::{Outcome, Scenario, row};
+use crate::scenario::{Outcome, Scenario, row, staging};
 
 /// The value of elements that a call must not write.
 const UNTOUCHED: f64 = -7.25;
@@ -72,7 +72,8 @@ fn bytes(rank: usize, len: usize) -> Vec<u8> {
 }
 
 fn gather_around_the_inline_and_the_chunk_size(comm: Communicator) -> Outcome {
-    for size in [INLINE, Layout::default_chunk(comm.size()), 512 << 10] {
+    let Staging { short, chunk, .. } = staging(&comm);
+    for size in [INLINE, short, chunk, 512 << 10] {
         for len in size - 1..=size + 1 {
             let mut recv = vec![0; len * comm.size()];
             comm.gather(&bytes(comm.rank(), len), (comm.rank() == 0).then_some(&mut recv[..]), 0)?;
@@ -173,7 +174,8 @@ fn scatter_100_000_f64_each(comm: Communicator) -> Outcome {
 
 fn scatter_around_the_inline_and_the_chunk_size(comm: Communicator) -> Outcome {
     let others = comm.size().max(2) - 1;
-    for size in [INLINE / others, Layout::default_chunk(comm.size()), (64 << 10) / others] {
+    let Staging { short, chunk_of_one, .. } = staging(&comm);
+    for size in [INLINE, short, 64 << 10, chunk_of_one].map(|total| total / others) {
         for len in size - 1..=size + 1 {
             let send = bytes(3, len * comm.size());
             let mut recv = vec![0; len];

@@ -1,12 +1,12 @@
 //! reduce, scan, exscan, reduce_scatter and reduce_scatter_block.
 
 use anyhow::Context;
+use intranode::protocol::Staging;
 use intranode::protocol::call::INLINE;
-use intranode::segment::layout::Layout;
 use intranode::{Communicator, ReduceOp};
 
 use crate::model::{OPERATIONS, Value, ensure_same, reduced, values};
-use crate::scenario::{Outcome, Scenario, row, seed};
+use crate::scenario::{Outcome, Scenario, row, seed, staging};
 
 pub(crate) fn rows() -> Vec<Scenario> {
     vec![
@@ -72,8 +72,8 @@ fn reduce_1_million_elements(comm: Communicator) -> Outcome {
 
 /// Lengths around those at which the way changes.
 fn around(comm: &Communicator) -> impl Iterator<Item = usize> + use<> {
-    let chunk = Layout::default_chunk(comm.size()) / 3 * 2;
-    [INLINE, 16 << 10, chunk, 3 * chunk].into_iter().flat_map(|size| size / 8 - 1..=size / 8 + 1)
+    let Staging { short, folded, .. } = staging(comm);
+    [INLINE, short, 16 << 10, folded, 3 * folded].into_iter().flat_map(|size| size / 8 - 1..=size / 8 + 1)
 }
 
 fn reduce_around_the_inline_and_the_chunk_size(comm: Communicator) -> Outcome {

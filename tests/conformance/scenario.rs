@@ -3,6 +3,8 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use intranode::protocol::Staging;
+use intranode::segment::layout::Layout;
 use intranode::{Communicator, Config, ReduceOp};
 
 /// The result of a check.
@@ -135,6 +137,11 @@ pub(crate) fn seed() -> u64 {
 /// The variable of the driver's seed.
 pub(crate) fn seed_variable() -> (&'static str, String) {
     (SEED, seed().to_string())
+}
+
+/// How calls use the staging of a communicator that has the default chunk.
+pub(crate) fn staging(comm: &Communicator) -> Staging {
+    Staging::of(Layout::default_chunk(comm.size()), comm.size())
 }
 
 /// Whether the communicator can still be used: all ranks are there, and their values arrive.

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use intranode::protocol::Staging;
 use intranode::protocol::call::INLINE;
-use intranode::segment::layout::Layout;
 use intranode::{Communicator, Error, Operation, Pending, ReduceOp};
 
 use crate::board::Board;
 use crate::errors::wrong_on_one_or_all;
 use crate::model::{ensure_same, reduced, values};
-use crate::scenario::{Outcome, Scenario, ensure_matches, row, seed, still_works};
+use crate::scenario::{Outcome, Scenario, ensure_matches, row, seed, staging, still_works};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -91,8 +91,8 @@ fn started_calls_of_every_length(comm: Communicator) -> Outcome {
 }
 
 fn started_calls_around_the_inline_and_the_chunk_size(comm: Communicator) -> Outcome {
-    let chunk = Layout::default_chunk(comm.size()) / 3 * 2;
-    let around = [INLINE, 16 << 10, chunk, 3 * chunk];
+    let Staging { chunk, folded, .. } = staging(&comm);
+    let around = [INLINE, 16 << 10, chunk, folded, 3 * folded];
     every(&comm, around.into_iter().flat_map(|bytes| bytes / 8 - 1..=bytes / 8 + 1))
 }
 
