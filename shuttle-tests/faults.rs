@@ -27,13 +27,15 @@ const FAIL_POINTS: [&str; 8] = [
 ];
 
 /// All other places where a rank makes a step.
-const STEPS: [&str; 24] = [
+const STEPS: [&str; 26] = [
     "header-write",
     "header-read",
     "chunk-write",
     "chunk-read",
     "block-write",
     "block-read",
+    "turn",
+    "end-turn",
     "arrive",
     "arrive-waiter",
     "arrive-wake",

@@ -27,7 +27,7 @@ const BROKEN: [(&str, &str, &str); 36] = [
     ("weaken:waiter", "8 ranks make mixed calls, random", "data race"),
     ("weaken:woken", "8 ranks make mixed calls, random", "data race"),
     ("weaken:poison", "some leave, some abort, some go on, random", "not ordered"),
-    ("swap:arrive", "poisoners race with each other, random", "disagreement"),
+    ("swap:arrive", "poisoners race with each other, random", "unpoisoned"),
     ("swap:cause", "poisoners race with each other, random", "disagreement"),
     ("stale:late", "time-outs race with arrivals, random", "disagreement"),
     ("one-buffer", "8 ranks make mixed calls, random", "data race"),

@@ -154,6 +154,7 @@ pub(crate) struct Shared {
     claims: Vec<Cell<u32>>,
     slots: Vec<[Slot<Mirror>; 2]>,
     buffers: Vec<[Bytes; 2]>,
+    turns: Vec<Cell<u32>>,
     staging: Staging,
 }
 
@@ -173,6 +174,7 @@ impl Shared {
             claims: vec![Cell::new(1); ranks],
             slots: (0..ranks).map(|_| pair()).collect(),
             buffers: vec![buffers; ranks],
+            turns: vec![Cell::new(0); ranks],
             staging: Staging::of(chunk, ranks),
         }
     }
@@ -193,7 +195,7 @@ impl Shared {
             staging: self.staging,
             bells: &[],
         };
-        Member::new(mirror, segment, rank, START)
+        Member::new(mirror, segment, rank, START, &self.turns[rank])
     }
 }
 

@@ -14,6 +14,7 @@ use crate::harness::mutant::Simulated;
 use crate::harness::rank::Operation;
 use crate::harness::segment::SegmentMemory;
 use crate::harness::trace::Label;
+use crate::harness::word::Word;
 
 /// A cell: of which rank, and which of the object's elements.
 #[derive(Clone, Copy)]
@@ -208,7 +209,8 @@ impl<'s> Actor<'s> {
 
     /// The first call of this rank.
     pub(crate) fn barrier(&self) -> Result<(), Failure> {
-        let mut member = Member::new(self.platform, self.memory.segment.segment(), self.rank, START);
+        let turn = Word::new(0, Label { what: "turn", rank: self.rank, parity: 0 });
+        let mut member = Member::new(self.platform, self.memory.segment.segment(), self.rank, START, &turn);
         member.barrier(&Operation::Barrier.call(0, 0))
     }
 

@@ -9,8 +9,10 @@ use crate::harness::mutant::Simulated;
 use crate::harness::rank::{Outcome, Rank, Step};
 use crate::harness::search::{Run, Search};
 use crate::harness::segment::SegmentMemory;
+use crate::harness::trace::Label;
 use crate::harness::verdict;
 use crate::harness::waiting::Waiting;
+use crate::harness::word::Word;
 
 type Check = Arc<dyn Fn(&[Outcome]) + Send + Sync>;
 
@@ -125,7 +127,8 @@ impl Model {
                 Outcome::default()
             }
             Role::Rank(script) => {
-                let member = Member::new(platform, memory.segment(), thread, start);
+                let turn = Word::new(0, Label { what: "turn", rank: thread, parity: 0 });
+                let member = Member::new(platform, memory.segment(), thread, start, &turn);
                 let mut rank = Rank::new(thread, member, memory);
                 follow(script, &mut rank, platform, memory);
                 let complete = rank.member.completed().number().wrapping_sub(start.number());

@@ -74,6 +74,8 @@ struct Shared {
     memory: SegmentMemory,
     /// By rank.
     locks: Vec<CallLock<Simulated>>,
+    /// By rank: guarded by these.
+    turns: Vec<Word>,
     /// By rank: whether it owns the element, whenever it is not in a call about that.
     owns: Vec<Cell<bool>>,
     /// By rank: whether one of its threads may use what it owns.
@@ -88,9 +90,11 @@ impl Shared {
             let word = CallLock::<Simulated>::initial_word(START);
             CallLock::new(Word::new(word, Label { what: "lock", rank, parity: 0 }))
         };
+        let turn = |rank| Word::new(0, Label { what: "turn", rank, parity: 0 });
         Shared {
             memory: SegmentMemory::new(ranks, START),
             locks: (0..ranks).map(lock).collect(),
+            turns: (0..ranks).map(turn).collect(),
             owns: vec![Cell::new(false); ranks],
             uses: vec![Cell::new(false); ranks],
             rounds: RefCell::default(),
@@ -118,7 +122,8 @@ impl RankThread<'_> {
             let cause = Cause { kind: CauseKind::ConcurrentUse, rank: self.rank, detail: 0 };
             return Err(Failure::Dead(Some(cause)));
         };
-        let mut member = Member::new(self.platform, segment, self.rank, completed);
+        let turn = &self.shared.turns[self.rank];
+        let mut member = Member::new(self.platform, segment, self.rank, completed, turn);
         let result = call(&mut member);
         self.knows(member.completed(), true);
         if let Err(Failure::Dead(_)) = result {

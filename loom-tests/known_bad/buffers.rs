@@ -41,6 +41,12 @@ pub(crate) fn all() -> Vec<KnownBad> {
             "The buffer follows the chunk's index: two calls of one chunk each share a buffer in a row.",
         ),
         KnownBad::race(
+            "turn_of_a_mismatch",
+            2,
+            turn_of_a_mismatch,
+            "A turn counts though the calls differ: a rank that has staged nothing does not count it, and reads another buffer.",
+        ),
+        KnownBad::race(
             "slice_in_place",
             2,
             slice_in_place,
@@ -148,6 +154,21 @@ fn parity_by_chunk(rank: &mut Participant<'_>, mistake: bool) {
             let parity = rank.round();
             rank.read(1 - rank.number, if mistake { chunk % 2 } else { parity });
         }
+    }
+}
+
+fn turn_of_a_mismatch(rank: &mut Participant<'_>, mistake: bool) {
+    let mut turn = 0;
+    if rank.number == 0 {
+        rank.write(turn % 2);
+        turn += usize::from(mistake);
+    }
+    rank.round();
+    for _ in 0..2 {
+        rank.write(turn % 2);
+        rank.round();
+        rank.read(1 - rank.number, turn % 2);
+        turn += 1;
     }
 }
 

@@ -125,6 +125,18 @@ fn wrapping(waiting: Waiting) -> [Model; 3] {
         .map(|(name, start)| Model::same(name, waiting, 2, &[GATHER; 2]).start(start))
 }
 
+/// Rounds without data, and rounds whose calls differ, between rounds whose data go through staging.
+fn turns(waiting: Waiting) -> [Model; 3] {
+    let thrice: [Step; 3] = [GATHER_SHORT; 3];
+    let same = |name: &str, script: &[Step]| bounded_if_parking(Model::same(name, waiting, 2, script));
+    let differ = |name: &str, other: &[Step]| bounded_if_parking(Model::new(name, waiting, &[&thrice, other]));
+    [
+        same("staged_around_a_barrier", &[GATHER_SHORT, barrier, GATHER_SHORT]),
+        differ("staged_around_a_mismatch", &[GATHER_SHORT, barrier, GATHER_SHORT]),
+        differ("staged_after_a_mismatch", &[barrier, GATHER_SHORT, GATHER_SHORT]),
+    ]
+}
+
 /// Two ranks that refuse, or call different things: both are told, and the next call finds everything in order.
 fn verdicts(waiting: Waiting) -> [Model; 7] {
     let two = |name: &str, one: &[Step], other: &[Step]| Model::new(name, waiting, &[one, other]);
@@ -177,6 +189,7 @@ pub(crate) fn models() -> Vec<Model> {
         models.extend(broadcasts::<1>(waiting));
         models.extend(wrapping(waiting));
         models.extend(verdicts(waiting));
+        models.extend(turns(waiting));
         if waiting == Parking {
             models.extend([1, 2].map(spurious_return));
         }

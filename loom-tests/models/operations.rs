@@ -198,7 +198,7 @@ fn three_ranks() -> [Model; 8] {
         once("scan_short", scan::<SHORT>),
         once("scan_one_chunk", scan::<FULL>),
         once("exscan_inline", exscan::<1>),
-        once("reduce_scatter_windows", reduce_scatter::<5>),
+        once("reduce_scatter_windows", reduce_scatter::<6>),
         once("gather_at_1_one_chunk", gather_at::<1, FULL>),
         once("alltoall_one_chunk", alltoall::<{ FULL / 2 + 1 }>),
     ]

@@ -80,7 +80,7 @@ fn impatient(rank: &mut Rank<'_>) -> Result<(), Failure> {
 
 const TWO_CHUNKS: usize = FULL + 1;
 
-fn two_ranks(waiting: Waiting) -> [Model; 9] {
+fn two_ranks(waiting: Waiting) -> [Model; 10] {
     let same = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
     let both = |name: &str, one: &[Step], other: &[Step]| Model::new(name, waiting, &[one, other]);
     [
@@ -96,6 +96,8 @@ fn two_ranks(waiting: Waiting) -> [Model; 9] {
         both("started_slices", &[reduced::<FULL, 1>], &[reduced::<FULL, 0>]).bound(3),
         both("started_slices_of_two_chunks", &[reduced::<TWO_CHUNKS, 1>], &[reduced::<TWO_CHUNKS, 1>]).bound(2),
         same("started_then_blocking", &[started::<1, 1>, gather::<1>, started::<1, 0>]).bound(2),
+        same("staged_started_then_blocking", &[started::<FULL, 1>, gather::<FULL>, started::<FULL, 0>])
+            .bound(2),
         both("started_against_blocking", &[started::<1, 1>, barrier], &[barrier, barrier]),
         both("started_and_given_up", &[impatient], &[started::<1, 1>]).check(agreement(0, only(TimedOut, 1))),
     ]

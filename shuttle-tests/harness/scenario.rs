@@ -12,6 +12,7 @@ use crate::harness::script::Script;
 use crate::harness::segment::SegmentMemory;
 use crate::harness::simulation::{PlannedFate, Simulation};
 use crate::harness::started::Calls;
+use crate::harness::word::Word;
 
 /// How a rank ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +146,8 @@ impl Scenario {
     }
 
     fn live(&self, rank: usize, simulation: &Arc<Simulation>, memory: &SegmentMemory) -> Log {
-        let mut member = Member::new(&**simulation, memory.segment(), rank, self.start);
+        let turn = Word::new(0, simulation.actors());
+        let mut member = Member::new(&**simulation, memory.segment(), rank, self.start, &turn);
         let (calls, end) = self.follow(rank, &mut member, simulation, memory);
         simulation.finish();
         Log { calls, completed: member.completed(), end }

@@ -10,8 +10,8 @@
 //! | large | 1 for each chunk, and 1 more | each rank its slice; then everyone copies the slices of the others |
 //!
 //! The last is the two-phase form (reduce-scatter, then allgather; Rabenseifner 2004) with the slices folded
-//! straight from everybody's staging. A rank puts its finished slice into its buffer of the *other* parity, the one
-//! that belongs to the next round: written over the contributions it would race with ranks that still fold. What it
+//! straight from everybody's staging. A rank puts its finished slice into its *other* buffer, the one of the next
+//! [turn](super::Turn): written over the contributions it would race with ranks that still fold. What it
 //! contributes to the next chunk goes with it, so that a round ends the one phase of a chunk and the other of the next:
 //!
 //! ```text
@@ -217,7 +217,7 @@ impl<P: Platform> Member<'_, P> {
         let mut plan = self.plan(shape, slices_from, data);
         let mut round = self.round_contents(&plan, 0..0, 0);
         self.contribute(&plan, &round, data);
-        let mut parity = self.begin_call(call, |header| write_status(header, plan.place))?;
+        let parity = self.begin_call(call, |header| write_status(header, plan.place))?;
         if plan.sliced {
             if self.are_offers(parity, plan.place) {
                 let found = self.all_find(call, parity, |place| data.find(place))?;
@@ -227,10 +227,11 @@ impl<P: Platform> Member<'_, P> {
             plan.places = self.places(parity);
         }
         loop {
+            let buffer = self.end_turn();
             self.prefetch_next_round(round.chunk.len() * size);
-            let Some(next) = self.next_round(&plan, &round, parity, data) else { return Ok(()) };
+            let Some(next) = self.next_round(&plan, &round, buffer, data) else { return Ok(()) };
             round = next;
-            parity = self.continue_call(call, || ())?;
+            self.continue_call(call, || ())?;
         }
     }
 
@@ -257,24 +258,26 @@ impl<P: Platform> Member<'_, P> {
     #[inline]
     fn reduction_short(&mut self, call: &Call, shape: Shape, data: &mut impl Reduction) -> Result<(), Failure> {
         let (len, bytes) = (data.elements(), data.elements() * data.element_size());
-        let offset = self.offset(bytes, self.size());
+        let turn = self.turn();
+        let offset = self.segment.staging.offset(bytes, self.size(), turn);
         if !(self.reads_own_in_place(data) && shape.is_read_by_itself_only(self.rank, self.size())) {
-            let buffer = self.buffer(self.rank, self.next_parity());
+            let buffer = self.buffer(self.rank, turn.buffer());
             buffer.write(|staging| data.contribute(0..len, staging.after(offset)));
         }
-        let parity = self.begin_call(call, |_| ())?;
+        self.begin_call(call, |_| ())?;
+        self.end(turn);
         self.prefetch_next_round(bytes);
-        let source = StagedSource { parity, offset, places: &[] };
+        let source = StagedSource { buffer: turn.buffer(), offset, places: &[] };
         self.fold_all(0..len, source, shape.terms(self.rank, self.size()), data, None);
         Ok(())
     }
 
-    /// Reads what is there after a round, and writes what comes with the next. `None`: that was the last.
+    /// Reads what is in these buffers after a round, and writes what comes with the next. `None`: that was the last.
     pub(super) fn next_round<D: Reduction>(
         &self,
         plan: &Plan,
         round: &RoundContents,
-        parity: usize,
+        buffer: usize,
         data: &mut D,
     ) -> Option<RoundContents> {
         let Range { start, end } = round.chunk;
@@ -283,14 +286,14 @@ impl<P: Platform> Member<'_, P> {
             if let Some(next) = &next {
                 self.contribute(plan, next, data);
             }
-            let source = StagedSource { parity, offset: round.offset, places: &[] };
+            let source = StagedSource { buffer, offset: round.offset, places: &[] };
             self.fold_all(start..end, source, plan.terms, data, None);
             return next;
         }
         let next = self.round_contents(plan, start..end, end);
-        self.collect(plan, round, parity, data);
+        self.collect(plan, round, buffer, data);
         self.contribute(plan, &next, data);
-        self.fold_slice(plan, round, parity, &next, data);
+        self.fold_slice(plan, round, buffer, &next, data);
         let is_last = next.chunk.is_empty() && next.folded.is_empty();
         (!is_last).then_some(next)
     }
@@ -348,7 +351,7 @@ impl<P: Platform> Member<'_, P> {
             (true, Plan { sliced: true, .. }) => [start..slice().start, slice().end..end],
             _ => [start..end, end..end],
         };
-        let buffer = self.buffer(self.rank, self.next_parity());
+        let buffer = self.next_buffer();
         for range in staged.into_iter().filter(|range| !range.is_empty()) {
             let offset = round.offset + (range.start - start) * data.element_size();
             buffer.write(|staging| data.contribute(range, staging.after(offset)));
@@ -356,11 +359,11 @@ impl<P: Platform> Member<'_, P> {
     }
 
     /// Copies the slices of the others out of staging.
-    fn collect<D: Reduction>(&self, plan: &Plan, round: &RoundContents, parity: usize, data: &mut D) {
+    fn collect<D: Reduction>(&self, plan: &Plan, round: &RoundContents, buffer: usize, data: &mut D) {
         if round.folded.is_empty() || plan.terms == 0 {
             return;
         }
-        let source = StagedSource { parity, offset: round.offset + plan.slices, places: &[] };
+        let source = StagedSource { buffer, offset: round.offset + plan.slices, places: &[] };
         for rank in self.others() {
             let theirs = self.slice(&round.folded, rank);
             source.look(self, rank, |staging| data.collect(theirs, staging));
@@ -372,7 +375,7 @@ impl<P: Platform> Member<'_, P> {
         &self,
         plan: &Plan,
         round: &RoundContents,
-        parity: usize,
+        buffer: usize,
         next: &RoundContents,
         data: &mut D,
     ) {
@@ -381,8 +384,8 @@ impl<P: Platform> Member<'_, P> {
         }
         let mine = self.slice(&round.chunk, self.rank);
         let offset = round.offset + (mine.start - round.chunk.start) * data.element_size();
-        let from = StagedSource { parity, offset, places: &plan.places };
-        self.buffer(self.rank, self.next_parity()).write(|staging| {
+        let from = StagedSource { buffer, offset, places: &plan.places };
+        self.next_buffer().write(|staging| {
             let staging = staging.after(next.offset + plan.slices);
             self.fold_all(mine, from, self.size(), data, Some(staging));
         });

@@ -131,9 +131,11 @@ impl<P: Platform> Member<'_, P> {
     #[inline]
     pub(super) fn prefetch_next_round(&self, staged: usize) {
         if staged <= PREFETCH_FOR_WRITE_BYTES {
-            let parity = self.next_parity();
-            self.platform.prefetch_for_write(&self.segment.slots[self.rank][parity].state);
-            self.buffer(self.rank, parity).prefetch_for_write(staged);
+            let state = &self.segment.slots[self.rank][self.next_parity()].state;
+            self.platform.prefetch_for_write(state);
+            if staged > 0 {
+                self.next_buffer().prefetch_for_write(staged);
+            }
         }
     }
 

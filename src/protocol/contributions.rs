@@ -50,10 +50,10 @@ impl<P: Platform> Member<'_, P> {
     }
 }
 
-/// The contributions to a chunk: in the buffers of a parity, from a place on; or, by rank, in place.
+/// The contributions to a chunk: in one of each rank's two buffers, from a place on; or, by rank, in place.
 #[derive(Clone, Copy)]
 pub(super) struct StagedSource<'p> {
-    pub(super) parity: usize,
+    pub(super) buffer: usize,
     pub(super) offset: usize,
     /// Empty if none is in place.
     pub(super) places: &'p [Address],
@@ -68,7 +68,7 @@ impl StagedSource<'_> {
         rank: usize,
         look: impl FnOnce(Source<'_>) -> R,
     ) -> R {
-        member.buffer(rank, self.parity).read(|staging| look(staging.after(self.offset)))
+        member.buffer(rank, self.buffer).read(|staging| look(staging.after(self.offset)))
     }
 
     /// Reads what a rank and the next have contributed.

@@ -1,6 +1,6 @@
 //! The control structures of a communicator, and one rank's view of them.
 
-use super::{Generation, Platform, Staging};
+use super::{Generation, Ordering::Relaxed, Platform, Staging, Turn};
 
 /// A rank's arrival word for one parity, and what it publishes with its arrival.
 ///
@@ -34,7 +34,7 @@ pub struct Segment<'s, P: Platform> {
     pub claims: &'s [P::Word],
     /// By rank and parity: the arrival words and headers.
     pub slots: &'s [[Slot<P>; 2]],
-    /// By rank and parity: the staging buffers for what does not fit into a header.
+    /// By rank, two each: the staging buffers for what does not fit into a header, used by [turns](Turn).
     pub buffers: &'s [[P::Buffer; 2]],
     /// How those are used.
     pub staging: Staging,
@@ -64,17 +64,26 @@ pub struct Member<'s, P: Platform> {
     pub(super) segment: Segment<'s, P>,
     pub(super) rank: usize,
     pub(super) completed: Generation,
+    /// Its next [`Turn`]: no other thread uses it meanwhile.
+    turn: &'s P::Word,
 }
 
 impl<'s, P: Platform> Member<'s, P> {
-    /// The view of `rank`, which has completed every round up to `completed`.
+    /// The view of `rank`, which has completed every round up to `completed`. `turn`: a word of its own memory, 0 at the beginning,
+    /// which goes on from member to member like `completed`.
     ///
     /// # Panics
     /// When the segment's tables differ in length, or `rank` is not in them.
-    pub fn new(platform: &'s P, segment: Segment<'s, P>, rank: usize, completed: Generation) -> Self {
+    pub fn new(
+        platform: &'s P,
+        segment: Segment<'s, P>,
+        rank: usize,
+        completed: Generation,
+        turn: &'s P::Word,
+    ) -> Self {
         assert!(rank < segment.slots.len());
         assert!(segment.buffers.len() == segment.slots.len());
-        Member { platform, segment, rank, completed }
+        Member { platform, segment, rank, completed, turn }
     }
 
     /// The number of ranks.
@@ -92,7 +101,33 @@ impl<'s, P: Platform> Member<'s, P> {
         self.completed
     }
 
-    /// The parity of the next round, hence of the buffers that this rank may fill before it arrives.
+    /// The next turn.
+    #[inline]
+    pub(super) fn turn(&self) -> Turn {
+        Turn::new(self.platform.load("turn", self.turn, Relaxed))
+    }
+
+    /// Ends a turn: a round is complete whose data go through staging, and all ranks call the same. Which of each rank's buffers the
+    /// data are in: they stay until this rank arrives at the next round.
+    #[inline]
+    pub(super) fn end_turn(&self) -> usize {
+        let turn = self.turn();
+        self.end(turn);
+        turn.buffer()
+    }
+
+    /// The same of a turn that is known.
+    #[inline]
+    pub(super) fn end(&self, turn: Turn) {
+        self.platform.store("end-turn", self.turn, turn.next().number(), Relaxed);
+    }
+
+    /// The buffer that this rank may fill before it arrives at the next round.
+    pub(super) fn next_buffer(&self) -> &'s P::Buffer {
+        self.buffer(self.rank, self.turn().buffer())
+    }
+
+    /// The parity of the next round, hence of the header that this rank may fill before it arrives.
     pub(super) fn next_parity(&self) -> usize {
         self.completed.next().parity()
     }
@@ -101,13 +136,13 @@ impl<'s, P: Platform> Member<'s, P> {
         &self.segment.slots[rank][parity].header
     }
 
-    pub(super) fn buffer(&self, rank: usize, parity: usize) -> &'s P::Buffer {
-        &self.segment.buffers[rank][parity]
+    pub(super) fn buffer(&self, rank: usize, buffer: usize) -> &'s P::Buffer {
+        &self.segment.buffers[rank][buffer]
     }
 
-    /// Where in the buffers of the next round the chunks begin, if this number of ranks send and the longest has `len` bytes.
+    /// Where in the buffers of the next turn the chunks begin, if this number of ranks send and the longest has `len` bytes.
     pub(super) fn offset(&self, len: usize, senders: usize) -> usize {
-        self.segment.staging.offset(len, senders, self.completed.next())
+        self.segment.staging.offset(len, senders, self.turn())
     }
 
     /// The other ranks, each starting with its own successor, so that not all read the same memory at once.

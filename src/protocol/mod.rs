@@ -63,4 +63,4 @@ pub use membership::claim;
 pub use platform::{Expired, Killed, Ordering, Payload, Platform};
 
 pub use sleeper::Sleeper;
-pub use staging::Staging;
+pub use staging::{Staging, Turn};

@@ -9,7 +9,7 @@
 //! window 1              d                 e                 f                 staging  | d | e | f |
 //! ```
 //!
-//! A rank writes a window into its buffer of the next round's parity, and folds its piece of the one before, as chunks of a
+//! A rank writes a window into its buffer of the next turn, and folds its piece of the one before, as chunks of a
 //! [transfer](super::transfer). Its own contribution to its own block is read by no other rank, and stays where it is.
 //!
 //! If staging is too short for an element of each block, a window has the pieces of some ranks, which are not all.
@@ -69,8 +69,9 @@ impl<P: Platform> Member<'_, P> {
         let windows = self.windows(blocks, size);
         let mut window = self.window_after(&windows, None, blocks).expect("some block is not empty");
         self.contribute_window(&windows, &window, blocks, data);
-        let mut parity = self.begin_call(call, |_| ())?;
+        self.begin_call(call, |_| ())?;
         loop {
+            let buffer = self.end_turn();
             self.prefetch_next_round(windows.bytes);
             let next = self.window_after(&windows, Some(&window), blocks);
             if let Some(next) = &next {
@@ -79,12 +80,12 @@ impl<P: Platform> Member<'_, P> {
             let own = windows.piece(&window, self.rank, blocks);
             if window.ranks.contains(&self.rank) && !own.is_empty() {
                 let source =
-                    StagedSource { parity, offset: windows.place(&window, self.rank, size), places: &[] };
+                    StagedSource { buffer, offset: windows.place(&window, self.rank, size), places: &[] };
                 self.fold_all(own, source, ranks, data, None);
             }
             let Some(next) = next else { return Ok(()) };
             window = next;
-            parity = self.continue_call(call, || ())?;
+            self.continue_call(call, || ())?;
         }
     }
 
@@ -134,7 +135,7 @@ impl<P: Platform> Member<'_, P> {
         blocks: &impl Fn(usize) -> Range<usize>,
         data: &mut D,
     ) {
-        let buffer = self.buffer(self.rank, self.next_parity());
+        let buffer = self.next_buffer();
         let stays = if self.reads_own_in_place(data) { self.rank } else { usize::MAX };
         for rank in window.ranks.clone().filter(|rank| *rank != stays) {
             let piece = windows.piece(window, rank, blocks);

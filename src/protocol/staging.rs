@@ -5,8 +5,8 @@
 //! offset is used again, other lines have evicted its lines from the readers' caches.
 //!
 //! ```text
-//! round             2n          6          4          2
-//! buffer   | rest | chunk | … | chunk    | chunk    | chunk    |     the other parity's buffer likewise
+//! turn              2n          6          4          2
+//! buffer   | rest | chunk | … | chunk    | chunk    | chunk    |     the other buffer likewise, by the turns between these
 //! ```
 //!
 //! They rotate towards the beginning. A reader reads a chunk upwards, and its hardware prefetcher runs ahead of it: into
@@ -16,13 +16,45 @@
 //! If one of more than two ranks alone has something to send, its chunks rotate through all of its buffer: the others' are not
 //! in use.
 //!
-//! This is about speed alone. What keeps a chunk from being overwritten too early is its round's parity.
+//! This is about speed alone. What keeps a chunk from being overwritten too early is that a rank has two buffers, and uses them
+//! by turns: see [`Turn`].
 
-use super::generation::Generation;
 use crate::tuning::{
     CHUNK_BYTES, CHUNKS_OF_ONE_SENDER, FOLDED_CHUNK_BYTES, LEAST_CHUNK_BYTES, LEAST_CHUNK_BYTES_OF_TWO,
     LEAST_STREAMED_BYTES, MOST_STREAMED_BYTES, ROTATION_BYTES, ROTATION_FROM_BYTES, SHORT_BYTES,
 };
+
+/// How many rounds whose data go through staging all ranks have completed, modulo 2³²: the same on every rank. Which of its two buffers a
+/// rank uses next, and where in it.
+///
+/// Rounds without data do not count, as those of a barrier: if the parity of all rounds decided, calls of one round that take turns with
+/// barriers would use one buffer only, and rotate through half as much. Nor does a round whose calls differ: nobody reads what was
+/// staged for it, so that buffer is free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn(u32);
+
+impl Turn {
+    /// The turn with this number.
+    pub const fn new(number: u32) -> Self {
+        Turn(number)
+    }
+
+    /// The number.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The turn after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Turn(self.0.wrapping_add(1))
+    }
+
+    /// Which of its two buffers a rank uses.
+    pub const fn buffer(self) -> usize {
+        (self.0 & 1) as usize
+    }
+}
 
 /// How calls use the staging buffers: the same on every rank.
 #[derive(Clone, Copy, Debug)]
@@ -107,16 +139,16 @@ impl Staging {
         (len / CHUNKS_OF_ONE_SENDER).clamp(LEAST_STREAMED_BYTES, MOST_STREAMED_BYTES).min(self.folded)
     }
 
-    /// Where in its buffer each rank's chunk of a round begins, if this number of ranks send and the longest chunk has `len` bytes.
-    pub(super) fn offset(self, len: usize, senders: usize, round: Generation) -> usize {
+    /// Where in its buffer each rank's chunk begins, if this number of ranks send and the longest chunk has `len` bytes.
+    pub(super) fn offset(self, len: usize, senders: usize, turn: Turn) -> usize {
         if len < self.rotation_from {
             return 0;
         }
         let stride = len.max(1).next_multiple_of(STEP);
         let rotation = if senders == 1 { self.rotation_of_one } else { self.rotation };
         let Some(last) = (rotation / stride).checked_sub(1) else { return 0 };
-        let turn = (round.number() / 2) as usize;
-        (last - turn % (last + 1)) * stride
+        let place = turn.number() as usize / 2 % (last + 1);
+        (last - place) * stride
     }
 }
 
@@ -124,9 +156,9 @@ impl Staging {
 mod tests {
     use super::*;
 
-    /// The offsets of a chunk of `len` bytes in consecutive rounds of one parity.
-    fn offsets(staging: Staging, len: usize, senders: usize, rounds: u32) -> Vec<usize> {
-        (0..rounds).map(|turn| staging.offset(len, senders, Generation::new(2 * turn))).collect()
+    /// The offsets of a chunk of `len` bytes in consecutive turns of one buffer.
+    fn offsets(staging: Staging, len: usize, senders: usize, turns: u32) -> Vec<usize> {
+        (0..turns).map(|turn| staging.offset(len, senders, Turn::new(2 * turn))).collect()
     }
 
     fn rotating(capacity: usize, rotation_from: usize, rotation: usize) -> Staging {
@@ -201,13 +233,11 @@ mod tests {
     }
 
     #[test]
-    fn both_rounds_of_a_pair_have_the_same_offset() {
+    fn both_turns_of_a_pair_have_the_same_offset() {
         let staging = rotating(4096, 0, 4096);
-        for round in (0..10).step_by(2) {
-            assert_eq!(
-                staging.offset(1024, 2, Generation::new(round)),
-                staging.offset(1024, 2, Generation::new(round + 1))
-            );
+        for turn in (0..10).step_by(2).map(Turn::new) {
+            assert_eq!(staging.offset(1024, 2, turn), staging.offset(1024, 2, turn.next()));
+            assert!(turn.buffer() != turn.next().buffer());
         }
     }
 }

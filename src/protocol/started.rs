@@ -193,6 +193,7 @@ impl<P: Platform, B: BlockTransfer> Steps<P> for TransferSteps<B> {
 
     fn next(&mut self, member: &Member<'_, P>, parity: usize) -> bool {
         let is_inline = self.longest <= INLINE;
+        let buffer = if is_inline { None } else { Some(member.end_turn()) };
         for rank in member.others() {
             let len = self.blocks.length(rank);
             let chunk = if is_inline { 0..len } else { self.chunk(len) };
@@ -200,11 +201,11 @@ impl<P: Platform, B: BlockTransfer> Steps<P> for TransferSteps<B> {
                 continue;
             }
             let TransferSteps { blocks, offset, .. } = self;
-            match is_inline {
-                true => member.inline(rank, parity, |header| blocks.get(rank, chunk, header)),
-                false => {
-                    let buffer = member.buffer(rank, parity);
-                    buffer.read(|staging| blocks.get(rank, chunk, staging.after(*offset)));
+            match buffer {
+                None => member.inline(rank, parity, |header| blocks.get(rank, chunk, header)),
+                Some(buffer) => {
+                    let staging = member.buffer(rank, buffer);
+                    staging.read(|staging| blocks.get(rank, chunk, staging.after(*offset)));
                 }
             }
         }
@@ -253,7 +254,7 @@ impl<P: Platform, D: Reduction> Steps<P> for ReductionSteps<D> {
             member.fold_inline(all, parity, member.size(), data);
             return false;
         };
-        match member.next_round(plan, round, parity, data) {
+        match member.next_round(plan, round, member.end_turn(), data) {
             Some(next) => *round = next,
             None => return false,
         }

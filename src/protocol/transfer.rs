@@ -3,15 +3,15 @@
 //! Blocks stream through staging in chunks, one round a chunk, unless they need no staging: see [`super::single_copy`].
 //!
 //! ```text
-//! round   g        g + 1      g + 2
-//! parity  even     odd        even
-//!         write 0  write 1    write 2          every rank, its own buffer of that parity
+//! turn    t        t + 1      t + 2
+//! buffer  even     odd        even
+//!         write 0  write 1    write 2          every rank, its own buffer of that turn
 //!         ─round─  ─round─    ─round─
-//!         read 0   read 1     read 2           every rank, everybody's buffers of that parity
+//!         read 0   read 1     read 2           every rank, everybody's buffers of that turn
 //! ```
 //!
-//! Two buffers a rank are enough. A rank that writes chunk 2 has completed round g + 1, in which every rank had
-//! arrived, each after it had read chunk 0. The buffer follows the parity of the *round*, which goes on from call
+//! Two buffers a rank are enough. A rank that writes chunk 2 has completed the round of turn t + 1, in which every rank had
+//! arrived, each after it had read chunk 0. The buffer follows the number of the [*turn*](super::Turn), which goes on from call
 //! to call; if it followed the chunk's index, two calls of one chunk each would share a buffer in a row. Every
 //! rank waits for all ranks in every round, even those whose blocks have ended: without that a root could run
 //! ahead of its readers.
@@ -60,12 +60,13 @@ impl<P: Platform> Member<'_, P> {
             None => chunk(0, own),
         };
         let publish = |header: Sink<'_>| write_status(header, place);
-        let mut parity = self.begin_call_while(call, publish, || blocks.copy_own_block(first))?;
+        let parity = self.begin_call_while(call, publish, || blocks.copy_own_block(first))?;
         if self.are_offers(parity, place) {
             let found = self.all_find(call, parity, |place| blocks.find(place))?;
             blocks.settle(found);
             return self.transfer(call, blocks);
         }
+        let mut buffer = self.end_turn();
         self.prefetch_next_round(chunk(0, longest).len());
         let in_place = self.read_in_place(parity, place, blocks);
         let length = |blocks: &B, rank| if in_place.contains(&rank) { 0 } else { blocks.length(rank) };
@@ -75,8 +76,8 @@ impl<P: Platform> Member<'_, P> {
             for rank in self.others() {
                 let theirs = chunk(start, length(blocks, rank));
                 if !theirs.is_empty() {
-                    let buffer = self.buffer(rank, parity);
-                    buffer.read(|staging| blocks.get(rank, theirs, staging.after(offset)));
+                    let staging = self.buffer(rank, buffer);
+                    staging.read(|staging| blocks.get(rank, theirs, staging.after(offset)));
                 }
             }
             start += chunk_len;
@@ -85,7 +86,8 @@ impl<P: Platform> Member<'_, P> {
             }
             offset = self.offset(chunk(start, longest).len(), senders);
             self.stage(chunk(start, staged), offset, blocks);
-            parity = self.continue_call(call, || blocks.copy_own_block(chunk(start, staged)))?;
+            self.continue_call(call, || blocks.copy_own_block(chunk(start, staged)))?;
+            buffer = self.end_turn();
             self.prefetch_next_round(chunk(start, longest).len());
         }
         if start == chunk_len && !in_place.is_empty() {
@@ -113,15 +115,14 @@ impl<P: Platform> Member<'_, P> {
     #[inline]
     pub(super) fn stage(&self, chunk: Range<usize>, offset: usize, blocks: &mut impl BlockTransfer) {
         if !chunk.is_empty() {
-            let buffer = self.buffer(self.rank, self.next_parity());
-            buffer.write(|staging| blocks.put(chunk, staging.after(offset)));
+            self.next_buffer().write(|staging| blocks.put(chunk, staging.after(offset)));
         }
     }
 
     /// One round: `publish` writes this rank's data, and `read` is called with what each other rank has written. `own` copies what
-    /// stays on this rank. All get `data`. `longest` is how many bytes a rank writes at most, and `senders` how many ranks write any:
-    /// both the same on every rank. They go with the headers, or else through staging if they are
-    /// [short](super::Staging::short).
+    /// stays on this rank. All get `data`. `longest`: how many bytes a rank writes at most. They go with the headers if they fit, or else
+    /// through staging: then they are to be [short](super::Staging::short), and `senders` is how many ranks write any. Both are the
+    /// same on every rank.
     ///
     /// # Errors
     /// As [`Member::begin_call`].
@@ -144,13 +145,14 @@ impl<P: Platform> Member<'_, P> {
             own(data);
             return Ok(());
         }
-        let offset = self.offset(longest, senders);
-        let buffer = self.buffer(self.rank, self.next_parity());
-        buffer.write(|staging| publish(data, staging.after(offset)));
-        let parity = self.begin_call_while(call, |_| (), || own(data))?;
+        let turn = self.turn();
+        let offset = self.segment.staging.offset(longest, senders, turn);
+        self.buffer(self.rank, turn.buffer()).write(|staging| publish(data, staging.after(offset)));
+        self.begin_call_while(call, |_| (), || own(data))?;
+        self.end(turn);
         self.prefetch_next_round(longest);
         for rank in self.others() {
-            self.buffer(rank, parity).read(|staging| read(data, rank, staging.after(offset)));
+            self.buffer(rank, turn.buffer()).read(|staging| read(data, rank, staging.after(offset)));
         }
         Ok(())
     }
@@ -164,7 +166,7 @@ impl<P: Platform> Member<'_, P> {
         blocks: &mut impl BlockTransfer,
     ) -> Result<(), Failure> {
         let own = blocks.length(self.rank);
-        let senders = self.senders(blocks);
+        let senders = if longest > INLINE { self.senders(blocks) } else { 0 };
         self.exchange(
             call,
             (longest, senders),

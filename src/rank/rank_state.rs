@@ -65,6 +65,8 @@ pub(crate) struct RankState {
     counters: Option<&'static OperationCounters>,
     /// Padded against false sharing between ranks that are threads.
     lock: CachePadded<CallLock<ShmPlatform>>,
+    /// This rank's [`Turn`](crate::protocol::Turn): for the thread that is in a call. Not in the line of the lock (docs/adr/0040).
+    turn: CachePadded<AtomicU32>,
 }
 
 impl RankState {
@@ -99,6 +101,7 @@ impl RankState {
             recording: None,
             counters: None,
             lock: CachePadded::new(lock),
+            turn: CachePadded::new(AtomicU32::new(0)),
         }
     }
 
@@ -436,7 +439,8 @@ impl<'s> OpenCall<'s> {
     ) -> Result<R, Error> {
         let OpenCall { rank_state, operation, .. } = *self;
         let segment = Segment { staging: rank_state.staging, ..rank_state.mapped.segment() };
-        let member = Member::new(&rank_state.platform, segment, rank_state.rank, self.completed);
+        let RankState { platform, rank, turn, .. } = rank_state;
+        let member = Member::new(platform, segment, *rank, self.completed, turn);
         let mut running = Running { rank_state, member, completed: &mut self.completed, returned: false };
         let result = call(&mut running.member);
         running.returned = true;

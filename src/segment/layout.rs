@@ -16,7 +16,7 @@
 //!        …  slots            two slots a rank (one for each parity), 128 bytes each
 //!        …  bells            a bell a rank, on which it sleeps until its symmetric memory changes, 128 bytes each
 //!        …  pairs            mutexes and condition variables of the pthread wait
-//!        …  staging          two chunks a rank (one for each parity)
+//!        …  staging          two buffers a rank
 //! ```
 //!
 //! The layout follows from the number of ranks and the size of a chunk, which are in the preamble. A file of another length
@@ -73,7 +73,7 @@ const STAGING_ALIGN: usize = 4096;
 const STAGING_OFFSET: usize = STAGING_ALIGN / 2;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"intranod");
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 
 /// The layout of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -307,12 +307,12 @@ impl Layout {
         offset.checked_div(ALIGN).and_then(|line| line.checked_rem(PAIRS)).unwrap_or(0)
     }
 
-    /// The offset of a rank's staging buffer; `None` if there is no such rank or parity.
-    pub fn staging(&self, rank: usize, parity: usize) -> Option<usize> {
-        if rank >= self.ranks || parity >= 2 {
+    /// The offset of one of a rank's two staging buffers; `None` if there is no such rank or buffer.
+    pub fn staging(&self, rank: usize, buffer: usize) -> Option<usize> {
+        if rank >= self.ranks || buffer >= 2 {
             return None;
         }
-        let cell = rank.checked_mul(2)?.checked_add(parity)?;
+        let cell = rank.checked_mul(2)?.checked_add(buffer)?;
         self.staging.checked_add(cell.checked_mul(self.chunk)?)
     }
 

@@ -1,13 +1,13 @@
 //! allgatherv, allgather, broadcast and barrier.
 
 use anyhow::ensure;
+use intranode::protocol::Staging;
 use intranode::protocol::call::INLINE;
-use intranode::segment::layout::Layout;
 use intranode::{Blocks, Communicator, bytemuck};
 
 use crate::board::Board;
 use crate::model::{element, elements, ensure_same};
-use crate::scenario::{Outcome, Scenario, row};
+use crate::scenario::{Outcome, Scenario, row, staging};
 
 /// The value of elements that a call must not write.
 const UNTOUCHED: f64 = -7.25;
@@ -30,6 +30,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(allgatherv_of_structures),
         row!(allgather_in_rank_order),
         row!(allgather_through_tiny_staging).staging(64),
+        row!(allgather_between_barriers),
         row!(broadcast_from_every_root),
         row!(broadcast_10_000_elements),
         row!(broadcast_0_elements),
@@ -184,7 +185,8 @@ fn allgatherv_around_the_inline_size(comm: Communicator) -> Outcome {
 }
 
 fn allgatherv_around_the_chunk_size(comm: Communicator) -> Outcome {
-    let chunk = Layout::default_chunk(comm.size());
+    let Staging { short, chunk, .. } = staging(&comm);
+    gather_bytes_around(&comm, short)?;
     gather_bytes_around(&comm, chunk)?;
     gather_bytes_around(&comm, 2 * chunk)
 }
@@ -196,6 +198,21 @@ fn allgatherv_through_tiny_staging(comm: Communicator) -> Outcome {
     // Blocks of very different lengths.
     let counts: Vec<usize> = (0..comm.size()).map(|rank| if rank % 2 == 0 { 1 } else { 2000 }).collect();
     gather_packed(&comm, &counts)
+}
+
+/// Rounds without data, in every number, between rounds whose data go through staging.
+fn allgather_between_barriers(comm: Communicator) -> Outcome {
+    for call in 0..60 {
+        for _ in 0..call % 4 {
+            comm.barrier()?;
+        }
+        let len = [25, 1000, 5000][call % 3] + call;
+        let sent = |rank: usize| (0..len).map(move |index| element(rank, call * 10_000 + index));
+        let (send, mut recv) = (sent(comm.rank()).collect::<Vec<_>>(), vec![0.0; len * comm.size()]);
+        comm.allgather(&send, &mut recv)?;
+        ensure_same(&recv, &(0..comm.size()).flat_map(sent).collect::<Vec<_>>())?;
+    }
+    Ok(())
 }
 
 fn allgatherv_of_structures(comm: Communicator) -> Outcome {
@@ -272,8 +289,8 @@ fn broadcast_bytes_around(comm: &Communicator, size: usize) -> Outcome {
 }
 
 fn broadcast_around_the_inline_and_the_chunk_size(comm: Communicator) -> Outcome {
-    let chunk = Layout::default_chunk(comm.size());
-    for size in [INLINE, chunk, 2 * chunk] {
+    let Staging { short, chunk_of_one, .. } = staging(&comm);
+    for size in [INLINE, short, chunk_of_one, 2 * chunk_of_one] {
         broadcast_bytes_around(&comm, size)?;
     }
     Ok(())

@@ -203,7 +203,9 @@ impl Heap {
         let rank = |rank: usize| {
             let barrier =
                 leaders.map_or(Barrier::Flat, |leaders| Barrier::Hierarchical(Group::new(leaders, rank)));
-            program(rank, &mut Member::new(machine, self.segment(), rank, self.start), &barrier)
+            let turn = AtomicU32::new(0);
+            let mut member = Member::new(machine, self.segment(), rank, self.start, &turn);
+            program(rank, &mut member, &barrier)
         };
         let rank = &rank;
         std::thread::scope(|scope| {

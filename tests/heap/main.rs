@@ -4,6 +4,7 @@
 mod data;
 mod machine;
 
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use data::{Blocks, Numbers, Slots, combine};
@@ -125,7 +126,8 @@ fn all_learn_who_has_left() {
 fn ranks_that_leave_one_after_the_other_wake_the_sleepers_once() {
     let heap = heap(64);
     for rank in 0..64 {
-        Member::new(&MACHINE, heap.segment(), rank, START).leave().expect("no rank is stopped");
+        let turn = AtomicU32::new(0);
+        Member::new(&MACHINE, heap.segment(), rank, START, &turn).leave().expect("no rank is stopped");
     }
     assert_eq!(WAKES.get(), heap.segment().words().count());
 }
