@@ -148,6 +148,8 @@ pub trait Reduction {
 /// How a reduction goes through staging, the same on every rank. In elements.
 pub(super) struct Plan {
     len: usize,
+    /// Bytes per element.
+    element_size: usize,
     /// The length of every chunk but the last.
     chunk_len: usize,
     /// Whether each rank folds a slice of each chunk.
@@ -160,10 +162,8 @@ pub(super) struct Plan {
     place: Address,
     /// Where those of others are, by rank, if they are in place: empty if none is.
     places: Vec<Address>,
-    /// How many bytes after contributions slices begin.
-    slices: usize,
-    /// How many bytes both take at most.
-    bytes: usize,
+    /// Whether some rank's are not in place: the same on every rank.
+    contributions_are_staged: bool,
 }
 
 /// What goes through staging in a round. Either may be nothing.
@@ -172,8 +172,10 @@ pub(super) struct RoundContents {
     chunk: Range<usize>,
     /// What has been folded in slices.
     folded: Range<usize>,
-    /// Where contributions begin in everybody's staging. Slices come [after](Plan::slices) them.
+    /// Where contributions begin in everybody's staging.
     offset: usize,
+    /// How many bytes after that slices begin.
+    slices: usize,
 }
 
 impl<P: Platform> Member<'_, P> {
@@ -226,8 +228,12 @@ impl<P: Platform> Member<'_, P> {
             }
             plan.places = self.places(parity);
         }
+        plan.contributions_are_staged = !self.are_all_in_place(&plan);
+        // If nobody stages anything, the first round is no turn, and nothing is read there.
+        let mut is_turn = plan.contributions_are_staged;
         loop {
-            let buffer = self.end_turn();
+            let buffer = if is_turn { self.end_turn() } else { self.turn().next().buffer() };
+            is_turn = true;
             self.prefetch_next_round(round.chunk.len() * size);
             let Some(next) = self.next_round(&plan, &round, buffer, data) else { return Ok(()) };
             round = next;
@@ -308,22 +314,22 @@ impl<P: Platform> Member<'_, P> {
             true => len,
             false => len.div_ceil(len.div_ceil(most)).next_multiple_of((STEP / size).max(1)).min(most),
         };
-        let (bytes, slices) = (chunk_len * size, (chunk_len * size).next_multiple_of(STEP));
-        let both = || slices + self.slice(&(0..chunk_len), 0).len() * size;
+        let bytes = chunk_len * size;
+        let both = || bytes.next_multiple_of(STEP) + self.slice(&(0..chunk_len), 0).len() * size;
         let sliced = bytes >= slices_from && shape.is_one_result() && both() <= capacity;
         let terms = shape.terms(self.rank, self.size());
         let unread = !sliced && shape.is_read_by_itself_only(self.rank, self.size());
         let place = if sliced { data.place() } else { None };
         Plan {
             len,
+            element_size: size,
             chunk_len,
             sliced,
             terms,
             unread,
             place,
             places: Vec::new(),
-            slices,
-            bytes: if sliced { both() } else { bytes },
+            contributions_are_staged: true,
         }
     }
 
@@ -334,11 +340,24 @@ impl<P: Platform> Member<'_, P> {
         if places.clone().all(|place| place.is_none()) { Vec::new() } else { places.collect() }
     }
 
+    /// Whether all contributions are in place, and no rank stages its slice of its own because it folds more than [`TERMS`] into it
+    /// one after the other: the same on every rank.
+    fn are_all_in_place(&self, plan: &Plan) -> bool {
+        let are_others =
+            || self.others().all(|rank| plan.places.get(rank).is_some_and(|place| place.is_some()));
+        self.size() <= TERMS && plan.place.is_some() && are_others()
+    }
+
     /// What goes through staging in the next round: the slices of a chunk, and contributions to the one that begins with
     /// this element.
     pub(super) fn round_contents(&self, plan: &Plan, folded: Range<usize>, start: usize) -> RoundContents {
         let chunk = start..(start + plan.chunk_len).min(plan.len);
-        RoundContents { chunk, folded, offset: self.offset(plan.bytes, self.size()) }
+        let are_staged = plan.contributions_are_staged && !chunk.is_empty();
+        let contributions = if are_staged { plan.chunk_len * plan.element_size } else { 0 };
+        let slices = contributions.next_multiple_of(STEP);
+        let slice = || self.slice(&(0..plan.chunk_len), 0).len() * plan.element_size;
+        let bytes = if folded.is_empty() { contributions } else { slices + slice() };
+        RoundContents { chunk, folded, offset: self.offset(bytes, self.size()), slices }
     }
 
     /// Puts this rank's chunk into staging, without what is read where it lies.
@@ -363,7 +382,7 @@ impl<P: Platform> Member<'_, P> {
         if round.folded.is_empty() || plan.terms == 0 {
             return;
         }
-        let source = StagedSource { buffer, offset: round.offset + plan.slices, places: &[] };
+        let source = StagedSource { buffer, offset: round.offset + round.slices, places: &[] };
         for rank in self.others() {
             let theirs = self.slice(&round.folded, rank);
             source.look(self, rank, |staging| data.collect(theirs, staging));
@@ -386,7 +405,7 @@ impl<P: Platform> Member<'_, P> {
         let offset = round.offset + (mine.start - round.chunk.start) * data.element_size();
         let from = StagedSource { buffer, offset, places: &plan.places };
         self.next_buffer().write(|staging| {
-            let staging = staging.after(next.offset + plan.slices);
+            let staging = staging.after(next.offset + next.slices);
             self.fold_all(mine, from, self.size(), data, Some(staging));
         });
     }

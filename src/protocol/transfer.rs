@@ -66,11 +66,12 @@ impl<P: Platform> Member<'_, P> {
             blocks.settle(found);
             return self.transfer(call, blocks);
         }
-        let mut buffer = self.end_turn();
         self.prefetch_next_round(chunk(0, longest).len());
         let in_place = self.read_in_place(parity, place, blocks);
         let length = |blocks: &B, rank| if in_place.contains(&rank) { 0 } else { blocks.length(rank) };
         let longest = (0..self.size()).map(|rank| length(blocks, rank)).max().unwrap_or(0);
+        // If nobody has staged anything, it was no turn, and nothing is read there.
+        let mut buffer = if longest > 0 { self.end_turn() } else { self.turn().next().buffer() };
         let mut start = 0;
         loop {
             for rank in self.others() {
