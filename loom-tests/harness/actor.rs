@@ -209,7 +209,7 @@ impl<'s> Actor<'s> {
 
     /// The first call of this rank.
     pub(crate) fn barrier(&self) -> Result<(), Failure> {
-        let turn = Word::new(0, Label { what: "turn", rank: self.rank, parity: 0 });
+        let turn = Word::turn(self.rank);
         let mut member = Member::new(self.platform, self.memory.segment.segment(), self.rank, START, &turn);
         member.barrier(&Operation::Barrier.call(0, 0))
     }

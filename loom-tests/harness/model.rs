@@ -9,7 +9,6 @@ use crate::harness::mutant::Simulated;
 use crate::harness::rank::{Outcome, Rank, Step};
 use crate::harness::search::{Run, Search};
 use crate::harness::segment::SegmentMemory;
-use crate::harness::trace::Label;
 use crate::harness::verdict;
 use crate::harness::waiting::Waiting;
 use crate::harness::word::Word;
@@ -127,7 +126,7 @@ impl Model {
                 Outcome::default()
             }
             Role::Rank(script) => {
-                let turn = Word::new(0, Label { what: "turn", rank: thread, parity: 0 });
+                let turn = Word::turn(thread);
                 let member = Member::new(platform, memory.segment(), thread, start, &turn);
                 let mut rank = Rank::new(thread, member, memory);
                 follow(script, &mut rank, platform, memory);

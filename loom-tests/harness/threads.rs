@@ -90,11 +90,10 @@ impl Shared {
             let word = CallLock::<Simulated>::initial_word(START);
             CallLock::new(Word::new(word, Label { what: "lock", rank, parity: 0 }))
         };
-        let turn = |rank| Word::new(0, Label { what: "turn", rank, parity: 0 });
         Shared {
             memory: SegmentMemory::new(ranks, START),
             locks: (0..ranks).map(lock).collect(),
-            turns: (0..ranks).map(turn).collect(),
+            turns: (0..ranks).map(Word::turn).collect(),
             owns: vec![Cell::new(false); ranks],
             uses: vec![Cell::new(false); ranks],
             rounds: RefCell::default(),

@@ -33,6 +33,11 @@ impl Word {
         }
     }
 
+    /// The word with a rank's turn, at the beginning.
+    pub(crate) fn turn(rank: usize) -> Self {
+        Word::new(0, Label { what: "turn", rank, parity: 0 })
+    }
+
     /// A step has written this value.
     pub(crate) fn changed(&self, value: u32) {
         self.newest.set(value);

@@ -47,10 +47,10 @@ impl Blocks {
 }
 
 impl Communicator {
-    /// Whether so many blocks of a length, which one rank sends, are short: the same on all ranks.
+    /// Whether `blocks` blocks of `bytes` bytes each, which one rank sends, are short: the same on all ranks.
     #[inline]
     pub(super) fn are_short(&self, blocks: usize, bytes: usize) -> bool {
-        blocks.saturating_mul(bytes) <= INLINE.max(self.rank_state.staging.short)
+        self.rank_state.staging.is_short(blocks.saturating_mul(bytes))
     }
 
     /// One round: see [`Member::exchange`](crate::protocol::Member::exchange).

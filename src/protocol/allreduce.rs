@@ -213,7 +213,7 @@ impl<P: Platform> Member<'_, P> {
                 data.fold_inline(0..len, terms);
             });
         }
-        if len * size <= self.segment.staging.short && len * size < slices_from {
+        if self.segment.staging.is_short(len * size) && len * size < slices_from {
             return self.reduction_short(call, shape, data);
         }
         let mut plan = self.plan(shape, slices_from, data);
@@ -227,17 +227,15 @@ impl<P: Platform> Member<'_, P> {
                 return self.reduction(call, shape, slices_from, data);
             }
             plan.places = self.places(parity);
+            plan.contributions_are_staged = !self.are_all_in_place(&plan);
         }
-        plan.contributions_are_staged = !self.are_all_in_place(&plan);
-        // If nobody stages anything, the first round is no turn, and nothing is read there.
-        let mut is_turn = plan.contributions_are_staged;
+        let mut buffer = self.end_turn_if(plan.contributions_are_staged);
         loop {
-            let buffer = if is_turn { self.end_turn() } else { self.turn().next().buffer() };
-            is_turn = true;
             self.prefetch_next_round(round.chunk.len() * size);
             let Some(next) = self.next_round(&plan, &round, buffer, data) else { return Ok(()) };
             round = next;
             self.continue_call(call, || ())?;
+            buffer = self.end_turn();
         }
     }
 
@@ -315,7 +313,7 @@ impl<P: Platform> Member<'_, P> {
             false => len.div_ceil(len.div_ceil(most)).next_multiple_of((STEP / size).max(1)).min(most),
         };
         let bytes = chunk_len * size;
-        let both = || bytes.next_multiple_of(STEP) + self.slice(&(0..chunk_len), 0).len() * size;
+        let both = || bytes.next_multiple_of(STEP) + self.slice_bytes(chunk_len, size);
         let sliced = bytes >= slices_from && shape.is_one_result() && both() <= capacity;
         let terms = shape.terms(self.rank, self.size());
         let unread = !sliced && shape.is_read_by_itself_only(self.rank, self.size());
@@ -343,9 +341,9 @@ impl<P: Platform> Member<'_, P> {
     /// Whether all contributions are in place, and no rank stages its slice of its own because it folds more than [`TERMS`] into it
     /// one after the other: the same on every rank.
     fn are_all_in_place(&self, plan: &Plan) -> bool {
-        let are_others =
-            || self.others().all(|rank| plan.places.get(rank).is_some_and(|place| place.is_some()));
-        self.size() <= TERMS && plan.place.is_some() && are_others()
+        self.size() <= TERMS
+            && plan.place.is_some()
+            && self.others().all(|rank| plan.places.get(rank).is_some_and(|place| place.is_some()))
     }
 
     /// What goes through staging in the next round: the slices of a chunk, and contributions to the one that begins with
@@ -355,8 +353,10 @@ impl<P: Platform> Member<'_, P> {
         let are_staged = plan.contributions_are_staged && !chunk.is_empty();
         let contributions = if are_staged { plan.chunk_len * plan.element_size } else { 0 };
         let slices = contributions.next_multiple_of(STEP);
-        let slice = || self.slice(&(0..plan.chunk_len), 0).len() * plan.element_size;
-        let bytes = if folded.is_empty() { contributions } else { slices + slice() };
+        let bytes = match folded.is_empty() {
+            true => contributions,
+            false => slices + self.slice_bytes(plan.chunk_len, plan.element_size),
+        };
         RoundContents { chunk, folded, offset: self.offset(bytes, self.size()), slices }
     }
 
@@ -414,6 +414,11 @@ impl<P: Platform> Member<'_, P> {
     fn slice(&self, chunk: &Range<usize>, rank: usize) -> Range<usize> {
         let slice = block(chunk.len(), self.size(), rank);
         chunk.start + slice.start..chunk.start + slice.end
+    }
+
+    /// The bytes of the longest slice of a chunk.
+    fn slice_bytes(&self, chunk_len: usize, element_size: usize) -> usize {
+        self.slice(&(0..chunk_len), 0).len() * element_size
     }
 
     /// Folds a chunk of what came with the headers of the first `ranks` ranks, in rank order.

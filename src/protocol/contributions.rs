@@ -37,7 +37,7 @@ impl<P: Platform> HeaderTerms<'_, P> {
 }
 
 impl<P: Platform> Member<'_, P> {
-    /// What came with the headers of a parity, from so many bytes on, of the first ranks.
+    /// What came with the headers of a parity, `offset` bytes behind their beginning, of the first `ranks` ranks.
     #[inline(always)]
     pub(super) fn header_terms<'t>(
         &'t self,

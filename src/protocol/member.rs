@@ -116,6 +116,13 @@ impl<'s, P: Platform> Member<'s, P> {
         turn.buffer()
     }
 
+    /// The same if anybody has `staged` data for the round, which all ranks know. If not, it was no turn: the buffers that come out are
+    /// those that nobody writes before the next turn has ended.
+    #[inline]
+    pub(super) fn end_turn_if(&self, staged: bool) -> usize {
+        if staged { self.end_turn() } else { self.turn().next().buffer() }
+    }
+
     /// The same of a turn that is known.
     #[inline]
     pub(super) fn end(&self, turn: Turn) {

@@ -19,6 +19,7 @@
 //! This is about speed alone. What keeps a chunk from being overwritten too early is that a rank has two buffers, and uses them
 //! by turns: see [`Turn`].
 
+use super::call::INLINE;
 use crate::tuning::{
     CHUNK_BYTES, CHUNKS_OF_ONE_SENDER, FOLDED_CHUNK_BYTES, LEAST_CHUNK_BYTES, LEAST_CHUNK_BYTES_OF_TWO,
     LEAST_STREAMED_BYTES, MOST_STREAMED_BYTES, ROTATION_BYTES, ROTATION_FROM_BYTES, SHORT_BYTES,
@@ -115,6 +116,13 @@ impl Staging {
     #[must_use]
     pub fn oversubscribed(self) -> Self {
         Staging { oversubscribed: true, ..self }
+    }
+
+    /// Whether blocks of up to `len` bytes go in one round, and are never read in place: with the headers, or through staging. The
+    /// same on every rank.
+    #[inline]
+    pub(crate) fn is_short(self, len: usize) -> bool {
+        len <= INLINE.max(self.short)
     }
 
     /// The length of a chunk of a transfer among this number of ranks whose longest block has `len` bytes. With a single sender

@@ -37,7 +37,7 @@ impl<P: Platform> Member<'_, P> {
     /// As [`Member::begin_call`].
     pub fn transfer<B: BlockTransfer>(&mut self, call: &Call, blocks: &mut B) -> Result<(), Failure> {
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
-        if longest <= INLINE.max(self.segment.staging.short) {
+        if self.segment.staging.is_short(longest) {
             return self.transfer_short(call, longest, blocks);
         }
         if blocks.by_single_copy() {
@@ -70,8 +70,7 @@ impl<P: Platform> Member<'_, P> {
         let in_place = self.read_in_place(parity, place, blocks);
         let length = |blocks: &B, rank| if in_place.contains(&rank) { 0 } else { blocks.length(rank) };
         let longest = (0..self.size()).map(|rank| length(blocks, rank)).max().unwrap_or(0);
-        // If nobody has staged anything, it was no turn, and nothing is read there.
-        let mut buffer = if longest > 0 { self.end_turn() } else { self.turn().next().buffer() };
+        let mut buffer = self.end_turn_if(longest > 0);
         let mut start = 0;
         loop {
             for rank in self.others() {
