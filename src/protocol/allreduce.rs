@@ -402,7 +402,11 @@ impl<P: Platform> Member<'_, P> {
             return;
         }
         let mine = self.slice(&round.chunk, self.rank);
-        let offset = round.offset + (mine.start - round.chunk.start) * data.element_size();
+        let offset = match plan.contributions_are_staged {
+            true => round.offset + (mine.start - round.chunk.start) * data.element_size(),
+            // Nothing is read there, and where slices alone rotate there may be no room for a chunk.
+            false => 0,
+        };
         let from = StagedSource { buffer, offset, places: &plan.places };
         self.next_buffer().write(|staging| {
             let staging = staging.after(next.offset + next.slices);

@@ -16,6 +16,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
     let anywhere = [
         row!(collectives_of_buffers),
         row!(reductions_mix_buffers_and_private_memory),
+        row!(reductions_of_buffers_through_small_staging).staging(12 << 10),
         row!(blocks_of_buffers),
         row!(buffers_beside_regions_and_objects),
         row!(buffers_of_some_ranks),
@@ -84,6 +85,12 @@ fn reductions_mix_buffers_and_private_memory(comm: Communicator) -> Outcome {
         let mut buffer = comm.buffer::<f64>(len)?;
         mix_reductions(&comm, &mut buffer)?;
     }
+    still_works(&comm)
+}
+
+/// Slices rotate through as many places as there are, the last of which has no room for a chunk.
+fn reductions_of_buffers_through_small_staging(comm: Communicator) -> Outcome {
+    mix_reductions(&comm, &mut comm.buffer::<f64>(65_536)?)?;
     still_works(&comm)
 }
 
