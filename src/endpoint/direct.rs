@@ -10,7 +10,7 @@ use crate::endpoint::peer::{Incoming, Peer};
 use crate::endpoint::state::State;
 use crate::protocol::message::{Envelope, Kind};
 use crate::segment::unit::unstopped;
-use crate::tuning::{ENDPOINT_CALLS_OF_CHANNELS, ENDPOINT_POLLS_PER_CALL};
+use crate::tuning::{ENDPOINT_DIRECT_POLLS, ENDPOINT_POLLS_PER_CALL};
 
 /// What has come of it.
 pub(super) enum Direct {
@@ -44,9 +44,16 @@ impl Link {
         if takes_turns {
             self.first_poll.wait();
         }
-        let word = post.arrived(&channel, &mut self.inbox);
+        let mut word = post.arrived(&channel, &mut self.inbox);
         if takes_turns {
             self.first_poll.found(word.is_some());
+            for _ in 0..ENDPOINT_DIRECT_POLLS {
+                if word.is_some() {
+                    break;
+                }
+                core::hint::spin_loop();
+                word = post.arrived(&channel, &mut self.inbox);
+            }
         }
         let Some(word) = word else { return Ok(None) };
         if let Some(slot) = post.read_slot(&channel, &self.inbox, word) {
@@ -101,8 +108,7 @@ impl State {
     ) -> Result<Direct, EndpointError> {
         let Some(polls) = polls else { return Ok(Direct::Kept) };
         self.check()?;
-        let polls = self.polls + polls;
-        if polls >= ENDPOINT_CALLS_OF_CHANNELS * ENDPOINT_POLLS_PER_CALL || !self.unexpected.is_empty() {
+        if self.is_due() || !self.unexpected.is_empty() {
             return Ok(Direct::Kept);
         }
         let received = match expected {
@@ -114,7 +120,11 @@ impl State {
             // What the others have sent is to be taken in, too.
             Direct::Nothing if expected.is_some() && self.awake.len() > 1 => return Ok(Direct::Kept),
             Direct::Kept => {}
-            Direct::Received(_) | Direct::Nothing => self.polls = polls,
+            Direct::Nothing => self.polls += polls,
+            Direct::Received(_) => {
+                self.polls += polls;
+                self.is_busy = true;
+            }
         }
         Ok(received)
     }

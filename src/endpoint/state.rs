@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::{EndpointError, system};
@@ -26,7 +26,9 @@ use crate::sys::epoll::{BATCH, Epoll};
 use crate::sys::membarrier;
 use crate::sys::memory::fork::ForkGuard;
 use crate::sys::wait::spin::SpinPolicy;
-use crate::tuning::{ENDPOINT_CALLS_OF_CHANNELS, ENDPOINT_POLLS_PER_CALL, ENDPOINT_SPIN_FOR_FENCES};
+use crate::tuning::{
+    ENDPOINT_CALLS_OF_CHANNELS, ENDPOINT_POLLS_PER_CALL, ENDPOINT_SPIN_FOR_FENCES, ENDPOINT_TIME_OF_CHANNELS,
+};
 
 /// An endpoint.
 pub struct State {
@@ -45,8 +47,12 @@ pub struct State {
     pub(crate) unexpected: VecDeque<Peer>,
     /// Whose turn it is to be the first.
     pub(super) turn: usize,
-    /// The polls since the system was asked last; those of a call that finds something at once count for several.
+    /// The polls since it was last thought of asking the system; those of a call that finds something at once count for several.
     pub(super) polls: u32,
+    /// Whether something has come since then.
+    pub(super) is_busy: bool,
+    /// When the system was last asked.
+    looked: Instant,
     pub(super) spin: SpinPolicy,
     pub(super) max_peers: usize,
     /// How it is fenced before it sleeps, where the peer is so too.
@@ -80,6 +86,8 @@ impl State {
             unexpected,
             turn: 0,
             polls: 0,
+            is_busy: false,
+            looked: Instant::now(),
             spin,
             max_peers,
             fences,
@@ -126,14 +134,27 @@ impl State {
 
     /// The same, for this number of polls of those after which it looks at all.
     pub(super) fn poll(&mut self, polls: u32) -> Result<(), EndpointError> {
-        let is_due = self.is_due(polls);
+        self.polls += polls;
+        let is_due = self.is_due();
         self.take_in_awake(is_due)
     }
 
-    /// Counts polls. Whether it is time to look at all.
-    pub(super) fn is_due(&mut self, polls: u32) -> bool {
-        self.polls += polls;
-        self.awake.is_empty() || self.polls >= ENDPOINT_CALLS_OF_CHANNELS * ENDPOINT_POLLS_PER_CALL
+    /// Whether it is time to look at all.
+    #[inline]
+    pub(super) fn is_due(&mut self) -> bool {
+        let is_many = self.polls >= ENDPOINT_CALLS_OF_CHANNELS * ENDPOINT_POLLS_PER_CALL;
+        self.awake.is_empty() || is_many && self.is_time_to_look()
+    }
+
+    /// After many polls: whether the system was last asked some time ago, or there is nothing else to do. If not, they are counted from
+    /// here on.
+    #[cold]
+    fn is_time_to_look(&mut self) -> bool {
+        let is_due = !self.is_busy || self.looked.elapsed() >= ENDPOINT_TIME_OF_CHANNELS;
+        if !is_due {
+            (self.polls, self.is_busy) = (0, false);
+        }
+        is_due
     }
 
     /// Takes in what has come from those that are awake, and then looks at all, if that is due.
@@ -144,8 +165,8 @@ impl State {
             _ => self.take_in_all(),
         }
         if is_due {
-            self.polls = 0;
             self.look(Some(Duration::ZERO))?;
+            (self.polls, self.is_busy, self.looked) = (0, false, Instant::now());
         }
         Ok(())
     }
@@ -205,6 +226,7 @@ impl State {
 
     /// Notes what has come.
     pub(crate) fn has_come(&mut self, peer: Peer, taken: Result<TakenIn, Violation>) {
+        self.is_busy |= !matches!(taken, Ok(TakenIn { cells: 0, .. }));
         match taken {
             Ok(TakenIn { cells: 0, .. }) => {}
             Ok(TakenIn { messages: 0, .. }) => self.links.has_changed(),

@@ -1,6 +1,6 @@
 //! Cases 46 to 49 and 52: names, and who may connect.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use intranode::{Address, Ended, Endpoint, EndpointError, Event, Refusal};
@@ -19,6 +19,7 @@ pub(super) const TESTS: &[Test] = &[
     ("case_48_many_connects_leave_nothing", many_connects),
     ("case_49_one_peer_too_many_is_refused", one_too_many),
     ("case_52_another_user_is_refused", other_user),
+    ("a_server_that_always_has_calls_sees_who_connects", always_busy),
     ("descriptors_that_run_out_are_no_reason_to_spin", no_descriptors),
     ("names_and_addresses_are_checked", names),
     ("an_endpoint_connects_to_itself", itself),
@@ -181,7 +182,7 @@ fn has_few_descriptors(args: &[String]) -> Result<()> {
 
 /// The processor time of this process.
 mod cpu_time {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use nix::time::{ClockId, clock_gettime};
 
@@ -244,6 +245,35 @@ fn itself() -> Result<Completion> {
     let error = own.recv_expected(to_own, 2, &mut buffer);
     ensure!(matches!(error, Err(EndpointError::PeerGone { ended: Ended::Disconnected, .. })), "{error:?}");
     Ok(Completion::Completed)
+}
+
+fn always_busy() -> Result<Completion> {
+    let mut server = Endpoint::listen(&unique())?;
+    let address = server.address().context("it listens")?.clone();
+    let (mut first, mut second) = (Endpoint::client()?, Endpoint::client()?);
+    let to_server = first.connect(&address)?;
+    let mut buffer = [0; 8];
+    let mut call = |server: &mut Endpoint, number: u64| -> Result<u64> {
+        first.send_unexpected(to_server, number, b"")?;
+        let call = server.recv_unexpected(&mut buffer)?;
+        if call.tag == number {
+            server.send_expected(call.peer, number, b"")?;
+            first.recv_expected(to_server, number, &mut buffer)?;
+        }
+        Ok(call.tag)
+    };
+    // The first call makes the server see the first client.
+    ensure!(call(&mut server, 0)? == 0);
+    let from_second = second.connect(&address)?;
+    second.send_unexpected(from_second, u64::MAX, b"")?;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    for number in 1.. {
+        if call(&mut server, number)? != number {
+            return Ok(Completion::Completed);
+        }
+        ensure!(Instant::now() < deadline, "{number} calls, and the second client's was none");
+    }
+    bail!("no more numbers")
 }
 
 fn many_endpoints() -> Result<Completion> {
