@@ -108,7 +108,7 @@ impl State {
     ) -> Result<Direct, EndpointError> {
         let Some(polls) = polls else { return Ok(Direct::Kept) };
         self.check()?;
-        if self.is_due() || !self.unexpected.is_empty() {
+        if self.is_due(polls) || !self.unexpected.is_empty() {
             return Ok(Direct::Kept);
         }
         let received = match expected {

@@ -220,8 +220,8 @@ fn poll_for_kept<R>(
     mut receive: impl FnMut(&mut State) -> Result<Option<R>, EndpointError>,
 ) -> Result<Option<R>, EndpointError> {
     if let Some(polls) = polls {
+        let is_due = state.is_due(polls);
         state.polls += polls;
-        let is_due = state.is_due();
         if !is_due && let Some(received) = receive(state)? {
             return Ok(Some(received));
         }

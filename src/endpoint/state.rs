@@ -134,15 +134,15 @@ impl State {
 
     /// The same, for this number of polls of those after which it looks at all.
     pub(super) fn poll(&mut self, polls: u32) -> Result<(), EndpointError> {
+        let is_due = self.is_due(polls);
         self.polls += polls;
-        let is_due = self.is_due();
         self.take_in_awake(is_due)
     }
 
-    /// Whether it is time to look at all.
+    /// Whether it is time to look at all, with this number of polls.
     #[inline]
-    pub(super) fn is_due(&mut self) -> bool {
-        let is_many = self.polls >= ENDPOINT_CALLS_OF_CHANNELS * ENDPOINT_POLLS_PER_CALL;
+    pub(super) fn is_due(&mut self, polls: u32) -> bool {
+        let is_many = self.polls + polls >= ENDPOINT_CALLS_OF_CHANNELS * ENDPOINT_POLLS_PER_CALL;
         self.awake.is_empty() || is_many && self.is_time_to_look()
     }
 

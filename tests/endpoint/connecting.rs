@@ -182,7 +182,7 @@ fn has_few_descriptors(args: &[String]) -> Result<()> {
 
 /// The processor time of this process.
 mod cpu_time {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use nix::time::{ClockId, clock_gettime};
 
