@@ -1,12 +1,14 @@
-//! What the machine itself can do: a line between two cores, and a copy from another process.
+//! What the machine itself can do: a line between two cores, a packet that wakes a thread, and a copy from another process.
 
 use std::io::IoSliceMut;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 
@@ -55,6 +57,29 @@ pub(crate) fn round_trip(length: Duration) -> Result<f64> {
     there.0.store(END, Ordering::Release);
     other.join().expect("no panic")?;
     Ok(seconds? * 1e6 / 100.0)
+}
+
+/// Microseconds of a packet to a thread that sleeps until there is one, and of another one back, for which this one sleeps.
+pub(crate) fn wake_ups(length: Duration) -> Result<f64> {
+    let (own, other) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+    let [_, processor] = processors()?;
+    let echo = thread::spawn(move || -> Result<()> {
+        bind(processor)?;
+        let mut packet = [0];
+        // Nothing once the other end is closed.
+        while recv(other.as_raw_fd(), &mut packet, MsgFlags::empty())? > 0 {
+            send(other.as_raw_fd(), &packet, MsgFlags::MSG_NOSIGNAL)?;
+        }
+        Ok(())
+    });
+    let seconds = repeated(length, || {
+        send(own.as_raw_fd(), &[1], MsgFlags::MSG_NOSIGNAL)?;
+        ensure!(recv(own.as_raw_fd(), &mut [0], MsgFlags::empty())? == 1, "the other thread has failed");
+        Ok(())
+    });
+    drop(own);
+    echo.join().expect("no panic")?;
+    Ok(seconds? * 1e6)
 }
 
 /// Gigabytes a second of a copy from another process's memory.

@@ -94,33 +94,37 @@ impl Rivals {
 
 type Shared = Rc<RefCell<Pair>>;
 
-/// Calls, beside twice the time of a line.
+/// Calls, beside twice the time of a line, or of a wake-up where both sides sleep.
 fn calls(awake: &Shared, asleep: &Shared, ranks: Ranks, rivals: &Rivals) -> Vec<Row> {
     const UNIT: &str = "µs";
     let ranks = Rc::new(RefCell::new(ranks));
-    let mut rows = vec![Row::new("line, there and back", UNIT, None, machine::round_trip)];
+    let mut rows = vec![
+        Row::new("line, there and back", UNIT, None, machine::round_trip),
+        Row::new("wake-up, there and back", UNIT, None, machine::wake_ups),
+    ];
     for (mode, pair) in [("awake", awake), ("asleep", asleep)] {
         let sleeps = mode == "asleep";
+        let beside = Some(usize::from(sleeps));
         for in_flight in [1, 16] {
             let own = Rc::clone(pair);
             let measure = move |length| own.borrow_mut().calls(in_flight, length);
-            rows.push(Row::new(format!("call, {in_flight} in flight, {mode}"), UNIT, Some(0), measure));
+            rows.push(Row::new(format!("call, {in_flight} in flight, {mode}"), UNIT, beside, measure));
             if !sleeps {
                 let ranks = Rc::clone(&ranks);
                 let measure = move |length| ranks.borrow_mut().calls(in_flight, length);
                 let name = format!("  between ranks, {in_flight} in flight, {mode}");
-                rows.push(Row::new(name, UNIT, Some(0), measure));
+                rows.push(Row::new(name, UNIT, beside, measure));
             }
             if let Some(program) = rivals.iceoryx.clone() {
                 let measure = move |length| iceoryx::calls(&program, sleeps, in_flight, length);
                 let name = format!("  iceoryx2, {in_flight} in flight, {mode}");
-                rows.push(Row::new(name, UNIT, Some(0), measure));
+                rows.push(Row::new(name, UNIT, beside, measure));
             }
             // MPI's libraries poll.
             for library in rivals.mpi.iter().filter(|_| !sleeps) {
                 let (library, name) =
                     (library.clone(), format!("  {}, {in_flight} in flight, {mode}", library.title()));
-                rows.push(Row::new(name, UNIT, Some(0), move |length| library.calls(in_flight, length)));
+                rows.push(Row::new(name, UNIT, beside, move |length| library.calls(in_flight, length)));
             }
         }
     }
