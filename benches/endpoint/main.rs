@@ -6,7 +6,8 @@
 //!
 //! Every row is measured once in each block, and the blocks alternate: what disturbs the machine for a while disturbs all rows. The
 //! table has the median of the blocks, the lowest and the highest, and how many times that the machine's own figure is: for a
-//! call twice the time that a line takes from one core to another, or a packet to a thread that sleeps, for bulk a copy of the same bytes by `process_vm_readv`.
+//! call twice the time that a line takes from one core to another, or a packet to a thread that sleeps, for bulk a copy of the same
+//! bytes by `process_vm_readv`.
 //!
 //! * A call is a message of 8 bytes to a server in another process, and its answer. *Awake* both sides poll; *asleep* neither
 //!   does, and each message wakes a process.
