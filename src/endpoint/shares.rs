@@ -75,9 +75,10 @@ impl Shares {
         Handle { key, len, access }
     }
 
-    pub(crate) fn buffers(&mut self, registration: &Registration) -> Option<&mut [Box<[u8]>]> {
+    /// What a registration is of. Not the boxes themselves: others may know where these lie, and that their lengths are what they were.
+    pub(crate) fn buffers(&mut self, registration: &Registration) -> Option<Vec<&mut [u8]>> {
         match &mut self.shares.get_mut(&registration.handle.key)?.memory {
-            Memory::Owned(buffers) => Some(buffers),
+            Memory::Owned(buffers) => Some(buffers.iter_mut().map(|buffer| &mut buffer[..]).collect()),
             Memory::Lent(_) => None,
         }
     }

@@ -53,7 +53,7 @@ impl Endpoint {
     /// let memory = server.share(vec![vec![1; 60_000].into(), vec![2; 40_000].into()], Access::ReadWrite);
     /// let call = server.recv_unexpected(&mut [0; 16])?;
     /// server.send_expected(call.peer, 0, &memory.handle().to_bytes())?;
-    /// // The peer's accesses go on in this endpoint's calls.
+    /// // The endpoint answers the peer in its own calls.
     /// server.recv_unexpected(&mut [0; 16])?;
     /// assert_eq!(&server.shared(&memory)?[0][50_000..50_015], b"from the client");
     /// let buffers = server.revoke(memory)?;
@@ -94,7 +94,7 @@ impl Endpoint {
     /// server.with_shared(&[IoSlice::new(&first), IoSlice::new(&rest)], |server, handle| {
     ///     let call = server.recv_unexpected(&mut [0; 16])?;
     ///     server.send_expected(call.peer, 0, &handle.to_bytes())?;
-    ///     // The peer reads in this call.
+    ///     // The endpoint answers the peer in this call.
     ///     server.recv_unexpected(&mut [0; 16])
     /// })?;
     /// assert!(client.join().expect("no panic")? == [first, rest].concat());
@@ -115,12 +115,12 @@ impl Endpoint {
         })
     }
 
-    /// The memory that a registration is of. Peers that read meanwhile may get some of what was there before and some of what is
+    /// The memory that a registration is of, by buffer. Peers that read meanwhile may get some of what was there before and some of what is
     /// there later. Example: [`Endpoint::share`].
     ///
     /// # Errors
     /// [`EndpointError::ForeignRegistration`].
-    pub fn shared(&mut self, registration: &Registration) -> Result<&mut [Box<[u8]>], EndpointError> {
+    pub fn shared(&mut self, registration: &Registration) -> Result<Vec<&mut [u8]>, EndpointError> {
         self.state.shares.buffers(registration).ok_or(EndpointError::ForeignRegistration)
     }
 

@@ -199,7 +199,7 @@ impl Partner {
             }
         }
         // What a victim has put there in part.
-        is_of(&self.own.shared(&self.memory)?[0], &[FIRST, PUT])
+        is_of(self.own.shared(&self.memory)?[0], &[FIRST, PUT])
     }
 
     fn answer(&mut self, Incoming { peer, tag, .. }: Incoming, data: &[u8]) -> Result<()> {

@@ -44,7 +44,7 @@ impl AsyncEndpoint {
     pub fn shared<R>(
         &self,
         registration: &Registration,
-        look: impl FnOnce(&mut [Box<[u8]>]) -> R,
+        look: impl FnOnce(Vec<&mut [u8]>) -> R,
     ) -> Result<R, EndpointError> {
         self.shared.call(|endpoint| endpoint.shared(registration).map(look))
     }
