@@ -26,7 +26,7 @@ const FAIL_POINTS: [&str; 14] = [
 ];
 
 /// All other places where a rank makes a step with messages.
-const STEPS: [&str; 46] = [
+const STEPS: [&str; 47] = [
     "held",
     "reserve",
     "release",
@@ -35,6 +35,7 @@ const STEPS: [&str; 46] = [
     "lease-settled",
     "withdraw",
     "lease-offered",
+    "confirm",
     "settle",
     "settle-withdrawn",
     "want",

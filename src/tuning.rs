@@ -324,6 +324,10 @@ pub(crate) const ENDPOINT_IN_FLIGHT: usize = 32;
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_SHORT_BYTES: usize = 16 << 10;
 
+/// The registered memories of a peer that are read without asking where they lie. Fewer than leases that a peer can give.
+#[cfg(target_os = "linux")]
+pub(crate) const ENDPOINT_MAPPED: usize = 16;
+
 /// The connections that are accepted, and the packets that are read of one, before others are looked at.
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_BATCH: usize = 16;

@@ -530,6 +530,31 @@ impl<'s> Correspondent<'s> {
         Ok(())
     }
 
+    /// Reads memory that nobody changes before it has confirmed that, under an offer that stays open. Reports it.
+    pub(crate) fn reads(&self, source: usize) {
+        let mut value = 0;
+        let stands = self.post.read(&self.from(source), OFFER, || {
+            value = self.memory.own[source].read(|bytes| u64::from_ne_bytes(bytes.array(0)));
+            false
+        });
+        assert!(stands, "wrong verdict: it was not withdrawn");
+        self.memory.pulled[self.rank].store(1, Ordering::Relaxed);
+        self.sees(value);
+    }
+
+    /// Reads memory that may change. Reports whether it is what was offered, and then which.
+    pub(crate) fn reads_changing(&self, source: usize) {
+        let mut value = 0;
+        let stands = self.post.read(&self.from(source), OFFER, || {
+            value = self.memory.changing[source].load(Ordering::Relaxed);
+            false
+        });
+        self.sees(u64::from(stands));
+        if stands {
+            self.sees(value);
+        }
+    }
+
     /// Wants the message in a buffer, since it cannot pull it; and receives it.
     pub(crate) fn wants(&self, source: usize) -> Result<(), Failure> {
         let want = offer::Want { number: OFFER as u16, attempt: 0, start: 0, count: 1 };

@@ -106,7 +106,7 @@ struct Connection {
     closed: [Cell64; 2],
     /// By side: whether the system says that nobody is there.
     hung_up: [Word; 2],
-    /// By side: memory of its own, of which the other pulls two pieces while it may change.
+    /// By side: memory of its own, of which the other reads two pieces while it may change.
     own: [[Cell64; 2]; 2],
 }
 
@@ -367,8 +367,8 @@ impl Stranger<'_> {
         link.post.is_settled(&link.outgoing(), LEASE)
     }
 
-    /// Receives a lease, and pulls both pieces under it. Reports whether they are what was shared, and then both.
-    pub(crate) fn pulls(&mut self, peer: usize) -> Result<(), Killed> {
+    /// Receives a lease, and reads both pieces under it. Reports whether they are what was shared, and then both.
+    pub(crate) fn reads(&mut self, peer: usize) -> Result<(), Killed> {
         if !self.awaits_lease(peer)? {
             self.sees(0);
             return Ok(());
@@ -377,13 +377,13 @@ impl Stranger<'_> {
         let other = 1 - link.side;
         let mut pieces = link.connection.own[other].iter();
         let mut values = Vec::new();
-        let settled = link.post.pull(&link.incoming(), LEASE, other, || {
+        let stands = link.post.read(&link.incoming(), LEASE, || {
             let Some(piece) = pieces.next() else { return false };
             values.push(piece.load(Relaxed));
             values.len() < 2
-        })?;
-        self.sees(u64::from(settled == Settled::Pulled));
-        if settled == Settled::Pulled {
+        });
+        self.sees(u64::from(stands));
+        if stands {
             values.into_iter().for_each(|value| self.sees(value));
         }
         Ok(())

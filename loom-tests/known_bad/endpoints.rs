@@ -52,6 +52,12 @@ pub(crate) fn all() -> Vec<KnownBad> {
              changed its memory.",
         ),
         protocol(
+            "endpoint_confirms_by_a_load",
+            Reason::Assertion("revoked bytes"),
+            confirms_by_a_load,
+            "A peer that leaves its lease open looks behind the last piece whether it stands, by a load: that may find what the lease was              before the owner has revoked, though the piece is from behind that.",
+        ),
+        protocol(
             "endpoint_takes_the_rest_before_it_looks_at_closed",
             Reason::Assertion("a message is lost"),
             takes_the_rest_first,
@@ -195,6 +201,23 @@ fn revoked_without_a_second_check(rank: &mut Participant<'_>, mistake: bool) {
     let pulled =
         mistake || rank.machine.compare_exchange("settle", lease, standing, DONE, Release, Relaxed).is_ok();
     assert!(!pulled || !copied.contains(&CHANGED), "revoked bytes were received");
+}
+
+/// The same with a lease that stays open.
+fn confirms_by_a_load(rank: &mut Participant<'_>, mistake: bool) {
+    let (lease, piece) = (turn(rank), mark(rank));
+    let standing = START.initial_words()[0];
+    if rank.number == 0 {
+        let _ = rank.machine.compare_exchange("withdraw", lease, standing, WITHDRAWN, Acquire, Acquire);
+        return rank.machine.store("change", piece, CHANGED, Relaxed);
+    }
+    let copied = rank.machine.load("copy", piece, Relaxed);
+    let stands = if mistake {
+        rank.machine.load("confirm", lease, Relaxed) == standing
+    } else {
+        rank.machine.compare_exchange("confirm", lease, standing, standing, Release, Relaxed).is_ok()
+    };
+    assert!(!stands || copied != CHANGED, "revoked bytes were received");
 }
 
 /// Thread 1 sends, closes and hangs up. The system tells that it has, and orders nothing.

@@ -345,6 +345,51 @@ fn withdrawn(waiting: Waiting) -> PostModel {
     })
 }
 
+/// The sender withdraws its offer, and changes its memory. The receiver reads twice under one lease: each time it knows whether it has what
+/// was offered, and not again once it was withdrawn.
+fn stays_open(waiting: Waiting) -> PostModel {
+    let offers = |rank: &Correspondent<'_>| {
+        rank.changes(1);
+        rank.offers(1)?;
+        assert!(rank.withdraws(1), "wrong verdict: nobody has settled it");
+        rank.changes(2);
+        Ok(())
+    };
+    let reads = |rank: &Correspondent<'_>| {
+        rank.takes_offer(0)?;
+        rank.reads_changing(0);
+        rank.reads_changing(0);
+        Ok(())
+    };
+    pair("message_offer_stays_open", waiting, offers, reads).check(|seen| {
+        assert!(seen.iter().all(|seen| seen.end.is_ok()), "wrong verdict: {seen:?}");
+        let possible = [&[0, 0][..], &[1, 1, 0], &[1, 1, 1, 1]];
+        assert!(possible.contains(&&seen[1].values[..]), "disagreement: {seen:?}");
+    })
+}
+
+/// The receiver has read, and confirmed it, before the sender withdraws: then nobody reads what the sender changes.
+fn confirmed(waiting: Waiting) -> PostModel {
+    let offers = |rank: &Correspondent<'_>| {
+        rank.writes_own(1);
+        rank.offers(1)?;
+        // That says nothing about memory.
+        if rank.knows_pulled(1) {
+            rank.withdraws(1);
+            rank.writes_own(2);
+        }
+        Ok(())
+    };
+    let reads = |rank: &Correspondent<'_>| {
+        rank.takes_offer(0)?;
+        rank.reads(0);
+        Ok(())
+    };
+    pair("message_offer_confirmed", waiting, offers, reads).check(|seen| {
+        assert!(seen[1].values == [1], "wrong data: {seen:?}");
+    })
+}
+
 /// A rank sends, closes its side, and leaves. What it has sent is received, and then that it is gone.
 fn leave(waiting: Waiting) -> PostModel {
     let leaves = |rank: &Correspondent<'_>| {
@@ -497,7 +542,7 @@ pub(crate) fn models() -> Vec<PostModel> {
             ]
             .map(bounded),
         );
-        models.push(withdrawn(waiting));
+        models.extend([withdrawn(waiting), stays_open(waiting), confirmed(waiting)]);
         models.push(line_again(waiting));
     }
     for waiting in [Dozing, Parking] {

@@ -401,6 +401,14 @@ impl<'s> Actor<'s> {
                 Ok(())
             }
             How::Withdrawn => {
+                if choice::once_in(4) {
+                    let mut read = 0;
+                    let stands = post.read(&channel, number, || {
+                        read = channel.changing.load(Ordering::Relaxed);
+                        false
+                    });
+                    assert!(!stands || read == message, "withdrawn bytes: {read} as {message} of {source}");
+                }
                 let offered = post.is_offered(&channel, number);
                 let copied = channel.changing.load(Ordering::Relaxed);
                 let pulled = post.settle(&channel, number, source)? == Settled::Pulled;

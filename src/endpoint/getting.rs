@@ -1,12 +1,13 @@
 //! Reading a peer's memory, step by step.
 
 use crate::endpoint::error::EndpointError;
+use crate::endpoint::link::Link;
 use crate::endpoint::requests::{Answer, Moved, Requests, Transfer, Way};
-use crate::endpoint::slices::{pair, scatter, window_mut};
+use crate::endpoint::slices::{Parts, pair, scatter, window_mut};
 use crate::endpoint::state::State;
-use crate::endpoint::wire::{Source, Status, What, decode_map};
-use crate::sys::cma::{self, Fetched};
-use crate::tuning::MESSAGE_PIECE_BYTES;
+use crate::endpoint::wire::{Status, What, decode_map};
+use crate::sys::cma::Fetched;
+use crate::tuning::{ENDPOINT_SHORT_BYTES, MESSAGE_PIECE_BYTES};
 
 /// A get that is under way: it refers to no memory but in its [steps](Get::step).
 pub(super) struct Get {
@@ -20,6 +21,13 @@ impl Get {
         Ok(Get { requests: Requests::new(state, transfer)?, most })
     }
 
+    /// Whether it can read at once.
+    pub(super) fn is_mapped(&self, state: &mut State) -> bool {
+        let Transfer { peer, handle, offset, len } = self.requests.transfer;
+        let link = state.links.get(peer).filter(|_| len > ENDPOINT_SHORT_BYTES);
+        link.is_some_and(|link| link.mapped(handle.key, offset).is_some())
+    }
+
     /// Goes on as far as it can at once. `None`: it could not.
     pub(super) fn step(
         &mut self,
@@ -31,7 +39,7 @@ impl Get {
         }
         if let Some(answer) = self.requests.answer(state)? {
             match self.requests.way {
-                Way::Direct => self.read(state, &answer, targets)?,
+                Way::Direct => self.map(state, &answer, targets)?,
                 Way::Messages => self.copy(state, &answer, targets)?,
             }
             self.requests.is_dealt_with(state, answer);
@@ -39,8 +47,16 @@ impl Get {
         }
         let mut moved = None;
         loop {
-            let cannot = state.links.find_open(self.requests.transfer.peer)?.calls.cannot_read;
-            let Some(part @ (_, len)) = self.requests.next(cannot, self.most) else { break };
+            let link = state.links.find_open(self.requests.transfer.peer)?;
+            let Some(part @ (_, len)) = self.requests.next(link.calls.cannot_read, self.most) else { break };
+            if self.requests.way == Way::Direct {
+                if self.read(link, part, targets)? {
+                    return Ok(Some(self.requests.moved()));
+                }
+                if link.calls.cannot_read {
+                    continue;
+                }
+            }
             if !self.requests.find_room(state)? {
                 break;
             }
@@ -52,53 +68,73 @@ impl Get {
         Ok(moved)
     }
 
-    /// Reads straight from the peer's memory, under the lease that it has given.
-    fn read(
+    /// Learns where the peer's memory lies, and reads from there.
+    fn map(
         &mut self,
         state: &mut State,
         answer: &Answer,
         targets: &mut [&mut [u8]],
     ) -> Result<(), EndpointError> {
-        let Transfer { peer, .. } = self.requests.transfer;
+        let Transfer { peer, handle, offset, .. } = self.requests.transfer;
+        self.requests.ask_again_from(answer.start);
         if answer.status == Status::Busy {
+            // It has given all leases that it can give, some of them for memory that this side remembers.
+            state.links.find(peer)?.unmap_if(|_| true);
             self.requests.way = Way::Messages;
-            self.requests.ask_again_from(answer.start);
             return Ok(());
         }
         self.requests.transfer.check(answer.status)?;
-        let Some((lease, source)) = decode_map(answer.content()) else { return self.requests.violated(state) };
-        let Some(len) = length(&source).filter(|len| (1..=answer.len).contains(len)) else {
-            return self.requests.violated(state);
-        };
+        let Some(map) = decode_map(answer.content()) else { return self.requests.violated(state) };
         let link = state.links.find(peer)?;
-        let mut parts = &source.parts[..];
-        let mut skipped = 0;
+        if !link.map(handle.key, offset + answer.start as u64, handle.len, map) {
+            return self.requests.violated(state);
+        }
+        if self.read(link, (answer.start, answer.len), targets)? || link.calls.cannot_read {
+            Ok(())
+        } else {
+            Err(EndpointError::NotShared { peer })
+        }
+    }
+
+    /// Reads a part, or the beginning of it, straight from the peer's memory, if it is known where that lies. If not, or not any more,
+    /// nothing is read.
+    fn read(
+        &mut self,
+        link: &mut Link,
+        (start, len): (usize, usize),
+        targets: &mut [&mut [u8]],
+    ) -> Result<bool, EndpointError> {
+        let Transfer { peer, handle, offset, .. } = self.requests.transfer;
+        let first = offset + start as u64;
+        let Some(mapped) = link.mapped(handle.key, first) else { return Ok(false) };
+        let skipped = first - mapped.start;
+        let len = usize::try_from(mapped.len - skipped).map_or(len, |there| there.min(len));
+        let mut parts = Parts::behind(skipped, &mapped.parts);
         let (mut fetched, mut read) = (Fetched::All, 0);
         // Piece by piece, so that a lease that was withdrawn is noticed soon.
         let mut pieces = (0..len).step_by(MESSAGE_PIECE_BYTES).peekable();
-        let stands = link.pull(lease, || {
-            let Some(start) = pieces.next() else { return false };
-            let piece = MESSAGE_PIECE_BYTES.min(len - start);
-            let slices =
-                window_mut(targets.iter_mut().map(|target| &mut target[..]), answer.start + start, piece);
-            let from = take_parts(&mut parts, &mut skipped, piece);
-            fetched = cma::read_parts(link.process_number(), source.token, &mut pair(&from, slices), &mut read);
+        let stands = link.read_under(mapped.lease, || {
+            let Some(at) = pieces.next() else { return false };
+            let piece = MESSAGE_PIECE_BYTES.min(len - at);
+            let slices = window_mut(targets.iter_mut().map(|target| &mut target[..]), start + at, piece);
+            let mut pairs = pair(&mut parts, slices);
+            fetched = link.read_parts(&mut pairs, &mut read);
             fetched == Fetched::All && pieces.peek().is_some()
         });
-        let read_to = match fetched {
-            _ if !stands => return Err(EndpointError::NotShared { peer }),
-            Fetched::All => answer.start + len,
-            Fetched::Refused => {
-                link.calls.cannot_read = true;
-                answer.start
+        match fetched {
+            Fetched::All if stands => {
+                self.requests.ask_again_from(start + len);
+                return Ok(true);
             }
             // Its owner would be ended by touching it, so it is not asked to.
-            Fetched::Unmapped => {
-                return Err(EndpointError::Fault { peer, bytes: (answer.start + read) as u64 });
+            Fetched::Unmapped if stands => {
+                return Err(EndpointError::Fault { peer, bytes: (start + read) as u64 });
             }
-        };
-        self.requests.ask_again_from(read_to);
-        Ok(())
+            Fetched::Refused if stands => link.calls.cannot_read = true,
+            _ => {}
+        }
+        link.unmap_if(|mapped| mapped.key == handle.key);
+        Ok(false)
     }
 
     /// Takes what a message has brought.
@@ -116,25 +152,4 @@ impl Get {
         scatter(answer.content(), window_mut(slices, answer.start, answer.len));
         Ok(())
     }
-}
-
-fn length(source: &Source) -> Option<usize> {
-    source.len().and_then(|len| usize::try_from(len).ok())
-}
-
-/// The next `len` bytes of parts, of the first of which some are taken.
-fn take_parts(parts: &mut &[(u64, u64)], skipped: &mut u64, len: usize) -> Vec<(u64, u64)> {
-    let (mut taken, mut left) = (Vec::new(), len as u64);
-    while left > 0
-        && let Some(((address, part), rest)) = parts.split_first()
-    {
-        let now = left.min(part - *skipped);
-        taken.push((address.wrapping_add(*skipped), now));
-        left -= now;
-        *skipped += now;
-        if *skipped == *part {
-            (*parts, *skipped) = (rest, 0);
-        }
-    }
-    taken
 }

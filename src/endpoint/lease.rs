@@ -3,9 +3,11 @@
 //! They are those of long messages between ranks ([`offer`](crate::protocol::message::offer)).
 
 use crate::endpoint::link::Link;
-use crate::endpoint::wire::{Status, decode_map, decode_reply};
-use crate::protocol::message::Settled;
+use crate::endpoint::mapped::Mapped;
+use crate::endpoint::wire::{Map, Status, decode_map, decode_reply, len_of};
 use crate::protocol::message::channel::MOST;
+use crate::sys::cma::{self, Fetched};
+use crate::tuning::ENDPOINT_MAPPED;
 
 impl Link {
     /// Gives a lease. `None`: the peer has too many that it has not settled.
@@ -37,18 +39,61 @@ impl Link {
     /// Gives back the lease of an answer for which nobody waits any more. Otherwise its owner could give none in its place.
     pub(crate) fn give_back(&self, reply: &[u8]) {
         if let Some((Status::Done, content)) = decode_reply(reply)
-            && let Some((lease, _)) = decode_map(content)
+            && let Some(map) = decode_map(content)
         {
-            // An error occurs in tests only.
-            let _ = self.post().settle(&self.incoming(), lease, self.other());
+            self.settle(map.lease);
         }
     }
 
-    /// Reads under a lease of the other side's, by pieces. Returns whether what was read is what it was to be.
-    pub(crate) fn pull(&self, number: u32, pull: impl FnMut() -> bool) -> bool {
-        let settled = self.post().pull(&self.incoming(), number, self.other(), pull);
+    /// Nothing more is read under a lease of the other side's.
+    pub(super) fn settle(&self, lease: u32) {
         // An error occurs in tests only.
-        settled == Ok(Settled::Pulled)
+        let _ = self.post().settle(&self.incoming(), lease, self.other());
+    }
+
+    /// What is known of memory with this key, around this offset.
+    pub(super) fn mapped(&self, key: u64, offset: u64) -> Option<&Mapped> {
+        self.mapped.iter().find(|mapped| mapped.has(key, offset))
+    }
+
+    /// Notes where memory with this key lies, which has `all` bytes, and something at this offset. False: it cannot be there.
+    pub(super) fn map(&mut self, key: u64, offset: u64, all: u64, map: Map) -> bool {
+        let Map { lease, start, parts } = map;
+        let Some(len) = len_of(&parts) else { return false };
+        let mapped = Mapped { key, lease, start, len, parts };
+        if start.checked_add(len).is_none_or(|end| end > all) || !mapped.has(key, offset) {
+            return false;
+        }
+        // One that was asked for twice, or the oldest.
+        self.unmap_if(|other| other.has(key, offset));
+        if self.mapped.len() == ENDPOINT_MAPPED {
+            self.unmap(0);
+        }
+        self.mapped.push(mapped);
+        true
+    }
+
+    /// Forgets memory, whose lease is given back.
+    fn unmap(&mut self, index: usize) {
+        let Mapped { lease, .. } = self.mapped.remove(index);
+        self.settle(lease);
+    }
+
+    /// Forgets some.
+    pub(super) fn unmap_if(&mut self, mut is_meant: impl FnMut(&Mapped) -> bool) {
+        while let Some(index) = self.mapped.iter().position(&mut is_meant) {
+            self.unmap(index);
+        }
+    }
+
+    /// Reads memory of the other side's process. Adds the bytes that were read in any case.
+    pub(super) fn read_parts(&self, parts: &mut [(u64, &mut [u8])], done: &mut usize) -> Fetched {
+        cma::read_parts(self.process_number(), self.memory.token(), parts, done)
+    }
+
+    /// Reads under a lease of the other side's, by pieces. Returns whether what was read is what it was to be.
+    pub(super) fn read_under(&self, lease: u32, pull: impl FnMut() -> bool) -> bool {
+        self.post().read(&self.incoming(), lease, pull)
     }
 }
 
@@ -61,6 +106,7 @@ mod tests {
     use crate::endpoint::error::EndpointError;
     use crate::endpoint::handle::{Access, Handle};
     use crate::endpoint::peer::Peer;
+    use crate::tuning::ENDPOINT_MAPPED;
 
     /// More gets than leases that can be given at a time, none of which is completed: all leases are given back.
     fn gives_all_back(
@@ -104,5 +150,31 @@ mod tests {
         gives_all_back("dropped", |client, to_owner, handle| {
             client.start_get(to_owner, handle, 0, vec![vec![0; 100_000]]).map(drop)
         })
+    }
+
+    /// However many memories are read, the owner has as many leases outstanding as are remembered, and so can give others.
+    #[test]
+    fn leases_of_what_is_forgotten_are_given_back() -> Result<(), EndpointError> {
+        const LEN: usize = 50_000;
+        let mut owner = Endpoint::listen(&format!("mapped-{}", std::process::id()))?;
+        let mut client = Endpoint::client()?;
+        let to_owner = client.connect(owner.address().expect("it listens"))?;
+        client.send_unexpected(to_owner, 0, b"")?;
+        let to_client = owner.recv_unexpected(&mut [])?.peer;
+        let mut memories = Vec::new();
+        for number in 1..=200 {
+            memories.push(owner.share(vec![vec![1; LEN].into()], Access::Read));
+            let handle = memories[number - 1].handle();
+            let mut get = client.start_get(to_owner, &handle, 0, vec![vec![0; LEN]])?;
+            while client.test(&mut get)?.is_none() {
+                owner.poll()?;
+            }
+            assert_eq!(client.state.links.find(to_owner)?.mapped.len(), number.min(ENDPOINT_MAPPED));
+            let link = owner.state.links.find(to_client)?;
+            assert_eq!(link.lease as usize, number, "each was read under a lease");
+            let open = (1..=link.lease).filter(|lease| !link.is_settled(*lease)).count();
+            assert_eq!(open, number.min(ENDPOINT_MAPPED));
+        }
+        Ok(())
     }
 }

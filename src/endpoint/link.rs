@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::endpoint::calls::Calls;
 use crate::endpoint::ended::Ended;
+use crate::endpoint::mapped::Mapped;
 use crate::endpoint::peer::{Event, Peer};
 use crate::endpoint::postings::Postings;
 use crate::protocol::message::channel::INLINE;
@@ -79,6 +80,8 @@ pub(crate) struct Link {
     process_number: u32,
     /// The number of the last lease that this side has given.
     pub(super) lease: u32,
+    /// What this side may read of the other's memory; the oldest first.
+    pub(super) mapped: Vec<Mapped>,
     /// How this side is fenced before it sleeps.
     pub(super) fences: Fences,
     /// With the fences of what this side sends.
@@ -126,6 +129,7 @@ impl Link {
             process,
             process_number,
             lease: 0,
+            mapped: Vec::new(),
             fences,
             platform,
             memory,

@@ -10,7 +10,7 @@
 //! | `links` | which connections are there? |
 //! | `link`, `taking`, `direct`, `sending`, `calls` | what goes through one of them? |
 //! | `postings` | which receive has which message? |
-//! | `handle`, `shares`, `lease` | which memory may peers access, and until when? |
+//! | `handle`, `shares`, `lease`, `mapped` | which memory may peers access, and until when? |
 //! | `getting`, `putting`, `requests`, `steps`, `left` | how does a transfer go on, step by step, and what is left of it? |
 //! | `wire`, `slices` | what do they ask for, and where does it lie? |
 //! | `asynchronous` | how do the tasks of a tokio runtime share an endpoint? |
@@ -39,6 +39,7 @@ mod left;
 mod link;
 mod links;
 mod listener;
+mod mapped;
 mod messages;
 pub(crate) mod peer;
 mod postings;

@@ -5,9 +5,8 @@ use crate::endpoint::handle::Access;
 use crate::endpoint::requests::{Moved, Requests, Transfer, Way};
 use crate::endpoint::slices::window;
 use crate::endpoint::state::State;
-use crate::endpoint::wire::{PARTS, Source, Status, What};
+use crate::endpoint::wire::{PARTS, Status, What};
 use crate::rank::cma_peers::address;
-use crate::sys::cma::Token;
 use crate::tuning::MESSAGE_PIECE_BYTES;
 
 /// A put that is under way. Between its [steps](Put::step) the peer may read the data.
@@ -52,10 +51,10 @@ impl Put {
             if !self.requests.find_room(state)? {
                 break;
             }
-            let slices = window(data.iter().copied(), start, len);
+            let slices: Vec<_> = window(data.iter().copied(), start, len).collect();
             let copy;
             let (what, len) = match (self.requests.way, &slices[..]) {
-                (Way::Direct, _) => pull(state.shares.cookie.token(), &slices),
+                (Way::Direct, _) => pull(&slices),
                 (Way::Messages, [slice]) => (What::Write(slice), len),
                 (Way::Messages, _) => {
                     copy = slices.concat();
@@ -70,9 +69,8 @@ impl Put {
 }
 
 /// Asks the peer to read these, as many as one request can name; with their length.
-fn pull(token: Token, slices: &[&[u8]]) -> (What<'static>, usize) {
+fn pull(slices: &[&[u8]]) -> (What<'static>, usize) {
     let slices = &slices[..slices.len().min(PARTS)];
     let part = |slice: &&[u8]| (address(slice).map_or(0, |at| at.get()), slice.len() as u64);
-    let parts = slices.iter().map(part).collect();
-    (What::Pull(Source { token, parts }), slices.iter().map(|slice| slice.len()).sum())
+    (What::Pull(slices.iter().map(part).collect()), slices.iter().map(|slice| slice.len()).sum())
 }

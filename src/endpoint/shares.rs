@@ -14,11 +14,11 @@ use crate::endpoint::handle::{Access, Handle, Registration};
 use crate::endpoint::link::{LONGEST, Link, Violation};
 use crate::endpoint::links::Links;
 use crate::endpoint::peer::Peer;
-use crate::endpoint::slices::{pair, scatter, window, window_mut};
-use crate::endpoint::wire::{PARTS, Request, Source, Status, What, begin_reply, encode_map};
+use crate::endpoint::slices::{Parts, pair, scatter, window, window_mut};
+use crate::endpoint::wire::{Map, PARTS, Part, Request, Status, What, begin_reply, encode_map, len_of};
 use crate::protocol::message::Kind;
 use crate::rank::cma_peers::{ProbeCookie, address};
-use crate::sys::cma::{self, Fetched};
+use crate::sys::cma::Fetched;
 use crate::tuning::MESSAGE_PIECE_BYTES;
 
 struct Share {
@@ -92,6 +92,11 @@ impl Shares {
         Some(share.memory)
     }
 
+    /// The connection to a peer has ended, and its leases with it.
+    pub(crate) fn forget(&mut self, peer: Peer) {
+        self.shares.values_mut().for_each(|share| share.leases.retain(|(of, _)| *of != peer));
+    }
+
     /// Answers what a peer has asked for, as far as there is room for answers.
     pub(crate) fn serve(&mut self, link: &mut Link) -> Result<(), Violation> {
         while link.has_requests() && link.finds_room(LONGEST) {
@@ -114,28 +119,26 @@ impl Shares {
         let offset = request.offset;
         match request.what {
             What::Map(len) => {
-                let (start, len) = share.range(offset, len)?;
+                let (start, _) = share.range(offset, len)?;
                 share.leases.retain(|(peer, lease)| *peer != link.peer || !link.is_settled(*lease));
                 let lease = link.open_lease().ok_or(Status::Busy)?;
                 share.leases.push((link.peer, lease));
-                let part = |slice: &&[u8]| (address(slice).map_or(0, |at| at.get()), slice.len() as u64);
-                let parts = share.read(start, len, |slices| slices.iter().take(PARTS).map(part).collect())?;
-                let source = Source { token: self.cookie.token(), parts };
-                encode_map(reply, lease, &source);
+                let (start, parts) = share.parts(start)?;
+                encode_map(reply, &Map { lease, start: start as u64, parts });
                 Ok(())
             }
             What::Read(len) => {
                 let (start, len) = share.range(offset, len)?;
                 share.read(start, len, |slices| {
-                    slices.into_iter().for_each(|slice| reply.extend_from_slice(slice));
+                    slices.for_each(|slice| reply.extend_from_slice(slice));
                 })
             }
-            What::Pull(source) => {
+            What::Pull(parts) => {
                 let len =
-                    source.len().filter(|len| *len <= MESSAGE_PIECE_BYTES as u64).ok_or(Status::Bounds)?;
-                let mut pairs = pair(&source.parts, share.writable(offset, len)?);
+                    len_of(&parts).filter(|len| *len <= MESSAGE_PIECE_BYTES as u64).ok_or(Status::Bounds)?;
+                let mut pairs = pair(&mut Parts::behind(0, &parts), share.writable(offset, len)?);
                 let mut done = 0;
-                match cma::read_parts(link.process_number(), source.token, &mut pairs, &mut done) {
+                match link.read_parts(&mut pairs, &mut done) {
                     Fetched::All => Ok(()),
                     Fetched::Refused => Err(Status::Refused),
                     Fetched::Unmapped => {
@@ -172,14 +175,39 @@ impl Share {
     }
 
     /// What `read` makes of a range that lies inside.
-    fn read<R>(&self, start: usize, len: usize, read: impl FnOnce(Vec<&[u8]>) -> R) -> Result<R, Status> {
+    fn read<R>(
+        &self,
+        start: usize,
+        len: usize,
+        read: impl FnOnce(&mut dyn Iterator<Item = &[u8]>) -> R,
+    ) -> Result<R, Status> {
         match &self.memory {
-            Memory::Owned(buffers) => Ok(read(window(buffers.iter().map(|buffer| &buffer[..]), start, len))),
-            Memory::Lent(lent) => lent.read(|slices| read(window(slices, start, len))).ok_or(Status::Unknown),
+            Memory::Owned(buffers) => {
+                Ok(read(&mut window(buffers.iter().map(|buffer| &buffer[..]), start, len)))
+            }
+            Memory::Lent(lent) => {
+                lent.read(|slices| read(&mut window(slices, start, len))).ok_or(Status::Unknown)
+            }
         }
     }
 
-    fn writable(&mut self, offset: u64, len: u64) -> Result<Vec<&mut [u8]>, Status> {
+    /// Where it lies: all of it, or if that has too many parts, those from this offset on. With the offset of the first.
+    fn parts(&self, offset: usize) -> Result<(usize, Vec<Part>), Status> {
+        let part = |slice: &[u8]| (address(slice).map_or(0, |at| at.get()), slice.len() as u64);
+        let (_, len) = self.range(0, self.len)?;
+        let from = |start: usize| {
+            self.read(start, len - start, |slices| slices.map(part).take(PARTS + 1).collect::<Vec<_>>())
+        };
+        let parts = from(0)?;
+        if parts.len() <= PARTS {
+            return Ok((0, parts));
+        }
+        let mut parts = from(offset)?;
+        parts.truncate(PARTS);
+        Ok((offset, parts))
+    }
+
+    fn writable(&mut self, offset: u64, len: u64) -> Result<impl Iterator<Item = &mut [u8]>, Status> {
         if self.access != Access::ReadWrite {
             return Err(Status::NotWritable);
         }

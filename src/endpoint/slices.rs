@@ -1,5 +1,6 @@
 //! Ranges of what lies in several slices, one behind the other.
 
+use std::iter;
 use std::ops::Range;
 
 use crate::endpoint::wire::Part;
@@ -20,42 +21,53 @@ impl Window {
         self.len -= taken;
         skipped..skipped + taken
     }
-
-    fn end(&self) {
-        assert!(self.len == 0, "the range reaches past the end");
-    }
 }
 
 /// The slices that a range of all of them consists of.
 ///
 /// # Panics
-/// When there is less.
-pub(crate) fn window<'a>(slices: impl Iterator<Item = &'a [u8]>, start: usize, len: usize) -> Vec<&'a [u8]> {
+/// Later, when there is less.
+pub(crate) fn window<'a>(
+    mut slices: impl Iterator<Item = &'a [u8]>,
+    start: usize,
+    len: usize,
+) -> impl Iterator<Item = &'a [u8]> {
     let mut window = Window { start, len };
-    let parts = slices.map(|slice| &slice[window.part(slice.len())]);
-    let found = parts.filter(|part| !part.is_empty()).collect();
-    window.end();
-    found
+    iter::from_fn(move || {
+        while window.len > 0 {
+            let slice = slices.next().expect(SHORT);
+            let part = &slice[window.part(slice.len())];
+            if !part.is_empty() {
+                return Some(part);
+            }
+        }
+        None
+    })
 }
 
 /// The same for slices that can be written.
 pub(crate) fn window_mut<'a>(
-    slices: impl Iterator<Item = &'a mut [u8]>,
+    mut slices: impl Iterator<Item = &'a mut [u8]>,
     start: usize,
     len: usize,
-) -> Vec<&'a mut [u8]> {
+) -> impl Iterator<Item = &'a mut [u8]> {
     let mut window = Window { start, len };
-    let parts = slices.map(|slice| {
-        let part = window.part(slice.len());
-        &mut slice[part]
-    });
-    let found = parts.filter(|part| !part.is_empty()).collect();
-    window.end();
-    found
+    iter::from_fn(move || {
+        while window.len > 0 {
+            let slice = slices.next().expect(SHORT);
+            let part = window.part(slice.len());
+            if !part.is_empty() {
+                return Some(&mut slice[part]);
+            }
+        }
+        None
+    })
 }
 
+const SHORT: &str = "the range reaches past the end";
+
 /// Copies bytes to slices of the same length altogether.
-pub(crate) fn scatter(mut bytes: &[u8], targets: Vec<&mut [u8]>) {
+pub(crate) fn scatter<'a>(mut bytes: &[u8], targets: impl Iterator<Item = &'a mut [u8]>) {
     for target in targets {
         let (head, rest) = bytes.split_at(target.len());
         target.copy_from_slice(head);
@@ -63,21 +75,48 @@ pub(crate) fn scatter(mut bytes: &[u8], targets: Vec<&mut [u8]>) {
     }
 }
 
-/// For each piece that is contiguous on both sides: its address there, and the slice here. Both sides have the same length.
-pub(crate) fn pair<'a>(parts: &[Part], targets: Vec<&'a mut [u8]>) -> Vec<(u64, &'a mut [u8])> {
-    let mut parts = parts.iter().copied().filter(|(_, len)| *len > 0);
-    let mut part = parts.next();
+/// Parts of a peer's memory, which are taken one after the other.
+pub(crate) struct Parts<'a> {
+    rest: &'a [Part],
+    /// The bytes of the first that are taken.
+    taken: u64,
+}
+
+impl<'a> Parts<'a> {
+    /// Those behind this number of bytes.
+    pub(crate) fn behind(mut bytes: u64, mut parts: &'a [Part]) -> Self {
+        while let Some(((_, len), rest)) = parts.split_first()
+            && *len <= bytes
+        {
+            bytes -= len;
+            parts = rest;
+        }
+        Parts { rest: parts, taken: bytes }
+    }
+
+    /// At most this number of bytes that lie one behind the other.
+    fn take(&mut self, most: usize) -> Option<(u64, usize)> {
+        let ((address, len), _) = self.rest.split_first()?;
+        let (address, left) = (address.wrapping_add(self.taken), len - self.taken);
+        let now = usize::try_from(left).map_or(most, |left| left.min(most));
+        *self = Parts::behind(self.taken + now as u64, self.rest);
+        Some((address, now))
+    }
+}
+
+/// For each piece that is contiguous on both sides: its address there, and the slice here.
+pub(crate) fn pair<'a>(
+    parts: &mut Parts<'_>,
+    targets: impl Iterator<Item = &'a mut [u8]>,
+) -> Vec<(u64, &'a mut [u8])> {
     let mut pairs = Vec::new();
     for mut target in targets {
         while !target.is_empty()
-            && let Some((address, len)) = part
+            && let Some((address, len)) = parts.take(target.len())
         {
-            let taken = usize::try_from(len).map_or(target.len(), |len| len.min(target.len()));
-            let (head, rest) = target.split_at_mut(taken);
+            let (head, rest) = target.split_at_mut(len);
             pairs.push((address, head));
             target = rest;
-            let left = len - taken as u64;
-            part = if left > 0 { Some((address.wrapping_add(taken as u64), left)) } else { parts.next() };
         }
     }
     pairs
@@ -92,7 +131,7 @@ mod tests {
         let slices: [&[u8]; 4] = [&[0, 1, 2], &[], &[3], &[4, 5, 6]];
         for start in 0..=7 {
             for len in 0..=7 - start {
-                let found = window(slices.into_iter(), start, len).concat();
+                let found = window(slices.into_iter(), start, len).collect::<Vec<_>>().concat();
                 assert_eq!(found, (start as u8..(start + len) as u8).collect::<Vec<_>>());
                 let mut own = slices.map(<[u8]>::to_vec);
                 scatter(&vec![9; len], window_mut(own.iter_mut().map(|slice| &mut slice[..]), start, len));
@@ -107,15 +146,17 @@ mod tests {
     #[test]
     #[should_panic(expected = "past the end")]
     fn a_range_past_the_end_is_found() {
-        window([&[0u8; 3][..]].into_iter(), 1, 3);
+        window([&[0u8; 3][..]].into_iter(), 1, 3).for_each(drop);
     }
 
     #[test]
     fn both_sides_may_be_cut_anywhere() {
         let mut bytes = [0u8; 6];
         let (first, rest) = bytes.split_at_mut(2);
-        let pairs = pair(&[(10, 3), (50, 0), (100, 3)], vec![first, rest]);
+        let mut parts = Parts::behind(7, &[(3, 2), (0, 0), (5, 8), (50, 0), (100, 3)]);
+        let pairs = pair(&mut parts, [first, rest].into_iter());
         let pairs: Vec<_> = pairs.iter().map(|(address, slice)| (*address, slice.len())).collect();
         assert_eq!(pairs, [(10, 2), (12, 1), (100, 3)]);
+        assert_eq!(parts.take(1), None);
     }
 }

@@ -51,9 +51,11 @@ impl<T: Steps> Started<T> {
         Started { transfer: Some(steps), peer, len, end: None, reported: false, left }
     }
 
-    /// Asks for what can be asked for at once. What fails is found again when it is tested.
+    /// Asks for what can be asked for at once, and moves nothing. What fails is found again when it is tested.
     fn begin(&mut self, state: &mut State) {
-        let _ = self.advance(state);
+        if self.transfer.as_ref().is_some_and(|transfer| !transfer.moves(state)) {
+            let _ = self.advance(state);
+        }
     }
 
     /// Makes the next step.

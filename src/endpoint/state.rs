@@ -113,6 +113,7 @@ impl State {
         memory: PairMemory,
         fences: Fences,
     ) -> io::Result<Peer> {
+        memory.show(self.shares.cookie.token());
         let peer = self.links.add(|peer| Link::new(peer, stage, socket, process, memory, fences));
         let link = self.links.get(peer).expect("it was just added");
         let keys = [Key::Socket(peer), Key::Process(peer)];
@@ -301,6 +302,7 @@ impl State {
         let ended = if rest.is_err() { Ended::Violated } else { ended };
         link.descriptors().for_each(|descriptor| self.epoll.remove(descriptor));
         link.end(ended);
+        self.shares.forget(peer);
         self.awake.retain(|awake| *awake != peer);
         self.has_come(peer, rest.or(Ok(TakenIn::default())));
         self.links.has_ended(peer);

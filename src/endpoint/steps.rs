@@ -11,6 +11,9 @@ use crate::endpoint::state::State;
 pub(super) trait Steps {
     fn step(&mut self, state: &mut State) -> Result<Option<Moved>, EndpointError>;
 
+    /// Whether the next step would move bytes.
+    fn moves(&self, state: &mut State) -> bool;
+
     fn requests(&mut self) -> &mut Requests;
 
     /// The requests, and what the peer may read until it has answered.
@@ -26,6 +29,10 @@ impl<B: AsMut<[u8]>> Steps for Gets<B> {
     fn step(&mut self, state: &mut State) -> Result<Option<Moved>, EndpointError> {
         let mut targets: Vec<_> = self.buffers.iter_mut().map(AsMut::as_mut).collect();
         self.get.step(state, &mut targets)
+    }
+
+    fn moves(&self, state: &mut State) -> bool {
+        self.get.is_mapped(state)
     }
 
     fn requests(&mut self) -> &mut Requests {
@@ -46,6 +53,10 @@ impl<B: AsRef<[u8]> + Send + Sync + 'static> Steps for Puts<B> {
     fn step(&mut self, state: &mut State) -> Result<Option<Moved>, EndpointError> {
         let data: Vec<_> = self.data.iter().map(AsRef::as_ref).collect();
         self.put.step(state, &data)
+    }
+
+    fn moves(&self, _: &mut State) -> bool {
+        false
     }
 
     fn requests(&mut self) -> &mut Requests {

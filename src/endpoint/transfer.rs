@@ -12,10 +12,10 @@ use crate::endpoint::requests::{Moved, Transfer};
 use crate::endpoint::state::State;
 
 impl Endpoint {
-    /// Reads memory that a peer shares, from an offset in bytes on, into slices that count as one. The peer's part of it takes
-    /// place in the peer's calls; the bytes are copied once, straight from its memory, or through the connection's buffers where the
-    /// system does not allow that (`process_vm_readv`). After an error the slices may have any content. Example:
-    /// [`Endpoint::share`].
+    /// Reads memory that a peer shares, from an offset in bytes on, into slices that count as one. The bytes are copied once, straight from
+    /// the peer's memory; the peer is asked where that lies the first time, and answers in its calls. Later gets need no answer, until the memory
+    /// is revoked. Up to 16 KiB, and where the system does not allow it (`process_vm_readv`), the peer sends the bytes, in its calls. After
+    /// an error the slices may have any content. Example: [`Endpoint::share`].
     ///
     /// # Errors
     /// [`EndpointError::OutOfBounds`]; [`EndpointError::NotShared`], also if the memory was revoked meanwhile;

@@ -2,13 +2,12 @@
 
 use crate::codes::codes;
 use crate::endpoint::link::LONGEST;
-use crate::sys::cma::Token;
 
 /// Where bytes lie in the sender's memory: address and length.
 pub(crate) type Part = (u64, u64);
 
 /// The bytes of a message before its parts, or its data, at most.
-const HEAD: usize = 48;
+const HEAD: usize = 24;
 
 /// The most parts of a message.
 pub(crate) const PARTS: usize = (LONGEST - HEAD) / 16;
@@ -26,21 +25,14 @@ pub(crate) struct Request<'a> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum What<'a> {
-    /// Where this number of bytes lies, to be read from there.
+    /// Where the memory lies that has this number of bytes, to be read from there: all of it, or as many parts as a message has room for.
     Map(u64),
     /// This number of bytes.
     Read(u64),
     /// To read what lies here, in the memory of who asks.
-    Pull(Source),
+    Pull(Vec<Part>),
     /// To write this.
     Write(&'a [u8]),
-}
-
-/// Memory of the sender's that the receiver may read.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Source {
-    pub(crate) token: Token,
-    pub(crate) parts: Vec<Part>,
 }
 
 codes! {
@@ -78,25 +70,22 @@ fn put(bytes: &mut Vec<u8>, words: &[u64]) {
     words.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
 }
 
-impl Source {
-    fn encode(&self, bytes: &mut Vec<u8>) {
-        put(bytes, &[self.token.address, self.token.value]);
-        self.parts.iter().for_each(|(address, len)| put(bytes, &[*address, *len]));
-    }
+fn put_parts(bytes: &mut Vec<u8>, parts: &[Part]) {
+    parts.iter().for_each(|(address, len)| put(bytes, &[*address, *len]));
+}
 
-    fn decode(mut words: Words<'_>) -> Option<Self> {
-        let token = Token { address: words.next()?, value: words.next()? };
-        let mut parts = Vec::new();
-        while !words.0.is_empty() {
-            parts.push((words.next()?, words.next()?));
-        }
-        Some(Source { token, parts })
+/// All that is left.
+fn parts(mut words: Words<'_>) -> Option<Vec<Part>> {
+    let mut parts = Vec::new();
+    while !words.0.is_empty() {
+        parts.push((words.next()?, words.next()?));
     }
+    Some(parts)
+}
 
-    /// Its length in bytes; `None`: that is no number.
-    pub(crate) fn len(&self) -> Option<u64> {
-        self.parts.iter().try_fold(0u64, |sum, (_, len)| sum.checked_add(*len))
-    }
+/// The length of parts in bytes; `None`: that is no number.
+pub(crate) fn len_of(parts: &[Part]) -> Option<u64> {
+    parts.iter().try_fold(0u64, |sum, (_, len)| sum.checked_add(*len))
 }
 
 impl<'a> Request<'a> {
@@ -113,7 +102,7 @@ impl<'a> Request<'a> {
             }
             What::Pull(source) => {
                 put(bytes, &head(3));
-                source.encode(bytes);
+                put_parts(bytes, source);
             }
             What::Write(data) => {
                 put(bytes, &head(4));
@@ -128,7 +117,7 @@ impl<'a> Request<'a> {
         let what = match what {
             1 => What::Map(words.next().filter(|_| words.0.is_empty())?),
             2 => What::Read(words.next().filter(|len| words.0.is_empty() && *len <= DATA as u64)?),
-            3 => What::Pull(Source::decode(words)?),
+            3 => What::Pull(parts(words)?),
             4 => What::Write(words.0),
             _ => return None,
         };
@@ -151,16 +140,25 @@ pub(crate) fn decode_reply(bytes: &[u8]) -> Option<(Status, &[u8])> {
     Some((status, words.0))
 }
 
-/// The answer to [`What::Map`]: the number of a lease, and where the bytes lie.
-pub(crate) fn encode_map(bytes: &mut Vec<u8>, lease: u32, source: &Source) {
-    put(bytes, &[lease.into()]);
-    source.encode(bytes);
+/// The answer to [`What::Map`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Map {
+    /// The number of the lease that it is read under.
+    pub(crate) lease: u32,
+    /// Which byte of the memory is the first of the source.
+    pub(crate) start: u64,
+    pub(crate) parts: Vec<Part>,
 }
 
-pub(crate) fn decode_map(bytes: &[u8]) -> Option<(u32, Source)> {
+pub(crate) fn encode_map(bytes: &mut Vec<u8>, map: &Map) {
+    put(bytes, &[map.lease.into(), map.start]);
+    put_parts(bytes, &map.parts);
+}
+
+pub(crate) fn decode_map(bytes: &[u8]) -> Option<Map> {
     let mut words = Words(bytes);
-    let lease = u32::try_from(words.next()?).ok()?;
-    Some((lease, Source::decode(words)?))
+    let (lease, start) = (u32::try_from(words.next()?).ok()?, words.next()?);
+    Some(Map { lease, start, parts: parts(words)? })
 }
 
 #[cfg(test)]
@@ -169,9 +167,8 @@ mod tests {
 
     #[test]
     fn requests_and_replies_survive_encoding_and_fit() {
-        let token = Token { address: 1, value: 2 };
-        let source = || Source { token, parts: vec![(3, 4); PARTS] };
-        for what in [What::Map(7), What::Read(9), What::Pull(source()), What::Write(&[5; DATA])] {
+        let parts = || vec![(3, 4); PARTS];
+        for what in [What::Map(7), What::Read(9), What::Pull(parts()), What::Write(&[5; DATA])] {
             let request = Request { key: u64::MAX, offset: 1, what };
             let mut bytes = Vec::new();
             request.encode(&mut bytes);
@@ -182,11 +179,12 @@ mod tests {
         let mut bytes = vec![9; 3];
         begin_reply(&mut bytes, Status::Done);
         assert!(bytes.len() + DATA <= LONGEST);
-        encode_map(&mut bytes, 7, &source());
+        let map = Map { lease: 7, start: 1 << 40, parts: parts() };
+        encode_map(&mut bytes, &map);
         assert!(bytes.len() <= LONGEST);
         let (status, content) = decode_reply(&bytes).unwrap();
-        assert_eq!((status, decode_map(content)), (Status::Done, Some((7, source()))));
+        assert_eq!((status, decode_map(content)), (Status::Done, Some(map)));
         assert_eq!(decode_reply(&[9; 8]), None);
-        assert_eq!(Source { token, parts: vec![(0, u64::MAX), (0, 1)] }.len(), None);
+        assert_eq!((len_of(&[(0, u64::MAX), (0, 1)]), len_of(&[(9, 5), (0, 1)])), (None, Some(6)));
     }
 }

@@ -1,14 +1,14 @@
 //! The memory of a connection between two endpoints: a channel in each direction, and what wakes each side.
 //!
 //! ```text
-//!   0        128      256       384       4096
-//!   │ bell 0 │ bell 1 │ closed 0 │ closed 1 │ … │ channel of side 0 │ channel of side 1 │
+//!   0        128      256        384        512       640       768  4096
+//!   │ bell 0 │ bell 1 │ closed 0 │ closed 1 │ token 0 │ token 1 │  …  │ channel of side 0 │ channel of side 1 │
 //! ```
 //!
 //! The other side is a stranger, who may write anything at any time. So the file cannot be truncated, and a cell is copied
 //! before it is looked at: what was checked is what is used.
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::fs::{self, File};
 use std::io;
 
@@ -19,6 +19,7 @@ use crate::copy::{Sink, Source};
 use crate::protocol::message::channel::PAYLOAD;
 use crate::protocol::message::{Channel, Post};
 use crate::protocol::{Bell, Payload, Segment, Staging};
+use crate::sys::cma::Token;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::memfd;
 use crate::sys::shm_file;
@@ -28,9 +29,10 @@ const SIDES: usize = 2;
 
 /// Offsets, in bytes.
 const CLOSED: usize = SIDES * size_of::<Bell<ShmPlatform>>();
+const TOKENS: usize = CLOSED + SIDES * 128;
 const CHANNELS: usize = 4096;
 
-const _: () = assert!(size_of::<Bell<ShmPlatform>>() == 128 && CLOSED + SIDES * 128 <= CHANNELS);
+const _: () = assert!(size_of::<Bell<ShmPlatform>>() == 128 && TOKENS + SIDES * 128 <= CHANNELS);
 
 /// The memory of one connection, as one of its sides sees it.
 pub(crate) struct PairMemory {
@@ -138,10 +140,31 @@ impl PairMemory {
 
     /// Not 0 once a side sends no more.
     fn closed(&self, side: usize) -> &AtomicU64 {
-        assert!(side < SIDES);
-        let word = self.mapping.start().wrapping_add(CLOSED + 128 * side).cast();
+        self.word(CLOSED + 128 * side)
+    }
+
+    /// A word before the channels.
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset < CHANNELS && offset.is_multiple_of(size_of::<u64>()));
         // SAFETY: I1 and I3: inside the mapping, aligned; the other side may change it.
-        unsafe { AtomicU64::from_ptr(word) }
+        unsafe { AtomicU64::from_ptr(self.mapping.start().wrapping_add(offset).cast()) }
+    }
+
+    fn token_words(&self, side: usize) -> [&AtomicU64; 2] {
+        [0, size_of::<u64>()].map(|at| self.word(TOKENS + 128 * side + at))
+    }
+
+    /// Says by what the other side knows this process, before this side sends anything.
+    pub(crate) fn show(&self, token: Token) {
+        let words = self.token_words(self.side).into_iter().zip([token.address, token.value]);
+        // Relaxed: published with the first message.
+        words.for_each(|(word, value)| word.store(value, Relaxed));
+    }
+
+    /// By what the process of the other side is known, once that has sent something.
+    pub(crate) fn token(&self) -> Token {
+        let [address, value] = self.token_words(self.other()).map(|word| word.load(Relaxed));
+        Token { address, value }
     }
 
     /// This side sends no more.

@@ -76,6 +76,9 @@ pub(crate) fn read_parts(
     done: &mut usize,
 ) -> Fetched {
     const TOKEN: usize = size_of::<u64>();
+    if let [(address, target)] = parts {
+        return read_counted(process, token, *address, target, done);
+    }
     for batch in parts.chunks_mut(PARTS) {
         let mut seen = [0u8; TOKEN];
         let remote = |address: u64, len| libc::iovec {

@@ -59,6 +59,12 @@ fn maps_with(own: &mut Forger, asked: &Asked, place: usize, word: u64) -> Result
     own.reply(asked.number, &bytes(&map))
 }
 
+/// A map, and another token; what is then asked for by messages it refuses.
+fn shows(own: &mut Forger, asked: &Asked, address: u64, token: u64) -> Result<()> {
+    own.shows(address, token)?;
+    if asked.what == MAP { maps(own, asked, &[(own.start(), asked.len)]) } else { says_status::<1>(own, asked) }
+}
+
 /// Answers that nobody waits for.
 fn answers_nobody(own: &mut Forger) -> Result<()> {
     for number in [0, 999, u64::MAX] {
@@ -143,8 +149,15 @@ pub(super) const GETS: &[Row] = &[
         },
         Result::is_ok,
     ),
-    ("another token", LONG, |own, asked| maps_with(own, asked, 3, 7), is_not_shared),
-    ("a token where nothing is mapped", LONG, |own, asked| maps_with(own, asked, 2, 8), is_not_shared),
+    ("another token", LONG, |own, asked| shows(own, asked, own.start(), 7), is_not_shared),
+    ("a token where nothing is mapped", LONG, |own, asked| shows(own, asked, 8, 0), is_not_shared),
+    ("memory that begins later", LONG, |own, asked| maps_with(own, asked, 2, 1), is_violated),
+    (
+        "memory that begins at the end of all",
+        LONG,
+        |own, asked| maps_with(own, asked, 2, u64::MAX),
+        is_violated,
+    ),
     ("no status", LONG, |own, asked| own.reply(asked.number, &[0; 3]), is_violated),
     ("nothing at all", LONG, |own, asked| own.reply(asked.number, &[]), is_violated),
     ("a status that is none", LONG, says_status::<99>, is_violated),

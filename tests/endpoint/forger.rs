@@ -14,7 +14,10 @@ use nix::sys::socket::{
 };
 use nix::unistd::geteuid;
 
-/// In the memory of a connection: the cells of the side that has connected, and of this one.
+/// In the memory of a connection: the token of the side that listens.
+const TOKEN: u64 = 640;
+
+/// The cells of the side that has connected, and of this one.
 const THEIRS: u64 = 4096;
 const OWN: u64 = THEIRS + BUFFERS + 64 * BUFFER;
 
@@ -77,7 +80,10 @@ impl Listener {
         // SAFETY: as above.
         let memory = unsafe { File::from_raw_fd(memory.context("no memory with the hello")?) };
         send(connection.as_raw_fd(), &[1, 0], MsgFlags::MSG_NOSIGNAL)?;
-        Ok(Forger { connection, memory, taken: 0, answered: 0, token: Box::new(fastrand::u64(..)), data })
+        let token = Box::new(fastrand::u64(..));
+        let forger = Forger { connection, memory, taken: 0, answered: 0, token, data };
+        forger.shows(address(&raw const *forger.token), *forger.token)?;
+        Ok(forger)
     }
 }
 
@@ -148,9 +154,15 @@ impl Forger {
         self.publish(REPLY, number, bytes.len() as u64, mask, bytes)
     }
 
-    /// What an owner says where its bytes lie: a lease, a token, and the parts.
+    /// Says by what its process is known.
+    pub(super) fn shows(&self, address: u64, token: u64) -> Result<()> {
+        self.write(TOKEN, address)?;
+        self.write(TOKEN + 8, token)
+    }
+
+    /// What an owner says where its bytes lie: a lease, which byte is the first, and the parts.
     pub(super) fn map(&self, lease: u64, parts: &[(u64, u64)]) -> Vec<u64> {
-        let mut words = vec![0, lease, address(&raw const *self.token), *self.token];
+        let mut words = vec![0, lease, 0];
         words.extend(parts.iter().flat_map(|(start, len)| [*start, *len]));
         words
     }

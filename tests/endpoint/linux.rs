@@ -38,6 +38,8 @@ mod hostile;
 mod messages;
 #[path = "namespaces.rs"]
 mod namespaces;
+#[path = "one_sided.rs"]
+mod one_sided;
 #[path = "owner.rs"]
 mod owner;
 #[path = "receiving.rs"]
@@ -117,6 +119,7 @@ pub(super) fn main() -> ExitCode {
         async_transfers::TESTS,
         bulk_pull::TESTS,
         sharing::TESTS,
+        one_sided::TESTS,
         transfers::TESTS,
         files::TESTS,
         namespaces::TESTS,

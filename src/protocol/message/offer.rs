@@ -12,6 +12,9 @@
 //! byte was copied: if that fails the sender has withdrawn, its memory may have changed meanwhile, and what was copied is thrown
 //! away. So a sender may withdraw at any moment, and change its memory at once, without waiting for a receiver that has stopped.
 //!
+//! An offer may stay open, to be read again and again. Behind the last byte of each time the receiver *confirms* it: a compare-exchange from
+//! `Offered` to `Offered`. A load would not do, since it may find an older state than that of the bytes that were copied.
+//!
 //! If the bytes lie in memory that the receiver has mapped, it copies them from there, else the system does. Where the receiver
 //! cannot read the sender's memory at all it says which part it *wants*, and the sender sends that part through its
 //! buffers. It wants no more than the buffers hold, and so a receive that was given up leaves no more than that behind.
@@ -151,8 +154,8 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     #[inline]
     pub fn withdraw<C: Channel>(&self, channel: &C, number: u32) -> Settled {
         let (from, to) = (lease(number, OFFERED), lease(number, WITHDRAWN));
-        // Acquire: the receiver's copy is made, where it was faster.
-        match self.0.platform.exchange_cell("withdraw", channel.lease(slot(number)), from, to, Relaxed, Acquire)
+        // Acquire: the receiver's copy is made, where it was faster, or has confirmed the lease before.
+        match self.0.platform.exchange_cell("withdraw", channel.lease(slot(number)), from, to, Acquire, Acquire)
         {
             Ok(_) => Settled::Withdrawn,
             Err(_) => Settled::Pulled,
@@ -186,21 +189,14 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         Ok(if pulled { Settled::Pulled } else { Settled::Withdrawn })
     }
 
-    /// Pulls what `source` has offered: `pull` copies a piece, and says whether there is another one to copy. It is looked at the
-    /// offer between pieces, so that one that was withdrawn is not pulled to its end, and settled behind the last. Only if the
-    /// result is [`Settled::Pulled`] is what was copied what was offered.
-    ///
-    /// # Errors
-    /// Only when a test stops this rank.
-    pub fn pull<C: Channel>(
-        &self,
-        channel: &C,
-        number: u32,
-        source: usize,
-        mut pull: impl FnMut() -> bool,
-    ) -> Result<Settled, Killed> {
-        while pull() && self.is_offered(channel, number) {}
-        self.settle(channel, number, source)
+    /// Reads what is offered, which stays open for more: `copy` copies a piece, and says whether there is another one. It is looked at the
+    /// offer between pieces, so that one that was withdrawn is not read to its end, and confirmed behind the last. Returns whether it stands;
+    /// if not, what was copied is not what was offered.
+    pub fn read<C: Channel>(&self, channel: &C, number: u32, mut copy: impl FnMut() -> bool) -> bool {
+        while copy() && self.is_offered(channel, number) {}
+        let (word, offered) = (channel.lease(slot(number)), lease(number, OFFERED));
+        // Release: the copy is made. The same is stored once more, so that whoever withdraws sees that.
+        self.0.platform.exchange_cell("confirm", word, offered, offered, Release, Relaxed).is_ok()
     }
 
     /// The receiver wants a part of an offer of `source`'s.

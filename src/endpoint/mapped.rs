@@ -1,0 +1,23 @@
+//! Memory of the other side's whose place this side has learnt, and which it may read without asking again.
+//!
+//! It is read under a [lease](super::lease) that stays open. Whoever reads confirms it behind the last byte; whoever revokes withdraws it:
+//! what is read from then on is thrown away.
+
+/// A range of memory with a key.
+pub(super) struct Mapped {
+    pub(super) key: u64,
+    /// The number of its lease.
+    pub(super) lease: u32,
+    /// Which byte of the memory is the first, and how many there are from there on.
+    pub(super) start: u64,
+    pub(super) len: u64,
+    /// Where they lie: addresses and lengths.
+    pub(super) parts: Vec<(u64, u64)>,
+}
+
+impl Mapped {
+    /// Whether it has the byte at this offset of the memory with this key.
+    pub(super) fn has(&self, key: u64, offset: u64) -> bool {
+        self.key == key && offset.checked_sub(self.start).is_some_and(|at| at < self.len)
+    }
+}
