@@ -313,10 +313,23 @@ pub(crate) const ENDPOINT_POLLS_PER_CALL: u32 = 8;
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_SPIN_FOR_FENCES: Duration = Duration::from_micros(50);
 
-/// The messages of a transfer that are on their way at a time, where memory cannot be read directly: as long as one is copied
-/// another is filled, and half of the buffers stay free for other messages.
+/// Of a put of up to this number of bytes the second half is sent while the peer reads the first, or as much of it as the next says, so that half of
+/// the buffers stay free for other messages. Measured: docs/adr/0043-both-sides-copy-a-put.md.
 #[cfg(target_os = "linux")]
-pub(crate) const ENDPOINT_IN_FLIGHT: usize = 32;
+pub(crate) const ENDPOINT_BOTH_WAYS_BYTES: usize = 256 << 10;
+#[cfg(target_os = "linux")]
+pub(crate) const ENDPOINT_WRITTEN_BYTES: usize = 96 << 10;
+
+/// The messages of a get that are on their way at a time: as long as one is copied another is filled, and half of the buffers stay free for
+/// other messages.
+#[cfg(target_os = "linux")]
+pub(crate) const ENDPOINT_READS_IN_FLIGHT: usize = 32;
+
+/// The same of a put, whose messages have up to this number of buffers.
+#[cfg(target_os = "linux")]
+pub(crate) const ENDPOINT_WRITES_IN_FLIGHT: usize = 8;
+#[cfg(target_os = "linux")]
+pub(crate) const ENDPOINT_WRITE_BUFFERS: usize = 4;
 
 /// A transfer of up to this number of bytes goes by messages: to copy them twice takes less time than the system needs before it copies.
 /// Measured on an AMD EPYC against 8 and 64 KiB: a get of 16 KiB is 1.4 to 1.8 times as fast as a copy by the system (before 0.4 to

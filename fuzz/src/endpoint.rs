@@ -21,6 +21,9 @@ use super::input::Input;
 const MEMORY: usize = CHANNELS + 2 * CHANNEL + 64;
 const CHANNELS: usize = 4096;
 
+/// The kind of a cell whose bytes are written to memory.
+const WRITE: u8 = 10;
+
 /// The length of a channel: cells and words, and 64 buffers.
 const CHANNEL: usize = WORDS + 64 * 4096;
 const WORDS: usize = 5632;
@@ -99,7 +102,11 @@ fn step(input: &mut Input<'_>, connection: &OwnedFd, file: &File, memory: &Regis
         2 => {
             // A cell of the first lap, with a request that is nearly right.
             let (cell, kind, len) = (input.byte() as usize % 4, input.byte() & 15, input.number() & 0x1FFF);
-            let mask = if len > 40 { 1 } else { input.number() };
+            let mask = match kind {
+                _ if len <= 40 => input.number(),
+                WRITE => 0b1111,
+                _ => 1,
+            };
             let at = CHANNELS + 64 * cell;
             let mut request = [0; 40];
             request[..8].copy_from_slice(&u64::from(input.byte() % 6).to_ne_bytes());
@@ -107,6 +114,10 @@ fn step(input: &mut Input<'_>, connection: &OwnedFd, file: &File, memory: &Regis
             request[16..24].copy_from_slice(&input.number().to_ne_bytes());
             request[24..32].copy_from_slice(&input.number().to_ne_bytes());
             request[32..40].copy_from_slice(&input.number().to_ne_bytes());
+            if kind == WRITE {
+                // It begins with the key.
+                request.rotate_left(8);
+            }
             write(&input.number().to_ne_bytes(), at + 8);
             write(&mask.to_ne_bytes(), at + 16);
             write(&request, at + 24);

@@ -3,11 +3,41 @@
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::protocol::message::Mask;
+
 /// The most requests of a peer that wait. Further ones stay in its channel.
 const WAITING: usize = 64;
 
 /// Memory that is kept for as long as the other side may read it.
 pub(crate) type Kept = Box<dyn Any + Send + Sync>;
+
+/// Bytes that have come to be written.
+pub(crate) enum Body {
+    Private(Vec<u8>),
+    /// In buffers of the channel from their sender.
+    Buffers {
+        mask: Mask,
+        len: usize,
+    },
+}
+
+impl Body {
+    /// In bytes.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Body::Private(bytes) => bytes.len(),
+            Body::Buffers { len, .. } => *len,
+        }
+    }
+}
+
+/// What the other side asks for.
+pub(crate) enum Wanted {
+    /// What a [request](crate::endpoint::wire::Request) says.
+    Request(Vec<u8>),
+    /// To write this to the memory with a key, from an offset on.
+    Write { place: [u64; 2], data: Body },
+}
 
 /// A request of this side.
 enum Asked {
@@ -25,7 +55,7 @@ enum Asked {
 #[derive(Default)]
 pub(crate) struct Calls {
     /// Of the other side: numbers, and what is asked.
-    requests: VecDeque<(u64, Vec<u8>)>,
+    requests: VecDeque<(u64, Wanted)>,
     /// Of this side, by number: few at a time.
     asked: BTreeMap<u64, Asked>,
     /// Where requests are made.
@@ -63,16 +93,24 @@ impl Calls {
         !self.requests.is_empty()
     }
 
+    /// What waits to be written.
+    pub(crate) fn writes(&mut self) -> impl Iterator<Item = &mut Body> {
+        self.requests.iter_mut().filter_map(|(_, wanted)| match wanted {
+            Wanted::Write { data, .. } => Some(data),
+            Wanted::Request(_) => None,
+        })
+    }
+
     /// Whether no more are taken in.
     pub(crate) fn is_full(&self) -> bool {
         self.requests.len() >= WAITING
     }
 
-    pub(crate) fn push_request(&mut self, number: u64, request: Vec<u8>) {
-        self.requests.push_back((number, request));
+    pub(crate) fn push_request(&mut self, number: u64, wanted: Wanted) {
+        self.requests.push_back((number, wanted));
     }
 
-    pub(crate) fn next_request(&mut self) -> Option<(u64, Vec<u8>)> {
+    pub(crate) fn next_request(&mut self) -> Option<(u64, Wanted)> {
         self.requests.pop_front()
     }
 

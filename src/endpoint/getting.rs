@@ -2,12 +2,12 @@
 
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::link::Link;
-use crate::endpoint::requests::{Answer, Moved, Requests, Transfer, Way};
+use crate::endpoint::requests::{Answer, Messages, Moved, Requests, Transfer, Way};
 use crate::endpoint::slices::{Parts, pair, scatter, window_mut};
 use crate::endpoint::state::State;
-use crate::endpoint::wire::{Status, What, decode_map};
+use crate::endpoint::wire::{DATA, Status, What, decode_map};
 use crate::sys::cma::Fetched;
-use crate::tuning::{ENDPOINT_SHORT_BYTES, MESSAGE_PIECE_BYTES};
+use crate::tuning::{ENDPOINT_READS_IN_FLIGHT, ENDPOINT_SHORT_BYTES, MESSAGE_PIECE_BYTES};
 
 /// A get that is under way: it refers to no memory but in its [steps](Get::step).
 pub(super) struct Get {
@@ -38,7 +38,7 @@ impl Get {
             return Ok(Some(Moved::All));
         }
         if let Some(answer) = self.requests.answer(state)? {
-            match self.requests.way {
+            match answer.way {
                 Way::Direct => self.map(state, &answer, targets)?,
                 Way::Messages => self.copy(state, &answer, targets)?,
             }
@@ -48,7 +48,9 @@ impl Get {
         let mut moved = None;
         loop {
             let link = state.links.find_open(self.requests.transfer.peer)?;
-            let Some(part @ (_, len)) = self.requests.next(link.calls.cannot_read, self.most) else { break };
+            let messages = Messages { len: DATA, in_flight: ENDPOINT_READS_IN_FLIGHT };
+            let next = self.requests.next(link.calls.cannot_read, self.most, messages);
+            let Some(part @ (_, len)) = next else { break };
             if self.requests.way == Way::Direct {
                 if self.read(link, part, targets)? {
                     return Ok(Some(self.requests.moved()));

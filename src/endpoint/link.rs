@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use crate::endpoint::calls::Calls;
+use crate::endpoint::calls::{Calls, Wanted};
 use crate::endpoint::ended::Ended;
 use crate::endpoint::mapped::Mapped;
 use crate::endpoint::peer::{Event, Peer};
@@ -92,7 +92,7 @@ pub(crate) struct Link {
     pub(super) first_poll: FirstPoll,
     /// Whether, when a message in a slot was sent last, one had been taken since the one before.
     pub(super) alternates: bool,
-    /// A buffer that the next message is written to.
+    /// Buffers that the next messages are written to.
     pub(super) reserved: Mask,
     pub(super) arrived: VecDeque<Arrived>,
     /// The bytes of contents in private memory.
@@ -261,7 +261,7 @@ impl Link {
         self.calls.has_requests()
     }
 
-    pub(crate) fn next_request(&mut self) -> Option<(u64, Vec<u8>)> {
+    pub(crate) fn next_request(&mut self) -> Option<(u64, Wanted)> {
         self.calls.next_request()
     }
 

@@ -8,7 +8,7 @@
 //! | `state`, `waiting` | what goes on inside of a call, and when may an endpoint sleep? |
 //! | `dialling`, `listener`, `hello`, `sockets`, `key` | how do two strangers connect, and what is checked? |
 //! | `links` | which connections are there? |
-//! | `link`, `taking`, `direct`, `sending`, `calls` | what goes through one of them? |
+//! | `link`, `taking`, `direct`, `sending`, `calls`, `body` | what goes through one of them? |
 //! | `postings` | which receive has which message? |
 //! | `handle`, `shares`, `lease`, `mapped` | which memory may peers access, and until when? |
 //! | `getting`, `putting`, `requests`, `steps`, `left` | how does a transfer go on, step by step, and what is left of it? |
@@ -22,6 +22,7 @@ pub(crate) mod address;
 pub(crate) mod api;
 #[cfg(feature = "tokio")]
 pub(crate) mod asynchronous;
+mod body;
 pub(crate) mod builder;
 mod calls;
 pub(crate) mod completing;

@@ -1,13 +1,17 @@
-//! Writing to a peer's memory, step by step: the peer reads from this process's memory, or is sent the bytes.
+//! Writing to a peer's memory, step by step: the peer reads from this process's memory, or is sent the bytes, or both at a time.
 
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::handle::Access;
-use crate::endpoint::requests::{Moved, Requests, Transfer, Way};
+use crate::endpoint::requests::{Messages, Moved, Requests, Transfer, Way};
 use crate::endpoint::slices::window;
 use crate::endpoint::state::State;
 use crate::endpoint::wire::{PARTS, Status, What};
 use crate::rank::cma_peers::address;
-use crate::tuning::MESSAGE_PIECE_BYTES;
+use crate::segment::message_memory::BUFFER;
+use crate::tuning::{
+    ENDPOINT_BOTH_WAYS_BYTES, ENDPOINT_WRITE_BUFFERS, ENDPOINT_WRITES_IN_FLIGHT, ENDPOINT_WRITTEN_BYTES,
+    MESSAGE_PIECE_BYTES,
+};
 
 /// A put that is under way. Between its [steps](Put::step) the peer may read the data.
 pub(super) struct Put {
@@ -29,10 +33,10 @@ impl Put {
             return Ok(Some(Moved::All));
         }
         if let Some(answer) = self.requests.answer(state)? {
-            match (self.requests.way, answer.status) {
+            match (answer.way, answer.status) {
                 (Way::Direct, Status::Refused) => {
                     state.links.find_open(transfer.peer)?.calls.cannot_be_read = true;
-                    self.requests.ask_again_from(answer.start);
+                    self.requests.is_missing(&answer);
                 }
                 (Way::Direct, Status::Fault) => {
                     let read = <[u8; 8]>::try_from(answer.content()).map_or(0, u64::from_ne_bytes);
@@ -47,30 +51,50 @@ impl Put {
         let mut moved = None;
         loop {
             let cannot = state.links.find_open(transfer.peer)?.calls.cannot_be_read;
-            let Some((start, len)) = self.requests.next(cannot, MESSAGE_PIECE_BYTES) else { break };
+            let next = self.requests.next(cannot, MESSAGE_PIECE_BYTES, messages(transfer.len));
+            let Some((start, len)) = next else { break };
             if !self.requests.find_room(state)? {
                 break;
             }
-            let slices: Vec<_> = window(data.iter().copied(), start, len).collect();
-            let copy;
-            let (what, len) = match (self.requests.way, &slices[..]) {
-                (Way::Direct, _) => pull(&slices),
-                (Way::Messages, [slice]) => (What::Write(slice), len),
-                (Way::Messages, _) => {
-                    copy = slices.concat();
-                    (What::Write(&copy), len)
-                }
-            };
-            self.requests.ask(state, (start, len), what)?;
             moved = Some(Moved::Asked);
+            match self.requests.way {
+                Way::Direct => self.pull(state, (start, len), data)?,
+                Way::Messages => {
+                    self.requests.write(state, (start, len), data)?;
+                }
+            }
         }
         Ok(moved)
     }
+
+    /// Has the peer read a part, or as much of it as one request can name. As long as it does, this side copies the end of a part that is
+    /// not long.
+    fn pull(
+        &mut self,
+        state: &mut State,
+        (start, len): (usize, usize),
+        data: &[&[u8]],
+    ) -> Result<(), EndpointError> {
+        let is_long = self.requests.transfer.len > ENDPOINT_BOTH_WAYS_BYTES;
+        let end = if is_long { 0 } else { (len / 2 / BUFFER * BUFFER).min(ENDPOINT_WRITTEN_BYTES) };
+        let slices = window(data.iter().copied(), start, len - end).take(PARTS);
+        let part = |slice: &[u8]| (address(slice).map_or(0, |at| at.get()), slice.len() as u64);
+        let parts: Vec<_> = slices.map(part).collect();
+        let pulled = parts.iter().map(|(_, len)| *len as usize).sum();
+        self.requests.ask(state, (start, pulled), What::Pull(parts))?;
+        let mut done = pulled;
+        while (len - end..len).contains(&done) {
+            match self.requests.write(state, (start + done, len - done), data)? {
+                0 => break,
+                written => done += written,
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Asks the peer to read these, as many as one request can name; with their length.
-fn pull(slices: &[&[u8]]) -> (What<'static>, usize) {
-    let slices = &slices[..slices.len().min(PARTS)];
-    let part = |slice: &&[u8]| (address(slice).map_or(0, |at| at.get()), slice.len() as u64);
-    (What::Pull(slices.iter().map(part).collect()), slices.iter().map(|slice| slice.len()).sum())
+/// How a put of this length goes by messages: as long as the peer copies one, this side fills another.
+fn messages(bytes: usize) -> Messages {
+    let len = (bytes / 4).clamp(BUFFER, ENDPOINT_WRITE_BUFFERS * BUFFER).next_multiple_of(BUFFER);
+    Messages { len, in_flight: ENDPOINT_WRITES_IN_FLIGHT }
 }

@@ -9,10 +9,12 @@ use crate::endpoint::handle::Handle;
 use crate::endpoint::left::Unanswered;
 use crate::endpoint::link::{LONGEST, Stage};
 use crate::endpoint::peer::Peer;
+use crate::endpoint::slices::window;
 use crate::endpoint::state::State;
-use crate::endpoint::wire::{DATA, Request, Status, What, decode_reply};
+use crate::endpoint::wire::{Request, Status, What, decode_reply};
 use crate::protocol::message::Kind;
-use crate::tuning::{ENDPOINT_IN_FLIGHT, ENDPOINT_SHORT_BYTES};
+use crate::segment::message_memory::BUFFER;
+use crate::tuning::{ENDPOINT_SHORT_BYTES, ENDPOINT_WRITE_BUFFERS};
 
 /// An access to a peer's memory.
 #[derive(Clone, Copy)]
@@ -37,6 +39,7 @@ pub(super) enum Moved {
 /// A part of a transfer, which has been asked for.
 struct Asked {
     number: u64,
+    way: Way,
     start: usize,
     len: usize,
 }
@@ -44,6 +47,7 @@ struct Asked {
 /// The answer to the oldest request: its status and content, and which part of the transfer it is about.
 pub(super) struct Answer {
     pub(super) status: Status,
+    pub(super) way: Way,
     reply: Vec<u8>,
     /// Where the content begins.
     content: usize,
@@ -66,6 +70,15 @@ pub(super) enum Way {
     Messages,
 }
 
+/// How a transfer goes by messages.
+#[derive(Clone, Copy)]
+pub(super) struct Messages {
+    /// The most bytes of each.
+    pub(super) len: usize,
+    /// The most that are on their way.
+    pub(super) in_flight: usize,
+}
+
 /// The requests of a transfer.
 pub(super) struct Requests {
     pub(super) transfer: Transfer,
@@ -73,6 +86,8 @@ pub(super) struct Requests {
     /// The bytes at the front that have been asked for.
     asked: usize,
     under_way: VecDeque<Asked>,
+    /// What has to be sent, since it could not be read: start and length.
+    missing: Option<(usize, usize)>,
 }
 
 impl Requests {
@@ -85,11 +100,12 @@ impl Requests {
         if offset.checked_add(len as u64).is_none_or(|end| end > handle.len) {
             return Err(EndpointError::OutOfBounds { offset, bytes: len as u64, len: handle.len });
         }
-        Ok(Requests { transfer, way: Way::Direct, asked: 0, under_way: VecDeque::new() })
+        let (under_way, missing) = Default::default();
+        Ok(Requests { transfer, way: Way::Direct, asked: 0, under_way, missing })
     }
 
     pub(super) fn are_done(&self) -> bool {
-        self.asked == self.transfer.len && self.under_way.is_empty()
+        self.asked == self.transfer.len && self.under_way.is_empty() && self.missing.is_none()
     }
 
     /// What a step has done that has dealt with an answer.
@@ -104,10 +120,15 @@ impl Requests {
     }
 
     /// The next part that can be asked for at once: its start and length. What is short goes by messages, too.
-    pub(super) fn next(&mut self, cannot_go_directly: bool, most: usize) -> Option<(usize, usize)> {
-        let rest = self.transfer.len - self.asked;
+    pub(super) fn next(
+        &mut self,
+        cannot_go_directly: bool,
+        most: usize,
+        messages: Messages,
+    ) -> Option<(usize, usize)> {
+        let (start, rest) = self.missing.unwrap_or((self.asked, self.transfer.len - self.asked));
         let is_first = self.under_way.is_empty();
-        let is_short = rest <= DATA || self.transfer.len <= ENDPOINT_SHORT_BYTES;
+        let is_short = rest <= messages.len || self.transfer.len <= ENDPOINT_SHORT_BYTES;
         if is_first && (is_short || cannot_go_directly) {
             self.way = Way::Messages;
         }
@@ -115,10 +136,11 @@ impl Requests {
             Way::Direct => (is_first, most),
             // As few as there can be, of about the same length.
             Way::Messages => {
-                (self.under_way.len() < ENDPOINT_IN_FLIGHT, rest.div_ceil(rest.div_ceil(DATA).max(1)))
+                let count = rest.div_ceil(messages.len).max(1);
+                (self.under_way.len() < messages.in_flight, rest.div_ceil(count))
             }
         };
-        (has_turn && rest > 0).then_some((self.asked, rest.min(most)))
+        (has_turn && rest > 0).then_some((start, rest.min(most)))
     }
 
     /// Whether there is room for a request. Room that is found stays until one is made; room that is missing is noticed later.
@@ -134,7 +156,7 @@ impl Requests {
         &mut self,
         state: &mut State,
         (start, len): (usize, usize),
-        what: What<'_>,
+        what: What,
     ) -> Result<(), EndpointError> {
         let Transfer { peer, handle, offset, .. } = self.transfer;
         let link = state.links.find_open(peer)?;
@@ -145,9 +167,43 @@ impl Requests {
         let sent = link.send_quietly(Kind::Request, number, &request);
         link.calls.made = request;
         debug_assert!(sent, "room was found for it");
-        self.under_way.push_back(Asked { number, start, len });
-        self.asked = start + len;
+        self.is_asked(Asked { number, way: self.way, start, len });
         Ok(())
+    }
+
+    /// Writes a part of the data, or as much of it as there is room for, which may be nothing. Returns how much.
+    pub(super) fn write(
+        &mut self,
+        state: &mut State,
+        (start, len): (usize, usize),
+        data: &[&[u8]],
+    ) -> Result<usize, EndpointError> {
+        if !self.find_room(state)? {
+            return Ok(0);
+        }
+        let Transfer { peer, handle, offset, .. } = self.transfer;
+        let link = state.links.find_open(peer)?;
+        let buffers = link.finds_buffers(len.div_ceil(BUFFER).min(ENDPOINT_WRITE_BUFFERS));
+        let len = len.min(buffers * BUFFER);
+        let number = link.calls.ask(false);
+        let slices: Vec<_> = window(data.iter().copied(), start, len).collect();
+        link.send_write(number, [handle.key, offset + start as u64], &slices);
+        self.is_asked(Asked { number, way: Way::Messages, start, len });
+        Ok(len)
+    }
+
+    fn is_asked(&mut self, asked: Asked) {
+        let end = asked.start + asked.len;
+        match self.missing {
+            Some((start, len)) => self.missing = Some((end, start + len - end)).filter(|(_, left)| *left > 0),
+            None => self.asked = end,
+        }
+        self.under_way.push_back(asked);
+    }
+
+    /// The peer could not read this: it has to be sent.
+    pub(super) fn is_missing(&mut self, answer: &Answer) {
+        self.missing = Some((answer.start, answer.len));
     }
 
     /// What was asked for from here on has to be asked for once more.
@@ -159,7 +215,7 @@ impl Requests {
     /// The answer to the oldest request, once it is there.
     pub(super) fn answer(&mut self, state: &mut State) -> Result<Option<Answer>, EndpointError> {
         let peer = self.transfer.peer;
-        let Some(&Asked { number, start, len }) = self.under_way.front() else { return Ok(None) };
+        let Some(&Asked { number, way, start, len }) = self.under_way.front() else { return Ok(None) };
         let reply = loop {
             let link = state.links.find(peer)?;
             if let Some(reply) = link.calls.take_reply(number) {
@@ -177,7 +233,7 @@ impl Requests {
         match decode_reply(&reply) {
             Some((status, content)) => {
                 let content = reply.len() - content.len();
-                Ok(Some(Answer { status, content, reply, start, len }))
+                Ok(Some(Answer { status, way, content, reply, start, len }))
             }
             None => self.violated(state),
         }

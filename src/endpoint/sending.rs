@@ -2,7 +2,8 @@
 
 use crate::endpoint::link::{LONGEST, Link};
 use crate::protocol::message::channel::{INLINE, Slot};
-use crate::protocol::message::{Envelope, Kind, buffers};
+use crate::protocol::message::{Envelope, Kind, Mask, buffers};
+use crate::segment::message_memory::BUFFER;
 use crate::segment::unit::unstopped;
 
 impl Link {
@@ -51,7 +52,7 @@ impl Link {
         if !self.finds_room(data.len()) {
             return false;
         }
-        let mask = core::mem::take(&mut self.reserved);
+        let mask = self.takes_buffers(1);
         let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
         buffers::fill(&channel, mask, data);
         // Of what is in a buffer nothing is written to the cell.
@@ -70,6 +71,46 @@ impl Link {
             self.reserved = unstopped(post.reserve(&channel, 1)).unwrap_or(0);
         }
         bytes <= INLINE || self.reserved != 0
+    }
+
+    /// Finds this number of buffers, where one is [found](Self::finds_room) already: all of them, or fewer. How many.
+    pub(crate) fn finds_buffers(&mut self, wanted: usize) -> usize {
+        let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
+        let missing = wanted.saturating_sub(self.reserved.count_ones() as usize);
+        if missing > 0 {
+            self.reserved |= unstopped(post.reserve(&channel, missing)).unwrap_or(0);
+        }
+        wanted.min(self.reserved.count_ones() as usize)
+    }
+
+    /// Sends bytes that lie in slices, for which buffers were [found](Self::finds_buffers), or that fit into the cell, to be written to a
+    /// place in the other side's memory.
+    pub(crate) fn send_write(&mut self, number: u64, place: [u64; 2], slices: &[&[u8]]) {
+        let len = slices.iter().map(|slice| slice.len()).sum::<usize>();
+        let mut inline = [0; INLINE];
+        inline[..8].copy_from_slice(&place[0].to_ne_bytes());
+        inline[8..16].copy_from_slice(&place[1].to_ne_bytes());
+        let is_short = len <= INLINE - 16;
+        let mask = if is_short { 0 } else { self.takes_buffers(len.div_ceil(BUFFER)) };
+        let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
+        let mut at = 0;
+        for slice in slices {
+            if is_short {
+                inline[16 + at..][..slice.len()].copy_from_slice(slice);
+            } else {
+                buffers::fill_from(&channel, mask, at, slice);
+            }
+            at += slice.len();
+        }
+        let cell = Envelope { kind: Kind::Write, len, tag: number, mask, inline };
+        unstopped(post.publish(&channel, &mut self.outbox, self.memory.other(), &cell));
+    }
+
+    /// Some of the buffers that are reserved.
+    fn takes_buffers(&mut self, count: usize) -> Mask {
+        let mask = buffers::lowest(self.reserved, count).expect("they were reserved");
+        self.reserved &= !mask;
+        mask
     }
 
     /// Notices that there is room again, if it was missing.

@@ -10,11 +10,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use crate::copy::lent::Lent;
+use crate::endpoint::calls::{Body, Wanted};
 use crate::endpoint::handle::{Access, Handle, Registration};
 use crate::endpoint::link::{LONGEST, Link, Violation};
 use crate::endpoint::links::Links;
 use crate::endpoint::peer::Peer;
-use crate::endpoint::slices::{Parts, pair, scatter, window, window_mut};
+use crate::endpoint::slices::{Parts, pair, window, window_mut};
 use crate::endpoint::wire::{Map, PARTS, Part, Request, Status, What, begin_reply, encode_map, len_of};
 use crate::protocol::message::Kind;
 use crate::rank::cma_peers::{ProbeCookie, address};
@@ -100,21 +101,42 @@ impl Shares {
     /// Answers what a peer has asked for, as far as there is room for answers.
     pub(crate) fn serve(&mut self, link: &mut Link) -> Result<(), Violation> {
         while link.has_requests() && link.finds_room(LONGEST) {
-            let Some((number, bytes)) = link.next_request() else { break };
-            let request = Request::decode(&bytes).ok_or(Violation)?;
+            let Some((number, wanted)) = link.next_request() else { break };
             let mut reply = core::mem::take(&mut self.reply);
-            if let Err(status) = self.answer(link, request, &mut reply) {
+            begin_reply(&mut reply, Status::Done);
+            let outcome = match wanted {
+                Wanted::Request(bytes) => {
+                    let request = Request::decode(&bytes).ok_or(Violation)?;
+                    link.calls.keep_spare(bytes);
+                    self.answer(link, request, &mut reply)
+                }
+                Wanted::Write { place, data } => self.write(link, place, data),
+            };
+            if let Err(status) = outcome {
                 begin_reply(&mut reply, status);
             }
             link.send_quietly(Kind::Reply, number, &reply);
             self.reply = reply;
-            link.calls.keep_spare(bytes);
         }
+        link.keep_requests();
         Ok(())
     }
 
-    fn answer(&mut self, link: &mut Link, request: Request<'_>, reply: &mut Vec<u8>) -> Result<(), Status> {
-        begin_reply(reply, Status::Done);
+    fn write(&mut self, link: &mut Link, [key, offset]: [u64; 2], data: Body) -> Result<(), Status> {
+        let share = self.shares.get_mut(&key).ok_or(Status::Unknown);
+        match share.and_then(|share| share.writable(offset, data.len() as u64)) {
+            Ok(targets) => {
+                link.deliver(data, targets);
+                Ok(())
+            }
+            Err(status) => {
+                link.dispose(data);
+                Err(status)
+            }
+        }
+    }
+
+    fn answer(&mut self, link: &mut Link, request: Request, reply: &mut Vec<u8>) -> Result<(), Status> {
         let share = self.shares.get_mut(&request.key).ok_or(Status::Unknown)?;
         let offset = request.offset;
         match request.what {
@@ -147,10 +169,6 @@ impl Shares {
                         Ok(())
                     }
                 }
-            }
-            What::Write(data) => {
-                scatter(data, share.writable(offset, data.len() as u64)?);
-                Ok(())
             }
         }
     }

@@ -1,11 +1,15 @@
 //! What comes over a connection: taking it out of the channel, and receiving it.
 
+use crate::endpoint::calls::Wanted;
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::link::{Arrived, Content, Link, Short, TakenIn, Violation};
 use crate::protocol::message::channel::most_under_way;
 use crate::protocol::message::{Channel, Envelope, Kind, Mask, buffers};
 use crate::segment::unit::unstopped;
-use crate::tuning::{ENDPOINT_PRIVATE_BYTES, ENDPOINT_UNRECEIVED, ENDPOINT_UNRECEIVED_MOST, MESSAGE_BATCH};
+use crate::tuning::{
+    ENDPOINT_PRIVATE_BYTES, ENDPOINT_UNRECEIVED, ENDPOINT_UNRECEIVED_MOST, ENDPOINT_WRITE_BUFFERS,
+    MESSAGE_BATCH,
+};
 
 impl Link {
     /// Takes in what has come.
@@ -35,7 +39,7 @@ impl Link {
             let Some(cell) = cell else { break };
             taken_in.cells += 1;
             // That the length fits into the cell, or the buffers, and that these exist, was checked.
-            if cell.mask & cell.mask.wrapping_sub(1) != 0 {
+            if cell.kind != Kind::Write && cell.mask & cell.mask.wrapping_sub(1) != 0 {
                 return Err(Violation);
             }
             let expected = match cell.kind {
@@ -65,8 +69,12 @@ impl Link {
     fn take_in_call(&mut self, cell: Envelope) -> Result<(), Violation> {
         match cell.kind {
             Kind::Request => {
-                let request = self.copied(&cell);
+                let request = Wanted::Request(self.copied(&cell));
                 self.calls.push_request(cell.tag, request);
+            }
+            Kind::Write if cell.mask.count_ones() as usize <= ENDPOINT_WRITE_BUFFERS => {
+                let write = Wanted::Write { place: cell.place(), data: self.body(&cell) };
+                self.calls.push_request(cell.tag, write);
             }
             Kind::Reply => {
                 let reply = self.copied(&cell);
@@ -74,18 +82,16 @@ impl Link {
                     self.give_back(&abandoned);
                 }
             }
-            Kind::Message | Kind::Shifted | Kind::Expected | Kind::Offer | Kind::Fragment | Kind::Part => {
-                return Err(Violation);
-            }
+            _ => return Err(Violation),
         }
         Ok(())
     }
 
     /// The bytes of a cell, whose buffer is given back.
-    fn copied(&mut self, cell: &Envelope) -> Vec<u8> {
+    pub(super) fn copied(&mut self, cell: &Envelope) -> Vec<u8> {
         let mut bytes = self.calls.memory(cell.len);
         if cell.mask == 0 {
-            bytes.copy_from_slice(&cell.inline[..cell.len]);
+            bytes.copy_from_slice(cell.short());
         } else {
             self.read(cell.mask, &mut bytes);
         }

@@ -39,8 +39,8 @@ impl Endpoint {
     }
 
     /// Writes to memory that a peer shares for that, from an offset in bytes on: slices that count as one. Returns when the data is
-    /// there: the peer has read it, in its own calls. After an error the memory may have any content there. Example:
-    /// [`Endpoint::share`].
+    /// there: the peer has read it, or taken it from the connection's buffers, in its own calls. After an error the memory may have any content
+    /// there. Example: [`Endpoint::share`].
     ///
     /// # Errors
     /// Those of [`get`](Endpoint::get); [`EndpointError::NotWritable`].

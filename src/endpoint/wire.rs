@@ -17,22 +17,20 @@ pub(crate) const DATA: usize = LONGEST - HEAD;
 
 /// What is asked for, of the memory with this key, from this offset on.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Request<'a> {
+pub(crate) struct Request {
     pub(crate) key: u64,
     pub(crate) offset: u64,
-    pub(crate) what: What<'a>,
+    pub(crate) what: What,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum What<'a> {
+pub(crate) enum What {
     /// Where the memory lies that has this number of bytes, to be read from there: all of it, or as many parts as a message has room for.
     Map(u64),
     /// This number of bytes.
     Read(u64),
     /// To read what lies here, in the memory of who asks.
     Pull(Vec<Part>),
-    /// To write this.
-    Write(&'a [u8]),
 }
 
 codes! {
@@ -88,7 +86,7 @@ pub(crate) fn len_of(parts: &[Part]) -> Option<u64> {
     parts.iter().try_fold(0u64, |sum, (_, len)| sum.checked_add(*len))
 }
 
-impl<'a> Request<'a> {
+impl Request {
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
         let head = |what| [what, self.key, self.offset];
         match &self.what {
@@ -104,21 +102,16 @@ impl<'a> Request<'a> {
                 put(bytes, &head(3));
                 put_parts(bytes, source);
             }
-            What::Write(data) => {
-                put(bytes, &head(4));
-                bytes.extend_from_slice(data);
-            }
         }
     }
 
-    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut words = Words(bytes);
         let (what, key, offset) = (words.next()?, words.next()?, words.next()?);
         let what = match what {
             1 => What::Map(words.next().filter(|_| words.0.is_empty())?),
             2 => What::Read(words.next().filter(|len| words.0.is_empty() && *len <= DATA as u64)?),
             3 => What::Pull(parts(words)?),
-            4 => What::Write(words.0),
             _ => return None,
         };
         Some(Request { key, offset, what })
@@ -168,7 +161,7 @@ mod tests {
     #[test]
     fn requests_and_replies_survive_encoding_and_fit() {
         let parts = || vec![(3, 4); PARTS];
-        for what in [What::Map(7), What::Read(9), What::Pull(parts()), What::Write(&[5; DATA])] {
+        for what in [What::Map(7), What::Read(9), What::Pull(parts())] {
             let request = Request { key: u64::MAX, offset: 1, what };
             let mut bytes = Vec::new();
             request.encode(&mut bytes);

@@ -3,10 +3,12 @@
 use anyhow::Result;
 use intranode::{Ended, EndpointError};
 
-use super::forger::{Asked, Forger, MAP, PULL, READ, REPLY, bytes};
+use super::forger::{Asked, Forger, MAP, PULL, READ, REPLY, WRITE, bytes};
 
 /// What is asked for by a map of where the bytes lie, and what is short enough to come with the answer.
-pub(super) const LONG: usize = 100_000;
+/// What is in between is put in both ways at a time.
+pub(super) const LONG: usize = 300_000;
+const BETWEEN: usize = 100_000;
 pub(super) const SHORT: usize = 1000;
 
 pub(super) type Outcome = Result<(), EndpointError>;
@@ -233,7 +235,27 @@ pub(super) const GETS: &[Row] = &[
 pub(super) const PUTS: &[Row] = &[
     ("done", LONG, honest, Result::is_ok),
     ("done, with the data in the message", SHORT, honest, Result::is_ok),
+    ("done, in both ways", BETWEEN, honest, Result::is_ok),
     ("refused, always", LONG, says_status::<4>, is_not_shared),
+    ("refused in both ways", BETWEEN, says_status::<4>, is_not_shared),
+    (
+        "refused, and taken in messages",
+        BETWEEN,
+        |own, asked| if asked.what == PULL { says_status::<4>(own, asked) } else { honest(own, asked) },
+        Result::is_ok,
+    ),
+    (
+        "pulled, and messages refused",
+        BETWEEN,
+        |own, asked| if asked.what == WRITE { says_status::<1>(own, asked) } else { honest(own, asked) },
+        is_not_shared,
+    ),
+    (
+        "pulled, and a fault of messages",
+        BETWEEN,
+        |own, asked| if asked.what == WRITE { says_status::<6>(own, asked) } else { honest(own, asked) },
+        is_not_shared,
+    ),
     (
         "a fault of more bytes than there are",
         LONG,

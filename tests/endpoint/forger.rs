@@ -29,6 +29,7 @@ const BUFFERS: u64 = 5632;
 const BUFFER: u64 = 4096;
 
 const REQUEST: u64 = 5;
+const WRITES: u64 = 10;
 pub(super) const REPLY: u64 = 6;
 
 /// What a client has asked: its number, and the words of what it asks.
@@ -42,6 +43,7 @@ pub(super) struct Asked {
 pub(super) const MAP: u64 = 1;
 pub(super) const READ: u64 = 2;
 pub(super) const PULL: u64 = 3;
+pub(super) const WRITE: u64 = 4;
 
 pub(super) struct Listener(OwnedFd);
 
@@ -115,8 +117,13 @@ impl Forger {
                     len: self.word(cell + 48)?,
                 };
                 let (kind, mask) = (word >> 51 & 15, self.word(cell + 16)?);
-                ensure!(kind == REQUEST, "a cell of kind {kind}");
                 self.write(THEIRS + TAKEN, self.taken)?;
+                if kind == WRITES {
+                    // Its buffers are free again; the client may have others.
+                    self.write(THEIRS + HELD, self.word(THEIRS + HELD)? & !mask)?;
+                    return Ok(Some(Asked { what: WRITE, len: word & 0x0FFF_FFFF, ..asked }));
+                }
+                ensure!(kind == REQUEST, "a cell of kind {kind}");
                 if mask == 0 {
                     return Ok(Some(asked));
                 }

@@ -42,6 +42,8 @@ mod namespaces;
 mod one_sided;
 #[path = "owner.rs"]
 mod owner;
+#[path = "puts.rs"]
+mod puts;
 #[path = "receiving.rs"]
 mod receiving;
 #[path = "routes.rs"]
@@ -120,6 +122,7 @@ pub(super) fn main() -> ExitCode {
         bulk_pull::TESTS,
         sharing::TESTS,
         one_sided::TESTS,
+        puts::TESTS,
         transfers::TESTS,
         files::TESTS,
         namespaces::TESTS,

@@ -17,7 +17,7 @@ use crate::copy::policy::StorePolicy;
 use Ordering::{Acquire, Relaxed, Release};
 
 /// The lowest `count` bits of a set; `None` if it has fewer.
-fn lowest(set: Mask, count: usize) -> Option<Mask> {
+pub(crate) fn lowest(set: Mask, count: usize) -> Option<Mask> {
     let mut rest = set;
     for _ in 0..count {
         if rest == 0 {

@@ -77,6 +77,8 @@ codes! {
         Part = 7,
         /// A message that does not begin at the beginning of its buffers.
         Shifted = 8,
+        /// Bytes that an endpoint writes to another's memory, in the cell or in buffers: two words in the cell say where.
+        Write = 10,
     }
 }
 
@@ -270,6 +272,17 @@ impl Count {
     }
 }
 
+impl Kind {
+    /// The bytes in the cell that are not of the message.
+    #[inline]
+    const fn head(self) -> usize {
+        match self {
+            Kind::Write => 2 * size_of::<u64>(),
+            _ => 0,
+        }
+    }
+}
+
 impl<B: AsRef<[u8]>> Envelope<B> {
     /// The word that publishes it at this turn.
     #[inline]
@@ -288,8 +301,8 @@ impl<B: AsRef<[u8]>> Envelope<B> {
             Kind::Fragment => 0,
             Kind::Part => 2 * size_of::<u64>(),
             Kind::Shifted => size_of::<u64>(),
-            _ if self.mask == 0 => self.len.min(INLINE),
-            _ => 0,
+            kind if self.mask == 0 => (kind.head() + self.len).min(INLINE),
+            kind => kind.head(),
         };
         sink.put_few(16, &self.inline.as_ref()[..used]);
     }
@@ -333,6 +346,19 @@ impl Envelope {
         self.number(8)
     }
 
+    /// Where in another's memory its bytes are to be written, as two words.
+    pub fn place(&self) -> [u64; 2] {
+        [0, 8].map(|at| self.inline[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word)))
+    }
+
+    /// A message that is in the cell.
+    ///
+    /// # Panics
+    /// When it is in buffers, and longer than a cell.
+    pub fn short(&self) -> &[u8] {
+        &self.inline[self.kind.head()..][..self.len]
+    }
+
     /// The turn of a word that publishes a cell.
     #[inline]
     pub(super) fn turn(word: u64) -> u8 {
@@ -359,7 +385,7 @@ impl<'a> Envelope<Source<'a>> {
         let tag = u64::from_ne_bytes(source.array(0));
         let mask = u64::from_ne_bytes(source.array(8));
         let in_line = mask == 0 || kind == Kind::Offer;
-        let room = if in_line { INLINE } else { mask.count_ones() as usize * buffer_len };
+        let room = if in_line { INLINE - kind.head() } else { mask.count_ones() as usize * buffer_len };
         let possible = len <= room && (in_line || buffers == MOST || mask >> buffers == 0);
         let is_shifted = matches!(kind, Kind::Shifted | Kind::Part);
         if !possible || is_shifted && start_of(&source) > room - len {
@@ -439,6 +465,24 @@ pub trait Channel {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_has_less_room_in_its_cell() {
+        let reads = |len: usize, mask| {
+            let mut payload = [0; PAYLOAD];
+            let mut inline = [7; INLINE];
+            inline[..16].copy_from_slice(&shifted(1, 2)[..16]);
+            let envelope = Envelope { kind: Kind::Write, len, tag: 1, mask, inline };
+            envelope.write(Sink::of(&mut payload));
+            let read = Envelope::<Source<'_>>::read(envelope.word(1), Source::of(&payload), 64, 4096)?;
+            Some(Envelope::of(&read))
+        };
+        let short = reads(INLINE - 16, 0).unwrap();
+        assert_eq!((short.place(), short.short()), ([1, 2], &[7; INLINE - 16][..]));
+        assert_eq!(reads(INLINE - 15, 0), None);
+        assert_eq!(reads(8192, 0b101).map(|cell| cell.place()), Some([1, 2]));
+        assert_eq!(reads(8193, 0b101), None);
+    }
 
     #[test]
     fn what_would_end_behind_its_buffers_is_no_cell() {
