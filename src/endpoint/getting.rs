@@ -7,7 +7,7 @@ use crate::endpoint::slices::{Parts, pair, scatter, window_mut};
 use crate::endpoint::state::State;
 use crate::endpoint::wire::{DATA, Status, What, decode_map};
 use crate::sys::cma::Fetched;
-use crate::tuning::{ENDPOINT_READS_IN_FLIGHT, ENDPOINT_SHORT_BYTES, MESSAGE_PIECE_BYTES};
+use crate::tuning::{ENDPOINT_READS_IN_FLIGHT, MESSAGE_PIECE_BYTES};
 
 /// A get that is under way: it refers to no memory but in its [steps](Get::step).
 pub(super) struct Get {
@@ -23,9 +23,9 @@ impl Get {
 
     /// Whether it can read at once.
     pub(super) fn is_mapped(&self, state: &mut State) -> bool {
-        let Transfer { peer, handle, offset, len } = self.requests.transfer;
-        let link = state.links.get(peer).filter(|_| len > ENDPOINT_SHORT_BYTES);
-        link.is_some_and(|link| link.mapped(handle.key, offset).is_some())
+        let Transfer { peer, handle, offset, .. } = self.requests.transfer;
+        let link = state.links.get(peer);
+        !self.requests.transfer.is_short() && link.is_some_and(|link| link.mapped(handle.key, offset).is_some())
     }
 
     /// Goes on as far as it can at once. `None`: it could not.

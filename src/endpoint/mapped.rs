@@ -1,7 +1,7 @@
 //! Memory of the other side's whose place this side has learnt, and which it may read without asking again.
 //!
-//! It is read under a [lease](super::lease) that stays open. Whoever reads confirms it behind the last byte; whoever revokes withdraws it:
-//! what is read from then on is thrown away.
+//! It is read under a [lease](super::lease) that stays open. The reader confirms it behind the last byte; the owner withdraws it to revoke: what is
+//! read from then on is thrown away.
 
 /// A range of memory with a key.
 pub(super) struct Mapped {

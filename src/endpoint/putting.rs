@@ -3,10 +3,9 @@
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::handle::Access;
 use crate::endpoint::requests::{Messages, Moved, Requests, Transfer, Way};
-use crate::endpoint::slices::window;
+use crate::endpoint::slices::{part, window};
 use crate::endpoint::state::State;
 use crate::endpoint::wire::{PARTS, Status, What};
-use crate::rank::cma_peers::address;
 use crate::segment::message_memory::BUFFER;
 use crate::tuning::{
     ENDPOINT_BOTH_WAYS_BYTES, ENDPOINT_WRITE_BUFFERS, ENDPOINT_WRITES_IN_FLIGHT, ENDPOINT_WRITTEN_BYTES,
@@ -53,33 +52,32 @@ impl Put {
             let cannot = state.links.find_open(transfer.peer)?.calls.cannot_be_read;
             let next = self.requests.next(cannot, MESSAGE_PIECE_BYTES, messages(transfer.len));
             let Some((start, len)) = next else { break };
-            if !self.requests.find_room(state)? {
+            let asked = match self.requests.way {
+                Way::Direct => self.pull(state, (start, len), data)?,
+                Way::Messages => self.requests.write(state, (start, len), data)?,
+            };
+            if asked == 0 {
                 break;
             }
             moved = Some(Moved::Asked);
-            match self.requests.way {
-                Way::Direct => self.pull(state, (start, len), data)?,
-                Way::Messages => {
-                    self.requests.write(state, (start, len), data)?;
-                }
-            }
         }
         Ok(moved)
     }
 
     /// Has the peer read a part, or as much of it as one request can name. As long as it does, this side copies the end of a part that is
-    /// not long.
+    /// not long. Returns how many bytes go either way: none, if there is no room for a request.
     fn pull(
         &mut self,
         state: &mut State,
         (start, len): (usize, usize),
         data: &[&[u8]],
-    ) -> Result<(), EndpointError> {
+    ) -> Result<usize, EndpointError> {
+        if !self.requests.find_room(state)? {
+            return Ok(0);
+        }
         let is_long = self.requests.transfer.len > ENDPOINT_BOTH_WAYS_BYTES;
         let end = if is_long { 0 } else { (len / 2 / BUFFER * BUFFER).min(ENDPOINT_WRITTEN_BYTES) };
-        let slices = window(data.iter().copied(), start, len - end).take(PARTS);
-        let part = |slice: &[u8]| (address(slice).map_or(0, |at| at.get()), slice.len() as u64);
-        let parts: Vec<_> = slices.map(part).collect();
+        let parts: Vec<_> = window(data.iter().copied(), start, len - end).take(PARTS).map(part).collect();
         let pulled = parts.iter().map(|(_, len)| *len as usize).sum();
         self.requests.ask(state, (start, pulled), What::Pull(parts))?;
         let mut done = pulled;
@@ -89,7 +87,7 @@ impl Put {
                 written => done += written,
             }
         }
-        Ok(())
+        Ok(done)
     }
 }
 

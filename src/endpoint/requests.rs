@@ -128,7 +128,7 @@ impl Requests {
     ) -> Option<(usize, usize)> {
         let (start, rest) = self.missing.unwrap_or((self.asked, self.transfer.len - self.asked));
         let is_first = self.under_way.is_empty();
-        let is_short = rest <= messages.len || self.transfer.len <= ENDPOINT_SHORT_BYTES;
+        let is_short = rest <= messages.len || self.transfer.is_short();
         if is_first && (is_short || cannot_go_directly) {
             self.way = Way::Messages;
         }
@@ -266,6 +266,11 @@ impl Requests {
 }
 
 impl Transfer {
+    /// Whether all of it goes by messages.
+    pub(super) fn is_short(&self) -> bool {
+        self.len <= ENDPOINT_SHORT_BYTES
+    }
+
     pub(super) fn check(&self, status: Status) -> Result<(), EndpointError> {
         let Transfer { peer, handle, offset, len } = *self;
         match status {

@@ -15,10 +15,10 @@ use crate::endpoint::handle::{Access, Handle, Registration};
 use crate::endpoint::link::{LONGEST, Link, Violation};
 use crate::endpoint::links::Links;
 use crate::endpoint::peer::Peer;
-use crate::endpoint::slices::{Parts, pair, window, window_mut};
+use crate::endpoint::slices::{Parts, pair, part, window, window_mut};
 use crate::endpoint::wire::{Map, PARTS, Part, Request, Status, What, begin_reply, encode_map, len_of};
 use crate::protocol::message::Kind;
-use crate::rank::cma_peers::{ProbeCookie, address};
+use crate::rank::cma_peers::ProbeCookie;
 use crate::sys::cma::Fetched;
 use crate::tuning::MESSAGE_PIECE_BYTES;
 
@@ -211,7 +211,6 @@ impl Share {
 
     /// Where it lies: all of it, or if that has too many parts, those from this offset on. With the offset of the first.
     fn parts(&self, offset: usize) -> Result<(usize, Vec<Part>), Status> {
-        let part = |slice: &[u8]| (address(slice).map_or(0, |at| at.get()), slice.len() as u64);
         let (_, len) = self.range(0, self.len)?;
         let from = |start: usize| {
             self.read(start, len - start, |slices| slices.map(part).take(PARTS + 1).collect::<Vec<_>>())

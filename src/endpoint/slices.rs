@@ -1,9 +1,10 @@
 //! Ranges of what lies in several slices, one behind the other.
 
 use std::iter;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use crate::endpoint::wire::Part;
+use crate::rank::cma_peers::address;
 
 /// A range of what lies in several slices, of which the first have been gone through.
 struct Window {
@@ -28,43 +29,45 @@ impl Window {
 /// # Panics
 /// Later, when there is less.
 pub(crate) fn window<'a>(
-    mut slices: impl Iterator<Item = &'a [u8]>,
+    slices: impl Iterator<Item = &'a [u8]>,
     start: usize,
     len: usize,
 ) -> impl Iterator<Item = &'a [u8]> {
-    let mut window = Window { start, len };
-    iter::from_fn(move || {
-        while window.len > 0 {
-            let slice = slices.next().expect(SHORT);
-            let part = &slice[window.part(slice.len())];
-            if !part.is_empty() {
-                return Some(part);
-            }
-        }
-        None
-    })
+    cut(slices, start, len, |slice, part| &slice[part])
 }
 
 /// The same for slices that can be written.
 pub(crate) fn window_mut<'a>(
-    mut slices: impl Iterator<Item = &'a mut [u8]>,
+    slices: impl Iterator<Item = &'a mut [u8]>,
     start: usize,
     len: usize,
 ) -> impl Iterator<Item = &'a mut [u8]> {
+    cut(slices, start, len, |slice, part| &mut slice[part])
+}
+
+fn cut<S: Deref<Target = [u8]>>(
+    mut slices: impl Iterator<Item = S>,
+    start: usize,
+    len: usize,
+    part_of: impl Fn(S, Range<usize>) -> S,
+) -> impl Iterator<Item = S> {
     let mut window = Window { start, len };
     iter::from_fn(move || {
         while window.len > 0 {
-            let slice = slices.next().expect(SHORT);
+            let slice = slices.next().expect("the range reaches past the end");
             let part = window.part(slice.len());
             if !part.is_empty() {
-                return Some(&mut slice[part]);
+                return Some(part_of(slice, part));
             }
         }
         None
     })
 }
 
-const SHORT: &str = "the range reaches past the end";
+/// Where a slice of this process lies.
+pub(crate) fn part(slice: &[u8]) -> Part {
+    (address(slice).map_or(0, |at| at.get()), slice.len() as u64)
+}
 
 /// Copies bytes to slices of the same length altogether.
 pub(crate) fn scatter<'a>(mut bytes: &[u8], targets: impl Iterator<Item = &'a mut [u8]>) {

@@ -3,7 +3,7 @@
 use std::io::IoSliceMut;
 
 use anyhow::{Context, Result, ensure};
-use intranode::{Access, Endpoint, EndpointError, Peer, Registration};
+use intranode::{Access, Endpoint, EndpointError, Handle, Peer};
 use libtest_mimic::Completion;
 use nix::sys::signal::Signal;
 
@@ -48,11 +48,11 @@ fn stopped_owner() -> Result<Completion> {
 fn get(
     (client, to_server): (&mut Endpoint, Peer),
     server: &mut Endpoint,
-    memory: &Registration,
+    handle: &Handle,
     offset: usize,
     len: usize,
 ) -> Result<Vec<u8>> {
-    let mut get = client.start_get(to_server, &memory.handle(), offset as u64, vec![vec![0; len]])?;
+    let mut get = client.start_get(to_server, handle, offset as u64, vec![vec![0; len]])?;
     while client.test(&mut get)?.is_none() {
         server.poll()?;
     }
@@ -62,7 +62,7 @@ fn get(
 fn changed() -> Result<Completion> {
     let (mut client, to_server, mut server, _) = pair()?;
     let memory = server.share(vec![vec![1; LEN].into()], Access::Read);
-    ensure!(get((&mut client, to_server), &mut server, &memory, 0, LEN)? == vec![1; LEN]);
+    ensure!(get((&mut client, to_server), &mut server, &memory.handle(), 0, LEN)? == vec![1; LEN]);
     server.shared(&memory)?[0].fill(2);
     let mut target = vec![0; LEN];
     client.get(to_server, &memory.handle(), 0, &mut [IoSliceMut::new(&mut target)])?;
@@ -79,7 +79,7 @@ fn many_memories() -> Result<Completion> {
     for seed in each {
         // This one is always known.
         for seed in [0, seed] {
-            let got = get((&mut client, to_server), &mut server, &memories[seed], 0, LEN)?;
+            let got = get((&mut client, to_server), &mut server, &memories[seed].handle(), 0, LEN)?;
             ensure!(got == pattern(seed, LEN), "memory {seed}");
         }
     }
@@ -87,11 +87,8 @@ fn many_memories() -> Result<Completion> {
     for memory in memories {
         server.revoke(memory)?[0].fill(0xEE);
     }
-    let mut get = client.start_get(to_server, &last, 0, vec![vec![0; LEN]])?;
-    while client.test(&mut get)?.is_none() {
-        server.poll()?;
-    }
-    ensure!(get.into_buffers()[0] == pattern(99, LEN), "what was not revoked");
+    let got = get((&mut client, to_server), &mut server, &last, 0, LEN)?;
+    ensure!(got == pattern(99, LEN), "what was not revoked");
     Ok(Completion::Completed)
 }
 
@@ -103,7 +100,7 @@ fn many_parts() -> Result<Completion> {
     for _ in 0..200 {
         let offset = fastrand::usize(0..all.len() - 20_000);
         let len = fastrand::usize(20_000..=all.len() - offset);
-        let got = get((&mut client, to_server), &mut server, &memory, offset, len)?;
+        let got = get((&mut client, to_server), &mut server, &memory.handle(), offset, len)?;
         ensure!(got == all[offset..][..len], "{len} bytes from {offset} on");
     }
     Ok(Completion::Completed)

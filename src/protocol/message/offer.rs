@@ -195,7 +195,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     pub fn read<C: Channel>(&self, channel: &C, number: u32, mut copy: impl FnMut() -> bool) -> bool {
         while copy() && self.is_offered(channel, number) {}
         let (word, offered) = (channel.lease(slot(number)), lease(number, OFFERED));
-        // Release: the copy is made. The same is stored once more, so that whoever withdraws sees that.
+        // Release: the copy is made. The same is stored once more, so that a sender that withdraws sees that.
         self.0.platform.exchange_cell("confirm", word, offered, offered, Release, Relaxed).is_ok()
     }
 
