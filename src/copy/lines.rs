@@ -9,7 +9,7 @@ use crate::tuning::{PREFETCH_READ_BYTES, READ_STREAM_BYTES};
 const LINE: usize = 64;
 
 /// Copies between private memory and memory that other cores use, through the cache. Where there is AVX2, by a plain loop,
-/// unless the processor is one on which the C library is [faster](super::cpu::is_intel).
+/// unless the processor has string instructions that are [faster](super::cpu::has_strings), as the C library of Intel's knows.
 ///
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].
@@ -17,8 +17,9 @@ const LINE: usize = 64;
 pub(crate) unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if super::dispatch::is_for_avx2(len) && !super::cpu::is_intel() {
+        let by = if super::cpu::has_strings() { super::strings::copy } else { x86::copy };
         // SAFETY: the caller's promise; I7: the processor has just said that it has AVX2.
-        return unsafe { x86::copy(source, target, len) };
+        return unsafe { by(source, target, len) };
     }
     // SAFETY: the caller's promise.
     unsafe { core::ptr::copy_nonoverlapping(source, target, len) };

@@ -9,6 +9,7 @@
 //! | `lines` | which loads and stores move a line? |
 //! | `lent` | how is memory lent for the time of a call? |
 //! | `relaxed` | how are bytes moved that others may access meanwhile? |
+//! | `strings` | how does the string instruction move them? |
 //! | `raw` | how are buffers copied that other threads may write meanwhile? |
 //! | `dispatch` | how does code get compiled for the widest vectors? |
 //! | `cpu` | what is this processor good at? |
@@ -23,6 +24,8 @@ pub(crate) mod policy;
 pub(crate) mod publish;
 pub(crate) mod raw;
 pub(crate) mod relaxed;
+#[cfg(target_arch = "x86_64")]
+mod strings;
 mod view;
 
 pub use fold::{fold, fold_raw, fold_short};

@@ -142,7 +142,7 @@ impl Batches {
     pub(crate) fn step(&self) -> Option<usize> {
         match self.nontemporal {
             true => Some(FOLD_BATCH_BYTES),
-            false => cpu::is_intel().then_some(FOLD_STRING_BATCH_BYTES),
+            false => cpu::has_strings().then_some(FOLD_STRING_BATCH_BYTES),
         }
     }
 

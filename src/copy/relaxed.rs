@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use bytemuck::Pod;
 
 #[cfg(target_arch = "x86_64")]
-use super::cpu::{WATCHED, is_intel};
+use super::cpu::{WATCHED, has_strings};
 use super::policy::Stores;
 use crate::tuning::PUT_NON_TEMPORAL_FROM_BYTES;
 #[cfg(target_arch = "x86_64")]
@@ -29,8 +29,8 @@ pub(crate) unsafe fn copy_lines(source: *const u8, target: *mut u8, len: usize) 
     unsafe { copy_lines_by(stores, source, target, len) }
 }
 
-/// The same with these stores, and by the string instruction only on processors that copy lines of other cores well by it: on AMD
-/// it was measured at up to five times the time of the loop.
+/// The same with these stores, and by the string instruction only on processors that copy lines of other cores well by it: on others it was
+/// measured at up to five times the time of the loop.
 ///
 /// # Safety
 /// As [`copy_lines`].
@@ -41,7 +41,7 @@ pub(crate) unsafe fn copy_lines_by(stores: Stores, source: *const u8, target: *m
         let lines = len - len % LINE;
         let by_lines = match stores {
             Stores::NonTemporal => x86::non_temporal,
-            Stores::Cached if len >= PUT_STRINGS_FROM_BYTES && is_intel() => x86::string,
+            Stores::Cached if len >= PUT_STRINGS_FROM_BYTES && has_strings() => super::strings::copy,
             Stores::Cached => x86::cached,
         };
         // SAFETY: the caller's promise; I7: the processor has just said that it has AVX2.
@@ -246,23 +246,6 @@ mod x86 {
     }
 
     by_lines!(cached, "vmovdqa", "");
-    /// By the string instruction, which writes whole lines without having read them.
-    ///
-    /// # Safety
-    /// As [`copy_lines`](super::copy_lines).
-    pub(super) unsafe fn string(source: *const u8, target: *mut u8, len: usize) {
-        // SAFETY: the caller's promise: it reads and writes `len` bytes, upwards, since the direction flag is clear.
-        unsafe {
-            asm!(
-                "rep movsb",
-                inout("rsi") source => _,
-                inout("rdi") target => _,
-                inout("rcx") len => _,
-                options(nostack, preserves_flags),
-            );
-        }
-    }
-
     // The fence orders the stores before everything that follows, as other stores are.
     by_lines!(non_temporal, "vmovntdq", "sfence");
 }
