@@ -320,16 +320,20 @@ pub(crate) const ENDPOINT_BOTH_WAYS_BYTES: usize = 256 << 10;
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_WRITTEN_BYTES: usize = 96 << 10;
 
-/// The messages of a get that are on their way at a time: as long as one is copied another is filled, and half of the buffers stay free for
-/// other messages.
+/// A transfer by messages has up to this number on their way, each of which has up to the next number of buffers: as long as one is copied others
+/// are filled, and half of the buffers stay free for other messages. Measured: docs/adr/0045-large-transfers-by-both-sides.md.
 #[cfg(target_os = "linux")]
-pub(crate) const ENDPOINT_READS_IN_FLIGHT: usize = 32;
+pub(crate) const ENDPOINT_BULK_IN_FLIGHT: usize = 4;
+#[cfg(target_os = "linux")]
+pub(crate) const ENDPOINT_BULK_BUFFERS: usize = 8;
 
-/// The same of a put, whose messages have up to this number of buffers.
+/// A get whose owner has not begun to send for so long is read without it. A few times as long as an owner takes that polls. An estimate.
 #[cfg(target_os = "linux")]
-pub(crate) const ENDPOINT_WRITES_IN_FLIGHT: usize = 8;
+pub(crate) const ENDPOINT_OWNER_SENDS_WITHIN: Duration = Duration::from_micros(20);
+
+/// The bytes that are read then before it is looked again whether the owner sends.
 #[cfg(target_os = "linux")]
-pub(crate) const ENDPOINT_WRITE_BUFFERS: usize = 4;
+pub(crate) const ENDPOINT_READ_BETWEEN_BYTES: usize = 256 << 10;
 
 /// A transfer of up to this number of bytes goes by messages: to copy them twice takes less time than the system needs before it copies.
 /// Measured on an AMD EPYC against 8 and 64 KiB: a get of 16 KiB is 1.4 to 1.8 times as fast as a copy by the system (before 0.4 to

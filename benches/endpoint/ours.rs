@@ -70,7 +70,7 @@ impl Pair {
         let mut bytes = [0; Handle::BYTES];
         own.recv_expected(peer, HANDLE, &mut bytes)?;
         let handle = Handle::from_bytes(&bytes)?;
-        Ok(Pair { server, start, own, peer, handle, memory: vec![0; LONGEST] })
+        Ok(Pair { server, start, own, peer, handle, memory: vec![2; LONGEST] })
     }
 
     /// Gigabytes a second of gets of this length.

@@ -1,5 +1,7 @@
-//! Bytes that a peer writes to memory: they stay in the buffers of its channel until they are copied to where they belong.
+//! Bytes for memory, which a peer writes there or was asked for: they stay in the buffers of its channel until they are copied to where
+//! they belong.
 
+use crate::copy::policy::StorePolicy;
 use crate::endpoint::calls::Body;
 use crate::endpoint::link::Link;
 use crate::protocol::message::{Envelope, buffers};
@@ -14,13 +16,19 @@ impl Link {
         }
     }
 
-    /// Copies it to slices of the same length, and gives its buffers back.
-    pub(crate) fn deliver<'a>(&mut self, body: Body, targets: impl Iterator<Item = &'a mut [u8]>) {
+    /// Copies it to slices of the same length, a part of a transfer of this number of bytes, and gives its buffers back.
+    pub(crate) fn deliver<'a>(
+        &mut self,
+        body: Body,
+        targets: impl Iterator<Item = &'a mut [u8]>,
+        transfer: usize,
+    ) {
+        let stores = StorePolicy::of_call(transfer, false);
         let mut at = 0;
         for target in targets {
             match &body {
                 Body::Private(bytes) => target.copy_from_slice(&bytes[at..at + target.len()]),
-                Body::Buffers { mask, .. } => buffers::read_from(&self.incoming(), *mask, at, target),
+                Body::Buffers { mask, .. } => buffers::read_part(&self.incoming(), *mask, at, target, &stores),
             }
             at += target.len();
         }
@@ -42,12 +50,17 @@ impl Link {
         }
         let mut calls = core::mem::take(&mut self.calls);
         for data in calls.writes() {
-            if let Body::Buffers { mask, len } = *data {
-                let mut bytes = vec![0; len];
-                self.read(mask, &mut bytes);
-                *data = Body::Private(bytes);
-            }
+            self.make_private(data);
         }
         self.calls = calls;
+    }
+
+    /// Moves it to private memory.
+    pub(super) fn make_private(&self, data: &mut Body) {
+        if let Body::Buffers { mask, len } = *data {
+            let mut bytes = vec![0; len];
+            self.read(mask, &mut bytes);
+            *data = Body::Private(bytes);
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::endpoint::sender::Sender;
 use crate::protocol::message::Mask;
 
 /// The most requests of a peer that wait. Further ones stay in its channel.
@@ -39,13 +40,31 @@ pub(crate) enum Wanted {
     Write { place: [u64; 2], data: Body },
 }
 
+/// What has come to a request.
+pub(crate) enum Reply {
+    /// A status, with what was asked for behind it.
+    Message(Vec<u8>),
+    /// The bytes that were asked for.
+    Data(Body),
+}
+
+impl Reply {
+    /// The buffers that it keeps from their sender.
+    fn buffers(&self) -> usize {
+        match self {
+            Reply::Data(Body::Buffers { mask, .. }) => mask.count_ones() as usize,
+            _ => 0,
+        }
+    }
+}
+
 /// A request of this side.
 enum Asked {
     /// Somebody waits for the answer. If it is one that gives a lease, that has to be given back in any case.
     Waits {
         gives_lease: bool,
     },
-    Answered(Vec<u8>),
+    Answered(Reply),
     /// Nobody waits any more. The answer gives a lease; or the other side may read this until it has answered.
     Abandoned {
         _kept: Option<Kept>,
@@ -63,6 +82,10 @@ pub(crate) struct Calls {
     /// Memory of requests and answers that were dealt with.
     spare: Vec<Vec<u8>>,
     next: u64,
+    /// The buffers that answers keep.
+    buffers: usize,
+    /// Whether the other side is asked to send what can be read without it.
+    pub(crate) sender: Sender,
     /// Whether there was no room for a request of this side.
     pub(crate) wants_room: bool,
     /// Whether the system lets this process not read the other's memory.
@@ -114,6 +137,12 @@ impl Calls {
         self.requests.pop_front()
     }
 
+    /// How many requests this side has made.
+    #[cfg(test)]
+    pub(crate) fn asked(&self) -> u64 {
+        self.next
+    }
+
     /// The number of a request that this side makes, and for whose answer it waits.
     pub(crate) fn ask(&mut self, gives_lease: bool) -> u64 {
         self.next += 1;
@@ -121,10 +150,12 @@ impl Calls {
         self.next
     }
 
-    /// An answer has come. It may be one for which nobody waits any more: it is returned, so that a lease is given back.
-    pub(crate) fn push_reply(&mut self, number: u64, reply: Vec<u8>) -> Option<Vec<u8>> {
+    /// An answer has come. It may be one for which nobody waits any more: it is returned, so that a lease or buffers are given back.
+    pub(crate) fn push_reply(&mut self, number: u64, reply: Reply) -> Option<Reply> {
+        self.sender.has_answered(number);
         match self.asked.get_mut(&number) {
             Some(asked @ Asked::Waits { .. }) => {
+                self.buffers += reply.buffers();
                 *asked = Asked::Answered(reply);
                 None
             }
@@ -132,15 +163,24 @@ impl Calls {
                 self.asked.remove(&number);
                 Some(reply)
             }
-            Some(Asked::Answered(_)) | None => None,
+            // A lease that was not asked for is none.
+            Some(Asked::Answered(_)) | None => Some(reply).filter(|reply| matches!(reply, Reply::Data(_))),
         }
     }
 
+    /// The buffers that answers keep.
+    pub(crate) fn buffers(&self) -> usize {
+        self.buffers
+    }
+
     /// The answer to a request, once it is there.
-    pub(crate) fn take_reply(&mut self, number: u64) -> Option<Vec<u8>> {
+    pub(crate) fn take_reply(&mut self, number: u64) -> Option<Reply> {
         let Some(Asked::Answered(_)) = self.asked.get(&number) else { return None };
         match self.asked.remove(&number) {
-            Some(Asked::Answered(reply)) => Some(reply),
+            Some(Asked::Answered(reply)) => {
+                self.buffers -= reply.buffers();
+                Some(reply)
+            }
             _ => None,
         }
     }
@@ -152,10 +192,13 @@ impl Calls {
     }
 
     /// Nobody waits for this answer any more; until it comes the other side may read what is kept. If it is there already, it is
-    /// returned, so that a lease is given back.
-    pub(crate) fn abandon(&mut self, number: u64, kept: Option<Kept>) -> Option<Vec<u8>> {
+    /// returned, so that a lease or buffers are given back.
+    pub(crate) fn abandon(&mut self, number: u64, kept: Option<Kept>) -> Option<Reply> {
         match self.asked.remove(&number)? {
-            Asked::Answered(reply) => Some(reply),
+            Asked::Answered(reply) => {
+                self.buffers -= reply.buffers();
+                Some(reply)
+            }
             Asked::Waits { gives_lease } => {
                 if gives_lease || kept.is_some() {
                     self.asked.insert(number, Asked::Abandoned { _kept: kept });

@@ -1,24 +1,38 @@
-//! Reading a peer's memory, step by step.
+//! Reading a peer's memory, step by step: straight from there, or sent by the peer.
+
+use std::time::Instant;
 
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::link::Link;
-use crate::endpoint::requests::{Answer, Messages, Moved, Requests, Transfer, Way};
-use crate::endpoint::slices::{Parts, pair, scatter, window_mut};
+use crate::endpoint::requests::{Answer, Content, Moved, Requests, Transfer, Way};
+use crate::endpoint::slices::{Parts, pair, window_mut};
 use crate::endpoint::state::State;
-use crate::endpoint::wire::{DATA, Status, What, decode_map};
+use crate::endpoint::wire::{Status, What, decode_map};
 use crate::sys::cma::Fetched;
-use crate::tuning::{ENDPOINT_READS_IN_FLIGHT, MESSAGE_PIECE_BYTES};
+use crate::tuning::{
+    ENDPOINT_OWNER_SENDS_WITHIN, ENDPOINT_READ_BETWEEN_BYTES, ENDPOINT_SPIN_FOR_FENCES, MESSAGE_PIECE_BYTES,
+};
 
 /// A get that is under way: it refers to no memory but in its [steps](Get::step).
 pub(super) struct Get {
     pub(super) requests: Requests,
-    /// The most bytes that are read in one step.
-    most: usize,
+    /// Whether the peer is asked to send what could be read without it: both sides copy faster than the system, if both do nothing else.
+    is_sent: bool,
+    /// Whether the peer has all leases given that it can give.
+    is_busy: bool,
+    /// Since when nothing has come.
+    idle: Option<Instant>,
 }
 
 impl Get {
-    pub(super) fn new(state: &mut State, transfer: Transfer, most: usize) -> Result<Self, EndpointError> {
-        Ok(Get { requests: Requests::new(state, transfer)?, most })
+    /// `waits`: steps are made one after the other until it is done.
+    pub(super) fn new(state: &mut State, transfer: Transfer, waits: bool) -> Result<Self, EndpointError> {
+        let requests = Requests::new(state, transfer)?;
+        let is_sent = waits && !transfer.is_short() && state.spin.spins_for(ENDPOINT_SPIN_FOR_FENCES) && {
+            let link = state.links.find_open(transfer.peer)?;
+            link.calls.sender.is_worth_asking(transfer.len > MESSAGE_PIECE_BYTES)
+        };
+        Ok(Get { requests, is_sent, is_busy: false, idle: None })
     }
 
     /// Whether it can read at once.
@@ -28,30 +42,36 @@ impl Get {
         !self.requests.transfer.is_short() && link.is_some_and(|link| link.mapped(handle.key, offset).is_some())
     }
 
-    /// Goes on as far as it can at once. `None`: it could not.
+    /// Goes on as far as it can at once. `None`: it could not. `polls`: it is not the last step before the caller sleeps.
     pub(super) fn step(
         &mut self,
         state: &mut State,
         targets: &mut [&mut [u8]],
+        polls: bool,
     ) -> Result<Option<Moved>, EndpointError> {
         if self.requests.are_done() {
             return Ok(Some(Moved::All));
         }
-        if let Some(answer) = self.requests.answer(state)? {
-            match answer.way {
-                Way::Direct => self.map(state, &answer, targets)?,
-                Way::Messages => self.copy(state, &answer, targets)?,
-            }
-            self.requests.is_dealt_with(state, answer);
-            return Ok(Some(self.requests.moved()));
-        }
         let mut moved = None;
+        if let Some(answer) = self.requests.answer(state)? {
+            self.idle = None;
+            if answer.way == Way::Direct {
+                self.map(state, answer, targets)?;
+                return Ok(Some(self.requests.moved()));
+            }
+            self.copy(state, answer, targets)?;
+            moved = Some(self.requests.moved());
+        }
+        // The peer copies again while this side takes what else has come.
         loop {
             let link = state.links.find_open(self.requests.transfer.peer)?;
-            let messages = Messages { len: DATA, in_flight: ENDPOINT_READS_IN_FLIGHT };
-            let next = self.requests.next(link.calls.cannot_read, self.most, messages);
-            let Some(part @ (_, len)) = next else { break };
+            let by_messages = link.calls.cannot_read || self.is_busy || self.is_sent_by(link);
+            let most = if self.is_sent { ENDPOINT_READ_BETWEEN_BYTES } else { MESSAGE_PIECE_BYTES };
+            let Some(part @ (_, len)) = self.requests.next(by_messages, most) else { break };
             if self.requests.way == Way::Direct {
+                if moved.is_some() {
+                    break;
+                }
                 if self.read(link, part, targets)? {
                     return Ok(Some(self.requests.moved()));
                 }
@@ -60,21 +80,55 @@ impl Get {
                 }
             }
             if !self.requests.find_room(state)? {
+                if self.is_sent && by_messages && !self.requests.are_under_way() {
+                    // It can be read all the same.
+                    self.is_sent = false;
+                    continue;
+                }
                 break;
             }
-            let len = len as u64;
-            let what = if self.requests.way == Way::Direct { What::Map(len) } else { What::Read(len) };
+            let what = match self.requests.way {
+                Way::Direct => What::Map(self.requests.rest().1 as u64),
+                Way::Messages => What::Read(len as u64),
+            };
             self.requests.ask(state, part, what)?;
-            moved = Some(Moved::Asked);
+            moved = moved.or(Some(Moved::Asked));
+        }
+        if moved.is_some() {
+            self.idle = None;
+        } else if self.is_late(state, polls)? {
+            self.idle = None;
+            self.requests.start_over(state, true);
+            return Ok(Some(Moved::Some));
         }
         Ok(moved)
+    }
+
+    /// Whether the peer is asked to send what is next, although it could be read.
+    fn is_sent_by(&self, link: &Link) -> bool {
+        let Transfer { handle, offset, .. } = self.requests.transfer;
+        let (start, _) = self.requests.rest();
+        let is_known = || link.mapped(handle.key, offset + start as u64).is_some_and(|mapped| mapped.is_sent);
+        self.is_sent && link.calls.sender.is_free() && is_known()
+    }
+
+    /// Whether what the peer was asked to send, and has not, is to be read.
+    fn is_late(&mut self, state: &mut State, polls: bool) -> Result<bool, EndpointError> {
+        let Transfer { peer, .. } = self.requests.transfer;
+        let cannot_read = state.links.find_open(peer)?.calls.cannot_read;
+        if !self.is_sent || self.requests.way == Way::Direct || cannot_read {
+            return Ok(false);
+        }
+        let idle = self.idle.get_or_insert_with(Instant::now);
+        let is_late = !polls || idle.elapsed() >= ENDPOINT_OWNER_SENDS_WITHIN;
+        Ok(is_late && self.requests.are_under_way())
     }
 
     /// Learns where the peer's memory lies, and reads from there.
     fn map(
         &mut self,
         state: &mut State,
-        answer: &Answer,
+        answer: Answer,
         targets: &mut [&mut [u8]],
     ) -> Result<(), EndpointError> {
         let Transfer { peer, handle, offset, .. } = self.requests.transfer;
@@ -82,16 +136,20 @@ impl Get {
         if answer.status == Status::Busy {
             // It has given all leases that it can give, some of them for memory that this side remembers.
             state.links.find(peer)?.unmap_if(|_| true);
-            self.requests.way = Way::Messages;
+            self.is_busy = true;
             return Ok(());
         }
         self.requests.transfer.check(answer.status)?;
-        let Some(map) = decode_map(answer.content()) else { return self.requests.violated(state) };
+        let Some(map) = decode_map(answer.content.message()) else { return self.requests.violated(state) };
+        self.requests.is_dealt_with(state, answer.content);
         let link = state.links.find(peer)?;
         if !link.map(handle.key, offset + answer.start as u64, handle.len, map) {
             return self.requests.violated(state);
         }
-        if self.read(link, (answer.start, answer.len), targets)? || link.calls.cannot_read {
+        if self.is_sent_by(link)
+            || self.read(link, (answer.start, answer.len), targets)?
+            || link.calls.cannot_read
+        {
             Ok(())
         } else {
             Err(EndpointError::NotShared { peer })
@@ -143,15 +201,69 @@ impl Get {
     fn copy(
         &mut self,
         state: &mut State,
-        answer: &Answer,
+        answer: Answer,
         targets: &mut [&mut [u8]],
     ) -> Result<(), EndpointError> {
-        self.requests.transfer.check(answer.status)?;
-        if answer.content().len() != answer.len {
-            return self.requests.violated(state);
-        }
+        let Answer { status, content, start, len, .. } = answer;
+        self.requests.transfer.check(status)?;
+        let Content::Data(data) = content else { return self.requests.violated(state) };
+        let sent = data.len();
         let slices = targets.iter_mut().map(|target| &mut target[..]);
-        scatter(answer.content(), window_mut(slices, answer.start, answer.len));
+        let link = state.links.find(self.requests.transfer.peer)?;
+        link.deliver(data, window_mut(slices, start, sent), self.requests.transfer.len);
+        if self.is_sent {
+            link.calls.sender.has_sent();
+        }
+        if sent < len {
+            // It had no room for more. What is behind that comes again, in order.
+            self.requests.start_over(state, false);
+            self.requests.ask_again_from(start + sent);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::io::{IoSlice, IoSliceMut};
+    use std::time::Duration;
+
+    use crate::endpoint::api::Endpoint;
+    use crate::endpoint::error::EndpointError;
+    use crate::endpoint::handle::Access;
+
+    const LEN: usize = 1 << 20;
+
+    /// How many requests a get and a put make of an owner that does nothing else, and whether the client polls for so long.
+    fn requests(spin: Duration) -> Result<(u64, u64), EndpointError> {
+        let mut owner = Endpoint::listen(&format!("sent-{spin:?}-{}", std::process::id()))?;
+        let address = owner.address().expect("it listens").clone();
+        let handle = owner.share(vec![vec![1; LEN].into()], Access::ReadWrite).handle();
+        let owner = std::thread::spawn(move || owner.recv_unexpected(&mut []).map(drop));
+        let mut client = Endpoint::builder().spin(spin).client()?;
+        let peer = client.connect(&address)?;
+        let mut memory = vec![0; LEN];
+        // On a busy machine the owner may not answer in time.
+        let mut most = (0, 0);
+        for _ in 0..100 {
+            let before = client.state.links.find(peer)?.calls.asked();
+            client.get(peer, &handle, 0, &mut [IoSliceMut::new(&mut memory)])?;
+            let between = client.state.links.find(peer)?.calls.asked();
+            client.put(peer, &handle, 0, &[IoSlice::new(&memory)])?;
+            let after = client.state.links.find(peer)?.calls.asked();
+            most = (most.0.max(between - before), most.1.max(after - between));
+        }
+        client.send_unexpected(peer, 0, b"")?;
+        owner.join().expect("no panic")?;
+        Ok(most)
+    }
+
+    #[test]
+    fn who_polls_is_sent_what_it_could_read_and_sends_what_could_be_read() -> Result<(), EndpointError> {
+        // Of 32 KiB each; and the place of the memory, and all of it.
+        assert_eq!(requests(Duration::ZERO)?, (1, 1));
+        let (got, put) = requests(Duration::from_millis(10))?;
+        assert!(got >= 32 && put == 32, "{got} and {put}");
         Ok(())
     }
 }

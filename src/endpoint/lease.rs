@@ -2,6 +2,7 @@
 //!
 //! They are those of long messages between ranks ([`offer`](crate::protocol::message::offer)).
 
+use crate::endpoint::calls::Reply;
 use crate::endpoint::link::Link;
 use crate::endpoint::mapped::Mapped;
 use crate::endpoint::wire::{Map, Status, decode_map, decode_reply, len_of};
@@ -36,12 +37,18 @@ impl Link {
         self.post().is_settled(&self.outgoing(), number)
     }
 
-    /// Gives back the lease of an answer for which nobody waits any more. Otherwise its owner could give none in its place.
-    pub(crate) fn give_back(&self, reply: &[u8]) {
-        if let Some((Status::Done, content)) = decode_reply(reply)
-            && let Some(map) = decode_map(content)
-        {
-            self.settle(map.lease);
+    /// Gives back the lease, or the buffers, of an answer for which nobody waits any more. Otherwise its owner could give none in their
+    /// place.
+    pub(crate) fn give_back(&mut self, reply: Reply) {
+        match reply {
+            Reply::Data(data) => self.dispose(data),
+            Reply::Message(message) => {
+                if let Some((Status::Done, content)) = decode_reply(&message)
+                    && let Some(map) = decode_map(content)
+                {
+                    self.settle(map.lease);
+                }
+            }
         }
     }
 
@@ -58,9 +65,9 @@ impl Link {
 
     /// Notes where memory with this key lies, which has `all` bytes, and something at this offset. False: it cannot be there.
     pub(super) fn map(&mut self, key: u64, offset: u64, all: u64, map: Map) -> bool {
-        let Map { lease, start, parts } = map;
+        let Map { lease, is_sent, start, parts } = map;
         let Some(len) = len_of(&parts) else { return false };
-        let mapped = Mapped { key, lease, start, len, parts };
+        let mapped = Mapped { key, lease, is_sent, start, len, parts };
         if start.checked_add(len).is_none_or(|end| end > all) || !mapped.has(key, offset) {
             return false;
         }

@@ -8,6 +8,8 @@ pub(super) struct Mapped {
     pub(super) key: u64,
     /// The number of its lease.
     pub(super) lease: u32,
+    /// Whether its owner also sends it, however long it is.
+    pub(super) is_sent: bool,
     /// Which byte of the memory is the first, and how many there are from there on.
     pub(super) start: u64,
     pub(super) len: u64,

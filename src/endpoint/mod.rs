@@ -48,6 +48,7 @@ mod putting;
 pub(crate) mod receiving;
 mod requests;
 pub(crate) mod routes;
+mod sender;
 mod sending;
 mod shares;
 mod sharing;

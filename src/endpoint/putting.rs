@@ -1,28 +1,42 @@
-//! Writing to a peer's memory, step by step: the peer reads from this process's memory, or is sent the bytes, or both at a time.
+//! Writing to a peer's memory, step by step: the peer is sent the bytes, or reads from this process's memory, or both at a time.
 
+use crate::copy::cpu;
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::handle::Access;
-use crate::endpoint::requests::{Messages, Moved, Requests, Transfer, Way};
+use crate::endpoint::requests::{Content, Moved, Requests, Transfer, Way};
 use crate::endpoint::slices::{part, window};
 use crate::endpoint::state::State;
 use crate::endpoint::wire::{PARTS, Status, What};
 use crate::segment::message_memory::BUFFER;
+use crate::sys::memory::readable::is_readable;
 use crate::tuning::{
-    ENDPOINT_BOTH_WAYS_BYTES, ENDPOINT_WRITE_BUFFERS, ENDPOINT_WRITES_IN_FLIGHT, ENDPOINT_WRITTEN_BYTES,
+    ENDPOINT_BOTH_WAYS_BYTES, ENDPOINT_BULK_BUFFERS, ENDPOINT_SPIN_FOR_FENCES, ENDPOINT_WRITTEN_BYTES,
     MESSAGE_PIECE_BYTES,
 };
 
 /// A put that is under way. Between its [steps](Put::step) the peer may read the data.
 pub(super) struct Put {
     pub(super) requests: Requests,
+    /// Whether the bytes are sent, although the peer could read them: both sides copy faster than the system, if both do nothing else.
+    is_sent: bool,
+    /// The bytes at the front that this process can read, as far as it knows.
+    readable: usize,
 }
 
 impl Put {
-    pub(super) fn new(state: &mut State, transfer: Transfer) -> Result<Self, EndpointError> {
+    /// `waits`: steps are made one after the other until it is done.
+    pub(super) fn new(state: &mut State, transfer: Transfer, waits: bool) -> Result<Self, EndpointError> {
         if transfer.handle.access != Access::ReadWrite {
             return Err(EndpointError::NotWritable { peer: transfer.peer });
         }
-        Ok(Put { requests: Requests::new(state, transfer)? })
+        let is_long = transfer.len > ENDPOINT_BOTH_WAYS_BYTES;
+        let is_faster = cpu::has_strings() || is_long;
+        let is_sent = waits && is_faster && state.spin.spins_for(ENDPOINT_SPIN_FOR_FENCES);
+        Ok(Put {
+            requests: Requests::new(state, transfer)?,
+            is_sent,
+            readable: if is_long { 0 } else { transfer.len },
+        })
     }
 
     /// Goes on as far as it can at once. `None`: it could not.
@@ -31,27 +45,36 @@ impl Put {
         if self.requests.are_done() {
             return Ok(Some(Moved::All));
         }
+        let mut moved = None;
         if let Some(answer) = self.requests.answer(state)? {
+            if matches!(answer.content, Content::Data(_)) {
+                return self.requests.violated(state);
+            }
             match (answer.way, answer.status) {
                 (Way::Direct, Status::Refused) => {
                     state.links.find_open(transfer.peer)?.calls.cannot_be_read = true;
                     self.requests.is_missing(&answer);
                 }
                 (Way::Direct, Status::Fault) => {
-                    let read = <[u8; 8]>::try_from(answer.content()).map_or(0, u64::from_ne_bytes);
+                    let read = <[u8; 8]>::try_from(answer.content.message()).map_or(0, u64::from_ne_bytes);
                     let bytes = answer.start as u64 + read.min(answer.len as u64);
                     return Err(EndpointError::Fault { peer: transfer.peer, bytes });
                 }
                 (_, status) => transfer.check(status)?,
             }
-            self.requests.is_dealt_with(state, answer);
-            return Ok(Some(self.requests.moved()));
+            self.requests.is_dealt_with(state, answer.content);
+            moved = Some(self.requests.moved());
         }
-        let mut moved = None;
         loop {
-            let cannot = state.links.find_open(transfer.peer)?.calls.cannot_be_read;
-            let next = self.requests.next(cannot, MESSAGE_PIECE_BYTES, messages(transfer.len));
-            let Some((start, len)) = next else { break };
+            let cannot_be_read = state.links.find_open(transfer.peer)?.calls.cannot_be_read;
+            if self.requests.way == Way::Direct && self.requests.are_under_way() {
+                break;
+            }
+            let by_messages = cannot_be_read || self.is_sent && self.is_readable(data);
+            if !by_messages && self.is_sent && self.requests.are_under_way() {
+                break;
+            }
+            let Some((start, len)) = self.requests.next(by_messages, MESSAGE_PIECE_BYTES) else { break };
             let asked = match self.requests.way {
                 Way::Direct => self.pull(state, (start, len), data)?,
                 Way::Messages => self.requests.write(state, (start, len), data)?,
@@ -59,9 +82,23 @@ impl Put {
             if asked == 0 {
                 break;
             }
-            moved = Some(Moved::Asked);
+            moved = moved.or(Some(Moved::Asked));
         }
         Ok(moved)
+    }
+
+    /// Whether this process can read what is next: what lies in a file that somebody has truncated it leaves to the system, which notices.
+    fn is_readable(&mut self, data: &[&[u8]]) -> bool {
+        let (start, rest) = self.requests.rest();
+        let next = start + rest.min(ENDPOINT_BULK_BUFFERS * BUFFER);
+        if next > self.readable {
+            let piece = rest.min(MESSAGE_PIECE_BYTES);
+            if !window(data.iter().copied(), start, piece).all(is_readable) {
+                return false;
+            }
+            self.readable = start + piece;
+        }
+        true
     }
 
     /// Has the peer read a part, or as much of it as one request can name. As long as it does, this side copies the end of a part that is
@@ -89,10 +126,4 @@ impl Put {
         }
         Ok(done)
     }
-}
-
-/// How a put of this length goes by messages: as long as the peer copies one, this side fills another.
-fn messages(bytes: usize) -> Messages {
-    let len = (bytes / 4).clamp(BUFFER, ENDPOINT_WRITE_BUFFERS * BUFFER).next_multiple_of(BUFFER);
-    Messages { len, in_flight: ENDPOINT_WRITES_IN_FLIGHT }
 }

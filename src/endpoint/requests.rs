@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::endpoint::calls::Kept;
+use crate::endpoint::calls::{Body, Kept, Reply};
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::handle::Handle;
@@ -11,10 +11,12 @@ use crate::endpoint::link::{LONGEST, Stage};
 use crate::endpoint::peer::Peer;
 use crate::endpoint::slices::window;
 use crate::endpoint::state::State;
-use crate::endpoint::wire::{Request, Status, What, decode_reply};
+use crate::endpoint::wire::{Request, Status, What, decode_reply, encode_place};
 use crate::protocol::message::Kind;
 use crate::segment::message_memory::BUFFER;
-use crate::tuning::{ENDPOINT_SHORT_BYTES, ENDPOINT_WRITE_BUFFERS};
+use crate::tuning::{
+    ENDPOINT_BULK_BUFFERS, ENDPOINT_BULK_IN_FLIGHT, ENDPOINT_SHORT_BYTES, RECEIVE_NON_TEMPORAL_FROM_BYTES,
+};
 
 /// An access to a peer's memory.
 #[derive(Clone, Copy)]
@@ -48,16 +50,26 @@ struct Asked {
 pub(super) struct Answer {
     pub(super) status: Status,
     pub(super) way: Way,
-    reply: Vec<u8>,
-    /// Where the content begins.
-    content: usize,
+    pub(super) content: Content,
     pub(super) start: usize,
     pub(super) len: usize,
 }
 
-impl Answer {
-    pub(super) fn content(&self) -> &[u8] {
-        &self.reply[self.content..]
+/// What an answer has brought.
+pub(super) enum Content {
+    /// A message, and where in it the content begins.
+    Message(Vec<u8>, usize),
+    /// Bytes of the memory, no more than were asked for.
+    Data(Body),
+}
+
+impl Content {
+    /// That of a message.
+    pub(super) fn message(&self) -> &[u8] {
+        match self {
+            Content::Message(message, start) => &message[*start..],
+            Content::Data(_) => &[],
+        }
     }
 }
 
@@ -68,15 +80,6 @@ pub(super) enum Way {
     Direct,
     /// By messages, several of which are on their way.
     Messages,
-}
-
-/// How a transfer goes by messages.
-#[derive(Clone, Copy)]
-pub(super) struct Messages {
-    /// The most bytes of each.
-    pub(super) len: usize,
-    /// The most that are on their way.
-    pub(super) in_flight: usize,
 }
 
 /// The requests of a transfer.
@@ -113,34 +116,34 @@ impl Requests {
         if self.are_done() { Moved::All } else { Moved::Some }
     }
 
-    /// Whether it is an answer that is waited for, and not room for a request.
-    #[cfg(feature = "tokio")]
-    pub(super) fn await_answer(&self) -> bool {
-        !self.under_way.is_empty()
+    /// What has not been asked for yet: its start and length.
+    pub(super) fn rest(&self) -> (usize, usize) {
+        self.missing.unwrap_or((self.asked, self.transfer.len - self.asked))
     }
 
-    /// The next part that can be asked for at once: its start and length. What is short goes by messages, too.
-    pub(super) fn next(
-        &mut self,
-        cannot_go_directly: bool,
-        most: usize,
-        messages: Messages,
-    ) -> Option<(usize, usize)> {
-        let (start, rest) = self.missing.unwrap_or((self.asked, self.transfer.len - self.asked));
+    /// The next part that can be asked for at once: its start and length. What is short goes by messages, too. The way changes when nothing is
+    /// under way.
+    pub(super) fn next(&mut self, by_messages: bool, most: usize) -> Option<(usize, usize)> {
+        let (start, rest) = self.rest();
         let is_first = self.under_way.is_empty();
-        let is_short = rest <= messages.len || self.transfer.is_short();
-        if is_first && (is_short || cannot_go_directly) {
-            self.way = Way::Messages;
+        if is_first {
+            let by_messages = by_messages || rest <= BUFFER || self.transfer.is_short();
+            self.way = if by_messages { Way::Messages } else { Way::Direct };
         }
         let (has_turn, most) = match self.way {
             Way::Direct => (is_first, most),
             // As few as there can be, of about the same length.
             Way::Messages => {
-                let count = rest.div_ceil(messages.len).max(1);
-                (self.under_way.len() < messages.in_flight, rest.div_ceil(count))
+                let count = rest.div_ceil(self.transfer.message()).max(1);
+                (self.under_way.len() < ENDPOINT_BULK_IN_FLIGHT, rest.div_ceil(count))
             }
         };
         (has_turn && rest > 0).then_some((start, rest.min(most)))
+    }
+
+    /// Whether answers are waited for.
+    pub(super) fn are_under_way(&self) -> bool {
+        !self.under_way.is_empty()
     }
 
     /// Whether there is room for a request. Room that is found stays until one is made; room that is missing is noticed later.
@@ -183,11 +186,13 @@ impl Requests {
         }
         let Transfer { peer, handle, offset, .. } = self.transfer;
         let link = state.links.find_open(peer)?;
-        let buffers = link.finds_buffers(len.div_ceil(BUFFER).min(ENDPOINT_WRITE_BUFFERS));
+        let buffers = link.finds_buffers(len.div_ceil(BUFFER).min(ENDPOINT_BULK_BUFFERS));
         let len = len.min(buffers * BUFFER);
         let number = link.calls.ask(false);
         let slices: Vec<_> = window(data.iter().copied(), start, len).collect();
-        link.send_write(number, [handle.key, offset + start as u64], &slices);
+        let is_large = self.transfer.len >= RECEIVE_NON_TEMPORAL_FROM_BYTES;
+        let place = encode_place(handle.key, offset + start as u64, is_large);
+        link.send_slices(Kind::Write, number, &place, &slices);
         self.is_asked(Asked { number, way: Way::Messages, start, len });
         Ok(len)
     }
@@ -208,8 +213,21 @@ impl Requests {
 
     /// What was asked for from here on has to be asked for once more.
     pub(super) fn ask_again_from(&mut self, start: usize) {
-        debug_assert!(self.under_way.is_empty(), "directly one request is on its way at a time");
+        debug_assert!(self.under_way.is_empty(), "what is under way would come twice");
         self.asked = start;
+    }
+
+    /// What is under way is not waited for any longer, and has to be asked for once more. `is_late`: the peer may have something else to do.
+    pub(super) fn start_over(&mut self, state: &mut State, is_late: bool) {
+        let Some(&Asked { start, .. }) = self.under_way.front() else { return };
+        let unanswered = self.unanswered(None);
+        if let (Some(link), Some(last), true) =
+            (state.links.get(unanswered.peer), unanswered.numbers.last(), is_late)
+        {
+            link.calls.sender.is_given_up(*last);
+        }
+        state.abandon(unanswered);
+        self.ask_again_from(start);
     }
 
     /// The answer to the oldest request, once it is there.
@@ -230,19 +248,26 @@ impl Requests {
             }
         };
         self.under_way.pop_front();
-        match decode_reply(&reply) {
-            Some((status, content)) => {
-                let content = reply.len() - content.len();
-                Ok(Some(Answer { status, way, content, reply, start, len }))
+        let (status, content) = match reply {
+            Reply::Data(data) if way == Way::Messages && (1..=len).contains(&data.len()) => {
+                (Status::Done, Content::Data(data))
             }
-            None => self.violated(state),
-        }
+            Reply::Data(_) => return self.violated(state),
+            Reply::Message(message) => match decode_reply(&message) {
+                Some((status, content)) => {
+                    let start = message.len() - content.len();
+                    (status, Content::Message(message, start))
+                }
+                None => return self.violated(state),
+            },
+        };
+        Ok(Some(Answer { status, way, content, start, len }))
     }
 
     /// An answer was dealt with: its memory serves others.
-    pub(super) fn is_dealt_with(&self, state: &mut State, answer: Answer) {
-        if let Some(link) = state.links.get(self.transfer.peer) {
-            link.calls.keep_spare(answer.reply);
+    pub(super) fn is_dealt_with(&self, state: &mut State, content: Content) {
+        if let (Some(link), Content::Message(message, _)) = (state.links.get(self.transfer.peer), content) {
+            link.calls.keep_spare(message);
         }
     }
 
@@ -269,6 +294,13 @@ impl Transfer {
     /// Whether all of it goes by messages.
     pub(super) fn is_short(&self) -> bool {
         self.len <= ENDPOINT_SHORT_BYTES
+    }
+
+    /// The most bytes of a message.
+    fn message(&self) -> usize {
+        (self.len / ENDPOINT_BULK_IN_FLIGHT)
+            .clamp(BUFFER, ENDPOINT_BULK_BUFFERS * BUFFER)
+            .next_multiple_of(BUFFER)
     }
 
     pub(super) fn check(&self, status: Status) -> Result<(), EndpointError> {

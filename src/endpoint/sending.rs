@@ -83,26 +83,27 @@ impl Link {
         wanted.min(self.reserved.count_ones() as usize)
     }
 
-    /// Sends bytes that lie in slices, for which buffers were [found](Self::finds_buffers), or that fit into the cell, to be written to a
-    /// place in the other side's memory.
-    pub(crate) fn send_write(&mut self, number: u64, place: [u64; 2], slices: &[&[u8]]) {
+    /// Sends bytes that lie in slices, for which buffers were [found](Self::finds_buffers), or that fit into the cell, behind what a cell
+    /// of this kind has in front.
+    pub(crate) fn send_slices(&mut self, kind: Kind, number: u64, front: &[u64], slices: &[&[u8]]) {
         let len = slices.iter().map(|slice| slice.len()).sum::<usize>();
-        let mut inline = [0; INLINE];
-        inline[..8].copy_from_slice(&place[0].to_ne_bytes());
-        inline[8..16].copy_from_slice(&place[1].to_ne_bytes());
-        let is_short = len <= INLINE - 16;
+        let (mut inline, head) = ([0; INLINE], kind.head());
+        for (place, word) in inline[..head].chunks_exact_mut(8).zip(front) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        let is_short = len <= INLINE - head;
         let mask = if is_short { 0 } else { self.takes_buffers(len.div_ceil(BUFFER)) };
         let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
         let mut at = 0;
         for slice in slices {
             if is_short {
-                inline[16 + at..][..slice.len()].copy_from_slice(slice);
+                inline[head + at..][..slice.len()].copy_from_slice(slice);
             } else {
                 buffers::fill_from(&channel, mask, at, slice);
             }
             at += slice.len();
         }
-        let cell = Envelope { kind: Kind::Write, len, tag: number, mask, inline };
+        let cell = Envelope { kind, len, tag: number, mask, inline };
         unstopped(post.publish(&channel, &mut self.outbox, self.memory.other(), &cell));
     }
 

@@ -16,9 +16,12 @@ use crate::endpoint::link::{LONGEST, Link, Violation};
 use crate::endpoint::links::Links;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::slices::{Parts, pair, part, window, window_mut};
-use crate::endpoint::wire::{Map, PARTS, Part, Request, Status, What, begin_reply, encode_map, len_of};
+use crate::endpoint::wire::{
+    Map, PARTS, Part, Request, Status, What, begin_reply, decode_place, encode_map, len_of,
+};
 use crate::protocol::message::Kind;
 use crate::rank::cma_peers::ProbeCookie;
+use crate::segment::message_memory::BUFFER;
 use crate::sys::cma::Fetched;
 use crate::tuning::MESSAGE_PIECE_BYTES;
 
@@ -27,6 +30,15 @@ struct Share {
     len: u64,
     access: Access,
     leases: Vec<(Peer, u32)>,
+}
+
+/// How a request was answered.
+#[derive(PartialEq, Eq)]
+enum Answered {
+    /// The reply was made.
+    Made,
+    /// What was asked for was sent in place of it.
+    Sent,
 }
 
 pub(crate) enum Memory {
@@ -108,26 +120,30 @@ impl Shares {
                 Wanted::Request(bytes) => {
                     let request = Request::decode(&bytes).ok_or(Violation)?;
                     link.calls.keep_spare(bytes);
-                    self.answer(link, request, &mut reply)
+                    self.answer(link, number, request, &mut reply)
                 }
                 Wanted::Write { place, data } => self.write(link, place, data),
             };
             if let Err(status) = outcome {
                 begin_reply(&mut reply, status);
             }
-            link.send_quietly(Kind::Reply, number, &reply);
+            if outcome != Ok(Answered::Sent) {
+                link.send_quietly(Kind::Reply, number, &reply);
+            }
             self.reply = reply;
         }
         link.keep_requests();
         Ok(())
     }
 
-    fn write(&mut self, link: &mut Link, [key, offset]: [u64; 2], data: Body) -> Result<(), Status> {
+    fn write(&mut self, link: &mut Link, place: [u64; 2], data: Body) -> Result<Answered, Status> {
+        let (key, offset, is_large) = decode_place(place);
         let share = self.shares.get_mut(&key).ok_or(Status::Unknown);
-        match share.and_then(|share| share.writable(offset, data.len() as u64)) {
+        let len = data.len();
+        match share.and_then(|share| share.writable(offset, len as u64)) {
             Ok(targets) => {
-                link.deliver(data, targets);
-                Ok(())
+                link.deliver(data, targets, if is_large { usize::MAX } else { len });
+                Ok(Answered::Made)
             }
             Err(status) => {
                 link.dispose(data);
@@ -136,7 +152,13 @@ impl Shares {
         }
     }
 
-    fn answer(&mut self, link: &mut Link, request: Request, reply: &mut Vec<u8>) -> Result<(), Status> {
+    fn answer(
+        &mut self,
+        link: &mut Link,
+        number: u64,
+        request: Request,
+        reply: &mut Vec<u8>,
+    ) -> Result<Answered, Status> {
         let share = self.shares.get_mut(&request.key).ok_or(Status::Unknown)?;
         let offset = request.offset;
         match request.what {
@@ -146,14 +168,17 @@ impl Shares {
                 let lease = link.open_lease().ok_or(Status::Busy)?;
                 share.leases.push((link.peer, lease));
                 let (start, parts) = share.parts(start)?;
-                encode_map(reply, &Map { lease, start: start as u64, parts });
-                Ok(())
+                // What is lent may be a file's that somebody truncates. Who copies it by the system notices that.
+                let is_sent = matches!(share.memory, Memory::Owned(_));
+                encode_map(reply, &Map { lease, is_sent, start: start as u64, parts });
             }
             What::Read(len) => {
                 let (start, len) = share.range(offset, len)?;
+                let len = len.min(BUFFER * link.finds_buffers(len.div_ceil(BUFFER)));
                 share.read(start, len, |slices| {
-                    slices.for_each(|slice| reply.extend_from_slice(slice));
-                })
+                    link.send_slices(Kind::Data, number, &[], &slices.collect::<Vec<_>>());
+                })?;
+                return Ok(Answered::Sent);
             }
             What::Pull(parts) => {
                 let len =
@@ -161,16 +186,16 @@ impl Shares {
                 let mut pairs = pair(&mut Parts::behind(0, &parts), share.writable(offset, len)?);
                 let mut done = 0;
                 match link.read_parts(&mut pairs, &mut done) {
-                    Fetched::All => Ok(()),
-                    Fetched::Refused => Err(Status::Refused),
+                    Fetched::All => {}
+                    Fetched::Refused => return Err(Status::Refused),
                     Fetched::Unmapped => {
                         begin_reply(reply, Status::Fault);
                         reply.extend((done as u64).to_ne_bytes());
-                        Ok(())
                     }
                 }
             }
         }
+        Ok(Answered::Made)
     }
 }
 

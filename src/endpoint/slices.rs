@@ -69,15 +69,6 @@ pub(crate) fn part(slice: &[u8]) -> Part {
     (address(slice).map_or(0, |at| at.get()), slice.len() as u64)
 }
 
-/// Copies bytes to slices of the same length altogether.
-pub(crate) fn scatter<'a>(mut bytes: &[u8], targets: impl Iterator<Item = &'a mut [u8]>) {
-    for target in targets {
-        let (head, rest) = bytes.split_at(target.len());
-        target.copy_from_slice(head);
-        bytes = rest;
-    }
-}
-
 /// Parts of a peer's memory, which are taken one after the other.
 pub(crate) struct Parts<'a> {
     rest: &'a [Part],
@@ -137,7 +128,8 @@ mod tests {
                 let found = window(slices.into_iter(), start, len).collect::<Vec<_>>().concat();
                 assert_eq!(found, (start as u8..(start + len) as u8).collect::<Vec<_>>());
                 let mut own = slices.map(<[u8]>::to_vec);
-                scatter(&vec![9; len], window_mut(own.iter_mut().map(|slice| &mut slice[..]), start, len));
+                window_mut(own.iter_mut().map(|slice| &mut slice[..]), start, len)
+                    .for_each(|part| part.fill(9));
                 let changed = own.concat();
                 assert!(changed.iter().enumerate().all(|(index, byte)| {
                     *byte == if (start..start + len).contains(&index) { 9 } else { index as u8 }

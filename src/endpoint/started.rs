@@ -19,7 +19,6 @@ use crate::endpoint::putting::Put;
 use crate::endpoint::requests::{Moved, Transfer};
 use crate::endpoint::state::State;
 use crate::endpoint::steps::{Gets, Puts, Steps};
-use crate::tuning::MESSAGE_PIECE_BYTES;
 
 /// How a transfer has ended.
 #[derive(Clone, Copy)]
@@ -219,7 +218,7 @@ impl Endpoint {
     ) -> Result<GetRequest<B>, EndpointError> {
         let len = buffers.iter_mut().map(|buffer| buffer.as_mut().len()).sum();
         let transfer = Transfer { peer: from, handle: *handle, offset, len };
-        let get = Get::new(&mut self.state, transfer, MESSAGE_PIECE_BYTES)?;
+        let get = Get::new(&mut self.state, transfer, false)?;
         let mut request = GetRequest(Started::new(&self.state, transfer, Gets { get, buffers }));
         request.0.begin(&mut self.state);
         Ok(request)
@@ -242,7 +241,7 @@ impl Endpoint {
     ) -> Result<PutRequest<B>, EndpointError> {
         let len = data.iter().map(|data| data.as_ref().len()).sum();
         let transfer = Transfer { peer: to, handle: *handle, offset, len };
-        let put = Put::new(&mut self.state, transfer)?;
+        let put = Put::new(&mut self.state, transfer, false)?;
         let mut request = PutRequest(Started::new(&self.state, transfer, Puts { put, data }));
         request.0.begin(&mut self.state);
         Ok(request)

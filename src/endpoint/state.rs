@@ -264,7 +264,7 @@ impl State {
         let Some(link) = self.links.get(peer) else { return };
         for number in numbers {
             if let Some(reply) = link.calls.abandon(number, kept.take()) {
-                link.give_back(&reply);
+                link.give_back(reply);
             }
         }
     }

@@ -28,7 +28,7 @@ pub(super) struct Gets<B> {
 impl<B: AsMut<[u8]>> Steps for Gets<B> {
     fn step(&mut self, state: &mut State) -> Result<Option<Moved>, EndpointError> {
         let mut targets: Vec<_> = self.buffers.iter_mut().map(AsMut::as_mut).collect();
-        self.get.step(state, &mut targets)
+        self.get.step(state, &mut targets, true)
     }
 
     fn moves(&self, state: &mut State) -> bool {

@@ -1,14 +1,13 @@
 //! What comes over a connection: taking it out of the channel, and receiving it.
 
-use crate::endpoint::calls::Wanted;
+use crate::endpoint::calls::{Reply, Wanted};
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::link::{Arrived, Content, Link, Short, TakenIn, Violation};
 use crate::protocol::message::channel::most_under_way;
 use crate::protocol::message::{Channel, Envelope, Kind, Mask, buffers};
 use crate::segment::unit::unstopped;
 use crate::tuning::{
-    ENDPOINT_PRIVATE_BYTES, ENDPOINT_UNRECEIVED, ENDPOINT_UNRECEIVED_MOST, ENDPOINT_WRITE_BUFFERS,
-    MESSAGE_BATCH,
+    ENDPOINT_BULK_BUFFERS, ENDPOINT_PRIVATE_BYTES, ENDPOINT_UNRECEIVED, ENDPOINT_UNRECEIVED_MOST, MESSAGE_BATCH,
 };
 
 impl Link {
@@ -39,7 +38,8 @@ impl Link {
             let Some(cell) = cell else { break };
             taken_in.cells += 1;
             // That the length fits into the cell, or the buffers, and that these exist, was checked.
-            if cell.kind != Kind::Write && cell.mask & cell.mask.wrapping_sub(1) != 0 {
+            let has_several = matches!(cell.kind, Kind::Write | Kind::Data);
+            if !has_several && cell.mask & cell.mask.wrapping_sub(1) != 0 {
                 return Err(Violation);
             }
             let expected = match cell.kind {
@@ -72,19 +72,31 @@ impl Link {
                 let request = Wanted::Request(self.copied(&cell));
                 self.calls.push_request(cell.tag, request);
             }
-            Kind::Write if cell.mask.count_ones() as usize <= ENDPOINT_WRITE_BUFFERS => {
+            Kind::Write if cell.mask.count_ones() as usize <= ENDPOINT_BULK_BUFFERS => {
                 let write = Wanted::Write { place: cell.place(), data: self.body(&cell) };
                 self.calls.push_request(cell.tag, write);
             }
             Kind::Reply => {
-                let reply = self.copied(&cell);
-                if let Some(abandoned) = self.calls.push_reply(cell.tag, reply) {
-                    self.give_back(&abandoned);
+                let reply = Reply::Message(self.copied(&cell));
+                self.take_in_reply(cell.tag, reply);
+            }
+            Kind::Data if cell.mask.count_ones() as usize <= ENDPOINT_BULK_BUFFERS => {
+                let mut data = self.body(&cell);
+                if self.calls.buffers() >= self.incoming().buffers() / 2 {
+                    // Who has asked for it may be waiting for a message, for which there has to be room.
+                    self.make_private(&mut data);
                 }
+                self.take_in_reply(cell.tag, Reply::Data(data));
             }
             _ => return Err(Violation),
         }
         Ok(())
+    }
+
+    fn take_in_reply(&mut self, number: u64, reply: Reply) {
+        if let Some(abandoned) = self.calls.push_reply(number, reply) {
+            self.give_back(abandoned);
+        }
     }
 
     /// The bytes of a cell, whose buffer is given back.

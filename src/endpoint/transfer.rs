@@ -32,8 +32,8 @@ impl Endpoint {
         let mut targets: Vec<&mut [u8]> = targets.iter_mut().map(|target| &mut target[..]).collect();
         let len = targets.iter().map(|target| target.len()).sum();
         let transfer = Transfer { peer: from, handle: *handle, offset, len };
-        let mut get = Get::new(&mut self.state, transfer, usize::MAX)?;
-        let result = self.go_through("get", |state| get.step(state, &mut targets));
+        let mut get = Get::new(&mut self.state, transfer, true)?;
+        let result = self.go_through("get", |state, polls| get.step(state, &mut targets, polls));
         get.requests.abandon(&mut self.state, None);
         result
     }
@@ -54,8 +54,8 @@ impl Endpoint {
         let data: Vec<&[u8]> = data.iter().map(|data| &data[..]).collect();
         let len = data.iter().map(|data| data.len()).sum();
         let transfer = Transfer { peer: to, handle: *handle, offset, len };
-        let mut put = Put::new(&mut self.state, transfer)?;
-        let result = self.go_through("put", |state| put.step(state, &data));
+        let mut put = Put::new(&mut self.state, transfer, true)?;
+        let result = self.go_through("put", |state, _| put.step(state, &data));
         put.requests.abandon(&mut self.state, None);
         result
     }
@@ -64,9 +64,18 @@ impl Endpoint {
     fn go_through(
         &mut self,
         operation: &'static str,
-        mut step: impl FnMut(&mut State) -> Result<Option<Moved>, EndpointError>,
+        mut step: impl FnMut(&mut State, bool) -> Result<Option<Moved>, EndpointError>,
     ) -> Result<(), EndpointError> {
-        while self.block(operation, &mut step)? != Moved::All {}
-        Ok(())
+        loop {
+            let moved = self.state.block_polling(self.timeout, |state, polls| {
+                if let Some(polls) = polls {
+                    state.poll(polls)?;
+                }
+                step(state, polls.is_some())
+            })?;
+            if moved.ok_or_else(|| self.timed_out(operation))? == Moved::All {
+                return Ok(());
+            }
+        }
     }
 }

@@ -2,18 +2,32 @@
 
 use crate::codes::codes;
 use crate::endpoint::link::LONGEST;
+use crate::segment::message_memory::BUFFER;
+use crate::tuning::ENDPOINT_BULK_BUFFERS;
 
 /// Where bytes lie in the sender's memory: address and length.
 pub(crate) type Part = (u64, u64);
 
-/// The bytes of a message before its parts, or its data, at most.
+/// The bytes of a message before its parts, at most.
 const HEAD: usize = 24;
 
 /// The most parts of a message.
 pub(crate) const PARTS: usize = (LONGEST - HEAD) / 16;
 
-/// The most data of a message.
-pub(crate) const DATA: usize = LONGEST - HEAD;
+/// The most bytes that one request has sent.
+pub(crate) const DATA: usize = ENDPOINT_BULK_BUFFERS * BUFFER;
+
+/// Where a part of a transfer is written: the memory's key and the offset, and whether the transfer is larger than caches are.
+pub(crate) fn encode_place(key: u64, offset: u64, is_large: bool) -> [u64; 2] {
+    [key, offset | if is_large { LARGE } else { 0 }]
+}
+
+pub(crate) fn decode_place([key, offset]: [u64; 2]) -> (u64, u64, bool) {
+    (key, offset & !LARGE, offset & LARGE != 0)
+}
+
+/// No memory has so many bytes.
+const LARGE: u64 = 1 << 63;
 
 /// What is asked for, of the memory with this key, from this offset on.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,7 +41,7 @@ pub(crate) struct Request {
 pub(crate) enum What {
     /// Where the memory lies that has this number of bytes, to be read from there: all of it, or as many parts as a message has room for.
     Map(u64),
-    /// This number of bytes.
+    /// This number of bytes, or as many of the first as there is room for.
     Read(u64),
     /// To read what lies here, in the memory of who asks.
     Pull(Vec<Part>),
@@ -138,20 +152,26 @@ pub(crate) fn decode_reply(bytes: &[u8]) -> Option<(Status, &[u8])> {
 pub(crate) struct Map {
     /// The number of the lease that it is read under.
     pub(crate) lease: u32,
+    /// Whether its owner also sends it, however long it is.
+    pub(crate) is_sent: bool,
     /// Which byte of the memory is the first of the source.
     pub(crate) start: u64,
     pub(crate) parts: Vec<Part>,
 }
 
+/// Says in the word of a lease that the memory is also sent.
+const SENT: u64 = 1 << 32;
+
 pub(crate) fn encode_map(bytes: &mut Vec<u8>, map: &Map) {
-    put(bytes, &[map.lease.into(), map.start]);
+    put(bytes, &[u64::from(map.lease) | if map.is_sent { SENT } else { 0 }, map.start]);
     put_parts(bytes, &map.parts);
 }
 
 pub(crate) fn decode_map(bytes: &[u8]) -> Option<Map> {
     let mut words = Words(bytes);
-    let (lease, start) = (u32::try_from(words.next()?).ok()?, words.next()?);
-    Some(Map { lease, start, parts: parts(words)? })
+    let (lease, start) = (words.next()?, words.next()?);
+    let is_sent = lease & SENT != 0;
+    Some(Map { lease: u32::try_from(lease & !SENT).ok()?, is_sent, start, parts: parts(words)? })
 }
 
 #[cfg(test)]
@@ -171,8 +191,7 @@ mod tests {
         }
         let mut bytes = vec![9; 3];
         begin_reply(&mut bytes, Status::Done);
-        assert!(bytes.len() + DATA <= LONGEST);
-        let map = Map { lease: 7, start: 1 << 40, parts: parts() };
+        let map = Map { lease: u32::MAX, is_sent: true, start: 1 << 40, parts: parts() };
         encode_map(&mut bytes, &map);
         assert!(bytes.len() <= LONGEST);
         let (status, content) = decode_reply(&bytes).unwrap();

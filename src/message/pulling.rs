@@ -133,7 +133,7 @@ impl State {
             self.fragments.remove(index);
             let end = staged.received.saturating_add(len).min(staged.wanted);
             let part = &mut target[staged.received..end];
-            core.copies(part.len(), || buffers::read_part(&core.from(source), mask, part, &stores));
+            core.copies(part.len(), || buffers::read_part(&core.from(source), mask, 0, part, &stores));
             staged.received = end;
             self.release(core, source, mask)?;
         }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use intranode::{Ended, EndpointError};
 
-use super::forger::{Asked, Forger, MAP, PULL, READ, REPLY, WRITE, bytes};
+use super::forger::{Asked, DATA, Forger, MAP, PULL, READ, REPLY, WRITE, bytes};
 
 /// What is asked for by a map of where the bytes lie, and what is short enough to come with the answer.
 /// What is in between is put in both ways at a time.
@@ -39,8 +39,8 @@ pub(super) fn honest(own: &mut Forger, asked: &Asked) -> Result<()> {
     match asked.what {
         MAP => maps(own, asked, &[(own.start(), asked.len)]),
         READ => {
-            let content = own.data[..asked.len as usize].to_vec();
-            own.reply(asked.number, &[&[0; 8], &content[..]].concat())
+            let start = asked.offset as usize;
+            own.sends(asked.number, &own.data[start..start + asked.len as usize].to_vec())
         }
         _ => own.reply(asked.number, &bytes(&[0])),
     }
@@ -48,6 +48,17 @@ pub(super) fn honest(own: &mut Forger, asked: &Asked) -> Result<()> {
 
 fn says_status<const STATUS: u64>(own: &mut Forger, asked: &Asked) -> Result<()> {
     own.reply(asked.number, &bytes(&[STATUS]))
+}
+
+/// Says where bytes lie, and that they are sent, too. What is asked for then is answered so.
+fn sends(own: &mut Forger, asked: &Asked, answer: impl FnOnce(&mut Forger, &[u8]) -> Result<()>) -> Result<()> {
+    if asked.what != MAP {
+        let start = asked.offset as usize;
+        return answer(own, &own.data[start..start + asked.len as usize].to_vec());
+    }
+    own.gives_lease(1)?;
+    let map = own.map(1 << 32 | 1, &[(own.start(), LONG as u64)]);
+    own.reply(asked.number, &bytes(&map))
 }
 
 /// A map with another word in its place; what is then asked for by messages it refuses.
@@ -91,7 +102,26 @@ pub(super) const GETS: &[Row] = &[
     ),
     ("another lease", LONG, |own, asked| maps_with(own, asked, 1, 2), is_not_shared),
     ("a lease of the same place", LONG, |own, asked| maps_with(own, asked, 1, 65), is_not_shared),
-    ("a lease with too many bits", LONG, |own, asked| maps_with(own, asked, 1, 1 << 32 | 1), is_violated),
+    ("a lease with too many bits", LONG, |own, asked| maps_with(own, asked, 1, 1 << 33 | 1), is_violated),
+    (
+        "the truth, by messages, if it is asked to send",
+        LONG,
+        |own, asked| sends(own, asked, |own, data| own.sends(asked.number, data)),
+        Result::is_ok,
+    ),
+    (
+        "fewer bytes each time than asked for",
+        BETWEEN,
+        |own, asked| sends(own, asked, |own, data| own.sends(asked.number, &data[..data.len().min(3000)])),
+        Result::is_ok,
+    ),
+    ("a map and then nothing", LONG, |own, asked| sends(own, asked, |_, _| Ok(())), Result::is_ok),
+    (
+        "a map and then bytes for others",
+        LONG,
+        |own, asked| sends(own, asked, |own, data| own.sends(asked.number + 1000, data)),
+        Result::is_ok,
+    ),
     (
         "more bytes than asked for",
         LONG,
@@ -172,16 +202,19 @@ pub(super) const GETS: &[Row] = &[
     ("refused", LONG, says_status::<4>, is_not_shared),
     ("busy, always", LONG, says_status::<5>, is_not_shared),
     ("a fault", LONG, says_status::<6>, is_not_shared),
+    ("bytes instead of a map", LONG, |own, asked| own.sends(asked.number, &[0; 100]), is_violated),
+    ("bytes behind a status", SHORT, |own, asked| own.reply(asked.number, &[0; 8 + SHORT]), is_violated),
+    ("no bytes", SHORT, |own, asked| own.sends(asked.number, &[]), is_violated),
     (
-        "fewer bytes with the answer",
+        "more bytes than were asked for",
         SHORT,
-        |own, asked| own.reply(asked.number, &[0; 8 + SHORT - 1]),
+        |own, asked| own.sends(asked.number, &[0; SHORT + 1]),
         is_violated,
     ),
     (
-        "more bytes with the answer",
+        "more buffers than a message has",
         SHORT,
-        |own, asked| own.reply(asked.number, &[0; 8 + SHORT + 1]),
+        |own, asked| own.publish(DATA, asked.number, 100, 0x1FF, &[]),
         is_violated,
     ),
     (
@@ -232,7 +265,23 @@ pub(super) const GETS: &[Row] = &[
     ),
 ];
 
-pub(super) const PUTS: &[Row] = &[
+/// What is put by messages, whatever its length.
+pub(super) const SENT: &[Row] = &[
+    ("done, by messages", LONG, honest, Result::is_ok),
+    ("done, in one message", SHORT, honest, Result::is_ok),
+    ("refused by messages", LONG, says_status::<4>, is_not_shared),
+    ("a fault of messages", LONG, says_status::<6>, is_not_shared),
+    ("bytes instead of a status", LONG, |own, asked| own.sends(asked.number, &[0; 8]), is_violated),
+    ("bytes for a short message", SHORT, |own, asked| own.sends(asked.number, &[0; 8]), is_violated),
+    (
+        "unknown after the first",
+        LONG,
+        |own, asked| if asked.number > 2 { says_status::<1>(own, asked) } else { honest(own, asked) },
+        is_not_shared,
+    ),
+];
+
+pub(super) const PULLED: &[Row] = &[
     ("done", LONG, honest, Result::is_ok),
     ("done, with the data in the message", SHORT, honest, Result::is_ok),
     ("done, in both ways", BETWEEN, honest, Result::is_ok),

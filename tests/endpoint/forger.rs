@@ -31,11 +31,13 @@ const BUFFER: u64 = 4096;
 const REQUEST: u64 = 5;
 const WRITES: u64 = 10;
 pub(super) const REPLY: u64 = 6;
+pub(super) const DATA: u64 = 11;
 
 /// What a client has asked: its number, and the words of what it asks.
 pub(super) struct Asked {
     pub(super) number: u64,
     pub(super) what: u64,
+    pub(super) offset: u64,
     pub(super) len: u64,
 }
 
@@ -114,6 +116,7 @@ impl Forger {
                 let asked = Asked {
                     number: self.word(cell + 8)?,
                     what: self.word(cell + 24)?,
+                    offset: self.word(cell + 40)?,
                     len: self.word(cell + 48)?,
                 };
                 let (kind, mask) = (word >> 51 & 15, self.word(cell + 16)?);
@@ -159,6 +162,14 @@ impl Forger {
     pub(super) fn reply(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
         let mask = if bytes.len() <= 40 { 0 } else { 1 << (self.answered % 64) };
         self.publish(REPLY, number, bytes.len() as u64, mask, bytes)
+    }
+
+    /// Answers with the bytes that were asked for.
+    pub(super) fn sends(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
+        // Adjacent buffers.
+        let count = bytes.len().div_ceil(BUFFER as usize) as u64;
+        let mask = if bytes.len() <= 40 { 0 } else { (1 << count) - 1 };
+        self.publish(DATA, number, bytes.len() as u64, mask, bytes)
     }
 
     /// Says by what its process is known.

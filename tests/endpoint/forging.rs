@@ -11,8 +11,8 @@ use anyhow::{Result, ensure};
 use intranode::{Access, Address, Endpoint, EndpointError, Handle, Peer};
 use libtest_mimic::Completion;
 
-use super::forged_answers::{GETS, LONG, Outcome, PUTS, Row, honest};
-use super::forger::{self, Asked, Forger, bytes};
+use super::forged_answers::{GETS, LONG, Outcome, PULLED, Row, SENT, honest};
+use super::forger::{self, Asked, DATA, Forger, bytes};
 use super::messages::pattern;
 use super::{Test, repeats, unique};
 
@@ -22,6 +22,9 @@ pub(super) const TESTS: &[Test] = &[
     ("case_61_an_owner_that_does_not_answer_is_in_nobodys_way", silence),
     ("case_61_an_owner_that_answers_at_random", random_answers),
 ];
+
+/// An endpoint that polls for so long sends and is sent what it could have read, and could read.
+const POLLS: Duration = Duration::from_millis(1);
 
 /// More than any answer takes.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -37,8 +40,8 @@ struct Victim {
 }
 
 impl Victim {
-    fn new(timeout: Duration) -> Result<Self> {
-        let mut own = Endpoint::builder().timeout(timeout).listen(&unique())?;
+    fn new(timeout: Duration, spin: Duration) -> Result<Self> {
+        let mut own = Endpoint::builder().timeout(timeout).spin(spin).listen(&unique())?;
         let handle = own.share(vec![pattern(3, LONG).into()], Access::Read).handle();
         let address = own.address().expect("it listens").clone();
         let (stop, served) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
@@ -122,8 +125,13 @@ fn puts(own: &mut Endpoint, peer: Peer, len: usize) -> Outcome {
     own.put(peer, &handle().expect("a handle"), 0, &[IoSlice::new(&pattern(9, len))])
 }
 
-fn forged(rows: &[Row], transfer: fn(&mut Endpoint, Peer, usize) -> Outcome) -> Result<Completion> {
-    let mut victim = Victim::new(LIMIT)?;
+/// Of an endpoint that polls for so long before it sleeps.
+fn forged(
+    rows: &[Row],
+    spin: Duration,
+    transfer: fn(&mut Endpoint, Peer, usize) -> Outcome,
+) -> Result<Completion> {
+    let mut victim = Victim::new(LIMIT, spin)?;
     for (name, len, answer, is_right) in rows {
         let outcome = victim.transfers(answer, |own, peer| transfer(own, peer, *len))?;
         ensure!(is_right(&outcome), "{name}: {outcome:?}");
@@ -133,16 +141,18 @@ fn forged(rows: &[Row], transfer: fn(&mut Endpoint, Peer, usize) -> Outcome) -> 
 }
 
 fn forged_gets() -> Result<Completion> {
-    forged(GETS, gets)
+    forged(GETS, POLLS, gets)?;
+    forged(GETS, Duration::ZERO, gets)
 }
 
 fn forged_puts() -> Result<Completion> {
-    forged(PUTS, puts)
+    forged(SENT, POLLS, puts)?;
+    forged(PULLED, Duration::ZERO, puts)
 }
 
 /// While an endpoint waits for an owner that says nothing it serves others, and then it gives up.
 fn silence() -> Result<Completion> {
-    let mut victim = Victim::new(Duration::from_millis(100))?;
+    let mut victim = Victim::new(Duration::from_millis(100), POLLS)?;
     for transfer in [gets, puts] {
         let (before, start) = (victim.served.load(Ordering::Relaxed), Instant::now());
         // On a busy machine others may need more than the time of one transfer.
@@ -158,8 +168,15 @@ fn silence() -> Result<Completion> {
 
 /// Answers that are changed at random: whatever comes of them comes in time.
 fn random_answers() -> Result<Completion> {
-    let mut victim = Victim::new(Duration::from_millis(100))?;
-    for round in 0..repeats(100) {
+    for spin in [POLLS, Duration::ZERO] {
+        answers_at_random(spin)?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn answers_at_random(spin: Duration) -> Result<()> {
+    let mut victim = Victim::new(Duration::from_millis(100), spin)?;
+    for round in 0..repeats(50) {
         let seed = fastrand::u64(..);
         let answer = move |own: &mut Forger, asked: &Asked| {
             let mut random = fastrand::Rng::with_seed(seed ^ asked.number);
@@ -172,6 +189,10 @@ fn random_answers() -> Result<Completion> {
                 forged.truncate(random.usize(0..=forged.len()));
                 own.reply(if random.u8(0..4) == 0 { random.u64(0..4) } else { asked.number }, &forged)?;
             }
+            if random.u8(0..4) == 0 {
+                let len = random.u64(0..=asked.len.min(4096));
+                own.publish(DATA, asked.number, len, u64::from(len > 40), &own.data[..len as usize].to_vec())?;
+            }
             if random.bool() {
                 own.scribbles(random.u64(..), random.u64(..))?;
             }
@@ -182,8 +203,7 @@ fn random_answers() -> Result<Completion> {
         // Whichever it is: it has not crashed, has ended in time, and has written nothing else.
         let _ = victim.transfers(answer, |own, peer| transfer(own, peer, len))?;
     }
-    victim.ends()?;
-    Ok(Completion::Completed)
+    victim.ends()
 }
 
 /// Gets what may be anything.

@@ -48,6 +48,8 @@ mod puts;
 mod receiving;
 #[path = "routes.rs"]
 mod routes;
+#[path = "sent.rs"]
+mod sent;
 #[path = "sharing.rs"]
 mod sharing;
 #[path = "sleeping.rs"]
@@ -123,6 +125,7 @@ pub(super) fn main() -> ExitCode {
         sharing::TESTS,
         one_sided::TESTS,
         puts::TESTS,
+        sent::TESTS,
         transfers::TESTS,
         files::TESTS,
         namespaces::TESTS,

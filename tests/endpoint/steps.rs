@@ -55,7 +55,7 @@ const GET_ON: u64 = u64::MAX - 2;
 const STOP: u64 = u64::MAX - 3;
 
 /// The length of all shared memory: more than goes by messages.
-const LEN: usize = 50_000;
+const LEN: usize = 20_000;
 /// What the memory that is shared has at first, and what is put there.
 const FIRST: usize = 7;
 const PUT: usize = 3;

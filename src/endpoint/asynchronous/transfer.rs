@@ -18,7 +18,6 @@ use crate::endpoint::peer::Peer;
 use crate::endpoint::putting::Put;
 use crate::endpoint::requests::{Moved, Transfer};
 use crate::endpoint::steps::{Gets, Puts, Steps};
-use crate::tuning::MESSAGE_PIECE_BYTES;
 
 /// A transfer that is under way. Dropped before its end it leaves nothing behind.
 struct UnderWay<'a, T: Steps> {
@@ -40,7 +39,7 @@ impl<T: Steps> UnderWay<'_, T> {
             let moved = match now {
                 Some(moved) => moved,
                 None => {
-                    let is_asked = transfer.requests().await_answer();
+                    let is_asked = transfer.requests().are_under_way();
                     let interest =
                         if is_asked { Interest::Answer(peer) } else { Interest::Room(peer, LONGEST) };
                     wait(self.shared, interest, |endpoint| transfer.step(&mut endpoint.state)).await?
@@ -122,7 +121,7 @@ impl AsyncEndpoint {
     ) -> (Result<(), EndpointError>, Vec<B>) {
         let len = buffers.iter_mut().map(|buffer| buffer.as_mut().len()).sum();
         let transfer = Transfer { peer: from, handle: *handle, offset, len };
-        match self.shared.call(|endpoint| Get::new(&mut endpoint.state, transfer, MESSAGE_PIECE_BYTES)) {
+        match self.shared.call(|endpoint| Get::new(&mut endpoint.state, transfer, false)) {
             Ok(get) => self.transfer(Gets { get, buffers }, |gets| gets.buffers).await,
             Err(error) => (Err(error), buffers),
         }
@@ -150,7 +149,7 @@ impl AsyncEndpoint {
     ) -> (Result<(), EndpointError>, Vec<B>) {
         let len = data.iter().map(|data| data.as_ref().len()).sum();
         let transfer = Transfer { peer: to, handle: *handle, offset, len };
-        match self.shared.call(|endpoint| Put::new(&mut endpoint.state, transfer)) {
+        match self.shared.call(|endpoint| Put::new(&mut endpoint.state, transfer, false)) {
             Ok(put) => self.transfer(Puts { put, data }, |puts| puts.data).await,
             Err(error) => (Err(error), data),
         }

@@ -146,12 +146,18 @@ pub fn read_from<C: Channel>(channel: &C, mask: Mask, start: usize, target: &mut
     });
 }
 
-/// The same as [`read`] into a part of a long message, which may be stored otherwise.
+/// The same into a part of what is long, and may be stored otherwise.
 ///
 /// # Panics
 /// As [`read`].
-pub(crate) fn read_part<C: Channel>(channel: &C, mask: Mask, target: &mut [u8], stores: &StorePolicy) {
-    for_each(channel, mask, 0..target.len(), |buffers, at, part| {
+pub(crate) fn read_part<C: Channel>(
+    channel: &C,
+    mask: Mask,
+    start: usize,
+    target: &mut [u8],
+    stores: &StorePolicy,
+) {
+    for_each(channel, mask, start..start + target.len(), |buffers, at, part| {
         buffers.read(|source| stores.fetch(&source.after(at), &mut target[part]));
     });
 }

@@ -79,6 +79,8 @@ codes! {
         Shifted = 8,
         /// Bytes that an endpoint writes to another's memory, in the cell or in buffers: two words in the cell say where.
         Write = 10,
+        /// Bytes of an endpoint's memory that another one has asked for, in the cell or in buffers.
+        Data = 11,
     }
 }
 
@@ -275,7 +277,7 @@ impl Count {
 impl Kind {
     /// The bytes in the cell that are not of the message.
     #[inline]
-    const fn head(self) -> usize {
+    pub const fn head(self) -> usize {
         match self {
             Kind::Write => 2 * size_of::<u64>(),
             _ => 0,

@@ -9,4 +9,6 @@ pub(crate) mod mapping;
 #[cfg(target_os = "linux")]
 pub(crate) mod memfd;
 pub(crate) mod pages;
+#[cfg(target_os = "linux")]
+pub(crate) mod readable;
 pub(crate) mod rlimit;
