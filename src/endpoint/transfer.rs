@@ -12,9 +12,10 @@ use crate::endpoint::requests::{Moved, Transfer};
 use crate::endpoint::state::State;
 
 impl Endpoint {
-    /// Reads memory that a peer shares, from an offset in bytes on, into slices that count as one. The bytes are copied once, straight from
-    /// the peer's memory; the peer is asked where that lies the first time, and answers in its calls. Later gets need no answer, until the memory
-    /// is revoked. Up to 16 KiB, and where the system does not allow it (`process_vm_readv`), the peer sends the bytes, in its calls. After
+    /// Reads memory that a peer shares, from an offset in bytes on, into slices that count as one. The peer is asked where that lies the first
+    /// time, and answers in its calls. If it polls, it is asked for the bytes, too, and both sides copy. If it does not answer at once, they are copied
+    /// straight from its memory (`process_vm_readv`), which needs nothing of it, until the memory is revoked. Up to 16 KiB, and where
+    /// the system does not allow that, the peer sends the bytes, in its calls. After
     /// an error the slices may have any content. Example: [`Endpoint::share`].
     ///
     /// # Errors
@@ -39,7 +40,7 @@ impl Endpoint {
     }
 
     /// Writes to memory that a peer shares for that, from an offset in bytes on: slices that count as one. Returns when the data is
-    /// there: the peer has read it, or taken it from the connection's buffers, in its own calls. After an error the memory may have any content
+    /// there: the peer has taken it from the connection's buffers, or has read it, in its own calls. After an error the memory may have any content
     /// there. Example: [`Endpoint::share`].
     ///
     /// # Errors
