@@ -61,8 +61,8 @@ const CASES: [(Case, u64); 16] = [
     (Case::Call(1), 850),
     (Case::Call(16), 950),
     (Case::Clients(4), 830),
-    (Case::Get(4096), 12000),
-    (Case::Put(4096), 7840),
+    (Case::Get(4096), 8200),
+    (Case::Put(4096), 8100),
 ];
 
 /// The number of calls. The cost of a call follows from the difference to half of them.

@@ -127,8 +127,7 @@ impl Requests {
         let (start, rest) = self.rest();
         let is_first = self.under_way.is_empty();
         if is_first {
-            let by_messages = by_messages || rest <= BUFFER || self.transfer.is_short();
-            self.way = if by_messages { Way::Messages } else { Way::Direct };
+            self.way = if by_messages || self.transfer.is_short() { Way::Messages } else { Way::Direct };
         }
         let (has_turn, most) = match self.way {
             Way::Direct => (is_first, most),

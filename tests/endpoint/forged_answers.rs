@@ -40,7 +40,8 @@ pub(super) fn honest(own: &mut Forger, asked: &Asked) -> Result<()> {
         MAP => maps(own, asked, &[(own.start(), asked.len)]),
         READ => {
             let start = asked.offset as usize;
-            own.sends(asked.number, &own.data[start..start + asked.len as usize].to_vec())
+            let data = own.data[start..start + asked.len as usize].to_vec();
+            own.sends(asked.number, &data)
         }
         _ => own.reply(asked.number, &bytes(&[0])),
     }
@@ -54,7 +55,8 @@ fn says_status<const STATUS: u64>(own: &mut Forger, asked: &Asked) -> Result<()>
 fn sends(own: &mut Forger, asked: &Asked, answer: impl FnOnce(&mut Forger, &[u8]) -> Result<()>) -> Result<()> {
     if asked.what != MAP {
         let start = asked.offset as usize;
-        return answer(own, &own.data[start..start + asked.len as usize].to_vec());
+        let data = own.data[start..start + asked.len as usize].to_vec();
+        return answer(own, &data);
     }
     own.gives_lease(1)?;
     let map = own.map(1 << 32 | 1, &[(own.start(), LONG as u64)]);

@@ -23,7 +23,7 @@ const LEN: usize = 50_000;
 
 fn stopped_owner() -> Result<Completion> {
     let mut client = Client::start(&[])?;
-    let handles = [client.share(LEN, 3, true)?, client.share(LEN, 1, false)?];
+    let handles = [client.share(LEN, 3, true)?, client.share(2_000_000, 1, false)?];
     for handle in &handles {
         client.gets(handle, 0, &[LEN])?;
     }
@@ -32,9 +32,13 @@ fn stopped_owner() -> Result<Completion> {
     for offset in [0, 1, LEN, 2 * LEN - 7] {
         client.gets(&handles[0], offset, &[LEN / 2, LEN / 2 + 7])?;
     }
-    let mut get = client.own.start_get(client.owner, &handles[1], 0, vec![vec![0; LEN]])?;
-    ensure!(client.own.wait_for(&mut get)? == LEN);
-    ensure!(get.into_buffers()[0] == pattern(7, LEN));
+    // Some are read in several pieces, of which the last is short.
+    for len in [LEN, (256 << 10) + 100, (1 << 20) + 100] {
+        client.gets(&handles[1], 0, &[len])?;
+        let mut get = client.own.start_get(client.owner, &handles[1], 0, vec![vec![0; len]])?;
+        ensure!(client.own.wait_for(&mut get)? == len);
+        ensure!(get.into_buffers()[0] == pattern(7, len));
+    }
     owner.signal(Signal::SIGCONT)?;
     client.call(REVOKE, &handles[0].to_bytes())?;
     let error = client.gets(&handles[0], 0, &[LEN]).err().context("it was revoked")?;

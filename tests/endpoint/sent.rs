@@ -44,20 +44,21 @@ fn stopping_owner() -> Result<Completion> {
     let owner = client.process.take().context("its owner")?;
     let start = Instant::now();
     thread::scope(|scope| {
-        let stops = scope.spawn(move || -> Result<()> {
+        let stops = scope.spawn(move || -> Result<_> {
             while start.elapsed() < Duration::from_secs(1) {
                 for signal in [Signal::SIGSTOP, Signal::SIGCONT] {
                     owner.signal(signal)?;
                     thread::sleep(Duration::from_micros(fastrand::u64(0..2000)));
                 }
             }
-            Ok(())
+            // It lives until the last get has come.
+            Ok(owner)
         });
         while !stops.is_finished() {
             let len = fastrand::usize(20_000..3_000_000);
             client.gets(&handle, fastrand::usize(0..=3_000_000 - len), &[len])?;
         }
-        stops.join().expect("no panic")
+        stops.join().expect("no panic").map(drop)
     })?;
     Ok(Completion::Completed)
 }
