@@ -331,6 +331,10 @@ pub(crate) const ENDPOINT_BULK_BUFFERS: usize = 8;
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_OWNER_SENDS_WITHIN: Duration = Duration::from_micros(20);
 
+/// How often in one get. After that all is read.
+#[cfg(target_os = "linux")]
+pub(crate) const ENDPOINT_LATE: u32 = 3;
+
 /// The bytes that are read then before it is looked again whether the owner sends.
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_READ_BETWEEN_BYTES: usize = 256 << 10;

@@ -10,7 +10,8 @@ use crate::endpoint::state::State;
 use crate::endpoint::wire::{Status, What, decode_map};
 use crate::sys::cma::Fetched;
 use crate::tuning::{
-    ENDPOINT_OWNER_SENDS_WITHIN, ENDPOINT_READ_BETWEEN_BYTES, ENDPOINT_SPIN_FOR_FENCES, MESSAGE_PIECE_BYTES,
+    ENDPOINT_LATE, ENDPOINT_OWNER_SENDS_WITHIN, ENDPOINT_READ_BETWEEN_BYTES, ENDPOINT_SPIN_FOR_FENCES,
+    MESSAGE_PIECE_BYTES,
 };
 
 /// A get that is under way: it refers to no memory but in its [steps](Get::step).
@@ -22,6 +23,8 @@ pub(super) struct Get {
     is_busy: bool,
     /// Since when nothing has come.
     idle: Option<Instant>,
+    /// How often the peer was late since it has sent something in time.
+    late: u32,
 }
 
 impl Get {
@@ -32,7 +35,7 @@ impl Get {
             let link = state.links.find_open(transfer.peer)?;
             link.calls.sender.is_worth_asking(transfer.len > MESSAGE_PIECE_BYTES)
         };
-        Ok(Get { requests, is_sent, is_busy: false, idle: None })
+        Ok(Get { requests, is_sent, is_busy: false, idle: None, late: 0 })
     }
 
     /// Whether it can read at once.
@@ -99,6 +102,9 @@ impl Get {
         } else if self.is_late(state, polls)? {
             self.idle = None;
             self.requests.start_over(state, true);
+            // One that always is, since it sleeps in between, is woken for nothing.
+            self.late += 1;
+            self.is_sent = self.late < ENDPOINT_LATE;
             return Ok(Some(Moved::Some));
         }
         Ok(moved)
@@ -213,6 +219,7 @@ impl Get {
         link.deliver(data, window_mut(slices, start, sent), self.requests.transfer.len);
         if self.is_sent {
             link.calls.sender.has_sent();
+            self.late = 0;
         }
         if sent < len {
             // It had no room for more. What is behind that comes again, in order.
@@ -259,6 +266,31 @@ mod tests {
         assert!(put.step(state, &[&memory[..]])?.is_some());
         let after = asked(state)?;
         Ok([between - before, after - between].map(|asked| asked as usize))
+    }
+
+    #[test]
+    fn an_owner_that_is_always_late_is_not_asked_again_and_again() -> Result<(), EndpointError> {
+        const LEN: usize = 16 << 20;
+        let mut owner = Endpoint::listen(&format!("late-{}", std::process::id()))?;
+        let handle = owner.share(vec![vec![1; LEN].into()], Access::Read).handle();
+        let mut client = Endpoint::builder().spin(Duration::from_millis(10)).client()?;
+        let peer = client.connect(owner.address().expect("it listens"))?;
+        let (mut memory, state) = (vec![0; LEN], &mut client.state);
+        let mut get = Get::new(state, Transfer { peer, handle, offset: 0, len: LEN }, true)?;
+        let mut asked = 0;
+        while get.step(state, &mut [&mut memory[..]], true)? != Some(Moved::All) {
+            let now = state.links.find(peer)?.calls.asked();
+            if get.requests.way == Way::Messages && core::mem::replace(&mut asked, now) != now {
+                // What it has asked for is not there in time.
+                while get.step(state, &mut [&mut memory[..]], true)?.is_none() {}
+            }
+            owner.poll()?;
+            state.progress()?;
+        }
+        assert!(memory.iter().all(|byte| *byte == 1));
+        let asked = state.links.find(peer)?.calls.asked() as usize;
+        assert_eq!(asked, 1 + ENDPOINT_LATE as usize * ENDPOINT_BULK_IN_FLIGHT);
+        Ok(())
     }
 
     #[test]
