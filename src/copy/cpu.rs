@@ -1,5 +1,8 @@
 //! Who made the processor, where that decides how it copies best.
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
 /// Whether a checker watches every access to memory: Miri, or the thread sanitizer (`.ci/tsan`). Neither sees what is done
 /// by vectors of 32 bytes or non-temporal stores, so all copies are then left to the compiler.
 pub(super) const WATCHED: bool = cfg!(any(miri, tsan));
@@ -9,32 +12,43 @@ pub(super) const WATCHED: bool = cfg!(any(miri, tsan));
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const AMD_STRINGS_FROM_FAMILY: u32 = 0x1A;
 
-/// What decides how a processor copies best.
-#[derive(Clone, Copy)]
-struct Cpu {
-    is_intel: bool,
-    strings: bool,
-}
+/// What is known of the processor: bits, and none before it has been asked.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+static KNOWN: AtomicU8 = AtomicU8::new(0);
+
+const ASKED: u8 = 1;
+const INTEL: u8 = 2;
+const STRINGS: u8 = 4;
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
-fn cpu() -> Cpu {
-    use core::arch::x86_64::__cpuid;
-    use std::sync::OnceLock;
+fn known() -> u8 {
+    match KNOWN.load(Relaxed) {
+        0 => ask(),
+        known => known,
+    }
+}
 
-    static CPU: OnceLock<Cpu> = OnceLock::new();
-    *CPU.get_or_init(|| {
-        #[allow(unused_unsafe, reason = "newer toolchains know that it is safe")]
-        // SAFETY: I7: every x86-64 processor has the instruction.
-        let name = unsafe { __cpuid(0) };
-        #[allow(unused_unsafe, reason = "newer toolchains know that it is safe")]
-        // SAFETY: I7: every x86-64 processor has this leaf.
-        let version = unsafe { __cpuid(1) }.eax;
-        let name = [name.ebx, name.edx, name.ecx].map(u32::to_le_bytes);
-        let is_intel = name.as_flattened() == b"GenuineIntel";
-        let is_amd = name.as_flattened() == b"AuthenticAMD";
-        Cpu { is_intel, strings: is_intel || is_amd && family(version) >= AMD_STRINGS_FROM_FAMILY }
-    })
+/// Every thread that asks gets the same answer.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cold]
+fn ask() -> u8 {
+    use core::arch::x86_64::__cpuid;
+
+    #[allow(unused_unsafe, reason = "newer toolchains know that it is safe")]
+    // SAFETY: I7: every x86-64 processor has the instruction.
+    let name = unsafe { __cpuid(0) };
+    #[allow(unused_unsafe, reason = "newer toolchains know that it is safe")]
+    // SAFETY: I7: every x86-64 processor has this leaf.
+    let version = unsafe { __cpuid(1) }.eax;
+    let name = [name.ebx, name.edx, name.ecx].map(u32::to_le_bytes);
+    let known = match name.as_flattened() {
+        b"GenuineIntel" => ASKED | INTEL | STRINGS,
+        b"AuthenticAMD" if family(version) >= AMD_STRINGS_FROM_FAMILY => ASKED | STRINGS,
+        _ => ASKED,
+    };
+    KNOWN.store(known, Relaxed);
+    known
 }
 
 /// The family that the first word of leaf 1 says.
@@ -48,21 +62,21 @@ fn family(version: u32) -> u32 {
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 #[inline]
-fn cpu() -> Cpu {
-    Cpu { is_intel: false, strings: false }
+fn known() -> u8 {
+    ASKED
 }
 
 /// Whether it is one of Intel's.
 #[inline]
 pub(crate) fn is_intel() -> bool {
-    cpu().is_intel
+    known() & INTEL != 0
 }
 
 /// Whether string instructions write whole lines without having read them, and so copy to lines that other cores have read as fast as
 /// anything else.
 #[inline]
 pub(crate) fn has_strings() -> bool {
-    cpu().strings
+    known() & STRINGS != 0
 }
 
 #[cfg(all(test, target_arch = "x86_64", not(miri)))]
