@@ -9,7 +9,7 @@ use crate::tuning::{PREFETCH_READ_BYTES, READ_STREAM_BYTES};
 const LINE: usize = 64;
 
 /// Copies between private memory and memory that other cores use, through the cache. Where there is AVX2, by a plain loop,
-/// unless the processor has string instructions that are [faster](super::cpu::has_strings), as the C library of Intel's knows.
+/// unless the processor has string instructions that are [faster](super::cpu::has_strings). On Intel's the C library chooses.
 ///
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].

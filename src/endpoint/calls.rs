@@ -177,12 +177,15 @@ impl Calls {
     pub(crate) fn take_reply(&mut self, number: u64) -> Option<Reply> {
         let Some(Asked::Answered(_)) = self.asked.get(&number) else { return None };
         match self.asked.remove(&number) {
-            Some(Asked::Answered(reply)) => {
-                self.buffers -= reply.buffers();
-                Some(reply)
-            }
+            Some(Asked::Answered(reply)) => Some(self.is_taken(reply)),
             _ => None,
         }
+    }
+
+    /// An answer is kept here no longer.
+    fn is_taken(&mut self, reply: Reply) -> Reply {
+        self.buffers -= reply.buffers();
+        reply
     }
 
     /// Whether an answer is there that nobody has taken yet.
@@ -195,10 +198,7 @@ impl Calls {
     /// returned, so that a lease or buffers are given back.
     pub(crate) fn abandon(&mut self, number: u64, kept: Option<Kept>) -> Option<Reply> {
         match self.asked.remove(&number)? {
-            Asked::Answered(reply) => {
-                self.buffers -= reply.buffers();
-                Some(reply)
-            }
+            Asked::Answered(reply) => Some(self.is_taken(reply)),
             Asked::Waits { gives_lease } => {
                 if gives_lease || kept.is_some() {
                     self.asked.insert(number, Asked::Abandoned { _kept: kept });

@@ -10,8 +10,7 @@ use crate::endpoint::state::State;
 use crate::endpoint::wire::{Status, What, decode_map};
 use crate::sys::cma::Fetched;
 use crate::tuning::{
-    ENDPOINT_LATE, ENDPOINT_OWNER_SENDS_WITHIN, ENDPOINT_READ_BETWEEN_BYTES, ENDPOINT_SPIN_FOR_FENCES,
-    MESSAGE_PIECE_BYTES,
+    ENDPOINT_LATE, ENDPOINT_OWNER_SENDS_WITHIN, ENDPOINT_READ_BETWEEN_BYTES, MESSAGE_PIECE_BYTES,
 };
 
 /// A get that is under way: it refers to no memory but in its [steps](Get::step).
@@ -31,7 +30,7 @@ impl Get {
     /// `waits`: steps are made one after the other until it is done.
     pub(super) fn new(state: &mut State, transfer: Transfer, waits: bool) -> Result<Self, EndpointError> {
         let requests = Requests::new(state, transfer)?;
-        let is_sent = waits && !transfer.is_short() && state.spin.spins_for(ENDPOINT_SPIN_FOR_FENCES) && {
+        let is_sent = waits && !transfer.is_short() && state.polls() && {
             let link = state.links.find_open(transfer.peer)?;
             link.calls.sender.is_worth_asking(transfer.len > MESSAGE_PIECE_BYTES)
         };
@@ -101,7 +100,9 @@ impl Get {
             self.idle = None;
         } else if self.is_late(state, polls)? {
             self.idle = None;
-            self.requests.start_over(state, true);
+            if let Some(last) = self.requests.start_over(state) {
+                state.links.find(self.requests.transfer.peer)?.calls.sender.is_given_up(last);
+            }
             // One that always is, since it sleeps in between, is woken for nothing.
             self.late += 1;
             self.is_sent = self.late < ENDPOINT_LATE;
@@ -223,7 +224,7 @@ impl Get {
         }
         if sent < len {
             // It had no room for more. What is behind that comes again, in order.
-            self.requests.start_over(state, false);
+            self.requests.start_over(state);
             self.requests.ask_again_from(start + sent);
         }
         Ok(())

@@ -10,8 +10,7 @@ use crate::endpoint::wire::{PARTS, Status, What};
 use crate::segment::message_memory::BUFFER;
 use crate::sys::memory::readable::is_readable;
 use crate::tuning::{
-    ENDPOINT_BOTH_WAYS_BYTES, ENDPOINT_BULK_BUFFERS, ENDPOINT_SPIN_FOR_FENCES, ENDPOINT_WRITTEN_BYTES,
-    MESSAGE_PIECE_BYTES,
+    ENDPOINT_BOTH_WAYS_BYTES, ENDPOINT_BULK_BUFFERS, ENDPOINT_WRITTEN_BYTES, MESSAGE_PIECE_BYTES,
 };
 
 /// A put that is under way. Between its [steps](Put::step) the peer may read the data.
@@ -31,7 +30,7 @@ impl Put {
         }
         let is_long = transfer.len > ENDPOINT_BOTH_WAYS_BYTES;
         let is_faster = cpu::has_strings() || is_long;
-        let is_sent = waits && is_faster && state.spin.spins_for(ENDPOINT_SPIN_FOR_FENCES);
+        let is_sent = waits && is_faster && state.polls();
         Ok(Put {
             requests: Requests::new(state, transfer)?,
             is_sent,

@@ -216,17 +216,12 @@ impl Requests {
         self.asked = start;
     }
 
-    /// What is under way is not waited for any longer, and has to be asked for once more. `is_late`: the peer may have something else to do.
-    pub(super) fn start_over(&mut self, state: &mut State, is_late: bool) {
-        let Some(&Asked { start, .. }) = self.under_way.front() else { return };
-        let unanswered = self.unanswered(None);
-        if let (Some(link), Some(last), true) =
-            (state.links.get(unanswered.peer), unanswered.numbers.last(), is_late)
-        {
-            link.calls.sender.is_given_up(*last);
-        }
-        state.abandon(unanswered);
+    /// What is under way is not waited for any longer, and has to be asked for once more. Returns the number of the last request of it.
+    pub(super) fn start_over(&mut self, state: &mut State) -> Option<u64> {
+        let (start, last) = (self.under_way.front()?.start, self.under_way.back()?.number);
+        self.abandon(state, None);
         self.ask_again_from(start);
+        Some(last)
     }
 
     /// The answer to the oldest request, once it is there.

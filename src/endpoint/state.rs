@@ -94,6 +94,11 @@ impl State {
         })
     }
 
+    /// Whether it polls for a while before it sleeps, so that what a peer answers finds it awake.
+    pub(super) fn polls(&self) -> bool {
+        self.spin.spins_for(ENDPOINT_SPIN_FOR_FENCES)
+    }
+
     /// That this is the process that has made the endpoint.
     pub(crate) fn check(&self) -> Result<(), EndpointError> {
         if self.guard.forked() { Err(EndpointError::Forked) } else { Ok(()) }

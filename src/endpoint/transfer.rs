@@ -68,12 +68,7 @@ impl Endpoint {
         mut step: impl FnMut(&mut State, bool) -> Result<Option<Moved>, EndpointError>,
     ) -> Result<(), EndpointError> {
         loop {
-            let moved = self.state.block_polling(self.timeout, |state, polls| {
-                if let Some(polls) = polls {
-                    state.poll(polls)?;
-                }
-                step(state, polls.is_some())
-            })?;
+            let moved = self.state.block_knowing(self.timeout, &mut step)?;
             if moved.ok_or_else(|| self.timed_out(operation))? == Moved::All {
                 return Ok(());
             }

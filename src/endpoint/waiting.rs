@@ -18,11 +18,20 @@ impl State {
         timeout: Option<Duration>,
         mut attempt: impl FnMut(&mut Self) -> Result<Option<R>, EndpointError>,
     ) -> Result<Option<R>, EndpointError> {
+        self.block_knowing(timeout, |state, _| attempt(state))
+    }
+
+    /// The same for attempts that know whether others follow before it sleeps.
+    pub(crate) fn block_knowing<R>(
+        &mut self,
+        timeout: Option<Duration>,
+        mut attempt: impl FnMut(&mut Self, bool) -> Result<Option<R>, EndpointError>,
+    ) -> Result<Option<R>, EndpointError> {
         self.block_polling(timeout, |state, polls| {
             if let Some(polls) = polls {
                 state.poll(polls)?;
             }
-            attempt(state)
+            attempt(state, polls.is_some())
         })
     }
 

@@ -26,7 +26,7 @@ pub(crate) fn decode_place([key, offset]: [u64; 2]) -> (u64, u64, bool) {
     (key, offset & !LARGE, offset & LARGE != 0)
 }
 
-/// No memory has so many bytes.
+/// Says so in the word of the offset, which is never so large.
 const LARGE: u64 = 1 << 63;
 
 /// What is asked for, of the memory with this key, from this offset on.

@@ -39,8 +39,7 @@ pub(super) fn honest(own: &mut Forger, asked: &Asked) -> Result<()> {
     match asked.what {
         MAP => maps(own, asked, &[(own.start(), asked.len)]),
         READ => {
-            let start = asked.offset as usize;
-            let data = own.data[start..start + asked.len as usize].to_vec();
+            let data = own.wanted(asked);
             own.sends(asked.number, &data)
         }
         _ => own.reply(asked.number, &bytes(&[0])),
@@ -54,8 +53,7 @@ fn says_status<const STATUS: u64>(own: &mut Forger, asked: &Asked) -> Result<()>
 /// Says where bytes lie, and that they are sent, too. What is asked for then is answered so.
 fn sends(own: &mut Forger, asked: &Asked, answer: impl FnOnce(&mut Forger, &[u8]) -> Result<()>) -> Result<()> {
     if asked.what != MAP {
-        let start = asked.offset as usize;
-        let data = own.data[start..start + asked.len as usize].to_vec();
+        let data = own.wanted(asked);
         return answer(own, &data);
     }
     own.gives_lease(1)?;

@@ -164,7 +164,13 @@ impl Forger {
         self.publish(REPLY, number, bytes.len() as u64, mask, bytes)
     }
 
-    /// Answers with the bytes that were asked for.
+    /// The bytes that a request asks for.
+    pub(super) fn wanted(&self, asked: &Asked) -> Vec<u8> {
+        let start = asked.offset as usize;
+        self.data[start..start + asked.len as usize].to_vec()
+    }
+
+    /// Answers with these bytes, as an owner does with those that were asked for.
     pub(super) fn sends(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
         // Adjacent buffers.
         let count = bytes.len().div_ceil(BUFFER as usize) as u64;

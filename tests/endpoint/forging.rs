@@ -23,7 +23,7 @@ pub(super) const TESTS: &[Test] = &[
     ("case_61_an_owner_that_answers_at_random", random_answers),
 ];
 
-/// An endpoint that polls for so long sends and is sent what it could have read, and could read.
+/// An endpoint that polls for so long sends what its peer could read, and is sent what it could read itself.
 const POLLS: Duration = Duration::from_millis(1);
 
 /// More than any answer takes.
