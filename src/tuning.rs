@@ -199,6 +199,10 @@ pub(crate) const PREFETCH_READ_BYTES: usize = 2 << 10;
 /// 0.81 µs, 64 KiB 4.7 and 3.4, 256 KiB 15.9 and 13.1 (docs/adr/0028). Within pages it takes longer.
 pub(crate) const READ_STREAM_BYTES: usize = 4 << 10;
 
+/// From how many bytes on what another core has written is read by the string instruction, where that [writes](crate::copy) whole lines
+/// without having read them. Shorter copies take longer so. Measured: docs/adr/0046-reading-by-string-instructions.md.
+pub(crate) const READ_STRING_BYTES: usize = 16 << 10;
+
 /// From this size on vectors of 256 bits are worth asking the processor for. Measured.
 pub(crate) const WIDE_FROM_BYTES: usize = 512;
 

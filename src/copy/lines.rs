@@ -2,7 +2,7 @@
 
 use super::cpu::WATCHED;
 use super::view::Source;
-use crate::tuning::{PREFETCH_READ_BYTES, READ_STREAM_BYTES};
+use crate::tuning::{PREFETCH_READ_BYTES, READ_STREAM_BYTES, READ_STRING_BYTES};
 
 /// The bytes that one write-combining buffer collects. Non-temporal stores of less would be merged with the rest of the
 /// line from memory.
@@ -33,7 +33,13 @@ pub(crate) unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
 pub(crate) unsafe fn fetch(source: *const u8, target: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if super::dispatch::is_for_avx2(len) {
-        let way = if prefetches_reads() { x86::fetch } else { x86::fetch_streams };
+        let way = if prefetches_reads() {
+            x86::fetch
+        } else if len >= READ_STRING_BYTES && super::cpu::has_strings() {
+            super::strings::copy
+        } else {
+            x86::fetch_streams
+        };
         // SAFETY: the caller's promise; I7: the processor has just said that it has AVX2.
         return unsafe { way(source, target, len) };
     }
