@@ -469,6 +469,7 @@ impl<'s> Correspondent<'s> {
         let (inline, mask) = offer::Offer {
             number: OFFER,
             attended: false,
+            unasked: false,
             place: None,
             address: 0,
             len: 8,

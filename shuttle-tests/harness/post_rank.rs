@@ -230,7 +230,16 @@ impl<'s> Actor<'s> {
         };
         let len = BUFFER as u64;
         let place = None;
-        let offer = Offer { number, attended: false, place, address: code, len, token_address: 0, token: 0 };
+        let offer = Offer {
+            number,
+            attended: false,
+            unasked: false,
+            place,
+            address: code,
+            len,
+            token_address: 0,
+            token: 0,
+        };
         let (inline, mask) = offer.encode();
         let cell = Envelope { inline, ..envelope(Kind::Offer, message, mask, BUFFER) };
         self.publish(target, &cell)?;

@@ -102,8 +102,8 @@ impl Arrivals {
     fn unassign(&mut self, index: usize) {
         let message = &mut self.messages[index];
         if let Content::Offer(_, staged) = &mut message.content {
-            // What has come of it was for the other receive.
-            *staged = None;
+            // What was asked for was for the other receive.
+            *staged = staged.filter(Staged::is_untouched);
         }
         message.receive = None;
         let envelope = message.envelope;

@@ -14,6 +14,7 @@
 //! | arrivals.rs | who gets which message |
 //! | outgoing.rs | what goes into the channels to other ranks |
 //! | parts.rs | parts of a message that are published before it is complete |
+//! | unasked.rs | long messages that come right behind their offers |
 //! | core.rs | what all of these share |
 
 mod arrivals;
@@ -29,6 +30,7 @@ pub(crate) mod probing;
 mod pulling;
 pub(crate) mod request;
 mod state;
+mod unasked;
 
 use crate::communicator::{Communicator, call};
 use crate::error::{Error, Operation};

@@ -219,7 +219,12 @@ impl Outgoing {
     }
 
     /// Takes buffers for this many bytes, if there are enough, and whether the receiver has read all others.
-    fn reserve(&mut self, core: &Core, target: usize, bytes: usize) -> Result<Option<(Mask, bool)>, Killed> {
+    pub(super) fn reserve(
+        &mut self,
+        core: &Core,
+        target: usize,
+        bytes: usize,
+    ) -> Result<Option<(Mask, bool)>, Killed> {
         let (post, channel) = (core.post(), core.to(target));
         let count = bytes.div_ceil(core.layout.buffer_len);
         if bytes < MESSAGE_ROTATES_FROM_BYTES {
@@ -242,7 +247,7 @@ impl Outgoing {
         bytes: &[u8],
         how: How,
     ) -> Result<Started, Killed> {
-        let attended = how == How::Attended;
+        let (attended, number, mut unasked) = (how == How::Attended, self.offers, None);
         if how != How::Synchronous && bytes.len() <= core.eager() && self.try_eager(core, target, tag, bytes)? {
             return Ok(Started::Sent);
         }
@@ -251,20 +256,49 @@ impl Outgoing {
             cell.inline[..bytes.len()].copy_from_slice(bytes);
             cell
         } else {
-            let number = self.offers;
             self.offers = number.wrapping_add(1);
             let Token { address: token_address, value: token } = core.token();
             let len = bytes.len() as u64;
             // This rank may have a `&mut` to what lies in its own memory.
             let place = if target == core.rank() { None } else { core.rank_state.lend_unbound(bytes) };
-            let offer = Offer { number, attended, place, address: address(bytes), len, token_address, token };
+            if attended && place.is_none() {
+                unasked = self.reserve_unasked(core, target, number, bytes.len())?;
+            }
+            let offer = Offer {
+                number,
+                attended,
+                unasked: unasked.is_some(),
+                place,
+                address: address(bytes),
+                len,
+                token_address,
+                token,
+            };
             let (inline, mask) = offer.encode();
             Envelope { inline, ..envelope(Kind::Offer, INLINE, tag, mask) }
         };
         let ticket = Arc::new(Ticket(Mutex::new(Stage::Queued)));
         self.queue.push_back(Queued { envelope: cell, ticket: Arc::clone(&ticket) });
         self.flush(core, target)?;
+        if let Some(mask) = unasked {
+            self.send_unasked(core, target, number, mask, bytes)?;
+        }
         Ok(Started::Offered(ticket))
+    }
+
+    /// Copies a part of a long message into these buffers, and publishes it.
+    pub(super) fn publish_fragment(
+        &mut self,
+        core: &Core,
+        target: usize,
+        mask: Mask,
+        (number, attempt): (u16, u8),
+        part: &[u8],
+    ) -> Result<(), Killed> {
+        let channel = core.to(target);
+        core.copies(part.len(), || buffers::fill(&channel, mask, part));
+        let cell = envelope(Kind::Fragment, part.len(), u64::from(number) << 8 | u64::from(attempt), mask);
+        core.post().publish(&channel, &mut self.outbox, target, &cell)
     }
 
     /// Whether a message is sent: a short one is published, an offer is pulled. If not, sends what the receiver wants of an
@@ -300,10 +334,7 @@ impl Outgoing {
             let rest = &bytes[served.position..end];
             let part = &rest[..rest.len().min(MESSAGE_PART_BYTES).min(core.eager())];
             let Some((mask, _)) = self.reserve(core, target, part.len())? else { break };
-            core.copies(part.len(), || buffers::fill(&channel, mask, part));
-            let tag = u64::from(want.number) << 8 | u64::from(want.attempt);
-            let cell = envelope(Kind::Fragment, part.len(), tag, mask);
-            post.publish(&channel, &mut self.outbox, target, &cell)?;
+            self.publish_fragment(core, target, mask, (want.number, want.attempt), part)?;
             served.position += part.len();
         }
         Ok(false)

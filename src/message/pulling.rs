@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 
 use crate::copy::policy::StorePolicy;
 use crate::copy::raw::RawTarget;
+use crate::error::Operation;
 use crate::message::arrivals::{Content, Staged};
 use crate::message::core::Core;
 use crate::message::state::{Fragment, State};
@@ -14,7 +15,7 @@ use crate::protocol::message::offer::{Offer, Want};
 use crate::protocol::message::{Settled, buffers};
 use crate::rank::lending::Lending;
 use crate::sys::cma::{self, Fetched, Token};
-use crate::tuning::{MESSAGE_IDLE_POLLS, MESSAGE_PIECE_BYTES};
+use crate::tuning::{MESSAGE_FRAGMENT_POLLS, MESSAGE_IDLE_POLLS, MESSAGE_PIECE_BYTES};
 
 impl State {
     /// Pulls a message that was offered. `None`: it is not complete.
@@ -58,14 +59,9 @@ impl State {
         }
         let mut staged = match staged {
             Some(staged) => staged,
-            None => {
-                self.attempts = self.attempts.wrapping_add(1);
-                Staged { attempt: self.attempts, received: 0, wanted: 0, idle: 0 }
-            }
+            None => Staged { attempt: self.attempts.next(), received: 0, wanted: 0, idle: 0 },
         };
-        let before = staged.received;
-        self.collect(core, source, offer, &mut staged, target)?;
-        staged.idle = if staged.received > before { 0 } else { staged.idle.saturating_add(1) };
+        self.follow(core, source, offer, &mut staged, target)?;
         if staged.received == target.len() {
             return settle();
         }
@@ -85,7 +81,7 @@ impl State {
         len: usize,
     ) -> Result<(), Killed> {
         let (window, buffer_len) = (core.window_buffers(), core.layout.buffer_len);
-        if staged.wanted == len || staged.asked(buffer_len) > window / 2 {
+        if has_asked(core, staged, len) {
             return Ok(());
         }
         let others: usize =
@@ -96,8 +92,7 @@ impl State {
             if others > 0 && staged.idle > MESSAGE_IDLE_POLLS {
                 staged.idle = 0;
                 for other in self.arrivals.others_staged(source, index) {
-                    self.attempts = self.attempts.wrapping_add(1);
-                    (other.attempt, other.wanted) = (self.attempts, other.received);
+                    (other.attempt, other.wanted) = (self.attempts.next(), other.received);
                 }
                 self.drop_stale_fragments(core)?;
             }
@@ -111,6 +106,31 @@ impl State {
             Want { number, attempt: staged.attempt, start, count: pages as u16 },
             source,
         )
+    }
+
+    /// Copies the fragments of a message that have come, and in a call that waits those that come soon.
+    fn follow(
+        &mut self,
+        core: &Core,
+        source: usize,
+        offer: &Offer,
+        staged: &mut Staged,
+        target: &mut [u8],
+    ) -> Result<(), Killed> {
+        // With fewer processors than ranks the sender may need this one.
+        let polls = self.waits && !core.rank_state.platform.spin.yields();
+        let most = if polls { MESSAGE_FRAGMENT_POLLS } else { 0 };
+        loop {
+            let before = staged.received;
+            self.collect(core, source, offer, staged, target)?;
+            staged.idle = if staged.received > before { 0 } else { staged.idle.saturating_add(1) };
+            // If that fails, the usual way finds it out.
+            let goes_on =
+                staged.idle < most && staged.received < target.len() && has_asked(core, staged, target.len());
+            if !goes_on || self.take_in_from(core, source, Operation::Recv, false).is_err() {
+                return Ok(());
+            }
+        }
     }
 
     /// Copies the fragments of a message that have come, in order.
@@ -154,6 +174,11 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Whether so much of a message of this length was asked for that its sender has enough to do.
+fn has_asked(core: &Core, staged: &Staged, len: usize) -> bool {
+    staged.wanted == len || staged.asked(core.layout.buffer_len) > core.window_buffers() / 2
 }
 
 /// Copies a message from memory that all ranks map, piece by piece, as long as it is offered. False: this rank does not have it.

@@ -2,10 +2,11 @@
 
 use crate::codes::Codes;
 use crate::error::{Error, Operation};
-use crate::message::arrivals::{Arrivals, Content};
+use crate::message::arrivals::{Arrivals, Content, Staged};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern};
 use crate::message::outgoing::Outgoing;
+use crate::message::unasked::Attempts;
 use crate::protocol::message::channel::MOST;
 use crate::protocol::message::offer::Offer;
 use crate::protocol::message::{Inbox, Kind, Mask, Outbox, Post, Settled, buffers};
@@ -25,8 +26,9 @@ pub struct State {
     /// The rank whose turn it is.
     pub(super) turn: usize,
     pub(super) polls: u32,
-    /// The number of the next attempt to get a message through buffers.
-    pub(super) attempts: u8,
+    pub(super) attempts: Attempts,
+    /// Whether the call waits: a test does not.
+    pub(super) waits: bool,
 }
 
 /// What there is for each other rank.
@@ -119,7 +121,8 @@ impl State {
             fragments: Vec::new(),
             turn: 0,
             polls: 0,
-            attempts: 0,
+            attempts: Attempts::default(),
+            waits: false,
         }
     }
 
@@ -153,6 +156,7 @@ impl State {
             return done.map(Some);
         }
         let deadline = core.rank_state.platform.timeout.map(Moment::after);
+        self.waits = true;
         let mut waits = || {
             core.post().wait(&deadline, || {
                 if let Err(error) = self.take_in(core, wait) {
@@ -166,6 +170,7 @@ impl State {
             None => waits(),
             Some(lane) => lane.wait_for(wait.operation.code(), wait.peer, waits),
         };
+        self.waits = false;
         match result {
             Ok(Some(done)) => done.map(Some),
             Ok(None) => Ok(None),
@@ -230,8 +235,8 @@ impl State {
         Ok(())
     }
 
-    /// Removes offers that no receive has got and that their senders have withdrawn. Otherwise these would keep the senders from
-    /// offering more.
+    /// Removes offers that no receive has got and that their senders have withdrawn, and what has come of them. Otherwise these would keep the
+    /// senders from offering more.
     #[cold]
     fn settle_withdrawn(&mut self, core: &Core) -> Result<(), Killed> {
         for index in (0..self.arrivals.len()).rev() {
@@ -239,7 +244,7 @@ impl State {
                 self.arrivals.remove(index);
             }
         }
-        Ok(())
+        self.drop_stale_fragments(core)
     }
 
     fn killed(&self, core: &Core, wait: Wait) -> Error {
@@ -247,7 +252,7 @@ impl State {
     }
 
     /// `focused`: no other rank is waited for.
-    fn take_in_from(
+    pub(super) fn take_in_from(
         &mut self,
         core: &Core,
         source: usize,
@@ -259,11 +264,11 @@ impl State {
             if self.arrivals.private() >= MESSAGE_PRIVATE_BYTES {
                 return self.full(operation);
             }
+            self.make_room(core, source, operation)?;
             let taken = self.peers[source].take(core.post(), &channel, source);
             let Some(cell) = taken.map_err(|failure| core.failed(operation, failure))? else { return Ok(()) };
             let arrived = self.arrives(core, source, &cell);
             let awaited = arrived.map_err(|killed| core.failed(operation, killed.into()))?;
-            self.make_room(core, source, operation)?;
             if awaited && focused {
                 // What comes next may not have to be put aside.
                 break;
@@ -309,7 +314,8 @@ impl State {
             }
             Kind::Offer => {
                 pages = 0;
-                Content::Offer(Offer::decode(&cell.inline, cell.mask), None)
+                let offer = Offer::decode(&cell.inline, cell.mask);
+                Content::Offer(offer, Staged::unasked(&offer))
             }
             // Ranks send no other kinds: those are another process's mistake, and messages like any.
             _ if cell.mask == 0 => Content::Inline(cell.inline),
@@ -432,6 +438,8 @@ impl State {
                 return Some(self.arrivals.at(index).envelope);
             }
             self.arrivals.remove(index);
+            // An error occurs in tests only.
+            let _ = self.drop_stale_fragments(core);
         }
     }
 

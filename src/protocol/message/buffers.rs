@@ -92,6 +92,13 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         Ok(Some((mask, held == 0)))
     }
 
+    /// Whether the receiver has read all that this rank has put into buffers.
+    #[inline]
+    pub fn has_read_all<C: Channel>(&self, channel: &C) -> bool {
+        // Relaxed: it is read again before any are taken.
+        self.0.platform.load_cell("held-by-any", channel.held(), Relaxed) == 0
+    }
+
     /// Frees buffers, when their receiver has read them.
     ///
     /// # Errors

@@ -47,6 +47,8 @@ pub struct Offer {
     pub number: u32,
     /// Whether the sender waits for this message, and so can send it through buffers at once.
     pub attended: bool,
+    /// Whether all of it comes right behind the offer, without being asked for.
+    pub unasked: bool,
     /// Where all ranks have the bytes, if they do: a number that means the same to each of them.
     pub place: Option<NonZeroU64>,
     /// Where the bytes are in the sender's memory.
@@ -62,7 +64,7 @@ pub struct Offer {
 impl Offer {
     /// As bytes of a cell, and what takes the place of its mask: an offer has no buffers.
     pub fn encode(&self) -> ([u8; INLINE], Mask) {
-        let head = u64::from(self.attended) << 32 | u64::from(self.number);
+        let head = u64::from(self.unasked) << 33 | u64::from(self.attended) << 32 | u64::from(self.number);
         let words = [head, self.address, self.len, self.token_address, self.token];
         let mut bytes = [0; INLINE];
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -79,8 +81,8 @@ impl Offer {
             u64::from_ne_bytes(word)
         };
         let [head, address, len, token_address, token] = core::array::from_fn(word);
-        let (number, attended, place) = (head as u32, head >> 32 & 1 == 1, NonZeroU64::new(mask));
-        Offer { number, attended, place, address, len, token_address, token }
+        let (number, [attended, unasked]) = (head as u32, [32, 33].map(|bit| head >> bit & 1 == 1));
+        Offer { number, attended, unasked, place: NonZeroU64::new(mask), address, len, token_address, token }
     }
 }
 
@@ -129,14 +131,20 @@ fn lease(number: u32, state: u64) -> u64 {
 }
 
 impl<P: SymmetricPlatform> Post<'_, P> {
-    /// Opens the lease of an offer, before its cell is published. False: an earlier offer still needs the word.
+    /// Whether an offer can have its lease. False: an earlier one still needs the word.
+    #[inline]
+    pub fn has_lease<C: Channel>(&self, channel: &C, number: u32) -> bool {
+        // Relaxed: nothing but this word is used again.
+        self.0.platform.load_cell("lease-free", channel.lease(slot(number)), Relaxed) & 3 == SETTLED
+    }
+
+    /// Opens the lease of an offer, before its cell is published, if it [has](Self::has_lease) one.
     #[inline]
     pub fn open_lease<C: Channel>(&self, channel: &C, number: u32) -> bool {
-        let word = channel.lease(slot(number));
-        // Relaxed: nothing but this word is used again.
-        let free = self.0.platform.load_cell("lease-free", word, Relaxed) & 3 == SETTLED;
+        let free = self.has_lease(channel, number);
         if free {
             // Relaxed: published with the cell.
+            let word = channel.lease(slot(number));
             self.0.platform.store_cell("lease-open", word, lease(number, OFFERED), Relaxed);
         }
         free
@@ -224,9 +232,9 @@ mod tests {
 
     #[test]
     fn offers_and_wants_survive_encoding() {
-        for (attended, place) in [(false, None), (true, NonZeroU64::new(u64::MAX))] {
+        for (attended, unasked, place) in [(false, true, None), (true, false, NonZeroU64::new(u64::MAX))] {
             let (number, len) = (u32::MAX, u64::MAX);
-            let offer = Offer { number, attended, place, address: 1, len, token_address: 3, token: 4 };
+            let offer = Offer { number, attended, unasked, place, address: 1, len, token_address: 3, token: 4 };
             let (bytes, mask) = offer.encode();
             assert_eq!(Offer::decode(&bytes, mask), offer);
         }

@@ -9,6 +9,7 @@ mod matching;
 mod notifier;
 mod refused;
 mod requests;
+mod unasked;
 
 use intranode::{Communicator, Messages};
 
@@ -24,6 +25,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         endings::rows(),
         notifier::rows(),
         refused::rows(),
+        unasked::rows(),
     ]
     .concat()
 }
