@@ -187,6 +187,11 @@ impl Core {
         (self.layout.buffers - self.layout.buffers / 4).max(1)
     }
 
+    /// The longest message that comes right behind its offer, in bytes: half of a sender's buffers are left to others.
+    pub(crate) fn most_unasked(&self) -> usize {
+        self.layout.buffers / 2 * self.layout.buffer_len
+    }
+
     /// The longest message that is sent without waiting for its receiver, in bytes.
     pub(crate) fn eager(&self) -> usize {
         self.eager_buffers() * self.layout.buffer_len

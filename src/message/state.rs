@@ -315,7 +315,7 @@ impl State {
             Kind::Offer => {
                 pages = 0;
                 let offer = Offer::decode(&cell.inline, cell.mask);
-                Content::Offer(offer, Staged::unasked(&offer))
+                Content::Offer(offer, Staged::unasked(core, &offer))
             }
             // Ranks send no other kinds: those are another process's mistake, and messages like any.
             _ if cell.mask == 0 => Content::Inline(cell.inline),

@@ -43,7 +43,7 @@ impl Outgoing {
         let (post, channel, buffer_len) = (core.post(), core.to(target), core.layout.buffer_len);
         let goes = core.prefers_buffers
             && target != core.rank()
-            && bytes.div_ceil(buffer_len) <= core.layout.buffers / 2
+            && bytes <= core.most_unasked()
             && self.is_flushed()
             && post.has_lease(&channel, number)
             && post.has_room_for(&channel, &mut self.outbox, 1 + bytes.div_ceil(part_len(buffer_len)))
@@ -72,10 +72,11 @@ impl Outgoing {
 }
 
 impl Staged {
-    /// What comes of an offer without being asked for, if it does.
-    pub(super) fn unasked(offer: &Offer) -> Option<Self> {
-        let wanted = usize::try_from(offer.len).unwrap_or(usize::MAX);
-        offer.unasked.then_some(Staged { attempt: UNASKED, received: 0, wanted, idle: 0 })
+    /// What comes of an offer without being asked for, if it does. More than can come so is not believed.
+    pub(super) fn unasked(core: &Core, offer: &Offer) -> Option<Self> {
+        let wanted =
+            usize::try_from(offer.len).ok().filter(|len| offer.unasked && *len <= core.most_unasked())?;
+        Some(Staged { attempt: UNASKED, received: 0, wanted, idle: 0 })
     }
 
     /// Whether nobody has asked for it, and all of it is there, or will be.
