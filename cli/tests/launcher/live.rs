@@ -189,6 +189,7 @@ fn the_live_view_follows_a_job_and_gives_the_terminal_back() {
 
     top.press("q");
     assert_eq!(top.ends(), 0);
-    assert!(!top.screen().screen().alternate_screen() && !top.screen().screen().hide_cursor());
+    // What it has written last may not have been parsed yet.
+    top.shows("the screen of before", |screen| !screen.alternate_screen() && !screen.hide_cursor());
     assert!(top.modes().local_modes.contains(LocalModes::ICANON | LocalModes::ECHO));
 }
