@@ -31,13 +31,13 @@ fn message_unasked_for_who_waits_and_for_who_does_not(comm: Communicator) -> Out
     let long = [512 << 10, (512 << 10) + 1, 1 << 20, (1 << 20) + 1, MOST];
     let mut received = vec![0; MOST];
     for turn in 0..24 {
+        // Messages that are in the channel's buffers when it is sent: none, or some.
+        let before = turn / 8 * 20;
         for len in short.into_iter().chain(long) {
             let sent = bytes(turn + len, len);
             if rank % 2 == turn % 2 {
                 messages.recv(&mut [0u8; 0], other, 3)?;
-                // Half of the channel's buffers are in use, or none.
-                let more = turn / 8 * 20;
-                for number in 0..more {
+                for number in 0..before {
                     messages.send(&bytes(number, EAGER / 2), other, 2)?;
                 }
                 messages.send(&sent, other, 1)?;
@@ -59,7 +59,7 @@ fn message_unasked_for_who_waits_and_for_who_does_not(comm: Communicator) -> Out
             let envelope = messages.recv(&mut received, other, 1)?;
             ensure!(envelope.bytes == len && received[..len] == sent, "turn {turn}, {len} bytes");
             ensure!(received[len..].iter().all(|byte| *byte == 0), "bytes behind the message");
-            for number in 0..turn / 8 * 20 {
+            for number in 0..before {
                 ensure!(messages.recv_vec::<u8>(other, 2)?.0 == bytes(number, EAGER / 2));
             }
         }
