@@ -227,9 +227,12 @@ pub(crate) const MESSAGE_LEAST_BUFFERS: usize = 4;
 /// copy by the kernel pays.
 pub(crate) const MESSAGE_EAGER_BYTES: usize = 64 << 10;
 
-/// A long message that goes through the buffers is copied in parts of this length at most: the receiver empties some while the
-/// sender fills others. Measured: a message of 128 KiB takes 5.3 µs so, and 5.7 in parts of 64 KiB.
+/// A long message that goes through the buffers without being asked for is copied in parts of this length at most: the receiver empties
+/// some while the sender fills others. Measured: docs/adr/0047-long-messages-unasked.md.
 pub(crate) const MESSAGE_PART_BYTES: usize = 32 << 10;
+
+/// The same for one that is asked for, since it is longer than what comes unasked. Measured: docs/adr/0048-parts-of-the-longest-messages.md.
+pub(crate) const MESSAGE_ASKED_PART_BYTES: usize = 128 << 10;
 
 /// From how many bytes on a message that needs no receiver is published in parts. Measured, as the next: docs/adr/0032-message-buffers-in-turn.md.
 pub(crate) const MESSAGE_PARTS_FROM_BYTES: usize = 3 << 10;

@@ -16,7 +16,7 @@ use crate::segment::platform::ShmPlatform;
 use crate::segment::recorder::Lane;
 use crate::symmetric::handle::{Object, Symmetric};
 use crate::sys::cma::Token;
-use crate::tuning::MESSAGE_EAGER_BYTES;
+use crate::tuning::{MESSAGE_ASKED_PART_BYTES, MESSAGE_EAGER_BYTES};
 
 /// The channels of a rank. Requests keep it, so that they can be dropped after the [`Messages`](crate::Messages).
 pub struct Core {
@@ -25,6 +25,8 @@ pub struct Core {
     /// What the memory of the channels is to the other ranks.
     _object: Object,
     pub(crate) layout: ChannelLayout,
+    /// The longest part of a message that its receiver has asked for, in buffers.
+    pub(crate) part_buffers: usize,
     cookie: ProbeCookie,
     /// Whether two copies, one by each side, take less time on this machine than one by the system.
     pub(crate) prefers_buffers: bool,
@@ -40,7 +42,18 @@ impl Core {
         let prefers_buffers = rank_state.mapped.single_copy().is_never();
         let Symmetric { object, memory } = memory;
         let channels = Channels::new(memory, &layout, rank_state.rank);
-        Core { rank_state, channels, _object: object, layout, cookie, prefers_buffers, dropped, any_dropped }
+        let part_buffers = buffers_of(&layout, MESSAGE_ASKED_PART_BYTES);
+        Core {
+            rank_state,
+            channels,
+            _object: object,
+            layout,
+            part_buffers,
+            cookie,
+            prefers_buffers,
+            dropped,
+            any_dropped,
+        }
     }
 
     pub(crate) fn rank(&self) -> usize {
@@ -176,11 +189,6 @@ impl Core {
         }
     }
 
-    /// The most buffers of one message, or of one part of a long one.
-    pub(crate) fn eager_buffers(&self) -> usize {
-        (MESSAGE_EAGER_BYTES / self.layout.buffer_len).min(self.layout.buffers / 4).max(1)
-    }
-
     /// The most buffers of a sender's that hold parts of long messages, or will: the others are left to short ones, for which
     /// nobody asks.
     pub(crate) fn window_buffers(&self) -> usize {
@@ -194,7 +202,7 @@ impl Core {
 
     /// The longest message that is sent without waiting for its receiver, in bytes.
     pub(crate) fn eager(&self) -> usize {
-        self.eager_buffers() * self.layout.buffer_len
+        buffers_of(&self.layout, MESSAGE_EAGER_BYTES) * self.layout.buffer_len
     }
 
     /// What other ranks verify before they believe that memory is this process's.
@@ -267,4 +275,9 @@ impl Core {
 /// The address of bytes that are offered; 0 where there are none.
 pub(crate) fn address(bytes: &[u8]) -> u64 {
     crate::rank::cma_peers::address(bytes).map_or(0, NonZeroU64::get)
+}
+
+/// The most buffers of one message, or of one part of a long one, of this length in bytes.
+fn buffers_of(layout: &ChannelLayout, bytes: usize) -> usize {
+    (bytes / layout.buffer_len).min(layout.buffers / 4).max(1)
 }

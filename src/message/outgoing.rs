@@ -12,7 +12,7 @@ use crate::protocol::{Failure, Killed};
 use crate::segment::message_memory::MappedChannel;
 use crate::segment::platform::ShmPlatform;
 use crate::sys::cma::Token;
-use crate::tuning::{MESSAGE_PART_BYTES, MESSAGE_ROTATES_FROM_BYTES};
+use crate::tuning::MESSAGE_ROTATES_FROM_BYTES;
 
 /// The channel to one rank.
 #[derive(Default)]
@@ -332,8 +332,9 @@ impl Outgoing {
         let end = (want.start as usize + usize::from(want.count)).saturating_mul(buffer_len).min(bytes.len());
         while served.position < end && post.has_room(&channel, &mut self.outbox) {
             let rest = &bytes[served.position..end];
-            let part = &rest[..rest.len().min(MESSAGE_PART_BYTES).min(core.eager())];
-            let Some((mask, _)) = self.reserve(core, target, part.len())? else { break };
+            let part = &rest[..rest.len().min(core.part_buffers * buffer_len)];
+            // The lowest that are free: as few as the receiver's pace allows, so that they stay in the caches.
+            let Some(mask) = post.reserve(&channel, part.len().div_ceil(buffer_len))? else { break };
             self.publish_fragment(core, target, mask, (want.number, want.attempt), part)?;
             served.position += part.len();
         }

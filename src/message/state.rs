@@ -331,7 +331,7 @@ impl State {
 
     /// Copies the oldest messages of a sender's to private memory if it may have too few buffers for the next.
     pub(super) fn make_room(&mut self, core: &Core, source: usize, operation: Operation) -> Result<(), Error> {
-        while self.peers[source].held + core.eager_buffers() > core.layout.buffers {
+        while self.peers[source].held + core.part_buffers > core.layout.buffers {
             let Some(index) = self.arrivals.oldest_in_buffers(source) else { return Ok(()) };
             let message = self.arrivals.at(index);
             let (Content::Buffers(mask, start), len) = (&message.content, message.envelope.bytes) else {

@@ -17,6 +17,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_16_started_received_in_reverse_where_memory_cannot_be_read).ranks(&[2]),
         row!(message_18_a_sending_is_dropped).ranks(&[2]),
         row!(message_18_a_sending_is_dropped_where_memory_cannot_be_read).ranks(&[2]),
+        row!(message_behind_all_that_there_is_room_for_where_memory_cannot_be_read).ranks(&[2, 4, 8]),
     ]
 }
 
@@ -173,4 +174,36 @@ fn message_18_a_sending_is_dropped(comm: Communicator) -> Outcome {
 fn message_18_a_sending_is_dropped_where_memory_cannot_be_read(comm: Communicator) -> Outcome {
     refuse_reading()?;
     message_18_a_sending_is_dropped(comm)
+}
+
+/// The sender has filled the channel's buffers with messages that are received last. There is room for each part of the long one all the same.
+fn message_behind_all_that_there_is_room_for_where_memory_cannot_be_read(comm: Communicator) -> Outcome {
+    refuse_reading()?;
+    let (mut messages, rank) = (comm.messages()?, comm.rank());
+    let other = rank ^ 1;
+    // One buffer each, or some.
+    for (turn, len) in [(0, 2_000), (1, 30_000), (2, EAGER)] {
+        comm.barrier()?;
+        if rank % 2 == turn % 2 {
+            let mut before = 0usize;
+            while messages.try_send(&bytes(before, len), other, 2)? {
+                before += 1;
+            }
+            messages.send(&bytes(turn, 3 << 20), other, 1)?;
+            messages.send(&[before], other, 3)?;
+            continue;
+        }
+        let received = messages.recv_vec::<u8>(other, 1)?.0;
+        ensure!(received == bytes(turn, 3 << 20), "behind messages of {len} bytes");
+        let before = messages.recv_vec::<usize>(other, 3)?.0[0];
+        ensure!(before > 0);
+        for number in 0..before {
+            ensure!(
+                messages.recv_vec::<u8>(other, 2)?.0 == bytes(number, len),
+                "message {number} of {len} bytes"
+            );
+        }
+    }
+    comm.barrier()?;
+    Ok(())
 }

@@ -147,8 +147,8 @@ fn given_up_in_mid_fetch(
     then: fn(&mut Messages, usize, usize) -> Outcome,
 ) -> Outcome {
     const PARTS: usize = 8;
-    // What is taken in at once: 16 cells, each with a buffer of 32 KiB.
-    const LEN: usize = PARTS * 16 * (32 << 10);
+    // What is asked for at once: three quarters of 64 buffers of 32 KiB.
+    const LEN: usize = PARTS * 48 * (32 << 10);
     const CANARY: u8 = 0xC3;
     refuse_reading()?;
     for (parts, on_its_way) in (0..PARTS).flat_map(|parts| [(parts, false), (parts, true)]) {
