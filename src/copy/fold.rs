@@ -8,7 +8,7 @@ use core::ops::Range;
 use bytemuck::Pod;
 
 use super::dispatch::{Work, widest};
-use super::lines;
+use super::lines::{self, Level};
 use super::publish::Batches;
 use super::raw::{RawSource, RawTarget};
 use super::relaxed;
@@ -103,21 +103,25 @@ unsafe fn fold_at<T: Pod, const RAW: bool>(
     }
     let (first, rest) = sources[usize::from(begin)..1 + terms.len()].split_first().expect("there are terms");
     let (first, combine) = (*first, &combine);
-    let only = |range| Fold::<_, _, _, false, RAW> { first, rest, combine, target, also: target, range };
+    let only =
+        |range| Fold::<_, _, _, false, RAW> { first, rest, combine, target, also: target, range, until: len };
     let Some(staging) = staging else {
         let [second] = *rest else { return widest(bytes, only(0..len)) };
         // A loop over two terms, whose places stay in registers.
         let (rest, range) = ([second], 0..len);
         return widest(
             bytes,
-            Fold::<_, _, _, false, RAW> { first, rest, combine, target, also: target, range },
+            Fold::<_, _, _, false, RAW> { first, rest, combine, target, also: target, range, until: len },
         );
     };
     assert!(bytes <= staging.len);
     let batches = Batches::of(bytes);
     let Some(step) = batches.step().map(|bytes| bytes / size_of::<T>().max(1)) else {
         let also = staging.start.cast();
-        return widest(bytes, Fold::<_, _, _, true, RAW> { first, rest, combine, target, also, range: 0..len });
+        return widest(
+            bytes,
+            Fold::<_, _, _, true, RAW> { first, rest, combine, target, also, range: 0..len, until: len },
+        );
     };
     let step = step.max(1);
     let publish = if RAW { Batches::publish_raw } else { Batches::publish };
@@ -133,8 +137,8 @@ unsafe fn fold_at<T: Pod, const RAW: bool>(
 }
 
 /// A part of what is folded, to be done with the widest vectors. Its terms and its targets have been checked. `rest`: the terms after
-/// the first. If `ALSO`, the result
-/// is written to a second target too. If `RAW`, others may write the terms and the target meanwhile.
+/// the first. `until`: the end of what is folded next, which is prefetched. If `ALSO`, the result is written to a second target too. If
+/// `RAW`, others may write the terms and the target meanwhile.
 struct Fold<'a, T, R, C, const ALSO: bool, const RAW: bool> {
     first: *const T,
     rest: R,
@@ -142,6 +146,7 @@ struct Fold<'a, T, R, C, const ALSO: bool, const RAW: bool> {
     target: *mut T,
     also: *mut T,
     range: Range<usize>,
+    until: usize,
 }
 
 impl<T: Pod, R: AsRef<[*const T]> + Copy, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Work
@@ -174,7 +179,7 @@ impl<T: Pod, R: AsRef<[*const T]> + Copy, C: Fn(T, T) -> T, const ALSO: bool, co
 impl<T: Pod, R: AsRef<[*const T]> + Copy, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool>
     Fold<'_, T, R, C, ALSO, RAW>
 {
-    /// Folds as many blocks of `N` values as the range has, and returns where the rest begins. Long ranges are read in
+    /// Folds as many blocks of `N` values as the range has, and returns where the rest begins. Long ranges are prefetched, or read in
     /// [several places](lines::streams) at a time.
     ///
     /// # Safety
@@ -182,23 +187,24 @@ impl<T: Pod, R: AsRef<[*const T]> + Copy, C: Fn(T, T) -> T, const ALSO: bool, co
     #[inline(always)]
     unsafe fn blocks<const N: usize>(&self, range: Range<usize>, wide: bool) -> usize {
         let ahead = PREFETCH_READ_BYTES / size_of::<T>().max(1);
-        let near = if range.len() > ahead && lines::prefetches_reads() { range.end - ahead } else { 0 };
+        let level = lines::prefetches_folds();
+        let prefetched = |start| level.filter(|_| start + ahead < self.until);
         // A second target has lines of others too, which take longer to store by turns.
-        let streams = if ALSO { 1 } else { lines::streams(size_of::<T>() * range.len()) };
+        let streams = if ALSO || level.is_some() { 1 } else { lines::streams(size_of::<T>() * range.len()) };
         let mut start = range.start;
         if streams > 1 {
             let part = range.len() / N / streams * N;
             for at in (0..part / N).map(|index| range.start + index * N) {
                 for start in (0..streams).map(|stream| at + stream * part) {
                     // SAFETY: the caller's promise: the block is in the range.
-                    unsafe { self.block::<N>(start, start < near, wide) };
+                    unsafe { self.block::<N>(start, None, wide) };
                 }
             }
             start += streams * part;
         }
         while range.end - start >= N {
             // SAFETY: the caller's promise, as above.
-            unsafe { self.block::<N>(start, start < near, wide) };
+            unsafe { self.block::<N>(start, prefetched(start), wide) };
             start += N;
         }
         start
@@ -210,13 +216,13 @@ impl<T: Pod, R: AsRef<[*const T]> + Copy, C: Fn(T, T) -> T, const ALSO: bool, co
     /// # Safety
     /// The block can be read at each term and written at the targets.
     #[inline(always)]
-    unsafe fn block<const N: usize>(&self, start: usize, prefetches: bool, wide: bool) {
+    unsafe fn block<const N: usize>(&self, start: usize, prefetched: Option<Level>, wide: bool) {
         let Fold { first, rest, combine, .. } = *self;
         let block = |term: *const T| term.wrapping_add(start).cast::<[T; N]>();
-        if prefetches {
-            lines::prefetch_read::<[T; N]>(block(first));
+        if let Some(level) = prefetched {
+            lines::prefetch_read::<[T; N]>(block(first), level);
             for term in rest.as_ref() {
-                lines::prefetch_read::<[T; N]>(block(*term));
+                lines::prefetch_read::<[T; N]>(block(*term), level);
             }
         }
         // SAFETY: the caller's promise.
@@ -378,7 +384,10 @@ mod tests {
             let mut targets = [vec![0; len], vec![0; len]];
             let [target, also] = targets.each_mut().map(|target| target.as_mut_ptr());
             let (combine, range) = (&combine, 0..len);
-            widest(2 * len, Fold::<_, _, _, true, false> { first, rest, combine, target, also, range });
+            widest(
+                2 * len,
+                Fold::<_, _, _, true, false> { first, rest, combine, target, also, range, until: len },
+            );
             assert_eq!(targets, [expected(None, &columns, len), expected(None, &columns, len)]);
         }
     }

@@ -53,6 +53,12 @@ pub(crate) fn prefetches_reads() -> bool {
     super::cpu::is_intel()
 }
 
+/// Into which cache lines are prefetched that a fold will read, if that pays. Measured: docs/adr/0049-folds-prefetch.md.
+#[inline(always)]
+pub(crate) fn prefetches_folds() -> Option<Level> {
+    if prefetches_reads() { Some(Level::Second) } else { super::cpu::has_strings().then_some(Level::First) }
+}
+
 /// From how many places at a time what another core has written is read, of `bytes` in all: each has a hardware prefetcher of
 /// its own, which ends with its page. Where software prefetch pays more were not measured: one.
 #[inline(always)]
@@ -64,20 +70,31 @@ pub(crate) fn streams(bytes: usize) -> usize {
     }
 }
 
+/// A level of the caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    First,
+    Second,
+}
+
 /// Prefetches for read the lines [`PREFETCH_READ_BYTES`] ahead of a value, if it has whole ones. A hint. Not to be used
 /// beyond what will be read: the writer of those lines would pay an RFO.
 #[inline(always)]
-pub(crate) fn prefetch_read<T>(place: *const T) {
+pub(crate) fn prefetch_read<T>(place: *const T, level: Level) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     for line in 0..size_of::<T>() / LINE {
-        use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        use core::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 
         let place = place.cast::<i8>().wrapping_add(PREFETCH_READ_BYTES + line * LINE);
-        // SAFETY: I7: a prefetch never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(place) };
+        match level {
+            // SAFETY: I7: a prefetch never faults.
+            Level::First => unsafe { _mm_prefetch::<_MM_HINT_T0>(place) },
+            // SAFETY: I7, as above.
+            Level::Second => unsafe { _mm_prefetch::<_MM_HINT_T1>(place) },
+        }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = place;
+    let _ = (place, level);
 }
 
 /// Copies `len` bytes by non-temporal stores, where the machine has them.
@@ -159,7 +176,7 @@ mod x86 {
     use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     use core::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_store_si256, _mm256_stream_si256};
 
-    use super::{LINE, PREFETCH_READ_BYTES, prefetch_read, prefetchw, streams};
+    use super::{LINE, Level, PREFETCH_READ_BYTES, prefetch_read, prefetchw, streams};
 
     /// # Safety
     /// As for [`core::ptr::copy_nonoverlapping`].
@@ -199,7 +216,7 @@ mod x86 {
         let near = source.addr() + len.saturating_sub(PREFETCH_READ_BYTES);
         let line = |source: *const u8, target: *mut u8| {
             if source.addr() < near {
-                prefetch_read(source.cast::<[u8; LINE]>());
+                prefetch_read(source.cast::<[u8; LINE]>(), Level::Second);
                 prefetchw(target.wrapping_add(PREFETCH_READ_BYTES / 2));
             }
             // SAFETY: I7: AVX2 is there; `by_lines` gives whole lines.
