@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
 """Writes the figures of docs/performance.md, between its markers.
 
-    benches/race/document.py RACE.json...    results of separate runs of race.py on one machine
-
 Runs of messages alone replace the figures of messages alone, and their picture; runs with more ranks than processors alone
 replace theirs.
 """
 
+import argparse
 import json
 import re
 import shutil
 import statistics
 import subprocess
-import sys
 from pathlib import Path
 
 import machine
@@ -121,14 +119,15 @@ def race(runs):
 
 
 def main():
-    runs = []
-    for name in sys.argv[1:]:
-        with open(name) as file:
-            runs.append(json.load(file))
-    if not runs:
-        sys.exit(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("races", metavar="RACE.json", nargs="+", help="the results of separate runs of race.py on one machine")
+    parser.add_argument("--page", type=Path, help="write the comparison alone, and on this page: that of another machine")
+    options = parser.parse_args()
+    runs = [json.loads(Path(name).read_text()) for name in options.races]
+    if options.page:
+        return write({"race": race(runs)}, page=options.page)
     if all(row["op"] in MESSAGES for run in runs for row in run["rows"]):
-        return write({"messages": race(runs)}, sys.argv[1])
+        return write({"messages": race(runs)}, options.races[0])
     if all(row["ranks"] > run["machine"]["processors"] for run in runs for row in run["rows"]):
         return write({"oversubscribed": race(runs)})
     # Runs of the same operations share a table.
@@ -146,15 +145,15 @@ def main():
     write(figures)
 
 
-def write(figures, pictured=None):
+def write(figures, pictured=None, page=PAGE):
     """Replaces these figures on the page, and the picture by that of a run."""
-    text = PAGE.read_text()
+    text = page.read_text()
     for name, figure in figures.items():
         text, found = re.subn(
             rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda match: f"{match[1]}\n{figure}\n\n{match[2]}", text, flags=re.S
         )
         assert found == 1, name
-    PAGE.write_text(text)
+    page.write_text(text)
     if pictured:
         PICTURE.parent.mkdir(exist_ok=True)
         shutil.copy(Path(pictured).with_suffix(".svg"), PICTURE)
