@@ -277,12 +277,12 @@ pub(crate) const MESSAGE_PRIVATE_BYTES: usize = 16 << 20;
 /// The bytes of one `process_vm_readv` of a message: few enough for a withdrawal not to go unnoticed for long.
 pub(crate) const MESSAGE_PIECE_BYTES: usize = 1 << 20;
 
-/// A rank that gets a long message through buffers polls for the next part this often, before it looks at anything else. An estimate: what a
-/// part takes.
+/// A rank that gets a long message through buffers polls for the next part this often, before it looks at anything else. An estimate: what
+/// 32 KiB take.
 pub(crate) const MESSAGE_FRAGMENT_POLLS: u32 = 100;
 
 /// A rank that gets a long message through buffers, and has looked this often since the last part, pulls the rest itself: its
-/// sender may not run. An estimate: some ten times what a part takes.
+/// sender may not run. An estimate: some ten times what 32 KiB take, and longer than a part of 128 KiB.
 pub(crate) const MESSAGE_IDLE_POLLS: u32 = 500;
 
 // ---- Endpoints (endpoint/)

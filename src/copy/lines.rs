@@ -60,14 +60,10 @@ pub(crate) fn prefetches_folds() -> Option<Level> {
 }
 
 /// From how many places at a time what another core has written is read, of `bytes` in all: each has a hardware prefetcher of
-/// its own, which ends with its page. Where software prefetch pays more were not measured: one.
+/// its own, which ends with its page. Not for where software prefetch pays.
 #[inline(always)]
 pub(crate) fn streams(bytes: usize) -> usize {
-    match bytes / READ_STREAM_BYTES {
-        0 | 1 => 1,
-        _ if prefetches_reads() => 1,
-        many => many.min(4),
-    }
+    (bytes / READ_STREAM_BYTES).clamp(1, 4)
 }
 
 /// A level of the caches.

@@ -4,7 +4,7 @@ use anyhow::ensure;
 use intranode::{Communicator, Error, Source};
 
 use super::refused::refuse_reading;
-use super::{EAGER, bytes, pair};
+use super::{EAGER, bytes, fill_channel, pair};
 use crate::scenario::{Outcome, Scenario, ensure_matches, row};
 
 pub(super) fn rows() -> Vec<Scenario> {
@@ -185,10 +185,7 @@ fn message_behind_all_that_there_is_room_for_where_memory_cannot_be_read(comm: C
     for (turn, len) in [(0, 2_000), (1, 30_000), (2, EAGER)] {
         comm.barrier()?;
         if rank % 2 == turn % 2 {
-            let mut before = 0usize;
-            while messages.try_send(&bytes(before, len), other, 2)? {
-                before += 1;
-            }
+            let before = fill_channel(&mut messages, other, len)?;
             messages.send(&bytes(turn, 3 << 20), other, 1)?;
             messages.send(&[before], other, 3)?;
             continue;

@@ -40,6 +40,15 @@ fn pair(comm: &Communicator) -> anyhow::Result<(Messages, usize, usize)> {
     Ok((comm.messages()?, comm.rank(), 1 - comm.rank()))
 }
 
+/// Sends messages of this length until there is no room for another, and says how many. The receiver does nothing.
+fn fill_channel(messages: &mut Messages, to: usize, len: usize) -> anyhow::Result<usize> {
+    let mut sent = 0;
+    while messages.try_send(&bytes(sent, len), to, 2)? {
+        sent += 1;
+    }
+    Ok(sent)
+}
+
 /// Waits until a process is stopped.
 fn await_stopped(process: i32) -> anyhow::Result<()> {
     let state = format!("/proc/{process}/stat");

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use intranode::{Communicator, Error, Messages};
+use intranode::{Communicator, Error};
 
 use super::refused::refuse_reading;
-use super::{EAGER, bytes, pair};
+use super::{EAGER, bytes, fill_channel, pair};
 use crate::scenario::{Outcome, Scenario, ensure_matches, row};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -73,15 +73,6 @@ fn message_unasked_where_memory_cannot_be_read(comm: Communicator) -> Outcome {
     message_unasked_for_who_waits_and_for_who_does_not(comm)
 }
 
-/// How many messages a channel has room for whose receiver does nothing.
-fn room(messages: &mut Messages, to: usize) -> anyhow::Result<usize> {
-    let mut sent = 0;
-    while messages.try_send(&bytes(1, EAGER), to, 2)? {
-        sent += 1;
-    }
-    Ok(sent)
-}
-
 /// Both send one, and nobody receives in time. What has come of it is thrown away when the next message is received.
 fn message_unasked_that_is_given_up_leaves_room(comm: Communicator) -> Outcome {
     let (mut messages, rank, other) = pair(&comm)?;
@@ -89,10 +80,12 @@ fn message_unasked_that_is_given_up_leaves_room(comm: Communicator) -> Outcome {
     let mut rooms = Vec::new();
     for turn in 0..3 {
         comm.barrier()?;
-        rooms.push(room(&mut messages, other)?);
+        rooms.push(fill_channel(&mut messages, other, EAGER)?);
         comm.barrier()?;
+        let mut number = 0;
         while messages.try_probe(other, 2)?.is_some() {
-            ensure!(messages.recv_vec::<u8>(other, 2)?.0 == bytes(1, EAGER));
+            ensure!(messages.recv_vec::<u8>(other, 2)?.0 == bytes(number, EAGER));
+            number += 1;
         }
         comm.barrier()?;
         let error = messages.send(&data, other, 1).expect_err("nobody receives");
