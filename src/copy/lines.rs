@@ -77,16 +77,23 @@ pub(crate) enum Level {
 /// beyond what will be read: the writer of those lines would pay an RFO.
 #[inline(always)]
 pub(crate) fn prefetch_read<T>(place: *const T, level: Level) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
     for line in 0..size_of::<T>() / LINE {
+        prefetch_line(place.cast::<u8>().wrapping_add(PREFETCH_READ_BYTES + line * LINE), level);
+    }
+}
+
+/// Prefetches a line for read. A hint; any address will do.
+#[inline(always)]
+fn prefetch_line(place: *const u8, level: Level) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
         use core::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 
-        let place = place.cast::<i8>().wrapping_add(PREFETCH_READ_BYTES + line * LINE);
         match level {
             // SAFETY: I7: a prefetch never faults.
-            Level::First => unsafe { _mm_prefetch::<_MM_HINT_T0>(place) },
+            Level::First => unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) },
             // SAFETY: I7, as above.
-            Level::Second => unsafe { _mm_prefetch::<_MM_HINT_T1>(place) },
+            Level::Second => unsafe { _mm_prefetch::<_MM_HINT_T1>(place.cast()) },
         }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
@@ -111,6 +118,14 @@ pub(crate) unsafe fn copy_nontemporal(source: *const u8, target: *mut u8, len: u
 }
 
 impl Source<'_> {
+    /// Prefetches the first `len` bytes of the view for read. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, len: usize) {
+        for offset in (0..len.min(self.len)).step_by(LINE) {
+            prefetch_line(self.start.wrapping_add(offset), Level::First);
+        }
+    }
+
     /// Copies bytes from the start of the view into a private buffer.
     ///
     /// # Panics

@@ -270,9 +270,11 @@ impl<P: Platform> Member<'_, P> {
         }
         self.begin_call(call, |_| ())?;
         self.end(turn);
-        self.prefetch_next_round(bytes);
         let source = StagedSource { buffer: turn.buffer(), offset, places: &[] };
-        self.fold_all(0..len, source, shape.terms(self.rank, self.size()), data, None);
+        let terms = shape.terms(self.rank, self.size());
+        self.prefetch_contributions(source, terms, bytes);
+        self.prefetch_next_round(bytes);
+        self.fold_all(0..len, source, terms, data, None);
         Ok(())
     }
 

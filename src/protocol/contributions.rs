@@ -4,6 +4,7 @@ use super::block_transfer::Address;
 use super::call::HEAD;
 use super::{Member, Payload, Platform, Slot};
 use crate::copy::Source;
+use crate::tuning::PREFETCH_CONTRIBUTIONS_BYTES;
 
 /// The contributions to a chunk that came with the headers, of the ranks that a result is made of.
 pub struct HeaderTerms<'s, P: Platform> {
@@ -57,6 +58,19 @@ pub(super) struct StagedSource<'p> {
     pub(super) offset: usize,
     /// Empty if none is in place.
     pub(super) places: &'p [Address],
+}
+
+impl<P: Platform> Member<'_, P> {
+    /// Prefetches what the first `ranks` ranks have contributed, `bytes` each, or its beginning. To be called right after a round: while
+    /// a processor waits for the last arrival word it executes what follows, but no more than some hundred instructions (its reorder
+    /// buffer), and a fold begins behind these. So what is folded comes together with that word, and not one latency later.
+    #[inline(always)]
+    pub(super) fn prefetch_contributions(&self, source: StagedSource<'_>, ranks: usize, bytes: usize) {
+        let each = bytes.min(PREFETCH_CONTRIBUTIONS_BYTES / self.size());
+        for rank in (0..ranks).filter(|rank| *rank != self.rank) {
+            source.look(self, rank, |contribution| contribution.prefetch(each));
+        }
+    }
 }
 
 impl StagedSource<'_> {

@@ -64,7 +64,8 @@ const SPREAD: usize = 148;
 const KEY: usize = 152;
 const NOTICES: usize = 160;
 const CLAIMS: usize = 256;
-const SLOT: usize = 128;
+/// A slot: two lines.
+pub(crate) const SLOT: usize = 128;
 const BELL: usize = 128;
 const ALIGN: usize = 128;
 const STAGING_ALIGN: usize = 4096;

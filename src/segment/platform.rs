@@ -11,7 +11,7 @@ use crate::copy::{Sink, Source};
 use crate::protocol::call::{HEADER, OPERATION, PROCESSOR};
 use crate::protocol::symmetric::SymmetricPlatform;
 use crate::protocol::{Expired, Payload, Platform};
-use crate::segment::layout::Layout;
+use crate::segment::layout::{Layout, SLOT};
 use crate::segment::recorder::Lane;
 use crate::sys::fence;
 #[cfg(target_os = "linux")]
@@ -257,7 +257,10 @@ unsafe impl Platform for ShmPlatform {
 
     #[inline(always)]
     fn prefetch_for_write(&self, word: &AtomicU32) {
-        lines::prefetchw(core::ptr::from_ref(word).cast());
+        // The second line too: processors prefetch lines in pairs, so that a core that polls the word takes both.
+        let slot = core::ptr::from_ref(word).cast::<u8>();
+        lines::prefetchw(slot);
+        lines::prefetchw(slot.wrapping_add(SLOT / 2));
     }
 
     fn deadline(&self) -> Option<Moment> {
