@@ -117,6 +117,9 @@ pub(crate) const SCATTER_IN_PLACE_FROM_BYTES: usize = 4 << 20;
 /// two, 0.56 to 1.29 of the time from there on, and 0.82 to 1.74 of shorter ones.
 pub(crate) const UNCHANGED_IN_PLACE_FROM_BYTES: usize = 8 << 10;
 
+/// The same for a broadcast, in which the second round saves the copy of one rank only. Measured (docs/adr/0051).
+pub(crate) const BROADCAST_UNCHANGED_IN_PLACE_FROM_BYTES: usize = 12 << 10;
+
 /// Blocks of up to this many bytes are never read in place, so that they take one round, in which nobody says where they are.
 pub const SHORT_BYTES: usize = UNCHANGED_IN_PLACE_FROM_BYTES - 1;
 

@@ -15,7 +15,7 @@ use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::RankState;
-use crate::tuning::BROADCAST_IN_PLACE_FROM_BYTES;
+use crate::tuning::{BROADCAST_IN_PLACE_FROM_BYTES, BROADCAST_UNCHANGED_IN_PLACE_FROM_BYTES};
 
 impl Communicator {
     /// Copies `buffer` of rank `root` to all ranks. It has the same length on all ranks. Collective: every rank, also the
@@ -77,7 +77,8 @@ impl<'a> BroadcastBuffer<'a> {
 
     /// A root's buffer that lies in memory that all ranks map does not go through staging.
     fn read_in_place_of(&mut self, rank_state: &'a RankState) {
-        let lends = rank_state.rank == self.root;
+        let lends =
+            rank_state.rank == self.root && self.buffer.len() >= BROADCAST_UNCHANGED_IN_PLACE_FROM_BYTES;
         let place =
             if lends { rank_state.lend_mut_from(self.buffer, BROADCAST_IN_PLACE_FROM_BYTES) } else { None };
         self.lending = Some(Lending::new(rank_state, place));

@@ -36,6 +36,7 @@ use core::ops::Range;
 use super::block_transfer::Address;
 use super::call::INLINE;
 use super::contributions::{HeaderTerms, StagedSource};
+use super::offers::is_offer;
 use super::partition::block;
 use super::single_copy::write_status;
 use super::staging::STEP;
@@ -221,7 +222,7 @@ impl<P: Platform> Member<'_, P> {
         self.contribute(&plan, &round, data);
         let parity = self.begin_call(call, |header| write_status(header, plan.place))?;
         if plan.sliced {
-            if self.are_offers(parity, plan.place) {
+            if is_offer(self.all_places(parity, plan.place)) {
                 let found = self.all_find(call, parity, |place| data.find(place))?;
                 data.settle(found);
                 return self.reduction(call, shape, slices_from, data);

@@ -17,10 +17,12 @@ pub(super) fn is_offer(place: Address) -> bool {
 }
 
 impl<P: Platform> Member<'_, P> {
-    /// Whether a rank has offered a place in the first round of a call. `own`: what this one has published there.
+    /// The bits of all places that ranks have published in the first round of a call, `own` by this one: an offer if one is.
+    /// `None`: nobody has.
     #[inline]
-    pub(super) fn are_offers(&self, parity: usize, own: Address) -> bool {
-        self.others().fold(is_offer(own), |any, rank| any | is_offer(self.status(rank, parity)))
+    pub(super) fn all_places(&self, parity: usize, own: Address) -> Address {
+        let bits = |place: Address| place.map_or(0, NonZeroU64::get);
+        NonZeroU64::new(self.others().fold(bits(own), |all, rank| all | bits(self.status(rank, parity))))
     }
 
     /// Whether all ranks find all that was offered.

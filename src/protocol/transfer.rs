@@ -61,15 +61,19 @@ impl<P: Platform> Member<'_, P> {
         };
         let publish = |header: Sink<'_>| write_status(header, place);
         let parity = self.begin_call_while(call, publish, || blocks.copy_own_block(first))?;
-        if self.are_offers(parity, place) {
+        let places = self.all_places(parity, place);
+        if is_offer(places) {
             let found = self.all_find(call, parity, |place| blocks.find(place))?;
             blocks.settle(found);
             return self.transfer(call, blocks);
         }
         self.prefetch_next_round(chunk(0, longest).len());
-        let in_place = self.read_in_place(parity, place, blocks);
+        let in_place = if places.is_some() { self.read_in_place(parity, place, blocks) } else { Vec::new() };
         let length = |blocks: &B, rank| if in_place.contains(&rank) { 0 } else { blocks.length(rank) };
-        let longest = (0..self.size()).map(|rank| length(blocks, rank)).max().unwrap_or(0);
+        let longest = match places {
+            Some(_) => (0..self.size()).map(|rank| length(blocks, rank)).max().unwrap_or(0),
+            None => longest,
+        };
         let mut buffer = self.end_turn_if(longest > 0);
         let mut start = 0;
         loop {

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use range_alloc::RangeAllocator;
@@ -25,6 +26,7 @@ use crate::sys::memory::backing::{Refusal, too_long};
 use crate::sys::memory::findable;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::pages::page_size;
+use crate::sys::shared_heap;
 
 /// The unit of offsets and lengths, in bytes: two lines, as in the heap of symmetric objects.
 const GRANULE: usize = 128;
@@ -74,6 +76,8 @@ pub(crate) fn of_place(number: u64) -> BufferPlace {
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     own: Mutex<Vec<Segment>>,
+    /// Whether there was ever a segment. If not, no call takes a lock to look for its blocks.
+    is_used: AtomicBool,
     /// The heap of this rank's process.
     heap: Mutex<HeapWindows>,
     /// By rank and segment.
@@ -131,6 +135,8 @@ impl Buffers {
             let longest = own.iter().map(|segment| segment.bytes.len()).max().unwrap_or(0);
             let segment = grow(key.map(|key| name(key, rank, number)), needed, longest)?;
             own.push(segment);
+            // Relaxed: who sends what lies there has a reference to it, which comes after this.
+            self.is_used.store(true, Ordering::Relaxed);
             fit = take_range(&mut own, needed, align);
         }
         let (number, range) = fit.ok_or_else(too_long)?;
@@ -188,13 +194,15 @@ impl Buffers {
 
     /// Records that these bytes are sent. Reports whether they lie where other ranks find them, and were sent before as they are.
     pub(crate) fn are_unchanged(&self, bytes: &[u8]) -> bool {
-        let mut own = self.own();
-        let mut segments = own.iter_mut();
-        let found = segments.find_map(|segment| Some((segment.bytes.offset_of(bytes)?, &mut segment.sent)));
-        match found {
-            Some((offset, sent)) => sent.is_unchanged(offset as u64, bytes),
-            None => self.heap().is_unchanged(bytes),
+        if self.is_used.load(Ordering::Relaxed) {
+            let mut own = self.own();
+            let mut segments = own.iter_mut();
+            let found = segments.find_map(|segment| Some((segment.bytes.offset_of(bytes)?, &mut segment.sent)));
+            if let Some((offset, sent)) = found {
+                return sent.is_unchanged(offset as u64, bytes);
+            }
         }
+        shared_heap::place_of(bytes).is_some_and(|place| self.heap().is_unchanged(place, bytes))
     }
 
     /// All ranks have answered whether they have what this one has offered.

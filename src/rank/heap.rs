@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use range_alloc::RangeAllocator;
@@ -36,6 +37,8 @@ const FIRST: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct Heap {
     table: Mutex<Table>,
+    /// Whether there was ever a segment. If not, no call takes a lock to look for its blocks.
+    is_used: AtomicBool,
     /// The objects that this rank has dropped, and not told.
     dropped: Mutex<Vec<u64>>,
     sent: Mutex<SentBlocks>,
@@ -45,6 +48,13 @@ impl Heap {
     /// The tables. They are used inside collective calls only, so no thread waits.
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a segment.
+    pub(crate) fn add(&self, instances: Arc<Instances>, kind: MemoryKind, alignment: usize, stride: usize) {
+        self.table().add(instances, kind, alignment, stride);
+        // Relaxed: who sends what lies there has a reference to it, which came after this.
+        self.is_used.store(true, Ordering::Relaxed);
     }
 
     fn dropped_list(&self) -> MutexGuard<'_, Vec<u64>> {
@@ -76,6 +86,9 @@ const NAMED: usize = 1 << 13;
 impl Heap {
     /// Where all ranks find these bytes in the heap: the segment's index, and the offset in it. `None`: they are not there.
     pub(crate) fn place_of(&self, bytes: &[u8]) -> Address {
+        if !self.is_used.load(Ordering::Relaxed) {
+            return None;
+        }
         let table = self.table();
         let found = |(index, segment): (usize, &Segment)| {
             segment.instances.offset_of(bytes).map(|offset| (index as u64) << OFFSET_BITS | offset as u64)
@@ -235,8 +248,7 @@ impl Table {
         Growth { alignment, strides: [spare, alone].map(|bytes| bytes.and_then(stride)) }
     }
 
-    /// Adds a segment.
-    pub(crate) fn add(&mut self, instances: Arc<Instances>, kind: MemoryKind, alignment: usize, stride: usize) {
+    fn add(&mut self, instances: Arc<Instances>, kind: MemoryKind, alignment: usize, stride: usize) {
         let free = RangeAllocator::new(0..stride / GRANULE);
         self.segments.push(Segment { instances, kind, alignment, stride, free, used: 0 });
     }

@@ -66,9 +66,9 @@ impl HeapWindows {
         Some((window, offset, self.reach[window]))
     }
 
-    /// As [`SentBlocks::is_unchanged`]; false for other memory.
-    pub(crate) fn is_unchanged(&mut self, bytes: &[u8]) -> bool {
-        place_of(bytes).is_some_and(|place| self.sent.is_unchanged(place.offset as u64, bytes))
+    /// As [`SentBlocks::is_unchanged`] of bytes that lie at this place.
+    pub(crate) fn is_unchanged(&mut self, place: Place, bytes: &[u8]) -> bool {
+        self.sent.is_unchanged(place.offset as u64, bytes)
     }
 
     pub(crate) fn settle(&mut self, window: usize, found: bool) {

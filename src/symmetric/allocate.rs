@@ -273,6 +273,6 @@ fn add_segment(
         };
         rank_state.settings.debug(&text);
     }
-    rank_state.heap.table().add(instances, request.kind, alignment, stride);
+    rank_state.heap.add(instances, request.kind, alignment, stride);
     Ok(())
 }
