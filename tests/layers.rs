@@ -309,7 +309,9 @@ fn sources(root: &Path) -> BTreeMap<String, String> {
         for entry in fs::read_dir(&folder).expect("a folder of the repository") {
             let path: PathBuf = entry.expect("an entry").path();
             if path.is_dir() {
-                folders.push(path);
+                if !path.ends_with("tests") {
+                    folders.push(path);
+                }
             } else if path.extension().is_some_and(|extension| extension == "rs")
                 && !["tests.rs", "testing.rs", "contract.rs", "programs.rs"]
                     .iter()

@@ -24,7 +24,9 @@ fn sources() -> BTreeMap<String, String> {
         for entry in fs::read_dir(&folder).expect("a folder of the sources") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
-                folders.push(path);
+                if !path.ends_with("tests") {
+                    folders.push(path);
+                }
             } else if !TESTS.iter().any(|test| path.ends_with(test)) {
                 found.insert(name_below(&src, &path), code(&path));
             }

@@ -35,6 +35,7 @@ fn sources(folder: &str) -> BTreeMap<String, String> {
     let mut files = Vec::new();
     rust_files(&root().join(folder), &mut files);
     files.retain(|path| !TESTS.iter().any(|test| path.ends_with(test)));
+    files.retain(|path| !path.parent().is_some_and(|folder| folder.ends_with("tests")));
     let source = |path: PathBuf| {
         let text = fs::read_to_string(&path).expect("a source file");
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
