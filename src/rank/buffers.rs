@@ -107,6 +107,11 @@ impl Buffers {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The same, unless there never was a segment.
+    fn used(&self) -> Option<MutexGuard<'_, Vec<Segment>>> {
+        self.is_used.load(Ordering::Relaxed).then(|| self.own())
+    }
+
     fn heap(&self) -> MutexGuard<'_, HeapWindows> {
         self.heap.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -179,7 +184,8 @@ impl Buffers {
     /// know it. `key`: the communicator's, or `None` if nobody is to find it.
     pub(crate) fn place_of(&self, key: Option<u64>, rank: usize, bytes: &[u8]) -> Option<(u64, bool)> {
         let (segment, offset, reach) = self.place_in_segment(bytes).or_else(|| {
-            let (window, offset, reach) = self.heap().place_of(key, rank, bytes)?;
+            let place = shared_heap::place_of(bytes)?;
+            let (window, offset, reach) = self.heap().place_of(key, rank, place, bytes.len())?;
             Some((FIRST_WINDOW + window, offset, reach))
         })?;
         let place = encode(BufferPlace { rank, segment, offset })?;
@@ -187,15 +193,14 @@ impl Buffers {
     }
 
     fn place_in_segment(&self, bytes: &[u8]) -> Option<(usize, usize, Reach)> {
-        let own = self.own();
+        let own = self.used()?;
         let mut segments = own.iter().take(FIRST_WINDOW).enumerate();
         segments.find_map(|(number, segment)| Some((number, segment.bytes.offset_of(bytes)?, segment.reach)))
     }
 
     /// Records that these bytes are sent. Reports whether they lie where other ranks find them, and were sent before as they are.
     pub(crate) fn are_unchanged(&self, bytes: &[u8]) -> bool {
-        if self.is_used.load(Ordering::Relaxed) {
-            let mut own = self.own();
+        if let Some(mut own) = self.used() {
             let mut segments = own.iter_mut();
             let found = segments.find_map(|segment| Some((segment.bytes.offset_of(bytes)?, &mut segment.sent)));
             if let Some((offset, sent)) = found {

@@ -11,8 +11,8 @@ use crate::rank::unchanged::SentBlocks;
 use crate::segment::mapped::MappedSegment;
 use crate::sys::memory::findable;
 use crate::sys::memory::mapping::Mapping;
+use crate::sys::shared_heap::is_open;
 use crate::sys::shared_heap::place::{Place, name};
-use crate::sys::shared_heap::{is_open, place_of};
 
 /// How many windows there are.
 pub(crate) const WINDOWS: usize = 8;
@@ -44,16 +44,16 @@ pub(crate) struct HeapWindows {
 }
 
 impl HeapWindows {
-    /// The window and the offset of these bytes, if all others may find them there; and what they know of it. `key`: the
+    /// The window and the offset of the `len` bytes at a place, if all others may find them there; and what they know of it. `key`: the
     /// communicator's, or `None` if nobody is to find it.
     pub(crate) fn place_of(
         &mut self,
         key: Option<u64>,
         rank: usize,
-        bytes: &[u8],
+        Place { number, offset }: Place,
+        len: usize,
     ) -> Option<(usize, usize, Reach)> {
-        let Place { number, offset } = place_of(bytes)?;
-        let end = offset.checked_add(bytes.len())?;
+        let end = offset.checked_add(len)?;
         let window = (0..WINDOWS).find(|window| len_of(*window) >= end)?;
         if self.note.is_none() && self.reach[window] != Reach::NotAll {
             let name = format!("{}{number:016x}", note(key?, rank));
