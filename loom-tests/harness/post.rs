@@ -208,16 +208,16 @@ impl<'m> Channel for &'m ChannelMemory {
         8
     }
 
-    fn word(&self, cell: usize, slot: usize) -> &Cell64 {
-        &self.words[cell][slot]
+    fn word(&self, slot: usize) -> &Cell64 {
+        &self.words[slot / channel::SLOTS][slot % channel::SLOTS]
     }
 
     fn payload(&self, cell: usize) -> Bytes8<'m> {
         Bytes8::Cell(&self.payloads[cell], &self.slots[cell])
     }
 
-    fn slot(&self, cell: usize, slot: usize) -> Bytes8<'m> {
-        Bytes8::Buffer(&self.slots[cell][slot])
+    fn slot(&self, slot: usize) -> Bytes8<'m> {
+        Bytes8::Buffer(&self.slots[slot / channel::SLOTS][slot % channel::SLOTS])
     }
 
     fn line_word(&self, slot: usize) -> &Cell64 {

@@ -77,16 +77,16 @@ impl Channel for &ChannelMemory {
         BUFFER
     }
 
-    fn word(&self, cell: usize, slot: usize) -> &Ordered64 {
-        &self.words[cell][slot]
+    fn word(&self, slot: usize) -> &Ordered64 {
+        &self.words[slot / SLOTS][slot % SLOTS]
     }
 
     fn payload(&self, cell: usize) -> Cell {
         self.payloads[cell].clone()
     }
 
-    fn slot(&self, cell: usize, slot: usize) -> Cell {
-        self.slots[cell][slot].clone()
+    fn slot(&self, slot: usize) -> Cell {
+        self.slots[slot / SLOTS][slot % SLOTS].clone()
     }
 
     fn line_word(&self, slot: usize) -> &Ordered64 {

@@ -21,6 +21,8 @@ use crate::tuning::{MESSAGE_ASKED_PART_BYTES, MESSAGE_EAGER_BYTES};
 /// The channels of a rank. Requests keep it, so that they can be dropped after the [`Messages`](crate::Messages).
 pub struct Core {
     pub(crate) rank_state: Arc<RankState>,
+    /// That of the rank's symmetric memory: found once, since it is needed for each message.
+    pub(crate) platform: ShmPlatform,
     channels: Channels,
     /// What the memory of the channels is to the other ranks.
     _object: Object,
@@ -42,9 +44,11 @@ impl Core {
         let prefers_buffers = rank_state.mapped.single_copy().is_never();
         let Symmetric { object, memory } = memory;
         let channels = Channels::new(memory, &layout, rank_state.rank);
+        let platform = *rank_state.one_sided.get().unwrap_or(&rank_state.platform);
         let part_buffers = buffers_of(&layout, MESSAGE_ASKED_PART_BYTES);
         Core {
             rank_state,
+            platform,
             channels,
             _object: object,
             layout,
@@ -67,8 +71,7 @@ impl Core {
     /// This rank's access to its channels.
     #[inline]
     pub(crate) fn post(&self) -> Post<'_, ShmPlatform> {
-        let platform = self.rank_state.one_sided.get().unwrap_or(&self.rank_state.platform);
-        Post::new(platform, self.rank_state.mapped.segment(), self.rank_state.rank)
+        Post::new(&self.platform, self.rank_state.mapped.segment(), self.rank_state.rank)
     }
 
     /// What counts this rank's calls, with `INTRANODE_REPORT`.

@@ -13,7 +13,7 @@ use crate::tuning::{MESSAGE_DIRECT_POLLS, MESSAGE_POLLS_OF_ONE};
 /// How often channels are polled before the receive waits in the usual way.
 #[inline(always)]
 fn direct_polls(core: &Core) -> u32 {
-    if core.rank_state.platform.spin.yields() { 1 } else { MESSAGE_DIRECT_POLLS }
+    if core.platform.spin.yields() { 1 } else { MESSAGE_DIRECT_POLLS }
 }
 
 /// A channel that is received from, found once for a call.

@@ -40,9 +40,9 @@ const _: () = assert!(SLOTS * (8 + SLOT) == CELL && LINE.is_multiple_of(128) && 
 
 /// Where a slot begins, in bytes.
 #[inline]
-fn slot_offset(cell: usize, slot: usize) -> usize {
-    assert!(cell < CELLS && slot < SLOTS);
-    cell * CELL + slot * (CELL / SLOTS)
+fn slot_offset(slot: usize) -> usize {
+    assert!(slot < CELLS * SLOTS);
+    slot * (CELL / SLOTS)
 }
 
 /// Where a slot of the line of the pair begins in the slots of its direction, in bytes.
@@ -200,18 +200,18 @@ impl<'a> Channel for MappedChannel<'a> {
     }
 
     #[inline]
-    fn word(&self, cell: usize, slot: usize) -> &AtomicU64 {
-        self.atomic(slot_offset(cell, slot))
+    fn word(&self, slot: usize) -> &AtomicU64 {
+        self.atomic(slot_offset(slot))
     }
 
     #[inline]
     fn payload(&self, cell: usize) -> ChannelBytes<'a> {
-        self.bytes(slot_offset(cell, 0) + size_of::<u64>(), PAYLOAD)
+        self.bytes(slot_offset(cell * SLOTS) + size_of::<u64>(), PAYLOAD)
     }
 
     #[inline]
-    fn slot(&self, cell: usize, slot: usize) -> ChannelBytes<'a> {
-        self.bytes(slot_offset(cell, slot) + size_of::<u64>(), SLOT)
+    fn slot(&self, slot: usize) -> ChannelBytes<'a> {
+        self.bytes(slot_offset(slot) + size_of::<u64>(), SLOT)
     }
 
     #[inline]

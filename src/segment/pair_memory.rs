@@ -243,8 +243,8 @@ impl<'a> Channel for PairChannel<'a> {
     }
 
     #[inline]
-    fn word(&self, cell: usize, slot: usize) -> &AtomicU64 {
-        self.0.word(cell, slot)
+    fn word(&self, slot: usize) -> &AtomicU64 {
+        self.0.word(slot)
     }
 
     #[inline(always)]
@@ -253,8 +253,8 @@ impl<'a> Channel for PairChannel<'a> {
     }
 
     #[inline(always)]
-    fn slot(&self, cell: usize, slot: usize) -> PairBytes<'a> {
-        PairBytes::Message(self.0.slot(cell, slot))
+    fn slot(&self, slot: usize) -> PairBytes<'a> {
+        PairBytes::Message(self.0.slot(slot))
     }
 
     #[inline]

@@ -425,14 +425,14 @@ pub trait Channel {
     /// The length of a buffer, in bytes.
     fn buffer_len(&self) -> usize;
 
-    /// The word that publishes a slot of a cell; the first publishes the cell. Written by the sender.
-    fn word(&self, cell: usize, slot: usize) -> &Self::Word;
+    /// The word that publishes a slot, of the [`SLOTS`] of each cell; the first of a cell publishes the cell. Written by the sender.
+    fn word(&self, slot: usize) -> &Self::Word;
 
     /// The rest of a cell: [`PAYLOAD`] bytes. Written by the sender.
     fn payload(&self, cell: usize) -> Self::Bytes;
 
     /// The rest of a slot, which is a part of the cell's: [`SLOT`] bytes. Written by the sender.
-    fn slot(&self, cell: usize, slot: usize) -> Self::Bytes;
+    fn slot(&self, slot: usize) -> Self::Bytes;
 
     /// The word that publishes a slot of the line of the pair, of the [`LINE_SLOTS`] of this direction. Written by the sender.
     fn line_word(&self, slot: usize) -> &Self::Word;

@@ -49,10 +49,16 @@ impl Position {
         self.0.is_multiple_of(Self::SLOTS)
     }
 
-    /// Where it is in a ring with this number of cells: its cell, and its slot there.
+    /// The number of the slot in a ring with this number of cells.
     #[inline(always)]
-    fn place(self, cells: usize) -> (usize, usize) {
-        (self.cells() as usize % cells, self.0 as usize % SLOTS)
+    fn slot(self, cells: usize) -> usize {
+        self.0 as usize % (cells * SLOTS)
+    }
+
+    /// The number of its cell.
+    #[inline(always)]
+    fn cell(self, cells: usize) -> usize {
+        self.cells() as usize % cells
     }
 
     /// How often all cells have been used before its own.
@@ -70,8 +76,7 @@ impl Position {
     /// The word that publishes it.
     #[inline(always)]
     fn word<C: Channel>(self, channel: &C) -> &C::Word {
-        let (cell, slot) = self.place(channel.cells());
-        channel.word(cell, slot)
+        channel.word(self.slot(channel.cells()))
     }
 
     /// The word that was read there, if it publishes something at this turn.
@@ -211,25 +216,25 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         is_followed: bool,
     ) -> Result<(), Killed> {
         let (platform, cells, at) = (self.0.platform, channel.cells(), outbox.next);
-        let ((cell, slot), turn) = (at.place(cells), at.turn(cells));
-        channel.slot(cell, slot).write(|mut sink| sink.put(0, &message.value));
+        let (slot, turn) = (at.slot(cells), at.turn(cells));
+        channel.slot(slot).write(|mut sink| sink.put(0, &message.value));
         let next = if outbox.line.takes_turns() {
             outbox.line.is_next = true;
             Next::Line
-        } else if is_followed && slot + 1 < SLOTS {
+        } else if is_followed && slot % SLOTS + 1 < SLOTS {
             // Relaxed: published with the word of this slot, behind which the receiver reads it.
-            platform.store_cell("blank-slot", channel.word(cell, slot + 1), blank_word(at.lap(cells)), Relaxed);
+            platform.store_cell("blank-slot", channel.word(slot + 1), blank_word(at.lap(cells)), Relaxed);
             Next::Slot
         } else {
             Next::Cell
         };
         platform.fail_point("slot-written")?;
         let word = message.word(turn, next) | outbox.line.received.taken();
-        platform.store_cell("publish-slot", channel.word(cell, slot), word, Release);
+        platform.store_cell("publish-slot", channel.word(slot), word, Release);
         outbox.line.published.increment();
         outbox.next = at.next(next == Next::Slot);
         if at.is_first() {
-            prefetch_ahead(channel, cell);
+            prefetch_ahead(channel, at.cell(cells));
         }
         Ok(())
     }
@@ -252,14 +257,14 @@ impl<P: SymmetricPlatform> Post<'_, P> {
             close(self.0.platform, outbox.next.word(channel), outbox.next.turn(cells));
             outbox.next = outbox.next.next_cell();
         }
-        let (cell, _) = outbox.next.place(cells);
-        channel.payload(cell).write(|sink| envelope.write(sink));
+        let at = outbox.next;
+        channel.payload(at.cell(cells)).write(|sink| envelope.write(sink));
         self.0.platform.fail_point("message-written")?;
-        let word = envelope.word(outbox.next.turn(cells)) | outbox.line.received.taken();
-        self.0.platform.store_cell("publish-cell", channel.word(cell, 0), word, Release);
-        outbox.next = outbox.next.next(false);
+        let word = envelope.word(at.turn(cells)) | outbox.line.received.taken();
+        self.0.platform.store_cell("publish-cell", at.word(channel), word, Release);
+        outbox.next = at.next(false);
         outbox.line.published.increment();
-        prefetch_ahead(channel, cell);
+        prefetch_ahead(channel, at.cell(cells));
         self.ring(target)
     }
 
@@ -301,8 +306,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         let value = if inbox.line.is_next {
             channel.line_slot(inbox.line.slot())
         } else {
-            let (cell, number) = inbox.next.place(channel.cells());
-            channel.slot(cell, number)
+            channel.slot(inbox.next.slot(channel.cells()))
         };
         Some(Slot { value: value.read(|source| source.array(0)), ..slot })
     }
@@ -370,12 +374,12 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         read: impl FnOnce(Envelope<Source<'_>>) -> R,
     ) -> Result<R, Failure> {
         let (buffers, buffer_len) = (channel.buffers(), channel.buffer_len());
-        let (cell, slot) = inbox.next.place(channel.cells());
-        if slot > 0 || inbox.line.is_next {
+        let at = inbox.next;
+        if !at.is_first() || inbox.line.is_next {
             return Err(Failure::Dead(None));
         }
         let read = channel
-            .payload(cell)
+            .payload(at.cell(channel.cells()))
             .read(|source| Envelope::<Source<'_>>::read(word, source, buffers, buffer_len).map(read));
         self.0.platform.fail_point("cell-copied")?;
         outbox.hears(word);
