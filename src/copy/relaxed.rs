@@ -236,8 +236,11 @@ mod x86 {
                         target = in(reg) target,
                         len = in(reg) len,
                         at = inout(reg) 0usize => _,
-                        out("xmm0") _,
-                        out("xmm1") _,
+                        // `vzeroupper` changes the upper half of each.
+                        out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _,
+                        out("ymm4") _, out("ymm5") _, out("ymm6") _, out("ymm7") _,
+                        out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
+                        out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
                         options(nostack),
                     );
                 }
