@@ -188,7 +188,7 @@ impl<'a> AllgathervBuffers<'a> {
         let own = self.table.range(self.rank);
         let place = match self.send {
             Some(send) => rank_state.lend_from(send, GATHER_IN_PLACE_FROM_BYTES),
-            None => rank_state.lend_mut_from(&mut self.recv[own], GATHER_IN_PLACE_FROM_BYTES),
+            None => rank_state.lend_from(&self.recv[own], GATHER_IN_PLACE_FROM_BYTES),
         };
         AllgathervBuffers { lending: Some(Lending::new(rank_state, place)), ..self }
     }

@@ -79,8 +79,7 @@ impl<'a> BroadcastBuffer<'a> {
     fn read_in_place_of(&mut self, rank_state: &'a RankState) {
         let lends =
             rank_state.rank == self.root && self.buffer.len() >= BROADCAST_UNCHANGED_IN_PLACE_FROM_BYTES;
-        let place =
-            if lends { rank_state.lend_mut_from(self.buffer, BROADCAST_IN_PLACE_FROM_BYTES) } else { None };
+        let place = if lends { rank_state.lend_from(self.buffer, BROADCAST_IN_PLACE_FROM_BYTES) } else { None };
         self.lending = Some(Lending::new(rank_state, place));
     }
 }

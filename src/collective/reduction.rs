@@ -231,7 +231,7 @@ impl<'a, T: Pod, O> ReduceBuffers<'a, T, O> {
     fn read_in_place_of(&mut self, rank_state: &'a RankState) {
         let place = match (self.send, &mut self.target) {
             (Some(send), _) => rank_state.lend(bytemuck::cast_slice(send)),
-            (None, Target::Recv(data, _)) => rank_state.lend_mut(bytemuck::cast_slice_mut(data)),
+            (None, Target::Recv(data, _)) => rank_state.lend(bytemuck::cast_slice(data)),
             (None, Target::Scratch(_)) => None,
         };
         self.lending = Some(Lending::new(rank_state, place));

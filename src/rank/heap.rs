@@ -84,31 +84,19 @@ pub(crate) const OFFSET_BITS: u32 = 48;
 const NAMED: usize = 1 << 13;
 
 impl Heap {
-    /// Where all ranks find these bytes in the heap: the segment's index, and the offset in it. `None`: they are not there.
+    /// Where all ranks find these bytes in the heap: the segment's index, and the offset in it. `None`: they are not there, or another rank
+    /// is a thread of this process, which has the same mapping: where a call fails, it may still read what its caller writes again.
     pub(crate) fn place_of(&self, bytes: &[u8]) -> Address {
         if !self.is_used.load(Ordering::Relaxed) {
             return None;
         }
         let table = self.table();
-        let found = |(index, segment): (usize, &Segment)| {
-            segment.instances.offset_of(bytes).map(|offset| (index as u64) << OFFSET_BITS | offset as u64)
+        let found = |(index, Segment { instances, .. }): (usize, &Segment)| {
+            let offset = instances.offset_of(bytes).filter(|_| !instances.by_threads())?;
+            Some((index as u64) << OFFSET_BITS | offset as u64)
         };
         // Never 0.
         NonZeroU64::new(table.segments.iter().enumerate().take(NAMED).find_map(found)?.wrapping_add(1))
-    }
-
-    /// The same for bytes that the caller has an exclusive reference to.
-    pub(crate) fn place_of_mut(&self, bytes: &mut [u8]) -> Address {
-        self.place_of_unbound(bytes)
-    }
-
-    /// The same for bytes to which there may be an exclusive reference: no other thread of this process may read behind it, so ranks
-    /// must be processes.
-    pub(crate) fn place_of_unbound(&self, bytes: &[u8]) -> Address {
-        let place = self.place_of(bytes)?;
-        let index = (place.get() - 1) >> OFFSET_BITS;
-        let by_threads = self.table().segments[index as usize].instances.by_threads();
-        (!by_threads).then_some(place)
     }
 
     /// Records that the bytes at a place are sent. As [`SentBlocks::is_unchanged`].

@@ -36,21 +36,17 @@ fn region_place(place: NonZeroU64) -> (u64, usize) {
 }
 
 impl RankState {
-    /// Where all ranks find these bytes, if they lie in memory that all map, and it pays to read them there.
+    /// Where all ranks find these bytes, if they lie in memory that all map, and it pays to read them there. No other rank finds them in
+    /// the mapping of the caller's: it has one of its own of a region and of each other's buffers, and is another process where a
+    /// symmetric object is meant. So the caller may have them by a `&mut`.
     pub(crate) fn lend(&self, bytes: &[u8]) -> Address {
         self.heap.place_of(bytes).or_else(|| self.place_outside(bytes)).filter(|_| self.lends())
-    }
-
-    /// The same for bytes that the caller has an exclusive reference to. Each rank has a mapping of its own of a region, and of
-    /// each other's buffers, so that no other reads behind the reference.
-    pub(crate) fn lend_mut(&self, bytes: &mut [u8]) -> Address {
-        self.heap.place_of_mut(bytes).or_else(|| self.place_outside(bytes)).filter(|_| self.lends())
     }
 
     /// The same for bytes that may be written while others read them, as those of a message that is taken back or whose request is
     /// forgotten: no other rank ever has a `&mut` to where it finds them. So not in a region, whose parts may change hands meanwhile.
     pub(crate) fn lend_unbound(&self, bytes: &[u8]) -> Address {
-        self.heap.place_of_unbound(bytes).or_else(|| self.place_in_buffer(bytes)).filter(|_| self.lends())
+        self.heap.place_of(bytes).or_else(|| self.place_in_buffer(bytes)).filter(|_| self.lends())
     }
 
     /// As [`lend`](Self::lend) for blocks from a size on, and for all others that lie in a symmetric object, in a buffer or in the heap
@@ -60,17 +56,7 @@ impl RankState {
         if place.is_some() || !self.may_lend_unchanged(bytes) {
             return place;
         }
-        self.lend_unchanged(bytes, self.heap.place_of(bytes))
-    }
-
-    /// As [`lend_mut`](Self::lend_mut), likewise.
-    pub(crate) fn lend_mut_from(&self, bytes: &mut [u8], from_bytes: usize) -> Address {
-        let place = if bytes.len() >= from_bytes { self.lend_mut(bytes) } else { None };
-        if place.is_some() || !self.may_lend_unchanged(bytes) {
-            return place;
-        }
-        let symmetric = self.heap.place_of_mut(bytes);
-        self.lend_unchanged(bytes, symmetric)
+        self.lend_unchanged(bytes)
     }
 
     /// Whether blocks of this length are read in place while they stay as they are. If ranks share processors, the second round
@@ -81,9 +67,9 @@ impl RankState {
             && self.settings.in_place != Some(false)
     }
 
-    /// Whatever an RFO costs: what is not written does not need it. `symmetric`: the place in a symmetric object.
-    fn lend_unchanged(&self, bytes: &[u8], symmetric: Address) -> Address {
-        match symmetric {
+    /// Whatever an RFO costs: what is not written does not need it.
+    fn lend_unchanged(&self, bytes: &[u8]) -> Address {
+        match self.heap.place_of(bytes) {
             Some(place) => self.heap.is_unchanged(place, bytes).then_some(place),
             None if self.buffers.are_unchanged(bytes) => self.place_in_buffer(bytes),
             None => None,
