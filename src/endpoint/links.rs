@@ -107,18 +107,18 @@ impl Links {
         }
     }
 
-    /// A connection has ended: not to be called twice.
-    pub(crate) fn has_ended(&mut self, peer: Peer) {
+    /// A connection has ended: not to be called twice. Returns whose messages are not kept any more for that.
+    pub(crate) fn has_ended(&mut self, peer: Peer) -> Option<Peer> {
         self.alive -= 1;
         self.gone.push_back(peer);
         self.has_news_of(peer);
         self.remove_if_done(peer);
         // What nobody receives is not kept for ever.
-        if self.gone.len() > ENDPOINT_GONE
-            && let Some(oldest) = self.gone.pop_front()
-        {
+        let oldest = if self.gone.len() > ENDPOINT_GONE { self.gone.pop_front() } else { None };
+        if let Some(oldest) = oldest {
             self.remove(oldest, true);
         }
+        oldest
     }
 
     /// Removes a connection that has ended, if all that it has sent is received.

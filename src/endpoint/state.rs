@@ -310,7 +310,14 @@ impl State {
         self.shares.forget(peer);
         self.awake.retain(|awake| *awake != peer);
         self.has_come(peer, rest.or(Ok(TakenIn::default())));
-        self.links.has_ended(peer);
+        if let Some(oldest) = self.links.has_ended(peer) {
+            self.forget_unexpected(oldest);
+        }
+    }
+
+    /// Nobody receives what this peer has sent.
+    fn forget_unexpected(&mut self, peer: Peer) {
+        self.unexpected.retain(|sender| *sender != peer);
     }
 
     /// Ends a connection from this side. What has come of it is thrown away.
@@ -319,7 +326,7 @@ impl State {
             link.close();
             self.end(peer, Ended::Disconnected);
             self.links.remove(peer, false);
-            self.unexpected.retain(|sender| *sender != peer);
+            self.forget_unexpected(peer);
         }
     }
 }
