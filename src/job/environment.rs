@@ -2,6 +2,8 @@
 
 use std::env::{self, VarError};
 
+use super::settings::invalid;
+use crate::error::Error;
 use crate::liveness::Detection;
 use crate::rank::process_settings::ProcessSettings;
 
@@ -20,28 +22,42 @@ pub(super) fn record_file() -> Option<String> {
 }
 
 /// The settings of this process, which do not depend on a rank's [`Config`](crate::Config).
-pub(super) fn process_settings() -> ProcessSettings {
+///
+/// # Errors
+/// [`Error::InvalidConfiguration`] names the variable, its value and what is allowed.
+pub(super) fn process_settings() -> Result<ProcessSettings, Error> {
     settings_from(variable)
 }
 
-/// The same with any source of variables. They are for diagnosis and tests; an unknown value has no effect.
-fn settings_from(get: impl Fn(&str) -> Option<String>) -> ProcessSettings {
-    let is = |name: &str, value: &str| get(name).is_some_and(|set| set == value);
-    ProcessSettings {
+/// The same with any source of variables. An empty value is as none.
+fn settings_from(get: impl Fn(&str) -> Option<String>) -> Result<ProcessSettings, Error> {
+    let switch = |name: &str| one_of(&get, name, &[("0", false), ("1", true)]);
+    let detections = [("watch", Detection::Wake), ("scan", Detection::Scan), ("none", Detection::None)];
+    Ok(ProcessSettings {
         debug: get("INTRANODE_DEBUG").is_some(),
-        interleave: is("INTRANODE_NUMA_INTERLEAVE", "1") || is("COBRE_SHM_NUMA_INTERLEAVE", "1"),
-        named_memory: is("INTRANODE_MEMORY", "named"),
-        in_place: match get("INTRANODE_IN_PLACE").as_deref() {
-            Some("0") => Some(false),
-            Some("1") => Some(true),
-            _ => None,
-        },
-        check: is("INTRANODE_CHECK", "1"),
-        detection: match get("INTRANODE_LIVENESS").as_deref() {
-            Some("scan") => Detection::Scan,
-            Some("none") => Detection::None,
-            _ => Detection::Wake,
-        },
+        // Cobre's own variable has the values that Cobre gives it.
+        interleave: switch("INTRANODE_NUMA_INTERLEAVE")?.unwrap_or(false)
+            || get("COBRE_SHM_NUMA_INTERLEAVE").is_some_and(|value| value == "1"),
+        named_memory: one_of(&get, "INTRANODE_MEMORY", &[("memfd", false), ("named", true)])?.unwrap_or(false),
+        in_place: switch("INTRANODE_IN_PLACE")?,
+        check: switch("INTRANODE_CHECK")?.unwrap_or(false),
+        detection: one_of(&get, "INTRANODE_LIVENESS", &detections)?.unwrap_or_default(),
+    })
+}
+
+/// What the value of a variable means; `None` if it is not set.
+fn one_of<T: Copy>(
+    get: impl Fn(&str) -> Option<String>,
+    name: &str,
+    values: &[(&str, T)],
+) -> Result<Option<T>, Error> {
+    let Some(set) = get(name).filter(|set| !set.is_empty()) else { return Ok(None) };
+    match values.iter().find(|(value, _)| *value == set) {
+        Some((_, meaning)) => Ok(Some(*meaning)),
+        None => {
+            let allowed: Vec<&str> = values.iter().map(|(value, _)| *value).collect();
+            Err(invalid(name, Some(set), &allowed.join(" or ")))
+        }
     }
 }
 
@@ -49,32 +65,49 @@ fn settings_from(get: impl Fn(&str) -> Option<String>) -> ProcessSettings {
 mod tests {
     use super::*;
 
-    fn settings(variables: &[(&str, &str)]) -> ProcessSettings {
-        settings_from(|name| {
-            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
-        })
+    fn settings(variables: &[(&str, &str)]) -> Result<ProcessSettings, String> {
+        let get =
+            |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        settings_from(get).map_err(|error| error.to_string())
     }
 
     #[test]
     fn each_variable_has_its_effect_and_no_other() {
         let usual = ProcessSettings::default();
-        assert_eq!(settings(&[]), usual);
-        assert_eq!(settings(&[("INTRANODE_DEBUG", "")]), ProcessSettings { debug: true, ..usual });
+        assert_eq!(settings(&[]), Ok(usual));
+        assert_eq!(settings(&[("INTRANODE_DEBUG", "")]), Ok(ProcessSettings { debug: true, ..usual }));
         for variable in ["INTRANODE_NUMA_INTERLEAVE", "COBRE_SHM_NUMA_INTERLEAVE"] {
-            assert_eq!(settings(&[(variable, "1")]), ProcessSettings { interleave: true, ..usual });
-            assert_eq!(settings(&[(variable, "0")]), usual);
+            assert_eq!(settings(&[(variable, "1")]), Ok(ProcessSettings { interleave: true, ..usual }));
+            assert_eq!(settings(&[(variable, "0")]), Ok(usual));
         }
-        assert_eq!(settings(&[("INTRANODE_MEMORY", "named")]), ProcessSettings { named_memory: true, ..usual });
-        assert_eq!(settings(&[("INTRANODE_MEMORY", "without names")]), usual);
-        for (value, in_place) in [("0", Some(false)), ("1", Some(true)), ("2", None)] {
-            assert_eq!(settings(&[("INTRANODE_IN_PLACE", value)]), ProcessSettings { in_place, ..usual });
+        for (value, named_memory) in [("named", true), ("memfd", false)] {
+            assert_eq!(settings(&[("INTRANODE_MEMORY", value)]), Ok(ProcessSettings { named_memory, ..usual }));
         }
-        assert_eq!(settings(&[("INTRANODE_CHECK", "1")]), ProcessSettings { check: true, ..usual });
-        assert_eq!(settings(&[("INTRANODE_CHECK", "0")]), usual);
+        for (value, in_place) in [("0", Some(false)), ("1", Some(true))] {
+            assert_eq!(settings(&[("INTRANODE_IN_PLACE", value)]), Ok(ProcessSettings { in_place, ..usual }));
+        }
+        for (value, check) in [("0", false), ("1", true)] {
+            assert_eq!(settings(&[("INTRANODE_CHECK", value)]), Ok(ProcessSettings { check, ..usual }));
+        }
         for (value, detection) in
-            [("scan", Detection::Scan), ("none", Detection::None), ("else", Detection::Wake)]
+            [("watch", Detection::Wake), ("scan", Detection::Scan), ("none", Detection::None)]
         {
-            assert_eq!(settings(&[("INTRANODE_LIVENESS", value)]), ProcessSettings { detection, ..usual });
+            assert_eq!(settings(&[("INTRANODE_LIVENESS", value)]), Ok(ProcessSettings { detection, ..usual }));
+        }
+    }
+
+    #[test]
+    fn an_unknown_value_is_an_error_that_says_what_is_allowed() {
+        for (variable, allowed) in [
+            ("INTRANODE_NUMA_INTERLEAVE", "0 or 1"),
+            ("INTRANODE_MEMORY", "memfd or named"),
+            ("INTRANODE_IN_PLACE", "0 or 1"),
+            ("INTRANODE_CHECK", "0 or 1"),
+            ("INTRANODE_LIVENESS", "watch or scan or none"),
+        ] {
+            assert_eq!(settings(&[(variable, "")]), Ok(ProcessSettings::default()));
+            let error = settings(&[(variable, "yes")]).unwrap_err();
+            assert!([variable, "yes", allowed].iter().all(|word| error.contains(word)), "{error}");
         }
     }
 }

@@ -132,7 +132,7 @@ impl Launcher {
 fn launched() -> Result<Option<Config>, Error> {
     let Some(choice) = choose(&OfProcess(environment::variable))? else { return Ok(None) };
     if let Some(disagreement) = &choice.disagreement {
-        environment::process_settings().debug(disagreement);
+        environment::process_settings()?.debug(disagreement);
     }
     of_choice(choice, environment::variable).map(Some)
 }

@@ -123,7 +123,7 @@ impl Config {
     }
 
     fn join_segment(&self) -> Result<Communicator, Error> {
-        let settings = environment::process_settings();
+        let settings = environment::process_settings()?;
         let started = Instant::now();
         let (mapped, link) = if self.rank == 0 { self.create()? } else { (self.open(started)?, None) };
         let platform = ShmPlatform {

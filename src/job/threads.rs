@@ -130,7 +130,7 @@ fn communicators(config: &Config) -> Result<Vec<Communicator>, Error> {
     let ticker = Some(Arc::new(ticker));
     let oversubscribed = processors < size;
     let groups = mapped.barrier_shape().groups(&vec![0; size], oversubscribed);
-    let settings = environment::process_settings();
+    let settings = environment::process_settings()?;
     let job: Arc<str> = format!("/intranode-threads-{}", std::process::id()).into();
     let communicator = |rank| {
         let claimed = membership::claim(&platform, mapped.segment(), rank, std::process::id());

@@ -45,7 +45,7 @@ const NOBODY: u32 = 65534;
 const WHO: [&str; 3] = ["both", "0", "1"];
 
 /// The values of INTRANODE_MEMORY: memfds, and named files.
-const MEMORY: [&str; 2] = ["without names", "named"];
+const MEMORY: [&str; 2] = ["memfd", "named"];
 
 /// A job of two under a limit.
 #[derive(Clone, Copy, Debug)]
