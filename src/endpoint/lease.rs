@@ -23,6 +23,10 @@ impl Link {
 
     /// Takes a lease back: what the peer has read under it, it throws away.
     pub(crate) fn withdraw(&self, number: u32) {
+        // In a forked child it is not this side's any more.
+        if self.memory.forked() {
+            return;
+        }
         let _ = self.post().withdraw(&self.outgoing(), number);
     }
 

@@ -116,7 +116,7 @@ impl Links {
         // What nobody receives is not kept for ever.
         let oldest = if self.gone.len() > ENDPOINT_GONE { self.gone.pop_front() } else { None };
         if let Some(oldest) = oldest {
-            self.remove(oldest, true);
+            self.remove(oldest);
         }
         oldest
     }
@@ -125,24 +125,22 @@ impl Links {
     pub(crate) fn remove_if_done(&mut self, peer: Peer) {
         if self.get(peer).is_some_and(|link| link.is_done()) {
             self.gone.retain(|gone| *gone != peer);
-            self.remove(peer, true);
+            self.remove(peer);
         }
     }
 
-    /// Removes a connection that has ended.
-    pub(crate) fn remove(&mut self, peer: Peer, report: bool) {
+    /// Removes a connection that has ended. Its end is reported, and no message.
+    pub(crate) fn remove(&mut self, peer: Peer) {
         let Some(mut link) =
             self.get(peer).is_some().then(|| self.slots[peer.slot as usize].link.take()).flatten()
         else {
             return;
         };
         self.gone.retain(|gone| *gone != peer);
-        if report {
-            let events = core::iter::from_fn(|| link.next_event());
-            self.closed.extend(events.filter(|event| !matches!(event, Event::Message { .. })));
-            while self.closed.len() > CLOSED {
-                self.closed.pop_front();
-            }
+        let events = core::iter::from_fn(|| link.next_event());
+        self.closed.extend(events.filter(|event| !matches!(event, Event::Message { .. })));
+        while self.closed.len() > CLOSED {
+            self.closed.pop_front();
         }
         let slot = &mut self.slots[peer.slot as usize];
         if let Stage::Ended(ended) = link.stage {

@@ -8,6 +8,7 @@ use crate::endpoint::completing::EndpointRequest;
 use crate::endpoint::completing::sealed::{Advance, Advanced};
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
+use crate::endpoint::left::Left;
 use crate::endpoint::link::Stage;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::postings::Posting;
@@ -60,6 +61,8 @@ pub struct RecvRequest<B> {
     end: Option<End>,
     /// Whether `wait_any` has named it.
     reported: bool,
+    /// By this its endpoint is known.
+    left: Arc<Left>,
     buffer: B,
 }
 
@@ -153,6 +156,9 @@ impl<B: AsMut<[u8]>> EndpointRequest for RecvRequest<B> {}
 impl<B: AsMut<[u8]>> Advance for RecvRequest<B> {
     /// Receives the message, if it is there.
     fn advance(&mut self, state: &mut State) -> Result<Advanced, EndpointError> {
+        if !Arc::ptr_eq(&self.left, &state.left) {
+            return Err(EndpointError::ForeignRequest);
+        }
         if self.end.is_none() {
             self.end = self.try_end(state)?;
             if self.end.is_none() {
@@ -190,7 +196,8 @@ impl Endpoint {
     ) -> Result<RecvRequest<B>, EndpointError> {
         self.state.check()?;
         let posting = Some(self.state.links.find(from)?.postings.add(tag));
-        Ok(RecvRequest { from, tag, posting, end: None, reported: false, buffer })
+        let left = Arc::clone(&self.state.left);
+        Ok(RecvRequest { from, tag, posting, end: None, reported: false, left, buffer })
     }
 }
 

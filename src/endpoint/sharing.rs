@@ -119,8 +119,9 @@ impl Endpoint {
     /// there later. Example: [`Endpoint::share`].
     ///
     /// # Errors
-    /// [`EndpointError::ForeignRegistration`].
+    /// [`EndpointError::ForeignRegistration`], [`EndpointError::Forked`].
     pub fn shared(&mut self, registration: &Registration) -> Result<Vec<&mut [u8]>, EndpointError> {
+        self.state.check()?;
         self.state.shares.buffers(registration).ok_or(EndpointError::ForeignRegistration)
     }
 
@@ -128,8 +129,9 @@ impl Endpoint {
     /// [`Endpoint::share`].
     ///
     /// # Errors
-    /// [`EndpointError::ForeignRegistration`].
+    /// [`EndpointError::ForeignRegistration`], [`EndpointError::Forked`].
     pub fn revoke(&mut self, registration: Registration) -> Result<Vec<Box<[u8]>>, EndpointError> {
+        self.state.check()?;
         let State { shares, links, .. } = &mut self.state;
         let memory = shares.revoke(&registration.handle, links).ok_or(EndpointError::ForeignRegistration)?;
         Ok(memory.into_buffers())

@@ -325,7 +325,7 @@ impl State {
         if let Some(link) = self.links.get(peer) {
             link.close();
             self.end(peer, Ended::Disconnected);
-            self.links.remove(peer, false);
+            self.links.remove(peer);
             self.forget_unexpected(peer);
         }
     }

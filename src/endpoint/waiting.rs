@@ -8,7 +8,6 @@ use crate::endpoint::state::State;
 use crate::protocol::message::parking;
 use crate::segment::platform::{Fences, ShmPlatform, Wait};
 use crate::sys::membarrier;
-use crate::sys::wait::spin::SpinPolicy;
 use crate::tuning::ENDPOINT_POLLS_PER_CALL;
 
 impl State {
@@ -44,7 +43,7 @@ impl State {
     ) -> Result<Option<R>, EndpointError> {
         // What is there, or comes soon, is found without looking at the clock.
         let is_over = timeout.is_some_and(|timeout| timeout.is_zero());
-        let (spin, mut polls) = (if is_over { SpinPolicy::NONE } else { self.spin }, ENDPOINT_POLLS_PER_CALL);
+        let (spin, mut polls) = (self.spin.within(timeout), ENDPOINT_POLLS_PER_CALL);
         let found = spin.spin_briefly(true, || {
             let found = attempt(self, Some(polls));
             polls = 1;
@@ -64,7 +63,7 @@ impl State {
         mut attempt: impl FnMut(&mut Self, Option<u32>) -> Result<Option<R>, EndpointError>,
     ) -> Result<Option<R>, EndpointError> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let (spin, mut found) = (self.spin, Ok(None));
+        let (spin, mut found) = (self.spin.within(timeout), Ok(None));
         spin.spin_long_for_write(|| {
             found = attempt(self, Some(1));
             !matches!(found, Ok(None))
@@ -77,9 +76,9 @@ impl State {
                 }
                 self.look(deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())))?;
             }
-            let has_passed = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            let spin = if has_passed { SpinPolicy::NONE } else { self.spin };
-            spin.spin_for_write(|| {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let has_passed = left.is_some_and(|left| left.is_zero());
+            self.spin.within(left).spin_for_write(|| {
                 found = attempt(self, Some(1));
                 !matches!(found, Ok(None))
             });

@@ -145,7 +145,7 @@ impl Messages {
     /// ```
     ///
     /// # Errors
-    /// As [`wait`](Messages::wait).
+    /// As [`wait`](Messages::wait). The request that has ended so counts as reported: [`test`](Messages::test) tells which it is.
     ///
     /// # Panics
     /// When a request belongs to other messages.
@@ -160,16 +160,18 @@ impl Messages {
                 .enumerate()
                 .filter_map(|(place, request)| if *request.reported() { None } else { Some((place, request)) });
             unreported.find_map(|(place, request)| {
-                poll(core, state, &mut **request).map(|done| done.map(|envelope| (place, envelope)))
+                let done = poll(core, state, &mut **request)?;
+                *request.reported() = true;
+                Some(done.map(|envelope| (place, envelope)))
             })
-        })?;
-        *requests[found.0].reported() = true;
-        Ok(Some(found))
+        });
+        found.map(Some)
     }
 
     /// Takes a request back, if it is not too late: exactly one of both happens, the message is not sent or received, or the
-    /// request is complete. A receive is too late once its message has begun to come; then it is waited for. Not collective.
-    /// Example: [`Cancelled`].
+    /// request is complete. A receive is too late once its message has begun to come; then it is waited for. A request that was taken
+    /// back is complete for calls that wait for it; the envelope that they give means nothing. Not collective. Example:
+    /// [`Cancelled`].
     ///
     /// # Errors
     /// As [`wait`](Messages::wait), if it is too late.

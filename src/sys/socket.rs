@@ -6,7 +6,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The connections that wait for being accepted, at most; the system may allow fewer.
 const BACKLOG: libc::c_int = 4096;
@@ -59,21 +59,29 @@ pub(crate) fn listen(name: &[u8]) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// The longest that a call waits to send, or to connect.
+fn limit_sends(socket: &OwnedFd, timeout: Duration) -> io::Result<()> {
+    let seconds = timeout.as_secs().min(libc::time_t::MAX as u64) as libc::time_t;
+    // Zeros would mean: without limit.
+    let microseconds = timeout.subsec_micros().max(1);
+    let limit = libc::timeval { tv_sec: seconds, tv_usec: microseconds as _ };
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_SNDTIMEO);
+    let len = size_of_val(&limit) as libc::socklen_t;
+    // SAFETY: I7: the value is live, and of the stated length.
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const limit).cast(), len) })?;
+    Ok(())
+}
+
 /// Connects to who listens at a name. Waits for room among the connections that are to be accepted, at most for so long.
 pub(crate) fn connect(name: &[u8], timeout: Option<Duration>) -> io::Result<OwnedFd> {
     let socket = socket(0)?;
-    if let Some(timeout) = timeout {
-        let seconds = timeout.as_secs().min(libc::time_t::MAX as u64) as libc::time_t;
-        // Zeros would mean: without limit.
-        let microseconds = timeout.subsec_micros().max(1);
-        let limit = libc::timeval { tv_sec: seconds, tv_usec: microseconds as _ };
-        let len = size_of_val(&limit) as libc::socklen_t;
-        let (level, option) = (libc::SOL_SOCKET, libc::SO_SNDTIMEO);
-        // SAFETY: I7: the value is live, and of the stated length.
-        check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const limit).cast(), len) })?;
-    }
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (address, len) = address(name)?;
     loop {
+        // After a signal it is called again, for the time that is left.
+        if let Some(deadline) = deadline {
+            limit_sends(&socket, deadline.saturating_duration_since(Instant::now()))?;
+        }
         // SAFETY: I7: the address is live, and not shorter than stated.
         let result = check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), len) });
         match result {

@@ -11,7 +11,7 @@ use super::child::{self, Child};
 use super::faults::resources;
 use super::messages::{calls, start_echo};
 use super::sleeping::raise_descriptors;
-use super::{Role, Test, repeats, unique};
+use super::{Role, Test, pair, repeats, unique};
 
 pub(super) const TESTS: &[Test] = &[
     ("case_46_one_of_two_creators_has_the_name", one_name),
@@ -24,6 +24,7 @@ pub(super) const TESTS: &[Test] = &[
     ("names_and_addresses_are_checked", names),
     ("an_endpoint_connects_to_itself", itself),
     ("one_process_has_many_endpoints", many_endpoints),
+    ("the_end_of_a_peer_is_reported_to_who_disconnects", own_end),
 ];
 
 pub(super) const ROLES: &[Role] = &[
@@ -274,6 +275,26 @@ fn always_busy() -> Result<Completion> {
         ensure!(Instant::now() < deadline, "{number} calls, and the second client's was none");
     }
     bail!("no more numbers")
+}
+
+/// Whether it has sent what nobody has received, and whether it has left before.
+fn own_end() -> Result<Completion> {
+    for (sends, leaves) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (mut client, to_server, mut server, to_client) = pair()?;
+        if sends {
+            client.send_unexpected(to_server, 1, b"hello")?;
+        }
+        if leaves {
+            drop(client);
+        }
+        // What has come is taken in, and not reported.
+        server.try_recv_expected(to_client, 1, &mut []).ok();
+        server.disconnect(to_client);
+        let events = std::iter::from_fn(|| server.poll().transpose()).collect::<Result<Vec<_>, _>>()?;
+        let ends = events.iter().filter(|event| matches!(event, Event::Closed { .. })).count();
+        ensure!(ends == 1, "{events:?} where it sends: {sends}, and leaves: {leaves}");
+    }
+    Ok(Completion::Completed)
 }
 
 fn many_endpoints() -> Result<Completion> {

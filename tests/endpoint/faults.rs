@@ -1,15 +1,16 @@
 //! Cases 42 to 45, 50 and 51: processes that are killed, stop, fork or call exec.
 
+use std::io::IoSlice;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use intranode::{Address, Ended, Endpoint, EndpointError, Event};
+use intranode::{Access, Address, Ended, Endpoint, EndpointError, Event, Handle};
 use libtest_mimic::Completion;
 use nix::sys::signal::Signal;
-use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, fork, pause};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork, pause};
 
 use super::child::{self, Child};
 use super::messages::{calls, pattern, start_echo};
@@ -33,6 +34,7 @@ pub(super) const ROLES: &[Role] = &[
     ("forks and ends", forks_and_ends),
     ("execs", execs),
     ("fails in a child", fails_in_a_child),
+    ("shares in a child", shares_in_a_child),
 ];
 
 /// What a process takes.
@@ -294,8 +296,7 @@ fn fails_in_a_child(args: &[String]) -> Result<()> {
     // SAFETY: this process has one thread.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => {
-            let status = waitpid(child, None)?;
-            ensure!(matches!(status, nix::sys::wait::WaitStatus::Exited(_, 0)), "{status:?}");
+            ends_well(child)?;
             client.send_unexpected(server, 2, b"still")?;
             client.recv_expected(server, 2, &mut [0; 5])?;
             child::say("both")
@@ -314,11 +315,52 @@ fn fails_in_a_child(args: &[String]) -> Result<()> {
     }
 }
 
+/// What a child that was forked ends with.
+fn ends_well(child: Pid) -> Result<()> {
+    let status = waitpid(child, None)?;
+    ensure!(matches!(status, WaitStatus::Exited(_, 0)), "{status:?}");
+    Ok(())
+}
+
+/// The peer has a lease of each memory: a child cannot withdraw it.
+fn shares_in_a_child(_: &[String]) -> Result<()> {
+    let (mut client, to_owner, mut owner, _) = pair()?;
+    let mut get = |owner: &mut Endpoint, handle: &Handle| -> Result<()> {
+        let mut get = client.start_get(to_owner, handle, 0, vec![vec![0; 1_000_000]])?;
+        while client.test(&mut get)?.is_none() {
+            owner.poll()?;
+        }
+        Ok(())
+    };
+    let memory = owner.share(vec![vec![7; 1_000_000].into()], Access::Read);
+    get(&mut owner, &memory.handle())?;
+    // SAFETY: this process has one thread.
+    if let ForkResult::Parent { child } = unsafe { fork() }? {
+        ends_well(child)?;
+    } else {
+        let failed = matches!(owner.shared(&memory), Err(EndpointError::Forked))
+            && matches!(owner.revoke(memory), Err(EndpointError::Forked));
+        std::process::exit(i32::from(!failed));
+    }
+    let slice = vec![7; 1_000_000];
+    let forked = owner.with_shared(&[IoSlice::new(&slice)], |owner, handle| {
+        get(owner, &handle)?;
+        // SAFETY: as above.
+        Ok::<_, anyhow::Error>(unsafe { fork() }?)
+    })?;
+    let ForkResult::Parent { child } = forked else { std::process::exit(0) };
+    ends_well(child)?;
+    child::say("both")
+}
+
 fn in_a_forked_child() -> Result<Completion> {
     let (_server, address) = start_echo()?;
     let mut client = Child::start("fails in a child", &[address.name()])?;
     client.says("both")?;
     client.ends()?;
+    let mut owner = Child::start("shares in a child", &[])?;
+    owner.says("both")?;
+    owner.ends()?;
     let (client, _, mut server, _) = pair()?;
     drop(client);
     ensure!(matches!(end_of(&mut server)?.0, Ended::Left));

@@ -168,6 +168,9 @@ fn foreign() -> Result<Completion> {
     server.send_expected(to_client, 5, &[1; 8])?;
     let error = server.test(&mut request);
     ensure!(matches!(error, Err(EndpointError::ForeignRequest)), "{error:?}");
+    // Nor one that has no such peer.
+    let error = Endpoint::client()?.test(&mut request);
+    ensure!(matches!(error, Err(EndpointError::ForeignRequest)), "{error:?}");
     ensure!(client.wait_for(&mut request)? == 8);
     Ok(Completion::Completed)
 }

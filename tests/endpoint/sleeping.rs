@@ -25,6 +25,7 @@ pub(super) const TESTS: &[Test] = &[
     ("case_39_the_descriptor_is_readable_iff_there_is_work", readable),
     ("case_41_draining_after_arming_loses_nothing", draining),
     ("a_thousand_idle_peers_cost_nothing", idle),
+    ("a_time_out_is_kept_while_it_polls", polls_no_longer),
     ("fences_that_are_forbidden_later_are_an_error", forbidden_fences),
 ];
 
@@ -33,6 +34,17 @@ pub(super) const ROLES: &[Role] = &[
     ("connects often", connects_often),
     ("forbids fences", forbids_fences),
 ];
+
+fn polls_no_longer() -> Result<Completion> {
+    let spin = Duration::from_secs(20);
+    let mut own = Endpoint::builder().spin(spin).timeout(Some(Duration::from_millis(10))).client()?;
+    let begin = Instant::now();
+    ensure!(own.wait(Some(Duration::from_millis(10)))?.is_none());
+    let error = own.recv_unexpected(&mut []);
+    ensure!(matches!(error, Err(EndpointError::TimedOut { .. })), "{error:?}");
+    ensure!(begin.elapsed() < spin / 2, "{:?}", begin.elapsed());
+    Ok(Completion::Completed)
+}
 
 fn is_readable(endpoint: &Endpoint, milliseconds: u16) -> Result<bool> {
     let mut entries = [PollFd::new(endpoint.as_fd(), PollFlags::POLLIN)];

@@ -45,6 +45,16 @@ impl SpinPolicy {
         spin.map_or(SpinPolicy::new(ranks, processors), |spin| SpinPolicy { spin, yields: 0 })
     }
 
+    /// The same for a wait that is over after so long.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn within(self, timeout: Option<Duration>) -> Self {
+        match timeout {
+            Some(timeout) if timeout.is_zero() => SpinPolicy::NONE,
+            Some(timeout) => SpinPolicy { spin: self.spin.min(timeout), ..self },
+            None => self,
+        }
+    }
+
     /// Whether a rank calls sched_yield before it sleeps: the job is oversubscribed.
     #[inline]
     pub(crate) fn yields(self) -> bool {

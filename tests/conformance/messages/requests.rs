@@ -10,6 +10,7 @@ use crate::scenario::{Outcome, Scenario, row};
 pub(super) fn rows() -> Vec<Scenario> {
     vec![
         row!(message_16_any_of_several).ranks(&[2, 4]),
+        row!(message_16_any_of_some_that_fail).ranks(&[1, 2]),
         row!(message_16_a_request_is_complete_when_it_is_sent).ranks(&[2]),
         row!(message_17_a_receiving_is_forgotten).ranks(&[2]),
         row!(message_17_a_receiving_is_forgotten_in_mid_fetch).ranks(&[2]),
@@ -44,6 +45,24 @@ fn message_16_any_of_several(comm: Communicator) -> Outcome {
         seen.sort_unstable();
         ensure!(seen == (0..size - 1).collect::<Vec<_>>(), "{seen:?}");
     }
+    comm.barrier()?;
+    Ok(())
+}
+
+/// Each is reported once, also one whose message does not fit.
+fn message_16_any_of_some_that_fail(comm: Communicator) -> Outcome {
+    let (mut messages, rank) = (comm.messages()?, comm.rank());
+    messages.send(&[1u8; 9], rank, 1)?;
+    messages.send(&[2u8; 4], rank, 2)?;
+    let (mut short, mut long) = ([0u8; 3], [0u8; 4]);
+    let mut first = messages.start_recv(&mut short, rank, 1)?;
+    let mut second = messages.start_recv(&mut long, rank, 2)?;
+    let error = messages.wait_any(&mut [&mut first, &mut second]);
+    ensure!(matches!(error, Err(Error::Truncated { bytes: 9, capacity: 3, .. })), "{error:?}");
+    let second_place = messages.wait_any(&mut [&mut first, &mut second])?.map(|(place, _)| place);
+    ensure!(second_place == Some(1), "{second_place:?}");
+    ensure!(messages.wait_any(&mut [&mut first, &mut second])?.is_none());
+    ensure!(matches!(messages.test(&mut first), Err(Error::Truncated { .. })));
     comm.barrier()?;
     Ok(())
 }
