@@ -261,7 +261,7 @@ impl Drop for Communicator {
 }
 
 // A caught panic leaves a communicator consistent: calls take plain data. The program's code runs in them only as an operation of
-// its own, where a panic ends the communicator, and to encode values, which is between transfers.
+// its own or a hook, where a panic ends the communicator, and to encode and decode values, which is between transfers.
 impl UnwindSafe for Communicator {}
 impl RefUnwindSafe for Communicator {}
 

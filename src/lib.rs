@@ -79,6 +79,11 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!(
+    "intranode is for targets with 64-bit pointers: ranges of addresses and offsets have more than 32 bits"
+);
+
 mod codes;
 #[doc(hidden)]
 pub mod collective;

@@ -222,14 +222,16 @@ fn allocate<T: Pod>(open: &mut OpenCall<'_>, call: &Call, len: usize, is_whole: 
 
 /// Memory for `len` elements.
 pub(crate) fn room<T: Pod>(operation: Operation, len: usize) -> Result<Vec<T>, Error> {
-    bytemuck::allocation::try_zeroed_vec(len).map_err(|()| Error::AllocationFailed {
+    // Elements of no bytes: there would be memory.
+    let room = if len < usize::MAX { bytemuck::allocation::try_zeroed_vec(len) } else { Err(()) };
+    room.map_err(|()| Error::AllocationFailed {
         operation,
         requested_bytes: len.saturating_mul(size_of::<T>()),
         reason: "the process has no memory for what the other ranks send".into(),
     })
 }
 
-/// The length of all blocks together, in elements.
+/// The length of all blocks together, in elements. `usize::MAX`: it is more than a vector has, and there is no memory for that.
 fn total(blocks: &[FirstBlock]) -> usize {
     blocks.iter().fold(0, |sum, first| sum.saturating_add(first.count()))
 }

@@ -75,20 +75,6 @@ impl<'a> Sink<'a> {
         Sink { start, len: self.len - offset, cell: PhantomData }
     }
 
-    /// The first `len` bytes; the view goes on behind them.
-    ///
-    /// # Panics
-    /// When there are fewer.
-    #[must_use]
-    #[inline]
-    pub fn split_front(&mut self, len: usize) -> Sink<'a> {
-        assert!(len <= self.len);
-        let front = Sink { start: self.start, len, cell: PhantomData };
-        self.start = self.start.wrapping_add(len);
-        self.len -= len;
-        front
-    }
-
     /// Copies `bytes` to `offset`. They are visible to a rank that sees a later arrival of this rank.
     ///
     /// # Panics

@@ -8,8 +8,8 @@ impl Error {
         Error::OverlappingBlocks { operation, first, second }
     }
 
-    /// Whether the communicator has ended, or was never made. If not, all ranks have consumed the same call, and further
-    /// calls are possible. Example: [`Error`].
+    /// Whether the communicator has ended, or was never made. If not, further calls are possible; of a collective call, all ranks
+    /// have consumed it. Example: [`Error`].
     pub fn is_fatal(&self) -> bool {
         !matches!(
             self,

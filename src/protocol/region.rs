@@ -19,7 +19,7 @@
 //! Either succeeds on all ranks or on none, also when one of them dies in it, because a round does. A rank that cannot
 //! change its mapping's protection refuses, so that no rank goes on alone.
 //!
-//! What a round has shown is a value that can be had in no other way, and that the memory asks for: see `sys::region`.
+//! What a round has shown is a value that can be had in no other way, and that the memory asks for: see `segment::region_memory`.
 //!
 //! **Parts.** In a write epoch no two ranks own the same element. [`Parts`] are made only from a table that all ranks
 //! have, hence with the same verdict on each.
