@@ -84,19 +84,19 @@ pub(crate) const OFFSET_BITS: u32 = 48;
 const NAMED: usize = 1 << 13;
 
 impl Heap {
-    /// Where all ranks find these bytes in the heap: the segment's index, and the offset in it. `None`: they are not there, or another rank
+    /// Where all ranks find these bytes in the heap: the segment's number, and the offset in it. `None`: they are not there, or another rank
     /// is a thread of this process, which has the same mapping: where a call fails, it may still read what its caller writes again.
     pub(crate) fn place_of(&self, bytes: &[u8]) -> Address {
         if !self.is_used.load(Ordering::Relaxed) {
             return None;
         }
         let table = self.table();
-        let found = |(index, Segment { instances, .. }): (usize, &Segment)| {
-            let offset = instances.offset_of(bytes).filter(|_| !instances.by_threads())?;
-            Some((index as u64) << OFFSET_BITS | offset as u64)
+        let found = |Segment { number, instances, .. }: &Segment| {
+            let offset = instances.offset_of(bytes).filter(|_| *number < NAMED && !instances.by_threads())?;
+            Some((*number as u64) << OFFSET_BITS | offset as u64)
         };
         // Never 0.
-        NonZeroU64::new(table.segments.iter().enumerate().take(NAMED).find_map(found)?.wrapping_add(1))
+        NonZeroU64::new(table.segments.iter().find_map(found)?.wrapping_add(1))
     }
 
     /// Records that the bytes at a place are sent. As [`SentBlocks::is_unchanged`].
@@ -107,8 +107,8 @@ impl Heap {
     /// `len` bytes, `start` bytes after a place. `None`: they do not exist.
     pub(crate) fn at(&self, place: NonZeroU64, start: usize, len: usize) -> Option<InstancesInPlace> {
         let place = place.get() - 1;
-        let (index, offset) = ((place >> OFFSET_BITS) as usize, (place & ((1 << OFFSET_BITS) - 1)) as usize);
-        let instances = self.table().segments.get(index).map(|segment| Arc::clone(&segment.instances))?;
+        let (number, offset) = ((place >> OFFSET_BITS) as usize, (place & ((1 << OFFSET_BITS) - 1)) as usize);
+        let instances = self.table().numbered(number).map(|segment| Arc::clone(&segment.instances))?;
         let range = (offset.checked_add(start)?, len);
         instances.view(range.0, range.1)?;
         Some(InstancesInPlace { instances, range })
@@ -177,6 +177,8 @@ pub(crate) struct Table {
 
 #[derive(Debug)]
 struct Segment {
+    /// Where it is named by a place: it has it as long as it lives, since a message that is under way may name it.
+    number: usize,
     instances: Arc<Instances>,
     kind: MemoryKind,
     /// In bytes: of the mapping, and of each rank's part.
@@ -238,7 +240,12 @@ impl Table {
 
     fn add(&mut self, instances: Arc<Instances>, kind: MemoryKind, alignment: usize, stride: usize) {
         let free = RangeAllocator::new(0..stride / GRANULE);
-        self.segments.push(Segment { instances, kind, alignment, stride, free, used: 0 });
+        let number = (0..).find(|number| self.numbered(*number).is_none()).unwrap_or(NAMED);
+        self.segments.push(Segment { number, instances, kind, alignment, stride, free, used: 0 });
+    }
+
+    fn numbered(&self, number: usize) -> Option<&Segment> {
+        self.segments.iter().find(|segment| segment.number == number)
     }
 
     /// A rank has dropped an object. A number that no object has is ignored: another process may have overwritten it.

@@ -14,6 +14,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_in_place_withdrawn_while_it_is_copied),
         row!(message_in_place_to_oneself_is_not),
         row!(message_in_place_forgotten_and_its_memory_given_back),
+        row!(message_in_place_while_other_memory_is_given_back),
     ];
     rows.into_iter().map(|row| row.ranks(&[2])).collect()
 }
@@ -61,6 +62,28 @@ fn message_in_place_of_any_part_and_length(comm: Communicator) -> Outcome {
                 ensure!(received == memory[start..start + len], "{len} bytes from {start}");
             }
         }
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+/// The memory of an object that was made before goes back to the system while the message is under way: its own is still found.
+fn message_in_place_while_other_memory_is_given_back(comm: Communicator) -> Outcome {
+    // Each is larger than those before, the channels among them, so that it has a segment of its own.
+    let first = comm.symmetric::<u8>(64 << 10)?;
+    let (mut messages, rank, other) = pair(&comm)?;
+    let (mut sent, mut behind) =
+        (comm.symmetric::<u8>(LEN)?.into_own()?, comm.symmetric::<u8>(8 * LEN)?.into_own()?);
+    sent.copy_from_slice(&bytes(1, LEN));
+    behind.fill(0xC);
+    comm.barrier()?;
+    let sending = if rank == 0 { Some(messages.start_send(&sent, other, 1)?) } else { None };
+    first.free()?;
+    if rank == 1 {
+        ensure!(messages.recv_vec::<u8>(other, 1)?.0 == bytes(1, LEN));
+    }
+    if let Some(mut sending) = sending {
+        messages.wait(&mut sending)?;
     }
     comm.barrier()?;
     Ok(())
