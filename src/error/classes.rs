@@ -21,6 +21,7 @@ impl Error {
                 | Error::WaitTimedOut(_)
                 | Error::Truncated { .. }
                 | Error::NotWhole { .. }
+                | Error::Withdrawn { .. }
                 | Error::NoRoom { .. }
                 | Error::TooManyUnreceived { .. }
                 | Error::RootBuffer { .. }
@@ -49,6 +50,7 @@ impl Error {
             | Error::WouldDeadlock { operation }
             | Error::Truncated { operation, .. }
             | Error::NotWhole { operation, .. }
+            | Error::Withdrawn { operation, .. }
             | Error::NoRoom { operation, .. }
             | Error::TooManyUnreceived { operation, .. }
             | Error::InvalidRoot { operation, .. }

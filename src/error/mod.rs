@@ -176,6 +176,15 @@ pub enum Error {
         element: usize,
     },
 
+    /// A message that was taken by [`take`](crate::Messages::take) was taken back by its sender before it was received.
+    #[error("{operation}: rank {rank} has taken back the message that was taken; look for another one")]
+    Withdrawn {
+        /// The operation.
+        operation: Operation,
+        /// The rank that had sent it.
+        rank: usize,
+    },
+
     /// A message that is sent without waiting for its receiver, or to the own rank, is too long to be kept until then.
     #[error(
         "{operation}: no room for a message of {bytes} bytes to be kept for rank {rank}, where one of up to {most} fits into \

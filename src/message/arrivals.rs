@@ -15,8 +15,29 @@ use crate::protocol::message::offer::Offer;
 pub(crate) struct Arrived {
     pub(crate) envelope: Envelope,
     pub(crate) content: Content,
-    /// The receive that gets it.
-    pub(crate) receive: Option<u64>,
+    receive: Option<Matched>,
+}
+
+/// The receive that gets a message.
+#[derive(Clone, Copy, Debug)]
+struct Matched {
+    id: u64,
+    /// What it asks for. `None`: it has taken this message, and gets no other.
+    pattern: Option<Pattern>,
+}
+
+impl Arrived {
+    /// Whether no receive has got it.
+    fn is_free(&self) -> bool {
+        self.receive.is_none()
+    }
+
+    /// The receive that has got it, and what that asks for, if it may get another one: nothing of this one has been received.
+    fn movable(&self) -> Option<(u64, Pattern)> {
+        let Matched { id, pattern } = self.receive?;
+        let has_begun = matches!(&self.content, Content::Offer(_, Some(staged)) if !staged.is_untouched());
+        pattern.filter(|_| !has_begun).map(|pattern| (id, pattern))
+    }
 }
 
 /// Where its bytes are.
@@ -70,24 +91,38 @@ pub(crate) struct Arrivals {
 impl Arrivals {
     /// Starts a receive. It gets the first message that matches, at once or later.
     pub(crate) fn start(&mut self, pattern: Pattern) -> u64 {
-        let id = self.next;
-        self.next += 1;
+        let id = self.next_id();
         self.assign(id, pattern);
         id
     }
 
-    fn assign(&mut self, id: u64, pattern: Pattern) {
-        match self
-            .messages
-            .iter_mut()
-            .find(|message| message.receive.is_none() && pattern.matches(&message.envelope))
-        {
-            Some(message) => message.receive = Some(id),
-            None => {
-                let later = self.receives.partition_point(|(other, _)| *other < id);
-                self.receives.insert(later, (id, pattern));
-            }
+    /// Takes a message that no receive has got: as a receive of it alone.
+    pub(crate) fn take(&mut self, index: usize) -> u64 {
+        let id = self.next_id();
+        self.messages[index].receive = Some(Matched { id, pattern: None });
+        id
+    }
+
+    fn next_id(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// The receive gets the first message that matches and that no earlier one has got. From a later one it takes it away, which then
+    /// gets the next.
+    fn assign(&mut self, mut id: u64, mut pattern: Pattern) {
+        let gets = |message: &Arrived, id: u64, pattern: &Pattern| {
+            let is_there = message.is_free() || message.movable().is_some_and(|(other, _)| other > id);
+            is_there && pattern.matches(&message.envelope)
+        };
+        while let Some(message) = self.messages.iter_mut().find(|message| gets(message, id, &pattern)) {
+            let later = message.movable();
+            message.receive = Some(Matched { id, pattern: Some(pattern) });
+            let Some(later) = later else { return };
+            (id, pattern) = later;
         }
+        let later = self.receives.partition_point(|(other, _)| *other < id);
+        self.receives.insert(later, (id, pattern));
     }
 
     /// Withdraws a receive. Its message, if it has one, is there for others again, in its place.
@@ -98,17 +133,37 @@ impl Arrivals {
         }
     }
 
-    /// The message goes to another receive, if one matches.
-    fn unassign(&mut self, index: usize) {
-        let message = &mut self.messages[index];
-        if let Content::Offer(_, staged) = &mut message.content {
-            // What was asked for was for the other receive.
-            *staged = staged.filter(Staged::is_untouched);
-        }
-        message.receive = None;
-        let envelope = message.envelope;
-        if let Some(place) = self.receives.iter().position(|(_, pattern)| pattern.matches(&envelope)) {
-            self.messages[index].receive = self.receives.remove(place).map(|(id, _)| id);
+    /// The message goes to the first other receive that matches and that waits, or has got a later message: that one goes to another
+    /// then, likewise.
+    fn unassign(&mut self, mut index: usize) {
+        loop {
+            let message = &mut self.messages[index];
+            if let Content::Offer(_, staged) = &mut message.content {
+                // What was asked for was for the other receive.
+                *staged = staged.filter(Staged::is_untouched);
+            }
+            message.receive = None;
+            let envelope = message.envelope;
+            let waiting = self.receives.iter().position(|(_, pattern)| pattern.matches(&envelope));
+            let behind = index + 1;
+            let later = self.messages.range(behind..).enumerate().filter_map(|(place, message)| {
+                let (id, pattern) = message.movable()?;
+                pattern.matches(&envelope).then_some((id, behind + place, pattern))
+            });
+            let first = later.min_by_key(|(id, ..)| *id);
+            match (waiting, first) {
+                (Some(place), first) if first.is_none_or(|(id, ..)| self.receives[place].0 < id) => {
+                    let waiting = self.receives.remove(place);
+                    self.messages[index].receive =
+                        waiting.map(|(id, pattern)| Matched { id, pattern: Some(pattern) });
+                    return;
+                }
+                (_, Some((id, place, pattern))) => {
+                    self.messages[index].receive = Some(Matched { id, pattern: Some(pattern) });
+                    index = place;
+                }
+                (_, None) => return,
+            }
         }
     }
 
@@ -142,7 +197,7 @@ impl Arrivals {
     /// The place of a receive's message.
     #[inline]
     pub(crate) fn index_of(&self, id: u64) -> Option<usize> {
-        self.messages.iter().position(|message| message.receive == Some(id))
+        self.messages.iter().position(|message| message.receive.is_some_and(|receive| receive.id == id))
     }
 
     pub(crate) fn at(&mut self, index: usize) -> &mut Arrived {
@@ -158,15 +213,18 @@ impl Arrivals {
         }
     }
 
-    /// The message was withdrawn by its sender: its receive waits again, in its place.
-    pub(crate) fn remove_withdrawn(&mut self, index: usize, id: u64, pattern: Pattern) {
+    /// The message was withdrawn by its sender: its receive waits again, in its place, unless it has taken this message.
+    pub(crate) fn remove_withdrawn(&mut self, index: usize) {
+        let receive = self.messages[index].receive;
         self.remove(index);
-        self.assign(id, pattern);
+        if let Some(Matched { id, pattern: Some(pattern) }) = receive {
+            self.assign(id, pattern);
+        }
     }
 
     /// The place of the first message that no receive has got and that matches.
     pub(crate) fn find(&self, pattern: Pattern) -> Option<usize> {
-        let matches = |message: &Arrived| message.receive.is_none() && pattern.matches(&message.envelope);
+        let matches = |message: &Arrived| message.is_free() && pattern.matches(&message.envelope);
         self.messages.iter().position(matches)
     }
 
@@ -263,9 +321,41 @@ mod tests {
         let (first, second) = (arrivals.start(ANY), arrivals.start(ANY));
         message(&mut arrivals, 0, 1);
         let index = arrivals.index_of(first).unwrap();
-        arrivals.remove_withdrawn(index, first, ANY);
+        arrivals.remove_withdrawn(index);
         message(&mut arrivals, 0, 2);
         message(&mut arrivals, 0, 3);
         assert_eq!((tag_of(&mut arrivals, first), tag_of(&mut arrivals, second)), (Some(2), Some(3)));
+    }
+
+    #[test]
+    fn a_receive_whose_message_was_withdrawn_gets_the_next_before_later_receives() {
+        let mut arrivals = Arrivals::default();
+        let ids = [ANY, tagged(2), ANY, ANY].map(|pattern| arrivals.start(pattern));
+        [1, 2, 3].into_iter().for_each(|tag| message(&mut arrivals, 0, tag));
+        let index = arrivals.index_of(ids[0]).unwrap();
+        arrivals.remove_withdrawn(index);
+        assert_eq!(ids.map(|id| tag_of(&mut arrivals, id)), [Some(2), None, Some(3), None]);
+        message(&mut arrivals, 0, 2);
+        assert_eq!(ids.map(|id| tag_of(&mut arrivals, id)), [Some(2), Some(2), Some(3), None]);
+    }
+
+    #[test]
+    fn messages_do_not_overtake_one_whose_receive_is_withdrawn() {
+        let mut arrivals = Arrivals::default();
+        let ids = [ANY, tagged(2), ANY, ANY].map(|pattern| arrivals.start(pattern));
+        [1, 2, 3].into_iter().for_each(|tag| message(&mut arrivals, 0, tag));
+        assert_eq!(ids.map(|id| tag_of(&mut arrivals, id)), [Some(1), Some(2), Some(3), None]);
+        arrivals.withdraw(ids[0]);
+        assert_eq!(ids.map(|id| tag_of(&mut arrivals, id)), [None, Some(2), Some(1), Some(3)]);
+    }
+
+    #[test]
+    fn a_message_that_was_taken_is_that_one_or_none() {
+        let mut arrivals = Arrivals::default();
+        [1, 1].into_iter().for_each(|tag| message(&mut arrivals, 0, tag));
+        let taken = arrivals.take(0);
+        let index = arrivals.index_of(taken).unwrap();
+        arrivals.remove_withdrawn(index);
+        assert_eq!((tag_of(&mut arrivals, taken), arrivals.find(ANY)), (None, Some(0)));
     }
 }

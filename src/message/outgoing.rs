@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Operation};
 use crate::message::core::{Core, address};
-use crate::protocol::message::channel::{INLINE, Slot, shifted};
+use crate::protocol::message::channel::{INLINE, MOST, Slot, shifted};
 use crate::protocol::message::offer::{Offer, Want};
 use crate::protocol::message::{Envelope, Kind, Mask, Outbox, Post, Settled, buffers};
 use crate::protocol::{Failure, Killed};
@@ -20,7 +20,7 @@ pub(crate) struct Outgoing {
     pub(super) outbox: Outbox,
     /// What waits for room, in order. Each is complete in itself, so that nothing refers to memory of the program.
     queue: VecDeque<Queued>,
-    /// The number of the next offer.
+    /// The number of the next offer, if that has a lease.
     offers: u32,
     /// The buffer behind those that a long message was copied to last.
     next_buffer: u32,
@@ -61,6 +61,8 @@ impl Ticket {
             Stage::Published(number) => core.post().withdraw(&core.to(target), number),
         };
         *stage = Stage::Withdrawn;
+        // A receiver that sleeps notices, so that later offers can have the lease. An error occurs in tests only.
+        let _ = core.post().ring(target);
         settled
     }
 }
@@ -116,21 +118,25 @@ impl Outgoing {
     /// Publishes what waits, as far as there is room.
     pub(crate) fn flush(&mut self, core: &Core, target: usize) -> Result<(), Killed> {
         let (post, channel) = (core.post(), core.to(target));
-        while let Some(Queued { envelope, ticket }) = self.queue.front() {
+        while let Some(Queued { envelope, ticket }) = self.queue.front_mut() {
             if !post.has_room(&channel, &mut self.outbox) {
                 return Ok(());
             }
             let mut stage = ticket.stage();
             if matches!(*stage, Stage::Queued) {
-                let published = match envelope.kind {
-                    Kind::Offer => Stage::Published(Offer::decode(&envelope.inline, envelope.mask).number),
-                    _ => Stage::Sent,
+                let published = if envelope.kind == Kind::Offer {
+                    // One that nobody receives does not stand in the way of the others.
+                    let next = (0..MOST as u32).map(|ahead| self.offers.wrapping_add(ahead));
+                    let Some(number) = next.clone().find(|number| post.open_lease(&channel, *number)) else {
+                        return Ok(());
+                    };
+                    self.offers = number.wrapping_add(1);
+                    let offer = Offer { number, ..Offer::decode(&envelope.inline, envelope.mask) };
+                    envelope.inline = offer.encode().0;
+                    Stage::Published(number)
+                } else {
+                    Stage::Sent
                 };
-                if let Stage::Published(number) = published
-                    && !post.open_lease(&channel, number)
-                {
-                    return Ok(());
-                }
                 post.publish(&channel, &mut self.outbox, target, envelope)?;
                 *stage = published;
             }
@@ -256,7 +262,6 @@ impl Outgoing {
             cell.inline[..bytes.len()].copy_from_slice(bytes);
             cell
         } else {
-            self.offers = number.wrapping_add(1);
             let Token { address: token_address, value: token } = core.token();
             let len = bytes.len() as u64;
             // This rank may have a `&mut` to what lies in its own memory.

@@ -91,6 +91,16 @@ impl Messages {
     }
 
     fn recv_vec_now<T: Pod>(&mut self, pattern: Pattern) -> Result<(Vec<T>, Envelope), Error> {
+        loop {
+            match self.recv_vec_once(pattern) {
+                // Perhaps there is another one.
+                Err(Error::Withdrawn { .. }) => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn recv_vec_once<T: Pod>(&mut self, pattern: Pattern) -> Result<(Vec<T>, Envelope), Error> {
         let message = self.await_message(Operation::Recv, pattern)?;
         let bytes = message.envelope.bytes;
         // A message that is no whole number of elements is found out by the receive.
@@ -178,7 +188,7 @@ impl Messages {
     /// Receives a message that was taken. Not collective. Example: [`Message`].
     ///
     /// # Errors
-    /// As [`recv`](Messages::recv): the message is there for other receives then.
+    /// As [`recv`](Messages::recv): the message is there for other receives then. [`Error::Withdrawn`] if its sender has taken it back.
     ///
     /// # Panics
     /// When it was taken from other messages.
@@ -198,11 +208,10 @@ impl Messages {
             Arc::ptr_eq(&message.core, &self.core),
             "a message belongs to the messages that it was taken from"
         );
-        let Envelope { source, tag, .. } = message.envelope;
-        self.pattern(Operation::Recv, source, tag)?;
+        let envelope = message.envelope;
+        self.pattern(Operation::Recv, envelope.source, envelope.tag)?;
         let Some(id) = message.id.take() else { unreachable!("it is taken out here only") };
-        let pattern = Pattern { source: Source::Rank(source), tag: Tag::Is(tag) };
-        let mut receiving = Receiving::started(&self.core, id, buffer, pattern);
+        let mut receiving = Receiving::of_taken(&self.core, id, buffer, envelope);
         self.wait(&mut receiving)
     }
 

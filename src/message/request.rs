@@ -7,7 +7,7 @@ use bytemuck::Pod;
 
 use crate::error::{Error, Operation};
 use crate::message::core::Core;
-use crate::message::envelope::{Envelope, Pattern};
+use crate::message::envelope::{Envelope, Pattern, Source, Tag};
 use crate::message::outgoing::{self, How, Served, Started, Ticket};
 use crate::message::state::{Kept, Receive, State, Wait};
 use crate::protocol::Failure;
@@ -136,7 +136,8 @@ impl sealed::Poll for Sending<'_> {
     }
 
     fn withdraw(&mut self, core: &Core, _: &mut State) -> bool {
-        let Stage::Offered(ticket, _) = &self.stage else { return false };
+        assert!(std::ptr::eq(core, &*self.core), "a request belongs to the messages that started it");
+        let Stage::Offered(ticket, _) = &self.stage else { return matches!(self.stage, Stage::Withdrawn) };
         let withdrawn = ticket.withdraw(core, self.target) == Settled::Withdrawn;
         self.stage = if withdrawn { Stage::Withdrawn } else { Stage::Sent };
         withdrawn
@@ -196,6 +197,8 @@ pub struct Receiving<'a> {
 struct Posted {
     core: Arc<Core>,
     id: u64,
+    /// The rank whose message it has taken: it gets no other.
+    taken_of: Option<usize>,
     end: Option<End>,
 }
 
@@ -203,7 +206,10 @@ struct Posted {
 enum End {
     Received(Envelope),
     Kept(Kept),
+    /// By this rank.
     Withdrawn,
+    /// By the sender of the message that was taken.
+    TakenBack(usize),
 }
 
 impl<'a> Receiving<'a> {
@@ -213,13 +219,23 @@ impl<'a> Receiving<'a> {
         target: &'a mut [T],
         pattern: Pattern,
     ) -> Self {
-        Receiving::started(core, state.arrivals.start(pattern), target, pattern)
+        Receiving::started(core, (state.arrivals.start(pattern), None), target, pattern)
     }
 
-    /// A receive with this id.
-    pub(crate) fn started<T: Pod>(core: &Arc<Core>, id: u64, target: &'a mut [T], pattern: Pattern) -> Self {
+    /// That of a message that was taken, with this id.
+    pub(crate) fn of_taken<T: Pod>(core: &Arc<Core>, id: u64, target: &'a mut [T], message: Envelope) -> Self {
+        let pattern = Pattern { source: Source::Rank(message.source), tag: Tag::Is(message.tag) };
+        Receiving::started(core, (id, Some(message.source)), target, pattern)
+    }
+
+    fn started<T: Pod>(
+        core: &Arc<Core>,
+        (id, taken_of): (u64, Option<usize>),
+        target: &'a mut [T],
+        pattern: Pattern,
+    ) -> Self {
         let target = bytemuck::cast_slice_mut(target);
-        let posted = Posted { core: Arc::clone(core), id, end: None };
+        let posted = Posted { core: Arc::clone(core), id, taken_of, end: None };
         Receiving { posted, pattern, target, element: size_of::<T>(), reported: false, progress: 0 }
     }
 }
@@ -227,14 +243,17 @@ impl<'a> Receiving<'a> {
 impl sealed::Poll for Receiving<'_> {
     fn poll(&mut self, core: &Core, state: &mut State) -> Option<Result<Envelope, Error>> {
         assert!(std::ptr::eq(core, &*self.posted.core), "a request belongs to the messages that started it");
-        let Receiving { pattern, element, posted: Posted { id, .. }, .. } = *self;
+        let Receiving { element, posted: Posted { id, taken_of, .. }, .. } = *self;
         if self.posted.end.is_none() {
-            let mut receive = Receive { id, pattern, target: self.target, element };
+            let mut receive = Receive { id, target: self.target, element };
             match state.receive(core, &mut receive) {
-                Ok(None) => {
-                    self.progress = state.received_of(id);
-                    return None;
-                }
+                Ok(None) => match taken_of.filter(|_| state.arrivals.index_of(id).is_none()) {
+                    Some(rank) => self.posted.end = Some(End::TakenBack(rank)),
+                    None => {
+                        self.progress = state.received_of(id);
+                        return None;
+                    }
+                },
                 Ok(Some(Ok(envelope))) => {
                     core.received(envelope.bytes);
                     self.posted.end = Some(End::Received(envelope));
@@ -247,6 +266,7 @@ impl sealed::Poll for Receiving<'_> {
             End::Received(envelope) => Some(Ok(envelope)),
             End::Kept(kept) => Some(Err(kept_error(Operation::Recv, kept, self.target.len(), element))),
             End::Withdrawn => Some(Ok(Envelope { source: core.rank(), tag: 0, bytes: 0 })),
+            End::TakenBack(rank) => Some(Err(Error::Withdrawn { operation: Operation::Recv, rank })),
         }
     }
 
@@ -267,9 +287,12 @@ impl sealed::Poll for Receiving<'_> {
     }
 
     fn withdraw(&mut self, core: &Core, state: &mut State) -> bool {
+        assert!(std::ptr::eq(core, &*self.posted.core), "a request belongs to the messages that started it");
+        if let Some(end) = self.posted.end {
+            return matches!(end, End::Withdrawn);
+        }
         // An error occurs in tests only.
-        if self.posted.end.is_some() || !matches!(state.standing(core, self.posted.id, self.pattern), Ok(None))
-        {
+        if !matches!(state.standing(core, self.posted.id), Ok(None)) {
             return false;
         }
         state.withdraw(core, self.posted.id);

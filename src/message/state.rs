@@ -7,7 +7,6 @@ use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern};
 use crate::message::outgoing::Outgoing;
 use crate::message::unasked::Attempts;
-use crate::protocol::message::channel::MOST;
 use crate::protocol::message::offer::Offer;
 use crate::protocol::message::{Inbox, Kind, Mask, Outbox, Post, Settled, buffers};
 use crate::protocol::{Failure, Killed, message};
@@ -76,7 +75,6 @@ pub(super) struct Fragment {
 /// What a receive may do with a message.
 pub(crate) struct Receive<'b> {
     pub(crate) id: u64,
-    pub(crate) pattern: Pattern,
     pub(crate) target: &'b mut [u8],
     /// The length of an element, in bytes.
     pub(crate) element: usize,
@@ -200,12 +198,18 @@ impl State {
     /// Takes in what has come, without waiting.
     pub(crate) fn take_in(&mut self, core: &Core, wait: Wait) -> Result<(), Error> {
         self.polls = self.polls.wrapping_add(1);
+        // Another thread may have dropped a receive that gets what is waited for.
+        self.begin(core);
         match wait.focus {
             Some(source) if !self.polls.is_multiple_of(MESSAGE_POLLS_OF_ONE) => {
                 self.take_in_from(core, source, wait.operation, true)
             }
             _ => self.take_in_all(core, wait, None),
+        }?;
+        if self.arrivals.offers() > 0 {
+            self.settle_withdrawn(core).map_err(|_| self.killed(core, wait))?;
         }
+        Ok(())
     }
 
     /// Gives all ranks their turn, but for one that is looked at anyway.
@@ -219,9 +223,6 @@ impl State {
             }
         }
         self.turn = (self.turn + 1) % ranks;
-        if self.arrivals.offers() > MOST / 2 {
-            self.settle_withdrawn(core).map_err(|_| self.killed(core, wait))?;
-        }
         Ok(())
     }
 
@@ -235,16 +236,16 @@ impl State {
         Ok(())
     }
 
-    /// Removes offers that no receive has got and that their senders have withdrawn, and what has come of them. Otherwise these would keep the
-    /// senders from offering more.
-    #[cold]
+    /// Removes offers that their senders have withdrawn, and what has come of them. Otherwise these would keep the senders from offering
+    /// more.
     fn settle_withdrawn(&mut self, core: &Core) -> Result<(), Killed> {
-        for index in (0..self.arrivals.len()).rev() {
-            if self.arrivals.at(index).receive.is_none() && self.settles_withdrawn(core, index)? {
-                self.arrivals.remove(index);
+        let before = self.arrivals.len();
+        for index in (0..before).rev() {
+            if self.settles_withdrawn(core, index)? {
+                self.arrivals.remove_withdrawn(index);
             }
         }
-        self.drop_stale_fragments(core)
+        if self.arrivals.len() < before { self.drop_stale_fragments(core) } else { Ok(()) }
     }
 
     fn killed(&self, core: &Core, wait: Wait) -> Error {
@@ -360,7 +361,7 @@ impl State {
         core: &Core,
         receive: &mut Receive<'_>,
     ) -> Result<Option<Result<Envelope, Kept>>, Killed> {
-        let Some(index) = self.standing(core, receive.id, receive.pattern)? else { return Ok(None) };
+        let Some(index) = self.standing(core, receive.id)? else { return Ok(None) };
         let message = self.arrivals.at(index);
         let envelope = message.envelope;
         let Envelope { source, bytes, .. } = envelope;
@@ -387,7 +388,7 @@ impl State {
                 match self.pull(core, index, source, &offer, target)? {
                     None => return Ok(None),
                     Some(Settled::Withdrawn) => {
-                        self.arrivals.remove_withdrawn(index, receive.id, receive.pattern);
+                        self.arrivals.remove_withdrawn(index);
                         self.drop_stale_fragments(core)?;
                         // Perhaps there is another one.
                         return self.receive(core, receive);
@@ -406,13 +407,13 @@ impl State {
     }
 
     /// The place of a receive's message. What its sender has withdrawn is removed first.
-    pub(crate) fn standing(&mut self, core: &Core, id: u64, pattern: Pattern) -> Result<Option<usize>, Killed> {
+    pub(crate) fn standing(&mut self, core: &Core, id: u64) -> Result<Option<usize>, Killed> {
         loop {
             let Some(index) = self.arrivals.index_of(id) else { return Ok(None) };
             if !self.settles_withdrawn(core, index)? {
                 return Ok(Some(index));
             }
-            self.arrivals.remove_withdrawn(index, id, pattern);
+            self.arrivals.remove_withdrawn(index);
             self.drop_stale_fragments(core)?;
         }
     }
@@ -446,7 +447,8 @@ impl State {
     /// Takes that message. Returns the receive that gets it.
     pub(crate) fn take(&mut self, core: &Core, pattern: Pattern) -> Option<(u64, Envelope)> {
         let envelope = self.find(core, pattern)?;
-        Some((self.arrivals.start(pattern), envelope))
+        let index = self.arrivals.find(pattern)?;
+        Some((self.arrivals.take(index), envelope))
     }
 
     /// How much of a receive's message has come through buffers, in bytes.

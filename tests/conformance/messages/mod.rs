@@ -10,6 +10,7 @@ mod notifier;
 mod refused;
 mod requests;
 mod unasked;
+mod withdrawn;
 
 use intranode::{Communicator, Messages};
 
@@ -26,6 +27,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         notifier::rows(),
         refused::rows(),
         unasked::rows(),
+        withdrawn::rows(),
     ]
     .concat()
 }
