@@ -24,7 +24,8 @@ use crate::sys::wait::threads::Ticker;
 /// part is complete. What a rank wrote before a call, every rank sees after it.
 ///
 /// A communicator can be shared between threads, but calls must not overlap: a concurrent call is
-/// [`Error::ConcurrentUse`]. It can be used after a caught panic. If it is dropped while its thread panics, the communicator
+/// [`Error::ConcurrentUse`]. It can be used after a caught panic; where that has left out calls which other ranks make, as a
+/// panic of a `Deserialize` does, these get [`Error::Mismatch`]. If it is dropped while its thread panics, the communicator
 /// ends on all ranks, with an error that names this rank.
 ///
 /// ```

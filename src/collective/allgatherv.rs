@@ -49,7 +49,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::InvalidBufferSize`] if `counts` or `displs` do not have one entry a rank, `send` does not have
-    /// `counts[rank]` elements, or a block exceeds `recv`; [`Error::OverlappingBlocks`]. Nothing is written then. Otherwise
+    /// `counts[rank]` elements, or a block exceeds `recv`; [`Error::OverlappingBlocks`]. On this rank nothing is written then. Otherwise
     /// as [`barrier`](Communicator::barrier).
     pub fn allgatherv<T: Pod>(
         &self,

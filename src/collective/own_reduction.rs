@@ -27,6 +27,7 @@ impl Communicator {
     /// themselves cannot be compared, so they must do the same on all ranks, or the ranks get different results. With
     /// `INTRANODE_CHECK=1` in the environment of all ranks, each also folds the first elements of all, up to 4 KiB a rank, and
     /// another result on some ranks is [`Error::OperationsDiffer`]. If `combine` panics, the communicator has ended on all ranks.
+    /// It must not use this communicator: that is [`Error::ConcurrentUse`].
     ///
     /// The rounds are those of [`allreduce`](Communicator::allreduce). Elements that are longer than a
     /// [chunk](crate::Config::chunk_bytes), or about two thirds of it, are gathered from all ranks and folded then, which takes
@@ -186,13 +187,16 @@ impl Communicator {
         }
         let Some(recv) = recv else { return Ok(()) };
         let terms = if shape == Shape::Inclusive { self.rank() + 1 } else { self.size() };
-        for (rank, block) in all.chunks(send.len()).take(terms).enumerate() {
-            match rank {
-                0 => recv.copy_from_slice(block),
-                _ => recv.iter_mut().zip(block).for_each(|(acc, x)| combine(acc, x)),
+        // A panic in there ends the communicator.
+        open.run(|_| {
+            for (rank, block) in all.chunks(send.len()).take(terms).enumerate() {
+                match rank {
+                    0 => recv.copy_from_slice(block),
+                    _ => recv.iter_mut().zip(block).for_each(|(acc, x)| combine(acc, x)),
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }
 

@@ -28,6 +28,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(own_operations_with_wrong_arguments),
         row!(own_operations_of_other_names).ranks(&[2, 3, 4, 8]),
         row!(own_operations_that_panic).ranks(&[2, 3, 4, 8]),
+        row!(own_operations_on_long_elements_that_panic).ranks(&[2, 3]).staging(64),
     ];
     #[cfg(feature = "num-complex")]
     rows.push(row!(types_complex));
@@ -338,15 +339,23 @@ fn own_operations_of_other_names(comm: Communicator) -> Outcome {
     Ok(())
 }
 
-/// The communicator has ended then, on all ranks, also where the panic is caught.
 fn own_operations_that_panic(comm: Communicator) -> Outcome {
+    panic_in_fold(&comm, &[1u64; 5])
+}
+
+/// These are longer than a chunk, and folded behind the last round.
+fn own_operations_on_long_elements_that_panic(comm: Communicator) -> Outcome {
+    panic_in_fold(&comm, &[[1u8; 256]; 4])
+}
+
+/// The communicator has ended then, on all ranks, also where the panic is caught.
+fn panic_in_fold<T: Pod>(comm: &Communicator, own: &[T]) -> Outcome {
     let panics = comm.rank() == 1;
     let result = catch_unwind(AssertUnwindSafe(|| {
-        comm.allreduce_with(&[1u64; 5], &mut [0; 5], "panics", |acc, x| {
+        comm.allreduce_with(own, &mut own.to_vec(), "panics", |_, _| {
             if panics {
                 std::panic::panic_any(DELIBERATE);
             }
-            *acc += x;
         })
     }));
     ensure!(result.is_err() == panics, "{result:?}");
