@@ -217,7 +217,8 @@ impl Messages {
     ///
     /// # Errors
     /// [`Error::InvalidRank`]; [`Error::Truncated`] and [`Error::NotWhole`] for a message that does not fit into `buffer`, or
-    /// is no whole number of elements: it is kept, and `buffer` is unchanged. [`Error::TimedOut`], which names the rank and
+    /// is no whole number of elements: it is kept, and `buffer` is unchanged. (Behind the message, `buffer` may have changed, if another one
+    /// was taken back while it came.) [`Error::TimedOut`], which names the rank and
     /// is not fatal; [`Error::TooManyUnreceived`]. After the communicator has ended, and if no message matches, its cause.
     pub fn recv<T: Pod>(
         &mut self,
@@ -307,7 +308,8 @@ impl Messages {
     /// ```
     ///
     /// # Errors
-    /// As [`send`](Messages::send) and [`recv`](Messages::recv).
+    /// As [`send`](Messages::send) and [`recv`](Messages::recv). Where the receive fails, a long message that was not received yet is taken
+    /// back; after a time-out of the receive it may have been received.
     pub fn sendrecv<T: Pod, U: Pod>(
         &mut self,
         data: &[T],
@@ -325,7 +327,7 @@ impl Messages {
     /// Starts to send `data`, and returns at once. Not collective. Example: [`Sending`].
     ///
     /// # Errors
-    /// [`Error::InvalidRank`]. After the communicator has ended, its cause.
+    /// [`Error::InvalidRank`]; [`Error::RankLeft`] for a rank that has dropped its messages. After the communicator has ended, its cause.
     pub fn start_send<'a, T: Pod>(&mut self, data: &'a [T], to: usize, tag: u64) -> Result<Sending<'a>, Error> {
         self.start_sending(data, to, tag, How::Started)
     }

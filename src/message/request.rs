@@ -47,7 +47,7 @@ pub(crate) mod sealed {
 }
 
 /// A message that is being sent, from memory that it borrows. It goes on in calls of the [`Messages`](crate::Messages) that it
-/// comes from, in particular in those that it is passed to.
+/// comes from; where the system lets no other process read that memory, only in those that it is passed to.
 ///
 /// A message that fits into the channel, and has room there, is complete at once. Any other is withdrawn if the request is
 /// dropped before it is complete: the receiver does not get it. If the request is forgotten (`std::mem::forget`) the message
