@@ -101,7 +101,7 @@ fn vec_of_elements_without_size(comm: Communicator) -> Outcome {
         all.len()
     );
     ensure!(counts == (0..comm.size()).collect::<Vec<_>>(), "{counts:?}");
-    let too_many = comm.allgather_vec(&vec![(); usize::MAX - 1]);
+    let too_many = comm.allgather_vec(&[(); usize::MAX - 1]);
     ensure!(comm.size() == 1 || matches!(too_many, Err(Error::AllocationFailed { .. })));
     comm.barrier()?;
     Ok(())
