@@ -25,7 +25,10 @@ impl Link {
     /// Whether what is next in the channel is the first that can be received, and nothing else is to be gone on with.
     #[inline]
     fn is_direct(&self) -> bool {
-        self.arrived.is_empty() && !self.wants_room && !self.calls.wants_room && !self.calls.has_requests()
+        self.arrived.is_empty()
+            && self.refused.is_none()
+            && !self.calls.wants_room
+            && !self.calls.has_requests()
     }
 
     /// Receives the next message of the channel, if it is the one that is asked for: one that is `EXPECTED` with this tag, or one that

@@ -100,7 +100,8 @@ pub(crate) struct Link {
     /// How many of the last that have arrived were not reported yet.
     pub(super) unreported: usize,
     connected: bool,
-    pub(super) wants_room: bool,
+    /// The length of the shortest message that there was no room for, until there is.
+    pub(super) refused: Option<usize>,
     pub(super) has_room: bool,
     closed: bool,
 }
@@ -142,7 +143,7 @@ impl Link {
             private: 0,
             unreported: 0,
             connected: stage == Stage::Open,
-            wants_room: false,
+            refused: None,
             has_room: false,
             closed: false,
         }
@@ -176,7 +177,7 @@ impl Link {
         self.platform.wait = Wait::Socket(-1);
         self.socket = None;
         self.process = None;
-        self.wants_room = false;
+        self.refused = None;
     }
 
     /// How a connection has ended of which the system says that nobody is at its other end: what has been sent can be taken in
@@ -195,7 +196,7 @@ impl Link {
     /// Whether there is nothing to be taken in, and nothing else to be gone on with.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        let waits = self.wants_room || self.calls.wants_room || self.calls.has_requests();
+        let waits = self.refused.is_some() || self.calls.wants_room || self.calls.has_requests();
         !waits && !self.post().has_arrived(&self.incoming(), &self.inbox)
     }
 
@@ -203,7 +204,7 @@ impl Link {
     pub(crate) fn has_work(&mut self) -> bool {
         let post = self.memory.post(&self.platform);
         let arrived = post.has_arrived(&self.memory.incoming(), &self.inbox);
-        let wants_room = self.wants_room || self.calls.wants_room || self.calls.has_requests();
+        let wants_room = self.refused.is_some() || self.calls.wants_room || self.calls.has_requests();
         arrived && self.arrived.len() < ENDPOINT_UNRECEIVED && !self.calls.is_full()
             || wants_room && self.finds_room(LONGEST)
     }

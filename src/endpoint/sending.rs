@@ -16,8 +16,16 @@ impl Link {
         } else {
             self.send_quietly(if EXPECTS { Kind::Expected } else { Kind::Message }, tag, data)
         };
-        self.wants_room = !is_sent;
+        if !is_sent {
+            self.is_refused(data.len());
+        }
         is_sent
+    }
+
+    /// There was no room for a message of this length. Also where others are sent after it: whoever wants to send this one waits for room.
+    #[cold]
+    fn is_refused(&mut self, bytes: usize) {
+        self.refused = Some(self.refused.map_or(bytes, |shortest| shortest.min(bytes)));
     }
 
     #[inline(always)]
@@ -116,11 +124,11 @@ impl Link {
 
     /// Notices that there is room again, if it was missing.
     pub(crate) fn notices_room(&mut self) -> bool {
-        if !(self.wants_room || self.calls.wants_room) || !self.finds_room(LONGEST) {
+        if !(self.refused.is_some() || self.calls.wants_room) || !self.finds_room(LONGEST) {
             return false;
         }
         self.calls.wants_room = false;
-        self.has_room |= core::mem::take(&mut self.wants_room);
+        self.has_room |= self.refused.take().is_some();
         true
     }
 }

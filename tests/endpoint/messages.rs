@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use intranode::{Address, Endpoint, EndpointError, Event};
+use intranode::{Address, Endpoint, EndpointError, Event, Peer};
 use libtest_mimic::Completion;
 use nix::sys::signal::Signal;
 
@@ -13,6 +13,7 @@ use super::{Role, Test, pair, repeats, unique};
 pub(super) const TESTS: &[Test] = &[
     ("case_29_lengths", lengths),
     ("case_30_64_are_held_and_one_that_is_received_makes_room", room),
+    ("room_is_reported_although_a_shorter_message_was_sent_since", room_behind_shorter),
     ("case_31_a_blocked_sender_wakes", blocked_sender),
     ("case_32_a_stalled_client_is_in_nobodys_way", stalled_client),
     ("case_33_34_messages_are_kept_until_they_are_received", kept),
@@ -108,6 +109,28 @@ fn room() -> Result<Completion> {
         ensure!(client.try_send_unexpected(to_server, next, &pattern(next as usize, 4096))?, "{next}");
         ensure!(!client.try_send_unexpected(to_server, next, &[0; 41])?);
     }
+    Ok(Completion::Completed)
+}
+
+/// All buffers are held, and all cells are free.
+fn hold_buffers(client: &mut Endpoint, to_server: Peer, server: &mut Endpoint) -> Result<()> {
+    for number in 0..64 {
+        ensure!(client.try_send_unexpected(to_server, number, &[0; 4096])?, "{number}");
+    }
+    while server.poll()?.is_some() {}
+    Ok(())
+}
+
+fn room_behind_shorter() -> Result<Completion> {
+    let (mut client, to_server, mut server, _) = pair()?;
+    hold_buffers(&mut client, to_server, &mut server)?;
+    ensure!(!client.try_send_unexpected(to_server, 64, &[0; 100])?);
+    ensure!(client.try_send_unexpected(to_server, 65, &[0; 8])?);
+    ensure!(client.wait(Some(Duration::from_millis(20)))?.is_none(), "there is no room for what was refused");
+    while server.try_recv_unexpected(&mut [0; 4096])?.is_some() {}
+    let event = client.wait(Some(Duration::from_secs(10)))?;
+    ensure!(event == Some(Event::Room { peer: to_server }), "{event:?}");
+    ensure!(client.try_send_unexpected(to_server, 64, &[0; 100])? && client.poll()?.is_none());
     Ok(Completion::Completed)
 }
 
