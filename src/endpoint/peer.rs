@@ -80,7 +80,7 @@ pub enum Event {
         /// Its length, in bytes.
         bytes: usize,
     },
-    /// There may be room for a message again, after there was none.
+    /// There may be room for a message again, after there was none: for the shortest of those that were refused.
     Room {
         /// Whom it can be sent to.
         peer: Peer,

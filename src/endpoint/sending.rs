@@ -124,11 +124,17 @@ impl Link {
 
     /// Notices that there is room again, if it was missing.
     pub(crate) fn notices_room(&mut self) -> bool {
-        if !(self.refused.is_some() || self.calls.wants_room) || !self.finds_room(LONGEST) {
-            return false;
+        let for_message = self.finds_room_for_refused();
+        if for_message {
+            (self.refused, self.has_room) = (None, true);
         }
-        self.calls.wants_room = false;
-        self.has_room |= self.refused.take().is_some();
-        true
+        let for_request = self.calls.wants_room && self.finds_room(LONGEST);
+        self.calls.wants_room &= !for_request;
+        for_message || for_request
+    }
+
+    /// Whether there is room for the shortest message that was refused, if one was. It may need no buffer, which longer ones do.
+    pub(super) fn finds_room_for_refused(&mut self) -> bool {
+        self.refused.is_some_and(|bytes| self.finds_room(bytes))
     }
 }

@@ -14,6 +14,7 @@ pub(super) const TESTS: &[Test] = &[
     ("case_29_lengths", lengths),
     ("case_30_64_are_held_and_one_that_is_received_makes_room", room),
     ("room_is_reported_although_a_shorter_message_was_sent_since", room_behind_shorter),
+    ("room_for_a_short_message_needs_no_buffer", room_without_buffer),
     ("case_31_a_blocked_sender_wakes", blocked_sender),
     ("case_32_a_stalled_client_is_in_nobodys_way", stalled_client),
     ("case_33_34_messages_are_kept_until_they_are_received", kept),
@@ -131,6 +132,29 @@ fn room_behind_shorter() -> Result<Completion> {
     let event = client.wait(Some(Duration::from_secs(10)))?;
     ensure!(event == Some(Event::Room { peer: to_server }), "{event:?}");
     ensure!(client.try_send_unexpected(to_server, 64, &[0; 100])? && client.poll()?.is_none());
+    Ok(Completion::Completed)
+}
+
+fn room_without_buffer() -> Result<Completion> {
+    let (mut client, to_server, mut server, _) = pair()?;
+    hold_buffers(&mut client, to_server, &mut server)?;
+    let mut sent = 0;
+    while client.try_send_unexpected(to_server, 100, &[0; 8])? {
+        sent += 1;
+    }
+    ensure!(!client.try_send_unexpected(to_server, 64, &[0; 4096])? && sent > 0);
+    ensure!(client.wait(Some(Duration::from_millis(20)))?.is_none(), "there is no cell");
+    // Cells are free again, and no buffer.
+    while server.poll()?.is_some() {}
+    let event = client.wait(Some(Duration::from_secs(10)))?;
+    ensure!(event == Some(Event::Room { peer: to_server }), "{event:?}");
+    ensure!(client.try_send_unexpected(to_server, 100, &[0; 8])?);
+    // The longer one is refused once more, and has its own report.
+    ensure!(!client.try_send_unexpected(to_server, 64, &[0; 4096])?);
+    ensure!(client.wait(Some(Duration::from_millis(20)))?.is_none(), "there is no buffer");
+    while server.try_recv_unexpected(&mut [0; 4096])?.is_some() {}
+    let event = client.wait(Some(Duration::from_secs(10)))?;
+    ensure!(event == Some(Event::Room { peer: to_server }), "{event:?}");
     Ok(Completion::Completed)
 }
 
