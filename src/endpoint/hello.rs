@@ -4,7 +4,7 @@
 //!   client                                      server
 //!   connect ─────────────────────────────────▶  accept; who is it? (SO_PEERCRED, SO_PEERPIDFD)
 //!   hello, with the memory of both channels ─▶  is it a hello, is the memory sealed and as long as it has to be?
-//!           ◀───────────────────────── accepted, or refused and why
+//!           ◀───────────────────────── accepted, or refused and why, or that it ends
 //!           ◀──────────────── ring ──────────▶  whenever one side has said that it sleeps
 //! ```
 //!
@@ -27,13 +27,14 @@ pub(crate) const PACKET: usize = 8;
 const MAGIC: [u8; 8] = *b"intranod";
 
 /// Changes with everything that both sides have to agree on, the memory among it.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 
 /// The place of a hello's flag.
 const FENCED: usize = 32;
 
 const ACCEPTED: u8 = 1;
 const REFUSED: u8 = 2;
+const LEFT: u8 = 3;
 
 /// What a client says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +86,8 @@ pub(crate) enum Packet {
         fenced: bool,
     },
     Refused(Refusal),
+    /// The side that listens has ended before it has accepted.
+    Left,
 }
 
 impl Packet {
@@ -93,6 +96,7 @@ impl Packet {
             Packet::Ring => [RING, 0],
             Packet::Accepted { fenced } => [ACCEPTED, fenced.into()],
             Packet::Refused(why) => [REFUSED, why.code()],
+            Packet::Left => [LEFT, 0],
         }
     }
 
@@ -101,6 +105,7 @@ impl Packet {
         match *bytes {
             [RING] => Some(Packet::Ring),
             [ACCEPTED, fenced @ (0 | 1)] => Some(Packet::Accepted { fenced: fenced == 1 }),
+            [LEFT, 0] => Some(Packet::Left),
             [REFUSED, code] => Refusal::from_code(code).map(Packet::Refused),
             _ => None,
         }
@@ -137,7 +142,10 @@ mod tests {
             assert_eq!(Packet::decode(&packet.encode()), Some(packet));
         }
         assert_eq!(Packet::decode(&[RING]), Some(Packet::Ring));
-        for bad in [&[][..], &[3], &[ACCEPTED], &[ACCEPTED, 2], &[REFUSED, 0], &[REFUSED, 9], &[0; 3]] {
+        assert_eq!(Packet::decode(&Packet::Left.encode()), Some(Packet::Left));
+        for bad in
+            [&[][..], &[3], &[ACCEPTED], &[ACCEPTED, 2], &[LEFT, 1], &[REFUSED, 0], &[REFUSED, 9], &[0; 3]]
+        {
             assert_eq!(Packet::decode(bad), None, "{bad:?}");
         }
     }

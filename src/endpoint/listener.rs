@@ -2,7 +2,9 @@
 
 use std::fs::File;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use crate::endpoint::address::Address;
@@ -71,6 +73,16 @@ impl Listener {
                 return Some(Greeting { number, socket, credentials, since: Instant::now() });
             }
             refuse(socket.as_fd(), Refusal::User);
+        }
+    }
+
+    /// Nobody connects any more. Who has connected before can still be accepted.
+    pub(crate) fn shut(&mut self) {
+        // So that there is a descriptor for each of them in turn.
+        self.spare = None;
+        if let Ok(socket) = self.socket.try_clone() {
+            // An error would leave the listener as it is.
+            let _ = UnixStream::from(socket).shutdown(Shutdown::Both);
         }
     }
 

@@ -58,6 +58,17 @@ impl State {
         }
     }
 
+    /// Tells those who have not been accepted yet that nobody will, as they could not tell that from a death. Accepts nothing any more.
+    pub(super) fn turn_away(&mut self) {
+        let Some(mut listener) = self.listener.take() else { return };
+        // First: who connects from now on finds that nobody listens.
+        listener.shut();
+        let waiting = core::iter::from_fn(|| listener.accept(0));
+        for greeting in self.greetings.drain(..).chain(waiting) {
+            let _ = socket::send(greeting.socket.as_raw_fd(), &Packet::Left.encode());
+        }
+    }
+
     fn remove_greeting(&mut self, index: usize) -> Greeting {
         let greeting = self.greetings.swap_remove(index);
         self.epoll.remove(greeting.socket.as_fd());
@@ -90,6 +101,7 @@ impl State {
                     self.wake(peer);
                     self.links.has_news_of(peer);
                 }
+                (Some(Packet::Left), Stage::Asked) => return self.ends(peer, Ended::Left),
                 (Some(Packet::Refused(why)), Stage::Asked) => return self.ends(peer, Ended::Refused(why)),
                 _ => return self.ends(peer, Ended::Violated),
             }

@@ -337,6 +337,7 @@ impl Drop for State {
             // What peers read meanwhile will not be there any more.
             self.links.all().for_each(|link| link.withdraw_all());
             self.links.all().for_each(|link| link.close());
+            self.turn_away();
         }
     }
 }

@@ -18,6 +18,7 @@ pub(super) const TESTS: &[Test] = &[
     ("case_47_clients_connect_as_soon_as_the_name_is_there", early),
     ("case_48_many_connects_leave_nothing", many_connects),
     ("case_49_one_peer_too_many_is_refused", one_too_many),
+    ("a_listener_that_ends_before_it_accepts_has_left", leaves_unaccepted),
     ("case_52_another_user_is_refused", other_user),
     ("a_server_that_always_has_calls_sees_who_connects", always_busy),
     ("descriptors_that_run_out_are_no_reason_to_spin", no_descriptors),
@@ -32,6 +33,26 @@ pub(super) const ROLES: &[Role] = &[
     ("as another user", as_another_user),
     ("has few descriptors", has_few_descriptors),
 ];
+
+/// Its process lives, so it has not died.
+fn leaves_unaccepted() -> Result<Completion> {
+    let server = Endpoint::listen(&unique())?;
+    let address = server.address().context("it listens")?.clone();
+    let mut clients = Vec::new();
+    for tag in 0..20 {
+        let mut client = Endpoint::client()?;
+        let peer = client.connect(&address)?;
+        client.send_unexpected(peer, tag, b"nobody receives this")?;
+        clients.push((client, peer));
+    }
+    drop(server);
+    for (mut client, peer) in clients {
+        let event = client.wait(Some(Duration::from_secs(10)))?;
+        ensure!(event == Some(Event::Closed { peer, ended: Ended::Left }), "{event:?}");
+        ensure!(matches!(client.connect(&address), Err(EndpointError::NobodyListens { .. })));
+    }
+    Ok(Completion::Completed)
+}
 
 fn listens_if_free(args: &[String]) -> Result<()> {
     let server = Endpoint::listen(&args[0]);
