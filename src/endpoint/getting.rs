@@ -150,7 +150,7 @@ impl Get {
         let Some(map) = decode_map(answer.content.message()) else { return self.requests.violated(state) };
         self.requests.is_dealt_with(state, answer.content);
         let link = state.links.find(peer)?;
-        if !link.map(handle.key, offset + answer.start as u64, handle.len, map) {
+        if !link.map(handle.key, offset + answer.start as u64, map) {
             return self.requests.violated(state);
         }
         if self.is_sent_by(link)

@@ -67,12 +67,13 @@ impl Link {
         self.mapped.iter().find(|mapped| mapped.has(key, offset))
     }
 
-    /// Notes where memory with this key lies, which has `all` bytes, and something at this offset. False: it cannot be there.
-    pub(super) fn map(&mut self, key: u64, offset: u64, all: u64, map: Map) -> bool {
+    /// Notes where memory with this key lies, which has something at this offset. It may be longer than a handle says, which somebody else
+    /// may have changed. False: it cannot be there.
+    pub(super) fn map(&mut self, key: u64, offset: u64, map: Map) -> bool {
         let Map { lease, is_sent, start, parts } = map;
         let Some(len) = len_of(&parts) else { return false };
         let mapped = Mapped { key, lease, is_sent, start, len, parts };
-        if start.checked_add(len).is_none_or(|end| end > all) || !mapped.has(key, offset) {
+        if start.checked_add(len).is_none() || !mapped.has(key, offset) {
             return false;
         }
         // One that was asked for twice, or the oldest.

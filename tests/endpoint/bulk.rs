@@ -17,6 +17,7 @@ pub(super) const TESTS: &[Test] = &[
     ("case_56_1025_segments_and_many_bytes", many_segments),
     ("case_57_zero_bytes", zero),
     ("case_58_beyond_the_end_nothing_is_moved", beyond),
+    ("a_handle_that_says_less_names_the_front_of_the_memory", shorter),
     ("case_59_put_into_read_only", read_only),
     ("case_60_revoked_before_and_after", revoked),
     ("case_60_revoked_meanwhile", revoked_meanwhile),
@@ -95,6 +96,21 @@ fn beyond() -> Result<Completion> {
     }
     ensure!(client.contents(&handle)? == before);
     client.gets(&handle, 0, &[200])?;
+    Ok(Completion::Completed)
+}
+
+fn shorter() -> Result<Completion> {
+    let mut client = Client::start(&[])?;
+    let handle = client.share(50_000, 6, true)?;
+    let shorter = changed(&handle, |bytes| bytes[8..16].copy_from_slice(&100_000_u64.to_ne_bytes()))?;
+    for (handle, len) in [(shorter, 100_000), (handle, 300_000), (shorter, 60_000)] {
+        client.gets(&handle, 0, &[len])?;
+        client.gets(&handle, 10_000, &[len - 10_000])?;
+        client.own.put(client.owner, &handle, 0, &[IoSlice::new(&pattern(7, len))])?;
+    }
+    let error = client.own.get(client.owner, &shorter, 1, &mut [IoSliceMut::new(&mut [0; 100_000])]);
+    ensure!(matches!(error, Err(EndpointError::OutOfBounds { len: 100_000, .. })), "{error:?}");
+    client.gets(&handle, 0, &[300_000])?;
     Ok(Completion::Completed)
 }
 

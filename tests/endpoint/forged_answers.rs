@@ -126,9 +126,20 @@ pub(super) const GETS: &[Row] = &[
         "more bytes than asked for",
         LONG,
         |own, asked| maps(own, asked, &[(own.start(), asked.len + 1)]),
+        Result::is_ok,
+    ),
+    ("very many bytes", LONG, |own, asked| maps(own, asked, &[(own.start(), u64::MAX)]), Result::is_ok),
+    (
+        "very many bytes, from the first on",
+        LONG,
+        |own, asked| {
+            own.gives_lease(1)?;
+            let mut map = own.map(1, &[(own.start(), u64::MAX)]);
+            map[2] = 1;
+            own.reply(asked.number, &bytes(&map))
+        },
         is_violated,
     ),
-    ("very many bytes", LONG, |own, asked| maps(own, asked, &[(own.start(), u64::MAX)]), is_violated),
     (
         "lengths with an overflow",
         LONG,
