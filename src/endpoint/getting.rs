@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::link::Link;
 use crate::endpoint::requests::{Answer, Content, Moved, Requests, Transfer, Way};
@@ -159,8 +160,18 @@ impl Get {
         {
             Ok(())
         } else {
-            Err(EndpointError::NotShared { peer })
+            Err(self.is_withdrawn(state))
         }
+    }
+
+    /// Why a lease does not stand that was just given: the owner has ended, which withdraws all of them, or the memory is shared no more.
+    fn is_withdrawn(&self, state: &mut State) -> EndpointError {
+        let peer = self.requests.transfer.peer;
+        if state.links.find_open(peer).is_ok_and(|link| link.is_closed()) {
+            // As the system is about to tell.
+            state.end(peer, Ended::Left);
+        }
+        state.links.find_open(peer).err().unwrap_or(EndpointError::NotShared { peer })
     }
 
     /// Reads a part, or the beginning of it, straight from the peer's memory, if it is known where that lies. If not, or not any more,

@@ -183,7 +183,12 @@ impl Link {
     /// How a connection has ended of which the system says that nobody is at its other end: what has been sent can be taken in
     /// afterwards.
     pub(crate) fn died_or_left(&self) -> Ended {
-        if self.memory.is_closed(&self.platform) { Ended::Left } else { Ended::Died }
+        if self.is_closed() { Ended::Left } else { Ended::Died }
+    }
+
+    /// Whether the other side sends no more, of which the system may not have told yet.
+    pub(super) fn is_closed(&self) -> bool {
+        self.memory.is_closed(&self.platform)
     }
 
     /// Tells the other side that this one sends no more.

@@ -334,9 +334,10 @@ impl State {
 impl Drop for State {
     fn drop(&mut self) {
         if !self.guard.forked() {
+            // First: a peer that finds its lease withdrawn sees why.
+            self.links.all().for_each(|link| link.close());
             // What peers read meanwhile will not be there any more.
             self.links.all().for_each(|link| link.withdraw_all());
-            self.links.all().for_each(|link| link.close());
             self.turn_away();
         }
     }

@@ -18,10 +18,38 @@ pub(super) const TESTS: &[Test] = &[
     ("a_started_get_that_is_dropped_or_forgotten_is_in_nobodys_way", dropped_gets),
     ("a_put_that_is_dropped_keeps_its_data_until_it_is_answered", dropped_puts),
     ("errors_end_a_started_transfer_and_stay", errors),
+    ("a_get_whose_owner_leaves_says_so", owner_leaves),
     ("a_started_transfer_of_another_endpoint_is_refused", foreign),
 ];
 
 const LEN: usize = 3_000_000;
+
+/// At any moment, also between the answer and the reading.
+fn owner_leaves() -> Result<Completion> {
+    for polls in 0..8 {
+        for drops in [false, true] {
+            let (mut client, to_server, mut server, to_client) = pair()?;
+            let handle = server.share(vec![pattern(7, 100_000).into()], Access::Read).handle();
+            let mut get = client.start_get(to_server, &handle, 0, vec![vec![0; 100_000]])?;
+            for _ in 0..polls {
+                server.poll()?;
+            }
+            let _server = if drops {
+                drop(server);
+                None
+            } else {
+                server.disconnect(to_client);
+                Some(server)
+            };
+            let error = client.wait_for(&mut get);
+            ensure!(
+                matches!(error, Err(EndpointError::PeerGone { ended: Ended::Left, .. })),
+                "{polls} polls, drops: {drops}: {error:?}"
+            );
+        }
+    }
+    Ok(Completion::Completed)
+}
 
 /// Many gets and puts at once, of an owner in a process of its own.
 fn many(client: &mut Client) -> Result<()> {
