@@ -154,6 +154,8 @@ impl Get {
         if !link.map(handle.key, offset + answer.start as u64, map) {
             return self.requests.violated(state);
         }
+        // It was asked for all that is left.
+        link.has_reached(handle.key, self.requests.transfer.end());
         if self.is_sent_by(link)
             || self.read(link, (answer.start, answer.len), targets)?
             || link.calls.cannot_read
@@ -184,6 +186,10 @@ impl Get {
     ) -> Result<bool, EndpointError> {
         let Transfer { peer, handle, offset, .. } = self.requests.transfer;
         let first = offset + start as u64;
+        // Before anything is read its owner has to know how far the transfer goes: the handle may say more than there is.
+        if start == 0 && !link.reaches(handle.key, self.requests.transfer.end()) {
+            return Ok(false);
+        }
         let Some(mapped) = link.mapped(handle.key, first) else { return Ok(false) };
         let skipped = first - mapped.start;
         let len = usize::try_from(mapped.len - skipped).map_or(len, |there| there.min(len));

@@ -85,6 +85,24 @@ impl Link {
         true
     }
 
+    /// Whether memory with this key is known to reach up to this byte: that does not change.
+    pub(super) fn reaches(&self, key: u64, end: u64) -> bool {
+        let is_mapped = |mapped: &Mapped| mapped.key == key && mapped.start + mapped.len >= end;
+        self.mapped.iter().any(is_mapped) || self.reached.iter().any(|known| known.0 == key && known.1 >= end)
+    }
+
+    /// The other side has said so.
+    pub(super) fn has_reached(&mut self, key: u64, end: u64) {
+        if self.reaches(key, end) {
+            return;
+        }
+        self.reached.retain(|known| known.0 != key);
+        if self.reached.len() == ENDPOINT_MAPPED {
+            self.reached.pop_front();
+        }
+        self.reached.push_back((key, end));
+    }
+
     /// Forgets memory, whose lease is given back.
     fn unmap(&mut self, index: usize) {
         let Mapped { lease, .. } = self.mapped.remove(index);

@@ -82,6 +82,8 @@ pub(crate) struct Link {
     pub(super) lease: u32,
     /// What this side may read of the other's memory; the oldest first.
     pub(super) mapped: Vec<Mapped>,
+    /// By key, up to which byte the other side has said that its memory reaches; the oldest first.
+    pub(super) reached: VecDeque<(u64, u64)>,
     /// How this side is fenced before it sleeps.
     pub(super) fences: Fences,
     /// With the fences of what this side sends.
@@ -131,6 +133,7 @@ impl Link {
             process_number,
             lease: 0,
             mapped: Vec::new(),
+            reached: VecDeque::new(),
             fences,
             platform,
             memory,

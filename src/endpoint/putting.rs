@@ -20,6 +20,9 @@ pub(super) struct Put {
     is_sent: bool,
     /// The bytes at the front that this process can read, as far as it knows.
     readable: usize,
+    /// Whether the peer has not said yet that its memory has room for all: the handle may say more than there is. What it reads itself it
+    /// checks as a whole.
+    is_unchecked: bool,
 }
 
 impl Put {
@@ -31,11 +34,11 @@ impl Put {
         let is_long = transfer.len > ENDPOINT_BOTH_WAYS_BYTES;
         let is_faster = cpu::has_strings() || is_long;
         let is_sent = waits && is_faster && state.polls();
-        Ok(Put {
-            requests: Requests::new(state, transfer)?,
-            is_sent,
-            readable: if is_long { 0 } else { transfer.len },
-        })
+        let requests = Requests::new(state, transfer)?;
+        // What is written by one request is checked with that.
+        let is_known = state.links.find_open(transfer.peer)?.reaches(transfer.handle.key, transfer.end());
+        let is_unchecked = transfer.len > BUFFER && !is_known;
+        Ok(Put { requests, is_sent, is_unchecked, readable: if is_long { 0 } else { transfer.len } })
     }
 
     /// Goes on as far as it can at once. `None`: it could not.
@@ -48,6 +51,11 @@ impl Put {
         if let Some(answer) = self.requests.answer(state)? {
             if matches!(answer.content, Content::Data(_)) {
                 return self.requests.violated(state);
+            }
+            // Both are said of what is all there.
+            if self.is_unchecked && matches!(answer.status, Status::Done | Status::Refused) {
+                state.links.find(transfer.peer)?.has_reached(transfer.handle.key, transfer.end());
+                self.is_unchecked = false;
             }
             match (answer.way, answer.status) {
                 (Way::Direct, Status::Refused) => {
@@ -74,6 +82,10 @@ impl Put {
                 break;
             }
             let Some((start, len)) = self.requests.next(by_messages, MESSAGE_PIECE_BYTES) else { break };
+            if self.is_unchecked && self.requests.way == Way::Messages {
+                moved = moved.or(self.check(state)?);
+                break;
+            }
             let asked = match self.requests.way {
                 Way::Direct => self.pull(state, (start, len), data)?,
                 Way::Messages => self.requests.write(state, (start, len), data)?,
@@ -84,6 +96,15 @@ impl Put {
             moved = moved.or(Some(Moved::Asked));
         }
         Ok(moved)
+    }
+
+    /// Asks whether all can be written: of several messages the first are written when the last are refused.
+    fn check(&mut self, state: &mut State) -> Result<Option<Moved>, EndpointError> {
+        if self.requests.are_under_way() || !self.requests.find_room(state)? {
+            return Ok(None);
+        }
+        self.requests.ask(state, (0, 0), What::Check)?;
+        Ok(Some(Moved::Asked))
     }
 
     /// Whether this process can read what is next: what lies in a file that somebody has truncated it leaves to the system, which notices.
@@ -112,7 +133,12 @@ impl Put {
             return Ok(0);
         }
         let is_long = self.requests.transfer.len > ENDPOINT_BOTH_WAYS_BYTES;
-        let end = if is_long { 0 } else { (len / 2 / BUFFER * BUFFER).min(ENDPOINT_WRITTEN_BYTES) };
+        // What is not known to have room is not written by a second request.
+        let end = if is_long || self.is_unchecked {
+            0
+        } else {
+            (len / 2 / BUFFER * BUFFER).min(ENDPOINT_WRITTEN_BYTES)
+        };
         let parts: Vec<_> = window(data.iter().copied(), start, len - end).take(PARTS).map(part).collect();
         let pulled = parts.iter().map(|(_, len)| *len as usize).sum();
         self.requests.ask(state, (start, pulled), What::Pull(parts))?;

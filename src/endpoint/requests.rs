@@ -160,12 +160,13 @@ impl Requests {
         (start, len): (usize, usize),
         what: What,
     ) -> Result<(), EndpointError> {
-        let Transfer { peer, handle, offset, .. } = self.transfer;
+        let Transfer { peer, handle, offset, len: all } = self.transfer;
         let link = state.links.find_open(peer)?;
         let number = link.calls.ask(matches!(what, What::Map(_)));
         let mut request = core::mem::take(&mut link.calls.made);
         request.clear();
-        Request { key: handle.key, offset: offset + start as u64, what }.encode(&mut request);
+        let left = (all - start) as u64;
+        Request { key: handle.key, offset: offset + start as u64, left, what }.encode(&mut request);
         let sent = link.send_quietly(Kind::Request, number, &request);
         link.calls.made = request;
         debug_assert!(sent, "room was found for it");
@@ -285,6 +286,11 @@ impl Requests {
 }
 
 impl Transfer {
+    /// Behind its last byte in the memory.
+    pub(super) fn end(&self) -> u64 {
+        self.offset + self.len as u64
+    }
+
     /// Whether all of it goes by messages.
     pub(super) fn is_short(&self) -> bool {
         self.len <= ENDPOINT_SHORT_BYTES

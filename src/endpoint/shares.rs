@@ -161,6 +161,7 @@ impl Shares {
     ) -> Result<Answered, Status> {
         let share = self.shares.get_mut(&request.key).ok_or(Status::Unknown)?;
         let offset = request.offset;
+        share.range(offset, request.left)?;
         match request.what {
             What::Map(len) => {
                 let (start, _) = share.range(offset, len)?;
@@ -194,6 +195,7 @@ impl Shares {
                     }
                 }
             }
+            What::Check => drop(share.writable(offset, request.left)?),
         }
         Ok(Answered::Made)
     }

@@ -34,6 +34,8 @@ const LARGE: u64 = 1 << 63;
 pub(crate) struct Request {
     pub(crate) key: u64,
     pub(crate) offset: u64,
+    /// How many bytes the transfer has from there on, of which this may ask for the first: nothing is moved if they are not all there.
+    pub(crate) left: u64,
     pub(crate) what: What,
 }
 
@@ -45,6 +47,8 @@ pub(crate) enum What {
     Read(u64),
     /// To read what lies here, in the memory of who asks.
     Pull(Vec<Part>),
+    /// Nothing but whether all that is left can be written.
+    Check,
 }
 
 codes! {
@@ -100,9 +104,12 @@ pub(crate) fn len_of(parts: &[Part]) -> Option<u64> {
     parts.iter().try_fold(0u64, |sum, (_, len)| sum.checked_add(*len))
 }
 
+/// From this bit on the word of what is asked for says how much is left. No transfer has so many bytes that they do not fit.
+const LEFT: u32 = 8;
+
 impl Request {
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
-        let head = |what| [what, self.key, self.offset];
+        let head = |what| [what | self.left << LEFT, self.key, self.offset];
         match &self.what {
             What::Map(len) => {
                 put(bytes, &head(1));
@@ -116,19 +123,22 @@ impl Request {
                 put(bytes, &head(3));
                 put_parts(bytes, source);
             }
+            What::Check => put(bytes, &head(4)),
         }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut words = Words(bytes);
         let (what, key, offset) = (words.next()?, words.next()?, words.next()?);
-        let what = match what {
+        let left = what >> LEFT;
+        let what = match what & ((1 << LEFT) - 1) {
             1 => What::Map(words.next().filter(|_| words.0.is_empty())?),
             2 => What::Read(words.next().filter(|len| words.0.is_empty() && *len <= DATA as u64)?),
             3 => What::Pull(parts(words)?),
+            4 if words.0.is_empty() => What::Check,
             _ => return None,
         };
-        Some(Request { key, offset, what })
+        Some(Request { key, offset, left, what })
     }
 }
 
@@ -181,8 +191,8 @@ mod tests {
     #[test]
     fn requests_and_replies_survive_encoding_and_fit() {
         let parts = || vec![(3, 4); PARTS];
-        for what in [What::Map(7), What::Read(9), What::Pull(parts())] {
-            let request = Request { key: u64::MAX, offset: 1, what };
+        for what in [What::Map(7), What::Read(9), What::Pull(parts()), What::Check] {
+            let request = Request { key: u64::MAX, offset: 1, left: 1 << 50, what };
             let mut bytes = Vec::new();
             request.encode(&mut bytes);
             assert!(bytes.len() <= LONGEST);

@@ -18,6 +18,7 @@ pub(super) const TESTS: &[Test] = &[
     ("case_57_zero_bytes", zero),
     ("case_58_beyond_the_end_nothing_is_moved", beyond),
     ("a_handle_that_says_less_names_the_front_of_the_memory", shorter),
+    ("a_handle_that_says_more_moves_nothing", longer),
     ("case_59_put_into_read_only", read_only),
     ("case_60_revoked_before_and_after", revoked),
     ("case_60_revoked_meanwhile", revoked_meanwhile),
@@ -112,6 +113,49 @@ fn shorter() -> Result<Completion> {
     ensure!(matches!(error, Err(EndpointError::OutOfBounds { len: 100_000, .. })), "{error:?}");
     client.gets(&handle, 0, &[300_000])?;
     Ok(Completion::Completed)
+}
+
+/// Pieces that lie inside are not moved either, whatever the endpoint knows of the memory.
+fn longer() -> Result<Completion> {
+    for refuses in [&[][..], &["refuses"]] {
+        for (len, more) in
+            [(3_usize << 20, 5000), (100_000, 5000), (8000, 5000), (5000, 1), (100_000, 10 << 20)]
+        {
+            for count in [1, 2, 500] {
+                for got in [0, len] {
+                    says_more(refuses, len.div_ceil(count), count, len + more, got)?;
+                }
+            }
+        }
+    }
+    Ok(Completion::Completed)
+}
+
+fn says_more(refuses: &[&str], len: usize, count: usize, all: usize, got: usize) -> Result<()> {
+    let all = all.max(len * count + 1);
+    let mut client = Client::start(refuses)?;
+    let handle = client.share(len, count, true)?;
+    let before = client.contents(&handle)?;
+    let longer = changed(&handle, |bytes| bytes[8..16].copy_from_slice(&(1_u64 << 30).to_ne_bytes()))?;
+    if got > 0 {
+        client.gets(&longer, 0, &[got.min(len * count)])?;
+    }
+    let mut target = vec![0xAB; all];
+    let error = client.own.get(client.owner, &longer, 0, &mut [IoSliceMut::new(&mut target)]);
+    ensure!(matches!(error, Err(EndpointError::OutOfBounds { .. })), "{len}, {count}, {all}: {error:?}");
+    ensure!(target.iter().all(|byte| *byte == 0xAB), "{len}, {count}, {all}, {got}: something was read");
+    let mut get = client.own.start_get(client.owner, &longer, 0, vec![target])?;
+    let error = client.own.wait_for(&mut get);
+    ensure!(matches!(error, Err(EndpointError::OutOfBounds { .. })), "{len}, {count}, {all}: {error:?}");
+    let target = get.into_buffers().concat();
+    ensure!(target.iter().all(|byte| *byte == 0xAB), "{len}, {count}, {all}, {got}: something was read");
+    let error = client.own.put(client.owner, &longer, 0, &[IoSlice::new(&target)]);
+    ensure!(matches!(error, Err(EndpointError::OutOfBounds { .. })), "{len}, {count}, {all}: {error:?}");
+    let mut put = client.own.start_put(client.owner, &longer, 0, vec![target])?;
+    let error = client.own.wait_for(&mut put);
+    ensure!(matches!(error, Err(EndpointError::OutOfBounds { .. })), "{len}, {count}, {all}: {error:?}");
+    ensure!(client.contents(&handle)? == before, "{len}, {count}, {all}, {got}: something was written");
+    client.gets(&handle, 0, &[len * count])
 }
 
 fn read_only() -> Result<Completion> {

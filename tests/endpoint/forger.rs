@@ -47,6 +47,9 @@ pub(super) const READ: u64 = 2;
 pub(super) const PULL: u64 = 3;
 pub(super) const WRITE: u64 = 4;
 
+/// What a client asks before it puts, which is answered for all.
+const CHECK: u64 = 4;
+
 pub(super) struct Listener(OwnedFd);
 
 pub(super) fn listens(name: &str) -> Result<Listener> {
@@ -108,14 +111,14 @@ impl Forger {
 
     /// The next that the client asks; none once it has closed.
     pub(super) fn next(&mut self) -> Result<Option<Asked>> {
-        let cell = THEIRS + 64 * (self.taken % 64);
         loop {
+            let cell = THEIRS + 64 * (self.taken % 64);
             let word = self.word(cell)?;
             if word >> 40 & 0xFF == self.taken / 64 + 1 {
                 self.taken += 1;
                 let asked = Asked {
                     number: self.word(cell + 8)?,
-                    what: self.word(cell + 24)?,
+                    what: self.word(cell + 24)? & 0xFF,
                     offset: self.word(cell + 40)?,
                     len: self.word(cell + 48)?,
                 };
@@ -127,13 +130,22 @@ impl Forger {
                     return Ok(Some(Asked { what: WRITE, len: word & 0x0FFF_FFFF, ..asked }));
                 }
                 ensure!(kind == REQUEST, "a cell of kind {kind}");
+                if mask == 0 && asked.what == CHECK {
+                    // That there is room is the truth.
+                    self.reply(asked.number, &bytes(&[0]))?;
+                    continue;
+                }
                 if mask == 0 {
                     return Ok(Some(asked));
                 }
                 let first = THEIRS + BUFFERS + BUFFER * u64::from(mask.trailing_zeros());
                 // A client that waits for the answer takes no other meanwhile.
                 self.write(THEIRS + HELD, 0)?;
-                return Ok(Some(Asked { what: self.word(first)?, len: self.word(first + 24)?, ..asked }));
+                return Ok(Some(Asked {
+                    what: self.word(first)? & 0xFF,
+                    len: self.word(first + 24)?,
+                    ..asked
+                }));
             }
             // The client does not ring, since nobody has said here that it sleeps.
             let mut entries = [PollFd::new(self.connection.as_fd(), PollFlags::empty())];

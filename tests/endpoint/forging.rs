@@ -121,8 +121,11 @@ fn gets(own: &mut Endpoint, peer: Peer, len: usize) -> Outcome {
     outcome
 }
 
+/// Twice: the first goes one way at a time, since it is not known yet whether the memory is so long.
 fn puts(own: &mut Endpoint, peer: Peer, len: usize) -> Outcome {
-    own.put(peer, &handle().expect("a handle"), 0, &[IoSlice::new(&pattern(9, len))])
+    let (handle, data) = (handle().expect("a handle"), pattern(9, len));
+    own.put(peer, &handle, 0, &[IoSlice::new(&data)])?;
+    own.put(peer, &handle, 0, &[IoSlice::new(&data)])
 }
 
 /// Of an endpoint that polls for so long before it sleeps.

@@ -64,7 +64,7 @@ pub(super) fn answer(connection: &OwnedFd) -> Result<Vec<u8>> {
 fn hello() -> [u8; 64] {
     let mut bytes = [0; 64];
     bytes[..8].copy_from_slice(b"intranod");
-    bytes[8..12].copy_from_slice(&7u32.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&8u32.to_ne_bytes());
     bytes[24..32].copy_from_slice(&(MEMORY as u64).to_ne_bytes());
     bytes
 }
@@ -138,8 +138,8 @@ fn bad_hellos() -> Result<Completion> {
         (&reserved, &[&good], NO_HELLO),
         (&no_flag, &[&good], NO_HELLO),
         (&version(0), &[&good], VERSION),
-        (&version(6), &[&good], VERSION),
-        (&version(8), &[&good], VERSION),
+        (&version(7), &[&good], VERSION),
+        (&version(9), &[&good], VERSION),
         (&other_len, &[&good], BAD_MEMORY),
         (&hello(), &[&no_seals], BAD_MEMORY),
         (&hello(), &[&some_seals], BAD_MEMORY),
