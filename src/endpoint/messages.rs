@@ -114,7 +114,9 @@ impl Endpoint {
         self.block(operation, |state| Ok(state.links.find_open(to)?.send::<EXPECTS>(tag, data).then_some(())))
     }
 
-    /// Receives the next message that was sent as unexpected, from whichever peer; waits for it. Example: [`Endpoint`].
+    /// Receives the next message that was sent as unexpected, from whichever peer; waits for it. It is found behind expected ones of its sender
+    /// that nobody has received, of which up to 1 MiB, and 4096, are looked through: what a peer sends behind more is not found until some are
+    /// received, and others are received meanwhile. Example: [`Endpoint`].
     ///
     /// # Errors
     /// [`EndpointError::Truncated`] if the buffer is too short: the message stays; [`EndpointError::TimedOut`],
@@ -231,18 +233,23 @@ fn poll_for_kept<R>(
 }
 
 pub(super) fn next_unexpected(state: &mut State, buffer: &mut [u8]) -> Result<Option<Incoming>, EndpointError> {
-    while let Some(peer) = state.unexpected.front().copied() {
-        let found = state.links.get(peer).and_then(|link| Some((link.first_unexpected()?, link)));
-        // Otherwise the peer is gone, and with it what nobody has received.
-        if let Some((index, link)) = found {
-            let (tag, bytes) = link.receive(index, buffer)?;
+    loop {
+        while let Some(peer) = state.unexpected.front().copied() {
+            let found = state.links.get(peer).and_then(|link| Some((link.first_unexpected()?, link)));
+            // Otherwise the peer is gone, and with it what nobody has received.
+            if let Some((index, link)) = found {
+                let (tag, bytes) = link.receive(index, buffer)?;
+                state.unexpected.pop_front();
+                state.received(peer);
+                return Ok(Some(Incoming { peer, tag, bytes }));
+            }
             state.unexpected.pop_front();
-            state.received(peer);
-            return Ok(Some(Incoming { peer, tag, bytes }));
         }
-        state.unexpected.pop_front();
+        // It may be behind expected ones, which nobody has asked for.
+        if !state.take_in_behind_all() {
+            return Ok(None);
+        }
     }
-    Ok(None)
 }
 
 pub(super) fn next_expected(

@@ -4,7 +4,7 @@
 //! sleeps it parks all of them: it marks its bell in each channel and looks once more. A parked peer sends a packet over its
 //! socket after its next message, and is awake again. So peers from which nothing comes cost nothing, however many they are.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -45,6 +45,8 @@ pub struct State {
     pub(super) awake: Vec<Peer>,
     /// By message that was not expected, in the order in which they were taken in: its sender.
     pub(crate) unexpected: VecDeque<Peer>,
+    /// Those of whose messages so many are not received that others may be behind them, which are not taken in.
+    pub(crate) full: BTreeSet<Peer>,
     /// Whose turn it is to be the first.
     pub(super) turn: usize,
     /// The polls since it was last thought of asking the system; those of a call that finds something at once count for several.
@@ -70,7 +72,7 @@ impl State {
             epoll.add(listener.as_fd(), Key::Listener.encode()).map_err(system("listen", "a descriptor"))?;
         }
         let guard = ForkGuard::new().map_err(system("listen", "a page of memory"))?;
-        let (greetings, links, left, awake, unexpected) = Default::default();
+        let (greetings, links, left, awake, unexpected, full) = Default::default();
         let is_fenced = spin.spins_for(ENDPOINT_SPIN_FOR_FENCES) && membarrier::register();
         let fences = if is_fenced { Fences::Membarrier } else { Fences::Symmetric };
         Ok(State {
@@ -84,6 +86,7 @@ impl State {
             left,
             awake,
             unexpected,
+            full,
             turn: 0,
             polls: 0,
             is_busy: false,
@@ -230,6 +233,18 @@ impl State {
         Ok(has_come)
     }
 
+    /// The same for all peers, for a message that may be any's. One that has sent too many is in nobody's way.
+    pub(crate) fn take_in_behind_all(&mut self) -> bool {
+        let mut has_come = false;
+        for peer in core::mem::take(&mut self.full) {
+            has_come |= self.take_in_behind(peer).unwrap_or(false);
+            if self.links.find_open(peer).is_ok_and(|link| link.is_full()) {
+                self.full.insert(peer);
+            }
+        }
+        has_come
+    }
+
     /// Notes what has come.
     pub(crate) fn has_come(&mut self, peer: Peer, taken: Result<TakenIn, Violation>) {
         self.is_busy |= !matches!(taken, Ok(TakenIn { cells: 0, .. }));
@@ -238,6 +253,9 @@ impl State {
             Ok(TakenIn { messages: 0, .. }) => self.links.has_changed(),
             Ok(TakenIn { unexpected, .. }) => {
                 (0..unexpected).for_each(|_| self.unexpected.push_back(peer));
+                if self.links.get(peer).is_some_and(|link| link.is_full()) {
+                    self.full.insert(peer);
+                }
                 self.links.has_news_of(peer);
             }
             Err(Violation) => self.end(peer, Ended::Violated),

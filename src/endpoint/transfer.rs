@@ -15,7 +15,8 @@ impl Endpoint {
     /// Reads memory that a peer shares, from an offset in bytes on, into slices that count as one. The peer is asked where that lies the first
     /// time, and answers in its calls. If it polls, it is asked for the bytes, too, and both sides copy. If it does not answer at once, they are copied
     /// straight from its memory (`process_vm_readv`), which needs nothing of it, until the memory is revoked. Up to 16 KiB, and where
-    /// the system does not allow that, the peer sends the bytes, in its calls. After
+    /// the system does not allow that, the peer sends the bytes, in its calls. What is asked comes behind the messages to the peer: once 128 of
+    /// them are not received, or 64 that are longer than 40 bytes, it answers nothing until it receives, or asks for, messages of this endpoint. After
     /// an error the slices may have any content. Example: [`Endpoint::share`].
     ///
     /// # Errors
@@ -40,7 +41,8 @@ impl Endpoint {
     }
 
     /// Writes to memory that a peer shares for that, from an offset in bytes on: slices that count as one. Returns when the data is
-    /// there: the peer has taken it from the connection's buffers, or has read it, in its own calls. After an error the memory may have any content
+    /// there: the peer has taken it from the connection's buffers, or has read it, in its own calls, unless too many messages that it has not received
+    /// are before it, as for a [`get`](Endpoint::get). After an error the memory may have any content
     /// there. Example: [`Endpoint::share`].
     ///
     /// # Errors

@@ -19,6 +19,7 @@ pub(super) const TESTS: &[Test] = &[
     ("async_senders_wait_for_room", room),
     ("async_short_messages_need_no_buffer", short_room),
     ("async_expected_behind_many_unexpected", behind),
+    ("async_unexpected_behind_many_expected", behind_expected),
     ("async_what_was_not_taken_in_comes_without_a_ring", rest),
 ];
 
@@ -193,6 +194,33 @@ fn behind() -> Result<Completion> {
             ensure!(soon(server.recv_unexpected(&mut buffer)).await?.tag == number);
         }
         soon(server.send_expected(peer, 8, b"")).await?;
+        client.join().ok().context("no panic")??;
+        Ok::<_, anyhow::Error>(())
+    })?;
+    Ok(Completion::Completed)
+}
+
+/// The task waits already when the messages come.
+fn behind_expected() -> Result<Completion> {
+    runtime()?.block_on(async {
+        let server = AsyncEndpoint::listen(&unique())?;
+        let address = server.address().context("it listens")?.clone();
+        let client = thread::spawn(move || -> Result<Endpoint> {
+            let mut client = Endpoint::client()?;
+            let peer = client.connect(&address)?;
+            thread::sleep(Duration::from_millis(20));
+            (0..300).try_for_each(|number| client.send_expected(peer, number, &[1; 100]))?;
+            client.send_unexpected(peer, 7, b"behind")?;
+            client.recv_expected(peer, 8, &mut [0; 8])?;
+            Ok(client)
+        });
+        let mut buffer = [0; 100];
+        let message = soon(server.recv_unexpected(&mut buffer)).await?;
+        ensure!((message.tag, message.bytes) == (7, 6), "{message:?}");
+        for number in 0..300 {
+            ensure!(soon(server.recv_expected(message.peer, number, &mut buffer)).await? == 100);
+        }
+        soon(server.send_expected(message.peer, 8, b"")).await?;
         client.join().ok().context("no panic")??;
         Ok::<_, anyhow::Error>(())
     })?;

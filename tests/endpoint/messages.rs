@@ -19,6 +19,7 @@ pub(super) const TESTS: &[Test] = &[
     ("case_32_a_stalled_client_is_in_nobodys_way", stalled_client),
     ("case_33_34_messages_are_kept_until_they_are_received", kept),
     ("case_33_expected_behind_many_unexpected", behind),
+    ("unexpected_behind_many_expected", behind_expected),
     ("case_34_too_many_that_nobody_receives", too_many),
     ("case_35_expected_messages_match_peer_and_tag", matching),
     ("short_buffers_keep_the_message", short_buffer),
@@ -262,6 +263,39 @@ fn behind() -> Result<Completion> {
     ensure!(&buffer[..bytes] == b"behind all of them");
     for number in 0..200 {
         ensure!(server.recv_unexpected(&mut buffer)?.tag == number);
+        ensure!(buffer[..] == pattern(number as usize, 4096), "{number}");
+    }
+    sender.join().ok().context("no panic")??;
+    Ok(Completion::Completed)
+}
+
+/// Expected ones that nobody receives; of another peer there are more than are looked through.
+fn behind_expected() -> Result<Completion> {
+    let (mut client, to_server, mut server, to_client) = pair()?;
+    let mut other = Endpoint::client()?;
+    let other_to_server = other.connect(server.address().context("it listens")?)?;
+    let mut sent = 0;
+    let mut is_refused = 0;
+    while is_refused < 1000 {
+        is_refused += 1;
+        while other.try_send_expected(other_to_server, sent, &[3; 4000])? {
+            (sent, is_refused) = (sent + 1, 0);
+        }
+        ensure!(server.try_recv_unexpected(&mut [])?.is_none() && sent < 400);
+    }
+    ensure!(sent > 128, "{sent} messages");
+    let sender = std::thread::spawn(move || -> Result<Endpoint> {
+        for number in 0..200 {
+            client.send_expected(to_server, number, &pattern(number as usize, 4096))?;
+        }
+        client.send_unexpected(to_server, 9, b"behind all of them")?;
+        Ok(client)
+    });
+    let mut buffer = [0; 4096];
+    let message = server.recv_unexpected(&mut buffer)?;
+    ensure!((message.peer, message.tag) == (to_client, 9), "{message:?}");
+    for number in 0..200 {
+        ensure!(server.recv_expected(to_client, number, &mut buffer)? == 4096);
         ensure!(buffer[..] == pattern(number as usize, 4096), "{number}");
     }
     sender.join().ok().context("no panic")??;

@@ -25,7 +25,8 @@ use crate::segment::platform::Fences;
 /// * A future that is dropped loses nothing: a message that was not returned stays, and one that was not sent completely was not
 ///   sent at all. So `tokio::time::timeout` and `select!` can be used with all of them; there is no time-out of its own.
 /// * A task of the runtime takes in what comes and sleeps otherwise: peers are accepted and get what is shared with them also while
-///   nobody waits. While nothing happens nothing runs.
+///   nobody waits. While nothing happens nothing runs. Of a peer of which 128 messages are not received nothing more is taken in, and so
+///   nothing is answered, until a task receives some, or waits for one that may be behind them.
 /// * [`get`](AsyncEndpoint::get) and [`put`](AsyncEndpoint::put) own the memory of a transfer, and give it back.
 ///
 /// It belongs to the runtime in which it was made, which has to have enabled its input and output, and takes one descriptor more than

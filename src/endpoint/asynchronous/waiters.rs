@@ -68,7 +68,8 @@ impl Waiters {
                 state.links.get(peer).is_some_and(|link| link.is_full())
             }
             Interest::Room(..) => is_there(interest, state),
-            Interest::Event | Interest::Unexpected | Interest::Accepted(_) => false,
+            Interest::Unexpected => !state.full.is_empty(),
+            Interest::Event | Interest::Accepted(_) => false,
         })
     }
 
