@@ -295,6 +295,12 @@ impl Link {
         self.memory.other()
     }
 
+    /// The memory that it takes at most: of the connection's, pages that were not used take none.
+    pub(crate) fn bytes(&self) -> usize {
+        let arrived = self.arrived.capacity() * size_of::<Arrived>();
+        size_of::<Self>() + arrived + self.private + PairMemory::file_len()
+    }
+
     /// Whether it has ended, and everything that has come is received.
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.stage, Stage::Ended(_)) && self.arrived.is_empty()

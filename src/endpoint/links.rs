@@ -6,7 +6,7 @@ use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::link::{Link, Stage};
 use crate::endpoint::peer::{Event, Peer};
-use crate::tuning::ENDPOINT_GONE;
+use crate::tuning::ENDPOINT_GONE_BYTES;
 
 #[derive(Default)]
 struct Slot {
@@ -108,17 +108,26 @@ impl Links {
     }
 
     /// A connection has ended: not to be called twice. Returns whose messages are not kept any more for that.
-    pub(crate) fn has_ended(&mut self, peer: Peer) -> Option<Peer> {
+    pub(crate) fn has_ended(&mut self, peer: Peer) -> Vec<Peer> {
         self.alive -= 1;
         self.gone.push_back(peer);
         self.has_news_of(peer);
         self.remove_if_done(peer);
         // What nobody receives is not kept for ever.
-        let oldest = if self.gone.len() > ENDPOINT_GONE { self.gone.pop_front() } else { None };
-        if let Some(oldest) = oldest {
+        let mut forgotten = Vec::new();
+        while self.gone_bytes() > ENDPOINT_GONE_BYTES
+            && let Some(oldest) = self.gone.pop_front()
+        {
             self.remove(oldest);
+            forgotten.push(oldest);
         }
-        oldest
+        forgotten
+    }
+
+    /// The most memory that those take whose messages are kept.
+    fn gone_bytes(&self) -> usize {
+        let links = self.gone.iter().filter_map(|peer| self.slots[peer.slot as usize].link.as_ref());
+        links.map(Link::bytes).sum()
     }
 
     /// Removes a connection that has ended, if all that it has sent is received.

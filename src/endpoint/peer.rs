@@ -85,7 +85,8 @@ pub enum Event {
         /// Whom it can be sent to.
         peer: Peer,
     },
-    /// A peer is gone. All of its messages have been reported before, and can still be received.
+    /// A peer is gone. All of its messages have been reported before, and can still be received, unless very many others have gone since
+    /// without having been received, some 900: then those of the first are thrown away.
     Closed {
         /// The peer.
         peer: Peer,

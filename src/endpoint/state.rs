@@ -328,8 +328,8 @@ impl State {
         self.shares.forget(peer);
         self.awake.retain(|awake| *awake != peer);
         self.has_come(peer, rest.or(Ok(TakenIn::default())));
-        if let Some(oldest) = self.links.has_ended(peer) {
-            self.forget_unexpected(oldest);
+        for forgotten in self.links.has_ended(peer) {
+            self.forget_unexpected(forgotten);
         }
     }
 

@@ -19,6 +19,7 @@ pub(super) const TESTS: &[Test] = &[
     ("case_48_many_connects_leave_nothing", many_connects),
     ("case_49_one_peer_too_many_is_refused", one_too_many),
     ("a_listener_that_ends_before_it_accepts_has_left", leaves_unaccepted),
+    ("messages_of_many_clients_that_are_gone_are_kept", many_gone),
     ("case_52_another_user_is_refused", other_user),
     ("a_server_that_always_has_calls_sees_who_connects", always_busy),
     ("descriptors_that_run_out_are_no_reason_to_spin", no_descriptors),
@@ -50,6 +51,34 @@ fn leaves_unaccepted() -> Result<Completion> {
         let event = client.wait(Some(Duration::from_secs(10)))?;
         ensure!(event == Some(Event::Closed { peer, ended: Ended::Left }), "{event:?}");
         ensure!(matches!(client.connect(&address), Err(EndpointError::NobodyListens { .. })));
+    }
+    Ok(Completion::Completed)
+}
+
+/// Each sends one message and leaves; none is received before all have left. Of very many the first are forgotten, and not reported as
+/// messages any more.
+fn many_gone() -> Result<Completion> {
+    for (count, least) in [(900, 900), (1200, 900)] {
+        let mut server = Endpoint::listen(&unique())?;
+        let address = server.address().context("it listens")?.clone();
+        for tag in 0..count {
+            let mut client = Endpoint::client()?;
+            let peer = client.connect(&address)?;
+            client.send_unexpected(peer, tag, &[1; 100])?;
+            drop(client);
+            server.arm()?;
+        }
+        let mut tags = Vec::new();
+        while let Some(message) = server.try_recv_unexpected(&mut [0; 100])? {
+            ensure!(message.bytes == 100);
+            tags.push(message.tag);
+        }
+        ensure!(tags.len() >= least && tags.len() < 1100, "{} of {count}", tags.len());
+        let last: Vec<_> = (count - tags.len() as u64..count).collect();
+        ensure!(tags == last, "{count} have left: {tags:?}");
+        let closed = std::iter::from_fn(|| server.poll().transpose())
+            .filter(|event| matches!(event, Ok(Event::Closed { ended: Ended::Left, .. })));
+        ensure!(closed.count() as u64 == count, "not all ends of {count} were reported");
     }
     Ok(Completion::Completed)
 }
