@@ -294,8 +294,8 @@ pub(crate) struct Correspondent<'s> {
     values: RefCell<Vec<u64>>,
 }
 
-/// The number of the only offer of a model.
-const OFFER: u32 = 64;
+/// The number of the only offer of a model: in the first place.
+const OFFER: u32 = channel::OFFERS as u32;
 
 impl<'s> Correspondent<'s> {
     fn new(rank: usize, platform: &'s Simulated, memory: &'s Memory, in_line: bool) -> Self {

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use intranode::protocol::Ordering::Relaxed;
-use intranode::protocol::message::{Attention, Envelope, Inbox, Kind, Outbox, Post, Settled, parking};
+use intranode::protocol::message::{Attention, Envelope, Inbox, Kind, Outbox, Post, Settled, channel, parking};
 use intranode::protocol::symmetric::Cell as _;
 use intranode::protocol::{Failure, Killed, Platform};
 
@@ -410,8 +410,8 @@ impl Stranger<'_> {
     }
 }
 
-/// The number of the lease of a model.
-const LEASE: u32 = 64;
+/// The number of the lease of a model: in the first place.
+const LEASE: u32 = channel::OFFERS as u32;
 
 fn number(cell: &Envelope) -> u64 {
     u64::from_ne_bytes(cell.inline[..8].try_into().expect("8 bytes"))

@@ -27,7 +27,7 @@ pub(crate) const PACKET: usize = 8;
 const MAGIC: [u8; 8] = *b"intranod";
 
 /// Changes with everything that both sides have to agree on, the memory among it.
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 
 /// The place of a hello's flag.
 const FENCED: usize = 32;

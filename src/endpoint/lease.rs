@@ -6,7 +6,7 @@ use crate::endpoint::calls::Reply;
 use crate::endpoint::link::Link;
 use crate::endpoint::mapped::Mapped;
 use crate::endpoint::wire::{Map, Status, decode_map, decode_reply, len_of};
-use crate::protocol::message::channel::MOST;
+use crate::protocol::message::channel::OFFERS;
 use crate::sys::cma::{self, Fetched};
 use crate::tuning::ENDPOINT_MAPPED;
 
@@ -32,7 +32,7 @@ impl Link {
 
     /// Takes all leases back: this side revokes nothing on this connection any more.
     pub(crate) fn withdraw_all(&self) {
-        let given = self.lease.min(MOST as u32);
+        let given = self.lease.min(OFFERS as u32);
         (0..given).for_each(|back| self.withdraw(self.lease.wrapping_sub(back)));
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Operation};
 use crate::message::core::{Core, address};
-use crate::protocol::message::channel::{INLINE, MOST, Slot, shifted};
+use crate::protocol::message::channel::{INLINE, OFFERS, Slot, shifted};
 use crate::protocol::message::offer::{Offer, Want};
 use crate::protocol::message::{Envelope, Kind, Mask, Outbox, Post, Settled, buffers};
 use crate::protocol::{Failure, Killed};
@@ -126,7 +126,7 @@ impl Outgoing {
             if matches!(*stage, Stage::Queued) {
                 let published = if envelope.kind == Kind::Offer {
                     // One that nobody receives does not stand in the way of the others.
-                    let next = (0..MOST as u32).map(|ahead| self.offers.wrapping_add(ahead));
+                    let next = (0..OFFERS as u32).map(|ahead| self.offers.wrapping_add(ahead));
                     let Some(number) = next.clone().find(|number| post.open_lease(&channel, *number)) else {
                         return Ok(());
                     };

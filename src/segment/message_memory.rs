@@ -1,10 +1,10 @@
 //! A channel of messages in symmetric memory: which bytes of the receiver's instance belong to which sender.
 //!
 //! ```text
-//!   0          4096       5632                         one channel; a rank's instance has one for each sender
+//!   0          4096       9728                         one channel; a rank's instance has one for each sender
 //!   │ 64 cells │ words    │ buffers of one length … │
 //!   └──────────┴──────────┴─────────────────────────┘
-//!              taken, held, 64 leases, 64 wants, line of the pair
+//!              taken, held, 256 leases, 256 wants, line of the pair
 //! ```
 
 use core::marker::PhantomData;
@@ -15,7 +15,7 @@ use super::unit::Instance;
 use crate::copy::{Sink, Source, lines};
 use crate::protocol::Payload;
 use crate::protocol::message::Channel;
-use crate::protocol::message::channel::{LINE_SLOTS, MOST, PAYLOAD, SLOT, SLOTS};
+use crate::protocol::message::channel::{LINE_SLOTS, MOST, OFFERS, PAYLOAD, SLOT, SLOTS};
 use crate::tuning::{MESSAGE_BYTES, MESSAGE_LEAST_BUFFERS, MESSAGE_MOST_BUFFER_BYTES};
 
 /// The least length of a buffer, in bytes: a page, so that a channel takes no more of them than it uses.
@@ -31,9 +31,9 @@ const CELL: usize = 64;
 const TAKEN: usize = CELLS * CELL;
 const HELD: usize = TAKEN + 128;
 const LEASES: usize = HELD + 128;
-const WANTS: usize = LEASES + 8 * MOST;
-const LINE: usize = WANTS + 8 * MOST;
-const BUFFERS: usize = 5632;
+const WANTS: usize = LEASES + 8 * OFFERS;
+const LINE: usize = WANTS + 8 * OFFERS;
+const BUFFERS: usize = 9728;
 
 const _: () = assert!(LINE + 128 <= BUFFERS && BUFFERS.is_multiple_of(128) && 8 + PAYLOAD == CELL);
 const _: () = assert!(SLOTS * (8 + SLOT) == CELL && LINE.is_multiple_of(128) && LINE_SLOTS * 2 == SLOTS);
@@ -251,13 +251,13 @@ impl<'a> Channel for MappedChannel<'a> {
 
     #[inline]
     fn lease(&self, slot: usize) -> &AtomicU64 {
-        assert!(slot < MOST);
+        assert!(slot < OFFERS);
         self.atomic(LEASES + size_of::<u64>() * slot)
     }
 
     #[inline]
     fn want(&self, slot: usize) -> &AtomicU64 {
-        assert!(slot < MOST);
+        assert!(slot < OFFERS);
         self.atomic(WANTS + size_of::<u64>() * slot)
     }
 }

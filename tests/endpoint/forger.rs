@@ -25,7 +25,7 @@ const OWN: u64 = THEIRS + BUFFERS + 64 * BUFFER;
 const TAKEN: u64 = 64 * 64;
 const HELD: u64 = TAKEN + 128;
 const LEASES: u64 = HELD + 128;
-const BUFFERS: u64 = 5632;
+const BUFFERS: u64 = 9728;
 const BUFFER: u64 = 4096;
 
 const REQUEST: u64 = 5;

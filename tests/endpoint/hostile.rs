@@ -33,7 +33,7 @@ pub(super) const TESTS: &[Test] = &[
 pub(super) const ROLES: &[Role] = &[("scribbles", scribbles)];
 
 /// The length of the memory of a connection, and where in it the cells of the side that connects are.
-const MEMORY: usize = 4096 + 2 * (5632 + 64 * 4096) + 64;
+const MEMORY: usize = 4096 + 2 * (9728 + 64 * 4096) + 64;
 const CELLS: u64 = 4096;
 
 /// A connection without anything said.
@@ -64,7 +64,7 @@ pub(super) fn answer(connection: &OwnedFd) -> Result<Vec<u8>> {
 fn hello() -> [u8; 64] {
     let mut bytes = [0; 64];
     bytes[..8].copy_from_slice(b"intranod");
-    bytes[8..12].copy_from_slice(&8u32.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&9u32.to_ne_bytes());
     bytes[24..32].copy_from_slice(&(MEMORY as u64).to_ne_bytes());
     bytes
 }
@@ -138,8 +138,8 @@ fn bad_hellos() -> Result<Completion> {
         (&reserved, &[&good], NO_HELLO),
         (&no_flag, &[&good], NO_HELLO),
         (&version(0), &[&good], VERSION),
-        (&version(7), &[&good], VERSION),
-        (&version(9), &[&good], VERSION),
+        (&version(8), &[&good], VERSION),
+        (&version(10), &[&good], VERSION),
         (&other_len, &[&good], BAD_MEMORY),
         (&hello(), &[&no_seals], BAD_MEMORY),
         (&hello(), &[&some_seals], BAD_MEMORY),
@@ -282,7 +282,7 @@ const OPEN: u64 = 1 << 50;
 const IN_LINE: u64 = 1 << 49;
 
 /// Where that is in the file. The first message in it is in the second slot.
-const LINE: u64 = CELLS + 5376;
+const LINE: u64 = CELLS + 8448;
 
 fn bad_packets() -> Result<Completion> {
     for packet in [&[9][..], &[1, 0], &[2, 1], &[0, 0], &[0; 8], &[0; 9], &[0; 5000]] {
@@ -339,8 +339,8 @@ fn scribbles(args: &[String]) -> Result<()> {
             let offset = match random.u8(0..10) {
                 0 => random.usize(0..MEMORY / 8),
                 1 => random.usize(0..64),
-                2..=5 => 512 + random.usize(0..704),
-                _ => 512 + (5632 + 64 * 4096) / 8 + random.usize(0..704),
+                2..=5 => 512 + random.usize(0..1216),
+                _ => 512 + (9728 + 64 * 4096) / 8 + random.usize(0..1216),
             };
             own.write_all_at(&value.to_ne_bytes(), start + 8 * offset as u64)?;
             if random.u8(0..50) == 0 {

@@ -51,8 +51,11 @@ pub const SLOT_TAG: u64 = (1 << 36) - 1;
 /// The slots of the line of a pair, for each direction.
 pub const LINE_SLOTS: usize = 2;
 
-/// The most cells of a ring, and the most buffers and offers of a channel.
+/// The most cells of a ring, and the most buffers of a channel.
 pub const MOST: usize = 64;
+
+/// The offers of a channel that can be open at a time. A power of two.
+pub const OFFERS: usize = 256;
 
 /// A set of buffers: bit b is buffer b.
 pub type Mask = u64;
@@ -457,10 +460,10 @@ pub trait Channel {
     /// The buffers that are held, so that zeros mean that all are free: the sender adds some, the receiver takes them away.
     fn held(&self) -> &Self::Word;
 
-    /// The state of an offer, by its number modulo [`MOST`]. Written by both.
+    /// The state of an offer, by its number modulo [`OFFERS`]. Written by both.
     fn lease(&self, slot: usize) -> &Self::Word;
 
-    /// What the receiver wants of an offer that it cannot pull, by its number modulo [`MOST`]. Written by the receiver.
+    /// What the receiver wants of an offer that it cannot pull, by its number modulo [`OFFERS`]. Written by the receiver.
     fn want(&self, slot: usize) -> &Self::Word;
 }
 

@@ -23,7 +23,7 @@ use core::num::NonZeroU64;
 
 use super::super::symmetric::SymmetricPlatform;
 use super::super::{Killed, Ordering};
-use super::channel::{INLINE, MOST};
+use super::channel::{INLINE, OFFERS};
 use super::{Channel, Mask, Post};
 use Ordering::{Acquire, Relaxed, Release};
 
@@ -123,7 +123,7 @@ impl Want {
 }
 
 fn slot(number: u32) -> usize {
-    number as usize % MOST
+    number as usize % OFFERS
 }
 
 fn lease(number: u32, state: u64) -> u64 {

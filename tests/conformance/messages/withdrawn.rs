@@ -5,13 +5,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::ensure;
-use intranode::{Cancelled, Communicator, Error, Messages, Source, Tag};
+use intranode::{Cancelled, Communicator, Error, Messages, Request, Source, Tag};
 
 use super::{bytes, pair};
 use crate::scenario::{Outcome, Scenario, row};
 
 /// More than a channel has offers.
-const MANY: u64 = 70;
+const MANY: u64 = 300;
 
 /// So long that it is offered.
 const LONG: usize = 100_000;
@@ -20,6 +20,7 @@ pub(super) fn rows() -> Vec<Scenario> {
     vec![
         row!(message_15_a_cancelled_send_does_not_block_later_ones).ranks(&[2]),
         row!(message_15_a_send_that_nobody_receives_does_not_block_later_ones).ranks(&[2]),
+        row!(message_16_long_messages_in_reverse_order).ranks(&[2]),
         row!(message_19_a_receive_takes_the_message_of_a_later_one).ranks(&[1]),
         row!(message_19_messages_do_not_overtake_that_of_a_dropped_receive).ranks(&[1]),
         row!(message_19_a_taken_message_is_taken_back).ranks(&[1]),
@@ -63,6 +64,27 @@ fn message_15_a_send_that_nobody_receives_does_not_block_later_ones(comm: Commun
             ensure!(messages.recv_vec::<u8>(other, number % MANY)?.0 == long, "{number}");
         }
         ensure!(messages.recv_vec::<u8>(other, MANY)?.0 == [1]);
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+/// More than a channel has buffers, or cells.
+fn message_16_long_messages_in_reverse_order(comm: Communicator) -> Outcome {
+    const COUNT: u64 = 200;
+    let (mut messages, rank, other) = pair(&comm)?;
+    let long = bytes(8, LONG);
+    if rank == 0 {
+        let mut sendings = Vec::new();
+        for number in 0..COUNT {
+            sendings.push(messages.start_send(&long[number as usize..], other, number)?);
+        }
+        let mut requests: Vec<_> = sendings.iter_mut().map(|sending| sending as &mut dyn Request).collect();
+        messages.wait_all(&mut requests)?;
+    } else {
+        for number in (0..COUNT).rev() {
+            ensure!(messages.recv_vec::<u8>(other, number)?.0 == long[number as usize..], "{number}");
+        }
     }
     comm.barrier()?;
     Ok(())
