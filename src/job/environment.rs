@@ -2,8 +2,8 @@
 
 use std::env::{self, VarError};
 
-use super::settings::invalid;
 use crate::error::Error;
+use crate::job::settings::{one_of, switch};
 use crate::liveness::Detection;
 use crate::rank::process_settings::ProcessSettings;
 
@@ -31,34 +31,20 @@ pub(super) fn process_settings() -> Result<ProcessSettings, Error> {
 
 /// The same with any source of variables. An empty value is as none.
 fn settings_from(get: impl Fn(&str) -> Option<String>) -> Result<ProcessSettings, Error> {
-    let switch = |name: &str| one_of(&get, name, &[("0", false), ("1", true)]);
+    let set = |name: &str| get(name).filter(|value| !value.is_empty());
+    let switch = |name: &str| switch(name, set(name));
+    let memory = [("memfd", false), ("named", true)];
     let detections = [("watch", Detection::Wake), ("scan", Detection::Scan), ("none", Detection::None)];
     Ok(ProcessSettings {
         debug: get("INTRANODE_DEBUG").is_some(),
         // Cobre's own variable has the values that Cobre gives it.
         interleave: switch("INTRANODE_NUMA_INTERLEAVE")?.unwrap_or(false)
             || get("COBRE_SHM_NUMA_INTERLEAVE").is_some_and(|value| value == "1"),
-        named_memory: one_of(&get, "INTRANODE_MEMORY", &[("memfd", false), ("named", true)])?.unwrap_or(false),
+        named_memory: one_of("INTRANODE_MEMORY", set("INTRANODE_MEMORY"), &memory)?.unwrap_or(false),
         in_place: switch("INTRANODE_IN_PLACE")?,
         check: switch("INTRANODE_CHECK")?.unwrap_or(false),
-        detection: one_of(&get, "INTRANODE_LIVENESS", &detections)?.unwrap_or_default(),
+        detection: one_of("INTRANODE_LIVENESS", set("INTRANODE_LIVENESS"), &detections)?.unwrap_or_default(),
     })
-}
-
-/// What the value of a variable means; `None` if it is not set.
-fn one_of<T: Copy>(
-    get: impl Fn(&str) -> Option<String>,
-    name: &str,
-    values: &[(&str, T)],
-) -> Result<Option<T>, Error> {
-    let Some(set) = get(name).filter(|set| !set.is_empty()) else { return Ok(None) };
-    match values.iter().find(|(value, _)| *value == set) {
-        Some((_, meaning)) => Ok(Some(*meaning)),
-        None => {
-            let allowed: Vec<&str> = values.iter().map(|(value, _)| *value).collect();
-            Err(invalid(name, Some(set), &allowed.join(" or ")))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use crate::job::config::{Config, WaitKind};
 use crate::job::environment;
 use crate::job::launchers::placement::{self, Launcher, OfProcess};
 use crate::job::launchers::{Choice, choose, detect};
-use crate::job::settings::{RANK_RULE, SPIN_RULE, group_rule, invalid, number, parse_seconds, size_rule};
+use crate::job::settings::{
+    RANK_RULE, SPIN_RULE, group_rule, invalid, number, parse_seconds, size_rule, switch,
+};
 use crate::sys::process::user;
 use crate::sys::shm_file::name_rule;
 
@@ -167,12 +169,7 @@ fn settings(mut config: Config, prefix: &str, get: impl Fn(&str) -> Option<Strin
         None => None,
         Some(value) => Some(number("INTRANODE_GROUP", &value, &group_rule())?),
     };
-    let switch = |setting: &str| match get(setting).as_deref() {
-        None => Ok(None),
-        Some("0") => Ok(Some(false)),
-        Some("1") => Ok(Some(true)),
-        Some(other) => Err(invalid(setting, Some(other), "0 or 1")),
-    };
+    let switch = |setting: &str| switch(setting, get(setting));
     config.single_copy = switch("INTRANODE_SINGLE_COPY")?;
     config.state_reports = switch("INTRANODE_STATE")?.unwrap_or(false);
     config.check()?;

@@ -39,6 +39,26 @@ pub(super) fn invalid(setting: &str, value: Option<impl Display>, allowed: &str)
     }))
 }
 
+/// What the value of a setting means that has few of them; `None` if it is not set.
+pub(super) fn one_of<T: Copy>(
+    setting: &str,
+    value: Option<String>,
+    values: &[(&str, T)],
+) -> Result<Option<T>, Error> {
+    let Some(value) = value else { return Ok(None) };
+    match values.iter().find(|(name, _)| *name == value) {
+        Some((_, meaning)) => Ok(Some(*meaning)),
+        None => {
+            let allowed: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
+            Err(invalid(setting, Some(value), &allowed.join(" or ")))
+        }
+    }
+}
+
+pub(super) fn switch(setting: &str, value: Option<String>) -> Result<Option<bool>, Error> {
+    one_of(setting, value, &[("0", false), ("1", true)])
+}
+
 pub(super) fn number<T: FromStr>(setting: &str, value: &str, allowed: &str) -> Result<T, Error> {
     value.parse().map_err(|_| invalid(setting, Some(value), allowed))
 }
