@@ -162,12 +162,12 @@ impl Get {
         {
             Ok(())
         } else {
-            Err(self.is_withdrawn(state))
+            Err(self.why_withdrawn(state))
         }
     }
 
     /// Why a lease does not stand that was just given: the owner has ended, which withdraws all of them, or the memory is shared no more.
-    fn is_withdrawn(&self, state: &mut State) -> EndpointError {
+    fn why_withdrawn(&self, state: &mut State) -> EndpointError {
         let peer = self.requests.transfer.peer;
         if state.links.find_open(peer).is_ok_and(|link| link.is_closed()) {
             // As the system is about to tell.

@@ -22,7 +22,7 @@ impl Link {
         is_sent
     }
 
-    /// There was no room for a message of this length. Also where others are sent after it: whoever wants to send this one waits for room.
+    /// There was no room for a message of this length. Also where others are sent after it: the program may wait for room for this one.
     #[cold]
     fn is_refused(&mut self, bytes: usize) {
         self.refused = Some(self.refused.map_or(bytes, |shortest| shortest.min(bytes)));

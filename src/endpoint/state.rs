@@ -45,7 +45,7 @@ pub struct State {
     pub(super) awake: Vec<Peer>,
     /// By message that was not expected, in the order in which they were taken in: its sender.
     pub(crate) unexpected: VecDeque<Peer>,
-    /// Those of whose messages so many are not received that others may be behind them, which are not taken in.
+    /// Peers with as many messages that are not received as are taken in: others may be behind them.
     pub(crate) full: BTreeSet<Peer>,
     /// Whose turn it is to be the first.
     pub(super) turn: usize,
@@ -328,6 +328,8 @@ impl State {
         self.shares.forget(peer);
         self.awake.retain(|awake| *awake != peer);
         self.has_come(peer, rest.or(Ok(TakenIn::default())));
+        // Nothing comes behind what has come.
+        self.full.remove(&peer);
         for forgotten in self.links.has_ended(peer) {
             self.forget_unexpected(forgotten);
         }

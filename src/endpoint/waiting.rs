@@ -63,6 +63,7 @@ impl State {
         mut attempt: impl FnMut(&mut Self, Option<u32>) -> Result<Option<R>, EndpointError>,
     ) -> Result<Option<R>, EndpointError> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let (spin, mut found) = (self.spin.within(timeout), Ok(None));
         spin.spin_long_for_write(|| {
             found = attempt(self, Some(1));
@@ -74,9 +75,9 @@ impl State {
                 if let Some(found) = attempt(self, None)? {
                     return Ok(Some(found));
                 }
-                self.look(deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())))?;
+                self.look(left())?;
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = left();
             let has_passed = left.is_some_and(|left| left.is_zero());
             self.spin.within(left).spin_for_write(|| {
                 found = attempt(self, Some(1));

@@ -104,7 +104,7 @@ pub(crate) fn len_of(parts: &[Part]) -> Option<u64> {
     parts.iter().try_fold(0u64, |sum, (_, len)| sum.checked_add(*len))
 }
 
-/// From this bit on the word of what is asked for says how much is left. No transfer has so many bytes that they do not fit.
+/// From this bit on the word of what is asked for says how much is left. The length of any transfer fits.
 const LEFT: u32 = 8;
 
 impl Request {

@@ -126,8 +126,8 @@ impl Outgoing {
             if matches!(*stage, Stage::Queued) {
                 let published = if envelope.kind == Kind::Offer {
                     // One that nobody receives does not stand in the way of the others.
-                    let next = (0..OFFERS as u32).map(|ahead| self.offers.wrapping_add(ahead));
-                    let Some(number) = next.clone().find(|number| post.open_lease(&channel, *number)) else {
+                    let mut next = (0..OFFERS as u32).map(|ahead| self.offers.wrapping_add(ahead));
+                    let Some(number) = next.find(|number| post.open_lease(&channel, *number)) else {
                         return Ok(());
                     };
                     self.offers = number.wrapping_add(1);

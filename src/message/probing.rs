@@ -188,7 +188,7 @@ impl Messages {
     /// Receives a message that was taken. Not collective. Example: [`Message`].
     ///
     /// # Errors
-    /// As [`recv`](Messages::recv): the message is there for other receives then. [`Error::Withdrawn`] if its sender has taken it back.
+    /// As [`recv`](Messages::recv): the message is there for other receives then. [`Error::Withdrawn`] if its sender has withdrawn it.
     ///
     /// # Panics
     /// When it was taken from other messages.

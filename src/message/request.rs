@@ -7,7 +7,7 @@ use bytemuck::Pod;
 
 use crate::error::{Error, Operation};
 use crate::message::core::Core;
-use crate::message::envelope::{Envelope, Pattern, Source, Tag};
+use crate::message::envelope::{Envelope, Pattern};
 use crate::message::outgoing::{self, How, Served, Started, Ticket};
 use crate::message::state::{Kept, Receive, State, Wait};
 use crate::protocol::Failure;
@@ -107,7 +107,7 @@ impl<'a> Sending<'a> {
 
 impl sealed::Poll for Sending<'_> {
     fn poll(&mut self, core: &Core, state: &mut State) -> Option<Result<Envelope, Error>> {
-        assert!(std::ptr::eq(core, &*self.core), "a request belongs to the messages that started it");
+        assert_own(core, &self.core);
         if let Stage::Offered(ticket, served) = &mut self.stage {
             let outgoing = &mut state.peers[self.target].outgoing;
             match outgoing.serve(core, self.target, ticket, self.data, served) {
@@ -136,7 +136,7 @@ impl sealed::Poll for Sending<'_> {
     }
 
     fn withdraw(&mut self, core: &Core, _: &mut State) -> bool {
-        assert!(std::ptr::eq(core, &*self.core), "a request belongs to the messages that started it");
+        assert_own(core, &self.core);
         let Stage::Offered(ticket, _) = &self.stage else { return matches!(self.stage, Stage::Withdrawn) };
         let withdrawn = ticket.withdraw(core, self.target) == Settled::Withdrawn;
         self.stage = if withdrawn { Stage::Withdrawn } else { Stage::Sent };
@@ -185,7 +185,8 @@ impl fmt::Debug for Sending<'_> {
 #[must_use = "a receive is withdrawn when its request is dropped"]
 pub struct Receiving<'a> {
     posted: Posted,
-    pattern: Pattern,
+    /// The only rank whose message it gets, if it asks for one.
+    source: Option<usize>,
     target: &'a mut [u8],
     element: usize,
     reported: bool,
@@ -219,30 +220,30 @@ impl<'a> Receiving<'a> {
         target: &'a mut [T],
         pattern: Pattern,
     ) -> Self {
-        Receiving::started(core, (state.arrivals.start(pattern), None), target, pattern)
+        Receiving::started(core, (state.arrivals.start(pattern), None), target, pattern.rank())
     }
 
     /// That of a message that was taken, with this id.
     pub(crate) fn of_taken<T: Pod>(core: &Arc<Core>, id: u64, target: &'a mut [T], message: Envelope) -> Self {
-        let pattern = Pattern { source: Source::Rank(message.source), tag: Tag::Is(message.tag) };
-        Receiving::started(core, (id, Some(message.source)), target, pattern)
+        let source = Some(message.source);
+        Receiving::started(core, (id, source), target, source)
     }
 
     fn started<T: Pod>(
         core: &Arc<Core>,
         (id, taken_of): (u64, Option<usize>),
         target: &'a mut [T],
-        pattern: Pattern,
+        source: Option<usize>,
     ) -> Self {
         let target = bytemuck::cast_slice_mut(target);
         let posted = Posted { core: Arc::clone(core), id, taken_of, end: None };
-        Receiving { posted, pattern, target, element: size_of::<T>(), reported: false, progress: 0 }
+        Receiving { posted, source, target, element: size_of::<T>(), reported: false, progress: 0 }
     }
 }
 
 impl sealed::Poll for Receiving<'_> {
     fn poll(&mut self, core: &Core, state: &mut State) -> Option<Result<Envelope, Error>> {
-        assert!(std::ptr::eq(core, &*self.posted.core), "a request belongs to the messages that started it");
+        assert_own(core, &self.posted.core);
         let Receiving { element, posted: Posted { id, taken_of, .. }, .. } = *self;
         if self.posted.end.is_none() {
             let mut receive = Receive { id, target: self.target, element };
@@ -271,11 +272,11 @@ impl sealed::Poll for Receiving<'_> {
     }
 
     fn wait(&self) -> Wait {
-        Wait::from(Operation::Recv, self.pattern.rank())
+        Wait::from(Operation::Recv, self.source)
     }
 
     fn awaited(&self) -> Vec<usize> {
-        self.posted.core.awaited(self.pattern.rank())
+        self.posted.core.awaited(self.source)
     }
 
     fn progress(&self) -> usize {
@@ -287,7 +288,7 @@ impl sealed::Poll for Receiving<'_> {
     }
 
     fn withdraw(&mut self, core: &Core, state: &mut State) -> bool {
-        assert!(std::ptr::eq(core, &*self.posted.core), "a request belongs to the messages that started it");
+        assert_own(core, &self.posted.core);
         if let Some(end) = self.posted.end {
             return matches!(end, End::Withdrawn);
         }
@@ -313,6 +314,11 @@ impl fmt::Debug for Receiving<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receiving").field("complete", &self.posted.end.is_some()).finish_non_exhaustive()
     }
+}
+
+/// A request is gone on with by the messages that started it.
+fn assert_own(core: &Core, own: &Arc<Core>) {
+    assert!(std::ptr::eq(core, &**own), "a request belongs to the messages that started it");
 }
 
 /// The error of a receive whose message stays where it is.

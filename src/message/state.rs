@@ -432,11 +432,16 @@ impl State {
 
     /// The first message that no receive has got and that matches.
     pub(crate) fn find(&mut self, core: &Core, pattern: Pattern) -> Option<Envelope> {
+        self.find_free(core, pattern).map(|index| self.arrivals.at(index).envelope)
+    }
+
+    /// Its place.
+    fn find_free(&mut self, core: &Core, pattern: Pattern) -> Option<usize> {
         loop {
             let index = self.arrivals.find(pattern)?;
             // An error occurs in tests only.
             if !self.settles_withdrawn(core, index).unwrap_or(false) {
-                return Some(self.arrivals.at(index).envelope);
+                return Some(index);
             }
             self.arrivals.remove(index);
             // An error occurs in tests only.
@@ -446,9 +451,8 @@ impl State {
 
     /// Takes that message. Returns the receive that gets it.
     pub(crate) fn take(&mut self, core: &Core, pattern: Pattern) -> Option<(u64, Envelope)> {
-        let envelope = self.find(core, pattern)?;
-        let index = self.arrivals.find(pattern)?;
-        Some((self.arrivals.take(index), envelope))
+        let index = self.find_free(core, pattern)?;
+        Some((self.arrivals.take(index), self.arrivals.at(index).envelope))
     }
 
     /// How much of a receive's message has come through buffers, in bytes.
