@@ -16,7 +16,6 @@ use crate::rank::rank_state::RankState;
 use crate::segment::platform::ShmPlatform;
 use crate::segment::recorder::Recording;
 use crate::sys::processors;
-use crate::sys::wait::threads::Ticker;
 
 /// One rank's handle of a group of ranks.
 ///
@@ -45,8 +44,6 @@ pub struct Communicator {
     pub(crate) rank_state: Arc<RankState>,
     /// By rank: its rank in the joined communicator, from which this one was split.
     pub(crate) joined_as: Arc<[usize]>,
-    /// Wakes sleepers so that they check their deadlines, where the wait has no time-out of its own.
-    ticker: Option<Arc<Ticker>>,
     fatal_signals: Option<FatalSignals>,
     /// Fields are dropped after `drop`, so the watcher ends after this rank has left.
     pub(crate) tree: Arc<CommTree>,
@@ -54,15 +51,9 @@ pub struct Communicator {
 
 impl Communicator {
     /// The communicator of a rank that is joining.
-    pub(crate) fn new(rank_state: RankState, ticker: Option<Arc<Ticker>>) -> Self {
+    pub(crate) fn new(rank_state: RankState) -> Self {
         let joined_as = (0..rank_state.size()).collect();
-        Communicator {
-            rank_state: Arc::new(rank_state),
-            joined_as,
-            ticker,
-            fatal_signals: None,
-            tree: Arc::default(),
-        }
+        Communicator { rank_state: Arc::new(rank_state), joined_as, fatal_signals: None, tree: Arc::default() }
     }
 
     /// A communicator that was split from this one.
@@ -74,7 +65,7 @@ impl Communicator {
     ) -> Self {
         let (rank_state, tree) = (Arc::new(rank_state), Arc::clone(&self.tree));
         tree.register(&rank_state, &joined_as);
-        Communicator { rank_state, joined_as, ticker: None, fatal_signals, tree }
+        Communicator { rank_state, joined_as, fatal_signals, tree }
     }
 
     /// Adds the tree with its watcher, and the handler of fatal signals.
@@ -252,12 +243,9 @@ impl Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        if self.rank_state.mapped.forked() {
-            // The thread exists in the parent only, so a join would never return.
-            std::mem::forget(self.ticker.take());
-            return;
+        if !self.rank_state.mapped.forked() {
+            self.rank_state.leave();
         }
-        self.rank_state.leave();
     }
 }
 

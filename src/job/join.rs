@@ -137,7 +137,7 @@ impl Config {
         self.claim(&mapped, &platform)?;
         let job = self.name.as_str().into();
         let rank_state = RankState::new(Arc::clone(&mapped), platform, self.rank, job, settings, START);
-        let joining = Communicator::new(rank_state, None);
+        let joining = Communicator::new(rank_state);
         let joining = self.watch(joining, &mapped, platform, settings.detection)?;
         joining
             .rank_state

@@ -10,6 +10,7 @@ use crate::job::config::Config;
 use crate::job::environment;
 use crate::protocol::generation::WAITER;
 use crate::protocol::membership;
+use crate::rank::comm_tree::CommTree;
 use crate::rank::rank_state::RankState;
 use crate::segment::mapped::{MappedSegment, START};
 use crate::segment::platform::{Fences, ShmPlatform, Wait};
@@ -127,7 +128,7 @@ fn communicators(config: &Config) -> Result<Vec<Communicator>, Error> {
         recorder: None,
     };
     let ticker = ticker(&mapped).map_err(|source| not_started(Ticker::THREAD, source))?;
-    let ticker = Some(Arc::new(ticker));
+    let ticker = Arc::new(ticker);
     let oversubscribed = processors < size;
     let groups = mapped.barrier_shape().groups(&vec![0; size], oversubscribed);
     let settings = environment::process_settings()?;
@@ -136,7 +137,7 @@ fn communicators(config: &Config) -> Result<Vec<Communicator>, Error> {
         let claimed = membership::claim(&platform, mapped.segment(), rank, std::process::id());
         debug_assert_eq!(claimed, Ok(()), "no other process has the mapping");
         let rank_state = RankState::new(Arc::clone(&mapped), platform, rank, Arc::clone(&job), settings, START);
-        let joining = Communicator::new(rank_state, ticker.clone());
+        let joining = Communicator::new(rank_state).with_tree(CommTree::of_thread(Arc::clone(&ticker)), None);
         let joined = joining.joined(platform, (groups.clone(), oversubscribed), None, None);
         joined.rank_state.debug_transport();
         joined

@@ -57,7 +57,7 @@ impl Messages {
     /// # Panics
     /// When the request belongs to other messages.
     pub fn test(&mut self, request: &mut impl Request) -> Result<Option<Envelope>, Error> {
-        let Messages { core, state } = self;
+        let Messages { core, state, .. } = self;
         let wait = request.wait();
         core.check_rank(wait.operation, None)?;
         state.begin(core);
@@ -179,7 +179,7 @@ impl Messages {
     /// # Panics
     /// When the request belongs to other messages.
     pub fn cancel(&mut self, request: &mut impl Request) -> Result<Cancelled, Error> {
-        let Messages { core, state } = self;
+        let Messages { core, state, .. } = self;
         let wait = request.wait();
         core.check_rank(wait.operation, None)?;
         state.begin(core);
@@ -202,7 +202,7 @@ impl Messages {
         requests: &mut [&mut dyn Request],
         mut poll: impl FnMut(&Core, &mut State, &mut [&mut dyn Request]) -> Option<Result<R, Error>>,
     ) -> Result<R, Error> {
-        let Messages { core, state } = self;
+        let Messages { core, state, .. } = self;
         core.check_rank(wait.operation, None)?;
         state.begin(core);
         loop {

@@ -15,6 +15,7 @@ use crate::message::outgoing::{self, How};
 use crate::message::request::{Receiving, Request, Sending};
 use crate::message::state::{State, Wait};
 use crate::protocol::message::channel::{INLINE, Slot};
+use crate::rank::comm_tree::CommTree;
 use crate::rank::rank_state::RankState;
 use crate::segment::message_memory::ChannelLayout;
 use crate::segment::recorder::Lane;
@@ -52,12 +53,19 @@ use crate::symmetric::handle::Symmetric;
 pub struct Messages {
     pub(super) core: Arc<Core>,
     pub(super) state: State,
+    /// Fields are dropped after `drop`: as long as there are messages the death of a rank is noticed.
+    _tree: Arc<CommTree>,
 }
 
 impl Messages {
-    pub(crate) fn new(rank_state: &Arc<RankState>, memory: Symmetric<u64>, layout: ChannelLayout) -> Self {
+    pub(crate) fn new(
+        rank_state: &Arc<RankState>,
+        tree: &Arc<CommTree>,
+        memory: Symmetric<u64>,
+        layout: ChannelLayout,
+    ) -> Self {
         let core = Core::new(Arc::clone(rank_state), memory, layout);
-        Messages { state: State::new(core.size()), core: Arc::new(core) }
+        Messages { state: State::new(core.size()), core: Arc::new(core), _tree: Arc::clone(tree) }
     }
 
     /// Sends `data` to a rank, with a tag. Returns when `data` may be changed again: at once if the message fits into the
@@ -125,7 +133,7 @@ impl Messages {
                 other => other.map(drop),
             };
         }
-        let Messages { core, state } = self;
+        let Messages { core, state, .. } = self;
         let data = bytemuck::cast_slice(data);
         let sent = state.wait(core, Wait::to(to), |state| {
             let sent = state.peers[to].outgoing.try_eager(core, to, tag, data);
@@ -164,7 +172,7 @@ impl Messages {
     /// instructions.
     #[inline(always)]
     fn try_slot<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> bool {
-        let (Messages { core, state }, data) = (self, bytemuck::cast_slice(data));
+        let (Messages { core, state, .. }, data) = (self, bytemuck::cast_slice(data));
         let Some((post, channel)) = Slot::fits(tag, data).then(|| core.reach(to)).flatten() else {
             return false;
         };
@@ -176,7 +184,7 @@ impl Messages {
     /// The same of what fits into a cell.
     #[inline(always)]
     fn try_cell<T: Pod>(&mut self, data: &[T], to: usize, tag: u64) -> bool {
-        let (Messages { core, state }, data) = (self, bytemuck::cast_slice::<T, u8>(data));
+        let (Messages { core, state, .. }, data) = (self, bytemuck::cast_slice::<T, u8>(data));
         let Some((post, channel)) = (data.len() <= INLINE).then(|| core.reach(to)).flatten() else {
             return false;
         };
@@ -189,7 +197,7 @@ impl Messages {
         if self.core.reach(to).is_none() {
             self.begin_send(to)?;
         }
-        let Messages { core, state } = self;
+        let Messages { core, state, .. } = self;
         let data: &[u8] = bytemuck::cast_slice(data);
         if data.len() > INLINE && data.len() > core.eager() {
             return Ok(false);
@@ -200,7 +208,7 @@ impl Messages {
 
     #[cold]
     fn begin_send(&mut self, to: usize) -> Result<(), Error> {
-        let Messages { core, state } = self;
+        let Messages { core, state, .. } = self;
         core.check_rank(Operation::Send, Some(to))?;
         state.begin(core);
         core.check(Operation::Send)?;
@@ -240,7 +248,7 @@ impl Messages {
     #[inline]
     fn recv_now<T: Pod>(&mut self, buffer: &mut [T], pattern: Pattern) -> Result<Envelope, Error> {
         let Some(source) = pattern.rank() else { return self.recv_any(buffer, pattern) };
-        let Messages { core, state } = self;
+        let Messages { core, state, .. } = self;
         if !core.is_ready(Some(source)) {
             return self.recv_slowly(buffer, pattern);
         }
@@ -257,7 +265,7 @@ impl Messages {
 
     #[inline(never)]
     fn recv_any<T: Pod>(&mut self, buffer: &mut [T], pattern: Pattern) -> Result<Envelope, Error> {
-        let Messages { core, state } = self;
+        let Messages { core, state, .. } = self;
         let next = core.is_ready(None).then(|| state.next_of_any(core)).flatten();
         let Some((source, word)) = next else { return self.recv_slowly(buffer, pattern) };
         let target = bytemuck::cast_slice_mut(buffer);
@@ -276,7 +284,7 @@ impl Messages {
         pattern: Pattern,
         arrived: (usize, u64),
     ) -> Result<Envelope, Error> {
-        let Messages { core, state } = self;
+        let Messages { core, state, .. } = self;
         let target = bytemuck::cast_slice_mut(buffer);
         match state.receive_cell(core, arrived, pattern, target, size_of::<T>()) {
             Some(received) => received,
@@ -373,7 +381,7 @@ impl Messages {
         how: How,
     ) -> Result<Sending<'a>, Error> {
         self.begin_send(to)?;
-        let Messages { core, state } = self;
+        let Messages { core, state, .. } = self;
         core.count(Operation::Send, size_of_val(data));
         Sending::start(core, state, data, to, tag, how)
     }
@@ -424,7 +432,7 @@ impl Messages {
 
 impl Drop for Messages {
     fn drop(&mut self) {
-        let Messages { core, state } = self;
+        let Messages { core, state, .. } = self;
         if core.rank_state.mapped.forked() {
             return;
         }

@@ -54,6 +54,6 @@ impl Communicator {
         let (operation, options) = (Operation::Messages, SymmetricOptions::new());
         let memory =
             allocate::make(&self.rank_state, &call::<u64>(operation), operation, layout.words, &options)?;
-        Ok(Messages::new(&self.rank_state, memory, layout))
+        Ok(Messages::new(&self.rank_state, &self.tree, memory, layout))
     }
 }

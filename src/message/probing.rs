@@ -154,7 +154,7 @@ impl Messages {
     }
 
     fn probe_now(&mut self, pattern: Pattern) -> Result<Envelope, Error> {
-        let Messages { core, state } = self;
+        let Messages { core, state, .. } = self;
         let wait = Wait::from(Operation::Probe, pattern.rank());
         let found = state.wait(core, wait, |state| state.find(core, pattern).map(Ok))?;
         found.ok_or_else(|| core.timed_out(Operation::Probe, core.awaited(pattern.rank())))
@@ -222,7 +222,7 @@ impl Messages {
         pattern: Pattern,
         mut find: impl FnMut(&Core, &mut State) -> Option<R>,
     ) -> Result<Option<R>, Error> {
-        let Messages { core, state } = self;
+        let Messages { core, state, .. } = self;
         if let Some(found) = find(core, state) {
             return Ok(Some(found));
         }
@@ -236,7 +236,7 @@ impl Messages {
 
     /// Waits for a message, and takes it.
     fn await_message(&mut self, operation: Operation, pattern: Pattern) -> Result<Message, Error> {
-        let Messages { core, state } = self;
+        let Messages { core, state, .. } = self;
         let wait = Wait::from(operation, pattern.rank());
         let found = state.wait(core, wait, |state| state.take(core, pattern).map(Ok))?;
         let (id, envelope) = found.ok_or_else(|| core.timed_out(operation, core.awaited(pattern.rank())))?;

@@ -1,7 +1,7 @@
 //! A joined communicator and all that were split from it: they share one watcher.
 //!
-//! The watcher uses the ranks of the joined communicator, and ends with the last communicator of the tree. A death poisons
-//! those communicators of the tree of which the dead process is a rank.
+//! The watcher uses the ranks of the joined communicator, and ends with the last communicator of the tree and the last messages: these
+//! go on after their communicator was dropped. A death poisons those communicators of the tree of which the dead process is a rank.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -9,6 +9,7 @@ use crate::liveness::watcher::Watcher;
 use crate::protocol::CauseKind;
 use crate::rank::job_state::StateSampler;
 use crate::rank::rank_state::RankState;
+use crate::sys::wait::threads::Ticker;
 
 /// The shared state of a tree's communicators.
 #[derive(Default)]
@@ -16,6 +17,8 @@ pub(crate) struct CommTree {
     fanout: Arc<DeathFanout>,
     /// None where ranks are threads, or there is one rank.
     _watcher: Option<Watcher>,
+    /// Wakes sleepers so that they check their deadlines, where the wait has no time-out of its own: where ranks are threads.
+    _ticker: Option<Arc<Ticker>>,
     /// Whether a fatal signal poisons the communicators.
     pub(crate) fatal_signals: bool,
 }
@@ -72,7 +75,12 @@ impl DeathFanout {
 
 impl CommTree {
     pub(crate) fn new(fanout: Arc<DeathFanout>, watcher: Option<Watcher>, fatal_signals: bool) -> Self {
-        CommTree { fanout, _watcher: watcher, fatal_signals }
+        CommTree { fanout, _watcher: watcher, _ticker: None, fatal_signals }
+    }
+
+    /// The tree of a rank that is a thread.
+    pub(crate) fn of_thread(ticker: Arc<Ticker>) -> Self {
+        CommTree { _ticker: Some(ticker), ..CommTree::default() }
     }
 
     /// Adds a communicator, and notifies it of all earlier deaths.

@@ -24,6 +24,8 @@ pub(crate) fn wake_all(word: &AtomicU32) {
 
 /// Wakes all sleepers on a set of words at every tick, until it is dropped.
 pub(crate) struct Ticker {
+    /// The process that has its thread.
+    process: u32,
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -48,17 +50,21 @@ impl Ticker {
                 words(&mut |word| atomic_wait::wake_all(word));
             }
         })?;
-        Ok(Ticker { stop, thread: Some(thread) })
+        Ok(Ticker { process: std::process::id(), stop, thread: Some(thread) })
     }
 }
 
 impl Drop for Ticker {
     fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        if self.process != std::process::id() {
+            // The thread exists in the parent only, so a join would never return.
+            std::mem::forget(thread);
+            return;
+        }
         let (stopped, changed) = &*self.stop;
         *stopped.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = true;
         changed.notify_all();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let _ = thread.join();
     }
 }

@@ -19,7 +19,12 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_20_nothing_comes).ranks(&[2, 4]).timeout(TIMEOUT),
         row!(message_22_send_then_leave).ranks(&[2, 4]),
         row!(message_22_others_go_on_after_a_rank_has_left).ranks(&[4]),
+        row!(message_22_without_communicators).ranks(&[2]).timeout(TIMEOUT),
         row!(message_23_send_then_die)
+            .ranks(&[2, 4])
+            .processes_only()
+            .ends(|rank, size| if rank == size - 1 { -9 } else { 0 }),
+        row!(message_23_die_without_communicators)
             .ranks(&[2, 4])
             .processes_only()
             .ends(|rank, size| if rank == size - 1 { -9 } else { 0 }),
@@ -97,6 +102,18 @@ fn message_22_others_go_on_after_a_rank_has_left(comm: Communicator) -> Outcome 
     Ok(())
 }
 
+/// All ranks have dropped their communicators: messages go on, and time out.
+fn message_22_without_communicators(comm: Communicator) -> Outcome {
+    let (mut messages, rank, other) = pair(&comm)?;
+    comm.leave()?;
+    let error = messages.recv(&mut [0u8], other, 1).expect_err("nobody sends");
+    ensure_matches!(error, Error::TimedOut { late, .. } if **late == [other]);
+    let (data, mut received) = (bytes(rank, 100_000), vec![0; 100_000]);
+    messages.sendrecv(&data, other, &mut received, other, 2)?;
+    ensure!(received == bytes(other, 100_000));
+    Ok(())
+}
+
 fn die() -> Outcome {
     raise(Signal::SIGKILL)?;
     unreachable!("it cannot be caught")
@@ -118,6 +135,22 @@ fn message_23_send_then_die(comm: Communicator) -> Outcome {
     ensure_matches!(error, Error::RankDied { rank, .. } if *rank == last);
     // 50 ms on a machine of one's own.
     ensure!(started.elapsed() < Duration::from_secs(1), "it took {:?}", started.elapsed());
+    Ok(())
+}
+
+/// A death is noticed also where nobody has a communicator any more.
+fn message_23_die_without_communicators(comm: Communicator) -> Outcome {
+    let (mut messages, rank, last) = (comm.messages()?, comm.rank(), comm.size() - 1);
+    comm.leave()?;
+    if rank == last {
+        for to in 0..last {
+            messages.send(&[to], to, 1)?;
+        }
+        return die();
+    }
+    ensure!(messages.recv_vec::<usize>(last, 1)?.0 == [rank]);
+    let error = messages.recv(&mut [0u8], last, Tag::Any).expect_err("it has died");
+    ensure_matches!(error, Error::RankDied { rank, .. } if *rank == last);
     Ok(())
 }
 
