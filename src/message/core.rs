@@ -168,21 +168,12 @@ impl Core {
         }
     }
 
-    /// Whether all ranks are gone that are waited for: then the error that says so.
+    /// Whether all ranks are gone that are waited for, or any has died: then the error that says so.
     #[inline]
     pub(crate) fn check_gone(&self, operation: Operation, source: Option<usize>) -> Result<(), Error> {
         let gone = match source {
-            Some(rank) => self.gone(rank).map(|kind| (kind, rank)),
-            None => {
-                let mut last = None;
-                for rank in (0..self.size()).filter(|rank| self.size() == 1 || *rank != self.rank()) {
-                    match self.gone(rank) {
-                        Some(kind) => last = Some((kind, rank)),
-                        None => return Ok(()),
-                    }
-                }
-                last
-            }
+            Some(rank) => self.gone(rank).map(|kind| (kind, rank)).or_else(|| self.death()),
+            None => self.death().or_else(|| self.all_gone()),
         };
         match gone {
             None => Ok(()),
@@ -190,6 +181,20 @@ impl Core {
                 Err(self.failed(operation, Failure::Dead(Some(Cause { kind, rank, detail: 0 }))))
             }
         }
+    }
+
+    /// Whether all other ranks are gone: then how the last of them.
+    fn all_gone(&self) -> Option<(CauseKind, usize)> {
+        let mut others = (0..self.size()).filter(|rank| self.size() == 1 || *rank != self.rank());
+        others.try_fold(None, |_, rank| self.gone(rank).map(|kind| Some((kind, rank)))).flatten()
+    }
+
+    /// A death ends all waits. The cause of the communicator's end does not tell of it if another rank had left before.
+    #[inline]
+    fn death(&self) -> Option<(CauseKind, usize)> {
+        // A rank that dies poisons.
+        let mut ranks = if self.post().is_poisoned() { 0..self.size() } else { 0..0 };
+        ranks.find(|rank| self.rank_state.has_died(*rank)).map(|rank| (CauseKind::Died, rank))
     }
 
     /// The most buffers of a sender's that hold parts of long messages, or will: the others are left to short ones, for which

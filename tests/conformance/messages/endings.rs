@@ -28,6 +28,10 @@ pub(super) fn rows() -> Vec<Scenario> {
             .ranks(&[2, 4])
             .processes_only()
             .ends(|rank, size| if rank == size - 1 { -9 } else { 0 }),
+        row!(message_23_die_after_another_has_left)
+            .ranks(&[4])
+            .processes_only()
+            .ends(|rank, _| if rank == 2 { -9 } else { 0 }),
         row!(message_24_the_receiver_dies)
             .ranks(&[2])
             .processes_only()
@@ -151,6 +155,26 @@ fn message_23_die_without_communicators(comm: Communicator) -> Outcome {
     ensure!(messages.recv_vec::<usize>(last, 1)?.0 == [rank]);
     let error = messages.recv(&mut [0u8], last, Tag::Any).expect_err("it has died");
     ensure_matches!(error, Error::RankDied { rank, .. } if *rank == last);
+    Ok(())
+}
+
+/// One rank leaves, and another dies: it ends the waits of all, also for those who are there.
+fn message_23_die_after_another_has_left(comm: Communicator) -> Outcome {
+    let (mut messages, rank) = (comm.messages()?, comm.rank());
+    if rank == 3 {
+        return Ok(());
+    }
+    while comm.barrier().is_ok() {}
+    if rank == 2 {
+        messages.recv(&mut [0u8], 0, 1)?;
+        messages.recv(&mut [0u8], 1, 1)?;
+        return die();
+    }
+    messages.send(&[0u8], 2, 1)?;
+    // Rank 0 may leave before rank 1 knows.
+    let source = if rank == 0 { Source::Any } else { Source::Rank(1) };
+    let error = messages.recv(&mut [0u8], source, 2).expect_err("a rank has died");
+    ensure_matches!(error, Error::RankDied { rank: 2, .. });
     Ok(())
 }
 
