@@ -200,7 +200,7 @@ impl Communicator {
     /// [`Error::Forked`] in a forked child, which is not a rank.
     pub fn leave(self) -> Result<(), Error> {
         if self.rank_state.mapped.forked() {
-            return Err(Error::Forked { operation: Operation::Init });
+            return Err(Error::Forked { operation: Operation::Leave });
         }
         Ok(())
     }
@@ -232,7 +232,7 @@ impl Communicator {
     /// [`Error::Forked`] in a forked child.
     pub fn state(&self) -> Result<JobState, Error> {
         if self.rank_state.mapped.forked() {
-            return Err(Error::Forked { operation: Operation::Init });
+            return Err(Error::Forked { operation: Operation::State });
         }
         Ok(match &self.rank_state.sampler {
             Some(sampler) => sampler.state(),

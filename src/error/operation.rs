@@ -46,6 +46,10 @@ codes! {
         Share = 13,
         /// `buffer`
         Buffer = 14,
+        /// `leave`
+        Leave = 15,
+        /// `state`
+        State = 16,
         /// `symmetric`
         Symmetric = 32,
         /// `free` of a symmetric object
@@ -147,6 +151,8 @@ impl Operation {
             Operation::Exchange => "exchange",
             Operation::Share => "share",
             Operation::Buffer => "buffer",
+            Operation::Leave => "leave",
+            Operation::State => "state",
             Operation::Symmetric => "symmetric",
             Operation::FreeSymmetric => "free",
             Operation::ResizeSymmetric => "resize",

@@ -232,12 +232,14 @@ fn a_forked_child_is_no_rank(comm: Communicator) -> Outcome {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {
             let results = [
-                comm.barrier(),
-                comm.broadcast(&mut data, 0),
-                comm.allreduce_in_place(&mut data, ReduceOp::Sum),
-                comm.leave(),
+                (Operation::Barrier, comm.barrier()),
+                (Operation::Broadcast, comm.broadcast(&mut data, 0)),
+                (Operation::Allreduce, comm.allreduce_in_place(&mut data, ReduceOp::Sum)),
+                (Operation::State, comm.state().map(drop)),
+                (Operation::Leave, comm.leave()),
             ];
-            let refused = results.iter().all(|result| matches!(result, Err(Error::Forked { .. })));
+            let refused = |(called, result): &(Operation, Result<(), Error>)| matches!(result, Err(Error::Forked { operation }) if operation == called);
+            let refused = results.iter().all(refused);
             // SAFETY: ends the child, without running the parent's exit handlers.
             unsafe { nix::libc::_exit(if refused { REFUSED } else { 1 }) }
         }
