@@ -48,6 +48,9 @@ fn expect(
     common: impl Fn(&str) -> Option<String>,
 ) -> Option<Vec<String>> {
     let name = get("NAME")?;
+    // An empty setting is as none.
+    let set = |suffix: &str| get(suffix).filter(|value| !value.is_empty());
+    let common = |suffix: &str| common(suffix).filter(|value| !value.is_empty());
     let rest = name.strip_prefix('/')?;
     if rest.is_empty()
         || rest.len() > Config::MAX_NAME_BYTES
@@ -61,8 +64,8 @@ fn expect(
     if size == 0 || size > 65_536 || rank >= size {
         return None;
     }
-    let timeout = seconds(get("TIMEOUT"), 60)?;
-    let join_timeout = seconds(get("JOIN_TIMEOUT"), 30)?;
+    let timeout = seconds(set("TIMEOUT"), 60)?;
+    let join_timeout = seconds(set("JOIN_TIMEOUT"), 30)?;
     let wait = match common("WAIT").as_deref() {
         None | Some("futex" | "native") => "Native",
         Some("pthread") => "Pthread",

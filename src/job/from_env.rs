@@ -147,8 +147,9 @@ fn of_choice(choice: Choice, get: impl Fn(&str) -> Option<String>) -> Result<Con
     settings(config, "INTRANODE", get)
 }
 
-/// Adds what is set besides name, rank and size.
+/// Adds what is set besides name, rank and size. An empty value is as none.
 fn settings(mut config: Config, prefix: &str, get: impl Fn(&str) -> Option<String>) -> Result<Config, Error> {
+    let get = |name: &str| get(name).filter(|value| !value.is_empty());
     let seconds = |suffix: &str, default: Option<Duration>| {
         let setting = format!("{prefix}_{suffix}");
         get(&setting).map_or(Ok(default), |value| parse_seconds(&setting, &value))
@@ -230,6 +231,22 @@ mod tests {
         assert_eq!(with("INTRANODE_SINGLE_COPY", "0").unwrap().single_copy, Some(false));
         assert_eq!(with("INTRANODE_SINGLE_COPY", "1").unwrap().single_copy, Some(true));
         assert!(!config.state_reports && with("INTRANODE_STATE", "1").unwrap().state_reports);
+    }
+
+    #[test]
+    fn an_empty_setting_is_as_none() {
+        let usual = format!("{:?}", lookup(&GOOD).unwrap());
+        for name in [
+            "COBRE_SHM_TIMEOUT",
+            "COBRE_SHM_JOIN_TIMEOUT",
+            "INTRANODE_WAIT",
+            "INTRANODE_SPIN",
+            "INTRANODE_GROUP",
+            "INTRANODE_SINGLE_COPY",
+            "INTRANODE_STATE",
+        ] {
+            assert_eq!(format!("{:?}", with(name, "").unwrap()), usual, "{name}");
+        }
     }
 
     #[test]

@@ -278,6 +278,13 @@ fn a_wrong_variable_is_named_with_what_is_allowed() {
 }
 
 #[test]
+fn an_empty_setting_is_as_none() {
+    for empty in ["INTRANODE_LAUNCHER=", "INTRANODE_SCOPE="] {
+        assert_eq!(slurm(1).with(empty).place(), slurm(1).place(), "{empty}");
+    }
+}
+
+#[test]
 fn other_users_of_local_rank_are_not_torchrun() {
     let recorded = torchrun(0).without("TORCHELASTIC_RUN_ID");
     assert_eq!(choose(&recorded).expect("no error"), None);
