@@ -41,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     variables = dict(os.environ)
     variables["INTRANODE_NAME"] = f"/intranode-{os.getpid()}-{time.monotonic_ns() % 1_000_000_000}"
     variables["INTRANODE_SIZE"] = str(options.n)
+    # These variables count, whatever was chosen for another launcher.
+    variables.pop("INTRANODE_LAUNCHER", None)
     if options.timeout is not None:
         variables["INTRANODE_TIMEOUT"] = options.timeout
     return _run(command, options.n, variables)

@@ -96,6 +96,9 @@ def test_the_launcher(tmp_path: Path) -> None:
     )
     done = launch(2, str(script), "a", "-n")
     assert (done.returncode, done.stdout) == (0, "[['a', '-n'], ['a', '-n']]\n" * 2), done.stderr
+    # What was chosen for another launcher does not make each rank a job of its own.
+    done = launch(2, str(script), env=os.environ | {"INTRANODE_LAUNCHER": "none"})
+    assert (done.returncode, done.stdout) == (0, "[[], []]\n" * 2), done.stderr
     script.write_text(
         "import intranode, sys, time\ncomm = intranode.world()\ncomm.barrier()\n"
         "if comm.rank == 1: sys.exit(9)\ntime.sleep(60)\n"
