@@ -106,7 +106,12 @@ fn made(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
             fields.set_item("missing", &failure.missing)?;
             "InitializationFailed"
         }
-        Error::SeveralNodes { .. } => "InvalidConfiguration",
+        Error::SeveralNodes { .. } => {
+            fields.set_item("setting", "INTRANODE_SCOPE")?;
+            fields.set_item("value", py.None())?;
+            fields.set_item("allowed", "node, where the ranks are on several nodes")?;
+            "InvalidConfiguration"
+        }
         Error::Forked { .. } => "Forked",
         Error::ConcurrentUse { .. } => "ConcurrentUse",
         Error::InvalidRoot { .. }
