@@ -3,17 +3,23 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Why a call of [`Leaders`](crate::Leaders) has failed. It names a node where one is to blame. Example:
-/// [`Leaders`](crate::Leaders).
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a call of [`Leaders`](crate::Leaders) has failed. It names a node where one is to blame.
+///
+/// ```
+/// let error: Box<dyn std::error::Error> = intranode::LeadersError::Left { node: 1 }.into();
+/// assert_eq!(error.to_string(), "the leader of node 1 has left");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeadersError {
     /// The leader of a node did not come within the time-out.
+    #[error("the leader of node {node} did not come within the time-out")]
     Late {
         /// The first node that is late.
         node: usize,
     },
     /// The leader of a node has died.
+    #[error("the leader of node {node} has died, process {pid}")]
     Died {
         /// Its node.
         node: usize,
@@ -21,18 +27,22 @@ pub enum LeadersError {
         pid: u32,
     },
     /// The leader of a node has left, and calls no more.
+    #[error("the leader of node {node} has left")]
     Left {
         /// Its node.
         node: usize,
     },
     /// A node has failed, as its leader has told by [`fail`](crate::Leaders::fail).
+    #[error("a node has failed, as its leader has told")]
     Failed {
         /// What it has told.
         notice: Vec<u8>,
     },
     /// The ranks of this leader's own node have failed: what [`Waiting::pause`] returns.
+    #[error("the ranks of this leader's own node have failed")]
     OwnNode,
     /// What connects the leaders has failed.
+    #[error("what connects the leaders has failed: {reason}")]
     Transport {
         /// The reason.
         reason: String,
