@@ -4,6 +4,7 @@ use crate::endpoint::error::EndpointError;
 
 /// What peers may do with memory that an endpoint shares. Example: [`Endpoint::share`](crate::Endpoint::share).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Access {
     /// Get.
     Read,

@@ -35,6 +35,7 @@ impl fmt::Display for Peer {
 
 /// A message that was received without having been expected. Example: [`Peer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Incoming {
     /// Who has sent it.
     pub peer: Peer,

@@ -24,6 +24,7 @@ use std::time::Duration;
 /// assert!(Until::Ne(1.0).holds(f64::NAN));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Until<T> {
     /// It is equal to this value.
     Eq(T),
@@ -76,6 +77,7 @@ impl<T: PartialOrd> Until<T> {
 /// # Ok::<(), intranode::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Signal<S> {
     /// It becomes this value.
     Set(S),
