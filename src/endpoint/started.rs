@@ -146,6 +146,7 @@ pub struct GetRequest<B: AsMut<[u8]>>(Started<Gets<B>>);
 
 impl<B: AsMut<[u8]>> GetRequest<B> {
     /// The buffers. Before the transfer has ended this ends it, and they may have any content. Example: [`GetRequest`].
+    #[must_use]
     pub fn into_buffers(mut self) -> Vec<B> {
         let buffers = self.0.transfer.as_mut().map(|gets| core::mem::take(&mut gets.buffers));
         buffers.unwrap_or_default()

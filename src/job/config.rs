@@ -32,6 +32,7 @@ use crate::sys::shm_file::{self, is_name, name_rule};
 /// # Ok::<(), intranode::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Config {
     pub(crate) name: String,
     pub(crate) rank: usize,
@@ -117,7 +118,6 @@ impl Config {
 
     /// How long a call may make no progress before it fails on all ranks. The arrival of a rank is progress. The default is
     /// 60 seconds; `None` is no time-out; [`join`](Config::join) refuses zero. Example: [`Config`].
-    #[must_use]
     pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.timeout = timeout.into();
         self
@@ -153,7 +153,6 @@ impl Config {
     /// }
     /// # Ok::<(), intranode::Error>(())
     /// ```
-    #[must_use]
     pub fn interrupt(mut self, is_interrupted: fn() -> bool) -> Self {
         self.hooks.interrupt = Some(is_interrupted);
         self
@@ -182,7 +181,6 @@ impl Config {
     /// assert!(results.iter().all(Result::is_ok) && WAITS.load(Relaxed));
     /// # Ok::<(), intranode::Error>(())
     /// ```
-    #[must_use]
     pub fn long_wait(mut self, begins: fn()) -> Self {
         self.hooks.long_wait = Some(begins);
         self
@@ -190,7 +188,6 @@ impl Config {
 
     /// How long [`join`](Config::join) waits for all ranks. The default is 30 seconds; `None` is no time-out;
     /// [`join`](Config::join) refuses zero. Example: [`Config`].
-    #[must_use]
     pub fn join_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.join_timeout = timeout.into();
         self
@@ -217,14 +214,12 @@ impl Config {
     /// assert!(matches!(too_large.join(), Err(Error::InvalidConfiguration(_))));
     /// # Ok::<(), Error>(())
     /// ```
-    #[must_use]
     pub fn chunk_bytes(mut self, bytes: usize) -> Self {
         self.chunk_bytes = Some(bytes);
         self
     }
 
     /// How ranks sleep. Rank 0's setting is used. Example: [`WaitKind`].
-    #[must_use]
     pub fn wait(mut self, wait: WaitKind) -> Self {
         self.wait = wait;
         self
@@ -237,7 +232,6 @@ impl Config {
     /// Zero suits ranks with many threads that compute: a polling rank takes a processor from them. More than the default
     /// suits ranks that have processors of their own and often wait a little longer than 4000 µs: it takes some 25 µs to wake
     /// a sleeper.
-    #[must_use]
     pub fn spin(mut self, time: impl Into<Option<Duration>>) -> Self {
         self.spin = time.into();
         self
@@ -260,7 +254,6 @@ impl Config {
     /// assert!(results.iter().all(Result::is_ok));
     /// # Ok::<(), intranode::Error>(())
     /// ```
-    #[must_use]
     pub fn group(mut self, ranks: impl Into<Option<usize>>) -> Self {
         self.group = ranks.into();
         self
@@ -273,7 +266,6 @@ impl Config {
     ///
     /// If the system's policy forbids it (Yama's `ptrace_scope`, a container's filter), all data goes through staging. With
     /// `INTRANODE_DEBUG` in its environment a rank writes which of the two is used.
-    #[must_use]
     pub fn single_copy(mut self, enable: impl Into<Option<bool>>) -> Self {
         self.single_copy = enable.into();
         self
@@ -288,7 +280,6 @@ impl Config {
     ///
     /// This installs a handler until the process ends. The handler calls the one that was installed before. It is not for
     /// programs that continue after such a signal, since the communicator has ended then.
-    #[must_use]
     pub fn fatal_signals(mut self, enable: bool) -> Self {
         self.fatal_signals = enable;
         self
@@ -299,7 +290,6 @@ impl Config {
     /// may use that signal itself. A handler that was installed before is called too. Example: [`Config`].
     ///
     /// Calls are not slowed down: this rank's watcher thread samples the other ranks ten times a second.
-    #[must_use]
     pub fn state_reports(mut self, enable: bool) -> Self {
         self.state_reports = enable;
         self

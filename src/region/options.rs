@@ -58,6 +58,7 @@ pub enum Placement {
 /// # Ok::<(), intranode::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
 pub struct RegionOptions {
     pub(crate) placement: Placement,
     pub(crate) huge_pages: bool,
@@ -70,7 +71,6 @@ impl RegionOptions {
     }
 
     /// Sets the placement on NUMA nodes. Example: [`RegionOptions`].
-    #[must_use]
     pub fn placement(mut self, placement: Placement) -> Self {
         self.placement = placement;
         self
@@ -79,7 +79,6 @@ impl RegionOptions {
     /// Whether to request huge pages from the system. They make random access to large regions faster, since there are
     /// fewer TLB misses, and the allocation slower. If the system has none, some or all pages have the base size. Example:
     /// [`RegionOptions`].
-    #[must_use]
     pub fn huge_pages(mut self, huge_pages: bool) -> Self {
         self.huge_pages = huge_pages;
         self

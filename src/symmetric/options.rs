@@ -21,6 +21,7 @@ use crate::region::options::{Placement, RegionOptions};
 /// # Ok::<(), intranode::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct SymmetricOptions {
     alignment: usize,
     memory: RegionOptions,
@@ -48,7 +49,6 @@ impl SymmetricOptions {
     /// Sets the alignment of every instance, in bytes: a power of two up to
     /// [`MAX_ALIGNMENT`](SymmetricOptions::MAX_ALIGNMENT). Less than the alignment of an element has no effect. Memory with an
     /// alignment of more than a page takes up to that much for each rank. Example: [`SymmetricOptions`].
-    #[must_use]
     pub fn alignment(mut self, bytes: usize) -> Self {
         self.alignment = bytes;
         self
@@ -57,7 +57,6 @@ impl SymmetricOptions {
     /// Whether to request huge pages from the system, as
     /// [`RegionOptions::huge_pages`](crate::RegionOptions::huge_pages). Each rank's part of the memory is then a multiple of
     /// their size. Example: [`SymmetricOptions`].
-    #[must_use]
     pub fn huge_pages(mut self, huge_pages: bool) -> Self {
         self.memory = self.memory.huge_pages(huge_pages);
         self
@@ -74,7 +73,6 @@ impl SymmetricOptions {
     /// assert_eq!(made, [true, true]);
     /// # Ok::<(), intranode::Error>(())
     /// ```
-    #[must_use]
     pub fn placement(mut self, placement: Placement) -> Self {
         self.memory = self.memory.placement(placement);
         self
