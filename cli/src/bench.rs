@@ -27,6 +27,8 @@ const AFTER_HELP: &str = "\
 Exit status:
   0
       Everything was measured.
+  2
+      The command line is wrong, and nothing was started.
   125
       The launcher itself failed.
   other

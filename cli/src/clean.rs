@@ -15,6 +15,8 @@ Exit status:
       All leftovers were removed, there were none, or you did not agree.
   1
       A leftover could not be removed.
+  2
+      The command line is wrong, and nothing was removed.
   125
       The names of shared memory cannot be listed.
 

@@ -26,6 +26,8 @@ Environment of each rank:
 Exit status:
   0
       Every rank ended with status 0.
+  2
+      The command line is wrong, and nothing was started.
   125
       The launcher itself failed.
   126, 127

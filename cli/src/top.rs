@@ -43,6 +43,8 @@ Exit status:
       A job was found.
   1
       There is none.
+  2
+      The command line is wrong, and nothing was looked for.
   125
       The memory of the ranks cannot be read, or another failure.
 

@@ -70,6 +70,18 @@ fn every_command_and_every_flag_is_in_the_manual() {
 }
 
 #[test]
+fn a_wrong_command_line_ends_as_the_help_says() {
+    // What run does not know is a program.
+    for (command, wrong) in [("run", "-n"), ("bench", "--wrong"), ("top", "--wrong"), ("clean", "--wrong")] {
+        let finished = run(intranode([command, wrong]));
+        assert_eq!(finished.code(), 2, "{command}: {}", finished.stderr);
+        let documented = format!("\n  {}\n      The command line is wrong", finished.code());
+        let help = output_of([command, "--help"]);
+        assert!(help.contains(&documented), "{command}: {documented}");
+    }
+}
+
+#[test]
 fn a_manual_that_cannot_be_written_is_an_error() {
     let directory = Directory::new();
     let file = directory.0.join("file");
