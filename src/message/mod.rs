@@ -43,7 +43,7 @@ impl Communicator {
     /// Makes this rank's messages: what it sends by them the other ranks receive by theirs of the same call. Collective.
     /// Example: [`Messages`].
     ///
-    /// A rank takes up to 4 MiB of shared memory for them, and 5.5 KiB for each rank; with more than 256 ranks, 21.5 KiB for
+    /// A rank takes up to 4 MiB of shared memory for them, and 9.5 KiB for each rank; with more than 256 ranks, 25.5 KiB for
     /// each. Messages of several communicators, and of several calls of this method, have nothing to do with each other.
     ///
     /// # Errors

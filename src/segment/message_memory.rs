@@ -76,6 +76,7 @@ impl ChannelLayout {
     }
 
     /// That of a connection between two endpoints. Of these a process may have very many: whatever is sent, few pages are used.
+    #[cfg(any(target_os = "linux", test))]
     pub(crate) fn of_pair() -> Self {
         Self::with(2, MOST, BUFFER)
     }
@@ -274,6 +275,18 @@ mod tests {
             (layout.buffers, layout.buffer_len / 1024)
         });
         assert_eq!(buffers, [(64, 32), (64, 32), (64, 16), (64, 8), (64, 4), (16, 4), (4, 4), (4, 4)]);
+    }
+
+    #[test]
+    fn the_documents_say_what_a_channel_takes() {
+        let kib = |bytes: usize| format!("{} KiB", bytes as f64 / 1024.0);
+        let many = ChannelLayout::new(257);
+        let (few, many) = (kib(BUFFERS), kib(many.stride));
+        let docs = [include_str!("../message/mod.rs"), include_str!("../../docs/messages.md")];
+        for text in docs.map(|text| text.replace("///", " ").split_whitespace().collect::<Vec<_>>().join(" ")) {
+            assert!(text.contains(&format!("and {few} for each")), "{few}");
+            assert!(text.contains(&format!("with more than 256 ranks, {many} for each")), "{many}");
+        }
     }
 
     #[test]
