@@ -142,9 +142,11 @@ pub(crate) const FIRST_PART_BYTES: usize = 4 << 10;
 // ---- Stores and loads (copy/)
 
 /// From this size on a put or a get moves vectors. Shorter ones are done before the first vector is. Measured.
+#[cfg(target_arch = "x86_64")]
 pub(crate) const PUT_VECTORS_FROM_BYTES: usize = 256;
 
 /// From this size on a put or a get is one string instruction. Measured.
+#[cfg(target_arch = "x86_64")]
 pub(crate) const PUT_STRINGS_FROM_BYTES: usize = 8 << 10;
 
 /// From this size on a put or a get is stored non-temporally: it is larger than the caches of a core. Measured.
@@ -208,9 +210,11 @@ pub(crate) const READ_STREAM_BYTES: usize = 4 << 10;
 
 /// From how many bytes on what another core has written is read by the string instruction, where that [writes](crate::copy) whole lines
 /// without having read them. Shorter copies take longer so. Measured: docs/adr/0046-reading-by-string-instructions.md.
+#[cfg(target_arch = "x86_64")]
 pub(crate) const READ_STRING_BYTES: usize = 16 << 10;
 
 /// From this size on vectors of 256 bits are worth asking the processor for. Measured.
+#[cfg(target_arch = "x86_64")]
 pub(crate) const WIDE_FROM_BYTES: usize = 512;
 
 // ---- Messages (message/, segment/message_memory.rs)
@@ -486,13 +490,16 @@ pub(crate) const OPEN_LONGEST_PAUSE: Duration = Duration::from_millis(5);
 // ---- Watchers (liveness/watcher.rs)
 
 /// How often the words of a rank are polled where the kernel has no `futex_waitv`.
+#[cfg(target_os = "linux")]
 pub(crate) const WATCH_SCAN: Duration = Duration::from_millis(2);
 
 /// How often the pidfd of a rank's process is polled, by some watcher of the job. 128 ranks that sleep use less than 1 % of
 /// a processor so. Measured.
+#[cfg(target_os = "linux")]
 pub(crate) const WATCH_TICK: Duration = Duration::from_millis(150);
 
 /// The longest time between two calls of a listener that needs ticks.
+#[cfg(target_os = "linux")]
 pub(crate) const LISTENER_TICK: Duration = Duration::from_millis(100);
 
 // ---- Several nodes (nodes/)

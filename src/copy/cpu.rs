@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Whether a checker watches every access to memory: Miri, or the thread sanitizer (`.ci/tsan`). Neither sees what is done
 /// by vectors of 32 bytes or non-temporal stores, so all copies are then left to the compiler.
+#[cfg(target_arch = "x86_64")]
 pub(super) const WATCHED: bool = cfg!(any(miri, tsan));
 
 /// The first family of AMD's processors (Zen 5) whose string instructions write whole lines without having read them. On a Zen 4 they

@@ -1,8 +1,11 @@
 //! Copies line by line, with the widest vectors of the processor, and prefetches.
 
+#[cfg(target_arch = "x86_64")]
 use super::cpu::WATCHED;
 use super::view::Source;
-use crate::tuning::{PREFETCH_READ_BYTES, READ_STREAM_BYTES, READ_STRING_BYTES};
+#[cfg(target_arch = "x86_64")]
+use crate::tuning::READ_STRING_BYTES;
+use crate::tuning::{PREFETCH_READ_BYTES, READ_STREAM_BYTES};
 
 /// The bytes that one write-combining buffer collects. Non-temporal stores of less would be merged with the rest of the
 /// line from memory.

@@ -174,8 +174,9 @@ impl Sink<'_> {
     }
 }
 
+#[cfg(target_os = "linux")]
 impl Source<'_> {
-    /// [`get`](Self::get) for what is often a single number.
+    /// [`get`](Self::get) for what is often a single number, as messages between endpoints.
     ///
     /// # Panics
     /// When they reach past the end of the view.

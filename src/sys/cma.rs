@@ -8,6 +8,10 @@ pub(crate) enum Fetched {
     /// The system does not allow it, or the process has not the token.
     Refused,
     /// The process has the token, and nothing is mapped at the address.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(dead_code, reason = "only Linux reads another process's memory")
+    )]
     Unmapped,
 }
 
