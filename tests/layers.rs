@@ -2,6 +2,8 @@
 //!
 //! Imports are read as text: `use` declarations and paths that begin with `crate`, `super` or `self`. What stands in a
 //! module of tests does not count.
+//!
+//! And the names in the pages about the sources: each is in a source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -326,4 +328,36 @@ fn sources(root: &Path) -> BTreeMap<String, String> {
         }
     }
     found
+}
+
+/// The pages that explain the sources name functions, tests and files that exist.
+#[test]
+fn documents_name_what_exists() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let mut sources = String::new();
+    let mut folders =
+        ["src", "tests", "loom-tests", "shuttle-tests", "benches"].map(|name| root.join(name)).to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of the sources") {
+            let path = entry.expect("an entry").path();
+            sources += &path.display().to_string();
+            match path.extension().and_then(|ending| ending.to_str()) {
+                _ if path.is_dir() => folders.push(path),
+                Some("rs" | "c" | "py") => sources += &fs::read_to_string(&path).expect("a source is text"),
+                // The names of the models, which are made from parts.
+                _ if path.ends_with("EXPLORED.md") => sources += &fs::read_to_string(&path).expect("text"),
+                _ => {}
+            }
+        }
+    }
+    for page in ["CONTRIBUTING.md", "docs/ARCHITECTURE.md", "docs/GLOSSARY.md", "docs/messages.md"] {
+        let text = fs::read_to_string(root.join(page)).expect("a page");
+        let code = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+        let words = code.flat_map(|code| code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+        let names =
+            words.filter(|word| word.contains('_') && word.bytes().any(|byte| byte.is_ascii_lowercase()));
+        let unknown: Vec<&str> =
+            names.filter(|name| !name.starts_with("MPI_") && !sources.contains(name)).collect();
+        assert!(unknown.is_empty(), "{page} names {unknown:?}");
+    }
 }
