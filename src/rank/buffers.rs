@@ -5,7 +5,7 @@
 //!   what a rank has mapped stays what it is.
 //! * A **buffer** is a block of a segment of its rank, given out by the best fit (`range-alloc`), in granules of 128 bytes. When
 //!   it is dropped, its whole pages go back to the system.
-//! * The **windows** of the heaps of all processes are found and read like segments: see [`crate::rank::heap_windows`].
+//! * The **prefixes** of the heaps of all processes are found and read like segments: see [`crate::rank::heap_prefixes`].
 //! * A place in a segment is [offered](crate::protocol::offers) until all ranks have found the segment once. If one has not, it is
 //!   not offered again: what lies there goes through staging.
 
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use range_alloc::RangeAllocator;
 
-use crate::rank::heap_windows::{self, HeapWindows, Reach, WINDOWS};
+use crate::rank::heap_prefixes::{self, HeapPrefixes, PREFIXES, Reach};
 use crate::rank::unchanged::SentBlocks;
 use crate::segment::buffer_memory::{BufferBlock, BufferBytes};
 use crate::segment::mapped::MappedSegment;
@@ -42,8 +42,8 @@ const OFFSET_BITS: u32 = 40;
 const SEGMENT_BITS: u32 = 5;
 const RANK_BITS: u32 = 16;
 
-/// The last numbers of segments are those of the windows of heaps.
-const FIRST_WINDOW: usize = (1 << SEGMENT_BITS) - WINDOWS;
+/// The last numbers of segments are those of the prefixes of heaps.
+const FIRST_PREFIX: usize = (1 << SEGMENT_BITS) - PREFIXES;
 
 /// Bytes in a segment of some rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub(crate) struct Buffers {
     /// Whether there was ever a segment. If not, no call takes a lock to look for its blocks.
     is_used: AtomicBool,
     /// The heap of this rank's process.
-    heap: Mutex<HeapWindows>,
+    heap: Mutex<HeapPrefixes>,
     /// By rank and segment.
     found: Mutex<BTreeMap<(usize, usize), Arc<BufferBytes>>>,
 }
@@ -112,7 +112,7 @@ impl Buffers {
         self.is_used.load(Ordering::Relaxed).then(|| self.own())
     }
 
-    fn heap(&self) -> MutexGuard<'_, HeapWindows> {
+    fn heap(&self) -> MutexGuard<'_, HeapPrefixes> {
         self.heap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -185,8 +185,8 @@ impl Buffers {
     pub(crate) fn place_of(&self, key: Option<u64>, rank: usize, bytes: &[u8]) -> Option<(u64, bool)> {
         let (segment, offset, reach) = self.place_in_segment(bytes).or_else(|| {
             let place = shared_heap::place_of(bytes)?;
-            let (window, offset, reach) = self.heap().place_of(key, rank, place, bytes.len())?;
-            Some((FIRST_WINDOW + window, offset, reach))
+            let (prefix, offset, reach) = self.heap().place_of(key, rank, place, bytes.len())?;
+            Some((FIRST_PREFIX + prefix, offset, reach))
         })?;
         let place = encode(BufferPlace { rank, segment, offset })?;
         (reach != Reach::NotAll).then_some((place, reach == Reach::All))
@@ -194,7 +194,7 @@ impl Buffers {
 
     fn place_in_segment(&self, bytes: &[u8]) -> Option<(usize, usize, Reach)> {
         let own = self.used()?;
-        let mut segments = own.iter().take(FIRST_WINDOW).enumerate();
+        let mut segments = own.iter().take(FIRST_PREFIX).enumerate();
         segments.find_map(|(number, segment)| Some((number, segment.bytes.offset_of(bytes)?, segment.reach)))
     }
 
@@ -212,8 +212,8 @@ impl Buffers {
 
     /// All ranks have answered whether they have what this one has offered.
     pub(crate) fn settle(&self, place: BufferPlace, found: bool) {
-        if let Some(window) = place.segment.checked_sub(FIRST_WINDOW) {
-            self.heap().settle(window, found);
+        if let Some(prefix) = place.segment.checked_sub(FIRST_PREFIX) {
+            self.heap().settle(prefix, found);
         } else if let Some(segment) = self.own().get_mut(place.segment) {
             segment.reach = if found { Reach::All } else { Reach::NotAll };
         }
@@ -229,8 +229,8 @@ impl Buffers {
         if found.contains_key(&(rank, segment)) {
             return true;
         }
-        let mapping = match segment.checked_sub(FIRST_WINDOW) {
-            Some(window) => heap_windows::find(mapped, rank, window),
+        let mapping = match segment.checked_sub(FIRST_PREFIX) {
+            Some(prefix) => heap_prefixes::find(mapped, rank, prefix),
             None => findable::find(mapped.snapshot(rank).pid, &name(mapped.key(), rank, segment)).ok(),
         };
         let Some(mapping) = mapping else { return false };

@@ -7,7 +7,7 @@ pub(crate) mod cma_peers;
 pub(crate) mod comm_tree;
 pub(crate) mod groups;
 pub(crate) mod heap;
-pub(crate) mod heap_windows;
+pub(crate) mod heap_prefixes;
 pub(crate) mod job_state;
 pub(crate) mod lending;
 pub(crate) mod process_settings;

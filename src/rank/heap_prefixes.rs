@@ -1,6 +1,6 @@
 //! What this rank lends of its process's heap ([`SharedHeap`](crate::SharedHeap)).
 //!
-//! * A **window** of a heap is its first bytes, as many as its number says. A rank that reads in a heap maps the window that a place is
+//! * A **prefix** of a heap is its first bytes, as many as its number says. A rank that reads in a heap maps the prefix that a place is
 //!   in: so it maps few, and not all addresses that a heap may once have.
 //! * The memory of a heap is there before there is a communicator. So its name has a random number, and a rank that lends for the first
 //!   time makes a **note** of that number: an empty file under a name that follows from the communicator's key and the rank.
@@ -14,12 +14,12 @@ use crate::sys::memory::mapping::Mapping;
 use crate::sys::shared_heap::is_open;
 use crate::sys::shared_heap::place::{Place, name};
 
-/// How many windows there are.
-pub(crate) const WINDOWS: usize = 8;
+/// How many prefixes there are.
+pub(crate) const PREFIXES: usize = 8;
 
-/// The length of a window: 64 MiB, and four times as much as the one before; the last has a TiB.
-fn len_of(window: usize) -> usize {
-    64 << 20 << (2 * window)
+/// The length of a prefix: 64 MiB, and four times as much as the one before; the last has a TiB.
+fn len_of(prefix: usize) -> usize {
+    64 << 20 << (2 * prefix)
 }
 
 /// How the name of a note begins; the heap's number follows.
@@ -27,7 +27,7 @@ fn note(key: u64, rank: usize) -> String {
     format!("intranode_{key:016x}_{rank}_heap_")
 }
 
-/// Whether other ranks have mapped a window, or a segment of buffers.
+/// Whether other ranks have mapped a prefix, or a segment of buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reach {
     #[default]
@@ -37,14 +37,14 @@ pub(crate) enum Reach {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct HeapWindows {
-    reach: [Reach; WINDOWS],
+pub(crate) struct HeapPrefixes {
+    reach: [Reach; PREFIXES],
     note: Option<File>,
     sent: SentBlocks,
 }
 
-impl HeapWindows {
-    /// The window and the offset of the `len` bytes at a place, if all others may find them there; and what they know of it. `key`: the
+impl HeapPrefixes {
+    /// The prefix and the offset of the `len` bytes at a place, if all others may find them there; and what they know of it. `key`: the
     /// communicator's, or `None` if nobody is to find it.
     pub(crate) fn place_of(
         &mut self,
@@ -54,16 +54,16 @@ impl HeapWindows {
         len: usize,
     ) -> Option<(usize, usize, Reach)> {
         let end = offset.checked_add(len)?;
-        let window = (0..WINDOWS).find(|window| len_of(*window) >= end)?;
-        if self.note.is_none() && self.reach[window] != Reach::NotAll {
+        let prefix = (0..PREFIXES).find(|prefix| len_of(*prefix) >= end)?;
+        if self.note.is_none() && self.reach[prefix] != Reach::NotAll {
             let name = format!("{}{number:016x}", note(key?, rank));
             // What cannot be found is not offered: the first refusal is one of all that is offered in a call.
             match findable::make_note(&name).ok().filter(|_| is_open()) {
                 Some(file) => self.note = Some(file),
-                None => self.reach = [Reach::NotAll; WINDOWS],
+                None => self.reach = [Reach::NotAll; PREFIXES],
             }
         }
-        Some((window, offset, self.reach[window]))
+        Some((prefix, offset, self.reach[prefix]))
     }
 
     /// As [`SentBlocks::is_unchanged`] of bytes that lie at this place.
@@ -71,19 +71,19 @@ impl HeapWindows {
         self.sent.is_unchanged(place.offset as u64, bytes)
     }
 
-    pub(crate) fn settle(&mut self, window: usize, found: bool) {
-        if let Some(reach) = self.reach.get_mut(window) {
+    pub(crate) fn settle(&mut self, prefix: usize, found: bool) {
+        if let Some(reach) = self.reach.get_mut(prefix) {
             *reach = if found { Reach::All } else { Reach::NotAll };
         }
     }
 }
 
-/// Maps a window of the heap of a rank's process.
-pub(crate) fn find(mapped: &MappedSegment, rank: usize, window: usize) -> Option<Mapping> {
+/// Maps a prefix of the heap of a rank's process.
+pub(crate) fn find(mapped: &MappedSegment, rank: usize, prefix: usize) -> Option<Mapping> {
     let process = mapped.snapshot(rank).pid;
     let number = findable::find_note(process, &note(mapped.key(), rank)).ok()?;
     let number = u64::from_str_radix(&number, 16).ok()?;
-    findable::find_part(process, &name(number), len_of(window)).ok()
+    findable::find_part(process, &name(number), len_of(prefix)).ok()
 }
 
 #[cfg(test)]
@@ -92,7 +92,7 @@ mod tests {
     use crate::tuning::HEAP_WINDOW_BYTES;
 
     #[test]
-    fn the_last_window_is_the_longest_heap() {
-        assert_eq!((len_of(0), len_of(WINDOWS - 1)), (64 << 20, HEAP_WINDOW_BYTES));
+    fn the_last_prefix_is_the_longest_heap() {
+        assert_eq!((len_of(0), len_of(PREFIXES - 1)), (64 << 20, HEAP_WINDOW_BYTES));
     }
 }
