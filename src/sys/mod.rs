@@ -2,6 +2,7 @@
 
 pub mod cast;
 pub(crate) mod cma;
+pub(crate) mod descriptors;
 #[cfg(target_os = "linux")]
 pub(crate) mod epoll;
 pub(crate) mod fence;

@@ -8,6 +8,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
+use crate::sys::descriptors::beyond_standard;
+
 /// The connections that wait for being accepted, at most; the system may allow fewer.
 const BACKLOG: libc::c_int = 4096;
 
@@ -24,15 +26,15 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 }
 
 /// Takes over a descriptor that a call has just returned.
-fn owned(descriptor: RawFd) -> OwnedFd {
+fn owned(descriptor: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: I7: it was just opened, and has no other owner.
-    unsafe { OwnedFd::from_raw_fd(descriptor) }
+    beyond_standard(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 fn socket(flags: libc::c_int) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags;
     // SAFETY: I7: touches no memory.
-    check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) }).map(owned)
+    check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) }).and_then(owned)
 }
 
 /// The address of an abstract name, with its length.
@@ -97,7 +99,7 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let none = core::ptr::null_mut();
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: I7: no address is asked for, so nothing is written.
-    check(unsafe { libc::accept4(listener.as_raw_fd(), none, core::ptr::null_mut(), flags) }).map(owned)
+    check(unsafe { libc::accept4(listener.as_raw_fd(), none, core::ptr::null_mut(), flags) }).and_then(owned)
 }
 
 /// Sends a packet.
@@ -181,7 +183,9 @@ pub(crate) fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Res
         && header.cmsg_type == libc::SCM_RIGHTS;
     let bytes = header_len.saturating_sub(size_of::<libc::cmsghdr>());
     let count = if is_given { (bytes / size_of::<RawFd>()).min(DESCRIPTORS) } else { 0 };
-    let descriptors = control.descriptors[..count].iter().map(|descriptor| owned(*descriptor)).collect();
+    // All of them, so that none stays open where one fails.
+    let owned: Vec<_> = control.descriptors[..count].iter().map(|descriptor| owned(*descriptor)).collect();
+    let descriptors = owned.into_iter().collect::<io::Result<_>>()?;
     Ok(Packet { len, descriptors, truncated })
 }
 
@@ -208,11 +212,11 @@ pub(crate) fn process(socket: BorrowedFd<'_>, number: u32) -> io::Result<(OwnedF
     let mut descriptor = MaybeUninit::<RawFd>::zeroed();
     if option(socket, libc::SO_PEERPIDFD, &mut descriptor).is_ok() {
         // SAFETY: I7: an integer, which was zero before the call.
-        return Ok((owned(unsafe { descriptor.assume_init() }), true));
+        return Ok((owned(unsafe { descriptor.assume_init() })?, true));
     }
     // SAFETY: I7: touches no memory.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, number, 0) };
-    if descriptor < 0 { Err(io::Error::last_os_error()) } else { Ok((owned(descriptor as RawFd), false)) }
+    if descriptor < 0 { Err(io::Error::last_os_error()) } else { Ok((owned(descriptor as RawFd)?, false)) }
 }
 
 fn option<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &mut MaybeUninit<T>) -> io::Result<()> {

@@ -26,6 +26,7 @@ pub(super) const PROGRAMS: &[Program] = &[
     ("a_program_that_a_child_becomes_has_a_heap_of_its_own", 0, becomes_another),
     ("limits_that_come_later_cost_the_heap_nothing", 0, later_limits),
     ("a_rank_that_has_closed_its_heap_is_served", 3, one_closes),
+    ("without_a_standard_error_nobody_writes_into_the_heap", 0, no_standard_error),
 ];
 
 /// What tests and programs start.
@@ -215,5 +216,16 @@ fn one_closes() -> Result<()> {
     ensure!(foreign()? == of_others, "{} mappings", foreign()?);
     collectives(&comm)?;
     ensure!(is_shared(first.as_ptr())? && first.iter().all(|byte| *byte == 1));
+    Ok(())
+}
+
+/// The number of a stream that is closed is the next file's.
+fn no_standard_error() -> Result<()> {
+    // SAFETY: nothing else of this process uses it meanwhile.
+    ensure!(unsafe { libc::close(libc::STDERR_FILENO) } == 0);
+    let block = vec![5u8; MIB];
+    ensure!(is_shared(block.as_ptr())?);
+    eprintln!("this is written nowhere");
+    ensure!(block.iter().all(|byte| *byte == 5), "it was written into a block");
     Ok(())
 }

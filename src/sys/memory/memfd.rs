@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
+use crate::sys::descriptors::beyond_standard;
 use crate::sys::file_size::without_sigxfsz;
 
 /// Seals against truncation, which would raise SIGBUS in every process that has mapped the file, against growth, and
@@ -42,7 +43,7 @@ fn create(name: &CStr) -> io::Result<File> {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: I7: a descriptor that was just opened, and that has no other owner.
-        Ok(File::from(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+        beyond_standard(File::from(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     };
     // Where vm.memfd_noexec is 2, the flag is required. Kernels before 6.3 refuse it.
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
@@ -87,7 +88,12 @@ pub(super) fn rest_of_name(process: u32, beginning: &str) -> io::Result<String> 
 fn open_path(path: &Path) -> io::Result<File> {
     // O_NONBLOCK: the process id may have been reused, and the file be a fifo.
     use std::os::unix::fs::OpenOptionsExt;
-    OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .and_then(beyond_standard)
 }
 
 /// Whether the file is sealed against truncation.

@@ -10,6 +10,7 @@ use super::file;
 use super::link::Link;
 use super::{lock, names};
 use crate::codes::codes;
+use crate::sys::descriptors::beyond_standard;
 use crate::sys::file_size::without_sigxfsz;
 
 /// Attempts at a private name, which contains a random number.
@@ -98,6 +99,7 @@ fn create_private(directory: &Path, job: &str) -> io::Result<(File, Link)> {
             Ok(file) => {
                 // The file was just created with O_EXCL, so the name is still its own.
                 let remove = |_: &io::Error| drop(fs::remove_file(&path));
+                let file = beyond_standard(file).inspect_err(remove)?;
                 let mut link = Link::new(&file).inspect_err(remove)?;
                 link.set_path(&path);
                 return Ok((file, link));

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::os::fd::AsRawFd;
 
 use super::names;
+use crate::sys::descriptors::beyond_standard;
 use crate::sys::file_size::without_sigxfsz;
 use crate::sys::process;
 
@@ -115,7 +116,13 @@ impl Identity {
 /// A new unlinked file. It is deleted when it is closed unless it is linked.
 #[cfg(target_os = "linux")]
 pub(super) fn create_tmpfile(directory: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).mode(MODE).custom_flags(libc::O_TMPFILE).open(directory)
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .mode(MODE)
+        .custom_flags(libc::O_TMPFILE)
+        .open(directory)
+        .and_then(beyond_standard)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -162,7 +169,8 @@ pub(super) fn create_excl(path: &Path) -> io::Result<File> {
 pub(super) fn open_existing(path: &Path) -> Result<Option<File>, Unusable> {
     // O_NONBLOCK: opening a fifo or a device must not block.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
+    let opened = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
+    let file = match opened.and_then(beyond_standard) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => {
