@@ -1,10 +1,13 @@
 //! Rows 23 to 26: damaged liveness words, forbidden system calls, other PID namespaces.
 
+use std::fs::DirEntry;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use intranode::Error;
 use intranode::segment::layout::Layout;
 use libtest_mimic::Completion;
 use nix::errno::Errno;
@@ -20,6 +23,7 @@ use super::{Program, Test, rank, repeat};
 pub(crate) const TESTS: &[Test] = &[
     ("row_23_a_liveness_word_is_overwritten", || words_are_overwritten(3)),
     ("row_23_the_liveness_words_of_one_of_12_are_overwritten", || words_are_overwritten(12)),
+    ("row_23_a_rank_closes_descriptors_that_it_does_not_know", descriptors_are_closed),
     ("row_24_futex_waitv_is_switched_off", || futex_waitv_is_refused("barriers", true)),
     ("row_24_futex_waitv_gives_eperm", || futex_waitv_is_refused("refused with EPERM", false)),
     ("row_24_futex_waitv_gives_enosys", || futex_waitv_is_refused("refused with ENOSYS", false)),
@@ -35,6 +39,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("in a container", in_a_container),
     ("in another PID namespace", in_another_pid_namespace),
     ("sends its pid", sends_its_pid),
+    ("closes what it does not know", closes_what_it_does_not_know),
 ];
 
 /// The time within which the end of a process with damaged liveness words is noticed.
@@ -61,6 +66,54 @@ fn words_are_overwritten(size: usize) -> Result<Completion> {
         job.finish(&[1])?;
     }
     Ok(Completion::Completed)
+}
+
+/// As programs do that become daemons. The numbers are those of other files then, which are no processes that have ended.
+fn descriptors_are_closed() -> Result<Completion> {
+    let program = |rank| if rank == 1 { "closes what it does not know" } else { "barriers" };
+    let mut job = Job::joined_with(3, program, |_| ())?;
+    job.await_line(1, "works")?;
+    let since = job.kill(0)?;
+    job.all_report_death(&[2], &[0], since)?;
+    job.await_line(1, "left")?;
+    job.finish(&[0])?;
+    Ok(Completion::Completed)
+}
+
+fn closes_what_it_does_not_know() -> Result<()> {
+    let comm = rank::join()?;
+    // The watcher has opened its descriptors.
+    let opened = || std::fs::read_dir("/proc/self/fd").map(|all| all.flatten().filter(is_of_a_process).count());
+    while opened()? == 0 {
+        comm.barrier()?;
+    }
+    // SAFETY: the library does not use what it has not opened.
+    ensure!(unsafe { libc::close_range(3, 1000, 0) } == 0);
+    let (reader, mut writer) = std::io::pipe()?;
+    writer.write_all(b"readable")?;
+    let readers: Vec<_> = (0..20).map(|_| reader.try_clone()).collect::<Result<_, _>>()?;
+    let since = Instant::now();
+    while since.elapsed() < 4 * BACKUP {
+        comm.barrier()?;
+    }
+    rank::send("works")?;
+    let error = loop {
+        if let Err(error) = comm.barrier() {
+            break error;
+        }
+    };
+    ensure!(matches!(error, Error::RankDied { rank: 0, .. }), "{error}");
+    drop(comm);
+    for reader in &readers {
+        reader.try_clone().context("the library has closed a descriptor of the program")?;
+    }
+    rank::send("left")?;
+    rank::receive()?;
+    Ok(())
+}
+
+fn is_of_a_process(descriptor: &DirEntry) -> bool {
+    std::fs::read_link(descriptor.path()).is_ok_and(|name| name.to_string_lossy().contains("pidfd"))
 }
 
 /// Overwrites a liveness word, through the memory of its owner.

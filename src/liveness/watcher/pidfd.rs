@@ -5,8 +5,10 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
+use std::ptr;
 use std::sync::atomic::Ordering;
 
 use crate::segment::layout::WATCHERS;
@@ -16,7 +18,7 @@ use crate::segment::mapped::MappedSegment;
 pub(super) struct Processes {
     /// The PID namespace of this process; `None` if it is unknown.
     namespace: Option<u32>,
-    open: Vec<(usize, OwnedFd)>,
+    open: Vec<(usize, ProcessFd)>,
 }
 
 impl Processes {
@@ -33,12 +35,14 @@ impl Processes {
     /// Polls the first [`WATCHERS`] of these ranks in this process's namespace. Returns those whose processes have ended.
     pub(super) fn ended(&mut self, mapped: &MappedSegment, ranks: impl Iterator<Item = usize>) -> Vec<usize> {
         let Some(namespace) = self.namespace else { return Vec::new() };
-        let mut previous = std::mem::take(&mut self.open);
+        let mut previous = mem::take(&mut self.open);
         let mut ended = Vec::new();
         let local = ranks.filter(|rank| mapped.pid_namespace(*rank).load(Ordering::Acquire) == namespace);
         for rank in local.take(WATCHERS) {
-            let descriptor = match previous.iter().position(|(known, _)| *known == rank) {
-                Some(index) => Ok(previous.swap_remove(index).1),
+            let known = previous.iter().position(|(known, _)| *known == rank);
+            let known = known.map(|index| previous.swap_remove(index).1).filter(ProcessFd::is_own);
+            let descriptor = match known {
+                Some(descriptor) => Ok(descriptor),
                 None => pidfd_open(mapped.segment().claims[rank].load(Ordering::Relaxed)),
             };
             match descriptor {
@@ -48,8 +52,8 @@ impl Processes {
                 Err(_) => {}
             }
         }
-        let entry = |(_, process): &(usize, OwnedFd)| libc::pollfd {
-            fd: process.as_raw_fd(),
+        let entry = |(_, process): &(usize, ProcessFd)| libc::pollfd {
+            fd: process.number(),
             events: libc::POLLIN,
             revents: 0,
         };
@@ -57,9 +61,35 @@ impl Processes {
         // SAFETY: I7: live entries, of the stated number.
         unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, 0) };
         // A pidfd becomes readable when its process has ended.
-        let ready = self.open.iter().zip(&entries).filter(|(_, entry)| entry.revents != 0);
-        ended.extend(ready.map(|((rank, _), _)| *rank));
+        let ready = self.open.iter().zip(&entries).filter(|(_, entry)| entry.revents & libc::POLLIN != 0);
+        ended.extend(ready.filter(|((_, process), _)| process.is_own()).map(|((rank, _), _)| *rank));
         ended
+    }
+}
+
+/// A descriptor of a process. Programs close descriptors that they do not know; what has its number then is theirs.
+struct ProcessFd(Option<OwnedFd>);
+
+impl ProcessFd {
+    fn number(&self) -> RawFd {
+        self.0.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    }
+
+    /// Whether it still is a descriptor of a process.
+    fn is_own(&self) -> bool {
+        let no_info = ptr::null::<libc::siginfo_t>();
+        // SAFETY: I7: signal 0 is only checked, and no structure is passed.
+        let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.number(), 0, no_info, 0) };
+        // Other errors concern the process.
+        result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EBADF)
+    }
+}
+
+impl Drop for ProcessFd {
+    fn drop(&mut self) {
+        if !self.is_own() {
+            mem::forget(self.0.take());
+        }
     }
 }
 
@@ -69,12 +99,12 @@ fn pid_namespace() -> Option<u32> {
     u32::try_from(inode).ok().filter(|inode| *inode != 0)
 }
 
-fn pidfd_open(process: u32) -> io::Result<OwnedFd> {
+fn pidfd_open(process: u32) -> io::Result<ProcessFd> {
     // SAFETY: I7: touches no memory.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: I7: a descriptor that was just opened, and that has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor as _) })
+    Ok(ProcessFd(Some(unsafe { OwnedFd::from_raw_fd(descriptor as _) })))
 }
