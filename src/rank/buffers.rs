@@ -10,7 +10,6 @@
 //!   not offered again: what lies there goes through staging.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +21,7 @@ use crate::rank::heap_prefixes::{self, HeapPrefixes, PREFIXES, Reach};
 use crate::rank::unchanged::SentBlocks;
 use crate::segment::buffer_memory::{BufferBlock, BufferBytes};
 use crate::segment::mapped::MappedSegment;
+use crate::sys::kept_file::KeptFile;
 use crate::sys::memory::backing::{Refusal, too_long};
 use crate::sys::memory::findable;
 use crate::sys::memory::mapping::Mapping;
@@ -88,7 +88,7 @@ pub(crate) struct Buffers {
 struct Segment {
     bytes: Arc<BufferBytes>,
     /// `None`: no other process can find it.
-    file: Option<File>,
+    file: Option<KeptFile>,
     /// In granules.
     free: RangeAllocator<usize>,
     /// Below this granule buffers have been before.
@@ -244,13 +244,20 @@ impl Buffers {
     }
 }
 
+impl Segment {
+    /// Whether memory can be allocated in it: a program may have closed its descriptor.
+    fn is_open(&self) -> bool {
+        self.file.as_ref().is_none_or(|file| file.get().is_some())
+    }
+}
+
 /// Takes a range, in granules, where there is room. Lengths in bytes.
 fn take_range(own: &mut [Segment], needed: usize, align: usize) -> Option<(usize, Range<usize>)> {
     let take = |(number, segment): (usize, &mut Segment)| {
         let range = segment.free.allocate_range_aligned(needed.div_ceil(GRANULE), align / GRANULE).ok()?;
         Some((number, range))
     };
-    own.iter_mut().enumerate().find_map(take)
+    own.iter_mut().enumerate().filter(|(_, segment)| segment.is_open()).find_map(take)
 }
 
 /// A segment with room for `needed` bytes, and if possible for more: twice the longest so far.

@@ -5,10 +5,9 @@
 //! * The memory of a heap is there before there is a communicator. So its name has a random number, and a rank that lends for the first
 //!   time makes a **note** of that number: an empty file under a name that follows from the communicator's key and the rank.
 
-use std::fs::File;
-
 use crate::rank::unchanged::SentBlocks;
 use crate::segment::mapped::MappedSegment;
+use crate::sys::kept_file::KeptFile;
 use crate::sys::memory::findable;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::shared_heap::is_open;
@@ -39,7 +38,7 @@ pub(crate) enum Reach {
 #[derive(Debug, Default)]
 pub(crate) struct HeapPrefixes {
     reach: [Reach; PREFIXES],
-    note: Option<File>,
+    note: Option<KeptFile>,
     sent: SentBlocks,
 }
 

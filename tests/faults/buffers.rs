@@ -1,22 +1,28 @@
 //! Rows 2, 13 and 25 for buffers, which others read in place: a rank is killed or stopped in the middle of that, or cannot map
 //! the memory. Nobody gets what the owner writes there after its call has failed.
 
+use std::io::{Read, Seek, Write};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use intranode::{Communicator, Error};
 use libtest_mimic::Completion;
+use nix::libc;
 use nix::sys::signal::Signal::{SIGCONT, SIGSTOP};
 
 use super::job::Job;
 use super::{Program, Test, rank, repeat};
 
-pub(crate) const TESTS: &[Test] =
-    &[("row_02_killed_while_buffers_are_read", killed), ("row_13_frozen_while_it_reads_a_buffer", frozen)];
+pub(crate) const TESTS: &[Test] = &[
+    ("row_02_killed_while_buffers_are_read", killed),
+    ("row_13_frozen_while_it_reads_a_buffer", frozen),
+    ("buffers_whose_descriptors_were_closed", closed),
+];
 
-pub(crate) const PROGRAMS: &[Program] = &[("sends buffers", sends_buffers)];
+pub(crate) const PROGRAMS: &[Program] =
+    &[("sends buffers", sends_buffers), ("closes its buffers' descriptors", closes)];
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -70,6 +76,39 @@ fn sends_buffers() -> Result<()> {
         turn += 1;
         send(comm, turn, LEN, &mut recv)
     })
+}
+
+/// What a program closes is not used again: the numbers are those of its own files then.
+fn closed() -> Result<Completion> {
+    let mut job = Job::joined_with(2, |_| "closes its buffers' descriptors", in_place)?;
+    (0..2).try_for_each(|rank| job.await_line(rank, "works"))?;
+    job.finish(&[])?;
+    Ok(Completion::Completed)
+}
+
+fn closes() -> Result<()> {
+    let comm = rank::join()?;
+    let mut recv = vec![0; LEN * comm.size()];
+    send(&comm, 1, LEN, &mut recv)?;
+    let kept = comm.buffer::<u64>(LEN)?;
+    // SAFETY: the library does not use what it has not opened.
+    ensure!(unsafe { libc::close_range(3, 1000, 0) } == 0);
+    let mut file = tempfile::tempfile()?;
+    file.write_all(&[7; 100_000])?;
+    let same: Vec<_> = (0..30).map(|_| file.try_clone()).collect::<Result<_, _>>()?;
+    drop(kept);
+    (2..5).try_for_each(|turn| send(&comm, turn, LEN, &mut recv))?;
+    comm.leave()?;
+    let mut content = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut content)?;
+    ensure!(content == [7; 100_000], "a file of the program was changed: it has {} bytes", content.len());
+    for file in &same {
+        file.try_clone().context("the library has closed a descriptor of the program")?;
+    }
+    rank::send("works")?;
+    rank::receive()?;
+    Ok(())
 }
 
 /// Sends a buffer to all others. As soon as the call returns, its memory changes, and becomes another buffer's.

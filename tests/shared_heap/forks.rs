@@ -1,12 +1,13 @@
 //! Children: by fork, by programs that are started, and by the bare system call.
 
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::libc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
@@ -229,17 +230,32 @@ fn no_memory() -> Result<()> {
     in_child(|| all(&values, 5))
 }
 
+/// The number of the heap's descriptor.
+fn number_of_heap() -> Result<i32> {
+    let all = std::fs::read_dir("/proc/self/fd")?.flatten().map(|entry| entry.path());
+    let mut heaps = all.filter(|path| {
+        std::fs::read_link(path).is_ok_and(|name| name.to_string_lossy().contains("intranode_heap"))
+    });
+    let number = heaps.next().and_then(|path| path.file_name()?.to_str()?.parse().ok());
+    number.context("the heap has a descriptor")
+}
+
 /// What a program closes is not used again: the number may be another file's by then.
 fn closed_descriptors() -> Result<()> {
     let mut values = vec![5u64; 4_000_000];
+    let number = number_of_heap()?;
     // SAFETY: the heap checks that its descriptor is the one that it has opened.
     ensure!(unsafe { libc::close_range(3, 1000, 0) } == 0);
     let path = std::env::temp_dir().join(format!("shared-heap-{}", std::process::id()));
     std::fs::write(&path, [7; 100_000])?;
     let file = std::fs::File::options().read(true).write(true).open(&path)?;
     std::fs::remove_file(&path)?;
+    // SAFETY: the number is free, or the file's own.
+    ensure!(unsafe { libc::dup2(file.as_raw_fd(), number) } == number);
     let text = complaints(&values)?;
     ensure!(text.contains("does not exist in this child"), "{text}");
+    // SAFETY: touches no memory.
+    in_child(|| unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0)?;
     // It grows no more, but is freed, and what is there is given out again.
     let more: Vec<Vec<u8>> = (0..200).map(|_| vec![1; MIB]).collect();
     ensure!(more.iter().all(|block| block.iter().all(|byte| *byte == 1)));

@@ -13,14 +13,15 @@ use super::mapping::Mapping;
 #[cfg(target_os = "linux")]
 use super::memfd;
 use super::rlimit;
+use crate::sys::kept_file::KeptFile;
 use crate::sys::shm_file;
 
 /// Makes `len` bytes of zeros, of which none is allocated.
-pub(crate) fn make(name: &str, len: usize) -> Result<(File, Mapping), Refusal> {
+pub(crate) fn make(name: &str, len: usize) -> Result<(KeptFile, Mapping), Refusal> {
     rlimit::refuses(len as u64, 0).map_or(Ok(()), |headroom| Err(Refusal::Memory(headroom)))?;
     let file = create(name, len as u64).map_err(too_large)?;
     let mapping = Mapping::of(&file, len)?;
-    Ok((file, mapping))
+    Ok((KeptFile::new(file)?, mapping))
 }
 
 /// Whether there is room for `len` bytes more.
@@ -30,15 +31,17 @@ pub(crate) fn check_room(len: usize) -> Result<(), Refusal> {
 }
 
 /// Allocates a range, before anything is stored there.
-pub(crate) fn allocate(file: &File, range: Range<usize>) -> Result<(), Refusal> {
+pub(crate) fn allocate(file: &KeptFile, range: Range<usize>) -> Result<(), Refusal> {
+    let file = file.get().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
     shm_file::allocate(file, range).map_err(refused)
 }
 
 /// Gives the pages of a range, which begins and ends at a page, back to the system: they are zeros then. Where the system cannot,
 /// they stay as they are.
 #[cfg(target_os = "linux")]
-pub(crate) fn give_back(file: &File, range: Range<usize>) {
+pub(crate) fn give_back(file: &KeptFile, range: Range<usize>) {
     use std::os::fd::AsRawFd;
+    let Some(file) = file.get() else { return };
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let (Ok(start), Ok(len)) = (range.start.try_into(), range.len().try_into()) else { return };
     // SAFETY: I7: the descriptor is open; no memory is involved.
@@ -46,7 +49,7 @@ pub(crate) fn give_back(file: &File, range: Range<usize>) {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn give_back(_file: &File, _range: Range<usize>) {}
+pub(crate) fn give_back(_file: &KeptFile, _range: Range<usize>) {}
 
 /// Maps the memory of this name that a process has made, to be read.
 #[cfg(target_os = "linux")]
@@ -70,8 +73,8 @@ pub(crate) fn find_part(process: u32, name: &str, len: usize) -> io::Result<Mapp
 
 /// Makes something without bytes, which only has a name, as long as the file is open.
 #[cfg(target_os = "linux")]
-pub(crate) fn make_note(name: &str) -> io::Result<File> {
-    memfd::make_named(0, name)
+pub(crate) fn make_note(name: &str) -> io::Result<KeptFile> {
+    KeptFile::new(memfd::make_named(0, name)?)
 }
 
 /// What follows this beginning in a name of a process.
@@ -86,7 +89,7 @@ pub(crate) fn find_part(_process: u32, _name: &str, _len: usize) -> io::Result<M
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn make_note(_name: &str) -> io::Result<File> {
+pub(crate) fn make_note(_name: &str) -> io::Result<KeptFile> {
     Err(io::ErrorKind::Unsupported.into())
 }
 

@@ -11,11 +11,11 @@ use std::ptr;
 
 use super::place::name;
 use super::ranges::Page;
+use crate::sys::kept_file::KeptFile;
 use crate::sys::memory::huge;
 use crate::sys::memory::memfd;
 use crate::sys::memory::pages::page_size;
 use crate::sys::memory::rlimit;
-use crate::sys::shm_file::Identity;
 use crate::tuning::{HEAP_GROWS_BY_BYTES, HEAP_WINDOW_BYTES, HEAP_WINDOW_MEMORIES};
 
 /// With a limit on addresses there is no heap unless it leaves this many times the window's length.
@@ -29,7 +29,7 @@ pub(super) struct Window {
     /// So many bytes from the start on are memory; those behind are only reserved.
     mapped: usize,
     /// `None`: this is a forked child, with private memory.
-    file: Option<(File, Identity)>,
+    file: Option<KeptFile>,
     pub(super) page: usize,
     /// In its name.
     pub(super) number: u64,
@@ -50,7 +50,7 @@ impl Window {
         }
         let number = RandomState::new().hash_one(0);
         let file = memfd::sealed(len as u64, &CString::new(name(number)).ok()?).ok()?;
-        let identity = Identity::of(&file).ok()?;
+        let file = KeptFile::new(file).ok()?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE;
         let table = map(ptr::null_mut(), table_len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
         let Some(reserved) = map(ptr::null_mut(), len + huge::ALIGN, libc::PROT_NONE, flags, -1, 0) else {
@@ -61,7 +61,7 @@ impl Window {
         // SAFETY: I20: zeros, which are valid entries; aligned to a page; never unmapped, and nothing else refers to it.
         let table = unsafe { std::slice::from_raw_parts_mut(table.cast::<Page>(), pages) };
         let start = reserved.wrapping_add(reserved.align_offset(huge::ALIGN));
-        Some((Window { start, len, mapped: 0, file: Some((file, identity)), page, number }, table))
+        Some((Window { start, len, mapped: 0, file: Some(file), page, number }, table))
     }
 
     pub(super) fn start(&self) -> *mut u8 {
@@ -79,8 +79,7 @@ impl Window {
 
     /// The file, if its descriptor still is the one that was opened: a program may have closed it, and opened another.
     pub(super) fn file(&self) -> Option<&File> {
-        let (file, identity) = self.file.as_ref()?;
-        Identity::of(file).is_ok_and(|found| found == *identity).then_some(file)
+        self.file.as_ref()?.get()
     }
 
     /// Makes at least `bytes` more memory, behind what is there, and reports how much. Zero: that cannot be.
