@@ -3,7 +3,7 @@
 //! | file | signature | where |
 //! | --- | --- | --- |
 //! | segment | the preamble of its layout | its first bytes |
-//! | region | a [`Trailer`] | behind the data, in a page that is not mapped: the program may store anything in the data |
+//! | region | a [`Trailer`] | behind the data, in a page that is not mapped: the program may store anything in the data, and that of a further communicator's segment begins with a preamble |
 //!
 //! A file is locked, then signed by its first write, in one call, then linked to its name. So a signed file without a lock
 //! is what a dead process has left, and a file without a signature belongs to another program. Only an empty file under a
@@ -30,11 +30,11 @@ pub(crate) enum Signature {
 impl Signature {
     /// The signature of a file, if it has one.
     pub(super) fn of(file: &File, is_segment: IsSegment) -> io::Result<Option<Self>> {
-        let preamble = preamble(file)?;
-        if is_segment(&preamble) {
-            return Ok(Some(Signature::Segment(preamble)));
+        if let Some(trailer) = Trailer::of(file)? {
+            return Ok(Some(Signature::Region(trailer)));
         }
-        Ok(Trailer::of(file)?.map(Signature::Region))
+        let preamble = preamble(file)?;
+        Ok(is_segment(&preamble).then_some(Signature::Segment(preamble)))
     }
 }
 
@@ -154,6 +154,13 @@ mod tests {
         for other in [&b""[..], &[0; 100], &[0; 8192], b"text", &[0xFF; 512]] {
             assert_eq!(Signature::of(&file(other, 0), is_segment).unwrap(), None);
         }
+    }
+
+    #[test]
+    fn what_has_a_trailer_is_a_region_whatever_it_begins_with() {
+        let split = file(&trailer(4096).encode(), 4096);
+        split.write_all_at(b"ours", 0).unwrap();
+        assert_eq!(Signature::of(&split, is_segment).unwrap(), Some(Signature::Region(trailer(4096))));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::process;
 use std::str::FromStr;
 use std::sync::atomic::Ordering;
@@ -28,6 +29,10 @@ fn creating_a_segment_removes_the_regions_and_drafts_of_dead_processes() {
     keep(draft(4096, &trailer(&name)), &names::region(&name, 1));
     keep(draft(4096, &trailer(&name)), &names::draft(&name, 2));
     keep(draft(0, b"new!"), &names::draft(&name, 3));
+    // The segment of a further communicator.
+    let split = draft(4096, &trailer(&name));
+    split.file().write_all_at(b"new!", 0).unwrap();
+    keep(split, &names::region(&name, 9));
     // Files that stay: another job's, unsigned ones, and a locked one.
     keep(draft(4096, &trailer(&other_job)), &names::region(&name, 4));
     keep(draft(0, b"new!"), &names::region(&name, 5));
@@ -35,7 +40,7 @@ fn creating_a_segment_removes_the_regions_and_drafts_of_dead_processes() {
     fs::write(shm(&names::draft(&name, 7)), b"").unwrap();
     let mut live = draft(4096, &trailer(&name));
     live.publish(&shm(&names::region(&name, 8))).unwrap();
-    assert_eq!(other_files(&name).len(), 8);
+    assert_eq!(other_files(&name).len(), 9);
     assert!(create_in(Path::new(file::DIRECTORY), &name, write_pid, CreateMode::Excl).unwrap().reclaimed);
     let mut remaining = other_files(&name);
     remaining.sort();
