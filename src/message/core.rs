@@ -168,7 +168,8 @@ impl Core {
         }
     }
 
-    /// Whether all ranks are gone that are waited for, or any has died: then the error that says so.
+    /// Whether all ranks are gone that are waited for, or any has died: then the error that says so, or the one with which the communicator
+    /// has ended before.
     #[inline]
     pub(crate) fn check_gone(&self, operation: Operation, source: Option<usize>) -> Result<(), Error> {
         let gone = match source {
@@ -178,6 +179,7 @@ impl Core {
         match gone {
             None => Ok(()),
             Some((kind, rank)) => {
+                self.post().check_closed().map_err(|failure| self.failed(operation, failure))?;
                 Err(self.failed(operation, Failure::Dead(Some(Cause { kind, rank, detail: 0 }))))
             }
         }

@@ -105,6 +105,20 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         if self.is_poisoned() { self.go_on() } else { Ok(()) }
     }
 
+    /// The same for who has seen that a rank has [closed](Self::is_closed) its side: it may have done so because the communicator has
+    /// ended, which this rank has not seen yet.
+    ///
+    /// # Errors
+    /// When the communicator has ended, but for a rank that has left.
+    #[cold]
+    pub fn check_closed(&self) -> Result<(), Failure> {
+        // Relaxed: a rank that closes its side because of it has acquired the cause before.
+        match self.0.platform.load64("closed-cause", self.0.segment.cause, Relaxed) {
+            0 => Ok(()),
+            _ => self.go_on(),
+        }
+    }
+
     #[cold]
     fn go_on(&self) -> Result<(), Failure> {
         match membership::failure(self.0.platform, self.0.segment) {

@@ -20,6 +20,10 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_22_send_then_leave).ranks(&[2, 4]),
         row!(message_22_others_go_on_after_a_rank_has_left).ranks(&[4]),
         row!(message_22_without_communicators).ranks(&[2]).timeout(TIMEOUT),
+        row!(message_23_who_stops_after_a_death_is_not_its_cause)
+            .ranks(&[3])
+            .processes_only()
+            .ends(|rank, _| if rank == 2 { -9 } else { 0 }),
         row!(message_23_send_then_die)
             .ranks(&[2, 4])
             .processes_only()
@@ -115,6 +119,25 @@ fn message_22_without_communicators(comm: Communicator) -> Outcome {
     let (data, mut received) = (bytes(rank, 100_000), vec![0; 100_000]);
     messages.sendrecv(&data, other, &mut received, other, 2)?;
     ensure!(received == bytes(other, 100_000));
+    Ok(())
+}
+
+/// Who has the error first drops its messages. Another rank finds that before it finds the error.
+fn message_23_who_stops_after_a_death_is_not_its_cause(comm: Communicator) -> Outcome {
+    let (mut messages, rank) = (comm.messages()?, comm.rank());
+    let others = comm.split(usize::from(rank == 2), rank)?;
+    match rank {
+        0 => {
+            others.barrier()?;
+            ensure_matches!(messages.recv(&mut [0u8], 1, 1), Err(Error::RankDied { rank: 2, .. }));
+        }
+        1 => {
+            ensure_matches!(messages.recv(&mut [0u8], 2, 1), Err(Error::RankDied { rank: 2, .. }));
+            drop(messages);
+            others.barrier()?;
+        }
+        _ => die()?,
+    }
     Ok(())
 }
 
