@@ -1,10 +1,11 @@
 //! Children: by fork, by programs that are started, and by the bare system call.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -23,6 +24,7 @@ pub(super) const PROGRAMS: &[Program] = &[
     ("a_child_frees_and_allocates", 0, allocating_child),
     ("a_fork_copies_no_more_than_what_was_written", 0, lazy_copies),
     ("forks_among_threads_that_allocate", 0, busy_forks),
+    ("what_is_freed_during_a_fork_is_its_next_owner_s", 0, freed_during_a_fork),
     ("programs_are_started_with_and_without_fork", 0, programs),
     ("a_child_of_the_bare_system_call_does_not_have_the_heap", 0, bare_child),
     ("a_child_without_memory_for_its_copy_is_told", 0, no_memory),
@@ -92,7 +94,7 @@ fn writers() -> Result<()> {
         waited && own && all(&values, 2)
     })?;
     values.fill(3);
-    std::io::Write::write_all(&mut &write, &[1])?;
+    (&write).write_all(&[1])?;
     ensure_holds(child)?;
     ensure!(all(&values, 3), "the child has written here");
     Ok(())
@@ -156,6 +158,46 @@ fn busy_forks() -> Result<()> {
     })?;
     ensure!(turns.into_inner() > 0);
     Ok(())
+}
+
+/// A child does not free a block in the memory of its parent, where it may have been given out again.
+fn freed_during_a_fork() -> Result<()> {
+    // More than what keeps its pages when it is freed.
+    const LEN: usize = 9 << 20;
+    // Before the first large block, so that they run between the functions of the heap.
+    // SAFETY: they do not unwind, and in the child one makes a system call only.
+    ensure!(unsafe { libc::pthread_atfork(Some(free_meanwhile), None, Some(await_parent)) } == 0);
+    let (reader, mut writer) = std::io::pipe()?;
+    PARENT.store(reader.as_raw_fd(), Ordering::Relaxed);
+    let first = vec![1u64; LEN];
+    let place = first.as_ptr();
+    ensure!(is_shared(place)?);
+    FREED.lock().expect("no panic").replace(first);
+    let child = start(|| true)?;
+    ensure!(CLOSED.load(Ordering::Relaxed), "the heap was not closed when the block was freed");
+    let next = vec![2u64; LEN];
+    ensure!(next.as_ptr() == place, "the block was not given out again");
+    writer.write_all(&[1])?;
+    ensure_holds(child)?;
+    ensure!(all(&next, 2), "the child has taken its memory");
+    Ok(())
+}
+
+/// What is freed during the fork, as by another thread; whether the heap was closed then; and where the child waits.
+static FREED: Mutex<Option<Vec<u64>>> = Mutex::new(None);
+static CLOSED: AtomicBool = AtomicBool::new(false);
+static PARENT: AtomicI32 = AtomicI32::new(-1);
+
+extern "C" fn free_meanwhile() {
+    let freed = FREED.lock().map(|mut freed| freed.take());
+    CLOSED.store(is_shared(vec![1u8; MIB].as_ptr()).is_ok_and(|shared| !shared), Ordering::Relaxed);
+    drop(freed);
+}
+
+extern "C" fn await_parent() {
+    let mut byte = 0u8;
+    // SAFETY: one byte into a live buffer of that size.
+    unsafe { libc::read(PARENT.load(Ordering::Relaxed), (&raw mut byte).cast(), 1) };
 }
 
 fn programs() -> Result<()> {
@@ -276,7 +318,7 @@ fn large_fork() -> Result<()> {
     let child = start(|| (&done).read_exact(&mut [0]).is_ok() && right(&values))?;
     eprintln!("a fork with {} bytes takes {:?}", size_of_val(&values[..]), start_of_fork.elapsed());
     values.fill(1);
-    std::io::Write::write_all(&mut &write, &[1])?;
+    (&write).write_all(&[1])?;
     ensure_holds(child)?;
     ensure!(all(&values, 1));
     Ok(())

@@ -143,10 +143,17 @@ impl Heap {
 
     /// Under the lock.
     fn locked<R>(&self, work: impl FnOnce(&mut Setup) -> R) -> R {
+        self.locked_as_it_is(|setup| {
+            self.freed.take_all(|address| release(setup, address));
+            work(setup)
+        })
+    }
+
+    /// The same, without freeing what was noted.
+    fn locked_as_it_is<R>(&self, work: impl FnOnce(&mut Setup) -> R) -> R {
         let bomb = NoUnwinding;
         // SAFETY: I20: this thread holds the lock, and what follows does not take it.
         let setup = unsafe { &mut *self.setup.get() };
-        self.freed.take_all(|address| release(setup, address));
         let result = work(setup);
         mem::forget(bomb);
         result
@@ -166,7 +173,8 @@ impl Heap {
     /// After a fork, in the thread that was in [`before_fork`](Self::before_fork), or in its copy: does this with the state, and opens
     /// the heap. If it fails, no block is given out any more.
     pub(super) fn after_fork(&self, work: impl FnOnce(&mut State) -> bool) {
-        self.locked(|setup| {
+        // A child still has its parent's memory here: to free in it would take pages from whoever has them in the parent by now.
+        self.locked_as_it_is(|setup| {
             let Setup::Ready(state) = setup else { return };
             let done = work(state);
             if !state.window.is_shared() {
