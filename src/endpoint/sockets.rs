@@ -61,7 +61,8 @@ impl State {
     /// Tells those who have not been accepted yet that nobody will, as they could not tell that from a death. Accepts nothing any more.
     pub(super) fn turn_away(&mut self) {
         let Some(mut listener) = self.listener.take() else { return };
-        // Another thread that is just looking at it by the descriptor would keep it, and with it the name, for a moment longer.
+        // Another thread that is just looking at the endpoint's descriptor would keep the listener, and with it the name, until it has looked.
+        // From here on nobody looks at the listener: both take the instance's lock.
         self.epoll.remove(listener.as_fd());
         // First: who connects from now on finds that nobody listens.
         listener.shut();

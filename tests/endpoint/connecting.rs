@@ -1,10 +1,14 @@
 //! Cases 46 to 49 and 52: names, and who may connect.
 
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use intranode::{Address, Ended, Endpoint, EndpointError, Event, Refusal};
 use libtest_mimic::Completion;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{Uid, geteuid, setuid};
 
 use super::child::{self, Child};
@@ -24,6 +28,7 @@ pub(super) const TESTS: &[Test] = &[
     ("a_server_that_always_has_calls_sees_who_connects", always_busy),
     ("descriptors_that_run_out_are_no_reason_to_spin", no_descriptors),
     ("names_and_addresses_are_checked", names),
+    ("names_are_free_at_once_while_others_look", looked_at),
     ("an_endpoint_connects_to_itself", itself),
     ("one_process_has_many_endpoints", many_endpoints),
     ("the_end_of_a_peer_is_reported_to_who_disconnects", own_end),
@@ -34,6 +39,37 @@ pub(super) const ROLES: &[Role] = &[
     ("as another user", as_another_user),
     ("has few descriptors", has_few_descriptors),
 ];
+
+/// The system keeps a socket, and its name, until a call has returned that is just looking at it. Many looks in each call make that
+/// long.
+fn looked_at() -> Result<Completion> {
+    let name = unique();
+    for round in 0..repeats(200) {
+        let server = Endpoint::listen(&name).with_context(|| format!("round {round}"))?;
+        let descriptor = server.as_fd().try_clone_to_owned()?;
+        let (looks, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let looking = scope.spawn(|| {
+                let mut looked_at = vec![PollFd::new(descriptor.as_fd(), PollFlags::POLLIN); 500];
+                while !is_over.load(Ordering::Relaxed) {
+                    poll(&mut looked_at, PollTimeout::ZERO)?;
+                    looks.store(true, Ordering::Relaxed);
+                }
+                Ok::<_, anyhow::Error>(())
+            });
+            while !looks.load(Ordering::Relaxed) && !looking.is_finished() {
+                thread::yield_now();
+            }
+            drop(server);
+            let next = Endpoint::listen(&name);
+            is_over.store(true, Ordering::Relaxed);
+            looking.join().ok().context("no panic")??;
+            ensure!(next.is_ok(), "round {round}: {next:?}");
+            Ok(())
+        })?;
+    }
+    Ok(Completion::Completed)
+}
 
 /// Its process lives, so it has not died.
 fn leaves_unaccepted() -> Result<Completion> {
