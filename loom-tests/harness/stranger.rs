@@ -320,17 +320,13 @@ impl Stranger<'_> {
         Ok(())
     }
 
-    /// Ends its connections: it sends no more, and hangs up.
+    /// Begins to end its connections: it sends no more.
     pub(crate) fn closes(&mut self) -> Result<(), Killed> {
-        for link in &self.links {
-            link.post.close(&link.connection.closed[link.side])?;
-        }
-        self.hangs_up();
-        Ok(())
+        self.links.iter().try_for_each(|link| link.post.close(&link.connection.closed[link.side]))
     }
 
     /// What the system does when a socket is closed, or a process ends.
-    fn hangs_up(&self) {
+    pub(crate) fn hangs_up(&self) {
         for link in &self.links {
             let hung_up = &link.connection.hung_up[link.side];
             self.platform.machine().store("hangs up", hung_up, 1, Relaxed);
@@ -367,10 +363,10 @@ impl Stranger<'_> {
         link.post.is_settled(&link.outgoing(), LEASE)
     }
 
-    /// Receives a lease, and reads both pieces under it. Reports whether they are what was shared, and then both.
+    /// Receives a lease, if the peer is not gone before, and reads both pieces under it. Reports whether they are what was shared, and
+    /// then both; or 100 if they are not since the peer has closed.
     pub(crate) fn reads(&mut self, peer: usize) -> Result<(), Killed> {
         if !self.awaits_lease(peer)? {
-            self.sees(0);
             return Ok(());
         }
         let link = &self.links[peer];
@@ -385,6 +381,8 @@ impl Stranger<'_> {
         self.sees(u64::from(stands));
         if stands {
             values.into_iter().for_each(|value| self.sees(value));
+        } else if link.post.is_closed(&link.connection.closed[other]) {
+            self.sees(100);
         }
         Ok(())
     }

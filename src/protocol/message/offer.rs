@@ -25,7 +25,7 @@ use super::super::symmetric::SymmetricPlatform;
 use super::super::{Killed, Ordering};
 use super::channel::{INLINE, OFFERS};
 use super::{Channel, Mask, Post};
-use Ordering::{Acquire, Relaxed, Release};
+use Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 const SETTLED: u64 = 0;
 const OFFERED: u64 = 1;
@@ -162,9 +162,10 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     #[inline]
     pub fn withdraw<C: Channel>(&self, channel: &C, number: u32) -> Settled {
         let (from, to) = (lease(number, OFFERED), lease(number, WITHDRAWN));
-        // Acquire: the receiver's copy is made, where it was faster, or has confirmed the lease before.
-        match self.0.platform.exchange_cell("withdraw", channel.lease(slot(number)), from, to, Acquire, Acquire)
-        {
+        let word = channel.lease(slot(number));
+        // Acquire: the receiver's copy is made, where it was faster, or has confirmed the lease before. Release: a receiver that finds it
+        // withdrawn sees what this side has written before, such as that it has closed.
+        match self.0.platform.exchange_cell("withdraw", word, from, to, AcqRel, Acquire) {
             Ok(_) => Settled::Withdrawn,
             Err(_) => Settled::Pulled,
         }
@@ -203,8 +204,9 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     pub fn read<C: Channel>(&self, channel: &C, number: u32, mut copy: impl FnMut() -> bool) -> bool {
         while copy() && self.is_offered(channel, number) {}
         let (word, offered) = (channel.lease(slot(number)), lease(number, OFFERED));
-        // Release: the copy is made. The same is stored once more, so that a sender that withdraws sees that.
-        self.0.platform.exchange_cell("confirm", word, offered, offered, Release, Relaxed).is_ok()
+        // Release: the copy is made. The same is stored once more, so that a sender that withdraws sees that. Acquire: what one that has
+        // withdrawn had written before.
+        self.0.platform.exchange_cell("confirm", word, offered, offered, Release, Acquire).is_ok()
     }
 
     /// The receiver wants a part of an offer of `source`'s.
