@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use intranode::{Address, Ended, Endpoint, EndpointError, Event, Refusal};
+use intranode::{Address, Armed, Ended, Endpoint, EndpointError, Event, Refusal};
 use libtest_mimic::Completion;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{Uid, geteuid, setuid};
@@ -28,7 +28,8 @@ pub(super) const TESTS: &[Test] = &[
     ("a_server_that_always_has_calls_sees_who_connects", always_busy),
     ("descriptors_that_run_out_are_no_reason_to_spin", no_descriptors),
     ("names_and_addresses_are_checked", names),
-    ("names_are_free_at_once_while_others_look", looked_at),
+    ("names_are_free_at_once_while_others_look", name_is_free),
+    ("peers_are_told_at_once_while_others_look", peer_is_told),
     ("an_endpoint_connects_to_itself", itself),
     ("one_process_has_many_endpoints", many_endpoints),
     ("the_end_of_a_peer_is_reported_to_who_disconnects", own_end),
@@ -42,10 +43,22 @@ pub(super) const ROLES: &[Role] = &[
 
 /// The system keeps a socket, and its name, until a call has returned that is just looking at it. Many looks in each call make that
 /// long.
-fn looked_at() -> Result<Completion> {
+fn looked_at(rings: bool, check: impl Fn(&Address, &mut Endpoint) -> Result<()>) -> Result<Completion> {
     let name = unique();
     for round in 0..repeats(200) {
-        let server = Endpoint::listen(&name).with_context(|| format!("round {round}"))?;
+        let mut server = Endpoint::listen(&name).with_context(|| format!("round {round}"))?;
+        let address = server.address().context("it listens")?.clone();
+        let mut client = Endpoint::client()?;
+        let peer = client.connect(&address)?;
+        while !matches!(client.poll()?, Some(Event::Connected { .. })) {
+            while server.arm()? == Armed::Work {
+                server.poll()?;
+            }
+        }
+        if rings {
+            // Nobody reads that, so the looks are at this connection.
+            client.send_unexpected(peer, 0, b"")?;
+        }
         let descriptor = server.as_fd().try_clone_to_owned()?;
         let (looks, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
         thread::scope(|scope| {
@@ -61,14 +74,32 @@ fn looked_at() -> Result<Completion> {
                 thread::yield_now();
             }
             drop(server);
-            let next = Endpoint::listen(&name);
+            let checked = check(&address, &mut client);
             is_over.store(true, Ordering::Relaxed);
             looking.join().ok().context("no panic")??;
-            ensure!(next.is_ok(), "round {round}: {next:?}");
-            Ok(())
+            checked.with_context(|| format!("round {round}"))
         })?;
     }
     Ok(Completion::Completed)
+}
+
+fn name_is_free() -> Result<Completion> {
+    looked_at(false, |address, _| Ok(Endpoint::listen(address.name()).map(drop)?))
+}
+
+fn peer_is_told() -> Result<Completion> {
+    looked_at(true, |_, client| {
+        loop {
+            match client.poll()? {
+                Some(Event::Closed { ended, .. }) => {
+                    ensure!(ended == Ended::Left, "{ended:?}");
+                    return Ok(());
+                }
+                Some(_) => {}
+                None => ensure!(client.arm()? == Armed::Work, "nothing has happened"),
+            }
+        }
+    })
 }
 
 /// Its process lives, so it has not died.
