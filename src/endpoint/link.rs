@@ -14,6 +14,7 @@ use crate::segment::message_memory::BUFFER;
 use crate::segment::pair_memory::{PairChannel, PairMemory};
 use crate::segment::platform::{Fences, ShmPlatform, Wait};
 use crate::segment::unit::unstopped;
+use crate::sys::socket;
 use crate::sys::wait::first_poll::FirstPoll;
 use crate::tuning::ENDPOINT_UNRECEIVED;
 
@@ -178,6 +179,7 @@ impl Link {
         self.calls.end();
         // Its number may soon be that of another socket.
         self.platform.wait = Wait::Socket(-1);
+        self.hang_up();
         self.socket = None;
         self.process = None;
         self.refused = None;
@@ -199,6 +201,11 @@ impl Link {
         if !self.memory.forked() {
             self.memory.close(&self.platform);
         }
+    }
+
+    /// The system tells the other side that nobody is here any more.
+    pub(crate) fn hang_up(&self) {
+        self.socket().into_iter().for_each(socket::hang_up);
     }
 
     /// Whether there is nothing to be taken in, and nothing else to be gone on with.

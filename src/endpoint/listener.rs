@@ -2,9 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use crate::endpoint::address::Address;
@@ -80,10 +78,7 @@ impl Listener {
     pub(crate) fn shut(&mut self) {
         // So that there is a descriptor for each of them in turn.
         self.spare = None;
-        if let Ok(socket) = self.socket.try_clone() {
-            // An error would leave the listener as it is.
-            let _ = UnixStream::from(socket).shutdown(Shutdown::Both);
-        }
+        socket::hang_up(self.as_fd());
     }
 
     fn refuse_one(&mut self) {

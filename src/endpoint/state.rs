@@ -359,9 +359,7 @@ impl Drop for State {
             // What peers read meanwhile will not be there any more.
             self.links.all().for_each(|link| link.withdraw_all());
             self.turn_away();
-            // As there: who is just looking at a connection would keep it open, and its other side would not be told.
-            let Self { links, epoll, .. } = self;
-            links.all().for_each(|link| link.descriptors().for_each(|descriptor| epoll.remove(descriptor)));
+            self.links.all().for_each(|link| link.hang_up());
         }
     }
 }

@@ -227,6 +227,13 @@ fn option<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &mut MaybeUnini
     Ok(())
 }
 
+/// Ends a connection, or nobody connects to a listener any more. To close it is not enough where others have the socket, too: a forked child, or a
+/// call of another thread that is just looking at it.
+pub(crate) fn hang_up(socket: BorrowedFd<'_>) {
+    // SAFETY: I7: touches no memory.
+    let _ = check(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) });
+}
+
 /// Wakes the process at the other end, which has said that it sleeps. An error means that it is gone, or that it has not read
 /// what was sent before: then its end is readable anyway.
 #[cold]

@@ -22,6 +22,8 @@ pub(super) const TESTS: &[Test] = &[
     ("case_44_a_server_that_was_killed", server_killed),
     ("case_45_a_restarted_server_does_not_know_the_peer", restarted),
     ("case_50_a_forked_child_keeps_the_connection", forked_child),
+    ("case_50_a_forked_child_does_not_hide_that_its_parent_has_left", || leaves_a_child(DROPS)),
+    ("case_50_a_forked_child_does_not_hide_that_its_parent_has_disconnected", || leaves_a_child(DISCONNECTS)),
     ("case_51_a_peer_calls_exec", exec),
     ("what_was_sent_before_dying_is_received", sent_before),
     ("a_frozen_peer_is_a_time_out", frozen),
@@ -174,6 +176,10 @@ fn restarted() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
+/// What a process does that has forked.
+const DROPS: &str = "drops";
+const DISCONNECTS: &str = "disconnects";
+
 /// Connects and forks; the child, which has the connection too, outlives it.
 fn forks_and_ends(args: &[String]) -> Result<()> {
     let mut client = Endpoint::client()?;
@@ -183,6 +189,11 @@ fn forks_and_ends(args: &[String]) -> Result<()> {
     match unsafe { fork() }? {
         ForkResult::Parent { child } => {
             child::say(&child.to_string())?;
+            match args.get(1).map(String::as_str) {
+                Some(DROPS) => drop(client),
+                Some(_) => client.disconnect(server),
+                None => {}
+            }
             while child::hear()?.is_some() {}
             Ok(())
         }
@@ -194,6 +205,20 @@ fn forks_and_ends(args: &[String]) -> Result<()> {
             }
         }
     }
+}
+
+fn leaves_a_child(how: &str) -> Result<Completion> {
+    let mut server = Endpoint::listen(&unique())?;
+    let name = server.address().context("it listens")?.name().to_owned();
+    let mut client = Child::start("forks and ends", &[&name, how])?;
+    let grandchild = Pid::from_raw(client.line()?.parse()?);
+    let ended = end_of(&mut server);
+    // Both have lived on all the time.
+    nix::sys::signal::kill(grandchild, Signal::SIGKILL)?;
+    client.ends()?;
+    let (ended, before) = ended?;
+    ensure!(ended == Ended::Left && before.len() == 2, "{ended:?} after {before:?}");
+    Ok(Completion::Completed)
 }
 
 fn forked_child() -> Result<Completion> {
