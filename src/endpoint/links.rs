@@ -1,6 +1,6 @@
 //! All connections of an endpoint, by peer.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
@@ -116,12 +116,23 @@ impl Links {
         // What nobody receives is not kept for ever.
         let mut forgotten = Vec::new();
         while self.gone_bytes() > ENDPOINT_GONE_BYTES
-            && let Some(oldest) = self.gone.pop_front()
+            && let Some(first) = self.first_of_the_most()
+            && let Some(first) = self.gone.remove(first)
         {
-            self.remove(oldest);
-            forgotten.push(oldest);
+            self.remove(first);
+            forgotten.push(first);
         }
         forgotten
+    }
+
+    /// The place of the first that is gone of the process that the most of them are of: one that connects again and again displaces what it
+    /// has sent itself, and no other's.
+    fn first_of_the_most(&self) -> Option<usize> {
+        let process = |peer: &Peer| self.slots[peer.slot as usize].link.as_ref().map(Link::process_number);
+        let mut counts = HashMap::new();
+        self.gone.iter().for_each(|peer| *counts.entry(process(peer)).or_insert(0) += 1);
+        let most = counts.values().max()?;
+        self.gone.iter().position(|peer| counts[&process(peer)] == *most)
     }
 
     /// The most memory that those take whose messages are kept.

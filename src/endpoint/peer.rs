@@ -87,7 +87,7 @@ pub enum Event {
         peer: Peer,
     },
     /// A peer is gone. All of its messages have been reported before, and can still be received, unless very many others have gone since
-    /// without having been received, some 900: then those of the first are thrown away.
+    /// without having been received, some 900: then those of the first are thrown away, of the process that has the most.
     Closed {
         /// The peer.
         peer: Peer,

@@ -24,6 +24,7 @@ pub(super) const TESTS: &[Test] = &[
     ("case_49_one_peer_too_many_is_refused", one_too_many),
     ("a_listener_that_ends_before_it_accepts_has_left", leaves_unaccepted),
     ("messages_of_many_clients_that_are_gone_are_kept", many_gone),
+    ("a_client_that_comes_again_and_again_displaces_its_own_messages", comes_again),
     ("case_52_another_user_is_refused", other_user),
     ("a_server_that_always_has_calls_sees_who_connects", always_busy),
     ("descriptors_that_run_out_are_no_reason_to_spin", no_descriptors),
@@ -37,6 +38,7 @@ pub(super) const TESTS: &[Test] = &[
 
 pub(super) const ROLES: &[Role] = &[
     ("listens if free", listens_if_free),
+    ("sends and leaves", sends_and_leaves),
     ("as another user", as_another_user),
     ("has few descriptors", has_few_descriptors),
 ];
@@ -147,6 +149,30 @@ fn many_gone() -> Result<Completion> {
             .filter(|event| matches!(event, Ok(Event::Closed { ended: Ended::Left, .. })));
         ensure!(closed.count() as u64 == count, "not all ends of {count} were reported");
     }
+    Ok(Completion::Completed)
+}
+
+fn sends_and_leaves(args: &[String]) -> Result<()> {
+    let mut client = Endpoint::client()?;
+    let peer = client.connect(&Address::local(&args[0])?)?;
+    Ok(client.send_unexpected(peer, 1, b"")?)
+}
+
+/// Those of a process that has come before are kept.
+fn comes_again() -> Result<Completion> {
+    let mut server = Endpoint::listen(&unique())?;
+    let address = server.address().context("it listens")?.clone();
+    Child::start("sends and leaves", &[address.name()])?.ends()?;
+    for _ in 0..1200 {
+        let mut client = Endpoint::client()?;
+        let peer = client.connect(&address)?;
+        client.send_unexpected(peer, 2, b"")?;
+        drop(client);
+        server.arm()?;
+    }
+    let first = server.try_recv_unexpected(&mut [])?.context("it is kept")?;
+    let second = server.try_recv_unexpected(&mut [])?.context("some are kept")?;
+    ensure!((first.tag, second.tag) == (1, 2), "{first:?}, {second:?}");
     Ok(Completion::Completed)
 }
 
