@@ -44,6 +44,8 @@ mod one_sided;
 mod owner;
 #[path = "puts.rs"]
 mod puts;
+#[path = "random.rs"]
+mod random;
 #[path = "receiving.rs"]
 mod receiving;
 #[path = "routes.rs"]
@@ -107,6 +109,7 @@ pub(super) fn main() -> ExitCode {
     let tests = [
         messages::TESTS,
         receiving::TESTS,
+        random::TESTS,
         sleeping::TESTS,
         connecting::TESTS,
         faults::TESTS,
