@@ -9,7 +9,6 @@ use super::alltoall::exchange;
 use super::block_table::BlockTable;
 use super::memory::{RecvBytes, SendBytes};
 use super::pair_counts::{Agreed, Header, OwnCounts, Place, agree};
-use super::reduction::check_len;
 use super::{counts, parts};
 use crate::communicator::{Communicator, call};
 use crate::copy::policy::StorePolicy;
@@ -51,9 +50,10 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidBufferSize`] if a table does not have one entry a rank, or a block exceeds its buffer;
-    /// [`Error::OverlappingBlocks`] in `recv`; [`Error::CountsDisagree`] on every rank, with the first pair of ranks whose
-    /// counts differ. Nothing is written then. Otherwise as [`barrier`](Communicator::barrier).
+    /// [`Error::InvalidBufferSize`] if a table does not have one entry a rank, a block exceeds its buffer, or those of `send`,
+    /// which may overlap, are longer together than a `usize` can say; [`Error::OverlappingBlocks`] in `recv`;
+    /// [`Error::CountsDisagree`] on every rank, with the first pair of ranks whose counts differ. Nothing is written then.
+    /// Otherwise as [`barrier`](Communicator::barrier).
     pub fn alltoallv<T: Pod>(
         &self,
         send: &[T],
@@ -85,8 +85,13 @@ impl Communicator {
             counts::check_blocks(OPERATION, recv_len, recv_counts, recv_displs)?;
             // Blocks may overlap where they are read, so together they can be longer than the buffer.
             let total = send_counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
-            let fits = total.is_some_and(|total| total.checked_mul(width.max(1)).is_some());
-            if fits { Ok(()) } else { check_len(OPERATION, usize::MAX, send_len) }
+            match total.and_then(|total| total.checked_mul(width.max(1))) {
+                Some(_) => Ok(()),
+                None => {
+                    let (expected, actual) = (usize::MAX, send_len);
+                    Err(Error::InvalidBufferSize { operation: OPERATION, expected, actual })
+                }
+            }
         };
         if let Err(error) = check() {
             return Err(self.rank_state.refuse(&call, error));

@@ -168,6 +168,12 @@ fn alltoallv_counts_that_fit_into_no_header(comm: Communicator) -> Outcome {
     let result = comm.alltoallv(&send, &counts, &displs, &mut recv, &wrong, &recv_displs);
     ensure_matches!(&result, Err(Error::CountsDisagree { pair, .. })
         if (pair.from, pair.to, pair.sent, pair.expected) == (0, size - 1, counts[0], counts[0] - 1));
+    // More together than there can be, though the buffer has each of these blocks.
+    if size > 1 {
+        let most = vec![usize::MAX; size];
+        let result = comm.alltoallv(&send, &most, &displs, &mut recv, &counts, &recv_displs);
+        ensure_matches!(result, Err(Error::InvalidBufferSize { expected: usize::MAX, .. }));
+    }
     still_works(&comm)
 }
 
