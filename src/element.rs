@@ -22,7 +22,7 @@ codes! {
     /// * `MinLoc` and `MaxLoc` are those of pairs of a number and an index: the least or greatest number, and of equal numbers
     ///   that with the lowest index. Numbers compare as for `Min` and `Max`: a NaN from any rank gives a NaN, with its index.
     /// * Complex numbers (with the feature `num-complex`) have sums and products.
-    /// * With one rank the result is that rank's value, unchanged.
+    /// * A result of one rank's value is that value, unchanged: with one rank, in a scan on rank 0, in an exscan on rank 1.
     ///
     /// ```
     /// use intranode::ReduceOp;

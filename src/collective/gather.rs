@@ -23,8 +23,8 @@ use crate::tuning::PARTS_IN_PLACE_FROM_BYTES;
 
 impl Communicator {
     /// Gathers the block `send` of every rank on rank `root`, in rank order. `send` has the same length on all ranks. `recv`
-    /// is `Some` on the root, of that length times the number of ranks, and `None` elsewhere. Collective: every rank returns
-    /// when the root has read what it needs.
+    /// is `Some` on the root, of that length times the number of ranks, and `None` elsewhere. Collective: no rank
+    /// returns before all have called, and the root needs nothing more of it.
     ///
     /// Blocks of up to 96 bytes take one round, in which the root reads and the others only arrive; longer ones stream through
     /// staging (as for [`allgatherv`](Communicator::allgatherv)).

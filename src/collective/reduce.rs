@@ -13,8 +13,8 @@ const OPERATION: Operation = Operation::Reduce;
 impl Communicator {
     /// Combines `send[i]` of all ranks into `recv[i]` of rank `root`, in rank order: the result has the same bits in every
     /// run, and as that of [`allreduce`](Communicator::allreduce). `recv` is `Some` on the root and `None` elsewhere. Both
-    /// buffers have the same length on all ranks; it may be 0. Collective: every rank returns when the root has read what it
-    /// needs.
+    /// buffers have the same length on all ranks; it may be 0. Collective: no rank returns before all have called, and the
+    /// root needs nothing more of it.
     ///
     /// Up to 96 bytes take one round, in which the root reads and the others only arrive. Longer data streams through staging;
     /// if it is large, every rank of three and more folds a slice for the root, which copies the slices (reduce-scatter, then
