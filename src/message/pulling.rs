@@ -86,10 +86,13 @@ impl State {
         }
         let others: usize =
             self.arrivals.others_staged(source, index).map(|other| other.asked(buffer_len)).sum();
-        let room = window.saturating_sub(others + staged.asked(buffer_len));
+        let asked = staged.asked(buffer_len);
+        // One more for each, of those that are left to short ones: its sender may send this one and none of the others.
+        let one_more = usize::from(asked == 0 && others < window + (core.layout.buffers - window) / 2);
+        let room = window.saturating_sub(others + asked).max(one_more);
         if room == 0 {
             // The others may be of receives that nobody tests any more: what has come of them comes once more.
-            if others > 0 && staged.idle > MESSAGE_IDLE_POLLS {
+            if asked == 0 && others > 0 && staged.idle > MESSAGE_IDLE_POLLS {
                 staged.idle = 0;
                 for other in self.arrivals.others_staged(source, index) {
                     (other.attempt, other.wanted) = (self.attempts.next(), other.received);
@@ -99,13 +102,11 @@ impl State {
             return Ok(());
         }
         let pages = (len - staged.wanted).div_ceil(buffer_len).min(room);
-        let (number, start) = (offer.number as u16, (staged.wanted / buffer_len) as u32);
         staged.wanted = (staged.wanted + pages * buffer_len).min(len);
-        core.post().want(
-            &core.from(source),
-            Want { number, attempt: staged.attempt, start, count: pages as u16 },
-            source,
-        )
+        // From what has come on, since the sender may not have seen what was asked for before.
+        let (number, start) = (offer.number as u16, (staged.received / buffer_len) as u32);
+        let count = staged.asked(buffer_len) as u16;
+        core.post().want(&core.from(source), Want { number, attempt: staged.attempt, start, count }, source)
     }
 
     /// Copies the fragments of a message that have come, and in a call that waits those that come soon.

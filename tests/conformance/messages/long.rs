@@ -1,7 +1,7 @@
 //! Long messages: in one copy, and through buffers where the system allows nothing else.
 
 use anyhow::ensure;
-use intranode::{Communicator, Error, Source};
+use intranode::{Communicator, Error, Request, Source};
 
 use super::refused::refuse_reading;
 use super::{EAGER, bytes, fill_channel, pair};
@@ -15,6 +15,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_14_sendrecv_around_a_ring_where_memory_cannot_be_read),
         row!(message_16_started_received_in_reverse).ranks(&[2]),
         row!(message_16_started_received_in_reverse_where_memory_cannot_be_read).ranks(&[2]),
+        row!(message_16_started_sends_do_not_block_others_where_memory_cannot_be_read).ranks(&[2, 4]),
         row!(message_18_a_sending_is_dropped).ranks(&[2]),
         row!(message_18_a_sending_is_dropped_where_memory_cannot_be_read).ranks(&[2]),
         row!(message_behind_all_that_there_is_room_for_where_memory_cannot_be_read).ranks(&[2, 4, 8]),
@@ -140,6 +141,34 @@ fn message_16_started_received_in_reverse(comm: Communicator) -> Outcome {
 fn message_16_started_received_in_reverse_where_memory_cannot_be_read(comm: Communicator) -> Outcome {
     refuse_reading()?;
     message_16_started_received_in_reverse(comm)
+}
+
+/// The receiver has asked for those that were started first, and waits for all at once; their sender waits for the last one.
+fn message_16_started_sends_do_not_block_others_where_memory_cannot_be_read(comm: Communicator) -> Outcome {
+    const LEN: usize = 5 << 20;
+    refuse_reading()?;
+    let (mut messages, rank) = (comm.messages()?, comm.rank());
+    let (other, all) = (rank ^ 1, [1, 2, 3].map(|tag| bytes(tag, LEN)));
+    if rank % 2 == 0 {
+        let mut first = messages.start_send(&all[0], other, 1)?;
+        let mut second = messages.start_send(&all[1], other, 2)?;
+        messages.probe(other, 4)?;
+        messages.send(&all[2], other, 3)?;
+        messages.wait_all(&mut [&mut first, &mut second])?;
+    } else {
+        let mut received = [1, 2, 3].map(|_| vec![0u8; LEN]);
+        let mut receivings = Vec::new();
+        for (buffer, tag) in received.iter_mut().zip(1..) {
+            receivings.push(messages.start_recv(buffer, other, tag)?);
+        }
+        // Once they have come it asks for them.
+        messages.send(&[0u8], other, 4)?;
+        messages.wait_all(&mut receivings.iter_mut().map(|one| one as &mut dyn Request).collect::<Vec<_>>())?;
+        drop(receivings);
+        ensure!(received == all);
+    }
+    comm.barrier()?;
+    Ok(())
 }
 
 /// Whether the receiver is in the middle of it or not: it gets the message as it was offered, or the next one.
