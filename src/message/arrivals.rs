@@ -349,6 +349,45 @@ mod tests {
         assert_eq!(ids.map(|id| tag_of(&mut arrivals, id)), [None, Some(2), Some(1), Some(3)]);
     }
 
+    /// Whatever is received, taken back or dropped: each receive has the first message that matches and that no earlier one has.
+    #[test]
+    fn all_receives_have_what_is_theirs_after_any_change() {
+        for seed in 0..2000 {
+            let (mut random, mut arrivals, mut started) =
+                (fastrand::Rng::with_seed(seed), Arrivals::default(), Vec::new());
+            for _ in 0..40 {
+                let (source, tag) = (random.usize(..2), random.u64(..2));
+                let index = random.choice(0..arrivals.len()).unwrap_or(usize::MAX);
+                match random.usize(..8) {
+                    0..3 => message(&mut arrivals, source, tag),
+                    3..5 => {
+                        let source = if random.bool() { Source::Any } else { Source::Rank(source) };
+                        let tag = if random.bool() { Tag::Any } else { Tag::Is(tag) };
+                        let pattern = Pattern { source, tag };
+                        started.push((arrivals.start(pattern), pattern));
+                    }
+                    5 if !started.is_empty() => {
+                        let (id, _) = started.remove(random.usize(..started.len()));
+                        // It is dropped, or it is complete.
+                        match arrivals.index_of(id) {
+                            Some(index) if random.bool() => arrivals.remove(index),
+                            _ => arrivals.withdraw(id),
+                        }
+                    }
+                    6.. if index < usize::MAX => arrivals.remove_withdrawn(index),
+                    _ => {}
+                }
+                let mut free: Vec<bool> = vec![true; arrivals.len()];
+                for (id, pattern) in &started {
+                    let mut there = arrivals.messages.iter().zip(&free);
+                    let first = there.position(|(message, free)| *free && pattern.matches(&message.envelope));
+                    assert_eq!(arrivals.index_of(*id), first, "seed {seed}: {arrivals:?}");
+                    first.map(|index| std::mem::replace(&mut free[index], false));
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_message_that_was_taken_is_that_one_or_none() {
         let mut arrivals = Arrivals::default();
