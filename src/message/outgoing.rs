@@ -253,10 +253,11 @@ impl Outgoing {
         bytes: &[u8],
         how: How,
     ) -> Result<Started, Killed> {
-        let (attended, number, mut unasked) = (how == How::Attended, self.offers, None);
         if how != How::Synchronous && bytes.len() <= core.eager() && self.try_eager(core, target, tag, bytes)? {
             return Ok(Started::Sent);
         }
+        // That may have published other offers.
+        let (attended, number, mut unasked) = (how == How::Attended, self.offers, None);
         let cell = if how != How::Synchronous && bytes.len() <= INLINE {
             let mut cell = envelope(Kind::Message, bytes.len(), tag, 0);
             cell.inline[..bytes.len()].copy_from_slice(bytes);
