@@ -7,6 +7,7 @@ mod in_place;
 mod long;
 mod matching;
 mod notifier;
+mod random;
 mod refused;
 mod requests;
 mod unasked;
@@ -25,6 +26,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         requests::rows(),
         endings::rows(),
         notifier::rows(),
+        random::rows(),
         refused::rows(),
         unasked::rows(),
         withdrawn::rows(),
