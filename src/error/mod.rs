@@ -93,17 +93,17 @@ pub enum Error {
         Operation::Wait, .0.rank, .0.index, .0.condition, .0.timeout, .0.last
     )]
     WaitTimedOut(Box<WaitTimeout>),
-    /// This rank is the root and passed no buffer, or is not and passed one.
+    /// This rank is the root and passed buffers as the others do, or is not and passed those of the root.
     #[error(
-        "{operation}: {}", if *given { format!("this rank passed a buffer that only root {root} has; it passes None") }
-        else { format!("this rank is root {root} and passed no buffer; it passes Some") }
+        "{operation}: {}", if *given { format!("this rank is not root {root}, and passed buffers as the root does; what only the root has is None") }
+        else { format!("this rank is root {root}, and passed buffers as the others do; what only the root has is Some") }
     )]
     RootBuffer {
         /// The operation.
         operation: Operation,
         /// The root that was passed.
         root: usize,
-        /// Whether this rank passed a buffer.
+        /// Whether this rank passed those of the root.
         given: bool,
     },
 

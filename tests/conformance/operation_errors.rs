@@ -84,7 +84,11 @@ fn rooted_calls_with_a_buffer_on_the_wrong_rank(comm: Communicator) -> Outcome {
         let right = Rooted::right(&comm, operation);
         let call = |wrong| Rooted { given: right.given != wrong, ..right }.call(&comm);
         let own = |error: &Error| {
-            let text = if right.given { "root 0 and passed no buffer" } else { "only root 0 has" };
+            let text = if right.given {
+                "root 0, and passed buffers as the others do"
+            } else {
+                "not root 0, and passed buffers as the root does"
+            };
             matches!(error, Error::RootBuffer { root: 0, given, .. } if *given != right.given)
                 && error.to_string().contains(text)
         };
