@@ -58,7 +58,6 @@ pub(crate) fn interleave(_mapping: &Mapping, _nodes: &[u32]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::memory::pages::page_size;
 
     #[test]
     fn nodes_are_read_from_ranges() {
@@ -81,7 +80,7 @@ mod tests {
             eprintln!("SKIPPED: the system does not list its nodes");
             return;
         };
-        let mapping = Mapping::anonymous(64 * page_size()).unwrap();
+        let mapping = Mapping::anonymous(64 * crate::sys::memory::pages::page_size()).unwrap();
         match interleave(&mapping, &[node]) {
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
                 eprintln!("SKIPPED: {error}");

@@ -63,14 +63,6 @@ impl Process {
         let _ = self.child.kill();
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub(crate) fn input(&mut self) -> Option<&mut std::process::ChildStdin> {
-        self.child.stdin.as_mut()
-    }
-
     /// Its code, or minus its signal, if it has ended.
     pub(crate) fn status(&mut self) -> Result<Option<i32>> {
         if self.status.is_none() {
@@ -86,6 +78,18 @@ impl Process {
         // The file position is shared with the writer.
         self.output.read_exact_at(&mut bytes, 0)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// For processes that are told what to do.
+#[cfg(target_os = "linux")]
+impl Process {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn input(&mut self) -> Option<&mut std::process::ChildStdin> {
+        self.child.stdin.as_mut()
     }
 
     /// Waits until its output contains a text.

@@ -185,7 +185,7 @@ fn dont_fork(start: *mut u8, len: usize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
     use crate::sys::testing::in_forked_child;
@@ -281,6 +281,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn no_child_inherits_a_mapping_that_is_being_made() {
         use std::os::unix::fs::MetadataExt;
+        use std::sync::atomic::AtomicBool;
         let file = file(&[7; 4096]);
         let inode = format!(" {} ", file.metadata().unwrap().ino()).into_bytes();
         let done = AtomicBool::new(false);

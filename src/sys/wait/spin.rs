@@ -193,7 +193,7 @@ mod tests {
             polls
         };
         assert_eq!(polls_for_write(SpinPolicy::new(3, 2)), 1 + YIELDS_FOR_WRITE * POLLS_AFTER_YIELD);
-        assert_eq!(polls_for_write(SpinPolicy::NONE), 1);
+        assert_eq!(polls_for_write(SpinPolicy { spin: Duration::ZERO, yields: 0 }), 1);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::scenario::Scenario;
 
 /// The rows that run on a joined communicator.
 pub(crate) fn rows() -> Vec<Scenario> {
-    let mut all = vec![
+    let all = [
         heap::rows(),
         requests::rows(),
         drops::rows(),
@@ -38,9 +38,9 @@ pub(crate) fn rows() -> Vec<Scenario> {
         sleeping::rows(),
         lock::rows(),
         collectives::rows(),
+        #[cfg(target_os = "linux")]
+        refused::rows(),
     ];
-    #[cfg(target_os = "linux")]
-    all.push(refused::rows());
     let all = all.into_iter().flatten().map(|row| row.ranks(&[2, 4]));
     all.chain(collectives::rows_of_many_ranks()).collect()
 }
