@@ -22,9 +22,10 @@ const STACK: usize = 64 << 10;
 /// A descriptor that becomes readable when something has happened to a rank's [`Messages`](crate::Messages): for event loops
 /// that wait for other things too. [`Messages::notifier`](crate::Messages::notifier) makes it.
 ///
-/// What has happened may be that a message has come, that a long one was received, that a channel has room again, or that a rank
-/// has left or died: whatever could let a call succeed, or fail, that would have waited before. The descriptor says that
-/// *something* may have happened, perhaps also when nothing has. A loop goes through these steps:
+/// What has happened may be that a message has come, that a long one was received, that a channel has room again, that a receive
+/// was dropped whose message others may get, or that a rank has left or died: whatever could let a call succeed, or fail, that
+/// would have waited before. The descriptor says that *something* may have happened, perhaps also when nothing has. A loop goes
+/// through these steps:
 ///
 /// 1. [`arm`](Notifier::arm): the descriptor is not readable any more, until something happens from now on.
 /// 2. Look at everything that is waited for, without waiting: [`test`](crate::Messages::test),

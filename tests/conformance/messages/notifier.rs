@@ -22,6 +22,7 @@ pub(super) fn rows() -> Vec<Scenario> {
             .ranks(&[2, 4])
             .processes_only()
             .ends(|rank, size| if rank == size - 1 { -9 } else { 0 }),
+        row!(notifier_tells_of_a_message_that_another_thread_drops).ranks(&[1, 2]),
         row!(notifier_is_dropped_while_it_is_armed).ranks(&[2]),
     ]
 }
@@ -177,6 +178,22 @@ fn notifier_tells_of_a_death(comm: Communicator) -> Outcome {
     let found = drive(&mut messages, &notifier, |messages| messages.try_probe(last, Tag::Any))?;
     ensure_matches!(found, Err(Error::RankDied { rank, .. }) if *rank == last);
     Ok(())
+}
+
+fn notifier_tells_of_a_message_that_another_thread_drops(comm: Communicator) -> Outcome {
+    let (mut messages, rank, size) = (comm.messages()?, comm.rank(), comm.size());
+    let notifier = messages.notifier()?;
+    messages.send(&[5u64], (rank + 1) % size, 1)?;
+    let message = drive(&mut messages, &notifier, |messages| messages.take(Source::Any, 1))??;
+    // Nothing else rings.
+    comm.barrier()?;
+    notifier.arm()?;
+    ensure!(take_number(&mut messages)?.is_none(), "it was taken");
+    std::thread::spawn(move || drop(message)).join().expect("no panic");
+    ensure!(is_readable(&notifier, Duration::from_secs(30))?, "it is there again");
+    ensure!(take_number(&mut messages)?.is_some_and(|(_, number)| number == 5));
+    comm.barrier()?;
+    still_works(&comm)
 }
 
 fn notifier_is_dropped_while_it_is_armed(comm: Communicator) -> Outcome {
