@@ -190,7 +190,8 @@ impl State {
         let error = core.check_gone(wait.operation, wait.peer).err()?;
         // Now all can be seen that they have done before.
         match poll(self) {
-            None if !self.has_more(core, wait.peer) => Some(Err(error)),
+            // A send waits for nothing that comes.
+            None if wait.operation == Operation::Send || !self.has_more(core, wait.peer) => Some(Err(error)),
             found => found,
         }
     }

@@ -19,6 +19,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_20_nothing_comes).ranks(&[2, 4]).timeout(TIMEOUT),
         row!(message_22_send_then_leave).ranks(&[2, 4]),
         row!(message_22_others_go_on_after_a_rank_has_left).ranks(&[4]),
+        row!(message_22_a_receiver_leaves_when_too_much_has_come).ranks(&[2]).timeout(Duration::from_secs(20)),
         row!(message_22_without_communicators).ranks(&[2]).timeout(TIMEOUT),
         row!(message_23_who_stops_after_a_death_is_not_its_cause)
             .ranks(&[3])
@@ -107,6 +108,25 @@ fn message_22_others_go_on_after_a_rank_has_left(comm: Communicator) -> Outcome 
         messages.sendrecv(&bytes(rank + turn, 100_000), next, &mut received, previous, 1)?;
         ensure!(received == bytes(previous + turn, 100_000));
     }
+    Ok(())
+}
+
+/// What has come and was not received does not keep a send from its error.
+fn message_22_a_receiver_leaves_when_too_much_has_come(comm: Communicator) -> Outcome {
+    let (mut messages, rank, other) = pair(&comm)?;
+    if rank == 1 {
+        // Until the other one takes nothing in any more.
+        let mut sent = Instant::now();
+        while sent.elapsed() < Duration::from_millis(200) {
+            if messages.try_send(&[0u8; 10], other, 2)? {
+                sent = Instant::now();
+            }
+        }
+        drop(messages);
+        return Ok(());
+    }
+    let error = messages.send(&bytes(1, 1 << 20), other, 1).expect_err("nobody receives");
+    ensure_matches!(error, Error::RankLeft { rank: 1, .. });
     Ok(())
 }
 
