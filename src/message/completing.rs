@@ -65,10 +65,7 @@ impl Messages {
             return done.map(Some);
         }
         state.take_in(core, Wait { focus: None, ..wait })?;
-        if let Some(done) = poll(core, state, request) {
-            return done.map(Some);
-        }
-        core.check(wait.operation).map(|()| None)
+        poll(core, state, request).transpose()
     }
 
     /// Waits until a request is complete. Not collective. Example: [`Sending`](crate::Sending).

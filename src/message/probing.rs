@@ -228,10 +228,7 @@ impl Messages {
         }
         let wait = Wait { focus: None, ..Wait::from(operation, pattern.rank()) };
         state.take_in(core, wait)?;
-        match state.poll_or_gone(core, wait, |state| find(core, state).map(Ok)) {
-            Some(found) => found.map(Some),
-            None => core.check(operation).map(|()| None),
-        }
+        state.poll_or_gone(core, wait, |state| find(core, state).map(Ok)).transpose()
     }
 
     /// Waits for a message, and takes it.

@@ -176,7 +176,7 @@ impl State {
         }
     }
 
-    /// What `poll` finds, or else an error if those are gone that are waited for.
+    /// What `poll` finds, or else an error if those are gone that are waited for, or if the communicator has ended.
     #[inline]
     pub(crate) fn poll_or_gone<R>(
         &mut self,
@@ -187,12 +187,20 @@ impl State {
         if let Some(found) = poll(self) {
             return Some(found);
         }
-        let error = core.check_gone(wait.operation, wait.peer).err()?;
+        let goes_on = core.check_gone(wait.operation, wait.peer).and_then(|()| core.check(wait.operation));
+        let error = goes_on.err()?;
         // Now all can be seen that they have done before.
-        match poll(self) {
+        loop {
+            if let Some(found) = poll(self) {
+                return Some(found);
+            }
             // A send waits for nothing that comes.
-            None if wait.operation == Operation::Send || !self.has_more(core, wait.peer) => Some(Err(error)),
-            found => found,
+            if wait.operation == Operation::Send || !self.has_more(core, wait.peer) {
+                return Some(Err(error));
+            }
+            if let Err(full) = self.take_in(core, Wait { focus: None, ..wait }) {
+                return Some(poll(self).unwrap_or(Err(full)));
+            }
         }
     }
 
@@ -279,7 +287,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether a rank that is gone has sent more than was taken in at once.
+    /// Whether more has come than was taken in at once.
     fn has_more(&self, core: &Core, source: Option<usize>) -> bool {
         let mut sources = source.map_or(0..self.peers.len(), |source| source..source + 1);
         sources.any(|source| core.post().has_arrived(&core.from(source), &self.peers[source].inbox))

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use intranode::{Communicator, Error, Operation, Source, Tag};
+use intranode::{Communicator, Error, Messages, Operation, Source, Tag};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::unistd::Pid;
 
@@ -37,6 +37,14 @@ pub(super) fn rows() -> Vec<Scenario> {
             .ranks(&[4])
             .processes_only()
             .ends(|rank, _| if rank == 2 { -9 } else { 0 }),
+        row!(message_23_probe_behind_many)
+            .ranks(&[2])
+            .processes_only()
+            .ends(|rank, _| if rank == 1 { -9 } else { 0 }),
+        row!(message_23_test_behind_many)
+            .ranks(&[2])
+            .processes_only()
+            .ends(|rank, _| if rank == 1 { -9 } else { 0 }),
         row!(message_24_the_receiver_dies)
             .ranks(&[2])
             .processes_only()
@@ -219,6 +227,39 @@ fn message_23_die_after_another_has_left(comm: Communicator) -> Outcome {
     let error = messages.recv(&mut [0u8], source, 2).expect_err("a rank has died");
     ensure_matches!(error, Error::RankDied { rank: 2, .. });
     Ok(())
+}
+
+/// More than is taken in at once stands before the last message of a rank that has died: `find` finds that message, and not the error.
+fn behind_many(comm: Communicator, find: impl FnOnce(&mut Messages) -> Outcome) -> Outcome {
+    let (mut messages, rank, other) = pair(&comm)?;
+    if rank == 1 {
+        for tag in (0..60).map(|number| if number < 59 { 2 } else { 1 }) {
+            messages.send(&[7u8; 10], other, tag)?;
+        }
+        return die();
+    }
+    while comm.barrier().is_ok() {}
+    find(&mut messages)?;
+    ensure_matches!(messages.try_probe(other, 3), Err(Error::RankDied { rank: 1, .. }));
+    Ok(())
+}
+
+fn message_23_probe_behind_many(comm: Communicator) -> Outcome {
+    behind_many(comm, |messages| {
+        let found = messages.try_probe(1, 1)?;
+        ensure!(found.is_some_and(|envelope| envelope.bytes == 10));
+        Ok(())
+    })
+}
+
+fn message_23_test_behind_many(comm: Communicator) -> Outcome {
+    behind_many(comm, |messages| {
+        let mut received = [0u8; 10];
+        let mut receiving = messages.start_recv(&mut received, Source::Any, 1)?;
+        ensure!(messages.test(&mut receiving)?.is_some());
+        ensure!(received == [7; 10]);
+        Ok(())
+    })
 }
 
 /// Kills this process a while after it has begun.
