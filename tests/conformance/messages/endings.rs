@@ -7,7 +7,7 @@ use intranode::{Communicator, Error, Messages, Operation, Source, Tag};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::unistd::Pid;
 
-use super::{await_stopped, bytes, pair};
+use super::{EAGER, await_stopped, bytes, pair};
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, still_works};
 
 /// Longer than a busy machine keeps a rank from a processor.
@@ -37,6 +37,10 @@ pub(super) fn rows() -> Vec<Scenario> {
             .ranks(&[4])
             .processes_only()
             .ends(|rank, _| if rank == 2 { -9 } else { 0 }),
+        row!(message_23_taken_then_die)
+            .ranks(&[2])
+            .processes_only()
+            .ends(|rank, _| if rank == 1 { -9 } else { 0 }),
         row!(message_23_probe_behind_many)
             .ranks(&[2])
             .processes_only()
@@ -226,6 +230,55 @@ fn message_23_die_after_another_has_left(comm: Communicator) -> Outcome {
     let source = if rank == 0 { Source::Any } else { Source::Rank(1) };
     let error = messages.recv(&mut [0u8], source, 2).expect_err("a rank has died");
     ensure_matches!(error, Error::RankDied { rank: 2, .. });
+    Ok(())
+}
+
+/// Their sender does not wait for a receiver.
+const LENGTHS: [usize; 3] = [10, 41_185, EAGER];
+
+/// Messages that were taken before their sender has died, and some that were not, are received whole afterwards.
+fn message_23_taken_then_die(comm: Communicator) -> Outcome {
+    const WAYS: usize = 3;
+    let (mut messages, rank, other) = pair(&comm)?;
+    let numbered = || (0..).zip((0..WAYS).flat_map(|way| LENGTHS.map(|len| (way, len))));
+    // The second half is for `recv`.
+    let behind = (WAYS * LENGTHS.len()) as u64;
+    if rank == 1 {
+        for (tag, (way, len)) in numbered().chain(numbered().map(|(tag, sent)| (tag + behind, sent))) {
+            let data = bytes(tag as usize, len);
+            match way {
+                0 => messages.send(&data, other, tag)?,
+                1 => ensure!(messages.try_send(&data, other, tag)?, "there is room"),
+                _ => {
+                    let mut sending = messages.start_send(&data, other, tag)?;
+                    ensure!(messages.test(&mut sending)?.is_some(), "there is room");
+                }
+            }
+        }
+        messages.recv(&mut [0u8], other, 100)?;
+        return die();
+    }
+    let mut taken = Vec::new();
+    for (tag, _) in numbered() {
+        taken.push(loop {
+            if let Some(message) = messages.take(other, tag)? {
+                break message;
+            }
+        });
+    }
+    messages.send(&[0u8], other, 100)?;
+    let error = messages.recv(&mut [0u8], other, 101).expect_err("it has died");
+    ensure_matches!(error, Error::RankDied { rank: 1, .. });
+    for ((tag, (way, len)), message) in numbered().zip(taken) {
+        let mut received = vec![0; len];
+        let envelope = messages.recv_taken(message, &mut received)?;
+        ensure!((envelope.tag, envelope.bytes) == (tag, len));
+        ensure!(received == bytes(tag as usize, len), "{len} bytes, sent in way {way}");
+    }
+    for (tag, (way, len)) in numbered().map(|(tag, sent)| (tag + behind, sent)) {
+        let received = messages.recv_vec::<u8>(other, tag)?.0;
+        ensure!(received == bytes(tag as usize, len), "{len} bytes, sent in way {way}");
+    }
     Ok(())
 }
 
