@@ -68,7 +68,8 @@ impl Asked {
 
 #[derive(Debug)]
 pub(super) enum Step {
-    Send(usize),
+    /// One after another, with no call in between.
+    Send(Vec<usize>),
     /// From this message to the one that its receiver sends.
     Exchange(Vec<usize>),
     /// Both ranks complete this message, and those before it that could be in its way.
@@ -113,7 +114,7 @@ impl Plan {
                 kind if kind < sends => {
                     // Now and then more than there is room for.
                     let burst = if random.usize(..30) == 0 { random.usize(..300) } else { 1 };
-                    for _ in 0..burst {
+                    let sent = (0..burst).map(|_| {
                         let how = match random.usize(..8) {
                             kind if withdraws && kind < taken_back => {
                                 How::Withdraw { drops: random.bool(), synchronous: random.bool() }
@@ -122,10 +123,10 @@ impl Plan {
                             3 => How::Synchronous,
                             _ => How::Start,
                         };
-                        let long = if burst > 1 { 0 } else { long };
-                        let message = plan.add(&mut random, (from, to, tag), how, long);
-                        plan.steps.push(Step::Send(message));
-                    }
+                        plan.add(&mut random, (from, to, tag), how, if burst > 1 { 0 } else { long })
+                    });
+                    let sent = sent.collect();
+                    plan.steps.push(Step::Send(sent));
                 }
                 kind if kind < sends + awaits => {
                     let certain = |index: &usize| plan.messages[*index].is_certain();
@@ -148,10 +149,12 @@ impl Plan {
 
     /// A message of a length that no other one has which could be taken for it.
     fn add(&mut self, random: &mut Rng, (from, to, tag): (usize, usize, u64), how: How, long: usize) -> usize {
+        // Where they come through buffers, one may ask for all of these.
+        let longest = if self.refused { long / 2 } else { 1 };
         loop {
             let len = match random.usize(..16) {
                 _ if tag == LAST => 1,
-                kind if kind + 1 < long => random.usize(EAGER..300_000),
+                kind if kind + longest < long => random.usize(EAGER..300_000),
                 kind if kind < long => random.usize(EAGER..MOST),
                 10 => EAGER - random.usize(..2),
                 11 => random.usize(..EAGER),

@@ -83,7 +83,7 @@ impl<'p, 'b> Player<'p, 'b> {
 
     fn step(&mut self, step: &Step) -> Outcome {
         match step {
-            Step::Send(message) => self.send(*message),
+            Step::Send(messages) => messages.iter().try_for_each(|message| self.send(*message)),
             Step::Await(message) => {
                 let Planned { from, to, .. } = self.plan.messages[*message];
                 if to == self.rank {
@@ -258,9 +258,12 @@ impl<'p, 'b> Player<'p, 'b> {
             let note = self.notes.start(any);
             let received = loop {
                 self.idle(0)?;
-                for place in (0..self.receivings.len()).rev() {
+                let open = self.receivings.len();
+                for place in (0..open).rev() {
                     self.test_receiving(place)?;
                 }
+                // One that had no room has given its message to another, which may have been tested before.
+                let is_same = self.receivings.len() == open;
                 for place in (0..self.sendings.len()).rev() {
                     if self.messages.test(&mut self.sendings[place].1)?.is_some() {
                         drop(self.sendings.swap_remove(place));
@@ -279,7 +282,7 @@ impl<'p, 'b> Player<'p, 'b> {
                 }
                 let certain = |number: &usize| self.plan.messages[*number].is_certain();
                 let missing: Vec<usize> = self.notes.missing().filter(certain).collect();
-                if missing.is_empty() && is_last_sent && self.sendings.is_empty() {
+                if missing.is_empty() && is_same && is_last_sent && self.sendings.is_empty() {
                     break None;
                 }
                 let (rank, open) = (self.rank, &self.sendings);
