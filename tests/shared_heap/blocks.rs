@@ -1,6 +1,7 @@
 //! Allocations of one process.
 
 use std::alloc::{GlobalAlloc, Layout};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -20,6 +21,8 @@ pub(super) const PROGRAMS: &[Program] = &[
     ("blocks_in_a_loop_keep_their_pages", 0, loops),
     ("a_vector_grows_where_it_is", 0, growth),
     ("what_exceeds_the_window_is_the_systems", 0, too_large),
+    ("a_full_window_is_used_again_once_it_is_free", 0, full_window),
+    ("threads_that_end_and_panics_allocate", 0, ends),
 ];
 
 pub(super) const MIB: usize = 1 << 20;
@@ -242,5 +245,69 @@ fn too_large() -> Result<()> {
     }
     drop(block);
     ensure!(is_shared(vec![1u8; MIB].as_ptr())?, "later ones are shared");
+    Ok(())
+}
+
+/// Blocks that take addresses only, until there are none left. A child of a fork has them, too.
+fn full_window() -> Result<()> {
+    let memory = std::fs::read_to_string("/proc/meminfo")?;
+    let total = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).context("a field")?;
+    let len = total.trim().trim_end_matches("kB").trim().parse::<usize>()? / 4 * 1024;
+    let first = vec![7u8; MIB];
+    for turn in 0..3 {
+        let mut blocks: Vec<Vec<u8>> = Vec::new();
+        let systems = loop {
+            let mut block = Vec::new();
+            // Whether there are enough addresses beside the window is the system's decision.
+            if block.try_reserve_exact(len).is_err() || !is_shared(block.as_ptr())? {
+                break block;
+            }
+            ensure!(blocks.len() < 16, "{} blocks of {len} bytes", blocks.len());
+            block.extend([turn; 100]);
+            blocks.push(block);
+        };
+        ensure!(blocks.len() > 4, "{} blocks of {len} bytes", blocks.len());
+        drop(systems);
+        // What is left is given out, and nothing else.
+        let small: Vec<Vec<u8>> = (0..100).map(|number| vec![number; MIB]).collect();
+        ensure!(small.iter().zip(0..).all(|(block, number)| block.iter().all(|byte| *byte == number)));
+        ensure!(blocks.iter().all(|block| *block == [turn; 100]));
+        ensure!(first.iter().all(|byte| *byte == 7));
+    }
+    Ok(())
+}
+
+/// What a thread has when it ends: it allocates then.
+struct AtTheEnd;
+
+static RIGHT: AtomicUsize = AtomicUsize::new(0);
+
+impl Drop for AtTheEnd {
+    fn drop(&mut self) {
+        let mut block = vec![7u8; MIB];
+        block.resize(3 * MIB, 7);
+        let right = block.iter().all(|byte| *byte == 7) && is_shared(block.as_ptr()).is_ok_and(|shared| shared);
+        RIGHT.fetch_add(usize::from(right), Ordering::Relaxed);
+    }
+}
+
+fn ends() -> Result<()> {
+    thread_local! {
+        static END: AtTheEnd = const { AtTheEnd };
+    }
+    ensure!(!std::fs::read_to_string("/proc/self/maps")?.contains("intranode_heap"), "it is there unused");
+    // The first of them makes the heap.
+    for number in 1..=20 {
+        let thread = std::thread::spawn(|| END.with(|_| ()));
+        thread.join().expect("no panic");
+        // Its destructors run before it is joined.
+        ensure!(RIGHT.load(Ordering::Relaxed) == number, "{number} threads, {RIGHT:?} right");
+    }
+    for _ in 0..20 {
+        let thread = std::thread::spawn(|| std::panic::resume_unwind(Box::new([5u8; MIB])));
+        let payload = thread.join().expect_err("a panic");
+        let block = payload.downcast_ref::<[u8; MIB]>().context("a block")?;
+        ensure!(is_shared(block.as_ptr())? && block.iter().all(|byte| *byte == 5));
+    }
     Ok(())
 }

@@ -24,6 +24,9 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// The variable with the seconds of the stress test.
 pub(super) const STRESS: &str = "INTRANODE_HEAP_STRESS";
 
+/// The variable with the number that its random choices follow from.
+pub(super) const SEED: &str = "INTRANODE_HEAP_SEED";
+
 /// The stress test's time.
 pub(super) fn stress() -> Duration {
     let seconds = std::env::var(STRESS).ok().and_then(|seconds| seconds.parse().ok());

@@ -10,6 +10,8 @@ mod forks;
 mod job;
 #[path = "limits.rs"]
 mod limits;
+#[path = "mixed.rs"]
+mod mixed;
 #[path = "surroundings.rs"]
 mod surroundings;
 
@@ -22,8 +24,15 @@ use libtest_mimic::{Arguments, Completion, Trial};
 type Program = (&'static str, usize, fn() -> Result<()>);
 
 fn programs() -> Vec<Program> {
-    [blocks::PROGRAMS, forks::PROGRAMS, limits::PROGRAMS, surroundings::PROGRAMS, collectives::PROGRAMS]
-        .concat()
+    [
+        blocks::PROGRAMS,
+        forks::PROGRAMS,
+        limits::PROGRAMS,
+        surroundings::PROGRAMS,
+        collectives::PROGRAMS,
+        mixed::PROGRAMS,
+    ]
+    .concat()
 }
 
 /// A test that starts its processes itself.
@@ -42,7 +51,7 @@ fn trial(name: &'static str, test: impl FnOnce() -> Result<Completion> + Send + 
 
 pub(super) fn main() -> ExitCode {
     if let Ok(name) = std::env::var(job::PROGRAM) {
-        return job::run(&name, &[&programs(), surroundings::STARTED].concat());
+        return job::run(&name, &[&programs(), surroundings::STARTED, mixed::STARTED].concat());
     }
     let arguments = Arguments::from_args();
     let large = std::env::var_os("INTRANODE_HEAP_LARGE").is_some();
@@ -51,6 +60,6 @@ pub(super) fn main() -> ExitCode {
         trial(name, test).with_ignored_flag(name == forks::LARGE && !large)
     };
     let mut trials: Vec<Trial> = programs().into_iter().map(of_program).collect();
-    trials.extend(surroundings::TESTS.iter().map(|(name, test): &Test| trial(name, *test)));
+    trials.extend(surroundings::TESTS.iter().chain(mixed::TESTS).map(|(name, test): &Test| trial(name, *test)));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
