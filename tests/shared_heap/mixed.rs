@@ -405,26 +405,33 @@ fn call(
             pattern.ensure_in(recv.bytes(), of(before)).context("a message")?;
         }
         _ => {
-            // One that is taken back, and freed, while its receiver may read it.
+            // One that is taken back, and freed, while its receiver may read it: every other rank receives first.
             let mut first = Block::new(pattern, layout(own, len)?, of(rank), own.bool())?;
             let mut second = Block::new(pattern, layout(own, len)?, of(rank + 1), own.bool())?;
             let mut recv = Block::zeros(layout(own, len)?)?;
             let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
+            let mut receive = |messages: &mut Messages| loop {
+                let envelope = messages.recv(recv.bytes(), before, intranode::Tag::Any)?;
+                let expected = of(before + envelope.tag as usize - 1);
+                pattern.ensure_in(recv.bytes(), expected).with_context(|| format!("a message {envelope:?}"))?;
+                if envelope.tag == 2 {
+                    return anyhow::Ok(());
+                }
+            };
+            if rank % 2 == 1 {
+                receive(messages)?;
+            }
             let mut sending = messages.start_send(first.bytes(), next, 1)?;
             for _ in 0..own.u32(..50) {
                 messages.test(&mut sending)?;
+                std::thread::yield_now();
             }
             drop(sending);
             first.bytes().fill(0xBB);
             drop(first);
             let mut sending = messages.start_send(second.bytes(), next, 2)?;
-            loop {
-                let envelope = messages.recv(recv.bytes(), before, intranode::Tag::Any)?;
-                let expected = of(before + envelope.tag as usize - 1);
-                pattern.ensure_in(recv.bytes(), expected).with_context(|| format!("a message {envelope:?}"))?;
-                if envelope.tag == 2 {
-                    break;
-                }
+            if rank % 2 == 0 {
+                receive(messages)?;
             }
             messages.wait(&mut sending)?;
         }
