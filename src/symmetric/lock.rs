@@ -1,14 +1,15 @@
 //! A lock of all ranks.
 
 use std::fmt;
+use std::mem;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::codes::Codes;
 use crate::communicator::{Communicator, call};
 use crate::error::{Error, Operation};
-use crate::protocol::Failure;
 use crate::protocol::symmetric::lock::{Node, Queue};
+use crate::protocol::{CauseKind, Failure};
 use crate::segment::recorder::Lane;
 use crate::segment::unit::Instance;
 use crate::symmetric::allocate;
@@ -104,10 +105,12 @@ impl Lock {
     pub fn lock(&self) -> Result<Guard<'_>, Error> {
         self.check_fork()?;
         self.enter()?;
+        let place = Place(self);
         let taken = match self.cells.rank_state().platform.recorder {
             None => self.cells.access().lock(self, &self.deadline()),
             Some(lane) => self.lock_recorded(lane),
         };
+        mem::forget(place);
         taken.map_err(|failure| self.cells.rank_state().one_sided_failed(Operation::LockAcquire, failure))?;
         Ok(Guard { lock: self })
     }
@@ -194,6 +197,16 @@ impl Lock {
     }
 }
 
+/// This rank's place in the queue while it waits. It cannot leave it, so where a hook panics the communicator ends: the ranks behind
+/// it would wait for a rank that has no guard to hand the lock on.
+struct Place<'a>(&'a Lock);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.cells.rank_state().poison(CauseKind::Panicked, 0);
+    }
+}
+
 impl Queue<AtomicU32> for Lock {
     fn tail(&self) -> &AtomicU32 {
         self.instance(0).expect("there is a rank 0").atomic(TAIL)
@@ -209,8 +222,10 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         let Guard { lock } = self;
         if lock.check_fork().is_ok() {
+            let place = Place(lock);
             // An error ends the communicator; each later call reports it.
             let _ = lock.cells.access().unlock(*lock, &lock.deadline());
+            mem::forget(place);
             lock.queued.store(false, Release);
         }
     }

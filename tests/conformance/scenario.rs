@@ -30,6 +30,7 @@ pub(crate) struct Scenario {
     group: Option<usize>,
     timeout: Option<Duration>,
     spin: Option<Duration>,
+    interrupt: Option<fn() -> bool>,
 }
 
 impl Scenario {
@@ -45,6 +46,7 @@ impl Scenario {
             group: None,
             timeout: None,
             spin: None,
+            interrupt: None,
         }
     }
 
@@ -76,6 +78,12 @@ impl Scenario {
         self
     }
 
+    /// What a rank that sleeps asks.
+    pub(crate) const fn interrupt(mut self, is_interrupted: fn() -> bool) -> Self {
+        self.interrupt = Some(is_interrupted);
+        self
+    }
+
     pub(crate) const fn ends(mut self, ends: fn(usize, usize) -> i32) -> Self {
         self.ends = ends;
         self
@@ -99,6 +107,9 @@ impl Scenario {
         }
         if let Some(spin) = self.spin {
             config = config.spin(spin);
+        }
+        if let Some(interrupt) = self.interrupt {
+            config = config.interrupt(interrupt);
         }
         config
     }

@@ -1,5 +1,9 @@
 //! Cases 54 to 57: the lock.
 
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::time::Duration;
+
 use anyhow::{Context, ensure};
 use fastrand::Rng;
 use intranode::{Communicator, Error, Operation, Until};
@@ -7,6 +11,7 @@ use intranode::{Communicator, Error, Operation, Until};
 use super::sleeper::{await_asleep, thread};
 use super::turns;
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, seed, still_works};
+use crate::threads::DELIBERATE;
 
 pub(crate) fn rows() -> Vec<Scenario> {
     let rows = [
@@ -15,7 +20,8 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(case_56_try_lock_while_it_is_held),
         row!(case_57_asked_for_twice),
     ];
-    rows.into_iter().map(|row| row.ranks(&[2, 4])).collect()
+    let panics = row!(a_hook_panics_in_the_queue).interrupt(panics_if_told).timeout(Duration::from_secs(10));
+    rows.into_iter().chain([panics]).map(|row| row.ranks(&[2, 4])).collect()
 }
 
 /// 10,000 in all. In each, what only one rank at a time may do: elements are read, and written one after the other.
@@ -140,4 +146,36 @@ fn case_57_asked_for_twice(comm: Communicator) -> Outcome {
     drop(lock.lock()?);
     drop(lock.try_lock()?);
     still_works(&comm)
+}
+
+thread_local! {
+    static TOLD: Cell<bool> = const { Cell::new(false) };
+}
+
+fn panics_if_told() -> bool {
+    if TOLD.take() {
+        panic_any(DELIBERATE);
+    }
+    false
+}
+
+/// A rank cannot leave the queue, and this one has no guard to hand the lock on. So those behind it are told at once.
+fn a_hook_panics_in_the_queue(comm: Communicator) -> Outcome {
+    let lock = comm.lock()?;
+    if comm.rank() == 0 {
+        // It is never handed on.
+        std::mem::forget(lock.lock()?);
+    }
+    comm.barrier()?;
+    match comm.rank() {
+        0 => {}
+        1 => {
+            TOLD.set(true);
+            let asks = AssertUnwindSafe(|| lock.lock().map(drop));
+            ensure!(catch_unwind(asks).is_err(), "the hook has not panicked");
+        }
+        _ => ensure_matches!(lock.lock().map(drop), Err(Error::Poisoned { rank: 1, .. })),
+    }
+    ensure_matches!(comm.barrier(), Err(Error::Poisoned { rank: 1, .. }));
+    Ok(())
 }
