@@ -94,6 +94,11 @@ impl Scenario {
         self
     }
 
+    /// Its last rank, which is a process, is killed.
+    pub(crate) const fn last_is_killed(self) -> Self {
+        self.processes_only().ends(|rank, size| if rank == size - 1 { -9 } else { 0 })
+    }
+
     /// The configuration of its ranks.
     pub(crate) fn configure(&self, mut config: Config) -> Config {
         if let Some(staging) = self.staging {

@@ -21,38 +21,17 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_22_others_go_on_after_a_rank_has_left).ranks(&[4]),
         row!(message_22_a_receiver_leaves_when_too_much_has_come).ranks(&[2]).timeout(Duration::from_secs(20)),
         row!(message_22_without_communicators).ranks(&[2]).timeout(TIMEOUT),
-        row!(message_23_who_stops_after_a_death_is_not_its_cause)
-            .ranks(&[3])
-            .processes_only()
-            .ends(|rank, _| if rank == 2 { -9 } else { 0 }),
-        row!(message_23_send_then_die)
-            .ranks(&[2, 4])
-            .processes_only()
-            .ends(|rank, size| if rank == size - 1 { -9 } else { 0 }),
-        row!(message_23_die_without_communicators)
-            .ranks(&[2, 4])
-            .processes_only()
-            .ends(|rank, size| if rank == size - 1 { -9 } else { 0 }),
+        row!(message_23_who_stops_after_a_death_is_not_its_cause).ranks(&[3]).last_is_killed(),
+        row!(message_23_send_then_die).ranks(&[2, 4]).last_is_killed(),
+        row!(message_23_die_without_communicators).ranks(&[2, 4]).last_is_killed(),
         row!(message_23_die_after_another_has_left)
             .ranks(&[4])
             .processes_only()
             .ends(|rank, _| if rank == 2 { -9 } else { 0 }),
-        row!(message_23_taken_then_die)
-            .ranks(&[2])
-            .processes_only()
-            .ends(|rank, _| if rank == 1 { -9 } else { 0 }),
-        row!(message_23_probe_behind_many)
-            .ranks(&[2])
-            .processes_only()
-            .ends(|rank, _| if rank == 1 { -9 } else { 0 }),
-        row!(message_23_test_behind_many)
-            .ranks(&[2])
-            .processes_only()
-            .ends(|rank, _| if rank == 1 { -9 } else { 0 }),
-        row!(message_24_the_receiver_dies)
-            .ranks(&[2])
-            .processes_only()
-            .ends(|rank, _| if rank == 1 { -9 } else { 0 }),
+        row!(message_23_taken_then_die).ranks(&[2]).last_is_killed(),
+        row!(message_23_probe_behind_many).ranks(&[2]).last_is_killed(),
+        row!(message_23_test_behind_many).ranks(&[2]).last_is_killed(),
+        row!(message_24_the_receiver_dies).ranks(&[2]).last_is_killed(),
         row!(message_25_the_sender_dies)
             .ranks(&[2])
             .processes_only()

@@ -18,10 +18,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(notifier_tells_of_a_long_message_that_was_received).ranks(&[2]),
         row!(notifier_tells_of_room).ranks(&[2]),
         row!(notifier_tells_of_a_rank_that_leaves).ranks(&[2, 4]),
-        row!(notifier_tells_of_a_death)
-            .ranks(&[2, 4])
-            .processes_only()
-            .ends(|rank, size| if rank == size - 1 { -9 } else { 0 }),
+        row!(notifier_tells_of_a_death).ranks(&[2, 4]).last_is_killed(),
         row!(notifier_tells_of_a_message_that_another_thread_drops).ranks(&[1, 2]),
         row!(notifier_is_dropped_while_it_is_armed).ranks(&[2]),
     ]
