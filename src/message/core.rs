@@ -125,15 +125,6 @@ impl Core {
         }
     }
 
-    /// Whether messages go on, as far as this rank can know.
-    ///
-    /// # Errors
-    /// The cause, when the communicator has ended, but for a rank that has left.
-    #[inline]
-    pub(crate) fn check(&self, operation: Operation) -> Result<(), Error> {
-        self.post().check().map_err(|failure| self.failed(operation, failure))
-    }
-
     /// Whether nothing stands in the way of a call with this rank, or with any, as far as this rank can know. If something
     /// does, [`check_rank`](Self::check_rank) and [`dropped`](Self::dropped) say what.
     #[inline(always)]
@@ -142,7 +133,7 @@ impl Core {
     }
 
     /// This rank's access to its channels, and the one to a rank, if nothing stands in the way of a message, as far as this one can know. If
-    /// something does, [`check`](Self::check) and [`check_gone`](Self::check_gone) say what.
+    /// something does, [`check`](Self::check) says what.
     #[inline(always)]
     pub(crate) fn reach(&self, rank: usize) -> Option<(Post<'_, ShmPlatform>, MappedChannel<'_>)> {
         let post = self.is_ready(Some(rank)).then(|| self.post())?;
@@ -168,10 +159,15 @@ impl Core {
         }
     }
 
-    /// Whether all ranks are gone that are waited for, or any has died: then the error that says so, or the one with which the communicator
-    /// has ended before.
+    /// Whether messages go on with a rank, or with any, as far as this one can know.
+    ///
+    /// # Errors
+    /// The cause, when the communicator has ended, but for a rank that has left; else that all ranks are gone that are waited for, or that
+    /// any has died.
     #[inline]
-    pub(crate) fn check_gone(&self, operation: Operation, source: Option<usize>) -> Result<(), Error> {
+    pub(crate) fn check(&self, operation: Operation, source: Option<usize>) -> Result<(), Error> {
+        let failed = |failure| self.failed(operation, failure);
+        self.post().check().map_err(failed)?;
         let gone = match source {
             Some(rank) => self.gone(rank).map(|kind| (kind, rank)).or_else(|| self.death()),
             None => self.death().or_else(|| self.all_gone()),
@@ -179,8 +175,8 @@ impl Core {
         match gone {
             None => Ok(()),
             Some((kind, rank)) => {
-                self.post().check_closed().map_err(|failure| self.failed(operation, failure))?;
-                Err(self.failed(operation, Failure::Dead(Some(Cause { kind, rank, detail: 0 }))))
+                self.post().check_closed().map_err(failed)?;
+                Err(failed(Failure::Dead(Some(Cause { kind, rank, detail: 0 }))))
             }
         }
     }

@@ -187,8 +187,7 @@ impl State {
         if let Some(found) = poll(self) {
             return Some(found);
         }
-        let goes_on = core.check_gone(wait.operation, wait.peer).and_then(|()| core.check(wait.operation));
-        let error = goes_on.err()?;
+        let error = core.check(wait.operation, wait.peer).err()?;
         // Now all can be seen that they have done before.
         loop {
             if let Some(found) = poll(self) {
