@@ -3,7 +3,7 @@
 use std::env::{self, VarError};
 
 use crate::error::Error;
-use crate::job::settings::{one_of, switch};
+use crate::job::settings::{given, one_of, switch};
 use crate::liveness::Detection;
 use crate::rank::process_settings::ProcessSettings;
 
@@ -16,9 +16,14 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     }
 }
 
+/// The value of a setting of this process.
+pub(crate) fn setting(name: &str) -> Option<String> {
+    given(variable(name))
+}
+
 /// The record in which this rank counts what it calls.
 pub(super) fn record_file() -> Option<String> {
-    variable("INTRANODE_REPORT").filter(|path| !path.is_empty())
+    setting("INTRANODE_REPORT")
 }
 
 /// The settings of this process, which do not depend on a rank's [`Config`](crate::Config).
@@ -31,7 +36,7 @@ pub(super) fn process_settings() -> Result<ProcessSettings, Error> {
 
 /// The same with any source of variables. An empty value is as none.
 fn settings_from(get: impl Fn(&str) -> Option<String>) -> Result<ProcessSettings, Error> {
-    let set = |name: &str| get(name).filter(|value| !value.is_empty());
+    let set = |name: &str| given(get(name));
     let switch = |name: &str| switch(name, set(name));
     let memory = [("memfd", false), ("named", true)];
     let detections = [("watch", Detection::Wake), ("scan", Detection::Scan), ("none", Detection::None)];

@@ -10,7 +10,7 @@ use crate::job::environment;
 use crate::job::launchers::placement::{self, Launcher, OfProcess};
 use crate::job::launchers::{Choice, choose, detect};
 use crate::job::settings::{
-    RANK_RULE, SPIN_RULE, group_rule, invalid, number, parse_seconds, size_rule, switch,
+    RANK_RULE, SPIN_RULE, given, group_rule, invalid, number, parse_seconds, size_rule, switch,
 };
 use crate::sys::process::user;
 use crate::sys::shm_file::name_rule;
@@ -149,7 +149,7 @@ fn of_choice(choice: Choice, get: impl Fn(&str) -> Option<String>) -> Result<Con
 
 /// Adds what is set besides name, rank and size. An empty value is as none.
 fn settings(mut config: Config, prefix: &str, get: impl Fn(&str) -> Option<String>) -> Result<Config, Error> {
-    let get = |name: &str| get(name).filter(|value| !value.is_empty());
+    let get = |name: &str| given(get(name));
     let seconds = |suffix: &str, default: Option<Duration>| {
         let setting = format!("{prefix}_{suffix}");
         get(&setting).map_or(Ok(default), |value| parse_seconds(&setting, &value))

@@ -39,6 +39,11 @@ pub(super) fn invalid(setting: &str, value: Option<impl Display>, allowed: &str)
     }))
 }
 
+/// The value of a setting: an empty one is as none.
+pub(super) fn given(value: Option<String>) -> Option<String> {
+    value.filter(|value| !value.is_empty())
+}
+
 /// What the value of a setting means that has few of them; `None` if it is not set.
 pub(super) fn one_of<T: Copy>(
     setting: &str,

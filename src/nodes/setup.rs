@@ -223,7 +223,7 @@ impl Hierarchical<LocalLeaders> {
     /// [`Error::InvalidConfiguration`] for a value that does not fit to the number of ranks; otherwise as
     /// [`simulated`](Hierarchical::simulated).
     pub fn simulated_by_env(comm: Communicator) -> Result<Self, Error> {
-        match environment::variable(VARIABLE).filter(|value| !value.is_empty()) {
+        match environment::setting(VARIABLE) {
             Some(value) => {
                 let map = parse(&value, comm.size())?;
                 Hierarchical::simulated(comm, &map)

@@ -3,7 +3,7 @@
 use super::placement::{Launcher, Placement, Surroundings};
 use super::{hydra, openmpi, slurm, torchrun};
 use crate::error::Error;
-use crate::job::settings::invalid;
+use crate::job::settings::{given, invalid, one_of};
 use crate::sys::process;
 
 const CHOOSE: &str = "INTRANODE_LAUNCHER";
@@ -24,7 +24,7 @@ pub(in crate::job) struct Choice {
 /// # Errors
 /// If `INTRANODE_LAUNCHER` is none of its values.
 pub(in crate::job) fn detect(surroundings: &dyn Surroundings) -> Result<Option<Launcher>, Error> {
-    let Some(wanted) = set(surroundings, CHOOSE) else {
+    let Some(wanted) = given(surroundings.variable(CHOOSE)) else {
         return Ok(Launcher::ALL.into_iter().find(|launcher| is_present(*launcher, surroundings)));
     };
     // Both are Hydra; a user thinks of the library.
@@ -36,11 +36,6 @@ pub(in crate::job) fn detect(surroundings: &dyn Surroundings) -> Result<Option<L
     let names: Vec<&str> = Launcher::ALL.iter().map(|launcher| launcher.as_str()).collect();
     let allowed = || format!("one of {}, mpich, impi and none", names.join(", "));
     found.map(Some).ok_or_else(|| invalid(CHOOSE, Some(&wanted), &allowed()))
-}
-
-/// The value of a setting; an empty one is as none.
-fn set(surroundings: &dyn Surroundings, name: &str) -> Option<String> {
-    surroundings.variable(name).filter(|value| !value.is_empty())
 }
 
 /// The job that this process belongs to; `None` if no launcher has started it.
@@ -96,11 +91,8 @@ fn checked(launcher: Launcher, placement: Placement) -> Result<Placement, Error>
 /// The rank and the size. On one node they are the launcher's own: its numbers within a node may have another order.
 fn scoped(placement: &Placement, surroundings: &dyn Surroundings) -> Result<(usize, usize), Error> {
     let Placement { rank, size, local_rank, local_size, .. } = *placement;
-    let node = match set(surroundings, SCOPE).as_deref() {
-        None | Some("job") => false,
-        Some("node") => true,
-        Some(other) => return Err(invalid(SCOPE, Some(other), "job or node")),
-    };
+    let scopes = [("job", false), ("node", true)];
+    let node = one_of(SCOPE, given(surroundings.variable(SCOPE)), &scopes)?.unwrap_or(false);
     match (local_size == size, node) {
         (true, _) => Ok((rank, size)),
         (false, true) => Ok((local_rank, local_size)),
