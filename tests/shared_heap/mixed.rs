@@ -245,7 +245,7 @@ fn worker(shared: &Shared, seed: u64, forks: bool) -> Result<()> {
     kept.iter_mut().try_for_each(|block| block.check(&shared.pattern))
 }
 
-/// The owner of memory that it shares, takes back, frees and shares anew whenever it likes, whoever reads.
+/// The owner of memory that it shares, takes back, frees and shares anew at any time, also while others read.
 fn owner(shared: &Shared, name: &str, seed: u64) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut endpoint = Endpoint::listen(name)?;
@@ -439,7 +439,7 @@ fn call(
     allocate(shared, own, kept)
 }
 
-/// Changes a block at one place in each of so many turns.
+/// Changes a block at one place in each turn.
 fn change(block: &mut [u8], seed: usize, rank: usize, turns: usize) {
     for turn in 1..=turns {
         let at = (seed + 977 * rank + 13 * turn) % block.len();

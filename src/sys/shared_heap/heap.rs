@@ -173,7 +173,7 @@ impl Heap {
     /// After a fork, in the thread that was in [`before_fork`](Self::before_fork), or in its copy: does this with the state, and opens
     /// the heap. If it fails, no block is given out any more.
     pub(super) fn after_fork(&self, work: impl FnOnce(&mut State) -> bool) {
-        // A child still has its parent's memory here: to free in it would take pages from whoever has them in the parent by now.
+        // A child still has its parent's memory here: to free in it would take pages from blocks that the parent has given out since.
         self.locked_as_it_is(|setup| {
             let Setup::Ready(state) = setup else { return };
             let done = work(state);
