@@ -94,7 +94,8 @@ impl Scenario {
         self
     }
 
-    /// Its last rank, which is a process, is killed.
+    /// Its last rank, which is a process, is killed. Only messages, which are for Linux alone, ask for it.
+    #[cfg(target_os = "linux")]
     pub(crate) const fn last_is_killed(self) -> Self {
         self.processes_only().ends(|rank, size| if rank == size - 1 { -9 } else { 0 })
     }
