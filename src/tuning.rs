@@ -423,6 +423,10 @@ pub(crate) const BRIEF_WAIT: Duration = Duration::from_millis(10);
 /// its bell.
 pub(crate) const NAP: Duration = Duration::from_millis(10);
 
+/// The longest sleep of a rank that has started a call and waits for something else: then it goes on with the call. As long as it spins it
+/// does so all the time.
+pub(crate) const PROGRESS_NAP: Duration = Duration::from_millis(1);
+
 /// With pthread waits, the longest sleep before the word is read again: a wake-up may be lost to a rank that is killed
 /// while it holds the mutex.
 pub(crate) const PTHREAD_MAX_SLEEP: Duration = Duration::from_millis(10);

@@ -32,5 +32,6 @@ pub(crate) fn all() -> Vec<KnownBad> {
     all.extend(messages::all());
     all.extend(endpoints::all());
     all.push(threads::call_lock_between_transfers());
+    all.push(threads::call_lock_believed_after_a_start());
     all
 }

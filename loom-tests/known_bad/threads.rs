@@ -6,7 +6,7 @@ use crate::harness::known_bad::{KnownBad, Reason};
 use crate::harness::rank::Operation;
 use crate::harness::threads::{RankThread, ThreadsModel};
 use crate::harness::waiting::Waiting::Blocking;
-use crate::models::threads::{barrier, gather_counts, gather_ranges, leave};
+use crate::models::threads::{barrier, call_while_one_advances, gather_counts, gather_ranges, leave};
 
 /// Mended, it is `thread_between_set_ownerships`.
 pub(crate) fn call_lock_between_transfers() -> KnownBad {
@@ -20,6 +20,18 @@ pub(crate) fn call_lock_between_transfers() -> KnownBad {
                   of the second, its rank tries again, and its first transfer meets the peer's second.",
         reason: Reason::Assertion("two owners"),
         wrong: wrong.bound(2),
+        mended: None,
+    }
+}
+
+/// Mended, it is `thread_calls_while_one_advances`.
+pub(crate) fn call_lock_believed_after_a_start() -> KnownBad {
+    KnownBad {
+        name: "call_lock_believed_after_a_start",
+        mistake: "A call takes the last round from the lock although a call was started, with which another thread of the rank has gone \
+                  on meanwhile: it reads staging for a round that the rank has left, while another rank writes there.",
+        reason: Reason::Race,
+        wrong: call_while_one_advances("call_lock_believed_after_a_start", Blocking).believing_lock().bound(2),
         mended: None,
     }
 }

@@ -6,12 +6,13 @@
 
 use intranode::protocol::{Call, Failure, Member};
 
-use crate::harness::data::Blocks;
+use crate::harness::cells::FULL;
+use crate::harness::data::{Blocks, numbers};
 use crate::harness::mutant::Simulated;
 use crate::harness::rank::Operation;
 use crate::harness::search::Search;
-use crate::harness::threads::{RankThread, ThreadsModel};
-use crate::harness::waiting::Waiting::{Blocking, Parking};
+use crate::harness::threads::{RankThread, ThreadStep, ThreadsModel};
+use crate::harness::waiting::Waiting::{self, Blocking, Parking};
 
 /// The rank asks for the one element, or gives it up.
 fn set_ownership<const WANTS: bool>(thread: &RankThread<'_>) -> Result<(), Failure> {
@@ -65,6 +66,31 @@ pub(crate) fn leave(thread: &RankThread<'_>) -> Result<(), Failure> {
     thread.leave()
 }
 
+/// Every rank sends more numbers than fit into a chunk, and does not wait for them.
+fn start(thread: &RankThread<'_>) -> Result<(), Failure> {
+    thread.start(&numbers(0, &[FULL + 1; 2]), &Operation::Started.call(FULL + 1, 0))
+}
+
+fn advance(thread: &RankThread<'_>) -> Result<(), Failure> {
+    thread.advance()
+}
+
+fn barrier_behind_start(thread: &RankThread<'_>) -> Result<(), Failure> {
+    thread.locked_behind_start(|member| member.barrier(&Operation::Barrier.call(0, 0)))
+}
+
+/// A thread that waits for something else goes on with a call that its rank has started, whatever the other does.
+fn advancing(name: &'static str, waiting: Waiting, other: ThreadStep) -> ThreadsModel {
+    ThreadsModel::new(name, waiting)
+        .thread_of(0, &[start, advance, leave])
+        .thread_of(1, &[start, barrier])
+        .thread_of(0, &[other])
+}
+
+pub(crate) fn call_while_one_advances(name: &'static str, waiting: Waiting) -> ThreadsModel {
+    advancing(name, waiting, barrier_behind_start)
+}
+
 pub(crate) fn models() -> Vec<Search> {
     let mut models = Vec::new();
     for waiting in [Blocking, Parking] {
@@ -85,6 +111,9 @@ pub(crate) fn models() -> Vec<Search> {
             .thread_of(1, &[barrier, barrier, leave])
             .thread_of(0, &[barrier]);
         models.extend([during.bound(2), between.bound(1), barriers.bound(2)]);
+        let advances = advancing("threads_advance", waiting, advance);
+        let calls = call_while_one_advances("thread_calls_while_one_advances", waiting);
+        models.extend([advances.bound(2), calls.bound(2)]);
     }
     models
 }

@@ -10,7 +10,7 @@
 //!  +---------------------------+-------+---------+------+
 //! ```
 //!
-//! It is a try-lock whose word also holds what it guards. A call keeps it from its first round to its last, also where it
+//! It is a try-lock whose word also holds what it guards, unless a call was started. A call keeps it from its first round to its last, also where it
 //! consists of several transfers: between these another thread's call would take the place of the next, on this rank only.
 
 use super::generation::Generation;
@@ -20,7 +20,8 @@ use Ordering::{Acquire, Relaxed, Release};
 /// A thread of the rank is in a call.
 const BUSY: u32 = 1;
 
-/// A call was started and is not complete: see [`super::started`]. Its round comes before that of any other call.
+/// A call was started and is not complete, or another thread has completed it since: see [`super::started`]. Its round comes before
+/// that of any other call, and who keeps it knows the last completed round.
 const STARTED: u32 = 2;
 
 /// The lock of one rank of one communicator.
@@ -79,8 +80,9 @@ impl<P: Platform> CallLock<P> {
         platform.store("call-end", &self.0, word, Release);
     }
 
-    /// The last round that this rank has completed in a call that has ended.
-    pub fn completed(&self, platform: &P) -> Generation {
-        Generation::of_word(platform.load("call-completed", &self.0, Relaxed))
+    /// The last round that this rank has completed in a call that has ended, and whether that one has left a call that was started.
+    pub fn completed(&self, platform: &P) -> (Generation, bool) {
+        let seen = platform.load("call-completed", &self.0, Relaxed);
+        (Generation::of_word(seen), seen & STARTED != 0)
     }
 }

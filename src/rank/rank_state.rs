@@ -1,7 +1,8 @@
 //! One rank's state in a communicator, which its regions share.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
@@ -58,7 +59,7 @@ pub(crate) struct RankState {
     /// With `INTRANODE_DEBUG`.
     pub(crate) choices: Option<ChoiceLog>,
     /// The calls that were started and are not complete.
-    pub(crate) started: Queue,
+    pub(super) started: Mutex<Queue>,
     /// Where this rank's calls are counted, with `INTRANODE_REPORT`.
     recording: Option<Recording>,
     /// Its counters.
@@ -97,7 +98,7 @@ impl RankState {
             buffers: Buffers::default(),
             dead,
             choices: settings.debug.then(|| ChoiceLog::new(rank)),
-            started: Queue::default(),
+            started: Mutex::new(Queue { calls: VecDeque::new(), completed }),
             recording: None,
             counters: None,
             lock: CachePadded::new(lock),
@@ -138,7 +139,15 @@ impl RankState {
         if std::thread::panicking() {
             self.poison(CauseKind::Panicked, 0);
         } else {
-            self.poison(CauseKind::Left, self.lock.completed(&self.platform).number());
+            self.poison(CauseKind::Left, self.completed().number());
+        }
+    }
+
+    /// The last round that this rank has completed, as far as this thread knows.
+    fn completed(&self) -> Generation {
+        match (self.lock.completed(&self.platform), self.started.try_lock()) {
+            ((_, true), Ok(queue)) => queue.completed,
+            ((completed, _), _) => completed,
         }
     }
 
@@ -233,6 +242,26 @@ impl RankState {
         }
     }
 
+    /// Runs a collective step, on the thread that has this rank's place in the rounds.
+    #[inline(always)]
+    pub(super) fn run<R>(
+        &self,
+        operation: Operation,
+        completed: &mut Generation,
+        step: impl FnOnce(&mut Member<'_, ShmPlatform>) -> Result<R, Failure>,
+    ) -> Result<R, Error> {
+        let segment = Segment { staging: self.staging, ..self.mapped.segment() };
+        let member = Member::new(&self.platform, segment, self.rank, *completed, &self.turn);
+        let mut running = Running { rank_state: self, member, completed, returned: false };
+        let result = step(&mut running.member);
+        running.returned = true;
+        drop(running);
+        match result {
+            Ok(value) if !self.mapped.torn() => Ok(value),
+            other => Err(self.failed(operation, *completed, other.err())),
+        }
+    }
+
     /// The error of a call that has failed, or that has succeeded in a truncated segment.
     #[cold]
     fn failed(&self, operation: Operation, completed: Generation, failure: Option<Failure>) -> Error {
@@ -294,7 +323,7 @@ impl RankState {
     #[cold]
     pub(crate) fn one_sided_failed(&self, operation: Operation, failure: Failure) -> Error {
         let cause = if let Failure::Dead(cause) = failure { cause } else { None };
-        self.report_end(operation, self.lock.completed(&self.platform), cause)
+        self.report_end(operation, self.completed(), cause)
     }
 
     fn report_end(&self, operation: Operation, completed: Generation, cause: Option<Cause>) -> Error {
@@ -345,11 +374,11 @@ pub(crate) struct OpenCall<'s> {
     rank_state: &'s RankState,
     operation: Operation,
     /// The last round that this rank has completed.
-    completed: Generation,
+    pub(super) completed: Generation,
     /// The number of the next transfer.
     phase: u8,
     /// Whether calls that were started are not complete.
-    started: bool,
+    pub(super) started: bool,
     /// What the recorder is told at the end.
     recorded: Begun,
     /// The bytes that are not in the header of the first round.
@@ -367,16 +396,6 @@ impl<'s> OpenCall<'s> {
 
     pub(crate) fn rank_state(&self) -> &'s RankState {
         self.rank_state
-    }
-
-    /// Goes on as another operation, in the errors of what it runs. Returns the one before.
-    pub(crate) fn rename(&mut self, operation: Operation) -> Operation {
-        std::mem::replace(&mut self.operation, operation)
-    }
-
-    /// Whether calls that were started are not complete when this one ends.
-    pub(crate) fn leaves_started(&mut self, started: bool) {
-        self.started = started;
     }
 
     /// Goes on with a call that was counted when it was started, for the recorder.
@@ -437,18 +456,7 @@ impl<'s> OpenCall<'s> {
         &mut self,
         call: impl FnOnce(&mut Member<'_, ShmPlatform>) -> Result<R, Failure>,
     ) -> Result<R, Error> {
-        let OpenCall { rank_state, operation, .. } = *self;
-        let segment = Segment { staging: rank_state.staging, ..rank_state.mapped.segment() };
-        let RankState { platform, rank, turn, .. } = rank_state;
-        let member = Member::new(platform, segment, *rank, self.completed, turn);
-        let mut running = Running { rank_state, member, completed: &mut self.completed, returned: false };
-        let result = call(&mut running.member);
-        running.returned = true;
-        drop(running);
-        match result {
-            Ok(value) if !rank_state.mapped.torn() => Ok(value),
-            other => Err(rank_state.failed(operation, self.completed, other.err())),
-        }
+        self.rank_state.run(self.operation, &mut self.completed, call)
     }
 
     /// Leaves out a transfer that other calls of the operation have.

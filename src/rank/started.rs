@@ -2,6 +2,9 @@
 //!
 //! They belong to the rank, with all that they need, and not to the handles that the program has: one that is forgotten
 //! changes nothing for the other ranks. Only the first has begun its rounds.
+//!
+//! While there are any, the rank's place in the rounds belongs to the thread that has locked them: that of a call, or one that waits
+//! for something else and goes on with them meanwhile, which is no call. So such a thread is never a concurrent use.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,12 +32,16 @@ pub(crate) struct StartedCall<S: ?Sized> {
     pub(crate) steps: S,
 }
 
-/// One that its handle and the queue of its rank share. Only a thread that has the rank's place in the rounds locks it, so
-/// nobody waits for it.
+/// One that its handle and the queue of its rank share.
 pub(crate) type SharedCall<S> = Arc<Mutex<StartedCall<S>>>;
 
-/// The calls of one rank, the oldest first.
-pub(crate) type Queue = Mutex<VecDeque<SharedCall<AnySteps>>>;
+/// The calls of one rank.
+pub(crate) struct Queue {
+    /// The oldest first.
+    pub(super) calls: VecDeque<SharedCall<AnySteps>>,
+    /// The last round that the rank has completed, as long as the lock of its calls says that a call was started.
+    pub(super) completed: Generation,
+}
 
 /// Locks one of these. A panic inside a call has ended the communicator.
 pub(crate) fn lock<T: ?Sized>(shared: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -8,52 +8,73 @@ use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::started::Steps;
 use crate::rank::rank_state::{OpenCall, RankState};
-use crate::rank::started::{AnySteps, SharedCall, StartedCall, lock};
+use crate::rank::started::{AnySteps, Queue, SharedCall, StartedCall, lock};
 use crate::segment::platform::ShmPlatform;
+use crate::sys::wait::progress::{self, GoOn};
 
 impl OpenCall<'_> {
     /// Completes all calls that were started.
     #[cold]
     pub(crate) fn finish_started(&mut self) {
-        self.advance_started(|| true);
+        let mut queue = lock(&self.rank_state().started);
+        self.advance_started(&mut queue, || true);
     }
 
     /// Goes on with the calls that were started, in their order, and waits for their rounds as long as `waits` says so.
-    fn advance_started(&mut self, waits: impl Fn() -> bool) {
-        let mut queue = lock(&self.rank_state().started);
-        while let Some(front) = queue.front() {
-            let wait = waits();
-            let mut call = lock(front);
-            let caller = self.rename(call.operation);
-            let result = self.run(|member| call.advance(member, wait));
-            self.rename(caller);
-            call.verdict = match result {
-                Ok(false) => break,
-                Ok(true) => Some(Ok(())),
-                Err(error) => Some(Err(error)),
-            };
-            drop(call);
-            queue.pop_front();
+    fn advance_started(&mut self, queue: &mut Queue, waits: impl Fn() -> bool) {
+        if !self.started {
+            queue.completed = self.completed;
         }
-        self.leaves_started(!queue.is_empty());
+        self.rank_state().advance_queue(queue, waits);
+        self.completed = queue.completed;
+        self.started = !queue.calls.is_empty();
     }
 }
 
 impl RankState {
+    fn advance_queue(&self, queue: &mut Queue, waits: impl Fn() -> bool) {
+        while let Some(front) = queue.calls.front() {
+            let wait = waits();
+            let mut call = lock(front);
+            let result = self.run(call.operation, &mut queue.completed, |member| call.advance(member, wait));
+            call.verdict = match result {
+                Ok(false) => return,
+                Ok(true) => Some(Ok(())),
+                Err(error) => Some(Err(error)),
+            };
+            drop(call);
+            queue.calls.pop_front();
+        }
+    }
+
     /// Starts a call, after those that were started before.
     ///
     /// # Errors
     /// As [`RankState::begin`].
-    pub(crate) fn start(&self, operation: Operation, call: SharedCall<AnySteps>) -> Result<(), Error> {
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        operation: Operation,
+        call: SharedCall<AnySteps>,
+    ) -> Result<(), Error> {
         let mut open = self.enter(operation)?;
-        lock(&self.started).push_back(call);
-        open.advance_started(|| false);
+        let mut queue = lock(&self.started);
+        queue.calls.push_back(call);
+        open.advance_started(&mut queue, || false);
+        self.leave_started(open, &queue);
         Ok(())
+    }
+
+    /// Ends a call. If calls that were started are left, this thread goes on with them whenever it waits for something else.
+    fn leave_started(self: &Arc<Self>, open: OpenCall<'_>, queue: &Queue) {
+        drop(open);
+        if !queue.calls.is_empty() {
+            progress::add(self);
+        }
     }
 
     /// Starts a call that only refuses, so that all other ranks get an error. Returns this rank's error.
     #[cold]
-    pub(crate) fn start_refusal(&self, call: &Call, error: Error) -> Error {
+    pub(crate) fn start_refusal(self: &Arc<Self>, call: &Call, error: Error) -> Error {
         let operation = error.operation();
         let refusal = StartedCall::new(operation, Call { refused: true, ..*call }, ());
         if let Err(fatal) = self.start(operation, Arc::clone(&refusal) as SharedCall<_>) {
@@ -70,7 +91,7 @@ impl RankState {
     /// # Errors
     /// As [`RankState::begin`].
     pub(crate) fn advance<S: Steps<ShmPlatform> + ?Sized>(
-        &self,
+        self: &Arc<Self>,
         operation: Operation,
         call: &SharedCall<S>,
         wait: bool,
@@ -92,13 +113,27 @@ impl RankState {
         if wait {
             open.resumes();
         }
-        open.advance_started(|| wait && !is_complete());
+        let mut queue = lock(&self.started);
+        open.advance_started(&mut queue, || wait && !is_complete());
         let complete = is_complete();
-        drop(open);
+        self.leave_started(open, &queue);
+        drop(queue);
         if !complete && self.platform.spin.yields() {
             // The ranks that it waits for may be on this processor.
             thread::yield_now();
         }
         Ok(complete)
+    }
+}
+
+impl GoOn for RankState {
+    fn go_on(&self) -> bool {
+        if self.mapped.forked() {
+            return false;
+        }
+        // Another thread goes on with them, or waits for them, perhaps this one further up; or has panicked there.
+        let Ok(mut queue) = self.started.try_lock() else { return !self.started.is_poisoned() };
+        self.advance_queue(&mut queue, || false);
+        !queue.calls.is_empty()
     }
 }

@@ -20,10 +20,11 @@ use crate::sys::processors;
 #[cfg(target_os = "linux")]
 use crate::sys::socket;
 use crate::sys::wait::clock::Moment;
+use crate::sys::wait::progress;
 use crate::sys::wait::pthread::Pair;
 use crate::sys::wait::spin::SpinPolicy;
 use crate::sys::wait::{self, TimedOut};
-use crate::tuning::{BRIEF_WAIT, NAP};
+use crate::tuning::{BRIEF_WAIT, NAP, PROGRESS_NAP};
 
 /// How a rank sleeps.
 #[derive(Clone, Copy, Debug)]
@@ -281,14 +282,19 @@ unsafe impl Platform for ShmPlatform {
         deadline: &Option<Moment>,
     ) -> Result<(), Expired> {
         // A signal may be handled by another thread, and ends no sleep then.
-        let until = if self.hooks.interrupt.is_some() { self.nap(deadline) } else { *deadline };
+        let mut until = if self.hooks.interrupt.is_some() { self.nap(deadline) } else { *deadline };
+        if progress::any() {
+            progress::go_on();
+            let soon = Moment::after(PROGRESS_NAP);
+            until = Some(until.map_or(soon, |until| until.min(soon)));
+        }
         let sleep = || self.sleep(word, expected, until);
         let slept = match self.recorder {
             None => sleep(),
             Some(lane) => lane.park(word, expected, sleep),
         };
         match slept {
-            Err(Expired) if self.hooks.interrupt.is_some() && !self.has_passed(deadline) => Ok(()),
+            Err(Expired) if until != *deadline && !self.has_passed(deadline) => Ok(()),
             slept => slept,
         }
     }

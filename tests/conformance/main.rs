@@ -31,6 +31,7 @@ mod mismatch;
 mod model;
 mod operation_errors;
 mod processes;
+mod progress;
 mod random;
 mod raw;
 mod raw_parts;
@@ -61,6 +62,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(alltoalls::rows());
     all.extend(scans::rows());
     all.extend(started::rows());
+    all.extend(progress::rows());
     all.extend(in_place::rows());
     all.extend(raw::rows());
     all.extend(raw_parts::rows());

@@ -4,6 +4,7 @@ pub(crate) mod clock;
 pub(crate) mod first_poll;
 #[cfg(target_os = "linux")]
 pub(crate) mod futex;
+pub(crate) mod progress;
 pub(crate) mod pthread;
 pub(crate) mod spin;
 pub(crate) mod threads;

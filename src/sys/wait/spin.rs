@@ -12,6 +12,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::progress;
 use crate::tuning::{
     POLLS_AFTER_YIELD, POLLS_BEFORE_CLOCK, POLLS_BEFORE_YIELD, POLLS_PER_CLOCK, SPIN, SPIN_WITHOUT_YIELD,
     YIELDS, YIELDS_FOR_WRITE,
@@ -123,6 +124,9 @@ impl SpinPolicy {
             if elapsed >= self.spin {
                 return;
             }
+            if progress::any() {
+                progress::go_on();
+            }
             if elapsed >= SPIN_WITHOUT_YIELD {
                 std::thread::yield_now();
             }
@@ -139,6 +143,9 @@ impl SpinPolicy {
     #[cold]
     fn spin_yielding(yields: u32, polls: u32, mut poll: impl FnMut() -> bool) {
         for _ in 0..yields {
+            if progress::any() {
+                progress::go_on();
+            }
             std::thread::yield_now();
             if poll() {
                 return;
