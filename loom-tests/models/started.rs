@@ -3,7 +3,8 @@
 
 use intranode::protocol::CauseKind::{Died, Left, TimedOut};
 use intranode::protocol::Failure;
-use intranode::protocol::started::{ReductionSteps, Steps, TransferSteps};
+use intranode::protocol::allreduce::Shape;
+use intranode::protocol::started::{ReduceScatterSteps, ReductionSteps, Steps, TransferSteps};
 
 use super::collectives::{barrier, gather};
 use super::faults::{IN_A_ROUND, leave};
@@ -46,10 +47,33 @@ fn started<const N: usize, const TESTS: usize>(rank: &mut Rank<'_>) -> Result<()
 /// Every rank sends `N` numbers, and must get their fold, of which each folds a slice.
 fn reduced<const N: usize, const TESTS: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
     let sent = numbers(rank.nth(), &vec![N; rank.size()]);
-    let mut steps = ReductionSteps::new(Fold::of(&sent[rank.number]), 0);
+    let mut steps = ReductionSteps::new(Fold::of(&sent[rank.number]), Shape::All, 0);
     complete(rank, N, TESTS, &mut steps)?;
     let result = &steps.data.result;
     assert!(*result == folded(&sent), "wrong data: rank {} got {result:?}", rank.number);
+    Ok(())
+}
+
+/// Every rank sends `N` numbers, of which rank 1 gets the fold.
+fn reduced_to_1<const N: usize, const TESTS: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    let sent = numbers(rank.nth(), &vec![N; rank.size()]);
+    let mut steps = ReductionSteps::new(Fold::of(&sent[rank.number]), Shape::Root(1), 0);
+    complete(rank, N, TESTS, &mut steps)?;
+    let result = &steps.data.result;
+    assert!(rank.number != 1 || *result == folded(&sent), "wrong data: rank 1 got {result:?}");
+    Ok(())
+}
+
+/// Every rank sends `N` numbers for each rank, and must get the fold of its own.
+fn reduced_blocks<const N: usize, const TESTS: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    let size = rank.size();
+    let sent = numbers(rank.nth(), &vec![N * size; size]);
+    let blocks: Box<[_]> = (0..size).map(|rank| rank * N..(rank + 1) * N).collect();
+    let own = blocks[rank.number].clone();
+    let mut steps = ReduceScatterSteps::new(Fold::of(&sent[rank.number]), blocks);
+    complete(rank, N, TESTS, &mut steps)?;
+    let result = &steps.data.result[own.clone()];
+    assert!(*result == folded(&sent)[own], "wrong data: rank {} got {result:?}", rank.number);
     Ok(())
 }
 
@@ -80,7 +104,7 @@ fn impatient(rank: &mut Rank<'_>) -> Result<(), Failure> {
 
 const TWO_CHUNKS: usize = FULL + 1;
 
-fn two_ranks(waiting: Waiting) -> [Model; 10] {
+fn two_ranks(waiting: Waiting) -> [Model; 13] {
     let same = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
     let both = |name: &str, one: &[Step], other: &[Step]| Model::new(name, waiting, &[one, other]);
     [
@@ -95,6 +119,14 @@ fn two_ranks(waiting: Waiting) -> [Model; 10] {
         both("started_two_chunks", &[started::<TWO_CHUNKS, 1>], &[started::<TWO_CHUNKS, 0>]).bound(3),
         both("started_slices", &[reduced::<FULL, 1>], &[reduced::<FULL, 0>]).bound(3),
         both("started_slices_of_two_chunks", &[reduced::<TWO_CHUNKS, 1>], &[reduced::<TWO_CHUNKS, 1>]).bound(2),
+        both("started_reduce_inline", &[reduced_to_1::<1, 1>], &[reduced_to_1::<1, 0>]),
+        both(
+            "started_reduce_of_two_chunks",
+            &[reduced_to_1::<TWO_CHUNKS, 1>],
+            &[reduced_to_1::<TWO_CHUNKS, 0>],
+        )
+        .bound(3),
+        both("started_reduce_scatter", &[reduced_blocks::<FULL, 1>], &[reduced_blocks::<FULL, 0>]).bound(3),
         same("started_then_blocking", &[started::<1, 1>, gather::<1>, started::<1, 0>]).bound(2),
         same("staged_started_then_blocking", &[started::<FULL, 1>, gather::<FULL>, started::<FULL, 0>])
             .bound(2),

@@ -77,6 +77,34 @@ pub fn check_sums(index: usize, rank: usize, terms: usize, sums: &[u64]) {
     }
 }
 
+/// Checks the result of a reduction of this shape.
+pub fn check_reduction(script: &Script, index: usize, rank: usize, shape: Shape, sums: &Sums) {
+    let terms = match shape {
+        Shape::All => script.ranks,
+        Shape::Root(root) if root == rank => script.ranks,
+        // It may have folded a slice for the root.
+        Shape::Root(_) => return,
+        Shape::Inclusive => rank + 1,
+        Shape::Exclusive => rank,
+    };
+    check_sums(index, rank, terms, &sums.recv);
+}
+
+/// Where a rank's block of these begins and ends.
+pub fn block(lengths: &[usize], rank: usize) -> Range<usize> {
+    let start = lengths[..rank].iter().sum();
+    start..start + lengths[rank]
+}
+
+/// Checks that a rank has the result of its own block, of these lengths, and nothing else.
+pub fn check_own_block(script: &Script, index: usize, rank: usize, lengths: &[usize], sums: &Sums) {
+    for (element, sum) in sums.recv.iter().enumerate() {
+        let all = (0..script.ranks).map(|rank| contribution(index, rank, element));
+        let model = all.reduce(combine).filter(|_| block(lengths, rank).contains(&element)).unwrap_or(0);
+        assert_eq!(*sum, model, "wrong result: call {index}, rank {rank}, element {element}");
+    }
+}
+
 /// Checks the blocks of all ranks.
 pub fn check_blocks(index: usize, rank: usize, received: &[Vec<u8>]) {
     for (from, block) in received.iter().enumerate() {
@@ -115,29 +143,15 @@ impl Caller<'_> {
             Shape::All => member.allreduce(self.call, script.slices_from, &mut sums)?,
             _ => member.reduction(self.call, shape, script.slices_from, &mut sums)?,
         }
-        let terms = match shape {
-            Shape::All => script.ranks,
-            Shape::Root(root) if root == rank => script.ranks,
-            // It may have folded a slice for the root.
-            Shape::Root(_) => return Ok(()),
-            Shape::Inclusive => rank + 1,
-            Shape::Exclusive => rank,
-        };
-        check_sums(index, rank, terms, &sums.recv);
+        check_reduction(script, index, rank, shape, &sums);
         Ok(())
     }
 
     fn reduce_scatter(&self, lengths: &[usize], member: &mut Member<'_, Simulation>) -> Result<(), Failure> {
         let Caller { script, index, rank, .. } = *self;
-        let start = |rank: usize| lengths[..rank].iter().sum::<usize>();
-        let blocks = |rank: usize| start(rank)..start(rank) + lengths[rank];
         let mut sums = self.sums(lengths.iter().sum());
-        member.reduce_scatter(self.call, &blocks, &mut sums)?;
-        for (element, sum) in sums.recv.into_iter().enumerate() {
-            let all = (0..script.ranks).map(|rank| contribution(index, rank, element));
-            let model = all.reduce(combine).filter(|_| blocks(rank).contains(&element)).unwrap_or(0);
-            assert_eq!(sum, model, "wrong result: call {index}, rank {rank}, element {element}");
-        }
+        member.reduce_scatter(self.call, &|rank| block(lengths, rank), &mut sums)?;
+        check_own_block(script, index, rank, lengths, &sums);
         Ok(())
     }
 

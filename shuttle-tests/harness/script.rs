@@ -19,7 +19,7 @@ pub enum Operation {
     Transfer(Vec<usize>),
     /// The same where only one rank reads: a gather.
     Gather(usize, Vec<usize>),
-    /// A barrier, an allreduce or a transfer, which is started and completed later.
+    /// A barrier, a reduction or a transfer, which is started and completed later.
     Started(Box<Operation>),
     /// A write epoch and a read epoch of a region of which each rank owns one block.
     Epochs,
@@ -156,20 +156,22 @@ impl Operation {
         let elements = || choice::one_of(&[0, 1, 12, 13, 30, 70]);
         let bytes = || choice::one_of(&[0, 0, 1, 96, 97, 168, 169, 400]);
         let root = || choice::below(ranks);
-        match choice::below(11) {
+        let shape =
+            || choice::one_of(&[Shape::Root(root()), Shape::Root(root()), Shape::Inclusive, Shape::Exclusive]);
+        let lengths = || (0..ranks).map(|_| choice::one_of(&[0, 1, 2, 7])).collect();
+        match choice::below(13) {
             0 => Operation::Barrier,
             1 => Operation::Allreduce(elements()),
             2 => Operation::Transfer((0..ranks).map(|_| bytes()).collect()),
             3 => Operation::Epochs,
-            4 => {
-                let shapes = [Shape::Root(root()), Shape::Root(root()), Shape::Inclusive, Shape::Exclusive];
-                Operation::Reduction(choice::one_of(&shapes), elements())
-            }
-            5 => Operation::ReduceScatter((0..ranks).map(|_| choice::one_of(&[0, 1, 2, 7])).collect()),
+            4 => Operation::Reduction(shape(), elements()),
+            5 => Operation::ReduceScatter(lengths()),
             6 => Operation::Gather(root(), (0..ranks).map(|_| bytes()).collect()),
             7 => Operation::Started(Box::new(Operation::Barrier)),
             8 => Operation::Started(Box::new(Operation::Allreduce(elements()))),
             9 => Operation::Started(Box::new(Operation::Transfer((0..ranks).map(|_| bytes()).collect()))),
+            10 => Operation::Started(Box::new(Operation::Reduction(shape(), elements()))),
+            11 => Operation::Started(Box::new(Operation::ReduceScatter(lengths()))),
             _ => {
                 let mut lengths = vec![0; ranks];
                 lengths[choice::below(ranks)] = bytes();

@@ -4,11 +4,14 @@
 use std::collections::VecDeque;
 
 use intranode::copy::Sink;
-use intranode::protocol::started::{ReductionSteps, Started, Steps, TransferSteps};
+use intranode::protocol::allreduce::Shape;
+use intranode::protocol::started::{ReduceScatterSteps, ReductionSteps, Started, Steps, TransferSteps};
 use intranode::protocol::{Call, Failure, Member};
 
 use crate::harness::choice;
-use crate::harness::perform::{Sums, Transfer, check_blocks, check_sums, contributed, perform, settle};
+use crate::harness::perform::{
+    Sums, Transfer, block, check_blocks, check_own_block, check_reduction, contributed, perform, settle,
+};
 use crate::harness::script::{Operation, Script};
 use crate::harness::segment::SegmentMemory;
 use crate::harness::simulation::Simulation;
@@ -36,7 +39,9 @@ struct Outstanding {
 
 enum AnySteps {
     Barrier,
-    Reduction(Box<ReductionSteps<Sums>>),
+    Reduction(Shape, Box<ReductionSteps<Sums>>),
+    /// By rank, the length of its block.
+    ReduceScatter(Vec<usize>, Box<ReduceScatterSteps<Sums>>),
     Transfer(Box<TransferSteps<Transfer<'static>>>),
 }
 
@@ -131,8 +136,11 @@ impl<'s> Calls<'s> {
         if is_whole {
             match steps {
                 AnySteps::Barrier => (),
-                AnySteps::Reduction(steps) => {
-                    check_sums(index, self.rank, self.script.ranks, &steps.data.recv);
+                AnySteps::Reduction(shape, steps) => {
+                    check_reduction(self.script, index, self.rank, shape, &steps.data);
+                }
+                AnySteps::ReduceScatter(lengths, steps) => {
+                    check_own_block(self.script, index, self.rank, &lengths, &steps.data);
                 }
                 AnySteps::Transfer(steps) => check_blocks(index, self.rank, &steps.blocks.received),
             }
@@ -145,8 +153,17 @@ impl<'s> Calls<'s> {
             _ if refused => AnySteps::Barrier,
             Operation::Barrier => AnySteps::Barrier,
             Operation::Allreduce(elements) => {
+                self.steps(index, Operation::Reduction(Shape::All, elements), refused)
+            }
+            Operation::Reduction(shape, elements) => {
                 let sums = Sums::new(index, self.rank, elements);
-                AnySteps::Reduction(Box::new(ReductionSteps::new(sums, self.script.slices_from)))
+                let steps = ReductionSteps::new(sums, shape, self.script.slices_from);
+                AnySteps::Reduction(shape, Box::new(steps))
+            }
+            Operation::ReduceScatter(lengths) => {
+                let sums = Sums::new(index, self.rank, lengths.iter().sum());
+                let blocks = (0..lengths.len()).map(|rank| block(&lengths, rank)).collect();
+                AnySteps::ReduceScatter(lengths, Box::new(ReduceScatterSteps::new(sums, blocks)))
             }
             Operation::Transfer(lengths) => {
                 let mut received: Vec<_> = lengths.iter().map(|len| vec![0; *len]).collect();
@@ -167,7 +184,8 @@ impl Steps<Simulation> for AnySteps {
     fn first(&mut self, member: &Member<'_, Simulation>, header: Sink<'_>) {
         match self {
             AnySteps::Barrier => ().first(member, header),
-            AnySteps::Reduction(steps) => steps.first(member, header),
+            AnySteps::Reduction(_, steps) => steps.first(member, header),
+            AnySteps::ReduceScatter(_, steps) => steps.first(member, header),
             AnySteps::Transfer(steps) => steps.first(member, header),
         }
     }
@@ -175,7 +193,8 @@ impl Steps<Simulation> for AnySteps {
     fn next(&mut self, member: &Member<'_, Simulation>, parity: usize) -> bool {
         match self {
             AnySteps::Barrier => ().next(member, parity),
-            AnySteps::Reduction(steps) => steps.next(member, parity),
+            AnySteps::Reduction(_, steps) => steps.next(member, parity),
+            AnySteps::ReduceScatter(_, steps) => steps.next(member, parity),
             AnySteps::Transfer(steps) => steps.next(member, parity),
         }
     }

@@ -16,6 +16,7 @@ mod local;
 mod memory;
 mod own_check;
 mod own_reduction;
+mod owned;
 mod pair_counts;
 mod parts;
 pub(crate) mod pending;
@@ -30,6 +31,8 @@ mod scan;
 mod scatter;
 mod short;
 mod start;
+mod start_blocks;
+mod start_reductions;
 #[cfg(feature = "serde")]
 pub(crate) mod values;
 pub(crate) mod vectors;

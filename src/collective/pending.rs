@@ -12,8 +12,8 @@ use crate::segment::platform::ShmPlatform;
 
 /// A collective that was started: [`start_barrier`](Communicator::start_barrier),
 /// [`start_allreduce`](Communicator::start_allreduce), [`start_broadcast`](Communicator::start_broadcast),
-/// [`start_allgatherv`](Communicator::start_allgatherv). Its buffer was moved into the call, and [`wait`](Pending::wait) gives
-/// it back.
+/// [`start_allgatherv`](Communicator::start_allgatherv), and those of the other kinds. Its buffer was moved into the call, and
+/// [`wait`](Pending::wait) gives it back.
 ///
 /// **Progress.** No thread goes on with it in the background. This rank's part advances when a `Pending` of this communicator
 /// is tested or waited for; in each further collective of it, which first completes all calls that were started; and whenever the thread

@@ -1,24 +1,20 @@
-//! start_barrier, start_allreduce, start_broadcast and start_allgatherv: collectives that a rank need not wait for.
-
-use std::any::Any;
-use std::ops::Range;
+//! start_barrier, start_allreduce, start_broadcast and start_allgatherv: collectives that a rank need not wait for, of the kinds that
+//! programs use most.
 
 use bytemuck::Pod;
 
+use super::block_table::BlockTable;
 use super::counts;
-use super::pending::{Finish, Pending};
-use super::reduction::{Builtin, ReduceBuffers, check_op, reduction};
+use super::owned::{OwnedBlocks, OwnedReduction, ranges};
+use super::pending::Pending;
+use super::reduction::{check_op, reduction, slices_from};
 use super::rooted::check_root;
 use crate::communicator::{Communicator, call};
-use crate::copy::{Sink, Source, Term};
 use crate::element::{ReduceOp, Reducible};
 use crate::error::{Error, Operation};
-use crate::protocol::allreduce::Reduction;
-use crate::protocol::block_transfer::BlockTransfer;
-use crate::protocol::contributions::HeaderTerms;
+use crate::protocol::Call;
+use crate::protocol::allreduce::Shape;
 use crate::protocol::started::{ReductionSteps, TransferSteps};
-use crate::protocol::{Call, Platform};
-use crate::tuning::fold_slices_from_bytes;
 
 impl Communicator {
     /// Starts a [`barrier`](Communicator::barrier): it is complete when every rank has started it. Collective, and does not
@@ -78,9 +74,8 @@ impl Communicator {
         if let Err(error) = check_op::<T>(operation, op) {
             return Err(self.rank_state.start_refusal(&call, error));
         }
-        let data = OwnedReduction { data: Encoded::new(data), op };
-        let steps = ReductionSteps::new(data, fold_slices_from_bytes(self.size()));
-        Pending::start(self, operation, call, steps)
+        let (shape, data) = (Shape::All, OwnedReduction::new(data, op));
+        Pending::start(self, operation, call, ReductionSteps::new(data, shape, slices_from(shape, self.size())))
     }
 
     /// Starts a [`broadcast`](Communicator::broadcast) of `buffer` of rank `root`, which has the same length on all ranks. It is
@@ -115,7 +110,7 @@ impl Communicator {
         }
         let bytes = size_of_val(&*buffer);
         let blocks = (0..self.size()).map(|rank| if rank == root { 0..bytes } else { 0..0 }).collect();
-        let blocks = OwnedBlocks { data: buffer, blocks, rank: self.rank() };
+        let blocks = OwnedBlocks { data: buffer, blocks, receiver: None, rank: self.rank() };
         Pending::start(self, operation, call, TransferSteps::new(blocks))
     }
 
@@ -155,131 +150,9 @@ impl Communicator {
             return Err(self.rank_state.start_refusal(&call, error));
         }
         recv[displs[rank]..displs[rank] + counts[rank]].copy_from_slice(send);
-        let width = size_of::<T>();
-        let bytes = |(count, displ): (&usize, &usize)| displ * width..(displ + count) * width;
-        let blocks = counts.iter().zip(displs).map(bytes).collect();
-        Pending::start(self, operation, call, TransferSteps::new(OwnedBlocks { data: recv, blocks, rank }))
-    }
-}
-
-/// The buffer of a transfer, in which this rank's block has its place.
-struct OwnedBlocks<T> {
-    data: Vec<T>,
-    /// By rank, in bytes.
-    blocks: Box<[Range<usize>]>,
-    rank: usize,
-}
-
-impl<T: Pod> OwnedBlocks<T> {
-    /// A chunk of a rank's block.
-    fn chunk(&mut self, rank: usize, chunk: Range<usize>) -> &mut [u8] {
-        let start = self.blocks[rank].start;
-        &mut bytemuck::cast_slice_mut(&mut self.data)[start + chunk.start..start + chunk.end]
-    }
-}
-
-impl<T: Pod> BlockTransfer for OwnedBlocks<T> {
-    fn length(&self, rank: usize) -> usize {
-        self.blocks[rank].len()
-    }
-
-    fn put(&mut self, chunk: Range<usize>, mut staging: Sink<'_>) {
-        staging.publish(self.chunk(self.rank, chunk));
-    }
-
-    fn copy_own_block(&mut self, _: Range<usize>) {}
-
-    fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
-        staging.fetch(self.chunk(rank, chunk));
-    }
-}
-
-impl<T: Pod> Finish<Vec<T>> for TransferSteps<OwnedBlocks<T>> {
-    fn result(&mut self) -> Vec<T> {
-        std::mem::take(&mut self.blocks.data)
-    }
-}
-
-/// The buffer of a reduction.
-struct OwnedReduction<T: Reducible> {
-    data: Encoded<T>,
-    op: ReduceOp,
-}
-
-impl<T: Reducible> OwnedReduction<T> {
-    fn buffers(&mut self) -> ReduceBuffers<'_, T::Repr, Builtin<T>> {
-        ReduceBuffers::in_place(&mut self.data.sent, Builtin::new(self.op))
-    }
-}
-
-impl<T: Reducible> Reduction for OwnedReduction<T> {
-    fn elements(&self) -> usize {
-        self.data.sent.len()
-    }
-
-    fn element_size(&self) -> usize {
-        size_of::<T::Repr>()
-    }
-
-    fn contribute(&mut self, chunk: Range<usize>, staging: Sink<'_>) {
-        self.buffers().contribute(chunk, staging);
-    }
-
-    fn keeps_contribution(&self) -> bool {
-        false
-    }
-
-    fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
-        self.buffers().fold(chunk, begin, terms, staging);
-    }
-
-    fn fold_inline(&mut self, chunk: Range<usize>, terms: &HeaderTerms<'_, impl Platform>) {
-        self.buffers().fold_inline(chunk, terms);
-    }
-
-    fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>) {
-        self.buffers().collect(chunk, staging);
-    }
-}
-
-impl<T: Reducible> Finish<Vec<T>> for ReductionSteps<OwnedReduction<T>> {
-    fn result(&mut self) -> Vec<T> {
-        self.data.data.take()
-    }
-}
-
-/// Values, as what is sent for them.
-struct Encoded<T: Reducible> {
-    sent: Vec<T::Repr>,
-    /// Empty if they are sent as they are.
-    values: Vec<T>,
-}
-
-impl<T: Reducible> Encoded<T> {
-    fn new(values: Vec<T>) -> Self {
-        match same_type(values) {
-            Ok(sent) => Encoded { sent, values: Vec::new() },
-            Err(values) => Encoded { sent: T::encode(&values).into_owned(), values },
-        }
-    }
-
-    fn take(&mut self) -> Vec<T> {
-        let (sent, mut values) = (std::mem::take(&mut self.sent), std::mem::take(&mut self.values));
-        match same_type(sent) {
-            Ok(values) => values,
-            Err(sent) => {
-                T::update(&mut values, |encoded| encoded.copy_from_slice(&sent));
-                values
-            }
-        }
-    }
-}
-
-/// A vector as one of another type, if that is the same.
-fn same_type<A: 'static, B: 'static>(values: Vec<A>) -> Result<Vec<B>, Vec<A>> {
-    let mut values = Some(values);
-    match (&mut values as &mut dyn Any).downcast_mut::<Option<Vec<B>>>() {
-        Some(same) => Ok(same.take().expect("it was put there")),
-        None => Err(values.expect("nobody has taken it")),
+        let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
+        let blocks = ranges(&table, self.size());
+        let blocks = OwnedBlocks { data: recv, blocks, receiver: None, rank };
+        Pending::start(self, operation, call, TransferSteps::new(blocks))
     }
 }

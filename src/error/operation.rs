@@ -130,6 +130,28 @@ codes! {
         StartBroadcast = 98,
         /// `start_allgatherv`
         StartAllgatherv = 99,
+        /// `start_reduce`
+        StartReduce = 100,
+        /// `start_scan`
+        StartScan = 101,
+        /// `start_exscan`
+        StartExscan = 102,
+        /// `start_reduce_scatter`
+        StartReduceScatter = 103,
+        /// `start_reduce_scatter_block`
+        StartReduceScatterBlock = 104,
+        /// `start_allgather`
+        StartAllgather = 105,
+        /// `start_gather`
+        StartGather = 106,
+        /// `start_gatherv`
+        StartGatherv = 107,
+        /// `start_scatter`
+        StartScatter = 108,
+        /// `start_scatterv`
+        StartScatterv = 109,
+        /// `start_alltoall`
+        StartAlltoall = 110,
     }
 }
 
@@ -192,6 +214,17 @@ impl Operation {
             Operation::StartAllreduce => "start_allreduce",
             Operation::StartBroadcast => "start_broadcast",
             Operation::StartAllgatherv => "start_allgatherv",
+            Operation::StartReduce => "start_reduce",
+            Operation::StartScan => "start_scan",
+            Operation::StartExscan => "start_exscan",
+            Operation::StartReduceScatter => "start_reduce_scatter",
+            Operation::StartReduceScatterBlock => "start_reduce_scatter_block",
+            Operation::StartAllgather => "start_allgather",
+            Operation::StartGather => "start_gather",
+            Operation::StartGatherv => "start_gatherv",
+            Operation::StartScatter => "start_scatter",
+            Operation::StartScatterv => "start_scatterv",
+            Operation::StartAlltoall => "start_alltoall",
         }
     }
 
@@ -252,6 +285,9 @@ impl Operation {
                 | Operation::BroadcastValue
                 | Operation::GatherValues
                 | Operation::StartBroadcast
+                | Operation::StartReduce
+                | Operation::StartGather
+                | Operation::StartScatter
         )
     }
 
@@ -259,13 +295,20 @@ impl Operation {
     pub(super) fn has_counts(self) -> bool {
         matches!(
             self,
-            Operation::Allgatherv | Operation::Exchange | Operation::ReduceScatter | Operation::StartAllgatherv
+            Operation::Allgatherv
+                | Operation::Exchange
+                | Operation::ReduceScatter
+                | Operation::StartAllgatherv
+                | Operation::StartReduceScatter
         )
     }
 
     /// Whether `Call::extra` is both.
     pub(super) fn has_root_and_counts(self) -> bool {
-        matches!(self, Operation::Gatherv | Operation::Scatterv)
+        matches!(
+            self,
+            Operation::Gatherv | Operation::Scatterv | Operation::StartGatherv | Operation::StartScatterv
+        )
     }
 }
 

@@ -59,7 +59,7 @@ pub enum Shape {
 impl Shape {
     /// A rank's result is the fold of this many ranks' contributions, from rank 0 on.
     #[inline]
-    fn terms(self, rank: usize, size: usize) -> usize {
+    pub(super) fn terms(self, rank: usize, size: usize) -> usize {
         match self {
             Shape::All => size,
             Shape::Root(root) => {

@@ -23,7 +23,7 @@ use super::staging::STEP;
 use super::{Call, Failure, Member, Payload, Platform};
 
 /// How the blocks go through staging, the same on every rank. In elements, unless it says bytes.
-struct Windows {
+pub(super) struct Windows {
     /// The length of a piece of a block.
     piece: usize,
     /// How many ranks have a piece in one window.
@@ -35,7 +35,7 @@ struct Windows {
 }
 
 /// What goes through staging in a round.
-struct Window {
+pub(super) struct Window {
     /// Where the pieces begin in their blocks.
     start: usize,
     /// Whose blocks.
@@ -66,27 +66,49 @@ impl<P: Platform> Member<'_, P> {
             }
             return Ok(());
         }
-        let windows = self.windows(blocks, size);
-        let mut window = self.window_after(&windows, None, blocks).expect("some block is not empty");
-        self.contribute_window(&windows, &window, blocks, data);
+        let (windows, mut window) = self.first_window(blocks, data);
         self.begin_call(call, |_| ())?;
         loop {
             let buffer = self.end_turn();
             self.prefetch_next_round(windows.bytes);
-            let next = self.window_after(&windows, Some(&window), blocks);
-            if let Some(next) = &next {
-                self.contribute_window(&windows, next, blocks, data);
-            }
-            let own = windows.piece(&window, self.rank, blocks);
-            if window.ranks.contains(&self.rank) && !own.is_empty() {
-                let source =
-                    StagedSource { buffer, offset: windows.place(&window, self.rank, size), places: &[] };
-                self.fold_all(own, source, ranks, data, None);
-            }
-            let Some(next) = next else { return Ok(()) };
+            let Some(next) = self.next_window(&windows, &window, buffer, blocks, data) else { return Ok(()) };
             window = next;
             self.continue_call(call, || ())?;
         }
+    }
+
+    /// Writes the first window, of contributions of which some block is not empty.
+    pub(super) fn first_window(
+        &self,
+        blocks: &impl Fn(usize) -> Range<usize>,
+        data: &mut impl Reduction,
+    ) -> (Windows, Window) {
+        let windows = self.windows(blocks, data.element_size());
+        let window = self.window_after(&windows, None, blocks).expect("some block is not empty");
+        self.contribute_window(&windows, &window, blocks, data);
+        (windows, window)
+    }
+
+    /// Writes the window that comes with the next round, and folds this rank's piece of the one that is in these buffers after a
+    /// round. `None`: that was the last.
+    pub(super) fn next_window(
+        &self,
+        windows: &Windows,
+        window: &Window,
+        buffer: usize,
+        blocks: &impl Fn(usize) -> Range<usize>,
+        data: &mut impl Reduction,
+    ) -> Option<Window> {
+        let next = self.window_after(windows, Some(window), blocks);
+        if let Some(next) = &next {
+            self.contribute_window(windows, next, blocks, data);
+        }
+        let own = windows.piece(window, self.rank, blocks);
+        if window.ranks.contains(&self.rank) && !own.is_empty() {
+            let offset = windows.place(window, self.rank, data.element_size());
+            self.fold_all(own, StagedSource { buffer, offset, places: &[] }, self.size(), data, None);
+        }
+        next
     }
 
     /// Pieces of about the same length, in as few windows as there can be.

@@ -18,6 +18,7 @@ use core::ops::Range;
 use super::allreduce::{Plan, Reduction, RoundContents, Shape};
 use super::block_transfer::BlockTransfer;
 use super::call::INLINE;
+use super::reduce_scatter::{Window, Windows};
 use super::{Call, Failure, Generation, Member, Ordering, Payload, Platform};
 use crate::copy::Sink;
 use Ordering::Acquire;
@@ -218,44 +219,92 @@ impl<P: Platform, B: BlockTransfer> Steps<P> for TransferSteps<B> {
     }
 }
 
-/// An allreduce: see [`super::allreduce`].
+/// A reduction over all elements: see [`super::allreduce`].
 pub struct ReductionSteps<D> {
     /// The caller's side.
     pub data: D,
+    shape: Shape,
     slices_from: usize,
     /// What goes through staging in the current round. `None`: everything is in the headers.
     staged: Option<(Plan, RoundContents)>,
 }
 
 impl<D: Reduction> ReductionSteps<D> {
-    /// Of these elements. `slices_from`: as of [`Member::allreduce`].
-    pub fn new(data: D, slices_from: usize) -> Self {
-        ReductionSteps { data, slices_from, staged: None }
+    /// Of these elements. `slices_from`: as of [`Member::reduction`].
+    pub fn new(data: D, shape: Shape, slices_from: usize) -> Self {
+        ReductionSteps { data, shape, slices_from, staged: None }
     }
 }
 
 impl<P: Platform, D: Reduction> Steps<P> for ReductionSteps<D> {
     fn first(&mut self, member: &Member<'_, P>, header: Sink<'_>) {
-        let ReductionSteps { data, slices_from, staged } = self;
+        let ReductionSteps { data, shape, slices_from, staged } = self;
         let (len, size) = (data.elements(), data.element_size());
         if len * size <= INLINE {
             return data.contribute(0..len, header);
         }
-        let plan = member.plan(Shape::All, *slices_from, data);
+        let plan = member.plan(*shape, *slices_from, data);
         let round = member.round_contents(&plan, 0..0, 0);
         member.contribute(&plan, &round, data);
         *staged = Some((plan, round));
     }
 
     fn next(&mut self, member: &Member<'_, P>, parity: usize) -> bool {
-        let ReductionSteps { data, staged, .. } = self;
+        let ReductionSteps { data, shape, staged, .. } = self;
         let Some((plan, round)) = staged else {
-            let all = 0..data.elements();
-            member.fold_inline(all, parity, member.size(), data);
+            let (all, terms) = (0..data.elements(), shape.terms(member.rank, member.size()));
+            if terms > 0 {
+                member.fold_inline(all, parity, terms, data);
+            }
             return false;
         };
         match member.next_round(plan, round, member.end_turn(), data) {
             Some(next) => *round = next,
+            None => return false,
+        }
+        true
+    }
+}
+
+/// A reduction of which each rank gets one block: see [`super::reduce_scatter`].
+pub struct ReduceScatterSteps<D> {
+    /// The caller's side.
+    pub data: D,
+    /// By rank, the range of its block in every rank's contribution.
+    blocks: Box<[Range<usize>]>,
+    /// What goes through staging in the current round. `None`: everything is in the headers.
+    staged: Option<(Windows, Window)>,
+}
+
+impl<D: Reduction> ReduceScatterSteps<D> {
+    /// Of these elements, in these blocks.
+    pub fn new(data: D, blocks: Box<[Range<usize>]>) -> Self {
+        ReduceScatterSteps { data, blocks, staged: None }
+    }
+}
+
+impl<P: Platform, D: Reduction> Steps<P> for ReduceScatterSteps<D> {
+    fn first(&mut self, member: &Member<'_, P>, header: Sink<'_>) {
+        let ReduceScatterSteps { data, blocks, staged } = self;
+        let (len, size) = (data.elements(), data.element_size());
+        if len * size <= INLINE {
+            return data.contribute(0..len, header);
+        }
+        *staged = Some(member.first_window(&|rank: usize| blocks[rank].clone(), data));
+    }
+
+    fn next(&mut self, member: &Member<'_, P>, parity: usize) -> bool {
+        let ReduceScatterSteps { data, blocks, staged } = self;
+        let blocks = |rank: usize| blocks[rank].clone();
+        let Some((windows, window)) = staged else {
+            let own = blocks(member.rank);
+            if !own.is_empty() {
+                member.fold_inline(own, parity, member.size(), data);
+            }
+            return false;
+        };
+        match member.next_window(windows, window, member.end_turn(), &blocks, data) {
+            Some(next) => *window = next,
             None => return false,
         }
         true

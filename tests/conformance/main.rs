@@ -43,6 +43,7 @@ mod scans;
 mod scenario;
 mod settings;
 mod started;
+mod started_kinds;
 mod symmetric;
 mod threads;
 mod types;
@@ -62,6 +63,7 @@ fn scenarios() -> Vec<Scenario> {
     all.extend(alltoalls::rows());
     all.extend(scans::rows());
     all.extend(started::rows());
+    all.extend(started_kinds::rows());
     all.extend(progress::rows());
     all.extend(in_place::rows());
     all.extend(raw::rows());

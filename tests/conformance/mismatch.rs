@@ -29,7 +29,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
 
 const SIZES: [usize; 3] = [1, 8 << 10, 8 << 20];
 
-const ALL: [Operation; 20] = [
+const ALL: [Operation; 31] = [
     Operation::Barrier,
     Operation::Allreduce,
     Operation::Allgatherv,
@@ -50,6 +50,17 @@ const ALL: [Operation; 20] = [
     Operation::StartAllreduce,
     Operation::StartBroadcast,
     Operation::StartAllgatherv,
+    Operation::StartReduce,
+    Operation::StartScan,
+    Operation::StartExscan,
+    Operation::StartReduceScatter,
+    Operation::StartReduceScatterBlock,
+    Operation::StartAllgather,
+    Operation::StartGather,
+    Operation::StartGatherv,
+    Operation::StartScatter,
+    Operation::StartScatterv,
+    Operation::StartAlltoall,
 ];
 
 /// Calls an operation on `bytes` bytes.
@@ -87,6 +98,25 @@ fn call_at(comm: &Communicator, operation: Operation, bytes: usize, root: usize)
         Operation::StartAllreduce => comm.start_allreduce(send, ReduceOp::Sum)?.wait().map(drop),
         Operation::StartBroadcast => comm.start_broadcast(send, root)?.wait().map(drop),
         Operation::StartAllgatherv => comm.start_allgatherv(&send, recv, &counts, &displs)?.wait().map(drop),
+        Operation::StartReduce => comm.start_reduce(send, ReduceOp::Sum, root)?.wait().map(drop),
+        Operation::StartScan => comm.start_scan(send, ReduceOp::Sum)?.wait().map(drop),
+        Operation::StartExscan => comm.start_exscan(send, ReduceOp::Sum)?.wait().map(drop),
+        Operation::StartReduceScatter => {
+            comm.start_reduce_scatter(all, &counts, ReduceOp::Sum)?.wait().map(drop)
+        }
+        Operation::StartReduceScatterBlock => {
+            comm.start_reduce_scatter_block(all, ReduceOp::Sum)?.wait().map(drop)
+        }
+        Operation::StartAllgather => comm.start_allgather(&send, recv)?.wait().map(drop),
+        Operation::StartGather => comm.start_gather(&send, is_root.then_some(recv), root)?.wait().map(drop),
+        Operation::StartGatherv => {
+            comm.start_gatherv(&send, is_root.then_some(recv), &counts, &displs, root)?.wait().map(drop)
+        }
+        Operation::StartScatter => comm.start_scatter(is_root.then_some(all), send, root)?.wait().map(drop),
+        Operation::StartScatterv => {
+            comm.start_scatterv(is_root.then_some(all), &counts, &displs, send, root)?.wait().map(drop)
+        }
+        Operation::StartAlltoall => comm.start_alltoall(all, recv)?.wait().map(drop),
         other => unreachable!("{other} is not called here"),
     }
 }

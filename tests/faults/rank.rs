@@ -68,9 +68,11 @@ pub(crate) enum Kind {
     Alltoall,
     StartAllreduce,
     StartAllgatherv,
+    StartReduceScatter,
+    StartAlltoall,
 }
 
-pub(crate) const KINDS: [Kind; 12] = [
+pub(crate) const KINDS: [Kind; 14] = [
     Kind::Barrier,
     Kind::Allreduce,
     Kind::Allgatherv,
@@ -83,6 +85,8 @@ pub(crate) const KINDS: [Kind; 12] = [
     Kind::Alltoall,
     Kind::StartAllreduce,
     Kind::StartAllgatherv,
+    Kind::StartReduceScatter,
+    Kind::StartAlltoall,
 ];
 
 /// The buffers of [`collective`], kept from call to call.
@@ -232,6 +236,23 @@ fn other_collective(
             while rank % 2 == 0 && !pending.test() {}
             *recv = pending.wait()?;
             from_all(recv, 0);
+        }
+        Kind::StartReduceScatter => {
+            let mut data = std::mem::take(send);
+            blocks(&mut data);
+            let mut pending = comm.start_reduce_scatter_block(data, ReduceOp::BitXor)?;
+            while rank % 2 == 1 && !pending.test() {}
+            *send = pending.wait()?;
+            check(send, 1 + block / 64, |_| xor(size, rank));
+        }
+        Kind::StartAlltoall => {
+            let mut data = std::mem::take(send);
+            blocks(&mut data);
+            recv.resize(block * size, 0);
+            let mut pending = comm.start_alltoall(data, std::mem::take(recv))?;
+            while rank % 2 == 0 && !pending.test() {}
+            *recv = pending.wait()?;
+            from_all(recv, rank);
         }
         Kind::Barrier | Kind::Allreduce | Kind::Allgatherv | Kind::Broadcast => {
             unreachable!("{kind:?} is done elsewhere")
