@@ -313,6 +313,105 @@ impl Core {
         })
     }
 
+    /// The result is the root's.
+    fn _start_reduce(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        recv: Buffer<'_, '_>,
+        op: u8,
+        root: usize,
+    ) -> PyResult<Begun> {
+        let buffers = || Buffers::any(send, recv)?.combined_by(op);
+        self.start(py, Operation::StartReduce, buffers, |comm, buffers| started::reduce(comm, buffers, root))
+    }
+
+    fn _start_scan(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        recv: Buffer<'_, '_>,
+        op: u8,
+        is_exclusive: bool,
+    ) -> PyResult<Begun> {
+        let operation = if is_exclusive { Operation::StartExscan } else { Operation::StartScan };
+        let buffers = || Buffers::any(send, recv)?.combined_by(op);
+        self.start(py, operation, buffers, |comm, buffers| started::scan(comm, buffers, is_exclusive))
+    }
+
+    /// The counts are in elements, and the result is this rank's block.
+    fn _start_reduce_scatter(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        recv: Buffer<'_, '_>,
+        counts: Vec<usize>,
+        op: u8,
+    ) -> PyResult<Begun> {
+        let buffers = || Buffers::any(send, recv)?.combined_by(op);
+        self.start(py, Operation::StartReduceScatter, buffers, |comm, buffers| {
+            started::reduce_scatter(comm, buffers, &counts)
+        })
+    }
+
+    /// `bytes`: those of a block. In place without `send`.
+    fn _start_gather(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        recv: Buffer<'_, '_>,
+        bytes: usize,
+        root: usize,
+    ) -> PyResult<Begun> {
+        let blocks = if send.is_some() { 1 } else { self.rank + 1 };
+        let buffers = || {
+            let buffers = Buffers::any(send, recv)?;
+            started::fits(&buffers, bytes.saturating_mul(blocks))?;
+            Ok(buffers)
+        };
+        self.start(py, Operation::StartGather, buffers, |comm, buffers| {
+            started::gather(comm, buffers, bytes, root)
+        })
+    }
+
+    /// `bytes`: those of a block.
+    fn _start_scatter(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        recv: Buffer<'_, '_>,
+        bytes: usize,
+        root: usize,
+    ) -> PyResult<Begun> {
+        let blocks = if self.rank == root { self.size } else { 0 };
+        let buffers = || {
+            let buffers = Buffers::any(send, recv)?;
+            started::fits(&buffers, bytes.saturating_mul(blocks))?;
+            Ok(buffers)
+        };
+        self.start(py, Operation::StartScatter, buffers, |comm, buffers| {
+            started::scatter(comm, buffers, bytes, root)
+        })
+    }
+
+    /// `bytes`: those of all blocks. In place without `send`.
+    fn _start_alltoall(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        recv: Buffer<'_, '_>,
+        bytes: usize,
+    ) -> PyResult<Begun> {
+        let buffers = || {
+            let buffers = Buffers::any(send, recv)?;
+            started::fits(&buffers, bytes)?;
+            Ok(buffers)
+        };
+        self.start(py, Operation::StartAlltoall, buffers, |comm, buffers| {
+            started::alltoall(comm, buffers, bytes)
+        })
+    }
+
     /// `obj` of rank `root`, on every rank; there it is the object itself.
     #[pyo3(signature = (obj = None, root = 0))]
     fn bcast<'py>(

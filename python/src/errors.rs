@@ -128,11 +128,18 @@ fn made(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
 
 /// The operation of this name: the methods of `Core` and the calls of the library that they stand for.
 pub(crate) fn operation(name: &str) -> Operation {
-    const ALL: [Operation; 24] = [
+    const ALL: [Operation; 31] = [
         Operation::StartBarrier,
         Operation::StartAllreduce,
         Operation::StartBroadcast,
         Operation::StartAllgatherv,
+        Operation::StartReduce,
+        Operation::StartScan,
+        Operation::StartExscan,
+        Operation::StartReduceScatter,
+        Operation::StartGather,
+        Operation::StartScatter,
+        Operation::StartAlltoall,
         Operation::Barrier,
         Operation::Allreduce,
         Operation::Allgather,

@@ -35,6 +35,5 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<started::Begun>()?;
     module.add_function(wrap_pyfunction!(joined::from_env, module)?)?;
     module.add_function(wrap_pyfunction!(joined::join, module)?)?;
-    module.add_function(wrap_pyfunction!(started::combine, module)?)?;
     Ok(())
 }

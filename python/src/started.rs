@@ -13,7 +13,6 @@ use pyo3::prelude::*;
 use crate::arguments::Buffers;
 use crate::buffer::View;
 use crate::collectives;
-use crate::errors;
 use crate::typed::of_kind;
 
 /// A call that is not complete, whatever the type of its elements.
@@ -42,6 +41,13 @@ impl<R: Data + 'static> Open for Pending<'static, R> {
 impl<T: NoUninit + Send + Sync> Data for Vec<T> {
     fn bytes(&self) -> &[u8] {
         bytemuck::cast_slice(self)
+    }
+}
+
+/// What only the root has received.
+impl<T: NoUninit + Send + Sync> Data for Option<Vec<T>> {
+    fn bytes(&self) -> &[u8] {
+        self.as_deref().map_or(&[], bytemuck::cast_slice)
     }
 }
 
@@ -163,6 +169,86 @@ pub(crate) fn allreduce(comm: &'static Communicator, buffers: &Buffers) -> Resul
     of_kind!(buffers.kind, T, Ok(Box::new(comm.start_allreduce::<T>(elements(source, bytes), buffers.op)?)))
 }
 
+pub(crate) fn reduce(
+    comm: &'static Communicator,
+    buffers: &Buffers,
+    root: usize,
+) -> Result<Box<dyn Open>, Error> {
+    let all = (source(buffers), source(buffers).map_or(0, View::bytes));
+    of_kind!(buffers.kind, T, Ok(Box::new(comm.start_reduce::<T>(elements(all.0, all.1), buffers.op, root)?)))
+}
+
+pub(crate) fn scan(
+    comm: &'static Communicator,
+    buffers: &Buffers,
+    is_exclusive: bool,
+) -> Result<Box<dyn Open>, Error> {
+    let all = (source(buffers), source(buffers).map_or(0, View::bytes));
+    of_kind!(buffers.kind, T, {
+        let data = elements::<T>(all.0, all.1);
+        Ok(Box::new(if is_exclusive {
+            comm.start_exscan(data, buffers.op)?
+        } else {
+            comm.start_scan(data, buffers.op)?
+        }))
+    })
+}
+
+pub(crate) fn reduce_scatter(
+    comm: &'static Communicator,
+    buffers: &Buffers,
+    counts: &[usize],
+) -> Result<Box<dyn Open>, Error> {
+    let all = (source(buffers), source(buffers).map_or(0, View::bytes));
+    of_kind!(buffers.kind, T, {
+        Ok(Box::new(comm.start_reduce_scatter::<T>(elements(all.0, all.1), counts, buffers.op)?))
+    })
+}
+
+/// `bytes`: those of a block.
+pub(crate) fn gather(
+    comm: &'static Communicator,
+    buffers: &Buffers,
+    bytes: usize,
+    root: usize,
+) -> Result<Box<dyn Open>, Error> {
+    // In place the own block has others before it.
+    let before = if buffers.send.is_some() { 0 } else { comm.rank() * bytes };
+    of_kind!(buffers.kind, T, {
+        let send = elements::<T>(source(buffers), before + bytes);
+        let all = bytes / size_of::<T>() * comm.size();
+        let recv = (comm.rank() == root).then(|| vec![bytemuck::Zeroable::zeroed(); all]);
+        Ok(Box::new(comm.start_gather::<T>(&send[before / size_of::<T>()..], recv, root)?))
+    })
+}
+
+/// `bytes`: those of a block.
+pub(crate) fn scatter(
+    comm: &'static Communicator,
+    buffers: &Buffers,
+    bytes: usize,
+    root: usize,
+) -> Result<Box<dyn Open>, Error> {
+    of_kind!(buffers.kind, T, {
+        let send = || elements::<T>(buffers.send.as_ref(), bytes * comm.size());
+        let recv = vec![bytemuck::Zeroable::zeroed(); bytes / size_of::<T>()];
+        Ok(Box::new(comm.start_scatter::<T>((comm.rank() == root).then(send), recv, root)?))
+    })
+}
+
+/// `bytes`: those of all blocks.
+pub(crate) fn alltoall(
+    comm: &'static Communicator,
+    buffers: &Buffers,
+    bytes: usize,
+) -> Result<Box<dyn Open>, Error> {
+    of_kind!(buffers.kind, T, {
+        let send = elements::<T>(source(buffers), bytes);
+        let recv = vec![bytemuck::Zeroable::zeroed(); send.len()];
+        Ok(Box::new(comm.start_alltoall::<T>(send, recv)?))
+    })
+}
+
 pub(crate) fn broadcast(
     comm: &'static Communicator,
     buffers: &Buffers,
@@ -193,26 +279,4 @@ pub(crate) fn allgatherv(
         let recv = vec![bytemuck::Zeroable::zeroed(); counts.iter().sum()];
         Ok(Box::new(comm.start_allgatherv::<T>(&send[before / size_of::<T>()..], recv, &counts, &displs)?))
     })
-}
-
-/// Combines `next` into `into`, as a reduction does with the contribution of the next rank.
-#[pyfunction]
-pub(crate) fn combine(
-    py: Python<'_>,
-    into: &Bound<'_, PyAny>,
-    next: &Bound<'_, PyAny>,
-    op: u8,
-) -> PyResult<()> {
-    let buffers = Buffers::both(Some(next), into)?.combined_by(op)?;
-    let (Some(next), Some(into)) = (&buffers.send, &buffers.recv) else { return Ok(()) };
-    if next.bytes() != into.bytes() {
-        return Err(PyValueError::new_err(format!("{} bytes for {}", next.bytes(), into.bytes())));
-    }
-    of_kind!(buffers.kind, T, {
-        let mut result: Vec<T> = elements(Some(into), into.bytes());
-        let combined = buffers.op.combine(&mut result, &elements::<T>(Some(next), next.bytes()));
-        combined.map_err(|error| errors::exception(py, &error))?;
-        into.write(bytemuck::cast_slice(&result));
-    });
-    Ok(())
 }

@@ -1,4 +1,4 @@
-"""Collectives that do not block, of the library's four: the others are made of these, one step after the other."""
+"""Collectives that do not block: those that the library has, and others made of these, one step after the other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import array
 from collections.abc import Sequence
 from typing import Any
 
-from .. import _core
 from .._calls import arg, folded, length, vector
 from .._message import Place
 from .._op import SUM, Op
@@ -70,18 +69,9 @@ class Collectives(Messages):
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Collective:
         """Starts an Allreduce."""
         send, recv = self._places("start_allreduce", (sendbuf, None), (recvbuf, None))
-        return self._reduction(send, recv, op, "start_allreduce", slice(0, self.size))
-
-    def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> Collective:
-        """Starts a Reduce. Every rank combines, and the others than the root forget it."""
-        is_root = self._at(root, "start_allreduce")
-        send, recv = self._places("start_allreduce", (sendbuf, None), (recvbuf if is_root else None, None))
-        return self._reduction(send, recv, op, "start_allreduce", slice(0, self.size))
-
-    def _reduction(self, send: Any, recv: Any, op: Op, operation: str, whose: slice) -> Collective:
-        if op.code is None or whose.stop < self.size:
-            return self._folding(send, recv, op, whose)
-        target, code = self._target(operation, recv), op.code
+        if op.code is None:
+            return self._folding(send, recv, op, slice(0, self.size))
+        target, code = self._target("start_allreduce", recv), op.code
         source, place = arg(send), arg(recv)
 
         def steps() -> Steps:
@@ -90,18 +80,48 @@ class Collectives(Messages):
 
         return self._begin(steps())
 
+    def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> Collective:
+        """Starts a Reduce."""
+        operation = "start_reduce" if op.code is not None else "start_allgatherv"
+        is_root = self._at(root, operation)
+        send, recv = self._places(operation, (sendbuf, None), (recvbuf if is_root else None, None))
+        if op.code is None:
+            return self._folding(send, recv, op, slice(0, self.size))
+        target, code = self._target(operation, recv), op.code
+        source, place = arg(send), arg(recv)
+
+        def steps() -> Steps:
+            done = yield self._start_reduce(source, place, code, root)
+            target.put(done)
+
+        return self._begin(steps())
+
     def Iscan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Collective:
-        """Starts a Scan. Every rank gets all contributions, and combines those of its own."""
-        send, recv = self._places("start_allgatherv", (sendbuf, None), (recvbuf, None))
-        return self._folding(send, recv, op, slice(0, self.rank + 1))
+        """Starts a Scan."""
+        return self._prefix(sendbuf, recvbuf, op, False)
 
     def Iexscan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Collective:
-        """Starts an Exscan. Every rank gets all contributions, and combines those before its own."""
-        send, recv = self._places("start_allgatherv", (sendbuf, None), (recvbuf, None))
-        return self._folding(send, recv, op, slice(0, self.rank))
+        """Starts an Exscan."""
+        return self._prefix(sendbuf, recvbuf, op, True)
+
+    def _prefix(self, sendbuf: Any, recvbuf: Any, op: Op, is_exclusive: bool) -> Collective:
+        if op.code is None:
+            send, recv = self._places("start_allgatherv", (sendbuf, None), (recvbuf, None))
+            return self._folding(send, recv, op, slice(0, self.rank + (not is_exclusive)))
+        operation = "start_exscan" if is_exclusive else "start_scan"
+        send, recv = self._places(operation, (sendbuf, None), (recvbuf, None))
+        target, code = self._target(operation, recv), op.code
+        source, place = arg(send), arg(recv)
+
+        def steps() -> Steps:
+            done = yield self._start_scan(source, place, code, is_exclusive)
+            if self.rank or not is_exclusive:
+                target.put(done)
+
+        return self._begin(steps())
 
     def _folding(self, send: Any, recv: Any, op: Op, whose: slice) -> Collective:
-        """Combines the contributions of these ranks here, in their order."""
+        """Combines the contributions of these ranks here, in their order, by an own operation."""
         target = self._target("start_allgatherv", recv)
         source = arg(recv if send is None else send)
         own = bytes_of(recv if send is None else send)
@@ -110,46 +130,37 @@ class Collectives(Messages):
             done = yield self._start_allgatherv(source, None, [own] * self.size)
             everything = memoryview(done)
             all_ = [bytearray(everything[at * own : (at + 1) * own]) for at in range(self.size)][whose]
-            if recv is None or not all_:
-                return
-            if op.code is None:
+            if recv is not None and all_:
                 folded(op, all_, recv)
-                return
-            for each in all_[1:]:
-                _core.combine(target.typed(all_[0]), target.typed(each), op.code)
-            target.put(all_[0])
 
         return self._begin(steps())
 
     def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Collective:
-        """Starts a Reduce_scatter_block. Every rank combines everything, and keeps its block."""
-        send, recv = self._places("start_allreduce", (sendbuf, None), (recvbuf, None))
+        """Starts a Reduce_scatter_block."""
+        send, recv = self._places("start_reduce_scatter", (sendbuf, None), (recvbuf, None))
         blocks = length(recv if send is None else send) // self.size
         return self._scattered(send, recv, [blocks] * self.size, op)
 
     def Ireduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None = None, op: Op = SUM
     ) -> Collective:
-        """Starts a Reduce_scatter. Every rank combines everything, and keeps its block."""
-        send, recv = self._places("start_allreduce", (sendbuf, None), (recvbuf, None))
+        """Starts a Reduce_scatter."""
+        send, recv = self._places("start_reduce_scatter", (sendbuf, None), (recvbuf, None))
         return self._scattered(send, recv, None if recvcounts is None else list(recvcounts), op)
 
     def _scattered(self, send: Any, recv: Any, counts: list[int] | None, op: Op) -> Collective:
         if op.code is None:
             raise NotImplementedError("a reduction that scatters with an own operation: use Iallreduce")
-        target, code = self._target("start_allreduce", recv), op.code
-        whole = recv if send is None else send
-        source, own, total = arg(whole), length(recv), length(whole)
-        width = bytes_of(whole) // total if total else 1
+        target, code = self._target("start_reduce_scatter", recv), op.code
+        source, own = arg(recv if send is None else send), length(recv)
 
         def steps() -> Steps:
             lengths = counts
             if lengths is None:
                 done = yield self._start_allgatherv(array.array("Q", [own]), None, [8] * self.size)
                 lengths = list(memoryview(done).cast("Q"))
-            begins = sum(lengths[: self.rank]) * width
-            done = yield self._start_allreduce(source, None, code)
-            target.put(memoryview(done)[begins : begins + lengths[self.rank] * width])
+            done = yield self._start_reduce_scatter(source, None, lengths, code)
+            target.put(done)
 
         return self._begin(steps(), 2 if counts is None else 1)
 
@@ -166,10 +177,20 @@ class Collectives(Messages):
         return self._gathered(send, recv, recv.lengths())
 
     def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Collective:
-        """Starts a Gather. Every rank gets the blocks, and the others than the root forget them."""
-        is_root = self._at(root, "start_allgatherv")
-        send, recv = self._places("start_allgatherv", (sendbuf, None), (recvbuf if is_root else None, self.size))
-        return self._gathered(send, recv, [bytes_of(recv) // self.size if is_root else bytes_of(send)] * self.size)
+        """Starts a Gather."""
+        is_root = self._at(root, "start_gather")
+        send, recv = self._places("start_gather", (sendbuf, None), (recvbuf if is_root else None, self.size))
+        target = self._target("start_gather", recv)
+        block = bytes_of(recv) // self.size if is_root else bytes_of(send)
+        if send is not None:
+            self._checked("start_gather", bytes_of(send), block)
+        source, place = arg(send), arg(recv)
+
+        def steps() -> Steps:
+            done = yield self._start_gather(source, place, block, root)
+            target.put(done)
+
+        return self._begin(steps())
 
     def _gathered(self, send: Any, recv: Any, lengths: list[int]) -> Collective:
         target = self._target("start_allgatherv", recv)
@@ -184,34 +205,33 @@ class Collectives(Messages):
         return self._begin(steps())
 
     def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Collective:
-        """Starts a Scatter. Every rank gets all blocks, and keeps its own."""
-        is_root = self._at(root, "start_broadcast")
-        send, recv = self._places("start_broadcast", (sendbuf if is_root else None, self.size), (recvbuf, None))
-        target = self._target("start_broadcast", recv)
+        """Starts a Scatter."""
+        is_root = self._at(root, "start_scatter")
+        send, recv = self._places("start_scatter", (sendbuf if is_root else None, self.size), (recvbuf, None))
+        target = self._target("start_scatter", recv)
         block = bytes_of(send) // self.size if is_root else bytes_of(recv)
         if is_root and recv is not None:
-            self._checked("start_broadcast", block, bytes_of(recv))
+            self._checked("start_scatter", block, bytes_of(recv))
         source, place = arg(send), arg(recv)
 
         def steps() -> Steps:
-            done = yield self._start_bcast(source, None if is_root else place, block * self.size, root)
-            target.put(memoryview(done)[block * self.rank : block * (self.rank + 1)])
+            done = yield self._start_scatter(source, None if is_root else place, block, root)
+            target.put(done)
 
         return self._begin(steps())
 
     def Ialltoall(self, sendbuf: Any, recvbuf: Any) -> Collective:
-        """Starts an Alltoall. Every rank gets all blocks, and keeps its own."""
-        send, recv = self._places("start_allgatherv", (sendbuf, self.size), (recvbuf, self.size))
-        target = self._target("start_allgatherv", recv)
+        """Starts an Alltoall."""
+        send, recv = self._places("start_alltoall", (sendbuf, self.size), (recvbuf, self.size))
+        target = self._target("start_alltoall", recv)
         whole = recv if send is None else send
         total = bytes_of(whole)
-        self._checked("start_allgatherv", total, bytes_of(recv))
-        source, block = arg(whole), total // self.size
+        self._checked("start_alltoall", total, bytes_of(recv))
+        source = arg(whole)
 
         def steps() -> Steps:
-            done = yield self._start_allgatherv(source, None, [total] * self.size)
-            data, own = memoryview(done), block * self.rank
-            target.put(b"".join(data[at + own : at + own + block] for at in range(0, len(data), total or 1)))
+            done = yield self._start_alltoall(source, None, total)
+            target.put(done)
 
         return self._begin(steps())
 

@@ -15,21 +15,14 @@ class Target:
         """`place`: a buffer, a `Place`, or None: nothing is received."""
         self._place = place
         self._view: memoryview | None = None
-        self._kind: tuple[str, int] = ("B", 1)
         if place is None:
             return
         if isinstance(place, Place):
-            self._view, self._kind = place.memory, (place.datatype.format, place.datatype.width)
+            self._view = place.memory
         else:
-            flat = _core.Flat(place)
-            self._view, given = memoryview(flat), memoryview(place)
-            self._kind = (given.format, given.itemsize)
+            self._view = memoryview(_core.Flat(place))
         if self._view.readonly and len(self._view):
             raise BufferError("the receive buffer is read-only: pass a writable one")
-
-    def typed(self, data: Any) -> tuple[Any, str, int]:
-        """Bytes as elements of its type."""
-        return data, *self._kind
 
     def put(self, data: Any) -> None:
         """Writes its beginning."""
