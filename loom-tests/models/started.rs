@@ -4,7 +4,9 @@
 use intranode::protocol::CauseKind::{Died, Left, TimedOut};
 use intranode::protocol::Failure;
 use intranode::protocol::allreduce::Shape;
-use intranode::protocol::started::{ReduceScatterSteps, ReductionSteps, Steps, TransferSteps};
+use intranode::protocol::started::{
+    ChainedSteps, Link, ReduceScatterSteps, ReductionSteps, Steps, TransferSteps,
+};
 
 use super::collectives::{barrier, gather};
 use super::faults::{IN_A_ROUND, leave};
@@ -77,6 +79,31 @@ fn reduced_blocks<const N: usize, const TESTS: usize>(rank: &mut Rank<'_>) -> Re
     Ok(())
 }
 
+/// How many numbers each rank sends, in the header of the first round; then these, through staging.
+fn chained<const N: usize, const TESTS: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    struct Numbers {
+        rank: usize,
+        sent: Vec<Vec<u64>>,
+    }
+    impl Link<Blocks> for Numbers {
+        type Next = Blocks;
+
+        fn link(&mut self, counts: Blocks) -> Option<Blocks> {
+            let expected: Vec<_> = self.sent.iter().map(|numbers| vec![numbers.len() as u64]).collect();
+            assert!(counts.all == expected, "wrong data: rank {} got {:?}", self.rank, counts.all);
+            Some(Blocks::of(self.rank, &self.sent))
+        }
+    }
+    let sent = numbers(rank.nth(), &vec![N; rank.size()]);
+    let counts: Vec<_> = sent.iter().map(|numbers| vec![numbers.len() as u64]).collect();
+    let link = Numbers { rank: rank.number, sent: sent.clone() };
+    let mut steps = ChainedSteps::new(Blocks::of(rank.number, &counts), link);
+    complete(rank, N, TESTS, &mut steps)?;
+    let all = steps.second.map(|second| second.blocks.all);
+    assert!(all.as_ref() == Some(&sent), "wrong data: rank {} got {all:?}", rank.number);
+    Ok(())
+}
+
 /// A round without data.
 fn met<const TESTS: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
     complete(rank, 0, TESTS, &mut ())
@@ -104,7 +131,7 @@ fn impatient(rank: &mut Rank<'_>) -> Result<(), Failure> {
 
 const TWO_CHUNKS: usize = FULL + 1;
 
-fn two_ranks(waiting: Waiting) -> [Model; 13] {
+fn two_ranks(waiting: Waiting) -> [Model; 15] {
     let same = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
     let both = |name: &str, one: &[Step], other: &[Step]| Model::new(name, waiting, &[one, other]);
     [
@@ -127,6 +154,8 @@ fn two_ranks(waiting: Waiting) -> [Model; 13] {
         )
         .bound(3),
         both("started_reduce_scatter", &[reduced_blocks::<FULL, 1>], &[reduced_blocks::<FULL, 0>]).bound(3),
+        both("started_chain_of_short_transfers", &[chained::<1, 1>], &[chained::<1, 0>]).bound(3),
+        both("started_chain_of_two_chunks", &[chained::<TWO_CHUNKS, 1>], &[chained::<TWO_CHUNKS, 0>]).bound(2),
         same("started_then_blocking", &[started::<1, 1>, gather::<1>, started::<1, 0>]).bound(2),
         same("staged_started_then_blocking", &[started::<FULL, 1>, gather::<FULL>, started::<FULL, 0>])
             .bound(2),

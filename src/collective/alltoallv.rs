@@ -78,22 +78,8 @@ impl Communicator {
     ) -> Result<(), Error> {
         let call = call::<T>(OPERATION);
         let width = size_of::<T>();
-        let check = || {
-            let tables = [send_counts, send_displs, recv_counts, recv_displs];
-            counts::check_tables(OPERATION, self.size(), tables)?;
-            counts::check_fit(OPERATION, send_len, send_counts, send_displs)?;
-            counts::check_blocks(OPERATION, recv_len, recv_counts, recv_displs)?;
-            // Blocks may overlap where they are read, so together they can be longer than the buffer.
-            let total = send_counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
-            match total.and_then(|total| total.checked_mul(width.max(1))) {
-                Some(_) => Ok(()),
-                None => {
-                    let (expected, actual) = (usize::MAX, send_len);
-                    Err(Error::InvalidBufferSize { operation: OPERATION, expected, actual })
-                }
-            }
-        };
-        if let Err(error) = check() {
+        let (lens, tables) = ([send_len, recv_len], ([send_counts, send_displs], [recv_counts, recv_displs]));
+        if let Err(error) = counts::check_exchange(OPERATION, self.size(), width, lens, tables) {
             return Err(self.rank_state.refuse(&call, error));
         }
         let send_table = BlockTable::Given { counts: send_counts, displs: send_displs, width };

@@ -65,6 +65,29 @@ pub(crate) fn check_tables<const N: usize>(
     }
 }
 
+/// Checks the arguments of an alltoallv: the counts and displacements of what is sent, and of what is received, from and into buffers of
+/// these lengths, in elements of `width` bytes.
+///
+/// # Errors
+/// [`Error::InvalidBufferSize`], [`Error::OverlappingBlocks`].
+pub(crate) fn check_exchange(
+    operation: Operation,
+    size: usize,
+    width: usize,
+    [send, recv]: [usize; 2],
+    ([send_counts, send_displs], [recv_counts, recv_displs]): ([&[usize]; 2], [&[usize]; 2]),
+) -> Result<(), Error> {
+    check_tables(operation, size, [send_counts, send_displs, recv_counts, recv_displs])?;
+    check_fit(operation, send, send_counts, send_displs)?;
+    check_blocks(operation, recv, recv_counts, recv_displs)?;
+    // Blocks may overlap where they are read, so together they can be longer than the buffer.
+    let total = send_counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
+    match total.and_then(|total| total.checked_mul(width.max(1))) {
+        Some(_) => Ok(()),
+        None => Err(Error::InvalidBufferSize { operation, expected: usize::MAX, actual: send }),
+    }
+}
+
 /// Checks that blocks fit into `len` elements. They may overlap: they are read.
 ///
 /// # Errors

@@ -31,6 +31,7 @@ mod scan;
 mod scatter;
 mod short;
 mod start;
+mod start_alltoallv;
 mod start_blocks;
 mod start_reductions;
 #[cfg(feature = "serde")]

@@ -123,7 +123,8 @@ impl<T: Pod> BlockTransfer for OwnedParts<T> {
         let (start, place) = (self.blocks[rank].part, self.received[rank].clone());
         let stores = StorePolicy::of_call(place.len(), false);
         let mut recv: &mut [u8] = bytemuck::cast_slice_mut(&mut self.recv);
-        parts::get::<&[u8]>((start..start + place.len(), place), chunk, staging, &mut recv, &stores);
+        let part = start..start.saturating_add(place.len());
+        parts::get::<&[u8]>((part, place), chunk, staging, &mut recv, &stores);
     }
 }
 

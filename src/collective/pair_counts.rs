@@ -109,7 +109,7 @@ pub(super) fn agree<S: SendBytes>(
     for (from, to) in pairs {
         let (sent, expected) = (sent[from * size + to], expected[to * size + from]);
         if sent != expected {
-            return Err(disagreement(from, to, sent, expected));
+            return Err(disagreement(OPERATION, (from, to), sent, expected));
         }
     }
     let place = |from: usize| {
@@ -229,7 +229,7 @@ fn agree_in_two_rounds(open: &mut OpenCall<'_>, call: &Call, counts: &OwnCounts<
     let verdicts = gather_words(open, call, own)?;
     let wrong = verdicts.iter().enumerate().filter(|(_, [_, _, from, ..])| *from > 0);
     if let Some((to, [_, _, from, sent, expected])) = wrong.min_by_key(|(to, [_, _, from, ..])| (*from, *to)) {
-        return Err(disagreement(*from as usize - 1, to, *sent, *expected));
+        return Err(disagreement(OPERATION, (*from as usize - 1, to), *sent, *expected));
     }
     let place = |([_, start], [total, ..]): (&[u64; 2], &[u64; 5])| Place {
         start: *start as usize,
@@ -240,9 +240,14 @@ fn agree_in_two_rounds(open: &mut OpenCall<'_>, call: &Call, counts: &OwnCounts<
     Ok(Agreed { places, lent, data: None })
 }
 
-fn disagreement(from: usize, to: usize, sent: u64, expected: u64) -> Error {
+pub(super) fn disagreement(
+    operation: Operation,
+    (from, to): (usize, usize),
+    sent: u64,
+    expected: u64,
+) -> Error {
     let pair = CountPair { from, to, sent: sent as usize, expected: expected as usize };
-    Error::CountsDisagree { operation: OPERATION, pair: Box::new(pair) }
+    Error::CountsDisagree { operation, pair: Box::new(pair) }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::segment::platform::ShmPlatform;
 
 /// A collective that was started: [`start_barrier`](Communicator::start_barrier),
 /// [`start_allreduce`](Communicator::start_allreduce), [`start_broadcast`](Communicator::start_broadcast),
-/// [`start_allgatherv`](Communicator::start_allgatherv), and those of the other kinds. Its buffer was moved into the call, and
+/// [`start_allgatherv`](Communicator::start_allgatherv), and those of all other kinds. Its buffer was moved into the call, and
 /// [`wait`](Pending::wait) gives it back.
 ///
 /// **Progress.** No thread goes on with it in the background. This rank's part advances when a `Pending` of this communicator
@@ -82,6 +82,11 @@ pub(crate) trait Progress<R> {
 pub(super) trait Finish<R>: Steps<ShmPlatform> {
     /// Takes the result out of them, once they are complete.
     fn result(&mut self) -> R;
+
+    /// What is wrong, the same on all ranks, although they are complete.
+    fn disagreement(&mut self) -> Option<Error> {
+        None
+    }
 }
 
 impl Finish<()> for () {
@@ -152,7 +157,10 @@ impl<'c, R> Pending<'c, R> {
         comm.rank_state.advance(operation, &call, true)?;
         let mut call = lock(&call);
         call.verdict.take().expect("the call is complete, and this is its only handle")?;
-        Ok(call.steps.result())
+        match call.steps.disagreement() {
+            Some(error) => Err(error),
+            None => Ok(call.steps.result()),
+        }
     }
 }
 

@@ -152,6 +152,8 @@ codes! {
         StartScatterv = 109,
         /// `start_alltoall`
         StartAlltoall = 110,
+        /// `start_alltoallv`
+        StartAlltoallv = 111,
     }
 }
 
@@ -225,6 +227,7 @@ impl Operation {
             Operation::StartScatter => "start_scatter",
             Operation::StartScatterv => "start_scatterv",
             Operation::StartAlltoall => "start_alltoall",
+            Operation::StartAlltoallv => "start_alltoallv",
         }
     }
 
@@ -269,7 +272,8 @@ impl Operation {
 
     /// Whether its length is not the same on all ranks, and so not in `Call`.
     pub(super) fn has_no_length(self) -> bool {
-        self == Operation::Alltoallv || (Operation::BroadcastVec..=Operation::GatherValues).contains(&self)
+        matches!(self, Operation::Alltoallv | Operation::StartAlltoallv)
+            || (Operation::BroadcastVec..=Operation::GatherValues).contains(&self)
     }
 
     /// Whether `Call::extra` is its root.

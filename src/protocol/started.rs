@@ -152,6 +152,7 @@ pub struct TransferSteps<B> {
     /// The caller's side.
     pub blocks: B,
     longest: usize,
+    is_inline: bool,
     /// How many ranks send: none, one, or two for more.
     senders: usize,
     chunk_len: usize,
@@ -164,11 +165,19 @@ pub struct TransferSteps<B> {
 impl<B: BlockTransfer> TransferSteps<B> {
     /// Of these blocks.
     pub fn new(blocks: B) -> Self {
-        TransferSteps { blocks, longest: 0, senders: 0, chunk_len: 0, start: 0, offset: 0 }
+        TransferSteps { blocks, longest: 0, is_inline: false, senders: 0, chunk_len: 0, start: 0, offset: 0 }
     }
 
     fn chunk(&self, len: usize) -> Range<usize> {
         self.start.min(len)..(self.start + self.chunk_len).min(len)
+    }
+
+    /// Publishes the first chunk, through staging.
+    fn stage_first<P: Platform>(&mut self, member: &Member<'_, P>) {
+        let lengths = (0..member.size()).map(|rank| self.blocks.length(rank));
+        self.senders = lengths.filter(|length| *length > 0).take(2).count();
+        self.chunk_len = member.segment.staging.chunk_len(self.longest, self.senders, member.size());
+        self.stage(member);
     }
 
     fn stage<P: Platform>(&mut self, member: &Member<'_, P>) {
@@ -180,24 +189,21 @@ impl<B: BlockTransfer> TransferSteps<B> {
 
 impl<P: Platform, B: BlockTransfer> Steps<P> for TransferSteps<B> {
     fn first(&mut self, member: &Member<'_, P>, header: Sink<'_>) {
-        let lengths = (0..member.size()).map(|rank| self.blocks.length(rank));
-        self.longest = lengths.clone().max().unwrap_or(0);
+        self.longest = longest(&self.blocks, member.size());
+        self.is_inline = self.longest <= INLINE;
         let own = self.blocks.length(member.rank);
-        if self.longest > INLINE {
-            self.senders = lengths.filter(|length| *length > 0).take(2).count();
-            self.chunk_len = member.segment.staging.chunk_len(self.longest, self.senders, member.size());
-            self.stage(member);
+        if !self.is_inline {
+            self.stage_first(member);
         } else if own > 0 {
             self.blocks.put(0..own, header);
         }
     }
 
     fn next(&mut self, member: &Member<'_, P>, parity: usize) -> bool {
-        let is_inline = self.longest <= INLINE;
-        let buffer = if is_inline { None } else { Some(member.end_turn()) };
+        let buffer = if self.is_inline { None } else { Some(member.end_turn()) };
         for rank in member.others() {
             let len = self.blocks.length(rank);
-            let chunk = if is_inline { 0..len } else { self.chunk(len) };
+            let chunk = if self.is_inline { 0..len } else { self.chunk(len) };
             if chunk.is_empty() {
                 continue;
             }
@@ -211,10 +217,67 @@ impl<P: Platform, B: BlockTransfer> Steps<P> for TransferSteps<B> {
             }
         }
         self.start += self.chunk_len;
-        if is_inline || self.start >= self.longest {
+        if self.is_inline || self.start >= self.longest {
             return false;
         }
         self.stage(member);
+        true
+    }
+}
+
+fn longest(blocks: &impl BlockTransfer, ranks: usize) -> usize {
+    (0..ranks).map(|rank| blocks.length(rank)).max().unwrap_or(0)
+}
+
+/// What follows from a transfer.
+pub trait Link<A> {
+    /// Another transfer.
+    type Next: BlockTransfer;
+
+    /// That which follows from what has come: on every rank, or, with `None`, on none.
+    fn link(&mut self, first: A) -> Option<Self::Next>;
+}
+
+/// Two transfers, of which the second follows from the first: blocks whose lengths ranks tell each other before.
+pub struct ChainedSteps<A, L: Link<A>> {
+    first: Option<TransferSteps<A>>,
+    /// What the second is made of.
+    pub link: L,
+    /// The caller's side of the second, once it is made.
+    pub second: Option<TransferSteps<L::Next>>,
+}
+
+impl<A: BlockTransfer, L: Link<A>> ChainedSteps<A, L> {
+    /// Of these blocks, and what follows from them.
+    pub fn new(first: A, link: L) -> Self {
+        ChainedSteps { first: Some(TransferSteps::new(first)), link, second: None }
+    }
+}
+
+impl<P: Platform, A: BlockTransfer, L: Link<A>> Steps<P> for ChainedSteps<A, L> {
+    fn first(&mut self, member: &Member<'_, P>, header: Sink<'_>) {
+        if let Some(first) = &mut self.first {
+            first.first(member, header);
+        }
+    }
+
+    fn next(&mut self, member: &Member<'_, P>, parity: usize) -> bool {
+        if let Some(second) = &mut self.second {
+            return second.next(member, parity);
+        }
+        if self.first.as_mut().is_some_and(|first| first.next(member, parity)) {
+            return true;
+        }
+        let Some(blocks) = self.first.take().and_then(|first| self.link.link(first.blocks)) else {
+            return false;
+        };
+        let second = self.second.insert(TransferSteps::new(blocks));
+        second.longest = longest(&second.blocks, member.size());
+        if second.longest == 0 {
+            return false;
+        }
+        // The header was written at the start of the call.
+        second.stage_first(member);
         true
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
 
 const SIZES: [usize; 3] = [1, 8 << 10, 8 << 20];
 
-const ALL: [Operation; 31] = [
+const ALL: [Operation; 32] = [
     Operation::Barrier,
     Operation::Allreduce,
     Operation::Allgatherv,
@@ -61,6 +61,7 @@ const ALL: [Operation; 31] = [
     Operation::StartScatter,
     Operation::StartScatterv,
     Operation::StartAlltoall,
+    Operation::StartAlltoallv,
 ];
 
 /// Calls an operation on `bytes` bytes.
@@ -117,6 +118,9 @@ fn call_at(comm: &Communicator, operation: Operation, bytes: usize, root: usize)
             comm.start_scatterv(is_root.then_some(all), &counts, &displs, send, root)?.wait().map(drop)
         }
         Operation::StartAlltoall => comm.start_alltoall(all, recv)?.wait().map(drop),
+        Operation::StartAlltoallv => {
+            comm.start_alltoallv(all, &counts, &displs, recv, &counts, &displs)?.wait().map(drop)
+        }
         other => unreachable!("{other} is not called here"),
     }
 }

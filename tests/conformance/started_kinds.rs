@@ -21,6 +21,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(started_kinds_of_other_types).ranks(&[1, 3]),
         row!(started_kinds_of_no_bytes).ranks(&[1, 2, 3]),
         row!(started_kinds_at_once),
+        row!(started_alltoallv_whose_counts_disagree).ranks(&[1, 2, 3, 4]),
         row!(wrong_arguments_of_started_kinds),
     ]
 }
@@ -116,11 +117,33 @@ fn transfers<T: Value>(comm: &Communicator, turn: usize, len: usize) -> Outcome 
     ensure_same(&complete(comm, turn + 1, pending)?, &send)
 }
 
+/// Block `to` of `rank` has `lengths(rank, to)` elements; displacements have gaps, and the order of the ranks' opposite.
+fn exchange<T: Value>(comm: &Communicator, turn: usize, len: usize) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let length = |from: usize, to: usize| (len + from + 2 * to) * usize::from((from + to) % 3 != 1);
+    let block = |from: usize, to: usize| values::<T>(seed(), from + size * to, length(from, to));
+    let stride = len + 3 * size;
+    let displs: Vec<usize> = (0..size).map(|rank| (size - 1 - rank) * stride).collect();
+    let [sent, expected] =
+        [|rank, other| (rank, other), |rank, other| (other, rank)].map(|pair: fn(_, _) -> _| {
+            (0..size).map(|other| pair(rank, other)).map(|(from, to)| length(from, to)).collect::<Vec<_>>()
+        });
+    let before: Vec<T> = values(!seed(), rank, size * stride);
+    let (mut send, mut result) = (before.clone(), before.clone());
+    for other in 0..size {
+        send[displs[other]..displs[other] + sent[other]].copy_from_slice(&block(rank, other));
+        result[displs[other]..displs[other] + expected[other]].copy_from_slice(&block(other, rank));
+    }
+    let pending = comm.start_alltoallv(send, &sent, &displs, before, &expected, &displs)?;
+    ensure_same(&complete(comm, turn, pending)?, &result)
+}
+
 fn every(comm: &Communicator, lengths: impl IntoIterator<Item = usize>) -> Outcome {
     for (turn, len) in lengths.into_iter().enumerate() {
         let context = || format!("{len} elements");
         reductions::<f64>(comm, turn, len, ReduceOp::Sum).with_context(context)?;
         transfers::<f64>(comm, turn, len).with_context(context)?;
+        exchange::<f64>(comm, turn, len).with_context(context)?;
     }
     Ok(())
 }
@@ -155,6 +178,7 @@ fn started_kinds_of_other_types(comm: Communicator) -> Outcome {
         reductions::<u8>(&comm, len, len, ReduceOp::Prod)?;
         transfers::<u8>(&comm, len, len)?;
         transfers::<u32>(&comm, len, len)?;
+        exchange::<u8>(&comm, len, len)?;
         // What is sent for these is not what they are.
         let (rank, size) = (comm.rank(), comm.size());
         let pairs = (0..len).map(|index| ((index + rank) as f64, rank)).collect();
@@ -180,6 +204,8 @@ fn started_kinds_of_no_bytes(comm: Communicator) -> Outcome {
     let send = is_root.then(|| units(3 * size));
     ensure!(comm.start_scatter(send, units(3), 0)?.wait()?.len() == 3);
     ensure!(comm.start_alltoall(units(3 * size), units(3 * size))?.wait()?.len() == 3 * size);
+    let (send, recv) = (units(3 * size), units(3 * size));
+    ensure!(comm.start_alltoallv(send, &counts, &displs, recv, &counts, &displs)?.wait()?.len() == 3 * size);
     Ok(())
 }
 
@@ -198,6 +224,29 @@ fn started_kinds_at_once(comm: Communicator) -> Outcome {
         ensure!(blocks.wait()? == vec![size - 1; len]);
         ensure!(gather.wait()? == (rank == 0).then_some(all));
         ensure!(scan.wait()? == vec![rank * (rank + 1) / 2; len]);
+    }
+    Ok(())
+}
+
+fn started_alltoallv_whose_counts_disagree(comm: Communicator) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let displs: Vec<usize> = (0..size).map(|rank| 3 * rank).collect();
+    for wrong in 0..size {
+        let sent = vec![2; size];
+        let mut expected = vec![2; size];
+        expected[0] += usize::from(rank == wrong);
+        let mut pending =
+            comm.start_alltoallv(vec![1; 3 * size], &sent, &displs, vec![9; 3 * size], &expected, &displs)?;
+        if rank % 2 == 0 {
+            while !pending.test() {}
+        }
+        let error = pending.wait().err().context("no error")?;
+        let Error::CountsDisagree { operation: Operation::StartAlltoallv, pair } = &error else {
+            anyhow::bail!("{error:?}")
+        };
+        ensure!((pair.from, pair.to, pair.sent, pair.expected) == (0, wrong, 2, 3), "{error}");
+        ensure!(!error.is_fatal(), "{error}");
+        still_works(&comm)?;
     }
     Ok(())
 }
@@ -253,6 +302,12 @@ fn wrong_arguments_of_started_kinds(comm: Communicator) -> Outcome {
     wrong_on_one_or_all(&comm, Operation::StartScatterv, call, is_length)?;
     let call = |wrong| none(waited(comm.start_alltoall(longer(false), longer(wrong))));
     wrong_on_one_or_all(&comm, Operation::StartAlltoall, call, is_length)?;
+
+    let call = |wrong| {
+        let recv = vec![0.0; 2 * size - usize::from(wrong)];
+        none(waited(comm.start_alltoallv(longer(false), &counts, &displs, recv, &counts, &displs)))
+    };
+    wrong_on_one_or_all(&comm, Operation::StartAlltoallv, call, is_length)?;
 
     if size > 1 {
         let uneven = comm.start_reduce_scatter_block(vec![1.0; size + 1], ReduceOp::Sum);
