@@ -412,6 +412,23 @@ impl Core {
         })
     }
 
+    /// Lengths and beginnings of blocks, in bytes. In place without `send`.
+    fn _start_alltoallv(
+        &self,
+        py: Python<'_>,
+        send: Buffer<'_, '_>,
+        recv: Buffer<'_, '_>,
+        sent: (Vec<usize>, Vec<usize>),
+        received: (Vec<usize>, Vec<usize>),
+    ) -> PyResult<Begun> {
+        self.start(
+            py,
+            Operation::StartAlltoallv,
+            || Buffers::any(send, recv),
+            |comm, buffers| started::alltoallv(comm, buffers, &sent, &received),
+        )
+    }
+
     /// `obj` of rank `root`, on every rank; there it is the object itself.
     #[pyo3(signature = (obj = None, root = 0))]
     fn bcast<'py>(

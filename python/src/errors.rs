@@ -128,7 +128,7 @@ fn made(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
 
 /// The operation of this name: the methods of `Core` and the calls of the library that they stand for.
 pub(crate) fn operation(name: &str) -> Operation {
-    const ALL: [Operation; 31] = [
+    const ALL: [Operation; 32] = [
         Operation::StartBarrier,
         Operation::StartAllreduce,
         Operation::StartBroadcast,
@@ -140,6 +140,7 @@ pub(crate) fn operation(name: &str) -> Operation {
         Operation::StartGather,
         Operation::StartScatter,
         Operation::StartAlltoall,
+        Operation::StartAlltoallv,
         Operation::Barrier,
         Operation::Allreduce,
         Operation::Allgather,

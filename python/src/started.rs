@@ -249,6 +249,24 @@ pub(crate) fn alltoall(
     })
 }
 
+/// Lengths and beginnings are in bytes. What is received in gaps is what was there.
+pub(crate) fn alltoallv(
+    comm: &'static Communicator,
+    buffers: &Buffers,
+    sent: &(Vec<usize>, Vec<usize>),
+    received: &(Vec<usize>, Vec<usize>),
+) -> Result<Box<dyn Open>, Error> {
+    of_kind!(buffers.kind, T, {
+        let in_elements =
+            |bytes: &[usize]| bytes.iter().map(|bytes| bytes / size_of::<T>()).collect::<Vec<_>>();
+        let [sent, received] =
+            [sent, received].map(|(lengths, starts)| [in_elements(lengths), in_elements(starts)]);
+        let [send, recv] = [source(buffers), buffers.recv.as_ref()]
+            .map(|view| elements::<T>(view, view.map_or(0, View::bytes)));
+        Ok(Box::new(comm.start_alltoallv(send, &sent[0], &sent[1], recv, &received[0], &received[1])?))
+    })
+}
+
 pub(crate) fn broadcast(
     comm: &'static Communicator,
     buffers: &Buffers,

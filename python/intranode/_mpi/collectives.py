@@ -9,7 +9,6 @@ from typing import Any
 from .._calls import arg, folded, length, vector
 from .._message import Place
 from .._op import SUM, Op
-from ..errors import CountsDisagree
 from .messages import Messages
 from .started import Collective, Queue, Steps
 from .target import Target, bytes_of
@@ -236,75 +235,55 @@ class Collectives(Messages):
         return self._begin(steps())
 
     def Ialltoallv(self, sendbuf: Any, recvbuf: Any) -> Collective:
-        """Starts an Alltoallv. Every rank gets all blocks, and keeps those for it."""
-        send, recv = self._places(
-            "start_allgatherv", (vector(sendbuf), self.size), (vector(recvbuf), self.size)
-        )
-        sent = recv if send is None else send
-        return self._exchanged(sent, sent.lengths(), recv, recv.lengths())
+        """Starts an Alltoallv."""
+        operation = "start_alltoallv"
+        send, recv = self._places(operation, (vector(sendbuf), self.size), (vector(recvbuf), self.size))
+        lengths = (recv if send is None else send).lengths()
+        return self._exchanged(send, (lengths, starts(lengths)), recv, (recv.lengths(), starts(recv.lengths())))
 
     def Igatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Collective:
-        """Starts a Gatherv. Every rank gets the blocks, and the others than the root forget them."""
-        is_root = self._at(root, "start_allgatherv")
+        """Starts a Gatherv."""
+        operation = "start_alltoallv"
+        is_root = self._at(root, operation)
         many = vector(recvbuf) if is_root else None
-        send, recv = self._places("start_allgatherv", (vector(sendbuf), None), (many, self.size))
-        lengths = [0] * self.size
-        if recv is not None:
-            lengths = recv.lengths()
-            lengths[root] = 0 if send is None else lengths[root]
-        return self._exchanged(send, self._only(root, send), recv, lengths)
+        send, recv = self._places(operation, (vector(sendbuf), None), (many, self.size))
+        lengths = [0] * self.size if recv is None else recv.lengths()
+        # In place the root's own block stays where it is.
+        expected = [0 if rank == root and send is None else each for rank, each in enumerate(lengths)]
+        return self._exchanged(send, self._only(root, send), recv, (expected, starts(lengths)))
 
     def Iscatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Collective:
-        """Starts a Scatterv. Every rank gets all blocks, and keeps its own."""
-        is_root = self._at(root, "start_allgatherv")
+        """Starts a Scatterv."""
+        operation = "start_alltoallv"
+        is_root = self._at(root, operation)
         many = vector(sendbuf) if is_root else None
-        send, recv = self._places("start_allgatherv", (many, self.size), (vector(recvbuf), None))
-        lengths = [0] * self.size
-        if send is not None:
-            lengths = send.lengths()
-        expected = self._only(root, recv)
-        if is_root and recv is None:
-            expected[root] = lengths[root]
-        return self._exchanged(send, lengths, recv, expected)
+        send, recv = self._places(operation, (many, self.size), (vector(recvbuf), None))
+        lengths = [0] * self.size if send is None else send.lengths()
+        sent = [0 if rank == root and recv is None else each for rank, each in enumerate(lengths)]
+        return self._exchanged(send, (sent, starts(lengths)), recv, self._only(root, recv))
 
-    def _only(self, root: int, place: Place | None) -> list[int]:
-        return [sum(place.lengths()) if place is not None and rank == root else 0 for rank in range(self.size)]
+    def _only(self, root: int, place: Place | None) -> tuple[list[int], list[int]]:
+        length = 0 if place is None else sum(place.lengths())
+        return [length if rank == root else 0 for rank in range(self.size)], [0] * self.size
 
-    def _exchanged(self, send: Place | None, sent: list[int], recv: Place | None, expected: list[int]) -> Collective:
-        """First all lengths, in bytes, so that every rank finds the same mistakes; then all blocks."""
-        target = self._target("start_allgatherv", recv)
-        # Nothing, of the same type, where only the root sends.
-        source: Any = b"" if send is None else send.whole()
-        if send is None and recv is not None:
-            source = (b"", recv.datatype.format, recv.datatype.width)
-        kept = bytes_of(recv) - sum(expected)
+    def _exchanged(
+        self,
+        send: Place | None,
+        sent: tuple[list[int], list[int]],
+        recv: Place | None,
+        received: tuple[list[int], list[int]],
+    ) -> Collective:
+        """An alltoallv of blocks of these lengths and beginnings in what is packed, in bytes."""
+        target = self._target("start_alltoallv", recv)
+        source, place = arg(send), arg(recv)
 
         def steps() -> Steps:
-            size, rank = self.size, self.rank
-            done = yield self._start_allgatherv(array.array("Q", [*sent, *expected]), None, [16 * size] * size)
-            table = memoryview(done).cast("Q")
-            row = 2 * size
-            for giver in range(size):
-                for taker in range(size):
-                    given, taken = table[giver * row + taker], table[taker * row + size + giver]
-                    if given != taken:
-                        text = f"rank {giver} sends {given} bytes to rank {taker}, which expects {taken}: both must be the same"
-                        raise CountsDisagree(
-                            text, operation="alltoallv", fatal=False, sender=giver, receiver=taker, sent=given, expected=taken
-                        )
-            totals = [sum(table[at * row : at * row + size]) for at in range(size)]
-            done = yield self._start_allgatherv(source, None, totals)
-            data, blocks, begins = memoryview(done), [], 0
-            for giver in range(size):
-                own = begins + sum(table[giver * row : giver * row + rank])
-                blocks.append(data[own : own + expected[giver]])
-                begins += totals[giver]
-            if recv is not None and kept:
-                # The root's own block, in place.
-                lengths = recv.lengths()
-                now = memoryview(recv.whole()[0])
-                start = sum(lengths[:rank])
-                blocks[rank] = now[start : start + lengths[rank]]
-            target.put(b"".join(blocks))
+            done = yield self._start_alltoallv(source, place, sent, received)
+            target.put(done)
 
-        return self._begin(steps(), 2)
+        return self._begin(steps())
+
+
+def starts(lengths: list[int]) -> list[int]:
+    """Where blocks of these lengths begin that follow one another."""
+    return [sum(lengths[:rank]) for rank in range(len(lengths))]
