@@ -12,6 +12,10 @@ mod job;
 mod limits;
 #[path = "mixed.rs"]
 mod mixed;
+#[path = "mixed_calls.rs"]
+mod mixed_calls;
+#[path = "patterns.rs"]
+mod patterns;
 #[path = "surroundings.rs"]
 mod surroundings;
 
