@@ -24,13 +24,13 @@ pub(crate) unsafe fn read(source: *const u8, target: &mut [u8]) {
     }
     let words = if source.align_offset(WORD) == 0 { target.len() / WORD } else { 0 };
     for word in 0..words {
-        // SAFETY: the caller's promise: the word lies inside, and is aligned, since the first one is.
-        let value = unsafe { AtomicU64::from_ptr(source.cast::<u64>().wrapping_add(word).cast_mut()) };
+        // SAFETY: the caller's promise: the word lies inside, and is aligned, since the first one is. It may be read-only: no `from_ptr`.
+        let value = unsafe { &*source.cast::<AtomicU64>().wrapping_add(word) };
         target[word * WORD..][..WORD].copy_from_slice(&value.load(Relaxed).to_ne_bytes());
     }
     for (at, byte) in target.iter_mut().enumerate().skip(words * WORD) {
         // SAFETY: the caller's promise: the byte lies inside.
-        let value = unsafe { AtomicU8::from_ptr(source.wrapping_add(at).cast_mut()) };
+        let value = unsafe { &*source.cast::<AtomicU8>().wrapping_add(at) };
         *byte = value.load(Relaxed);
     }
 }

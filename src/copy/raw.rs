@@ -207,18 +207,18 @@ unsafe fn copy_units(source: *const u8, target: *mut u8, len: usize) {
     let aligned = source.align_offset(WORD) == 0 && target.align_offset(WORD) == 0;
     let words = if aligned { len / WORD } else { 0 };
     for at in (0..words * WORD).step_by(WORD) {
-        // SAFETY: I3: the caller's promise: the word lies inside, and is aligned, since the first one is.
-        let from = unsafe { AtomicU64::from_ptr(source.wrapping_add(at).cast_mut().cast()) };
+        // SAFETY: the caller's promise: the word lies inside, and is aligned, since the first one is.
+        let word = unsafe { relaxed::load_word(source.wrapping_add(at).cast()) };
         // SAFETY: I3: as above.
         let to = unsafe { AtomicU64::from_ptr(target.wrapping_add(at).cast()) };
-        to.store(from.load(Relaxed), Relaxed);
+        to.store(word, Relaxed);
     }
     for at in words * WORD..len {
-        // SAFETY: I3: the caller's promise: the byte lies inside.
-        let from = unsafe { AtomicU8::from_ptr(source.wrapping_add(at).cast_mut()) };
+        // SAFETY: the caller's promise: the byte lies inside.
+        let byte = unsafe { relaxed::load_byte(source.wrapping_add(at)) };
         // SAFETY: I3: as above.
         let to = unsafe { AtomicU8::from_ptr(target.wrapping_add(at)) };
-        to.store(from.load(Relaxed), Relaxed);
+        to.store(byte, Relaxed);
     }
 }
 

@@ -5,7 +5,7 @@
 //! about the processor (SAFETY.md, I15). Under Miri and the thread sanitizer, and elsewhere than on x86-64, the caller's loop
 //! does all of it.
 
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use bytemuck::Pod;
 
@@ -52,6 +52,27 @@ pub(crate) unsafe fn copy_lines_by(stores: Stores, source: *const u8, target: *m
     0
 }
 
+/// Loads a byte that others may write meanwhile. No [`AtomicU8::from_ptr`], which demands that it may be written here, too: it may lie behind a
+/// `&[T]`.
+///
+/// # Safety
+/// It can be read. Others access it meanwhile atomically, or it is code of another language.
+#[inline(always)]
+pub(super) unsafe fn load_byte(source: *const u8) -> u8 {
+    // SAFETY: I8: the caller's promise; the atomic is only loaded.
+    unsafe { &*source.cast::<AtomicU8>() }.load(Relaxed)
+}
+
+/// Loads a word, likewise.
+///
+/// # Safety
+/// As [`load_byte`]; it is aligned.
+#[inline(always)]
+pub(super) unsafe fn load_word(source: *const u64) -> u64 {
+    // SAFETY: I8: as above.
+    unsafe { &*source.cast::<AtomicU64>() }.load(Relaxed)
+}
+
 /// Loads `N` values that others may write meanwhile, by accesses of any alignment. `wide`: this is compiled for AVX2.
 ///
 /// # Safety
@@ -78,9 +99,8 @@ pub(crate) unsafe fn load<T: Pod, const N: usize>(source: *const u8, wide: bool)
         done += size_of::<u64>();
     }
     while done < len {
-        // SAFETY: I3: the caller's promise: the byte lies inside.
-        let byte = unsafe { AtomicU8::from_ptr(source.wrapping_add(done).cast_mut()) };
-        let byte = byte.load(Relaxed);
+        // SAFETY: the caller's promise: the byte lies inside.
+        let byte = unsafe { load_byte(source.wrapping_add(done)) };
         // SAFETY: I8: as above.
         unsafe { target.wrapping_add(done).write(byte) };
         done += 1;
