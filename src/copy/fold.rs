@@ -267,6 +267,12 @@ mod tests {
     use super::super::publish;
     use super::*;
 
+    /// More than a batch of values that are published by non-temporal stores. Miri takes a millisecond for each value.
+    const LONG: usize = if cfg!(miri) { 1100 } else { 5000 };
+
+    /// Up to here every case is folded, of what is longer only one by Miri.
+    const SHORT: usize = if cfg!(miri) { 200 } else { 10_000 };
+
     /// In which the order shows.
     fn combine(sum: u16, next: u16) -> u16 {
         sum.wrapping_mul(31).wrapping_add(next)
@@ -294,7 +300,8 @@ mod tests {
     #[test]
     fn any_number_of_terms_of_any_length_is_folded_in_order() {
         for len in [0, 1, 3, 4, 15, 16, 17, 64, 65, 200, 3000, 5000, 9001] {
-            for count in 1..=TERMS {
+            // One that is read in several places at a time is enough for Miri.
+            for count in (1..=TERMS).filter(|count| len <= SHORT || (len, *count) == (5000, 2)) {
                 let columns: Vec<_> = (0..count).map(|term| values(term, len)).collect();
                 let terms: Vec<_> = columns.iter().map(|column| Term::Staged(source(column))).collect();
                 let before = values(9, len);
@@ -326,7 +333,7 @@ mod tests {
 
     #[test]
     fn own_values_are_taken_from_where_they_are_and_the_result_is_published() {
-        let len = 5000;
+        let len = LONG;
         let columns: Vec<_> = (0..3).map(|term| values(term, len)).collect();
         for own in 0..3 {
             let mut terms: Vec<_> = columns.iter().map(|column| Term::Staged(source(column))).collect();
@@ -347,17 +354,20 @@ mod tests {
 
     #[test]
     fn buffers_that_others_may_write_are_folded_alike() {
-        for len in [0, 1, 3, 15, 17, 200, 5001] {
+        for len in [0, 1, 3, 15, 17, 200, LONG + 1] {
             let columns: Vec<_> = (0..3).map(|term| values(term, len)).collect();
-            for own in 0..3 {
+            for own in (0..3).filter(|own| len <= SHORT || *own == 1) {
                 let mut terms: Vec<_> = columns.iter().map(|column| Term::Staged(source(column))).collect();
                 terms[own] = Term::Own;
+                // Miri may end where what was stored by bytes is loaded by words (rust-lang/miri#5185).
+                let even = usize::from(cfg!(miri));
                 for (in_place, stream, odd) in
-                    [(false, 0, 0), (true, 0, 1), (false, 1 << 20, 1), (true, 1 << 20, 0)]
+                    [(false, 0, 0), (true, 0, 1), (false, 1 << 20, 1), (true, 1 << 20, even)]
                 {
                     publish::force_nontemporal(stream);
-                    // From an odd address on.
-                    let mut memory = vec![0u8; 2 * len + 1];
+                    // From a word on, or from an odd address.
+                    let mut memory = vec![0u8; 2 * len + 8];
+                    let odd = memory.as_ptr().align_offset(8) + odd;
                     if in_place {
                         memory[odd..][..2 * len].copy_from_slice(bytemuck::cast_slice(&columns[own]));
                     }
@@ -378,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_result_can_be_written_to_two_places_at_a_time() {
-        for len in [0, 1, 15, 70, 3000] {
+        for len in [0, 1, 15, 70, 3000].into_iter().filter(|len| *len <= SHORT) {
             let columns = [values(0, len), values(1, len)];
             let (first, rest) = (columns[0].as_ptr(), [columns[1].as_ptr()]);
             let mut targets = [vec![0; len], vec![0; len]];

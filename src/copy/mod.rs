@@ -30,3 +30,12 @@ mod view;
 
 pub use fold::{fold, fold_raw, fold_short};
 pub use view::{Sink, Source, TERMS, Term};
+
+/// Bytes to be copied in tests: repeated rather than made one by one, for which Miri would take minutes.
+#[cfg(test)]
+fn pattern(len: usize) -> Vec<u8> {
+    let period: Vec<u8> = (0..251u32).map(|index| (index * 7 % 251) as u8).collect();
+    let mut bytes = period.repeat(len.div_ceil(period.len()));
+    bytes.truncate(len);
+    bytes
+}

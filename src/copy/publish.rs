@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn all_bytes_are_published_by_either_kind_of_store() {
-        let source: Vec<u8> = (0..3 * PUBLISH_MEASURE_BYTES + 1).map(|i| (i * 7 % 251) as u8).collect();
+        let source = crate::copy::pattern(3 * PUBLISH_MEASURE_BYTES + 1);
         for len in [
             0,
             1,

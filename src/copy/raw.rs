@@ -228,8 +228,11 @@ mod tests {
 
     #[test]
     fn every_element_is_copied_whatever_the_alignment_and_the_length() {
-        let bytes: Vec<u8> = (0..20_000u32).map(|index| (index * 7 % 251) as u8).collect();
-        for len in [0, 1, 7, 8, 63, 64, 65, 255, 256, 1000, 9000, 16_000] {
+        let bytes = crate::copy::pattern(20_000);
+        // The longer ones are for vectors, which Miri does not have.
+        let most = if cfg!(miri) { 256 } else { 16_000 };
+        let lengths = [0, 1, 7, 8, 63, 64, 65, 255, 256, 1000, 9000, 16_000];
+        for len in lengths.into_iter().filter(|len| *len <= most) {
             for (from, to) in [(0, 0), (1, 0), (0, 1), (3, 5), (8, 16)] {
                 for stores in [Stores::Cached, Stores::NonTemporal] {
                     let source = RawSource::from(&bytes[..]).part(from..from + len);

@@ -180,7 +180,8 @@ mod tests {
         assert_eq!(offsets(staging, 600, 2, 7), [3200, 2560, 1920, 1280, 640, 0, 3200]);
         assert_eq!(offsets(staging, 99, 2, 3), [0, 0, 0]);
         for capacity in [64, 192, 4096, 5000] {
-            for (len, senders) in (0..=capacity).flat_map(|len| [(len, 1), (len, 2)]) {
+            let step = if cfg!(miri) { 997 } else { 1 };
+            for (len, senders) in (0..=capacity).step_by(step).flat_map(|len| [(len, 1), (len, 2)]) {
                 let places = offsets(rotating(capacity, 0, capacity / 2), len, senders, 100);
                 assert!(places.iter().all(|place| place + len <= capacity));
             }

@@ -278,6 +278,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri would take minutes to read them")]
     fn the_documents_say_what_a_channel_takes() {
         let kib = |bytes: usize| format!("{} KiB", bytes as f64 / 1024.0);
         let many = ChannelLayout::new(257);

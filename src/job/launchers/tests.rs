@@ -144,9 +144,10 @@ fn the_ranks_of_a_job_have_one_name_and_their_own_numbers() {
         assert!(name.starts_with(&format!("/intranode-{}-{}-", process::user(), launcher.as_str())), "{name}");
         assert!(is_name(&name), "{name}");
         for rank in 0..3 {
-            assert_eq!(recorded(rank).choice().launcher, launcher);
-            assert_eq!(recorded(rank).choice().disagreement, None);
-            assert_eq!(recorded(rank).job(), (name.clone(), rank, 3), "{launcher}");
+            let recorded = recorded(rank);
+            let choice = recorded.choice();
+            assert_eq!((choice.launcher, choice.disagreement), (launcher, None));
+            assert_eq!(recorded.job(), (name.clone(), rank, 3), "{launcher}");
         }
     }
 }

@@ -4,6 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// The most steps and pages of a case.
+const STEPS: usize = if cfg!(miri) { 60 } else { 200 };
+const ROOM: usize = if cfg!(miri) { 150 } else { 600 };
+
 /// What each page is, one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Model {
@@ -35,7 +39,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (any::<usize>(), 0u32..40).prop_map(|(block, pages)| Step::Split(block, pages)),
         1 => (1u32..60).prop_map(Step::Clean),
     ];
-    proptest::collection::vec(step, 0..200)
+    proptest::collection::vec(step, 0..STEPS)
 }
 
 /// The heap beside a plain list of pages.
@@ -161,7 +165,7 @@ impl Pair<'_> {
 
 proptest! {
     #[test]
-    fn blocks_are_those_of_a_list_of_pages(steps in steps(), room in 1usize..600) {
+    fn blocks_are_those_of_a_list_of_pages(steps in steps(), room in 1..ROOM) {
         let mut table = entries(room);
         let ranges = Ranges::new(&mut table);
         let mut pair = Pair { ranges, model: Vec::new(), blocks: Vec::new(), number: 0 };
