@@ -300,7 +300,7 @@ mod tests {
     use crate::tuning::{RECEIVE_NON_TEMPORAL_FROM_BYTES, SINGLE_COPY_BELOW_BYTES};
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri knows no madvise, which ranks that are threads need")]
+    #[cfg_attr(miri, ignore = "Miri would take hours")]
     fn blocks_of_several_chunks_are_placed_anywhere_and_gaps_are_not_written() {
         const LARGE: usize = RECEIVE_NON_TEMPORAL_FROM_BYTES;
         let byte = |rank: usize, index: usize| (index * 7 + index / 251 + 100 * rank) as u8;

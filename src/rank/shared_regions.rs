@@ -69,7 +69,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri knows no madvise")]
     fn bytes_are_found_in_the_region_that_they_lie_in() {
         let regions = SharedRegions::default();
         let mut made = [region(), region()];
@@ -93,7 +92,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri knows no madvise")]
     fn an_old_region_is_not_taken_for_a_new_one() {
         let regions = SharedRegions::default();
         let mut old = region();

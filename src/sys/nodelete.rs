@@ -9,6 +9,10 @@ use std::sync::Once;
 
 /// Keeps the object loaded until the process ends. Has no effect where the code is in the executable.
 pub(crate) fn keep_loaded() {
+    // Miri loads no shared objects.
+    if cfg!(miri) {
+        return;
+    }
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if let Some(object) = this_object() {

@@ -122,7 +122,7 @@ fn affinity() -> Mask {
 }
 
 /// The low 8 bits of the number of the processor that the calling thread runs on.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 #[inline]
 pub(crate) fn current() -> Option<u8> {
     // SAFETY: I7: the call has no preconditions.
@@ -130,7 +130,7 @@ pub(crate) fn current() -> Option<u8> {
     (processor >= 0).then_some(processor as u8)
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 pub(crate) fn current() -> Option<u8> {
     None
 }

@@ -72,6 +72,10 @@ impl Drop for ForkGuard {
 pub(super) fn with_fork_lock<R>(work: impl FnOnce() -> R) -> R {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
+        // Nothing forks there.
+        if cfg!(miri) {
+            return;
+        }
         // SAFETY: I5: the three functions only lock and unlock. If registering fails for want of memory, a child may inherit
         // a mapping, which it does not touch.
         let _ = unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(unlock)) };
@@ -106,7 +110,7 @@ extern "C" fn unlock() {
     unsafe { libc::pthread_mutex_unlock(FORK_LOCK.0.get()) };
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 fn wipe_on_fork(page: *mut u8) -> bool {
     const UNKNOWN: libc::c_int = -1;
     let advise = |advice| {
@@ -117,7 +121,7 @@ fn wipe_on_fork(page: *mut u8) -> bool {
     !advise(UNKNOWN) && advise(libc::MADV_WIPEONFORK)
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 fn wipe_on_fork(_page: *mut u8) -> bool {
     false
 }

@@ -173,6 +173,10 @@ fn map_aligned(file: &File, len: usize, align: usize) -> io::Result<*mut u8> {
 }
 
 fn dont_fork(start: *mut u8, len: usize) -> io::Result<()> {
+    // Nothing forks there.
+    if cfg!(miri) {
+        return Ok(());
+    }
     #[cfg(target_os = "linux")]
     // SAFETY: I7: our own mapping; the advice concerns children only.
     let result = unsafe { libc::madvise(start.cast(), len, libc::MADV_DONTFORK) };
