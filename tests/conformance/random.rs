@@ -82,8 +82,7 @@ fn play_rank(comm: &Communicator, world: &World) -> Outcome {
         Some(colors) => Some(comm.split(colors[comm.rank()], 0)?),
         None => None,
     };
-    let mut held = Held::new(second.is_some());
-    let mut held_of_second = Held::new(true);
+    let (mut held, mut held_of_second) = (Held::default(), Held::default());
     for (index, step) in world.steps.iter().enumerate() {
         let seed = seed().wrapping_add(index as u64);
         let outcome = match &second {
@@ -124,7 +123,7 @@ fn play_kind<'c>(comm: &'c Communicator, step: &Step, held: &mut Held<'c>, seed:
 fn play_call<'c, T: Value>(comm: &'c Communicator, call: &Call, held: &mut Held<'c>, seed: u64) -> Outcome {
     match call {
         Call::Start { call, fault, tests } => held.start::<T>(comm, call, *fault, tests[comm.rank()], seed),
-        Call::Settle(settling) => held.settle(comm, settling[comm.rank()]),
+        Call::Settle(settling) => held.settle(settling[comm.rank()]),
         _ => {
             play_step::<T>(comm, call, seed)?;
             held.ensure_complete()
@@ -182,7 +181,9 @@ fn play_step<T: Value>(comm: &Communicator, call: &Call, seed: u64) -> Outcome {
             }
             Ok(())
         }
-        Call::Start { .. } | Call::Settle(_) => unreachable!("{call:?} is played elsewhere"),
+        Call::Gatherv { .. } | Call::Scatterv { .. } | Call::Start { .. } | Call::Settle(_) => {
+            unreachable!("{call:?} is played elsewhere")
+        }
     }
 }
 

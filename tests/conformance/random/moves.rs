@@ -29,7 +29,7 @@ pub(super) fn rooted<T: Value>(
 }
 
 /// What `from` sends to `to`.
-fn block<T: Value>(seed: u64, from: usize, to: usize, len: usize) -> Vec<T> {
+pub(super) fn block<T: Value>(seed: u64, from: usize, to: usize, len: usize) -> Vec<T> {
     values(seed.wrapping_add(1000 * to as u64), from, len)
 }
 

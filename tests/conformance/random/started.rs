@@ -6,6 +6,7 @@ use intranode::{Communicator, Error, Pending, ReduceOp};
 use serde::{Deserialize, Serialize};
 
 use super::Call;
+use super::moves::block;
 use super::places;
 use crate::model::{Value, ensure_same, reduced, values};
 use crate::scenario::{Outcome, ensure_matches};
@@ -74,18 +75,14 @@ impl<R> Later for Expecting<'_, R> {
     }
 }
 
-/// The calls of one communicator that a rank has started and keeps, the oldest first.
+/// The calls of one communicator that a rank has started and keeps, the oldest first. A rank that waits for them may be alone with that:
+/// others go on with them while they wait in another communicator.
+#[derive(Default)]
 pub(super) struct Held<'c> {
     calls: Vec<Box<dyn Later + 'c>>,
-    /// Whether a rank that waits must not be left alone, as the others may go on with another communicator.
-    meets: bool,
 }
 
 impl<'c> Held<'c> {
-    pub(super) fn new(meets: bool) -> Self {
-        Held { calls: Vec::new(), meets }
-    }
-
     /// Starts a call, and tests it.
     pub(super) fn start<T: Value>(
         &mut self,
@@ -96,14 +93,14 @@ impl<'c> Held<'c> {
         seed: u64,
     ) -> Outcome {
         // Nobody makes a mistake in a call that all ranks refuse, and alone there is nothing to mismatch.
-        let refused_by_all = matches!(call, Call::Allreduce { op, .. } if !T::REDUCTIONS.contains(op));
+        let refused_by_all = call.reduction().is_some_and(|op| !T::REDUCTIONS.contains(&op));
         let fault = fault.filter(|_| comm.size() > 1 && !refused_by_all);
         match fault {
             Some((rank, fault)) if rank == comm.rank() => self.err::<T>(comm, call, fault, seed)?,
             _ if refused_by_all => {
-                let Call::Allreduce { len, op, .. } = call else { unreachable!("it is a reduction") };
-                let started = comm.start_allreduce(values::<T>(seed, comm.rank(), *len), *op);
-                ensure_matches!(started, Err(Error::InvalidReduction { .. }));
+                let started = self.correct::<T>(comm, call, None, seed);
+                let error = started.err().and_then(|error| error.downcast().ok());
+                ensure_matches!(error, Some(Error::InvalidReduction { .. }));
             }
             _ => {
                 let fault = fault.map(|(rank, fault)| if refuses(call, fault) { Some(rank) } else { None });
@@ -113,7 +110,7 @@ impl<'c> Held<'c> {
         for _ in 0..tests {
             self.calls.last_mut().map(|last| last.test());
         }
-        self.meet(comm, matches!(fault, Some((_, Fault::Blocking))))
+        Ok(())
     }
 
     /// Starts it with the right arguments. `fault`: which rank refuses it, or none if one calls something else.
@@ -132,21 +129,78 @@ impl<'c> Held<'c> {
                 let pending = comm.start_allreduce(values::<T>(seed, rank, len), op)?;
                 self.hold(pending, fault, move || reduced(op, seed, size, len), same);
             }
+            Call::Reduce { len, op, root, .. } => {
+                let (len, op, root) = (*len, *op, *root);
+                let pending = comm.start_reduce(values::<T>(seed, rank, len), op, root)?;
+                let expected = move || (rank == root).then(|| reduced(op, seed, size, len));
+                self.hold(pending, fault, expected, same_on_root);
+            }
+            Call::Scan { len, op, exclusive, .. } => {
+                let (len, op) = (*len, *op);
+                let own = values::<T>(seed, rank, len);
+                let pending = if *exclusive {
+                    comm.start_exscan(own.clone(), op)
+                } else {
+                    comm.start_scan(own.clone(), op)
+                };
+                let terms = rank + usize::from(!exclusive);
+                let expected = move || if terms > 0 { reduced(op, seed, terms, len) } else { own };
+                self.hold(pending?, fault, expected, same);
+            }
+            Call::ReduceScatter { counts, op } => {
+                let (op, len) = (*op, counts.iter().sum());
+                let own = values::<T>(seed, rank, len);
+                let is_block = counts.iter().all(|count| *count == counts[0]);
+                let pending = match is_block {
+                    true => comm.start_reduce_scatter_block(own, op),
+                    false => comm.start_reduce_scatter(own, counts, op),
+                };
+                let start = counts[..rank].iter().sum::<usize>();
+                let block = start..start + counts[rank];
+                self.hold(pending?, fault, move || reduced(op, seed, size, len)[block].to_vec(), same);
+            }
             Call::Broadcast { len, root } => {
                 let (len, root) = (*len, *root);
                 let pending = comm.start_broadcast(values::<T>(seed, rank, len), root)?;
                 self.hold(pending, fault, move || values(seed, root, len), same);
             }
+            Call::Allgather { len } => {
+                let len = *len;
+                let recv = values::<T>(!seed, rank, len * size);
+                let pending = comm.start_allgather(&values(seed, rank, len), recv)?;
+                let expected = move || (0..size).flat_map(|rank| values(seed, rank, len)).collect();
+                self.hold(pending, fault, expected, same);
+            }
             Call::Allgatherv { counts, gaps, order } => {
                 let (displs, len) = places(rank, counts, gaps, order);
                 let recv = values::<T>(!seed, rank, len);
-                let mut expected = recv.clone();
-                for (rank, (displ, count)) in displs.iter().zip(counts).enumerate() {
-                    expected[*displ..displ + count].copy_from_slice(&values(seed, rank, *count));
-                }
+                let expected = with_blocks(&recv, counts, &displs, seed);
                 let send = values(seed, rank, counts[rank]);
                 let pending = comm.start_allgatherv(&send, recv, counts, &displs)?;
                 self.hold(pending, fault, || expected, same);
+            }
+            Call::Gatherv { counts, gaps, order, root } => {
+                let (displs, len) = places(rank, counts, gaps, order);
+                let recv = (rank == *root).then(|| values::<T>(!seed, rank, len));
+                let expected = recv.as_ref().map(|recv| with_blocks(recv, counts, &displs, seed));
+                let send = values(seed, rank, counts[rank]);
+                let pending = comm.start_gatherv(&send, recv, counts, &displs, *root)?;
+                self.hold(pending, fault, || expected, same_on_root);
+            }
+            Call::Scatterv { counts, gaps, order, root } => {
+                let (displs, len) = places(rank, counts, gaps, order);
+                let all = || with_blocks(&values::<T>(!seed, rank, len), counts, &displs, seed);
+                let (send, own) = ((rank == *root).then(all), values::<T>(seed, rank, counts[rank]));
+                let recv = values(!seed, rank, own.len());
+                let pending = comm.start_scatterv(send, counts, &displs, recv, *root)?;
+                self.hold(pending, fault, || own, same);
+            }
+            Call::Alltoall { len } => {
+                let len = *len;
+                let send = (0..size).flat_map(|to| block::<T>(seed, rank, to, len)).collect();
+                let pending = comm.start_alltoall(send, values(!seed, rank, len * size))?;
+                let expected = move || (0..size).flat_map(|from| block(seed, from, rank, len)).collect();
+                self.hold(pending, fault, expected, same);
             }
             other => unreachable!("{other:?} is not started"),
         }
@@ -157,15 +211,9 @@ impl<'c> Held<'c> {
     fn err<T: Value>(&mut self, comm: &'c Communicator, call: &Call, fault: Fault, seed: u64) -> Outcome {
         match (call, fault) {
             (_, Fault::Blocking) => ensure_matches!(comm.barrier(), Err(Error::Mismatch { .. })),
-            (Call::Broadcast { len, .. }, Fault::Refused) => {
-                let started = comm.start_broadcast(values::<T>(seed, comm.rank(), *len), comm.size());
-                ensure_matches!(started, Err(Error::InvalidRoot { .. }));
-            }
-            (Call::Allgatherv { counts, gaps, order }, Fault::Refused) => {
-                let (displs, len) = places(comm.rank(), counts, gaps, order);
-                let send = values::<T>(seed, comm.rank(), counts[comm.rank()] + 1);
-                let started = comm.start_allgatherv(&send, values(seed, 0, len), counts, &displs);
-                ensure_matches!(started, Err(Error::InvalidBufferSize { .. }));
+            _ if refuses(call, fault) => {
+                let refused = refused::<T>(comm, call, seed);
+                ensure_matches!(refused, Err(Error::InvalidRoot { .. } | Error::InvalidBufferSize { .. }));
             }
             (Call::Barrier, _) => {
                 let pending = comm.start_allreduce(vec![1.5; 20], ReduceOp::Sum)?;
@@ -192,7 +240,7 @@ impl<'c> Held<'c> {
     }
 
     /// Does this with all that are held.
-    pub(super) fn settle(&mut self, comm: &Communicator, settling: Settling) -> Outcome {
+    pub(super) fn settle(&mut self, settling: Settling) -> Outcome {
         let mut calls = std::mem::take(&mut self.calls);
         match settling {
             Settling::Kept => self.calls = calls,
@@ -219,16 +267,7 @@ impl<'c> Held<'c> {
             Settling::Dropped => drop(calls),
             Settling::Forgotten => calls.into_iter().for_each(|call| call.forget()),
         }
-        self.meet(comm, true)
-    }
-
-    /// A barrier, where ranks that wait in this communicator would wait for ranks that wait for them in another.
-    fn meet(&mut self, comm: &Communicator, waits: bool) -> Outcome {
-        if !(waits && self.meets) {
-            return Ok(());
-        }
-        comm.barrier()?;
-        self.ensure_complete()
+        Ok(())
     }
 
     /// After a call that blocks, all that were started before are complete.
@@ -247,9 +286,56 @@ impl<'c> Held<'c> {
 
 /// Whether the call has arguments that can be wrong; otherwise the rank starts another one.
 fn refuses(call: &Call, fault: Fault) -> bool {
-    fault == Fault::Refused && matches!(call, Call::Broadcast { .. } | Call::Allgatherv { .. })
+    fault == Fault::Refused && !matches!(call, Call::Barrier | Call::Allreduce { .. } | Call::Scan { .. })
+}
+
+/// Starts it with a wrong argument.
+fn refused<T: Value>(comm: &Communicator, call: &Call, seed: u64) -> Result<(), Error> {
+    let (rank, size) = (comm.rank(), comm.size());
+    let values = |len| values::<T>(seed, rank, len);
+    match call {
+        Call::Reduce { len, op, .. } => comm.start_reduce(values(*len), *op, size).map(drop),
+        Call::ReduceScatter { counts, op } if counts.iter().all(|count| *count == counts[0]) => {
+            comm.start_reduce_scatter_block(values(size * counts[0] + 1), *op).map(drop)
+        }
+        Call::ReduceScatter { counts, op } => {
+            comm.start_reduce_scatter(values(counts.iter().sum::<usize>() + 1), counts, *op).map(drop)
+        }
+        Call::Broadcast { len, .. } => comm.start_broadcast(values(*len), size).map(drop),
+        Call::Allgather { len } => comm.start_allgather(&values(*len), values(size * len + 1)).map(drop),
+        Call::Allgatherv { counts, gaps, order } => {
+            let (displs, len) = places(rank, counts, gaps, order);
+            comm.start_allgatherv(&values(counts[rank] + 1), values(len), counts, &displs).map(drop)
+        }
+        Call::Gatherv { counts, gaps, order, root } => {
+            let (displs, len) = places(rank, counts, gaps, order);
+            let recv = (rank == *root).then(|| values(len));
+            comm.start_gatherv(&values(counts[rank] + 1), recv, counts, &displs, *root).map(drop)
+        }
+        Call::Scatterv { counts, gaps, order, root } => {
+            let (displs, len) = places(rank, counts, gaps, order);
+            let send = (rank == *root).then(|| values(len));
+            comm.start_scatterv(send, counts, &displs, values(counts[rank] + 1), *root).map(drop)
+        }
+        Call::Alltoall { len } => comm.start_alltoall(values(size * len), values(size * len + 1)).map(drop),
+        other => unreachable!("{other:?} has no argument that can be wrong"),
+    }
+}
+
+/// A buffer with the block of each rank at its place.
+fn with_blocks<T: Value>(buffer: &[T], counts: &[usize], displs: &[usize], seed: u64) -> Vec<T> {
+    let mut all = buffer.to_vec();
+    for (rank, (displ, count)) in displs.iter().zip(counts).enumerate() {
+        all[*displ..displ + count].copy_from_slice(&values(seed, rank, *count));
+    }
+    all
 }
 
 fn same<T: Value>(got: Vec<T>, expected: Vec<T>) -> Outcome {
     ensure_same(&got, &expected)
+}
+
+fn same_on_root<T: Value>(got: Option<Vec<T>>, expected: Option<Vec<T>>) -> Outcome {
+    ensure!(got.is_some() == expected.is_some(), "only the root has a result");
+    ensure_same(&got.unwrap_or_default(), &expected.unwrap_or_default())
 }

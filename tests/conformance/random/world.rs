@@ -76,6 +76,20 @@ pub(super) enum Call {
         order: Vec<usize>,
         root: usize,
     },
+    /// Half of a `Rooted`, which is started.
+    Gatherv {
+        counts: Vec<usize>,
+        gaps: Vec<usize>,
+        order: Vec<usize>,
+        root: usize,
+    },
+    /// The other half, likewise.
+    Scatterv {
+        counts: Vec<usize>,
+        gaps: Vec<usize>,
+        order: Vec<usize>,
+        root: usize,
+    },
     Alltoall {
         len: usize,
     },
@@ -90,8 +104,7 @@ pub(super) enum Call {
         rank: usize,
         len: usize,
     },
-    /// A barrier, an allreduce, a broadcast or an allgatherv that is started, and may be a mistake of one rank. By rank, how
-    /// often it is tested.
+    /// A call that is started, and may be a mistake of one rank. By rank, how often it is tested.
     Start {
         call: Box<Call>,
         fault: Option<(usize, Fault)>,
@@ -187,14 +200,32 @@ fn step(ranks: usize) -> impl Strategy<Value = Step> {
 
 fn started(ranks: usize) -> impl Strategy<Value = Call> {
     let each = |strategy| prop::collection::vec(strategy, ranks);
-    let order = Just((0..ranks).collect::<Vec<usize>>()).prop_shuffle();
+    let op = || prop::sample::select(OPERATIONS.to_vec());
+    let short = || prop_oneof![Just(0), 0usize..6, 0usize..60, 0usize..800];
+    let blocks = |len: BoxedStrategy<usize>| {
+        let order = Just((0..ranks).collect::<Vec<usize>>()).prop_shuffle();
+        (each(len), each((0usize..5).boxed()), order)
+    };
+    let counts = prop_oneof![
+        3 => each(short().boxed()),
+        1 => short().prop_map(move |count| vec![count; ranks]),
+    ];
     let call = prop_oneof![
         2 => Just(Call::Barrier),
-        3 => (length(), prop::sample::select(OPERATIONS.to_vec()))
-            .prop_map(|(len, op)| Call::Allreduce { len, op, in_place: true }),
+        3 => (length(), op()).prop_map(|(len, op)| Call::Allreduce { len, op, in_place: true }),
         2 => (length(), 0..ranks).prop_map(|(len, root)| Call::Broadcast { len, root }),
-        3 => (each(length().boxed()), each((0usize..5).boxed()), order)
-            .prop_map(|(counts, gaps, order)| Call::Allgatherv { counts, gaps, order }),
+        3 => blocks(length().boxed()).prop_map(|(counts, gaps, order)| Call::Allgatherv { counts, gaps, order }),
+        2 => (length(), op(), 0..ranks)
+            .prop_map(|(len, op, root)| Call::Reduce { len, op, in_place: true, root }),
+        2 => (length(), op(), any::<bool>())
+            .prop_map(|(len, op, exclusive)| Call::Scan { len, op, in_place: true, exclusive }),
+        2 => (counts, op()).prop_map(|(counts, op)| Call::ReduceScatter { counts, op }),
+        1 => short().prop_map(|len| Call::Allgather { len }),
+        2 => (blocks(short().boxed()), 0..ranks)
+            .prop_map(|((counts, gaps, order), root)| Call::Gatherv { counts, gaps, order, root }),
+        2 => (blocks(short().boxed()), 0..ranks)
+            .prop_map(|((counts, gaps, order), root)| Call::Scatterv { counts, gaps, order, root }),
+        1 => short().prop_map(|len| Call::Alltoall { len }),
     ];
     let fault = prop::sample::select(vec![Fault::Refused, Fault::Other, Fault::Blocking]);
     let fault = prop::option::weighted(0.15, (0..ranks, fault));
@@ -209,6 +240,15 @@ fn each_settles(ranks: usize) -> impl Strategy<Value = Call> {
 }
 
 impl Call {
+    /// Its operation, if it is a reduction.
+    pub(super) fn reduction(&self) -> Option<ReduceOp> {
+        match self {
+            Call::Allreduce { op, .. } | Call::Reduce { op, .. } => Some(*op),
+            Call::Scan { op, .. } | Call::ReduceScatter { op, .. } => Some(*op),
+            _ => None,
+        }
+    }
+
     /// The same among fewer ranks.
     pub(super) fn among(mut self, ranks: usize) -> Self {
         match &mut self {
@@ -216,7 +256,9 @@ impl Call {
             Call::Alltoall { .. } | Call::Settle(_) => {}
             Call::Broadcast { root, .. } | Call::Reduce { root, .. } => *root %= ranks,
             Call::ReduceScatter { counts, .. } => counts.truncate(ranks),
-            Call::Rooted { counts, gaps, order, root } => {
+            Call::Rooted { counts, gaps, order, root }
+            | Call::Gatherv { counts, gaps, order, root }
+            | Call::Scatterv { counts, gaps, order, root } => {
                 counts.truncate(ranks);
                 gaps.truncate(ranks);
                 order.retain(|rank| *rank < ranks);
