@@ -411,6 +411,19 @@ impl<'s> OpenCall<'s> {
         self.bytes = bytes as u64;
     }
 
+    /// The call is to be started, perhaps after its end: what it moves. For the recorder.
+    pub(super) fn starts(&mut self, bytes: impl FnOnce() -> u64) {
+        if self.recorded.needs_end() {
+            self.recorded = self.recorded.with_stated_bytes();
+            self.bytes = bytes();
+        }
+    }
+
+    /// The first round of the call comes after those of calls that were started. For the recorder.
+    pub(super) fn begins_later(&mut self) {
+        self.recorded = self.recorded.begins_later(self.completed.next().parity() == 1);
+    }
+
     /// Counts the call, if this rank's calls are counted.
     #[inline(always)]
     fn count(&mut self) {
@@ -438,12 +451,16 @@ impl<'s> OpenCall<'s> {
     #[cold]
     fn record_end(&self) {
         let OpenCall { rank_state, recorded, .. } = self;
-        let header = &rank_state.mapped.segment().slots[rank_state.rank][recorded.parity()].header;
-        // Written by this rank, for the first round of the call.
-        let (shape, length) = header.read(|header| Call::size_in(&header));
+        let in_header = || {
+            let header = &rank_state.mapped.segment().slots[rank_state.rank][recorded.parity()].header;
+            // Written by this rank, for the first round of the call.
+            let (shape, length) = header.read(|header| Call::size_in(&header));
+            size_of_shape(shape).saturating_mul(length)
+        };
         let bytes = match self.operation.has_only_rounds() {
             true => 0,
-            false => size_of_shape(shape).saturating_mul(length).max(self.bytes),
+            false if recorded.is_stated() => self.bytes,
+            false => in_header().max(self.bytes),
         };
         if let Some(lane) = rank_state.platform.recorder {
             lane.end(self.operation.code(), *recorded, bytes);

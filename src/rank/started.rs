@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::element::size_of_shape;
 use crate::error::{Error, Operation};
 use crate::protocol::started::{Started, Steps};
 use crate::protocol::{Call, Failure, Generation, Member};
@@ -57,6 +58,11 @@ impl<S> StartedCall<S> {
 }
 
 impl StartedCall<AnySteps> {
+    /// What it moves, as it states it.
+    pub(super) fn bytes(&self) -> u64 {
+        size_of_shape(self.call.shape).saturating_mul(self.call.length)
+    }
+
     /// Goes on with the call, and waits for its rounds if `wait`. Whether it is complete.
     pub(crate) fn advance(
         &mut self,

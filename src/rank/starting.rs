@@ -18,6 +18,7 @@ impl OpenCall<'_> {
     pub(crate) fn finish_started(&mut self) {
         let mut queue = lock(&self.rank_state().started);
         self.advance_started(&mut queue, || true);
+        self.begins_later();
     }
 
     /// Goes on with the calls that were started, in their order, and waits for their rounds as long as `waits` says so.
@@ -57,6 +58,7 @@ impl RankState {
         call: SharedCall<AnySteps>,
     ) -> Result<(), Error> {
         let mut open = self.enter(operation)?;
+        open.starts(|| lock(&call).bytes());
         let mut queue = lock(&self.started);
         queue.calls.push_back(call);
         open.advance_started(&mut queue, || false);

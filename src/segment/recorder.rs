@@ -177,10 +177,26 @@ impl Begun {
     const TIMED: u8 = 2;
     const ODD: u8 = 4;
     const CONTINUES: u8 = 8;
+    const STATED: u8 = 16;
 
     /// A call that brings data, and may have bytes. `odd`: the parity of its first round.
     pub(crate) fn with_data(odd: bool) -> Self {
         Begun(Begun::ENDS | if odd { Begun::ODD } else { 0 })
+    }
+
+    /// The same, if it brings data, with the parity of a later round, as calls that were started before were completed first.
+    pub(crate) fn begins_later(self, odd: bool) -> Self {
+        if self.0 & Begun::ENDS == 0 { self } else { Begun(self.0 & !Begun::ODD | Begun::with_data(odd).0) }
+    }
+
+    /// The same with bytes that are not in the header of a round: it may begin after its end.
+    pub(crate) fn with_stated_bytes(self) -> Self {
+        Begun(self.0 | Begun::STATED)
+    }
+
+    /// Whether its bytes are not in the header of a round.
+    pub(crate) fn is_stated(self) -> bool {
+        self.0 & Begun::STATED != 0
     }
 
     /// Whether the recorder has to be told of the end.

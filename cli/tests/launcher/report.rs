@@ -26,6 +26,7 @@ fn rank() {
     match program.as_str() {
         "counts" => counts(&comm).unwrap(),
         "one-sided" => one_sided(&comm).unwrap(),
+        "started" => started(&comm).unwrap(),
         "late" => {
             for _ in 0..20 {
                 if comm.rank() == 1 {
@@ -81,6 +82,27 @@ fn counts(comm: &Communicator) -> Result<(), Error> {
         let part = comm.split(comm.rank() % 2, 0)?;
         part.barrier()?;
         part.barrier()?;
+    }
+    Ok(())
+}
+
+/// How often the program `started` makes its calls.
+const STARTED: usize = 10;
+
+/// Calls that are started while others are under way, and calls that complete them first.
+fn started(comm: &Communicator) -> Result<(), Error> {
+    for _ in 0..STARTED {
+        let sum = comm.start_allreduce(vec![1_u64; 300_000], ReduceOp::Sum)?;
+        let barrier = comm.start_barrier()?;
+        let data = comm.start_broadcast(vec![1_u8; 50], 0)?;
+        let all = comm.start_alltoall(vec![1_u32; 6], vec![0; 6])?;
+        let mut sums = [1_u16; 7];
+        comm.allreduce_in_place(&mut sums, ReduceOp::Sum)?;
+        sum.wait()?;
+        barrier.wait()?;
+        data.wait()?;
+        all.wait()?;
+        comm.barrier()?;
     }
     Ok(())
 }
@@ -170,6 +192,28 @@ fn check_page(page: &str) {
     }
     assert!(open.is_empty(), "{open:?}");
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<svg "), "{page}");
+}
+
+#[test]
+fn what_is_started_while_other_calls_are_under_way_has_its_own_bytes() {
+    let directory = Directory::new();
+    let mut command = job(["-n", "2", "--report", "job.html"], "started");
+    command.current_dir(&directory.0);
+    run(command).succeeded();
+    let report = json(&directory.0.join("job.json"));
+    for rank in report["ranks"].as_array().unwrap() {
+        for (name, bytes) in [
+            ("start_allreduce", 2_400_000),
+            ("start_barrier", 0),
+            ("start_broadcast", 50),
+            ("start_alltoall", 24),
+            ("allreduce", 14),
+        ] {
+            let found = operation(rank, name);
+            assert_eq!(found["calls"].as_u64(), Some(STARTED as u64), "{name}: {found}");
+            assert_eq!(found["bytes"].as_u64(), Some(STARTED as u64 * bytes), "{name}: {found}");
+        }
+    }
 }
 
 #[test]
