@@ -42,8 +42,11 @@ impl Communicator {
         if let Err(error) = checked {
             return Err(self.rank_state.start_refusal(&call, error));
         }
-        recv[rank * send.len()..(rank + 1) * send.len()].copy_from_slice(send);
-        let blocks = ranges(&BlockTable::Equal { bytes: size_of_val(send) }, self.size());
+        let table = BlockTable::Equal { bytes: size_of_val(send) };
+        // In bytes: the places of elements without any may overflow.
+        let own = &mut bytemuck::cast_slice_mut::<T, u8>(&mut recv)[table.range(rank)];
+        own.copy_from_slice(bytemuck::cast_slice(send));
+        let blocks = ranges(&table, self.size());
         let blocks = OwnedBlocks { data: recv, blocks, receiver: None, rank };
         Pending::start(self, operation, call, TransferSteps::new(blocks))
     }

@@ -197,6 +197,9 @@ fn started_kinds_of_no_bytes(comm: Communicator) -> Outcome {
     let is_root = comm.rank() == 0;
     let units = |len: usize| vec![(); len];
     ensure!(comm.start_allgather(&units(3), units(3 * size))?.wait()?.len() == 3 * size);
+    // As many as there can be.
+    let most = units(usize::MAX.div_ceil(size));
+    ensure!(comm.start_allgather(&most, units(usize::MAX))?.wait()?.len() == usize::MAX);
     let gathered = comm.start_gather(&units(3), is_root.then(|| units(3 * size)), 0)?.wait()?;
     ensure!(gathered.map(|all| all.len()) == is_root.then_some(3 * size));
     let recv = is_root.then(|| units(3 * size));
