@@ -33,6 +33,17 @@ pub(crate) struct StartedCall<S: ?Sized> {
     pub(crate) steps: S,
 }
 
+/// How a rank goes on with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Advance {
+    /// To its end: it waits for the rounds.
+    Wait,
+    /// As far as that takes no waiting. Who has not come for as long as the time-out is given up.
+    Test,
+    /// The same, and nobody is given up: this rank does not wait for the call.
+    Aside,
+}
+
 /// One that its handle and the queue of its rank share.
 pub(crate) type SharedCall<S> = Arc<Mutex<StartedCall<S>>>;
 
@@ -63,30 +74,33 @@ impl StartedCall<AnySteps> {
         size_of_shape(self.call.shape).saturating_mul(self.call.length)
     }
 
-    /// Goes on with the call, and waits for its rounds if `wait`. Whether it is complete.
+    /// Goes on with the call. Whether it is complete.
     pub(crate) fn advance(
         &mut self,
         member: &mut Member<'_, ShmPlatform>,
-        wait: bool,
+        how: Advance,
     ) -> Result<bool, Failure> {
-        match self.advance_rounds(member, wait) {
+        match self.advance_rounds(member, how) {
             // Of a rank that takes part only to refuse.
             Err(Failure::Refused(_)) if self.call.refused => Ok(true),
             result => result,
         }
     }
 
-    fn advance_rounds(&mut self, member: &mut Member<'_, ShmPlatform>, wait: bool) -> Result<bool, Failure> {
+    fn advance_rounds(&mut self, member: &mut Member<'_, ShmPlatform>, how: Advance) -> Result<bool, Failure> {
         let StartedCall { call, started, overdue, steps, .. } = self;
         let started = match started {
             Some(started) => started,
             None => started.insert(member.start(call, steps)?),
         };
-        if wait {
+        if how == Advance::Wait {
             return member.finish(started, steps).map(|()| true);
         }
         if member.test(started, steps)? {
             return Ok(true);
+        }
+        if how == Advance::Aside {
+            return Ok(false);
         }
         let round = member.completed();
         match overdue {

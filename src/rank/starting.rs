@@ -8,7 +8,7 @@ use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::started::Steps;
 use crate::rank::rank_state::{OpenCall, RankState};
-use crate::rank::started::{AnySteps, Queue, SharedCall, StartedCall, lock};
+use crate::rank::started::{Advance, AnySteps, Queue, SharedCall, StartedCall, lock};
 use crate::segment::platform::ShmPlatform;
 use crate::sys::wait::progress::{self, GoOn};
 
@@ -17,27 +17,27 @@ impl OpenCall<'_> {
     #[cold]
     pub(crate) fn finish_started(&mut self) {
         let mut queue = lock(&self.rank_state().started);
-        self.advance_started(&mut queue, || true);
+        self.advance_started(&mut queue, || Advance::Wait);
         self.begins_later();
     }
 
-    /// Goes on with the calls that were started, in their order, and waits for their rounds as long as `waits` says so.
-    fn advance_started(&mut self, queue: &mut Queue, waits: impl Fn() -> bool) {
+    /// Goes on with the calls that were started, in their order, each as `how` says then.
+    fn advance_started(&mut self, queue: &mut Queue, how: impl Fn() -> Advance) {
         if !self.started {
             queue.completed = self.completed;
         }
-        self.rank_state().advance_queue(queue, waits);
+        self.rank_state().advance_queue(queue, how);
         self.completed = queue.completed;
         self.started = !queue.calls.is_empty();
     }
 }
 
 impl RankState {
-    fn advance_queue(&self, queue: &mut Queue, waits: impl Fn() -> bool) {
+    fn advance_queue(&self, queue: &mut Queue, how: impl Fn() -> Advance) {
         while let Some(front) = queue.calls.front() {
-            let wait = waits();
+            let how = how();
             let mut call = lock(front);
-            let result = self.run(call.operation, &mut queue.completed, |member| call.advance(member, wait));
+            let result = self.run(call.operation, &mut queue.completed, |member| call.advance(member, how));
             call.verdict = match result {
                 Ok(false) => return,
                 Ok(true) => Some(Ok(())),
@@ -61,7 +61,7 @@ impl RankState {
         open.starts(|| lock(&call).bytes());
         let mut queue = lock(&self.started);
         queue.calls.push_back(call);
-        open.advance_started(&mut queue, || false);
+        open.advance_started(&mut queue, || Advance::Aside);
         self.leave_started(open, &queue);
         Ok(())
     }
@@ -116,7 +116,8 @@ impl RankState {
             open.resumes();
         }
         let mut queue = lock(&self.started);
-        open.advance_started(&mut queue, || wait && !is_complete());
+        let how = if wait { Advance::Wait } else { Advance::Test };
+        open.advance_started(&mut queue, || if is_complete() { Advance::Aside } else { how });
         let complete = is_complete();
         self.leave_started(open, &queue);
         drop(queue);
@@ -135,7 +136,7 @@ impl GoOn for RankState {
         }
         // Another thread goes on with them, or waits for them, perhaps this one further up; or has panicked there.
         let Ok(mut queue) = self.started.try_lock() else { return !self.started.is_poisoned() };
-        self.advance_queue(&mut queue, || false);
+        self.advance_queue(&mut queue, || Advance::Aside);
         !queue.calls.is_empty()
     }
 }

@@ -2,7 +2,7 @@
 //! that before it does what the others wait for.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use intranode::{Communicator, Pending, ReduceOp, Until};
@@ -11,6 +11,9 @@ use crate::scenario::{Outcome, Scenario, row, still_works};
 
 /// Without progress the rows end by this.
 const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What one wait after the other exceeds.
+const SHORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Elements of several rounds.
 const LONG: usize = 300_000;
@@ -27,7 +30,8 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(progress_of_what_another_thread_waits_for),
         row!(progress_beside_a_call_of_another_thread),
     ];
-    rows.map(|row| row.ranks(&[2, 4]).timeout(TIMEOUT)).into()
+    let late = row!(a_call_is_not_late_while_its_rank_waits_for_something_else).timeout(SHORT_TIMEOUT);
+    rows.map(|row| row.timeout(TIMEOUT)).into_iter().chain([late]).map(|row| row.ranks(&[2, 4])).collect()
 }
 
 fn start(comm: &Communicator) -> anyhow::Result<Pending<'_, Vec<u64>>> {
@@ -153,6 +157,24 @@ fn progress_of_what_another_thread_waits_for(comm: Communicator) -> Outcome {
         });
         waiting.join().ok().context("it has panicked")?
     })?;
+    still_works(&comm)
+}
+
+/// The time-out is that of each wait. A rank may start a call much later than others that do not wait for it yet.
+fn a_call_is_not_late_while_its_rank_waits_for_something_else(comm: Communicator) -> Outcome {
+    let other = comm.split(0, comm.rank())?;
+    let is_last = comm.rank() == comm.size() - 1;
+    let early = if is_last { None } else { Some(start(&comm)?) };
+    let begun = Instant::now();
+    let mut is_over = [0];
+    while is_over == [0] {
+        if is_last {
+            thread::sleep(SHORT_TIMEOUT / 5);
+            is_over = [u8::from(begun.elapsed() > 2 * SHORT_TIMEOUT)];
+        }
+        other.broadcast(&mut is_over, comm.size() - 1)?;
+    }
+    finish(&comm, early.map_or_else(|| start(&comm), Ok)?)?;
     still_works(&comm)
 }
 
