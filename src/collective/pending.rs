@@ -28,7 +28,7 @@ use crate::segment::platform::ShmPlatform;
 ///
 /// **On several nodes** ([`Hierarchical`](crate::Hierarchical)) every call has several steps: the ranks of a node agree, their leaders
 /// exchange what they have, the node gets it. All of them have to go on, also with a few bytes, and the other ranks of a node
-/// wait for their leader's tests.
+/// wait for their leader's tests. They go on in calls of the `Hierarchical` alone, and not while the rank waits for something else.
 ///
 /// **Dropping it** does not withdraw the call, as there are ranks that need it, and neither does `std::mem::forget`: this
 /// rank's next collective completes it, and throws the result away. If the communicator is dropped instead, this rank has left,
