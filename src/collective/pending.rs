@@ -17,10 +17,10 @@ use crate::segment::platform::ShmPlatform;
 ///
 /// **Progress.** No thread goes on with it in the background. This rank's part advances when a `Pending` of this communicator
 /// is tested or waited for; in each further collective of it, which first completes all calls that were started; and whenever the thread
-/// that has started or tested it waits for something else: in another communicator, for a message, for symmetric memory, for a lock. What
-/// fits into one round, such as up to 96 bytes a rank, needs nothing more of this rank after the start, if all that it had started before
-/// was complete; while this rank computes, longer data needs a test from time to time, or the other ranks wait for it. If it does not come
-/// for as long as the [time-out](crate::Config::timeout), they get [`Error::TimedOut`], which names it.
+/// that has started or tested it waits for something else: in another communicator, for a message, for symmetric memory, for a lock, to
+/// join another job. What fits into one round, such as up to 96 bytes a rank, needs nothing more of this rank after the start, if all that
+/// it had started before was complete; while this rank computes, longer data needs a test from time to time, or the other ranks wait for
+/// it. If it does not come for as long as the [time-out](crate::Config::timeout), they get [`Error::TimedOut`], which names it.
 ///
 /// **Order.** Calls that were started complete in the order in which they were started, which is the same on all ranks, as of
 /// all collectives. A rank may start several; each begins when the one before is complete. `start_allreduce` on some ranks and

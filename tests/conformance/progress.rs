@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use intranode::{Communicator, Pending, ReduceOp, Until};
+use intranode::{Communicator, Config, Pending, ReduceOp, Until};
 
 use crate::scenario::{Outcome, Scenario, row, still_works};
 
@@ -25,6 +25,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(progress_while_a_rank_waits_for_a_lock),
         #[cfg(target_os = "linux")]
         row!(progress_while_a_rank_waits_for_a_message),
+        row!(progress_while_a_rank_joins_another_job),
         row!(progress_of_several_communicators),
         row!(progress_of_what_is_forgotten),
         row!(progress_of_what_another_thread_waits_for),
@@ -109,6 +110,19 @@ fn progress_while_a_rank_waits_for_a_message(comm: Communicator) -> Outcome {
     messages.recv(&mut received, last, 3)?;
     ensure!(received == [7]);
     finish(&comm, pending)?;
+    still_works(&comm)
+}
+
+/// The last rank makes the segment that the others wait for.
+fn progress_while_a_rank_joins_another_job(comm: Communicator) -> Outcome {
+    let mut job = [fastrand::u64(..)];
+    comm.broadcast(&mut job, 0)?;
+    let (rank, size) = (comm.size() - 1 - comm.rank(), comm.size());
+    let join = || {
+        let config = Config::new(format!("/conformance-{:x}", job[0]), rank, size).join_timeout(TIMEOUT);
+        Ok(config.join()?.barrier()?)
+    };
+    before(&comm, join, join)?;
     still_works(&comm)
 }
 

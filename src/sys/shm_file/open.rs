@@ -11,6 +11,7 @@ use super::signature::{IsSegment, preamble};
 use crate::sys::memory::headroom::Headroom;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::rlimit;
+use crate::sys::wait::progress;
 use crate::tuning::{OPEN_FIRST_PAUSE, OPEN_LONGEST_PAUSE};
 
 /// What the last attempt found under the name.
@@ -65,6 +66,9 @@ pub(crate) fn open<E>(
         let remaining = deadline.map_or(pause, |deadline| deadline.saturating_duration_since(Instant::now()));
         if remaining.is_zero() {
             return Err(OpenError::TimedOut { path, last });
+        }
+        if progress::any() {
+            progress::go_on();
         }
         thread::sleep(pause.min(remaining));
         if interrupt.is_some_and(|is_interrupted| is_interrupted()) {
