@@ -424,7 +424,7 @@ pub(crate) const BRIEF_WAIT: Duration = Duration::from_millis(10);
 pub(crate) const NAP: Duration = Duration::from_millis(10);
 
 /// The longest sleep of a rank that has started a call and waits for something else: then it goes on with the call. As long as it spins it
-/// does so all the time.
+/// does so all the time. Ranks that are threads sleep on words without a time-out, and so until the next `THREADS_TICK`.
 pub(crate) const PROGRESS_NAP: Duration = Duration::from_millis(1);
 
 /// With pthread waits, the longest sleep before the word is read again: a wake-up may be lost to a rank that is killed
