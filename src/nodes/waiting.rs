@@ -3,6 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::sys::wait::progress;
+
 /// Why a call of [`Leaders`](crate::Leaders) has failed. It names a node where one is to blame.
 ///
 /// ```
@@ -124,6 +126,9 @@ impl std::fmt::Debug for Waiting<'_> {
 
 /// Waits for a moment in a wait that has begun then.
 pub(super) fn pause_since(begun: Instant) {
+    if progress::any() {
+        progress::go_on();
+    }
     // What connects leaders wakes nobody in general, MPI does not; so there is nothing to sleep on.
     if begun.elapsed() < POLLS { thread::yield_now() } else { thread::sleep(SLEEP) }
 }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use intranode::{Communicator, Config, Pending, ReduceOp, Until};
+use intranode::{Communicator, Config, Hierarchical, NodeMap, Pending, ReduceOp, Until};
 
 use crate::scenario::{Outcome, Scenario, row, still_works};
 
@@ -26,6 +26,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         #[cfg(target_os = "linux")]
         row!(progress_while_a_rank_waits_for_a_message),
         row!(progress_while_a_rank_joins_another_job),
+        row!(progress_while_a_rank_waits_for_another_node),
         row!(progress_of_several_communicators),
         row!(progress_of_what_is_forgotten),
         row!(progress_of_what_another_thread_waits_for),
@@ -124,6 +125,17 @@ fn progress_while_a_rank_joins_another_job(comm: Communicator) -> Outcome {
     };
     before(&comm, join, join)?;
     still_works(&comm)
+}
+
+fn progress_while_a_rank_waits_for_another_node(comm: Communicator) -> Outcome {
+    let other = comm.split(0, comm.rank())?;
+    let nodes = NodeMap::even(comm.size(), 2)?;
+    let all = Hierarchical::simulated(comm, &nodes)?;
+    let barrier = || Ok(all.barrier()?);
+    before(&other, barrier, barrier)?;
+    let barrier = || Ok(all.start_barrier()?.wait()?);
+    before(&other, barrier, barrier)?;
+    still_works(&other)
 }
 
 fn progress_of_several_communicators(comm: Communicator) -> Outcome {
