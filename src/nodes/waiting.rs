@@ -126,9 +126,7 @@ impl std::fmt::Debug for Waiting<'_> {
 
 /// Waits for a moment in a wait that has begun then.
 pub(super) fn pause_since(begun: Instant) {
-    if progress::any() {
-        progress::go_on();
-    }
+    progress::go_on();
     // What connects leaders wakes nobody in general, MPI does not; so there is nothing to sleep on.
     if begun.elapsed() < POLLS { thread::yield_now() } else { thread::sleep(SLEEP) }
 }

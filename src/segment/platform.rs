@@ -283,8 +283,8 @@ unsafe impl Platform for ShmPlatform {
     ) -> Result<(), Expired> {
         // A signal may be handled by another thread, and ends no sleep then.
         let mut until = if self.hooks.interrupt.is_some() { self.nap(deadline) } else { *deadline };
+        progress::go_on();
         if progress::any() {
-            progress::go_on();
             let soon = Moment::after(PROGRESS_NAP);
             until = Some(until.map_or(soon, |until| until.min(soon)));
         }

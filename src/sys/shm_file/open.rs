@@ -67,9 +67,7 @@ pub(crate) fn open<E>(
         if remaining.is_zero() {
             return Err(OpenError::TimedOut { path, last });
         }
-        if progress::any() {
-            progress::go_on();
-        }
+        progress::go_on();
         thread::sleep(pause.min(remaining));
         if interrupt.is_some_and(|is_interrupted| is_interrupted()) {
             return Err(OpenError::Interrupted { path });

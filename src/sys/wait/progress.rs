@@ -37,8 +37,15 @@ pub(crate) fn any() -> bool {
 }
 
 /// Goes on with all that this thread has started.
-#[cold]
+#[inline]
 pub(crate) fn go_on() {
+    if any() {
+        go_on_with_all();
+    }
+}
+
+#[cold]
+fn go_on_with_all() {
     // Taken out, so that nothing is borrowed while others' code runs.
     let Ok(mut started) = STARTED.try_with(RefCell::take) else { return };
     started.retain(|rank| rank.upgrade().is_some_and(|rank| rank.go_on()));

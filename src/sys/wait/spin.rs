@@ -124,9 +124,7 @@ impl SpinPolicy {
             if elapsed >= self.spin {
                 return;
             }
-            if progress::any() {
-                progress::go_on();
-            }
+            progress::go_on();
             if elapsed >= SPIN_WITHOUT_YIELD {
                 std::thread::yield_now();
             }
@@ -143,9 +141,7 @@ impl SpinPolicy {
     #[cold]
     fn spin_yielding(yields: u32, polls: u32, mut poll: impl FnMut() -> bool) {
         for _ in 0..yields {
-            if progress::any() {
-                progress::go_on();
-            }
+            progress::go_on();
             std::thread::yield_now();
             if poll() {
                 return;
