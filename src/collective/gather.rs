@@ -7,8 +7,7 @@ use bytemuck::Pod;
 
 use super::block_table::BlockTable;
 use super::counts;
-use super::reduction::check_len;
-use super::rooted::{check_buffer, check_root};
+use super::rooted::{check_equal_blocks, check_given_blocks};
 use crate::communicator::{Communicator, call};
 use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
@@ -48,11 +47,8 @@ impl Communicator {
     pub fn gather<T: Pod>(&self, send: &[T], recv: Option<&mut [T]>, root: usize) -> Result<(), Error> {
         let operation = Operation::Gather;
         let call = Call { length: send.len() as u64, extra: root as u64, ..call::<T>(operation) };
-        let total = send.len().saturating_mul(self.size());
-        let checked = check_root(self, operation, root)
-            .and_then(|()| check_buffer(self, operation, root, recv.is_some()))
-            .and_then(|()| check_len(operation, total, recv.as_ref().map_or(total, |recv| recv.len())));
-        if let Err(error) = checked {
+        let whole = recv.as_ref().map(|whole| whole.len());
+        if let Err(error) = check_equal_blocks(self, operation, root, send.len(), whole) {
             return Err(self.rank_state.refuse(&call, error));
         }
         let recv = recv.map(bytemuck::cast_slice_mut);
@@ -101,16 +97,8 @@ impl Communicator {
     ) -> Result<(), Error> {
         let operation = Operation::Gatherv;
         let call = counts::call_at::<T>(operation, self.rank_state.mapped.key(), counts, root);
-        let check = || {
-            check_root(self, operation, root)?;
-            check_buffer(self, operation, root, recv.is_some())?;
-            counts::check_tables(operation, self.size(), [counts])?;
-            check_len(operation, counts[self.rank()], send.len())?;
-            let Some(recv) = &recv else { return Ok(()) };
-            counts::check_tables(operation, self.size(), [displs])?;
-            counts::check_blocks(operation, recv.len(), counts, displs)
-        };
-        if let Err(error) = check() {
+        let (lens, tables) = ((send.len(), recv.as_ref().map(|whole| whole.len())), (counts, displs));
+        if let Err(error) = check_given_blocks(self, operation, root, lens, tables, counts::check_blocks) {
             return Err(self.rank_state.refuse(&call, error));
         }
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };

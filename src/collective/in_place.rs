@@ -10,14 +10,11 @@ use super::block_table::BlockTable;
 use super::counts;
 use super::gather::gather_to;
 use super::reduction::check_len;
-use super::rooted::check_root;
+use super::rooted::{BlockCheck, check_root};
 use crate::communicator::{Communicator, call};
 use crate::element::{ReduceOp, Reducible};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
-
-/// A check of counts and displacements against the length of the buffer.
-type BlockCheck = fn(Operation, usize, &[usize], &[usize]) -> Result<(), Error>;
 
 impl Communicator {
     /// An [`allgather`](Communicator::allgather) in place: `data` has a block for each rank, in rank order, of which this rank

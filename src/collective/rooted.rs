@@ -1,7 +1,12 @@
 //! What calls with a root have in common.
 
+use super::counts;
+use super::reduction::check_len;
 use crate::communicator::Communicator;
 use crate::error::{Error, Operation};
+
+/// A check of counts and displacements against the length of the buffer.
+pub(super) type BlockCheck = fn(Operation, usize, &[usize], &[usize]) -> Result<(), Error>;
 
 /// Checks that there is such a rank.
 pub(super) fn check_root(comm: &Communicator, operation: Operation, root: usize) -> Result<(), Error> {
@@ -18,4 +23,37 @@ pub(super) fn check_buffer(
 ) -> Result<(), Error> {
     let right = given == (comm.rank() == root);
     if right { Ok(()) } else { Err(Error::RootBuffer { operation, root, given }) }
+}
+
+/// Checks the lengths of a gather or a scatter: `own` elements on every rank, and on the root alone a buffer of as many for each.
+#[inline]
+pub(super) fn check_equal_blocks(
+    comm: &Communicator,
+    operation: Operation,
+    root: usize,
+    own: usize,
+    whole: Option<usize>,
+) -> Result<(), Error> {
+    let total = own.saturating_mul(comm.size());
+    check_root(comm, operation, root)?;
+    check_buffer(comm, operation, root, whole.is_some())?;
+    check_len(operation, total, whole.unwrap_or(total))
+}
+
+/// The same with counts, and displacements that matter on the root only. `check`: of how the blocks lie in its buffer.
+pub(super) fn check_given_blocks(
+    comm: &Communicator,
+    operation: Operation,
+    root: usize,
+    (own, whole): (usize, Option<usize>),
+    (counts, displs): (&[usize], &[usize]),
+    check: BlockCheck,
+) -> Result<(), Error> {
+    check_root(comm, operation, root)?;
+    check_buffer(comm, operation, root, whole.is_some())?;
+    counts::check_tables(operation, comm.size(), [counts])?;
+    check_len(operation, counts[comm.rank()], own)?;
+    let Some(whole) = whole else { return Ok(()) };
+    counts::check_tables(operation, comm.size(), [displs])?;
+    check(operation, whole, counts, displs)
 }

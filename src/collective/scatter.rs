@@ -7,8 +7,7 @@ use bytemuck::Pod;
 
 use super::block_table::BlockTable;
 use super::memory::{RecvBytes, SendBytes};
-use super::reduction::check_len;
-use super::rooted::{check_buffer, check_root};
+use super::rooted::{check_equal_blocks, check_given_blocks};
 use super::{counts, parts};
 use crate::communicator::{Communicator, call};
 use crate::copy::policy::StorePolicy;
@@ -48,11 +47,8 @@ impl Communicator {
     pub fn scatter<T: Pod>(&self, send: Option<&[T]>, recv: &mut [T], root: usize) -> Result<(), Error> {
         let operation = Operation::Scatter;
         let call = Call { length: recv.len() as u64, extra: root as u64, ..call::<T>(operation) };
-        let total = recv.len().saturating_mul(self.size());
-        let checked = check_root(self, operation, root)
-            .and_then(|()| check_buffer(self, operation, root, send.is_some()))
-            .and_then(|()| check_len(operation, total, send.map_or(total, <[T]>::len)));
-        if let Err(error) = checked {
+        let whole = send.as_ref().map(|whole| whole.len());
+        if let Err(error) = check_equal_blocks(self, operation, root, recv.len(), whole) {
             return Err(self.rank_state.refuse(&call, error));
         }
         let table = BlockTable::Equal { bytes: size_of_val(recv) };
@@ -101,16 +97,8 @@ impl Communicator {
     ) -> Result<(), Error> {
         let operation = Operation::Scatterv;
         let call = counts::call_at::<T>(operation, self.rank_state.mapped.key(), counts, root);
-        let check = || {
-            check_root(self, operation, root)?;
-            check_buffer(self, operation, root, send.is_some())?;
-            counts::check_tables(operation, self.size(), [counts])?;
-            check_len(operation, counts[self.rank()], recv.len())?;
-            let Some(send) = send else { return Ok(()) };
-            counts::check_tables(operation, self.size(), [displs])?;
-            counts::check_fit(operation, send.len(), counts, displs)
-        };
-        if let Err(error) = check() {
+        let (lens, tables) = ((recv.len(), send.as_ref().map(|whole| whole.len())), (counts, displs));
+        if let Err(error) = check_given_blocks(self, operation, root, lens, tables, counts::check_fit) {
             return Err(self.rank_state.refuse(&call, error));
         }
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };

@@ -9,7 +9,7 @@ use super::owned::{OwnedBlocks, OwnedParts, SentBlock, ranges};
 use super::parts;
 use super::pending::Pending;
 use super::reduction::check_len;
-use super::rooted::{check_buffer, check_root};
+use super::rooted::{check_equal_blocks, check_given_blocks};
 use crate::communicator::{Communicator, call};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
@@ -78,11 +78,8 @@ impl Communicator {
     ) -> Result<Pending<'_, Option<Vec<T>>>, Error> {
         let operation = Operation::StartGather;
         let call = Call { length: send.len() as u64, extra: root as u64, ..call::<T>(operation) };
-        let total = send.len().saturating_mul(self.size());
-        let checked = check_root(self, operation, root)
-            .and_then(|()| check_buffer(self, operation, root, recv.is_some()))
-            .and_then(|()| check_len(operation, total, recv.as_ref().map_or(total, Vec::len)));
-        if let Err(error) = checked {
+        let whole = recv.as_ref().map(|whole| whole.len());
+        if let Err(error) = check_equal_blocks(self, operation, root, send.len(), whole) {
             return Err(self.rank_state.start_refusal(&call, error));
         }
         self.start_gather_to(
@@ -123,16 +120,8 @@ impl Communicator {
     ) -> Result<Pending<'_, Option<Vec<T>>>, Error> {
         let operation = Operation::StartGatherv;
         let call = counts::call_at::<T>(operation, self.rank_state.mapped.key(), counts, root);
-        let check = || {
-            check_root(self, operation, root)?;
-            check_buffer(self, operation, root, recv.is_some())?;
-            counts::check_tables(operation, self.size(), [counts])?;
-            check_len(operation, counts[self.rank()], send.len())?;
-            let Some(recv) = &recv else { return Ok(()) };
-            counts::check_tables(operation, self.size(), [displs])?;
-            counts::check_blocks(operation, recv.len(), counts, displs)
-        };
-        if let Err(error) = check() {
+        let (lens, tables) = ((send.len(), recv.as_ref().map(|whole| whole.len())), (counts, displs));
+        if let Err(error) = check_given_blocks(self, operation, root, lens, tables, counts::check_blocks) {
             return Err(self.rank_state.start_refusal(&call, error));
         }
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
@@ -188,11 +177,8 @@ impl Communicator {
     ) -> Result<Pending<'_, Vec<T>>, Error> {
         let operation = Operation::StartScatter;
         let call = Call { length: recv.len() as u64, extra: root as u64, ..call::<T>(operation) };
-        let total = recv.len().saturating_mul(self.size());
-        let checked = check_root(self, operation, root)
-            .and_then(|()| check_buffer(self, operation, root, send.is_some()))
-            .and_then(|()| check_len(operation, total, send.as_ref().map_or(total, Vec::len)));
-        if let Err(error) = checked {
+        let whole = send.as_ref().map(|whole| whole.len());
+        if let Err(error) = check_equal_blocks(self, operation, root, recv.len(), whole) {
             return Err(self.rank_state.start_refusal(&call, error));
         }
         let table = BlockTable::Equal { bytes: size_of_val(&*recv) };
@@ -228,16 +214,8 @@ impl Communicator {
     ) -> Result<Pending<'_, Vec<T>>, Error> {
         let operation = Operation::StartScatterv;
         let call = counts::call_at::<T>(operation, self.rank_state.mapped.key(), counts, root);
-        let check = || {
-            check_root(self, operation, root)?;
-            check_buffer(self, operation, root, send.is_some())?;
-            counts::check_tables(operation, self.size(), [counts])?;
-            check_len(operation, counts[self.rank()], recv.len())?;
-            let Some(send) = &send else { return Ok(()) };
-            counts::check_tables(operation, self.size(), [displs])?;
-            counts::check_fit(operation, send.len(), counts, displs)
-        };
-        if let Err(error) = check() {
+        let (lens, tables) = ((recv.len(), send.as_ref().map(|whole| whole.len())), (counts, displs));
+        if let Err(error) = check_given_blocks(self, operation, root, lens, tables, counts::check_fit) {
             return Err(self.rank_state.start_refusal(&call, error));
         }
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
