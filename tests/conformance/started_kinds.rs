@@ -1,8 +1,6 @@
 //! The kinds of calls that programs start less often: reduce, scan, exscan, reduce_scatter, allgather, gather, scatter and alltoall. What
 //! all started calls have in common is in `started`.
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Context, ensure};
 use intranode::protocol::Staging;
 use intranode::protocol::call::INLINE;
@@ -11,6 +9,7 @@ use intranode::{Communicator, Error, Operation, Pending, ReduceOp};
 use crate::errors::wrong_on_one_or_all;
 use crate::model::{OPERATIONS, Value, ensure_same, reduced, values};
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, seed, staging, still_works};
+use crate::started::complete;
 
 pub(crate) fn rows() -> Vec<Scenario> {
     vec![
@@ -24,17 +23,6 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(started_alltoallv_whose_counts_disagree).ranks(&[1, 2, 3, 4]),
         row!(wrong_arguments_of_started_kinds),
     ]
-}
-
-/// How a rank completes a call: not all in the same way.
-fn complete<R>(comm: &Communicator, turn: usize, mut pending: Pending<'_, R>) -> anyhow::Result<R> {
-    if (comm.rank() + turn).is_multiple_of(2) {
-        let start = Instant::now();
-        while !pending.test() {
-            ensure!(start.elapsed() < Duration::from_secs(100), "no progress");
-        }
-    }
-    Ok(pending.wait()?)
 }
 
 /// Blocks of different lengths, of which some are empty, in the order of the ranks' opposite, with gaps: counts, displacements, and the
