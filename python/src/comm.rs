@@ -284,11 +284,7 @@ impl Core {
         root: usize,
     ) -> PyResult<Begun> {
         let is_root = self.rank == root;
-        let buffers = || {
-            let buffers = Buffers::any(send, recv)?;
-            started::fits(&buffers, if is_root { bytes } else { 0 })?;
-            Ok(buffers)
-        };
+        let buffers = || started::sending(send, recv, if is_root { bytes } else { 0 });
         self.start(py, Operation::StartBroadcast, buffers, |comm, buffers| {
             started::broadcast(comm, buffers, bytes, root)
         })
@@ -303,10 +299,8 @@ impl Core {
         counts: Vec<usize>,
     ) -> PyResult<Begun> {
         let arguments = || {
-            let buffers = Buffers::any(send, recv)?;
             let end = if send.is_some() { self.rank..self.rank + 1 } else { 0..self.rank + 1 };
-            started::fits(&buffers, counts.get(end).unwrap_or_default().iter().sum())?;
-            Ok(buffers)
+            started::sending(send, recv, counts.get(end).unwrap_or_default().iter().sum())
         };
         self.start(py, Operation::StartAllgatherv, arguments, |comm, buffers| {
             started::allgatherv(comm, buffers, &counts)
@@ -364,11 +358,7 @@ impl Core {
         root: usize,
     ) -> PyResult<Begun> {
         let blocks = if send.is_some() { 1 } else { self.rank + 1 };
-        let buffers = || {
-            let buffers = Buffers::any(send, recv)?;
-            started::fits(&buffers, bytes.saturating_mul(blocks))?;
-            Ok(buffers)
-        };
+        let buffers = || started::sending(send, recv, bytes.saturating_mul(blocks));
         self.start(py, Operation::StartGather, buffers, |comm, buffers| {
             started::gather(comm, buffers, bytes, root)
         })
@@ -384,11 +374,7 @@ impl Core {
         root: usize,
     ) -> PyResult<Begun> {
         let blocks = if self.rank == root { self.size } else { 0 };
-        let buffers = || {
-            let buffers = Buffers::any(send, recv)?;
-            started::fits(&buffers, bytes.saturating_mul(blocks))?;
-            Ok(buffers)
-        };
+        let buffers = || started::sending(send, recv, bytes.saturating_mul(blocks));
         self.start(py, Operation::StartScatter, buffers, |comm, buffers| {
             started::scatter(comm, buffers, bytes, root)
         })
@@ -402,11 +388,7 @@ impl Core {
         recv: Buffer<'_, '_>,
         bytes: usize,
     ) -> PyResult<Begun> {
-        let buffers = || {
-            let buffers = Buffers::any(send, recv)?;
-            started::fits(&buffers, bytes)?;
-            Ok(buffers)
-        };
+        let buffers = || started::sending(send, recv, bytes);
         self.start(py, Operation::StartAlltoall, buffers, |comm, buffers| {
             started::alltoall(comm, buffers, bytes)
         })

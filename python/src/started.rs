@@ -137,11 +137,16 @@ impl Begun {
     }
 }
 
-/// Checks that what this rank sends has this number of bytes.
-pub(crate) fn fits(buffers: &Buffers, bytes: usize) -> PyResult<()> {
-    let given = source(buffers).map_or(0, View::bytes);
+/// The buffers of a call of which this rank sends this number of bytes.
+pub(crate) fn sending(
+    send: Option<&Bound<'_, PyAny>>,
+    recv: Option<&Bound<'_, PyAny>>,
+    bytes: usize,
+) -> PyResult<Buffers> {
+    let buffers = Buffers::any(send, recv)?;
+    let given = source(&buffers).map_or(0, View::bytes);
     match bytes <= given && bytes.is_multiple_of(buffers.width) {
-        true => Ok(()),
+        true => Ok(buffers),
         false => Err(PyValueError::new_err(format!(
             "a block of {bytes} bytes is sent from a buffer of {given} bytes, with elements of {}",
             buffers.width
@@ -163,10 +168,13 @@ fn elements<T: Pod>(view: Option<&View>, bytes: usize) -> Vec<T> {
     elements
 }
 
+/// All elements of a buffer.
+fn all<T: Pod>(view: Option<&View>) -> Vec<T> {
+    elements(view, view.map_or(0, View::bytes))
+}
+
 pub(crate) fn allreduce(comm: &'static Communicator, buffers: &Buffers) -> Result<Box<dyn Open>, Error> {
-    let source = source(buffers);
-    let bytes = source.map_or(0, View::bytes);
-    of_kind!(buffers.kind, T, Ok(Box::new(comm.start_allreduce::<T>(elements(source, bytes), buffers.op)?)))
+    of_kind!(buffers.kind, T, Ok(Box::new(comm.start_allreduce::<T>(all(source(buffers)), buffers.op)?)))
 }
 
 pub(crate) fn reduce(
@@ -174,8 +182,7 @@ pub(crate) fn reduce(
     buffers: &Buffers,
     root: usize,
 ) -> Result<Box<dyn Open>, Error> {
-    let all = (source(buffers), source(buffers).map_or(0, View::bytes));
-    of_kind!(buffers.kind, T, Ok(Box::new(comm.start_reduce::<T>(elements(all.0, all.1), buffers.op, root)?)))
+    of_kind!(buffers.kind, T, Ok(Box::new(comm.start_reduce::<T>(all(source(buffers)), buffers.op, root)?)))
 }
 
 pub(crate) fn scan(
@@ -183,9 +190,8 @@ pub(crate) fn scan(
     buffers: &Buffers,
     is_exclusive: bool,
 ) -> Result<Box<dyn Open>, Error> {
-    let all = (source(buffers), source(buffers).map_or(0, View::bytes));
     of_kind!(buffers.kind, T, {
-        let data = elements::<T>(all.0, all.1);
+        let data = all::<T>(source(buffers));
         Ok(Box::new(if is_exclusive {
             comm.start_exscan(data, buffers.op)?
         } else {
@@ -199,9 +205,8 @@ pub(crate) fn reduce_scatter(
     buffers: &Buffers,
     counts: &[usize],
 ) -> Result<Box<dyn Open>, Error> {
-    let all = (source(buffers), source(buffers).map_or(0, View::bytes));
     of_kind!(buffers.kind, T, {
-        Ok(Box::new(comm.start_reduce_scatter::<T>(elements(all.0, all.1), counts, buffers.op)?))
+        Ok(Box::new(comm.start_reduce_scatter::<T>(all(source(buffers)), counts, buffers.op)?))
     })
 }
 
