@@ -42,9 +42,10 @@ impl SingleCopy {
         }
     }
 
-    /// Whether it is never used, by the configuration or since it takes longer.
-    pub(crate) fn is_never(self) -> bool {
-        self == SingleCopy::NEVER
+    /// Whether a message is copied by the system, and not twice, once by each side: that takes longer if both sides copy at the same time.
+    /// Measured on Intel: docs/adr/0052-long-messages-on-intel.md.
+    pub(crate) fn is_for_messages(self, oversubscribed: bool) -> bool {
+        self == SingleCopy::ALWAYS || self == SingleCopy::IF_PROCESSORS_SUFFICE && oversubscribed
     }
 
     /// Whether ranks probe each other when they join. `oversubscribed`: there are more ranks than processors.
@@ -137,6 +138,14 @@ mod tests {
         assert_eq!(is_tried(Some(false), 2), [false, false]);
         assert_eq!(is_tried(Some(true), 1), [false, false]);
         assert!(!is_tried(None, 2)[1]);
+    }
+
+    #[test]
+    fn messages_are_copied_by_the_system_where_both_sides_cannot_copy_at_once() {
+        let is_for_messages = |choice: SingleCopy| [false, true].map(|many| choice.is_for_messages(many));
+        assert_eq!(is_for_messages(SingleCopy::NEVER), [false, false]);
+        assert_eq!(is_for_messages(SingleCopy::IF_PROCESSORS_SUFFICE), [false, true]);
+        assert_eq!(is_for_messages(SingleCopy::ALWAYS), [true, true]);
     }
 
     fn peers<const N: usize>(processes: [u32; N]) -> CmaPeers {
