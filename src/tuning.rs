@@ -75,9 +75,15 @@ pub(crate) const LEAST_GROUP_RANKS: usize = 8;
 
 // ---- Single copy (protocol/single_copy.rs, rank/cma_peers.rs)
 
-/// Blocks from this size on are read where they lie: for shorter ones `process_vm_readv` costs more than the second copy.
-/// Measured on Intel.
+/// Blocks of an allgatherv from this size on are read where they lie: for shorter ones `process_vm_readv` costs more than the second
+/// copy. Measured on Intel.
 pub const SINGLE_COPY_FROM_BYTES: usize = 384 << 10;
+
+/// The same for a block of an alltoall. Measured likewise, as the next: docs/adr/0053-alltoall-and-scatter-by-single-copy.md.
+pub const ALLTOALL_SINGLE_COPY_FROM_BYTES: usize = 64 << 10;
+
+/// The same for a block of a scatter, in which others read while the root has nothing to do but copy its own block.
+pub const SCATTER_SINGLE_COPY_FROM_BYTES: usize = 768 << 10;
 
 /// Calls of this many bytes in all, and more, are not: they are better stored non-temporally, which the system does not do.
 pub const SINGLE_COPY_BELOW_BYTES: usize = 16 << 20;

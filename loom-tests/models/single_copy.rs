@@ -35,8 +35,31 @@ fn fetch_by_barred<const BARRED: usize>(rank: &mut Rank<'_>) -> Result<(), Failu
     fetch_despite(rank, Obstacle::Barred(BARRED))
 }
 
+/// Rank 0 alone has a block.
+fn fetch_of_root(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    fetch_of_root_despite(rank, Obstacle::None)
+}
+
+fn fetch_of_hidden_root(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    fetch_of_root_despite(rank, Obstacle::Hidden(0))
+}
+
+fn fetch_of_root_by_barred<const BARRED: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    fetch_of_root_despite(rank, Obstacle::Barred(BARRED))
+}
+
+fn fetch_of_root_despite(rank: &mut Rank<'_>, obstacle: Obstacle) -> Result<(), Failure> {
+    let mut lengths = vec![0; rank.size()];
+    lengths[0] = FULL;
+    fetch_of(rank, &lengths, obstacle)
+}
+
 fn fetch_despite(rank: &mut Rank<'_>, obstacle: Obstacle) -> Result<(), Failure> {
-    let sent = numbers(rank.nth(), &vec![FULL; rank.size()]);
+    fetch_of(rank, &vec![FULL; rank.size()], obstacle)
+}
+
+fn fetch_of(rank: &mut Rank<'_>, lengths: &[usize], obstacle: Obstacle) -> Result<(), Failure> {
+    let sent = numbers(rank.nth(), lengths);
     rank.write_block(0, &sent[rank.number]);
     let (own, memory) = (rank.number, rank.blocks());
     let staged = Blocks::of(own, &sent);
@@ -51,7 +74,7 @@ fn fetch_despite(rank: &mut Rank<'_>, obstacle: Obstacle) -> Result<(), Failure>
 const FETCH: Step = fetch;
 
 /// Two ranks fetch from each other, or cannot, or refuse, or call different things.
-fn two_ranks(waiting: Waiting) -> [Model; 8] {
+fn two_ranks(waiting: Waiting) -> [Model; 11] {
     let same = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
     [
         same("fetch_once", &[FETCH]),
@@ -62,6 +85,9 @@ fn two_ranks(waiting: Waiting) -> [Model; 8] {
         same("fetch_by_barred_0", &[fetch_by_barred::<0>]),
         same("fetch_from_hidden_1", &[fetch_from_hidden::<1>]),
         same("fetch_by_barred_1", &[fetch_by_barred::<1>]),
+        same("fetch_of_root_twice", &[fetch_of_root, fetch_of_root]),
+        same("fetch_of_root_from_hidden", &[fetch_of_hidden_root]),
+        same("fetch_of_root_by_barred", &[fetch_of_root_by_barred::<1>]),
     ]
 }
 
@@ -102,6 +128,8 @@ pub(crate) fn models() -> Vec<Model> {
     models.push(Model::same("fetch_once", Blocking, 3, &[FETCH]).bound(2));
     models.push(Model::same("fetch_once", Parking, 3, &[FETCH]).bound(1).long());
     models.push(Model::same("fetch_by_barred_1", Blocking, 3, &[fetch_by_barred::<1>]).bound(1));
+    models.push(Model::same("fetch_of_root_once", Blocking, 3, &[fetch_of_root]).bound(2));
+    models.push(Model::same("fetch_of_root_by_barred", Blocking, 3, &[fetch_of_root_by_barred::<2>]).bound(1));
     models
 }
 

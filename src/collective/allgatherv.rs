@@ -19,7 +19,7 @@ use crate::rank::choices::{Choice, Path};
 use crate::rank::cma_peers::{self, CmaPeers};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::{OpenCall, RankState};
-use crate::tuning::{GATHER_IN_PLACE_FROM_BYTES, OWN_PIECE_BYTES};
+use crate::tuning::{GATHER_IN_PLACE_FROM_BYTES, OWN_PIECE_BYTES, SINGLE_COPY_FROM_BYTES};
 
 impl Communicator {
     /// Gathers the block `send` of every rank on every rank: the `counts[r]` elements of rank `r` at `recv[displs[r]..]`.
@@ -162,8 +162,8 @@ pub(crate) struct AllgathervBuffers<'a> {
     recv: &'a mut [u8],
     table: BlockTable<'a>,
     rank: usize,
-    cma_peers: Option<&'a CmaPeers>,
-    single_copy: bool,
+    /// With single copy.
+    single_copy: Option<&'a CmaPeers>,
     /// Of this rank's own block.
     lending: Option<Lending<'a>>,
     stores: StorePolicy,
@@ -178,9 +178,9 @@ impl<'a> AllgathervBuffers<'a> {
         cma_peers: Option<&'a CmaPeers>,
     ) -> Self {
         let lengths = (0..ranks).map(|rank| table.range(rank).len());
-        let single_copy = cma_peers.is_some_and(|peers| peers.eligible(lengths));
-        let stores = StorePolicy::of_call(recv.len(), single_copy);
-        AllgathervBuffers { send, recv, table, rank, cma_peers, single_copy, lending: None, stores }
+        let single_copy = cma_peers.filter(|peers| peers.eligible(SINGLE_COPY_FROM_BYTES, lengths));
+        let stores = StorePolicy::of_call(recv.len(), single_copy.is_some());
+        AllgathervBuffers { send, recv, table, rank, single_copy, lending: None, stores }
     }
 
     /// Blocks that lie in memory that all ranks map do not go through staging.
@@ -194,10 +194,8 @@ impl<'a> AllgathervBuffers<'a> {
     }
 
     fn path(&self, ranks: usize) -> Path {
-        match self.single_copy {
-            true => Path::SingleCopy,
-            false => Path::of_blocks((0..ranks).all(|rank| self.length(rank) <= INLINE), self.place()),
-        }
+        let is_short = (0..ranks).all(|rank| self.length(rank) <= INLINE);
+        Path::of_blocks(is_short, self.single_copy, self.place())
     }
 
     /// The place of a chunk of a rank's block.
@@ -255,7 +253,7 @@ impl BlockTransfer for AllgathervBuffers<'_> {
 
     #[inline]
     fn by_single_copy(&self) -> bool {
-        self.single_copy
+        self.single_copy.is_some()
     }
 
     fn address(&self) -> Address {
@@ -264,11 +262,11 @@ impl BlockTransfer for AllgathervBuffers<'_> {
 
     fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
         let target = Self::target(self.recv, &self.table, rank, &chunk);
-        self.cma_peers.is_some_and(|peers| peers.fetch(rank, from, chunk, target))
+        self.single_copy.is_some_and(|peers| peers.fetch(rank, from, chunk, target))
     }
 
     fn refused(&mut self) {
-        self.cma_peers.iter().for_each(|peers| peers.refuse());
+        self.single_copy.take().iter().for_each(|peers| peers.refuse());
     }
 
     fn place(&self) -> Address {

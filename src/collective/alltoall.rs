@@ -1,5 +1,6 @@
 //! alltoall: a transfer of which each rank reads its part of every block.
 
+use std::iter;
 use std::num::NonZeroU64;
 use std::ops::Range;
 
@@ -16,9 +17,10 @@ use crate::protocol::Call;
 use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
+use crate::rank::cma_peers::CmaPeers;
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::OpenCall;
-use crate::tuning::PARTS_IN_PLACE_FROM_BYTES;
+use crate::tuning::{ALLTOALL_SINGLE_COPY_FROM_BYTES, PARTS_IN_PLACE_FROM_BYTES};
 
 impl Communicator {
     /// Sends a block to every rank and receives one from every rank: block `r` of `send` becomes block `rank()` of rank `r`'s
@@ -26,7 +28,8 @@ impl Communicator {
     ///
     /// If all blocks of a rank but its own have up to 96 bytes in all, they take one round. Longer data streams through staging;
     /// each rank begins with the block for its successor, so that all read at the same time (the linear shift: Thakur,
-    /// Rabenseifner and Gropp 2005). A `send` of 1 MiB or more that lies in a [symmetric object](crate::Symmetric) is read there.
+    /// Rabenseifner and Gropp 2005). A `send` of 1 MiB or more that lies in a [symmetric object](crate::Symmetric) is read there; with
+    /// [single copy](crate::Config::single_copy), blocks of 64 KiB or more are read wherever they lie.
     ///
     /// ```
     /// let all = intranode::threads(3, |comm| {
@@ -76,14 +79,16 @@ pub(super) fn exchange<S: SendBytes>(
 ) -> Result<(), Error> {
     let (rank_state, operation) = (open.rank_state(), open.operation());
     let (rank, size) = (rank_state.rank, rank_state.size());
-    let stores = StorePolicy::of_call(recv.bytes(), false);
+    let single_copy =
+        rank_state.single_copy(ALLTOALL_SINGLE_COPY_FROM_BYTES, iter::repeat_n(send.bytes() / size, size));
+    let stores = StorePolicy::of_call(recv.bytes(), single_copy.is_some());
     let place = send.lend_from(rank_state, PARTS_IN_PLACE_FROM_BYTES);
     let lending = Lending::new(rank_state, place);
-    let mut blocks = AlltoallBuffers { send, recv, rank, size, lending, stores, copied: false };
+    let mut blocks = AlltoallBuffers { send, recv, rank, size, single_copy, lending, stores, copied: false };
     let bytes = blocks.length(rank);
     rank_state.chosen(bytes, || Choice {
         operation,
-        path: Path::of_blocks(bytes <= INLINE, blocks.place()),
+        path: Path::of_blocks(bytes <= INLINE, single_copy, blocks.place()),
         receive: blocks.stores.receive(),
     });
     open.transfer(call, &mut blocks)
@@ -95,6 +100,8 @@ struct AlltoallBuffers<'a, S, R> {
     recv: R,
     rank: usize,
     size: usize,
+    /// With single copy.
+    single_copy: Option<&'a CmaPeers>,
     /// Of `send`.
     lending: Lending<'a>,
     stores: StorePolicy,
@@ -141,6 +148,25 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for AlltoallBuffers<'_, S, R> 
         let start = parts::position(rank, self.rank, self.size) * self.bytes();
         let (part, place) = (start..start + self.bytes(), self.range(rank));
         parts::get((part, place), chunk, staging, &mut self.recv, &self.stores);
+    }
+
+    fn by_single_copy(&self) -> bool {
+        self.single_copy.is_some()
+    }
+
+    fn address(&self) -> Address {
+        self.send.address()
+    }
+
+    /// This rank's part of the chunk. The blocks of a sender lie in rank order, its own among them.
+    fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
+        let start = parts::position(rank, self.rank, self.size) * self.bytes();
+        let (own, place) = (self.range(self.rank), self.range(rank));
+        parts::fetch((start, own, place), chunk, (self.single_copy, rank, from), &mut self.recv, &self.stores)
+    }
+
+    fn refused(&mut self) {
+        self.single_copy.take().iter().for_each(|peers| peers.refuse());
     }
 
     fn place(&self) -> Address {

@@ -114,7 +114,7 @@ impl Communicator {
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
         self.rank_state.chosen(longest, || Choice {
             operation: OPERATION,
-            path: Path::of_blocks(longest <= INLINE, blocks.place()),
+            path: Path::of_blocks(longest <= INLINE, None, blocks.place()),
             receive: blocks.stores.receive(),
         });
         if let Some(headers) = data {

@@ -53,7 +53,7 @@ impl Communicator {
         let bytes = blocks.buffer.len();
         self.rank_state.chosen(bytes, || Choice {
             operation,
-            path: Path::of_blocks(false, blocks.place()),
+            path: Path::of_blocks(false, None, blocks.place()),
             receive: blocks.stores.receive(),
         });
         self.rank_state.collective(operation, |member| member.transfer(&call, &mut blocks))

@@ -138,7 +138,11 @@ pub(super) fn gather_to(
     let operation = open.operation();
     rank_state.chosen(table.len(rank_state.rank), || Choice {
         operation,
-        path: Path::of_blocks((0..rank_state.size()).all(|rank| blocks.length(rank) <= INLINE), blocks.place()),
+        path: Path::of_blocks(
+            (0..rank_state.size()).all(|rank| blocks.length(rank) <= INLINE),
+            None,
+            blocks.place(),
+        ),
         receive: blocks.stores.receive(),
     });
     open.transfer(call, &mut blocks)

@@ -1,12 +1,15 @@
 //! Where a call sends from and receives into, in bytes: slices, or buffers that other threads may write meanwhile.
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use crate::copy::policy::{StorePolicy, Stores};
 use crate::copy::raw::{RawSource, RawTarget};
 use crate::copy::{Sink, Source};
 use crate::protocol::block_transfer::Address;
+use crate::rank::cma_peers;
 use crate::rank::rank_state::RankState;
+use crate::tuning::RAW_SINGLE_COPY_BYTES;
 
 /// What a call sends.
 pub(super) trait SendBytes: Copy {
@@ -24,6 +27,9 @@ pub(super) trait SendBytes: Copy {
 
     /// Where all ranks find it, if they read it in place: see [`RankState::lend_from`].
     fn lend_from(self, rank_state: &RankState, from_bytes: usize) -> Address;
+
+    /// Where the system finds it for other ranks.
+    fn address(self) -> Address;
 }
 
 /// Where a call receives that sends from an `S`.
@@ -39,6 +45,14 @@ pub(super) trait RecvBytes<S> {
 
     /// Copies what came in a header.
     fn store(&mut self, range: Range<usize>, bytes: &[u8]);
+
+    /// Fills this range by calls to `read`, each for the bytes from an offset in the range on. False: that was not possible.
+    fn fill(
+        &mut self,
+        range: Range<usize>,
+        stores: &StorePolicy,
+        read: impl FnMut(usize, &mut [u8]) -> bool,
+    ) -> bool;
 }
 
 impl SendBytes for &[u8] {
@@ -64,6 +78,10 @@ impl SendBytes for &[u8] {
     fn lend_from(self, rank_state: &RankState, from_bytes: usize) -> Address {
         rank_state.lend_from(self, from_bytes)
     }
+
+    fn address(self) -> Address {
+        cma_peers::address(self)
+    }
 }
 
 impl<'s> RecvBytes<&'s [u8]> for &mut [u8] {
@@ -84,6 +102,15 @@ impl<'s> RecvBytes<&'s [u8]> for &mut [u8] {
 
     fn store(&mut self, range: Range<usize>, bytes: &[u8]) {
         self[range].copy_from_slice(bytes);
+    }
+
+    fn fill(
+        &mut self,
+        range: Range<usize>,
+        _: &StorePolicy,
+        mut read: impl FnMut(usize, &mut [u8]) -> bool,
+    ) -> bool {
+        read(0, &mut self[range])
     }
 }
 
@@ -113,6 +140,10 @@ impl SendBytes for RawSource<'_, u8> {
     fn lend_from(self, _: &RankState, _: usize) -> Address {
         None
     }
+
+    fn address(self) -> Address {
+        NonZeroU64::new(self.start().expose_provenance() as u64)
+    }
 }
 
 impl<'s> RecvBytes<RawSource<'s, u8>> for RawTarget<'_, u8> {
@@ -133,5 +164,24 @@ impl<'s> RecvBytes<RawSource<'s, u8>> for RawTarget<'_, u8> {
 
     fn store(&mut self, range: Range<usize>, bytes: &[u8]) {
         self.part(range).copy_from(RawSource::from(bytes), Stores::Cached);
+    }
+
+    /// By way of private memory: the system is only asked to write to that.
+    fn fill(
+        &mut self,
+        range: Range<usize>,
+        stores: &StorePolicy,
+        mut read: impl FnMut(usize, &mut [u8]) -> bool,
+    ) -> bool {
+        let mut private = vec![0; RAW_SINGLE_COPY_BYTES.min(range.len())];
+        range.clone().step_by(RAW_SINGLE_COPY_BYTES).all(|start| {
+            let piece = start..range.end.min(start + RAW_SINGLE_COPY_BYTES);
+            let private = &mut private[..piece.len()];
+            let is_read = read(start - range.start, private);
+            if is_read {
+                self.part(piece).copy_from(RawSource::from(&*private), stores.receive());
+            }
+            is_read
+        })
     }
 }

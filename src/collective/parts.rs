@@ -3,11 +3,13 @@
 //! The parts of a sender follow one another from its successor's on, so that in one chunk of an alltoall every rank finds
 //! something, each from another sender (the order of the linear shift algorithm: Thakur, Rabenseifner and Gropp 2005).
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use super::memory::{RecvBytes, SendBytes};
 use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
+use crate::rank::cma_peers::CmaPeers;
 
 /// The ranks that a sender has parts for, in the order of these.
 pub(super) fn receivers(sender: usize, size: usize) -> impl Iterator<Item = usize> {
@@ -51,6 +53,27 @@ pub(super) fn get<S>(
         debug_assert!(at + common.len() <= place.end);
         target.fetch(at..at + common.len(), &staging, stores);
     }
+}
+
+/// Copies what a chunk has of a part, which begins at `start` of the concatenation and at `own` in its sender's buffer, to `place` in
+/// `target`, by single copy from rank `sender`, whose buffer begins at `from`. False: that was not possible.
+pub(super) fn fetch<S>(
+    (start, own, place): (usize, Range<usize>, Range<usize>),
+    chunk: Range<usize>,
+    (peers, sender, from): (Option<&CmaPeers>, usize, NonZeroU64),
+    target: &mut impl RecvBytes<S>,
+    stores: &StorePolicy,
+) -> bool {
+    let common = chunk.start.max(start)..chunk.end.min(start + own.len());
+    let Some(peers) = peers else { return false };
+    if common.is_empty() {
+        return true;
+    }
+    let (at, first) = (place.start + (common.start - start), own.start + (common.start - start));
+    debug_assert!(at + common.len() <= place.end);
+    target.fill(at..at + common.len(), stores, |offset, piece| {
+        peers.fetch(sender, from, first + offset..first + offset + piece.len(), piece)
+    })
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use bytemuck::Pod;
 
 use super::block_table::BlockTable;
 use super::counts;
+use super::memory::{RecvBytes, SendBytes};
 use super::reduction::check_len;
 use super::rooted::{check_buffer, check_root};
 use crate::communicator::{Communicator, call};
@@ -23,7 +24,8 @@ use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::cma_peers::CmaPeers;
 use crate::rank::lending::Lending;
-use crate::tuning::RAW_SINGLE_COPY_BYTES;
+use crate::rank::rank_state::RankState;
+use crate::tuning::SINGLE_COPY_FROM_BYTES;
 
 impl Communicator {
     /// A [`broadcast`](Communicator::broadcast) over buffers that other threads of this process may write while it runs; if one
@@ -197,12 +199,9 @@ impl Communicator {
         let (send, recv) = (send.map(RawSource::bytes), recv.map(RawTarget::into_bytes));
         let received = recv.as_ref().map_or(0, RawTarget::len);
         let is_short = (0..self.size()).all(|rank| blocks.len(rank) <= INLINE);
-        let cma_peers = rank_state.cma_peers.as_ref().filter(|peers| match &blocks {
-            Blocks::OfAll(table) => peers.eligible((0..self.size()).map(|rank| table.len(rank))),
-            _ => false,
-        });
+        let cma_peers = blocks.single_copy(rank_state);
         let stores = StorePolicy::of_call(received, cma_peers.is_some());
-        let path = if cma_peers.is_some() { Path::SingleCopy } else { Path::of_blocks(is_short, None) };
+        let path = Path::of_blocks(is_short, cma_peers, None);
         rank_state.chosen(received, || Choice { operation, path, receive: stores.receive() });
         // Nothing of this rank's is read in place, but it reads what others lend.
         let lending = Lending::new(rank_state, None);
@@ -223,6 +222,15 @@ enum Blocks<'a> {
 }
 
 impl Blocks<'_> {
+    /// With whom they are read by CMA, if they are.
+    fn single_copy<'r>(&self, rank_state: &'r RankState) -> Option<&'r CmaPeers> {
+        match self {
+            Blocks::OfAll(table) => rank_state
+                .single_copy(SINGLE_COPY_FROM_BYTES, (0..rank_state.size()).map(|rank| table.len(rank))),
+            Blocks::OfRoot { .. } | Blocks::ToRoot(..) => None,
+        }
+    }
+
     /// The length of the block of a rank that goes to others.
     #[inline]
     fn len(&self, rank: usize) -> usize {
@@ -311,25 +319,16 @@ impl BlockTransfer for RawBlocks<'_> {
     }
 
     fn address(&self) -> Address {
-        NonZeroU64::new(self.own()?.start().expose_provenance() as u64)
+        self.own()?.address()
     }
 
-    /// By way of private memory: the system is only asked to write to that.
     fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
-        let Some(peers) = self.cma_peers else { return false };
-        let mut private = vec![0; RAW_SINGLE_COPY_BYTES.min(chunk.len())];
-        for start in chunk.clone().step_by(RAW_SINGLE_COPY_BYTES) {
-            let piece = start..chunk.end.min(start + RAW_SINGLE_COPY_BYTES);
-            let private = &mut private[..piece.len()];
-            if !peers.fetch(rank, from, piece.clone(), private) {
-                return false;
-            }
-            let stores = self.stores.receive();
-            if let Some(mut target) = self.target(rank, piece) {
-                target.copy_from(RawSource::from(&*private), stores);
-            }
-        }
-        true
+        let (Some(peers), Some(recv)) = (self.cma_peers, &mut self.recv) else { return self.recv.is_none() };
+        let block = self.blocks.range(rank).start;
+        recv.fill(block + chunk.start..block + chunk.end, &self.stores, |offset, target| {
+            let start = chunk.start + offset;
+            peers.fetch(rank, from, start..start + target.len(), target)
+        })
     }
 
     fn refused(&mut self) {

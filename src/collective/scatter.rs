@@ -17,8 +17,9 @@ use crate::protocol::Call;
 use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
+use crate::rank::cma_peers::CmaPeers;
 use crate::rank::lending::Lending;
-use crate::tuning::SCATTER_IN_PLACE_FROM_BYTES;
+use crate::tuning::{SCATTER_IN_PLACE_FROM_BYTES, SCATTER_SINGLE_COPY_FROM_BYTES};
 
 impl Communicator {
     /// Gives each rank its block of rank `root`'s `send`, in rank order: the inverse of [`gather`](Communicator::gather).
@@ -26,7 +27,8 @@ impl Communicator {
     /// `None` elsewhere. Collective: every rank returns when all have read their blocks.
     ///
     /// The blocks of the other ranks follow one another in the root's staging. Up to 96 bytes in all take one round; longer data
-    /// streams chunk by chunk, as a [`broadcast`](Communicator::broadcast), and each rank reads its own block only.
+    /// streams chunk by chunk, as a [`broadcast`](Communicator::broadcast), and each rank reads its own block only. With
+    /// [single copy](crate::Config::single_copy), blocks of 768 KiB or more are read from the root's memory.
     ///
     /// ```
     /// let blocks = intranode::threads(3, |comm| {
@@ -153,7 +155,7 @@ impl Communicator {
         let mut blocks = ScatterBuffers::new(self, (send, place), (recv, offset), (table, root));
         self.rank_state.chosen(blocks.total, || Choice {
             operation,
-            path: Path::of_blocks(blocks.total <= INLINE, blocks.place()),
+            path: Path::of_blocks(blocks.total <= INLINE, blocks.single_copy, blocks.place()),
             receive: blocks.stores.receive(),
         });
         open.transfer(call, &mut blocks)
@@ -162,6 +164,8 @@ impl Communicator {
 
 /// The caller's buffers, in bytes.
 struct ScatterBuffers<'a, S, R> {
+    /// With single copy.
+    single_copy: Option<&'a CmaPeers>,
     /// Of the root's blocks.
     lending: Lending<'a>,
     /// On the root.
@@ -195,9 +199,15 @@ impl<'a, S: SendBytes, R: RecvBytes<S>> ScatterBuffers<'a, S, R> {
             lengths.fold(0, usize::saturating_add)
         };
         let start = if rank == root { 0 } else { length(parts::position(root, rank, size)) };
+        // With counts other ranks know only of long blocks where they lie.
+        let is_known = matches!(table, BlockTable::Equal { .. }) || comm.is_long(&table);
+        let lengths = parts::receivers(root, size).map(|rank| table.len(rank));
+        let single_copy =
+            if is_known { comm.rank_state.single_copy(SCATTER_SINGLE_COPY_FROM_BYTES, lengths) } else { None };
         ScatterBuffers {
+            single_copy,
             part: start..start.saturating_add(received),
-            stores: StorePolicy::of_call(received, false),
+            stores: StorePolicy::of_call(received, single_copy.is_some()),
             total: length(size - 1),
             lending: Lending::new(&comm.rank_state, place),
             copied: rank != root,
@@ -244,6 +254,26 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for ScatterBuffers<'_, S, R> {
             let place = 0..self.part.len();
             parts::get((self.part.clone(), place), chunk, staging, recv, &self.stores);
         }
+    }
+
+    fn by_single_copy(&self) -> bool {
+        self.single_copy.is_some()
+    }
+
+    fn address(&self) -> Address {
+        self.send?.address()
+    }
+
+    /// This rank's part of the chunk. The root's blocks lie in rank order, its own among them.
+    fn fetch(&mut self, root: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
+        let Some(recv) = &mut self.recv else { return true };
+        let (len, offset) = (self.part.len(), self.offset);
+        let part = (self.part.start, offset..offset + len, 0..len);
+        parts::fetch(part, chunk, (self.single_copy, root, from), recv, &self.stores)
+    }
+
+    fn refused(&mut self) {
+        self.single_copy.take().iter().for_each(|peers| peers.refuse());
     }
 
     fn place(&self) -> Address {

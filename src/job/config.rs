@@ -259,10 +259,14 @@ impl Config {
         self
     }
 
-    /// Whether an allgatherv uses single copy: the kernel copies each block once, from its owner's memory
+    /// Whether allgatherv, alltoall and scatter use single copy: the kernel copies each block once, from its owner's memory
     /// (`process_vm_readv`, on Linux), instead of two copies, into staging and out of it. It applies if every block has
-    /// 384 KiB or more, and all together have less than 16 MiB. By default it is enabled where it was measured to be faster:
+    /// 384 KiB or more (allgatherv), 64 KiB (alltoall) or 768 KiB (scatter; a scatterv needs 4 MiB in all), and all that a rank
+    /// receives, or a root sends, has less than 16 MiB. By default it is enabled where it was measured to be faster:
     /// on Intel processors, with a processor for every rank. Rank 0's setting is used. Example: [`Config`].
+    ///
+    /// Messages longer than 64 KiB whose sender waits go through buffers unless it is `true`, or by default where ranks share
+    /// Intel's processors.
     ///
     /// If the system's policy forbids it (Yama's `ptrace_scope`, a container's filter), all data goes through staging. With
     /// `INTRANODE_DEBUG` in its environment a rank writes which of the two is used.

@@ -1,8 +1,8 @@
 //! Single copy: each block is copied once, from the sender's memory to the receiver's, by the system (CMA: cross memory
 //! attach, Yeoh 2010; [`BlockTransfer::fetch`]).
 //!
-//! 1. Each rank publishes the address of its block: one round.
-//! 2. Each rank fetches the blocks of the others.
+//! 1. Each rank publishes the address of its block, if it has one: one round.
+//! 2. Each rank fetches what it wants of the blocks of the others.
 //! 3. Each rank publishes its status: one more round. No rank returns before it, so no sender's memory changes.
 //!
 //! If one rank has failed to fetch a block, all see its status, and the call starts again through staging.
@@ -37,10 +37,11 @@ impl<P: Platform> Member<'_, P> {
             |header| write_status(header, address),
             || blocks.copy_own_block(0..own),
         )?;
-        let fetched = address.is_some()
+        let fetched = (own == 0 || address.is_some())
             && self.others().all(|rank| {
+                let len = blocks.length(rank);
                 let from = self.status(rank, parity);
-                from.is_some_and(|from| self.fetch(rank, 0..blocks.length(rank), from, blocks))
+                len == 0 || from.is_some_and(|from| self.fetch(rank, 0..len, from, blocks))
             });
         self.all_done(call, fetched)
     }

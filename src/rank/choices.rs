@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::copy::policy::Stores;
 use crate::error::Operation;
 use crate::protocol::block_transfer::Address;
+use crate::rank::cma_peers::CmaPeers;
 use crate::sys::file_size::write_stderr;
 
 /// How a call's data gets from rank to rank.
@@ -25,10 +26,11 @@ pub(crate) enum Path {
 }
 
 impl Path {
-    /// Of blocks that are not copied by the system. `place`: where the others have this rank's, if they have it mapped.
-    pub(crate) fn of_blocks(fit_into_headers: bool, place: Address) -> Self {
+    /// Of blocks. `single_copy`: with whom, if the system copies them. `place`: where the others have this rank's, if they have it mapped.
+    pub(crate) fn of_blocks(fit_into_headers: bool, single_copy: Option<&CmaPeers>, place: Address) -> Self {
         match place {
             _ if fit_into_headers => Path::Inline,
+            _ if single_copy.is_some() => Path::SingleCopy,
             Some(_) => Path::InPlace,
             None => Path::Staging,
         }

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::copy::cpu;
 use crate::protocol::block_transfer::Address;
+use crate::rank::rank_state::RankState;
 use crate::segment::settings::SingleCopy;
 use crate::sys::cma::{self, Fetched, Token};
-use crate::tuning::{SINGLE_COPY_BELOW_BYTES, SINGLE_COPY_FROM_BYTES};
+use crate::tuning::SINGLE_COPY_BELOW_BYTES;
 
 /// The processes of all ranks, whose memory each rank can read.
 pub(crate) struct CmaPeers {
@@ -89,15 +90,15 @@ impl CmaPeers {
         (!self.refused.load(Relaxed)).then(|| CmaPeers::new(Arc::clone(&self.own), peers))
     }
 
-    /// Whether blocks of these lengths, by rank, are read by CMA. Each has to be worth a system call, and the total must be
-    /// below the size from which staging uses non-temporal stores, since the kernel's copy does not.
-    pub(crate) fn eligible(&self, lengths: impl Iterator<Item = usize>) -> bool {
+    /// Whether blocks of these lengths, by rank, are read by CMA. Each has to be worth a system call, as it is from a length on, and the
+    /// total must be below the size from which staging uses non-temporal stores, since the kernel's copy does not.
+    pub(crate) fn eligible(&self, from_bytes: usize, lengths: impl Iterator<Item = usize>) -> bool {
         if self.refused.load(Relaxed) {
             return false;
         }
         let mut total = 0usize;
         for len in lengths {
-            if len < SINGLE_COPY_FROM_BYTES {
+            if len < from_bytes {
                 return false;
             }
             total = total.saturating_add(len);
@@ -117,6 +118,17 @@ impl CmaPeers {
         let from = from.get().wrapping_add(range.start as u64);
         let (process, token) = self.peers[rank];
         cma::read(process, token, from, target) == Fetched::All
+    }
+}
+
+impl RankState {
+    /// With whom blocks of these lengths are read by CMA, if they are: the same on every rank.
+    pub(crate) fn single_copy(
+        &self,
+        from_bytes: usize,
+        lengths: impl Iterator<Item = usize>,
+    ) -> Option<&CmaPeers> {
+        self.cma_peers.as_ref().filter(|peers| peers.eligible(from_bytes, lengths))
     }
 }
 
@@ -157,15 +169,13 @@ mod tests {
     #[test]
     fn blocks_are_eligible_only_if_all_are_long_enough() {
         let cma_peers = peers([1, 2]);
-        let eligible = |peers: &CmaPeers, shorter: usize| {
-            peers.eligible([SINGLE_COPY_FROM_BYTES, SINGLE_COPY_FROM_BYTES - shorter].into_iter())
-        };
+        let eligible =
+            |peers: &CmaPeers, shorter: usize| peers.eligible(1000, [1000, 1000 - shorter].into_iter());
         assert!(eligible(&cma_peers, 0) && !eligible(&cma_peers, 1));
+        assert!(!cma_peers.eligible(1000, [1000, SINGLE_COPY_BELOW_BYTES - 1000].into_iter()));
         assert!(cma_peers.subset(&[1]).is_some_and(|subset| subset.peers[..] == [cma_peers.peers[1]]));
         cma_peers.refuse();
-        assert!(
-            !cma_peers.eligible([SINGLE_COPY_FROM_BYTES; 2].into_iter()) && cma_peers.subset(&[1]).is_none()
-        );
+        assert!(!cma_peers.eligible(1000, [1000; 2].into_iter()) && cma_peers.subset(&[1]).is_none());
     }
 
     #[cfg(all(target_os = "linux", not(miri)))]

@@ -2,7 +2,7 @@
 
 use crate::rank::rank_state::RankState;
 use crate::segment::platform::Wait;
-use crate::tuning::SINGLE_COPY_FROM_BYTES;
+use crate::tuning::{ALLTOALL_SINGLE_COPY_FROM_BYTES, SCATTER_SINGLE_COPY_FROM_BYTES, SINGLE_COPY_FROM_BYTES};
 
 impl RankState {
     /// Writes it to standard error, if `INTRANODE_DEBUG` is set.
@@ -25,7 +25,10 @@ impl RankState {
         let barrier = if self.groups.is_some() { "hierarchical" } else { "flat" };
         let blocks = match self.cma_peers {
             Some(_) => {
-                format!("allgatherv by single copy (CMA) where every block has {SINGLE_COPY_FROM_BYTES} bytes")
+                format!(
+                    "single copy (CMA) where every block of an allgatherv has {SINGLE_COPY_FROM_BYTES} bytes, of an alltoall \
+                     {ALLTOALL_SINGLE_COPY_FROM_BYTES}, of a scatter {SCATTER_SINGLE_COPY_FROM_BYTES}"
+                )
             }
             None => "all data through staging".to_owned(),
         };

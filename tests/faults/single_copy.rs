@@ -4,7 +4,7 @@ use std::io::IoSliceMut;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use intranode::Communicator;
+use intranode::{Communicator, RawSource, RawTarget};
 use libtest_mimic::Completion;
 use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
@@ -65,6 +65,54 @@ fn rounds(comm: &Communicator, counts: &[usize; RANKS]) -> Result<u32> {
     Ok(round(comm)?.wrapping_sub(before))
 }
 
+/// The number of rounds of an alltoall with blocks of this length, and of a scatter, with checks of their results. One rank has buffers
+/// that other threads may write, and one sends and receives in place.
+fn rounds_of_parts(comm: &Communicator, len: usize) -> Result<[u32; 2]> {
+    let (rank, before) = (comm.rank(), round(comm)?);
+    let value = |from: usize, to: usize, index: usize| {
+        (index * 7 + index / 251 + 100 * from + 30 * to + before as usize) as u8
+    };
+    let blocks = |of: fn(usize, usize) -> (usize, usize)| -> Vec<u8> {
+        let block = |other| {
+            let (from, to) = of(rank, other);
+            (0..len).map(move |index| value(from, to, index))
+        };
+        (0..RANKS).flat_map(block).collect()
+    };
+    let (send, expected) = (blocks(|rank, other| (rank, other)), blocks(|rank, other| (other, rank)));
+    let mut recv = send.clone();
+    match rank {
+        0 => comm.alltoall(&send, &mut recv)?,
+        1 => comm.alltoall_raw(RawSource::from(&send[..]), RawTarget::from(&mut recv[..]))?,
+        _ => comm.alltoall_in_place(&mut recv)?,
+    }
+    ensure!(recv == expected, "the alltoall is wrong");
+    let between = round(comm)?;
+    let (root, mut own) = (1, vec![0xEE; len]);
+    match rank {
+        0 => comm.scatter_raw(None, Some(RawTarget::from(&mut own[..])), root)?,
+        1 => comm.scatter(Some(&send[..]), &mut own, root)?,
+        _ => comm.scatter(None, &mut own, root)?,
+    }
+    ensure!(
+        own.iter().enumerate().all(|(index, got)| *got == value(root, rank, index)),
+        "the scatter is wrong"
+    );
+    Ok([between.wrapping_sub(before), round(comm)?.wrapping_sub(between)])
+}
+
+/// The same of a scatterv from a root that sends its blocks out of order.
+fn rounds_of_scatterv(comm: &Communicator, counts: &[usize; RANKS]) -> Result<u32> {
+    let (rank, root, before) = (comm.rank(), 2, round(comm)?);
+    let displs = [counts[2] + 3, counts[0] + counts[2] + 4, 1];
+    let data: Vec<u8> =
+        (0..counts.iter().sum::<usize>() + 4).map(|index| (index * 3 + index / 250) as u8).collect();
+    let mut own = vec![0; counts[rank]];
+    comm.scatterv((rank == root).then_some(&data[..]), counts, &displs, &mut own, root)?;
+    ensure!(own == data[displs[rank]..displs[rank] + counts[rank]], "the scatterv is wrong");
+    Ok(round(comm)?.wrapping_sub(before))
+}
+
 fn round(comm: &Communicator) -> Result<u32> {
     Ok(comm.state()?.ranks[comm.rank()].round)
 }
@@ -111,6 +159,17 @@ fn allowed() -> Result<()> {
     // One block is too short; the total is too large.
     ensure!(rounds(&comm, &[384 << 10, 400_001, (384 << 10) - 1])? == 1);
     ensure!(rounds(&comm, &[8 << 20, 8 << 20, 400_000])? > 2);
+    ensure!(rounds_of_parts(&comm, 64 << 10)?[0] == 2, "no single copy in an alltoall");
+    ensure!(rounds_of_parts(&comm, (64 << 10) - 1)?[0] == 1);
+    ensure!(rounds_of_parts(&comm, 768 << 10)? == [2, 2], "no single copy in a scatter");
+    ensure!(rounds_of_parts(&comm, 3_000_001)? == [2, 2]);
+    ensure!(rounds_of_parts(&comm, (768 << 10) - 1)?[1] > 2);
+    // With a round for the displacements; of shorter blocks no other rank knows them.
+    ensure!(
+        rounds_of_scatterv(&comm, &[2 << 20, (2 << 20) + 7, 2 << 20])? == 3,
+        "no single copy in a scatterv"
+    );
+    ensure!(rounds_of_scatterv(&comm, &[1 << 20; RANKS])? > 2);
     // A split communicator, with other ranks.
     let reversed = comm.split(0, RANKS - comm.rank())?;
     ensure!(rounds(&reversed, &ENOUGH)? == 2, "no single copy in a split communicator");
@@ -132,13 +191,14 @@ fn never_allowed() -> Result<()> {
     let comm = rank::join()?;
     for _ in 0..3 {
         ensure!(rounds(&comm, &ENOUGH)? == 1, "it tries single copy");
+        ensure!(rounds_of_parts(&comm, 64 << 10)?[0] == 1, "an alltoall tries single copy");
     }
     rank::send("works")
 }
 
 fn allowed_at_first() -> Result<()> {
     let Some(comm) = join()? else { return Ok(()) };
-    let split = comm.split_local()?;
+    let [split, of_alltoall, of_scatter] = [comm.split_local()?, comm.split_local()?, comm.split_local()?];
     ensure!(rounds(&comm, &ENOUGH)? == 2 && rounds(&split, &ENOUGH)? == 2, "no single copy");
     if comm.rank() == 1 {
         forbid().context("a filter")?;
@@ -147,6 +207,12 @@ fn allowed_at_first() -> Result<()> {
     for comm in [&comm, &split] {
         ensure!(rounds(comm, &ENOUGH)? == 3 && rounds(comm, &ENOUGH)? == 1);
     }
+    ensure!(
+        rounds_of_parts(&of_alltoall, 64 << 10)?[0] == 3 && rounds_of_parts(&of_alltoall, 64 << 10)?[0] == 1
+    );
+    let counts = [2 << 20; RANKS];
+    let [first, later] = [rounds_of_scatterv(&of_scatter, &counts)?, rounds_of_scatterv(&of_scatter, &counts)?];
+    ensure!(first == later + 2, "a scatterv takes {first} rounds, and then {later}");
     ensure!(rounds(&comm.split_local()?, &ENOUGH)? == 1);
     rank::send("works")
 }
