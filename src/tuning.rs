@@ -237,6 +237,9 @@ pub(crate) const MESSAGE_MOST_BUFFER_BYTES: usize = 32 << 10;
 /// caches. Short ones are copied faster into lines that are in a cache.
 pub(crate) const MESSAGE_ROTATES_FROM_BYTES: usize = 8 << 10;
 
+/// The same on Intel's processors. Measured: docs/adr/0054-short-messages-rotate-on-intel.md.
+pub(crate) const MESSAGE_ROTATES_FROM_BYTES_ON_INTEL: usize = 2 << 10;
+
 /// The buffers that each sender has at least.
 pub(crate) const MESSAGE_LEAST_BUFFERS: usize = 4;
 

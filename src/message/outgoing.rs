@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::copy::cpu;
 use crate::error::{Error, Operation};
 use crate::message::core::{Core, address};
 use crate::protocol::message::channel::{INLINE, OFFERS, Slot, shifted};
@@ -12,7 +13,7 @@ use crate::protocol::{Failure, Killed};
 use crate::segment::message_memory::MappedChannel;
 use crate::segment::platform::ShmPlatform;
 use crate::sys::cma::Token;
-use crate::tuning::MESSAGE_ROTATES_FROM_BYTES;
+use crate::tuning::{MESSAGE_ROTATES_FROM_BYTES, MESSAGE_ROTATES_FROM_BYTES_ON_INTEL};
 
 /// The channel to one rank.
 #[derive(Default)]
@@ -212,7 +213,7 @@ impl Outgoing {
             return Ok(false);
         }
         let Some((mask, is_only)) = self.reserve(core, target, bytes.len())? else { return Ok(false) };
-        let start = start_in_lap(self.lap, bytes.len(), core.layout.buffer_len);
+        let start = start_in_lap(self.lap, bytes.len(), core.layout.buffer_len, rotates_from());
         let kind = if start == 0 { Kind::Message } else { Kind::Shifted };
         let cell = Envelope { inline: shifted(start, 0), ..envelope(kind, bytes.len(), tag, mask) };
         // A receiver that has read all others may poll for this one: not this rank itself. With fewer processors than ranks it may sleep,
@@ -233,7 +234,7 @@ impl Outgoing {
     ) -> Result<Option<(Mask, bool)>, Killed> {
         let (post, channel) = (core.post(), core.to(target));
         let count = bytes.div_ceil(core.layout.buffer_len);
-        if bytes < MESSAGE_ROTATES_FROM_BYTES {
+        if bytes < rotates_from() {
             return post.reserve_from(&channel, count, 0);
         }
         let reserved = post.reserve_from(&channel, count, self.next_buffer)?;
@@ -348,11 +349,16 @@ impl Outgoing {
     }
 }
 
+/// From how many bytes on a message takes the buffers behind the last.
+fn rotates_from() -> usize {
+    if cpu::is_intel() { MESSAGE_ROTATES_FROM_BYTES_ON_INTEL } else { MESSAGE_ROTATES_FROM_BYTES }
+}
+
 /// Where a message of `bytes` bytes begins in its buffer, which has `buffer_len`. If it fills half of that at most, with each lap
 /// elsewhere, so that all lines of all buffers are used in turn.
-fn start_in_lap(lap: usize, bytes: usize, buffer_len: usize) -> usize {
+fn start_in_lap(lap: usize, bytes: usize, buffer_len: usize, rotates_from: usize) -> usize {
     let room = bytes.next_multiple_of(LINE);
-    if bytes < MESSAGE_ROTATES_FROM_BYTES || room > buffer_len / 2 {
+    if bytes < rotates_from || room > buffer_len / 2 {
         return 0;
     }
     lap % (buffer_len / room) * room
@@ -369,13 +375,14 @@ mod tests {
 
     #[test]
     fn a_message_of_less_than_half_a_buffer_begins_elsewhere_in_each_lap() {
-        let starts = |bytes, buffer_len| [0, 1, 2, 3, 4].map(|lap| start_in_lap(lap, bytes, buffer_len));
+        let starts =
+            |bytes, buffer_len| [0, 1, 2, 3, 4].map(|lap| start_in_lap(lap, bytes, buffer_len, 8 << 10));
         assert_eq!(starts(8 << 10, 32 << 10), [0, 8 << 10, 16 << 10, 24 << 10, 0]);
         assert_eq!(starts(10_001, 32 << 10), [0, 10_048, 20_096, 0, 10_048]);
         assert_eq!(starts(16 << 10, 32 << 10), [0, 16 << 10, 0, 16 << 10, 0]);
         assert_eq!([starts(4000, 32 << 10), starts(20_000, 32 << 10), starts(8 << 10, 8 << 10)], [[0; 5]; 3]);
         for (lap, bytes) in (0..9).flat_map(|lap| (0..40_000).step_by(33).map(move |bytes| (lap, bytes))) {
-            assert!(bytes > 32 << 10 || start_in_lap(lap, bytes, 32 << 10) + bytes <= 32 << 10);
+            assert!(bytes > 32 << 10 || start_in_lap(lap, bytes, 32 << 10, 2 << 10) + bytes <= 32 << 10);
         }
     }
 }
