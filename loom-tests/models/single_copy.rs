@@ -6,11 +6,12 @@ use std::ops::Range;
 
 use intranode::copy::{Sink, Source};
 use intranode::protocol::CauseKind::{Died, Left, TimedOut};
-use intranode::protocol::block_transfer::{Address, BlockTransfer};
+use intranode::protocol::block_transfer::{Address, BlockTransfer, OFFER};
 use intranode::protocol::{Failure, Payload};
 
 use super::collectives::{barrier, refuse};
 use super::faults::{IN_A_ROUND, leave};
+use super::in_place::place_of;
 use crate::harness::cells::{Buffer, FULL};
 use crate::harness::data::{Blocks, numbers};
 use crate::harness::machine::Fate;
@@ -59,11 +60,40 @@ fn fetch_despite(rank: &mut Rank<'_>, obstacle: Obstacle) -> Result<(), Failure>
 }
 
 fn fetch_of(rank: &mut Rank<'_>, lengths: &[usize], obstacle: Obstacle) -> Result<(), Failure> {
+    fetch_beside(rank, lengths, obstacle, None)
+}
+
+/// Rank 0 lends its block, and the others fetch from each other.
+fn fetch_beside_lent(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    fetch_beside(rank, &vec![FULL; rank.size()], Obstacle::None, Some(Lent::Mapped))
+}
+
+/// The same where it has to offer that first.
+fn fetch_beside_offered(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    fetch_beside(rank, &vec![FULL; rank.size()], Obstacle::None, Some(Lent::Offered))
+}
+
+/// The same where the last rank does not have it: all fetch from each other.
+fn fetch_beside_unfound(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    fetch_beside(rank, &vec![FULL; rank.size()], Obstacle::None, Some(Lent::Unfound))
+}
+
+/// Rank 0 lends its block, and cannot fetch those of the others: it goes on lending it.
+fn fetch_by_barred_lender(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    fetch_beside(rank, &vec![FULL; rank.size()], Obstacle::Barred(0), Some(Lent::Mapped))
+}
+
+fn fetch_beside(
+    rank: &mut Rank<'_>,
+    lengths: &[usize],
+    obstacle: Obstacle,
+    lent: Option<Lent>,
+) -> Result<(), Failure> {
     let sent = numbers(rank.nth(), lengths);
     rank.write_block(0, &sent[rank.number]);
     let (own, memory) = (rank.number, rank.blocks());
     let staged = Blocks::of(own, &sent);
-    let mut blocks = Fetched { own, memory, obstacle, staged, refused: false };
+    let mut blocks = Fetched { own, memory, obstacle, lent, staged, refused: false };
     rank.call(Operation::Fetch.call(FULL, 0), |member, call| member.transfer(call, &mut blocks))?;
     rank.write_block(0, &[]);
     assert!(blocks.staged.all == sent, "wrong data: rank {own} got {:?}", blocks.staged.all);
@@ -74,7 +104,7 @@ fn fetch_of(rank: &mut Rank<'_>, lengths: &[usize], obstacle: Obstacle) -> Resul
 const FETCH: Step = fetch;
 
 /// Two ranks fetch from each other, or cannot, or refuse, or call different things.
-fn two_ranks(waiting: Waiting) -> [Model; 11] {
+fn two_ranks(waiting: Waiting) -> [Model; 15] {
     let same = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
     [
         same("fetch_once", &[FETCH]),
@@ -88,6 +118,10 @@ fn two_ranks(waiting: Waiting) -> [Model; 11] {
         same("fetch_of_root_twice", &[fetch_of_root, fetch_of_root]),
         same("fetch_of_root_from_hidden", &[fetch_of_hidden_root]),
         same("fetch_of_root_by_barred", &[fetch_of_root_by_barred::<1>]),
+        same("fetch_beside_lent", &[fetch_beside_lent, FETCH]),
+        same("fetch_beside_offered", &[fetch_beside_offered]),
+        same("fetch_beside_unfound", &[fetch_beside_unfound]),
+        same("fetch_by_barred_lender", &[fetch_by_barred_lender]),
     ]
 }
 
@@ -128,6 +162,8 @@ pub(crate) fn models() -> Vec<Model> {
     models.push(Model::same("fetch_once", Blocking, 3, &[FETCH]).bound(2));
     models.push(Model::same("fetch_once", Parking, 3, &[FETCH]).bound(1).long());
     models.push(Model::same("fetch_by_barred_1", Blocking, 3, &[fetch_by_barred::<1>]).bound(1));
+    models.push(Model::same("fetch_beside_lent", Blocking, 3, &[fetch_beside_lent]).bound(2));
+    models.push(Model::same("fetch_beside_unfound", Blocking, 3, &[fetch_beside_unfound]).bound(1));
     models.push(Model::same("fetch_of_root_once", Blocking, 3, &[fetch_of_root]).bound(2));
     models.push(Model::same("fetch_of_root_by_barred", Blocking, 3, &[fetch_of_root_by_barred::<2>]).bound(1));
     models
@@ -147,11 +183,22 @@ enum Obstacle {
     Barred(usize),
 }
 
+/// How rank 0 lends its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lent {
+    Mapped,
+    /// Not all may have it.
+    Offered,
+    /// The same, and the last rank does not.
+    Unfound,
+}
+
 /// One rank's side of the call.
 struct Fetched<'m> {
     own: usize,
     memory: &'m [[Buffer; 2]],
     obstacle: Obstacle,
+    lent: Option<Lent>,
     /// What has come, by either way.
     staged: Blocks,
     refused: bool,
@@ -189,6 +236,7 @@ impl BlockTransfer for Fetched<'_> {
 
     fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
         assert!(Some(from) == address_of(rank), "wrong data: rank {rank} is taken to be at {from}");
+        assert!(rank != 0 || self.lent.is_none(), "wrong data: fetched what is lent");
         let barred = self.obstacle == Obstacle::Barred(self.own);
         if !barred {
             self.memory[rank][0].read(|view| self.staged.get(rank, chunk.clone(), view.after(chunk.start)));
@@ -198,5 +246,32 @@ impl BlockTransfer for Fetched<'_> {
 
     fn refused(&mut self) {
         self.refused = true;
+    }
+
+    fn place(&self) -> Address {
+        let offer = match self.lent.filter(|_| self.own == 0)? {
+            Lent::Mapped => 0,
+            Lent::Offered | Lent::Unfound => OFFER,
+        };
+        place_of(0).map(|place| place | offer)
+    }
+
+    fn find(&mut self, place: NonZeroU64) -> bool {
+        assert!(place_of(0).map(|own| own | OFFER) == Some(place), "wrong data: {place} is not offered");
+        self.lent == Some(Lent::Offered) || self.own + 1 < self.memory.len()
+    }
+
+    fn settle(&mut self, found: bool) {
+        assert!(found == (self.lent == Some(Lent::Offered)), "wrong verdict about what is offered");
+        self.lent = Some(Lent::Mapped).filter(|_| found);
+    }
+
+    fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
+        assert!(
+            Some(place) == place_of(rank) && self.lent == Some(Lent::Mapped),
+            "wrong data: {place} of {rank}"
+        );
+        let block = 0..self.length(rank);
+        self.memory[rank][0].read(|view| self.staged.get(rank, block, view));
     }
 }

@@ -173,7 +173,7 @@ impl Caller<'_> {
         let reads = root.is_none_or(|root| root == rank);
         let barred = script.steps[index].barred.as_ref().filter(|_| root.is_none());
         let fetches = barred.map(|barred| !barred.contains(&rank));
-        let placed = script.steps[index].placed.as_ref().filter(|_| fetches.is_none());
+        let placed = script.steps[index].placed.as_ref();
         let offer = if placed.is_some_and(|placed| placed.lacking.is_some()) { OFFER } else { 0 };
         let place = placed
             .filter(|placed| placed.lenders.contains(&rank))

@@ -262,8 +262,9 @@ impl Config {
     /// Whether allgatherv, alltoall and scatter use single copy: the kernel copies each block once, from its owner's memory
     /// (`process_vm_readv`, on Linux), instead of two copies, into staging and out of it. It applies if every block has
     /// 384 KiB or more (allgatherv), 64 KiB (alltoall) or 768 KiB (scatter; a scatterv needs 4 MiB in all), and all that a rank
-    /// receives, or a root sends, has less than 16 MiB. By default it is enabled where it was measured to be faster:
-    /// on Intel processors, with a processor for every rank. Rank 0's setting is used. Example: [`Config`].
+    /// receives, or a root sends, has less than 16 MiB. Blocks in memory that all ranks map are read there. By default it is
+    /// enabled where it was measured to be faster: on Intel processors, with a processor for every rank. Rank 0's setting is
+    /// used. Example: [`Config`].
     ///
     /// Messages longer than 64 KiB whose sender waits go through buffers unless it is `true`, or by default where ranks share
     /// Intel's processors.

@@ -30,8 +30,8 @@ impl Path {
     pub(crate) fn of_blocks(fit_into_headers: bool, single_copy: Option<&CmaPeers>, place: Address) -> Self {
         match place {
             _ if fit_into_headers => Path::Inline,
-            _ if single_copy.is_some() => Path::SingleCopy,
             Some(_) => Path::InPlace,
+            None if single_copy.is_some() => Path::SingleCopy,
             None => Path::Staging,
         }
     }

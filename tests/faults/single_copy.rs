@@ -113,6 +113,27 @@ fn rounds_of_scatterv(comm: &Communicator, counts: &[usize; RANKS]) -> Result<u3
     Ok(round(comm)?.wrapping_sub(before))
 }
 
+/// The rounds of allgathers of blocks of this length, of which those of ranks 0 and 1 lie in a buffer, which others map, and do not
+/// change: the most of a call, in which they are offered to the others, and those of the last.
+fn rounds_beside_buffers(comm: &Communicator, len: usize) -> Result<[u32; 2]> {
+    let value = |rank: usize, index: usize| (index * 5 + index / 249 + 100 * rank) as u8;
+    let mut own: Vec<u8> = (0..len).map(|index| value(comm.rank(), index)).collect();
+    let mut buffer = comm.buffer::<u8>(len)?;
+    buffer.copy_from_slice(&own);
+    let (mut most, mut last) = (0, 0);
+    // A block counts as unchanged after some calls, whatever it costs to write.
+    for _ in 0..6 {
+        let (before, mut all) = (round(comm)?, vec![0; len * RANKS]);
+        comm.allgather(if comm.rank() < 2 { &buffer[..] } else { &own[..] }, &mut all)?;
+        last = round(comm)?.wrapping_sub(before);
+        most = most.max(last);
+        let is_right = |(index, got): (usize, &u8)| *got == value(index / len, index % len);
+        ensure!(all.iter().enumerate().all(is_right), "the allgather is wrong");
+    }
+    own.fill(0);
+    Ok([most, last])
+}
+
 fn round(comm: &Communicator) -> Result<u32> {
     Ok(comm.state()?.ranks[comm.rank()].round)
 }
@@ -164,6 +185,7 @@ fn allowed() -> Result<()> {
     ensure!(rounds_of_parts(&comm, 768 << 10)? == [2, 2], "no single copy in a scatter");
     ensure!(rounds_of_parts(&comm, 3_000_001)? == [2, 2]);
     ensure!(rounds_of_parts(&comm, (768 << 10) - 1)?[1] > 2);
+    ensure!(rounds_beside_buffers(&comm, 400_000)? == [4, 2], "no single copy beside buffers");
     // With a round for the displacements; of shorter blocks no other rank knows them.
     ensure!(
         rounds_of_scatterv(&comm, &[2 << 20, (2 << 20) + 7, 2 << 20])? == 3,
@@ -214,5 +236,6 @@ fn allowed_at_first() -> Result<()> {
     let [first, later] = [rounds_of_scatterv(&of_scatter, &counts)?, rounds_of_scatterv(&of_scatter, &counts)?];
     ensure!(first == later + 2, "a scatterv takes {first} rounds, and then {later}");
     ensure!(rounds(&comm.split_local()?, &ENOUGH)? == 1);
+    ensure!(rounds_beside_buffers(&of_scatter, 400_000)? == [4, 2], "buffers are not read in place");
     rank::send("works")
 }
