@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::copy::cpu;
 use crate::protocol::block_transfer::Address;
-use crate::rank::rank_state::RankState;
 use crate::segment::settings::SingleCopy;
 use crate::sys::cma::{self, Fetched, Token};
 use crate::tuning::SINGLE_COPY_BELOW_BYTES;
@@ -118,17 +117,6 @@ impl CmaPeers {
         let from = from.get().wrapping_add(range.start as u64);
         let (process, token) = self.peers[rank];
         cma::read(process, token, from, target) == Fetched::All
-    }
-}
-
-impl RankState {
-    /// With whom blocks of these lengths are read by CMA, if they are: the same on every rank.
-    pub(crate) fn single_copy(
-        &self,
-        from_bytes: usize,
-        lengths: impl Iterator<Item = usize>,
-    ) -> Option<&CmaPeers> {
-        self.cma_peers.as_ref().filter(|peers| peers.eligible(from_bytes, lengths))
     }
 }
 

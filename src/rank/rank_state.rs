@@ -134,6 +134,15 @@ impl RankState {
         self.mapped.layout().ranks()
     }
 
+    /// With whom blocks of these lengths are read by CMA, if they are: the same on every rank.
+    pub(crate) fn single_copy(
+        &self,
+        from_bytes: usize,
+        lengths: impl Iterator<Item = usize>,
+    ) -> Option<&CmaPeers> {
+        self.cma_peers.as_ref().filter(|peers| peers.eligible(from_bytes, lengths))
+    }
+
     /// Poisons the communicator because this rank leaves, after the last round that it has completed, or panics.
     pub(crate) fn leave(&self) {
         if std::thread::panicking() {
