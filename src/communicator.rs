@@ -3,7 +3,6 @@
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
-use crate::copy::policy::know_cache;
 use crate::element;
 use crate::error::{Error, Operation};
 use crate::liveness::fatal::FatalSignals;
@@ -15,7 +14,6 @@ use crate::rank::job_state::{JobState, StateSampler};
 use crate::rank::rank_state::RankState;
 use crate::segment::platform::ShmPlatform;
 use crate::segment::recorder::Recording;
-use crate::sys::processors;
 
 /// One rank's handle of a group of ranks.
 ///
@@ -103,7 +101,6 @@ impl Communicator {
         rank_state.cma_peers = cma_peers;
         rank_state.set_groups(groups);
         rank_state.record(recording);
-        know_cache(processors::cache_share);
         self.tree.register(&self.rank_state, &self.joined_as);
         self
     }

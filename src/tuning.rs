@@ -86,7 +86,7 @@ pub const ALLTOALL_SINGLE_COPY_FROM_BYTES: usize = 64 << 10;
 pub const SCATTER_SINGLE_COPY_FROM_BYTES: usize = 768 << 10;
 
 /// Calls of this many bytes in all, and more, are not: they are better stored non-temporally, which the system does not do.
-pub const SINGLE_COPY_BELOW_BYTES: usize = 16 << 20;
+pub const SINGLE_COPY_BELOW_BYTES: usize = RECEIVE_NON_TEMPORAL_FROM_BYTES;
 
 /// The bytes of one `process_vm_readv`: few enough for a rank's death not to go unnoticed for long (some 100 µs).
 pub const SINGLE_COPY_PIECE_BYTES: usize = 1 << 20;
@@ -158,8 +158,7 @@ pub(crate) const PUT_STRINGS_FROM_BYTES: usize = 8 << 10;
 /// From this size on a put or a get is stored non-temporally: it is larger than the caches of a core. Measured.
 pub(crate) const PUT_NON_TEMPORAL_FROM_BYTES: usize = 4 << 20;
 
-/// From this size on a receive buffer is stored non-temporally, unless half of a processor's share of the last cache is more:
-/// what is sent has to have room there too. Measured where that share is 16 MiB.
+/// From this size on a receive buffer is stored non-temporally: it is larger than the caches of a core. Measured.
 pub(crate) const RECEIVE_NON_TEMPORAL_FROM_BYTES: usize = 16 << 20;
 
 /// The bytes of a rank's own block that go to their place, and are then published: few enough to be in the L1 cache.

@@ -327,9 +327,8 @@ mod tests {
     fn large_blocks_do_not_use_single_copy() {
         let peers = CmaPeers::new(Arc::new(ProbeCookie::new()), Box::default());
         let most = SINGLE_COPY_BELOW_BYTES / 2;
-        // In large caches there is room for more.
-        let staged = StorePolicy::of_call(RECEIVE_NON_TEMPORAL_FROM_BYTES, false).receive();
-        for (len, single_copy, stores) in [(most - 1, true, Stores::Cached), (most, false, staged)] {
+        for (len, single_copy, stores) in [(most - 1, true, Stores::Cached), (most, false, Stores::NonTemporal)]
+        {
             // Single copy depends on the length of the blocks, the stores on the length of the buffer, with its gaps.
             let mut recv = vec![0; RECEIVE_NON_TEMPORAL_FROM_BYTES];
             let (counts, displs) = ([len; 2], [0, most]);

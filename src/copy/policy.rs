@@ -1,18 +1,8 @@
 //! Which stores a call uses.
 
-use std::sync::OnceLock;
-
 use super::lines;
 use super::view::Source;
 use crate::tuning::RECEIVE_NON_TEMPORAL_FROM_BYTES;
-
-/// From how many bytes on a receive buffer is stored non-temporally, in this process.
-static NON_TEMPORAL_FROM: OnceLock<usize> = OnceLock::new();
-
-/// Chooses the stores of this process by what a processor has of the last cache, in bytes, if that is known.
-pub(crate) fn know_cache(share: impl FnOnce() -> Option<usize>) {
-    NON_TEMPORAL_FROM.get_or_init(|| RECEIVE_NON_TEMPORAL_FROM_BYTES.max(share().unwrap_or(0) / 2));
-}
 
 /// How bytes are stored in the caller's receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,8 +26,7 @@ pub(crate) struct StorePolicy {
 impl StorePolicy {
     /// For a call that receives `bytes` in all. Those copied by the system (CMA) are stored as the system likes.
     pub(crate) fn of_call(bytes: usize, single_copy: bool) -> Self {
-        let large =
-            bytes >= *NON_TEMPORAL_FROM.get().unwrap_or(&RECEIVE_NON_TEMPORAL_FROM_BYTES) && !single_copy;
+        let large = bytes >= RECEIVE_NON_TEMPORAL_FROM_BYTES && !single_copy;
         StorePolicy { receive: if large { Stores::NonTemporal } else { Stores::Cached } }
     }
 

@@ -6,9 +6,6 @@ use std::path::Path;
 /// The largest number of processors that a mask has bits for.
 const LIMIT: usize = 1024;
 
-/// Where Linux describes the processors.
-const SYSTEM: &str = "/sys/devices/system/cpu";
-
 /// A set of processors: a bit each.
 type Mask = [u64; LIMIT / 64];
 
@@ -39,7 +36,7 @@ impl Processors {
 
     /// The same, with the last-level cache that they share.
     pub(crate) fn with_cache(mut self) -> Self {
-        self.cache = LastCache::of(Path::new(SYSTEM), &self.mask).map_or(0, |cache| cache.identify(&self.mask));
+        self.cache = last_level_cache(Path::new("/sys/devices/system/cpu"), &self.mask);
         self
     }
 
@@ -63,44 +60,16 @@ impl Processors {
     }
 }
 
-/// The bytes of the last-level cache that a processor of this process has for itself, if all that share it have as much; `None`
-/// where that is unknown.
-pub(crate) fn cache_share() -> Option<usize> {
-    LastCache::of(Path::new(SYSTEM), &affinity())?.share()
-}
-
-/// A processor's last-level cache.
-struct LastCache {
-    /// The processors that share it.
-    shared: Vec<u32>,
-    /// As Linux writes it: `32768K`.
-    size: String,
-}
-
-impl LastCache {
-    /// That of the first processor of a mask.
-    fn of(system: &Path, mask: &Mask) -> Option<Self> {
-        let first = (0..LIMIT).find(|processor| is_set(mask, *processor))?;
-        // Linux lists a processor's caches by level: the last is shared by the most processors.
-        let folders = (0..).map(|index| system.join(format!("cpu{first}/cache/index{index}")));
-        let lists = folders
-            .map_while(|folder| Some((fs::read_to_string(folder.join("shared_cpu_list")).ok()?, folder)));
-        let (list, folder) = lists.last()?;
-        let size = fs::read_to_string(folder.join("size")).unwrap_or_default();
-        Some(LastCache { shared: super::numa::parse_list(&list), size })
-    }
-
-    fn share(&self) -> Option<usize> {
-        let kib: usize = self.size.trim().strip_suffix('K')?.parse().ok()?;
-        (kib << 10).checked_div(self.shared.len())
-    }
-
-    /// One more than the lowest processor that shares it; 0 if the mask has another processor.
-    fn identify(&self, mask: &Mask) -> u64 {
-        let shares = |processor: usize| self.shared.iter().any(|other| *other as usize == processor);
-        let all_share = (0..LIMIT).filter(|processor| is_set(mask, *processor)).all(shares);
-        if all_share { self.shared.iter().min().map_or(0, |lowest| u64::from(*lowest) + 1) } else { 0 }
-    }
+/// Identifies the last-level cache by one more than the lowest processor that shares it; 0 if the mask spans several.
+fn last_level_cache(system: &Path, mask: &Mask) -> u64 {
+    let Some(first) = (0..LIMIT).find(|processor| is_set(mask, *processor)) else { return 0 };
+    let caches = (0..).map(|index| system.join(format!("cpu{first}/cache/index{index}")));
+    // Linux lists a processor's caches by level: the last is shared by the most processors.
+    let lists = caches.map_while(|cache| fs::read_to_string(cache.join("shared_cpu_list")).ok());
+    let shared = super::numa::parse_list(&lists.last().unwrap_or_default());
+    let shares = |processor: usize| shared.iter().any(|other| *other as usize == processor);
+    let all_share = (0..LIMIT).filter(|processor| is_set(mask, *processor)).all(shares);
+    if all_share { shared.iter().min().map_or(0, |lowest| u64::from(*lowest) + 1) } else { 0 }
 }
 
 fn is_set(mask: &Mask, processor: usize) -> bool {
@@ -169,24 +138,22 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_counts_only_if_all_processors_of_the_mask_share_it_and_each_has_its_part() {
+    fn a_cache_counts_only_if_all_processors_of_the_mask_share_it() {
         let system = tempfile::tempdir().unwrap();
         for (processor, lists) in [(0, ["0", "0-1,4"]), (1, ["1", "0-1,4"]), (2, ["2", "2-3"])] {
             for (index, list) in lists.iter().enumerate() {
                 let cache = system.path().join(format!("cpu{processor}/cache/index{index}"));
                 fs::create_dir_all(&cache).unwrap();
                 fs::write(cache.join("shared_cpu_list"), format!("{list}\n")).unwrap();
-                fs::write(cache.join("size"), ["1024K\n", "49152K\n"][index]).unwrap();
             }
         }
         let cache = |bits: u64| {
             let mut mask = [0; LIMIT / 64];
             mask[0] = bits;
-            LastCache::of(system.path(), &mask).map(|cache| (cache.identify(&mask), cache.share()))
+            last_level_cache(system.path(), &mask)
         };
-        let (of_three, of_two) = (Some(16 << 20), Some(24 << 20));
-        assert_eq!([0b1, 0b10, 0b1_0011].map(cache), [Some((1, of_three)); 3]);
-        assert_eq!(cache(0b1100), Some((3, of_two)));
-        assert_eq!([0, 0b101, 0b1_0000].map(cache), [None, Some((0, of_three)), None]);
+        assert_eq!([0b1, 0b10, 0b1_0011].map(cache), [1; 3]);
+        assert_eq!(cache(0b1100), 3);
+        assert_eq!([0, 0b101, 0b1_0000].map(cache), [0; 3]);
     }
 }
