@@ -165,9 +165,8 @@ const BUS_ADRERR: c_int = 2;
 
 /// Calls the program's handler, or restores and takes the default action.
 fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let previous =
-        SIGNALS.iter().zip(&PREVIOUS).find(|(known, _)| **known == signal).and_then(|(_, action)| action.get());
-    if previous.is_some_and(|previous| handler::call(previous, signal, info, context)) {
+    release_abort();
+    if previous_of(signal).is_some_and(|previous| handler::call(previous, signal, info, context)) {
         return;
     }
     let _ = handler::set_default(signal);
@@ -178,6 +177,23 @@ fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         unsafe { libc::raise(signal) };
     }
     // Otherwise the faulting instruction is executed again, so that the core dump has the state of the fault.
+}
+
+/// Gives abort(3) its default action back, if it had that: its handler has nothing to do any more. The program's handler may call it on an
+/// alternate stack without room for one more frame, as that of std does after a stack overflow: it has 8 KiB, and a frame with vectors
+/// of 512 bits 3.6.
+fn release_abort() {
+    let is_ours = handler::current(libc::SIGABRT)
+        .is_ok_and(|action| action.sa_sigaction == handle as handler::Handler as libc::sighandler_t);
+    let had_none = previous_of(libc::SIGABRT).is_some_and(|action| action.sa_sigaction == libc::SIG_DFL);
+    if is_ours && had_none {
+        let _ = handler::set_default(libc::SIGABRT);
+    }
+}
+
+/// The program's own action of a signal.
+fn previous_of(signal: c_int) -> Option<&'static libc::sigaction> {
+    SIGNALS.iter().zip(&PREVIOUS).find(|(known, _)| **known == signal).and_then(|(_, action)| action.get())
 }
 
 #[cfg(test)]
