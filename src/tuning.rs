@@ -337,11 +337,10 @@ pub(crate) const ENDPOINT_DIRECT_POLLS: u32 = 32;
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_POLLS_PER_CALL: u32 = 8;
 
-/// An endpoint that polls for so long before it sleeps has the system fence its peers then, who need no fence for each message. An
-/// estimate: that takes the system some 0.5 µs, and a fence up to 0.02 µs, so fewer than 25 messages between two sleeps would not
-/// pay; and it interrupts other processors, which should not be often.
+/// An endpoint that polls for so long before it sleeps is awake when its peer answers: a transfer that waits is sent in messages. An
+/// estimate.
 #[cfg(target_os = "linux")]
-pub(crate) const ENDPOINT_SPIN_FOR_FENCES: Duration = Duration::from_micros(50);
+pub(crate) const ENDPOINT_SPIN_FOR_ANSWERS: Duration = Duration::from_micros(50);
 
 /// Of a put of up to this number of bytes the second half is sent while the peer reads the first, or as much of it as the next says, so that half of
 /// the buffers stay free for other messages. Measured: docs/adr/0043-both-sides-copy-a-put.md.

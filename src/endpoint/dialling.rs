@@ -11,7 +11,6 @@ use crate::endpoint::link::Stage;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::state::State;
 use crate::segment::pair_memory::PairMemory;
-use crate::segment::platform::Fences;
 use crate::sys::socket::Credentials;
 use crate::sys::{process, socket};
 
@@ -45,8 +44,7 @@ impl State {
     pub(crate) fn introduce(&mut self, Dialled(socket, peer): Dialled) -> Result<Peer, EndpointError> {
         let (memory, file) = PairMemory::create().map_err(system(CONNECT, "the memory of the connection"))?;
         let started = process::start_time(std::process::id()).unwrap_or(0);
-        let fenced = self.fences == Fences::Membarrier;
-        let hello = Hello { started, memory: PairMemory::file_len() as u64, fenced }.encode();
+        let hello = Hello { started, memory: PairMemory::file_len() as u64 }.encode();
         match socket::send_with(socket.as_fd(), &hello, file.as_fd()) {
             // The other side has refused already, and says why.
             Err(error)
@@ -56,8 +54,6 @@ impl State {
         // Only where the system says for certain which process listens.
         let process = socket::process(socket.as_fd(), peer.process).ok().filter(|(_, certain)| *certain);
         let process = (process.map(|(process, _)| process), peer.process);
-        let fences = self.fences;
-        self.add(Stage::Asked, socket, process, memory, fences)
-            .map_err(system(CONNECT, "to wait for a descriptor"))
+        self.add(Stage::Asked, socket, process, memory).map_err(system(CONNECT, "to wait for a descriptor"))
     }
 }

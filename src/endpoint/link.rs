@@ -12,7 +12,7 @@ use crate::protocol::message::channel::INLINE;
 use crate::protocol::message::{Attention, Envelope, Fenced, Inbox, Marked, Mask, Outbox, Post};
 use crate::segment::message_memory::BUFFER;
 use crate::segment::pair_memory::{PairChannel, PairMemory};
-use crate::segment::platform::{Fences, ShmPlatform, Wait};
+use crate::segment::platform::{ShmPlatform, Wait};
 use crate::segment::unit::unstopped;
 use crate::sys::socket;
 use crate::sys::wait::first_poll::FirstPoll;
@@ -85,9 +85,6 @@ pub(crate) struct Link {
     pub(super) mapped: Vec<Mapped>,
     /// By key, up to which byte the other side has said that its memory reaches; the oldest first.
     pub(super) reached: VecDeque<(u64, u64)>,
-    /// How this side is fenced before it sleeps.
-    pub(super) fences: Fences,
-    /// With the fences of what this side sends.
     pub(super) platform: ShmPlatform,
     pub(super) memory: PairMemory,
     pub(super) outbox: Outbox,
@@ -116,12 +113,9 @@ impl Link {
         socket: OwnedFd,
         (process, process_number): (Option<OwnedFd>, u32),
         memory: PairMemory,
-        fences: Fences,
     ) -> Self {
         let wait = Wait::Socket(socket.as_raw_fd());
-        // Until the other side has said what it does.
-        let own = if stage == Stage::Open { fences } else { Fences::Symmetric };
-        let platform = ShmPlatform::of_connection(wait, own);
+        let platform = ShmPlatform::of_connection(wait);
         Link {
             peer,
             stage,
@@ -135,7 +129,6 @@ impl Link {
             lease: 0,
             mapped: Vec::new(),
             reached: VecDeque::new(),
-            fences,
             platform,
             memory,
             outbox: Outbox::default(),
@@ -162,12 +155,8 @@ impl Link {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
-    /// The other side has accepted; it is fenced before it sleeps, as this one, or neither is.
-    pub(crate) fn accept(&mut self, fenced: bool) {
-        if !fenced {
-            self.fences = Fences::Symmetric;
-        }
-        self.platform.fences = self.fences;
+    /// The other side has accepted.
+    pub(crate) fn accept(&mut self) {
         self.stage = Stage::Open;
         self.connected = true;
     }

@@ -38,8 +38,8 @@ pub(crate) enum Greeted {
     /// The other side has closed.
     Gone,
     Refused(Refusal),
-    /// The memory of the connection, the process that has made it, and whether that is fenced.
-    Accepted(PairMemory, (Option<OwnedFd>, u32), bool),
+    /// The memory of the connection, and the process that has made it.
+    Accepted(PairMemory, (Option<OwnedFd>, u32)),
 }
 
 impl Listener {
@@ -128,9 +128,7 @@ impl Greeting {
             return Greeted::Refused(Refusal::Memory);
         }
         match PairMemory::open(&file) {
-            Ok(Some(memory)) => {
-                Greeted::Accepted(memory, (self.process(&hello), self.credentials.process), hello.fenced)
-            }
+            Ok(Some(memory)) => Greeted::Accepted(memory, (self.process(&hello), self.credentials.process)),
             Ok(None) => Greeted::Refused(Refusal::Memory),
             Err(_) => Greeted::Refused(Refusal::Resources),
         }

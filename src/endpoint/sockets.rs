@@ -10,7 +10,6 @@ use crate::endpoint::link::Stage;
 use crate::endpoint::listener::{Greeted, Greeting, refuse};
 use crate::endpoint::peer::Peer;
 use crate::endpoint::state::State;
-use crate::segment::platform::Fences;
 use crate::sys::socket;
 use crate::tuning::ENDPOINT_BATCH;
 
@@ -46,14 +45,12 @@ impl State {
             Greeted::NotYet => {}
             Greeted::Gone => drop(self.remove_greeting(index)),
             Greeted::Refused(why) => refuse(self.remove_greeting(index).socket.as_fd(), why),
-            Greeted::Accepted(memory, process, fenced) => {
+            Greeted::Accepted(memory, process) => {
                 let socket = self.remove_greeting(index).socket;
-                let fences = if fenced { self.fences } else { Fences::Symmetric };
-                let accepted = Packet::Accepted { fenced: fences == Fences::Membarrier };
                 // Before the connection is there: what it sends comes after this. An error means that the other side is gone.
-                let _ = socket::send(socket.as_raw_fd(), &accepted.encode());
+                let _ = socket::send(socket.as_raw_fd(), &Packet::Accepted.encode());
                 // Without room in the set of descriptors the connection is closed.
-                let _ = self.add(Stage::Open, socket, process, memory, fences);
+                let _ = self.add(Stage::Open, socket, process, memory);
             }
         }
     }
@@ -96,11 +93,8 @@ impl State {
             };
             match (Packet::decode(&bytes[..len]), link.stage) {
                 (Some(Packet::Ring), _) => self.wake(peer),
-                // Only if this side is, as it has said.
-                (Some(Packet::Accepted { fenced }), Stage::Asked)
-                    if !fenced || link.fences == Fences::Membarrier =>
-                {
-                    link.accept(fenced);
+                (Some(Packet::Accepted), Stage::Asked) => {
+                    link.accept();
                     self.wake(peer);
                     self.links.has_news_of(peer);
                 }

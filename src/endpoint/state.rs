@@ -21,13 +21,11 @@ use crate::endpoint::peer::Peer;
 use crate::endpoint::shares::Shares;
 use crate::protocol::message::{Attention, Envelope};
 use crate::segment::pair_memory::PairMemory;
-use crate::segment::platform::Fences;
 use crate::sys::epoll::{BATCH, Epoll};
-use crate::sys::membarrier;
 use crate::sys::memory::fork::ForkGuard;
 use crate::sys::wait::spin::SpinPolicy;
 use crate::tuning::{
-    ENDPOINT_CALLS_OF_CHANNELS, ENDPOINT_POLLS_PER_CALL, ENDPOINT_SPIN_FOR_FENCES, ENDPOINT_TIME_OF_CHANNELS,
+    ENDPOINT_CALLS_OF_CHANNELS, ENDPOINT_POLLS_PER_CALL, ENDPOINT_SPIN_FOR_ANSWERS, ENDPOINT_TIME_OF_CHANNELS,
 };
 
 /// An endpoint.
@@ -57,8 +55,6 @@ pub struct State {
     looked: Instant,
     pub(super) spin: SpinPolicy,
     pub(super) max_peers: usize,
-    /// How it is fenced before it sleeps, where the peer is so too.
-    pub(crate) fences: Fences,
 }
 
 impl State {
@@ -73,8 +69,6 @@ impl State {
         }
         let guard = ForkGuard::new().map_err(system("listen", "a page of memory"))?;
         let (greetings, links, left, awake, unexpected, full) = Default::default();
-        let is_fenced = spin.spins_for(ENDPOINT_SPIN_FOR_FENCES) && membarrier::register();
-        let fences = if is_fenced { Fences::Membarrier } else { Fences::Symmetric };
         Ok(State {
             epoll,
             guard,
@@ -93,13 +87,12 @@ impl State {
             looked: Instant::now(),
             spin,
             max_peers,
-            fences,
         })
     }
 
     /// Whether it polls for a while before it sleeps, so that what a peer answers finds it awake.
     pub(super) fn polls(&self) -> bool {
-        self.spin.spins_for(ENDPOINT_SPIN_FOR_FENCES)
+        self.spin.spins_for(ENDPOINT_SPIN_FOR_ANSWERS)
     }
 
     /// That this is the process that has made the endpoint.
@@ -119,10 +112,9 @@ impl State {
         socket: OwnedFd,
         process: (Option<OwnedFd>, u32),
         memory: PairMemory,
-        fences: Fences,
     ) -> io::Result<Peer> {
         memory.show(self.shares.cookie.token());
-        let peer = self.links.add(|peer| Link::new(peer, stage, socket, process, memory, fences));
+        let peer = self.links.add(|peer| Link::new(peer, stage, socket, process, memory));
         let link = self.links.get(peer).expect("it was just added");
         let keys = [Key::Socket(peer), Key::Process(peer)];
         let added = link.descriptors().zip(keys).try_for_each(|(fd, key)| self.epoll.add(fd, key.encode()));

@@ -1,13 +1,11 @@
 //! How a call waits: it polls for a while, parks all peers, and sleeps until a descriptor is ready.
 
-use std::io;
 use std::time::{Duration, Instant};
 
-use crate::endpoint::error::{EndpointError, system};
+use crate::endpoint::error::EndpointError;
 use crate::endpoint::state::State;
 use crate::protocol::message::parking;
-use crate::segment::platform::{Fences, ShmPlatform, Wait};
-use crate::sys::membarrier;
+use crate::segment::platform::{ShmPlatform, Wait};
 use crate::tuning::ENDPOINT_POLLS_PER_CALL;
 
 impl State {
@@ -96,20 +94,9 @@ impl State {
         // First: a packet that is read here tells of something that is looked for below.
         let has_work = self.look(Some(Duration::ZERO))?;
         let links = &mut self.links;
-        let mut fences = Fences::Symmetric;
-        let marks = self.awake.iter().map(|peer| {
-            let link = links.get(*peer)?;
-            if link.fences == Fences::Membarrier {
-                fences = Fences::Membarrier;
-            }
-            Some(link.mark())
-        });
+        let marks = self.awake.iter().map(|peer| Some(links.get(*peer)?.mark()));
         let mut marks = marks.collect::<Vec<_>>().into_iter();
-        let fenced = parking::fence(&ShmPlatform::of_connection(Wait::Socket(-1), fences));
-        if fences == Fences::Membarrier && membarrier::is_refused() {
-            let source = io::ErrorKind::PermissionDenied.into();
-            return Err(system("wait", "membarrier, which it has allowed when the endpoint was made")(source));
-        }
+        let fenced = parking::fence(&ShmPlatform::of_connection(Wait::Socket(-1)));
         self.awake.retain(|peer| {
             let (Some(Some(marked)), Some(link)) = (marks.next(), links.get(*peer)) else { return false };
             link.park(marked, &fenced);

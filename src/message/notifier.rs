@@ -14,6 +14,7 @@ use std::thread::{Builder, JoinHandle};
 
 use crate::error::{Error, Operation};
 use crate::message::core::Core;
+use crate::segment::platform::Fences;
 use crate::sys::thread_signals;
 
 /// It sleeps and makes system calls.
@@ -33,7 +34,8 @@ const STACK: usize = 64 << 10;
 ///    there was something to do, go back to 1. What has happened before `arm` is found here, and only here.
 /// 3. Wait for the descriptor by `poll` or its like, level-triggered or edge-triggered, and go back to 1.
 ///
-/// A loop that is busy can look first, and arm only when it finds nothing; then it has to look once more. While a notifier is
+/// A loop that is busy can look first, and arm only when it finds nothing; then it has to look once more. A notifier that is armed after
+/// something has happened may become readable once more 10 ms later: the system's fence may have left out another rank. While it is
 /// armed, the next rank that sends makes one system call, as for a receiver that sleeps; then none until it is armed again.
 ///
 /// It takes a thread with a stack of 64 KiB, and two descriptors. It may be dropped before or after the messages.
@@ -137,15 +139,21 @@ impl Bridge {
 
     fn run(&self) {
         let mut order = self.order();
+        // A bell whose mark every other rank sees by now. The fence may not have reached all of them (I3), and what such a rank has sent
+        // may have been missed by who looked after it: so whoever arms looks once more after a nap.
+        let mut seen_by_all = None;
         loop {
             match *order {
                 Order::End => return,
                 Order::Idle => order = self.changed.wait(order).unwrap_or_else(PoisonError::into_inner),
                 Order::Await(seen) => {
                     drop(order);
-                    let rung = self.core.post().is_rung(seen);
+                    let post = self.core.post();
+                    let is_sure = seen_by_all == Some(seen) || self.core.platform.fences == Fences::Symmetric;
+                    let rung = if is_sure { post.is_rung(seen) } else { post.is_rung_soon(seen) };
                     order = self.order();
-                    if rung {
+                    if rung || !is_sure {
+                        seen_by_all = (!rung).then_some(seen);
                         // Armed again meanwhile, it goes on: to write once too often does no harm.
                         if *order == Order::Await(seen) {
                             *order = Order::Idle;

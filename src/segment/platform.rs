@@ -114,8 +114,8 @@ pub(crate) enum Fences {
 impl ShmPlatform {
     /// That of a connection between two endpoints, which polls and sleeps by itself.
     #[cfg(target_os = "linux")]
-    pub(crate) fn of_connection(wait: Wait, fences: Fences) -> Self {
-        let (hooks, recorder) = (Hooks::NONE, None);
+    pub(crate) fn of_connection(wait: Wait) -> Self {
+        let (fences, hooks, recorder) = (Fences::Symmetric, Hooks::NONE, None);
         ShmPlatform { wait, spin: SpinPolicy::NONE, timeout: None, fences, hooks, recorder }
     }
 

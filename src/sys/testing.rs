@@ -31,6 +31,11 @@ pub(crate) fn spawning() -> RwLockWriteGuard<'static, ()> {
 /// this process do not exist in the child.
 pub(crate) fn in_forked_child(check: impl FnOnce() -> bool) -> bool {
     let _spawning = spawning();
+    end_of(fork(check))
+}
+
+/// Starts a forked child that runs `check`, under the same conditions: for who holds [`spawning`], or is such a child.
+pub(crate) fn fork(check: impl FnOnce() -> bool) -> libc::pid_t {
     // SAFETY: the child runs only `check`, which is async-signal-safe, and ends without running destructors.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
@@ -39,6 +44,11 @@ pub(crate) fn in_forked_child(check: impl FnOnce() -> bool) -> bool {
         unsafe { libc::_exit(status) };
     }
     assert!(pid > 0, "fork: {}", std::io::Error::last_os_error());
+    pid
+}
+
+/// Waits for a forked child, and returns its result.
+pub(crate) fn end_of(pid: libc::pid_t) -> bool {
     let mut status = -1;
     // SAFETY: our own child, and a live status.
     while unsafe { libc::waitpid(pid, &raw mut status, 0) } < 0 {

@@ -19,21 +19,17 @@ use super::{Role, Test, pair, repeats, unique};
 
 pub(super) const TESTS: &[Test] = &[
     ("case_36_none_is_lost_to_a_receiver_that_sleeps", none_lost),
-    ("case_36_none_is_lost_where_the_system_fences", none_lost_fenced),
+    ("case_36_none_is_lost_to_a_receiver_that_falls_asleep", none_lost_when_falling_asleep),
     ("case_37_no_system_call_while_both_are_awake", awake),
     ("case_38_a_burst_to_a_sleeper_rings_once", burst),
     ("case_39_the_descriptor_is_readable_iff_there_is_work", readable),
     ("case_41_draining_after_arming_loses_nothing", draining),
     ("a_thousand_idle_peers_cost_nothing", idle),
     ("a_time_out_is_kept_while_it_polls", polls_no_longer),
-    ("fences_that_are_forbidden_later_are_an_error", forbidden_fences),
 ];
 
-pub(super) const ROLES: &[Role] = &[
-    ("calls without packets", calls_without_packets),
-    ("connects often", connects_often),
-    ("forbids fences", forbids_fences),
-];
+pub(super) const ROLES: &[Role] =
+    &[("calls without packets", calls_without_packets), ("connects often", connects_often)];
 
 fn polls_no_longer() -> Result<Completion> {
     let spin = Duration::from_secs(20);
@@ -56,9 +52,8 @@ fn none_lost() -> Result<Completion> {
     none_lost_to_one_that_polls_for(Duration::ZERO, repeats(50_000) as u64, 200)
 }
 
-/// Endpoints that poll for some time have the system fence their peers before they sleep. Most messages come about when the receiver
-/// goes to sleep.
-fn none_lost_fenced() -> Result<Completion> {
+/// Most messages come about when the receiver goes to sleep.
+fn none_lost_when_falling_asleep() -> Result<Completion> {
     none_lost_to_one_that_polls_for(Duration::from_micros(50), repeats(10_000) as u64, 10_000)
 }
 
@@ -83,67 +78,6 @@ fn none_lost_to_one_that_polls_for(spin: Duration, count: u64, pause: u32) -> Re
         ensure!(message.tag == number && u64::from_ne_bytes(data) == number, "{message:?} instead of {number}");
     }
     sender.join().ok().context("no panic")??;
-    Ok(Completion::Completed)
-}
-
-/// From now on the system refuses membarrier to this process.
-fn forbid_membarrier() -> Result<()> {
-    let rules = BTreeMap::from([(libc::SYS_membarrier, Vec::new())]);
-    let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, std::env::consts::ARCH.try_into()?)?;
-    Ok(apply_filter(&BpfProgram::try_from(filter)?)?)
-}
-
-/// Waits until the system says that a process sleeps.
-fn falls_asleep(pid: u32) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-        if status
-            .lines()
-            .any(|line| line.starts_with("State:") && line.trim_start_matches("State:").trim().starts_with('S'))
-        {
-            return Ok(());
-        }
-        ensure!(Instant::now() < deadline, "it does not sleep: {status}");
-        thread::yield_now();
-    }
-}
-
-fn forbids_fences(args: &[String]) -> Result<()> {
-    let is_late = args[1] == "late";
-    if !is_late {
-        forbid_membarrier()?;
-    }
-    let mut client = Endpoint::builder().spin(Duration::from_millis(1)).client()?;
-    let server = client.connect(&Address::local(&args[0])?)?;
-    if is_late {
-        forbid_membarrier()?;
-    }
-    // Answered only after it has gone to sleep.
-    client.send_unexpected(server, 0, b"")?;
-    let answer = client.recv_expected(server, 0, &mut []);
-    let is_refused = matches!(&answer, Err(EndpointError::System { source, .. })
-        if source.kind() == std::io::ErrorKind::PermissionDenied);
-    ensure!(if is_late { is_refused } else { answer.is_ok() }, "{answer:?}");
-    child::say("done")
-}
-
-/// A process that forbids itself membarrier before it makes an endpoint has fences of its own; one that does so later is told, and is
-/// not left asleep.
-fn forbidden_fences() -> Result<Completion> {
-    for when in ["early", "late"] {
-        let name = unique();
-        let mut server = Endpoint::builder().spin(Duration::from_millis(1)).listen(&name)?;
-        let mut caller = Child::start("forbids fences", &[&name, when])?;
-        let call = server.recv_unexpected(&mut [])?;
-        if when == "early" {
-            falls_asleep(caller.pid())?;
-            server.send_expected(call.peer, call.tag, b"")?;
-        }
-        caller.says("done")?;
-        caller.ends()?;
-    }
     Ok(Completion::Completed)
 }
 

@@ -16,7 +16,6 @@ use crate::endpoint::asynchronous::waiters::Interest;
 use crate::endpoint::dialling::dial;
 use crate::endpoint::error::{EndpointError, system};
 use crate::endpoint::peer::{Event, Peer};
-use crate::segment::platform::Fences;
 
 /// An [`Endpoint`] among the tasks of a tokio runtime, with the feature `tokio`.
 ///
@@ -98,10 +97,8 @@ impl AsyncEndpoint {
     ///
     /// # Panics
     /// In a runtime that has not enabled its input and output.
-    pub fn new(mut endpoint: Endpoint) -> Result<Self, EndpointError> {
+    pub fn new(endpoint: Endpoint) -> Result<Self, EndpointError> {
         let runtime = Handle::try_current().map_err(|_| EndpointError::NoRuntime)?;
-        // It parks whenever its tasks have nothing to do.
-        endpoint.state.fences = Fences::Symmetric;
         let (address, timeout) = (endpoint.address().cloned(), endpoint.timeout);
         let shared = Shared::new(endpoint).map_err(system("new", "to wait for the descriptor"))?;
         let shared = Arc::new(shared);

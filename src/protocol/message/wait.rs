@@ -78,6 +78,15 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         self.bell() != seen
     }
 
+    /// The same for a nap.
+    pub fn is_rung_soon(&self, seen: u32) -> bool {
+        let nap = self.0.platform.nap(&self.0.platform.deadline());
+        while self.bell() == seen && !self.0.platform.has_passed(&nap) {
+            self.doze(seen, &nap);
+        }
+        self.bell() != seen
+    }
+
     fn doze(&self, seen: u32, deadline: &P::Deadline) {
         let bell = &self.0.segment.bells[self.0.rank].word;
         let _ = self.0.platform.wait("message-sleep", bell, seen, deadline);
