@@ -3,6 +3,7 @@
 //! Each has its unit in its name or type, and says where it comes from: a measurement (docs/performance.md has the
 //! tables, docs/adr the decisions), the processor's manual, or an estimate.
 
+use core::ops::{RangeFrom, RangeInclusive};
 use core::time::Duration;
 
 // ---- Staging (protocol/staging.rs)
@@ -85,7 +86,20 @@ pub const ALLTOALL_SINGLE_COPY_FROM_BYTES: usize = 64 << 10;
 /// The same for a block of a scatter, in which others read while the root has nothing to do but copy its own block.
 pub const SCATTER_SINGLE_COPY_FROM_BYTES: usize = 768 << 10;
 
-/// Calls of this many bytes in all, and more, are not: they are better stored non-temporally, which the system does not do.
+/// The lengths of the block of a broadcast that is fetched if it does not change: others read it in their own caches, until it is too long
+/// for these. Measured on Intel, as the next two: docs/adr/0057-each-rank-decides-for-its-block.md.
+pub(crate) const BROADCAST_UNCHANGED_SINGLE_COPY_BYTES: RangeInclusive<usize> = 256 << 10..=2 << 20;
+
+/// The same for each block of a scatter.
+pub(crate) const SCATTER_UNCHANGED_SINGLE_COPY_BYTES: RangeFrom<usize> = 256 << 10..;
+
+/// The same for each block of an allgatherv.
+pub(crate) const ALLGATHERV_UNCHANGED_SINGLE_COPY_BYTES: RangeFrom<usize> = 64 << 10..;
+
+/// Up to this number of ranks the block of a broadcast is. An estimate: all but the root count references to the same pages at once.
+pub(crate) const BROADCAST_SINGLE_COPY_RANKS: usize = 4;
+
+/// In calls of this many bytes in all, and more, no block is: they are better stored non-temporally, which the system does not do.
 pub const SINGLE_COPY_BELOW_BYTES: usize = RECEIVE_NON_TEMPORAL_FROM_BYTES;
 
 /// The bytes of one `process_vm_readv`: few enough for a rank's death not to go unnoticed for long (some 100 µs).

@@ -26,12 +26,12 @@ pub(crate) fn fetch(rank: &mut Rank<'_>) -> Result<(), Failure> {
     fetch_despite(rank, Obstacle::None)
 }
 
-/// The same where no other rank can fetch from `HIDDEN`: all are told, and the data go through staging.
+/// The same where no other rank can fetch from `HIDDEN`, whose data go through staging.
 fn fetch_from_hidden<const HIDDEN: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
     fetch_despite(rank, Obstacle::Hidden(HIDDEN))
 }
 
-/// The same where `BARRED` cannot fetch.
+/// The same where `BARRED` cannot fetch: all are told, and the data go through staging.
 fn fetch_by_barred<const BARRED: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
     fetch_despite(rank, Obstacle::Barred(BARRED))
 }
@@ -83,6 +83,11 @@ fn fetch_by_barred_lender(rank: &mut Rank<'_>) -> Result<(), Failure> {
     fetch_beside(rank, &vec![FULL; rank.size()], Obstacle::Barred(0), Some(Lent::Mapped))
 }
 
+/// Of three ranks one lends its block, the data of one go through staging, and one is fetched from.
+fn fetch_three_ways(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    fetch_beside(rank, &vec![FULL; rank.size()], Obstacle::Hidden(1), Some(Lent::Mapped))
+}
+
 fn fetch_beside(
     rank: &mut Rank<'_>,
     lengths: &[usize],
@@ -97,7 +102,7 @@ fn fetch_beside(
     rank.call(Operation::Fetch.call(FULL, 0), |member, call| member.transfer(call, &mut blocks))?;
     rank.write_block(0, &[]);
     assert!(blocks.staged.all == sent, "wrong data: rank {own} got {:?}", blocks.staged.all);
-    assert!(blocks.refused == (obstacle != Obstacle::None), "wrong verdict about {obstacle:?}");
+    assert!(blocks.refused == matches!(obstacle, Obstacle::Barred(_)), "wrong verdict about {obstacle:?}");
     Ok(())
 }
 
@@ -162,6 +167,8 @@ pub(crate) fn models() -> Vec<Model> {
     models.push(Model::same("fetch_once", Blocking, 3, &[FETCH]).bound(2));
     models.push(Model::same("fetch_once", Parking, 3, &[FETCH]).bound(1).long());
     models.push(Model::same("fetch_by_barred_1", Blocking, 3, &[fetch_by_barred::<1>]).bound(1));
+    models.push(Model::same("fetch_from_hidden_1", Blocking, 3, &[fetch_from_hidden::<1>]).bound(1));
+    models.push(Model::same("fetch_three_ways", Blocking, 3, &[fetch_three_ways]).bound(2));
     models.push(Model::same("fetch_beside_lent", Blocking, 3, &[fetch_beside_lent]).bound(2));
     models.push(Model::same("fetch_beside_unfound", Blocking, 3, &[fetch_beside_unfound]).bound(1));
     models.push(Model::same("fetch_of_root_once", Blocking, 3, &[fetch_of_root]).bound(2));
@@ -224,10 +231,6 @@ impl BlockTransfer for Fetched<'_> {
 
     fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
         self.staged.get(rank, chunk, staging);
-    }
-
-    fn by_single_copy(&self) -> bool {
-        true
     }
 
     fn address(&self) -> Address {

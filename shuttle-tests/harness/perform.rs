@@ -171,8 +171,9 @@ impl Caller<'_> {
         let received = lengths.iter().map(|len| vec![0; *len]).collect();
         let own = contributed(index, rank, lengths[rank]);
         let reads = root.is_none_or(|root| root == rank);
-        let barred = script.steps[index].barred.as_ref().filter(|_| root.is_none());
-        let fetches = barred.map(|barred| !barred.contains(&rank));
+        let fetched = script.steps[index].fetched.as_ref();
+        let address = fetched.filter(|fetched| fetched.senders.contains(&rank)).and_then(|_| address_of(rank));
+        let is_barred = fetched.is_some_and(|fetched| fetched.barred.contains(&rank));
         let placed = script.steps[index].placed.as_ref();
         let offer = if placed.is_some_and(|placed| placed.lacking.is_some()) { OFFER } else { 0 };
         let place = placed
@@ -180,10 +181,10 @@ impl Caller<'_> {
             .and_then(|_| place_of(rank))
             .map(|place| place | offer);
         let lacks = placed.and_then(|placed| placed.lacking.as_ref()).is_some_and(|all| all.contains(&rank));
-        if fetches.is_some() || place.is_some() {
+        if address.or(place).is_some() {
             blocks[rank].write(|mut view| view.put(0, &own));
         }
-        let mut transfer = Transfer { rank, own, received, blocks, fetches, place, lacks, reads };
+        let mut transfer = Transfer { rank, own, received, blocks, address, is_barred, place, lacks, reads };
         member.transfer(self.call, &mut transfer)?;
         if reads {
             check_blocks(index, rank, &transfer.received);
@@ -267,14 +268,21 @@ pub struct Transfer<'b> {
     pub received: Vec<Vec<u8>>,
     /// By rank: its memory.
     pub blocks: &'b [Cell],
-    /// Whether blocks are to be fetched from there; false: this rank cannot.
-    pub fetches: Option<bool>,
-    /// Where others have this rank's block.
+    /// Where others fetch this rank's block.
+    pub address: Address,
+    /// Whether this rank cannot fetch.
+    pub is_barred: bool,
+    /// Where others have this rank's block mapped.
     pub place: Address,
     /// Whether this rank does not have what others offer.
     pub lacks: bool,
     /// Whether this rank gets the others' blocks at all.
     pub reads: bool,
+}
+
+/// A number that stands for the address of a rank's block.
+fn address_of(rank: usize) -> Address {
+    NonZeroU64::new(1 + rank as u64)
 }
 
 /// A number that stands for the place of a rank's block.
@@ -301,20 +309,16 @@ impl BlockTransfer for Transfer<'_> {
         }
     }
 
-    fn by_single_copy(&self) -> bool {
-        self.fetches.is_some()
-    }
-
     fn address(&self) -> Address {
-        NonZeroU64::new(1 + self.rank as u64)
+        self.address
     }
 
     fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
-        assert_eq!(from.get(), 1 + rank as u64, "wrong address of rank {rank}");
-        if self.fetches == Some(true) {
+        assert!(Some(from) == address_of(rank), "wrong address of rank {rank}: {from}");
+        if self.reads && !self.is_barred {
             self.blocks[rank].read(|view| view.after(chunk.start).get(0, &mut self.received[rank][chunk]));
         }
-        self.fetches == Some(true)
+        !self.is_barred
     }
 
     fn place(&self) -> Address {

@@ -33,10 +33,19 @@ pub struct Step {
     deviating: Vec<usize>,
     /// These ranks refuse.
     pub refusers: Vec<usize>,
-    /// Blocks are fetched from where they lie, but not by these ranks. `None`: they are not.
-    pub barred: Option<Vec<usize>>,
+    /// Blocks are fetched from where they lie.
+    pub fetched: Option<Fetched>,
     /// Blocks are read in place.
     pub placed: Option<Placed>,
+}
+
+/// Which blocks of a transfer are fetched.
+#[derive(Clone, Debug)]
+pub struct Fetched {
+    /// The ranks whose blocks are, if they are not read in place.
+    pub senders: Vec<usize>,
+    /// These ranks cannot.
+    pub barred: Vec<usize>,
 }
 
 /// Which blocks of a transfer are read in place.
@@ -83,16 +92,15 @@ impl Script {
             true => (0..ranks).filter(|_| choice::once_in(ranks)).collect(),
             false => Vec::new(),
         };
-        let barred = || choice::once_in(2).then(some);
-        let placed = || {
-            let lenders = || (0..ranks).filter(|_| choice::once_in(2)).collect();
-            choice::once_in(2).then(|| Placed { lenders: lenders(), lacking: choice::once_in(2).then(some) })
-        };
+        let half = || (0..ranks).filter(|_| choice::once_in(2)).collect();
+        let fetched = || choice::once_in(2).then(|| Fetched { senders: half(), barred: some() });
+        let placed =
+            || choice::once_in(2).then(|| Placed { lenders: half(), lacking: choice::once_in(2).then(some) });
         let step = |_| Step {
             operation: Operation::random(ranks),
             deviating: some(),
             refusers: some(),
-            barred: barred(),
+            fetched: fetched(),
             placed: placed(),
         };
         let leaders = if choice::once_in(2) { Vec::new() } else { random_groups(ranks) };

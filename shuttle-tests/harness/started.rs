@@ -170,9 +170,18 @@ impl<'s> Calls<'s> {
                 let own = contributed(index, self.rank, lengths[self.rank]);
                 // As the caller has it there before the start.
                 received[self.rank].clone_from(&own);
-                let (blocks, fetches, place, lacks, reads) = (&[], None, None, false, true);
-                let transfer =
-                    Transfer { rank: self.rank, own, received, blocks, fetches, place, lacks, reads };
+                let (blocks, address, is_barred, place, lacks, reads) = (&[], None, false, None, false, true);
+                let transfer = Transfer {
+                    rank: self.rank,
+                    own,
+                    received,
+                    blocks,
+                    address,
+                    is_barred,
+                    place,
+                    lacks,
+                    reads,
+                };
                 AnySteps::Transfer(Box::new(TransferSteps::new(transfer)))
             }
             other => unreachable!("{other:?} is not started"),

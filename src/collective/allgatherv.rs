@@ -16,10 +16,12 @@ use crate::protocol::block_transfer::Address;
 use crate::protocol::block_transfer::BlockTransfer;
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
-use crate::rank::cma_peers::{self, CmaPeers};
+use crate::rank::cma_peers;
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::{OpenCall, RankState};
-use crate::tuning::{GATHER_IN_PLACE_FROM_BYTES, OWN_PIECE_BYTES, SINGLE_COPY_FROM_BYTES};
+use crate::tuning::{
+    ALLGATHERV_UNCHANGED_SINGLE_COPY_BYTES, GATHER_IN_PLACE_FROM_BYTES, OWN_PIECE_BYTES, SINGLE_COPY_FROM_BYTES,
+};
 
 impl Communicator {
     /// Gathers the block `send` of every rank on every rank: the `counts[r]` elements of rank `r` at `recv[displs[r]..]`.
@@ -125,14 +127,7 @@ pub(super) fn gather_in(
     table: BlockTable<'_>,
 ) -> Result<(), Error> {
     let rank_state = open.rank_state();
-    let mut blocks = AllgathervBuffers::new(
-        send,
-        recv,
-        (rank_state.rank, rank_state.size()),
-        table,
-        rank_state.cma_peers.as_ref(),
-    )
-    .read_in_place_of(rank_state);
+    let mut blocks = AllgathervBuffers::new(send, recv, rank_state.rank, table).unstaged_of(rank_state);
     let operation = open.operation();
     rank_state.chosen(blocks.recv.len(), || Choice {
         operation,
@@ -162,40 +157,41 @@ pub(crate) struct AllgathervBuffers<'a> {
     recv: &'a mut [u8],
     table: BlockTable<'a>,
     rank: usize,
-    /// With single copy.
-    single_copy: Option<&'a CmaPeers>,
     /// Of this rank's own block.
     lending: Option<Lending<'a>>,
     stores: StorePolicy,
 }
 
 impl<'a> AllgathervBuffers<'a> {
-    pub(crate) fn new(
-        send: Option<&'a [u8]>,
-        recv: &'a mut [u8],
-        (rank, ranks): (usize, usize),
-        table: BlockTable<'a>,
-        cma_peers: Option<&'a CmaPeers>,
-    ) -> Self {
-        let lengths = (0..ranks).map(|rank| table.range(rank).len());
-        let single_copy = cma_peers.filter(|peers| peers.eligible(SINGLE_COPY_FROM_BYTES, lengths));
-        let stores = StorePolicy::of_call(recv.len(), single_copy.is_some());
-        AllgathervBuffers { send, recv, table, rank, single_copy, lending: None, stores }
+    pub(crate) fn new(send: Option<&'a [u8]>, recv: &'a mut [u8], rank: usize, table: BlockTable<'a>) -> Self {
+        let stores = StorePolicy::of_call(recv.len());
+        AllgathervBuffers { send, recv, table, rank, lending: None, stores }
     }
 
-    /// Blocks that lie in memory that all ranks map do not go through staging.
-    fn read_in_place_of(self, rank_state: &'a RankState) -> Self {
-        let own = self.table.range(self.rank);
-        let place = match self.send {
-            Some(send) => rank_state.lend_from(send, GATHER_IN_PLACE_FROM_BYTES),
-            None => rank_state.lend_from(&self.recv[own], GATHER_IN_PLACE_FROM_BYTES),
+    /// Blocks that lie in memory that all ranks map do not go through staging, nor do long ones where the system copies faster.
+    fn unstaged_of(self, rank_state: &'a RankState) -> Self {
+        let own = self.send.unwrap_or_else(|| &self.recv[self.table.range(self.rank)]);
+        let place = rank_state.lend_from(own, GATHER_IN_PLACE_FROM_BYTES);
+        let lengths = (0..rank_state.size()).map(|rank| self.table.range(rank).len());
+        let is_fetched = rank_state.fetches(SINGLE_COPY_FROM_BYTES, lengths.clone());
+        let address = match is_fetched {
+            true => cma_peers::address(own),
+            false if place.is_none() => {
+                let total = lengths.fold(0, usize::saturating_add);
+                rank_state.address_of_unchanged(
+                    own,
+                    (own.len(), total),
+                    &ALLGATHERV_UNCHANGED_SINGLE_COPY_BYTES,
+                )
+            }
+            false => None,
         };
-        AllgathervBuffers { lending: Some(Lending::new(rank_state, place)), ..self }
+        AllgathervBuffers { lending: Some(Lending::new(rank_state, place).or_at(address)), ..self }
     }
 
     fn path(&self, ranks: usize) -> Path {
         let is_short = (0..ranks).all(|rank| self.length(rank) <= INLINE);
-        Path::of_blocks(is_short, self.single_copy, self.place())
+        Path::of_block(is_short, self)
     }
 
     /// The place of a chunk of a rank's block.
@@ -238,7 +234,7 @@ impl BlockTransfer for AllgathervBuffers<'_> {
     #[inline]
     fn copy_own_block(&mut self, chunk: Range<usize>) {
         let Some(send) = self.send else { return };
-        if self.stores.receive() == Stores::NonTemporal && self.place().is_none() {
+        if self.stores.receive() == Stores::NonTemporal && self.place().or(self.address()).is_none() {
             // `put` has copied it.
             return;
         }
@@ -251,22 +247,17 @@ impl BlockTransfer for AllgathervBuffers<'_> {
         self.stores.fetch(&staging, Self::target(self.recv, &self.table, rank, &chunk));
     }
 
-    #[inline]
-    fn by_single_copy(&self) -> bool {
-        self.single_copy.is_some()
-    }
-
     fn address(&self) -> Address {
-        cma_peers::address(self.send.unwrap_or_else(|| &self.recv[self.table.range(self.rank)]))
+        self.lending.as_ref()?.address()
     }
 
     fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
         let target = Self::target(self.recv, &self.table, rank, &chunk);
-        self.single_copy.is_some_and(|peers| peers.fetch(rank, from, chunk, target))
+        self.lending.as_ref().is_some_and(|lending| lending.fetch_from(rank, from, chunk, target))
     }
 
     fn refused(&mut self) {
-        self.single_copy.take().iter().for_each(|peers| peers.refuse());
+        self.lending.iter_mut().for_each(Lending::refused);
     }
 
     fn place(&self) -> Address {
@@ -284,18 +275,14 @@ impl BlockTransfer for AllgathervBuffers<'_> {
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
         let target = &mut self.recv[self.table.range(rank)];
         if let Some(lending) = &self.lending {
-            lending.fetch(place, 0, target, &self.stores);
+            lending.read(place, 0, target, &self.stores);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::rank::cma_peers::ProbeCookie;
-    use crate::tuning::{RECEIVE_NON_TEMPORAL_FROM_BYTES, SINGLE_COPY_BELOW_BYTES};
+    use crate::tuning::RECEIVE_NON_TEMPORAL_FROM_BYTES;
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri would take hours")]
@@ -320,21 +307,6 @@ mod tests {
                 })
                 .unwrap();
             }
-        }
-    }
-
-    #[test]
-    fn large_blocks_do_not_use_single_copy() {
-        let peers = CmaPeers::new(Arc::new(ProbeCookie::new()), Box::default());
-        let most = SINGLE_COPY_BELOW_BYTES / 2;
-        for (len, single_copy, stores) in [(most - 1, true, Stores::Cached), (most, false, Stores::NonTemporal)]
-        {
-            // Single copy depends on the length of the blocks, the stores on the length of the buffer, with its gaps.
-            let mut recv = vec![0; RECEIVE_NON_TEMPORAL_FROM_BYTES];
-            let (counts, displs) = ([len; 2], [0, most]);
-            let table = BlockTable::Given { counts: &counts, displs: &displs, width: 1 };
-            let buffers = AllgathervBuffers::new(Some(&[]), &mut recv, (0, 2), table, Some(&peers));
-            assert_eq!((buffers.by_single_copy(), buffers.stores.receive()), (single_copy, stores));
         }
     }
 }

@@ -17,7 +17,6 @@ use crate::protocol::Call;
 use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
-use crate::rank::cma_peers::CmaPeers;
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::OpenCall;
 use crate::tuning::{ALLTOALL_SINGLE_COPY_FROM_BYTES, PARTS_IN_PLACE_FROM_BYTES};
@@ -79,16 +78,17 @@ pub(super) fn exchange<S: SendBytes>(
 ) -> Result<(), Error> {
     let (rank_state, operation) = (open.rank_state(), open.operation());
     let (rank, size) = (rank_state.rank, rank_state.size());
-    let single_copy =
-        rank_state.single_copy(ALLTOALL_SINGLE_COPY_FROM_BYTES, iter::repeat_n(send.bytes() / size, size));
-    let stores = StorePolicy::of_call(recv.bytes(), single_copy.is_some());
+    let stores = StorePolicy::of_call(recv.bytes());
     let place = send.lend_from(rank_state, PARTS_IN_PLACE_FROM_BYTES);
-    let lending = Lending::new(rank_state, place);
-    let mut blocks = AlltoallBuffers { send, recv, rank, size, single_copy, lending, stores, copied: false };
+    let lengths = iter::repeat_n(send.bytes() / size, size);
+    let is_fetched = rank_state.fetches(ALLTOALL_SINGLE_COPY_FROM_BYTES, lengths);
+    let address = if is_fetched { send.address() } else { None };
+    let lending = Lending::new(rank_state, place).or_at(address);
+    let mut blocks = AlltoallBuffers { send, recv, rank, size, lending, stores, copied: false };
     let bytes = blocks.length(rank);
     rank_state.chosen(bytes, || Choice {
         operation,
-        path: Path::of_blocks(bytes <= INLINE, single_copy, blocks.place()),
+        path: Path::of_block(bytes <= INLINE, &blocks),
         receive: blocks.stores.receive(),
     });
     open.transfer(call, &mut blocks)
@@ -100,8 +100,6 @@ struct AlltoallBuffers<'a, S, R> {
     recv: R,
     rank: usize,
     size: usize,
-    /// With single copy.
-    single_copy: Option<&'a CmaPeers>,
     /// Of `send`.
     lending: Lending<'a>,
     stores: StorePolicy,
@@ -150,23 +148,19 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for AlltoallBuffers<'_, S, R> 
         parts::get((part, place), chunk, staging, &mut self.recv, &self.stores);
     }
 
-    fn by_single_copy(&self) -> bool {
-        self.single_copy.is_some()
-    }
-
     fn address(&self) -> Address {
-        self.send.address()
+        self.lending.address()
     }
 
     /// This rank's part of the chunk. The blocks of a sender lie in rank order, its own among them.
     fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
         let start = parts::position(rank, self.rank, self.size) * self.bytes();
         let (own, place) = (self.range(self.rank), self.range(rank));
-        parts::fetch((start, own, place), chunk, (self.single_copy, rank, from), &mut self.recv, &self.stores)
+        parts::fetch((start, own, place), chunk, (&self.lending, rank, from), &mut self.recv, &self.stores)
     }
 
     fn refused(&mut self) {
-        self.single_copy.take().iter().for_each(|peers| peers.refuse());
+        self.lending.refused();
     }
 
     fn place(&self) -> Address {

@@ -107,14 +107,14 @@ impl Communicator {
             lending: Lending::new(&self.rank_state, place),
             offsets: &offsets,
             rank: self.rank(),
-            stores: StorePolicy::of_call(recv.bytes(), false),
+            stores: StorePolicy::of_call(recv.bytes()),
             recv,
             copied: false,
         };
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
         self.rank_state.chosen(longest, || Choice {
             operation: OPERATION,
-            path: Path::of_blocks(longest <= INLINE, None, blocks.place()),
+            path: Path::of_block(longest <= INLINE, &blocks),
             receive: blocks.stores.receive(),
         });
         if let Some(headers) = data {

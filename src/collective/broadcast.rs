@@ -15,14 +15,18 @@ use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::RankState;
-use crate::tuning::{BROADCAST_IN_PLACE_FROM_BYTES, BROADCAST_UNCHANGED_IN_PLACE_FROM_BYTES};
+use crate::tuning::{
+    BROADCAST_IN_PLACE_FROM_BYTES, BROADCAST_SINGLE_COPY_RANKS, BROADCAST_UNCHANGED_IN_PLACE_FROM_BYTES,
+    BROADCAST_UNCHANGED_SINGLE_COPY_BYTES,
+};
 
 impl Communicator {
     /// Copies `buffer` of rank `root` to all ranks. It has the same length on all ranks. Collective: every rank, also the
     /// root, returns when all have read the data.
     ///
     /// The root writes chunk after chunk into its staging. The other ranks read a chunk while the root writes the next (a
-    /// pipeline through a shared segment: Graham and Shipman 2008).
+    /// pipeline through a shared segment: Graham and Shipman 2008). With [single copy](crate::Config::single_copy), a buffer of
+    /// 256 KiB to 2 MiB that stays as it is is read from the root's memory.
     ///
     /// ```
     /// let all = intranode::threads(3, |comm| {
@@ -49,11 +53,11 @@ impl Communicator {
             return self.broadcast_short(&call, buffer, root);
         }
         let mut blocks = BroadcastBuffer::new(buffer, root);
-        blocks.read_in_place_of(&self.rank_state);
+        blocks.unstaged_of(&self.rank_state);
         let bytes = blocks.buffer.len();
         self.rank_state.chosen(bytes, || Choice {
             operation,
-            path: Path::of_blocks(false, None, blocks.place()),
+            path: Path::of_block(false, &blocks),
             receive: blocks.stores.receive(),
         });
         self.rank_state.collective(operation, |member| member.transfer(&call, &mut blocks))
@@ -71,16 +75,24 @@ pub(crate) struct BroadcastBuffer<'a> {
 
 impl<'a> BroadcastBuffer<'a> {
     pub(crate) fn new(buffer: &'a mut [u8], root: usize) -> Self {
-        let stores = StorePolicy::of_call(buffer.len(), false);
+        let stores = StorePolicy::of_call(buffer.len());
         BroadcastBuffer { buffer, root, lending: None, stores }
     }
 
-    /// A root's buffer that lies in memory that all ranks map does not go through staging.
-    fn read_in_place_of(&mut self, rank_state: &'a RankState) {
-        let lends =
-            rank_state.rank == self.root && self.buffer.len() >= BROADCAST_UNCHANGED_IN_PLACE_FROM_BYTES;
+    /// A root's buffer that lies in memory that all ranks map does not go through staging, nor does one that does not change where the system
+    /// copies faster.
+    fn unstaged_of(&mut self, rank_state: &'a RankState) {
+        let len = self.buffer.len();
+        let lends = rank_state.rank == self.root && len >= BROADCAST_UNCHANGED_IN_PLACE_FROM_BYTES;
         let place = if lends { rank_state.lend_from(self.buffer, BROADCAST_IN_PLACE_FROM_BYTES) } else { None };
-        self.lending = Some(Lending::new(rank_state, place));
+        let may_be_fetched = lends && place.is_none() && rank_state.size() <= BROADCAST_SINGLE_COPY_RANKS;
+        let address = match may_be_fetched {
+            true => {
+                rank_state.address_of_unchanged(self.buffer, (len, len), &BROADCAST_UNCHANGED_SINGLE_COPY_BYTES)
+            }
+            false => None,
+        };
+        self.lending = Some(Lending::new(rank_state, place).or_at(address));
     }
 }
 
@@ -103,6 +115,19 @@ impl BlockTransfer for BroadcastBuffer<'_> {
         self.stores.fetch(&staging, &mut self.buffer[chunk]);
     }
 
+    fn address(&self) -> Address {
+        self.lending.as_ref()?.address()
+    }
+
+    fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
+        let target = &mut self.buffer[chunk.clone()];
+        self.lending.as_ref().is_some_and(|lending| lending.fetch_from(rank, from, chunk, target))
+    }
+
+    fn refused(&mut self) {
+        self.lending.iter_mut().for_each(Lending::refused);
+    }
+
     fn place(&self) -> Address {
         self.lending.as_ref()?.place()
     }
@@ -118,7 +143,7 @@ impl BlockTransfer for BroadcastBuffer<'_> {
     fn read_in_place(&mut self, _: usize, place: NonZeroU64) {
         let BroadcastBuffer { buffer, lending, stores, .. } = self;
         if let Some(lending) = lending {
-            lending.fetch(place, 0, buffer, stores);
+            lending.read(place, 0, buffer, stores);
         }
     }
 }

@@ -124,7 +124,7 @@ pub(super) fn gather_to(
     (table, root): (BlockTable<'_>, usize),
 ) -> Result<(), Error> {
     let rank_state = open.rank_state();
-    let stores = StorePolicy::of_call(recv.as_ref().map_or(0, |recv| recv.len()), false);
+    let stores = StorePolicy::of_call(recv.as_ref().map_or(0, |recv| recv.len()));
     let mut blocks = GatherBuffers {
         // The root's own block goes nowhere.
         lending: Lending::new(rank_state, place.filter(|_| rank_state.rank != root)),
@@ -138,11 +138,7 @@ pub(super) fn gather_to(
     let operation = open.operation();
     rank_state.chosen(table.len(rank_state.rank), || Choice {
         operation,
-        path: Path::of_blocks(
-            (0..rank_state.size()).all(|rank| blocks.length(rank) <= INLINE),
-            None,
-            blocks.place(),
-        ),
+        path: Path::of_block((0..rank_state.size()).all(|rank| blocks.length(rank) <= INLINE), &blocks),
         receive: blocks.stores.receive(),
     });
     open.transfer(call, &mut blocks)
@@ -207,7 +203,7 @@ impl BlockTransfer for GatherBuffers<'_> {
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
         if let Some(recv) = &mut self.recv {
             let target = &mut recv[self.table.range(rank)];
-            self.lending.fetch(place, 0, target, &self.stores);
+            self.lending.read(place, 0, target, &self.stores);
         }
     }
 }

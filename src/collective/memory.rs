@@ -1,7 +1,7 @@
 //! Where a call sends from and receives into, in bytes: slices, or buffers that other threads may write meanwhile.
 
 use std::num::NonZeroU64;
-use std::ops::Range;
+use std::ops::{Range, RangeBounds};
 
 use crate::copy::policy::{StorePolicy, Stores};
 use crate::copy::raw::{RawSource, RawTarget};
@@ -30,6 +30,14 @@ pub(super) trait SendBytes: Copy {
 
     /// Where the system finds it for other ranks.
     fn address(self) -> Address;
+
+    /// The same if it has not changed: see [`RankState::address_of_unchanged`].
+    fn address_of_unchanged(
+        self,
+        rank_state: &RankState,
+        len: usize,
+        lengths: &impl RangeBounds<usize>,
+    ) -> Address;
 }
 
 /// Where a call receives that sends from an `S`.
@@ -81,6 +89,15 @@ impl SendBytes for &[u8] {
 
     fn address(self) -> Address {
         cma_peers::address(self)
+    }
+
+    fn address_of_unchanged(
+        self,
+        rank_state: &RankState,
+        len: usize,
+        lengths: &impl RangeBounds<usize>,
+    ) -> Address {
+        rank_state.address_of_unchanged(self, (len, self.len()), lengths)
     }
 }
 
@@ -143,6 +160,11 @@ impl SendBytes for RawSource<'_, u8> {
 
     fn address(self) -> Address {
         NonZeroU64::new(self.start().expose_provenance() as u64)
+    }
+
+    /// Others may write it at any time.
+    fn address_of_unchanged(self, _: &RankState, _: usize, _: &impl RangeBounds<usize>) -> Address {
+        None
     }
 }
 

@@ -121,7 +121,7 @@ impl<T: Pod> BlockTransfer for OwnedParts<T> {
 
     fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
         let (start, place) = (self.blocks[rank].part, self.received[rank].clone());
-        let stores = StorePolicy::of_call(place.len(), false);
+        let stores = StorePolicy::of_call(place.len());
         let mut recv: &mut [u8] = bytemuck::cast_slice_mut(&mut self.recv);
         let part = start..start.saturating_add(place.len());
         parts::get::<&[u8]>((part, place), chunk, staging, &mut recv, &stores);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::memory::{RecvBytes, SendBytes};
 use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source};
-use crate::rank::cma_peers::CmaPeers;
+use crate::rank::lending::Lending;
 
 /// The ranks that a sender has parts for, in the order of these.
 pub(super) fn receivers(sender: usize, size: usize) -> impl Iterator<Item = usize> {
@@ -60,19 +60,18 @@ pub(super) fn get<S>(
 pub(super) fn fetch<S>(
     (start, own, place): (usize, Range<usize>, Range<usize>),
     chunk: Range<usize>,
-    (peers, sender, from): (Option<&CmaPeers>, usize, NonZeroU64),
+    (lending, sender, from): (&Lending<'_>, usize, NonZeroU64),
     target: &mut impl RecvBytes<S>,
     stores: &StorePolicy,
 ) -> bool {
     let common = chunk.start.max(start)..chunk.end.min(start + own.len());
-    let Some(peers) = peers else { return false };
     if common.is_empty() {
         return true;
     }
     let (at, first) = (place.start + (common.start - start), own.start + (common.start - start));
     debug_assert!(at + common.len() <= place.end);
     target.fill(at..at + common.len(), stores, |offset, piece| {
-        peers.fetch(sender, from, first + offset..first + offset + piece.len(), piece)
+        lending.fetch_from(sender, from, first + offset..first + offset + piece.len(), piece)
     })
 }
 

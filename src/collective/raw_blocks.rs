@@ -22,7 +22,6 @@ use crate::protocol::Call;
 use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
-use crate::rank::cma_peers::CmaPeers;
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::RankState;
 use crate::tuning::SINGLE_COPY_FROM_BYTES;
@@ -199,14 +198,19 @@ impl Communicator {
         let (send, recv) = (send.map(RawSource::bytes), recv.map(RawTarget::into_bytes));
         let received = recv.as_ref().map_or(0, RawTarget::len);
         let is_short = (0..self.size()).all(|rank| blocks.len(rank) <= INLINE);
-        let cma_peers = blocks.single_copy(rank_state);
-        let stores = StorePolicy::of_call(received, cma_peers.is_some());
-        let path = Path::of_blocks(is_short, cma_peers, None);
-        rank_state.chosen(received, || Choice { operation, path, receive: stores.receive() });
+        let stores = StorePolicy::of_call(received);
         // Nothing of this rank's is read in place, but it reads what others lend.
         let lending = Lending::new(rank_state, None);
-        let mut data =
-            RawBlocks { send, recv, blocks, rank: rank_state.rank, cma_peers, copied: false, lending, stores };
+        let mut data = RawBlocks { send, recv, blocks, rank: rank_state.rank, copied: false, lending, stores };
+        if data.blocks.are_fetched(rank_state) {
+            let address = data.own().and_then(RawSource::address);
+            data.lending = data.lending.or_at(address);
+        }
+        rank_state.chosen(received, || Choice {
+            operation,
+            path: Path::of_block(is_short, &data),
+            receive: data.stores.receive(),
+        });
         rank_state.begin(operation)?.transfer(call, &mut data)
     }
 }
@@ -222,12 +226,13 @@ enum Blocks<'a> {
 }
 
 impl Blocks<'_> {
-    /// With whom they are read by CMA, if they are.
-    fn single_copy<'r>(&self, rank_state: &'r RankState) -> Option<&'r CmaPeers> {
+    /// Whether they are better fetched by single copy.
+    fn are_fetched(&self, rank_state: &RankState) -> bool {
         match self {
-            Blocks::OfAll(table) => rank_state
-                .single_copy(SINGLE_COPY_FROM_BYTES, (0..rank_state.size()).map(|rank| table.len(rank))),
-            Blocks::OfRoot { .. } | Blocks::ToRoot(..) => None,
+            Blocks::OfAll(table) => {
+                rank_state.fetches(SINGLE_COPY_FROM_BYTES, (0..rank_state.size()).map(|rank| table.len(rank)))
+            }
+            Blocks::OfRoot { .. } | Blocks::ToRoot(..) => false,
         }
     }
 
@@ -261,8 +266,6 @@ struct RawBlocks<'a> {
     recv: Option<RawTarget<'a, u8>>,
     blocks: Blocks<'a>,
     rank: usize,
-    /// With single copy.
-    cma_peers: Option<&'a CmaPeers>,
     /// Whether this rank's own block has been copied.
     copied: bool,
     lending: Lending<'a>,
@@ -314,25 +317,21 @@ impl BlockTransfer for RawBlocks<'_> {
         }
     }
 
-    fn by_single_copy(&self) -> bool {
-        self.cma_peers.is_some()
-    }
-
     fn address(&self) -> Address {
-        self.own()?.address()
+        self.lending.address()
     }
 
     fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
-        let (Some(peers), Some(recv)) = (self.cma_peers, &mut self.recv) else { return self.recv.is_none() };
+        let Some(recv) = &mut self.recv else { return true };
         let block = self.blocks.range(rank).start;
         recv.fill(block + chunk.start..block + chunk.end, &self.stores, |offset, target| {
             let start = chunk.start + offset;
-            peers.fetch(rank, from, start..start + target.len(), target)
+            self.lending.fetch_from(rank, from, start..start + target.len(), target)
         })
     }
 
     fn refused(&mut self) {
-        self.cma_peers.take().iter().for_each(|peers| peers.refuse());
+        self.lending.refused();
     }
 
     fn find(&mut self, place: NonZeroU64) -> bool {

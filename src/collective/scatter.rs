@@ -17,9 +17,10 @@ use crate::protocol::Call;
 use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
-use crate::rank::cma_peers::CmaPeers;
 use crate::rank::lending::Lending;
-use crate::tuning::{SCATTER_IN_PLACE_FROM_BYTES, SCATTER_SINGLE_COPY_FROM_BYTES};
+use crate::tuning::{
+    SCATTER_IN_PLACE_FROM_BYTES, SCATTER_SINGLE_COPY_FROM_BYTES, SCATTER_UNCHANGED_SINGLE_COPY_BYTES,
+};
 
 impl Communicator {
     /// Gives each rank its block of rank `root`'s `send`, in rank order: the inverse of [`gather`](Communicator::gather).
@@ -28,7 +29,8 @@ impl Communicator {
     ///
     /// The blocks of the other ranks follow one another in the root's staging. Up to 96 bytes in all take one round; longer data
     /// streams chunk by chunk, as a [`broadcast`](Communicator::broadcast), and each rank reads its own block only. With
-    /// [single copy](crate::Config::single_copy), blocks of 768 KiB or more are read from the root's memory.
+    /// [single copy](crate::Config::single_copy), blocks of 768 KiB or more, or of 256 KiB that stay as
+    /// they are, are read from the root's memory.
     ///
     /// ```
     /// let blocks = intranode::threads(3, |comm| {
@@ -155,7 +157,7 @@ impl Communicator {
         let mut blocks = ScatterBuffers::new(self, (send, place), (recv, offset), (table, root));
         self.rank_state.chosen(blocks.total, || Choice {
             operation,
-            path: Path::of_blocks(blocks.total <= INLINE, blocks.single_copy, blocks.place()),
+            path: Path::of_block(blocks.total <= INLINE, &blocks),
             receive: blocks.stores.receive(),
         });
         open.transfer(call, &mut blocks)
@@ -164,8 +166,6 @@ impl Communicator {
 
 /// The caller's buffers, in bytes.
 struct ScatterBuffers<'a, S, R> {
-    /// With single copy.
-    single_copy: Option<&'a CmaPeers>,
     /// Of the root's blocks.
     lending: Lending<'a>,
     /// On the root.
@@ -199,17 +199,24 @@ impl<'a, S: SendBytes, R: RecvBytes<S>> ScatterBuffers<'a, S, R> {
             lengths.fold(0, usize::saturating_add)
         };
         let start = if rank == root { 0 } else { length(parts::position(root, rank, size)) };
-        // With counts other ranks know only of long blocks where they lie.
-        let is_known = matches!(table, BlockTable::Equal { .. }) || comm.is_long(&table);
-        let lengths = parts::receivers(root, size).map(|rank| table.len(rank));
-        let single_copy =
-            if is_known { comm.rank_state.single_copy(SCATTER_SINGLE_COPY_FROM_BYTES, lengths) } else { None };
+        let address = send.and_then(|send| {
+            let lengths = parts::receivers(root, size).map(|rank| table.len(rank));
+            let pays = comm.rank_state.fetches(SCATTER_SINGLE_COPY_FROM_BYTES, lengths);
+            // With counts other ranks know only of long blocks where they lie.
+            let is_fetched = pays && (matches!(table, BlockTable::Equal { .. }) || comm.is_long(&table));
+            match &table {
+                _ if is_fetched => send.address(),
+                BlockTable::Equal { bytes } if place.is_none() => {
+                    send.address_of_unchanged(&comm.rank_state, *bytes, &SCATTER_UNCHANGED_SINGLE_COPY_BYTES)
+                }
+                _ => None,
+            }
+        });
         ScatterBuffers {
-            single_copy,
             part: start..start.saturating_add(received),
-            stores: StorePolicy::of_call(received, single_copy.is_some()),
+            stores: StorePolicy::of_call(received),
             total: length(size - 1),
-            lending: Lending::new(&comm.rank_state, place),
+            lending: Lending::new(&comm.rank_state, place).or_at(address),
             copied: rank != root,
             send,
             recv,
@@ -256,12 +263,8 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for ScatterBuffers<'_, S, R> {
         }
     }
 
-    fn by_single_copy(&self) -> bool {
-        self.single_copy.is_some()
-    }
-
     fn address(&self) -> Address {
-        self.send?.address()
+        self.lending.address()
     }
 
     /// This rank's part of the chunk. The root's blocks lie in rank order, its own among them.
@@ -269,11 +272,11 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for ScatterBuffers<'_, S, R> {
         let Some(recv) = &mut self.recv else { return true };
         let (len, offset) = (self.part.len(), self.offset);
         let part = (self.part.start, offset..offset + len, 0..len);
-        parts::fetch(part, chunk, (self.single_copy, root, from), recv, &self.stores)
+        parts::fetch(part, chunk, (&self.lending, root, from), recv, &self.stores)
     }
 
     fn refused(&mut self) {
-        self.single_copy.take().iter().for_each(|peers| peers.refuse());
+        self.lending.refused();
     }
 
     fn place(&self) -> Address {

@@ -25,8 +25,8 @@ pub(crate) struct StorePolicy {
 
 impl StorePolicy {
     /// For a call that receives `bytes` in all. Those copied by the system (CMA) are stored as the system likes.
-    pub(crate) fn of_call(bytes: usize, single_copy: bool) -> Self {
-        let large = bytes >= RECEIVE_NON_TEMPORAL_FROM_BYTES && !single_copy;
+    pub(crate) fn of_call(bytes: usize) -> Self {
+        let large = bytes >= RECEIVE_NON_TEMPORAL_FROM_BYTES;
         StorePolicy { receive: if large { Stores::NonTemporal } else { Stores::Cached } }
     }
 

@@ -23,7 +23,7 @@ impl Link {
         targets: impl Iterator<Item = &'a mut [u8]>,
         transfer: usize,
     ) {
-        let stores = StorePolicy::of_call(transfer, false);
+        let stores = StorePolicy::of_call(transfer);
         let mut at = 0;
         for target in targets {
             match &body {

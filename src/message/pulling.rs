@@ -143,7 +143,7 @@ impl State {
         staged: &mut Staged,
         target: &mut [u8],
     ) -> Result<(), Killed> {
-        let stores = StorePolicy::of_call(target.len(), false);
+        let stores = StorePolicy::of_call(target.len());
         let mut index = 0;
         while index < self.fragments.len() {
             let Fragment { source: from, number, attempt, mask, len } = self.fragments[index];
@@ -190,7 +190,7 @@ fn read_in_place(core: &Core, source: usize, offer: &Offer, place: NonZeroU64, t
     if place.get() & OFFER != 0 && !lending.find(place) {
         return false;
     }
-    let (channel, stores) = (core.from(source), StorePolicy::of_call(target.len(), false));
+    let (channel, stores) = (core.from(source), StorePolicy::of_call(target.len()));
     for (index, piece) in target.chunks_mut(MESSAGE_PIECE_BYTES).enumerate() {
         let Some(found) = lending.at(place, index * MESSAGE_PIECE_BYTES, piece.len()) else { return false };
         RawTarget::from(piece).fetch(&found.view(), stores.receive());

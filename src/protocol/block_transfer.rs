@@ -21,11 +21,8 @@ pub trait BlockTransfer {
     fn copy_own_block(&mut self, chunk: Range<usize>);
     /// Copies a chunk of another rank's block out of staging.
     fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>);
-    /// Whether to try single copy: the same on every rank. The methods below are for that.
-    fn by_single_copy(&self) -> bool {
-        false
-    }
-    /// The address of this rank's own block.
+    /// Where the others fetch this rank's own block by single copy, if it has no [place](Self::place). `None`: it goes through staging.
+    /// Each rank decides for its own block.
     fn address(&self) -> Address {
         None
     }
@@ -35,10 +32,10 @@ pub trait BlockTransfer {
         let _ = (rank, chunk, from);
         false
     }
-    /// Some rank has failed to fetch a block, and all know.
+    /// Some rank has failed to fetch a block, and all know. The call begins again, and fetches nothing.
     fn refused(&mut self) {}
-    /// Where all ranks have this rank's own block mapped: a number that means the same to each of them. `None`: it goes
-    /// through staging. Each rank decides for its own block.
+    /// Where all ranks have this rank's own block mapped: a number that means the same to each of them. Each rank decides for its own
+    /// block.
     fn place(&self) -> Address {
         None
     }

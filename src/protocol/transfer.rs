@@ -1,6 +1,6 @@
 //! Blocks of any length from some ranks to all: allgatherv, and broadcast, in which one block is not empty.
 //!
-//! Blocks stream through staging in chunks, one round a chunk, unless they need no staging: see [`super::single_copy`].
+//! Blocks stream through staging in chunks, one round a chunk, unless they need no staging.
 //!
 //! ```text
 //! turn    t        t + 1      t + 2
@@ -20,13 +20,16 @@
 //! first round, and the others read it there before they arrive at the next. So there is a second round, if it was not
 //! needed anyway, and no rank returns before all have read. Each rank decides for its own block. Memory that not all ranks may
 //! have any more is offered first: see [`super::offers`].
+//!
+//! **By single copy.** In the same way a rank publishes the address of its block, from which the system copies it for the others: see
+//! [`super::single_copy`].
 
 use core::ops::Range;
 
 use super::block_transfer::{Address, BlockTransfer};
 use super::call::INLINE;
 use super::offers::is_offer;
-use super::single_copy::write_status;
+use super::single_copy::write_whereabouts;
 use super::{Call, Failure, Member, Payload, Platform};
 use crate::copy::{Sink, Source};
 
@@ -36,43 +39,48 @@ impl<P: Platform> Member<'_, P> {
     /// # Errors
     /// As [`Member::begin_call`].
     pub fn transfer<B: BlockTransfer>(&mut self, call: &Call, blocks: &mut B) -> Result<(), Failure> {
+        self.transfer_or_fetch(call, blocks, true)
+    }
+
+    /// `may_fetch`: no rank has failed to do so in this call.
+    fn transfer_or_fetch<B: BlockTransfer>(
+        &mut self,
+        call: &Call,
+        blocks: &mut B,
+        may_fetch: bool,
+    ) -> Result<(), Failure> {
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
         if self.segment.staging.is_short(longest) {
             return self.transfer_short(call, longest, blocks);
-        }
-        if blocks.by_single_copy() {
-            if self.transfer_by_single_copy(call, blocks)? {
-                return Ok(());
-            }
-            blocks.refused();
         }
         let senders = self.senders(blocks);
         let chunk_len = self.segment.staging.chunk_len(longest, senders, self.size());
         let chunk = |start: usize, len: usize| start.min(len)..(start + chunk_len).min(len);
         let (own, place) = (blocks.length(self.rank), blocks.place());
-        let staged = if place.is_some() { 0 } else { own };
+        let address = if may_fetch && place.is_none() && own > 0 { blocks.address() } else { None };
+        let is_staged = place.or(address).is_none();
+        let staged = if is_staged { own } else { 0 };
         let mut offset = self.offset(chunk(0, longest).len(), senders);
         self.stage(chunk(0, staged), offset, blocks);
-        // All of it if it is in place: the rounds may end before the chunks do. An offer makes the call begin again.
+        // All of it if it is not staged: the rounds may end before the chunks do. An offer makes the call begin again.
         let first = match place {
             Some(_) if is_offer(place) => 0..0,
-            Some(_) => 0..own,
-            None => chunk(0, own),
+            _ if is_staged => chunk(0, own),
+            _ => 0..own,
         };
-        let publish = |header: Sink<'_>| write_status(header, place);
+        let publish = |header: Sink<'_>| write_whereabouts(header, (place, address));
         let parity = self.begin_call_while(call, publish, || blocks.copy_own_block(first))?;
-        let places = self.all_places(parity, place);
-        if is_offer(places) {
+        if is_offer(self.all_places(parity, place)) {
             let found = self.all_find(call, parity, |place| blocks.find(place))?;
             blocks.settle(found);
-            return self.transfer(call, blocks);
+            return self.transfer_or_fetch(call, blocks, may_fetch);
         }
         self.prefetch_next_round(chunk(0, longest).len());
-        let in_place = if places.is_some() { self.read_in_place(parity, place, blocks) } else { Vec::new() };
-        let length = |blocks: &B, rank| if in_place.contains(&rank) { 0 } else { blocks.length(rank) };
-        let longest = match places {
-            Some(_) => (0..self.size()).map(|rank| length(blocks, rank)).max().unwrap_or(0),
-            None => longest,
+        let (unstaged, fetched) = self.get_unstaged(parity, (place, address), blocks);
+        let length = |blocks: &B, rank| if unstaged.contains(&rank) { 0 } else { blocks.length(rank) };
+        let longest = match unstaged[..] {
+            [] => longest,
+            _ => (0..self.size()).map(|rank| length(blocks, rank)).max().unwrap_or(0),
         };
         let mut buffer = self.end_turn_if(longest > 0);
         let mut start = 0;
@@ -94,25 +102,40 @@ impl<P: Platform> Member<'_, P> {
             buffer = self.end_turn();
             self.prefetch_next_round(chunk(start, longest).len());
         }
-        if start == chunk_len && !in_place.is_empty() {
-            self.continue_call(call, || ())?;
+        match fetched {
+            Some(own) if !self.all_done(call, own)? => {
+                blocks.refused();
+                return self.transfer_or_fetch(call, blocks, false);
+            }
+            None if start == chunk_len && !unstaged.is_empty() => _ = self.continue_call(call, || ())?,
+            _ => {}
         }
         Ok(())
     }
 
-    /// Reads the blocks that are in place. Returns their ranks: the same on every rank.
-    fn read_in_place(&self, parity: usize, own: Address, blocks: &mut impl BlockTransfer) -> Vec<usize> {
-        let mut in_place = Vec::new();
-        if own.is_some() {
-            in_place.push(self.rank);
+    /// Gets the blocks that do not go through staging. Returns their ranks, which are the same on every rank, and whether this rank has
+    /// fetched all that had an address; `None`: no block of any rank had one. `own`: the place of this rank's block, and its address.
+    fn get_unstaged(
+        &self,
+        parity: usize,
+        own: (Address, Address),
+        blocks: &mut impl BlockTransfer,
+    ) -> (Vec<usize>, Option<bool>) {
+        let (mut unstaged, mut fetched) = (Vec::new(), own.1.map(|_| true));
+        if own.0.or(own.1).is_some() {
+            unstaged.push(self.rank);
         }
         for rank in self.others() {
             if let Some(place) = self.status(rank, parity) {
                 blocks.read_in_place(rank, place);
-                in_place.push(rank);
+            } else if let Some(from) = self.address(rank, parity) {
+                fetched = Some(fetched != Some(false) && self.fetch(rank, from, blocks));
+            } else {
+                continue;
             }
+            unstaged.push(rank);
         }
-        in_place
+        (unstaged, fetched)
     }
 
     /// Writes a chunk of this rank's block, if it has one, for the next round.

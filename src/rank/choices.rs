@@ -6,8 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::copy::policy::Stores;
 use crate::error::Operation;
-use crate::protocol::block_transfer::Address;
-use crate::rank::cma_peers::CmaPeers;
+use crate::protocol::block_transfer::BlockTransfer;
 use crate::sys::file_size::write_stderr;
 
 /// How a call's data gets from rank to rank.
@@ -26,13 +25,13 @@ pub(crate) enum Path {
 }
 
 impl Path {
-    /// Of blocks. `single_copy`: with whom, if the system copies them. `place`: where the others have this rank's, if they have it mapped.
-    pub(crate) fn of_blocks(fit_into_headers: bool, single_copy: Option<&CmaPeers>, place: Address) -> Self {
-        match place {
-            _ if fit_into_headers => Path::Inline,
-            Some(_) => Path::InPlace,
-            None if single_copy.is_some() => Path::SingleCopy,
-            None => Path::Staging,
+    /// Of this rank's block.
+    pub(crate) fn of_block(fits_into_header: bool, block: &impl BlockTransfer) -> Self {
+        match (block.place(), block.address()) {
+            _ if fits_into_header => Path::Inline,
+            (Some(_), _) => Path::InPlace,
+            (None, Some(_)) => Path::SingleCopy,
+            (None, None) => Path::Staging,
         }
     }
 }

@@ -1,16 +1,17 @@
-//! Whether the other ranks read this rank's data where it lies, in a symmetric object, in a region, in a buffer or in
-//! the heap; and how this
-//! rank reads theirs.
+//! Whether the other ranks read this rank's data where it lies, in a symmetric object, in a region, in a buffer or in the heap, or
+//! fetch it by single copy from other memory; and how this rank reads theirs.
 
-use std::array;
 use std::num::NonZeroU64;
+use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
+use std::{array, iter};
 
 use crate::copy::policy::StorePolicy;
 use crate::copy::publish::writing_is_cheap;
 use crate::copy::{Source, TERMS, Term};
 use crate::protocol::block_transfer::{Address, OFFER};
 use crate::rank::buffers;
+use crate::rank::cma_peers::{self, CmaPeers};
 use crate::rank::heap::{self, InstancesInPlace};
 use crate::rank::rank_state::RankState;
 use crate::rank::shared_regions::NUMBERS;
@@ -67,6 +68,21 @@ impl RankState {
             && self.settings.in_place != Some(false)
     }
 
+    /// Where the others fetch blocks by single copy if these have not changed since they were sent last: then they may be in the others'
+    /// caches. `len`: of how many bytes each is, and `total`: all of the call. `lengths`: for which that pays.
+    pub(crate) fn address_of_unchanged(
+        &self,
+        bytes: &[u8],
+        (len, total): (usize, usize),
+        lengths: &impl RangeBounds<usize>,
+    ) -> Address {
+        let pays = lengths.contains(&len) && self.fetches(len, iter::once(total));
+        let address = cma_peers::address(bytes).filter(|_| pays)?;
+        // Another thread may be about to send, perhaps of the process that this one was forked from: then it is not looked at.
+        let mut sent = self.sent.try_lock().ok()?;
+        sent.is_unchanged(address.get(), bytes).then_some(address)
+    }
+
     /// Whatever an RFO costs: what is not written does not need it.
     fn lend_unchanged(&self, bytes: &[u8]) -> Address {
         match self.heap.place_of(bytes) {
@@ -115,6 +131,7 @@ impl RankState {
 pub(crate) struct Lending<'a> {
     rank_state: &'a RankState,
     place: Address,
+    address: Address,
     /// Regions that others have offered, by number: they stay mapped as long as the call lasts.
     found: Vec<(u64, Arc<RegionBytes>)>,
 }
@@ -122,12 +139,39 @@ pub(crate) struct Lending<'a> {
 impl<'a> Lending<'a> {
     /// `place`: where the others find what this rank sends.
     pub(crate) fn new(rank_state: &'a RankState, place: Address) -> Self {
-        Lending { rank_state, place, found: Vec::new() }
+        Lending { rank_state, place, address: None, found: Vec::new() }
+    }
+
+    /// `address`: where the others fetch it, if they find it nowhere.
+    pub(crate) fn or_at(self, address: Address) -> Self {
+        Lending { address, ..self }
     }
 
     #[inline]
     pub(crate) fn place(&self) -> Address {
         self.place
+    }
+
+    #[inline]
+    pub(crate) fn address(&self) -> Address {
+        self.address
+    }
+
+    /// As [`BlockTransfer::fetch`](crate::protocol::block_transfer::BlockTransfer::fetch), into `target`.
+    pub(crate) fn fetch_from(
+        &self,
+        rank: usize,
+        from: NonZeroU64,
+        range: Range<usize>,
+        target: &mut [u8],
+    ) -> bool {
+        self.rank_state.cma_peers.as_ref().is_some_and(|peers| peers.fetch(rank, from, range, target))
+    }
+
+    /// As [`BlockTransfer::refused`](crate::protocol::block_transfer::BlockTransfer::refused).
+    pub(crate) fn refused(&mut self) {
+        self.address = None;
+        self.rank_state.cma_peers.iter().for_each(CmaPeers::refuse);
     }
 
     /// As [`BlockTransfer::find`](crate::protocol::block_transfer::BlockTransfer::find).
@@ -158,7 +202,7 @@ impl<'a> Lending<'a> {
 
     /// Fills `target` with what is `start` bytes after a place. A place that does not exist was overwritten by another process:
     /// nothing is copied.
-    pub(crate) fn fetch(&self, place: NonZeroU64, start: usize, target: &mut [u8], stores: &StorePolicy) {
+    pub(crate) fn read(&self, place: NonZeroU64, start: usize, target: &mut [u8], stores: &StorePolicy) {
         if let Some(found) = self.at(place, start, target.len()) {
             stores.fetch(&found.view(), target);
         }

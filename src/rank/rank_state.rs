@@ -23,6 +23,7 @@ use crate::rank::job_state::StateSampler;
 use crate::rank::process_settings::ProcessSettings;
 use crate::rank::shared_regions::SharedRegions;
 use crate::rank::started::Queue;
+use crate::rank::unchanged::SentBlocks;
 use crate::segment::mapped::MappedSegment;
 use crate::segment::platform::ShmPlatform;
 use crate::segment::recorder::{self, Awaited, Begun, OperationCounters, Recording};
@@ -44,6 +45,8 @@ pub(crate) struct RankState {
     pub(crate) barrier: Barrier,
     /// The peers of single copy, if all ranks can read each other's memory.
     pub(crate) cma_peers: Option<CmaPeers>,
+    /// The blocks that were sent last from memory that not all ranks map, where single copy is enabled.
+    pub(super) sent: Mutex<SentBlocks>,
     /// Samples the state of all ranks, for reports.
     pub(crate) sampler: Option<Arc<StateSampler>>,
     /// The platform with the fences on which the ranks agree when the first symmetric object is made.
@@ -91,6 +94,7 @@ impl RankState {
             groups: None,
             barrier: Barrier::Flat,
             cma_peers: None,
+            sent: Mutex::default(),
             sampler: None,
             one_sided: OnceLock::new(),
             heap: Heap::default(),
@@ -134,13 +138,10 @@ impl RankState {
         self.mapped.layout().ranks()
     }
 
-    /// With whom blocks of these lengths are read by CMA, if they are: the same on every rank.
-    pub(crate) fn single_copy(
-        &self,
-        from_bytes: usize,
-        lengths: impl Iterator<Item = usize>,
-    ) -> Option<&CmaPeers> {
-        self.cma_peers.as_ref().filter(|peers| peers.eligible(from_bytes, lengths))
+    /// Whether blocks of these lengths are better fetched by single copy.
+    #[inline]
+    pub(crate) fn fetches(&self, from_bytes: usize, lengths: impl Iterator<Item = usize>) -> bool {
+        self.cma_peers.as_ref().is_some_and(|peers| peers.eligible(from_bytes, lengths))
     }
 
     /// Poisons the communicator because this rank leaves, after the last round that it has completed, or panics.

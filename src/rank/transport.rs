@@ -26,8 +26,9 @@ impl RankState {
         let blocks = match self.cma_peers {
             Some(_) => {
                 format!(
-                    "single copy (CMA) where every block of an allgatherv has {SINGLE_COPY_FROM_BYTES} bytes, of an alltoall \
-                     {ALLTOALL_SINGLE_COPY_FROM_BYTES}, of a scatter {SCATTER_SINGLE_COPY_FROM_BYTES}"
+                    "single copy (CMA) of blocks that stay as they are, and where every block of an allgatherv has \
+                     {SINGLE_COPY_FROM_BYTES} bytes, of an alltoall {ALLTOALL_SINGLE_COPY_FROM_BYTES}, of a scatter \
+                     {SCATTER_SINGLE_COPY_FROM_BYTES}"
                 )
             }
             None => "all data through staging".to_owned(),

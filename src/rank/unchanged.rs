@@ -1,7 +1,7 @@
 //! Whether a program sends a block again without having written it, by samples of the blocks that it sent last.
 //!
 //! Lines that others have read cost more to write than their copy through staging. A block that stays as it is has no such cost,
-//! so it pays to read it in place also where it is short. A wrong guess costs time only: what is sent is the block as it is.
+//! so it pays to read it in place, or to fetch it, also where it is short. A wrong guess costs time only: what is sent is the block as it is.
 
 use crate::tuning::{UNCHANGED_BLOCKS, UNCHANGED_SAMPLES, UNCHANGED_TIMES};
 

@@ -119,8 +119,7 @@ fn agree(open: &mut OpenCall<'_>, call: &Call) -> Result<AllOwn, Error> {
     let mut all = vec![[0u64; WORDS]; size];
     let table = BlockTable::Equal { bytes: size_of_val(&words) };
     let recv = bytemuck::cast_slice_mut(all.as_flattened_mut());
-    let mut blocks =
-        AllgathervBuffers::new(Some(bytemuck::cast_slice(&words)), recv, (rank_state.rank, size), table, None);
+    let mut blocks = AllgathervBuffers::new(Some(bytemuck::cast_slice(&words)), recv, rank_state.rank, table);
     let all_own = open.round(call, |member, _, call| member.own_with(call, &mut blocks))?;
     // No rank can have dropped more than there are. What another process has overwritten may say so.
     let objects = rank_state.heap.table().objects();

@@ -134,6 +134,80 @@ fn rounds_beside_buffers(comm: &Communicator, len: usize) -> Result<[u32; 2]> {
     Ok([most, last])
 }
 
+/// The rounds of a broadcast, a scatter and an allgather of blocks of these lengths: of the last calls before the blocks change, and of the
+/// first ones after that. Who receives may have buffers that other threads may write, and one rank's block of the allgather is at its
+/// place already, which changes.
+fn rounds_of_unchanged(comm: &Communicator, root: usize) -> Result<[[u32; 3]; 2]> {
+    const LENGTHS: [usize; 3] = [2_000_003, 550_001, 250_001];
+    let rank = comm.rank();
+    let value = |of: usize, turn: usize, index: usize| (index * 3 + index / 247 + 90 * of + 50 * turn) as u8;
+    let block = |call: usize, of, turn| (0..LENGTHS[call]).map(move |index| value(of, turn, index));
+    let [of_root, to_all] = [LENGTHS[0], RANKS * LENGTHS[1]].map(|len| if rank == root { len } else { 0 });
+    let (mut long, mut parts, mut own) = (vec![0; of_root], vec![0; to_all], vec![0; LENGTHS[2]]);
+    let mut rounds = [[0; 3]; 2];
+    for (turn, times) in [6, 1].into_iter().enumerate() {
+        long.iter_mut().zip(block(0, root, turn)).for_each(|(to, value)| *to = value);
+        parts.iter_mut().zip((0..RANKS).flat_map(|of| block(1, of, turn))).for_each(|(to, value)| *to = value);
+        own.iter_mut().zip(block(2, rank, turn)).for_each(|(to, value)| *to = value);
+        for time in 0..times {
+            let (mut starts, is_raw) = ([round(comm)?; 4], time % 2 == 1);
+            let mut copy = if rank == root { None } else { Some(vec![0; LENGTHS[0]]) };
+            match &mut copy {
+                Some(copy) if is_raw => comm.broadcast_raw(None, Some(RawTarget::from(&mut copy[..])), root)?,
+                Some(copy) => comm.broadcast(copy, root)?,
+                None => comm.broadcast(&mut long, root)?,
+            }
+            let is_right = copy.as_ref().unwrap_or(&long).iter().copied().eq(block(0, root, turn));
+            ensure!(is_right, "the broadcast is wrong");
+            starts[1] = round(comm)?;
+            let mut part = vec![0; LENGTHS[1]];
+            match rank == root {
+                true => comm.scatter(Some(&parts[..]), &mut part, root)?,
+                false if is_raw => comm.scatter_raw(None, Some(RawTarget::from(&mut part[..])), root)?,
+                false => comm.scatter(None, &mut part, root)?,
+            }
+            ensure!(part.iter().copied().eq(block(1, rank, turn)), "the scatter is wrong");
+            starts[2] = round(comm)?;
+            let mut all = vec![0; RANKS * LENGTHS[2] + time];
+            let all = &mut all[time..];
+            match rank {
+                0 => {
+                    all[..LENGTHS[2]].copy_from_slice(&own);
+                    comm.allgather_in_place(all)?;
+                }
+                _ => comm.allgather(&own, all)?,
+            }
+            let is_right = all.iter().copied().eq((0..RANKS).flat_map(|of| block(2, of, turn)));
+            ensure!(is_right, "the allgather is wrong");
+            starts[3] = round(comm)?;
+            rounds[turn] = std::array::from_fn(|at| starts[at + 1].wrapping_sub(starts[at]));
+        }
+    }
+    Ok(rounds)
+}
+
+/// Whether these are the rounds through staging, which the longer blocks go through in several chunks.
+fn are_staged([broadcast, scatter, allgather]: [u32; 3]) -> bool {
+    broadcast > 2 && scatter > 2 && allgather == 1
+}
+
+/// The rounds of the last allgatherv of blocks of this length that do not change, far apart in a buffer that is longer than the caches.
+fn rounds_far_apart(comm: &Communicator, len: usize) -> Result<u32> {
+    let value = |rank: usize, index: usize| (index * 11 + index / 253 + 70 * rank) as u8;
+    let block = |rank: usize| (0..len).map(move |index| value(rank, index));
+    let (own, displs): (Vec<u8>, _) = (block(comm.rank()).collect(), [17 << 20, 0, 9 << 20]);
+    let mut last = 0;
+    for _ in 0..4 {
+        let (before, mut all) = (round(comm)?, vec![0; (17 << 20) + len]);
+        comm.allgatherv(&own, &mut all, &[len; RANKS], &displs)?;
+        last = round(comm)?.wrapping_sub(before);
+        for (rank, displ) in displs.into_iter().enumerate() {
+            ensure!(all[displ..displ + len].iter().copied().eq(block(rank)), "block {rank} is wrong");
+        }
+    }
+    Ok(last)
+}
+
 fn round(comm: &Communicator) -> Result<u32> {
     Ok(comm.state()?.ranks[comm.rank()].round)
 }
@@ -186,6 +260,9 @@ fn allowed() -> Result<()> {
     ensure!(rounds_of_parts(&comm, 3_000_001)? == [2, 2]);
     ensure!(rounds_of_parts(&comm, (768 << 10) - 1)?[1] > 2);
     ensure!(rounds_beside_buffers(&comm, 400_000)? == [4, 2], "no single copy beside buffers");
+    let [unchanged, changed] = rounds_of_unchanged(&comm, 1)?;
+    ensure!(unchanged == [2; 3] && are_staged(changed), "{unchanged:?}, then {changed:?}");
+    ensure!([200_000, 400_000].iter().all(|len| matches!(rounds_far_apart(&comm, *len), Ok(2))));
     // With a round for the displacements; of shorter blocks no other rank knows them.
     ensure!(
         rounds_of_scatterv(&comm, &[2 << 20, (2 << 20) + 7, 2 << 20])? == 3,
@@ -221,6 +298,7 @@ fn never_allowed() -> Result<()> {
 fn allowed_at_first() -> Result<()> {
     let Some(comm) = join()? else { return Ok(()) };
     let [split, of_alltoall, of_scatter] = [comm.split_local()?, comm.split_local()?, comm.split_local()?];
+    let [of_allgather, of_broadcast] = [comm.split_local()?, comm.split_local()?];
     ensure!(rounds(&comm, &ENOUGH)? == 2 && rounds(&split, &ENOUGH)? == 2, "no single copy");
     if comm.rank() == 1 {
         forbid().context("a filter")?;
@@ -235,6 +313,14 @@ fn allowed_at_first() -> Result<()> {
     let counts = [2 << 20; RANKS];
     let [first, later] = [rounds_of_scatterv(&of_scatter, &counts)?, rounds_of_scatterv(&of_scatter, &counts)?];
     ensure!(first == later + 2, "a scatterv takes {first} rounds, and then {later}");
+    // In an allgather after a root of rank 1, and in a broadcast from another.
+    for (comm, root) in [(of_allgather, 1), (of_broadcast, 2)] {
+        let [unchanged, changed] = rounds_of_unchanged(&comm, root)?;
+        ensure!(
+            are_staged(unchanged) && are_staged(changed),
+            "it is tried again: {unchanged:?}, then {changed:?}"
+        );
+    }
     ensure!(rounds(&comm.split_local()?, &ENOUGH)? == 1);
     ensure!(rounds_beside_buffers(&of_scatter, 400_000)? == [4, 2], "buffers are not read in place");
     rank::send("works")
