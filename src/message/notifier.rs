@@ -31,12 +31,14 @@ const STACK: usize = 64 << 10;
 /// 1. [`arm`](Notifier::arm): the descriptor is not readable any more, until something happens from now on.
 /// 2. Look at everything that is waited for, without waiting: [`test`](crate::Messages::test),
 ///    [`try_probe`](crate::Messages::try_probe), [`take`](crate::Messages::take), [`try_send`](crate::Messages::try_send). If
-///    there was something to do, go back to 1. What has happened before `arm` is found here, and only here.
+///    there was something to do, go back to 1. What has happened before `arm` is found here.
 /// 3. Wait for the descriptor by `poll` or its like, level-triggered or edge-triggered, and go back to 1.
 ///
-/// A loop that is busy can look first, and arm only when it finds nothing; then it has to look once more. A notifier that is armed after
-/// something has happened may become readable once more 10 ms later: the system's fence may have left out another rank. While it is
+/// A loop that is busy can look first, and arm only when it finds nothing; then it has to look once more. While a notifier is
 /// armed, the next rank that sends makes one system call, as for a receiver that sleeps; then none until it is armed again.
+///
+/// Where ranks rely on membarrier(2), which may leave out one of them, the first look after something has happened may miss that. So the
+/// descriptor becomes readable once more 10 ms after it was armed, unless it was armed before and nothing has happened since.
 ///
 /// It takes a thread with a stack of 64 KiB, and two descriptors. It may be dropped before or after the messages.
 ///

@@ -319,8 +319,9 @@ unsafe impl Platform for ShmPlatform {
     }
 }
 
-// SAFETY: I3: the fences are the standard library's, or membarrier's, whose contract is the one asked for: each other thread
-// of a process that has registered has executed a full fence between the beginning and the end of the call.
+// SAFETY: I3: the fences are the standard library's, or membarrier's: each other thread of a process that has registered has
+// executed a full fence between the beginning and the end of the call. Of one that the system leaves out a wake-up is missed
+// at most, and no memory depends on that.
 unsafe impl SymmetricPlatform for ShmPlatform {
     #[inline(always)]
     fn fence(&self, _: &'static str, order: Ordering) {

@@ -13,8 +13,7 @@
 //!
 //! * **A channel is looked at between the mark and the sleep**: [`Marked`] is a proof token, and only looking makes a parked
 //!   channel of it, behind a [fence].
-//! * **One fence is behind the marks of all channels**, however many they are: it may be a system call, which is what spares
-//!   those who publish theirs.
+//! * **One fence is behind the marks of all channels**, however many they are.
 //! * **A ring is not lost before the sleep.** It lasts until it is noticed: the bell has another value than the ticket, and in
 //!   production a packet waits in a socket. The side that marks has noticed the rings of before, and looks behind that.
 //! * **A mark may stay** while its owner is awake, because another connection has woken it. The next message on this one takes it
