@@ -173,18 +173,13 @@ impl<'a> AllgathervBuffers<'a> {
         let own = self.send.unwrap_or_else(|| &self.recv[self.table.range(self.rank)]);
         let place = rank_state.lend_from(own, GATHER_IN_PLACE_FROM_BYTES);
         let lengths = (0..rank_state.size()).map(|rank| self.table.range(rank).len());
-        let is_fetched = rank_state.fetches(SINGLE_COPY_FROM_BYTES, lengths.clone());
-        let address = match is_fetched {
-            true => cma_peers::address(own),
-            false if place.is_none() => {
-                let total = lengths.fold(0, usize::saturating_add);
-                rank_state.address_of_unchanged(
-                    own,
-                    (own.len(), total),
-                    &ALLGATHERV_UNCHANGED_SINGLE_COPY_BYTES,
-                )
-            }
-            false => None,
+        let address = if rank_state.fetches(SINGLE_COPY_FROM_BYTES, lengths.clone()) {
+            cma_peers::address(own)
+        } else if place.is_none() {
+            let len = (own.len(), &ALLGATHERV_UNCHANGED_SINGLE_COPY_BYTES);
+            rank_state.address_of_unchanged(own, len, lengths)
+        } else {
+            None
         };
         AllgathervBuffers { lending: Some(Lending::new(rank_state, place).or_at(address)), ..self }
     }

@@ -1,5 +1,6 @@
 //! broadcast: a transfer in which only the root's block is not empty.
 
+use std::iter;
 use std::num::NonZeroU64;
 use std::ops::Range;
 
@@ -87,9 +88,11 @@ impl<'a> BroadcastBuffer<'a> {
         let place = if lends { rank_state.lend_from(self.buffer, BROADCAST_IN_PLACE_FROM_BYTES) } else { None };
         let may_be_fetched = lends && place.is_none() && rank_state.size() <= BROADCAST_SINGLE_COPY_RANKS;
         let address = match may_be_fetched {
-            true => {
-                rank_state.address_of_unchanged(self.buffer, (len, len), &BROADCAST_UNCHANGED_SINGLE_COPY_BYTES)
-            }
+            true => rank_state.address_of_unchanged(
+                self.buffer,
+                (len, &BROADCAST_UNCHANGED_SINGLE_COPY_BYTES),
+                iter::once(len),
+            ),
             false => None,
         };
         self.lending = Some(Lending::new(rank_state, place).or_at(address));

@@ -1,5 +1,6 @@
 //! Where a call sends from and receives into, in bytes: slices, or buffers that other threads may write meanwhile.
 
+use std::iter;
 use std::num::NonZeroU64;
 use std::ops::{Range, RangeBounds};
 
@@ -36,7 +37,7 @@ pub(super) trait SendBytes: Copy {
         self,
         rank_state: &RankState,
         len: usize,
-        lengths: &impl RangeBounds<usize>,
+        pays_for: &impl RangeBounds<usize>,
     ) -> Address;
 }
 
@@ -95,9 +96,9 @@ impl SendBytes for &[u8] {
         self,
         rank_state: &RankState,
         len: usize,
-        lengths: &impl RangeBounds<usize>,
+        pays_for: &impl RangeBounds<usize>,
     ) -> Address {
-        rank_state.address_of_unchanged(self, (len, self.len()), lengths)
+        rank_state.address_of_unchanged(self, (len, pays_for), iter::once(self.len()))
     }
 }
 

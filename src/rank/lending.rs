@@ -1,10 +1,10 @@
 //! Whether the other ranks read this rank's data where it lies, in a symmetric object, in a region, in a buffer or in the heap, or
 //! fetch it by single copy from other memory; and how this rank reads theirs.
 
+use std::array;
 use std::num::NonZeroU64;
 use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
-use std::{array, iter};
 
 use crate::copy::policy::StorePolicy;
 use crate::copy::publish::writing_is_cheap;
@@ -69,14 +69,15 @@ impl RankState {
     }
 
     /// Where the others fetch blocks by single copy if these have not changed since they were sent last: then they may be in the others'
-    /// caches. `len`: of how many bytes each is, and `total`: all of the call. `lengths`: for which that pays.
+    /// caches. `len`: of how many bytes each is. `pays_for`: the lengths for which that pays. `lengths`: those of all blocks of the call,
+    /// which are counted only where it may.
     pub(crate) fn address_of_unchanged(
         &self,
         bytes: &[u8],
-        (len, total): (usize, usize),
-        lengths: &impl RangeBounds<usize>,
+        (len, pays_for): (usize, &impl RangeBounds<usize>),
+        lengths: impl Iterator<Item = usize>,
     ) -> Address {
-        let pays = lengths.contains(&len) && self.fetches(len, iter::once(total));
+        let pays = pays_for.contains(&len) && self.fetches(0, lengths);
         let address = cma_peers::address(bytes).filter(|_| pays)?;
         // Another thread may be about to send, perhaps of the process that this one was forked from: then it is not looked at.
         let mut sent = self.sent.try_lock().ok()?;
