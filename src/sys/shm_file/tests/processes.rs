@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::SystemTime;
 
 use super::*;
-use crate::sys::testing::{LIMIT, next_line, role};
+use crate::sys::testing::{self, LIMIT, next_line, role};
 
 /// What the other processes of these tests run: one command a line, one answer a line.
 #[test]
@@ -91,15 +91,11 @@ fn has_descriptor() -> bool {
 
 /// A child that only sleeps, for the limit at most.
 fn fork_sleeper() -> i32 {
-    // SAFETY: the child only sleeps and ends.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
+    testing::fork(|| {
         // SAFETY: no memory is involved.
         unsafe { libc::sleep(LIMIT.as_secs() as u32) };
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(0) };
-    }
-    pid
+        true
+    })
 }
 
 /// Creates large segments in a thread that gets a signal about every 100 µs.
