@@ -141,8 +141,8 @@ impl Bridge {
 
     fn run(&self) {
         let mut order = self.order();
-        // A bell whose mark every other rank sees by now. The fence may not have reached all of them (I3), and what such a rank has sent
-        // may have been missed by who looked after it: so whoever arms looks once more after a nap.
+        // A bell whose mark every other rank sees by now. The fence may not have reached all of them (I3), and the look behind it may have
+        // missed what such a rank has sent: so the program looks once more after a nap.
         let mut seen_by_all = None;
         loop {
             match *order {

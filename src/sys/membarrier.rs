@@ -5,7 +5,7 @@
 //! is one of the same process; a process that registers while a thread of it sleeps leaves the processor of that thread as it is. Both
 //! last until another process runs on that processor. (Seen on Linux 6.18, where such a call takes 0.2 µs and not 17; the code is the
 //! same since 5.10: `exit_mm` and `membarrier_switch_mm` in the kernel's sources.) A store of a thread that was left out is late by
-//! what its processor takes to write it. So whoever sleeps behind this fence looks once more after a nap, which is far longer.
+//! what its processor takes to write it. So a rank that sleeps behind this fence looks once more after a nap, which is far longer.
 
 /// `MEMBARRIER_CMD_GLOBAL_EXPEDITED`: interrupts the processors on which registered processes run.
 const GLOBAL_EXPEDITED: libc::c_int = 1 << 1;

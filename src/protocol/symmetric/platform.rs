@@ -88,7 +88,7 @@ pub unsafe trait IntegerCell: AtomicCell {
 /// As [`Platform`]. `fence` is Rust's. Between [`fence_light`](Self::fence_light) on one rank and
 /// [`fence_heavy`](Self::fence_heavy) on another there is the order of two SeqCst fences: of two ranks that each write, then
 /// fence, then read what the other writes, at least one reads it. No access to memory may depend on that, only whether a rank sleeps: a
-/// system's fence may leave out a thread, and whoever sleeps naps.
+/// system's fence may leave out a thread, and a rank that sleeps naps.
 pub unsafe trait SymmetricPlatform: Platform {
     /// A fence of one thread.
     #[track_caller]
