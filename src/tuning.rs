@@ -124,7 +124,8 @@ pub(crate) const PARTS_IN_PLACE_FROM_BYTES: usize = 1 << 20;
 /// The same for a broadcast, whose root overlaps its copy with those of the others.
 pub(crate) const BROADCAST_IN_PLACE_FROM_BYTES: usize = 4 << 20;
 
-/// The same for reductions that are folded in slices, which need no second round for it.
+/// The same for reductions. Measured with two ranks on Intel, all written before each call: a reduce of 512 KiB takes 0.98 of the time, of 1 MiB
+/// 0.90, of 4 MiB 1.00 (docs/adr/0058).
 pub(crate) const REDUCE_IN_PLACE_FROM_BYTES: usize = 512 << 10;
 
 /// The same for all blocks of the root of a scatter. That of the broadcast, which has the same rounds. Measured likewise: 0.38
@@ -137,8 +138,11 @@ pub(crate) const SCATTER_IN_PLACE_FROM_BYTES: usize = 4 << 20;
 /// two, 0.56 to 1.29 of the time from there on, and 0.82 to 1.74 of shorter ones.
 pub(crate) const UNCHANGED_IN_PLACE_FROM_BYTES: usize = 8 << 10;
 
-/// The same for a broadcast, in which the second round saves the copy of one rank only. Measured (docs/adr/0051).
+/// The same for a broadcast, in which the second round saves the copy of one rank only. Measured on AMD (docs/adr/0051).
 pub(crate) const BROADCAST_UNCHANGED_IN_PLACE_FROM_BYTES: usize = 12 << 10;
+
+/// The same on Intel's processors. Measured (docs/adr/0058).
+pub(crate) const BROADCAST_UNCHANGED_IN_PLACE_FROM_BYTES_ON_INTEL: usize = UNCHANGED_IN_PLACE_FROM_BYTES;
 
 /// Blocks of up to this many bytes are never read in place, so that they take one round, in which nobody says where they are.
 pub const SHORT_BYTES: usize = UNCHANGED_IN_PLACE_FROM_BYTES - 1;

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use intranode::copy::{Sink, Source, TERMS, Term};
 use intranode::protocol::CauseKind::{Died, Left};
-use intranode::protocol::allreduce::Reduction;
+use intranode::protocol::allreduce::{Reduction, Shape};
 use intranode::protocol::block_transfer::{Address, OFFER};
 use intranode::protocol::{Failure, Payload};
 
@@ -20,10 +20,26 @@ use crate::harness::rank::{Operation, Rank, Step};
 use crate::harness::verdict::{agreement, only};
 use crate::harness::waiting::Waiting::{self, Blocking, Parking};
 
+/// How numbers are reduced.
+#[derive(Clone, Copy)]
+struct Kind {
+    shape: Shape,
+    slices_from: usize,
+    /// Whether what a rank sends stays as it is.
+    keeps: bool,
+}
+
+const SLICES: Kind = Kind { shape: Shape::All, slices_from: 0, keeps: true };
+/// Each rank that gets a result folds all of it.
+const WHOLE: Kind = Kind { slices_from: usize::MAX, ..SLICES };
+const ROOTED: Kind = Kind { shape: Shape::Root(0), ..WHOLE };
+const SCAN: Kind = Kind { shape: Shape::Inclusive, ..WHOLE };
+const OVER: Kind = Kind { keeps: false, ..WHOLE };
+
 /// Every rank sends `N` numbers, must get the fold of all, and changes its own memory as soon as the call returns. `MASK`: a bit
 /// for each rank whose numbers are in place.
 fn allreduce<const MASK: usize, const N: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
-    allreduce_of(rank, MASK, N, None)
+    reduce_of(rank, SLICES, MASK, N, None)
 }
 
 /// The same where the numbers in place are only offered. `LACKING`: a bit for each rank that does not have them.
@@ -31,24 +47,63 @@ fn offered<const MASK: usize, const N: usize, const LACKING: usize>(
     rank: &mut Rank<'_>,
 ) -> Result<(), Failure> {
     let has = LACKING >> rank.number & 1 == 0;
-    allreduce_of(rank, MASK, N, Some(has))
+    reduce_of(rank, SLICES, MASK, N, Some(has))
 }
 
-fn allreduce_of(rank: &mut Rank<'_>, mask: usize, count: usize, offer: Option<bool>) -> Result<(), Failure> {
+fn whole<const MASK: usize, const N: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    reduce_of(rank, WHOLE, MASK, N, None)
+}
+
+fn whole_offered<const MASK: usize, const N: usize, const LACKING: usize>(
+    rank: &mut Rank<'_>,
+) -> Result<(), Failure> {
+    let has = LACKING >> rank.number & 1 == 0;
+    reduce_of(rank, WHOLE, MASK, N, Some(has))
+}
+
+/// Rank 0 alone gets the result.
+fn rooted<const MASK: usize, const N: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    reduce_of(rank, ROOTED, MASK, N, None)
+}
+
+/// Each rank gets that of the ranks up to itself.
+fn scanned<const MASK: usize, const N: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    reduce_of(rank, SCAN, MASK, N, None)
+}
+
+/// The result takes the place of what is sent, where all ranks could read that in place: it must be staged.
+fn over(rank: &mut Rank<'_>) -> Result<(), Failure> {
+    reduce_of(rank, OVER, 0b11, FULL, None)
+}
+
+fn reduce_of(
+    rank: &mut Rank<'_>,
+    Kind { shape, slices_from, keeps }: Kind,
+    mask: usize,
+    count: usize,
+    offer: Option<bool>,
+) -> Result<(), Failure> {
     let sent = numbers(rank.nth(), &vec![count; rank.size()]);
     let own = rank.number;
     let in_place = mask >> own & 1 == 1;
-    if in_place {
+    if in_place && keeps {
         rank.write_block(0, &sent[own]);
     }
     let staged = Fold::of(&sent[own]);
-    let mut sums = Sums { own, memory: rank.blocks(), in_place, offer, offers: offer.is_some(), staged };
-    rank.call(Operation::InPlace.call(count, mask), |member, call| member.allreduce(call, 0, &mut sums))?;
+    let mut sums = Sums { own, memory: rank.blocks(), in_place, keeps, offer, offers: offer.is_some(), staged };
+    rank.call(Operation::InPlace.call(count, mask), |member, call| {
+        member.reduction(call, shape, slices_from, &mut sums)
+    })?;
     if in_place {
         rank.write_block(0, &[]);
     }
+    let terms = match shape {
+        Shape::Root(root) if own != root => return Ok(()),
+        Shape::Inclusive => own + 1,
+        _ => sent.len(),
+    };
     let result = sums.staged.result;
-    assert!(result == folded(&sent), "wrong data: rank {own} got {result:?}");
+    assert!(result == folded(&sent[..terms]), "wrong data: rank {own} got {result:?}");
     Ok(())
 }
 
@@ -68,6 +123,8 @@ fn allreduce_in_place(rank: &mut Rank<'_>) -> Result<(), Failure> {
 
 const ALL: Step = allreduce::<0b11, FULL>;
 const FIRST: Step = allreduce::<0b01, FULL>;
+const WHOLE_ALL: Step = whole::<0b11, FULL>;
+const WHOLE_FIRST: Step = whole::<0b01, FULL>;
 const TWO_CHUNKS: Step = allreduce::<0b11, { FULL + 1 }>;
 
 fn two_ranks(waiting: Waiting) -> [Model; 7] {
@@ -81,6 +138,38 @@ fn two_ranks(waiting: Waiting) -> [Model; 7] {
         same("reduced_offer_found", &[offered::<0b01, FULL, 0b00>]),
         same("reduced_offer_not_found", &[offered::<0b01, FULL, 0b10>]),
     ]
+}
+
+/// Each rank that gets a result folds all of it.
+fn whole_of_two(waiting: Waiting) -> [Model; 8] {
+    let same = |name: &str, script: &[Step]| Model::same(name, waiting, 2, script);
+    [
+        same("reduced_whole_in_place", &[WHOLE_ALL]),
+        same("reduced_whole_in_place_one_of_two", &[WHOLE_FIRST]),
+        same("reduced_whole_in_place_two_chunks", &[whole::<0b10, { FULL + 1 }>]),
+        // Rank 0 reads its own numbers alone: it does not lend them.
+        same("reduced_whole_in_place_by_the_root", &[rooted::<0b10, { FULL + 1 }>]),
+        same("reduced_whole_in_place_scanned", &[scanned::<0b01, FULL>, whole::<0b10, FULL>]),
+        same("reduced_whole_over_what_is_sent", &[over]),
+        same("reduced_whole_offer_found", &[whole_offered::<0b01, FULL, 0b00>]),
+        same("reduced_whole_offer_not_found", &[whole_offered::<0b01, FULL, 0b10>]),
+    ]
+}
+
+/// A rank leaves when it has got all that it wanted.
+fn whole_left_by(victim: usize) -> Model {
+    let mut scripts: [&[Step]; 2] = [&[WHOLE_ALL, WHOLE_ALL]; 2];
+    scripts[victim] = &[WHOLE_ALL, leave];
+    Model::new(format!("reduced_whole_in_place_leave_{victim}"), Parking, &scripts)
+        .check(agreement(1, only(Left, victim)))
+}
+
+/// A rank dies before the others read, or after.
+fn whole_death(fail_point: &'static str, round: usize, victim: usize) -> Model {
+    let name = format!("reduced_whole_in_place_death_at_{fail_point}_{round}_of_{victim}");
+    Model::same(name, Parking, 2, &[WHOLE_FIRST])
+        .fate(victim, Fate::dies_at(fail_point, round))
+        .check(agreement(0, only(Died, victim)))
 }
 
 /// A rank leaves when it has got all that it wanted.
@@ -101,6 +190,9 @@ fn death(fail_point: &'static str, round: usize, victim: usize) -> Model {
 pub(crate) fn models() -> Vec<Model> {
     let one_of_three = Model::same("reduced_in_place_one_of_three", Blocking, 3, &[allreduce::<0b010, FULL>]);
     let mut models = searched(two_ranks, left_by, death, one_of_three);
+    let of_three = &[scanned::<0b011, FULL>, whole::<0b010, FULL>];
+    let whole_of_three = Model::same("reduced_whole_in_place_of_three", Blocking, 3, of_three);
+    models.extend(searched(whole_of_two, whole_left_by, whole_death, whole_of_three));
     // One of those that would read does not have it, and the other one has.
     let by_one: Step = offered::<0b010, FULL, 0b100>;
     models.push(Model::same("reduced_offer_not_found_by_one", Blocking, 3, &[by_one]).bound(1));
@@ -129,6 +221,7 @@ struct Sums<'m> {
     own: usize,
     memory: &'m [[Buffer; 2]],
     in_place: bool,
+    keeps: bool,
     /// Where numbers are only offered: whether this rank has them.
     offer: Option<bool>,
     /// Whether the ranks have not agreed on that yet.
@@ -146,12 +239,12 @@ impl Reduction for Sums<'_> {
     }
 
     fn contribute(&mut self, chunk: Range<usize>, staging: Sink<'_>) {
-        assert!(!self.in_place, "wrong data: what is in place is staged");
+        assert!(!(self.in_place && self.keeps), "wrong data: what is in place is staged");
         self.staged.contribute(chunk, staging);
     }
 
     fn keeps_contribution(&self) -> bool {
-        true
+        self.keeps
     }
 
     fn place(&self) -> Address {

@@ -78,7 +78,7 @@ pub fn check_sums(index: usize, rank: usize, terms: usize, sums: &[u64]) {
 }
 
 /// Checks the result of a reduction of this shape.
-pub fn check_reduction(script: &Script, index: usize, rank: usize, shape: Shape, sums: &Sums) {
+pub fn check_reduction(script: &Script, index: usize, rank: usize, shape: Shape, sums: &Sums<'_>) {
     let terms = match shape {
         Shape::All => script.ranks,
         Shape::Root(root) if root == rank => script.ranks,
@@ -97,7 +97,7 @@ pub fn block(lengths: &[usize], rank: usize) -> Range<usize> {
 }
 
 /// Checks that a rank has the result of its own block, of these lengths, and nothing else.
-pub fn check_own_block(script: &Script, index: usize, rank: usize, lengths: &[usize], sums: &Sums) {
+pub fn check_own_block(script: &Script, index: usize, rank: usize, lengths: &[usize], sums: &Sums<'_>) {
     for (element, sum) in sums.recv.iter().enumerate() {
         let all = (0..script.ranks).map(|rank| contribution(index, rank, element));
         let model = all.reduce(combine).filter(|_| block(lengths, rank).contains(&element)).unwrap_or(0);
@@ -137,8 +137,18 @@ impl Caller<'_> {
         elements: usize,
         member: &mut Member<'_, Simulation>,
     ) -> Result<(), Failure> {
-        let Caller { script, index, rank, .. } = *self;
-        let mut sums = self.sums(elements);
+        let Caller { script, index, rank, blocks, .. } = *self;
+        let (place, lacks) = self.place();
+        let mut sums = Sums { place, lacks, ..self.sums(elements) };
+        // The result may take the place of what is sent, which is then where others would find it.
+        let gets_result = matches!(shape, Shape::All | Shape::Inclusive) || shape == Shape::Root(rank);
+        if gets_result && script.steps[index].over.contains(&rank) {
+            sums.recv.clone_from(&sums.send);
+            sums.keeps = false;
+        }
+        if place.is_some() {
+            blocks[rank].write(|mut view| view.put(0, bytemuck::cast_slice(&sums.send)));
+        }
         match shape {
             Shape::All => member.allreduce(self.call, script.slices_from, &mut sums)?,
             _ => member.reduction(self.call, shape, script.slices_from, &mut sums)?,
@@ -156,8 +166,17 @@ impl Caller<'_> {
     }
 
     /// A reduction of this number of elements.
-    fn sums(&self, elements: usize) -> Sums {
-        Sums::new(self.index, self.rank, elements)
+    fn sums(&self, elements: usize) -> Sums<'_> {
+        Sums { blocks: self.blocks, ..Sums::new(self.index, self.rank, elements) }
+    }
+
+    /// Where others have what this rank sends mapped, and whether it does not have what they offer.
+    fn place(&self) -> (Address, bool) {
+        let Some(placed) = &self.script.steps[self.index].placed else { return (None, false) };
+        let offer = if placed.lacking.is_some() { OFFER } else { 0 };
+        let place = place_of(self.rank).filter(|_| placed.lenders.contains(&self.rank));
+        let lacks = placed.lacking.as_ref().is_some_and(|all| all.contains(&self.rank));
+        (place.map(|place| place | offer), lacks)
     }
 
     /// `root`: the only rank that reads; `None`: all do.
@@ -174,13 +193,7 @@ impl Caller<'_> {
         let fetched = script.steps[index].fetched.as_ref();
         let address = fetched.filter(|fetched| fetched.senders.contains(&rank)).and_then(|_| address_of(rank));
         let is_barred = fetched.is_some_and(|fetched| fetched.barred.contains(&rank));
-        let placed = script.steps[index].placed.as_ref();
-        let offer = if placed.is_some_and(|placed| placed.lacking.is_some()) { OFFER } else { 0 };
-        let place = placed
-            .filter(|placed| placed.lenders.contains(&rank))
-            .and_then(|_| place_of(rank))
-            .map(|place| place | offer);
-        let lacks = placed.and_then(|placed| placed.lacking.as_ref()).is_some_and(|all| all.contains(&rank));
+        let (place, lacks) = self.place();
         if address.or(place).is_some() {
             blocks[rank].write(|mut view| view.put(0, &own));
         }
@@ -221,20 +234,28 @@ fn combine(sum: u64, next: u64) -> u64 {
 }
 
 /// A reduction's data.
-pub struct Sums {
+pub struct Sums<'b> {
     send: Vec<u64>,
     pub recv: Vec<u64>,
+    /// Whether what is sent stays as it is; if not, it is where the result comes.
+    keeps: bool,
+    /// By rank: its memory.
+    blocks: &'b [Cell],
+    /// Where others have what is sent mapped.
+    place: Address,
+    /// Whether this rank does not have what others offer.
+    lacks: bool,
 }
 
-impl Sums {
+impl Sums<'_> {
     /// Of this number of elements.
     pub fn new(index: usize, rank: usize, elements: usize) -> Self {
         let send = (0..elements).map(|element| contribution(index, rank, element)).collect();
-        Sums { send, recv: vec![0; elements] }
+        Sums { send, recv: vec![0; elements], keeps: true, blocks: &[], place: None, lacks: false }
     }
 }
 
-impl Reduction for Sums {
+impl Reduction for Sums<'_> {
     fn elements(&self) -> usize {
         self.send.len()
     }
@@ -244,16 +265,50 @@ impl Reduction for Sums {
     }
 
     fn contribute(&mut self, chunk: Range<usize>, mut staging: Sink<'_>) {
-        staging.put(0, bytemuck::cast_slice(&self.send[chunk]));
+        let from = if self.keeps { &self.send } else { &self.recv };
+        staging.put(0, bytemuck::cast_slice(&from[chunk]));
     }
 
     fn keeps_contribution(&self) -> bool {
-        true
+        self.keeps
+    }
+
+    fn place(&self) -> Address {
+        self.place
+    }
+
+    fn find(&mut self, _: NonZeroU64) -> bool {
+        !self.lacks
+    }
+
+    fn settle(&mut self, found: bool) {
+        self.place = settled(self.place, found);
     }
 
     fn fold(&mut self, chunk: Range<usize>, begin: bool, terms: &[Term<'_>], staging: Option<Sink<'_>>) {
-        let own = &self.send[chunk.clone()];
-        copy::fold(&mut self.recv[chunk], Some(own), begin, terms, staging, combine);
+        let own = self.keeps.then_some(&self.send[chunk.clone()]);
+        copy::fold(&mut self.recv[chunk], own, begin, terms, staging, combine);
+    }
+
+    fn fold_in_place(
+        &mut self,
+        chunk: Range<usize>,
+        begin: bool,
+        (terms, places): (&[Term<'_>], &[Address]),
+        staging: Option<Sink<'_>>,
+    ) {
+        let read = |place: &Address| {
+            let Some(rank) = place.map(rank_at) else { return Vec::new() };
+            assert!(!self.lacks, "what rank {rank} has in place is read by a rank that does not have it");
+            let mut bytes = vec![0; chunk.len() * ELEMENT];
+            self.blocks[rank].read(|view| view.after(chunk.start * ELEMENT).get(0, &mut bytes));
+            bytes
+        };
+        let found: Vec<Vec<u8>> = places.iter().map(read).collect();
+        let terms: Vec<Term<'_>> = (0..terms.len())
+            .map(|index| places[index].map_or(terms[index], |_| Term::Staged(Source::of(&found[index]))))
+            .collect();
+        self.fold(chunk, begin, &terms, staging);
     }
 
     fn collect(&mut self, chunk: Range<usize>, staging: Source<'_>) {
@@ -288,6 +343,15 @@ fn address_of(rank: usize) -> Address {
 /// A number that stands for the place of a rank's block.
 fn place_of(rank: usize) -> Address {
     NonZeroU64::new(1000 + rank as u64)
+}
+
+fn rank_at(place: NonZeroU64) -> usize {
+    usize::try_from(place.get() - 1000).expect("the number of a rank")
+}
+
+/// What is left of a place that was offered.
+fn settled(place: Address, found: bool) -> Address {
+    NonZeroU64::new(place?.get() & !OFFER).filter(|_| found)
 }
 
 impl BlockTransfer for Transfer<'_> {
@@ -330,8 +394,7 @@ impl BlockTransfer for Transfer<'_> {
     }
 
     fn settle(&mut self, found: bool) {
-        let settled = |place: NonZeroU64| NonZeroU64::new(place.get() & !OFFER).filter(|_| found);
-        self.place = self.place.and_then(settled);
+        self.place = settled(self.place, found);
     }
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {

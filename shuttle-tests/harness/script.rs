@@ -35,8 +35,10 @@ pub struct Step {
     pub refusers: Vec<usize>,
     /// Blocks are fetched from where they lie.
     pub fetched: Option<Fetched>,
-    /// Blocks are read in place.
+    /// Blocks are read in place, and contributions to a reduction.
     pub placed: Option<Placed>,
+    /// On these ranks the result of a reduction takes the place of what they send.
+    pub over: Vec<usize>,
 }
 
 /// Which blocks of a transfer are fetched.
@@ -48,7 +50,7 @@ pub struct Fetched {
     pub barred: Vec<usize>,
 }
 
-/// Which blocks of a transfer are read in place.
+/// Which blocks are read in place.
 #[derive(Clone, Debug)]
 pub struct Placed {
     /// The ranks whose blocks are.
@@ -102,6 +104,7 @@ impl Script {
             refusers: some(),
             fetched: fetched(),
             placed: placed(),
+            over: half(),
         };
         let leaders = if choice::once_in(2) { Vec::new() } else { random_groups(ranks) };
         Script { ranks, staging, slices_from, leaders, steps: (0..steps).map(step).collect() }

@@ -14,7 +14,7 @@ use crate::harness::simulation::Simulation;
 use crate::harness::word::{Word, Word64};
 
 /// What a rank has outside of its segment, in bytes: a block of a region, or what it sends.
-const BLOCK: usize = 512;
+const BLOCK: usize = 640;
 
 /// What the ranks of one execution share.
 pub struct SegmentMemory {

@@ -39,9 +39,9 @@ struct Outstanding {
 
 enum AnySteps {
     Barrier,
-    Reduction(Shape, Box<ReductionSteps<Sums>>),
+    Reduction(Shape, Box<ReductionSteps<Sums<'static>>>),
     /// By rank, the length of its block.
-    ReduceScatter(Vec<usize>, Box<ReduceScatterSteps<Sums>>),
+    ReduceScatter(Vec<usize>, Box<ReduceScatterSteps<Sums<'static>>>),
     Transfer(Box<TransferSteps<Transfer<'static>>>),
 }
 

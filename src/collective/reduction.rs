@@ -19,7 +19,7 @@ use crate::protocol::{Call, Platform};
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::RankState;
-use crate::tuning::{REDUCE_IN_PLACE_FROM_BYTES, fold_slices_from_bytes};
+use crate::tuning::{REDUCE_IN_PLACE_FROM_BYTES, UNCHANGED_IN_PLACE_FROM_BYTES, fold_slices_from_bytes};
 
 /// The header of a reduction.
 pub(super) fn reduction<T: Reducible>(operation: Operation, length: usize, op: ReduceOp) -> Call {
@@ -104,14 +104,14 @@ impl Communicator {
     ) -> Result<(), Error> {
         let slices_from = slices_from(shape, self.size());
         let bytes = data.elements() * size_of::<T>();
-        if shape.is_one_result() && bytes >= slices_from.max(REDUCE_IN_PLACE_FROM_BYTES) {
-            data.read_in_place_of(&self.rank_state);
-        }
+        let sliced = shape.is_one_result() && bytes >= slices_from;
+        let is_read = sliced || data.keeps_contribution() && shape.is_read_by_others(self.rank(), self.size());
+        data.read_in_place_of(&self.rank_state, is_read && bytes >= UNCHANGED_IN_PLACE_FROM_BYTES);
         self.rank_state.chosen(bytes, || {
-            let path = match shape {
-                _ if data.place().is_some() => Path::InPlace,
-                _ if shape.is_one_result() && bytes >= slices_from => Path::Slices,
-                _ => Path::Staging,
+            let path = match data.place() {
+                Some(_) => Path::InPlace,
+                None if sliced => Path::Slices,
+                None => Path::Staging,
             };
             Choice { operation, path, receive: Stores::Cached }
         });
@@ -227,14 +227,15 @@ impl<'a, T: Pod, O> ReduceBuffers<'a, T, O> {
         ReduceBuffers { send: Some(send), target: Target::Scratch(Vec::new()), op, lending: None }
     }
 
-    /// A contribution that lies in memory that all ranks map does not go through staging.
-    fn read_in_place_of(&mut self, rank_state: &'a RankState) {
-        let place = match (self.send, &mut self.target) {
-            (Some(send), _) => rank_state.lend(bytemuck::cast_slice(send)),
-            (None, Target::Recv(data, _)) => rank_state.lend(bytemuck::cast_slice(data)),
-            (None, Target::Scratch(_)) => None,
+    /// Contributions that lie in memory that all ranks map do not go through staging. `lends`: this rank's may not either.
+    fn read_in_place_of(&mut self, rank_state: &'a RankState, lends: bool) {
+        let sent = match (self.send, &mut self.target) {
+            (Some(send), _) => send,
+            (None, Target::Recv(data, _)) => data,
+            (None, Target::Scratch(_)) => &[],
         };
-        self.lending = Some(Lending::new(rank_state, place));
+        let lend = || rank_state.lend_from(bytemuck::cast_slice(sent), REDUCE_IN_PLACE_FROM_BYTES);
+        self.lending = Some(Lending::new(rank_state, if lends { lend() } else { None }));
     }
 
     /// This rank gets the result of some elements only, from `start` on.
@@ -320,8 +321,8 @@ impl<T: Pod, O: Operator<T>> Reduction for ReduceBuffers<'_, T, O> {
         staging: Option<Sink<'_>>,
     ) {
         let width = size_of::<T>();
-        let look = |lending: &Lending<'_>| lending.all_at(places, chunk.start * width, chunk.len() * width);
-        let found = self.lending.as_ref().map(look).unwrap_or_default();
+        let lending = self.lending.as_ref().expect("what it reads others in place with");
+        let found = lending.all_at(places, chunk.start * width, chunk.len() * width);
         let terms = found.terms(terms, places);
         self.fold(chunk, begin, &terms[..places.len()], staging);
     }

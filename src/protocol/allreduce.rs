@@ -21,10 +21,11 @@
 //! staging  A, all of it      slices of A, B     slices of B
 //! ```
 //!
-//! **In place.** What a rank contributes may lie in memory that all ranks map. If it is folded in slices, it needs no staging:
-//! its rank publishes the place with the first round, and the others read their slices there. No rank returns before all
-//! have folded, since the slices come with a round after that. Each rank decides for itself. Memory that not all ranks may
-//! have any more is offered first: see [`super::offers`].
+//! **In place.** What a rank contributes may lie in memory that all ranks map. Then it needs no staging: its rank publishes the place
+//! with the first round, and the others read it there. No rank returns before all have folded: where they fold slices, these come
+//! with a round after that, and elsewhere there is one more. Each rank decides for itself, but where ranks fold whole chunks one whose
+//! result takes the place of its contribution stages it. Memory that not all ranks may have any more is offered first: see
+//! [`super::offers`].
 //!
 //! The same rounds serve every reduction over all elements, see [`Shape`]: a rank that gets no result arrives and waits,
 //! and folds its slice for those that do. In a scan no two ranks fold the same, so there are no slices. Of two ranks the one
@@ -84,12 +85,12 @@ impl Shape {
         matches!(self, Shape::Root(_)) && size == 2
     }
 
-    /// Whether no other rank folds what a rank contributes, where ranks fold whole chunks.
-    fn is_read_by_itself_only(self, rank: usize, size: usize) -> bool {
+    /// Whether other ranks fold what a rank contributes, where ranks fold whole chunks.
+    pub(crate) fn is_read_by_others(self, rank: usize, size: usize) -> bool {
         match self {
-            Shape::All => size == 1,
-            Shape::Root(root) => rank == root,
-            Shape::Inclusive | Shape::Exclusive => rank + 1 == size,
+            Shape::All => size > 1,
+            Shape::Root(root) => rank != root,
+            Shape::Inclusive | Shape::Exclusive => rank + 1 < size,
         }
     }
 }
@@ -163,7 +164,9 @@ pub(super) struct Plan {
     place: Address,
     /// Where those of others are, by rank, if they are in place: empty if none is.
     places: Vec<Address>,
-    /// Whether some rank's are not in place: the same on every rank.
+    /// Whether some rank's are: the same on every rank.
+    some_in_place: bool,
+    /// Whether some rank's are not, though others read them: the same on every rank.
     contributions_are_staged: bool,
 }
 
@@ -221,23 +224,33 @@ impl<P: Platform> Member<'_, P> {
         let mut round = self.round_contents(&plan, 0..0, 0);
         self.contribute(&plan, &round, data);
         let parity = self.begin_call(call, |header| write_status(header, plan.place))?;
-        if plan.sliced {
-            if is_offer(self.all_places(parity, plan.place)) {
-                let found = self.all_find(call, parity, |place| data.find(place))?;
+        let places = self.all_places(parity, plan.place);
+        if is_offer(places) {
+            let found = self.all_find(call, parity, |place| data.find(place))?;
+            if is_offer(plan.place) {
                 data.settle(found);
-                return self.reduction(call, shape, slices_from, data);
             }
-            plan.places = self.places(parity);
-            plan.contributions_are_staged = !self.are_all_in_place(&plan);
+            return self.reduction(call, shape, slices_from, data);
+        }
+        if places.is_some() {
+            self.read_in_place(&mut plan, shape, parity);
+            if !plan.contributions_are_staged {
+                round = self.round_contents(&plan, 0..0, 0);
+            }
         }
         let mut buffer = self.end_turn_if(plan.contributions_are_staged);
         loop {
             self.prefetch_next_round(round.chunk.len() * size);
-            let Some(next) = self.next_round(&plan, &round, buffer, data) else { return Ok(()) };
+            let Some(next) = self.next_round(&plan, &round, buffer, data) else { break };
             round = next;
             self.continue_call(call, || ())?;
-            buffer = self.end_turn();
+            buffer = self.end_turn_if(plan.sliced || plan.contributions_are_staged);
         }
+        if plan.some_in_place && !plan.sliced {
+            // All have folded.
+            self.continue_call(call, || ())?;
+        }
+        Ok(())
     }
 
     /// A reduction of what fits into a header: one round. `own`: what this rank contributes. `fold` gets what its result is made of,
@@ -265,7 +278,7 @@ impl<P: Platform> Member<'_, P> {
         let (len, bytes) = (data.elements(), data.elements() * data.element_size());
         let turn = self.turn();
         let offset = self.segment.staging.offset(bytes, self.size(), turn);
-        if !(self.reads_own_in_place(data) && shape.is_read_by_itself_only(self.rank, self.size())) {
+        if !self.reads_own_in_place(data) || shape.is_read_by_others(self.rank, self.size()) {
             let buffer = self.buffer(self.rank, turn.buffer());
             buffer.write(|staging| data.contribute(0..len, staging.after(offset)));
         }
@@ -293,7 +306,7 @@ impl<P: Platform> Member<'_, P> {
             if let Some(next) = &next {
                 self.contribute(plan, next, data);
             }
-            let source = StagedSource { buffer, offset: round.offset, places: &[] };
+            let source = StagedSource { buffer, offset: round.offset, places: &plan.places };
             self.fold_all(start..end, source, plan.terms, data, None);
             return next;
         }
@@ -319,8 +332,9 @@ impl<P: Platform> Member<'_, P> {
         let both = || bytes.next_multiple_of(STEP) + self.slice_bytes(chunk_len, size);
         let sliced = bytes >= slices_from && shape.is_one_result() && both() <= capacity;
         let terms = shape.terms(self.rank, self.size());
-        let unread = !sliced && shape.is_read_by_itself_only(self.rank, self.size());
-        let place = if sliced { data.place() } else { None };
+        let unread = !sliced && !shape.is_read_by_others(self.rank, self.size());
+        let is_lent = sliced || !unread && data.keeps_contribution();
+        let place = if is_lent { data.place() } else { None };
         Plan {
             len,
             element_size: size,
@@ -330,23 +344,28 @@ impl<P: Platform> Member<'_, P> {
             unread,
             place,
             places: Vec::new(),
+            some_in_place: false,
             contributions_are_staged: true,
         }
     }
 
-    /// Which contributions of others are in place.
-    fn places(&self, parity: usize) -> Vec<Address> {
+    /// Some rank has published with this round where its contribution is.
+    #[cold]
+    fn read_in_place(&self, plan: &mut Plan, shape: Shape, parity: usize) {
         let place = |rank| if rank == self.rank { None } else { self.status(rank, parity) };
-        let places = (0..self.size()).map(place);
-        if places.clone().all(|place| place.is_none()) { Vec::new() } else { places.collect() }
-    }
-
-    /// Whether all contributions are in place, and no rank stages its slice of its own because it folds more than [`TERMS`] into it
-    /// one after the other: the same on every rank.
-    fn are_all_in_place(&self, plan: &Plan) -> bool {
-        self.size() <= TERMS
-            && plan.place.is_some()
-            && self.others().all(|rank| plan.places.get(rank).is_some_and(|place| place.is_some()))
+        plan.places = (0..self.size()).map(place).collect();
+        plan.some_in_place = true;
+        let is_in_place =
+            |rank: usize| plan.places[rank].is_some() || rank == self.rank && plan.place.is_some();
+        let is_unread = |rank| !plan.sliced && !shape.is_read_by_others(rank, self.size());
+        let mut ranks = 0..self.size();
+        // A rank stages its slice of its own if it folds more than that into it one after the other.
+        let all =
+            (!plan.sliced || self.size() <= TERMS) && ranks.all(|rank| is_in_place(rank) || is_unread(rank));
+        plan.contributions_are_staged = !all;
+        if all && !plan.sliced {
+            plan.chunk_len = plan.len.min(self.segment.staging.folded / plan.element_size);
+        }
     }
 
     /// What goes through staging in the next round: the slices of a chunk, and contributions to the one that begins with

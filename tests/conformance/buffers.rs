@@ -10,7 +10,7 @@ use nix::unistd::{ForkResult, fork};
 use crate::holdings::{Holdings, with_named_memory};
 use crate::model::ensure_same;
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, still_works};
-use crate::symmetric::collectives::{bring_blocks, ensure_gathered, mix_reductions, value};
+use crate::symmetric::collectives::{bring_blocks, ensure_gathered, mix_reductions, repeat_reductions, value};
 
 pub(crate) fn rows() -> Vec<Scenario> {
     let anywhere = [
@@ -30,6 +30,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(buffers_are_mapped_once),
         row!(short_buffers_are_mapped_once_they_stay_as_they_are),
         row!(short_parts_are_mapped_once_they_stay_as_they_are),
+        row!(reductions_of_buffers_that_stay_as_they_are),
         row!(buffers_made_and_dropped_200_times),
         row!(buffers_that_a_rank_cannot_map),
         row!(buffer_in_a_forked_child),
@@ -91,6 +92,25 @@ fn reductions_mix_buffers_and_private_memory(comm: Communicator) -> Outcome {
 /// Slices rotate through as many places as there are, the last of which has no room for a chunk.
 fn reductions_of_buffers_through_small_staging(comm: Communicator) -> Outcome {
     mix_reductions(&comm, &mut comm.buffer::<f64>(65_536)?)?;
+    still_works(&comm)
+}
+
+/// Each rank maps what another sends once that stays as it is.
+fn reductions_of_buffers_that_stay_as_they_are(comm: Communicator) -> Outcome {
+    let (size, linux) = (comm.size(), cfg!(target_os = "linux"));
+    // Enough for 8 ranks that share processors.
+    let mut buffer = comm.buffer::<f64>(9001)?;
+    let data = vec![1.0; 9001];
+    let mut recv = vec![0.0; 9001];
+    comm.allreduce(&data, &mut recv, ReduceOp::Sum)?;
+    ensure!(!linux || mappings()? == 1, "{} mappings before", mappings()?);
+    buffer.copy_from_slice(&data);
+    for _ in 0..5 {
+        comm.allreduce(&buffer, &mut recv, ReduceOp::Sum)?;
+    }
+    ensure!(recv.iter().all(|sum| *sum == size as f64), "a sum is wrong");
+    ensure!(!linux || mappings()? == size, "{} mappings", mappings()?);
+    repeat_reductions(&comm, &mut buffer)?;
     still_works(&comm)
 }
 

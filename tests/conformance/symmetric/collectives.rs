@@ -15,12 +15,16 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(blocks_of_objects_and_of_private_buffers),
         row!(blocks_of_objects_that_change_after_each_call),
         row!(short_objects_that_stay_as_they_are),
+        row!(reductions_of_objects_that_stay_as_they_are),
     ]
 }
 
 /// More ranks than are folded at once.
 pub(crate) fn rows_of_many_ranks() -> Vec<Scenario> {
-    vec![row!(reductions_mix_objects_and_private_buffers).ranks(&[6])]
+    vec![
+        row!(reductions_mix_objects_and_private_buffers).ranks(&[6]),
+        row!(reductions_of_objects_that_stay_as_they_are).ranks(&[6]),
+    ]
 }
 
 /// Around what fits into a header, what is read in place by an allgatherv (1 MiB) and by a broadcast (4 MiB), and a chunk of
@@ -170,6 +174,74 @@ pub(crate) fn mix_reductions(comm: &Communicator, shared: &mut [f64]) -> Outcome
         comm.allreduce_with(data, &mut recv, "sum", |sum, next| *sum += next)?;
         data.fill(f64::NAN);
         ensure!(right(&recv), "allreduce_with of {len}, shared {mask:b}");
+    }
+    Ok(())
+}
+
+fn reductions_of_objects_that_stay_as_they_are(comm: Communicator) -> Outcome {
+    // Folded whole by two ranks, and the last in slices.
+    for len in [1100, 9001, 40_000, 70_001] {
+        let mut object = comm.symmetric::<f64>(len)?.into_own()?;
+        repeat_reductions(&comm, &mut object)?;
+    }
+    still_works(&comm)
+}
+
+/// Reductions of contributions of which a single value changes: they are read in place from the third call on, and no rank returns
+/// while another reads. Some ranks contribute `shared`, and the others private memory.
+pub(crate) fn repeat_reductions(comm: &Communicator, shared: &mut [f64]) -> Outcome {
+    let (rank, size, len) = (comm.rank(), comm.size(), shared.len());
+    let changing = |rank: usize, turn: usize| fraction(rank + turn, 3);
+    let fold = |ranks: usize, value: &dyn Fn(usize) -> f64| {
+        (0..ranks).map(value).reduce(|sum, next| sum + next).unwrap_or(f64::MAX).to_bits()
+    };
+    let right = |found: &[f64], ranks: usize, turn: usize| {
+        found.iter().enumerate().all(|(index, found)| {
+            let value = |rank| if index == 1 { changing(rank, turn) } else { fraction(rank, index) };
+            found.to_bits() == fold(ranks, &value)
+        })
+    };
+    let root = len % size;
+    for mask in [usize::MAX, !1, 1, 1 << (size - 1)] {
+        let mut private = vec![0.0; len];
+        let data = if mask >> rank & 1 == 1 { &mut *shared } else { &mut private[..] };
+        data.iter_mut().enumerate().for_each(|(index, slot)| *slot = fraction(rank, index));
+        for turn in 0..8 {
+            let mut recv = vec![f64::MAX; len];
+            data[1] = changing(rank, 4 * turn);
+            comm.allreduce(data, &mut recv, ReduceOp::Sum)?;
+            data[1] = changing(rank, 4 * turn + 1);
+            ensure!(right(&recv, size, 4 * turn), "allreduce {turn} of {len}, shared {mask:b}");
+            comm.reduce(data, (rank == root).then_some(&mut recv[..]), ReduceOp::Sum, root)?;
+            data[1] = changing(rank, 4 * turn + 2);
+            ensure!(
+                rank != root || right(&recv, size, 4 * turn + 1),
+                "reduce {turn} of {len}, shared {mask:b}"
+            );
+            comm.scan(data, &mut recv, ReduceOp::Sum)?;
+            data[1] = changing(rank, 4 * turn + 3);
+            ensure!(right(&recv, rank + 1, 4 * turn + 2), "scan {turn} of {len}, shared {mask:b}");
+            recv.fill(f64::MAX);
+            comm.exscan(data, &mut recv, ReduceOp::Sum)?;
+            data[1] = f64::NAN;
+            ensure!(right(&recv, rank, 4 * turn + 3), "exscan {turn} of {len}, shared {mask:b}");
+        }
+        // On the root, and everywhere, the result takes the place of what has not changed.
+        for turn in 0..3 {
+            data[1] = changing(rank, turn);
+            comm.reduce_in_place(data, ReduceOp::Sum, root)?;
+            ensure!(
+                rank != root || right(data, size, turn),
+                "reduce_in_place {turn} of {len}, shared {mask:b}"
+            );
+            data.iter_mut().enumerate().for_each(|(index, slot)| *slot = fraction(rank, index));
+        }
+        for turn in 0..3 {
+            data[1] = changing(rank, turn);
+            comm.allreduce_in_place(data, ReduceOp::Sum)?;
+            ensure!(right(data, size, turn), "allreduce_in_place {turn} of {len}, shared {mask:b}");
+            data.iter_mut().enumerate().for_each(|(index, slot)| *slot = fraction(rank, index));
+        }
     }
     Ok(())
 }
