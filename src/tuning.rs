@@ -109,28 +109,52 @@ pub const SINGLE_COPY_PIECE_BYTES: usize = 1 << 20;
 /// memory, which the caches of a core have room for. An estimate.
 pub(crate) const RAW_SINGLE_COPY_BYTES: usize = 128 << 10;
 
-/// Blocks of an allgatherv from this size on that lie in symmetric memory are read where they lie. For shorter ones the second
-/// round costs more than the second copy; and the lines that others have read must be taken back before they are written again.
-/// Measured on AMD.
-pub(crate) const GATHER_IN_PLACE_FROM_BYTES: usize = 1 << 20;
+/// From how many bytes on a block that all ranks map is read where it lies, also if it changes.
+#[derive(Clone, Copy)]
+pub(crate) struct InPlaceFrom {
+    /// Measured on AMD. For shorter ones the second round costs more than the second copy; and the lines that others have read must be taken
+    /// back before they are written again.
+    pub(crate) usual: usize,
+    /// The same on Intel's processors; where ranks share them, for each rank of the job. Measured with 2 ranks, with the time for writing:
+    /// docs/adr/0059.
+    pub(crate) on_intel: usize,
+}
 
-/// The same for the block of a rank in a gather, and for all blocks of a rank together in an alltoall. That of the
-/// allgatherv, which has the same rounds. Measured with 2 and 4 ranks on 2 processors that others used too, the least of 60 calls:
-/// 0.35 to 0.86 of the time through staging from here to 16 MiB, in every cell. Of shorter ones the call takes less time, and the
-/// program that writes them more: two ranks that write all of 64 KiB a block, and then call, take 1.8 of the time through
-/// staging with an alltoall, 2.0 with a scatter, 2.2 with a gather; of 1 MiB 0.8, 1.2 and 0.8 (docs/buffers.md).
-pub(crate) const PARTS_IN_PLACE_FROM_BYTES: usize = 1 << 20;
+/// What several ranks send, or several ranks read a part of.
+const SEVERAL_IN_PLACE_FROM_BYTES_ON_INTEL: usize = 64 << 10;
 
-/// The same for a broadcast, whose root overlaps its copy with those of the others.
-pub(crate) const BROADCAST_IN_PLACE_FROM_BYTES: usize = 4 << 20;
+/// What one rank alone reads.
+const ONE_IN_PLACE_FROM_BYTES_ON_INTEL: usize = 256 << 10;
 
-/// The same for reductions. Measured with two ranks on Intel, all written before each call: a reduce of 512 KiB takes 0.98 of the time, of 1 MiB
-/// 0.90, of 4 MiB 1.00 (docs/adr/0058).
-pub(crate) const REDUCE_IN_PLACE_FROM_BYTES: usize = 512 << 10;
+/// Of any length.
+pub(crate) const IN_PLACE_FROM_ANY: InPlaceFrom = InPlaceFrom { usual: 0, on_intel: 0 };
 
-/// The same for all blocks of the root of a scatter. That of the broadcast, which has the same rounds. Measured likewise: 0.38
-/// to 0.59.
-pub(crate) const SCATTER_IN_PLACE_FROM_BYTES: usize = 4 << 20;
+/// A block of an allgatherv.
+pub(crate) const GATHER_IN_PLACE_FROM: InPlaceFrom =
+    InPlaceFrom { usual: 1 << 20, on_intel: SEVERAL_IN_PLACE_FROM_BYTES_ON_INTEL };
+
+/// The block of a rank in a gather. That of the allgatherv, which has the same rounds. Measured, as the next, with 2 and 4 ranks on 2 processors
+/// of AMD that others used too, the least of 60 calls: 0.35 to 0.86 of the time through staging from here to 16 MiB, in every cell. Of shorter
+/// ones the call takes less time, and the program that writes them more: two ranks that write all of 64 KiB a block, and then call, take 1.8 of
+/// the time through staging with an alltoall, 2.0 with a scatter, 2.2 with a gather; of 1 MiB 0.8, 1.2 and 0.8 (docs/buffers.md).
+pub(crate) const PART_IN_PLACE_FROM: InPlaceFrom =
+    InPlaceFrom { usual: 1 << 20, on_intel: ONE_IN_PLACE_FROM_BYTES_ON_INTEL };
+
+/// All blocks of a rank together in an alltoall.
+pub(crate) const PARTS_IN_PLACE_FROM: InPlaceFrom =
+    InPlaceFrom { usual: 1 << 20, on_intel: SEVERAL_IN_PLACE_FROM_BYTES_ON_INTEL };
+
+/// The block of a broadcast, whose root overlaps its copy with those of the others. On Intel's processors it pays from 256 KiB on, but where ranks
+/// share them not before 4 MiB.
+pub(crate) const BROADCAST_IN_PLACE_FROM: InPlaceFrom = InPlaceFrom { usual: 4 << 20, on_intel: 1 << 20 };
+
+/// A contribution to a reduction.
+pub(crate) const REDUCE_IN_PLACE_FROM: InPlaceFrom =
+    InPlaceFrom { usual: 512 << 10, on_intel: ONE_IN_PLACE_FROM_BYTES_ON_INTEL };
+
+/// All blocks of the root of a scatter. That of the broadcast, which has the same rounds. Measured like that of a gather: 0.38 to 0.59.
+pub(crate) const SCATTER_IN_PLACE_FROM: InPlaceFrom =
+    InPlaceFrom { usual: 4 << 20, on_intel: SEVERAL_IN_PLACE_FROM_BYTES_ON_INTEL };
 
 /// Blocks from this size on are read in place if they lie where all find them and have not changed since they were sent last: then
 /// no writer pays an RFO. Measured with 2 ranks: 0.39 to 0.86 of the time through staging from here to 256 KiB in buffers, 0.30 to
@@ -138,11 +162,9 @@ pub(crate) const SCATTER_IN_PLACE_FROM_BYTES: usize = 4 << 20;
 /// two, 0.56 to 1.29 of the time from there on, and 0.82 to 1.74 of shorter ones.
 pub(crate) const UNCHANGED_IN_PLACE_FROM_BYTES: usize = 8 << 10;
 
-/// The same for a broadcast, in which the second round saves the copy of one rank only. Measured on AMD (docs/adr/0051).
-pub(crate) const BROADCAST_UNCHANGED_IN_PLACE_FROM_BYTES: usize = 12 << 10;
-
-/// The same on Intel's processors. Measured (docs/adr/0058).
-pub(crate) const BROADCAST_UNCHANGED_IN_PLACE_FROM_BYTES_ON_INTEL: usize = UNCHANGED_IN_PLACE_FROM_BYTES;
+/// The same for a broadcast, in which the second round saves the copy of one rank only. Measured (docs/adr/0051, docs/adr/0058).
+pub(crate) const BROADCAST_UNCHANGED_IN_PLACE_FROM: InPlaceFrom =
+    InPlaceFrom { usual: 12 << 10, on_intel: UNCHANGED_IN_PLACE_FROM_BYTES };
 
 /// Blocks of up to this many bytes are never read in place, so that they take one round, in which nobody says where they are.
 pub const SHORT_BYTES: usize = UNCHANGED_IN_PLACE_FROM_BYTES - 1;

@@ -19,7 +19,7 @@ use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::OpenCall;
-use crate::tuning::{ALLTOALL_SINGLE_COPY_FROM_BYTES, PARTS_IN_PLACE_FROM_BYTES};
+use crate::tuning::{ALLTOALL_SINGLE_COPY_FROM_BYTES, PARTS_IN_PLACE_FROM};
 
 impl Communicator {
     /// Sends a block to every rank and receives one from every rank: block `r` of `send` becomes block `rank()` of rank `r`'s
@@ -79,7 +79,7 @@ pub(super) fn exchange<S: SendBytes>(
     let (rank_state, operation) = (open.rank_state(), open.operation());
     let (rank, size) = (rank_state.rank, rank_state.size());
     let stores = StorePolicy::of_call(recv.bytes());
-    let place = send.lend_from(rank_state, PARTS_IN_PLACE_FROM_BYTES);
+    let place = send.lend_from(rank_state, PARTS_IN_PLACE_FROM);
     let lengths = iter::repeat_n(send.bytes() / size, size);
     let is_fetched = rank_state.fetches(ALLTOALL_SINGLE_COPY_FROM_BYTES, lengths);
     let address = if is_fetched { send.address() } else { None };

@@ -18,7 +18,7 @@ use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
-use crate::tuning::PARTS_IN_PLACE_FROM_BYTES;
+use crate::tuning::{IN_PLACE_FROM_ANY, PARTS_IN_PLACE_FROM};
 
 const OPERATION: Operation = Operation::Alltoallv;
 
@@ -84,7 +84,8 @@ impl Communicator {
         }
         let send_table = BlockTable::Given { counts: send_counts, displs: send_displs, width };
         let sent = (0..self.size()).fold(0usize, |sum, rank| sum.saturating_add(send_table.len(rank)));
-        let place = if sent >= PARTS_IN_PLACE_FROM_BYTES { send.lend_from(&self.rank_state, 0) } else { None };
+        let is_long = self.rank_state.is_long(sent, PARTS_IN_PLACE_FROM);
+        let place = if is_long { send.lend_from(&self.rank_state, IN_PLACE_FROM_ANY) } else { None };
         let own = OwnCounts { send: send_counts, recv: recv_counts, lends: place.is_some() };
         let mut open = self.rank_state.begin(OPERATION)?;
         open.moves(sent);

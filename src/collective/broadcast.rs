@@ -9,7 +9,7 @@ use bytemuck::Pod;
 use super::rooted::check_root;
 use crate::communicator::{Communicator, call};
 use crate::copy::policy::StorePolicy;
-use crate::copy::{Sink, Source, cpu};
+use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::block_transfer::{Address, BlockTransfer};
@@ -17,8 +17,8 @@ use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::RankState;
 use crate::tuning::{
-    BROADCAST_IN_PLACE_FROM_BYTES, BROADCAST_SINGLE_COPY_RANKS, BROADCAST_UNCHANGED_IN_PLACE_FROM_BYTES,
-    BROADCAST_UNCHANGED_IN_PLACE_FROM_BYTES_ON_INTEL, BROADCAST_UNCHANGED_SINGLE_COPY_BYTES,
+    BROADCAST_IN_PLACE_FROM, BROADCAST_SINGLE_COPY_RANKS, BROADCAST_UNCHANGED_IN_PLACE_FROM,
+    BROADCAST_UNCHANGED_SINGLE_COPY_BYTES,
 };
 
 impl Communicator {
@@ -84,8 +84,8 @@ impl<'a> BroadcastBuffer<'a> {
     /// copies faster.
     fn unstaged_of(&mut self, rank_state: &'a RankState) {
         let len = self.buffer.len();
-        let lends = rank_state.rank == self.root && len >= in_place_from();
-        let place = if lends { rank_state.lend_from(self.buffer, BROADCAST_IN_PLACE_FROM_BYTES) } else { None };
+        let lends = rank_state.rank == self.root && rank_state.is_long(len, BROADCAST_UNCHANGED_IN_PLACE_FROM);
+        let place = if lends { rank_state.lend_from(self.buffer, BROADCAST_IN_PLACE_FROM) } else { None };
         let may_be_fetched = lends && place.is_none() && rank_state.size() <= BROADCAST_SINGLE_COPY_RANKS;
         let address = match may_be_fetched {
             true => rank_state.address_of_unchanged(
@@ -96,14 +96,6 @@ impl<'a> BroadcastBuffer<'a> {
             false => None,
         };
         self.lending = Some(Lending::new(rank_state, place).or_at(address));
-    }
-}
-
-/// From how many bytes on a block may be read in place.
-fn in_place_from() -> usize {
-    match cpu::is_intel() {
-        true => BROADCAST_UNCHANGED_IN_PLACE_FROM_BYTES_ON_INTEL,
-        false => BROADCAST_UNCHANGED_IN_PLACE_FROM_BYTES,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::copy::{Sink, Source};
 use crate::protocol::block_transfer::Address;
 use crate::rank::cma_peers;
 use crate::rank::rank_state::RankState;
-use crate::tuning::RAW_SINGLE_COPY_BYTES;
+use crate::tuning::{InPlaceFrom, RAW_SINGLE_COPY_BYTES};
 
 /// What a call sends.
 pub(super) trait SendBytes: Copy {
@@ -27,7 +27,7 @@ pub(super) trait SendBytes: Copy {
     fn append_to(self, bytes: &mut Vec<u8>);
 
     /// Where all ranks find it, if they read it in place: see [`RankState::lend_from`].
-    fn lend_from(self, rank_state: &RankState, from_bytes: usize) -> Address;
+    fn lend_from(self, rank_state: &RankState, from: InPlaceFrom) -> Address;
 
     /// Where the system finds it for other ranks.
     fn address(self) -> Address;
@@ -84,8 +84,8 @@ impl SendBytes for &[u8] {
         bytes.extend_from_slice(self);
     }
 
-    fn lend_from(self, rank_state: &RankState, from_bytes: usize) -> Address {
-        rank_state.lend_from(self, from_bytes)
+    fn lend_from(self, rank_state: &RankState, from: InPlaceFrom) -> Address {
+        rank_state.lend_from(self, from)
     }
 
     fn address(self) -> Address {
@@ -155,7 +155,7 @@ impl SendBytes for RawSource<'_, u8> {
     }
 
     /// It is never read in place: what its pages belong to is not known to this library.
-    fn lend_from(self, _: &RankState, _: usize) -> Address {
+    fn lend_from(self, _: &RankState, _: InPlaceFrom) -> Address {
         None
     }
 

@@ -19,7 +19,7 @@ use crate::protocol::{Call, Platform};
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::RankState;
-use crate::tuning::{REDUCE_IN_PLACE_FROM_BYTES, UNCHANGED_IN_PLACE_FROM_BYTES, fold_slices_from_bytes};
+use crate::tuning::{REDUCE_IN_PLACE_FROM, UNCHANGED_IN_PLACE_FROM_BYTES, fold_slices_from_bytes};
 
 /// The header of a reduction.
 pub(super) fn reduction<T: Reducible>(operation: Operation, length: usize, op: ReduceOp) -> Call {
@@ -234,7 +234,7 @@ impl<'a, T: Pod, O> ReduceBuffers<'a, T, O> {
             (None, Target::Recv(data, _)) => data,
             (None, Target::Scratch(_)) => &[],
         };
-        let lend = || rank_state.lend_from(bytemuck::cast_slice(sent), REDUCE_IN_PLACE_FROM_BYTES);
+        let lend = || rank_state.lend_from(bytemuck::cast_slice(sent), REDUCE_IN_PLACE_FROM);
         self.lending = Some(Lending::new(rank_state, if lends { lend() } else { None }));
     }
 

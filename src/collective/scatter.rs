@@ -19,7 +19,8 @@ use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::tuning::{
-    SCATTER_IN_PLACE_FROM_BYTES, SCATTER_SINGLE_COPY_FROM_BYTES, SCATTER_UNCHANGED_SINGLE_COPY_BYTES,
+    IN_PLACE_FROM_ANY, SCATTER_IN_PLACE_FROM, SCATTER_SINGLE_COPY_FROM_BYTES,
+    SCATTER_UNCHANGED_SINGLE_COPY_BYTES,
 };
 
 impl Communicator {
@@ -114,16 +115,18 @@ impl Communicator {
     /// Where all ranks have the root's blocks mapped, if it pays to read them there.
     fn place_of_blocks(&self, send: &[u8], table: &BlockTable<'_>) -> Address {
         match table {
-            BlockTable::Equal { .. } => self.rank_state.lend_from(send, SCATTER_IN_PLACE_FROM_BYTES),
-            BlockTable::Given { .. } if self.is_long(table) => self.rank_state.lend_from(send, 0),
+            BlockTable::Equal { .. } => self.rank_state.lend_from(send, SCATTER_IN_PLACE_FROM),
+            BlockTable::Given { .. } if self.is_long(table) => {
+                self.rank_state.lend_from(send, IN_PLACE_FROM_ANY)
+            }
             BlockTable::Given { .. } => None,
         }
     }
 
-    /// Whether blocks of different lengths are long enough to be read in place: the same on all ranks.
+    /// Whether blocks of different lengths are long enough to be read in place, so that their places are worth a round: the same on all ranks.
     fn is_long(&self, table: &BlockTable<'_>) -> bool {
         let lengths = (0..self.size()).map(|rank| table.len(rank));
-        lengths.fold(0, usize::saturating_add) >= SCATTER_IN_PLACE_FROM_BYTES
+        lengths.fold(0, usize::saturating_add) >= SCATTER_IN_PLACE_FROM.usual
     }
 
     /// A scatter of bytes. `recv` is `None` on a root whose own block stays where it is.

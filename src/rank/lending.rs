@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::copy::policy::StorePolicy;
 use crate::copy::publish::writing_is_cheap;
-use crate::copy::{Source, TERMS, Term};
+use crate::copy::{Source, TERMS, Term, cpu};
 use crate::protocol::block_transfer::{Address, OFFER};
 use crate::rank::buffers;
 use crate::rank::cma_peers::{self, CmaPeers};
@@ -18,7 +18,7 @@ use crate::rank::shared_regions::NUMBERS;
 use crate::segment::buffer_memory::{BufferBlock, BufferBytes};
 use crate::segment::region_memory::RegionBytes;
 use crate::sys::memory::backing::Refusal;
-use crate::tuning::UNCHANGED_IN_PLACE_FROM_BYTES;
+use crate::tuning::{InPlaceFrom, UNCHANGED_IN_PLACE_FROM_BYTES};
 
 /// The bit of a place in a region. In the heap all others are those of [`crate::rank::heap`].
 const REGION: u64 = OFFER >> 1;
@@ -52,20 +52,29 @@ impl RankState {
 
     /// As [`lend`](Self::lend) for blocks from a size on, and for all others that lie in a symmetric object, in a buffer or in the heap
     /// and have not changed since they were sent last.
-    pub(crate) fn lend_from(&self, bytes: &[u8], from_bytes: usize) -> Address {
-        let place = if bytes.len() >= from_bytes { self.lend(bytes) } else { None };
+    pub(crate) fn lend_from(&self, bytes: &[u8], from: InPlaceFrom) -> Address {
+        let place = if self.is_long(bytes.len(), from) { self.lend(bytes) } else { None };
         if place.is_some() || !self.may_lend_unchanged(bytes) {
             return place;
         }
         self.lend_unchanged(bytes)
     }
 
-    /// Whether blocks of this length are read in place while they stay as they are. If ranks share processors, the second round
-    /// costs a context switch for each of them.
+    /// Whether blocks of this length are read in place while they stay as they are.
     fn may_lend_unchanged(&self, bytes: &[u8]) -> bool {
-        let ranks = if self.staging.oversubscribed { self.size() } else { 1 };
-        bytes.len() >= UNCHANGED_IN_PLACE_FROM_BYTES.saturating_mul(ranks)
+        bytes.len() >= UNCHANGED_IN_PLACE_FROM_BYTES.saturating_mul(self.ranks_that_share())
             && self.settings.in_place != Some(false)
+    }
+
+    /// Whether blocks of this length are read in place, if nothing else is against it.
+    pub(crate) fn is_long(&self, len: usize, from: InPlaceFrom) -> bool {
+        let on_intel = || from.on_intel.saturating_mul(self.ranks_that_share()).min(from.usual);
+        len >= if cpu::is_intel() { on_intel() } else { from.usual }
+    }
+
+    /// If ranks share processors, the second round costs a context switch for each of them.
+    fn ranks_that_share(&self) -> usize {
+        if self.staging.oversubscribed { self.size() } else { 1 }
     }
 
     /// Where the others fetch blocks by single copy if these have not changed since they were sent last: then they may be in the others'
@@ -110,9 +119,10 @@ impl RankState {
         NonZeroU64::new(OFFER | REGION | number << heap::OFFSET_BITS | offset as u64)
     }
 
-    /// Memory that others have read has to be taken back when it is written again: by staging, or else by the program.
+    /// Memory that others have read has to be taken back when it is written again: by staging, or else by the program. On Intel's processors
+    /// that was measured to cost the program no more (docs/adr/0059).
     fn lends(&self) -> bool {
-        self.settings.in_place.unwrap_or_else(writing_is_cheap)
+        self.settings.in_place.unwrap_or_else(|| cpu::is_intel() || writing_is_cheap())
     }
 }
 

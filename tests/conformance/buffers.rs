@@ -1,5 +1,7 @@
 //! Collectives of what lies in buffers: the same results as of private memory, read in place once all ranks have mapped it.
 
+use std::thread::available_parallelism;
+
 use anyhow::{Context, ensure};
 use intranode::{Blocks, Buffer, Communicator, Error, Operation, ReduceOp};
 use libtest_mimic::Trial;
@@ -98,10 +100,10 @@ fn reductions_of_buffers_through_small_staging(comm: Communicator) -> Outcome {
 /// Each rank maps what another sends once that stays as it is.
 fn reductions_of_buffers_that_stay_as_they_are(comm: Communicator) -> Outcome {
     let (size, linux) = (comm.size(), cfg!(target_os = "linux"));
-    // Enough for 8 ranks that share processors.
-    let mut buffer = comm.buffer::<f64>(9001)?;
-    let data = vec![1.0; 9001];
-    let mut recv = vec![0.0; 9001];
+    let len = shortest(&comm) + 1;
+    let mut buffer = comm.buffer::<f64>(len)?;
+    let data = vec![1.0; len];
+    let mut recv = vec![0.0; len];
     comm.allreduce(&data, &mut recv, ReduceOp::Sum)?;
     ensure!(!linux || mappings()? == 1, "{} mappings before", mappings()?);
     buffer.copy_from_slice(&data);
@@ -326,14 +328,20 @@ fn buffers_are_mapped_once(comm: Communicator) -> Outcome {
     still_works(&comm)
 }
 
+/// The elements of the shortest block that is read in place while it does not change: 8 KiB, or as much for each rank where ranks share
+/// processors. If it changes it is not, on any processor.
+fn shortest(comm: &Communicator) -> usize {
+    let processors = available_parallelism().map_or(1, usize::from);
+    1024 * if comm.size() > processors { comm.size() } else { 1 }
+}
+
 /// Short blocks are read in place from the fourth call on in which they are the same; also where they change unseen.
 fn short_buffers_are_mapped_once_they_stay_as_they_are(comm: Communicator) -> Outcome {
-    // 64 KiB: enough for 8 ranks that share processors.
-    const LEN: usize = 8192;
+    let len = shortest(&comm);
     let (rank, size, linux) = (comm.rank(), comm.size(), cfg!(target_os = "linux"));
-    let blocks = Blocks::new(LEN * size, size);
-    let mut own = comm.buffer::<u64>(LEN)?;
-    let mut recv = vec![0; LEN * size];
+    let blocks = Blocks::new(len * size, size);
+    let mut own = comm.buffer::<u64>(len)?;
+    let mut recv = vec![0; len * size];
     for turn in 0..8 {
         fill(&mut own, rank + turn);
         comm.allgather(&own, &mut recv)?;
@@ -350,7 +358,7 @@ fn short_buffers_are_mapped_once_they_stay_as_they_are(comm: Communicator) -> Ou
         own[1] = turn;
         comm.allgather(&own, &mut recv)?;
         own[1] = u64::MAX;
-        ensure!(recv.chunks(LEN).all(|block| block[1] == turn), "a value is old in turn {turn}");
+        ensure!(recv.chunks(len).all(|block| block[1] == turn), "a value is old in turn {turn}");
     }
     for turn in 0..4 * size {
         let root = turn / 4;
@@ -365,16 +373,15 @@ fn short_buffers_are_mapped_once_they_stay_as_they_are(comm: Communicator) -> Ou
 
 /// The same of the blocks of an alltoall, a gather and a scatter, in a communicator for each.
 fn short_parts_are_mapped_once_they_stay_as_they_are(comm: Communicator) -> Outcome {
-    // 64 KiB: enough for 8 ranks that share processors.
-    const LEN: usize = 8192;
+    let len = shortest(&comm);
     let (rank, size, is_root) = (comm.rank(), comm.size(), comm.rank() == 0);
     for call in ["alltoall", "gather", "scatter"] {
         let part = comm.split(0, rank)?;
-        let mut own = part.buffer::<u64>(LEN * size)?;
-        let mut recv = vec![0; LEN * size];
+        let mut own = part.buffer::<u64>(len * size)?;
+        let mut recv = vec![0; len * size];
         // With the second value of each block instead of what was there before.
         let mut bring = |own: &mut [u64], turn: usize, second: Option<u64>| -> Outcome {
-            for block in own.chunks_mut(LEN) {
+            for block in own.chunks_mut(len) {
                 block[1] = second.unwrap_or(block[1]);
             }
             recv.fill(0);
@@ -382,21 +389,21 @@ fn short_parts_are_mapped_once_they_stay_as_they_are(comm: Communicator) -> Outc
             let expected: Vec<(usize, usize)> = match call {
                 "alltoall" => {
                     part.alltoall(own, &mut recv)?;
-                    (0..size).map(|from| (from, rank * LEN)).collect()
+                    (0..size).map(|from| (from, rank * len)).collect()
                 }
                 "gather" => {
-                    part.gather(&own[..LEN], is_root.then_some(&mut recv[..]), 0)?;
+                    part.gather(&own[..len], is_root.then_some(&mut recv[..]), 0)?;
                     (0..if is_root { size } else { 0 }).map(|from| (from, 0)).collect()
                 }
                 _ => {
-                    part.scatter(is_root.then_some(&*own), &mut recv[..LEN], 0)?;
-                    vec![(0, rank * LEN)]
+                    part.scatter(is_root.then_some(&*own), &mut recv[..len], 0)?;
+                    vec![(0, rank * len)]
                 }
             };
-            for block in own.chunks_mut(LEN).filter(|_| second.is_some()) {
+            for block in own.chunks_mut(len).filter(|_| second.is_some()) {
                 block[1] = u64::MAX;
             }
-            for (block, (from, start)) in recv.chunks(LEN).zip(expected) {
+            for (block, (from, start)) in recv.chunks(len).zip(expected) {
                 let value = |index| match (index, second) {
                     (1, Some(second)) => second,
                     _ => value(from + turn, start + index),
