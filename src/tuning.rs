@@ -130,27 +130,31 @@ const ONE_IN_PLACE_FROM_BYTES_ON_INTEL: usize = 256 << 10;
 pub(crate) const IN_PLACE_FROM_ANY: InPlaceFrom = InPlaceFrom { usual: 0, on_intel: 0 };
 
 /// A block of an allgatherv.
-pub(crate) const GATHER_IN_PLACE_FROM: InPlaceFrom =
+pub(crate) const ALLGATHERV_IN_PLACE_FROM: InPlaceFrom =
     InPlaceFrom { usual: 1 << 20, on_intel: SEVERAL_IN_PLACE_FROM_BYTES_ON_INTEL };
 
 /// The block of a rank in a gather. That of the allgatherv, which has the same rounds. Measured, as the next, with 2 and 4 ranks on 2 processors
 /// of AMD that others used too, the least of 60 calls: 0.35 to 0.86 of the time through staging from here to 16 MiB, in every cell. Of shorter
 /// ones the call takes less time, and the program that writes them more: two ranks that write all of 64 KiB a block, and then call, take 1.8 of
 /// the time through staging with an alltoall, 2.0 with a scatter, 2.2 with a gather; of 1 MiB 0.8, 1.2 and 0.8 (docs/buffers.md).
-pub(crate) const PART_IN_PLACE_FROM: InPlaceFrom =
+pub(crate) const GATHER_IN_PLACE_FROM: InPlaceFrom =
     InPlaceFrom { usual: 1 << 20, on_intel: ONE_IN_PLACE_FROM_BYTES_ON_INTEL };
 
 /// All blocks of a rank together in an alltoall.
-pub(crate) const PARTS_IN_PLACE_FROM: InPlaceFrom =
+pub(crate) const ALLTOALL_IN_PLACE_FROM: InPlaceFrom =
     InPlaceFrom { usual: 1 << 20, on_intel: SEVERAL_IN_PLACE_FROM_BYTES_ON_INTEL };
 
-/// The block of a broadcast, whose root overlaps its copy with those of the others. On Intel's processors it pays from 256 KiB on, but where ranks
-/// share them not before 4 MiB.
+/// The block of a broadcast, whose root overlaps its copy with those of the others. On Intel's processors it pays from 256 KiB on; but for four
+/// ranks on two of them not before 4 MiB, which is a MiB for each.
 pub(crate) const BROADCAST_IN_PLACE_FROM: InPlaceFrom = InPlaceFrom { usual: 4 << 20, on_intel: 1 << 20 };
 
-/// A contribution to a reduction.
+/// A contribution to a reduction that is folded in slices, which need no second round for it.
 pub(crate) const REDUCE_IN_PLACE_FROM: InPlaceFrom =
     InPlaceFrom { usual: 512 << 10, on_intel: ONE_IN_PLACE_FROM_BYTES_ON_INTEL };
+
+/// The same where ranks fold whole contributions. It was not measured on AMD: there they are read in place as long as they do not change.
+pub(crate) const REDUCE_WHOLE_IN_PLACE_FROM: InPlaceFrom =
+    InPlaceFrom { usual: usize::MAX, on_intel: ONE_IN_PLACE_FROM_BYTES_ON_INTEL };
 
 /// All blocks of the root of a scatter. That of the broadcast, which has the same rounds. Measured like that of a gather: 0.38 to 0.59.
 pub(crate) const SCATTER_IN_PLACE_FROM: InPlaceFrom =

@@ -95,9 +95,15 @@ impl Script {
             false => Vec::new(),
         };
         let half = || (0..ranks).filter(|_| choice::once_in(2)).collect();
+        // All of them more often than chance has it.
+        let lenders = || {
+            let some: Vec<usize> = half();
+            if some.starts_with(&[0, 1]) { (0..ranks).collect() } else { some }
+        };
         let fetched = || choice::once_in(2).then(|| Fetched { senders: half(), barred: some() });
-        let placed =
-            || choice::once_in(2).then(|| Placed { lenders: half(), lacking: choice::once_in(2).then(some) });
+        let placed = || {
+            choice::once_in(2).then(|| Placed { lenders: lenders(), lacking: choice::once_in(2).then(some) })
+        };
         let step = |_| Step {
             operation: Operation::random(ranks),
             deviating: some(),

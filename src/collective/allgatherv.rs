@@ -20,7 +20,7 @@ use crate::rank::cma_peers;
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::{OpenCall, RankState};
 use crate::tuning::{
-    ALLGATHERV_UNCHANGED_SINGLE_COPY_BYTES, GATHER_IN_PLACE_FROM, OWN_PIECE_BYTES, SINGLE_COPY_FROM_BYTES,
+    ALLGATHERV_IN_PLACE_FROM, ALLGATHERV_UNCHANGED_SINGLE_COPY_BYTES, OWN_PIECE_BYTES, SINGLE_COPY_FROM_BYTES,
 };
 
 impl Communicator {
@@ -171,7 +171,7 @@ impl<'a> AllgathervBuffers<'a> {
     /// Blocks that lie in memory that all ranks map do not go through staging, nor do long ones where the system copies faster.
     fn unstaged_of(self, rank_state: &'a RankState) -> Self {
         let own = self.send.unwrap_or_else(|| &self.recv[self.table.range(self.rank)]);
-        let place = rank_state.lend_from(own, GATHER_IN_PLACE_FROM);
+        let place = rank_state.lend_from(own, ALLGATHERV_IN_PLACE_FROM);
         let lengths = (0..rank_state.size()).map(|rank| self.table.range(rank).len());
         let address = if rank_state.fetches(SINGLE_COPY_FROM_BYTES, lengths.clone()) {
             cma_peers::address(own)

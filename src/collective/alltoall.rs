@@ -19,7 +19,7 @@ use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::OpenCall;
-use crate::tuning::{ALLTOALL_SINGLE_COPY_FROM_BYTES, PARTS_IN_PLACE_FROM};
+use crate::tuning::{ALLTOALL_IN_PLACE_FROM, ALLTOALL_SINGLE_COPY_FROM_BYTES};
 
 impl Communicator {
     /// Sends a block to every rank and receives one from every rank: block `r` of `send` becomes block `rank()` of rank `r`'s
@@ -27,7 +27,8 @@ impl Communicator {
     ///
     /// If all blocks of a rank but its own have up to 96 bytes in all, they take one round. Longer data streams through staging;
     /// each rank begins with the block for its successor, so that all read at the same time (the linear shift: Thakur,
-    /// Rabenseifner and Gropp 2005). A `send` of 1 MiB or more that lies in a [symmetric object](crate::Symmetric) is read there; with
+    /// Rabenseifner and Gropp 2005). A `send` in memory that all ranks map (a [buffer](Communicator::buffer), a
+    /// [symmetric object](crate::Symmetric)) is read there if it is long or does not change; with
     /// [single copy](crate::Config::single_copy), blocks of 64 KiB or more are read wherever they lie.
     ///
     /// ```
@@ -79,7 +80,7 @@ pub(super) fn exchange<S: SendBytes>(
     let (rank_state, operation) = (open.rank_state(), open.operation());
     let (rank, size) = (rank_state.rank, rank_state.size());
     let stores = StorePolicy::of_call(recv.bytes());
-    let place = send.lend_from(rank_state, PARTS_IN_PLACE_FROM);
+    let place = send.lend_from(rank_state, ALLTOALL_IN_PLACE_FROM);
     let lengths = iter::repeat_n(send.bytes() / size, size);
     let is_fetched = rank_state.fetches(ALLTOALL_SINGLE_COPY_FROM_BYTES, lengths);
     let address = if is_fetched { send.address() } else { None };

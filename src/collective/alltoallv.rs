@@ -18,7 +18,7 @@ use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
-use crate::tuning::{IN_PLACE_FROM_ANY, PARTS_IN_PLACE_FROM};
+use crate::tuning::{ALLTOALL_IN_PLACE_FROM, IN_PLACE_FROM_ANY};
 
 const OPERATION: Operation = Operation::Alltoallv;
 
@@ -84,7 +84,8 @@ impl Communicator {
         }
         let send_table = BlockTable::Given { counts: send_counts, displs: send_displs, width };
         let sent = (0..self.size()).fold(0usize, |sum, rank| sum.saturating_add(send_table.len(rank)));
-        let is_long = self.rank_state.is_long(sent, PARTS_IN_PLACE_FROM);
+        // On any processor: the places of the blocks take a round then.
+        let is_long = sent >= ALLTOALL_IN_PLACE_FROM.usual;
         let place = if is_long { send.lend_from(&self.rank_state, IN_PLACE_FROM_ANY) } else { None };
         let own = OwnCounts { send: send_counts, recv: recv_counts, lends: place.is_some() };
         let mut open = self.rank_state.begin(OPERATION)?;

@@ -18,7 +18,7 @@ use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::OpenCall;
-use crate::tuning::PART_IN_PLACE_FROM;
+use crate::tuning::GATHER_IN_PLACE_FROM;
 
 impl Communicator {
     /// Gathers the block `send` of every rank on rank `root`, in rank order. `send` has the same length on all ranks. `recv`
@@ -110,7 +110,7 @@ impl Communicator {
 
     /// Where all ranks have a block mapped, if it pays to read it there.
     fn place_of_block<T: Pod>(&self, block: &[T]) -> Address {
-        self.rank_state.lend_from(bytemuck::cast_slice(block), PART_IN_PLACE_FROM)
+        self.rank_state.lend_from(bytemuck::cast_slice(block), GATHER_IN_PLACE_FROM)
     }
 }
 

@@ -19,7 +19,9 @@ use crate::protocol::{Call, Platform};
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::RankState;
-use crate::tuning::{REDUCE_IN_PLACE_FROM, UNCHANGED_IN_PLACE_FROM_BYTES, fold_slices_from_bytes};
+use crate::tuning::{
+    REDUCE_IN_PLACE_FROM, REDUCE_WHOLE_IN_PLACE_FROM, UNCHANGED_IN_PLACE_FROM_BYTES, fold_slices_from_bytes,
+};
 
 /// The header of a reduction.
 pub(super) fn reduction<T: Reducible>(operation: Operation, length: usize, op: ReduceOp) -> Call {
@@ -105,8 +107,8 @@ impl Communicator {
         let slices_from = slices_from(shape, self.size());
         let bytes = data.elements() * size_of::<T>();
         let sliced = shape.is_one_result() && bytes >= slices_from;
-        let is_read = sliced || data.keeps_contribution() && shape.is_read_by_others(self.rank(), self.size());
-        data.read_in_place_of(&self.rank_state, is_read && bytes >= UNCHANGED_IN_PLACE_FROM_BYTES);
+        let is_read = sliced || shape.is_read_by_others(self.rank(), self.size());
+        data.read_in_place_of(&self.rank_state, (is_read && bytes >= UNCHANGED_IN_PLACE_FROM_BYTES, sliced));
         self.rank_state.chosen(bytes, || {
             let path = match data.place() {
                 Some(_) => Path::InPlace,
@@ -227,15 +229,20 @@ impl<'a, T: Pod, O> ReduceBuffers<'a, T, O> {
         ReduceBuffers { send: Some(send), target: Target::Scratch(Vec::new()), op, lending: None }
     }
 
-    /// Contributions that lie in memory that all ranks map do not go through staging. `lends`: this rank's may not either.
-    fn read_in_place_of(&mut self, rank_state: &'a RankState, lends: bool) {
-        let sent = match (self.send, &mut self.target) {
-            (Some(send), _) => send,
-            (None, Target::Recv(data, _)) => data,
-            (None, Target::Scratch(_)) => &[],
+    /// Contributions that lie in memory that all ranks map do not go through staging. `is_read`: others may read this rank's. `sliced`: they
+    /// read a slice of it, so that the result may take its place.
+    fn read_in_place_of(&mut self, rank_state: &'a RankState, (is_read, sliced): (bool, bool)) {
+        let from = if sliced { REDUCE_IN_PLACE_FROM } else { REDUCE_WHOLE_IN_PLACE_FROM };
+        let place = match (self.send, &mut self.target) {
+            _ if !is_read => None,
+            (Some(send), _) => rank_state.lend_from(bytemuck::cast_slice(send), from),
+            // The call changes it, so that it does not matter whether the program does.
+            (None, Target::Recv(data, _)) if sliced && size_of_val(*data) >= from.usual => {
+                rank_state.lend(bytemuck::cast_slice(data))
+            }
+            _ => None,
         };
-        let lend = || rank_state.lend_from(bytemuck::cast_slice(sent), REDUCE_IN_PLACE_FROM);
-        self.lending = Some(Lending::new(rank_state, if lends { lend() } else { None }));
+        self.lending = Some(Lending::new(rank_state, place));
     }
 
     /// This rank gets the result of some elements only, from `start` on.

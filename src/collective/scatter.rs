@@ -116,7 +116,7 @@ impl Communicator {
     fn place_of_blocks(&self, send: &[u8], table: &BlockTable<'_>) -> Address {
         match table {
             BlockTable::Equal { .. } => self.rank_state.lend_from(send, SCATTER_IN_PLACE_FROM),
-            BlockTable::Given { .. } if self.is_long(table) => {
+            BlockTable::Given { .. } if self.sends_places(table) => {
                 self.rank_state.lend_from(send, IN_PLACE_FROM_ANY)
             }
             BlockTable::Given { .. } => None,
@@ -124,7 +124,7 @@ impl Communicator {
     }
 
     /// Whether blocks of different lengths are long enough to be read in place, so that their places are worth a round: the same on all ranks.
-    fn is_long(&self, table: &BlockTable<'_>) -> bool {
+    fn sends_places(&self, table: &BlockTable<'_>) -> bool {
         let lengths = (0..self.size()).map(|rank| table.len(rank));
         lengths.fold(0, usize::saturating_add) >= SCATTER_IN_PLACE_FROM.usual
     }
@@ -143,7 +143,7 @@ impl Communicator {
         let offset = match table {
             BlockTable::Equal { bytes } => rank * bytes,
             // With counts only the root knows where its blocks are; no rank knows whether it has lent them.
-            BlockTable::Given { displs, width, .. } if self.is_long(&table) => {
+            BlockTable::Given { displs, width, .. } if self.sends_places(&table) => {
                 let all: Vec<u64> = match rank == root {
                     true => displs.iter().map(|displ| displ.wrapping_mul(width) as u64).collect(),
                     false => Vec::new(),
@@ -206,7 +206,7 @@ impl<'a, S: SendBytes, R: RecvBytes<S>> ScatterBuffers<'a, S, R> {
             let lengths = parts::receivers(root, size).map(|rank| table.len(rank));
             let pays = comm.rank_state.fetches(SCATTER_SINGLE_COPY_FROM_BYTES, lengths);
             // With counts other ranks know only of long blocks where they lie.
-            let is_fetched = pays && (matches!(table, BlockTable::Equal { .. }) || comm.is_long(&table));
+            let is_fetched = pays && (matches!(table, BlockTable::Equal { .. }) || comm.sends_places(&table));
             match &table {
                 _ if is_fetched => send.address(),
                 BlockTable::Equal { bytes } if place.is_none() => {

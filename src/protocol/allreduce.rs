@@ -7,6 +7,7 @@
 //! | --- | --- | --- |
 //! | fits into a header | 1 | every rank, everything, from the headers |
 //! | small | 1 for each chunk | every rank, everything, from staging |
+//! | in place | 1 more | every rank, everything, where it lies |
 //! | large | 1 for each chunk, and 1 more | each rank its slice; then everyone copies the slices of the others |
 //!
 //! The last is the two-phase form (reduce-scatter, then allgather; Rabenseifner 2004) with the slices folded
@@ -162,11 +163,9 @@ pub(super) struct Plan {
     unread: bool,
     /// Where they are read, if they are in place.
     place: Address,
-    /// Where those of others are, by rank, if they are in place: empty if none is.
+    /// By rank, where those of others are. Empty if no rank has any in place: the same on every rank.
     places: Vec<Address>,
-    /// Whether some rank's are: the same on every rank.
-    some_in_place: bool,
-    /// Whether some rank's are not, though others read them: the same on every rank.
+    /// Whether some rank's may be staged: the same on every rank.
     contributions_are_staged: bool,
 }
 
@@ -244,9 +243,9 @@ impl<P: Platform> Member<'_, P> {
             let Some(next) = self.next_round(&plan, &round, buffer, data) else { break };
             round = next;
             self.continue_call(call, || ())?;
-            buffer = self.end_turn_if(plan.sliced || plan.contributions_are_staged);
+            buffer = self.end_turn();
         }
-        if plan.some_in_place && !plan.sliced {
+        if !plan.sliced && !plan.places.is_empty() {
             // All have folded.
             self.continue_call(call, || ())?;
         }
@@ -344,7 +343,6 @@ impl<P: Platform> Member<'_, P> {
             unread,
             place,
             places: Vec::new(),
-            some_in_place: false,
             contributions_are_staged: true,
         }
     }
@@ -354,17 +352,16 @@ impl<P: Platform> Member<'_, P> {
     fn read_in_place(&self, plan: &mut Plan, shape: Shape, parity: usize) {
         let place = |rank| if rank == self.rank { None } else { self.status(rank, parity) };
         plan.places = (0..self.size()).map(place).collect();
-        plan.some_in_place = true;
         let is_in_place =
             |rank: usize| plan.places[rank].is_some() || rank == self.rank && plan.place.is_some();
-        let is_unread = |rank| !plan.sliced && !shape.is_read_by_others(rank, self.size());
+        // A later rank may stage its own for itself, if it folds these into it before.
+        let is_unread = |rank| rank < TERMS && !plan.sliced && !shape.is_read_by_others(rank, self.size());
         let mut ranks = 0..self.size();
-        // A rank stages its slice of its own if it folds more than that into it one after the other.
         let all =
             (!plan.sliced || self.size() <= TERMS) && ranks.all(|rank| is_in_place(rank) || is_unread(rank));
         plan.contributions_are_staged = !all;
         if all && !plan.sliced {
-            plan.chunk_len = plan.len.min(self.segment.staging.folded / plan.element_size);
+            plan.chunk_len = plan.len;
         }
     }
 

@@ -62,18 +62,18 @@ impl RankState {
 
     /// Whether blocks of this length are read in place while they stay as they are.
     fn may_lend_unchanged(&self, bytes: &[u8]) -> bool {
-        bytes.len() >= UNCHANGED_IN_PLACE_FROM_BYTES.saturating_mul(self.ranks_that_share())
+        bytes.len() >= UNCHANGED_IN_PLACE_FROM_BYTES.saturating_mul(self.sharing())
             && self.settings.in_place != Some(false)
     }
 
     /// Whether blocks of this length are read in place, if nothing else is against it.
     pub(crate) fn is_long(&self, len: usize, from: InPlaceFrom) -> bool {
-        let on_intel = || from.on_intel.saturating_mul(self.ranks_that_share()).min(from.usual);
+        let on_intel = || from.on_intel.saturating_mul(self.sharing()).min(from.usual);
         len >= if cpu::is_intel() { on_intel() } else { from.usual }
     }
 
-    /// If ranks share processors, the second round costs a context switch for each of them.
-    fn ranks_that_share(&self) -> usize {
+    /// How many times as long blocks have to be: if ranks share processors, the second round costs a context switch for each of them.
+    fn sharing(&self) -> usize {
         if self.staging.oversubscribed { self.size() } else { 1 }
     }
 

@@ -41,8 +41,9 @@ pub(crate) fn rows() -> Vec<Scenario> {
     anywhere.into_iter().chain(processes).map(|row| row.ranks(&[2, 3, 4])).collect()
 }
 
-/// In elements: below and above what is read in place by an allgatherv (1 MiB), and by a broadcast (4 MiB).
-const LENGTHS: [usize; 4] = [1000, (128 << 10) - 1, 128 << 10, (512 << 10) + 1];
+/// In elements: below and above what is read in place by an allgatherv (1 MiB; on Intel's processors 64 KiB, or 64 KiB for each rank), and by a
+/// broadcast (4 MiB; 1 MiB).
+const LENGTHS: [usize; 7] = [1000, (8 << 10) - 1, 8 << 10, 33_000, (128 << 10) - 1, 128 << 10, (512 << 10) + 1];
 
 /// Read in place by all collectives.
 const LONG: usize = (4 << 20) / 8 + 3;
@@ -335,7 +336,7 @@ fn shortest(comm: &Communicator) -> usize {
     1024 * if comm.size() > processors { comm.size() } else { 1 }
 }
 
-/// Short blocks are read in place from the fourth call on in which they are the same; also where they change unseen.
+/// Short blocks are read in place from the third call on in which they are the same; also where they change unseen.
 fn short_buffers_are_mapped_once_they_stay_as_they_are(comm: Communicator) -> Outcome {
     let len = shortest(&comm);
     let (rank, size, linux) = (comm.rank(), comm.size(), cfg!(target_os = "linux"));

@@ -24,12 +24,15 @@ pub(crate) fn rows_of_many_ranks() -> Vec<Scenario> {
     vec![
         row!(reductions_mix_objects_and_private_buffers).ranks(&[6]),
         row!(reductions_of_objects_that_stay_as_they_are).ranks(&[6]),
+        // Chunks are too short for slices: ranks fold whole contributions.
+        row!(whole_reductions_of_objects_that_stay_as_they_are).staging(4 << 10).ranks(&[6]),
     ]
 }
 
-/// Around what fits into a header, what is read in place by an allgatherv (1 MiB) and by a broadcast (4 MiB), and a chunk of
-/// staging. In elements of 8 bytes.
-const LENGTHS: [usize; 9] = [0, 1, 12, 13, 1000, (128 << 10) - 1, 128 << 10, 200_001, (512 << 10) + 1];
+/// Around what fits into a header, what is read in place by an allgatherv (1 MiB; on Intel's processors 64 KiB, or 64 KiB for each rank) and by a
+/// broadcast (4 MiB; 1 MiB), and a chunk of staging. In elements of 8 bytes.
+const LENGTHS: [usize; 11] =
+    [0, 1, 12, 13, 1000, 8 << 10, 33_000, (128 << 10) - 1, 128 << 10, 200_001, (512 << 10) + 1];
 
 pub(crate) fn value(rank: usize, index: usize) -> u64 {
     (rank * 10_000_019 + index) as u64
@@ -187,6 +190,15 @@ fn reductions_of_objects_that_stay_as_they_are(comm: Communicator) -> Outcome {
     still_works(&comm)
 }
 
+fn whole_reductions_of_objects_that_stay_as_they_are(comm: Communicator) -> Outcome {
+    // The roots are ranks 4 and 5: each folds what four others have contributed before its own.
+    for len in [9004, 9005] {
+        let mut object = comm.symmetric::<f64>(len)?.into_own()?;
+        repeat_reductions(&comm, &mut object)?;
+    }
+    still_works(&comm)
+}
+
 /// Reductions of contributions of which a single value changes: they are read in place from the third call on, and no rank returns
 /// while another reads. Some ranks contribute `shared`, and the others private memory.
 pub(crate) fn repeat_reductions(comm: &Communicator, shared: &mut [f64]) -> Outcome {
@@ -234,6 +246,19 @@ pub(crate) fn repeat_reductions(comm: &Communicator, shared: &mut [f64]) -> Outc
                 rank != root || right(data, size, turn),
                 "reduce_in_place {turn} of {len}, shared {mask:b}"
             );
+            data.iter_mut().enumerate().for_each(|(index, slot)| *slot = fraction(rank, index));
+        }
+        // On the last rank alone.
+        for turn in 0..3 {
+            data[1] = changing(rank, turn);
+            let mut recv = vec![f64::MAX; len];
+            if rank + 1 == size {
+                comm.scan_in_place(data, ReduceOp::Sum)?;
+                recv.copy_from_slice(data);
+            } else {
+                comm.scan(data, &mut recv, ReduceOp::Sum)?;
+            }
+            ensure!(right(&recv, rank + 1, turn), "scan_in_place {turn} of {len}, shared {mask:b}");
             data.iter_mut().enumerate().for_each(|(index, slot)| *slot = fraction(rank, index));
         }
         for turn in 0..3 {
