@@ -112,15 +112,15 @@ pub(crate) const RAW_SINGLE_COPY_BYTES: usize = 128 << 10;
 /// From how many bytes on a block that all ranks map is read where it lies, also if it changes.
 #[derive(Clone, Copy)]
 pub(crate) struct InPlaceFrom {
-    /// Measured on AMD. For shorter ones the second round costs more than the second copy; and the lines that others have read must be taken
-    /// back before they are written again.
+    /// Measured on AMD. For shorter ones the second round costs more than the second copy; and lines that others have read need an RFO when they
+    /// are written again.
     pub(crate) usual: usize,
     /// The same on Intel's processors; where ranks share them, for each rank of the job. Measured with 2 ranks, with the time for writing:
     /// docs/adr/0059.
     pub(crate) on_intel: usize,
 }
 
-/// What several ranks send, or several ranks read a part of.
+/// What several ranks send, or each rank reads a part of.
 const SEVERAL_IN_PLACE_FROM_BYTES_ON_INTEL: usize = 64 << 10;
 
 /// What one rank alone reads.

@@ -167,7 +167,7 @@ fn whole_left_by(victim: usize) -> Model {
 /// A rank dies before the others read, or after.
 fn whole_death(fail_point: &'static str, round: usize, victim: usize) -> Model {
     let name = format!("reduced_whole_in_place_death_at_{fail_point}_{round}_of_{victim}");
-    Model::same(name, Parking, 2, &[WHOLE_FIRST])
+    Model::same(name, Parking, 2, &[WHOLE_ALL])
         .fate(victim, Fate::dies_at(fail_point, round))
         .check(agreement(0, only(Died, victim)))
 }

@@ -16,8 +16,8 @@ impl Communicator {
     /// every rank folds the whole chunk. If the data is large, a rank folds its own slice, and then copies the slices of the
     /// other ranks (reduce-scatter, then allgather: Rabenseifner 2004).
     ///
-    /// A contribution in memory that all ranks map (a [buffer](Communicator::buffer), a [symmetric object](crate::Symmetric)) is read
-    /// there if it is long or does not change.
+    /// A contribution in memory that all ranks map (a [buffer](Communicator::buffer), a [symmetric object](crate::Symmetric)) may be read
+    /// there, if it is long or does not change.
     ///
     /// ```
     /// use intranode::ReduceOp;

@@ -28,7 +28,7 @@ impl Communicator {
     /// If all blocks of a rank but its own have up to 96 bytes in all, they take one round. Longer data streams through staging;
     /// each rank begins with the block for its successor, so that all read at the same time (the linear shift: Thakur,
     /// Rabenseifner and Gropp 2005). A `send` in memory that all ranks map (a [buffer](Communicator::buffer), a
-    /// [symmetric object](crate::Symmetric)) is read there if it is long or does not change; with
+    /// [symmetric object](crate::Symmetric)) may be read there, if it is long or does not change; with
     /// [single copy](crate::Config::single_copy), blocks of 64 KiB or more are read wherever they lie.
     ///
     /// ```

@@ -20,8 +20,8 @@ impl Communicator {
     /// if it is large, every rank of three and more folds a slice for the root, which copies the slices (reduce-scatter, then
     /// gather: Rabenseifner 2004).
     ///
-    /// A contribution in memory that all ranks map (a [buffer](Communicator::buffer), a [symmetric object](crate::Symmetric)) is read
-    /// there if it is long or does not change.
+    /// A contribution in memory that all ranks map (a [buffer](Communicator::buffer), a [symmetric object](crate::Symmetric)) may be read
+    /// there, if it is long or does not change.
     ///
     /// ```
     /// use intranode::ReduceOp;

@@ -19,9 +19,7 @@ use crate::protocol::{Call, Platform};
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
 use crate::rank::rank_state::RankState;
-use crate::tuning::{
-    REDUCE_IN_PLACE_FROM, REDUCE_WHOLE_IN_PLACE_FROM, UNCHANGED_IN_PLACE_FROM_BYTES, fold_slices_from_bytes,
-};
+use crate::tuning::{REDUCE_IN_PLACE_FROM, REDUCE_WHOLE_IN_PLACE_FROM, fold_slices_from_bytes};
 
 /// The header of a reduction.
 pub(super) fn reduction<T: Reducible>(operation: Operation, length: usize, op: ReduceOp) -> Call {
@@ -108,7 +106,7 @@ impl Communicator {
         let bytes = data.elements() * size_of::<T>();
         let sliced = shape.is_one_result() && bytes >= slices_from;
         let is_read = sliced || shape.is_read_by_others(self.rank(), self.size());
-        data.read_in_place_of(&self.rank_state, (is_read && bytes >= UNCHANGED_IN_PLACE_FROM_BYTES, sliced));
+        data.read_in_place_of(&self.rank_state, (is_read, sliced));
         self.rank_state.chosen(bytes, || {
             let path = match data.place() {
                 Some(_) => Path::InPlace,
@@ -236,7 +234,7 @@ impl<'a, T: Pod, O> ReduceBuffers<'a, T, O> {
         let place = match (self.send, &mut self.target) {
             _ if !is_read => None,
             (Some(send), _) => rank_state.lend_from(bytemuck::cast_slice(send), from),
-            // The call changes it, so that it does not matter whether the program does.
+            // The call itself changes it: that was measured from there on alone.
             (None, Target::Recv(data, _)) if sliced && size_of_val(*data) >= from.usual => {
                 rank_state.lend(bytemuck::cast_slice(data))
             }

@@ -14,8 +14,8 @@ impl Communicator {
     /// straight from staging. (A distributed prefix sum over `log R` rounds, Hillis and Steele 1986, would combine in another
     /// order.)
     ///
-    /// A contribution in memory that all ranks map (a [buffer](Communicator::buffer), a [symmetric object](crate::Symmetric)) is read
-    /// there if it is long or does not change.
+    /// A contribution in memory that all ranks map (a [buffer](Communicator::buffer), a [symmetric object](crate::Symmetric)) may be read
+    /// there, if it is long or does not change.
     ///
     /// ```
     /// use intranode::ReduceOp;

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | fits into a header | 1 | every rank, everything, from the headers |
 //! | small | 1 for each chunk | every rank, everything, from staging |
-//! | in place | 1 more | every rank, everything, where it lies |
+//! | small, and in place | 1 for each chunk, and 1 more | every rank, everything, where it lies |
 //! | large | 1 for each chunk, and 1 more | each rank its slice; then everyone copies the slices of the others |
 //!
 //! The last is the two-phase form (reduce-scatter, then allgather; Rabenseifner 2004) with the slices folded
@@ -232,10 +232,8 @@ impl<P: Platform> Member<'_, P> {
             return self.reduction(call, shape, slices_from, data);
         }
         if places.is_some() {
-            self.read_in_place(&mut plan, shape, parity);
-            if !plan.contributions_are_staged {
-                round = self.round_contents(&plan, 0..0, 0);
-            }
+            self.note_places(&mut plan, shape, parity);
+            round = self.round_contents(&plan, 0..0, 0);
         }
         let mut buffer = self.end_turn_if(plan.contributions_are_staged);
         loop {
@@ -347,21 +345,22 @@ impl<P: Platform> Member<'_, P> {
         }
     }
 
-    /// Some rank has published with this round where its contribution is.
+    /// Notes where contributions are, and whether any is staged. Some rank has published with this round where its own is.
     #[cold]
-    fn read_in_place(&self, plan: &mut Plan, shape: Shape, parity: usize) {
+    fn note_places(&self, plan: &mut Plan, shape: Shape, parity: usize) {
         let place = |rank| if rank == self.rank { None } else { self.status(rank, parity) };
         plan.places = (0..self.size()).map(place).collect();
         let is_in_place =
             |rank: usize| plan.places[rank].is_some() || rank == self.rank && plan.place.is_some();
-        // A later rank may stage its own for itself, if it folds these into it before.
+        // A rank from `TERMS` on may stage its own for itself: its first fold writes over it.
         let is_unread = |rank| rank < TERMS && !plan.sliced && !shape.is_read_by_others(rank, self.size());
         let mut ranks = 0..self.size();
         let all =
             (!plan.sliced || self.size() <= TERMS) && ranks.all(|rank| is_in_place(rank) || is_unread(rank));
         plan.contributions_are_staged = !all;
         if all && !plan.sliced {
-            plan.chunk_len = plan.len;
+            // Not as short as where one rank contributes while another folds; but a round for each, by which those that wait see that it goes on.
+            plan.chunk_len = plan.len.min(self.segment.staging.folded / plan.element_size);
         }
     }
 

@@ -53,7 +53,12 @@ impl RankState {
     /// As [`lend`](Self::lend) for blocks from a size on, and for all others that lie in a symmetric object, in a buffer or in the heap
     /// and have not changed since they were sent last.
     pub(crate) fn lend_from(&self, bytes: &[u8], from: InPlaceFrom) -> Address {
-        let place = if self.is_long(bytes.len(), from) { self.lend(bytes) } else { None };
+        let place = match self.is_long(bytes.len(), from) {
+            true if bytes.len() >= from.usual => self.lend(bytes),
+            // Not in a region, which takes two rounds more in each call: what that costs was not measured.
+            true => self.lend_unbound(bytes),
+            false => None,
+        };
         if place.is_some() || !self.may_lend_unchanged(bytes) {
             return place;
         }
@@ -68,8 +73,7 @@ impl RankState {
 
     /// Whether blocks of this length are read in place, if nothing else is against it.
     pub(crate) fn is_long(&self, len: usize, from: InPlaceFrom) -> bool {
-        let on_intel = || from.on_intel.saturating_mul(self.sharing()).min(from.usual);
-        len >= if cpu::is_intel() { on_intel() } else { from.usual }
+        len >= from.bytes(cpu::is_intel(), self.sharing())
     }
 
     /// How many times as long blocks have to be: if ranks share processors, the second round costs a context switch for each of them.
@@ -119,8 +123,8 @@ impl RankState {
         NonZeroU64::new(OFFER | REGION | number << heap::OFFSET_BITS | offset as u64)
     }
 
-    /// Memory that others have read has to be taken back when it is written again: by staging, or else by the program. On Intel's processors
-    /// that was measured to cost the program no more (docs/adr/0059).
+    /// Memory that others have read needs an RFO when it is written again: by staging, or else by the program. On Intel's processors that was
+    /// measured to cost the program no more (docs/adr/0059).
     fn lends(&self) -> bool {
         self.settings.in_place.unwrap_or_else(|| cpu::is_intel() || writing_is_cheap())
     }
@@ -135,6 +139,13 @@ impl RankState {
     /// The communicator's key, if others may find memory of this rank by it.
     fn findable_key(&self) -> Option<u64> {
         (!self.settings.named_memory).then(|| self.mapped.key())
+    }
+}
+
+impl InPlaceFrom {
+    /// `sharing`: how many times as long blocks have to be.
+    fn bytes(self, is_intel: bool, sharing: usize) -> usize {
+        if is_intel { self.on_intel.saturating_mul(sharing).min(self.usual) } else { self.usual }
     }
 }
 
@@ -279,5 +290,23 @@ impl InPlace {
             InPlace::Region(region, (offset, len)) => region.view(*offset, *len).expect("they were looked up"),
             InPlace::Buffer(buffer, (offset, len)) => buffer.view(*offset, *len).expect("they were looked up"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tuning::{BROADCAST_IN_PLACE_FROM, IN_PLACE_FROM_ANY, REDUCE_WHOLE_IN_PLACE_FROM};
+
+    #[test]
+    fn blocks_of_ranks_that_share_processors_are_longer_at_most_as_long_as_elsewhere() {
+        const MIB: usize = 1 << 20;
+        let on_intel = |from: InPlaceFrom| [1, 3, 8].map(|sharing| from.bytes(true, sharing));
+        let elsewhere = |from: InPlaceFrom| [1, 8].map(|sharing| from.bytes(false, sharing));
+        assert_eq!(on_intel(BROADCAST_IN_PLACE_FROM), [MIB, 3 * MIB, 4 * MIB]);
+        assert_eq!(elsewhere(BROADCAST_IN_PLACE_FROM), [4 * MIB; 2]);
+        assert_eq!(on_intel(REDUCE_WHOLE_IN_PLACE_FROM), [MIB / 4, 3 * MIB / 4, 2 * MIB]);
+        assert_eq!(elsewhere(REDUCE_WHOLE_IN_PLACE_FROM), [usize::MAX; 2]);
+        assert_eq!((on_intel(IN_PLACE_FROM_ANY), elsewhere(IN_PLACE_FROM_ANY)), ([0; 3], [0; 2]));
     }
 }

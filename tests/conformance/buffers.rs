@@ -19,6 +19,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(collectives_of_buffers),
         row!(reductions_mix_buffers_and_private_memory),
         row!(reductions_of_buffers_through_small_staging).staging(12 << 10),
+        row!(offers_beside_a_result_in_place).staging(4 << 10),
         row!(blocks_of_buffers),
         row!(buffers_beside_regions_and_objects),
         row!(buffers_of_some_ranks),
@@ -95,6 +96,33 @@ fn reductions_mix_buffers_and_private_memory(comm: Communicator) -> Outcome {
 /// Slices rotate through as many places as there are, the last of which has no room for a chunk.
 fn reductions_of_buffers_through_small_staging(comm: Communicator) -> Outcome {
     mix_reductions(&comm, &mut comm.buffer::<f64>(65_536)?)?;
+    still_works(&comm)
+}
+
+/// A rank that does not lend its buffer, since the result takes the place of what is in it, has not offered it either: when another one's offer is
+/// accepted, its own is still to be mapped.
+fn offers_beside_a_result_in_place(comm: Communicator) -> Outcome {
+    const LEN: usize = 70_000;
+    let (rank, size) = (comm.rank(), comm.size());
+    let mut buffer = comm.buffer::<f64>(LEN)?;
+    let mut recv = vec![0.0; LEN];
+    for turn in 1..4 {
+        buffer.fill(turn as f64);
+        let found = if rank == 0 {
+            comm.allreduce_in_place(&mut buffer, ReduceOp::Sum)?;
+            &buffer[..]
+        } else {
+            comm.allreduce(&buffer, &mut recv, ReduceOp::Sum)?;
+            &recv[..]
+        };
+        ensure!(found.iter().all(|sum| *sum == (turn * size) as f64), "with a result in place, turn {turn}");
+    }
+    for turn in 1..4 {
+        buffer.fill((turn + rank) as f64);
+        comm.allreduce(&buffer, &mut recv, ReduceOp::Sum)?;
+        let sum = (0..size).map(|rank| turn + rank).sum::<usize>() as f64;
+        ensure!(recv.iter().all(|found| *found == sum), "without, turn {turn}");
+    }
     still_works(&comm)
 }
 

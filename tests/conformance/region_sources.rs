@@ -19,7 +19,8 @@ pub(crate) fn rows() -> Vec<Scenario> {
     rows.into_iter().map(|row| row.ranks(&[2, 3, 4])).collect()
 }
 
-/// Around what is read in place by an allgatherv (1 MiB), and above what is by a broadcast (4 MiB), in elements of 8 bytes.
+/// Around what is read in place by an allgatherv (1 MiB, of regions on any processor), and above what is by a broadcast (4 MiB), in elements of 8
+/// bytes.
 const LENGTHS: [usize; 3] = [(128 << 10) - 1, 128 << 10, (512 << 10) + 1];
 
 fn fill(data: &mut [u64], rank: usize) {

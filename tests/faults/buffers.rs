@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use intranode::{Communicator, Error};
+use intranode::{Communicator, Error, ReduceOp};
 use libtest_mimic::Completion;
 use nix::libc;
 use nix::sys::signal::Signal::{SIGCONT, SIGSTOP};
@@ -111,12 +111,14 @@ fn closes() -> Result<()> {
     Ok(())
 }
 
-/// Sends a buffer to all others. As soon as the call returns, its memory changes, and becomes another buffer's.
+/// Sends a buffer to all others, and to those behind it in a scan, which fold it where it lies. As soon as the calls return, its memory changes, and
+/// becomes another buffer's.
 pub(crate) fn send(comm: &Communicator, turn: u64, len: usize, recv: &mut [u64]) -> Result<(), Error> {
     let value = |rank: usize| turn << 32 | rank as u64;
     let mut own = comm.buffer::<u64>(len)?;
     own.fill(value(comm.rank()));
-    let result = comm.allgather(&own, recv);
+    let mut most = vec![0; len];
+    let result = comm.allgather(&own, recv).and_then(|()| comm.scan(&own, &mut most, ReduceOp::Max));
     own.fill(u64::MAX);
     drop(own);
     comm.buffer::<u64>(len)?.fill(u64::MAX);
@@ -124,5 +126,6 @@ pub(crate) fn send(comm: &Communicator, turn: u64, len: usize, recv: &mut [u64])
     for (from, block) in recv.chunks(len).enumerate() {
         assert!(block.iter().all(|found| *found == value(from)), "{} of rank {from}", rank::WRONG_DATA);
     }
+    assert!(most.iter().all(|found| *found == value(comm.rank())), "{} in a scan", rank::WRONG_DATA);
     Ok(())
 }

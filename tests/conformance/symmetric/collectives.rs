@@ -182,7 +182,7 @@ pub(crate) fn mix_reductions(comm: &Communicator, shared: &mut [f64]) -> Outcome
 }
 
 fn reductions_of_objects_that_stay_as_they_are(comm: Communicator) -> Outcome {
-    // Folded whole by two ranks, and the last in slices.
+    // By two ranks folded whole, and the last in slices; by more in slices.
     for len in [1100, 9001, 40_000, 70_001] {
         let mut object = comm.symmetric::<f64>(len)?.into_own()?;
         repeat_reductions(&comm, &mut object)?;
@@ -191,7 +191,7 @@ fn reductions_of_objects_that_stay_as_they_are(comm: Communicator) -> Outcome {
 }
 
 fn whole_reductions_of_objects_that_stay_as_they_are(comm: Communicator) -> Outcome {
-    // The roots are ranks 4 and 5: each folds what four others have contributed before its own.
+    // The roots are ranks 4 and 5: each folds what the first four have contributed before it comes to its own.
     for len in [9004, 9005] {
         let mut object = comm.symmetric::<f64>(len)?.into_own()?;
         repeat_reductions(&comm, &mut object)?;
