@@ -46,8 +46,7 @@ fn allreduce<const MASK: usize, const N: usize>(rank: &mut Rank<'_>) -> Result<(
 fn offered<const MASK: usize, const N: usize, const LACKING: usize>(
     rank: &mut Rank<'_>,
 ) -> Result<(), Failure> {
-    let has = LACKING >> rank.number & 1 == 0;
-    reduce_of(rank, SLICES, MASK, N, Some(has))
+    reduce_of(rank, SLICES, MASK, N, Some(LACKING))
 }
 
 fn whole<const MASK: usize, const N: usize>(rank: &mut Rank<'_>) -> Result<(), Failure> {
@@ -57,8 +56,7 @@ fn whole<const MASK: usize, const N: usize>(rank: &mut Rank<'_>) -> Result<(), F
 fn whole_offered<const MASK: usize, const N: usize, const LACKING: usize>(
     rank: &mut Rank<'_>,
 ) -> Result<(), Failure> {
-    let has = LACKING >> rank.number & 1 == 0;
-    reduce_of(rank, WHOLE, MASK, N, Some(has))
+    reduce_of(rank, WHOLE, MASK, N, Some(LACKING))
 }
 
 /// Rank 0 alone gets the result.
@@ -81,10 +79,11 @@ fn reduce_of(
     Kind { shape, slices_from, keeps }: Kind,
     mask: usize,
     count: usize,
-    offer: Option<bool>,
+    lacking: Option<usize>,
 ) -> Result<(), Failure> {
     let sent = numbers(rank.nth(), &vec![count; rank.size()]);
     let own = rank.number;
+    let offer = lacking.map(|ranks| ranks >> own & 1 == 0);
     let in_place = mask >> own & 1 == 1;
     if in_place && keeps {
         rank.write_block(0, &sent[own]);

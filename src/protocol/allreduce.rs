@@ -226,6 +226,7 @@ impl<P: Platform> Member<'_, P> {
         let places = self.all_places(parity, plan.place);
         if is_offer(places) {
             let found = self.all_find(call, parity, |place| data.find(place))?;
+            // What this rank has not published nobody has looked for.
             if is_offer(plan.place) {
                 data.settle(found);
             }

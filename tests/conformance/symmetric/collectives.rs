@@ -136,6 +136,11 @@ fn fraction(rank: usize, index: usize) -> f64 {
     1.0 / (3 + 7 * rank + index % 1009) as f64
 }
 
+/// What a rank contributes.
+fn fill(data: &mut [f64], rank: usize) {
+    data.iter_mut().enumerate().for_each(|(index, slot)| *slot = fraction(rank, index));
+}
+
 /// Every result is the fold in the order of the ranks, bit for bit, whichever contribution is an object.
 fn reductions_mix_objects_and_private_buffers(comm: Communicator) -> Outcome {
     // Around what is folded in slices, and several chunks of staging.
@@ -157,10 +162,7 @@ pub(crate) fn mix_reductions(comm: &Communicator, shared: &mut [f64]) -> Outcome
     for mask in [usize::MAX, !1, !(1 << (size - 1)), 1, 1 << (size - 1)] {
         let mut private = vec![0.0; len];
         let data = if mask >> rank & 1 == 1 { &mut *shared } else { &mut private[..] };
-        let fill = |data: &mut [f64]| {
-            data.iter_mut().enumerate().for_each(|(index, slot)| *slot = fraction(rank, index));
-        };
-        fill(data);
+        fill(data, rank);
         let mut recv = vec![0.0; len];
         comm.allreduce(data, &mut recv, ReduceOp::Sum)?;
         ensure!(right(&recv), "allreduce of {len}, shared {mask:b}");
@@ -169,11 +171,11 @@ pub(crate) fn mix_reductions(comm: &Communicator, shared: &mut [f64]) -> Outcome
         ensure!(right(&recv), "reduce of {len}, shared {mask:b}");
         comm.allreduce_in_place(data, ReduceOp::Sum)?;
         ensure!(right(data), "allreduce_in_place of {len}, shared {mask:b}");
-        fill(data);
+        fill(data, rank);
         comm.reduce_in_place(data, ReduceOp::Sum, root)?;
         ensure!(rank != root || right(data), "reduce_in_place of {len}, shared {mask:b}");
         // What is written after a call is seen by nobody.
-        fill(data);
+        fill(data, rank);
         comm.allreduce_with(data, &mut recv, "sum", |sum, next| *sum += next)?;
         data.fill(f64::NAN);
         ensure!(right(&recv), "allreduce_with of {len}, shared {mask:b}");
@@ -217,7 +219,7 @@ pub(crate) fn repeat_reductions(comm: &Communicator, shared: &mut [f64]) -> Outc
     for mask in [usize::MAX, !1, 1, 1 << (size - 1)] {
         let mut private = vec![0.0; len];
         let data = if mask >> rank & 1 == 1 { &mut *shared } else { &mut private[..] };
-        data.iter_mut().enumerate().for_each(|(index, slot)| *slot = fraction(rank, index));
+        fill(data, rank);
         for turn in 0..8 {
             let mut recv = vec![f64::MAX; len];
             data[1] = changing(rank, 4 * turn);
@@ -246,7 +248,7 @@ pub(crate) fn repeat_reductions(comm: &Communicator, shared: &mut [f64]) -> Outc
                 rank != root || right(data, size, turn),
                 "reduce_in_place {turn} of {len}, shared {mask:b}"
             );
-            data.iter_mut().enumerate().for_each(|(index, slot)| *slot = fraction(rank, index));
+            fill(data, rank);
         }
         // On the last rank alone.
         for turn in 0..3 {
@@ -259,13 +261,13 @@ pub(crate) fn repeat_reductions(comm: &Communicator, shared: &mut [f64]) -> Outc
                 comm.scan(data, &mut recv, ReduceOp::Sum)?;
             }
             ensure!(right(&recv, rank + 1, turn), "scan_in_place {turn} of {len}, shared {mask:b}");
-            data.iter_mut().enumerate().for_each(|(index, slot)| *slot = fraction(rank, index));
+            fill(data, rank);
         }
         for turn in 0..3 {
             data[1] = changing(rank, turn);
             comm.allreduce_in_place(data, ReduceOp::Sum)?;
             ensure!(right(data, size, turn), "allreduce_in_place {turn} of {len}, shared {mask:b}");
-            data.iter_mut().enumerate().for_each(|(index, slot)| *slot = fraction(rank, index));
+            fill(data, rank);
         }
     }
     Ok(())
