@@ -23,7 +23,10 @@ import math
 # The bytes that a header of a small call carries with its line.
 LINE = 64
 # In which every rank waits for all.
-SYNCHRONISING = {"barrier", "allreduce", "allgatherv", "alltoall"}
+SYNCHRONISING = {"barrier", "allreduce", "allgatherv", "alltoall", "reduce-scatter"}
+
+# What has the limit of another operation.
+ALIKE = {"allreduce-with": "allreduce", "gatherv": "gather", "scatterv": "scatter", "alltoallv": "alltoall"}
 
 
 class Limits:
@@ -95,6 +98,7 @@ def composed(rows, cores, ranks, operation, size, buffers):
     costs = {
         "barrier": lambda: all_words,
         "allreduce": lambda: folded(True),
+        "reduce-scatter": lambda: limits.source(others * size, buffers, ranks),
         "allgatherv": lambda: limits.source(size - size // ranks, buffers, ranks) + limits.copy(size // ranks, receivers=ranks),
         "broadcast": lambda: limits.source(size, buffers, others),
         "reduce": lambda: folded(False),
@@ -103,6 +107,7 @@ def composed(rows, cores, ranks, operation, size, buffers):
         "alltoall": lambda: limits.source(others * size, buffers, ranks) + limits.copy(size, receivers=ranks),
         "exscan": lambda: limits.source(others * size, buffers, ranks),
     }
+    operation = ALIKE.get(operation, operation)
     if operation not in costs:
         return None
     share = math.ceil(ranks / cores)

@@ -67,10 +67,23 @@ static int is_filled(const double *values, size_t count, double first, double la
 static size_t elements;
 static double *send, *recv;
 static int *counts, *displs;
+// The same for blocks of `elements`.
+static int *block_counts, *block_displs;
 
 static void barrier(void) { MPI_Barrier(MPI_COMM_WORLD); }
 
 static void allreduce(void) { MPI_Allreduce(send, recv, (int)elements, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); }
+
+static MPI_Op own_sum;
+
+static void sum(void *in, void *inout, int *count, MPI_Datatype *type) {
+    (void)type;
+    const double *next = in;
+    double *acc = inout;
+    for (int i = 0; i < *count; i++) acc[i] += next[i];
+}
+
+static void allreduce_with(void) { MPI_Allreduce(send, recv, (int)elements, MPI_DOUBLE, own_sum, MPI_COMM_WORLD); }
 
 static void allgatherv(void) {
     MPI_Allgatherv(send, counts[rank], MPI_DOUBLE, recv, counts, displs, MPI_DOUBLE, MPI_COMM_WORLD);
@@ -93,6 +106,22 @@ static void scatter(void) {
 
 static void alltoall(void) {
     MPI_Alltoall(send, (int)elements, MPI_DOUBLE, recv, (int)elements, MPI_DOUBLE, MPI_COMM_WORLD);
+}
+
+static void gatherv(void) {
+    MPI_Gatherv(send, (int)elements, MPI_DOUBLE, recv, block_counts, block_displs, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+}
+
+static void scatterv(void) {
+    MPI_Scatterv(send, block_counts, block_displs, MPI_DOUBLE, recv, (int)elements, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+}
+
+static void alltoallv(void) {
+    MPI_Alltoallv(send, block_counts, block_displs, MPI_DOUBLE, recv, block_counts, block_displs, MPI_DOUBLE, MPI_COMM_WORLD);
+}
+
+static void reduce_scatter(void) {
+    MPI_Reduce_scatter_block(send, recv, (int)elements, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
 }
 
 static void exscan(void) { MPI_Exscan(send, recv, (int)elements, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); }
@@ -145,7 +174,8 @@ static void put_signal(void) {
 // Messages: ranks in pairs, 0 with 1, 2 with 3 and so on. A last rank without a partner has nothing to do; one that is alone
 // sends to itself.
 
-static long message_number;
+// How many calls there were, the number of the payload, and that of the payload that was received last.
+static long messages, prepared, received;
 static double took;
 static const double PAUSE = 8e-3;
 
@@ -153,6 +183,7 @@ static int partner(void) { return ranks == 1 ? 0 : (rank ^ 1) < ranks ? rank ^ 1
 
 static void pass_on_message(int sends) {
     int to = partner(), count = (int)elements;
+    if (to >= 0 && (to == rank || !sends)) received = prepared;
     if (to == rank)
         MPI_Sendrecv(send, count, MPI_DOUBLE, to, 1, recv, count, MPI_DOUBLE, to, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     else if (to >= 0 && sends)
@@ -162,9 +193,7 @@ static void pass_on_message(int sends) {
 }
 
 // The ranks of a pair take turns: a call is half a round trip.
-static int sends_in(long number) { return rank % 2 == number % 2; }
-
-static void ping_pong(void) { pass_on_message(sends_in(message_number)); }
+static void ping_pong(void) { pass_on_message(rank % 2 == messages++ % 2); }
 
 // Always the first of a pair sends.
 static void stream(void) { pass_on_message(rank % 2 == 0); }
@@ -180,26 +209,52 @@ static void wake_up(void) {
     took = recv[1] > 0 ? now() - recv[1] : 0;
 }
 
-enum kind { BARRIER, ALLREDUCE, ALLGATHERV, BROADCAST, REDUCE, GATHER, SCATTER, ALLTOALL, EXSCAN, PUT, GET, FETCH_ADD, PUT_SIGNAL,
-            PING_PONG, STREAM, WAKE_UP };
+enum kind { BARRIER, ALLREDUCE, ALLREDUCE_WITH, ALLGATHERV, BROADCAST, REDUCE, GATHER, SCATTER, ALLTOALL, GATHERV, SCATTERV,
+            ALLTOALLV, REDUCE_SCATTER, EXSCAN, PUT, GET, FETCH_ADD, PUT_SIGNAL, PING_PONG, STREAM, WAKE_UP };
 static const struct {
     const char *name;
     void (*call)(void);
-} cases[] = {{"barrier", barrier}, {"allreduce", allreduce}, {"allgatherv", allgatherv}, {"broadcast", broadcast},
-             {"reduce", reduce},   {"gather", gather},       {"scatter", scatter},       {"alltoall", alltoall},
-             {"exscan", exscan},   {"put", put},         {"get", get},             {"fetch-add", fetch_add},   {"put-signal", put_signal},
-             {"ping-pong", ping_pong}, {"stream", stream},       {"wake-up", wake_up}};
+} cases[] = {{"barrier", barrier},
+             {"allreduce", allreduce},
+             {"allreduce-with", allreduce_with},
+             {"allgatherv", allgatherv},
+             {"broadcast", broadcast},
+             {"reduce", reduce},
+             {"gather", gather},
+             {"scatter", scatter},
+             {"alltoall", alltoall},
+             {"gatherv", gatherv},
+             {"scatterv", scatterv},
+             {"alltoallv", alltoallv},
+             {"reduce-scatter", reduce_scatter},
+             {"exscan", exscan},
+             {"put", put},
+             {"get", get},
+             {"fetch-add", fetch_add},
+             {"put-signal", put_signal},
+             {"ping-pong", ping_pong},
+             {"stream", stream},
+             {"wake-up", wake_up}};
+
+// Sends a block to each rank.
+static bool sends_blocks(enum kind kind) {
+    bool from_root = kind == SCATTER || kind == SCATTERV;
+    return kind == ALLTOALL || kind == ALLTOALLV || kind == REDUCE_SCATTER || (from_root && rank == 0);
+}
+
+// Whether it is one of those with blocks, which have a common start.
+static bool is_blockwise(enum kind kind) { return kind >= REDUCE && kind <= EXSCAN; }
 
 static void prepare(enum kind kind, long turn, size_t step) {
     double first = first_value(turn, kind == BROADCAST ? 0 : rank);
-    if (kind == ALLREDUCE) fill(send, elements, first, step);
+    if (kind == ALLREDUCE || kind == ALLREDUCE_WITH) fill(send, elements, first, step);
     if (kind == ALLGATHERV) fill(send, counts[rank], first, step);
     if (kind == BROADCAST && rank == 0) fill(recv, elements, first, step);
-    message_number = turn;
+    prepared = turn;
     if (kind >= PING_PONG) fill(send, elements, first, step);
-    if (kind == PUT || kind == PUT_SIGNAL || kind == REDUCE || kind == GATHER || kind == EXSCAN)
+    if (kind == PUT || kind == PUT_SIGNAL || kind == REDUCE || kind == GATHER || kind == GATHERV || kind == EXSCAN)
         fill(send, elements, first, step);
-    if (kind == ALLTOALL || (kind == SCATTER && rank == 0))
+    if (sends_blocks(kind))
         for (int to = 0; to < ranks; to++) fill(send + to * elements, elements, first + (double)to * elements, step);
     if (kind == GET && step == 1) fill(shared, elements, first, step), MPI_Win_sync(window);
 }
@@ -211,6 +266,7 @@ static int is_right(enum kind kind, long first, long last) {
     case BARRIER:
         return 1;
     case ALLREDUCE:
+    case ALLREDUCE_WITH:
         for (int of = 0; of < ranks; of++) sums[0] += first_value(first, of), sums[1] += first_value(last, of);
         return is_filled(recv, elements, sums[0], sums[1], ranks);
     case ALLGATHERV:
@@ -226,16 +282,26 @@ static int is_right(enum kind kind, long first, long last) {
         for (int of = 0; of < summed; of++) sums[0] += first_value(first, of), sums[1] += first_value(last, of);
         return is_filled(recv, elements, sums[0], sums[1], summed);
     }
+    case REDUCE_SCATTER: {
+        double offset = (double)ranks * rank * elements;
+        for (int of = 0; of < ranks; of++) sums[0] += first_value(first, of), sums[1] += first_value(last, of);
+        return is_filled(recv, elements, sums[0] + offset, sums[1] + offset, ranks);
+    }
     case GATHER:
+    case GATHERV:
     case SCATTER:
+    case SCATTERV:
     case ALLTOALL:
-        for (int block = 0; block < (kind == SCATTER ? 1 : kind == GATHER && rank != 0 ? 0 : ranks); block++) {
-            int from = kind == SCATTER ? 0 : block;
-            double offset = kind == GATHER ? 0 : (double)rank * elements;
+    case ALLTOALLV: {
+        bool from_root = kind == SCATTER || kind == SCATTERV, to_root = kind == GATHER || kind == GATHERV;
+        for (int block = 0; block < (from_root ? 1 : to_root && rank != 0 ? 0 : ranks); block++) {
+            int from = from_root ? 0 : block;
+            double offset = to_root ? 0 : (double)rank * elements;
             right &= is_filled(recv + block * elements, elements, first_value(first, from) + offset,
                                first_value(last, from) + offset, 1);
         }
         return right;
+    }
     case GET:
         return is_filled(recv, elements, first_value(first, next()), first_value(first, next()), 1);
     case PUT:
@@ -252,12 +318,9 @@ static int is_right(enum kind kind, long first, long last) {
     case WAKE_UP: {
         int from = partner();
         if (from < 0) return 1;
-        // The last message that this rank has received.
-        if (from != rank && kind == PING_PONG && sends_in(last)) last--;
-        if (from != rank && kind != PING_PONG && rank % 2 == 0) return 1;
-        if (last < first) return 1;
-        if (kind == WAKE_UP) return recv[0] == first_value(last, from);
-        return is_filled(recv, elements, first_value(first, from), first_value(last, from), 1);
+        if (received < first) return 1;
+        if (kind == WAKE_UP) return recv[0] == first_value(received, from);
+        return is_filled(recv, elements, first_value(first, from), first_value(received, from), 1);
     }
     }
     return 0;
@@ -272,7 +335,7 @@ static double repetition(enum kind kind, long *turn, int calls, bool unchanged) 
     if (written) cases[kind].call();
     MPI_Barrier(MPI_COMM_WORLD);
     double begin = now(), together = 0;
-    int common_start = kind >= REDUCE && kind <= EXSCAN;
+    bool common_start = is_blockwise(kind);
     for (int call = 0; call < calls; call++) {
         if (call > 0 && !unchanged) prepare(kind, first + call, PAGE);
         if (common_start) MPI_Barrier(MPI_COMM_WORLD), begin = now();
@@ -303,11 +366,14 @@ static void measure(enum kind kind, size_t bytes, double seconds, bool unchanged
         counts[of] = elements / ranks + ((size_t)of < elements % ranks);
         displs[of] = displ;
     }
-    if (kind == ALLREDUCE) send = buffer(elements, sizeof *send);
+    block_counts = buffer(ranks, sizeof *counts), block_displs = buffer(ranks, sizeof *displs);
+    for (int of = 0; of < ranks; of++) block_counts[of] = elements, block_displs[of] = of * elements;
+    messages = received = 0;
+    if (kind == ALLREDUCE || kind == ALLREDUCE_WITH) send = buffer(elements, sizeof *send);
     if (kind == ALLGATHERV) send = buffer(counts[rank], sizeof *send);
     if (kind >= PING_PONG) send = buffer(elements, sizeof *send);
     if (kind >= REDUCE && kind < PING_PONG) send = buffer(ranks * elements, sizeof *send);
-    if (kind != BARRIER) recv = buffer(kind >= REDUCE && kind <= EXSCAN ? ranks * elements : elements, sizeof *recv);
+    if (kind != BARRIER) recv = buffer(is_blockwise(kind) ? ranks * elements : elements, sizeof *recv);
     if (kind >= PUT && kind <= PUT_SIGNAL) {
         MPI_Win_allocate(bytes, sizeof *shared, MPI_INFO_NULL, MPI_COMM_WORLD, &shared, &window);
         MPI_Win_allocate(sizeof *word, sizeof *word, MPI_INFO_NULL, MPI_COMM_WORLD, &word, &words);
@@ -346,7 +412,7 @@ static void measure(enum kind kind, size_t bytes, double seconds, bool unchanged
         MPI_Win_unlock_all(window), MPI_Win_unlock_all(words);
         MPI_Win_free(&window), MPI_Win_free(&words);
     }
-    free(times), free(send), free(recv), free(counts), free(displs);
+    free(times), free(send), free(recv), free(counts), free(displs), free(block_counts), free(block_displs);
     send = recv = NULL;
 }
 
@@ -354,6 +420,7 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    MPI_Op_create(sum, true, &own_sum);
     if (argc == 2 && !strcmp(argv[1], "start-up")) {
         MPI_Barrier(MPI_COMM_WORLD);
         printf("%.9f\n", now());
@@ -364,11 +431,11 @@ int main(int argc, char **argv) {
                 if (!strncmp(argv[i], cases[kind].name, length) && argv[i][length] == ':') {
                     char *end;
                     size_t bytes = strtoull(argv[i] + length + 1, &end, 10);
-                    // Only collectives: the others move nothing that a rank would keep.
-                    measure(kind, bytes, atof(argv[1]), kind <= EXSCAN && !strcmp(end, ":unchanged"));
+                    measure(kind, bytes, atof(argv[1]), !strcmp(end, ":unchanged"));
                 }
             }
         }
     }
+    MPI_Op_free(&own_sum);
     MPI_Finalize();
 }

@@ -168,7 +168,7 @@ def intranode(program=None):
     return Peer(OURS, shown.split()[1], about, launch, bench=program, memory="private")
 
 
-def shared(ours, collectives):
+def shared(ours, operations):
     """This library, with payloads in symmetric objects."""
     about = "the same, payloads in memory that all ranks map"
-    return replace(ours, name=OURS_SHARED, about=about, memory="shared", operations=frozenset(collectives))
+    return replace(ours, name=OURS_SHARED, about=about, memory="shared", operations=frozenset(operations))

@@ -11,8 +11,8 @@ crates.io, and in shmem_bench.c for OpenSHMEM, which comes from Debian's package
 operations. What cannot run is left out. limits.c measures what the machine itself takes. With `--op training`, Cobre trains
 over this library and over MPICH, which it is built for first.
 
-A collective is measured by two definitions: "renewed", in which the payload is written before each call, and "unchanged", in
-which it is written once, as in the OSU benchmarks. This library is measured twice: with private buffers as the others, and
+A collective or a ping-pong is measured by two definitions: "renewed", in which the payload is written before each call, and
+"unchanged", in which it is written once, as in the OSU benchmarks. This library is measured twice: with private buffers as the others, and
 (`intranode-shared`) with the payload in memory that all ranks map. A cell of which a library's blocks differ by more than
 three times is measured again by all, once, and marked.
 
@@ -44,12 +44,17 @@ import ucx
 CELLS = {
     "barrier": [0],
     "allreduce": [32, 8 << 10, 1 << 20, 32 << 20],
+    "allreduce-with": [1 << 20],
     "allgatherv": [1 << 10, 64 << 10, 3_200_000, 206_000_000],
     "broadcast": [10 << 10, 1 << 20, 64 << 20],
     "reduce": [8, 1 << 10, 64 << 10, 1 << 20],
     "gather": [8, 1 << 10, 64 << 10, 1 << 20],
     "scatter": [8, 1 << 10, 64 << 10, 1 << 20],
     "alltoall": [8, 1 << 10, 64 << 10, 1 << 20],
+    "gatherv": [8, 64 << 10, 1 << 20],
+    "scatterv": [8, 64 << 10, 1 << 20],
+    "alltoallv": [8, 1 << 10, 64 << 10, 1 << 20],
+    "reduce-scatter": [8, 1 << 10, 64 << 10, 1 << 20],
     "exscan": [8],
     "put": [8, 4 << 10, 64 << 10, 1 << 20, 64 << 20],
     "get": [8, 4 << 10, 64 << 10, 1 << 20, 64 << 20],
@@ -59,8 +64,8 @@ CELLS = {
     "stream": [8],
     "wake-up": [16],
 }
-# What has a payload.
-COLLECTIVES = {"allreduce", "allgatherv", "broadcast", "reduce", "gather", "scatter", "alltoall", "exscan"}
+# What is measured by one definition, with private buffers.
+PLAIN = {"barrier", "put", "get", "fetch-add", "put-signal", "stream", "wake-up"}
 START_UP = "start-up"
 # Takes minutes to build: on request only.
 TRAINING = "training"
@@ -97,7 +102,7 @@ def measure(peer, operation, sizes, ranks, cores, given):
     seconds = given.seconds
     if peer.measure:
         return peer.measure(peer, operation, sizes, ranks, cores, seconds)
-    definitions = given.buffers if operation in COLLECTIVES else ["renewed"]
+    definitions = ["renewed"] if operation in PLAIN else given.buffers
     expected = [(size, buffers) for size in sizes for buffers in definitions]
     if peer.memory:
         command = [peer.bench, "bench", "-n", ranks, "--bind", "--json", "--seconds", seconds, "--op", operation]
@@ -217,7 +222,7 @@ def main():
 
     others, left_out = opponents(given, work)
     ours = peers.intranode(given.intranode)
-    contestants = [ours, peers.shared(ours, COLLECTIVES), *others]
+    contestants = [ours, peers.shared(ours, CELLS.keys() - PLAIN), *others]
     limiting = peers.build(os.environ.get("CC", "cc"), peers.HERE / "limits.c", work / "limits", ["-pthread"])
     cores = len(os.sched_getaffinity(0))
     before = machine.load()

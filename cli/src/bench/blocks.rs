@@ -1,4 +1,5 @@
-//! Collectives whose ranks send, or receive, a block for each rank or for one: with payloads whose result is known.
+//! Collectives whose ranks send, or receive, a block for each rank or for one: with payloads whose result is known. Those with
+//! counts and displacements have blocks of the same length, too.
 //!
 //! They are measured call by call from a common start, as the OSU benchmarks do: MPI lets senders of a rooted call run ahead.
 //! `benches/race/mpi_bench.c` in the repository does the same over MPI, and must be changed together with this file.
@@ -19,6 +20,10 @@ pub(crate) enum Kind {
     Gather,
     Scatter,
     Alltoall,
+    Gatherv,
+    Scatterv,
+    Alltoallv,
+    ReduceScatter,
     Exscan,
 }
 
@@ -29,6 +34,8 @@ pub(crate) struct Blockwise {
     ranks: usize,
     /// The elements of a block.
     len: usize,
+    counts: Vec<usize>,
+    displs: Vec<usize>,
     send: Payload,
     recv: Vec<f64>,
 }
@@ -39,14 +46,19 @@ impl Blockwise {
         let is_root = rank == ROOT;
         let (sent, received) = match kind {
             Kind::Reduce => (1, usize::from(is_root)),
-            Kind::Gather => (1, if is_root { ranks } else { 0 }),
-            Kind::Scatter => (if is_root { ranks } else { 0 }, 1),
-            Kind::Alltoall => (ranks, ranks),
+            Kind::Gather | Kind::Gatherv => (1, if is_root { ranks } else { 0 }),
+            Kind::Scatter | Kind::Scatterv => (if is_root { ranks } else { 0 }, 1),
+            Kind::Alltoall | Kind::Alltoallv => (ranks, ranks),
+            Kind::ReduceScatter => (ranks, 1),
             Kind::Exscan => (1, 1),
         };
-        let longest = if matches!(kind, Kind::Scatter | Kind::Alltoall) { ranks } else { 1 };
+        let longest = match kind {
+            Kind::Reduce | Kind::Gather | Kind::Gatherv | Kind::Exscan => 1,
+            Kind::Scatter | Kind::Scatterv | Kind::Alltoall | Kind::Alltoallv | Kind::ReduceScatter => ranks,
+        };
         let send = Payload::new(memory, sent * len, longest * len, comm)?;
-        Ok(Self { kind, rank, ranks, len, send, recv: vec![0.0; received * len] })
+        let (counts, displs) = (vec![len; ranks], (0..ranks).map(|block| block * len).collect());
+        Ok(Self { kind, rank, ranks, len, counts, displs, send, recv: vec![0.0; received * len] })
     }
 
     /// Whether each block that was received has the right values: `from(block)` is the rank that sent it, and its number among
@@ -59,8 +71,10 @@ impl Blockwise {
         })
     }
 
-    fn is_sum(&self, calls: Calls, ranks: usize) -> bool {
-        let sum = |call| (0..ranks).map(|rank| first_value(call, rank, self.ranks)).sum();
+    /// Whether what was received is the sum of this block of the first ranks.
+    fn is_sum(&self, calls: Calls, ranks: usize, block: usize) -> bool {
+        let offset = (block * self.len) as f64;
+        let sum = |call| (0..ranks).map(|rank| first_value(call, rank, self.ranks) + offset).sum();
         is_filled(&self.recv, calls.map(sum), ranks as f64)
     }
 }
@@ -75,7 +89,7 @@ impl Collective for Blockwise {
     }
 
     fn call(&mut self, comm: &Communicator) -> Result<(), Error> {
-        let Self { send, recv, .. } = self;
+        let Self { send, recv, counts, displs, .. } = self;
         let (send, recv) = (black_box(&send[..]), black_box(&mut recv[..]));
         let is_root = comm.rank() == ROOT;
         match self.kind {
@@ -83,18 +97,23 @@ impl Collective for Blockwise {
             Kind::Gather => comm.gather(send, is_root.then_some(recv), ROOT),
             Kind::Scatter => comm.scatter(is_root.then_some(send), recv, ROOT),
             Kind::Alltoall => comm.alltoall(send, recv),
+            Kind::Gatherv => comm.gatherv(send, is_root.then_some(recv), counts, displs, ROOT),
+            Kind::Scatterv => comm.scatterv(is_root.then_some(send), counts, displs, recv, ROOT),
+            Kind::Alltoallv => comm.alltoallv(send, counts, displs, recv, counts, displs),
+            Kind::ReduceScatter => comm.reduce_scatter_block(send, recv, ReduceOp::Sum),
             Kind::Exscan => comm.exscan(send, recv, ReduceOp::Sum),
         }
     }
 
     fn is_right(&self, calls: Calls) -> bool {
         match self.kind {
-            Kind::Reduce => self.rank != ROOT || self.is_sum(calls, self.ranks),
-            Kind::Gather => self.are_blocks(calls, |block| (block, 0)),
-            Kind::Scatter => self.are_blocks(calls, |_| (ROOT, self.rank)),
-            Kind::Alltoall => self.are_blocks(calls, |block| (block, self.rank)),
+            Kind::Reduce => self.rank != ROOT || self.is_sum(calls, self.ranks, 0),
+            Kind::Gather | Kind::Gatherv => self.are_blocks(calls, |block| (block, 0)),
+            Kind::Scatter | Kind::Scatterv => self.are_blocks(calls, |_| (ROOT, self.rank)),
+            Kind::Alltoall | Kind::Alltoallv => self.are_blocks(calls, |block| (block, self.rank)),
+            Kind::ReduceScatter => self.is_sum(calls, self.ranks, self.rank),
             // Rank 0 has nothing to receive.
-            Kind::Exscan => self.rank == 0 || self.is_sum(calls, self.rank),
+            Kind::Exscan => self.rank == 0 || self.is_sum(calls, self.rank, 0),
         }
     }
 

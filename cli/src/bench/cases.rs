@@ -19,11 +19,11 @@ pub(crate) struct Cases {
     operations: Vec<Operation>,
 
     /// Only this size, a multiple of 8; can be repeated. It is the total that a rank receives (allgatherv), the length of a
-    /// block (gather, scatter, alltoall), or that of the buffer
+    /// block (gather, scatter, alltoall, reduce-scatter), or that of the buffer
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     bytes: Vec<usize>,
 
-    /// When the payload of a collective is written: before each call, or once; can be repeated
+    /// When the payload of a collective, or of a ping-pong, is written: before each call, or once; can be repeated
     #[arg(long, value_name = "WHEN", default_value = "renewed")]
     buffers: Vec<Buffers>,
 
@@ -66,10 +66,9 @@ impl Cases {
             .collect()
     }
 
-    /// What else is chosen about a case. Other operations than collectives have one definition, and few a choice of memory.
+    /// What else is chosen about a case. Some operations have one definition, and one memory.
     fn definitions(&self, operation: Operation) -> impl Iterator<Item = Case> {
-        let collective = operation.is_collective();
-        let buffers = if collective { &self.buffers[..] } else { &[Buffers::Renewed] };
+        let buffers = if operation.has_two_definitions() { &self.buffers[..] } else { &[Buffers::Renewed] };
         let memory = if operation.has_payload() { self.memory } else { Memory::Private };
         buffers.iter().map(move |&buffers| Case { operation, bytes: 0, buffers, memory })
     }

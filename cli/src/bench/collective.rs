@@ -95,7 +95,15 @@ impl Collective for Barrier {
     }
 }
 
+/// A sum: the library's, or the program's own operation.
+#[derive(Clone, Copy)]
+pub(crate) enum Op {
+    Library,
+    Own,
+}
+
 pub(crate) struct Allreduce {
+    op: Op,
     send: Payload,
     recv: Vec<f64>,
     rank: usize,
@@ -103,9 +111,9 @@ pub(crate) struct Allreduce {
 }
 
 impl Allreduce {
-    pub(crate) fn new(elements: usize, memory: Memory, comm: &Communicator) -> Result<Self, Error> {
+    pub(crate) fn new(op: Op, elements: usize, memory: Memory, comm: &Communicator) -> Result<Self, Error> {
         let send = Payload::new(memory, elements, elements, comm)?;
-        Ok(Self { send, recv: vec![0.0; elements], rank: comm.rank(), ranks: comm.size() })
+        Ok(Self { op, send, recv: vec![0.0; elements], rank: comm.rank(), ranks: comm.size() })
     }
 }
 
@@ -115,7 +123,11 @@ impl Collective for Allreduce {
     }
 
     fn call(&mut self, comm: &Communicator) -> Result<(), Error> {
-        comm.allreduce(black_box(&self.send[..]), black_box(&mut self.recv), ReduceOp::Sum)
+        let (send, recv) = (black_box(&self.send[..]), black_box(&mut self.recv[..]));
+        match self.op {
+            Op::Library => comm.allreduce(send, recv, ReduceOp::Sum),
+            Op::Own => comm.allreduce_with(send, recv, "sum", |sum, next| *sum += next),
+        }
     }
 
     fn is_right(&self, calls: Calls) -> bool {

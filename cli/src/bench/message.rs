@@ -30,7 +30,12 @@ pub(crate) struct Pair<'a> {
     direction: Direction,
     send: Payload,
     recv: Vec<f64>,
+    /// That of the payload.
     number: u64,
+    /// How many calls there were.
+    turns: u64,
+    /// The number of the payload that was received last; the partner's has the same.
+    received: Option<u64>,
 }
 
 impl<'a> Pair<'a> {
@@ -43,26 +48,40 @@ impl<'a> Pair<'a> {
         let (rank, size) = (comm.rank(), comm.size());
         let partner = if size == 1 { Some(0) } else { Some(rank ^ 1).filter(|partner| *partner < size) };
         let (send, recv) = (Payload::new(memory, elements, elements, comm)?, vec![0.0; elements]);
-        Ok(Pair { comm, messages: comm.messages()?, partner, direction, send, recv, number: 0 })
+        Ok(Pair {
+            comm,
+            messages: comm.messages()?,
+            partner,
+            direction,
+            send,
+            recv,
+            number: 0,
+            turns: 0,
+            received: None,
+        })
     }
 
-    /// Whether this rank sends in call `number`.
-    fn sends(&self, number: u64) -> bool {
+    /// Whether this rank sends in the next call.
+    fn sends(&self) -> bool {
         let turn = match self.direction {
-            Direction::There => number % 2,
+            Direction::There => self.turns % 2,
             Direction::Onwards => 0,
         };
         self.comm.rank() as u64 % 2 == turn
     }
 
-    fn pass_on(&mut self, sends: bool) -> Result<(), Error> {
+    fn pass_on(&mut self) -> Result<(), Error> {
+        let sends = self.sends();
+        self.turns += 1;
         let Pair { comm, messages, partner, send, recv, .. } = self;
         match *partner {
-            Some(own) if own == comm.rank() => messages.sendrecv(send, own, recv, own, TAG).map(drop),
-            Some(partner) if sends => messages.send(send, partner, TAG),
-            Some(partner) => messages.recv(recv, partner, TAG).map(drop),
-            None => Ok(()),
+            Some(own) if own == comm.rank() => drop(messages.sendrecv(send, own, recv, own, TAG)?),
+            Some(partner) if sends => return messages.send(send, partner, TAG),
+            Some(partner) => drop(messages.recv(recv, partner, TAG)?),
+            None => return Ok(()),
         }
+        self.received = Some(self.number);
+        Ok(())
     }
 }
 
@@ -73,13 +92,14 @@ impl Collective for Pair<'_> {
     }
 
     fn call(&mut self, _comm: &Communicator) -> Result<(), Error> {
-        self.pass_on(self.sends(self.number))
+        self.pass_on()
     }
 
     fn is_right(&self, calls: Calls) -> bool {
-        let Some(partner) = self.partner else { return true };
-        let receives = |number: &u64| partner == self.comm.rank() || !self.sends(*number);
-        let Some(last) = (calls.first..=calls.last).rev().find(receives) else { return true };
+        let (Some(partner), Some(last)) = (self.partner, self.received) else { return true };
+        if last < calls.first {
+            return true;
+        }
         let value = |number| first_value(number, partner, self.comm.size());
         is_filled(&self.recv, (value(calls.first), value(last)), 1.0)
     }
@@ -112,8 +132,7 @@ impl Collective for WakeUp<'_> {
     }
 
     fn call(&mut self, _comm: &Communicator) -> Result<(), Error> {
-        let sends = self.pair.sends(self.pair.number);
-        if sends {
+        if self.pair.sends() {
             // It does not sleep, so that only one processor has to wake up.
             let begin = Instant::now();
             while begin.elapsed() < PAUSE {
@@ -121,7 +140,7 @@ impl Collective for WakeUp<'_> {
             }
             self.pair.send[1] = clock();
         }
-        self.pair.pass_on(sends)?;
+        self.pair.pass_on()?;
         let received = self.pair.recv[1];
         self.took =
             if received > 0.0 { Duration::from_nanos((clock() - received) as u64) } else { Duration::ZERO };
@@ -129,9 +148,9 @@ impl Collective for WakeUp<'_> {
     }
 
     fn is_right(&self, calls: Calls) -> bool {
-        let Pair { comm, partner, recv, .. } = &self.pair;
-        let received = partner.filter(|partner| *partner == comm.rank() || !self.pair.sends(calls.last));
-        received.is_none_or(|partner| recv[0] == first_value(calls.last, partner, comm.size()))
+        let Pair { comm, partner, recv, received, .. } = &self.pair;
+        let Some(partner) = partner.filter(|_| received.is_some()) else { return true };
+        *received == Some(calls.last) && recv[0] == first_value(calls.last, partner, comm.size())
     }
 
     fn took(&self) -> Option<Duration> {

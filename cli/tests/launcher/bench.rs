@@ -9,6 +9,23 @@ use serde_json::Value;
 
 use crate::support::{Launcher, eventually, intranode, run, start};
 
+/// The collectives that have a payload.
+const COLLECTIVES: [&str; 13] = [
+    "allreduce",
+    "allreduce-with",
+    "allgatherv",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "alltoall",
+    "gatherv",
+    "scatterv",
+    "alltoallv",
+    "reduce-scatter",
+    "exscan",
+];
+
 #[test]
 fn every_line_is_a_json_object_with_the_promised_fields() {
     for ranks in [1, 2, 4] {
@@ -19,21 +36,9 @@ fn every_line_is_a_json_object_with_the_promised_fields() {
         let rows: Vec<Value> =
             finished.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let cases: Vec<_> = rows.iter().map(|row| (text(row, "op"), number(row, "bytes") as u64)).collect();
-        let sized = [
-            "allreduce",
-            "allgatherv",
-            "broadcast",
-            "reduce",
-            "gather",
-            "scatter",
-            "alltoall",
-            "exscan",
-            "put",
-            "get",
-        ];
         let of_each_size = |operation| [(operation, 8), (operation, 4096)];
         let mut expected = vec![("barrier", 0)];
-        expected.extend(sized.into_iter().flat_map(of_each_size));
+        expected.extend(COLLECTIVES.into_iter().chain(["put", "get"]).flat_map(of_each_size));
         expected.push(("fetch-add", 8));
         expected.extend(["put-signal", "ping-pong", "stream"].into_iter().flat_map(of_each_size));
         expected.push(("wake-up", 16));
@@ -49,13 +54,12 @@ fn every_line_is_a_json_object_with_the_promised_fields() {
 }
 
 #[test]
-fn a_collective_is_measured_by_both_definitions_in_each_memory() {
+fn a_payload_is_measured_by_both_definitions_in_each_memory() {
     for memory in ["private", "shared", "buffer"] {
         let both = ["--buffers", "renewed", "--buffers", "unchanged", "--memory", memory];
         let mut command = intranode(["bench", "-n", "2", "--json", "--bytes", "800008", "--repetitions", "3"]);
         command.args(both);
-        let sent =
-            ["allreduce", "allgatherv", "broadcast", "reduce", "gather", "scatter", "alltoall", "exscan"];
+        let sent: Vec<&str> = COLLECTIVES.into_iter().chain(["ping-pong"]).collect();
         command.args(sent.iter().flat_map(|operation| ["--op", operation]));
         let finished = run(command).succeeded();
         let rows: Vec<Value> =
