@@ -80,7 +80,8 @@ pub(crate) const LEAST_GROUP_RANKS: usize = 8;
 /// copy. Measured on Intel.
 pub const SINGLE_COPY_FROM_BYTES: usize = 384 << 10;
 
-/// The same for a block of an alltoall. Measured likewise, as the next: docs/adr/0053-alltoall-and-scatter-by-single-copy.md.
+/// The same for a block of an alltoall, and on average for those that a rank sends in an alltoallv. Measured likewise, as the next:
+/// docs/adr/0053-alltoall-and-scatter-by-single-copy.md, docs/adr/0060-blocks-in-rank-order.md.
 pub const ALLTOALL_SINGLE_COPY_FROM_BYTES: usize = 64 << 10;
 
 /// The same for a block of a scatter, in which others read while the root has nothing to do but copy its own block.

@@ -1,5 +1,6 @@
 //! alltoallv: the counts, the verdict on them, and a transfer of which each rank reads its parts.
 
+use std::iter;
 use std::num::NonZeroU64;
 use std::ops::Range;
 
@@ -18,7 +19,7 @@ use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
-use crate::tuning::{ALLTOALL_IN_PLACE_FROM, IN_PLACE_FROM_ANY};
+use crate::tuning::{ALLTOALL_IN_PLACE_FROM, ALLTOALL_SINGLE_COPY_FROM_BYTES, IN_PLACE_FROM_ANY};
 
 const OPERATION: Operation = Operation::Alltoallv;
 
@@ -31,8 +32,8 @@ impl Communicator {
     /// The first round exchanges the counts, and takes the data with it if they fit: the header of each rank has 94 bytes for its
     /// `2 * size()` counts and its blocks for the other ranks. A count below 128 takes 1 byte, below 16,384 it takes 2, and so on.
     /// If the counts of some rank alone do not fit, two further rounds exchange them and say whether all agree. The data follow as
-    /// in [`alltoall`](Communicator::alltoall). A `send` whose blocks have 1 MiB or more together and that lies in a
-    /// [symmetric object](crate::Symmetric) is read there; then one more round exchanges the displacements.
+    /// in [`alltoall`](Communicator::alltoall). Blocks of `send` that do not follow one another in rank order go through staging, unless
+    /// they have 1 MiB or more together and lie in memory that all ranks map; then one more round exchanges the displacements.
     ///
     /// ```
     /// // Rank r sends r + 1 elements to each rank.
@@ -84,30 +85,35 @@ impl Communicator {
         }
         let send_table = BlockTable::Given { counts: send_counts, displs: send_displs, width };
         let sent = (0..self.size()).fold(0usize, |sum, rank| sum.saturating_add(send_table.len(rank)));
-        // On any processor: the places of the blocks take a round then.
-        let is_long = sent >= ALLTOALL_IN_PLACE_FROM.usual;
-        let place = if is_long { send.lend_from(&self.rank_state, IN_PLACE_FROM_ANY) } else { None };
-        let own = OwnCounts { send: send_counts, recv: recv_counts, lends: place.is_some() };
+        let packed = send_table.packed(self.size());
+        let place = match &packed {
+            Some(blocks) => send.part(blocks.clone()).lend_from(&self.rank_state, ALLTOALL_IN_PLACE_FROM),
+            // On any processor: where the blocks begin takes a round then.
+            None if sent >= ALLTOALL_IN_PLACE_FROM.usual => send.lend_from(&self.rank_state, IN_PLACE_FROM_ANY),
+            None => None,
+        };
+        let sends_displs = packed.is_none() && place.is_some();
+        let own = OwnCounts { send: send_counts, recv: recv_counts, sends_displs };
         let mut open = self.rank_state.begin(OPERATION)?;
         open.moves(sent);
         let parts = parts::receivers(self.rank(), self.size()).map(|rank| send.part(send_table.range(rank)));
-        let Agreed { places, lent, data } = agree(&mut open, &call, &own, parts)?;
-        // By sender: where the block for this rank begins, in bytes.
-        let mut offsets = Vec::new();
-        if lent {
-            let own: Vec<u64> = send_displs.iter().map(|displ| displ.wrapping_mul(width) as u64).collect();
-            offsets = vec![0u64; self.size()];
-            let theirs = bytemuck::cast_slice_mut::<u64, u8>(&mut offsets);
-            exchange(&mut open, &call, bytemuck::cast_slice::<u64, u8>(&own), theirs)?;
+        let Agreed { mut places, need_displs, data } = agree(&mut open, &call, &own, parts)?;
+        if need_displs {
+            let first = packed.as_ref().map_or(0, |blocks| blocks.start / width.max(1));
+            let own = send_displs.iter().map(|displ| displ.wrapping_sub(first) as u64);
+            let (own, mut theirs) = (own.collect::<Vec<u64>>(), vec![0u64; self.size()]);
+            let received = bytemuck::cast_slice_mut::<u64, u8>(&mut theirs);
+            exchange(&mut open, &call, bytemuck::cast_slice::<u64, u8>(&own), received)?;
+            places.iter_mut().zip(theirs).for_each(|(place, offset)| place.offset = offset as usize);
         }
+        let address = packed.and_then(|blocks| self.address_of_parts(send.part(blocks), &send_table));
         let mut blocks = AlltoallvBuffers {
             send,
             send_table,
             recv_table: BlockTable::Given { counts: recv_counts, displs: recv_displs, width },
             width,
             places: &places,
-            lending: Lending::new(&self.rank_state, place),
-            offsets: &offsets,
+            lending: Lending::new(&self.rank_state, place).or_at(address),
             rank: self.rank(),
             stores: StorePolicy::of_call(recv.bytes()),
             recv,
@@ -125,6 +131,15 @@ impl Communicator {
         }
         open.transfer(&call, &mut blocks)
     }
+
+    /// Where the others fetch this rank's blocks by single copy, if these are long enough on average.
+    fn address_of_parts<S: SendBytes>(&self, blocks: S, table: &BlockTable<'_>) -> Address {
+        let lengths = || parts::receivers(self.rank(), self.size()).map(|rank| table.len(rank));
+        let some = lengths().filter(|len| *len > 0).count();
+        let mean = lengths().fold(0, usize::saturating_add).checked_div(some)?;
+        let pays = self.rank_state.fetches(ALLTOALL_SINGLE_COPY_FROM_BYTES, iter::repeat_n(mean, some));
+        if pays { blocks.address() } else { None }
+    }
 }
 
 /// The caller's buffers, in bytes.
@@ -137,10 +152,8 @@ struct AlltoallvBuffers<'a, S, R> {
     width: usize,
     /// By sender.
     places: &'a [Place],
-    /// Of `send`.
+    /// Of the blocks of `send`.
     lending: Lending<'a>,
-    /// By sender, if some rank has its blocks in place: where the one for this rank begins, in bytes.
-    offsets: &'a [u64],
     rank: usize,
     stores: StorePolicy,
     /// Whether the own block was copied.
@@ -151,6 +164,12 @@ impl<S: SendBytes, R: RecvBytes<S>> AlltoallvBuffers<'_, S, R> {
     /// Where the part of a sender for this rank lies among its parts, in bytes.
     fn part(&self, sender: usize) -> Range<usize> {
         let start = self.places[sender].start.saturating_mul(self.width);
+        start..start.saturating_add(self.recv_table.len(sender))
+    }
+
+    /// The same in the sender's memory.
+    fn range_in_place(&self, sender: usize) -> Range<usize> {
+        let start = self.places[sender].offset.saturating_mul(self.width);
         start..start.saturating_add(self.recv_table.len(sender))
     }
 
@@ -192,6 +211,20 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for AlltoallvBuffers<'_, S, R>
         parts::get((part, place), chunk, staging, &mut self.recv, &self.stores);
     }
 
+    fn address(&self) -> Address {
+        self.lending.address()
+    }
+
+    /// This rank's part of the chunk.
+    fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
+        let part = (self.part(rank).start, self.range_in_place(rank), self.recv_table.range(rank));
+        parts::fetch(part, chunk, (&self.lending, rank, from), &mut self.recv, &self.stores)
+    }
+
+    fn refused(&mut self) {
+        self.lending.refused();
+    }
+
     fn place(&self) -> Address {
         self.lending.place()
     }
@@ -205,11 +238,9 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for AlltoallvBuffers<'_, S, R>
     }
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
-        let target = self.recv_table.range(rank);
-        // A rank lends nothing before all know; else another process has overwritten the place.
-        let Some(offset) = self.offsets.get(rank) else { return };
-        if let Some(found) = self.lending.at(place, *offset as usize, target.len()) {
-            self.recv.fetch(target, &found.view(), &self.stores);
+        let own = self.range_in_place(rank);
+        if let Some(found) = self.lending.at(place, own.start, own.len()) {
+            self.recv.fetch(self.recv_table.range(rank), &found.view(), &self.stores);
         }
     }
 }

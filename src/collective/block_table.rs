@@ -21,6 +21,19 @@ impl BlockTable<'_> {
         }
     }
 
+    /// The range of all blocks of `size` ranks in bytes, if they follow one another in rank order without gaps. Empty ones may be
+    /// anywhere.
+    pub(crate) fn packed(&self, size: usize) -> Option<Range<usize>> {
+        let mut blocks = (0..size).map(|rank| self.range(rank)).filter(|block| !block.is_empty());
+        let first = blocks.next().unwrap_or(0..0);
+        blocks.try_fold(first, |all, block| (block.start == all.end).then_some(all.start..block.end))
+    }
+
+    /// Where a rank's block begins in blocks that are [packed](Self::packed), in bytes. Nothing has to be checked for that.
+    pub(crate) fn start_if_packed(&self, rank: usize) -> usize {
+        (0..rank).fold(0, |sum, rank| self.len(rank).saturating_add(sum))
+    }
+
     /// The range of a rank's block in bytes.
     #[inline]
     pub(crate) fn range(&self, rank: usize) -> Range<usize> {

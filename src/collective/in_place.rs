@@ -352,8 +352,8 @@ impl Communicator {
     ) -> Result<(), Error> {
         let data: &mut [u8] = bytemuck::cast_slice_mut(data);
         match self.rank() == blocks.1 {
-            true => self.scatter_from(operation, call, (Some(&*data), None), None::<&mut [u8]>, blocks),
-            false => self.scatter_from(operation, call, (None::<&[u8]>, None), Some(data), blocks),
+            true => self.scatter_from(operation, call, Some(&*data), None::<&mut [u8]>, blocks),
+            false => self.scatter_from(operation, call, None::<&[u8]>, Some(data), blocks),
         }
     }
 }

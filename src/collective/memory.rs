@@ -23,8 +23,8 @@ pub(super) trait SendBytes: Copy {
     /// Copies it to the beginning of staging.
     fn publish(self, staging: &mut Sink<'_>);
 
-    /// Copies it behind others.
-    fn append_to(self, bytes: &mut Vec<u8>);
+    /// Copies it to memory of the same length.
+    fn copy_to(self, bytes: &mut [u8]);
 
     /// Where all ranks find it, if they read it in place: see [`RankState::lend_from`].
     fn lend_from(self, rank_state: &RankState, from: InPlaceFrom) -> Address;
@@ -80,8 +80,8 @@ impl SendBytes for &[u8] {
         staging.publish(self);
     }
 
-    fn append_to(self, bytes: &mut Vec<u8>) {
-        bytes.extend_from_slice(self);
+    fn copy_to(self, bytes: &mut [u8]) {
+        bytes.copy_from_slice(self);
     }
 
     fn lend_from(self, rank_state: &RankState, from: InPlaceFrom) -> Address {
@@ -148,10 +148,8 @@ impl SendBytes for RawSource<'_, u8> {
         staging.publish_raw(self);
     }
 
-    fn append_to(self, bytes: &mut Vec<u8>) {
-        let end = bytes.len();
-        bytes.resize(end + self.len(), 0);
-        RawTarget::from(&mut bytes[end..]).copy_from(self, Stores::Cached);
+    fn copy_to(self, bytes: &mut [u8]) {
+        RawTarget::from(bytes).copy_from(self, Stores::Cached);
     }
 
     /// It is never read in place: what its pages belong to is not known to this library.

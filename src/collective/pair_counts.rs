@@ -27,24 +27,24 @@ const OPERATION: Operation = Operation::Alltoallv;
 const HEAD: usize = 2;
 /// The data have come with the counts.
 const DATA: u8 = 1;
-/// The rank's blocks can be read where they lie.
-const LENDS: u8 = 2;
+/// The rank's blocks can be read where they lie, but do not follow one another there.
+const SENDS_DISPLS: u8 = 2;
 
 /// What this rank sends, and what it expects.
 pub(super) struct OwnCounts<'a> {
     /// In elements, by rank.
     pub(super) send: &'a [usize],
     pub(super) recv: &'a [usize],
-    /// Whether the other ranks can read the blocks where they lie.
-    pub(super) lends: bool,
+    /// Whether the other ranks can read the blocks where they lie, but the counts do not tell where each begins.
+    pub(super) sends_displs: bool,
 }
 
 /// What a rank knows when all agree on the counts.
 pub(super) struct Agreed {
     /// By sender.
     pub(super) places: Vec<Place>,
-    /// Whether the blocks of some rank can be read where they lie. The same on all ranks.
-    pub(super) lent: bool,
+    /// Whether some rank has to say where its blocks begin. The same on all ranks.
+    pub(super) need_displs: bool,
     /// By sender, if the data have come with the counts: all parts of all ranks.
     pub(super) data: Option<Vec<Header>>,
 }
@@ -56,6 +56,8 @@ pub(super) struct Place {
     pub(super) start: usize,
     /// The length of all parts for other ranks.
     pub(super) total: usize,
+    /// Where the part for this rank begins in the sender's memory, if its blocks follow one another there in rank order.
+    pub(super) offset: usize,
 }
 
 /// What a rank has sent in the first round.
@@ -70,6 +72,11 @@ impl Header {
     /// A part of the data. `None`: there is no such part, as another process has overwritten the header.
     pub(super) fn part(&self, part: Range<usize>) -> Option<&[u8]> {
         self.bytes.get(self.data..).and_then(|data| data.get(part))
+    }
+
+    /// What is written of an own one.
+    fn used(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.bytes[0]).max(HEAD)]
     }
 
     fn has(&self, flag: u8) -> bool {
@@ -97,7 +104,8 @@ pub(super) fn agree<S: SendBytes>(
     open.transfer(call, &mut round)?;
     let mut headers = round.headers;
     // For each sender and receiver; for each receiver and sender.
-    let (mut sent, mut expected) = (vec![0; size * size], vec![0; size * size]);
+    let mut counts = vec![0; 2 * size * size];
+    let (sent, expected) = counts.split_at_mut(size * size);
     for (rank, header) in headers.iter_mut().enumerate() {
         let row = rank * size..(rank + 1) * size;
         let Some(data) = decode(&header.bytes, &mut sent[row.clone()], &mut expected[row]) else {
@@ -113,51 +121,61 @@ pub(super) fn agree<S: SendBytes>(
         }
     }
     let place = |from: usize| {
-        let length = |receivers| {
-            let counts = parts::receivers(from, size).take(receivers).map(|to| sent[from * size + to] as usize);
-            counts.fold(0, usize::saturating_add)
-        };
+        let row = &sent[from * size..(from + 1) * size];
+        let length = |receivers| total(parts::receivers(from, size).take(receivers).map(|to| row[to]));
         let start = if from == rank { 0 } else { length(parts::position(from, rank, size)) };
-        Place { start, total: length(size - 1) }
+        Place { start, total: length(size - 1), offset: total(row[..rank].iter().copied()) }
     };
     let places = (0..size).map(place).collect();
-    let lent = headers.iter().any(|header| header.has(LENDS));
+    let need_displs = headers.iter().any(|header| header.has(SENDS_DISPLS));
     let data = headers.iter().all(|header| header.has(DATA)).then_some(headers);
-    Ok(Agreed { places, lent, data })
+    Ok(Agreed { places, need_displs, data })
+}
+
+/// The sum of counts.
+fn total(counts: impl Iterator<Item = u64>) -> usize {
+    counts.fold(0, |sum, count| sum.saturating_add(count as usize))
 }
 
 impl OwnCounts<'_> {
     /// What this rank sends in the first round.
-    fn header<S: SendBytes>(&self, parts: impl Iterator<Item = S>) -> Vec<u8> {
-        let mut header = vec![0; HEAD];
-        self.send.iter().chain(self.recv).for_each(|count| encode(&mut header, *count as u64));
-        if header.len() > INLINE {
-            // A length of 0: they do not fit.
-            return vec![0; HEAD];
-        }
-        let counts = header.len();
-        let mut flags = DATA;
-        for part in parts {
-            if header.len() + part.bytes() > INLINE {
-                header.truncate(counts);
-                flags = 0;
-                break;
+    fn header<S: SendBytes>(&self, parts: impl Iterator<Item = S>) -> Header {
+        let mut header = Header { bytes: [0; INLINE], data: HEAD };
+        for count in self.send.iter().chain(self.recv) {
+            match encode(&mut header.bytes[header.data..], *count as u64) {
+                Some(len) => header.data += len,
+                // A length of 0: they do not fit.
+                None => return Header { bytes: [0; INLINE], data: HEAD },
             }
-            part.append_to(&mut header);
         }
-        header[0] = header.len() as u8;
-        header[1] = if self.lends { flags | LENDS } else { flags };
+        let (mut end, mut flags) = (header.data, DATA);
+        for part in parts {
+            match header.bytes.get_mut(end..end + part.bytes()) {
+                Some(room) => part.copy_to(room),
+                None => {
+                    (end, flags) = (header.data, 0);
+                    break;
+                }
+            }
+            end += part.bytes();
+        }
+        header.bytes[0] = end as u8;
+        header.bytes[1] = if self.sends_displs { flags | SENDS_DISPLS } else { flags };
         header
     }
 }
 
-/// Appends a number, seven bits to a byte (LEB128).
-fn encode(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        bytes.push(number as u8 | 0x80);
+/// Writes a number, seven bits to a byte (LEB128). Returns how many bytes it takes. `None`: it does not fit.
+fn encode(bytes: &mut [u8], mut number: u64) -> Option<usize> {
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        let more = if number < 0x80 { 0 } else { 0x80 };
+        *byte = number as u8 & 0x7F | more;
         number >>= 7;
+        if more == 0 {
+            return Some(index + 1);
+        }
     }
-    bytes.push(number as u8);
+    None
 }
 
 /// Reads the counts of a header. Returns where they end. `None`: they did not fit, or another process has overwritten them.
@@ -182,7 +200,7 @@ fn decode(header: &[u8; INLINE], send: &mut [u64], recv: &mut [u64]) -> Option<u
 
 /// The round in which each rank sends a header.
 struct CountRound {
-    own: Vec<u8>,
+    own: Header,
     rank: usize,
     headers: Vec<Header>,
 }
@@ -193,11 +211,11 @@ impl BlockTransfer for CountRound {
     }
 
     fn put(&mut self, _: Range<usize>, mut header: Sink<'_>) {
-        header.put(0, &self.own);
+        header.put(0, self.own.used());
     }
 
     fn copy_own_block(&mut self, _: Range<usize>) {
-        self.headers[self.rank].bytes[..self.own.len()].copy_from_slice(&self.own);
+        self.headers[self.rank] = self.own;
     }
 
     fn get(&mut self, rank: usize, _: Range<usize>, header: Source<'_>) {
@@ -210,34 +228,38 @@ impl BlockTransfer for CountRound {
 /// The same with one round for the counts, which takes several if they are too long for the headers, and one for the verdicts.
 fn agree_in_two_rounds(open: &mut OpenCall<'_>, call: &Call, counts: &OwnCounts<'_>) -> Result<Agreed, Error> {
     let (rank, size) = (open.rank_state().rank, open.rank_state().size());
-    // For each receiver: its count, and where its part begins.
-    let mut own = vec![[0u64; 2]; size];
-    let mut total = 0;
+    // For each receiver: its count, where its part begins, and where it does in memory.
+    let mut own = vec![[0u64; 3]; size];
+    let (mut total, mut offset) = (0, 0);
     for receiver in parts::receivers(rank, size) {
-        own[receiver] = [counts.send[receiver] as u64, total as u64];
+        own[receiver][1] = total as u64;
         total += counts.send[receiver];
     }
-    own[rank][0] = counts.send[rank] as u64;
-    let mut theirs = vec![[0u64; 2]; size];
+    for (receiver, count) in counts.send.iter().enumerate() {
+        (own[receiver][0], own[receiver][2]) = (*count as u64, offset as u64);
+        offset += count;
+    }
+    let mut theirs = vec![[0u64; 3]; size];
     let (send, recv) = (own.as_flattened(), theirs.as_flattened_mut());
     exchange(open, call, bytemuck::cast_slice::<u64, u8>(send), bytemuck::cast_slice_mut::<u64, u8>(recv))?;
     let wrong = (0..size).find(|from| theirs[*from][0] != counts.recv[*from] as u64);
     // The sender counts from 1, so that 0 is none.
     let [from, sent, expected] =
         wrong.map_or([0; 3], |from| [1 + from as u64, theirs[from][0], counts.recv[from] as u64]);
-    let own = [total as u64, u64::from(counts.lends), from, sent, expected];
+    let own = [total as u64, u64::from(counts.sends_displs), from, sent, expected];
     let verdicts = gather_words(open, call, own)?;
     let wrong = verdicts.iter().enumerate().filter(|(_, [_, _, from, ..])| *from > 0);
     if let Some((to, [_, _, from, sent, expected])) = wrong.min_by_key(|(to, [_, _, from, ..])| (*from, *to)) {
         return Err(disagreement(OPERATION, (*from as usize - 1, to), *sent, *expected));
     }
-    let place = |([_, start], [total, ..]): (&[u64; 2], &[u64; 5])| Place {
+    let place = |([_, start, offset], [total, ..]): (&[u64; 3], &[u64; 5])| Place {
         start: *start as usize,
         total: *total as usize,
+        offset: *offset as usize,
     };
     let places = theirs.iter().zip(&verdicts).map(place).collect();
-    let lent = verdicts.iter().any(|[_, lends, ..]| *lends != 0);
-    Ok(Agreed { places, lent, data: None })
+    let need_displs = verdicts.iter().any(|[_, sends_displs, ..]| *sends_displs != 0);
+    Ok(Agreed { places, need_displs, data: None })
 }
 
 pub(super) fn disagreement(
@@ -255,9 +277,9 @@ mod tests {
     use super::*;
 
     fn header_of(send: &[usize], recv: &[usize], parts: &[&[u8]]) -> [u8; INLINE] {
-        let header = OwnCounts { send, recv, lends: false }.header(parts.iter().copied());
+        let header = OwnCounts { send, recv, sends_displs: false }.header(parts.iter().copied());
         let mut bytes = [0xEE; INLINE];
-        bytes[..header.len()].copy_from_slice(&header);
+        bytes[..header.used().len()].copy_from_slice(header.used());
         bytes
     }
 

@@ -57,7 +57,7 @@ impl Communicator {
         }
         let table = BlockTable::Equal { bytes: len * size_of::<T>() };
         let (send, recv) = (send.map(RawSource::bytes), recv.map(RawTarget::into_bytes));
-        self.scatter_from(operation, &call, (send, None), recv, (table, root))
+        self.scatter_from(operation, &call, send, recv, (table, root))
     }
 
     /// An [`alltoall`](Communicator::alltoall) over such buffers, which must not overlap, or the result is unspecified. Other ranks

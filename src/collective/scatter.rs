@@ -18,8 +18,9 @@ use crate::protocol::block_transfer::{Address, BlockTransfer};
 use crate::protocol::call::INLINE;
 use crate::rank::choices::{Choice, Path};
 use crate::rank::lending::Lending;
+use crate::rank::rank_state::OpenCall;
 use crate::tuning::{
-    IN_PLACE_FROM_ANY, SCATTER_IN_PLACE_FROM, SCATTER_SINGLE_COPY_FROM_BYTES,
+    IN_PLACE_FROM_ANY, InPlaceFrom, SCATTER_IN_PLACE_FROM, SCATTER_SINGLE_COPY_FROM_BYTES,
     SCATTER_UNCHANGED_SINGLE_COPY_BYTES,
 };
 
@@ -61,15 +62,15 @@ impl Communicator {
         if self.are_short(self.size() - 1, recv.len()) {
             return self.scatter_short(&call, send, recv, root);
         }
-        let place = send.and_then(|send| self.place_of_blocks(send, &table));
-        self.scatter_from(operation, &call, (send, place), Some(recv), (table, root))
+        self.scatter_from(operation, &call, send, Some(recv), (table, root))
     }
 
     /// Gives each rank its block of rank `root`'s `send`: the `counts[r]` elements from `send[displs[r]]` on to rank `r`.
     /// `counts` is the same on all ranks, in elements; a count may be 0. `send` is `Some` on the root and `None` elsewhere;
     /// only the root's `displs` matters, and its blocks may overlap. `recv` has `counts[rank]` elements. Collective.
     ///
-    /// Rounds and places are those of [`scatter`](Communicator::scatter); from 4 MiB on a round before sends the displacements.
+    /// Rounds and places are those of [`scatter`](Communicator::scatter). Blocks that do not follow one another in rank order are read
+    /// where they lie only from 4 MiB on; then a round before sends the displacements.
     ///
     /// ```
     /// use intranode::Blocks;
@@ -108,25 +109,7 @@ impl Communicator {
         }
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
         let (send, recv) = (send.map(bytemuck::cast_slice::<T, u8>), bytemuck::cast_slice_mut::<T, u8>(recv));
-        let place = send.and_then(|send| self.place_of_blocks(send, &table));
-        self.scatter_from(operation, &call, (send, place), Some(recv), (table, root))
-    }
-
-    /// Where all ranks have the root's blocks mapped, if it pays to read them there.
-    fn place_of_blocks(&self, send: &[u8], table: &BlockTable<'_>) -> Address {
-        match table {
-            BlockTable::Equal { .. } => self.rank_state.lend_from(send, SCATTER_IN_PLACE_FROM),
-            BlockTable::Given { .. } if self.sends_places(table) => {
-                self.rank_state.lend_from(send, IN_PLACE_FROM_ANY)
-            }
-            BlockTable::Given { .. } => None,
-        }
-    }
-
-    /// Whether blocks of different lengths are long enough to be read in place, so that their places are worth a round: the same on all ranks.
-    fn sends_places(&self, table: &BlockTable<'_>) -> bool {
-        let lengths = (0..self.size()).map(|rank| table.len(rank));
-        lengths.fold(0, usize::saturating_add) >= SCATTER_IN_PLACE_FROM.usual
+        self.scatter_from(operation, &call, send, Some(recv), (table, root))
     }
 
     /// A scatter of bytes. `recv` is `None` on a root whose own block stays where it is.
@@ -134,36 +117,72 @@ impl Communicator {
         &self,
         operation: Operation,
         call: &Call,
-        (send, place): (Option<S>, Address),
+        send: Option<S>,
         recv: Option<R>,
         (table, root): (BlockTable<'_>, usize),
     ) -> Result<(), Error> {
         let mut open = self.rank_state.begin(operation)?;
-        let rank = self.rank();
-        let offset = match table {
-            BlockTable::Equal { bytes } => rank * bytes,
-            // With counts only the root knows where its blocks are; no rank knows whether it has lent them.
-            BlockTable::Given { displs, width, .. } if self.sends_places(&table) => {
-                let all: Vec<u64> = match rank == root {
-                    true => displs.iter().map(|displ| displ.wrapping_mul(width) as u64).collect(),
-                    false => Vec::new(),
-                };
-                let (mut own, table) = ([0u64], BlockTable::Equal { bytes: size_of::<u64>() });
-                let send = (rank == root).then_some(bytemuck::cast_slice::<u64, u8>(&all));
-                let recv = Some(bytemuck::cast_slice_mut::<u64, u8>(&mut own));
-                let mut words = ScatterBuffers::new(self, (send, None), (recv, 0), (table, root));
-                open.transfer(call, &mut words)?;
-                own[0] as usize
+        let mut blocks = ScatterBuffers::new(self, (send, recv), (table, root));
+        if !self.rank_state.staging.is_short(blocks.total) {
+            // Only the root knows of gaps between its blocks; no rank knows whether it has lent them.
+            let sends_displs = matches!(table, BlockTable::Given { .. })
+                && table.start_if_packed(self.size()) >= SCATTER_IN_PLACE_FROM.usual;
+            blocks.offset = match sends_displs {
+                true => self.scatter_displs(&mut open, call, (table, root))?,
+                false => table.start_if_packed(self.rank()),
+            };
+            // The displacements matter on the root only.
+            let lent = send.and_then(|send| match sends_displs {
+                true => Some((send, IN_PLACE_FROM_ANY)),
+                false => table.packed(self.size()).map(|packed| (send.part(packed), SCATTER_IN_PLACE_FROM)),
+            });
+            if let Some(lent) = lent {
+                blocks.lending = self.lend_blocks(lent, (&table, root));
             }
-            BlockTable::Given { .. } => 0,
-        };
-        let mut blocks = ScatterBuffers::new(self, (send, place), (recv, offset), (table, root));
+        }
         self.rank_state.chosen(blocks.total, || Choice {
             operation,
             path: Path::of_block(blocks.total <= INLINE, &blocks),
             receive: blocks.stores.receive(),
         });
         open.transfer(call, &mut blocks)
+    }
+
+    /// Where this rank's block begins in the root's buffer, in bytes, by a round.
+    fn scatter_displs(
+        &self,
+        open: &mut OpenCall<'_>,
+        call: &Call,
+        (table, root): (BlockTable<'_>, usize),
+    ) -> Result<usize, Error> {
+        let all: Vec<u64> = match self.rank() == root {
+            true => (0..self.size()).map(|rank| table.range(rank).start as u64).collect(),
+            false => Vec::new(),
+        };
+        let (mut own, words) = ([0u64], BlockTable::Equal { bytes: size_of::<u64>() });
+        let send = (self.rank() == root).then_some(bytemuck::cast_slice::<u64, u8>(&all));
+        let recv = Some(bytemuck::cast_slice_mut::<u64, u8>(&mut own));
+        open.transfer(call, &mut ScatterBuffers::new(self, (send, recv), (words, root)))?;
+        Ok(own[0] as usize)
+    }
+
+    /// Lends the root's blocks to those who read them in place from this length on, or fetch them, if either pays.
+    fn lend_blocks<S: SendBytes>(
+        &self,
+        (blocks, from): (S, InPlaceFrom),
+        (table, root): (&BlockTable<'_>, usize),
+    ) -> Lending<'_> {
+        let place = blocks.lend_from(&self.rank_state, from);
+        let lengths = || parts::receivers(root, self.size()).map(|rank| table.len(rank)).filter(|len| *len > 0);
+        let address = match self.rank_state.fetches(SCATTER_SINGLE_COPY_FROM_BYTES, lengths()) {
+            true => blocks.address(),
+            false if place.is_none() => {
+                let shortest = lengths().min().unwrap_or(0);
+                blocks.address_of_unchanged(&self.rank_state, shortest, &SCATTER_UNCHANGED_SINGLE_COPY_BYTES)
+            }
+            false => None,
+        };
+        Lending::new(&self.rank_state, place).or_at(address)
     }
 }
 
@@ -175,7 +194,7 @@ struct ScatterBuffers<'a, S, R> {
     send: Option<S>,
     /// `None`: this rank's block stays where it is.
     recv: Option<R>,
-    /// Where this rank's block begins in the root's buffer, if that is in place.
+    /// Where this rank's block begins in what the root lends.
     offset: usize,
     table: BlockTable<'a>,
     root: usize,
@@ -192,8 +211,7 @@ struct ScatterBuffers<'a, S, R> {
 impl<'a, S: SendBytes, R: RecvBytes<S>> ScatterBuffers<'a, S, R> {
     fn new(
         comm: &'a Communicator,
-        (send, place): (Option<S>, Address),
-        (recv, offset): (Option<R>, usize),
+        (send, recv): (Option<S>, Option<R>),
         (table, root): (BlockTable<'a>, usize),
     ) -> Self {
         let (rank, size, received) = (comm.rank(), comm.size(), recv.as_ref().map_or(0, R::bytes));
@@ -202,28 +220,15 @@ impl<'a, S: SendBytes, R: RecvBytes<S>> ScatterBuffers<'a, S, R> {
             lengths.fold(0, usize::saturating_add)
         };
         let start = if rank == root { 0 } else { length(parts::position(root, rank, size)) };
-        let address = send.and_then(|send| {
-            let lengths = parts::receivers(root, size).map(|rank| table.len(rank));
-            let pays = comm.rank_state.fetches(SCATTER_SINGLE_COPY_FROM_BYTES, lengths);
-            // With counts other ranks know only of long blocks where they lie.
-            let is_fetched = pays && (matches!(table, BlockTable::Equal { .. }) || comm.sends_places(&table));
-            match &table {
-                _ if is_fetched => send.address(),
-                BlockTable::Equal { bytes } if place.is_none() => {
-                    send.address_of_unchanged(&comm.rank_state, *bytes, &SCATTER_UNCHANGED_SINGLE_COPY_BYTES)
-                }
-                _ => None,
-            }
-        });
         ScatterBuffers {
             part: start..start.saturating_add(received),
             stores: StorePolicy::of_call(received),
             total: length(size - 1),
-            lending: Lending::new(&comm.rank_state, place).or_at(address),
+            lending: Lending::new(&comm.rank_state, None),
             copied: rank != root,
             send,
             recv,
-            offset,
+            offset: 0,
             table,
             root,
             size,
@@ -270,7 +275,7 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for ScatterBuffers<'_, S, R> {
         self.lending.address()
     }
 
-    /// This rank's part of the chunk. The root's blocks lie in rank order, its own among them.
+    /// This rank's part of the chunk.
     fn fetch(&mut self, root: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
         let Some(recv) = &mut self.recv else { return true };
         let (len, offset) = (self.part.len(), self.offset);

@@ -261,8 +261,9 @@ impl Config {
 
     /// Whether collectives use single copy: the kernel copies a block once, from its owner's memory
     /// (`process_vm_readv`, on Linux), instead of two copies, into staging and out of it. It applies if every block has
-    /// 384 KiB or more (allgatherv), 64 KiB (alltoall) or 768 KiB (scatter; a scatterv needs 4 MiB in all), and all that a rank
-    /// receives, or a root sends, has less than 16 MiB. It also applies to each block of less that stays as it is from call to
+    /// 384 KiB or more (allgatherv), 64 KiB (alltoall; in an alltoallv those of a sender on average) or 768 KiB (scatter), and all that a
+    /// rank receives, or a root sends, has less than 16 MiB. Blocks of an alltoallv must follow one another in rank order, and so must
+    /// those of a scatterv of less than 4 MiB. It also applies to each block of less that stays as it is from call to
     /// call, of 64 KiB or more (allgatherv), 256 KiB or more (scatter) or 256 KiB to 2 MiB (broadcast,
     /// up to 4 ranks); not with raw buffers. Blocks in memory that all ranks map are read there. By default it is
     /// enabled where it was measured to be faster: on Intel processors, with a processor for every rank. Rank 0's setting is

@@ -101,15 +101,55 @@ fn rounds_of_parts(comm: &Communicator, len: usize) -> Result<[u32; 2]> {
     Ok([between.wrapping_sub(before), round(comm)?.wrapping_sub(between)])
 }
 
-/// The same of a scatterv from a root that sends its blocks out of order.
-fn rounds_of_scatterv(comm: &Communicator, counts: &[usize; RANKS]) -> Result<u32> {
+/// The same of a scatterv from a root that sends its blocks in rank order without gaps, or otherwise.
+fn rounds_of_scatterv(comm: &Communicator, counts: &[usize; RANKS], in_order: bool) -> Result<u32> {
     let (rank, root, before) = (comm.rank(), 2, round(comm)?);
-    let displs = [counts[2] + 3, counts[0] + counts[2] + 4, 1];
+    let displs = match in_order {
+        true => [3, counts[0] + 3, counts[0] + counts[1] + 3],
+        false => [counts[2] + 3, counts[0] + counts[2] + 4, 1],
+    };
     let data: Vec<u8> =
         (0..counts.iter().sum::<usize>() + 4).map(|index| (index * 3 + index / 250) as u8).collect();
     let mut own = vec![0; counts[rank]];
     comm.scatterv((rank == root).then_some(&data[..]), counts, &displs, &mut own, root)?;
     ensure!(own == data[displs[rank]..displs[rank] + counts[rank]], "the scatterv is wrong");
+    Ok(round(comm)?.wrapping_sub(before))
+}
+
+/// The same of an alltoallv of blocks of these lengths, by sender, which lie in rank order without gaps, or otherwise. One rank
+/// has buffers that other threads may write.
+fn rounds_of_alltoallv(comm: &Communicator, counts: &[[usize; RANKS]; RANKS], in_order: bool) -> Result<u32> {
+    let (rank, before) = (comm.rank(), round(comm)?);
+    let value = |from: usize, to: usize, index: usize| {
+        (index * 7 + index / 251 + 100 * from + 30 * to + before as usize) as u8
+    };
+    let (sent, received) = (counts[rank], std::array::from_fn::<_, RANKS, _>(|from| counts[from][rank]));
+    let in_order_from =
+        |first: usize, counts: [usize; RANKS]| [first, first + counts[0], first + counts[0] + counts[1]];
+    let displs = match in_order {
+        true => in_order_from(5, sent),
+        false => [sent[1] + sent[2] + 2, sent[2] + 1, 0],
+    };
+    let mut send = vec![0xEE; sent.iter().sum::<usize>() + 5];
+    for to in 0..RANKS {
+        let block = &mut send[displs[to]..][..sent[to]];
+        block.iter_mut().enumerate().for_each(|(index, slot)| *slot = value(rank, to, index));
+    }
+    let (mut recv, places) = (vec![0; received.iter().sum()], in_order_from(0, received));
+    match rank {
+        1 => {
+            let (send, recv) = (RawSource::from(&send[..]), RawTarget::from(&mut recv[..]));
+            comm.alltoallv_raw(send, &sent, &displs, recv, &received, &places)?;
+        }
+        _ => comm.alltoallv(&send, &sent, &displs, &mut recv, &received, &places)?,
+    }
+    // A rank that has returned may overwrite its send buffer.
+    send.fill(0xDD);
+    for from in 0..RANKS {
+        let block = &recv[places[from]..][..received[from]];
+        let is_right = |(index, got): (usize, &u8)| *got == value(from, rank, index);
+        ensure!(block.iter().enumerate().all(is_right), "the block from {from} of the alltoallv is wrong");
+    }
     Ok(round(comm)?.wrapping_sub(before))
 }
 
@@ -215,6 +255,11 @@ fn round(comm: &Communicator) -> Result<u32> {
 /// Blocks that take one round through staging, and two by single copy.
 const ENOUGH: [usize; RANKS] = [384 << 10, 400_001, (384 << 10) + 7];
 
+/// Blocks of an alltoallv that take one round through staging behind that of the counts, and two by single copy. Those of rank 2 are too
+/// short for that.
+const PARTS: [[usize; RANKS]; RANKS] =
+    [[7, 200_001, 0], [1 << 10, 500_000, 140_000], [30_000, 60_000, 1 << 20]];
+
 /// Whether process_vm_readv works between all ranks.
 fn is_allowed(comm: &Communicator) -> Result<bool> {
     let value = Box::new(0x1234_5678_9ABC_DEF0_u64);
@@ -263,12 +308,19 @@ fn allowed() -> Result<()> {
     let [unchanged, changed] = rounds_of_unchanged(&comm, 1)?;
     ensure!(unchanged == [2; 3] && are_staged(changed), "{unchanged:?}, then {changed:?}");
     ensure!([200_000, 400_000].iter().all(|len| matches!(rounds_far_apart(&comm, *len), Ok(2))));
-    // With a round for the displacements; of shorter blocks no other rank knows them.
-    ensure!(
-        rounds_of_scatterv(&comm, &[2 << 20, (2 << 20) + 7, 2 << 20])? == 3,
-        "no single copy in a scatterv"
-    );
-    ensure!(rounds_of_scatterv(&comm, &[1 << 20; RANKS])? > 2);
+    for counts in [[1 << 20, 900_001, 1 << 20], [1 << 20, 0, 3]] {
+        ensure!(rounds_of_scatterv(&comm, &counts, true)? == 2, "no single copy in a scatterv");
+    }
+    // With a round for the displacements; of shorter blocks in another order no other rank knows them.
+    for in_order in [true, false] {
+        let rounds = rounds_of_scatterv(&comm, &[2 << 20, (2 << 20) + 7, 2 << 20], in_order)?;
+        ensure!(rounds == 3, "no single copy in a long scatterv");
+    }
+    ensure!(rounds_of_scatterv(&comm, &[1 << 20; RANKS], false)? > 2);
+    ensure!(rounds_of_scatterv(&comm, &[1 << 20, (768 << 10) - 1, 0], true)? > 2);
+    ensure!(rounds_of_alltoallv(&comm, &PARTS, true)? == 3, "no single copy in an alltoallv");
+    ensure!(rounds_of_alltoallv(&comm, &PARTS, false)? == 2);
+    ensure!(rounds_of_alltoallv(&comm, &[[60_000; RANKS]; RANKS], true)? == 2);
     // A split communicator, with other ranks.
     let reversed = comm.split(0, RANKS - comm.rank())?;
     ensure!(rounds(&reversed, &ENOUGH)? == 2, "no single copy in a split communicator");
@@ -291,6 +343,7 @@ fn never_allowed() -> Result<()> {
     for _ in 0..3 {
         ensure!(rounds(&comm, &ENOUGH)? == 1, "it tries single copy");
         ensure!(rounds_of_parts(&comm, 64 << 10)?[0] == 1, "an alltoall tries single copy");
+        ensure!(rounds_of_alltoallv(&comm, &PARTS, true)? == 2, "an alltoallv tries single copy");
     }
     rank::send("works")
 }
@@ -298,7 +351,8 @@ fn never_allowed() -> Result<()> {
 fn allowed_at_first() -> Result<()> {
     let Some(comm) = join()? else { return Ok(()) };
     let [split, of_alltoall, of_scatter] = [comm.split_local()?, comm.split_local()?, comm.split_local()?];
-    let [of_allgather, of_broadcast] = [comm.split_local()?, comm.split_local()?];
+    let [of_allgather, of_broadcast, of_alltoallv] =
+        [comm.split_local()?, comm.split_local()?, comm.split_local()?];
     ensure!(rounds(&comm, &ENOUGH)? == 2 && rounds(&split, &ENOUGH)? == 2, "no single copy");
     if comm.rank() == 1 {
         forbid().context("a filter")?;
@@ -310,8 +364,13 @@ fn allowed_at_first() -> Result<()> {
     ensure!(
         rounds_of_parts(&of_alltoall, 64 << 10)?[0] == 3 && rounds_of_parts(&of_alltoall, 64 << 10)?[0] == 1
     );
+    ensure!(
+        rounds_of_alltoallv(&of_alltoallv, &PARTS, true)? == 4
+            && rounds_of_alltoallv(&of_alltoallv, &PARTS, true)? == 2
+    );
     let counts = [2 << 20; RANKS];
-    let [first, later] = [rounds_of_scatterv(&of_scatter, &counts)?, rounds_of_scatterv(&of_scatter, &counts)?];
+    let of_counts = || rounds_of_scatterv(&of_scatter, &counts, false);
+    let [first, later] = [of_counts()?, of_counts()?];
     ensure!(first == later + 2, "a scatterv takes {first} rounds, and then {later}");
     // In an allgather after a root of rank 1, and in a broadcast from another.
     for (comm, root) in [(of_allgather, 1), (of_broadcast, 2)] {

@@ -26,6 +26,7 @@ pub(crate) fn rows_of_many_ranks() -> Vec<Scenario> {
         row!(reductions_of_objects_that_stay_as_they_are).ranks(&[6]),
         // Chunks are too short for slices: ranks fold whole contributions.
         row!(whole_reductions_of_objects_that_stay_as_they_are).staging(4 << 10).ranks(&[6]),
+        row!(parts_of_objects_whose_counts_fit_into_no_header).ranks(&[17]),
     ]
 }
 
@@ -339,7 +340,37 @@ pub(crate) fn bring_blocks(comm: &Communicator, send: &mut [u64], len: usize, tu
     let places: Vec<usize> = (0..size).map(|from| (size - 1 - from) * len).collect();
     comm.alltoallv(send, &to, &displs, &mut recv, &from, &places)?;
     send.fill(u64::MAX);
-    (0..size).try_for_each(|other| ensure_part(&recv[places[other]..][..from[other]], other, rank, turn))
+    (0..size).try_for_each(|other| ensure_part(&recv[places[other]..][..from[other]], other, rank, turn))?;
+
+    // The same without gaps, so that the counts tell where they are: from all ranks, and then from some.
+    let fill_packed = |send: &mut [u64]| {
+        let mut end = (send.len() - to.iter().sum::<usize>()).min(1);
+        let fill = |(to, count): (usize, &usize)| {
+            let block = &mut send[end..end + count];
+            block.iter_mut().enumerate().for_each(|(at, slot)| *slot = part(rank, to, at) + turn as u64);
+            end += count;
+            end - count
+        };
+        to.iter().enumerate().map(fill).collect::<Vec<usize>>()
+    };
+    let packed = fill_packed(send);
+    let own = &mut recv[..counts[rank]];
+    comm.scatterv((rank == root).then_some(&send[..]), &counts, &packed, own, root)?;
+    send.fill(u64::MAX);
+    ensure_part(own, root, rank, turn)?;
+    for some in [false, true] {
+        let with_gaps = some && (rank + turn).is_multiple_of(2);
+        let places_in_send = if with_gaps { displs.clone() } else { fill_packed(send) };
+        if with_gaps {
+            fill(send);
+        }
+        recv.fill(0);
+        comm.alltoallv(send, &to, &places_in_send, &mut recv, &from, &places)?;
+        send.fill(u64::MAX);
+        (0..size)
+            .try_for_each(|other| ensure_part(&recv[places[other]..][..from[other]], other, rank, turn))?;
+    }
+    Ok(())
 }
 
 fn blocks_of_objects_reach_their_ranks(comm: Communicator) -> Outcome {
@@ -373,7 +404,10 @@ fn blocks_of_objects_that_change_after_each_call(comm: Communicator) -> Outcome 
 fn short_objects_that_stay_as_they_are(comm: Communicator) -> Outcome {
     const LEN: usize = 3000;
     let (rank, size, is_root) = (comm.rank(), comm.size(), comm.rank() == 0);
-    for call in ["alltoall", "gather", "scatter", "allgather", "broadcast"] {
+    let counts: Vec<usize> = (0..size).map(|rank| LEN - 1 - rank).collect();
+    let displs: Vec<usize> = (0..size).map(|rank| 2 + counts[..rank].iter().sum::<usize>()).collect();
+    let places: Vec<usize> = (0..size).map(|rank| rank * LEN).collect();
+    for call in ["alltoall", "alltoallv", "gather", "scatter", "scatterv", "allgather", "broadcast"] {
         let mut own = comm.symmetric::<u64>(LEN * size)?.into_own()?;
         own.iter_mut().enumerate().for_each(|(index, slot)| *slot = value(rank, index));
         let mut recv = vec![0; LEN * size];
@@ -386,6 +420,11 @@ fn short_objects_that_stay_as_they_are(comm: Communicator) -> Outcome {
                     comm.alltoall(&own, &mut recv)?;
                     (0..size).map(|from| (from, rank * LEN)).collect()
                 }
+                "alltoallv" => {
+                    let from = vec![counts[rank]; size];
+                    comm.alltoallv(&own, &counts, &displs, &mut recv, &from, &places)?;
+                    (0..size).map(|from| (from, displs[rank])).collect()
+                }
                 "gather" => {
                     comm.gather(&own[..LEN], is_root.then_some(&mut recv[..]), 0)?;
                     (0..if is_root { size } else { 0 }).map(|from| (from, 0)).collect()
@@ -393,6 +432,11 @@ fn short_objects_that_stay_as_they_are(comm: Communicator) -> Outcome {
                 "scatter" => {
                     comm.scatter(is_root.then_some(&own[..]), &mut recv[..LEN], 0)?;
                     vec![(0, rank * LEN)]
+                }
+                "scatterv" => {
+                    let (send, recv) = (is_root.then_some(&own[..]), &mut recv[..counts[rank]]);
+                    comm.scatterv(send, &counts, &displs, recv, 0)?;
+                    vec![(0, displs[rank])]
                 }
                 "allgather" => {
                     comm.allgather(&own[..LEN], &mut recv)?;
@@ -408,12 +452,39 @@ fn short_objects_that_stay_as_they_are(comm: Communicator) -> Outcome {
                 }
             };
             own.chunks_mut(LEN).for_each(|block| block[1] = u64::MAX);
+            let len = if call.ends_with('v') { counts[rank] } else { LEN };
             for (block, (from, start)) in recv.chunks(LEN).zip(expected) {
-                let value = |index| if index == 1 { turn } else { value(from, start + index) };
-                let right = block.iter().enumerate().all(|(index, found)| *found == value(index));
+                let value = |index: usize| match start + index {
+                    at if at % LEN == 1 => turn,
+                    at => value(from, at),
+                };
+                let right = block[..len].iter().enumerate().all(|(index, found)| *found == value(index));
                 ensure!(right, "{call}: the block from {from} in turn {turn}");
             }
         }
+    }
+    still_works(&comm)
+}
+
+/// The counts of an alltoallv take rounds of their own here.
+fn parts_of_objects_whose_counts_fit_into_no_header(comm: Communicator) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let count = |from: usize, to: usize| 70_000 - 100 * from - to;
+    let counts: Vec<usize> = (0..size).map(|to| count(rank, to)).collect();
+    let from: Vec<usize> = (0..size).map(|from| count(from, rank)).collect();
+    let starts = |counts: &[usize]| (0..size).map(|rank| counts[..rank].iter().sum()).collect::<Vec<usize>>();
+    let (displs, places) = (starts(&counts), starts(&from));
+    let byte = |from: usize, to: usize, at: usize| (31 * from + 57 * to + 7 * at + at / 256) as u8;
+    let mut object = comm.symmetric::<u8>(70_000 * size)?.into_own()?;
+    for to in 0..size {
+        let block = &mut object[displs[to]..][..counts[to]];
+        block.iter_mut().enumerate().for_each(|(at, slot)| *slot = byte(rank, to, at));
+    }
+    let mut recv = vec![0; from.iter().sum()];
+    comm.alltoallv(&object, &counts, &displs, &mut recv, &from, &places)?;
+    for (other, start) in places.into_iter().enumerate() {
+        let block = &recv[start..][..from[other]];
+        ensure!(block.iter().enumerate().all(|(at, found)| *found == byte(other, rank, at)), "from {other}");
     }
     still_works(&comm)
 }
