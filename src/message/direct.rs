@@ -173,6 +173,7 @@ impl State {
                 buffers::read_from(&channel, cell.mask, cell.start(), &mut target[..cell.len]);
                 core.post().release(&channel, cell.mask, source).map_err(failed)?;
                 core.to(source).prefetch_held();
+                self.peers[source].outgoing.prefetch_next(core, source);
                 Ok(Some(Envelope { source, tag: cell.tag, bytes: cell.len }))
             }
             (Kind::Part, Some(target)) => self.receive_parts(core, source, cell, target),

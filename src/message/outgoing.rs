@@ -13,7 +13,7 @@ use crate::protocol::{Failure, Killed};
 use crate::segment::message_memory::MappedChannel;
 use crate::segment::platform::ShmPlatform;
 use crate::sys::cma::Token;
-use crate::tuning::{MESSAGE_ROTATES_FROM_BYTES, MESSAGE_ROTATES_FROM_BYTES_ON_INTEL};
+use crate::tuning::{MESSAGE_PREFETCH_BYTES, MESSAGE_ROTATES_FROM_BYTES, MESSAGE_ROTATES_FROM_BYTES_ON_INTEL};
 
 /// The channel to one rank.
 #[derive(Default)]
@@ -27,6 +27,8 @@ pub(crate) struct Outgoing {
     next_buffer: u32,
     /// How often these have begun again with the first.
     lap: usize,
+    /// The length of the last message in buffers, in bytes.
+    last_len: usize,
 }
 
 struct Queued {
@@ -213,6 +215,7 @@ impl Outgoing {
             return Ok(false);
         }
         let Some((mask, is_only)) = self.reserve(core, target, bytes.len())? else { return Ok(false) };
+        self.last_len = bytes.len();
         let start = start_in_lap(self.lap, bytes.len(), core.layout.buffer_len, rotates_from());
         let kind = if start == 0 { Kind::Message } else { Kind::Shifted };
         let cell = Envelope { inline: shifted(start, 0), ..envelope(kind, bytes.len(), tag, mask) };
@@ -243,6 +246,24 @@ impl Outgoing {
             self.next_buffer = Mask::BITS - mask.leading_zeros();
         }
         Ok(reserved)
+    }
+
+    /// Prefetches for write where the next message begins, when an answer to the last one has come: as if it is as long, and all buffers
+    /// are free. The receiver has read these lines, so they need an RFO, which the message would wait for.
+    #[inline]
+    pub(super) fn prefetch_next(&self, core: &Core, target: usize) {
+        let bytes = self.last_len;
+        if bytes == 0 || !cpu::is_intel() || self.outbox.awaits_answer() {
+            return;
+        }
+        let (buffers, buffer_len) = (core.layout.buffers, core.layout.buffer_len);
+        let (buffer, lap) = match self.next_buffer as usize {
+            _ if bytes < rotates_from() => (0, self.lap),
+            next if next < buffers => (next, self.lap),
+            _ => (0, self.lap.wrapping_add(1)),
+        };
+        let start = start_in_lap(lap, bytes, buffer_len, rotates_from());
+        core.to(target).prefetch_buffer(buffer, start, bytes.min(MESSAGE_PREFETCH_BYTES));
     }
 
     /// Sends a message, or queues it. It never waits.
