@@ -181,6 +181,11 @@ impl BlockTransfer for GatherBuffers<'_> {
     }
 
     #[inline]
+    fn receives(&self) -> bool {
+        self.recv.is_some()
+    }
+
+    #[inline]
     fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
         if let Some(recv) = &mut self.recv {
             let block = self.table.range(rank);

@@ -310,6 +310,11 @@ impl BlockTransfer for RawBlocks<'_> {
     }
 
     #[inline]
+    fn receives(&self) -> bool {
+        self.recv.is_some()
+    }
+
+    #[inline]
     fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
         let stores = self.stores.receive();
         if let Some(mut target) = self.target(rank, chunk) {

@@ -10,6 +10,7 @@ use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::call::INLINE;
+use crate::protocol::prefetch::Then;
 use crate::rank::choices::{Choice, Path};
 
 /// The blocks in a buffer, all of this length.
@@ -58,7 +59,7 @@ impl Communicator {
     fn exchange_short(
         &self,
         (operation, call): (Operation, &Call),
-        (longest, senders): (usize, usize),
+        (longest, senders, then): (usize, usize, Then),
         recv: &mut [u8],
         publish: impl FnOnce(&mut [u8], Sink<'_>),
         own: impl FnOnce(&mut [u8]),
@@ -66,7 +67,7 @@ impl Communicator {
     ) -> Result<(), Error> {
         let path = if longest <= INLINE { Path::Inline } else { Path::Staging };
         self.rank_state.chosen(recv.len(), move || Choice { operation, path, receive: Stores::Cached });
-        let sizes = (longest, senders);
+        let sizes = (longest, senders, then);
         self.rank_state.collective(operation, |member| member.exchange(call, sizes, recv, publish, own, read))
     }
 
@@ -76,7 +77,7 @@ impl Communicator {
         let is_root = self.rank() == root;
         self.exchange_short(
             (Operation::Broadcast, call),
-            (buffer.len(), 1),
+            (buffer.len(), 1, Then::of(is_root, true)),
             buffer,
             |buffer, mut staging| {
                 if is_root {
@@ -98,7 +99,7 @@ impl Communicator {
         let blocks = Blocks { bytes: send.len(), size: self.size() };
         self.exchange_short(
             (Operation::Allgather, call),
-            (send.len(), self.size()),
+            (send.len(), self.size(), Then::Reads),
             recv,
             |_, mut staging| staging.publish(send),
             |recv| blocks.of_mut(recv, self.rank()).copy_from_slice(send),
@@ -114,7 +115,7 @@ impl Communicator {
         let recv = recv.unwrap_or_default();
         self.exchange_short(
             (Operation::Gather, call),
-            (send.len(), self.size() - 1),
+            (send.len(), self.size() - 1, Then::of(!is_root, is_root)),
             recv,
             |_, mut staging| {
                 if !is_root {
@@ -147,7 +148,7 @@ impl Communicator {
         let start = blocks.start(root, self.rank());
         self.exchange_short(
             (Operation::Scatter, call),
-            ((blocks.size - 1) * blocks.bytes, 1),
+            ((blocks.size - 1) * blocks.bytes, 1, Then::of(send.is_some(), true)),
             recv,
             |_, staging| {
                 if let Some(send) = send {
@@ -174,7 +175,7 @@ impl Communicator {
         let blocks = Blocks { bytes: send.len() / size, size };
         self.exchange_short(
             (Operation::Alltoall, call),
-            ((size - 1) * blocks.bytes, size),
+            ((size - 1) * blocks.bytes, size, Then::Reads),
             recv,
             |_, staging| blocks.put_others(send, rank, staging),
             |recv| blocks.of_mut(recv, rank).copy_from_slice(blocks.of(send, rank)),

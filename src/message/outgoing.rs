@@ -8,8 +8,8 @@ use crate::error::{Error, Operation};
 use crate::message::core::{Core, address};
 use crate::protocol::message::channel::{INLINE, OFFERS, Slot, shifted};
 use crate::protocol::message::offer::{Offer, Want};
-use crate::protocol::message::{Envelope, Kind, Mask, Outbox, Post, Settled, buffers};
-use crate::protocol::{Failure, Killed};
+use crate::protocol::message::{Channel, Envelope, Kind, Mask, Outbox, Post, Settled, buffers};
+use crate::protocol::{Failure, Killed, Payload};
 use crate::segment::message_memory::MappedChannel;
 use crate::segment::platform::ShmPlatform;
 use crate::sys::cma::Token;
@@ -263,7 +263,7 @@ impl Outgoing {
             _ => (0, self.lap.wrapping_add(1)),
         };
         let start = start_in_lap(lap, bytes, buffer_len, rotates_from());
-        core.to(target).prefetch_buffer(buffer, start, bytes.min(MESSAGE_PREFETCH_BYTES));
+        core.to(target).buffer(buffer).prefetch_for_write(start, bytes.min(MESSAGE_PREFETCH_BYTES));
     }
 
     /// Sends a message, or queues it. It never waits.

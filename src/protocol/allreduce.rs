@@ -40,6 +40,7 @@ use super::call::INLINE;
 use super::contributions::{HeaderTerms, StagedSource};
 use super::offers::is_offer;
 use super::partition::block;
+use super::prefetch::Then;
 use super::single_copy::write_status;
 use super::staging::STEP;
 use super::{Call, Failure, Member, Payload, Platform, Staging};
@@ -169,6 +170,13 @@ pub(super) struct Plan {
     contributions_are_staged: bool,
 }
 
+impl Plan {
+    fn then(&self) -> Then {
+        let staged = self.sliced || !self.unread && self.place.is_none();
+        Then::in_fold(staged, if self.sliced { self.len } else { self.terms })
+    }
+}
+
 /// What goes through staging in a round. Either may be nothing.
 pub(super) struct RoundContents {
     /// What all contribute to.
@@ -238,7 +246,7 @@ impl<P: Platform> Member<'_, P> {
         }
         let mut buffer = self.end_turn_if(plan.contributions_are_staged);
         loop {
-            self.prefetch_next_round(round.chunk.len() * size);
+            self.prefetch_next_round((round.chunk.len() * size, self.size()), plan.then());
             let Some(next) = self.next_round(&plan, &round, buffer, data) else { break };
             round = next;
             self.continue_call(call, || ())?;
@@ -265,7 +273,7 @@ impl<P: Platform> Member<'_, P> {
         fold: impl FnOnce(&HeaderTerms<'_, P>),
     ) -> Result<(), Failure> {
         let parity = self.begin_call(call, |mut header| header.put(0, own))?;
-        self.prefetch_next_round(0);
+        self.prefetch_next_slot();
         fold(&self.header_terms(parity, shape.terms(self.rank, self.size()), 0, Source::of(own)));
         Ok(())
     }
@@ -276,7 +284,8 @@ impl<P: Platform> Member<'_, P> {
         let (len, bytes) = (data.elements(), data.elements() * data.element_size());
         let turn = self.turn();
         let offset = self.segment.staging.offset(bytes, self.size(), turn);
-        if !self.reads_own_in_place(data) || shape.is_read_by_others(self.rank, self.size()) {
+        let staged = !self.reads_own_in_place(data) || shape.is_read_by_others(self.rank, self.size());
+        if staged {
             let buffer = self.buffer(self.rank, turn.buffer());
             buffer.write(|staging| data.contribute(0..len, staging.after(offset)));
         }
@@ -285,7 +294,7 @@ impl<P: Platform> Member<'_, P> {
         let source = StagedSource { buffer: turn.buffer(), offset, places: &[] };
         let terms = shape.terms(self.rank, self.size());
         self.prefetch_contributions(source, terms, bytes);
-        self.prefetch_next_round(bytes);
+        self.prefetch_next_round((bytes, self.size()), Then::in_fold(staged, terms));
         self.fold_all(0..len, source, terms, data, None);
         Ok(())
     }

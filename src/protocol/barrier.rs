@@ -33,7 +33,6 @@
 use super::call::PROCESSOR;
 use super::generation::{POISON, WAITER};
 use super::{Call, CauseKind, Expired, Failure, Generation, Member, Ordering, Payload, Platform, Slot};
-use crate::tuning::PREFETCH_FOR_WRITE_BYTES;
 use Ordering::{Acquire, Relaxed, Release};
 
 impl<P: Platform> Member<'_, P> {
@@ -46,7 +45,7 @@ impl<P: Platform> Member<'_, P> {
         self.write_header(call, |_| ());
         let parity = self.round()?;
         // Before the calls are compared: the next call cannot begin before its line is here.
-        self.prefetch_next_round(0);
+        self.prefetch_next_slot();
         self.check_calls(call, parity)
     }
 
@@ -124,19 +123,6 @@ impl<P: Platform> Member<'_, P> {
         self.completed = generation;
         self.platform.fail_point("completed")?;
         Ok(generation.parity())
-    }
-
-    /// Prefetches for write the lines that this rank's next call will write, which others have just read. To be called after
-    /// a round, before something else is done. `staged` bytes of staging are taken to be written, as by this call.
-    #[inline]
-    pub(super) fn prefetch_next_round(&self, staged: usize) {
-        if staged <= PREFETCH_FOR_WRITE_BYTES {
-            let state = &self.segment.slots[self.rank][self.next_parity()].state;
-            self.platform.prefetch_for_write(state);
-            if staged > 0 {
-                self.next_buffer().prefetch_for_write(staged);
-            }
-        }
     }
 
     /// Gives this processor to the ranks that share it, which have not arrived yet, for as long as that pays. Nothing is

@@ -19,6 +19,10 @@ pub trait BlockTransfer {
     fn put(&mut self, chunk: Range<usize>, staging: Sink<'_>);
     /// Copies a chunk of this rank's own block to where it is wanted, if that is elsewhere. No staging involved.
     fn copy_own_block(&mut self, chunk: Range<usize>);
+    /// Whether this rank wants anything of the others' blocks.
+    fn receives(&self) -> bool {
+        true
+    }
     /// Copies a chunk of another rank's block out of staging.
     fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>);
     /// Where the others fetch this rank's own block by single copy, if it has no [place](Self::place). `None`: it goes through staging.

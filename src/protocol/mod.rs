@@ -42,6 +42,7 @@ pub mod offers;
 pub mod partition;
 #[expect(unsafe_code, reason = "declares the traits whose implementations promise something")]
 pub mod platform;
+pub mod prefetch;
 pub mod reduce_scatter;
 pub mod region;
 pub mod sequence;

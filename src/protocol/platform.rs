@@ -154,9 +154,9 @@ pub unsafe trait Payload {
     /// Lets the owner fill the cell.
     fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R;
 
-    /// Prefetches the first `len` bytes for their owner's write. A hint.
-    fn prefetch_for_write(&self, len: usize) {
-        let _ = len;
+    /// Prefetches `len` bytes from `start` on for their owner's write. A hint.
+    fn prefetch_for_write(&self, start: usize, len: usize) {
+        let _ = (start, len);
     }
 
     /// Lets a rank read the cell.

@@ -19,6 +19,7 @@ use core::ops::Range;
 use super::allreduce::Reduction;
 use super::call::INLINE;
 use super::contributions::StagedSource;
+use super::prefetch::Then;
 use super::staging::STEP;
 use super::{Call, Failure, Member, Payload, Platform};
 
@@ -59,7 +60,7 @@ impl<P: Platform> Member<'_, P> {
         let (len, size, ranks) = (data.elements(), data.element_size(), self.size());
         if len * size <= INLINE {
             let parity = self.begin_call(call, |header| data.contribute(0..len, header))?;
-            self.prefetch_next_round(0);
+            self.prefetch_next_slot();
             let own = blocks(self.rank);
             if !own.is_empty() {
                 self.fold_inline(own, parity, ranks, data);
@@ -70,7 +71,7 @@ impl<P: Platform> Member<'_, P> {
         self.begin_call(call, |_| ())?;
         loop {
             let buffer = self.end_turn();
-            self.prefetch_next_round(windows.bytes);
+            self.prefetch_next_round((windows.bytes, self.size()), Then::Reads);
             let Some(next) = self.next_window(&windows, &window, buffer, blocks, data) else { return Ok(()) };
             window = next;
             self.continue_call(call, || ())?;

@@ -29,6 +29,7 @@ use core::ops::Range;
 use super::block_transfer::{Address, BlockTransfer};
 use super::call::INLINE;
 use super::offers::is_offer;
+use super::prefetch::Then;
 use super::single_copy::write_whereabouts;
 use super::{Call, Failure, Member, Payload, Platform};
 use crate::copy::{Sink, Source};
@@ -60,6 +61,7 @@ impl<P: Platform> Member<'_, P> {
         let address = if may_fetch && place.is_none() && own > 0 { blocks.address() } else { None };
         let is_staged = place.or(address).is_none();
         let staged = if is_staged { own } else { 0 };
+        let then = Then::of(staged > 0, blocks.receives());
         let mut offset = self.offset(chunk(0, longest).len(), senders);
         self.stage(chunk(0, staged), offset, blocks);
         // All of it if it is not staged: the rounds may end before the chunks do. An offer makes the call begin again.
@@ -75,7 +77,7 @@ impl<P: Platform> Member<'_, P> {
             blocks.settle(found);
             return self.transfer_or_fetch(call, blocks, may_fetch);
         }
-        self.prefetch_next_round(chunk(0, longest).len());
+        self.prefetch_next_round((chunk(0, longest).len(), senders), then);
         let (unstaged, fetched) = self.get_unstaged(parity, (place, address), blocks);
         let length = |blocks: &B, rank| if unstaged.contains(&rank) { 0 } else { blocks.length(rank) };
         let longest = match unstaged[..] {
@@ -100,7 +102,7 @@ impl<P: Platform> Member<'_, P> {
             self.stage(chunk(start, staged), offset, blocks);
             self.continue_call(call, || blocks.copy_own_block(chunk(start, staged)))?;
             buffer = self.end_turn();
-            self.prefetch_next_round(chunk(start, longest).len());
+            self.prefetch_next_round((chunk(start, longest).len(), senders), then);
         }
         match fetched {
             Some(own) if !self.all_done(call, own)? => {
@@ -149,7 +151,7 @@ impl<P: Platform> Member<'_, P> {
     /// One round: `publish` writes this rank's data, and `read` is called with what each other rank has written. `own` copies what
     /// stays on this rank. All get `data`. `longest`: how many bytes a rank writes at most. They go with the headers if they fit, or else
     /// through staging: then they are to be [short](super::Staging::short), and `senders` is how many ranks write any. Both are the
-    /// same on every rank.
+    /// same on every rank. `then`: what this one does behind the round.
     ///
     /// # Errors
     /// As [`Member::begin_call`].
@@ -157,7 +159,7 @@ impl<P: Platform> Member<'_, P> {
     pub fn exchange<D: ?Sized>(
         &mut self,
         call: &Call,
-        (longest, senders): (usize, usize),
+        (longest, senders, then): (usize, usize, Then),
         data: &mut D,
         publish: impl FnOnce(&mut D, Sink<'_>),
         own: impl FnOnce(&mut D),
@@ -165,7 +167,7 @@ impl<P: Platform> Member<'_, P> {
     ) -> Result<(), Failure> {
         if longest <= INLINE {
             let parity = self.begin_call(call, |header| publish(data, header))?;
-            self.prefetch_next_round(0);
+            self.prefetch_next_slot();
             for rank in self.others() {
                 self.inline(rank, parity, |header| read(data, rank, header));
             }
@@ -177,7 +179,7 @@ impl<P: Platform> Member<'_, P> {
         self.buffer(self.rank, turn.buffer()).write(|staging| publish(data, staging.after(offset)));
         self.begin_call_while(call, |_| (), || own(data))?;
         self.end(turn);
-        self.prefetch_next_round(longest);
+        self.prefetch_next_round((longest, senders), then);
         for rank in self.others() {
             self.buffer(rank, turn.buffer()).read(|staging| read(data, rank, staging.after(offset)));
         }
@@ -196,7 +198,7 @@ impl<P: Platform> Member<'_, P> {
         let senders = if longest > INLINE { self.senders(blocks) } else { 0 };
         self.exchange(
             call,
-            (longest, senders),
+            (longest, senders, Then::of(own > 0, blocks.receives())),
             blocks,
             |blocks, staging| {
                 if own > 0 {

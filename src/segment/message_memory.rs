@@ -148,14 +148,6 @@ impl<'a> MappedChannel<'a> {
         lines::prefetchw(core::ptr::from_ref(self.held()).cast());
     }
 
-    /// Prefetches for write this many bytes of a buffer, from `start` on, as far as it has them.
-    #[inline]
-    pub(crate) fn prefetch_buffer(&self, buffer: usize, start: usize, len: usize) {
-        let start = start.min(self.buffer_len);
-        let len = len.min(self.buffer_len - start);
-        self.bytes(BUFFERS + buffer * self.buffer_len + start, len).prefetch_for_write(len);
-    }
-
     /// They lie inside the instance, by `new`.
     #[inline]
     fn bytes(&self, offset: usize, len: usize) -> ChannelBytes<'a> {
@@ -179,8 +171,8 @@ unsafe impl Payload for ChannelBytes<'_> {
     }
 
     #[inline]
-    fn prefetch_for_write(&self, len: usize) {
-        self.bytes.prefetch_for_write(len);
+    fn prefetch_for_write(&self, start: usize, len: usize) {
+        self.bytes.prefetch_for_write(start, len);
     }
 
     #[inline(always)]

@@ -203,9 +203,9 @@ unsafe impl Payload for PairBytes<'_> {
     }
 
     #[inline(always)]
-    fn prefetch_for_write(&self, len: usize) {
+    fn prefetch_for_write(&self, start: usize, len: usize) {
         let (PairBytes::Cell(bytes) | PairBytes::Message(bytes)) = self;
-        bytes.prefetch_for_write(len);
+        bytes.prefetch_for_write(start, len);
     }
 
     #[inline(always)]

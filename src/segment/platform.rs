@@ -436,8 +436,8 @@ unsafe impl Payload for Buffer {
     }
 
     #[inline]
-    fn prefetch_for_write(&self, len: usize) {
-        for offset in (0..len.min(self.len)).step_by(64) {
+    fn prefetch_for_write(&self, start: usize, len: usize) {
+        for offset in (start..start.saturating_add(len).min(self.len)).step_by(64) {
             lines::prefetchw(self.start.wrapping_add(offset));
         }
     }

@@ -441,5 +441,5 @@ fn close<P: SymmetricPlatform>(platform: &P, word: &impl IntegerCell<Value = u64
 /// Prefetches for write a cell that comes later: the receiver has read it one lap before, so it needs an RFO. It does not poll it yet.
 #[inline(always)]
 fn prefetch_ahead<C: Channel>(channel: &C, cell: usize) {
-    channel.payload((cell + MESSAGE_PREFETCH_CELLS) % channel.cells()).prefetch_for_write(1);
+    channel.payload((cell + MESSAGE_PREFETCH_CELLS) % channel.cells()).prefetch_for_write(0, 1);
 }
