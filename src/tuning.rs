@@ -324,9 +324,9 @@ pub(crate) const MESSAGE_SHORT_PART_BYTES: usize = 4 << 10;
 /// The longest part, in bytes.
 pub(crate) const MESSAGE_EARLY_PART_BYTES: usize = 16 << 10;
 
-/// Where ranks take turns, as many bytes of the buffer that the next message goes to are prefetched for write, on Intel's processors.
+/// As many bytes of the buffers that the next message goes to are prefetched for write while a rank waits for an answer, on Intel's processors.
 /// Measured: docs/adr/0061-the-next-message-s-buffer.md.
-pub(crate) const MESSAGE_PREFETCH_BYTES: usize = 2 << 10;
+pub(crate) const MESSAGE_PREFETCH_BYTES: usize = 64 << 10;
 
 /// A sender prefetches for write the cell that is this number of places behind the one that it has published. Measured, a stream of
 /// messages of 8 bytes and nothing else: with 8 places 0.88 of the time without, with 16 to 48 places 0.8.

@@ -76,6 +76,7 @@ impl State {
         let (peer, most) = (&mut self.peers[source], direct_polls(core));
         let is_answer = peer.outgoing.outbox.awaits_answer() && most > 1;
         if is_answer {
+            peer.outgoing.prefetch_before_answer(core, source);
             peer.first_poll.wait();
         }
         for polls in 0..most {
@@ -173,7 +174,7 @@ impl State {
                 buffers::read_from(&channel, cell.mask, cell.start(), &mut target[..cell.len]);
                 core.post().release(&channel, cell.mask, source).map_err(failed)?;
                 core.to(source).prefetch_held();
-                self.peers[source].outgoing.prefetch_next(core, source);
+                self.peers[source].outgoing.prefetch_after_answer(core, source);
                 Ok(Some(Envelope { source, tag: cell.tag, bytes: cell.len }))
             }
             (Kind::Part, Some(target)) => self.receive_parts(core, source, cell, target),

@@ -27,8 +27,8 @@ pub(crate) struct Outgoing {
     next_buffer: u32,
     /// How often these have begun again with the first.
     lap: usize,
-    /// The length of the last message in buffers, in bytes.
-    last_len: usize,
+    /// On Intel's processors the length of the last message in buffers, in bytes; 0 if what the next one is copied to was prefetched.
+    unprefetched: usize,
 }
 
 struct Queued {
@@ -215,7 +215,6 @@ impl Outgoing {
             return Ok(false);
         }
         let Some((mask, is_only)) = self.reserve(core, target, bytes.len())? else { return Ok(false) };
-        self.last_len = bytes.len();
         let start = start_in_lap(self.lap, bytes.len(), core.layout.buffer_len, rotates_from());
         let kind = if start == 0 { Kind::Message } else { Kind::Shifted };
         let cell = Envelope { inline: shifted(start, 0), ..envelope(kind, bytes.len(), tag, mask) };
@@ -237,6 +236,7 @@ impl Outgoing {
     ) -> Result<Option<(Mask, bool)>, Killed> {
         let (post, channel) = (core.post(), core.to(target));
         let count = bytes.div_ceil(core.layout.buffer_len);
+        self.unprefetched = if cpu::is_intel() { bytes } else { 0 };
         if bytes < rotates_from() {
             return post.reserve_from(&channel, count, 0);
         }
@@ -248,22 +248,37 @@ impl Outgoing {
         Ok(reserved)
     }
 
-    /// Prefetches for write where the next message begins, when an answer to the last one has come: as if it is as long, and all buffers
-    /// are free. The receiver has read these lines, so they need an RFO, which the message would wait for.
+    /// Prefetches for write what the next message is copied to if it is as long as the last one, when an answer to that has come. For one that
+    /// does not rotate: the answer's sender has read the same buffer.
     #[inline]
-    pub(super) fn prefetch_next(&self, core: &Core, target: usize) {
-        let bytes = self.last_len;
-        if bytes == 0 || !cpu::is_intel() || self.outbox.awaits_answer() {
-            return;
+    pub(super) fn prefetch_after_answer(&self, core: &Core, target: usize) {
+        let bytes = self.unprefetched;
+        if bytes > 0 && bytes < MESSAGE_ROTATES_FROM_BYTES_ON_INTEL && !self.outbox.awaits_answer() {
+            core.to(target).buffer(0).prefetch_for_write(0, bytes);
         }
-        let (buffers, buffer_len) = (core.layout.buffers, core.layout.buffer_len);
-        let (buffer, lap) = match self.next_buffer as usize {
-            _ if bytes < rotates_from() => (0, self.lap),
-            next if next < buffers => (next, self.lap),
-            _ => (0, self.lap.wrapping_add(1)),
-        };
+    }
+
+    /// The same while this rank waits for the answer, for one that rotates: it goes to buffers that were read long ago.
+    #[inline(always)]
+    pub(super) fn prefetch_before_answer(&mut self, core: &Core, target: usize) {
+        if self.unprefetched >= MESSAGE_ROTATES_FROM_BYTES_ON_INTEL {
+            self.prefetch_next_buffers(core, target);
+        }
+    }
+
+    #[cold]
+    fn prefetch_next_buffers(&mut self, core: &Core, target: usize) {
+        let (channel, buffer_len) = (core.to(target), core.layout.buffer_len);
+        let bytes = std::mem::take(&mut self.unprefetched);
+        let next = self.next_buffer as usize;
+        let has_room = next + bytes.div_ceil(buffer_len) <= core.layout.buffers;
+        let (first, lap) = if has_room { (next, self.lap) } else { (0, self.lap.wrapping_add(1)) };
         let start = start_in_lap(lap, bytes, buffer_len, rotates_from());
-        core.to(target).buffer(buffer).prefetch_for_write(start, bytes.min(MESSAGE_PREFETCH_BYTES));
+        let end = start + bytes.min(MESSAGE_PREFETCH_BYTES);
+        for (buffer, begin) in (first..core.layout.buffers).zip((0..end).step_by(buffer_len)) {
+            let from = start.saturating_sub(begin);
+            channel.buffer(buffer).prefetch_for_write(from, end - begin - from);
+        }
     }
 
     /// Sends a message, or queues it. It never waits.

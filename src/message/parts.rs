@@ -87,7 +87,6 @@ impl State {
                 let released = post.release(&channel, mask, source);
                 released.map_err(|killed| core.failed(Operation::Recv, killed.into()))?;
                 core.to(source).prefetch_held();
-                self.peers[source].outgoing.prefetch_next(core, source);
                 return Ok(Some(Envelope { source, tag, bytes: len }));
             }
             let mut polls = MESSAGE_IDLE_POLLS;

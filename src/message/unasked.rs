@@ -67,6 +67,8 @@ impl Outgoing {
             self.publish_fragment(core, target, of_part, (number as u16, UNASKED), part)?;
             mask &= !of_part;
         }
+        // The sender waits now, until all is received.
+        self.prefetch_before_answer(core, target);
         Ok(())
     }
 }
