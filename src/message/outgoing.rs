@@ -251,9 +251,10 @@ impl Outgoing {
     /// Prefetches for write what the next message is copied to if it is as long as the last one, when an answer to that has come. For one that
     /// does not rotate: the answer's sender has read the same buffer.
     #[inline]
-    pub(super) fn prefetch_after_answer(&self, core: &Core, target: usize) {
+    pub(super) fn prefetch_after_answer(&mut self, core: &Core, target: usize) {
         let bytes = self.unprefetched;
         if bytes > 0 && bytes < MESSAGE_ROTATES_FROM_BYTES_ON_INTEL && !self.outbox.awaits_answer() {
+            self.unprefetched = 0;
             core.to(target).buffer(0).prefetch_for_write(0, bytes);
         }
     }

@@ -28,7 +28,7 @@ impl Then {
         }
     }
 
-    /// Of a reduction in which this rank folds so many contributions.
+    /// Of a reduction in which this rank folds this number of contributions.
     #[inline]
     pub(super) fn in_fold(writes: bool, terms: usize) -> Self {
         match (writes, terms) {
@@ -86,14 +86,12 @@ mod tests {
             [0, reader, reader + 1, folder, folder + 1, 1 << 20].map(|staged| then.prefetched(staged, true))
         };
         let (some, none) = (Some(0), None);
-        assert_eq!(on_intel(Then::Reads), [some, Some(reader), none, none, none, none]);
-        assert_eq!(
-            on_intel(Then::Folds),
-            [0, reader, reader + 1, folder].map(Some).into_iter().chain([none; 2]).collect::<Vec<_>>()[..]
-        );
         assert_eq!(on_intel(Then::HasNotWritten), [some, some, none, none, none, none]);
-        assert_eq!(on_intel(Then::Waits)[1..5], [reader, reader + 1, folder, folder + 1].map(Some));
-        assert_eq!(on_intel(Then::Waits)[5], Some(PREFETCH_BY_WAITER_ON_INTEL));
+        assert_eq!(on_intel(Then::Reads), [some, Some(reader), none, none, none, none]);
+        let folded = [some, Some(reader), Some(reader + 1), Some(folder)];
+        assert_eq!(on_intel(Then::Folds), [folded[0], folded[1], folded[2], folded[3], none, none]);
+        assert_eq!(on_intel(Then::Waits)[..4], folded);
+        assert_eq!(on_intel(Then::Waits)[4..], [folder + 1, PREFETCH_BY_WAITER_ON_INTEL].map(Some));
         let usual = PREFETCH_BY_READER.usual;
         for then in [Then::Reads, Then::Folds, Then::Waits] {
             assert_eq!([usual, usual + 1].map(|staged| then.prefetched(staged, false)), [Some(usual), none]);
