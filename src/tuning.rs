@@ -58,7 +58,7 @@ pub const fn fold_slices_from_bytes(ranks: usize) -> usize {
 /// The most bytes of contributions to a short reduction that are prefetched after its round. Measured (docs/adr/0050).
 pub const PREFETCH_CONTRIBUTIONS_BYTES: usize = 8 << 10;
 
-// ---- Barrier (protocol/barrier.rs)
+// ---- Barrier (protocol/barrier.rs), and what is prefetched behind it (protocol/prefetch.rs)
 
 /// The most bytes of staging that are prefetched for write ahead of a call.
 #[derive(Clone, Copy)]

@@ -318,7 +318,7 @@ static int is_right(enum kind kind, long first, long last) {
     case WAKE_UP: {
         int from = partner();
         if (from < 0) return 1;
-        if (received < first) return 1;
+        if (received < first) return kind != WAKE_UP || rank % 2 == 0;
         if (kind == WAKE_UP) return recv[0] == first_value(received, from);
         return is_filled(recv, elements, first_value(first, from), first_value(received, from), 1);
     }

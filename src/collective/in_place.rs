@@ -338,7 +338,7 @@ impl Communicator {
         let data: &mut [u8] = bytemuck::cast_slice_mut(data);
         match self.rank() == root {
             true => gather_to(&mut open, call, (None, None), Some(data), (table, root)),
-            // Read in place it would be behind an exclusive reference, which is for processes only.
+            // Not read in place: it was not measured.
             false => gather_to(&mut open, call, (Some(data), None), None, (table, root)),
         }
     }

@@ -64,7 +64,7 @@ pub(super) fn fetch<S>(
     target: &mut impl RecvBytes<S>,
     stores: &StorePolicy,
 ) -> bool {
-    let common = chunk.start.max(start)..chunk.end.min(start + own.len());
+    let common = chunk.start.max(start)..chunk.end.min(start.saturating_add(own.len()));
     if common.is_empty() {
         return true;
     }

@@ -311,7 +311,8 @@ impl BlockTransfer for RawBlocks<'_> {
 
     #[inline]
     fn receives(&self) -> bool {
-        self.recv.is_some()
+        // All others read what the root of a broadcast has written.
+        self.recv.is_some() || matches!(self.blocks, Blocks::OfRoot { .. })
     }
 
     #[inline]

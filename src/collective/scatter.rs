@@ -279,7 +279,7 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for ScatterBuffers<'_, S, R> {
     fn fetch(&mut self, root: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
         let Some(recv) = &mut self.recv else { return true };
         let (len, offset) = (self.part.len(), self.offset);
-        let part = (self.part.start, offset..offset + len, 0..len);
+        let part = (self.part.start, offset..offset.saturating_add(len), 0..len);
         parts::fetch(part, chunk, (&self.lending, root, from), recv, &self.stores)
     }
 

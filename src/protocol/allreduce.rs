@@ -172,8 +172,9 @@ pub(super) struct Plan {
 
 impl Plan {
     fn then(&self) -> Then {
-        let staged = self.sliced || !self.unread && self.place.is_none();
-        Then::in_fold(staged, if self.sliced { self.len } else { self.terms })
+        // With slices not all rounds bring as much.
+        let staged = !self.sliced && !self.unread && self.place.is_none();
+        Then::in_fold(staged, self.terms)
     }
 }
 
@@ -246,7 +247,7 @@ impl<P: Platform> Member<'_, P> {
         }
         let mut buffer = self.end_turn_if(plan.contributions_are_staged);
         loop {
-            self.prefetch_next_round((round.chunk.len() * size, self.size()), plan.then());
+            self.prefetch_next_round((plan.chunk_len * size, self.size()), plan.then());
             let Some(next) = self.next_round(&plan, &round, buffer, data) else { break };
             round = next;
             self.continue_call(call, || ())?;

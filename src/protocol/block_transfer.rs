@@ -19,7 +19,7 @@ pub trait BlockTransfer {
     fn put(&mut self, chunk: Range<usize>, staging: Sink<'_>);
     /// Copies a chunk of this rank's own block to where it is wanted, if that is elsewhere. No staging involved.
     fn copy_own_block(&mut self, chunk: Range<usize>);
-    /// Whether this rank wants anything of the others' blocks.
+    /// Whether this rank has something to read, or all others have. If not, it has nothing to do while a root reads.
     fn receives(&self) -> bool {
         true
     }

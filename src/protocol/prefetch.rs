@@ -13,7 +13,7 @@ pub enum Then {
     Folds,
     /// Nothing, while a root reads what this rank has written.
     Waits,
-    /// Others have written, but not this rank.
+    /// Others have written, but not this rank, or it writes as much in few rounds only.
     HasNotWritten,
 }
 
@@ -49,7 +49,10 @@ impl Then {
             Then::Waits if is_intel => Some(staged.min(PREFETCH_BY_WAITER_ON_INTEL)),
             Then::Reads | Then::Waits => all(PREFETCH_BY_READER),
             Then::Folds => all(PREFETCH_BY_FOLDER),
-            Then::HasNotWritten => all(PREFETCH_BY_READER).map(|_| 0),
+            // A root may be another rank next: what is short does not rotate.
+            Then::HasNotWritten => {
+                all(PREFETCH_BY_READER).map(|staged| if staged > PREFETCH_BY_READER.usual { 0 } else { staged })
+            }
         }
     }
 }
@@ -87,13 +90,14 @@ mod tests {
         };
         let (some, none) = (Some(0), None);
         assert_eq!(on_intel(Then::HasNotWritten), [some, some, none, none, none, none]);
+        assert_eq!(Then::HasNotWritten.prefetched(512, true), Some(512));
         assert_eq!(on_intel(Then::Reads), [some, Some(reader), none, none, none, none]);
         let folded = [some, Some(reader), Some(reader + 1), Some(folder)];
         assert_eq!(on_intel(Then::Folds), [folded[0], folded[1], folded[2], folded[3], none, none]);
         assert_eq!(on_intel(Then::Waits)[..4], folded);
         assert_eq!(on_intel(Then::Waits)[4..], [folder + 1, PREFETCH_BY_WAITER_ON_INTEL].map(Some));
         let usual = PREFETCH_BY_READER.usual;
-        for then in [Then::Reads, Then::Folds, Then::Waits] {
+        for then in [Then::Reads, Then::Folds, Then::Waits, Then::HasNotWritten] {
             assert_eq!([usual, usual + 1].map(|staged| then.prefetched(staged, false)), [Some(usual), none]);
         }
     }

@@ -77,14 +77,19 @@ impl<P: Platform> Member<'_, P> {
             blocks.settle(found);
             return self.transfer_or_fetch(call, blocks, may_fetch);
         }
-        self.prefetch_next_round((chunk(0, longest).len(), senders), then);
+        // What is written next: the next chunk, or the first of a call like this one.
+        let next = |start: usize| match chunk(start + chunk_len, longest).len() {
+            0 => chunk(0, longest).len(),
+            next => next,
+        };
         let (unstaged, fetched) = self.get_unstaged(parity, (place, address), blocks);
         let length = |blocks: &B, rank| if unstaged.contains(&rank) { 0 } else { blocks.length(rank) };
-        let longest = match unstaged[..] {
+        let longest_staged = match unstaged[..] {
             [] => longest,
             _ => (0..self.size()).map(|rank| length(blocks, rank)).max().unwrap_or(0),
         };
-        let mut buffer = self.end_turn_if(longest > 0);
+        let mut buffer = self.end_turn_if(longest_staged > 0);
+        self.prefetch_next_round((next(0), senders), then);
         let mut start = 0;
         loop {
             for rank in self.others() {
@@ -95,14 +100,14 @@ impl<P: Platform> Member<'_, P> {
                 }
             }
             start += chunk_len;
-            if start >= longest {
+            if start >= longest_staged {
                 break;
             }
-            offset = self.offset(chunk(start, longest).len(), senders);
+            offset = self.offset(chunk(start, longest_staged).len(), senders);
             self.stage(chunk(start, staged), offset, blocks);
             self.continue_call(call, || blocks.copy_own_block(chunk(start, staged)))?;
             buffer = self.end_turn();
-            self.prefetch_next_round((chunk(start, longest).len(), senders), then);
+            self.prefetch_next_round((next(start), senders), then);
         }
         match fetched {
             Some(own) if !self.all_done(call, own)? => {

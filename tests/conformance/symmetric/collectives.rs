@@ -358,6 +358,22 @@ pub(crate) fn bring_blocks(comm: &Communicator, send: &mut [u64], len: usize, tu
     comm.scatterv((rank == root).then_some(&send[..]), &counts, &packed, own, root)?;
     send.fill(u64::MAX);
     ensure_part(own, root, rank, turn)?;
+    // A root whose own block stays where it is.
+    for by_counts in [false, true] {
+        let displs = if by_counts { fill_packed(send) } else { displs.clone() };
+        if !by_counts {
+            fill(send);
+        }
+        let own =
+            if rank == root { &mut *send } else { &mut recv[..if by_counts { counts[rank] } else { len }] };
+        match by_counts {
+            true => comm.scatterv_in_place(own, &counts, &displs, root)?,
+            false => comm.scatter_in_place(own, root)?,
+        }
+        let start = if rank == root { displs[rank] } else { 0 };
+        ensure_part(&own[start..][..if by_counts { counts[rank] } else { len }], root, rank, turn)?;
+        send.fill(u64::MAX);
+    }
     for some in [false, true] {
         let with_gaps = some && (rank + turn).is_multiple_of(2);
         let places_in_send = if with_gaps { displs.clone() } else { fill_packed(send) };
@@ -472,19 +488,27 @@ fn parts_of_objects_whose_counts_fit_into_no_header(comm: Communicator) -> Outco
     let count = |from: usize, to: usize| 70_000 - 100 * from - to;
     let counts: Vec<usize> = (0..size).map(|to| count(rank, to)).collect();
     let from: Vec<usize> = (0..size).map(|from| count(from, rank)).collect();
-    let starts = |counts: &[usize]| (0..size).map(|rank| counts[..rank].iter().sum()).collect::<Vec<usize>>();
-    let (displs, places) = (starts(&counts), starts(&from));
+    let starts = |counts: &[usize], gap: usize| {
+        (0..size).map(|rank| 3 + gap * rank + counts[..rank].iter().sum::<usize>()).collect::<Vec<usize>>()
+    };
     let byte = |from: usize, to: usize, at: usize| (31 * from + 57 * to + 7 * at + at / 256) as u8;
-    let mut object = comm.symmetric::<u8>(70_000 * size)?.into_own()?;
-    for to in 0..size {
-        let block = &mut object[displs[to]..][..counts[to]];
-        block.iter_mut().enumerate().for_each(|(at, slot)| *slot = byte(rank, to, at));
-    }
-    let mut recv = vec![0; from.iter().sum()];
-    comm.alltoallv(&object, &counts, &displs, &mut recv, &from, &places)?;
-    for (other, start) in places.into_iter().enumerate() {
-        let block = &recv[start..][..from[other]];
-        ensure!(block.iter().enumerate().all(|(at, found)| *found == byte(other, rank, at)), "from {other}");
+    let mut object = comm.symmetric::<u8>(70_000 * size + 3)?.into_own()?;
+    let places = starts(&from, 0);
+    // Without gaps, and then some ranks with gaps.
+    for gap in [0, usize::from(rank % 3 == 1)] {
+        let displs = starts(&counts, gap);
+        for to in 0..size {
+            let block = &mut object[displs[to]..][..counts[to]];
+            block.iter_mut().enumerate().for_each(|(at, slot)| *slot = byte(rank, to, at));
+        }
+        let mut recv = vec![0; 3 + from.iter().sum::<usize>()];
+        comm.alltoallv(&object, &counts, &displs, &mut recv, &from, &places)?;
+        object.fill(0xEE);
+        for (other, start) in places.iter().enumerate() {
+            let block = &recv[*start..][..from[other]];
+            let is_right = |(at, found): (usize, &u8)| *found == byte(other, rank, at);
+            ensure!(block.iter().enumerate().all(is_right), "from {other}, with gaps of {gap}");
+        }
     }
     still_works(&comm)
 }
