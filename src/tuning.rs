@@ -60,23 +60,15 @@ pub const PREFETCH_CONTRIBUTIONS_BYTES: usize = 8 << 10;
 
 // ---- Barrier (protocol/barrier.rs), and what is prefetched behind it (protocol/prefetch.rs)
 
-/// The most bytes of staging that are prefetched for write ahead of a call.
-#[derive(Clone, Copy)]
-pub(crate) struct PrefetchForWrite {
-    /// Measured on AMD. More take longer than reading the others' data, and compete with it.
-    pub(crate) usual: usize,
-    /// The same on Intel's processors, where an RFO takes longer. Measured: docs/adr/0062-longer-prefetches-for-write-on-intel.md.
-    pub(crate) on_intel: usize,
-}
+/// The most bytes of staging that are prefetched for write ahead of a call. Measured on AMD: more take longer than reading the others'
+/// data, and compete with it.
+pub(crate) const PREFETCH_FOR_WRITE_BYTES: usize = 512;
 
-/// By a rank that reads what others have written, or whose data others read. If there are more, none are.
-pub(crate) const PREFETCH_BY_READER: PrefetchForWrite = PrefetchForWrite { usual: 512, on_intel: 4 << 10 };
+/// The same on Intel's processors, where an RFO takes longer. Measured, as the next: docs/adr/0062-longer-prefetches-for-write-on-intel.md.
+pub(crate) const PREFETCH_FOR_WRITE_BYTES_ON_INTEL: usize = 16 << 10;
 
-/// By a rank that folds them, which takes longer. If there are more, none are.
-pub(crate) const PREFETCH_BY_FOLDER: PrefetchForWrite = PrefetchForWrite { usual: 512, on_intel: 16 << 10 };
-
-/// By a rank that has nothing to do while a root reads what it has written, on Intel's processors. Of more, these.
-pub(crate) const PREFETCH_BY_WAITER_ON_INTEL: usize = 64 << 10;
+/// How much a rank prefetches there that has nothing to do while a root reads what it has written.
+pub(crate) const PREFETCH_WHILE_WAITING_BYTES_ON_INTEL: usize = 64 << 10;
 
 /// From this number of ranks on the barrier is hierarchical, if each rank has a processor. By the model of lines that is
 /// `cargo bench --bench contention`; no machine of that size was measured (docs/adr/0001).

@@ -2,15 +2,15 @@
 
 use super::{Member, Payload, Platform};
 use crate::copy::cpu;
-use crate::tuning::{PREFETCH_BY_FOLDER, PREFETCH_BY_READER, PREFETCH_BY_WAITER_ON_INTEL, PrefetchForWrite};
+use crate::tuning::{
+    PREFETCH_FOR_WRITE_BYTES, PREFETCH_FOR_WRITE_BYTES_ON_INTEL, PREFETCH_WHILE_WAITING_BYTES_ON_INTEL,
+};
 
 /// What a rank does behind a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// It reads what others have written, or others read what it has written.
+    /// It reads what others have written, or all others read what it has written.
     Reads,
-    /// It folds what others have written.
-    Folds,
     /// Nothing, while a root reads what this rank has written.
     Waits,
     /// Others have written, but not this rank, or it writes as much in few rounds only.
@@ -34,25 +34,20 @@ impl Then {
         match (writes, terms) {
             (false, _) => Then::HasNotWritten,
             (true, 0) => Then::Waits,
-            (true, _) => Then::Folds,
+            (true, _) => Then::Reads,
         }
     }
 
     /// How much of `staged` bytes is prefetched. `None`: nothing at all, since that would take longer than it saves.
     #[inline]
     fn prefetched(self, staged: usize, is_intel: bool) -> Option<usize> {
-        let all = |by: PrefetchForWrite| {
-            let most = if is_intel { by.on_intel } else { by.usual };
-            (staged <= most).then_some(staged)
-        };
+        let most = if is_intel { PREFETCH_FOR_WRITE_BYTES_ON_INTEL } else { PREFETCH_FOR_WRITE_BYTES };
         match self {
-            Then::Waits if is_intel => Some(staged.min(PREFETCH_BY_WAITER_ON_INTEL)),
-            Then::Reads | Then::Waits => all(PREFETCH_BY_READER),
-            Then::Folds => all(PREFETCH_BY_FOLDER),
+            Then::Waits if is_intel => Some(staged.min(PREFETCH_WHILE_WAITING_BYTES_ON_INTEL)),
+            _ if staged > most => None,
+            Then::HasNotWritten if staged > PREFETCH_FOR_WRITE_BYTES => Some(0),
             // A root may be another rank next: what is short does not rotate.
-            Then::HasNotWritten => {
-                all(PREFETCH_BY_READER).map(|staged| if staged > PREFETCH_BY_READER.usual { 0 } else { staged })
-            }
+            Then::Reads | Then::Waits | Then::HasNotWritten => Some(staged),
         }
     }
 }
@@ -83,34 +78,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_only_waits_prefetches_most() {
-        let [reader, folder] = [PREFETCH_BY_READER, PREFETCH_BY_FOLDER].map(|by| by.on_intel);
-        let on_intel = |then: Then| {
-            [0, reader, reader + 1, folder, folder + 1, 1 << 20].map(|staged| then.prefetched(staged, true))
-        };
-        let (some, none) = (Some(0), None);
-        assert_eq!(on_intel(Then::HasNotWritten), [some, some, none, none, none, none]);
-        assert_eq!(Then::HasNotWritten.prefetched(512, true), Some(512));
-        assert_eq!(on_intel(Then::Reads), [some, Some(reader), none, none, none, none]);
-        let folded = [some, Some(reader), Some(reader + 1), Some(folder)];
-        assert_eq!(on_intel(Then::Folds), [folded[0], folded[1], folded[2], folded[3], none, none]);
-        assert_eq!(on_intel(Then::Waits)[..4], folded);
-        assert_eq!(on_intel(Then::Waits)[4..], [folder + 1, PREFETCH_BY_WAITER_ON_INTEL].map(Some));
-        let usual = PREFETCH_BY_READER.usual;
-        for then in [Then::Reads, Then::Folds, Then::Waits, Then::HasNotWritten] {
-            assert_eq!([usual, usual + 1].map(|staged| then.prefetched(staged, false)), [Some(usual), none]);
+    fn a_rank_that_only_waits_prefetches_most() {
+        const USUAL: usize = PREFETCH_FOR_WRITE_BYTES;
+        const ON_INTEL: usize = PREFETCH_FOR_WRITE_BYTES_ON_INTEL;
+        let lens = [USUAL, USUAL + 1, ON_INTEL, ON_INTEL + 1, 1 << 20];
+        let on_intel = |then: Then| lens.map(|staged| then.prefetched(staged, true));
+        let few = [Some(USUAL), Some(USUAL + 1), Some(ON_INTEL)];
+        assert_eq!(on_intel(Then::Reads), [few[0], few[1], few[2], None, None]);
+        assert_eq!(on_intel(Then::HasNotWritten), [few[0], Some(0), Some(0), None, None]);
+        assert_eq!(on_intel(Then::Waits)[..3], few);
+        assert_eq!(on_intel(Then::Waits)[3..], [ON_INTEL + 1, PREFETCH_WHILE_WAITING_BYTES_ON_INTEL].map(Some));
+        for then in [Then::Reads, Then::Waits, Then::HasNotWritten] {
+            assert_eq!(lens.map(|staged| then.prefetched(staged, false)), [few[0], None, None, None, None]);
         }
     }
 
     #[test]
     fn a_rank_that_writes_and_receives_nothing_waits() {
-        use Then::{Folds, HasNotWritten, Reads, Waits};
+        use Then::{HasNotWritten, Reads, Waits};
         let all = [(true, true), (true, false), (false, true), (false, false)];
         assert_eq!(
             all.map(|(writes, receives)| Then::of(writes, receives)),
             [Reads, Waits, HasNotWritten, HasNotWritten]
         );
         let folds = all.map(|(writes, folds)| Then::in_fold(writes, usize::from(folds)));
-        assert_eq!(folds, [Folds, Waits, HasNotWritten, HasNotWritten]);
+        assert_eq!(folds, [Reads, Waits, HasNotWritten, HasNotWritten]);
     }
 }
