@@ -84,7 +84,7 @@ impl Communicator {
             return Err(self.rank_state.refuse(&call, error));
         }
         let send_table = BlockTable::Given { counts: send_counts, displs: send_displs, width };
-        let sent = (0..self.size()).fold(0usize, |sum, rank| sum.saturating_add(send_table.len(rank)));
+        let sent = send_table.start_if_packed(self.size());
         let packed = send_table.packed(self.size());
         let place = match &packed {
             Some(blocks) => send.part(blocks.clone()).lend_from(&self.rank_state, ALLTOALL_IN_PLACE_FROM),

@@ -29,7 +29,8 @@ impl BlockTable<'_> {
         blocks.try_fold(first, |all, block| (block.start == all.end).then_some(all.start..block.end))
     }
 
-    /// Where a rank's block begins in blocks that are [packed](Self::packed), in bytes. Nothing has to be checked for that.
+    /// Where a rank's block begins in blocks that are [packed](Self::packed), in bytes: the length of all before it, and of all for the number of
+    /// ranks. Nothing has to be checked for that.
     pub(crate) fn start_if_packed(&self, rank: usize) -> usize {
         (0..rank).fold(0, |sum, rank| self.len(rank).saturating_add(sum))
     }

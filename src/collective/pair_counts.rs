@@ -140,12 +140,13 @@ fn total(counts: impl Iterator<Item = u64>) -> usize {
 impl OwnCounts<'_> {
     /// What this rank sends in the first round.
     fn header<S: SendBytes>(&self, parts: impl Iterator<Item = S>) -> Header {
-        let mut header = Header { bytes: [0; INLINE], data: HEAD };
+        // A length of 0: they do not fit.
+        let without_counts = Header { bytes: [0; INLINE], data: HEAD };
+        let mut header = without_counts;
         for count in self.send.iter().chain(self.recv) {
             match encode(&mut header.bytes[header.data..], *count as u64) {
                 Some(len) => header.data += len,
-                // A length of 0: they do not fit.
-                None => return Header { bytes: [0; INLINE], data: HEAD },
+                None => return without_counts,
             }
         }
         let (mut end, mut flags) = (header.data, DATA);

@@ -174,7 +174,7 @@ impl Plan {
     fn then(&self) -> Then {
         // With slices not all rounds bring as much.
         let staged = !self.sliced && !self.unread && self.place.is_none();
-        Then::in_fold(staged, self.terms)
+        Then::of(staged, self.terms > 0)
     }
 }
 
@@ -295,7 +295,7 @@ impl<P: Platform> Member<'_, P> {
         let source = StagedSource { buffer: turn.buffer(), offset, places: &[] };
         let terms = shape.terms(self.rank, self.size());
         self.prefetch_contributions(source, terms, bytes);
-        self.prefetch_next_round((bytes, self.size()), Then::in_fold(staged, terms));
+        self.prefetch_next_round((bytes, self.size()), Then::of(staged, terms > 0));
         self.fold_all(0..len, source, terms, data, None);
         Ok(())
     }

@@ -18,23 +18,13 @@ pub enum Then {
 }
 
 impl Then {
-    /// Of a block of a transfer.
+    /// `receives`: it reads something, or folds it; or all others read what it has written.
     #[inline]
     pub(crate) fn of(writes: bool, receives: bool) -> Self {
         match (writes, receives) {
             (true, true) => Then::Reads,
             (true, false) => Then::Waits,
             (false, _) => Then::HasNotWritten,
-        }
-    }
-
-    /// Of a reduction in which this rank folds this number of contributions.
-    #[inline]
-    pub(super) fn in_fold(writes: bool, terms: usize) -> Self {
-        match (writes, terms) {
-            (false, _) => Then::HasNotWritten,
-            (true, 0) => Then::Waits,
-            (true, _) => Then::Reads,
         }
     }
 
@@ -101,7 +91,5 @@ mod tests {
             all.map(|(writes, receives)| Then::of(writes, receives)),
             [Reads, Waits, HasNotWritten, HasNotWritten]
         );
-        let folds = all.map(|(writes, folds)| Then::in_fold(writes, usize::from(folds)));
-        assert_eq!(folds, [Reads, Waits, HasNotWritten, HasNotWritten]);
     }
 }

@@ -360,18 +360,20 @@ pub(crate) fn bring_blocks(comm: &Communicator, send: &mut [u64], len: usize, tu
     ensure_part(own, root, rank, turn)?;
     // A root whose own block stays where it is.
     for by_counts in [false, true] {
-        let displs = if by_counts { fill_packed(send) } else { displs.clone() };
-        if !by_counts {
-            fill(send);
-        }
-        let own =
-            if rank == root { &mut *send } else { &mut recv[..if by_counts { counts[rank] } else { len }] };
+        let (displs, len) = match by_counts {
+            true => (fill_packed(send), counts[rank]),
+            false => {
+                fill(send);
+                (displs.clone(), len)
+            }
+        };
+        let own = if rank == root { &mut *send } else { &mut recv[..len] };
         match by_counts {
             true => comm.scatterv_in_place(own, &counts, &displs, root)?,
             false => comm.scatter_in_place(own, root)?,
         }
         let start = if rank == root { displs[rank] } else { 0 };
-        ensure_part(&own[start..][..if by_counts { counts[rank] } else { len }], root, rank, turn)?;
+        ensure_part(&own[start..][..len], root, rank, turn)?;
         send.fill(u64::MAX);
     }
     for some in [false, true] {
