@@ -224,6 +224,13 @@ pub(crate) const PUBLISH_MEASURE_FROM_BYTES: usize = 2 << 10;
 /// RFO takes some 6 ns a line, between others 25; a non-temporal store, and reading from memory later, about 6. Measured.
 pub(crate) const PUBLISH_NON_TEMPORAL_FROM_PS: u64 = 12_000;
 
+/// The same for lines that go to and fro between two processors, on those [without](crate::copy::cpu::has_strings) fast string instructions. Publishing
+/// them was measured to take 7.4 to 10.5 ns a line between near processors of a Zen 4, and 2.5 to 5.7 between distant ones. Not measured on others.
+pub(crate) const PUBLISH_AGAIN_NON_TEMPORAL_FROM_PS: u64 = 6_500;
+
+/// Lines are taken to be in the caches of near readers when this many measurements in a row say so: one copy says little. An estimate.
+pub(crate) const PUBLISH_HELD_MEASUREMENTS: usize = 3;
+
 /// Of this many calls whose data need not be published, since it lies where all can read it, one publishes it for the sake of
 /// measuring.
 pub(crate) const PUBLISH_ONE_OF: usize = 16;
@@ -303,6 +310,17 @@ pub(crate) const MESSAGE_PART_BYTES: usize = 32 << 10;
 
 /// The same for one that is asked for, since it is longer than what comes unasked. Measured: docs/adr/0048-parts-of-the-longest-messages.md.
 pub(crate) const MESSAGE_ASKED_PART_BYTES: usize = 128 << 10;
+
+/// Parts of such messages take the lowest buffers for at least this many bytes, in which what that costs is measured. An estimate.
+pub(crate) const MESSAGE_ASKED_MEASURE_BYTES: usize = 512 << 10;
+
+/// Parts take the lowest buffers only in a channel with fewer bytes: more do not stay in the second-level cache of the receiver. Measured with 1 and 2 MiB (Zen 4).
+pub(crate) const MESSAGE_ASKED_ROTATE_IN_BYTES: usize = 1 << 20;
+
+/// Where the lowest buffers are dear, parts take those behind the last for this many bytes before the lowest are tried again; for twice as many each
+/// time, up to the second. Estimates.
+pub(crate) const MESSAGE_ASKED_ROTATE_LEAST_BYTES: usize = 8 << 20;
+pub(crate) const MESSAGE_ASKED_ROTATE_MOST_BYTES: usize = 256 << 20;
 
 /// From how many bytes on a message that needs no receiver is published in parts. Measured, as the next: docs/adr/0032-message-buffers-in-turn.md.
 pub(crate) const MESSAGE_PARTS_FROM_BYTES: usize = 3 << 10;
@@ -410,6 +428,11 @@ pub(crate) const ENDPOINT_WRITTEN_BYTES: usize = 96 << 10;
 pub(crate) const ENDPOINT_BULK_IN_FLIGHT: usize = 4;
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_BULK_BUFFERS: usize = 8;
+
+/// From how many bytes on a get is sent by an owner that polls, on processors [without](crate::copy::cpu::has_strings) fast string instructions. An estimate, between
+/// what was measured on a Zen 4, near: 64 KiB were sent at 0.8 of the speed of the kernel's copy, 256 KiB at 0.9 to 1.2.
+#[cfg(target_os = "linux")]
+pub(crate) const ENDPOINT_SENT_FROM_BYTES: usize = 128 << 10;
 
 /// A get whose owner has not begun to send for so long is read without it. A few times as long as an owner takes that polls. An estimate.
 #[cfg(target_os = "linux")]

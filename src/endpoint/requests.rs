@@ -15,7 +15,8 @@ use crate::endpoint::wire::{Request, Status, What, decode_reply, encode_place};
 use crate::protocol::message::Kind;
 use crate::segment::message_memory::BUFFER;
 use crate::tuning::{
-    ENDPOINT_BULK_BUFFERS, ENDPOINT_BULK_IN_FLIGHT, ENDPOINT_SHORT_BYTES, RECEIVE_NON_TEMPORAL_FROM_BYTES,
+    ENDPOINT_BOTH_WAYS_BYTES, ENDPOINT_BULK_BUFFERS, ENDPOINT_BULK_IN_FLIGHT, ENDPOINT_SHORT_BYTES,
+    RECEIVE_NON_TEMPORAL_FROM_BYTES,
 };
 
 /// An access to a peer's memory.
@@ -192,7 +193,8 @@ impl Requests {
         let slices: Vec<_> = window(data.iter().copied(), start, len).collect();
         let is_large = self.transfer.len >= RECEIVE_NON_TEMPORAL_FROM_BYTES;
         let place = encode_place(handle.key, offset + start as u64, is_large);
-        link.send_slices(Kind::Write, number, &place, &slices);
+        let again = self.transfer.len > ENDPOINT_BOTH_WAYS_BYTES;
+        link.send_slices(Kind::Write, number, &place, &slices, again);
         self.is_asked(Asked { number, way: Way::Messages, start, len });
         Ok(len)
     }

@@ -92,8 +92,16 @@ impl Link {
     }
 
     /// Sends bytes that lie in slices, for which buffers were [found](Self::finds_buffers), or that fit into the cell, behind what a cell
-    /// of this kind has in front.
-    pub(crate) fn send_slices(&mut self, kind: Kind, number: u64, front: &[u64], slices: &[&[u8]]) {
+    /// of this kind has in front. `again`: it is one part of many, which go to the same
+    /// buffers again and again.
+    pub(crate) fn send_slices(
+        &mut self,
+        kind: Kind,
+        number: u64,
+        front: &[u64],
+        slices: &[&[u8]],
+        again: bool,
+    ) {
         let len = slices.iter().map(|slice| slice.len()).sum::<usize>();
         let (mut inline, head) = ([0; INLINE], kind.head());
         for (place, word) in inline[..head].chunks_exact_mut(8).zip(front) {
@@ -106,6 +114,8 @@ impl Link {
         for slice in slices {
             if is_short {
                 inline[head + at..][..slice.len()].copy_from_slice(slice);
+            } else if again {
+                buffers::refill_from(&channel, mask, at, slice);
             } else {
                 buffers::fill_from(&channel, mask, at, slice);
             }

@@ -23,7 +23,7 @@ use crate::protocol::message::Kind;
 use crate::rank::cma_peers::ProbeCookie;
 use crate::segment::message_memory::BUFFER;
 use crate::sys::cma::Fetched;
-use crate::tuning::MESSAGE_PIECE_BYTES;
+use crate::tuning::{ENDPOINT_SHORT_BYTES, MESSAGE_PIECE_BYTES};
 
 struct Share {
     memory: Memory,
@@ -176,8 +176,9 @@ impl Shares {
             What::Read(len) => {
                 let (start, len) = share.range(offset, len)?;
                 let len = len.min(BUFFER * link.finds_buffers(len.div_ceil(BUFFER)));
+                let again = request.left > ENDPOINT_SHORT_BYTES as u64;
                 share.read(start, len, |slices| {
-                    link.send_slices(Kind::Data, number, &[], &slices.collect::<Vec<_>>());
+                    link.send_slices(Kind::Data, number, &[], &slices.collect::<Vec<_>>(), again);
                 })?;
                 return Ok(Answered::Sent);
             }

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::copy::cpu;
+use crate::copy::publish::publishes_to_held_lines;
 use crate::error::{Error, Operation};
 use crate::message::core::{Core, address};
+use crate::message::rotation::{self, Rotation};
 use crate::protocol::message::channel::{INLINE, OFFERS, Slot, shifted};
 use crate::protocol::message::offer::{Offer, Want};
 use crate::protocol::message::{Channel, Envelope, Kind, Mask, Outbox, Post, Settled, buffers};
@@ -29,6 +31,8 @@ pub(crate) struct Outgoing {
     lap: usize,
     /// On Intel's processors the length of the last message in buffers, in bytes; 0 if what the next one is copied to was prefetched.
     unprefetched: usize,
+    /// Where the parts of messages go that were asked for.
+    rotation: Rotation,
 }
 
 struct Queued {
@@ -240,7 +244,17 @@ impl Outgoing {
         if bytes < rotates_from() {
             return post.reserve_from(&channel, count, 0);
         }
-        let reserved = post.reserve_from(&channel, count, self.next_buffer)?;
+        self.reserve_next(&post, &channel, count)
+    }
+
+    /// Takes this number of buffers behind the last.
+    fn reserve_next(
+        &mut self,
+        post: &Post<'_, ShmPlatform>,
+        channel: &MappedChannel<'_>,
+        count: usize,
+    ) -> Result<Option<(Mask, bool)>, Killed> {
+        let reserved = post.reserve_from(channel, count, self.next_buffer)?;
         if let Some((mask, _)) = reserved {
             self.lap = self.lap.wrapping_add(usize::from(mask.trailing_zeros() < self.next_buffer));
             self.next_buffer = Mask::BITS - mask.leading_zeros();
@@ -377,8 +391,15 @@ impl Outgoing {
         while served.position < end && post.has_room(&channel, &mut self.outbox) {
             let rest = &bytes[served.position..end];
             let part = &rest[..rest.len().min(core.part_buffers * buffer_len)];
-            // The lowest that are free: as few as the receiver's pace allows, so that they stay in the caches.
-            let Some(mask) = post.reserve(&channel, part.len().div_ceil(buffer_len))? else { break };
+            let count = part.len().div_ceil(buffer_len);
+            let is_dear = rotation::pays_in(core.layout.buffers * buffer_len) && publishes_to_held_lines();
+            let reserved = match self.rotation.takes_next(is_dear) {
+                true => self.reserve_next(&post, &channel, count)?,
+                // The lowest that are free: as few as the receiver's pace allows, so that they stay in the caches.
+                false => post.reserve_from(&channel, count, 0)?,
+            };
+            let Some((mask, _)) = reserved else { break };
+            self.rotation.took(part.len());
             self.publish_fragment(core, target, mask, (want.number, want.attempt), part)?;
             served.position += part.len();
         }
