@@ -103,6 +103,10 @@ impl Communicator {
         }
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
         let recv = recv.map(bytemuck::cast_slice_mut);
+        let longest = self.longest((table, root));
+        if self.are_short(1, longest) {
+            return self.gatherv_short(&call, bytemuck::cast_slice(send), recv, (table, root), longest);
+        }
         let mut open = self.rank_state.begin(operation)?;
         let (send, place) = (bytemuck::cast_slice(send), self.place_of_block(send));
         gather_to(&mut open, &call, (Some(send), place), recv, (table, root))

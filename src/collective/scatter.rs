@@ -109,6 +109,10 @@ impl Communicator {
         }
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
         let (send, recv) = (send.map(bytemuck::cast_slice::<T, u8>), bytemuck::cast_slice_mut::<T, u8>(recv));
+        let total = self.total((table, root));
+        if self.are_short(1, total) {
+            return self.scatterv_short(&call, send, recv, (table, root), total);
+        }
         self.scatter_from(operation, &call, send, Some(recv), (table, root))
     }
 

@@ -1,11 +1,12 @@
-//! Collectives whose blocks have the same length, and are short: one round, and nothing of what longer blocks need.
+//! Broadcast, allgather, gather, gatherv, scatter, scatterv and alltoall of short blocks: one round, and nothing of what longer blocks need.
 //!
-//! Longer blocks, and those of different lengths, are a [`BlockTransfer`](crate::protocol::block_transfer::BlockTransfer). What a
-//! rank publishes is the same in both: some ranks may call the in-place form of a collective.
+//! Longer blocks, and those of other calls, are a [`BlockTransfer`](crate::protocol::block_transfer::BlockTransfer). What a rank publishes is
+//! the same in both: some ranks may call the in-place form of a collective.
 
-use super::parts::position;
+use super::block_table::BlockTable;
+use super::parts::{position, receivers};
 use crate::communicator::Communicator;
-use crate::copy::policy::Stores;
+use crate::copy::policy::{StorePolicy, Stores};
 use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
@@ -130,6 +131,100 @@ impl Communicator {
             |recv, sender, staging| {
                 if is_root {
                     staging.fetch(blocks.of_mut(recv, sender));
+                }
+            },
+        )
+    }
+
+    /// A gatherv of bytes: the blocks of ranks other than the root are short. `recv` is `Some` on the root.
+    #[inline]
+    pub(super) fn gatherv_short(
+        &self,
+        call: &Call,
+        send: &[u8],
+        recv: Option<&mut [u8]>,
+        (table, root): (BlockTable<'_>, usize),
+        longest: usize,
+    ) -> Result<(), Error> {
+        let is_root = recv.is_some();
+        let recv = recv.unwrap_or_default();
+        // The root's own block may be long.
+        let stores = StorePolicy::of_call(recv.len());
+        let senders = self.lengths((table, root)).filter(|len| *len > 0).take(2).count();
+        self.exchange_short(
+            (Operation::Gatherv, call),
+            (longest, senders, Then::of(!is_root && !send.is_empty(), is_root)),
+            recv,
+            |_, mut staging| {
+                if !is_root {
+                    staging.publish(send);
+                }
+            },
+            |recv| {
+                if is_root {
+                    stores.copy(send, &mut recv[table.range(root)]);
+                }
+            },
+            |recv, sender, staging| {
+                if is_root {
+                    staging.fetch(&mut recv[table.range(sender)]);
+                }
+            },
+        )
+    }
+
+    /// The length of the longest block of a rank other than the root.
+    #[inline]
+    pub(super) fn longest(&self, (table, root): (BlockTable<'_>, usize)) -> usize {
+        self.lengths((table, root)).max().unwrap_or(0)
+    }
+
+    /// The lengths of the blocks of all ranks but the root, in the order of [`receivers`].
+    #[inline]
+    fn lengths(&self, (table, root): (BlockTable<'_>, usize)) -> impl Iterator<Item = usize> {
+        receivers(root, self.size()).map(move |rank| table.len(rank))
+    }
+
+    /// The length of all of them.
+    #[inline]
+    pub(super) fn total(&self, blocks: (BlockTable<'_>, usize)) -> usize {
+        self.lengths(blocks).fold(0, usize::saturating_add)
+    }
+
+    /// A scatterv of bytes: the blocks of ranks other than the root are short together. `send` is `Some` on the root.
+    #[inline]
+    pub(super) fn scatterv_short(
+        &self,
+        call: &Call,
+        send: Option<&[u8]>,
+        recv: &mut [u8],
+        (table, root): (BlockTable<'_>, usize),
+        total: usize,
+    ) -> Result<(), Error> {
+        let (rank, size) = (self.rank(), self.size());
+        let stores = StorePolicy::of_call(recv.len());
+        let before = if rank == root { 0 } else { position(root, rank, size) };
+        let start = self.lengths((table, root)).take(before).sum();
+        self.exchange_short(
+            (Operation::Scatterv, call),
+            (total, 1, Then::of(send.is_some() && total > 0, true)),
+            recv,
+            |_, mut staging| {
+                if let Some(send) = send {
+                    for block in receivers(root, size).map(|rank| &send[table.range(rank)]) {
+                        staging.publish(block);
+                        staging = staging.after(block.len());
+                    }
+                }
+            },
+            |recv| {
+                if let Some(send) = send {
+                    stores.copy(&send[table.range(root)], recv);
+                }
+            },
+            |recv, sender, staging| {
+                if sender == root {
+                    staging.after(start).fetch(recv);
                 }
             },
         )

@@ -92,9 +92,11 @@ fn equal(comm: &Communicator, len: usize, root: usize, mixed: bool) -> Outcome {
     ensure_same(&data, &expected).context("reduce_scatter_block")
 }
 
-/// Calls with counts: blocks of different lengths, with gaps, the last rank's first.
-fn with_counts(comm: &Communicator, len: usize, root: usize) -> Outcome {
+/// Calls with counts: blocks of different lengths, with gaps, the last rank's first. Those with a root are in place or not: on the root, and
+/// elsewhere.
+fn with_counts(comm: &Communicator, len: usize, root: usize, [on_root, elsewhere]: [bool; 2]) -> Outcome {
     let (rank, size) = (comm.rank(), comm.size());
+    let in_place = if rank == root { on_root } else { elsewhere };
     let counts: Vec<usize> = (0..size).map(|rank| (len + rank) * usize::from(rank % 3 != 1)).collect();
     let displs: Vec<usize> = (0..size).map(|rank| (size - 1 - rank) * (len + size + 1)).collect();
     let own = block(rank, 0, counts[rank]);
@@ -112,11 +114,24 @@ fn with_counts(comm: &Communicator, len: usize, root: usize) -> Outcome {
     ensure_same(&data, &all).context("allgatherv")?;
 
     let mut data = if rank == root { with(&[rank]) } else { own.clone() };
-    comm.gatherv_in_place(&mut data, &counts, &displs, root)?;
+    match in_place {
+        true => comm.gatherv_in_place(&mut data, &counts, &displs, root)?,
+        false => comm.gatherv(&own, (rank == root).then_some(&mut data[..]), &counts, &displs, root)?,
+    }
     ensure_same(&data, if rank == root { &all } else { &own }).context("gatherv")?;
 
     let mut data = if rank == root { all.clone() } else { vec![0.0; counts[rank]] };
-    comm.scatterv_in_place(&mut data, &counts, &displs, root)?;
+    match in_place {
+        true => comm.scatterv_in_place(&mut data, &counts, &displs, root)?,
+        false => {
+            let mut recv = vec![0.0; counts[rank]];
+            comm.scatterv((rank == root).then_some(&data[..]), &counts, &displs, &mut recv, root)?;
+            ensure_same(&recv, &own).context("scatterv")?;
+            if rank != root {
+                data = recv;
+            }
+        }
+    }
     ensure_same(&data, if rank == root { &all } else { &own }).context("scatterv")?;
 
     let (total, start) = (counts.iter().sum(), counts[..rank].iter().sum::<usize>());
@@ -133,13 +148,16 @@ fn every(comm: &Communicator, lengths: impl IntoIterator<Item = usize>) -> Outco
         let root = turn % comm.size();
         equal(comm, len, root, false).with_context(|| format!("{len} elements"))?;
         equal(comm, len, root, true).with_context(|| format!("{len} elements, some in place"))?;
-        with_counts(comm, len, root).with_context(|| format!("{len} elements, with counts"))?;
+        for in_place in [[true; 2], [true, false], [false, true], [false; 2]] {
+            with_counts(comm, len, root, in_place)
+                .with_context(|| format!("{len} elements, with counts, in place {in_place:?}"))?;
+        }
     }
     Ok(())
 }
 
 fn in_place_of_every_length(comm: Communicator) -> Outcome {
-    every(&comm, [0, 1, 3, 12, 13, 100, 2048, 5000, 70_000])
+    every(&comm, [0, 1, 3, 12, 13, 100, 500, 2048, 5000, 70_000])
 }
 
 fn in_place_around_the_inline_and_the_chunk_size(comm: Communicator) -> Outcome {
