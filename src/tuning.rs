@@ -314,7 +314,8 @@ pub(crate) const MESSAGE_ASKED_PART_BYTES: usize = 128 << 10;
 /// Parts of such messages take the lowest buffers for at least this many bytes, in which what that costs is measured. An estimate.
 pub(crate) const MESSAGE_ASKED_MEASURE_BYTES: usize = 512 << 10;
 
-/// Parts take the lowest buffers only in a channel with fewer bytes: more do not stay in the second-level cache of the receiver. Measured with 1 and 2 MiB (Zen 4).
+/// In a channel with fewer bytes of buffers parts always take the lowest: all of them stay in the receiver's second-level cache. Measured with 1 and
+/// 2 MiB (Zen 4).
 pub(crate) const MESSAGE_ASKED_ROTATE_IN_BYTES: usize = 1 << 20;
 
 /// Where the lowest buffers are dear, parts take those behind the last for this many bytes before the lowest are tried again; for twice as many each

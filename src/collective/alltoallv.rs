@@ -134,7 +134,7 @@ impl Communicator {
 
     /// Where the others fetch this rank's blocks by single copy, if these are long enough on average.
     fn address_of_parts<S: SendBytes>(&self, blocks: S, table: &BlockTable<'_>) -> Address {
-        let lengths = || parts::receivers(self.rank(), self.size()).map(|rank| table.len(rank));
+        let lengths = || table.lens_of_parts(self.rank(), self.size());
         let some = lengths().filter(|len| *len > 0).count();
         let mean = lengths().fold(0, usize::saturating_add).checked_div(some)?;
         let pays = self.rank_state.fetches(ALLTOALL_SINGLE_COPY_FROM_BYTES, iter::repeat_n(mean, some));

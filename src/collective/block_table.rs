@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::parts::receivers;
+
 /// The place of each rank's block in a buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BlockTable<'a> {
@@ -33,6 +35,18 @@ impl BlockTable<'_> {
     /// ranks. Nothing has to be checked for that.
     pub(crate) fn start_if_packed(&self, rank: usize) -> usize {
         (0..rank).fold(0, |sum, rank| self.len(rank).saturating_add(sum))
+    }
+
+    /// The lengths of the blocks of all ranks but the sender, in the order of [`receivers`]. Nothing has to be checked for that.
+    #[inline]
+    pub(crate) fn lens_of_parts(self, sender: usize, size: usize) -> impl Iterator<Item = usize> {
+        receivers(sender, size).map(move |rank| self.len(rank))
+    }
+
+    /// The length of the first `parts` of these.
+    #[inline]
+    pub(crate) fn len_of_parts(&self, sender: usize, size: usize, parts: usize) -> usize {
+        self.lens_of_parts(sender, size).take(parts).fold(0, usize::saturating_add)
     }
 
     /// The range of a rank's block in bytes.

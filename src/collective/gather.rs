@@ -103,7 +103,7 @@ impl Communicator {
         }
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
         let recv = recv.map(bytemuck::cast_slice_mut);
-        let longest = self.longest((table, root));
+        let longest = table.lens_of_parts(root, self.size()).max().unwrap_or(0);
         if self.are_short(1, longest) {
             return self.gatherv_short(&call, bytemuck::cast_slice(send), recv, (table, root), longest);
         }

@@ -109,7 +109,7 @@ impl Communicator {
         }
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
         let (send, recv) = (send.map(bytemuck::cast_slice::<T, u8>), bytemuck::cast_slice_mut::<T, u8>(recv));
-        let total = self.total((table, root));
+        let total = table.len_of_parts(root, self.size(), self.size() - 1);
         if self.are_short(1, total) {
             return self.scatterv_short(&call, send, recv, (table, root), total);
         }
@@ -177,7 +177,7 @@ impl Communicator {
         (table, root): (&BlockTable<'_>, usize),
     ) -> Lending<'_> {
         let place = blocks.lend_from(&self.rank_state, from);
-        let lengths = || parts::receivers(root, self.size()).map(|rank| table.len(rank)).filter(|len| *len > 0);
+        let lengths = || table.lens_of_parts(root, self.size()).filter(|len| *len > 0);
         let address = match self.rank_state.fetches(SCATTER_SINGLE_COPY_FROM_BYTES, lengths()) {
             true => blocks.address(),
             false if place.is_none() => {
@@ -219,10 +219,7 @@ impl<'a, S: SendBytes, R: RecvBytes<S>> ScatterBuffers<'a, S, R> {
         (table, root): (BlockTable<'a>, usize),
     ) -> Self {
         let (rank, size, received) = (comm.rank(), comm.size(), recv.as_ref().map_or(0, R::bytes));
-        let length = |parts: usize| {
-            let lengths = parts::receivers(root, size).take(parts).map(|rank| table.len(rank));
-            lengths.fold(0, usize::saturating_add)
-        };
+        let length = |parts| table.len_of_parts(root, size, parts);
         let start = if rank == root { 0 } else { length(parts::position(root, rank, size)) };
         ScatterBuffers {
             part: start..start.saturating_add(received),

@@ -136,7 +136,9 @@ impl Communicator {
         )
     }
 
-    /// A gatherv of bytes: the blocks of ranks other than the root are short. `recv` is `Some` on the root.
+    /// A gatherv of bytes: the blocks of ranks other than the root are short, the longest has `longest`. `recv` is `Some` on the root.
+    ///
+    /// Not one function with [`gather_short`](Self::gather_short): by tables a gather of 8 bytes took 1.10 of the time, a scatter 1.24.
     #[inline]
     pub(super) fn gatherv_short(
         &self,
@@ -150,7 +152,7 @@ impl Communicator {
         let recv = recv.unwrap_or_default();
         // The root's own block may be long.
         let stores = StorePolicy::of_call(recv.len());
-        let senders = self.lengths((table, root)).filter(|len| *len > 0).take(2).count();
+        let senders = table.lens_of_parts(root, self.size()).filter(|len| *len > 0).take(2).count();
         self.exchange_short(
             (Operation::Gatherv, call),
             (longest, senders, Then::of(!is_root && !send.is_empty(), is_root)),
@@ -173,25 +175,7 @@ impl Communicator {
         )
     }
 
-    /// The length of the longest block of a rank other than the root.
-    #[inline]
-    pub(super) fn longest(&self, (table, root): (BlockTable<'_>, usize)) -> usize {
-        self.lengths((table, root)).max().unwrap_or(0)
-    }
-
-    /// The lengths of the blocks of all ranks but the root, in the order of [`receivers`].
-    #[inline]
-    fn lengths(&self, (table, root): (BlockTable<'_>, usize)) -> impl Iterator<Item = usize> {
-        receivers(root, self.size()).map(move |rank| table.len(rank))
-    }
-
-    /// The length of all of them.
-    #[inline]
-    pub(super) fn total(&self, blocks: (BlockTable<'_>, usize)) -> usize {
-        self.lengths(blocks).fold(0, usize::saturating_add)
-    }
-
-    /// A scatterv of bytes: the blocks of ranks other than the root are short together. `send` is `Some` on the root.
+    /// A scatterv of bytes: the blocks of ranks other than the root have `total` together, and are short. `send` is `Some` on the root.
     #[inline]
     pub(super) fn scatterv_short(
         &self,
@@ -204,7 +188,7 @@ impl Communicator {
         let (rank, size) = (self.rank(), self.size());
         let stores = StorePolicy::of_call(recv.len());
         let before = if rank == root { 0 } else { position(root, rank, size) };
-        let start = self.lengths((table, root)).take(before).sum();
+        let start = table.len_of_parts(root, size, before);
         self.exchange_short(
             (Operation::Scatterv, call),
             (total, 1, Then::of(send.is_some() && total > 0, true)),
