@@ -69,6 +69,8 @@ pub(super) struct Header {
 }
 
 impl Header {
+    const EMPTY: Header = Header { bytes: [0; INLINE], data: 0 };
+
     /// A part of the data. `None`: there is no such part, as another process has overwritten the header.
     pub(super) fn part(&self, part: Range<usize>) -> Option<&[u8]> {
         self.bytes.get(self.data..).and_then(|data| data.get(part))
@@ -96,11 +98,8 @@ pub(super) fn agree<S: SendBytes>(
     if HEAD + 2 * size > INLINE {
         return agree_in_two_rounds(open, call, own);
     }
-    let mut round = CountRound {
-        own: own.header(parts),
-        rank,
-        headers: vec![Header { bytes: [0; INLINE], data: 0 }; size],
-    };
+    let mut round = CountRound { rank, headers: vec![Header::EMPTY; size] };
+    own.write(&mut round.headers[rank], parts);
     open.transfer(call, &mut round)?;
     let mut headers = round.headers;
     // For each sender and receiver; for each receiver and sender.
@@ -138,15 +137,15 @@ fn total(counts: impl Iterator<Item = u64>) -> usize {
 }
 
 impl OwnCounts<'_> {
-    /// What this rank sends in the first round.
-    fn header<S: SendBytes>(&self, parts: impl Iterator<Item = S>) -> Header {
-        // A length of 0: they do not fit.
-        let without_counts = Header { bytes: [0; INLINE], data: HEAD };
-        let mut header = without_counts;
+    /// Writes what this rank sends in the first round into an empty header. That is copied only when it is published: bytes that were just
+    /// written one by one are not forwarded to a longer load, which waits for the store buffer.
+    fn write<S: SendBytes>(&self, header: &mut Header, parts: impl Iterator<Item = S>) {
+        header.data = HEAD;
         for count in self.send.iter().chain(self.recv) {
             match encode(&mut header.bytes[header.data..], *count as u64) {
                 Some(len) => header.data += len,
-                None => return without_counts,
+                // A length of 0: they do not fit.
+                None => return,
             }
         }
         let (mut end, mut flags) = (header.data, DATA);
@@ -162,7 +161,6 @@ impl OwnCounts<'_> {
         }
         header.bytes[0] = end as u8;
         header.bytes[1] = if self.sends_displs { flags | SENDS_DISPLS } else { flags };
-        header
     }
 }
 
@@ -201,7 +199,6 @@ fn decode(header: &[u8; INLINE], send: &mut [u64], recv: &mut [u64]) -> Option<u
 
 /// The round in which each rank sends a header.
 struct CountRound {
-    own: Header,
     rank: usize,
     headers: Vec<Header>,
 }
@@ -212,12 +209,10 @@ impl BlockTransfer for CountRound {
     }
 
     fn put(&mut self, _: Range<usize>, mut header: Sink<'_>) {
-        header.put(0, self.own.used());
+        header.put(0, self.headers[self.rank].used());
     }
 
-    fn copy_own_block(&mut self, _: Range<usize>) {
-        self.headers[self.rank] = self.own;
-    }
+    fn copy_own_block(&mut self, _: Range<usize>) {}
 
     fn get(&mut self, rank: usize, _: Range<usize>, header: Source<'_>) {
         // What does not follow is left from another call. Short headers have one line.
@@ -278,7 +273,8 @@ mod tests {
     use super::*;
 
     fn header_of(send: &[usize], recv: &[usize], parts: &[&[u8]]) -> [u8; INLINE] {
-        let header = OwnCounts { send, recv, sends_displs: false }.header(parts.iter().copied());
+        let mut header = Header::EMPTY;
+        OwnCounts { send, recv, sends_displs: false }.write(&mut header, parts.iter().copied());
         let mut bytes = [0xEE; INLINE];
         bytes[..header.used().len()].copy_from_slice(header.used());
         bytes

@@ -206,7 +206,8 @@ impl RankState {
     ///
     /// # Errors
     /// [`Error::Forked`]; [`Error::ConcurrentUse`], after which the communicator has ended.
-    #[inline]
+    // Inlined, so that the call is made in its place: see `collective`.
+    #[inline(always)]
     pub(crate) fn begin(&self, operation: Operation) -> Result<OpenCall<'_>, Error> {
         let mut open = self.enter(operation)?;
         if open.started {
