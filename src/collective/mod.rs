@@ -34,6 +34,8 @@ mod start;
 mod start_alltoallv;
 mod start_blocks;
 mod start_reductions;
+#[cfg(test)]
+mod tests;
 #[cfg(feature = "serde")]
 pub(crate) mod values;
 pub(crate) mod vectors;

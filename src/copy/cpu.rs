@@ -67,9 +67,19 @@ fn known() -> u8 {
     ASKED
 }
 
+#[cfg(test)]
+thread_local! {
+    /// What a test wants this thread to take the processor for.
+    pub(crate) static TAKEN_FOR_INTEL: std::cell::Cell<Option<bool>> = const { std::cell::Cell::new(None) };
+}
+
 /// Whether it is one of Intel's.
 #[inline]
 pub(crate) fn is_intel() -> bool {
+    #[cfg(test)]
+    if let Some(taken) = TAKEN_FOR_INTEL.get() {
+        return taken;
+    }
     known() & INTEL != 0
 }
 

@@ -32,6 +32,9 @@ mod pulling;
 pub(crate) mod request;
 mod rotation;
 mod state;
+// Miri would take hours.
+#[cfg(all(test, not(miri)))]
+mod tests;
 mod unasked;
 
 use crate::communicator::{Communicator, call};

@@ -9,6 +9,8 @@ pub(crate) mod double_buffer;
 pub mod layout;
 pub(crate) mod mapped;
 pub(crate) mod message_memory;
+#[cfg(test)]
+pub(crate) mod observed;
 #[cfg(target_os = "linux")]
 pub(crate) mod pair_memory;
 pub(crate) mod platform;

@@ -432,12 +432,19 @@ unsafe impl Payload for Buffer {
     #[inline(always)]
     fn write<R>(&self, fill: impl FnOnce(Sink<'_>) -> R) -> R {
         // SAFETY: I1 and I2.
-        fill(unsafe { Sink::new(self.start, self.len) })
+        let sink = unsafe { Sink::new(self.start, self.len) };
+        #[cfg(test)]
+        return super::observed::writing(self, (self.start, self.len), || fill(sink));
+        #[cfg(not(test))]
+        fill(sink)
     }
 
     #[inline]
     fn prefetch_for_write(&self, start: usize, len: usize) {
-        for offset in (start..start.saturating_add(len).min(self.len)).step_by(64) {
+        let end = start.saturating_add(len).min(self.len);
+        #[cfg(test)]
+        super::observed::prefetches((self.start, self.len), start..end);
+        for offset in (start..end).step_by(64) {
             lines::prefetchw(self.start.wrapping_add(offset));
         }
     }

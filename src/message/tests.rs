@@ -1,0 +1,52 @@
+//! What a rank prefetches for write while it waits for an answer, or behind it, is what its next message is written to.
+
+use std::ops::Range;
+
+use crate::copy::cpu::TAKEN_FOR_INTEL;
+use crate::segment::observed;
+use crate::tuning::{MESSAGE_EAGER_BYTES, MESSAGE_PREFETCH_BYTES, MESSAGE_ROTATES_FROM_BYTES_ON_INTEL};
+
+/// Enough for the buffers to come round again.
+const MESSAGES: usize = 80;
+
+/// Messages of this many bytes go to and fro between two ranks. The ranges of buffers that any of them has prefetched, each with what it has written
+/// next.
+fn predictions(bytes: usize, intel: bool) -> Vec<[Range<usize>; 2]> {
+    let observed = crate::threads(2, |comm| {
+        TAKEN_FOR_INTEL.set(Some(intel));
+        let (rank, mut messages, mut recv) = (comm.rank(), comm.messages()?, vec![0; bytes]);
+        // Other bytes in each. Made before: an answer that does not come soon is received in another way.
+        let block = |message: usize| (0..bytes).map(|at| (1 + 7 * message + at) as u8).collect();
+        let sends: Vec<Vec<u8>> = (0..2 * MESSAGES).map(block).collect();
+        let (result, events) = observed::during(|| {
+            (0..2 * MESSAGES).try_for_each(|message| match message % 2 == rank {
+                true => messages.send(&sends[message], 1 - rank, 0),
+                false => messages.recv(&mut recv, 1 - rank, 0).map(drop),
+            })
+        });
+        result.map(|()| events)
+    });
+    let events = observed.expect("threads").into_iter().map(|events| events.expect("messages"));
+    events.flat_map(observed::predictions).collect()
+}
+
+#[test]
+fn what_is_prefetched_is_written_next() {
+    // Longer ones may have to be asked for, and go elsewhere then.
+    for bytes in [64, 1 << 10, 2 << 10, 4 << 10, 20_000, MESSAGE_EAGER_BYTES] {
+        let found = predictions(bytes, true);
+        // Behind a short one only if it comes soon.
+        assert!(!found.is_empty() || bytes < MESSAGE_ROTATES_FROM_BYTES_ON_INTEL, "{bytes} bytes");
+        for [prefetched, written] in found {
+            let lines = bytes.min(MESSAGE_PREFETCH_BYTES).div_ceil(64);
+            assert_eq!((prefetched.start, prefetched.len()), (written.start, lines), "{bytes} bytes");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_prefetched_where_an_rfo_is_short() {
+    for bytes in [64, 1 << 10, 20_000, MESSAGE_EAGER_BYTES] {
+        assert!(predictions(bytes, false).is_empty(), "{bytes} bytes");
+    }
+}
