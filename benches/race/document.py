@@ -124,19 +124,20 @@ def main():
     parser.add_argument("--page", type=Path, help="write the comparison alone, and on this page: that of another machine")
     options = parser.parse_args()
     runs = [json.loads(Path(name).read_text()) for name in options.races]
+    # Runs of the same operations with the same numbers of ranks share a table.
+    tables = {}
+    for run in runs:
+        tables.setdefault(frozenset((row["op"], row["ranks"]) for row in run["rows"]), []).append(run)
+    races = "\n\n".join(race(table) for table in tables.values())
     if options.page:
-        return write({"race": race(runs)}, page=options.page)
+        return write({"race": races}, page=options.page)
     if all(row["op"] in MESSAGES for run in runs for row in run["rows"]):
         return write({"messages": race(runs)}, options.races[0])
     if all(row["ranks"] > run["machine"]["processors"] for run in runs for row in run["rows"]):
         return write({"oversubscribed": race(runs)})
-    # Runs of the same operations share a table.
-    tables = {}
-    for run in runs:
-        tables.setdefault(frozenset(row["op"] for row in run["rows"]), []).append(run)
     fullest = max(runs, key=lambda run: len(run["rows"]))
     figures = {
-        "race": "\n\n".join(race(table) for table in tables.values()),
+        "race": races,
         "limits": "\n".join(report.limits_text(fullest, report.cells(fullest))),
         "waiting": f"```text\n{bench('waiting')}\n```",
         "instructions": f"```text\n{bench('instructions')}\n```",
