@@ -32,7 +32,7 @@ mod pulling;
 pub(crate) mod request;
 mod rotation;
 mod state;
-// Miri would take hours.
+// Messages need a mapping that Miri does not support.
 #[cfg(all(test, not(miri)))]
 mod tests;
 mod unasked;

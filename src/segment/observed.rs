@@ -75,6 +75,7 @@ pub(crate) fn writing<R>(
     if len < LEAST || EVENTS.with_borrow(Option::is_none) {
         return write();
     }
+    assert!(start.addr().is_multiple_of(LINE), "a buffer begins with a line");
     let bytes = || {
         let mut bytes = vec![0; len];
         buffer.read(|source| source.get(0, &mut bytes));
@@ -83,9 +84,10 @@ pub(crate) fn writing<R>(
     let before = bytes();
     let result = write();
     let after = bytes();
-    let differs = |at: &usize| before[*at] != after[*at];
-    if let (Some(first), Some(last)) = ((0..len).find(differs), (0..len).rfind(differs)) {
-        add((start.addr() + first) / LINE..(start.addr() + last) / LINE + 1, Event::Wrote);
+    let mut lines = before.chunks(LINE).zip(after.chunks(LINE)).map(|(before, after)| before != after);
+    let (differs, first) = (|differs| differs, start.addr() / LINE);
+    if let (Some(from), Some(to)) = (lines.clone().position(differs), lines.rposition(differs)) {
+        add(first + from..first + to + 1, Event::Wrote);
     }
     result
 }
