@@ -256,10 +256,6 @@ pub(crate) const PUBLISH_NON_TEMPORAL_LEAST_BYTES: usize = 256 << 10;
 /// The most.
 pub(crate) const PUBLISH_NON_TEMPORAL_BYTES: usize = 16 << 20;
 
-/// Elements up to this size are given to an operation of the program's own as they are read, not copied together before. Measured with 8 bytes: an
-/// allreduce of 1 MiB takes 0.65 of the time (Zen 4). The limit is an estimate: a line.
-pub(crate) const OWN_BY_VALUE_BYTES: usize = 64;
-
 /// How many bytes of a fold are made before they are published by non-temporal stores: few enough to be in the L1 cache.
 pub(crate) const FOLD_BATCH_BYTES: usize = 2 << 10;
 

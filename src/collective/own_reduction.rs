@@ -12,12 +12,11 @@ use super::reduction::{FoldJob, InlineJob, Operator, ReduceBuffers, check_len};
 use super::rooted::{check_buffer, check_root};
 use crate::communicator::{Communicator, call};
 use crate::copy::Term;
-use crate::element::sealed::Folder;
 use crate::error::{Error, OWN_REDUCTION, Operation, root_and_digest};
 use crate::protocol::allreduce::Shape;
 use crate::protocol::call::INLINE;
 use crate::protocol::{Call, Platform};
-use crate::tuning::{FOLD_STRING_BATCH_BYTES, OWN_BY_VALUE_BYTES};
+use crate::tuning::FOLD_STRING_BATCH_BYTES;
 
 impl Communicator {
     /// An [`allreduce`](Communicator::allreduce) by an operation of the program's own, on any plain old data: `combine(acc, x)`
@@ -204,15 +203,12 @@ impl Communicator {
 /// An operation of the program's own.
 struct Own<T, F> {
     combine: F,
-    /// What others have contributed is copied here, piece by piece, if elements are long: the program never sees shared memory.
+    /// What others have contributed is copied here, piece by piece: the program never sees shared memory.
     scratch: RefCell<Vec<T>>,
 }
 
 impl<T: Pod, F: Fn(&mut T, &T)> Operator<T> for Own<T, F> {
     fn fold(&self, job: FoldJob<'_, T>) {
-        if Self::IS_SHORT {
-            return job.each(|acc, x| self.combined(acc, x));
-        }
         let FoldJob { target, own, begin, terms, staging } = job;
         let width = size_of::<T>();
         let piece = (FOLD_STRING_BATCH_BYTES / width.max(1)).max(1);
@@ -249,9 +245,6 @@ impl<T: Pod, F: Fn(&mut T, &T)> Operator<T> for Own<T, F> {
     }
 
     fn fold_inline(&self, job: InlineJob<'_, T, impl Platform>) {
-        if Self::IS_SHORT {
-            return job.each(|acc, x| self.combined(acc, x));
-        }
         let InlineJob { target, terms } = job;
         for rank in 1..terms.ranks() {
             terms.look(rank, |term| {
@@ -263,15 +256,6 @@ impl<T: Pod, F: Fn(&mut T, &T)> Operator<T> for Own<T, F> {
 }
 
 impl<T: Pod, F: Fn(&mut T, &T)> Own<T, F> {
-    /// Elements are read one by one, and not copied together: what is made of them can be vectors.
-    const IS_SHORT: bool = size_of::<T>() > 0 && size_of::<T>() <= OWN_BY_VALUE_BYTES;
-
-    #[inline(always)]
-    fn combined(&self, mut acc: T, x: T) -> T {
-        (self.combine)(&mut acc, &x);
-        acc
-    }
-
     fn combine(&self, first: bool, target: &mut [T], values: &[T]) {
         if first {
             target.copy_from_slice(values);

@@ -260,7 +260,6 @@ fn own_operations_of_every_length(comm: Communicator) -> Outcome {
     for len in [0, 1, 12, 13, 2048, 30_000] {
         own::<1>(&comm, len)?;
         own::<2>(&comm, len)?;
-        // Too long to be given to the operation as they are read.
         own::<9>(&comm, len.min(2048))?;
     }
     own::<512>(&comm, 1)?;
