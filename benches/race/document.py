@@ -132,9 +132,9 @@ def main():
     if options.page:
         return write({"race": races}, page=options.page)
     if all(row["op"] in MESSAGES for run in runs for row in run["rows"]):
-        return write({"messages": race(runs)}, options.races[0])
+        return write({"messages": races}, options.races[0])
     if all(row["ranks"] > run["machine"]["processors"] for run in runs for row in run["rows"]):
-        return write({"oversubscribed": race(runs)})
+        return write({"oversubscribed": races})
     fullest = max(runs, key=lambda run: len(run["rows"]))
     figures = {
         "race": races,

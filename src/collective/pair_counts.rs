@@ -212,6 +212,7 @@ impl BlockTransfer for CountRound {
         header.put(0, self.headers[self.rank].used());
     }
 
+    /// The own header is where it belongs.
     fn copy_own_block(&mut self, _: Range<usize>) {}
 
     fn get(&mut self, rank: usize, _: Range<usize>, header: Source<'_>) {

@@ -12,7 +12,6 @@ const LINE: usize = 64;
 const LEAST: usize = 256;
 
 /// What a thread has done, with the numbers of the lines.
-#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Prefetched(Range<usize>),
     /// From the first line to the last that has other bytes than before.
