@@ -35,7 +35,31 @@ pub fn fold<T: Pod>(
 ) {
     let own = own.map(|own| own[..target.len()].as_ptr());
     // SAFETY: I8: both are slices, and `own` is as long as the target.
-    unsafe { fold_at::<_, false>((target.as_mut_ptr(), target.len()), own, begin, terms, staging, combine) };
+    unsafe {
+        fold_at::<_, false>((target.as_mut_ptr(), target.len(), true), own, begin, terms, staging, combine)
+    };
+}
+
+/// The same by an operation of the program's own. It is given copies, which nothing changes while it looks at them, so the compiler must
+/// not read them again where they came from: they are loaded as if others might write there. And no step depends on addresses: all
+/// ranks fold an element by the same instructions, or a NaN could have other bits on some.
+///
+/// # Panics
+/// As [`fold`], and when the operation does.
+#[inline(always)]
+pub(crate) fn fold_with<T: Pod>(
+    target: &mut [T],
+    own: Option<&[T]>,
+    begin: bool,
+    terms: &[Term<'_>],
+    staging: Option<Sink<'_>>,
+    combine: impl Fn(T, T) -> T,
+) {
+    let own = own.map(|own| own[..target.len()].as_ptr());
+    // SAFETY: I8, as in `fold`.
+    unsafe {
+        fold_at::<_, true>((target.as_mut_ptr(), target.len(), false), own, begin, terms, staging, combine)
+    };
 }
 
 /// The same of buffers that other threads may write meanwhile.
@@ -57,7 +81,7 @@ pub fn fold_raw<T: Pod>(
         own.start().cast()
     });
     // SAFETY: I8: the target can be read and written, and `own`, which is as long, can be read.
-    unsafe { fold_at::<_, true>((target.start().cast(), len), own, begin, terms, staging, combine) };
+    unsafe { fold_at::<_, true>((target.start().cast(), len, true), own, begin, terms, staging, combine) };
 }
 
 /// Folds a term that is short to what is in `target`, without vectors wider than all processors have: to begin with those takes
@@ -76,14 +100,28 @@ pub fn fold_short<T: Pod>(target: &mut [T], term: Source<'_>, combine: impl Fn(T
     }
 }
 
-/// [`fold`] and [`fold_raw`]. `RAW`: others may write this rank's values meanwhile.
+/// [`fold_short`] for [`fold_with`]. Not inlined, which would be done twice: for this rank's own term, and for those of others.
+///
+/// # Panics
+/// When the term is shorter than the target, and when the operation does.
+#[inline(never)]
+pub(crate) fn fold_short_with<T: Pod>(target: &mut [T], term: Source<'_>, combine: impl Fn(T, T) -> T) {
+    let values = term.range(0, size_of_val(target)).cast::<T>();
+    for (index, value) in target.iter_mut().enumerate() {
+        // SAFETY: I1 and I2: the value is inside the view, which nobody writes meanwhile.
+        let [other] = unsafe { relaxed::load(values.wrapping_add(index).cast(), false) };
+        *value = combine(*value, other);
+    }
+}
+
+/// [`fold`] and [`fold_raw`]. `RAW`: others may write this rank's values meanwhile. `aligned`: as for [`Fold`].
 ///
 /// # Safety
 /// The target, of this length, can be read and written, and as many values can be read at `own`. If not `RAW`, nobody else writes
 /// them.
 #[inline(always)]
 unsafe fn fold_at<T: Pod, const RAW: bool>(
-    (target, len): (*mut T, usize),
+    (target, len, aligned): (*mut T, usize, bool),
     own: Option<*const T>,
     begin: bool,
     terms: &[Term<'_>],
@@ -102,25 +140,25 @@ unsafe fn fold_at<T: Pod, const RAW: bool>(
         };
     }
     let (first, rest) = sources[usize::from(begin)..1 + terms.len()].split_first().expect("there are terms");
-    let (first, combine) = (*first, &combine);
+    let (first, combine, targets) = (*first, &combine, [target; 2]);
     let only =
-        |range| Fold::<_, _, _, false, RAW> { first, rest, combine, target, also: target, range, until: len };
+        |range| Fold::<_, _, _, false, RAW> { first, rest, combine, targets, range, until: len, aligned };
     let Some(staging) = staging else {
         let [second] = *rest else { return widest(bytes, only(0..len)) };
         // A loop over two terms, whose places stay in registers.
         let (rest, range) = ([second], 0..len);
         return widest(
             bytes,
-            Fold::<_, _, _, false, RAW> { first, rest, combine, target, also: target, range, until: len },
+            Fold::<_, _, _, false, RAW> { first, rest, combine, targets, range, until: len, aligned },
         );
     };
     assert!(bytes <= staging.len);
     let batches = Batches::of(bytes);
     let Some(step) = batches.step().map(|bytes| bytes / size_of::<T>().max(1)) else {
-        let also = staging.start.cast();
+        let targets = [target, staging.start.cast()];
         return widest(
             bytes,
-            Fold::<_, _, _, true, RAW> { first, rest, combine, target, also, range: 0..len, until: len },
+            Fold::<_, _, _, true, RAW> { first, rest, combine, targets, range: 0..len, until: len, aligned },
         );
     };
     let step = step.max(1);
@@ -137,16 +175,16 @@ unsafe fn fold_at<T: Pod, const RAW: bool>(
 }
 
 /// A part of what is folded, to be done with the widest vectors. Its terms and its targets have been checked. `rest`: the terms after
-/// the first. `until`: the end of what is folded next, which is prefetched. If `ALSO`, the result is written to a second target too. If
-/// `RAW`, others may write the terms and the target meanwhile.
+/// the first. `until`: the end of what is folded next, which is prefetched. `aligned`: wide vectors are stored to aligned places. If
+/// `ALSO`, the result is written to the second target too. If `RAW`, others may write the terms and the target meanwhile.
 struct Fold<'a, T, R, C, const ALSO: bool, const RAW: bool> {
     first: *const T,
     rest: R,
     combine: &'a C,
-    target: *mut T,
-    also: *mut T,
+    targets: [*mut T; 2],
     range: Range<usize>,
     until: usize,
+    aligned: bool,
 }
 
 impl<T: Pod, R: AsRef<[*const T]> + Copy, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool> Work
@@ -156,8 +194,10 @@ impl<T: Pod, R: AsRef<[*const T]> + Copy, C: Fn(T, T) -> T, const ALSO: bool, co
     fn run(self, wide: bool) {
         let Range { start, end } = self.range;
         let mut done = start;
-        if wide {
-            let head = self.target.wrapping_add(start).align_offset(VECTOR).min(end - start);
+        if wide && self.aligned {
+            let head = self.targets[0].wrapping_add(start).align_offset(VECTOR);
+            // Of some sizes and places none is aligned.
+            let head = if head < VECTOR { head.min(end - start) } else { 0 };
             // SAFETY: I1, I2 and I8: the values can be read at each of the terms, and nobody writes them meanwhile but
             // here; they can be written at the targets. The head is at most the range.
             done = unsafe { self.blocks::<1>(start..start + head, wide) };
@@ -188,7 +228,7 @@ impl<T: Pod, R: AsRef<[*const T]> + Copy, C: Fn(T, T) -> T, const ALSO: bool, co
     unsafe fn blocks<const N: usize>(&self, range: Range<usize>, wide: bool) -> usize {
         let ahead = PREFETCH_READ_BYTES / size_of::<T>().max(1);
         let level = lines::prefetches_folds();
-        let prefetched = |start| level.filter(|_| start + ahead < self.until);
+        let prefetched = |start| level.filter(|_| start + ahead + N <= self.until);
         // A second target has lines of others too, which take longer to store by turns.
         let streams = if ALSO || level.is_some() { 1 } else { lines::streams(size_of::<T>() * range.len()) };
         let mut start = range.start;
@@ -234,7 +274,7 @@ impl<T: Pod, R: AsRef<[*const T]> + Copy, C: Fn(T, T) -> T, const ALSO: bool, co
                 *value = combine(*value, *other);
             }
         }
-        let target = block(self.target).cast_mut();
+        let [target, also] = self.targets.map(|target| block(target).cast_mut());
         if RAW {
             // SAFETY: the caller's promise.
             unsafe { relaxed::store(&values, target.cast(), wide) };
@@ -244,7 +284,7 @@ impl<T: Pod, R: AsRef<[*const T]> + Copy, C: Fn(T, T) -> T, const ALSO: bool, co
         }
         if ALSO {
             // SAFETY: the caller's promise.
-            unsafe { block(self.also).cast_mut().write_unaligned(values) };
+            unsafe { also.write_unaligned(values) };
         }
     }
 
@@ -320,7 +360,37 @@ mod tests {
             let (before, term) = (values(9, len), values(0, len));
             let mut target = before.clone();
             fold_short(&mut target, source(&term), combine);
+            let mut same = before.clone();
+            fold_short_with(&mut same, source(&term), combine);
             assert_eq!(target, expected(Some(&before), &[term], len));
+            assert_eq!(same, target);
+        }
+    }
+
+    #[test]
+    fn an_operation_of_the_program_folds_elements_of_any_size_anywhere() {
+        fn check<const N: usize>(len: usize)
+        where
+            [u16; N]: Pod,
+        {
+            let columns: Vec<_> = (0..3).map(|term| values(term, N * len)).collect();
+            let mut terms: Vec<_> = columns.iter().map(|column| Term::Staged(source(column))).collect();
+            terms[1] = Term::Own;
+            let fold_all = |acc: [u16; N], x: [u16; N]| std::array::from_fn(|at| combine(acc[at], x[at]));
+            for before in 0..3 {
+                let own: &[[u16; N]] = bytemuck::cast_slice(&columns[1]);
+                let mut target = vec![[7u16; N]; before + len + 1];
+                fold_with(&mut target[before..][..len], Some(own), true, &terms, None, fold_all);
+                let folded = target.drain(before..before + len).collect::<Vec<_>>();
+                assert_eq!(bytemuck::cast_slice::<_, u16>(&folded), expected(None, &columns, N * len));
+                assert!(target.iter().all(|element| *element == [7; N]));
+            }
+        }
+        for len in [0, 1, 17, 70, 600].into_iter().filter(|len| *len <= SHORT / 8) {
+            check::<1>(len);
+            check::<3>(len);
+            check::<8>(len);
+            check::<32>(len);
         }
     }
 
@@ -391,14 +461,14 @@ mod tests {
         for len in [0, 1, 15, 70, 3000].into_iter().filter(|len| *len <= SHORT) {
             let columns = [values(0, len), values(1, len)];
             let (first, rest) = (columns[0].as_ptr(), [columns[1].as_ptr()]);
-            let mut targets = [vec![0; len], vec![0; len]];
-            let [target, also] = targets.each_mut().map(|target| target.as_mut_ptr());
-            let (combine, range) = (&combine, 0..len);
+            let mut results = [vec![0; len], vec![0; len]];
+            let targets = results.each_mut().map(|target| target.as_mut_ptr());
+            let (combine, range, aligned) = (&combine, 0..len, true);
             widest(
                 2 * len,
-                Fold::<_, _, _, true, false> { first, rest, combine, target, also, range, until: len },
+                Fold::<_, _, _, true, false> { first, rest, combine, targets, range, until: len, aligned },
             );
-            assert_eq!(targets, [expected(None, &columns, len), expected(None, &columns, len)]);
+            assert_eq!(results, [expected(None, &columns, len), expected(None, &columns, len)]);
         }
     }
 

@@ -29,6 +29,7 @@ mod strings;
 mod view;
 
 pub use fold::{fold, fold_raw, fold_short};
+pub(crate) use fold::{fold_short_with, fold_with};
 pub use view::{Sink, Source, TERMS, Term};
 
 /// Bytes to be copied in tests: repeated rather than made one by one, for which Miri would take minutes.

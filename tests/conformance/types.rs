@@ -23,11 +23,14 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(types_that_a_reduction_is_not_defined_for),
         row!(types_of_pairs_that_differ).ranks(&[2, 3, 4, 8]),
         row!(own_operations_of_every_length),
+        row!(own_operations_on_elements_anywhere),
+        row!(own_operations_on_nan),
         row!(own_operations_through_tiny_staging).staging(64),
         row!(own_operations_of_long_elements).staging(64),
         row!(own_operations_with_wrong_arguments),
         row!(own_operations_of_other_names).ranks(&[2, 3, 4, 8]),
         row!(own_operations_that_panic).ranks(&[2, 3, 4, 8]),
+        row!(own_operations_on_many_elements_that_panic).ranks(&[2, 3, 4, 8]),
         row!(own_operations_on_long_elements_that_panic).ranks(&[2, 3]).staging(64),
     ];
     #[cfg(feature = "num-complex")]
@@ -260,16 +263,67 @@ fn own_operations_of_every_length(comm: Communicator) -> Outcome {
     for len in [0, 1, 12, 13, 2048, 30_000] {
         own::<1>(&comm, len)?;
         own::<2>(&comm, len)?;
+        own::<3>(&comm, len)?;
+        own::<4>(&comm, len.min(5000))?;
+        own::<8>(&comm, len.min(5000))?;
         own::<9>(&comm, len.min(2048))?;
     }
+    own::<1>(&comm, SLICED / 8)?;
     own::<512>(&comm, 1)?;
     own::<512>(&comm, 300)
+}
+
+/// Bytes of a contribution of which two ranks fold a slice each.
+const SLICED: usize = 600_000;
+
+/// Elements of no size of a number, in buffers that begin elsewhere on each rank.
+fn own_operations_on_elements_anywhere(comm: Communicator) -> Outcome {
+    let value = |rank: usize, index: usize| [rank as u8 + 1, index as u8, (index >> 8) as u8];
+    let mix = |acc: &mut [u8; 3], x: &[u8; 3]| {
+        *acc = std::array::from_fn(|byte| acc[byte].wrapping_mul(31).wrapping_add(x[2 - byte]));
+    };
+    for len in [1, 700, 5001, 90_000, SLICED / 3] {
+        let folded = |index: usize| {
+            (1..comm.size()).fold(value(0, index), |mut acc, rank| {
+                mix(&mut acc, &value(rank, index));
+                acc
+            })
+        };
+        let before = comm.rank() % 5;
+        let mut send = vec![[0; 3]; before];
+        send.extend((0..len).map(|index| value(comm.rank(), index)));
+        let (inside, mut recv) = (before + 1..before + 1 + len, vec![[7; 3]; before + 2 + len]);
+        comm.allreduce_with(&send[before..], &mut recv[inside.clone()], "mix", mix)?;
+        ensure_same(&recv[inside.clone()], &(0..len).map(folded).collect::<Vec<_>>())?;
+        recv.drain(inside);
+        ensure!(recv.iter().all(|element| *element == [7; 3]), "written beside the buffer");
+    }
+    Ok(())
+}
+
+/// The compiler decides which NaN the sum of two is. All ranks get the same one.
+fn own_operations_on_nan(comm: Communicator) -> Outcome {
+    let add = |acc: &mut f64, x: &f64| *acc += x;
+    let nan = f64::from_bits(f64::NAN.to_bits() | (comm.rank() as u64 + 1));
+    for len in [1, 2, 7, 12, 13, 2048, 5001, 30_000, SLICED / 8] {
+        let before = comm.rank() % 4;
+        let mut recv = vec![0.0; before + len];
+        comm.allreduce_with(&vec![nan; len], &mut recv[before..], "add", add)?;
+        let bits: Vec<u64> = recv[before..].iter().map(|value| value.to_bits()).collect();
+        ensure!(recv[before..].iter().all(|value| value.is_nan()), "{len}");
+        let mut of_rank_0 = bits.clone();
+        comm.broadcast(&mut of_rank_0, 0)?;
+        ensure_same(&bits, &of_rank_0).with_context(|| format!("{len} elements"))?;
+    }
+    Ok(())
 }
 
 fn own_operations_through_tiny_staging(comm: Communicator) -> Outcome {
     for len in [1, 8, 65, 333] {
         own::<1>(&comm, len)?;
         own::<2>(&comm, len)?;
+        own::<3>(&comm, len)?;
+        own::<8>(&comm, len)?;
     }
     Ok(())
 }
@@ -341,16 +395,22 @@ fn own_operations_of_other_names(comm: Communicator) -> Outcome {
 }
 
 fn own_operations_that_panic(comm: Communicator) -> Outcome {
-    panic_in_fold(&comm, &[1u64; 5])
+    panic_in_fold(&comm, &[1u64; 5], true)
+}
+
+/// Each rank folds a slice for all, so that nobody gets a result.
+fn own_operations_on_many_elements_that_panic(comm: Communicator) -> Outcome {
+    panic_in_fold(&comm, &[1u64; SLICED / 8], false)
 }
 
 /// These are longer than a chunk, and folded behind the last round.
 fn own_operations_on_long_elements_that_panic(comm: Communicator) -> Outcome {
-    panic_in_fold(&comm, &[[1u8; 256]; 4])
+    panic_in_fold(&comm, &[[1u8; 256]; 4], true)
 }
 
-/// The communicator has ended then, on all ranks, also where the panic is caught.
-fn panic_in_fold<T: Pod>(comm: &Communicator, own: &[T]) -> Outcome {
+/// The communicator has ended then, on all ranks, also where the panic is caught. `for_themselves`: the other ranks fold for themselves,
+/// and have a result.
+fn panic_in_fold<T: Pod>(comm: &Communicator, own: &[T], for_themselves: bool) -> Outcome {
     let panics = comm.rank() == 1;
     let result = catch_unwind(AssertUnwindSafe(|| {
         comm.allreduce_with(own, &mut own.to_vec(), "panics", |_, _| {
@@ -359,8 +419,11 @@ fn panic_in_fold<T: Pod>(comm: &Communicator, own: &[T]) -> Outcome {
             }
         })
     }));
-    ensure!(result.is_err() == panics, "{result:?}");
-    // The others have folded for themselves. The next call fails for all.
+    match &result {
+        Err(_) => ensure!(panics),
+        Ok(result) => ensure!(!panics && result.is_ok() == for_themselves, "{result:?}"),
+    }
+    // The next call fails for all.
     let error = comm.barrier().err().context("a rank has panicked in a call")?;
     ensure_matches!(&error, Error::Poisoned { rank: 1, .. });
     ensure!(error.is_fatal() && error.to_string().contains("panicked"), "{error}");
