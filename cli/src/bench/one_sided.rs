@@ -4,7 +4,7 @@
 
 use intranode::{Communicator, Error, Signal, Symmetric, Until};
 
-use super::collective::{Calls, Collective, fill, first_value, is_filled};
+use super::collective::{Calls, Collective, PAGE, fill, first_value, is_filled};
 
 fn next(comm: &Communicator) -> usize {
     (comm.rank() + 1) % comm.size()
@@ -14,11 +14,15 @@ fn previous(comm: &Communicator) -> usize {
     (comm.rank() + comm.size() - 1) % comm.size()
 }
 
-/// What this rank's instance holds.
-fn own_values(object: &Symmetric<f64>, comm: &Communicator) -> Result<Vec<f64>, Error> {
-    let mut values = vec![0.0; object.len()];
-    object.at(comm.rank())?.get(0, &mut values);
-    Ok(values)
+/// [`is_filled`] for what this rank's instance holds, page by page: a copy of all of it would take the place of the payloads in the caches.
+fn holds(object: &Symmetric<f64>, comm: &Communicator, starts: (f64, f64)) -> bool {
+    let Ok(own) = object.at(comm.rank()) else { return false };
+    let mut page = [0.0; PAGE];
+    (0..object.len()).step_by(PAGE).all(|start| {
+        let values = &mut page[..(object.len() - start).min(PAGE)];
+        own.get(start, values);
+        is_filled(values, (starts.0 + start as f64, starts.1 + start as f64), 1.0)
+    })
 }
 
 /// A put into the next rank's memory, until it is complete.
@@ -47,7 +51,7 @@ impl Collective for Put<'_> {
     fn is_right(&self, calls: Calls) -> bool {
         let from = previous(self.comm);
         let starts = calls.map(|number| first_value(number, from, self.comm.size()));
-        own_values(&self.object, self.comm).is_ok_and(|values| is_filled(&values, starts, 1.0))
+        holds(&self.object, self.comm, starts)
     }
 }
 
