@@ -31,6 +31,17 @@ impl<'c> Incoming<'c> {
 }
 
 impl Peer {
+    /// The word of an answer that has not come at once where ranks share a processor: they are given it before anything else is looked at.
+    #[inline(never)]
+    fn next_yielding(&mut self, core: &Core, incoming: &Incoming<'_>) -> Option<(&mut Peer, u64)> {
+        let mut word = None;
+        core.platform.spin.spin_directly(&mut self.before_yield, || {
+            word = incoming.post.arrived(&incoming.channel, &mut self.inbox);
+            word.is_some()
+        });
+        word.map(|word| (self, word))
+    }
+
     /// Receives the message that has arrived with this word, if it is in a slot and asked for.
     ///
     /// All of it is in line, and what it returns in registers: through memory a message took twice as long.
@@ -74,21 +85,21 @@ impl State {
             return None;
         }
         let (peer, most) = (&mut self.peers[source], direct_polls(core));
-        let is_answer = peer.outgoing.outbox.awaits_answer() && most > 1;
-        if is_answer {
+        let is_answer = peer.outgoing.outbox.awaits_answer();
+        if is_answer && most > 1 {
             peer.outgoing.prefetch_before_answer(core, source);
             peer.first_poll.wait();
         }
         for polls in 0..most {
             if let Some(word) = incoming.post.arrived(&incoming.channel, &mut peer.inbox) {
-                if is_answer {
+                if is_answer && most > 1 {
                     peer.first_poll.found(polls == 0);
                 }
                 return Some((peer, word));
             }
             core::hint::spin_loop();
         }
-        None
+        if is_answer && most == 1 { peer.next_yielding(core, incoming) } else { None }
     }
 
     /// The same for what comes next from any rank, and that rank. They are polled round-robin.

@@ -12,6 +12,7 @@ use crate::protocol::message::{Inbox, Kind, Mask, Outbox, Post, Settled, buffers
 use crate::protocol::{Failure, Killed, message};
 use crate::segment::message_memory::MappedChannel;
 use crate::segment::platform::ShmPlatform;
+use crate::sys::wait::before_yield::BeforeYield;
 use crate::sys::wait::clock::Moment;
 use crate::sys::wait::first_poll::FirstPoll;
 use crate::tuning::{MESSAGE_BATCH, MESSAGE_POLLS_OF_ONE, MESSAGE_PRIVATE_BYTES};
@@ -36,6 +37,7 @@ pub(crate) struct Peer {
     pub(crate) outgoing: Outgoing,
     pub(super) inbox: Inbox,
     pub(super) first_poll: FirstPoll,
+    pub(super) before_yield: BeforeYield,
     /// How many of its buffers hold messages that were not received.
     held: usize,
     /// Its memory cannot be read by the system.

@@ -1,5 +1,6 @@
 //! Waiting on a shared word: spinning, sleeping, and the clock that bounds both.
 
+pub(crate) mod before_yield;
 pub(crate) mod clock;
 pub(crate) mod first_poll;
 #[cfg(target_os = "linux")]

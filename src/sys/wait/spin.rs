@@ -8,14 +8,16 @@
 //! If the job is oversubscribed, a spinning rank may keep the awaited rank from running. Then it calls sched_yield up to
 //! 16 times, since a switch costs less than a sleep and a wake-up. A rank that waits for one write, and not for all ranks,
 //! polls for about the time of a switch after each of them, and yields less often: the write is often on its way from another
-//! processor, and a rank that yields just before it arrives needs two more switches to find it.
+//! processor, and a rank that yields just before it arrives needs two more switches to find it. A rank that waits for an answer to its
+//! message also polls before it yields, while [that pays](super::before_yield).
 
 use std::time::{Duration, Instant};
 
+use super::before_yield::BeforeYield;
 use super::progress;
 use crate::tuning::{
     POLLS_AFTER_YIELD, POLLS_BEFORE_CLOCK, POLLS_BEFORE_YIELD, POLLS_PER_CLOCK, SPIN, SPIN_WITHOUT_YIELD,
-    YIELDS, YIELDS_FOR_WRITE,
+    YIELDS, YIELDS_FOR_WRITE, YIELDS_OF_ONE,
 };
 
 /// What a rank does before it sleeps.
@@ -116,6 +118,14 @@ impl SpinPolicy {
         }
     }
 
+    /// The same in an oversubscribed job for an answer, while nothing else is looked at: [a while](BeforeYield), and few yields.
+    #[inline]
+    pub(crate) fn spin_directly(self, before: &mut BeforeYield, mut poll: impl FnMut() -> bool) {
+        if !before.poll(&mut poll) {
+            Self::spin_yielding(YIELDS_OF_ONE, POLLS_AFTER_YIELD, poll);
+        }
+    }
+
     #[cold]
     fn spin_timed(self, mut poll: impl FnMut() -> bool) {
         let start = Instant::now();
@@ -197,6 +207,16 @@ mod tests {
         };
         assert_eq!(polls_for_write(SpinPolicy::new(3, 2)), 1 + YIELDS_FOR_WRITE * POLLS_AFTER_YIELD);
         assert_eq!(polls_for_write(SpinPolicy { spin: Duration::ZERO, yields: 0 }), 1);
+    }
+
+    #[test]
+    fn an_oversubscribed_rank_polls_before_it_yields_a_few_times_for_an_answer() {
+        let mut polls = 0;
+        SpinPolicy::new(3, 2).spin_directly(&mut BeforeYield::default(), || {
+            polls += 1;
+            false
+        });
+        assert_eq!(polls, POLLS_BEFORE_YIELD + YIELDS_OF_ONE * POLLS_AFTER_YIELD);
     }
 
     #[test]
