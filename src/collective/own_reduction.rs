@@ -204,7 +204,7 @@ impl Communicator {
 /// An operation of the program's own.
 struct Own<T, F> {
     combine: F,
-    /// What others have contributed is copied here, piece by piece, if elements are long: the program never sees shared memory.
+    /// What others have contributed is copied here, piece by piece, unless elements are short: the program never sees shared memory.
     scratch: RefCell<Vec<T>>,
 }
 

@@ -1,5 +1,6 @@
 //! Receiving straight from a channel: the message that comes next, into the buffer of a receive that waits for it.
 
+use crate::codes::Codes;
 use crate::error::{Error, Operation};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern};
@@ -9,12 +10,6 @@ use crate::protocol::{Killed, message};
 use crate::segment::message_memory::MappedChannel;
 use crate::segment::platform::ShmPlatform;
 use crate::tuning::{MESSAGE_DIRECT_POLLS, MESSAGE_POLLS_OF_ONE};
-
-/// How often channels are polled before the receive waits in the usual way.
-#[inline(always)]
-fn direct_polls(core: &Core) -> u32 {
-    if core.platform.spin.yields() { 1 } else { MESSAGE_DIRECT_POLLS }
-}
 
 /// A channel that is received from, found once for a call.
 pub(crate) struct Incoming<'c> {
@@ -33,12 +28,24 @@ impl<'c> Incoming<'c> {
 impl Peer {
     /// The word of an answer that has not come at once where ranks share a processor: they are given it before anything else is looked at.
     #[inline(never)]
-    fn next_yielding(&mut self, core: &Core, incoming: &Incoming<'_>) -> Option<(&mut Peer, u64)> {
+    fn next_yielding(
+        &mut self,
+        core: &Core,
+        incoming: &Incoming<'_>,
+        source: usize,
+    ) -> Option<(&mut Peer, u64)> {
         let mut word = None;
-        core.platform.spin.spin_directly(&mut self.before_yield, || {
-            word = incoming.post.arrived(&incoming.channel, &mut self.inbox);
-            word.is_some()
-        });
+        let mut spin = || {
+            core.platform.spin.spin_directly(&mut self.before_yield, || {
+                word = incoming.post.arrived(&incoming.channel, &mut self.inbox);
+                word.is_some()
+            });
+        };
+        match core.recorder() {
+            None => spin(),
+            // Others may run for a whole time slice meanwhile.
+            Some(lane) => lane.wait_for(Operation::Recv.code(), Some(source), spin),
+        }
         word.map(|word| (self, word))
     }
 
@@ -84,22 +91,28 @@ impl State {
         if !self.arrivals.is_empty() {
             return None;
         }
-        let (peer, most) = (&mut self.peers[source], direct_polls(core));
+        let peer = &mut self.peers[source];
         let is_answer = peer.outgoing.outbox.awaits_answer();
-        if is_answer && most > 1 {
+        if core.platform.spin.yields() {
+            return match incoming.post.arrived(&incoming.channel, &mut peer.inbox) {
+                None if is_answer => peer.next_yielding(core, incoming, source),
+                word => word.map(|word| (peer, word)),
+            };
+        }
+        if is_answer {
             peer.outgoing.prefetch_before_answer(core, source);
             peer.first_poll.wait();
         }
-        for polls in 0..most {
+        for polls in 0..MESSAGE_DIRECT_POLLS {
             if let Some(word) = incoming.post.arrived(&incoming.channel, &mut peer.inbox) {
-                if is_answer && most > 1 {
+                if is_answer {
                     peer.first_poll.found(polls == 0);
                 }
                 return Some((peer, word));
             }
             core::hint::spin_loop();
         }
-        if is_answer && most == 1 { peer.next_yielding(core, incoming) } else { None }
+        None
     }
 
     /// The same for what comes next from any rank, and that rank. They are polled round-robin.
@@ -114,7 +127,8 @@ impl State {
             return None;
         }
         let (post, ranks) = (core.post(), self.peers.len());
-        for _ in 0..(direct_polls(core) as usize).div_ceil(ranks) {
+        let polls = if core.platform.spin.yields() { 1 } else { MESSAGE_DIRECT_POLLS };
+        for _ in 0..(polls as usize).div_ceil(ranks) {
             for _ in 0..ranks {
                 let source = self.turn;
                 self.turn = if source + 1 < ranks { source + 1 } else { 0 };

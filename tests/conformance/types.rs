@@ -276,13 +276,26 @@ fn own_operations_of_every_length(comm: Communicator) -> Outcome {
 /// Bytes of a contribution of which two ranks fold a slice each.
 const SLICED: usize = 600_000;
 
-/// Elements of no size of a number, in buffers that begin elsewhere on each rank.
 fn own_operations_on_elements_anywhere(comm: Communicator) -> Outcome {
-    let value = |rank: usize, index: usize| [rank as u8 + 1, index as u8, (index >> 8) as u8];
-    let mix = |acc: &mut [u8; 3], x: &[u8; 3]| {
-        *acc = std::array::from_fn(|byte| acc[byte].wrapping_mul(31).wrapping_add(x[2 - byte]));
+    anywhere::<1>(&comm)?;
+    anywhere::<2>(&comm)?;
+    anywhere::<3>(&comm)?;
+    anywhere::<4>(&comm)?;
+    anywhere::<12>(&comm)
+}
+
+/// Elements of `N` bytes, in buffers that begin elsewhere on each rank.
+fn anywhere<const N: usize>(comm: &Communicator) -> Outcome
+where
+    [u8; N]: Pod,
+{
+    let value = |rank: usize, index: usize| -> [u8; N] {
+        std::array::from_fn(|byte| (rank + 1 + (index >> (byte % 3))) as u8)
     };
-    for len in [1, 700, 5001, 90_000, SLICED / 3] {
+    let mix = |acc: &mut [u8; N], x: &[u8; N]| {
+        *acc = std::array::from_fn(|byte| acc[byte].wrapping_mul(31).wrapping_add(x[N - 1 - byte]));
+    };
+    for len in [1, 700, 5001, 90_000, SLICED / N] {
         let folded = |index: usize| {
             (1..comm.size()).fold(value(0, index), |mut acc, rank| {
                 mix(&mut acc, &value(rank, index));
@@ -290,13 +303,13 @@ fn own_operations_on_elements_anywhere(comm: Communicator) -> Outcome {
             })
         };
         let before = comm.rank() % 5;
-        let mut send = vec![[0; 3]; before];
+        let mut send = vec![[0; N]; before];
         send.extend((0..len).map(|index| value(comm.rank(), index)));
-        let (inside, mut recv) = (before + 1..before + 1 + len, vec![[7; 3]; before + 2 + len]);
+        let (inside, mut recv) = (before + 1..before + 1 + len, vec![[7; N]; before + 2 + len]);
         comm.allreduce_with(&send[before..], &mut recv[inside.clone()], "mix", mix)?;
         ensure_same(&recv[inside.clone()], &(0..len).map(folded).collect::<Vec<_>>())?;
         recv.drain(inside);
-        ensure!(recv.iter().all(|element| *element == [7; 3]), "written beside the buffer");
+        ensure!(recv.iter().all(|element| *element == [7; N]), "written beside the buffer");
     }
     Ok(())
 }

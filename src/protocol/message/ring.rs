@@ -122,7 +122,7 @@ impl Outbox {
         core::mem::take(&mut self.has_heard)
     }
 
-    /// Whether the other side had not taken all when it sent what was received last.
+    /// Whether something that was sent was not taken yet when the other side sent what was received last.
     #[inline(always)]
     pub fn awaits_answer(&self) -> bool {
         !self.line.is_alone()

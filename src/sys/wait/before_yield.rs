@@ -2,7 +2,7 @@
 //!
 //! If that rank runs now, on another processor, its write often comes sooner than a switch takes, and both go on without one. If it does
 //! not run, or takes longer, the polls are in vain. It tends to be as it was the last time, so after polls in vain several times in a row some
-//! waits yield at once: one, then 3, 7 and so on.
+//! waits yield at once: one, then 3, then always [7](WAITS_WITHOUT_POLLS).
 
 use crate::tuning::{POLLS_BEFORE_YIELD, WAITS_WITHOUT_POLLS};
 
