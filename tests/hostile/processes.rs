@@ -15,7 +15,7 @@ use crate::generator::{Ranks, program};
 use crate::journal::{Journal, read};
 use crate::settings::{LIMIT, seed, share};
 use crate::tally::Tally;
-use crate::threads::{check_records, finish};
+use crate::threads::{check_records, finish, is_over};
 use crate::worker;
 
 /// The role of a process that is a rank.
@@ -46,7 +46,7 @@ fn run(wait: &str, memory: &str) -> Result<(), Failed> {
         let name = format!("hostile-{}-{wait}{memory}-{number}", std::process::id());
         let result = try_program(seed, &name, wait, memory, &mut tally);
         result.map_err(|error| format!("HOSTILE_SEED={seed}: {error:#}"))?;
-        if started.elapsed() >= time {
+        if is_over(&tally, started, time) {
             break;
         }
     }
