@@ -29,6 +29,7 @@ pub(crate) enum Operation {
     ReduceScatter,
     Alltoall,
     Started,
+    Eager,
 }
 
 impl Operation {

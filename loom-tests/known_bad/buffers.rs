@@ -47,6 +47,12 @@ pub(crate) fn all() -> Vec<KnownBad> {
             "A turn counts though the calls differ: a rank that has staged nothing does not count it, and reads another buffer.",
         ),
         KnownBad::race(
+            "read_without_a_turn",
+            2,
+            read_without_a_turn,
+            "A rank reads what was staged with a header though another's data come later: it was no turn, and the owner fills the buffer again.",
+        ),
+        KnownBad::race(
             "slice_in_place",
             2,
             slice_in_place,
@@ -170,6 +176,19 @@ fn turn_of_a_mismatch(rank: &mut Participant<'_>, mistake: bool) {
         rank.read(1 - rank.number, turn % 2);
         turn += 1;
     }
+}
+
+fn read_without_a_turn(rank: &mut Participant<'_>, mistake: bool) {
+    if rank.number == 0 {
+        rank.write(0);
+    }
+    rank.round();
+    if mistake && rank.number == 1 {
+        rank.read(0, 0);
+    }
+    rank.write(0);
+    rank.round();
+    rank.read(1 - rank.number, 0);
 }
 
 fn slice_in_place(rank: &mut Participant<'_>, mistake: bool) {

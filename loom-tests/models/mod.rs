@@ -3,6 +3,7 @@
 mod bells;
 mod chains;
 mod collectives;
+mod eager;
 mod endpoints;
 mod faults;
 mod groups;
@@ -30,6 +31,7 @@ pub(crate) fn all() -> Vec<Search> {
     [
         searches(collectives::models()),
         searches(operations::models()),
+        searches(eager::models()),
         searches(pairs::models()),
         faults::claims(),
         searches(faults::models()),

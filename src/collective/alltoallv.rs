@@ -7,9 +7,11 @@ use std::ops::Range;
 use bytemuck::Pod;
 
 use super::alltoall::exchange;
+use super::alltoallv_eager::{Verdict, first_round};
 use super::block_table::BlockTable;
 use super::memory::{RecvBytes, SendBytes};
-use super::pair_counts::{Agreed, Header, OwnCounts, Place, agree};
+use super::pair_counts::{Agreed, OwnCounts, Place, agree_in_two_rounds};
+use super::vector_buffers::VectorBuffers;
 use super::{counts, parts};
 use crate::communicator::{Communicator, call};
 use crate::copy::policy::StorePolicy;
@@ -29,9 +31,10 @@ impl Communicator {
     /// are `recv_counts[r]`. Counts and displacements are in elements; a count may be 0. What rank `r` sends to this rank is as
     /// long as this rank expects. The blocks in `recv` must not overlap; gaps between them are not written. Collective.
     ///
-    /// The first round exchanges the counts, and takes the data with it if they fit: the header of each rank has 94 bytes for its
-    /// `2 * size()` counts and its blocks for the other ranks. A count below 128 takes 1 byte, below 16,384 it takes 2, and so on.
-    /// If the counts of some rank alone do not fit, two further rounds exchange them and say whether all agree. The data follow as
+    /// The first round exchanges the counts: the header of each rank has 94 bytes for its `2 * size()` counts. A count below 128 takes 1
+    /// byte, below 16,384 it takes 2, and so on. If the counts of some rank alone do not fit, two further rounds exchange them and say
+    /// whether all agree. If they do, and all blocks of each rank for the others have less than 8 KiB together, the data come with the counts
+    /// (the eager protocol of message passing): in the header if they fit beside these, or else through staging. Otherwise they follow as
     /// in [`alltoall`](Communicator::alltoall). Blocks of `send` that do not follow one another in rank order go through staging, unless
     /// they have 1 MiB or more together and lie in memory that all ranks map; then one more round exchanges the displacements.
     ///
@@ -85,19 +88,28 @@ impl Communicator {
         }
         let send_table = BlockTable::Given { counts: send_counts, displs: send_displs, width };
         let sent = send_table.start_if_packed(self.size());
-        let packed = send_table.packed(self.size());
-        let place = match &packed {
-            Some(blocks) => send.part(blocks.clone()).lend_from(&self.rank_state, ALLTOALL_IN_PLACE_FROM),
-            // On any processor: where the blocks begin takes a round then.
-            None if sent >= ALLTOALL_IN_PLACE_FROM.usual => send.lend_from(&self.rank_state, IN_PLACE_FROM_ANY),
-            None => None,
-        };
-        let sends_displs = packed.is_none() && place.is_some();
+        // Those that are shorter come with the counts, or follow one another in memory, or go through staging.
+        let lent = (sent >= ALLTOALL_IN_PLACE_FROM.usual).then(|| self.lend_sent(send, &send_table, sent));
+        let sends_displs = matches!(lent, Some((None, Some(_))));
         let own = OwnCounts { send: send_counts, recv: recv_counts, sends_displs };
+        let mut blocks = VectorBuffers {
+            send,
+            send_table,
+            stores: StorePolicy::of_call(recv.bytes()),
+            recv,
+            recv_table: BlockTable::Given { counts: recv_counts, displs: recv_displs, width },
+            width,
+            rank: self.rank(),
+            size: self.size(),
+        };
         let mut open = self.rank_state.begin(OPERATION)?;
         open.moves(sent);
-        let parts = parts::receivers(self.rank(), self.size()).map(|rank| send.part(send_table.range(rank)));
-        let Agreed { mut places, need_displs, data } = agree(&mut open, &call, &own, parts)?;
+        let Agreed { mut places, need_displs } = match first_round(&mut open, &call, &own, &mut blocks)? {
+            Verdict::Complete => return Ok(()),
+            Verdict::Agreed(agreed) => agreed,
+            Verdict::NoRoom => agree_in_two_rounds(&mut open, &call, &own)?,
+        };
+        let (packed, place) = lent.unwrap_or_else(|| self.lend_sent(send, &send_table, sent));
         if need_displs {
             let first = packed.as_ref().map_or(0, |blocks| blocks.start / width.max(1));
             let own = send_displs.iter().map(|displ| displ.wrapping_sub(first) as u64);
@@ -107,29 +119,32 @@ impl Communicator {
             places.iter_mut().zip(theirs).for_each(|(place, offset)| place.offset = offset as usize);
         }
         let address = packed.and_then(|blocks| self.address_of_parts(send.part(blocks), &send_table));
-        let mut blocks = AlltoallvBuffers {
-            send,
-            send_table,
-            recv_table: BlockTable::Given { counts: recv_counts, displs: recv_displs, width },
-            width,
-            places: &places,
-            lending: Lending::new(&self.rank_state, place).or_at(address),
-            rank: self.rank(),
-            stores: StorePolicy::of_call(recv.bytes()),
-            recv,
-            copied: false,
-        };
+        let lending = Lending::new(&self.rank_state, place).or_at(address);
+        let mut blocks = AlltoallvBlocks { blocks, places: &places, lending, copied: false };
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
         self.rank_state.chosen(longest, || Choice {
             operation: OPERATION,
             path: Path::of_block(longest <= INLINE, &blocks),
-            receive: blocks.stores.receive(),
+            receive: blocks.blocks.stores.receive(),
         });
-        if let Some(headers) = data {
-            blocks.take(&headers);
-            return Ok(());
-        }
         open.transfer(&call, &mut blocks)
+    }
+
+    /// Where the blocks lie among `send`, if they follow one another in rank order, and where all ranks find them to read them in place.
+    fn lend_sent<S: SendBytes>(
+        &self,
+        send: S,
+        table: &BlockTable<'_>,
+        sent: usize,
+    ) -> (Option<Range<usize>>, Address) {
+        let packed = table.packed(self.size());
+        let place = match &packed {
+            Some(blocks) => send.part(blocks.clone()).lend_from(&self.rank_state, ALLTOALL_IN_PLACE_FROM),
+            // On any processor: where the blocks begin takes a round then.
+            None if sent >= ALLTOALL_IN_PLACE_FROM.usual => send.lend_from(&self.rank_state, IN_PLACE_FROM_ANY),
+            None => None,
+        };
+        (packed, place)
     }
 
     /// Where the others fetch this rank's blocks by single copy, if these are long enough on average.
@@ -142,73 +157,56 @@ impl Communicator {
     }
 }
 
-/// The caller's buffers, in bytes.
-struct AlltoallvBuffers<'a, S, R> {
-    send: S,
-    send_table: BlockTable<'a>,
-    recv: R,
-    recv_table: BlockTable<'a>,
-    /// The size of an element.
-    width: usize,
+/// The buffers of a call whose ranks agree on the counts, and whose blocks are still to come.
+struct AlltoallvBlocks<'a, 'b, S, R> {
+    blocks: VectorBuffers<'a, S, R>,
     /// By sender.
-    places: &'a [Place],
+    places: &'b [Place],
     /// Of the blocks of `send`.
-    lending: Lending<'a>,
-    rank: usize,
-    stores: StorePolicy,
+    lending: Lending<'b>,
     /// Whether the own block was copied.
     copied: bool,
 }
 
-impl<S: SendBytes, R: RecvBytes<S>> AlltoallvBuffers<'_, S, R> {
+impl<S: SendBytes, R: RecvBytes<S>> AlltoallvBlocks<'_, '_, S, R> {
     /// Where the part of a sender for this rank lies among its parts, in bytes.
     fn part(&self, sender: usize) -> Range<usize> {
-        let start = self.places[sender].start.saturating_mul(self.width);
-        start..start.saturating_add(self.recv_table.len(sender))
+        self.blocks.range_from(sender, self.places[sender].start)
     }
 
     /// The same in the sender's memory.
     fn range_in_place(&self, sender: usize) -> Range<usize> {
-        let start = self.places[sender].offset.saturating_mul(self.width);
-        start..start.saturating_add(self.recv_table.len(sender))
+        self.blocks.range_from(sender, self.places[sender].offset)
     }
 
-    /// Takes all blocks out of the headers that came with the counts.
-    fn take(&mut self, headers: &[Header]) {
-        self.copy_own_block(0..0);
-        for sender in parts::receivers(self.rank, headers.len()) {
-            if let Some(part) = headers[sender].part(self.part(sender)) {
-                self.recv.store(self.recv_table.range(sender), part);
-            }
-        }
+    fn place_of(&self, sender: usize) -> Range<usize> {
+        self.blocks.recv_table.range(sender)
     }
 }
 
-impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for AlltoallvBuffers<'_, S, R> {
+impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for AlltoallvBlocks<'_, '_, S, R> {
     #[inline]
     fn length(&self, rank: usize) -> usize {
-        self.places[rank].total.saturating_mul(self.width)
+        self.places[rank].total.saturating_mul(self.blocks.width)
     }
 
     #[inline]
     fn put(&mut self, chunk: Range<usize>, staging: Sink<'_>) {
-        let receivers = parts::receivers(self.rank, self.places.len());
-        parts::put(receivers.map(|rank| self.send.part(self.send_table.range(rank))), chunk, staging);
+        parts::put(self.blocks.parts(), chunk, staging);
     }
 
     #[inline]
     fn copy_own_block(&mut self, _: Range<usize>) {
         if !self.copied {
-            let (from, to) = (self.send_table.range(self.rank), self.recv_table.range(self.rank));
-            self.recv.copy(to, self.send.part(from), &self.stores);
+            self.blocks.copy_own_block();
             self.copied = true;
         }
     }
 
     #[inline]
     fn get(&mut self, rank: usize, chunk: Range<usize>, staging: Source<'_>) {
-        let (part, place) = (self.part(rank), self.recv_table.range(rank));
-        parts::get((part, place), chunk, staging, &mut self.recv, &self.stores);
+        let (part, place) = (self.part(rank), self.place_of(rank));
+        parts::get((part, place), chunk, staging, &mut self.blocks.recv, &self.blocks.stores);
     }
 
     fn address(&self) -> Address {
@@ -217,8 +215,9 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for AlltoallvBuffers<'_, S, R>
 
     /// This rank's part of the chunk.
     fn fetch(&mut self, rank: usize, chunk: Range<usize>, from: NonZeroU64) -> bool {
-        let part = (self.part(rank).start, self.range_in_place(rank), self.recv_table.range(rank));
-        parts::fetch(part, chunk, (&self.lending, rank, from), &mut self.recv, &self.stores)
+        let part = (self.part(rank).start, self.range_in_place(rank), self.place_of(rank));
+        let VectorBuffers { recv, stores, .. } = &mut self.blocks;
+        parts::fetch(part, chunk, (&self.lending, rank, from), recv, stores)
     }
 
     fn refused(&mut self) {
@@ -238,9 +237,9 @@ impl<S: SendBytes, R: RecvBytes<S>> BlockTransfer for AlltoallvBuffers<'_, S, R>
     }
 
     fn read_in_place(&mut self, rank: usize, place: NonZeroU64) {
-        let own = self.range_in_place(rank);
+        let (own, range) = (self.range_in_place(rank), self.place_of(rank));
         if let Some(found) = self.lending.at(place, own.start, own.len()) {
-            self.recv.fetch(self.recv_table.range(rank), &found.view(), &self.stores);
+            self.blocks.recv.fetch(range, &found.view(), &self.blocks.stores);
         }
     }
 }

@@ -4,10 +4,12 @@ pub(crate) mod allgatherv;
 mod allreduce;
 mod alltoall;
 mod alltoallv;
+mod alltoallv_eager;
 mod barrier;
 pub(crate) mod block_table;
 pub(crate) mod blocks;
 mod broadcast;
+mod count_header;
 pub mod counts;
 mod first_part;
 mod gather;
@@ -38,4 +40,5 @@ mod start_reductions;
 mod tests;
 #[cfg(feature = "serde")]
 pub(crate) mod values;
+mod vector_buffers;
 pub(crate) mod vectors;

@@ -12,6 +12,7 @@
 //! | [`hierarchical`] | how do many ranks meet without each reading the words of all? |
 //! | [`sequence`] | how do ranks notice that they called different things? |
 //! | [`transfer`] | how do blocks of any length reach everybody? |
+//! | [`eager`] | how do short blocks reach everybody whose lengths nobody knows? |
 //! | [`allreduce`] | how does a reduction give the same bits everywhere? |
 //! | [`reduce_scatter`] | how does each rank get one block of a reduction? |
 //! | [`started`] | how does a rank take part without waiting? |
@@ -32,6 +33,7 @@ pub mod block_transfer;
 pub mod call;
 pub mod call_lock;
 pub mod contributions;
+pub mod eager;
 mod failure;
 pub mod generation;
 pub mod hierarchical;

@@ -29,8 +29,8 @@ use crate::tuning::{
 /// rank uses next, and where in it.
 ///
 /// Rounds without data do not count, as those of a barrier: if the parity of all rounds decided, calls of one round that take turns with
-/// barriers would use one buffer only, and rotate through half as much. Nor does a round whose calls differ: nobody reads what was
-/// staged for it, so that buffer is free.
+/// barriers would use one buffer only, and rotate through half as much. Nor does a round whose calls differ, or for which
+/// data were staged [in vain](super::eager): nobody reads what was staged for it, so that buffer is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn(u32);
 

@@ -5,6 +5,7 @@ pub(crate) mod buffers;
 pub(crate) mod choices;
 pub(crate) mod cma_peers;
 pub(crate) mod comm_tree;
+pub(crate) mod eager_calls;
 pub(crate) mod groups;
 pub(crate) mod heap;
 pub(crate) mod heap_prefixes;

@@ -10,6 +10,7 @@ use crate::codes::Codes;
 use crate::element::size_of_shape;
 use crate::error::{CallSummary, Error, Operation, TimeoutInfo};
 use crate::protocol::block_transfer::BlockTransfer;
+use crate::protocol::eager::EagerBlocks;
 use crate::protocol::{
     Barrier, Call, CallLock, Cause, CauseKind, Failure, Generation, Member, Overlap, Payload, Segment, Staging,
     membership,
@@ -17,6 +18,7 @@ use crate::protocol::{
 use crate::rank::buffers::Buffers;
 use crate::rank::choices::{Choice, ChoiceLog};
 use crate::rank::cma_peers::CmaPeers;
+use crate::rank::eager_calls::EagerCalls;
 use crate::rank::groups::Groups;
 use crate::rank::heap::Heap;
 use crate::rank::job_state::StateSampler;
@@ -67,6 +69,8 @@ pub(crate) struct RankState {
     recording: Option<Recording>,
     /// Its counters.
     counters: Option<&'static OperationCounters>,
+    /// For the thread that is in a call, and the same on all ranks.
+    pub(crate) eager: EagerCalls,
     /// Padded against false sharing between ranks that are threads.
     lock: CachePadded<CallLock<ShmPlatform>>,
     /// This rank's [`Turn`](crate::protocol::Turn): for the thread that is in a call. Not in the line of the lock (docs/adr/0040).
@@ -105,6 +109,7 @@ impl RankState {
             started: Mutex::new(Queue { calls: VecDeque::new(), completed }),
             recording: None,
             counters: None,
+            eager: EagerCalls::default(),
             lock: CachePadded::new(lock),
             turn: CachePadded::new(AtomicU32::new(0)),
         }
@@ -497,6 +502,13 @@ impl<'s> OpenCall<'s> {
         let call = call.phase(self.phase);
         self.phase += 1;
         self.run(|member| member.transfer(&call, blocks))
+    }
+
+    /// The same of one that may bring its data with what describes them.
+    pub(crate) fn transfer_eagerly(&mut self, call: &Call, blocks: &mut impl EagerBlocks) -> Result<(), Error> {
+        let call = call.phase(self.phase);
+        self.phase += 1;
+        self.run(|member| member.exchange_eagerly(&call, blocks))
     }
 
     /// The next round of the call, without data.

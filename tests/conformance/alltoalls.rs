@@ -8,6 +8,9 @@ use intranode::{Communicator, Error};
 use crate::model::ensure_same;
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, staging, still_works};
 
+/// Staging of this number of bytes has room for a chunk that is longer than a header.
+const TINY: usize = 192;
+
 const UNTOUCHED: u64 = 0xEEEE_EEEE_EEEE_EEEE;
 
 pub(crate) fn rows() -> Vec<Scenario> {
@@ -21,6 +24,8 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(alltoallv_one_rank_sends_all),
         row!(alltoallv_nothing_at_all),
         row!(alltoallv_around_what_fits_beside_the_counts),
+        row!(alltoallv_around_what_is_staged_with_the_counts),
+        row!(alltoallv_around_what_tiny_staging_takes_with_the_counts).staging(TINY),
         row!(alltoallv_counts_that_fit_into_no_header),
         row!(alltoallv_through_tiny_staging).staging(64),
         row!(alltoallv_counts_of_any_pair_that_disagree),
@@ -128,31 +133,94 @@ fn alltoallv_nothing_at_all(comm: Communicator) -> Outcome {
     alltoallv(&comm, |_, _| 0)
 }
 
+/// `len(from, to)` bytes for each pair, which follow one another in both buffers, and are others in each turn.
+fn alltoallv_of_bytes(comm: &Communicator, turn: usize, len: impl Fn(usize, usize) -> usize) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let bytes = |from: usize, to: usize| {
+        let byte = |index: usize| (from * 31 + to * 57 + index * 7 + index / 256 + turn * 11) as u8;
+        (0..len(from, to)).map(byte).collect::<Vec<_>>()
+    };
+    let blocks = |own: &dyn Fn(usize) -> Vec<u8>| (0..size).map(own).collect::<Vec<_>>();
+    let (send, expected) = (blocks(&|to| bytes(rank, to)), blocks(&|from| bytes(from, rank)));
+    let counts = |blocks: &[Vec<u8>]| blocks.iter().map(Vec::len).collect::<Vec<_>>();
+    let displs = |counts: &[usize]| (0..size).map(|rank| counts[..rank].iter().sum()).collect::<Vec<_>>();
+    let (send_counts, recv_counts) = (counts(&send), counts(&expected));
+    let mut recv = vec![0xEE; recv_counts.iter().sum()];
+    let (send_displs, recv_displs) = (displs(&send_counts), displs(&recv_counts));
+    comm.alltoallv(&send.concat(), &send_counts, &send_displs, &mut recv, &recv_counts, &recv_displs)?;
+    ensure_same(&recv, &expected.concat()).with_context(|| format!("turn {turn}"))
+}
+
 /// Around the 94 bytes for all counts of a rank and its blocks, on one rank or on all, and where a count takes two bytes.
 fn alltoallv_around_what_fits_beside_the_counts(comm: Communicator) -> Outcome {
-    let (rank, size) = (comm.rank(), comm.size());
+    let size = comm.size();
     for last in 94usize.saturating_sub(2 * size + 3)..96 {
         for all in [false, true] {
             // One block of `last` bytes; the others are short.
-            let len = |from: usize, to: usize| match to == (from + 1) % size && (all || from == 0) {
+            alltoallv_of_bytes(&comm, last, |from, to| match to == (from + 1) % size && (all || from == 0) {
                 true => last,
                 false => usize::from((from + to).is_multiple_of(5)),
-            };
-            let byte = |from: usize, to: usize, index: usize| (from * 31 + to * 57 + index * 7) as u8;
-            let blocks = |own: &dyn Fn(usize) -> Vec<u8>| (0..size).map(own).collect::<Vec<_>>();
-            let bytes = |from, to| (0..len(from, to)).map(|index| byte(from, to, index)).collect::<Vec<_>>();
-            let (send, expected) = (blocks(&|to| bytes(rank, to)), blocks(&|from| bytes(from, rank)));
-            let counts = |blocks: &[Vec<u8>]| blocks.iter().map(Vec::len).collect::<Vec<_>>();
-            let displs =
-                |counts: &[usize]| (0..size).map(|rank| counts[..rank].iter().sum()).collect::<Vec<_>>();
-            let (send_counts, recv_counts) = (counts(&send), counts(&expected));
-            let mut recv = vec![0xEE; recv_counts.iter().sum()];
-            let (send_displs, recv_displs) = (displs(&send_counts), displs(&recv_counts));
-            comm.alltoallv(&send.concat(), &send_counts, &send_displs, &mut recv, &recv_counts, &recv_displs)?;
-            ensure_same(&recv, &expected.concat())?;
+            })?;
         }
     }
     still_works(&comm)
+}
+
+fn alltoallv_around_what_is_staged_with_the_counts(comm: Communicator) -> Outcome {
+    around_what_is_staged(&comm, staging(&comm))
+}
+
+fn alltoallv_around_what_tiny_staging_takes_with_the_counts(comm: Communicator) -> Outcome {
+    around_what_is_staged(&comm, Staging::of(TINY, comm.size()))
+}
+
+/// Around the bytes that a rank stages with its counts: on all ranks, on some beside others that stage nothing, and in vain, since one
+/// rank has more. Before and behind calls whose data go through staging.
+fn around_what_is_staged(comm: &Communicator, Staging { short, .. }: Staging) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let round = || comm.state().map(|state| state.ranks[rank].round);
+    let mut turn = 0;
+    for most in [short - 1, short, short + 1] {
+        for few in [0, 1, 26, 27, 28, 100, short] {
+            // One rank, or none.
+            for odd in 0..=size {
+                // All of a rank's bytes are for its successor, which with one rank is itself.
+                let total = |from: usize| if odd == from { most } else { few.min(short - from) };
+                let len = |from: usize, to: usize| if to == (from + 1) % size { total(from) } else { 0 };
+                let mut rounds = 0;
+                // Behind calls in which a rank has more nothing is staged the first time.
+                for _ in 0..2 {
+                    let before = round()?;
+                    alltoallv_of_bytes(comm, turn, len)?;
+                    rounds = round()?.wrapping_sub(before);
+                    turn += 1;
+                }
+                let has_come = size == 1 || (0..size).all(|from| total(from) <= short);
+                ensure!((rounds == 1) == has_come, "turn {turn}: {rounds} rounds");
+                if turn.is_multiple_of(4) {
+                    alltoall(comm, 30)?;
+                }
+                if turn.is_multiple_of(6) {
+                    staged_in_vain(comm, short)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All ranks stage `short` bytes, but the counts of a pair differ.
+fn staged_in_vain(comm: &Communicator, short: usize) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let mut counts = vec![0; size];
+    counts[(rank + 1) % size] = short;
+    let mut expected = vec![0; size];
+    expected[(rank + size - 1) % size] = short + usize::from(rank == 0);
+    let (displs, mut recv) = (vec![0; size], vec![0xEE; short + 1]);
+    let result = comm.alltoallv(&vec![1u8; short], &counts, &displs, &mut recv, &expected, &displs);
+    ensure_matches!(result, Err(Error::CountsDisagree { .. }));
+    ensure!(recv.iter().all(|byte| *byte == 0xEE), "something was written");
+    Ok(())
 }
 
 /// Counts of elements without bytes can have any length.
