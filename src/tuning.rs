@@ -224,9 +224,10 @@ pub(crate) const PUBLISH_MEASURE_FROM_BYTES: usize = 2 << 10;
 /// RFO takes some 6 ns a line, between others 25; a non-temporal store, and reading from memory later, about 6. Measured.
 pub(crate) const PUBLISH_NON_TEMPORAL_FROM_PS: u64 = 12_000;
 
-/// The same for lines that go to and fro between two processors, on those [without](crate::copy::cpu::has_strings) fast string instructions. Publishing
-/// them was measured to take 7.4 to 10.5 ns a line between near processors of a Zen 4, and 2.5 to 5.7 between distant ones. Not measured on others.
-pub(crate) const PUBLISH_AGAIN_NON_TEMPORAL_FROM_PS: u64 = 6_500;
+/// A line that costs this or more, and not as much as that, is taken to be in the cache of a near reader, on processors
+/// [without](crate::copy::cpu::has_strings) fast string instructions. Publishing such lines was measured to take 7.4 to 10.5 ns each between near processors of a
+/// Zen 4, and 2.5 to 5.7 between distant ones. Not measured on others.
+pub(crate) const PUBLISH_HELD_FROM_PS: u64 = 6_500;
 
 /// Lines are taken to be in the caches of near readers when this many measurements in a row say so: one copy says little. An estimate.
 pub(crate) const PUBLISH_HELD_MEASUREMENTS: usize = 3;
@@ -427,17 +428,10 @@ pub(crate) const ENDPOINT_BOTH_WAYS_BYTES: usize = 256 << 10;
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_WRITTEN_BYTES: usize = 96 << 10;
 
-/// A transfer by messages has up to this number on their way, each of which has up to the next number of buffers: as long as one is copied others
-/// are filled, and half of the buffers stay free for other messages. Measured: docs/adr/0045-large-transfers-by-both-sides.md.
+/// A transfer by messages has up to this number on their way, each in a buffer: as long as one is copied others are filled. Measured:
+/// docs/adr/0045-large-transfers-by-both-sides.md.
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_BULK_IN_FLIGHT: usize = 4;
-#[cfg(target_os = "linux")]
-pub(crate) const ENDPOINT_BULK_BUFFERS: usize = 8;
-
-/// From how many bytes on a get is sent by an owner that polls, on processors [without](crate::copy::cpu::has_strings) fast string instructions. An estimate, between
-/// what was measured on a Zen 4, near: 64 KiB were sent at 0.8 of the speed of the kernel's copy, 256 KiB at 0.9 to 1.2.
-#[cfg(target_os = "linux")]
-pub(crate) const ENDPOINT_SENT_FROM_BYTES: usize = 128 << 10;
 
 /// A get whose owner has not begun to send for so long is read without it. A few times as long as an owner takes that polls. An estimate.
 #[cfg(target_os = "linux")]
@@ -469,11 +463,11 @@ pub(crate) const ENDPOINT_BATCH: usize = 16;
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_HELLO: Duration = Duration::from_secs(5);
 
-/// The most bytes that connections may take which have ended, and of which messages are not received. Each is counted with all of its memory, 0.5 MiB,
-/// though pages that were not used take none: a client that has sent one short message and left takes 17 KB, measured with 1000 of
-/// them. So this keeps some 980, in 17 MB, of those that an endpoint with the usual limit of descriptors could have had at a time.
+/// The most bytes that connections may take which have ended, and of which messages are not received: these are private memory then. An
+/// estimate: of peers that have sent one short message each many more than an endpoint with the usual limit of descriptors has at a
+/// time, and of those that have filled all buffers with messages some 250.
 #[cfg(target_os = "linux")]
-pub(crate) const ENDPOINT_GONE_BYTES: usize = 512 << 20;
+pub(crate) const ENDPOINT_GONE_BYTES: usize = 64 << 20;
 
 // ---- Waiting (sys/wait/, segment/platform.rs)
 

@@ -25,7 +25,7 @@ const CHANNELS: usize = 4096;
 const WRITE: u8 = 10;
 
 /// The length of a channel: cells and words, and 64 buffers.
-const CHANNEL: usize = WORDS + 64 * 4096;
+const CHANNEL: usize = WORDS + 64 * (32 << 10);
 const WORDS: usize = 9728;
 
 /// The input: a hello, what comes with it, and then steps. Returns whether the endpoint has accepted the connection.
@@ -59,7 +59,7 @@ fn connect_with(input: &mut Input<'_>, name: &str) -> (OwnedFd, File) {
     connect(connection.as_raw_fd(), &address).expect("somebody listens");
     let mut hello = [0; 64];
     hello[..8].copy_from_slice(b"intranod");
-    hello[8..12].copy_from_slice(&10u32.to_ne_bytes());
+    hello[8..12].copy_from_slice(&11u32.to_ne_bytes());
     hello[24..32].copy_from_slice(&(MEMORY as u64).to_ne_bytes());
     // Three bits each: changes of the hello, and of what comes with it; mostly none.
     let form = input.byte();

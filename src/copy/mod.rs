@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `view` | how is staging seen by those who may read or write it? |
 //! | `publish` | how are bytes stored that other cores will read? |
+//! | `rotation` | which buffers take what is long? |
 //! | `policy` | which stores does a call use? |
 //! | `fold` | how are contributions combined in one pass? |
 //! | `lines` | which loads and stores move a line? |
@@ -24,6 +25,7 @@ pub(crate) mod policy;
 pub(crate) mod publish;
 pub(crate) mod raw;
 pub(crate) mod relaxed;
+pub(crate) mod rotation;
 #[cfg(target_arch = "x86_64")]
 mod strings;
 mod view;

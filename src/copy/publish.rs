@@ -1,10 +1,9 @@
 //! Publishing: copies into memory that other cores have read, by cached or by non-temporal stores, whichever costs less.
 
 use crate::tuning::{
-    FOLD_BATCH_BYTES, FOLD_STRING_BATCH_BYTES, PUBLISH_AGAIN_NON_TEMPORAL_FROM_PS, PUBLISH_HELD_MEASUREMENTS,
-    PUBLISH_MAX_PS, PUBLISH_MEASURE_BYTES, PUBLISH_MEASURE_EVERY_BYTES, PUBLISH_MEASURE_FROM_BYTES,
-    PUBLISH_NON_TEMPORAL_BYTES, PUBLISH_NON_TEMPORAL_FROM_PS, PUBLISH_NON_TEMPORAL_LEAST_BYTES, PUBLISH_ONE_OF,
-    READ_IN_PLACE_UP_TO_PS,
+    FOLD_BATCH_BYTES, FOLD_STRING_BATCH_BYTES, PUBLISH_HELD_FROM_PS, PUBLISH_HELD_MEASUREMENTS, PUBLISH_MAX_PS,
+    PUBLISH_MEASURE_BYTES, PUBLISH_MEASURE_EVERY_BYTES, PUBLISH_MEASURE_FROM_BYTES, PUBLISH_NON_TEMPORAL_BYTES,
+    PUBLISH_NON_TEMPORAL_FROM_PS, PUBLISH_NON_TEMPORAL_LEAST_BYTES, PUBLISH_ONE_OF, READ_IN_PLACE_UP_TO_PS,
 };
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -18,30 +17,9 @@ use super::{cpu, lines};
 const LINE: usize = 64;
 
 /// The costs that this process has measured.
-static STORE_COST: StoreCost = StoreCost::of(Lines::Usual);
-
-/// The same for lines that are [published again](Sink::publish_again).
-static AGAIN_COST: StoreCost = StoreCost::of(Lines::JustRead);
-
-/// What has become of the lines since they were published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lines {
-    /// Nothing is known.
-    Usual,
-    /// Their reader has them in its cache.
-    JustRead,
-}
-
-impl Lines {
-    /// From which cost of a line on, in ps, non-temporal stores take less.
-    fn nontemporal_from(self, has_strings: bool) -> u64 {
-        let is_sooner = self == Lines::JustRead && !has_strings;
-        if is_sooner { PUBLISH_AGAIN_NON_TEMPORAL_FROM_PS } else { PUBLISH_NON_TEMPORAL_FROM_PS }
-    }
-}
+static STORE_COST: StoreCost = StoreCost::new();
 
 struct StoreCost {
-    of: Lines,
     /// The bytes until the next measurement.
     unmeasured: AtomicUsize,
     /// The bytes that are still to be stored non-temporally.
@@ -55,10 +33,10 @@ struct StoreCost {
 }
 
 impl StoreCost {
-    const fn of(of: Lines) -> Self {
+    const fn new() -> Self {
         let [unmeasured, nontemporal, held] = [const { AtomicUsize::new(0) }; 3];
         let phase = AtomicUsize::new(PUBLISH_NON_TEMPORAL_LEAST_BYTES);
-        StoreCost { of, unmeasured, nontemporal, phase, cost: AtomicU64::new(0), held }
+        StoreCost { unmeasured, nontemporal, phase, cost: AtomicU64::new(0), held }
     }
 
     /// Whether the next `len` bytes are to be stored non-temporally.
@@ -82,7 +60,7 @@ impl StoreCost {
         // Copies may follow one another in a pattern: a varying distance does not always measure the same one.
         let more = line as usize % PUBLISH_MEASURE_EVERY_BYTES;
         // The mean is still of what was before.
-        let (nontemporal, unmeasured, next) = if cost.min(line) > self.of.nontemporal_from(cpu::has_strings()) {
+        let (nontemporal, unmeasured, next) = if cost.min(line) > PUBLISH_NON_TEMPORAL_FROM_PS {
             let phase = self.phase.load(Relaxed);
             (phase + more, 0, (2 * phase).min(PUBLISH_NON_TEMPORAL_BYTES))
         } else {
@@ -114,7 +92,7 @@ pub(crate) fn writing_is_cheap() -> bool {
 /// Whether a line that costs this much, in ps, is taken to be in the cache of a near reader. Others cost less, or so much that non-temporal stores
 /// take less.
 fn is_of_held_lines(line: u64) -> bool {
-    (PUBLISH_AGAIN_NON_TEMPORAL_FROM_PS..PUBLISH_NON_TEMPORAL_FROM_PS).contains(&line)
+    (PUBLISH_HELD_FROM_PS..PUBLISH_NON_TEMPORAL_FROM_PS).contains(&line)
 }
 
 /// Whether what this process has published last went to lines that near readers have in their caches, on a processor without fast string
@@ -131,13 +109,13 @@ pub(crate) fn publishes_to_held_lines() -> bool {
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].
 #[inline]
-unsafe fn publish(source: *const u8, target: *mut u8, len: usize, cost: &StoreCost) {
+unsafe fn publish(source: *const u8, target: *mut u8, len: usize) {
     if len < PUBLISH_MEASURE_FROM_BYTES {
         // SAFETY: the caller's promise.
         unsafe { core::ptr::copy_nonoverlapping(source, target, len) };
     } else {
         // SAFETY: the caller's promise.
-        unsafe { publish_large(source, target, len, cost, Batches::publish) };
+        unsafe { publish_large(source, target, len, Batches::publish) };
     }
 }
 
@@ -148,23 +126,17 @@ type PublishBatch = unsafe fn(&Batches, *const u8, *mut u8, usize);
 ///
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].
-unsafe fn publish_large(
-    source: *const u8,
-    target: *mut u8,
-    len: usize,
-    cost: &StoreCost,
-    publish: PublishBatch,
-) {
+unsafe fn publish_large(source: *const u8, target: *mut u8, len: usize, publish: PublishBatch) {
     for at in (0..len).step_by(PUBLISH_MEASURE_BYTES) {
         let (source, target) = (source.wrapping_add(at), target.wrapping_add(at));
         let len = (len - at).min(PUBLISH_MEASURE_BYTES);
-        let batches = Batches::by(cost, len);
-        let measures = !batches.nontemporal && len >= PUBLISH_MEASURE_FROM_BYTES && cost.measures(len);
+        let batches = Batches::of(len);
+        let measures = !batches.nontemporal && len >= PUBLISH_MEASURE_FROM_BYTES && STORE_COST.measures(len);
         let start = measures.then(Instant::now);
         // SAFETY: the caller's promise, for this part.
         unsafe { publish(&batches, source, target, len) };
         if let Some(start) = start {
-            cost.record(len, start.elapsed());
+            STORE_COST.record(len, start.elapsed());
         }
     }
 }
@@ -178,12 +150,7 @@ impl Batches {
     /// For `len` bytes in all.
     #[inline]
     pub(crate) fn of(len: usize) -> Self {
-        Self::by(&STORE_COST, len)
-    }
-
-    #[inline]
-    fn by(cost: &StoreCost, len: usize) -> Self {
-        Batches { nontemporal: len >= PUBLISH_MEASURE_FROM_BYTES && cost.is_nontemporal(len) }
+        Batches { nontemporal: len >= PUBLISH_MEASURE_FROM_BYTES && STORE_COST.is_nontemporal(len) }
     }
 
     /// The bytes of a batch. None: each value is stored as soon as it is made.
@@ -235,18 +202,7 @@ impl Sink<'_> {
         assert!(bytes.len() <= self.len);
         // SAFETY: I1 and I2: the range is inside the view, which is ours to write. I8: a private slice does not
         // overlap with it.
-        unsafe { publish(bytes.as_ptr(), self.start, bytes.len(), &STORE_COST) };
-    }
-
-    /// The same for one of few buffers that go to and fro: their reader has them in its cache when they are written again.
-    ///
-    /// # Panics
-    /// As [`publish`](Self::publish).
-    #[inline]
-    pub(crate) fn publish_again(&mut self, bytes: &[u8]) {
-        assert!(bytes.len() <= self.len);
-        // SAFETY: I1, I2 and I8, as in `publish`.
-        unsafe { publish(bytes.as_ptr(), self.start, bytes.len(), &AGAIN_COST) };
+        unsafe { publish(bytes.as_ptr(), self.start, bytes.len()) };
     }
 
     /// The same of a buffer that other threads may write meanwhile.
@@ -259,7 +215,7 @@ impl Sink<'_> {
         assert!(len <= self.len);
         // SAFETY: I1 and I2: the range is inside the view, which is ours to write. I8: the buffer can be read, and does not
         // overlap with it.
-        unsafe { publish_large(source.start(), self.start, len, &STORE_COST, Batches::publish_raw) };
+        unsafe { publish_large(source.start(), self.start, len, Batches::publish_raw) };
     }
 }
 
@@ -286,14 +242,12 @@ mod tests {
             2 * PUBLISH_MEASURE_BYTES + PUBLISH_MEASURE_FROM_BYTES - 1,
             3 * PUBLISH_MEASURE_BYTES + 1,
         ] {
-            let all = [&STORE_COST, &AGAIN_COST]
-                .map(|cost| [0, PUBLISH_MEASURE_BYTES, 1 << 20].map(|bytes| (cost, bytes)));
-            for (cost, bytes) in all.into_iter().flatten() {
-                cost.unmeasured.store(0, Relaxed);
-                cost.nontemporal.store(bytes, Relaxed);
+            for bytes in [0, PUBLISH_MEASURE_BYTES, 1 << 20] {
+                STORE_COST.unmeasured.store(0, Relaxed);
+                force_nontemporal(bytes);
                 let mut target = vec![0xEE; len + 1];
                 // SAFETY: both vectors are at least so long, and distinct.
-                unsafe { publish(source.as_ptr(), target.as_mut_ptr(), len, cost) };
+                unsafe { publish(source.as_ptr(), target.as_mut_ptr(), len) };
                 assert_eq!(target[..len], source[..len]);
                 assert_eq!(target[len], 0xEE);
             }
@@ -312,7 +266,7 @@ mod tests {
 
     #[test]
     fn expensive_lines_make_the_next_stores_nontemporal() {
-        let cost = StoreCost::of(Lines::Usual);
+        let cost = StoreCost::new();
         // One that was interrupted does not.
         measure(&cost, &[2, 2, 1000, 2]);
         assert!(!cost.is_nontemporal(LEN));
@@ -328,21 +282,8 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_were_just_read_are_stored_nontemporally_sooner() {
-        let from = |lines: Lines| [false, true].map(|has_strings| lines.nontemporal_from(has_strings));
-        assert_eq!(from(Lines::Usual), [PUBLISH_NON_TEMPORAL_FROM_PS; 2]);
-        assert_eq!(from(Lines::JustRead), [PUBLISH_AGAIN_NON_TEMPORAL_FROM_PS, PUBLISH_NON_TEMPORAL_FROM_PS]);
-        let nontemporal = [Lines::Usual, Lines::JustRead].map(|lines| {
-            let cost = StoreCost::of(lines);
-            measure(&cost, &[10; 10]);
-            cost.is_nontemporal(LEN)
-        });
-        assert_eq!(nontemporal, [false, !cpu::has_strings()]);
-    }
-
-    #[test]
     fn held_lines_are_told_by_several_measurements_in_a_row() {
-        let cost = StoreCost::of(Lines::Usual);
+        let cost = StoreCost::new();
         let held = |costs: &[u64]| {
             measure(&cost, costs);
             cost.held.load(Relaxed)
@@ -356,7 +297,7 @@ mod tests {
     /// The pages of what is used for the first time are made meanwhile.
     #[test]
     fn memory_that_is_used_for_the_first_time_is_soon_forgotten() {
-        let cost = StoreCost::of(Lines::Usual);
+        let cost = StoreCost::new();
         let mut nontemporal = 0;
         for line in [30, 30, 30, 30, 30, 2] {
             measure(&cost, &[line]);
@@ -369,14 +310,14 @@ mod tests {
 
     #[test]
     fn copies_for_near_readers_do_not_hide_those_for_far_ones() {
-        let cost = StoreCost::of(Lines::Usual);
+        let cost = StoreCost::new();
         measure(&cost, &[2, 27, 2, 27, 2, 27]);
         assert!(cost.is_nontemporal(LEN));
     }
 
     #[test]
     fn not_always_the_same_copy_of_a_pattern_is_measured() {
-        let cost = StoreCost::of(Lines::Usual);
+        let cost = StoreCost::new();
         let mut measured = [false; 2];
         for turn in 0..1000 {
             if cost.measures(16 << 10) {

@@ -124,6 +124,19 @@ impl Calls {
         })
     }
 
+    /// The bytes that were asked for, have come, and were not looked at.
+    pub(crate) fn answers(&mut self) -> impl Iterator<Item = &mut Body> {
+        self.asked.values_mut().filter_map(|asked| match asked {
+            Asked::Answered(Reply::Data(data)) => Some(data),
+            _ => None,
+        })
+    }
+
+    /// No answer is in buffers any more.
+    pub(crate) fn has_no_buffers(&mut self) {
+        self.buffers = 0;
+    }
+
     /// Whether no more are taken in.
     pub(crate) fn is_full(&self) -> bool {
         self.requests.len() >= WAITING

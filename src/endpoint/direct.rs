@@ -5,7 +5,7 @@
 
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
-use crate::endpoint::link::{Link, Violation};
+use crate::endpoint::link::{LONGEST, Link, Violation};
 use crate::endpoint::peer::{Incoming, Peer};
 use crate::endpoint::state::State;
 use crate::protocol::message::{Envelope, Kind};
@@ -77,7 +77,7 @@ impl Link {
                 cell.kind == Kind::Message
             };
             let is_whole = cell.mask & cell.mask.wrapping_sub(1) == 0;
-            if !is_asked_for || !is_whole || cell.len > buffer.len() {
+            if !is_asked_for || !is_whole || cell.len > buffer.len().min(LONGEST) {
                 *another = Some(Envelope::of(&cell));
                 return None;
             }

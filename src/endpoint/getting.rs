@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use crate::copy::cpu;
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::link::Link;
@@ -12,8 +11,7 @@ use crate::endpoint::state::State;
 use crate::endpoint::wire::{Status, What, decode_map};
 use crate::sys::cma::Fetched;
 use crate::tuning::{
-    ENDPOINT_LATE, ENDPOINT_OWNER_SENDS_WITHIN, ENDPOINT_READ_BETWEEN_BYTES, ENDPOINT_SENT_FROM_BYTES,
-    MESSAGE_PIECE_BYTES,
+    ENDPOINT_LATE, ENDPOINT_OWNER_SENDS_WITHIN, ENDPOINT_READ_BETWEEN_BYTES, MESSAGE_PIECE_BYTES,
 };
 
 /// A get that is under way: it refers to no memory but in its [steps](Get::step).
@@ -29,17 +27,11 @@ pub(super) struct Get {
     late: u32,
 }
 
-/// Whether a peer that polls sends a transfer of `len` bytes faster than the system copies it.
-fn is_sent_faster(len: usize, has_strings: bool) -> bool {
-    has_strings || len >= ENDPOINT_SENT_FROM_BYTES
-}
-
 impl Get {
     /// `waits`: steps are made one after the other until it is done.
     pub(super) fn new(state: &mut State, transfer: Transfer, waits: bool) -> Result<Self, EndpointError> {
         let requests = Requests::new(state, transfer)?;
-        let is_faster = !transfer.is_short() && is_sent_faster(transfer.len, cpu::has_strings());
-        let is_sent = waits && is_faster && state.polls() && {
+        let is_sent = waits && !transfer.is_short() && state.polls() && {
             let link = state.links.find_open(transfer.peer)?;
             link.calls.sender.is_worth_asking(transfer.len > MESSAGE_PIECE_BYTES)
         };
@@ -267,13 +259,6 @@ mod tests {
     use crate::tuning::ENDPOINT_BULK_IN_FLIGHT;
 
     const LEN: usize = 1 << 20;
-
-    #[test]
-    fn without_fast_string_instructions_shorter_gets_are_copied_by_the_system() {
-        let lens = [ENDPOINT_SENT_FROM_BYTES - 1, ENDPOINT_SENT_FROM_BYTES];
-        assert_eq!(lens.map(|len| is_sent_faster(len, false)), [false, true]);
-        assert_eq!(lens.map(|len| is_sent_faster(len, true)), [true; 2]);
-    }
 
     /// How many requests the first step of a get and of a put makes, of an endpoint that polls for so long.
     fn requests(spin: Duration, waits: bool) -> Result<[usize; 2], EndpointError> {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use crate::copy::rotation::Rotation;
 use crate::endpoint::calls::{Calls, Wanted};
 use crate::endpoint::ended::Ended;
 use crate::endpoint::mapped::Mapped;
@@ -10,7 +11,6 @@ use crate::endpoint::peer::{Event, Peer};
 use crate::endpoint::postings::Postings;
 use crate::protocol::message::channel::INLINE;
 use crate::protocol::message::{Attention, Envelope, Fenced, Inbox, Marked, Mask, Outbox, Post};
-use crate::segment::message_memory::BUFFER;
 use crate::segment::pair_memory::{PairChannel, PairMemory};
 use crate::segment::platform::{ShmPlatform, Wait};
 use crate::segment::unit::unstopped;
@@ -19,7 +19,7 @@ use crate::sys::wait::first_poll::FirstPoll;
 use crate::tuning::ENDPOINT_UNRECEIVED;
 
 /// The longest message, in bytes.
-pub(crate) const LONGEST: usize = BUFFER;
+pub(crate) const LONGEST: usize = 4096;
 
 /// A message that has come.
 pub(super) struct Arrived {
@@ -92,8 +92,11 @@ pub(crate) struct Link {
     pub(super) first_poll: FirstPoll,
     /// Whether, when a message in a slot was sent last, one had been taken since the one before.
     pub(super) alternates: bool,
-    /// Buffers that the next messages are written to.
+    /// The buffer that the next message is written to, if it was found; the bit of one, or none.
     pub(super) reserved: Mask,
+    /// Which buffers parts of long transfers take, and the one behind the last.
+    pub(super) rotation: Rotation,
+    pub(super) next_buffer: u32,
     pub(super) arrived: VecDeque<Arrived>,
     /// The bytes of contents in private memory.
     pub(super) private: usize,
@@ -104,6 +107,8 @@ pub(crate) struct Link {
     pub(super) refused: Option<usize>,
     pub(super) has_room: bool,
     closed: bool,
+    /// Whether the memory of the connection was [given up](Link::keep_privately).
+    pub(super) is_private: bool,
 }
 
 impl Link {
@@ -136,6 +141,8 @@ impl Link {
             first_poll: FirstPoll::default(),
             alternates: false,
             reserved: 0,
+            rotation: Rotation::default(),
+            next_buffer: 0,
             arrived: VecDeque::new(),
             private: 0,
             unreported: 0,
@@ -143,6 +150,7 @@ impl Link {
             refused: None,
             has_room: false,
             closed: false,
+            is_private: false,
         }
     }
 
@@ -294,7 +302,8 @@ impl Link {
     /// The memory that it takes at most: of the connection's, pages that were not used take none.
     pub(crate) fn bytes(&self) -> usize {
         let arrived = self.arrived.capacity() * size_of::<Arrived>();
-        size_of::<Self>() + arrived + self.private + PairMemory::file_len()
+        let channels = if self.is_private { PairMemory::USED_BY_RECEIVER } else { PairMemory::file_len() };
+        size_of::<Self>() + arrived + self.private + channels
     }
 
     /// Whether it has ended, and everything that has come is received.

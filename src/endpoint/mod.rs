@@ -7,7 +7,7 @@
 //! | `address`, `routes`, `peer`, `ended`, `error` | whom does a call name, how is that reached, and what does it report? |
 //! | `state`, `waiting` | what goes on inside of a call, and when may an endpoint sleep? |
 //! | `dialling`, `listener`, `hello`, `sockets`, `key` | how do two strangers connect, and what is checked? |
-//! | `links` | which connections are there? |
+//! | `links`, `keeping` | which connections are there, and what is kept of one that has ended? |
 //! | `link`, `taking`, `direct`, `sending`, `calls`, `body` | what goes through one of them? |
 //! | `postings` | which receive has which message? |
 //! | `handle`, `shares`, `lease`, `mapped` | which memory may peers access, and until when? |
@@ -34,6 +34,7 @@ mod events;
 mod getting;
 pub(crate) mod handle;
 pub(crate) mod hello;
+mod keeping;
 mod key;
 mod lease;
 mod left;

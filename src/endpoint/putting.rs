@@ -1,17 +1,14 @@
 //! Writing to a peer's memory, step by step: the peer is sent the bytes, or reads from this process's memory, or both at a time.
 
-use crate::copy::cpu;
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::handle::Access;
+use crate::endpoint::link::LONGEST;
 use crate::endpoint::requests::{Content, Moved, Requests, Transfer, Way};
 use crate::endpoint::slices::{part, window};
 use crate::endpoint::state::State;
-use crate::endpoint::wire::{PARTS, Status, What};
-use crate::segment::message_memory::BUFFER;
+use crate::endpoint::wire::{DATA, PARTS, Status, What};
 use crate::sys::memory::readable::is_readable;
-use crate::tuning::{
-    ENDPOINT_BOTH_WAYS_BYTES, ENDPOINT_BULK_BUFFERS, ENDPOINT_WRITTEN_BYTES, MESSAGE_PIECE_BYTES,
-};
+use crate::tuning::{ENDPOINT_BOTH_WAYS_BYTES, ENDPOINT_WRITTEN_BYTES, MESSAGE_PIECE_BYTES};
 
 /// A put that is under way. Between its [steps](Put::step) the peer may read the data.
 pub(super) struct Put {
@@ -32,12 +29,11 @@ impl Put {
             return Err(EndpointError::NotWritable { peer: transfer.peer });
         }
         let is_long = transfer.len > ENDPOINT_BOTH_WAYS_BYTES;
-        let is_faster = cpu::has_strings() || is_long;
-        let is_sent = waits && is_faster && state.polls();
+        let is_sent = waits && state.polls();
         let requests = Requests::new(state, transfer)?;
         // What is written by one request is checked with that.
         let is_known = state.links.find_open(transfer.peer)?.reaches(transfer.handle.key, transfer.end());
-        let is_unchecked = transfer.len > BUFFER && !is_known;
+        let is_unchecked = transfer.len > LONGEST && !is_known;
         Ok(Put { requests, is_sent, is_unchecked, readable: if is_long { 0 } else { transfer.len } })
     }
 
@@ -110,7 +106,7 @@ impl Put {
     /// Whether this process can read what is next: what lies in a file that somebody has truncated it leaves to the system, which notices.
     fn is_readable(&mut self, data: &[&[u8]]) -> bool {
         let (start, rest) = self.requests.rest();
-        let next = start + rest.min(ENDPOINT_BULK_BUFFERS * BUFFER);
+        let next = start + rest.min(DATA);
         if next > self.readable {
             let piece = rest.min(MESSAGE_PIECE_BYTES);
             if !window(data.iter().copied(), start, piece).all(is_readable) {
@@ -137,7 +133,7 @@ impl Put {
         let end = if is_long || self.is_unchecked {
             0
         } else {
-            (len / 2 / BUFFER * BUFFER).min(ENDPOINT_WRITTEN_BYTES)
+            (len / 2 / LONGEST * LONGEST).min(ENDPOINT_WRITTEN_BYTES)
         };
         let parts: Vec<_> = window(data.iter().copied(), start, len - end).take(PARTS).map(part).collect();
         let pulled = parts.iter().map(|(_, len)| *len as usize).sum();

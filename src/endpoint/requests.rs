@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::copy::cpu;
 use crate::endpoint::calls::{Body, Kept, Reply};
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
@@ -11,13 +12,9 @@ use crate::endpoint::link::{LONGEST, Stage};
 use crate::endpoint::peer::Peer;
 use crate::endpoint::slices::window;
 use crate::endpoint::state::State;
-use crate::endpoint::wire::{Request, Status, What, decode_reply, encode_place};
+use crate::endpoint::wire::{DATA, Request, Status, What, decode_reply, encode_place};
 use crate::protocol::message::Kind;
-use crate::segment::message_memory::BUFFER;
-use crate::tuning::{
-    ENDPOINT_BOTH_WAYS_BYTES, ENDPOINT_BULK_BUFFERS, ENDPOINT_BULK_IN_FLIGHT, ENDPOINT_SHORT_BYTES,
-    RECEIVE_NON_TEMPORAL_FROM_BYTES,
-};
+use crate::tuning::{ENDPOINT_BULK_IN_FLIGHT, ENDPOINT_SHORT_BYTES, RECEIVE_NON_TEMPORAL_FROM_BYTES};
 
 /// An access to a peer's memory.
 #[derive(Clone, Copy)]
@@ -187,14 +184,12 @@ impl Requests {
         }
         let Transfer { peer, handle, offset, .. } = self.transfer;
         let link = state.links.find_open(peer)?;
-        let buffers = link.finds_buffers(len.div_ceil(BUFFER).min(ENDPOINT_BULK_BUFFERS));
-        let len = len.min(buffers * BUFFER);
+        let len = len.min(DATA);
         let number = link.calls.ask(false);
         let slices: Vec<_> = window(data.iter().copied(), start, len).collect();
         let is_large = self.transfer.len >= RECEIVE_NON_TEMPORAL_FROM_BYTES;
         let place = encode_place(handle.key, offset + start as u64, is_large);
-        let again = self.transfer.len > ENDPOINT_BOTH_WAYS_BYTES;
-        link.send_slices(Kind::Write, number, &place, &slices, again);
+        link.send_slices(Kind::Write, number, &place, &slices, !self.transfer.is_short());
         self.is_asked(Asked { number, way: Way::Messages, start, len });
         Ok(len)
     }
@@ -298,11 +293,10 @@ impl Transfer {
         self.len <= ENDPOINT_SHORT_BYTES
     }
 
-    /// The most bytes of a message.
+    /// The most bytes of a message. Where buffers are taken in turn, since the lowest are dear, all of their lines are to be used.
     fn message(&self) -> usize {
-        (self.len / ENDPOINT_BULK_IN_FLIGHT)
-            .clamp(BUFFER, ENDPOINT_BULK_BUFFERS * BUFFER)
-            .next_multiple_of(BUFFER)
+        let parts = if cpu::has_strings() { ENDPOINT_BULK_IN_FLIGHT } else { 2 };
+        (self.len / parts).clamp(LONGEST, DATA).next_multiple_of(LONGEST)
     }
 
     pub(super) fn check(&self, status: Status) -> Result<(), EndpointError> {

@@ -1,9 +1,9 @@
 //! What goes out over a connection: finding room for it, and sending it.
 
+use crate::copy::publish::publishes_to_held_lines;
 use crate::endpoint::link::{LONGEST, Link};
 use crate::protocol::message::channel::{INLINE, Slot};
 use crate::protocol::message::{Envelope, Kind, Mask, buffers};
-use crate::segment::message_memory::BUFFER;
 use crate::segment::unit::unstopped;
 
 impl Link {
@@ -60,7 +60,7 @@ impl Link {
         if !self.finds_room(data.len()) {
             return false;
         }
-        let mask = self.takes_buffers(1);
+        let mask = core::mem::take(&mut self.reserved);
         let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
         buffers::fill(&channel, mask, data);
         // Of what is in a buffer nothing is written to the cell.
@@ -81,26 +81,15 @@ impl Link {
         bytes <= INLINE || self.reserved != 0
     }
 
-    /// Finds this number of buffers, where one is [found](Self::finds_room) already: all of them, or fewer. How many.
-    pub(crate) fn finds_buffers(&mut self, wanted: usize) -> usize {
-        let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
-        let missing = wanted.saturating_sub(self.reserved.count_ones() as usize);
-        if missing > 0 {
-            self.reserved |= unstopped(post.reserve(&channel, missing)).unwrap_or(0);
-        }
-        wanted.min(self.reserved.count_ones() as usize)
-    }
-
-    /// Sends bytes that lie in slices, for which buffers were [found](Self::finds_buffers), or that fit into the cell, behind what a cell
-    /// of this kind has in front. `again`: it is one part of many, which go to the same
-    /// buffers again and again.
+    /// Sends bytes that lie in slices, for which room was [found](Self::finds_room), behind what a cell of this kind has in front. `is_part`:
+    /// of a long transfer.
     pub(crate) fn send_slices(
         &mut self,
         kind: Kind,
         number: u64,
         front: &[u64],
         slices: &[&[u8]],
-        again: bool,
+        is_part: bool,
     ) {
         let len = slices.iter().map(|slice| slice.len()).sum::<usize>();
         let (mut inline, head) = ([0; INLINE], kind.head());
@@ -108,14 +97,16 @@ impl Link {
             place.copy_from_slice(&word.to_ne_bytes());
         }
         let is_short = len <= INLINE - head;
-        let mask = if is_short { 0 } else { self.takes_buffers(len.div_ceil(BUFFER)) };
+        let mask = match is_short {
+            true => 0,
+            false if is_part => self.takes_buffer_for_part(len),
+            false => core::mem::take(&mut self.reserved),
+        };
         let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
         let mut at = 0;
         for slice in slices {
             if is_short {
                 inline[head + at..][..slice.len()].copy_from_slice(slice);
-            } else if again {
-                buffers::refill_from(&channel, mask, at, slice);
             } else {
                 buffers::fill_from(&channel, mask, at, slice);
             }
@@ -125,11 +116,18 @@ impl Link {
         unstopped(post.publish(&channel, &mut self.outbox, self.memory.other(), &cell));
     }
 
-    /// Some of the buffers that are reserved.
-    fn takes_buffers(&mut self, count: usize) -> Mask {
-        let mask = buffers::lowest(self.reserved, count).expect("they were reserved");
-        self.reserved &= !mask;
-        mask
+    /// A buffer for a part of a long transfer: the one behind the last such, where the lowest are dear, or that which was found.
+    fn takes_buffer_for_part(&mut self, len: usize) -> Mask {
+        let takes_next = self.rotation.takes_next(publishes_to_held_lines());
+        self.rotation.took(len);
+        if takes_next {
+            let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
+            if let Some((mask, _)) = unstopped(post.reserve_from(&channel, 1, self.next_buffer)) {
+                self.next_buffer = Mask::BITS - mask.leading_zeros();
+                return mask;
+            }
+        }
+        core::mem::take(&mut self.reserved)
     }
 
     /// Notices that there is room again, if it was missing.

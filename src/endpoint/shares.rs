@@ -21,7 +21,6 @@ use crate::endpoint::wire::{
 };
 use crate::protocol::message::Kind;
 use crate::rank::cma_peers::ProbeCookie;
-use crate::segment::message_memory::BUFFER;
 use crate::sys::cma::Fetched;
 use crate::tuning::{ENDPOINT_SHORT_BYTES, MESSAGE_PIECE_BYTES};
 
@@ -175,10 +174,9 @@ impl Shares {
             }
             What::Read(len) => {
                 let (start, len) = share.range(offset, len)?;
-                let len = len.min(BUFFER * link.finds_buffers(len.div_ceil(BUFFER)));
-                let again = request.left > ENDPOINT_SHORT_BYTES as u64;
+                let is_part = request.left > ENDPOINT_SHORT_BYTES as u64;
                 share.read(start, len, |slices| {
-                    link.send_slices(Kind::Data, number, &[], &slices.collect::<Vec<_>>(), again);
+                    link.send_slices(Kind::Data, number, &[], &slices.collect::<Vec<_>>(), is_part);
                 })?;
                 return Ok(Answered::Sent);
             }

@@ -317,6 +317,9 @@ impl State {
         let ended = if rest.is_err() { Ended::Violated } else { ended };
         link.descriptors().for_each(|descriptor| self.epoll.remove(descriptor));
         link.end(ended);
+        if !link.is_done() {
+            link.keep_privately();
+        }
         self.shares.forget(peer);
         self.awake.retain(|awake| *awake != peer);
         self.has_come(peer, rest.or(Ok(TakenIn::default())));

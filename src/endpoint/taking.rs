@@ -2,13 +2,11 @@
 
 use crate::endpoint::calls::{Reply, Wanted};
 use crate::endpoint::error::EndpointError;
-use crate::endpoint::link::{Arrived, Content, Link, Short, TakenIn, Violation};
+use crate::endpoint::link::{Arrived, Content, LONGEST, Link, Short, TakenIn, Violation};
 use crate::protocol::message::channel::most_under_way;
 use crate::protocol::message::{Channel, Envelope, Kind, Mask, buffers};
 use crate::segment::unit::unstopped;
-use crate::tuning::{
-    ENDPOINT_BULK_BUFFERS, ENDPOINT_PRIVATE_BYTES, ENDPOINT_UNRECEIVED, ENDPOINT_UNRECEIVED_MOST, MESSAGE_BATCH,
-};
+use crate::tuning::{ENDPOINT_PRIVATE_BYTES, ENDPOINT_UNRECEIVED, ENDPOINT_UNRECEIVED_MOST, MESSAGE_BATCH};
 
 impl Link {
     /// Takes in what has come.
@@ -38,8 +36,8 @@ impl Link {
             let Some(cell) = cell else { break };
             taken_in.cells += 1;
             // That the length fits into the cell, or the buffers, and that these exist, was checked.
-            let has_several = matches!(cell.kind, Kind::Write | Kind::Data);
-            if !has_several && cell.mask & cell.mask.wrapping_sub(1) != 0 {
+            let is_part = matches!(cell.kind, Kind::Write | Kind::Data);
+            if cell.mask & cell.mask.wrapping_sub(1) != 0 || !is_part && cell.len > LONGEST {
                 return Err(Violation);
             }
             let expected = match cell.kind {
@@ -72,7 +70,7 @@ impl Link {
                 let request = Wanted::Request(self.copied(&cell));
                 self.calls.push_request(cell.tag, request);
             }
-            Kind::Write if cell.mask.count_ones() as usize <= ENDPOINT_BULK_BUFFERS => {
+            Kind::Write => {
                 let write = Wanted::Write { place: cell.place(), data: self.body(&cell) };
                 self.calls.push_request(cell.tag, write);
             }
@@ -80,7 +78,7 @@ impl Link {
                 let reply = Reply::Message(self.copied(&cell));
                 self.take_in_reply(cell.tag, reply);
             }
-            Kind::Data if cell.mask.count_ones() as usize <= ENDPOINT_BULK_BUFFERS => {
+            Kind::Data => {
                 let mut data = self.body(&cell);
                 if self.calls.buffers() >= self.incoming().buffers() / 2 {
                     // Who has asked for it may be waiting for a message, for which there has to be room.
@@ -114,14 +112,11 @@ impl Link {
     /// far as memory is granted to this peer.
     pub(crate) fn take_in_behind(&mut self) -> Result<Result<TakenIn, Violation>, EndpointError> {
         for index in 0..self.arrived.len() {
-            let Arrived { content: Content::Buffer(mask), bytes, .. } = self.arrived[index] else { continue };
+            let Arrived { content: Content::Buffer(_), bytes, .. } = self.arrived[index] else { continue };
             if self.private + bytes > ENDPOINT_PRIVATE_BYTES {
                 return Err(self.too_many());
             }
-            let mut private = vec![0; bytes].into_boxed_slice();
-            self.read(mask, &mut private);
-            self.private += bytes;
-            self.arrived[index].content = Content::Private(private);
+            self.make_message_private(index);
         }
         if self.arrived.len() >= ENDPOINT_UNRECEIVED_MOST {
             return Err(self.too_many());

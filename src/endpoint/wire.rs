@@ -2,8 +2,7 @@
 
 use crate::codes::codes;
 use crate::endpoint::link::LONGEST;
-use crate::segment::message_memory::BUFFER;
-use crate::tuning::ENDPOINT_BULK_BUFFERS;
+use crate::segment::message_memory::PAIR_BUFFER;
 
 /// Where bytes lie in the sender's memory: address and length.
 pub(crate) type Part = (u64, u64);
@@ -14,8 +13,8 @@ const HEAD: usize = 24;
 /// The most parts of a message.
 pub(crate) const PARTS: usize = (LONGEST - HEAD) / 16;
 
-/// The most bytes that one request has sent.
-pub(crate) const DATA: usize = ENDPOINT_BULK_BUFFERS * BUFFER;
+/// The most bytes that one request has sent: what a buffer has room for.
+pub(crate) const DATA: usize = PAIR_BUFFER;
 
 /// Where a part of a transfer is written: the memory's key and the offset, and whether the transfer is larger than caches are.
 pub(crate) fn encode_place(key: u64, offset: u64, is_large: bool) -> [u64; 2] {

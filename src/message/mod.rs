@@ -13,7 +13,6 @@
 //! | pulling.rs | getting what was offered |
 //! | arrivals.rs | who gets which message |
 //! | outgoing.rs | what goes into the channels to other ranks |
-//! | rotation.rs | which buffers the parts of the longest messages take |
 //! | parts.rs | parts of a message that are published before it is complete |
 //! | unasked.rs | long messages that come right behind their offers |
 //! | core.rs | what all of these share |
@@ -30,7 +29,6 @@ mod parts;
 pub(crate) mod probing;
 mod pulling;
 pub(crate) mod request;
-mod rotation;
 mod state;
 // Messages need a mapping that Miri does not support.
 #[cfg(all(test, not(miri)))]

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::copy::cpu;
 use crate::copy::publish::publishes_to_held_lines;
+use crate::copy::rotation::{self, Rotation};
 use crate::error::{Error, Operation};
 use crate::message::core::{Core, address};
-use crate::message::rotation::{self, Rotation};
 use crate::protocol::message::channel::{INLINE, OFFERS, Slot, shifted};
 use crate::protocol::message::offer::{Offer, Want};
 use crate::protocol::message::{Channel, Envelope, Kind, Mask, Outbox, Post, Settled, buffers};

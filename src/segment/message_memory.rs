@@ -21,6 +21,10 @@ use crate::tuning::{MESSAGE_BYTES, MESSAGE_LEAST_BUFFERS, MESSAGE_MOST_BUFFER_BY
 /// The least length of a buffer, in bytes: a page, so that a channel takes no more of them than it uses.
 pub(crate) const BUFFER: usize = 4096;
 
+/// The length of a buffer of a connection between two endpoints, in bytes: as of a channel between two ranks.
+#[cfg(any(target_os = "linux", test))]
+pub(crate) const PAIR_BUFFER: usize = MESSAGE_MOST_BUFFER_BYTES;
+
 /// The number of cells of a ring.
 const CELLS: usize = MOST;
 
@@ -75,10 +79,11 @@ impl ChannelLayout {
         Self::with(ranks, buffers, 1 << buffer_len.ilog2())
     }
 
-    /// That of a connection between two endpoints. Of these a process may have very many: whatever is sent, few pages are used.
+    /// That of a connection between two endpoints. Of these a process may have very many: short messages take few pages, and only what is
+    /// long may take all in turn.
     #[cfg(any(target_os = "linux", test))]
     pub(crate) fn of_pair() -> Self {
-        Self::with(2, MOST, BUFFER)
+        Self::with(2, MOST, PAIR_BUFFER)
     }
 
     fn with(ranks: usize, buffers: usize, buffer_len: usize) -> Self {
@@ -297,11 +302,11 @@ mod tests {
         // SAFETY: I16: these words, which nothing else accesses.
         let instance = unsafe { Instance::new(memory.as_mut_ptr(), layout.words) };
         let channel = MappedChannel::new([instance, instance], &layout, 1, 0);
-        let bytes: Vec<u8> = (0..5 * BUFFER - 9).map(|at| (at / BUFFER * 31 + at) as u8).collect();
+        let bytes: Vec<u8> = (0..5 * PAIR_BUFFER - 9).map(|at| (at / PAIR_BUFFER * 31 + at) as u8).collect();
         for mask in [0b1011_0110, 0b11111 << 59, 0b1_1111, 1 << 63 | 0b1111 << 20] {
             buffers::fill(&channel, mask, &bytes);
             let numbers = (0..64).filter(|buffer| mask >> buffer & 1 == 1);
-            for (number, part) in numbers.zip(bytes.chunks(BUFFER)) {
+            for (number, part) in numbers.zip(bytes.chunks(PAIR_BUFFER)) {
                 let mut found = vec![0; part.len()];
                 channel.buffer(number).read(|source| source.get(0, &mut found));
                 assert!(found == part, "buffer {number} of {mask:#b}");

@@ -98,6 +98,16 @@ impl PairMemory {
         Ok(PairMemory { mapping, channels, side, cause, spread })
     }
 
+    /// The most bytes of memory [given up](Self::give_up) that are written when messages are received: the pages of a bell, and of the word of what is
+    /// held.
+    pub(crate) const USED_BY_RECEIVER: usize = 2 * 4096;
+
+    /// Replaces it by private memory in which there is nothing, for a connection that has ended. False: the system has none to give, and it is
+    /// as before.
+    pub(crate) fn give_up(&mut self) -> bool {
+        self.mapping.replace()
+    }
+
     /// Whether this process is a forked child, in which the memory does not exist.
     pub(crate) fn forked(&self) -> bool {
         self.mapping.forked()

@@ -225,7 +225,13 @@ pub(super) const GETS: &[Row] = &[
     (
         "more buffers than a message has",
         SHORT,
-        |own, asked| own.publish(DATA, asked.number, 100, 0x1FF, &[]),
+        |own, asked| own.publish(DATA, asked.number, 100, 3, &[]),
+        is_violated,
+    ),
+    (
+        "data that are longer than a buffer",
+        SHORT,
+        |own, asked| own.publish(DATA, asked.number, (32 << 10) + 1, 1, &[]),
         is_violated,
     ),
     (
@@ -241,7 +247,7 @@ pub(super) const GETS: &[Row] = &[
         is_violated,
     ),
     (
-        "a buffer that is longer than a buffer",
+        "an answer that is longer than a message",
         SHORT,
         |own, asked| own.publish(REPLY, asked.number, 4097, 1, &[]),
         is_violated,

@@ -26,7 +26,7 @@ const TAKEN: u64 = 64 * 64;
 const HELD: u64 = TAKEN + 128;
 const LEASES: u64 = HELD + 128;
 const BUFFERS: u64 = 9728;
-const BUFFER: u64 = 4096;
+const BUFFER: u64 = 32 << 10;
 
 const REQUEST: u64 = 5;
 const WRITES: u64 = 10;

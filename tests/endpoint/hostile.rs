@@ -26,6 +26,7 @@ pub(super) const TESTS: &[Test] = &[
     ("case_53_random_hellos", random_hellos),
     ("case_54_cells_that_nobody_has_sent", bad_cells),
     ("case_54_a_client_that_overwrites_everything", scribbling),
+    ("case_54_a_client_that_overwrites_what_it_has_sent_when_it_is_gone", overwriting_when_gone),
     ("packets_that_nobody_sends_end_the_connection", bad_packets),
     ("a_listener_that_says_nonsense", hostile_listener),
 ];
@@ -33,7 +34,8 @@ pub(super) const TESTS: &[Test] = &[
 pub(super) const ROLES: &[Role] = &[("scribbles", scribbles)];
 
 /// The length of the memory of a connection, and where in it the cells of the side that connects are.
-const MEMORY: usize = 4096 + 2 * (9728 + 64 * 4096) + 64;
+const MEMORY: usize = 4096 + 2 * (9728 + 64 * BUFFER) + 64;
+const BUFFER: usize = 32 << 10;
 const CELLS: u64 = 4096;
 
 /// A connection without anything said.
@@ -64,7 +66,7 @@ pub(super) fn answer(connection: &OwnedFd) -> Result<Vec<u8>> {
 fn hello() -> [u8; 64] {
     let mut bytes = [0; 64];
     bytes[..8].copy_from_slice(b"intranod");
-    bytes[8..12].copy_from_slice(&10u32.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&11u32.to_ne_bytes());
     bytes[24..32].copy_from_slice(&(MEMORY as u64).to_ne_bytes());
     bytes
 }
@@ -138,8 +140,8 @@ fn bad_hellos() -> Result<Completion> {
         (&reserved, &[&good], NO_HELLO),
         (&flag, &[&good], NO_HELLO),
         (&version(0), &[&good], VERSION),
-        (&version(9), &[&good], VERSION),
-        (&version(11), &[&good], VERSION),
+        (&version(10), &[&good], VERSION),
+        (&version(12), &[&good], VERSION),
         (&other_len, &[&good], BAD_MEMORY),
         (&hello(), &[&no_seals], BAD_MEMORY),
         (&hello(), &[&some_seals], BAD_MEMORY),
@@ -209,6 +211,23 @@ fn victim() -> Result<(Endpoint, OwnedFd, File)> {
     Ok((server, connection, file))
 }
 
+/// What has come of a client that is gone is not what it writes into the connection's memory later.
+fn overwriting_when_gone() -> Result<Completion> {
+    let (mut server, connection, file) = victim()?;
+    let first = CELLS + 9728;
+    file.write_all_at(&[b'x'; 4096], first)?;
+    write_cell(&file, word(1, 4096), 1)?;
+    drop(connection);
+    let closed = |event| matches!(event, Some(Event::Closed { .. }));
+    while !closed(server.wait(Some(Duration::from_secs(10)))?) {}
+    file.write_all_at(&vec![b'y'; MEMORY - CELLS as usize], CELLS)?;
+    let mut buffer = [0; 4096];
+    let message = server.try_recv_unexpected(&mut buffer)?;
+    ensure!(message.is_some_and(|message| message.bytes == 4096) && buffer == [b'x'; 4096]);
+    ensure!(server.try_recv_unexpected(&mut buffer)?.is_none());
+    Ok(Completion::Completed)
+}
+
 /// The word of the first cell: its turn, kind and length.
 fn word(kind: u64, len: u64) -> u64 {
     1 << 40 | kind << 51 | len
@@ -241,6 +260,9 @@ fn bad_cells() -> Result<Completion> {
         (1, 4097, 1),
         (1, 8192, 3),
         (1, 100, 3),
+        // Writes, of more than one buffer, and of more than a buffer has room for.
+        (10, 100, 3),
+        (10, BUFFER as u64 + 1, 1),
         (1, 100, u64::MAX),
         (4, 65_535, 255),
         // Slots that hold more than they have room for.
@@ -340,7 +362,7 @@ fn scribbles(args: &[String]) -> Result<()> {
                 0 => random.usize(0..MEMORY / 8),
                 1 => random.usize(0..64),
                 2..=5 => 512 + random.usize(0..1216),
-                _ => 512 + (9728 + 64 * 4096) / 8 + random.usize(0..1216),
+                _ => 512 + (9728 + 64 * BUFFER) / 8 + random.usize(0..1216),
             };
             own.write_all_at(&value.to_ne_bytes(), start + 8 * offset as u64)?;
             if random.u8(0..50) == 0 {

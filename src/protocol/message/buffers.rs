@@ -134,17 +134,6 @@ pub fn fill_from<C: Channel>(channel: &C, mask: Mask, start: usize, bytes: &[u8]
     });
 }
 
-/// The same from byte `start` on for a channel with few buffers, all of which its receiver has in its cache.
-///
-/// # Panics
-/// As [`fill`].
-#[inline(always)]
-pub fn refill_from<C: Channel>(channel: &C, mask: Mask, start: usize, bytes: &[u8]) {
-    for_each(channel, mask, start..start + bytes.len(), |buffers, at, part| {
-        buffers.write(|sink| sink.after(at).publish_again(&bytes[part]));
-    });
-}
-
 /// Copies bytes out of the buffers of a cell that was taken.
 ///
 /// # Panics

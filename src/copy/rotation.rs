@@ -1,4 +1,4 @@
-//! Which buffers the parts of the longest messages take: the lowest that are free, or those behind the last.
+//! Which buffers the parts of what is long take: the lowest that are free, or those behind the last.
 //!
 //! The lowest stay in the caches, those of the receiver too. Where processors share a last-level cache, an RFO for a line that a neighbour's
 //! second-level cache holds may take longer than one for a line that has left it, so it is measured.
@@ -9,11 +9,11 @@ use crate::tuning::{
 };
 
 /// Whether it can pay in a channel with this many bytes of buffers.
-pub(super) fn pays_in(bytes: usize) -> bool {
+pub(crate) fn pays_in(bytes: usize) -> bool {
     bytes >= MESSAGE_ASKED_ROTATE_IN_BYTES
 }
 
-pub(super) struct Rotation {
+pub(crate) struct Rotation {
     /// The bytes that are still to go behind the last.
     left: usize,
     /// How many go there the next time that the lowest are dear.
@@ -32,7 +32,7 @@ impl Rotation {
     /// Whether the next part takes the buffers behind the last. `is_dear`: cached stores to lines that the receiver has read.
     ///
     /// While buffers rotate that is not seen, or says nothing of the lowest. So the lowest are tried again, at first soon: ranks may have moved.
-    pub(super) fn takes_next(&mut self, is_dear: bool) -> bool {
+    pub(crate) fn takes_next(&mut self, is_dear: bool) -> bool {
         if self.left == 0 && self.lowest >= MESSAGE_ASKED_MEASURE_BYTES && is_dear {
             self.left = self.phase;
             self.phase = (2 * self.phase).min(MESSAGE_ASKED_ROTATE_MOST_BYTES);
@@ -41,7 +41,7 @@ impl Rotation {
     }
 
     /// A part of `len` bytes has taken its buffers.
-    pub(super) fn took(&mut self, len: usize) {
+    pub(crate) fn took(&mut self, len: usize) {
         if self.left > 0 {
             (self.left, self.lowest) = (self.left.saturating_sub(len), 0);
             return;
