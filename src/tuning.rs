@@ -392,7 +392,7 @@ pub(crate) const ENDPOINT_UNRECEIVED: usize = 128;
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_UNRECEIVED_MOST: usize = 4096;
 
-/// The most bytes of private memory that a peer's messages take which nobody has received.
+/// The most bytes of private memory that a peer's messages take which nobody has received, as long as it is not gone.
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_PRIVATE_BYTES: usize = 1 << 20;
 
@@ -421,8 +421,7 @@ pub(crate) const ENDPOINT_POLLS_PER_CALL: u32 = 8;
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_SPIN_FOR_ANSWERS: Duration = Duration::from_micros(50);
 
-/// Of a put of up to this number of bytes the second half is sent while the peer reads the first, or as much of it as the next says, so that half of
-/// the buffers stay free for other messages. Measured: docs/adr/0043-both-sides-copy-a-put.md.
+/// Of a put of up to this number of bytes the second half is sent while the peer reads the first, or as much of it as the next says. Measured: docs/adr/0043-both-sides-copy-a-put.md.
 #[cfg(target_os = "linux")]
 pub(crate) const ENDPOINT_BOTH_WAYS_BYTES: usize = 256 << 10;
 #[cfg(target_os = "linux")]

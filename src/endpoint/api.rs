@@ -21,8 +21,8 @@ use crate::endpoint::state::State;
 /// * Each connection has memory of its own, with room for 64 messages in each direction. A peer that does not receive, has
 ///   stopped or writes nonsense stands in the way of nobody else.
 /// * What a peer has sent before it ends is received; then calls fail with the reason. Of peers that are gone with messages that nobody has
-///   received the last 900 and more are kept; the messages of those before them are thrown away, first those of the process that has
-///   come and gone most often, and their end is still reported.
+///   received up to 64 MiB are kept; the messages of those before them are thrown away, first those of the process whose take the
+///   most, and their end is still reported.
 /// * There is no thread: things go on in calls only. While nothing happens nothing runs, and a sender makes no system call if its
 ///   receiver is awake. [`as_fd`](std::os::fd::AsFd::as_fd) is one descriptor for an event loop: see [`arm`](Endpoint::arm). With the feature `tokio`
 ///   there is `AsyncEndpoint`.

@@ -58,6 +58,16 @@ impl Reply {
     }
 }
 
+impl Asked {
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Asked::Answered(Reply::Message(bytes) | Reply::Data(Body::Private(bytes))) => bytes.capacity(),
+                _ => 0,
+            }
+    }
+}
+
 /// A request of this side.
 enum Asked {
     /// Somebody waits for the answer. If it is one that gives a lease, that has to be given back in any case.
@@ -225,8 +235,15 @@ impl Calls {
         }
     }
 
-    /// The connection has ended: no answer comes any more, and what was kept is given up.
+    /// The connection has ended: no answer comes any more, what was kept is given up, and nobody waits for what was asked for.
     pub(crate) fn end(&mut self) {
         self.asked.retain(|_, asked| !matches!(asked, Asked::Abandoned { .. }));
+        self.requests.clear();
+        self.spare.clear();
+    }
+
+    /// The memory that answers take which nobody has looked at.
+    pub(crate) fn bytes(&self) -> usize {
+        self.asked.values().map(Asked::bytes).sum()
     }
 }

@@ -240,7 +240,7 @@ impl Get {
             self.late = 0;
         }
         if sent < len {
-            // It had no room for more. What is behind that comes again, in order.
+            // This library does not. What is behind that comes again, in order.
             self.requests.start_over(state);
             self.requests.ask_again_from(start + sent);
         }

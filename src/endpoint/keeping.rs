@@ -6,17 +6,16 @@
 use crate::endpoint::link::{Content, Link};
 
 impl Link {
-    /// From now on the channels are private memory, in which there is nothing.
+    /// From now on nothing is in the channels.
     pub(super) fn keep_privately(&mut self) {
         let mut calls = core::mem::take(&mut self.calls);
-        calls.writes().for_each(|data| self.make_private(data));
         calls.answers().for_each(|data| self.make_private(data));
         calls.has_no_buffers();
         self.calls = calls;
         for index in 0..self.arrived.len() {
             self.make_message_private(index);
         }
-        self.is_private = self.memory.give_up();
+        self.memory.give_up();
     }
 
     /// Moves a message to private memory, if it is in a buffer.

@@ -107,8 +107,6 @@ pub(crate) struct Link {
     pub(super) refused: Option<usize>,
     pub(super) has_room: bool,
     closed: bool,
-    /// Whether the memory of the connection was [given up](Link::keep_privately).
-    pub(super) is_private: bool,
 }
 
 impl Link {
@@ -150,7 +148,6 @@ impl Link {
             refused: None,
             has_room: false,
             closed: false,
-            is_private: false,
         }
     }
 
@@ -301,9 +298,9 @@ impl Link {
 
     /// The memory that it takes at most: of the connection's, pages that were not used take none.
     pub(crate) fn bytes(&self) -> usize {
-        let arrived = self.arrived.capacity() * size_of::<Arrived>();
-        let channels = if self.is_private { PairMemory::USED_BY_RECEIVER } else { PairMemory::file_len() };
-        size_of::<Self>() + arrived + self.private + channels
+        let arrived = self.arrived.capacity() * size_of::<Arrived>() + self.private;
+        let mapped = self.mapped.iter().map(Mapped::bytes).sum::<usize>();
+        size_of::<Self>() + arrived + mapped + self.calls.bytes() + self.memory.bytes()
     }
 
     /// Whether it has ended, and everything that has come is received.

@@ -125,20 +125,23 @@ impl Links {
         forgotten
     }
 
-    /// The place of the first that is gone of the process that the most of them are of: one that connects again and again displaces what it
+    /// The place of the first that is gone of the process whose take the most: one that connects again and again displaces what it
     /// has sent itself, and no other's.
     fn first_of_the_most(&self) -> Option<usize> {
         let process = |peer: &Peer| self.slots[peer.slot as usize].link.as_ref().map(Link::process_number);
-        let mut counts = HashMap::new();
-        self.gone.iter().for_each(|peer| *counts.entry(process(peer)).or_insert(0) += 1);
-        let most = counts.values().max()?;
-        self.gone.iter().position(|peer| counts[&process(peer)] == *most)
+        let mut bytes = HashMap::new();
+        self.gone.iter().for_each(|peer| *bytes.entry(process(peer)).or_insert(0) += self.bytes(peer));
+        let most = bytes.values().max()?;
+        self.gone.iter().position(|peer| bytes[&process(peer)] == *most)
     }
 
     /// The most memory that those take whose messages are kept.
     fn gone_bytes(&self) -> usize {
-        let links = self.gone.iter().filter_map(|peer| self.slots[peer.slot as usize].link.as_ref());
-        links.map(Link::bytes).sum()
+        self.gone.iter().map(|peer| self.bytes(peer)).sum()
+    }
+
+    fn bytes(&self, peer: &Peer) -> usize {
+        self.slots[peer.slot as usize].link.as_ref().map_or(0, Link::bytes)
     }
 
     /// Removes a connection that has ended, if all that it has sent is received.

@@ -18,6 +18,11 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
+    /// The memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.parts.capacity() * size_of::<(u64, u64)>()
+    }
+
     /// Whether it has the byte at this offset of the memory with this key.
     pub(super) fn has(&self, key: u64, offset: u64) -> bool {
         self.key == key && offset.checked_sub(self.start).is_some_and(|at| at < self.len)

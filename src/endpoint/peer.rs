@@ -86,8 +86,8 @@ pub enum Event {
         /// Whom it can be sent to.
         peer: Peer,
     },
-    /// A peer is gone. All of its messages have been reported before, and can still be received, unless very many others have gone since
-    /// without having been received, some 900: then those of the first are thrown away, of the process that has the most.
+    /// A peer is gone. All of its messages have been reported before, and can still be received, unless others have gone since whose
+    /// messages take more than 64 MiB: then those of the first are thrown away, of the process whose take the most.
     Closed {
         /// The peer.
         peer: Peer,

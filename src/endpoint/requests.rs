@@ -172,7 +172,7 @@ impl Requests {
         Ok(())
     }
 
-    /// Writes a part of the data, or as much of it as there is room for, which may be nothing. Returns how much.
+    /// Writes a part of the data, or as much of it as a message has, or nothing, if there is no room. Returns how much.
     pub(super) fn write(
         &mut self,
         state: &mut State,

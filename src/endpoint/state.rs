@@ -299,7 +299,7 @@ impl State {
         let Some(link) = self.links.get(peer) else { return };
         if link.is_done() {
             self.links.remove_if_done(peer);
-        } else if link.is_parked() && link.has_work() {
+        } else if !matches!(link.stage, Stage::Ended(_)) && link.is_parked() && link.has_work() {
             self.wake(peer);
         }
     }

@@ -42,7 +42,7 @@ pub(crate) struct Request {
 pub(crate) enum What {
     /// Where the memory lies that has this number of bytes, to be read from there: all of it, or as many parts as a message has room for.
     Map(u64),
-    /// This number of bytes, or as many of the first as there is room for.
+    /// This number of bytes. An owner may send fewer: the first.
     Read(u64),
     /// To read what lies here, in the memory of who asks.
     Pull(Vec<Part>),

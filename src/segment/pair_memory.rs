@@ -11,6 +11,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::fs::{self, File};
 use std::io;
+use std::sync::OnceLock;
 
 use super::message_memory::{ChannelBytes, ChannelLayout, MappedChannel};
 use super::platform::ShmPlatform;
@@ -34,9 +35,18 @@ const CHANNELS: usize = 4096;
 
 const _: () = assert!(size_of::<Bell<ShmPlatform>>() == 128 && TOKENS + SIDES * 128 <= CHANNELS);
 
+/// In place of the memory of connections that have ended: nobody sends anything there. `None`: the system has none to give.
+static NOWHERE: OnceLock<Option<Mapping>> = OnceLock::new();
+
+/// Where the memory of a connection is.
+enum Memory {
+    Shared(Mapping),
+    Nowhere(&'static Mapping),
+}
+
 /// The memory of one connection, as one of its sides sees it.
 pub(crate) struct PairMemory {
-    mapping: Mapping,
+    mapping: Memory,
     channels: Channels,
     /// 0: the side that has connected; 1: the side that listens.
     side: usize,
@@ -45,8 +55,9 @@ pub(crate) struct PairMemory {
     spread: AtomicU32,
 }
 
-/// Both channels, found once, since they are needed for each message. Their lifetime is the mapping's.
+/// Where the mapping begins, and both channels, found once, since they are needed for each message. Their lifetime is the mapping's.
 struct Channels {
+    start: *mut u8,
     outgoing: MappedChannel<'static>,
     incoming: MappedChannel<'static>,
 }
@@ -55,6 +66,19 @@ struct Channels {
 unsafe impl Send for Channels {}
 // SAFETY: I18: as above.
 unsafe impl Sync for Channels {}
+
+impl Channels {
+    /// Those in a mapping as long as the file of a connection, for one side.
+    fn of(mapping: &Mapping, side: usize) -> Self {
+        let (start, layout) = (mapping.start().wrapping_add(CHANNELS).cast(), PairMemory::layout());
+        assert!(mapping.len() >= PairMemory::file_len());
+        // SAFETY: I18: in the mapping by `file_len`, aligned to a page, and used by the channels only; the mapping is kept as long as
+        // what refers to it, and what is given out does not outlive it.
+        let instance = unsafe { Instance::new(start, layout.words) };
+        let channel = |sender| MappedChannel::new([instance; SIDES], &layout, sender, 1 - sender);
+        Channels { start: mapping.start(), outgoing: channel(side), incoming: channel(1 - side) }
+    }
+}
 
 impl PairMemory {
     fn layout() -> ChannelLayout {
@@ -89,28 +113,34 @@ impl PairMemory {
     fn map(file: &File, side: usize) -> io::Result<Self> {
         let mapping = Mapping::of(file, Self::file_len())?;
         let (cause, spread) = (AtomicU64::new(0), AtomicU32::new(0));
-        let (start, layout) = (mapping.start().wrapping_add(CHANNELS).cast(), Self::layout());
-        // SAFETY: I18: in the mapping by `file_len`, aligned to a page, and used by the channels only; the mapping is kept as long as
-        // what refers to it, and what is given out does not outlive it.
-        let instance = unsafe { Instance::new(start, layout.words) };
-        let channel = |sender| MappedChannel::new([instance; SIDES], &layout, sender, 1 - sender);
-        let channels = Channels { outgoing: channel(side), incoming: channel(1 - side) };
-        Ok(PairMemory { mapping, channels, side, cause, spread })
+        let channels = Channels::of(&mapping, side);
+        Ok(PairMemory { mapping: Memory::Shared(mapping), channels, side, cause, spread })
     }
 
-    /// The most bytes of memory [given up](Self::give_up) that are written when messages are received: the pages of a bell, and of the word of what is
-    /// held.
-    pub(crate) const USED_BY_RECEIVER: usize = 2 * 4096;
+    /// Gives the memory up, for a connection that has ended: what is done with the channels from now on has no effect. Otherwise it is as before,
+    /// since the system has no memory to give.
+    pub(crate) fn give_up(&mut self) {
+        if let Some(nowhere) = NOWHERE.get_or_init(|| Mapping::anonymous(Self::file_len()).ok()) {
+            // First: what is unmapped then is not referred to any more.
+            self.channels = Channels::of(nowhere, self.side);
+            self.mapping = Memory::Nowhere(nowhere);
+        }
+    }
 
-    /// Replaces it by private memory in which there is nothing, for a connection that has ended. False: the system has none to give, and it is
-    /// as before.
-    pub(crate) fn give_up(&mut self) -> bool {
-        self.mapping.replace()
+    /// The most memory of its own, in bytes: pages that were not used take none.
+    pub(crate) fn bytes(&self) -> usize {
+        match self.mapping {
+            Memory::Shared(_) => Self::file_len(),
+            Memory::Nowhere(_) => 0,
+        }
     }
 
     /// Whether this process is a forked child, in which the memory does not exist.
     pub(crate) fn forked(&self) -> bool {
-        self.mapping.forked()
+        match &self.mapping {
+            Memory::Shared(mapping) => mapping.forked(),
+            Memory::Nowhere(mapping) => mapping.forked(),
+        }
     }
 
     /// The number of the other side.
@@ -122,7 +152,7 @@ impl PairMemory {
     /// This side's access to the channels. The platform says how the other side is woken.
     #[inline(always)]
     pub(crate) fn post<'a>(&'a self, platform: &'a ShmPlatform) -> Post<'a, ShmPlatform> {
-        let bells = self.mapping.start().cast::<Bell<ShmPlatform>>();
+        let bells = self.channels.start.cast::<Bell<ShmPlatform>>();
         let segment = Segment {
             cause: &self.cause,
             spread: &self.spread,
@@ -157,7 +187,7 @@ impl PairMemory {
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset < CHANNELS && offset.is_multiple_of(size_of::<u64>()));
         // SAFETY: I1 and I3: inside the mapping, aligned; the other side may change it.
-        unsafe { AtomicU64::from_ptr(self.mapping.start().wrapping_add(offset).cast()) }
+        unsafe { AtomicU64::from_ptr(self.channels.start.wrapping_add(offset).cast()) }
     }
 
     fn token_words(&self, side: usize) -> [&AtomicU64; 2] {

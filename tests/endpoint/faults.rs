@@ -43,7 +43,7 @@ pub(super) const ROLES: &[Role] = &[
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resources {
     pub(super) descriptors: usize,
-    mappings: usize,
+    pub(super) mappings: usize,
     /// Private memory, in KiB.
     memory: u64,
 }

@@ -263,6 +263,8 @@ fn bad_cells() -> Result<Completion> {
         // Writes, of more than one buffer, and of more than a buffer has room for.
         (10, 100, 3),
         (10, BUFFER as u64 + 1, 1),
+        // A request that is longer than a message.
+        (5, 4097, 1),
         (1, 100, u64::MAX),
         (4, 65_535, 255),
         // Slots that hold more than they have room for.

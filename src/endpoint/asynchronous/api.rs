@@ -26,7 +26,7 @@ use crate::endpoint::peer::{Event, Peer};
 /// * A task of the runtime takes in what comes and sleeps otherwise: peers are accepted and get what is shared with them also while
 ///   nobody waits. While nothing happens nothing runs. Of a peer of which 128 messages are not received nothing more is taken in, and so
 ///   nothing is answered, until a task receives some, or waits for one that may be behind them.
-/// * What peers have sent before they end is kept for some 900 of them, as by an [`Endpoint`]: a server whose clients send and leave has to receive
+/// * What peers have sent before they end is kept, up to 64 MiB, as by an [`Endpoint`]: a server whose clients send and leave has to receive
 ///   as fast as they come.
 /// * [`get`](AsyncEndpoint::get) and [`put`](AsyncEndpoint::put) own the memory of a transfer, and give it back.
 ///
