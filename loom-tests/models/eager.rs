@@ -3,19 +3,16 @@
 //! The first half of the page is what a rank does; the models follow.
 
 use intranode::copy::{Sink, Source};
-use intranode::protocol::CauseKind::Died;
 use intranode::protocol::Failure;
 use intranode::protocol::block_transfer::BlockTransfer;
 use intranode::protocol::eager::EagerBlocks;
 
 use super::collectives::{barrier, gather};
-use super::faults::IN_A_ROUND;
+use super::faults::deaths_in_rounds;
 use crate::harness::cells::{FULL, SHORT};
 use crate::harness::data::{Blocks, numbers};
-use crate::harness::machine::Fate;
 use crate::harness::model::Model;
 use crate::harness::rank::{Operation, Rank, Step};
-use crate::harness::verdict::{agreement, only};
 use crate::harness::waiting::Waiting::{self, Blocking, Dozing, Parking, Spinning};
 
 /// Even ranks send `EVEN` numbers to all, odd ones `ODD`, and none knows before how many the others send.
@@ -148,19 +145,8 @@ fn three_ranks() -> [Model; 3] {
 
 /// Rank 1 dies at a fail point of a call that stages for nothing, or of two whose data are staged.
 fn deaths() -> Vec<Model> {
-    let mut models = Vec::new();
-    for (name, script) in [("for_later", &[LATER][..]), ("twice", &[STAGED; 2])] {
-        for fail_point in IN_A_ROUND {
-            for occurrence in [1, 2] {
-                let name = format!("eager_{name}_death_at_{fail_point}_{occurrence}");
-                let model = Model::same(name, Parking, 2, script)
-                    .fate(1, Fate::dies_at(fail_point, occurrence))
-                    .check(agreement(0, only(Died, 1)));
-                models.push(model.bound(2));
-            }
-        }
-    }
-    models
+    let scripts = [("eager_for_later", &[LATER][..]), ("eager_twice", &[STAGED; 2])];
+    scripts.into_iter().flat_map(|(name, script)| deaths_in_rounds(name, Parking, script)).collect()
 }
 
 /// On which machines each runs.

@@ -151,6 +151,20 @@ fn death(waiting: Waiting, fail_point: &'static str, occurrence: usize) -> Model
         .check(agreement(0, only(Died, 1)))
 }
 
+/// Rank 1 of two that do the same dies at each fail point of its first round, or of its second.
+pub(super) fn deaths_in_rounds(name: &str, waiting: Waiting, script: &[Step]) -> Vec<Model> {
+    let death = |fail_point, occurrence| {
+        Model::same(format!("{name}_death_at_{fail_point}_{occurrence}"), waiting, 2, script)
+            .fate(1, Fate::dies_at(fail_point, occurrence))
+            .check(agreement(0, only(Died, 1)))
+            .bound(2)
+    };
+    IN_A_ROUND
+        .into_iter()
+        .flat_map(|fail_point| [1, 2].map(|occurrence| death(fail_point, occurrence)))
+        .collect()
+}
+
 /// The same with two survivors, which must agree.
 fn death_of_three(fail_point: &'static str) -> Model {
     Model::same(format!("death_at_{fail_point}"), Parking, 3, &[GATHER])

@@ -5,19 +5,16 @@
 use std::ops::Range;
 
 use intranode::copy::{Sink, Source};
-use intranode::protocol::CauseKind::Died;
 use intranode::protocol::Failure;
 use intranode::protocol::allreduce::Shape;
 use intranode::protocol::block_transfer::BlockTransfer;
 
 use super::collectives::gather;
-use super::faults::IN_A_ROUND;
+use super::faults::deaths_in_rounds;
 use crate::harness::cells::{FULL, SHORT};
 use crate::harness::data::{Blocks, Fold, folded, numbers};
-use crate::harness::machine::Fate;
 use crate::harness::model::Model;
 use crate::harness::rank::{Operation, Rank, Step};
-use crate::harness::verdict::{agreement, only};
 use crate::harness::waiting::Waiting::{self, Blocking, Dozing, Parking, Spinning};
 
 /// Every rank sends `N` numbers, and `ROOT` must get their fold in the order of the ranks.
@@ -211,19 +208,7 @@ fn deaths(waiting: Waiting) -> Vec<Model> {
         ("reduce_slices", reduce_slices::<0, FULL>),
         ("scan", scan::<{ FULL + 1 }>),
     ];
-    let mut models = Vec::new();
-    for (name, call) in calls {
-        for fail_point in IN_A_ROUND {
-            for occurrence in [1, 2] {
-                let name = format!("{name}_death_at_{fail_point}_{occurrence}");
-                let model = Model::same(name, waiting, 2, &[call])
-                    .fate(1, Fate::dies_at(fail_point, occurrence))
-                    .check(agreement(0, only(Died, 1)));
-                models.push(model.bound(2));
-            }
-        }
-    }
-    models
+    calls.into_iter().flat_map(|(name, call)| deaths_in_rounds(name, waiting, &[call])).collect()
 }
 
 /// On which machines each runs.
