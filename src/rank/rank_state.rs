@@ -497,17 +497,23 @@ impl<'s> OpenCall<'s> {
         self.phase += 1;
     }
 
-    /// The next transfer of the call.
-    pub(crate) fn transfer(&mut self, call: &Call, blocks: &mut impl BlockTransfer) -> Result<(), Error> {
+    /// The call with the number of its next transfer.
+    #[inline]
+    fn next_phase(&mut self, call: &Call) -> Call {
         let call = call.phase(self.phase);
         self.phase += 1;
+        call
+    }
+
+    /// The next transfer of the call.
+    pub(crate) fn transfer(&mut self, call: &Call, blocks: &mut impl BlockTransfer) -> Result<(), Error> {
+        let call = self.next_phase(call);
         self.run(|member| member.transfer(&call, blocks))
     }
 
     /// The same of one that may bring its data with what describes them.
     pub(crate) fn transfer_eagerly(&mut self, call: &Call, blocks: &mut impl EagerBlocks) -> Result<(), Error> {
-        let call = call.phase(self.phase);
-        self.phase += 1;
+        let call = self.next_phase(call);
         self.run(|member| member.exchange_eagerly(&call, blocks))
     }
 
@@ -517,8 +523,7 @@ impl<'s> OpenCall<'s> {
         call: &Call,
         round: impl FnOnce(&mut Member<'_, ShmPlatform>, &Barrier, &Call) -> Result<R, Failure>,
     ) -> Result<R, Error> {
-        let (call, rank_state) = (call.phase(self.phase), self.rank_state);
-        self.phase += 1;
+        let (call, rank_state) = (self.next_phase(call), self.rank_state);
         self.run(|member| round(member, &rank_state.barrier, &call))
     }
 
