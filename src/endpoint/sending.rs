@@ -99,7 +99,7 @@ impl Link {
         let is_short = len <= INLINE - head;
         let mask = match is_short {
             true => 0,
-            false if is_part => self.takes_buffer_for_part(len),
+            false if is_part => self.takes_buffer_for_part(len, publishes_to_held_lines()),
             false => core::mem::take(&mut self.reserved),
         };
         let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
@@ -117,8 +117,8 @@ impl Link {
     }
 
     /// A buffer for a part of a long transfer: the one behind the last such, where the lowest are dear, or that which was found.
-    fn takes_buffer_for_part(&mut self, len: usize) -> Mask {
-        let takes_next = self.rotation.takes_next(publishes_to_held_lines());
+    fn takes_buffer_for_part(&mut self, len: usize, is_dear: bool) -> Mask {
+        let takes_next = self.rotation.takes_next(is_dear);
         self.rotation.took(len);
         if takes_next {
             let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
@@ -144,5 +144,73 @@ impl Link {
     /// Whether there is room for the shortest message that was refused, if one was. It may need no buffer, which longer ones do.
     pub(super) fn finds_room_for_refused(&mut self) -> bool {
         self.refused.is_some_and(|bytes| self.finds_room(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::endpoint::link::Stage;
+    use crate::endpoint::peer::Peer;
+    use crate::segment::message_memory::PAIR_BUFFER;
+    use crate::segment::pair_memory::PairMemory;
+    use crate::tuning::MESSAGE_ASKED_MEASURE_BYTES;
+
+    /// A connection to nobody.
+    fn link() -> Link {
+        let (socket, _) = UnixStream::pair().unwrap();
+        let (memory, _) = PairMemory::create().unwrap();
+        Link::new(Peer { slot: 0, generation: 0 }, Stage::Open, OwnedFd::from(socket), (None, 0), memory)
+    }
+
+    /// The number of the buffer that the next part takes.
+    fn take(link: &mut Link, is_dear: bool) -> u32 {
+        assert!(link.finds_room(PAIR_BUFFER));
+        let mask = link.takes_buffer_for_part(PAIR_BUFFER, is_dear);
+        assert_eq!(mask.count_ones(), 1);
+        mask.trailing_zeros()
+    }
+
+    fn give_back(link: &Link, buffer: u32) {
+        let post = link.memory.post(&link.platform);
+        unstopped(post.release(&link.memory.outgoing(), 1 << buffer, link.memory.other()));
+    }
+
+    /// The buffers of `parts` parts, of which each is read at once.
+    fn take_and_give_back(link: &mut Link, parts: usize, is_dear: bool) -> Vec<u32> {
+        let mut take = || {
+            let buffer = take(link, is_dear);
+            give_back(link, buffer);
+            buffer
+        };
+        (0..parts).map(|_| take()).collect()
+    }
+
+    #[test]
+    fn parts_take_the_buffers_in_turn_where_the_lowest_are_dear() {
+        let link = &mut link();
+        let measured = MESSAGE_ASKED_MEASURE_BYTES / PAIR_BUFFER;
+        assert_eq!(take_and_give_back(link, 2 * measured, false), vec![0; 2 * measured]);
+        // The lowest stays the one that was found for the next message.
+        let (last, turns) = (Mask::BITS - 1, 2);
+        let in_turn: Vec<u32> = (0..turns).flat_map(|_| 1..=last).collect();
+        assert_eq!(take_and_give_back(link, in_turn.len(), true), in_turn);
+        assert_eq!(link.reserved, 1);
+    }
+
+    #[test]
+    fn a_part_that_finds_no_other_buffer_takes_the_one_that_was_found() {
+        let link = &mut link();
+        take_and_give_back(link, MESSAGE_ASKED_MEASURE_BYTES / PAIR_BUFFER, true);
+        let mut taken: Vec<u32> = (0..Mask::BITS).map(|_| take(link, true)).collect();
+        assert_eq!((taken.pop(), link.reserved), (Some(0), 0));
+        assert_eq!(taken, Vec::from_iter(1..Mask::BITS));
+        assert!(!link.finds_room(PAIR_BUFFER));
+        // The next one that is read is found.
+        give_back(link, 5);
+        assert_eq!(take(link, true), 5);
     }
 }

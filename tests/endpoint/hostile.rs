@@ -349,12 +349,12 @@ fn scribbles(args: &[String]) -> Result<()> {
                 0 => 0,
                 1 => u64::MAX,
                 2 => random.u64(..),
-                // Near a cell's word, or a count.
+                // Near a cell's word, of a message's length or a part's, or a count.
                 3 => {
                     random.u64(0..200) << 40
                         | random.u64(0..16) << 51
                         | random.u64(0..4) << 49
-                        | random.u64(0..5000)
+                        | random.u64(0..5000) << random.u32(0..5)
                 }
                 4 => 1 << random.u32(0..64),
                 _ => random.u64(0..130),
