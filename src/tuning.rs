@@ -39,6 +39,10 @@ pub const MOST_STREAMED_BYTES: usize = 128 << 10;
 /// without an RFO that waits for them. Measured.
 pub const ROTATION_BYTES: usize = 4 << 20;
 
+/// Up to how many bytes a block that two ranks exchange is written where the other's was read. Longer ones leave the caches in between: between distant
+/// processors a block of 256 KiB took 1.2 of the time, of 64 KiB 0.8. Measured: docs/adr/0067-what-was-read-is-written-next.md.
+pub const EXCHANGED_IN_PLACE_BYTES: usize = 64 << 10;
+
 /// Shorter chunks do not rotate: for so few lines the way to memory is longer than the RFO. Measured.
 pub const ROTATION_FROM_BYTES: usize = 2 << 10;
 
@@ -237,7 +241,7 @@ pub(crate) const PUBLISH_HELD_MEASUREMENTS: usize = 3;
 pub(crate) const PUBLISH_ONE_OF: usize = 16;
 
 /// Up to this cost of publishing a line, data that others can read where it lies is not published: the program's own stores to
-/// it cost more than those to staging, whose lines have left the readers' caches. Between processors that are near each other
+/// it cost more than those to staging, whose lines have left the readers' caches, or are in this core's own. Between processors that are near each other
 /// publishing was measured to take 1.1 to 1.7 ns a line, between far ones 4 to 12.
 pub(crate) const READ_IN_PLACE_UP_TO_PS: u64 = 3_000;
 

@@ -78,6 +78,7 @@ fn check_parts(layout: &Layout, map: &Map) {
     part(layout.cause(), 8, 8);
     part(layout.wait(), 4, 4);
     part(layout.notices(), 4, 4);
+    part(layout.swap(), 4, 4);
     part(layout.claims(), 4 * ranks, 4);
     part(layout.pid_namespaces(), 4 * ranks, 4);
     part(layout.fates(), 4 * ranks, 4);

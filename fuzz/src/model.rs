@@ -1,5 +1,5 @@
 //! A second implementation of the segment's layout and header, from their description: in 128 bits, without overflow, and
-//! with the literal numbers of version 9.
+//! with the literal numbers of version 10.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use std::ops::Range;
 pub const MAGIC: u64 = 0x696E_7472_616E_6F64;
 
 /// The version that is described here.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// The largest mapping of a process with this many bits.
 pub fn address_space(bits: u32) -> u128 {

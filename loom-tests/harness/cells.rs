@@ -16,17 +16,18 @@ pub(crate) struct Bytes<const N: usize> {
 pub(crate) type Header = Bytes<56>;
 
 /// Staging in which a chunk holds more than fits into a real header, so that the chunked path is taken, and chunks
-/// rotate through two places.
+/// rotate through four places, with two ranks through two of either buffer.
 pub(crate) const STAGING: Staging = Staging {
-    capacity: 256,
+    capacity: 512,
     chunk: 120,
     short: 104,
     chunk_of_one: 120,
     folded: 120,
     rotation_from: 0,
-    rotation: 256,
-    rotation_of_one: 256,
+    rotation: 512,
+    rotation_of_one: 512,
     oversubscribed: false,
+    swaps: true,
 };
 
 /// A rank's staging buffer of one parity.

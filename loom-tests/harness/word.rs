@@ -33,9 +33,10 @@ impl Word {
         }
     }
 
-    /// The word with a rank's turn, at the beginning.
+    /// The word with a rank's turn, at the beginning: where two ranks write to each other's buffers, and in the second turn from then on to their own
+    /// again.
     pub(crate) fn turn(rank: usize) -> Self {
-        Word::new(0, Label { what: "turn", rank, parity: 0 })
+        Word::new(2, Label { what: "turn", rank, parity: 0 })
     }
 
     /// A step has written this value.

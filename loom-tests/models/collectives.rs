@@ -125,12 +125,14 @@ fn wrapping(waiting: Waiting) -> [Model; 3] {
         .map(|(name, start)| Model::same(name, waiting, 2, &[GATHER; 2]).start(start))
 }
 
-/// Rounds without data, and rounds whose calls differ, between rounds whose data go through staging.
-fn turns(waiting: Waiting) -> [Model; 3] {
+/// Rounds whose data go through staging until each rank writes to the other's buffer, and between them rounds without data, and rounds whose calls
+/// differ.
+fn turns(waiting: Waiting) -> [Model; 4] {
     let thrice: [Step; 3] = [GATHER_SHORT; 3];
     let same = |name: &str, script: &[Step]| bounded_if_parking(Model::same(name, waiting, 2, script));
     let differ = |name: &str, other: &[Step]| bounded_if_parking(Model::new(name, waiting, &[&thrice, other]));
     [
+        same("staged_three_times", &thrice),
         same("staged_around_a_barrier", &[GATHER_SHORT, barrier, GATHER_SHORT]),
         differ("staged_around_a_mismatch", &[GATHER_SHORT, barrier, GATHER_SHORT]),
         differ("staged_after_a_mismatch", &[barrier, GATHER_SHORT, GATHER_SHORT]),

@@ -88,6 +88,7 @@ impl Script {
             rotation: 2 * chunk.next_power_of_two(),
             rotation_of_one: 4 * chunk.next_power_of_two(),
             oversubscribed: false,
+            swaps: choice::once_in(2),
         };
         let slices_from = choice::one_of(&[0, chunk, usize::MAX]);
         let some = || match mishaps > 0 && choice::once_in(mishaps) {

@@ -12,6 +12,7 @@ use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::call::INLINE;
 use crate::protocol::prefetch::Then;
+use crate::protocol::staging::Senders;
 use crate::rank::choices::{Choice, Path};
 
 /// The blocks in a buffer, all of this length.
@@ -60,7 +61,7 @@ impl Communicator {
     fn exchange_short(
         &self,
         (operation, call): (Operation, &Call),
-        (longest, senders, then): (usize, usize, Then),
+        (longest, senders, then): (usize, Senders, Then),
         recv: &mut [u8],
         publish: impl FnOnce(&mut [u8], Sink<'_>),
         own: impl FnOnce(&mut [u8]),
@@ -78,7 +79,7 @@ impl Communicator {
         let is_root = self.rank() == root;
         self.exchange_short(
             (Operation::Broadcast, call),
-            (buffer.len(), 1, Then::of(is_root, true)),
+            (buffer.len(), Senders::One, Then::of(is_root, true)),
             buffer,
             |buffer, mut staging| {
                 if is_root {
@@ -100,7 +101,7 @@ impl Communicator {
         let blocks = Blocks { bytes: send.len(), size: self.size() };
         self.exchange_short(
             (Operation::Allgather, call),
-            (send.len(), self.size(), Then::Reads),
+            (send.len(), Senders::of(self.size(), |_| send.len()), Then::Reads),
             recv,
             |_, mut staging| staging.publish(send),
             |recv| blocks.of_mut(recv, self.rank()).copy_from_slice(send),
@@ -114,9 +115,10 @@ impl Communicator {
         let blocks = Blocks { bytes: send.len(), size: self.size() };
         let is_root = recv.is_some();
         let recv = recv.unwrap_or_default();
+        let senders = if self.size() > 2 { Senders::Several } else { Senders::One };
         self.exchange_short(
             (Operation::Gather, call),
-            (send.len(), self.size() - 1, Then::of(!is_root, is_root)),
+            (send.len(), senders, Then::of(!is_root, is_root)),
             recv,
             |_, mut staging| {
                 if !is_root {
@@ -152,7 +154,10 @@ impl Communicator {
         let recv = recv.unwrap_or_default();
         // The root's own block may be long.
         let stores = StorePolicy::of_call(recv.len());
-        let senders = table.lens_of_parts(root, self.size()).filter(|len| *len > 0).take(2).count();
+        let senders = match table.lens_of_parts(root, self.size()).filter(|len| *len > 0).take(2).count() {
+            0 | 1 => Senders::One,
+            _ => Senders::Several,
+        };
         self.exchange_short(
             (Operation::Gatherv, call),
             (longest, senders, Then::of(!is_root && !send.is_empty(), is_root)),
@@ -191,7 +196,7 @@ impl Communicator {
         let start = table.len_of_parts(root, size, before);
         self.exchange_short(
             (Operation::Scatterv, call),
-            (total, 1, Then::of(send.is_some() && total > 0, true)),
+            (total, Senders::One, Then::of(send.is_some() && total > 0, true)),
             recv,
             |_, mut staging| {
                 if let Some(send) = send {
@@ -227,7 +232,7 @@ impl Communicator {
         let start = blocks.start(root, self.rank());
         self.exchange_short(
             (Operation::Scatter, call),
-            ((blocks.size - 1) * blocks.bytes, 1, Then::of(send.is_some(), true)),
+            ((blocks.size - 1) * blocks.bytes, Senders::One, Then::of(send.is_some(), true)),
             recv,
             |_, staging| {
                 if let Some(send) = send {
@@ -254,7 +259,7 @@ impl Communicator {
         let blocks = Blocks { bytes: send.len() / size, size };
         self.exchange_short(
             (Operation::Alltoall, call),
-            ((size - 1) * blocks.bytes, size, Then::Reads),
+            ((size - 1) * blocks.bytes, Senders::of(size, |_| 1), Then::Reads),
             recv,
             |_, staging| blocks.put_others(send, rank, staging),
             |recv| blocks.of_mut(recv, rank).copy_from_slice(blocks.of(send, rank)),

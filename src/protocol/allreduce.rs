@@ -42,7 +42,7 @@ use super::offers::is_offer;
 use super::partition::block;
 use super::prefetch::Then;
 use super::single_copy::write_status;
-use super::staging::STEP;
+use super::staging::{STEP, Senders, TurnBuffers};
 use super::{Call, Failure, Member, Payload, Platform, Staging};
 use crate::copy::{Sink, Source, TERMS, Term};
 
@@ -245,13 +245,13 @@ impl<P: Platform> Member<'_, P> {
             self.note_places(&mut plan, shape, parity);
             round = self.round_contents(&plan, 0..0, 0);
         }
-        let mut buffer = self.end_turn_if(plan.contributions_are_staged);
+        let mut buffers = self.end_turn_if(plan.contributions_are_staged);
         loop {
-            self.prefetch_next_round((plan.chunk_len * size, self.size()), plan.then());
-            let Some(next) = self.next_round(&plan, &round, buffer, data) else { break };
+            self.prefetch_next_round((plan.chunk_len * size, Senders::Several), plan.then());
+            let Some(next) = self.next_round(&plan, &round, buffers, data) else { break };
             round = next;
             self.continue_call(call, || ())?;
-            buffer = self.end_turn();
+            buffers = self.end_turn();
         }
         if !plan.sliced && !plan.places.is_empty() {
             // All have folded.
@@ -284,18 +284,18 @@ impl<P: Platform> Member<'_, P> {
     fn reduction_short(&mut self, call: &Call, shape: Shape, data: &mut impl Reduction) -> Result<(), Failure> {
         let (len, bytes) = (data.elements(), data.elements() * data.element_size());
         let turn = self.turn();
-        let offset = self.segment.staging.offset(bytes, self.size(), turn);
+        let offset = self.offset(bytes, Senders::Several);
         let staged = !self.reads_own_in_place(data) || shape.is_read_by_others(self.rank, self.size());
         if staged {
-            let buffer = self.buffer(self.rank, turn.buffer());
+            let buffer = self.buffer(self.rank, turn.buffers());
             buffer.write(|staging| data.contribute(0..len, staging.after(offset)));
         }
         self.begin_call(call, |_| ())?;
         self.end(turn);
-        let source = StagedSource { buffer: turn.buffer(), offset, places: &[] };
+        let source = StagedSource { buffers: turn.buffers(), offset, places: &[] };
         let terms = shape.terms(self.rank, self.size());
         self.prefetch_contributions(source, terms, bytes);
-        self.prefetch_next_round((bytes, self.size()), Then::of(staged, terms > 0));
+        self.prefetch_next_round((bytes, Senders::Several), Then::of(staged, terms > 0));
         self.fold_all(0..len, source, terms, data, None);
         Ok(())
     }
@@ -305,7 +305,7 @@ impl<P: Platform> Member<'_, P> {
         &self,
         plan: &Plan,
         round: &RoundContents,
-        buffer: usize,
+        buffers: TurnBuffers,
         data: &mut D,
     ) -> Option<RoundContents> {
         let Range { start, end } = round.chunk;
@@ -314,14 +314,14 @@ impl<P: Platform> Member<'_, P> {
             if let Some(next) = &next {
                 self.contribute(plan, next, data);
             }
-            let source = StagedSource { buffer, offset: round.offset, places: &plan.places };
+            let source = StagedSource { buffers, offset: round.offset, places: &plan.places };
             self.fold_all(start..end, source, plan.terms, data, None);
             return next;
         }
         let next = self.round_contents(plan, start..end, end);
-        self.collect(plan, round, buffer, data);
+        self.collect(plan, round, buffers, data);
         self.contribute(plan, &next, data);
-        self.fold_slice(plan, round, buffer, &next, data);
+        self.fold_slice(plan, round, buffers, &next, data);
         let is_last = next.chunk.is_empty() && next.folded.is_empty();
         (!is_last).then_some(next)
     }
@@ -386,7 +386,7 @@ impl<P: Platform> Member<'_, P> {
             true => contributions,
             false => slices + self.slice_bytes(plan.chunk_len, plan.element_size),
         };
-        RoundContents { chunk, folded, offset: self.offset(bytes, self.size()), slices }
+        RoundContents { chunk, folded, offset: self.offset(bytes, Senders::Several), slices }
     }
 
     /// Puts this rank's chunk into staging, without what is read where it lies.
@@ -407,11 +407,11 @@ impl<P: Platform> Member<'_, P> {
     }
 
     /// Copies the slices of the others out of staging.
-    fn collect<D: Reduction>(&self, plan: &Plan, round: &RoundContents, buffer: usize, data: &mut D) {
+    fn collect<D: Reduction>(&self, plan: &Plan, round: &RoundContents, buffers: TurnBuffers, data: &mut D) {
         if round.folded.is_empty() || plan.terms == 0 {
             return;
         }
-        let source = StagedSource { buffer, offset: round.offset + round.slices, places: &[] };
+        let source = StagedSource { buffers, offset: round.offset + round.slices, places: &[] };
         for rank in self.others() {
             let theirs = self.slice(&round.folded, rank);
             source.look(self, rank, |staging| data.collect(theirs, staging));
@@ -423,7 +423,7 @@ impl<P: Platform> Member<'_, P> {
         &self,
         plan: &Plan,
         round: &RoundContents,
-        buffer: usize,
+        buffers: TurnBuffers,
         next: &RoundContents,
         data: &mut D,
     ) {
@@ -436,7 +436,7 @@ impl<P: Platform> Member<'_, P> {
             // Nothing is read there, and where slices alone rotate there may be no room for a chunk.
             false => 0,
         };
-        let from = StagedSource { buffer, offset, places: &plan.places };
+        let from = StagedSource { buffers, offset, places: &plan.places };
         self.next_buffer().write(|staging| {
             let staging = staging.after(next.offset + next.slices);
             self.fold_all(mine, from, self.size(), data, Some(staging));

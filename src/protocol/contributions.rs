@@ -2,6 +2,7 @@
 
 use super::block_transfer::Address;
 use super::call::HEAD;
+use super::staging::TurnBuffers;
 use super::{Member, Payload, Platform, Slot};
 use crate::copy::Source;
 use crate::tuning::PREFETCH_CONTRIBUTIONS_BYTES;
@@ -54,7 +55,7 @@ impl<P: Platform> Member<'_, P> {
 /// The contributions to a chunk: in one of each rank's two buffers, from a place on; or, by rank, in place.
 #[derive(Clone, Copy)]
 pub(super) struct StagedSource<'p> {
-    pub(super) buffer: usize,
+    pub(super) buffers: TurnBuffers,
     pub(super) offset: usize,
     /// Empty if none is in place.
     pub(super) places: &'p [Address],
@@ -82,7 +83,7 @@ impl StagedSource<'_> {
         rank: usize,
         look: impl FnOnce(Source<'_>) -> R,
     ) -> R {
-        member.buffer(rank, self.buffer).read(|staging| look(staging.after(self.offset)))
+        member.buffer(rank, self.buffers).read(|staging| look(staging.after(self.offset)))
     }
 
     /// Reads what a rank and the next have contributed.

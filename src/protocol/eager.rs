@@ -6,7 +6,7 @@
 //! ```text
 //! turn     t                              t + 1
 //! header   length, where the data are
-//! staging  write                          read, or write again       every rank, its own buffer of that turn
+//! staging  write                          read, or write again       every rank, its buffer of that turn
 //!          ─round─ read headers, decide
 //! ```
 //!
@@ -15,6 +15,7 @@
 //! nobody reads what others have staged: it was no turn, and a rank may fill that buffer again for the next round.
 
 use super::prefetch::Then;
+use super::staging::Senders;
 use super::{Call, Failure, Member, Payload, Platform};
 use crate::copy::{Sink, Source};
 
@@ -42,10 +43,12 @@ impl<P: Platform> Member<'_, P> {
     /// As [`Member::begin_call`].
     pub fn exchange_eagerly(&mut self, call: &Call, blocks: &mut impl EagerBlocks) -> Result<(), Failure> {
         let (turn, staging, ranks) = (self.turn(), self.segment.staging, self.size());
-        let offset = |staged| staging.offset(staged, ranks, turn);
+        // A rank does not know yet how much the others send.
+        let senders = Senders::Several;
+        let offset = |staged| staging.offset(staged, senders, ranks, turn);
         let own = blocks.staged(self.rank);
         if own > 0 {
-            self.buffer(self.rank, turn.buffer()).write(|staging| blocks.put(staging.after(offset(own))));
+            self.buffer(self.rank, turn.buffers()).write(|staging| blocks.put(staging.after(offset(own))));
         }
         let parity = self.begin_call(call, |header| blocks.describe(header))?;
         for rank in self.others() {
@@ -56,11 +59,11 @@ impl<P: Platform> Member<'_, P> {
             return Ok(());
         }
         self.end(turn);
-        self.prefetch_next_round((own, ranks), Then::of(own > 0, true));
+        self.prefetch_next_round((own, senders), Then::of(own > 0, true));
         for rank in self.others() {
             let theirs = blocks.staged(rank);
             if theirs > 0 {
-                self.buffer(rank, turn.buffer())
+                self.buffer(rank, turn.buffers())
                     .read(|staging| blocks.get(rank, staging.after(offset(theirs))));
             }
         }

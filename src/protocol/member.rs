@@ -1,5 +1,6 @@
 //! The control structures of a communicator, and one rank's view of them.
 
+use super::staging::{Senders, TurnBuffers};
 use super::{Generation, Ordering::Relaxed, Platform, Staging, Turn};
 
 /// A rank's arrival word for one parity, and what it publishes with its arrival.
@@ -110,17 +111,17 @@ impl<'s, P: Platform> Member<'s, P> {
     /// Ends a turn: a round is complete whose data go through staging, and all ranks call the same. Which of each rank's buffers the
     /// data are in: they stay until this rank arrives at the next round.
     #[inline]
-    pub(super) fn end_turn(&self) -> usize {
+    pub(super) fn end_turn(&self) -> TurnBuffers {
         let turn = self.turn();
         self.end(turn);
-        turn.buffer()
+        turn.buffers()
     }
 
     /// The same if anybody has `staged` data for the round, which all ranks know. If not, it was no turn: the buffers that come out are
     /// those that nobody writes before the next turn has ended.
     #[inline]
-    pub(super) fn end_turn_if(&self, staged: bool) -> usize {
-        if staged { self.end_turn() } else { self.turn().next().buffer() }
+    pub(super) fn end_turn_if(&self, staged: bool) -> TurnBuffers {
+        if staged { self.end_turn() } else { self.turn().next().buffers() }
     }
 
     /// The same of a turn that is known.
@@ -131,7 +132,7 @@ impl<'s, P: Platform> Member<'s, P> {
 
     /// The buffer that this rank may fill before it arrives at the next round.
     pub(super) fn next_buffer(&self) -> &'s P::Buffer {
-        self.buffer(self.rank, self.turn().buffer())
+        self.buffer(self.rank, self.turn().buffers())
     }
 
     /// The parity of the next round, hence of the header that this rank may fill before it arrives.
@@ -143,13 +144,16 @@ impl<'s, P: Platform> Member<'s, P> {
         &self.segment.slots[rank][parity].header
     }
 
-    pub(super) fn buffer(&self, rank: usize, buffer: usize) -> &'s P::Buffer {
-        &self.segment.buffers[rank][buffer]
+    /// What a rank has staged, or stages, in a turn that uses these buffers.
+    pub(super) fn buffer(&self, rank: usize, buffers: TurnBuffers) -> &'s P::Buffer {
+        let is_swapped = buffers.is_swapped() && self.segment.staging.swaps && self.size() == 2;
+        let owner = if is_swapped { 1 - rank } else { rank };
+        &self.segment.buffers[owner][buffers.buffer()]
     }
 
-    /// Where in the buffers of the next turn the chunks begin, if this number of ranks send and the longest has `len` bytes.
-    pub(super) fn offset(&self, len: usize, senders: usize) -> usize {
-        self.segment.staging.offset(len, senders, self.turn())
+    /// Where in the buffers of the next turn the chunks begin, if these ranks send and the longest has `len` bytes.
+    pub(super) fn offset(&self, len: usize, senders: Senders) -> usize {
+        self.segment.staging.offset(len, senders, self.size(), self.turn())
     }
 
     /// The other ranks, each starting with its own successor, so that not all read the same memory at once.

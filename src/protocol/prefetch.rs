@@ -1,5 +1,6 @@
 //! Prefetches for write. What a rank writes next, others have read: each line needs an RFO, which the next call would wait for.
 
+use super::staging::Senders;
 use super::{Member, Payload, Platform};
 use crate::copy::cpu;
 use crate::tuning::{
@@ -44,10 +45,10 @@ impl Then {
 
 impl<P: Platform> Member<'_, P> {
     /// Prefetches for write the lines that this rank's next call will write, which others have just read. To be called after
-    /// a round, before something else is done. The next call is taken to be like this one, in which this number of ranks has written to
+    /// a round, before something else is done. The next call is taken to be like this one, in which these ranks have written to
     /// staging, and the longest chunk has `staged` bytes.
     #[inline]
-    pub(super) fn prefetch_next_round(&self, (staged, senders): (usize, usize), then: Then) {
+    pub(super) fn prefetch_next_round(&self, (staged, senders): (usize, Senders), then: Then) {
         let Some(prefetched) = then.prefetched(staged, cpu::is_intel()) else { return };
         self.prefetch_next_slot();
         if prefetched > 0 {

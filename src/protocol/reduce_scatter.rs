@@ -20,7 +20,7 @@ use super::allreduce::Reduction;
 use super::call::INLINE;
 use super::contributions::StagedSource;
 use super::prefetch::Then;
-use super::staging::STEP;
+use super::staging::{STEP, Senders, TurnBuffers};
 use super::{Call, Failure, Member, Payload, Platform};
 
 /// How the blocks go through staging, the same on every rank. In elements, unless it says bytes.
@@ -70,9 +70,9 @@ impl<P: Platform> Member<'_, P> {
         let (windows, mut window) = self.first_window(blocks, data);
         self.begin_call(call, |_| ())?;
         loop {
-            let buffer = self.end_turn();
-            self.prefetch_next_round((windows.bytes, self.size()), Then::Reads);
-            let Some(next) = self.next_window(&windows, &window, buffer, blocks, data) else { return Ok(()) };
+            let buffers = self.end_turn();
+            self.prefetch_next_round((windows.bytes, Senders::Several), Then::Reads);
+            let Some(next) = self.next_window(&windows, &window, buffers, blocks, data) else { return Ok(()) };
             window = next;
             self.continue_call(call, || ())?;
         }
@@ -96,7 +96,7 @@ impl<P: Platform> Member<'_, P> {
         &self,
         windows: &Windows,
         window: &Window,
-        buffer: usize,
+        buffers: TurnBuffers,
         blocks: &impl Fn(usize) -> Range<usize>,
         data: &mut impl Reduction,
     ) -> Option<Window> {
@@ -107,7 +107,7 @@ impl<P: Platform> Member<'_, P> {
         let own = windows.piece(window, self.rank, blocks);
         if window.ranks.contains(&self.rank) && !own.is_empty() {
             let offset = windows.place(window, self.rank, data.element_size());
-            self.fold_all(own, StagedSource { buffer, offset, places: &[] }, self.size(), data, None);
+            self.fold_all(own, StagedSource { buffers, offset, places: &[] }, self.size(), data, None);
         }
         next
     }
@@ -142,7 +142,7 @@ impl<P: Platform> Member<'_, P> {
                 return None;
             }
             let ranks = first..(first + windows.ranks).min(size);
-            let window = Window { start, ranks, offset: self.offset(windows.bytes, self.size()) };
+            let window = Window { start, ranks, offset: self.offset(windows.bytes, Senders::Several) };
             if window.ranks.clone().any(|rank| !windows.piece(&window, rank, blocks).is_empty()) {
                 return Some(window);
             }

@@ -16,13 +16,18 @@
 //! If one of more than two ranks alone has something to send, its chunks rotate through all of its buffer: the others' are not
 //! in use.
 //!
+//! Two ranks that send each other something may do better: in every other pair of turns each writes to the other's buffer, where it has just read. So the line
+//! is in its own cache, and all that it takes is to invalidate the copy of who has written it. What both send, about as much and up to 64 KiB, does not
+//! rotate then; all else rotates through every other place of either buffer ([0067](../../docs/adr/0067-what-was-read-is-written-next.md)).
+//!
 //! This is about speed alone. What keeps a chunk from being overwritten too early is that a rank has two buffers, and uses them
 //! by turns: see [`Turn`].
 
 use super::call::INLINE;
 use crate::tuning::{
-    CHUNK_BYTES, CHUNKS_OF_ONE_SENDER, FOLDED_CHUNK_BYTES, LEAST_CHUNK_BYTES, LEAST_CHUNK_BYTES_OF_TWO,
-    LEAST_STREAMED_BYTES, MOST_STREAMED_BYTES, ROTATION_BYTES, ROTATION_FROM_BYTES, SHORT_BYTES,
+    CHUNK_BYTES, CHUNKS_OF_ONE_SENDER, EXCHANGED_IN_PLACE_BYTES, FOLDED_CHUNK_BYTES, LEAST_CHUNK_BYTES,
+    LEAST_CHUNK_BYTES_OF_TWO, LEAST_STREAMED_BYTES, MOST_STREAMED_BYTES, ROTATION_BYTES, ROTATION_FROM_BYTES,
+    SHORT_BYTES,
 };
 
 /// How many rounds whose data go through staging all ranks have completed, modulo 2³²: the same on every rank. Which of its two buffers a
@@ -51,9 +56,53 @@ impl Turn {
         Turn(self.0.wrapping_add(1))
     }
 
+    /// Which buffers are used.
+    pub const fn buffers(self) -> TurnBuffers {
+        TurnBuffers { buffer: (self.0 & 1) as usize, swapped: self.0 & 2 != 0 }
+    }
+}
+
+/// Which staging buffers a turn uses: the same on every rank, whatever it calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TurnBuffers {
+    buffer: usize,
+    swapped: bool,
+}
+
+impl TurnBuffers {
     /// Which of its two buffers a rank uses.
     pub const fn buffer(self) -> usize {
-        (self.0 & 1) as usize
+        self.buffer
+    }
+
+    /// Whether it is the other rank's, if there are two that [swap](Staging::swaps) buffers.
+    pub const fn is_swapped(self) -> bool {
+        self.swapped
+    }
+}
+
+/// How many ranks write to staging in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Senders {
+    /// One, or none.
+    One,
+    /// Several.
+    Several,
+    /// Both of two, about as much each, and each reads all that the other has written.
+    Both,
+}
+
+impl Senders {
+    /// Of a transfer among `size` ranks of which each sends this many bytes.
+    #[inline]
+    pub(crate) fn of(size: usize, len: impl Fn(usize) -> usize) -> Self {
+        if size == 2 && len(0).min(len(1)) > len(0).max(len(1)) / 2 {
+            return Senders::Both;
+        }
+        match (0..size).filter(|rank| len(*rank) > 0).take(2).count() {
+            0 | 1 => Senders::One,
+            _ => Senders::Several,
+        }
     }
 }
 
@@ -78,6 +127,8 @@ pub struct Staging {
     pub rotation_of_one: usize,
     /// Whether ranks share processors.
     pub oversubscribed: bool,
+    /// Whether two ranks swap their buffers in every other pair of turns.
+    pub swaps: bool,
 }
 
 /// A multiple of the size of every element that is reduced.
@@ -107,7 +158,14 @@ impl Staging {
             rotation,
             rotation_of_one: if ranks == 2 { rotation } else { capacity },
             oversubscribed: false,
+            swaps: false,
         }
+    }
+
+    /// The same where two ranks swap their buffers in every other pair of turns. If there are more than two, they do not.
+    #[must_use]
+    pub fn swapping(self) -> Self {
+        Staging { swaps: true, ..self }
     }
 
     /// The same for ranks that share processors: what takes turns does not overlap, and each round costs a context switch for each
@@ -128,8 +186,8 @@ impl Staging {
     /// The length of a chunk of a transfer among this number of ranks whose longest block has `len` bytes. With a single sender
     /// chunks are shorter, unless ranks share processors: the other ranks are idle while it writes the first, and it is idle while
     /// they read the last.
-    pub(super) fn chunk_len(self, len: usize, senders: usize, ranks: usize) -> usize {
-        if senders != 1 {
+    pub(super) fn chunk_len(self, len: usize, senders: Senders, ranks: usize) -> usize {
+        if senders != Senders::One {
             return self.chunk;
         }
         if self.oversubscribed {
@@ -147,26 +205,33 @@ impl Staging {
         (len / CHUNKS_OF_ONE_SENDER).clamp(LEAST_STREAMED_BYTES, MOST_STREAMED_BYTES).min(self.folded)
     }
 
-    /// Where in its buffer each rank's chunk begins, if this number of ranks send and the longest chunk has `len` bytes.
-    pub(super) fn offset(self, len: usize, senders: usize, turn: Turn) -> usize {
-        if len < self.rotation_from {
+    /// Where in its buffer each rank's chunk begins, if these of `size` ranks send and the longest chunk has `len` bytes.
+    pub(super) fn offset(self, len: usize, senders: Senders, size: usize, turn: Turn) -> usize {
+        let swaps = self.swaps && size == 2;
+        if len < self.rotation_from || swaps && senders == Senders::Both && len <= EXCHANGED_IN_PLACE_BYTES {
             return 0;
         }
         let stride = len.max(1).next_multiple_of(STEP);
-        let rotation = if senders == 1 { self.rotation_of_one } else { self.rotation };
-        let Some(last) = (rotation / stride).checked_sub(1) else { return 0 };
-        let place = turn.number() as usize / 2 % (last + 1);
+        let rotation = if senders == Senders::One { self.rotation_of_one } else { self.rotation };
+        let places = match rotation / stride {
+            // Then a rank writes to the same places of either buffer each time, and to as many bytes as if it had its own alone.
+            places if swaps && places > 1 => places - places % 2,
+            places => places,
+        };
+        let Some(last) = places.checked_sub(1) else { return 0 };
+        let place = turn.number() as usize / 2 % places;
         (last - place) * stride
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Senders::{Both, One, Several};
     use super::*;
 
     /// The offsets of a chunk of `len` bytes in consecutive turns of one buffer.
-    fn offsets(staging: Staging, len: usize, senders: usize, turns: u32) -> Vec<usize> {
-        (0..turns).map(|turn| staging.offset(len, senders, Turn::new(2 * turn))).collect()
+    fn offsets(staging: Staging, len: usize, senders: Senders, turns: u32) -> Vec<usize> {
+        (0..turns).map(|turn| staging.offset(len, senders, 2, Turn::new(2 * turn))).collect()
     }
 
     fn rotating(capacity: usize, rotation_from: usize, rotation: usize) -> Staging {
@@ -176,12 +241,12 @@ mod tests {
     #[test]
     fn chunks_rotate_through_the_whole_buffer_and_stay_inside() {
         let staging = rotating(4096, 100, 4096);
-        assert_eq!(offsets(staging, 1024, 2, 5), [3072, 2048, 1024, 0, 3072]);
-        assert_eq!(offsets(staging, 600, 2, 7), [3200, 2560, 1920, 1280, 640, 0, 3200]);
-        assert_eq!(offsets(staging, 99, 2, 3), [0, 0, 0]);
+        assert_eq!(offsets(staging, 1024, Several, 5), [3072, 2048, 1024, 0, 3072]);
+        assert_eq!(offsets(staging, 600, Several, 7), [3200, 2560, 1920, 1280, 640, 0, 3200]);
+        assert_eq!(offsets(staging, 99, Several, 3), [0, 0, 0]);
         for capacity in [64, 192, 4096, 5000] {
             let step = if cfg!(miri) { 997 } else { 1 };
-            for (len, senders) in (0..=capacity).step_by(step).flat_map(|len| [(len, 1), (len, 2)]) {
+            for (len, senders) in (0..=capacity).step_by(step).flat_map(|len| [(len, One), (len, Several)]) {
                 let places = offsets(rotating(capacity, 0, capacity / 2), len, senders, 100);
                 assert!(places.iter().all(|place| place + len <= capacity));
             }
@@ -191,14 +256,14 @@ mod tests {
     #[test]
     fn a_single_sender_s_chunks_rotate_through_all_of_its_buffer() {
         let staging = rotating(4096, 0, 1024);
-        assert_eq!(offsets(staging, 1024, 2, 3), [0, 0, 0]);
-        assert_eq!(offsets(staging, 1024, 1, 5), [3072, 2048, 1024, 0, 3072]);
+        assert_eq!(offsets(staging, 1024, Several, 3), [0, 0, 0]);
+        assert_eq!(offsets(staging, 1024, One, 5), [3072, 2048, 1024, 0, 3072]);
     }
 
     #[test]
     fn chunks_of_many_senders_are_shorter_than_those_of_one() {
         let staging = Staging::of(768 << 10, 8);
-        let lengths = [1, 2].map(|senders| staging.oversubscribed().chunk_len(1 << 20, senders, 8));
+        let lengths = [One, Several].map(|senders| staging.oversubscribed().chunk_len(1 << 20, senders, 8));
         assert_eq!(lengths, [CHUNK_BYTES, 256 << 10]);
         for ranks in [1, 2, 3, 4, 5, 8, 64, 1000, 65_536] {
             for capacity in [64, 4096, 12_288, 786_432, 3 << 19] {
@@ -212,25 +277,25 @@ mod tests {
     #[test]
     fn a_single_sender_s_block_goes_in_shorter_chunks() {
         let staging = Staging::of(1 << 20, 4);
-        assert_eq!(staging.chunk_len(1 << 20, 2, 4), CHUNK_BYTES);
+        assert_eq!(staging.chunk_len(1 << 20, Several, 4), CHUNK_BYTES);
         assert_eq!(
-            [1, 64 << 10, 1 << 20, 1 << 30].map(|len| staging.chunk_len(len, 1, 4)),
+            [1, 64 << 10, 1 << 20, 1 << 30].map(|len| staging.chunk_len(len, One, 4)),
             [LEAST_CHUNK_BYTES, LEAST_CHUNK_BYTES, 128 << 10, CHUNK_BYTES]
         );
-        assert!((0..1 << 20).step_by(1000).all(|len| staging.chunk_len(len, 1, 2).is_multiple_of(STEP)));
-        assert_eq!(Staging::of(192, 2).chunk_len(1 << 20, 1, 2), 128);
+        assert!((0..1 << 20).step_by(1000).all(|len| staging.chunk_len(len, One, 2).is_multiple_of(STEP)));
+        assert_eq!(Staging::of(192, 2).chunk_len(1 << 20, One, 2), 128);
         // Where ranks share processors it goes in as few as there can be.
-        assert_eq!(staging.oversubscribed().chunk_len(1 << 20, 1, 4), CHUNK_BYTES);
+        assert_eq!(staging.oversubscribed().chunk_len(1 << 20, One, 4), CHUNK_BYTES);
     }
 
     #[test]
     fn a_short_block_of_one_of_two_ranks_goes_in_halves() {
         let staging = Staging::of(1 << 20, 2);
-        let chunks = |len: usize| len.div_ceil(staging.chunk_len(len, 1, 2));
+        let chunks = |len: usize| len.div_ceil(staging.chunk_len(len, One, 2));
         assert!((1..(64 << 10) - 1).step_by(997).all(|len| chunks(len) == 1));
         assert!((64 << 10..=128 << 10).step_by(997).all(|len| chunks(len) == 2));
         assert_eq!([256 << 10, 1 << 20].map(chunks), [4, 8]);
-        assert_eq!(staging.chunk_len(1 << 20, 2, 2), CHUNK_BYTES);
+        assert_eq!(staging.chunk_len(1 << 20, Several, 2), CHUNK_BYTES);
     }
 
     #[test]
@@ -245,8 +310,39 @@ mod tests {
     fn both_turns_of_a_pair_have_the_same_offset() {
         let staging = rotating(4096, 0, 4096);
         for turn in (0..10).step_by(2).map(Turn::new) {
-            assert_eq!(staging.offset(1024, 2, turn), staging.offset(1024, 2, turn.next()));
-            assert!(turn.buffer() != turn.next().buffer());
+            let [offset, next] = [turn, turn.next()].map(|turn| staging.offset(1024, Several, 2, turn));
+            assert_eq!(offset, next);
+            assert!(turn.buffers().buffer() != turn.next().buffers().buffer());
+            assert_eq!(turn.buffers().is_swapped(), turn.next().buffers().is_swapped());
         }
+    }
+
+    #[test]
+    fn two_ranks_swap_their_buffers_in_every_other_pair_of_turns() {
+        let swapped: Vec<bool> = (0..8).map(|turn| Turn::new(turn).buffers().is_swapped()).collect();
+        assert_eq!(swapped, [false, false, true, true, false, false, true, true]);
+        let staging = rotating(4096, 0, 4096).swapping();
+        // Each writes where it has read.
+        assert_eq!(offsets(staging, 1024, Both, 5), [0; 5]);
+        let long = EXCHANGED_IN_PLACE_BYTES + 1;
+        let rotation = 4 * long.next_multiple_of(STEP);
+        let longer = rotating(rotation, 0, rotation).swapping();
+        let in_turn = [Both, Several].map(|senders| offsets(longer, long, senders, 5));
+        assert!(in_turn[0] == in_turn[1] && in_turn[0][3] == 0 && in_turn[0][0] > 0);
+        // What does not, rotates: with each place in the same buffer each time.
+        let places = [3072, 2048, 1024, 0, 3072];
+        assert_eq!([One, Several].map(|senders| offsets(staging, 1024, senders, 5)), [places; 2]);
+        assert_eq!(offsets(staging, 1300, Several, 5), [1408, 0, 1408, 0, 1408]);
+        assert_eq!(offsets(staging, 3000, Several, 5), [0; 5]);
+        let of_three = (0..5).map(|turn| staging.offset(1024, Several, 3, Turn::new(2 * turn)));
+        assert_eq!(of_three.collect::<Vec<_>>(), [3072, 2048, 1024, 0, 3072]);
+    }
+
+    #[test]
+    fn both_of_two_ranks_send_about_as_much() {
+        let of = |lens: &[usize]| Senders::of(lens.len(), |rank| lens[rank]);
+        assert_eq!([of(&[5, 5]), of(&[100, 51]), of(&[51, 100])], [Both; 3]);
+        assert_eq!([of(&[100, 50]), of(&[1, 100]), of(&[5, 5, 0]), of(&[5, 5, 5])], [Several; 4]);
+        assert_eq!([of(&[0, 0]), of(&[5, 0]), of(&[0, 5]), of(&[0, 0, 5]), of(&[5])], [One; 5]);
     }
 }

@@ -19,6 +19,7 @@ use super::allreduce::{Plan, Reduction, RoundContents, Shape};
 use super::block_transfer::BlockTransfer;
 use super::call::INLINE;
 use super::reduce_scatter::{Window, Windows};
+use super::staging::Senders;
 use super::{Call, Failure, Generation, Member, Ordering, Payload, Platform};
 use crate::copy::Sink;
 use Ordering::Acquire;
@@ -154,7 +155,7 @@ pub struct TransferSteps<B> {
     longest: usize,
     is_inline: bool,
     /// How many ranks send: none, one, or two for more.
-    senders: usize,
+    senders: Senders,
     chunk_len: usize,
     /// Where the current chunk begins in each block.
     start: usize,
@@ -165,7 +166,15 @@ pub struct TransferSteps<B> {
 impl<B: BlockTransfer> TransferSteps<B> {
     /// Of these blocks.
     pub fn new(blocks: B) -> Self {
-        TransferSteps { blocks, longest: 0, is_inline: false, senders: 0, chunk_len: 0, start: 0, offset: 0 }
+        TransferSteps {
+            blocks,
+            longest: 0,
+            is_inline: false,
+            senders: Senders::One,
+            chunk_len: 0,
+            start: 0,
+            offset: 0,
+        }
     }
 
     fn chunk(&self, len: usize) -> Range<usize> {
@@ -174,8 +183,7 @@ impl<B: BlockTransfer> TransferSteps<B> {
 
     /// Publishes the first chunk, through staging.
     fn stage_first<P: Platform>(&mut self, member: &Member<'_, P>) {
-        let lengths = (0..member.size()).map(|rank| self.blocks.length(rank));
-        self.senders = lengths.filter(|length| *length > 0).take(2).count();
+        self.senders = Senders::of(member.size(), |rank| self.blocks.length(rank));
         self.chunk_len = member.segment.staging.chunk_len(self.longest, self.senders, member.size());
         self.stage(member);
     }
@@ -200,7 +208,7 @@ impl<P: Platform, B: BlockTransfer> Steps<P> for TransferSteps<B> {
     }
 
     fn next(&mut self, member: &Member<'_, P>, parity: usize) -> bool {
-        let buffer = if self.is_inline { None } else { Some(member.end_turn()) };
+        let buffers = if self.is_inline { None } else { Some(member.end_turn()) };
         for rank in member.others() {
             let len = self.blocks.length(rank);
             let chunk = if self.is_inline { 0..len } else { self.chunk(len) };
@@ -208,10 +216,10 @@ impl<P: Platform, B: BlockTransfer> Steps<P> for TransferSteps<B> {
                 continue;
             }
             let TransferSteps { blocks, offset, .. } = self;
-            match buffer {
+            match buffers {
                 None => member.inline(rank, parity, |header| blocks.get(rank, chunk, header)),
-                Some(buffer) => {
-                    let staging = member.buffer(rank, buffer);
+                Some(buffers) => {
+                    let staging = member.buffer(rank, buffers);
                     staging.read(|staging| blocks.get(rank, chunk, staging.after(*offset)));
                 }
             }

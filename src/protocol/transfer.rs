@@ -5,7 +5,7 @@
 //! ```text
 //! turn    t        t + 1      t + 2
 //! buffer  even     odd        even
-//!         write 0  write 1    write 2          every rank, its own buffer of that turn
+//!         write 0  write 1    write 2          every rank, its buffer of that turn
 //!         ─round─  ─round─    ─round─
 //!         read 0   read 1     read 2           every rank, everybody's buffers of that turn
 //! ```
@@ -31,6 +31,7 @@ use super::call::INLINE;
 use super::offers::is_offer;
 use super::prefetch::Then;
 use super::single_copy::write_whereabouts;
+use super::staging::Senders;
 use super::{Call, Failure, Member, Payload, Platform};
 use crate::copy::{Sink, Source};
 
@@ -88,14 +89,14 @@ impl<P: Platform> Member<'_, P> {
             [] => longest,
             _ => (0..self.size()).map(|rank| length(blocks, rank)).max().unwrap_or(0),
         };
-        let mut buffer = self.end_turn_if(longest_staged > 0);
+        let mut buffers = self.end_turn_if(longest_staged > 0);
         self.prefetch_next_round((next(0), senders), then);
         let mut start = 0;
         loop {
             for rank in self.others() {
                 let theirs = chunk(start, length(blocks, rank));
                 if !theirs.is_empty() {
-                    let staging = self.buffer(rank, buffer);
+                    let staging = self.buffer(rank, buffers);
                     staging.read(|staging| blocks.get(rank, theirs, staging.after(offset)));
                 }
             }
@@ -106,7 +107,7 @@ impl<P: Platform> Member<'_, P> {
             offset = self.offset(chunk(start, longest_staged).len(), senders);
             self.stage(chunk(start, staged), offset, blocks);
             self.continue_call(call, || blocks.copy_own_block(chunk(start, staged)))?;
-            buffer = self.end_turn();
+            buffers = self.end_turn();
             self.prefetch_next_round((next(start), senders), then);
         }
         match fetched {
@@ -155,7 +156,7 @@ impl<P: Platform> Member<'_, P> {
 
     /// One round: `publish` writes this rank's data, and `read` is called with what each other rank has written. `own` copies what
     /// stays on this rank. All get `data`. `longest`: how many bytes a rank writes at most. They go with the headers if they fit, or else
-    /// through staging: then they are to be [short](super::Staging::short), and `senders` is how many ranks write any. Both are the
+    /// through staging: then they are to be [short](super::Staging::short), and `senders` says how many ranks write any. Both are the
     /// same on every rank. `then`: what this one does behind the round.
     ///
     /// # Errors
@@ -164,7 +165,7 @@ impl<P: Platform> Member<'_, P> {
     pub fn exchange<D: ?Sized>(
         &mut self,
         call: &Call,
-        (longest, senders, then): (usize, usize, Then),
+        (longest, senders, then): (usize, Senders, Then),
         data: &mut D,
         publish: impl FnOnce(&mut D, Sink<'_>),
         own: impl FnOnce(&mut D),
@@ -180,13 +181,13 @@ impl<P: Platform> Member<'_, P> {
             return Ok(());
         }
         let turn = self.turn();
-        let offset = self.segment.staging.offset(longest, senders, turn);
-        self.buffer(self.rank, turn.buffer()).write(|staging| publish(data, staging.after(offset)));
+        let offset = self.offset(longest, senders);
+        self.buffer(self.rank, turn.buffers()).write(|staging| publish(data, staging.after(offset)));
         self.begin_call_while(call, |_| (), || own(data))?;
         self.end(turn);
         self.prefetch_next_round((longest, senders), then);
         for rank in self.others() {
-            self.buffer(rank, turn.buffer()).read(|staging| read(data, rank, staging.after(offset)));
+            self.buffer(rank, turn.buffers()).read(|staging| read(data, rank, staging.after(offset)));
         }
         Ok(())
     }
@@ -200,7 +201,7 @@ impl<P: Platform> Member<'_, P> {
         blocks: &mut impl BlockTransfer,
     ) -> Result<(), Failure> {
         let own = blocks.length(self.rank);
-        let senders = if longest > INLINE { self.senders(blocks) } else { 0 };
+        let senders = if longest > INLINE { self.senders(blocks) } else { Senders::One };
         self.exchange(
             call,
             (longest, senders, Then::of(own > 0, blocks.receives())),
@@ -220,9 +221,8 @@ impl<P: Platform> Member<'_, P> {
         )
     }
 
-    /// The number of ranks whose blocks are not empty, up to two.
     #[inline]
-    fn senders(&self, blocks: &impl BlockTransfer) -> usize {
-        (0..self.size()).filter(|rank| blocks.length(*rank) > 0).take(2).count()
+    fn senders(&self, blocks: &impl BlockTransfer) -> Senders {
+        Senders::of(self.size(), |rank| blocks.length(rank))
     }
 }

@@ -9,6 +9,7 @@
 //!      148  spread           32 bits: whether all words are poisoned
 //!      152  key              64 bits: the key of the digests of counts
 //!      160  notices          32 bits: changes when a rank is found to have died
+//!      164  swap             32 bits: whether two ranks swap their staging buffers
 //!      256  claims           32 bits a rank: its process id
 //!        …  PID namespaces   32 bits a rank: the namespace of its process id
 //!        …  fates            32 bits a rank: whether its death is known
@@ -63,6 +64,7 @@ const SINGLE_COPY: usize = 144;
 const SPREAD: usize = 148;
 const KEY: usize = 152;
 const NOTICES: usize = 160;
+const SWAP: usize = 164;
 const CLAIMS: usize = 256;
 /// A slot: two lines.
 pub(crate) const SLOT: usize = 128;
@@ -74,7 +76,7 @@ const STAGING_ALIGN: usize = 4096;
 const STAGING_OFFSET: usize = STAGING_ALIGN / 2;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"intranod");
-const VERSION: u32 = 9;
+const VERSION: u32 = 10;
 
 /// The layout of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,6 +252,11 @@ impl Layout {
     /// The offset of the key of the digests of counts.
     pub fn key(&self) -> usize {
         KEY
+    }
+
+    /// The offset of the word for whether two ranks swap their staging buffers.
+    pub fn swap(&self) -> usize {
+        SWAP
     }
 
     /// The offset of the claims.
@@ -434,6 +441,7 @@ mod tests {
             (layout.spread(), 4),
             (layout.key(), 8),
             (layout.notices(), 4),
+            (layout.swap(), 4),
         ];
         parts.push((layout.claims(), 4 * layout.ranks()));
         parts.push((layout.pid_namespaces(), 4 * layout.ranks()));
@@ -519,8 +527,8 @@ mod tests {
         assert_eq!(Layout::new(2, 0), Err(LayoutError::Chunk(0)));
         let layout = Layout::new(2, 4096).unwrap();
         let mut other = layout.preamble(1);
-        other[8..12].copy_from_slice(&10u32.to_ne_bytes());
-        assert_eq!(Layout::decode(&other, wide(layout.len())), Err(LayoutError::Version(10)));
+        other[8..12].copy_from_slice(&11u32.to_ne_bytes());
+        assert_eq!(Layout::decode(&other, wide(layout.len())), Err(LayoutError::Version(11)));
         let mut other = layout.preamble(1);
         other[..8].reverse();
         assert_eq!(Layout::decode(&other, wide(layout.len())), Err(LayoutError::Abi));

@@ -8,6 +8,7 @@ use std::io;
 
 use super::platform::{Buffer, Pairs, ShmPlatform, Wait};
 use super::settings::{BarrierShape, SegmentSettings, SingleCopy};
+use crate::copy::cpu;
 use crate::protocol::generation::POISON;
 #[cfg(target_os = "linux")]
 use crate::protocol::watch::{Liveness, Roll};
@@ -46,6 +47,7 @@ impl MappedSegment {
         word_of(mapping, layout.wait()).store(u32::from(settings.pthread), Relaxed);
         word_of(mapping, layout.barrier_shape()).store(settings.shape.0, Relaxed);
         word_of(mapping, layout.single_copy()).store(settings.single_copy.0, Relaxed);
+        word_of(mapping, layout.swap()).store(u32::from(!cpu::has_strings()), Relaxed);
         word64_of(mapping, layout.key()).store(RandomState::new().hash_one(0), Relaxed);
         for index in 0..PAIRS {
             let offset = layout.pair(index).expect("the index is in range");
@@ -86,6 +88,8 @@ impl MappedSegment {
         };
         let buffers = (0..layout.ranks()).map(|rank| [buffer(rank, 0), buffer(rank, 1)]).collect();
         let staging = Staging::of(layout.chunk(), layout.ranks());
+        let staging =
+            if word_of(&mapping, layout.swap()).load(Relaxed) != 0 { staging.swapping() } else { staging };
         let shape = BarrierShape(word_of(&mapping, layout.barrier_shape()).load(Relaxed));
         let key = word64_of(&mapping, layout.key()).load(Relaxed);
         MappedSegment { shape, key, mapping, layout, buffers, staging, torn: AtomicBool::new(false) }
