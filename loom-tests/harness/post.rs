@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use intranode::protocol::message::{
-    Channel, Envelope, Inbox, Kind, Outbox, Post, Settled, Slot, buffers, channel, offer,
+    Channel, Envelope, Inbox, Kind, Mask, Outbox, Post, Settled, Slot, buffers, channel, offer,
 };
 use intranode::protocol::symmetric::Cell as _;
 use intranode::protocol::{Cause, CauseKind, Failure, Ordering, Payload, membership};
@@ -375,6 +375,29 @@ impl<'s> Correspondent<'s> {
         buffers::fill_from(channel, mask, START, &value.to_ne_bytes());
         let inline = channel::shifted(START, 0);
         self.publishes(target, &Envelope { inline, ..envelope(Kind::Shifted, mask, 0) })
+    }
+
+    /// Receives a number in a buffer, and keeps that for the reply.
+    pub(crate) fn receives_and_keeps(&self, source: usize) -> Result<Mask, Failure> {
+        let (_, cell) = self.takes(&[source])?;
+        let channel = if cell.kind.is_returned() { self.to(source) } else { self.from(source) };
+        let mut number = [0; 8];
+        buffers::read_from(&channel, cell.mask, cell.start(), &mut number);
+        self.sees(u64::from_ne_bytes(number));
+        Ok(cell.mask)
+    }
+
+    /// Sends a number in a buffer that was kept: of the channel to `target`, or, if it is `returned`, of that from it.
+    pub(crate) fn replies(&self, target: usize, mask: Mask, returned: bool, value: u64) -> Result<(), Failure> {
+        let channel = if returned { self.from(target) } else { self.to(target) };
+        buffers::fill(&channel, mask, &value.to_ne_bytes());
+        let kind = if returned { Kind::Returned } else { Kind::Message };
+        self.publishes(target, &Envelope { inline: channel::shifted(0, 0), ..envelope(kind, mask, 0) })
+    }
+
+    /// Gives back a buffer of the channel to `target` that was kept.
+    pub(crate) fn gives_back(&self, target: usize, mask: Mask) -> Result<(), Failure> {
+        Ok(self.post.release(&self.to(target), mask, target)?)
     }
 
     /// Sends two numbers, each in a buffer; the first is published as a part before the second is there.

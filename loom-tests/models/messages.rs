@@ -241,6 +241,43 @@ fn shifted(waiting: Waiting) -> PostModel {
     pair("message_shifted", waiting, sends, receives_two).buffers(2).check(sees(&[1, 2]))
 }
 
+/// Both ranks have seen what the other has sent.
+fn sees_each_other(seen: &[Seen]) {
+    assert!(seen.iter().all(|seen| seen.end.is_ok()), "wrong verdict: {seen:?}");
+    assert!(seen[0].values == [2] && seen[1].values == [1, 3], "wrong data: {seen:?}");
+}
+
+/// Replies in the buffer of what they answer, which changes hands three times: nobody takes or frees one in between.
+fn returned(waiting: Waiting) -> PostModel {
+    let begins = |rank: &Correspondent<'_>| {
+        rank.sends_in_buffer(1, 1)?;
+        let mask = rank.receives_and_keeps(1)?;
+        rank.replies(1, mask, false, 3)
+    };
+    let answers = |rank: &Correspondent<'_>| {
+        let mask = rank.receives_and_keeps(0)?;
+        rank.replies(0, mask, true, 2)?;
+        rank.receives(0)
+    };
+    pair("message_returned", waiting, begins, answers).check(sees_each_other)
+}
+
+/// The same if the first rank gives the buffer back, and takes it again for what it sends next.
+fn given_back(waiting: Waiting) -> PostModel {
+    let begins = |rank: &Correspondent<'_>| {
+        rank.sends_in_buffer(1, 1)?;
+        let mask = rank.receives_and_keeps(1)?;
+        rank.gives_back(1, mask)?;
+        rank.sends_in_buffer(1, 3)
+    };
+    let answers = |rank: &Correspondent<'_>| {
+        let mask = rank.receives_and_keeps(0)?;
+        rank.replies(0, mask, true, 2)?;
+        rank.receives(0)
+    };
+    pair("message_given_back", waiting, begins, answers).check(sees_each_other)
+}
+
 /// A message of two parts through two buffers, twice: the receiver copies the first part while the sender writes the second. It passes
 /// over that of the second message.
 fn parts(waiting: Waiting) -> PostModel {
@@ -537,6 +574,8 @@ pub(crate) fn models() -> Vec<PostModel> {
                 line_closed(waiting),
                 one_buffer(waiting),
                 shifted(waiting),
+                returned(waiting),
+                given_back(waiting),
                 parts(waiting),
                 wanted(waiting),
             ]

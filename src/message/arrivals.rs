@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::message::envelope::{Envelope, Pattern};
-use crate::protocol::message::Mask;
+use crate::message::in_buffers::InBuffers;
 use crate::protocol::message::channel::INLINE;
 use crate::protocol::message::offer::Offer;
 
@@ -44,8 +44,8 @@ impl Arrived {
 #[derive(Debug)]
 pub(crate) enum Content {
     Inline([u8; INLINE]),
-    /// In buffers of the channel from its sender, from this byte on.
-    Buffers(Mask, usize),
+    /// In buffers.
+    Buffers(InBuffers),
     /// In private memory.
     Private(Box<[u8]>),
     /// In the sender's memory.
@@ -228,10 +228,11 @@ impl Arrivals {
         self.messages.iter().position(matches)
     }
 
-    /// The oldest message of a sender's that is in buffers.
+    /// The oldest message of a sender's that is in its buffers.
     pub(crate) fn oldest_in_buffers(&self, source: usize) -> Option<usize> {
         let in_buffers = |message: &Arrived| {
-            message.envelope.source == source && matches!(message.content, Content::Buffers(..))
+            message.envelope.source == source
+                && matches!(message.content, Content::Buffers(InBuffers { returned: false, .. }))
         };
         self.messages.iter().position(in_buffers)
     }

@@ -4,8 +4,9 @@ use crate::codes::Codes;
 use crate::error::{Error, Operation};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern};
+use crate::message::in_buffers::InBuffers;
 use crate::message::state::{Peer, State, Wait, is_whole};
-use crate::protocol::message::{Kind, Post, buffers};
+use crate::protocol::message::{Kind, Post};
 use crate::protocol::{Killed, message};
 use crate::segment::message_memory::MappedChannel;
 use crate::segment::platform::ShmPlatform;
@@ -194,15 +195,14 @@ impl State {
     ) -> Result<Option<Envelope>, Error> {
         let failed = |killed: Killed| core.failed(Operation::Recv, killed.into());
         match (cell.kind, target) {
-            (Kind::Message | Kind::Shifted, Some(target)) => {
-                let channel = core.from(source);
-                buffers::read_from(&channel, cell.mask, cell.start(), &mut target[..cell.len]);
-                core.post().release(&channel, cell.mask, source).map_err(failed)?;
-                core.to(source).prefetch_held();
+            (Kind::Message | Kind::Shifted | Kind::Returned, Some(target)) => {
+                let place = InBuffers::of(cell);
+                place.read(core, source, &mut target[..cell.len]);
+                self.has_read(core, source, place).map_err(failed)?;
                 self.peers[source].outgoing.prefetch_after_answer(core, source);
                 Ok(Some(Envelope { source, tag: cell.tag, bytes: cell.len }))
             }
-            (Kind::Part, Some(target)) => self.receive_parts(core, source, cell, target),
+            (Kind::Part | Kind::ReturnedPart, Some(target)) => self.receive_parts(core, source, cell, target),
             _ => {
                 self.arrives(core, source, cell).map_err(failed)?;
                 self.make_room(core, source, Operation::Recv).map(|()| None)

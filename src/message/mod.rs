@@ -22,6 +22,7 @@ pub(crate) mod completing;
 mod core;
 mod direct;
 pub(crate) mod envelope;
+mod in_buffers;
 pub(crate) mod messages;
 pub(crate) mod notifier;
 mod outgoing;
@@ -29,6 +30,7 @@ mod parts;
 pub(crate) mod probing;
 mod pulling;
 pub(crate) mod request;
+mod returned;
 mod state;
 // Messages need a mapping that Miri does not support.
 #[cfg(all(test, not(miri)))]

@@ -8,6 +8,7 @@ use crate::copy::publish::publishes_to_held_lines;
 use crate::copy::rotation::{self, Rotation};
 use crate::error::{Error, Operation};
 use crate::message::core::{Core, address};
+use crate::message::in_buffers::InBuffers;
 use crate::protocol::message::channel::{INLINE, OFFERS, Slot, shifted};
 use crate::protocol::message::offer::{Offer, Want};
 use crate::protocol::message::{Channel, Envelope, Kind, Mask, Outbox, Post, Settled, buffers};
@@ -33,6 +34,10 @@ pub(crate) struct Outgoing {
     unprefetched: usize,
     /// Where the parts of messages go that were asked for.
     rotation: Rotation,
+    /// Whether this rank has sent a message in buffers since it received one last.
+    pub(super) replies: bool,
+    /// The buffers of the message that was received last, for the reply.
+    pub(super) kept: Option<InBuffers>,
 }
 
 struct Queued {
@@ -218,15 +223,26 @@ impl Outgoing {
         if !post.has_room(&channel, &mut self.outbox) {
             return Ok(false);
         }
-        let Some((mask, is_only)) = self.reserve(core, target, bytes.len())? else { return Ok(false) };
-        let start = start_in_lap(self.lap, bytes.len(), core.layout.buffer_len, rotates_from());
-        let kind = if start == 0 { Kind::Message } else { Kind::Shifted };
-        let cell = Envelope { inline: shifted(start, 0), ..envelope(kind, bytes.len(), tag, mask) };
+        let (place, is_only) = match self.take_kept(core, target, bytes.len())? {
+            Some(place) => {
+                let own = if place.returned { 0 } else { place.mask };
+                (place, post.has_read_all_but(&channel, own))
+            }
+            None => {
+                let Some((mask, is_only)) = self.reserve(core, target, bytes.len())? else { return Ok(false) };
+                let start = start_in_lap(self.lap, bytes.len(), core.layout.buffer_len, rotates_from());
+                (InBuffers { mask, start, returned: false }, is_only)
+            }
+        };
+        self.replies = target != core.rank();
+        let InBuffers { mask, start, .. } = place;
+        let cell = Envelope { inline: shifted(start, 0), ..envelope(place.kind(), bytes.len(), tag, mask) };
         // A receiver that has read all others may poll for this one: not this rank itself. With fewer processors than ranks it may sleep,
         // and would be woken too early.
         let is_awaited = is_only && target != core.rank() && !core.rank_state.platform.spin.yields();
-        let filled = if is_awaited { self.publish_parts(core, target, &cell, bytes)? } else { 0 };
-        buffers::fill_from(&channel, mask, start + filled, &bytes[filled..]);
+        let buffers = place.channel_to(core, target);
+        let filled = if is_awaited { self.publish_parts(core, target, (&cell, &buffers), bytes)? } else { 0 };
+        buffers::fill_from(&buffers, mask, start + filled, &bytes[filled..]);
         post.publish(&channel, &mut self.outbox, target, &cell)?;
         Ok(true)
     }
@@ -380,6 +396,7 @@ impl Outgoing {
             return Ok(true);
         }
         let Some(want) = post.wanted(&channel, number) else { return Ok(false) };
+        self.release_kept(core, target)?;
         let buffer_len = core.layout.buffer_len;
         if served.want.is_some_and(|before| before.attempt == want.attempt) {
             // It follows the part that was wanted before.

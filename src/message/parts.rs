@@ -9,11 +9,13 @@
 use crate::error::{Error, Operation};
 use crate::message::core::Core;
 use crate::message::envelope::Envelope;
+use crate::message::in_buffers::InBuffers;
 use crate::message::outgoing::{LINE, Outgoing};
 use crate::message::state::State;
 use crate::protocol::Killed;
 use crate::protocol::message::channel::shifted;
 use crate::protocol::message::{self, Kind, buffers};
+use crate::segment::message_memory::MappedChannel;
 use crate::tuning::{
     MESSAGE_EARLY_PART_BYTES, MESSAGE_IDLE_POLLS, MESSAGE_PARTS, MESSAGE_PARTS_FROM_BYTES,
     MESSAGE_SHORT_PART_BYTES,
@@ -32,7 +34,7 @@ impl Outgoing {
         &mut self,
         core: &Core,
         target: usize,
-        whole: &message::Envelope,
+        (whole, buffers): (&message::Envelope, &MappedChannel<'_>),
         bytes: &[u8],
     ) -> Result<usize, Killed> {
         if bytes.len() < MESSAGE_PARTS_FROM_BYTES {
@@ -45,11 +47,12 @@ impl Outgoing {
         if !post.has_room_for(&channel, &mut self.outbox, parts + 1) {
             return Ok(0);
         }
+        let kind = if whole.kind.is_returned() { Kind::ReturnedPart } else { Kind::Part };
         let mut filled = 0;
         for part in bytes.chunks(part_len).take(parts) {
-            buffers::fill_from(&channel, whole.mask, start + filled, part);
+            buffers::fill_from(buffers, whole.mask, start + filled, part);
             filled += part.len();
-            let cell = message::Envelope { kind: Kind::Part, inline: shifted(start, filled), ..*whole };
+            let cell = message::Envelope { kind, inline: shifted(start, filled), ..*whole };
             post.publish(&channel, &mut self.outbox, target, &cell)?;
         }
         Ok(filled)
@@ -68,25 +71,26 @@ impl State {
         target: &mut [u8],
     ) -> Result<Option<Envelope>, Error> {
         let (post, channel) = (core.post(), core.from(source));
-        let (message::Envelope { len, tag, mask, .. }, start) = (*first, first.start());
+        let (message::Envelope { len, tag, .. }, place) = (*first, InBuffers::of(first));
         let (mut cell, mut copied) = (*first, 0);
         loop {
             let there = match cell.kind {
-                _ if (cell.len, cell.tag, cell.mask, cell.start()) != (len, tag, mask, start) => None,
-                Kind::Part => Some(cell.filled()).filter(|filled| (copied..len).contains(filled)),
-                Kind::Message | Kind::Shifted => Some(len),
+                _ if (cell.len, cell.tag, InBuffers::of(&cell)) != (len, tag, place) => None,
+                Kind::Part | Kind::ReturnedPart => {
+                    Some(cell.filled()).filter(|filled| (copied..len).contains(filled))
+                }
+                Kind::Message | Kind::Shifted | Kind::Returned => Some(len),
                 _ => None,
             };
             let Some(there) = there else {
                 // Another process's mistake.
                 return self.receive_other(core, source, &cell, None);
             };
-            buffers::read_from(&channel, mask, start + copied, &mut target[copied..there]);
+            place.behind(copied).read(core, source, &mut target[copied..there]);
             copied = there;
-            if cell.kind != Kind::Part {
-                let released = post.release(&channel, mask, source);
-                released.map_err(|killed| core.failed(Operation::Recv, killed.into()))?;
-                core.to(source).prefetch_held();
+            if !matches!(cell.kind, Kind::Part | Kind::ReturnedPart) {
+                let read = self.has_read(core, source, place);
+                read.map_err(|killed| core.failed(Operation::Recv, killed.into()))?;
                 return Ok(Some(Envelope { source, tag, bytes: len }));
             }
             let mut polls = MESSAGE_IDLE_POLLS;

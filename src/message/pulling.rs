@@ -8,6 +8,7 @@ use crate::copy::raw::RawTarget;
 use crate::error::Operation;
 use crate::message::arrivals::{Content, Staged};
 use crate::message::core::Core;
+use crate::message::in_buffers::InBuffers;
 use crate::message::state::{Fragment, State};
 use crate::protocol::Killed;
 use crate::protocol::block_transfer::OFFER;
@@ -156,7 +157,7 @@ impl State {
             let part = &mut target[staged.received..end];
             core.copies(part.len(), || buffers::read_part(&core.from(source), mask, 0, part, &stores));
             staged.received = end;
-            self.release(core, source, mask)?;
+            self.release(core, source, InBuffers { mask, start: 0, returned: false })?;
         }
         Ok(())
     }
@@ -170,7 +171,7 @@ impl State {
                 index += 1;
             } else {
                 self.fragments.remove(index);
-                self.release(core, source, mask)?;
+                self.release(core, source, InBuffers { mask, start: 0, returned: false })?;
             }
         }
         Ok(())

@@ -5,10 +5,11 @@ use crate::error::{Error, Operation};
 use crate::message::arrivals::{Arrivals, Content, Staged};
 use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern};
+use crate::message::in_buffers::InBuffers;
 use crate::message::outgoing::Outgoing;
 use crate::message::unasked::Attempts;
 use crate::protocol::message::offer::Offer;
-use crate::protocol::message::{Inbox, Kind, Mask, Outbox, Post, Settled, buffers};
+use crate::protocol::message::{Inbox, Kind, Mask, Outbox, Post, Settled};
 use crate::protocol::{Failure, Killed, message};
 use crate::segment::message_memory::MappedChannel;
 use crate::segment::platform::ShmPlatform;
@@ -29,6 +30,8 @@ pub struct State {
     pub(super) attempts: Attempts,
     /// Whether the call waits: a test does not.
     pub(super) waits: bool,
+    /// The rank from which a message was received last whose buffers were kept for the reply.
+    pub(super) kept: Option<usize>,
 }
 
 /// What there is for each other rank.
@@ -82,6 +85,11 @@ pub(crate) struct Receive<'b> {
     pub(crate) element: usize,
 }
 
+/// How many of its sender's buffers a message holds.
+fn pages(mask: Mask, returned: bool) -> usize {
+    if returned { 0 } else { mask.count_ones() as usize }
+}
+
 /// Why a message stays where it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kept {
@@ -123,6 +131,7 @@ impl State {
             polls: 0,
             attempts: Attempts::default(),
             waits: false,
+            kept: None,
         }
     }
 
@@ -210,6 +219,7 @@ impl State {
         self.polls = self.polls.wrapping_add(1);
         // Another thread may have dropped a receive that gets what is waited for.
         self.begin(core);
+        self.release_kept(core).map_err(|_| self.killed(core, wait))?;
         match wait.focus {
             Some(source) if !self.polls.is_multiple_of(MESSAGE_POLLS_OF_ONE) => {
                 self.take_in_from(core, source, wait.operation, true)
@@ -309,10 +319,10 @@ impl State {
         source: usize,
         cell: &message::Envelope,
     ) -> Result<bool, Killed> {
-        let mut pages = cell.mask.count_ones() as usize;
+        let mut pages = pages(cell.mask, cell.kind.is_returned());
         let content = match cell.kind {
             // The message comes behind it.
-            Kind::Part => return Ok(false),
+            Kind::Part | Kind::ReturnedPart => return Ok(false),
             Kind::Fragment => {
                 let (number, attempt) = ((cell.tag >> 8) as u16, cell.tag as u8);
                 if !self.arrivals.is_staged(source, number, attempt) {
@@ -330,7 +340,7 @@ impl State {
             }
             // Ranks send no other kinds: those are another process's mistake, and messages like any.
             _ if cell.mask == 0 => Content::Inline(cell.inline),
-            _ => Content::Buffers(cell.mask, cell.start()),
+            _ => Content::Buffers(InBuffers::of(cell)),
         };
         let bytes = match &content {
             Content::Offer(offer, _) => usize::try_from(offer.len).unwrap_or(usize::MAX),
@@ -342,27 +352,28 @@ impl State {
 
     /// Copies the oldest messages of a sender's to private memory if it may have too few buffers for the next.
     pub(super) fn make_room(&mut self, core: &Core, source: usize, operation: Operation) -> Result<(), Error> {
-        while self.peers[source].held + core.part_buffers > core.layout.buffers {
+        while self.peers[source].held > core.most_put_aside {
             let Some(index) = self.arrivals.oldest_in_buffers(source) else { return Ok(()) };
             let message = self.arrivals.at(index);
-            let (Content::Buffers(mask, start), len) = (&message.content, message.envelope.bytes) else {
+            let (Content::Buffers(place), len) = (&message.content, message.envelope.bytes) else {
                 return Ok(());
             };
-            let (mask, start) = (*mask, *start);
+            let place = *place;
             if self.arrivals.private() + len > MESSAGE_PRIVATE_BYTES {
                 return self.full(operation);
             }
             let mut bytes = vec![0; len].into_boxed_slice();
-            buffers::read_from(&core.from(source), mask, start, &mut bytes);
-            self.release(core, source, mask).map_err(|killed| core.failed(operation, killed.into()))?;
+            place.read(core, source, &mut bytes);
+            self.release(core, source, place).map_err(|killed| core.failed(operation, killed.into()))?;
             self.arrivals.move_to_private(index, bytes);
         }
         Ok(())
     }
 
-    pub(super) fn release(&mut self, core: &Core, source: usize, mask: Mask) -> Result<(), Killed> {
-        self.peers[source].held -= mask.count_ones() as usize;
-        core.post().release(&core.from(source), mask, source)
+    /// Frees the buffers of a message that was put aside.
+    pub(super) fn release(&mut self, core: &Core, source: usize, place: InBuffers) -> Result<(), Killed> {
+        self.peers[source].held -= pages(place.mask, place.returned);
+        place.release(core, source)
     }
 
     /// Completes a receive if its message is there. `Err`: the message stays, for another receive.
@@ -388,10 +399,12 @@ impl State {
         match &mut message.content {
             Content::Inline(inline) => target.copy_from_slice(&inline[..bytes]),
             Content::Private(private) => target.copy_from_slice(private),
-            Content::Buffers(mask, start) => {
-                let (mask, start) = (*mask, *start);
-                core.copies(bytes, || buffers::read_from(&core.from(source), mask, start, target));
-                self.release(core, source, mask)?;
+            Content::Buffers(place) => {
+                let place = *place;
+                core.copies(bytes, || place.read(core, source, target));
+                self.release(core, source, place)?;
+                // What comes next may as well be put aside.
+                self.peers[source].outgoing.replies = false;
             }
             Content::Offer(offer, _) => {
                 let offer = *offer;

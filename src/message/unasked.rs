@@ -41,13 +41,14 @@ impl Outgoing {
         bytes: usize,
     ) -> Result<Option<Mask>, Killed> {
         let (post, channel, buffer_len) = (core.post(), core.to(target), core.layout.buffer_len);
+        self.release_kept(core, target)?;
         let goes = core.prefers_buffers
             && target != core.rank()
             && bytes <= core.most_unasked()
             && self.is_flushed()
             && post.has_lease(&channel, number)
             && post.has_room_for(&channel, &mut self.outbox, 1 + bytes.div_ceil(part_len(buffer_len)))
-            && post.has_read_all(&channel);
+            && post.has_read_all_but(&channel, 0);
         let reserved = if goes { self.reserve(core, target, bytes)? } else { None };
         Ok(reserved.map(|(mask, _)| mask))
     }

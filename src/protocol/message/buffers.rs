@@ -5,8 +5,10 @@
 //! buffers only. The sender takes the lowest that are free, so that few pages are in use where few messages are under way; for a
 //! long message it may take those behind the last, which have left the caches.
 //!
-//! A sender that dies after it has taken buffers, and before it has published them, takes them with it: no other rank uses
-//! this channel's.
+//! A receiver may keep the buffers of a message for its reply, whose cell says so, and the sender of the message may then use them again: they are held all the
+//! time, and whoever has read what is in them may free them.
+//!
+//! A rank that dies when it has taken or kept buffers takes them with it: no third rank uses this channel's.
 
 use core::ops::Range;
 
@@ -92,14 +94,14 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         Ok(Some((mask, held == 0)))
     }
 
-    /// Whether the receiver has read all that this rank has put into buffers.
+    /// Whether the receiver has read all that this rank has put into buffers, but for these.
     #[inline]
-    pub fn has_read_all<C: Channel>(&self, channel: &C) -> bool {
+    pub fn has_read_all_but<C: Channel>(&self, channel: &C, mask: Mask) -> bool {
         // Relaxed: it is read again before any are taken.
-        self.0.platform.load_cell("held-by-any", channel.held(), Relaxed) == 0
+        self.0.platform.load_cell("held-by-any", channel.held(), Relaxed) & !mask == 0
     }
 
-    /// Frees buffers, when their receiver has read them.
+    /// Frees buffers, when this rank has read them. `source`: the rank that may wait for some.
     ///
     /// # Errors
     /// Only when a test stops this rank.

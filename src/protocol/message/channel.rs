@@ -80,10 +80,14 @@ codes! {
         Part = 7,
         /// A message that does not begin at the beginning of its buffers.
         Shifted = 8,
+        /// A message in buffers of the channel in the other direction, which its sender has received and kept.
+        Returned = 13,
         /// Bytes that an endpoint writes to another's memory, in the cell or in buffers: two words in the cell say where.
         Write = 10,
         /// Bytes of an endpoint's memory that another one has asked for, in the cell or in buffers.
         Data = 11,
+        /// As [`Kind::Part`], of a [returned](Kind::Returned) message.
+        ReturnedPart = 14,
     }
 }
 
@@ -278,6 +282,18 @@ impl Count {
 }
 
 impl Kind {
+    /// Whether the cell says where in its buffers the message begins.
+    #[inline]
+    pub(super) const fn has_start(self) -> bool {
+        matches!(self, Kind::Shifted | Kind::Part | Kind::Returned | Kind::ReturnedPart)
+    }
+
+    /// Whether the buffers are those of the channel in the other direction.
+    #[inline]
+    pub const fn is_returned(self) -> bool {
+        matches!(self, Kind::Returned | Kind::ReturnedPart)
+    }
+
     /// The bytes in the cell that are not of the message.
     #[inline]
     pub const fn head(self) -> usize {
@@ -304,8 +320,8 @@ impl<B: AsRef<[u8]>> Envelope<B> {
         let used = match self.kind {
             Kind::Offer => INLINE,
             Kind::Fragment => 0,
-            Kind::Part => 2 * size_of::<u64>(),
-            Kind::Shifted => size_of::<u64>(),
+            Kind::Part | Kind::ReturnedPart => 2 * size_of::<u64>(),
+            Kind::Shifted | Kind::Returned => size_of::<u64>(),
             kind if self.mask == 0 => (kind.head() + self.len).min(INLINE),
             kind => kind.head(),
         };
@@ -343,7 +359,7 @@ impl Envelope {
 
     /// How far behind the beginning of its buffers a message begins, in bytes.
     pub fn start(&self) -> usize {
-        if matches!(self.kind, Kind::Shifted | Kind::Part) { self.number(0) } else { 0 }
+        if self.kind.has_start() { self.number(0) } else { 0 }
     }
 
     /// How many bytes of its message are there, says a part.
@@ -392,8 +408,8 @@ impl<'a> Envelope<Source<'a>> {
         let in_line = mask == 0 || kind == Kind::Offer;
         let room = if in_line { INLINE - kind.head() } else { mask.count_ones() as usize * buffer_len };
         let possible = len <= room && (in_line || buffers == MOST || mask >> buffers == 0);
-        let is_shifted = matches!(kind, Kind::Shifted | Kind::Part);
-        if !possible || is_shifted && start_of(&source) > room - len {
+        // Those lie in buffers.
+        if !possible || mask == 0 && kind.has_start() || kind.has_start() && start_of(&source) > room - len {
             return None;
         }
         Some(Envelope { kind, len, tag, mask, inline: source.after(16) })
@@ -498,7 +514,7 @@ mod tests {
             let read = Envelope::<Source<'_>>::read(envelope.word(1), Source::of(&payload), 64, 4096)?;
             Some(Envelope::of(&read).start())
         };
-        for kind in [Kind::Shifted, Kind::Part] {
+        for kind in [Kind::Shifted, Kind::Part, Kind::Returned, Kind::ReturnedPart] {
             assert_eq!(reads(kind, 96, 4000, 1), Some(96));
             assert_eq!(reads(kind, 4096, 4096, 0b101), Some(4096));
             assert_eq!(reads(kind, 97, 4000, 1), None);

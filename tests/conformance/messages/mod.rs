@@ -10,6 +10,7 @@ mod notifier;
 mod random;
 mod refused;
 mod requests;
+mod returned;
 mod unasked;
 mod withdrawn;
 
@@ -28,6 +29,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         notifier::rows(),
         random::rows(),
         refused::rows(),
+        returned::rows(),
         unasked::rows(),
         withdrawn::rows(),
     ]
