@@ -332,6 +332,9 @@ pub(crate) const MESSAGE_ASKED_ROTATE_IN_BYTES: usize = 1 << 20;
 pub(crate) const MESSAGE_ASKED_ROTATE_LEAST_BYTES: usize = 8 << 20;
 pub(crate) const MESSAGE_ASKED_ROTATE_MOST_BYTES: usize = 256 << 20;
 
+/// The most buffers, of 64, that a reply may lie in which were those of the message that it answers. An estimate.
+pub(crate) const MESSAGE_RETURNED_BUFFERS: usize = 4;
+
 /// From how many bytes on a message that needs no receiver is published in parts. Measured, as the next: docs/adr/0032-message-buffers-in-turn.md.
 pub(crate) const MESSAGE_PARTS_FROM_BYTES: usize = 3 << 10;
 

@@ -17,7 +17,7 @@ use crate::segment::platform::ShmPlatform;
 use crate::segment::recorder::Lane;
 use crate::symmetric::handle::{Object, Symmetric};
 use crate::sys::cma::Token;
-use crate::tuning::{MESSAGE_ASKED_PART_BYTES, MESSAGE_EAGER_BYTES};
+use crate::tuning::{MESSAGE_ASKED_PART_BYTES, MESSAGE_EAGER_BYTES, MESSAGE_RETURNED_BUFFERS};
 
 /// The channels of a rank. Requests keep it, so that they can be dropped after the [`Messages`](crate::Messages).
 pub struct Core {
@@ -30,6 +30,8 @@ pub struct Core {
     pub(crate) layout: ChannelLayout,
     /// The longest part of a message that its receiver has asked for, in buffers.
     pub(crate) part_buffers: usize,
+    /// Whether replies lie in the buffers of what they answer.
+    pub(super) returns_buffers: bool,
     /// In how many of a sender's buffers messages may lie that nobody has received. There is room for a part then, and for a reply that lies where
     /// this sender has sent.
     pub(crate) most_put_aside: usize,
@@ -50,7 +52,8 @@ impl Core {
         let channels = Channels::new(memory, &layout, rank_state.rank);
         let platform = *rank_state.one_sided.get().unwrap_or(&rank_state.platform);
         let part_buffers = buffers_of(&layout, MESSAGE_ASKED_PART_BYTES);
-        let returned = if has_many_buffers(&layout) { buffers_of(&layout, MESSAGE_EAGER_BYTES) } else { 0 };
+        let returns_buffers = returns_buffers(&layout);
+        let returned = if returns_buffers { MESSAGE_RETURNED_BUFFERS } else { 0 };
         Core {
             rank_state,
             platform,
@@ -58,6 +61,7 @@ impl Core {
             _object: object,
             layout,
             part_buffers,
+            returns_buffers,
             most_put_aside: layout.buffers.saturating_sub(part_buffers + returned),
             cookie,
             prefers_buffers,
@@ -217,11 +221,6 @@ impl Core {
         buffers_of(&self.layout, MESSAGE_EAGER_BYTES) * self.layout.buffer_len
     }
 
-    /// Whether replies lie in the buffers of what they answer. Measured on a Zen 4; string instructions write lines without having read them.
-    pub(super) fn returns_buffers(&self) -> bool {
-        !cpu::has_strings() && has_many_buffers(&self.layout)
-    }
-
     /// What other ranks verify before they believe that memory is this process's.
     pub(crate) fn token(&self) -> Token {
         self.cookie.token()
@@ -296,9 +295,12 @@ pub(crate) fn address(bytes: &[u8]) -> u64 {
     crate::rank::cma_peers::address(bytes).map_or(0, NonZeroU64::get)
 }
 
-/// Whether a channel has so many buffers that one message more or less in them does not matter: all that there can be.
-fn has_many_buffers(layout: &ChannelLayout) -> bool {
-    layout.buffers == Mask::BITS as usize
+/// Whether replies lie in the buffers of what they answer: where string instructions do not write lines without having read them (measured on a
+/// Zen 4), and the longest message that is sent so takes few buffers of many. Kept ones, and a reply that nobody receives, take room that is counted
+/// on: with up to 4 ranks little.
+fn returns_buffers(layout: &ChannelLayout) -> bool {
+    let takes_few = buffers_of(layout, MESSAGE_EAGER_BYTES) <= MESSAGE_RETURNED_BUFFERS;
+    !cpu::has_strings() && layout.buffers == Mask::BITS as usize && takes_few
 }
 
 /// The most buffers of one message, or of one part of a long one, of this length in bytes.

@@ -6,7 +6,7 @@
 //!
 //! A rank keeps the buffers of one message only, and only of a rank to which it has sent such a message since the last that it has received. It gives them
 //! back when it receives another one in buffers, when it has to look for more than the next message of a channel, and before it takes others for the same
-//! rank. Meanwhile the channel has as much less room.
+//! rank. Meanwhile the channel has as much less room, a sixteenth at most.
 //!
 //! A reply that nobody receives takes room from the channel of who should. So there is one such at a time, which only goes into a channel where nothing
 //! else is under way, and each rank leaves room for it (`Core::most_put_aside`).
@@ -52,7 +52,7 @@ impl State {
     pub(super) fn has_read(&mut self, core: &Core, source: usize, buffers: InBuffers) -> Result<(), Killed> {
         self.release_kept(core)?;
         let outgoing = &mut self.peers[source].outgoing;
-        if std::mem::take(&mut outgoing.replies) && core.returns_buffers() {
+        if std::mem::take(&mut outgoing.replies) && core.returns_buffers {
             outgoing.kept = Some(InBuffers { returned: !buffers.returned, ..buffers });
             self.kept = Some(source);
             return Ok(());

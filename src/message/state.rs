@@ -8,6 +8,7 @@ use crate::message::envelope::{Envelope, Pattern};
 use crate::message::in_buffers::InBuffers;
 use crate::message::outgoing::Outgoing;
 use crate::message::unasked::Attempts;
+use crate::protocol::message::channel::INLINE;
 use crate::protocol::message::offer::Offer;
 use crate::protocol::message::{Inbox, Kind, Mask, Outbox, Post, Settled};
 use crate::protocol::{Failure, Killed, message};
@@ -396,6 +397,10 @@ impl State {
             return Ok(Some(Err(kept)));
         }
         let target = &mut receive.target[..bytes];
+        if bytes > INLINE {
+            // What comes next may be put aside, too.
+            self.peers[source].outgoing.replies = false;
+        }
         match &mut message.content {
             Content::Inline(inline) => target.copy_from_slice(&inline[..bytes]),
             Content::Private(private) => target.copy_from_slice(private),
@@ -403,8 +408,6 @@ impl State {
                 let place = *place;
                 core.copies(bytes, || place.read(core, source, target));
                 self.release(core, source, place)?;
-                // What comes next may as well be put aside.
-                self.peers[source].outgoing.replies = false;
             }
             Content::Offer(offer, _) => {
                 let offer = *offer;

@@ -1,12 +1,12 @@
 //! The buffers of a channel: where the bytes of a message are that a cell has no room for.
 //!
-//! Which buffers are held is one word: the sender sets the bits of those that it takes, the receiver clears those that it has
-//! read. So any number of buffers changes hands by one operation, in any order, and a message that stays unread keeps its own
+//! Which buffers are held is one word: the sender sets the bits of those that it takes, who has read what is in them clears them: the
+//! receiver. So any number of buffers changes hands by one operation, in any order, and a message that stays unread keeps its own
 //! buffers only. The sender takes the lowest that are free, so that few pages are in use where few messages are under way; for a
 //! long message it may take those behind the last, which have left the caches.
 //!
 //! A receiver may keep the buffers of a message for its reply, whose cell says so, and the sender of the message may then use them again: they are held all the
-//! time, and whoever has read what is in them may free them.
+//! time, and the sender may be the one who frees them.
 //!
 //! A rank that dies when it has taken or kept buffers takes them with it: no third rank uses this channel's.
 
@@ -94,10 +94,10 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         Ok(Some((mask, held == 0)))
     }
 
-    /// Whether the receiver has read all that this rank has put into buffers, but for these.
+    /// Whether no buffers of a channel are held, but for these: they are this rank's.
     #[inline]
     pub fn has_read_all_but<C: Channel>(&self, channel: &C, mask: Mask) -> bool {
-        // Relaxed: it is read again before any are taken.
+        // Relaxed: it is read again before any are taken, and others than these were freed before this rank got these.
         self.0.platform.load_cell("held-by-any", channel.held(), Relaxed) & !mask == 0
     }
 
