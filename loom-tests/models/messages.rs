@@ -247,6 +247,13 @@ fn sees_each_other(seen: &[Seen]) {
     assert!(seen[0].values == [2] && seen[1].values == [1, 3], "wrong data: {seen:?}");
 }
 
+/// Rank 1 replies in the buffer of the first of two messages.
+fn replies_once(rank: &Correspondent<'_>) -> Result<(), Failure> {
+    let mask = rank.receives_and_keeps(0)?;
+    rank.replies(0, mask, true, 2)?;
+    rank.receives(0)
+}
+
 /// Replies in the buffer of what they answer, which changes hands three times: nobody takes or frees one in between.
 fn returned(waiting: Waiting) -> PostModel {
     let begins = |rank: &Correspondent<'_>| {
@@ -254,12 +261,7 @@ fn returned(waiting: Waiting) -> PostModel {
         let mask = rank.receives_and_keeps(1)?;
         rank.replies(1, mask, false, 3)
     };
-    let answers = |rank: &Correspondent<'_>| {
-        let mask = rank.receives_and_keeps(0)?;
-        rank.replies(0, mask, true, 2)?;
-        rank.receives(0)
-    };
-    pair("message_returned", waiting, begins, answers).check(sees_each_other)
+    pair("message_returned", waiting, begins, replies_once).check(sees_each_other)
 }
 
 /// The same if the first rank gives the buffer back, and takes it again for what it sends next.
@@ -270,12 +272,7 @@ fn given_back(waiting: Waiting) -> PostModel {
         rank.gives_back(1, mask)?;
         rank.sends_in_buffer(1, 3)
     };
-    let answers = |rank: &Correspondent<'_>| {
-        let mask = rank.receives_and_keeps(0)?;
-        rank.replies(0, mask, true, 2)?;
-        rank.receives(0)
-    };
-    pair("message_given_back", waiting, begins, answers).check(sees_each_other)
+    pair("message_given_back", waiting, begins, replies_once).check(sees_each_other)
 }
 
 /// A message of two parts through two buffers, twice: the receiver copies the first part while the sender writes the second. It passes

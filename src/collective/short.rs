@@ -115,10 +115,9 @@ impl Communicator {
         let blocks = Blocks { bytes: send.len(), size: self.size() };
         let is_root = recv.is_some();
         let recv = recv.unwrap_or_default();
-        let senders = if self.size() > 2 { Senders::Several } else { Senders::One };
         self.exchange_short(
             (Operation::Gather, call),
-            (send.len(), senders, Then::of(!is_root, is_root)),
+            (send.len(), Senders::among(self.size() - 1), Then::of(!is_root, is_root)),
             recv,
             |_, mut staging| {
                 if !is_root {
@@ -154,13 +153,10 @@ impl Communicator {
         let recv = recv.unwrap_or_default();
         // The root's own block may be long.
         let stores = StorePolicy::of_call(recv.len());
-        let senders = match table.lens_of_parts(root, self.size()).filter(|len| *len > 0).take(2).count() {
-            0 | 1 => Senders::One,
-            _ => Senders::Several,
-        };
+        let senders = table.lens_of_parts(root, self.size()).filter(|len| *len > 0).take(2).count();
         self.exchange_short(
             (Operation::Gatherv, call),
-            (longest, senders, Then::of(!is_root && !send.is_empty(), is_root)),
+            (longest, Senders::among(senders), Then::of(!is_root && !send.is_empty(), is_root)),
             recv,
             |_, mut staging| {
                 if !is_root {

@@ -99,10 +99,13 @@ impl Senders {
         if size == 2 && len(0).min(len(1)) > len(0).max(len(1)) / 2 {
             return Senders::Both;
         }
-        match (0..size).filter(|rank| len(*rank) > 0).take(2).count() {
-            0 | 1 => Senders::One,
-            _ => Senders::Several,
-        }
+        Senders::among((0..size).filter(|rank| len(*rank) > 0).take(2).count())
+    }
+
+    /// This number of ranks, of which not all read what the others have written.
+    #[inline]
+    pub(crate) fn among(number: usize) -> Self {
+        if number > 1 { Senders::Several } else { Senders::One }
     }
 }
 
