@@ -146,8 +146,7 @@ impl<'s, P: Platform> Member<'s, P> {
 
     /// What a rank has staged, or stages, in a turn that uses these buffers.
     pub(super) fn buffer(&self, rank: usize, buffers: TurnBuffers) -> &'s P::Buffer {
-        let is_swapped = buffers.is_swapped() && self.segment.staging.swaps && self.size() == 2;
-        let owner = if is_swapped { 1 - rank } else { rank };
+        let owner = self.segment.staging.owner(rank, self.size(), buffers);
         &self.segment.buffers[owner][buffers.buffer()]
     }
 

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A rank writes a window into its buffer of the next turn, and folds its piece of the one before, as chunks of a
-//! [transfer](super::transfer). Its own contribution to its own block is read by no other rank, and stays where it is.
+//! [transfer](super::transfer). Its own contribution to its own block is read by no other rank, and stays where it is. So two
+//! ranks exchange pieces: each stages that of the other's block, at the beginning of the window.
 //!
 //! If staging is too short for an element of each block, a window has the pieces of some ranks, which are not all.
 
@@ -22,6 +23,7 @@ use super::contributions::StagedSource;
 use super::prefetch::Then;
 use super::staging::{STEP, Senders, TurnBuffers};
 use super::{Call, Failure, Member, Payload, Platform};
+use crate::copy::TERMS;
 
 /// How the blocks go through staging, the same on every rank. In elements, unless it says bytes.
 pub(super) struct Windows {
@@ -29,10 +31,14 @@ pub(super) struct Windows {
     piece: usize,
     /// How many ranks have a piece in one window.
     ranks: usize,
+    /// How many of these have room in staging: of two ranks each stages the other's piece only.
+    staged: usize,
     /// The length of the longest block.
     longest: usize,
     /// The length of a window, in bytes.
     bytes: usize,
+    /// How many ranks write to staging.
+    senders: Senders,
 }
 
 /// What goes through staging in a round.
@@ -71,7 +77,7 @@ impl<P: Platform> Member<'_, P> {
         self.begin_call(call, |_| ())?;
         loop {
             let buffers = self.end_turn();
-            self.prefetch_next_round((windows.bytes, Senders::Several), Then::Reads);
+            self.prefetch_next_round((windows.bytes, windows.senders), Then::Reads);
             let Some(next) = self.next_window(&windows, &window, buffers, blocks, data) else { return Ok(()) };
             window = next;
             self.continue_call(call, || ())?;
@@ -122,7 +128,12 @@ impl<P: Platform> Member<'_, P> {
         let whole_lines = even.next_multiple_of((STEP / size).max(1));
         let piece = if whole_lines <= piece { whole_lines } else { even };
         let ranks = (most / piece).clamp(1, self.size());
-        Windows { piece, ranks, longest, bytes: ranks * piece * size }
+        const { assert!(TERMS >= 2, "two ranks read their own in place") };
+        let (staged, senders) = match self.size() {
+            2 => (1, Senders::of(2, |rank| blocks(rank).len())),
+            _ => (ranks, Senders::Several),
+        };
+        Windows { piece, ranks, staged, longest, bytes: staged * piece * size, senders }
     }
 
     /// The first window after another that is not empty; `None`: that was the last.
@@ -142,7 +153,7 @@ impl<P: Platform> Member<'_, P> {
                 return None;
             }
             let ranks = first..(first + windows.ranks).min(size);
-            let window = Window { start, ranks, offset: self.offset(windows.bytes, Senders::Several) };
+            let window = Window { start, ranks, offset: self.offset(windows.bytes, windows.senders) };
             if window.ranks.clone().any(|rank| !windows.piece(&window, rank, blocks).is_empty()) {
                 return Some(window);
             }
@@ -178,8 +189,9 @@ impl Windows {
         at(window.start)..at(window.start + self.piece)
     }
 
-    /// Where a rank's piece begins in staging, in bytes.
+    /// Where a rank's piece begins in staging, in bytes, if an element has `size` bytes.
     fn place(&self, window: &Window, rank: usize, size: usize) -> usize {
-        window.offset + (rank - window.ranks.start) * self.piece * size
+        let before = if self.staged == 1 { 0 } else { rank - window.ranks.start };
+        window.offset + before * self.piece * size
     }
 }

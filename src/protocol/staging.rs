@@ -208,6 +208,12 @@ impl Staging {
         (len / CHUNKS_OF_ONE_SENDER).clamp(LEAST_STREAMED_BYTES, MOST_STREAMED_BYTES).min(self.folded)
     }
 
+    /// Whose buffers a rank of `size` ranks writes to in a turn that uses these.
+    #[inline]
+    pub(super) fn owner(self, rank: usize, size: usize, buffers: TurnBuffers) -> usize {
+        if self.swaps && size == 2 && buffers.is_swapped() { 1 - rank } else { rank }
+    }
+
     /// Where in its buffer each rank's chunk begins, if these of `size` ranks send and the longest chunk has `len` bytes.
     pub(super) fn offset(self, len: usize, senders: Senders, size: usize, turn: Turn) -> usize {
         let swaps = self.swaps && size == 2;
@@ -322,9 +328,14 @@ mod tests {
 
     #[test]
     fn two_ranks_swap_their_buffers_in_every_other_pair_of_turns() {
-        let swapped: Vec<bool> = (0..8).map(|turn| Turn::new(turn).buffers().is_swapped()).collect();
-        assert_eq!(swapped, [false, false, true, true, false, false, true, true]);
         let staging = rotating(4096, 0, 4096).swapping();
+        let owners = |staging: Staging, size| -> Vec<_> {
+            (0..8).map(|turn| [0, 1].map(|rank| staging.owner(rank, size, Turn::new(turn).buffers()))).collect()
+        };
+        let (own, other) = ([0, 1], [1, 0]);
+        assert_eq!(owners(staging, 2), [own, own, other, other, own, own, other, other]);
+        assert_eq!(owners(rotating(4096, 0, 4096), 2), [own; 8]);
+        assert_eq!(owners(staging, 3), [own; 8]);
         // Each writes where it has read.
         assert_eq!(offsets(staging, 1024, Both, 5), [0; 5]);
         let long = EXCHANGED_IN_PLACE_BYTES + 1;

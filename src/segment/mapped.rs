@@ -262,3 +262,21 @@ const _: () =
 const _: () = assert!(PAIR_SIZE <= PAIR && PAIR.is_multiple_of(PAIR_ALIGN));
 const _: () = assert!(size_of::<Bell<ShmPlatform>>() == 128 && align_of::<Bell<ShmPlatform>>() == 128);
 const _: () = assert!(size_of::<Slot<ShmPlatform>>() == 128 && align_of::<Slot<ShmPlatform>>() == 128);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_ranks_swap_buffers_if_the_creator_of_their_segment_says_so() {
+        let layout = Layout::new(2, 4096).unwrap();
+        let swaps = |change: fn(u32) -> u32| {
+            let mapping = Mapping::anonymous(layout.len()).unwrap();
+            MappedSegment::initialise(&mapping, &layout, 1, SegmentSettings::default()).unwrap();
+            let word = word_of(&mapping, layout.swap());
+            word.store(change(word.load(Relaxed)), Relaxed);
+            MappedSegment::new(mapping, layout).segment().staging.swaps
+        };
+        assert_eq!([swaps(|word| word), swaps(|_| 0), swaps(|_| 1)], [!cpu::has_strings(), false, true]);
+    }
+}

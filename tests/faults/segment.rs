@@ -66,6 +66,7 @@ pub(crate) fn parts(layout: &Layout, pthread: bool) -> Result<Vec<Range<usize>>>
         layout.cause()..layout.cause() + size_of::<u64>(),
         word(layout.barrier_shape()),
         word(layout.single_copy()),
+        word(layout.swap()),
         word(layout.spread()),
         layout.key()..layout.key() + size_of::<u64>(),
         word(layout.notices()),
