@@ -1,6 +1,6 @@
 //! Reading a peer's memory, step by step: straight from there, or sent by the peer.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
@@ -11,7 +11,8 @@ use crate::endpoint::state::State;
 use crate::endpoint::wire::{Status, What, decode_map};
 use crate::sys::cma::Fetched;
 use crate::tuning::{
-    ENDPOINT_LATE, ENDPOINT_OWNER_SENDS_WITHIN, ENDPOINT_READ_BETWEEN_BYTES, MESSAGE_PIECE_BYTES,
+    ENDPOINT_LATE, ENDPOINT_OWNER_SENDS_KIB_WITHIN, ENDPOINT_OWNER_SENDS_WITHIN, ENDPOINT_READ_BETWEEN_BYTES,
+    MESSAGE_PIECE_BYTES,
 };
 
 /// A get that is under way: it refers to no memory but in its [steps](Get::step).
@@ -21,6 +22,8 @@ pub(super) struct Get {
     is_sent: bool,
     /// Whether the peer has all leases given that it can give.
     is_busy: bool,
+    /// Whether the peer has been woken, and nothing has come since.
+    wakes: bool,
     /// Since when nothing has come.
     idle: Option<Instant>,
     /// How often the peer was late since it has sent something in time.
@@ -35,7 +38,7 @@ impl Get {
             let link = state.links.find_open(transfer.peer)?;
             link.calls.sender.is_worth_asking(transfer.len > MESSAGE_PIECE_BYTES)
         };
-        Ok(Get { requests, is_sent, is_busy: false, idle: None, late: 0 })
+        Ok(Get { requests, is_sent, is_busy: false, wakes: false, idle: None, late: 0 })
     }
 
     /// Whether it can read at once.
@@ -57,7 +60,7 @@ impl Get {
         }
         let mut moved = None;
         if let Some(answer) = self.requests.answer(state)? {
-            self.idle = None;
+            (self.idle, self.wakes) = (None, false);
             if answer.way == Way::Direct {
                 self.map(state, answer, targets)?;
                 return Ok(Some(self.requests.moved()));
@@ -94,6 +97,7 @@ impl Get {
                 Way::Direct => What::Map(self.requests.rest().1 as u64),
                 Way::Messages => What::Read(len as u64),
             };
+            self.wakes |= state.links.find_open(self.requests.transfer.peer)?.other_sleeps();
             self.requests.ask(state, part, what)?;
             moved = moved.or(Some(Moved::Asked));
         }
@@ -128,7 +132,8 @@ impl Get {
             return Ok(false);
         }
         let idle = self.idle.get_or_insert_with(Instant::now);
-        let is_late = !polls || idle.elapsed() >= ENDPOINT_OWNER_SENDS_WITHIN;
+        let within = sends_within(self.requests.awaited(), self.wakes);
+        let is_late = !polls || idle.elapsed() >= within;
         Ok(is_late && self.requests.are_under_way())
     }
 
@@ -248,13 +253,18 @@ impl Get {
     }
 }
 
+/// How long an owner may take until it has sent a part of this length. Who `wakes` for what is short sends it later than it can be read.
+fn sends_within(bytes: usize, wakes: bool) -> Duration {
+    let kib = if wakes { 0 } else { bytes.div_ceil(1 << 10) };
+    ENDPOINT_OWNER_SENDS_WITHIN + ENDPOINT_OWNER_SENDS_KIB_WITHIN * u32::try_from(kib).unwrap_or(u32::MAX)
+}
+
 #[cfg(all(test, not(miri)))]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::endpoint::api::Endpoint;
     use crate::endpoint::handle::Access;
+    use crate::endpoint::peer::Armed;
     use crate::endpoint::putting::Put;
     use crate::tuning::ENDPOINT_BULK_IN_FLIGHT;
 
@@ -308,6 +318,31 @@ mod tests {
         assert!(memory.iter().all(|byte| *byte == 1));
         let asked = state.links.find(peer)?.calls.asked() as usize;
         assert_eq!(asked, 1 + ENDPOINT_LATE as usize * ENDPOINT_BULK_IN_FLIGHT);
+        Ok(())
+    }
+
+    #[test]
+    fn an_owner_has_more_time_for_more_unless_it_wakes() -> Result<(), EndpointError> {
+        assert!(sends_within(32 << 10, false) >= Duration::from_micros(2 * 20));
+        assert_eq!([sends_within(0, false), sends_within(32 << 10, true)], [ENDPOINT_OWNER_SENDS_WITHIN; 2]);
+        let mut owner = Endpoint::listen(&format!("wakes-{}", std::process::id()))?;
+        let handle = owner.share(vec![vec![1; LEN].into()], Access::Read).handle();
+        let mut client = Endpoint::builder().spin(Duration::from_millis(10)).client()?;
+        let peer = client.connect(owner.address().expect("it listens"))?;
+        let (mut memory, state) = (vec![0; LEN], &mut client.state);
+        for sleeps in [true, false] {
+            while sleeps && owner.arm()? == Armed::Work {
+                owner.poll()?;
+            }
+            let mut get = Get::new(state, Transfer { peer, handle, offset: 0, len: LEN }, true)?;
+            get.step(state, &mut [&mut memory[..]], true)?;
+            assert_eq!((get.wakes, get.requests.are_under_way()), (sleeps, true));
+            while get.step(state, &mut [&mut memory[..]], true)? != Some(Moved::All) {
+                owner.poll()?;
+                state.progress()?;
+            }
+            assert!(!get.wakes);
+        }
         Ok(())
     }
 

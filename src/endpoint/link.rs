@@ -268,6 +268,11 @@ impl Link {
         unstopped(self.post().ring(self.memory.other()));
     }
 
+    /// Whether the other side would have to be woken by what is sent.
+    pub(super) fn other_sleeps(&self) -> bool {
+        self.post().is_marked(self.memory.other())
+    }
+
     pub(crate) fn has_requests(&self) -> bool {
         self.calls.has_requests()
     }

@@ -143,6 +143,11 @@ impl Requests {
         !self.under_way.is_empty()
     }
 
+    /// How many bytes the oldest of these is about.
+    pub(super) fn awaited(&self) -> usize {
+        self.under_way.front().map_or(0, |asked| asked.len)
+    }
+
     /// Whether there is room for a request. Room that is found stays until one is made; room that is missing is noticed later.
     pub(super) fn find_room(&self, state: &mut State) -> Result<bool, EndpointError> {
         let link = state.links.find_open(self.transfer.peer)?;

@@ -63,4 +63,10 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         let bell = &self.0.segment.bells[self.0.rank].word;
         Marked(self.0.platform.fetch_or("park-mark", bell, WAITER, Relaxed) | WAITER)
     }
+
+    /// Whether the bell of `peer` is marked: it would have to be woken. By the time that this is known it may be otherwise.
+    pub fn is_marked(&self, peer: usize) -> bool {
+        let bell = &self.0.segment.bells[peer].word;
+        self.0.platform.load("look-marked", bell, Relaxed) & WAITER != 0
+    }
 }
