@@ -51,6 +51,8 @@ pub struct State {
     pub(super) polls: u32,
     /// Whether something has come since then.
     pub(super) is_busy: bool,
+    /// How often cells were taken in that are kept or served, wrapping.
+    pub(super) taken_in: u32,
     /// When the system was last asked.
     looked: Instant,
     pub(super) spin: SpinPolicy,
@@ -84,6 +86,7 @@ impl State {
             turn: 0,
             polls: 0,
             is_busy: false,
+            taken_in: 0,
             looked: Instant::now(),
             spin,
             max_peers,
@@ -239,7 +242,10 @@ impl State {
 
     /// Notes what has come.
     pub(crate) fn has_come(&mut self, peer: Peer, taken: Result<TakenIn, Violation>) {
-        self.is_busy |= !matches!(taken, Ok(TakenIn { cells: 0, .. }));
+        if !matches!(taken, Ok(TakenIn { cells: 0, .. })) {
+            self.is_busy = true;
+            self.taken_in = self.taken_in.wrapping_add(1);
+        }
         match taken {
             Ok(TakenIn { cells: 0, .. }) => {}
             Ok(TakenIn { messages: 0, .. }) => self.links.has_changed(),

@@ -62,30 +62,43 @@ impl State {
     ) -> Result<Option<R>, EndpointError> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let (spin, mut found) = (self.spin.within(timeout), Ok(None));
-        spin.spin_long_for_write(|| {
-            found = attempt(self, Some(1));
-            !matches!(found, Ok(None))
-        });
-        while matches!(found, Ok(None)) {
+        let mut found = self.spin(left, &mut attempt)?;
+        while found.is_none() {
             // Parking looks at the descriptors too, and what they tell may be what is tried for.
             if !self.park()? {
-                if let Some(found) = attempt(self, None)? {
-                    return Ok(Some(found));
+                found = attempt(self, None)?;
+                if found.is_some() {
+                    break;
                 }
                 self.look(left())?;
             }
-            let left = left();
-            let has_passed = left.is_some_and(|left| left.is_zero());
-            self.spin.within(left).spin_for_write(|| {
-                found = attempt(self, Some(1));
-                !matches!(found, Ok(None))
-            });
+            let has_passed = left().is_some_and(|left| left.is_zero());
+            found = self.spin(left, &mut attempt)?;
             if has_passed {
                 break;
             }
         }
-        found
+        Ok(found)
+    }
+
+    /// Tries until there is something, or nothing has been taken in for as long as the endpoint polls before it sleeps: whoever
+    /// sends may go on with that, also while it is not what is waited for.
+    fn spin<R>(
+        &mut self,
+        left: impl Fn() -> Option<Duration>,
+        attempt: &mut impl FnMut(&mut Self, Option<u32>) -> Result<Option<R>, EndpointError>,
+    ) -> Result<Option<R>, EndpointError> {
+        loop {
+            let (before, left, mut found) = (self.taken_in, left(), Ok(None));
+            self.spin.within(left).spin_for_write(|| {
+                found = attempt(self, Some(1));
+                !matches!(found, Ok(None)) || self.taken_in != before
+            });
+            let goes_on = self.taken_in != before && left.is_none_or(|left| !left.is_zero());
+            if !goes_on || !matches!(found, Ok(None)) {
+                return found;
+            }
+        }
     }
 
     /// Parks all that are awake. Returns whether something has come meanwhile: then the endpoint must not sleep.
