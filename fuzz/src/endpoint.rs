@@ -59,7 +59,7 @@ fn connect_with(input: &mut Input<'_>, name: &str) -> (OwnedFd, File) {
     connect(connection.as_raw_fd(), &address).expect("somebody listens");
     let mut hello = [0; 64];
     hello[..8].copy_from_slice(b"intranod");
-    hello[8..12].copy_from_slice(&11u32.to_ne_bytes());
+    hello[8..12].copy_from_slice(&12u32.to_ne_bytes());
     hello[24..32].copy_from_slice(&(MEMORY as u64).to_ne_bytes());
     // Three bits each: changes of the hello, and of what comes with it; mostly none.
     let form = input.byte();

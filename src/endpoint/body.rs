@@ -3,16 +3,25 @@
 
 use crate::copy::policy::StorePolicy;
 use crate::endpoint::calls::Body;
-use crate::endpoint::link::Link;
+use crate::endpoint::link::{Link, Violation};
+use crate::endpoint::wire::decode_number;
 use crate::protocol::message::{Envelope, buffers};
+use crate::segment::message_memory::PAIR_BUFFER;
 use crate::segment::unit::unstopped;
 
 impl Link {
-    /// The bytes of a cell.
-    pub(super) fn body(&mut self, cell: &Envelope) -> Body {
+    /// The bytes of a cell, and the number of the request that they are for.
+    ///
+    /// # Errors
+    /// When they are said to lie beyond the end of their buffer.
+    pub(super) fn body(&mut self, cell: &Envelope) -> Result<(u64, Body), Violation> {
+        let (number, start) = decode_number(cell.tag);
         match cell.mask {
-            0 => Body::Private(self.copied(cell)),
-            mask => Body::Buffers { mask, len: cell.len },
+            0 => Ok((number, Body::Private(self.copied(cell)))),
+            mask if start + cell.len <= PAIR_BUFFER => {
+                Ok((number, Body::Buffer { mask, start, len: cell.len }))
+            }
+            _ => Err(Violation),
         }
     }
 
@@ -28,7 +37,9 @@ impl Link {
         for target in targets {
             match &body {
                 Body::Private(bytes) => target.copy_from_slice(&bytes[at..at + target.len()]),
-                Body::Buffers { mask, .. } => buffers::read_part(&self.incoming(), *mask, at, target, &stores),
+                Body::Buffer { mask, start, .. } => {
+                    buffers::read_part(&self.incoming(), *mask, start + at, target, &stores);
+                }
             }
             at += target.len();
         }
@@ -39,7 +50,7 @@ impl Link {
     pub(crate) fn dispose(&mut self, body: Body) {
         match body {
             Body::Private(bytes) => self.calls.keep_spare(bytes),
-            Body::Buffers { mask, .. } => unstopped(self.post().release(&self.incoming(), mask, self.other())),
+            Body::Buffer { mask, .. } => unstopped(self.post().release(&self.incoming(), mask, self.other())),
         }
     }
 
@@ -56,11 +67,11 @@ impl Link {
     }
 
     /// Moves it to private memory.
-    pub(super) fn make_private(&self, data: &mut Body) {
-        if let Body::Buffers { mask, len } = *data {
+    pub(super) fn make_private(&mut self, data: &mut Body) {
+        if let Body::Buffer { mask, start, len } = *data {
             let mut bytes = vec![0; len];
-            self.read(mask, &mut bytes);
-            *data = Body::Private(bytes);
+            buffers::read_from(&self.incoming(), mask, start, &mut bytes);
+            self.dispose(std::mem::replace(data, Body::Private(bytes)));
         }
     }
 }

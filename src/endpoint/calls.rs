@@ -15,9 +15,10 @@ pub(crate) type Kept = Box<dyn Any + Send + Sync>;
 /// Bytes that have come to be written.
 pub(crate) enum Body {
     Private(Vec<u8>),
-    /// In buffers of the channel from their sender.
-    Buffers {
+    /// In a buffer of the channel from their sender, from this byte of it on.
+    Buffer {
         mask: Mask,
+        start: usize,
         len: usize,
     },
 }
@@ -27,7 +28,7 @@ impl Body {
     pub(crate) fn len(&self) -> usize {
         match self {
             Body::Private(bytes) => bytes.len(),
-            Body::Buffers { len, .. } => *len,
+            Body::Buffer { len, .. } => *len,
         }
     }
 }
@@ -52,7 +53,7 @@ impl Reply {
     /// The buffers that it keeps from their sender.
     fn buffers(&self) -> usize {
         match self {
-            Reply::Data(Body::Buffers { mask, .. }) => mask.count_ones() as usize,
+            Reply::Data(Body::Buffer { mask, .. }) => mask.count_ones() as usize,
             _ => 0,
         }
     }

@@ -24,7 +24,7 @@ pub(crate) const PACKET: usize = 8;
 const MAGIC: [u8; 8] = *b"intranod";
 
 /// Changes with everything that both sides have to agree on, the memory among it.
-const VERSION: u32 = 11;
+const VERSION: u32 = 12;
 
 const ACCEPTED: u8 = 1;
 const REFUSED: u8 = 2;

@@ -97,6 +97,8 @@ pub(crate) struct Link {
     /// Which buffers parts of long transfers take, and the one behind the last.
     pub(super) rotation: Rotation,
     pub(super) next_buffer: u32,
+    /// How often that was before the last, wrapping.
+    pub(super) lap: usize,
     pub(super) arrived: VecDeque<Arrived>,
     /// The bytes of contents in private memory.
     pub(super) private: usize,
@@ -141,6 +143,7 @@ impl Link {
             reserved: 0,
             rotation: Rotation::default(),
             next_buffer: 0,
+            lap: 0,
             arrived: VecDeque::new(),
             private: 0,
             unreported: 0,

@@ -194,7 +194,7 @@ impl Requests {
         let slices: Vec<_> = window(data.iter().copied(), start, len).collect();
         let is_large = self.transfer.len >= RECEIVE_NON_TEMPORAL_FROM_BYTES;
         let place = encode_place(handle.key, offset + start as u64, is_large);
-        link.send_slices(Kind::Write, number, &place, &slices, !self.transfer.is_short());
+        link.send_slices(Kind::Write, number, &place, &slices);
         self.is_asked(Asked { number, way: Way::Messages, start, len });
         Ok(len)
     }
@@ -300,7 +300,11 @@ impl Transfer {
 
     /// The most bytes of a message. Where buffers are taken in turn, since the lowest are dear, all of their lines are to be used.
     fn message(&self) -> usize {
-        let parts = if cpu::has_strings() { ENDPOINT_BULK_IN_FLIGHT } else { 2 };
+        let parts = match cpu::has_strings() {
+            true => ENDPOINT_BULK_IN_FLIGHT,
+            false if self.is_short() => 1,
+            false => 2,
+        };
         (self.len / parts).clamp(LONGEST, DATA).next_multiple_of(LONGEST)
     }
 

@@ -1,10 +1,14 @@
 //! What goes out over a connection: finding room for it, and sending it.
 
+use crate::copy::cpu;
 use crate::copy::publish::publishes_to_held_lines;
 use crate::endpoint::link::{LONGEST, Link};
+use crate::endpoint::wire::{BODY_STEP, encode_number};
 use crate::protocol::message::channel::{INLINE, Slot};
 use crate::protocol::message::{Envelope, Kind, Mask, buffers};
+use crate::segment::message_memory::PAIR_BUFFER;
 use crate::segment::unit::unstopped;
+use crate::tuning::ENDPOINT_SHORT_BYTES;
 
 impl Link {
     /// Sends a message, which its receiver `EXPECTS` or not, if there is room; if not, that is noticed later, and reported. What fits into a
@@ -81,26 +85,23 @@ impl Link {
         bytes <= INLINE || self.reserved != 0
     }
 
-    /// Sends bytes that lie in slices, for which room was [found](Self::finds_room), behind what a cell of this kind has in front. `is_part`:
-    /// of a long transfer.
-    pub(crate) fn send_slices(
-        &mut self,
-        kind: Kind,
-        number: u64,
-        front: &[u64],
-        slices: &[&[u8]],
-        is_part: bool,
-    ) {
+    /// Sends bytes that lie in slices, for which room was [found](Self::finds_room), behind what a cell of this kind has in front.
+    pub(crate) fn send_slices(&mut self, kind: Kind, number: u64, front: &[u64], slices: &[&[u8]]) {
         let len = slices.iter().map(|slice| slice.len()).sum::<usize>();
         let (mut inline, head) = ([0; INLINE], kind.head());
         for (place, word) in inline[..head].chunks_exact_mut(8).zip(front) {
             place.copy_from_slice(&word.to_ne_bytes());
         }
         let is_short = len <= INLINE - head;
-        let mask = match is_short {
-            true => 0,
-            false if is_part => self.takes_buffer_for_part(len, publishes_to_held_lines()),
-            false => core::mem::take(&mut self.reserved),
+        let (mask, start) = match is_short {
+            true => (0, 0),
+            false if len > LONGEST => {
+                // So few are not measured: nothing says yet which lines they go to.
+                let is_dear =
+                    if len <= ENDPOINT_SHORT_BYTES { !cpu::has_strings() } else { publishes_to_held_lines() };
+                self.takes_buffer_for_part(len, is_dear)
+            }
+            false => (core::mem::take(&mut self.reserved), 0),
         };
         let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
         let mut at = 0;
@@ -108,26 +109,36 @@ impl Link {
             if is_short {
                 inline[head + at..][..slice.len()].copy_from_slice(slice);
             } else {
-                buffers::fill_from(&channel, mask, at, slice);
+                buffers::fill_from(&channel, mask, start + at, slice);
             }
             at += slice.len();
         }
-        let cell = Envelope { kind, len, tag: number, mask, inline };
+        let cell = Envelope { kind, len, tag: encode_number(number, start), mask, inline };
         unstopped(post.publish(&channel, &mut self.outbox, self.memory.other(), &cell));
     }
 
-    /// A buffer for a part of a long transfer: the one behind the last such, where the lowest are dear, or that which was found.
-    fn takes_buffer_for_part(&mut self, len: usize, is_dear: bool) -> Mask {
-        let takes_next = self.rotation.takes_next(is_dear);
-        self.rotation.took(len);
+    /// A buffer for what is longer than a message, and at which byte of it that begins: behind the last such, where the lowest buffers are dear, or at the
+    /// beginning of that which was found. What is shorter than a buffer begins at another byte in the next lap through all of them, so that it takes as
+    /// long until a line is written again.
+    fn takes_buffer_for_part(&mut self, len: usize, is_dear: bool) -> (Mask, usize) {
+        let takes_next = if len <= ENDPOINT_SHORT_BYTES {
+            is_dear
+        } else {
+            let takes_next = self.rotation.takes_next(is_dear);
+            self.rotation.took(len);
+            takes_next
+        };
         if takes_next {
             let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
             if let Some((mask, _)) = unstopped(post.reserve_from(&channel, 1, self.next_buffer)) {
-                self.next_buffer = Mask::BITS - mask.leading_zeros();
-                return mask;
+                let buffer = mask.trailing_zeros();
+                self.lap = self.lap.wrapping_add(usize::from(buffer < self.next_buffer));
+                self.next_buffer = buffer + 1;
+                let stride = len.next_multiple_of(BODY_STEP);
+                return (mask, self.lap % (PAIR_BUFFER / stride) * stride);
             }
         }
-        core::mem::take(&mut self.reserved)
+        (core::mem::take(&mut self.reserved), 0)
     }
 
     /// Notices that there is room again, if it was missing.
@@ -155,7 +166,6 @@ mod tests {
     use super::*;
     use crate::endpoint::link::Stage;
     use crate::endpoint::peer::Peer;
-    use crate::segment::message_memory::PAIR_BUFFER;
     use crate::segment::pair_memory::PairMemory;
     use crate::tuning::MESSAGE_ASKED_MEASURE_BYTES;
 
@@ -166,12 +176,19 @@ mod tests {
         Link::new(Peer { slot: 0, generation: 0 }, Stage::Open, OwnedFd::from(socket), (None, 0), memory)
     }
 
-    /// The number of the buffer that the next part takes.
-    fn take(link: &mut Link, is_dear: bool) -> u32 {
-        assert!(link.finds_room(PAIR_BUFFER));
-        let mask = link.takes_buffer_for_part(PAIR_BUFFER, is_dear);
+    /// The number of the buffer that the next part takes, and where in it it begins.
+    fn take_for(link: &mut Link, len: usize, is_dear: bool) -> (u32, usize) {
+        assert!(link.finds_room(len));
+        let (mask, start) = link.takes_buffer_for_part(len, is_dear);
         assert_eq!(mask.count_ones(), 1);
-        mask.trailing_zeros()
+        (mask.trailing_zeros(), start)
+    }
+
+    /// The same for one that fills it.
+    fn take(link: &mut Link, is_dear: bool) -> u32 {
+        let (buffer, start) = take_for(link, PAIR_BUFFER, is_dear);
+        assert_eq!(start, 0);
+        buffer
     }
 
     fn give_back(link: &Link, buffer: u32) {
@@ -212,5 +229,30 @@ mod tests {
         // The next one that is read is found.
         give_back(link, 5);
         assert_eq!(take(link, true), 5);
+    }
+
+    #[test]
+    fn short_parts_begin_at_another_byte_in_each_lap() {
+        let link = &mut link();
+        let mut lap = |len: usize, is_dear: bool| -> Vec<usize> {
+            let taken = (1..Mask::BITS).map(|_| {
+                let (buffer, start) = take_for(link, len, is_dear);
+                give_back(link, buffer);
+                start
+            });
+            let mut starts: Vec<_> = taken.collect();
+            starts.dedup();
+            starts
+        };
+        let len = ENDPOINT_SHORT_BYTES / 2 - 1;
+        let starts: Vec<_> = (0..5).flat_map(|_| lap(len, true)).collect();
+        let stride = ENDPOINT_SHORT_BYTES / 2;
+        assert_eq!(starts, [0, stride, 2 * stride, 3 * stride, 0]);
+        assert_eq!(lap(len, false), [0]);
+        for len in LONGEST + 1..=PAIR_BUFFER {
+            let (buffer, start) = take_for(link, len, true);
+            give_back(link, buffer);
+            assert!(start + len <= PAIR_BUFFER && start.is_multiple_of(BODY_STEP));
+        }
     }
 }

@@ -22,7 +22,7 @@ use crate::endpoint::wire::{
 use crate::protocol::message::Kind;
 use crate::rank::cma_peers::ProbeCookie;
 use crate::sys::cma::Fetched;
-use crate::tuning::{ENDPOINT_SHORT_BYTES, MESSAGE_PIECE_BYTES};
+use crate::tuning::MESSAGE_PIECE_BYTES;
 
 struct Share {
     memory: Memory,
@@ -174,9 +174,8 @@ impl Shares {
             }
             What::Read(len) => {
                 let (start, len) = share.range(offset, len)?;
-                let is_part = request.left > ENDPOINT_SHORT_BYTES as u64;
                 share.read(start, len, |slices| {
-                    link.send_slices(Kind::Data, number, &[], &slices.collect::<Vec<_>>(), is_part);
+                    link.send_slices(Kind::Data, number, &[], &slices.collect::<Vec<_>>());
                 })?;
                 return Ok(Answered::Sent);
             }

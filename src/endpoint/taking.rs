@@ -71,20 +71,20 @@ impl Link {
                 self.calls.push_request(cell.tag, request);
             }
             Kind::Write => {
-                let write = Wanted::Write { place: cell.place(), data: self.body(&cell) };
-                self.calls.push_request(cell.tag, write);
+                let (number, data) = self.body(&cell)?;
+                self.calls.push_request(number, Wanted::Write { place: cell.place(), data });
             }
             Kind::Reply => {
                 let reply = Reply::Message(self.copied(&cell));
                 self.take_in_reply(cell.tag, reply);
             }
             Kind::Data => {
-                let mut data = self.body(&cell);
+                let (number, mut data) = self.body(&cell)?;
                 if self.calls.buffers() >= self.incoming().buffers() / 2 {
                     // Who has asked for it may be waiting for a message, for which there has to be room.
                     self.make_private(&mut data);
                 }
-                self.take_in_reply(cell.tag, Reply::Data(data));
+                self.take_in_reply(number, Reply::Data(data));
             }
             _ => return Err(Violation),
         }

@@ -28,6 +28,21 @@ pub(crate) fn decode_place([key, offset]: [u64; 2]) -> (u64, u64, bool) {
 /// Says so in the word of the offset, which is never so large.
 const LARGE: u64 = 1 << 63;
 
+/// The number of a request is less.
+const NUMBERS: u32 = 56;
+
+/// Where bytes begin in a buffer is a multiple of this.
+pub(crate) const BODY_STEP: usize = PAIR_BUFFER >> (u64::BITS - NUMBERS);
+
+/// The word of a cell whose bytes are in a buffer: the number of the request, and at which byte they begin.
+pub(crate) fn encode_number(number: u64, start: usize) -> u64 {
+    number & ((1 << NUMBERS) - 1) | ((start / BODY_STEP) as u64) << NUMBERS
+}
+
+pub(crate) fn decode_number(word: u64) -> (u64, usize) {
+    (word & ((1 << NUMBERS) - 1), (word >> NUMBERS) as usize * BODY_STEP)
+}
+
 /// What is asked for, of the memory with this key, from this offset on.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request {
@@ -186,6 +201,16 @@ pub(crate) fn decode_map(bytes: &[u8]) -> Option<Map> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_tells_where_bytes_begin_in_a_buffer() {
+        for (number, start) in [(1, 0), ((1 << NUMBERS) - 1, BODY_STEP), (77, PAIR_BUFFER - BODY_STEP)] {
+            assert_eq!(decode_number(encode_number(number, start)), (number, start));
+        }
+        // Whatever a stranger writes, they begin in the buffer, and its numbers do not say where.
+        assert!(decode_number(u64::MAX).1 < PAIR_BUFFER);
+        assert_eq!(decode_number(encode_number(u64::MAX, 0)).1, 0);
+    }
 
     #[test]
     fn requests_and_replies_survive_encoding_and_fit() {

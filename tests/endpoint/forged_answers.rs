@@ -11,6 +11,11 @@ pub(super) const LONG: usize = 300_000;
 const BETWEEN: usize = 100_000;
 pub(super) const SHORT: usize = 1000;
 
+/// From this bit of a cell's number on it says at which byte of a buffer its data begin, divided by `STEP`.
+const BEGIN: u32 = 56;
+
+const STEP: usize = 128;
+
 pub(super) type Outcome = Result<(), EndpointError>;
 
 /// How an owner answers, and what has to come of it: with the bytes that are asked for.
@@ -232,6 +237,21 @@ pub(super) const GETS: &[Row] = &[
         "data that are longer than a buffer",
         SHORT,
         |own, asked| own.publish(DATA, asked.number, (32 << 10) + 1, 1, &[]),
+        is_violated,
+    ),
+    (
+        "data that begin at another byte of their buffer",
+        SHORT,
+        |own, asked| {
+            let bytes = [vec![0; 2 * STEP], own.wanted(asked)].concat();
+            own.publish(DATA, asked.number | 2 << BEGIN, asked.len, 1, &bytes)
+        },
+        Result::is_ok,
+    ),
+    (
+        "data that end behind their buffer",
+        SHORT,
+        |own, asked| own.publish(DATA, asked.number | 255 << BEGIN, asked.len, 1, &[]),
         is_violated,
     ),
     (

@@ -118,7 +118,8 @@ impl Forger {
             if word >> 40 & 0xFF == self.taken / 64 + 1 {
                 self.taken += 1;
                 let asked = Asked {
-                    number: self.word(cell + 8)?,
+                    // Above it is where bytes begin in their buffer.
+                    number: self.word(cell + 8)? & ((1 << 56) - 1),
                     what: self.word(cell + 24)? & 0xFF,
                     offset: self.word(cell + 40)?,
                     len: self.word(cell + 48)?,

@@ -66,7 +66,7 @@ pub(super) fn answer(connection: &OwnedFd) -> Result<Vec<u8>> {
 fn hello() -> [u8; 64] {
     let mut bytes = [0; 64];
     bytes[..8].copy_from_slice(b"intranod");
-    bytes[8..12].copy_from_slice(&11u32.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&12u32.to_ne_bytes());
     bytes[24..32].copy_from_slice(&(MEMORY as u64).to_ne_bytes());
     bytes
 }
@@ -140,8 +140,8 @@ fn bad_hellos() -> Result<Completion> {
         (&reserved, &[&good], NO_HELLO),
         (&flag, &[&good], NO_HELLO),
         (&version(0), &[&good], VERSION),
-        (&version(10), &[&good], VERSION),
-        (&version(12), &[&good], VERSION),
+        (&version(11), &[&good], VERSION),
+        (&version(13), &[&good], VERSION),
         (&other_len, &[&good], BAD_MEMORY),
         (&hello(), &[&no_seals], BAD_MEMORY),
         (&hello(), &[&some_seals], BAD_MEMORY),
@@ -234,7 +234,11 @@ fn word(kind: u64, len: u64) -> u64 {
 }
 
 fn write_cell(file: &File, word: u64, mask: u64) -> Result<()> {
-    file.write_all_at(&[7; 8], CELLS + 8)?;
+    write_tagged(file, word, mask, 7)
+}
+
+fn write_tagged(file: &File, word: u64, mask: u64, tag: u64) -> Result<()> {
+    file.write_all_at(&tag.to_ne_bytes(), CELLS + 8)?;
     file.write_all_at(&mask.to_ne_bytes(), CELLS + 16)?;
     file.write_all_at(&[b'x'; 40], CELLS + 24)?;
     Ok(file.write_all_at(&word.to_ne_bytes(), CELLS)?)
@@ -280,6 +284,12 @@ fn bad_cells() -> Result<Completion> {
         );
         ensure!(answer(&connection)?.is_empty());
     }
+    // A write that begins in its buffer, and ends behind it.
+    let (mut server, connection, file) = victim()?;
+    write_tagged(&file, word(10, 129), 1, 255 << 56)?;
+    let event = server.wait(Some(Duration::from_secs(10)))?;
+    ensure!(matches!(event, Some(Event::Closed { ended: Ended::Violated, .. })), "{event:?}");
+    ensure!(answer(&connection)?.is_empty());
     // In an open slot, and in the line of the pair, there may be a message, or none, and nothing else.
     let next_words = [(word(9, 2), true), (word(15, 0), true), (word(1, 2), false), (word(9, 9), false)];
     let places = [(OPEN, CELLS + 16), (IN_LINE, LINE + 16)];
