@@ -102,11 +102,7 @@ fn step(input: &mut Input<'_>, connection: &OwnedFd, file: &File, memory: &Regis
         2 => {
             // A cell of the first lap, with a request that is nearly right.
             let (cell, kind, len) = (input.byte() as usize % 4, input.byte() & 15, input.number() & 0x1FFF);
-            let mask = match kind {
-                _ if len <= 40 => input.number(),
-                WRITE => 0b1111,
-                _ => 1,
-            };
+            let mask = if len <= 40 { input.number() } else { 1 };
             let at = CHANNELS + 64 * cell;
             let mut request = [0; 40];
             request[..8].copy_from_slice(&u64::from(input.byte() % 6).to_ne_bytes());

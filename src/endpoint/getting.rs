@@ -104,7 +104,7 @@ impl Get {
         if moved.is_some() {
             self.idle = None;
         } else if self.is_late(state, polls)? {
-            self.idle = None;
+            (self.idle, self.wakes) = (None, false);
             if let Some(last) = self.requests.start_over(state) {
                 state.links.find(self.requests.transfer.peer)?.calls.sender.is_given_up(last);
             }
@@ -266,7 +266,7 @@ mod tests {
     use crate::endpoint::handle::Access;
     use crate::endpoint::peer::Armed;
     use crate::endpoint::putting::Put;
-    use crate::tuning::ENDPOINT_BULK_IN_FLIGHT;
+    use crate::tuning::{ENDPOINT_BULK_IN_FLIGHT, ENDPOINT_SHORT_BYTES};
 
     const LEN: usize = 1 << 20;
 
@@ -342,6 +342,29 @@ mod tests {
                 state.progress()?;
             }
             assert!(!get.wakes);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_put_of_one_message_asks_for_no_room_first() -> Result<(), EndpointError> {
+        let mut owner = Endpoint::listen(&format!("one-{}", std::process::id()))?;
+        let mut client = Endpoint::client()?;
+        let peer = client.connect(owner.address().expect("it listens"))?;
+        let state = &mut client.state;
+        for len in [ENDPOINT_SHORT_BYTES, ENDPOINT_SHORT_BYTES / 4, 1] {
+            // Of which nothing is known.
+            let handle = owner.share(vec![vec![1; len].into()], Access::ReadWrite).handle();
+            let transfer = Transfer { peer, handle, offset: 0, len };
+            let before = state.links.find(peer)?.calls.asked();
+            let (mut put, data) = (Put::new(state, transfer, true)?, vec![2; len]);
+            while put.step(state, &[&data])? != Some(Moved::All) {
+                owner.poll()?;
+                state.progress()?;
+            }
+            let messages = len.div_ceil(transfer.message()) as u64;
+            let asked = state.links.find(peer)?.calls.asked() - before;
+            assert_eq!(asked, if messages == 1 { 1 } else { 1 + messages }, "{len}");
         }
         Ok(())
     }

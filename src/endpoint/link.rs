@@ -94,7 +94,7 @@ pub(crate) struct Link {
     pub(super) alternates: bool,
     /// The buffer that the next message is written to, if it was found; the bit of one, or none.
     pub(super) reserved: Mask,
-    /// Which buffers parts of long transfers take, and the one behind the last.
+    /// Which buffers parts of long transfers take, and the one behind the last that was taken in turn, also by short ones.
     pub(super) rotation: Rotation,
     pub(super) next_buffer: u32,
     /// How often that was before the last, wrapping.

@@ -33,7 +33,7 @@ impl Put {
         let requests = Requests::new(state, transfer)?;
         // What is written by one request is checked with that.
         let is_known = state.links.find_open(transfer.peer)?.reaches(transfer.handle.key, transfer.end());
-        let is_unchecked = transfer.len > LONGEST && !is_known;
+        let is_unchecked = transfer.len > transfer.message() && !is_known;
         Ok(Put { requests, is_sent, is_unchecked, readable: if is_long { 0 } else { transfer.len } })
     }
 

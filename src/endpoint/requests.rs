@@ -299,7 +299,7 @@ impl Transfer {
     }
 
     /// The most bytes of a message. Where buffers are taken in turn, since the lowest are dear, all of their lines are to be used.
-    fn message(&self) -> usize {
+    pub(super) fn message(&self) -> usize {
         let parts = match cpu::has_strings() {
             true => ENDPOINT_BULK_IN_FLIGHT,
             false if self.is_short() => 1,

@@ -51,7 +51,7 @@ pub struct State {
     pub(super) polls: u32,
     /// Whether something has come since then.
     pub(super) is_busy: bool,
-    /// How often cells were taken in that are kept or served, wrapping.
+    /// How often something was taken in that is not received at once, wrapping.
     pub(super) taken_in: u32,
     /// When the system was last asked.
     looked: Instant,

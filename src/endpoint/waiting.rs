@@ -6,6 +6,7 @@ use crate::endpoint::error::EndpointError;
 use crate::endpoint::state::State;
 use crate::protocol::message::parking;
 use crate::segment::platform::{ShmPlatform, Wait};
+use crate::sys::wait::progress;
 use crate::tuning::ENDPOINT_POLLS_PER_CALL;
 
 impl State {
@@ -81,7 +82,7 @@ impl State {
         Ok(found)
     }
 
-    /// Tries until there is something, or nothing has been taken in for as long as the endpoint polls before it sleeps: whoever
+    /// Tries until there is something, or the time is over, or nothing has been taken in for as long as the endpoint polls before it sleeps: who
     /// sends may go on with that, also while it is not what is waited for.
     fn spin<R>(
         &mut self,
@@ -97,6 +98,12 @@ impl State {
             let goes_on = self.taken_in != before && left.is_none_or(|left| !left.is_zero());
             if !goes_on || !matches!(found, Ok(None)) {
                 return found;
+            }
+            // One that is always busy looks at the system as often as after calls, and starts no spin that would do this.
+            self.polls += ENDPOINT_POLLS_PER_CALL;
+            progress::go_on();
+            if self.spin.yields() {
+                std::thread::yield_now();
             }
         }
     }

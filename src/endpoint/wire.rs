@@ -34,7 +34,7 @@ const NUMBERS: u32 = 56;
 /// Where bytes begin in a buffer is a multiple of this.
 pub(crate) const BODY_STEP: usize = PAIR_BUFFER >> (u64::BITS - NUMBERS);
 
-/// The word of a cell whose bytes are in a buffer: the number of the request, and at which byte they begin.
+/// The word of a cell with bytes: the number of the request, and at which byte they begin if they are in a buffer.
 pub(crate) fn encode_number(number: u64, start: usize) -> u64 {
     number & ((1 << NUMBERS) - 1) | ((start / BODY_STEP) as u64) << NUMBERS
 }

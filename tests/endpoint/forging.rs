@@ -195,7 +195,8 @@ fn answers_at_random(spin: Duration) -> Result<()> {
             if random.u8(0..4) == 0 {
                 let len = random.u64(0..=asked.len.min(4096));
                 let data = own.data[..len as usize].to_vec();
-                own.publish(DATA, asked.number, len, u64::from(len > 40), &data)?;
+                let begin = if random.bool() { 0 } else { random.u64(0..256) << 56 };
+                own.publish(DATA, asked.number | begin, len, u64::from(len > 40), &data)?;
             }
             if random.bool() {
                 own.scribbles(random.u64(..), random.u64(..))?;

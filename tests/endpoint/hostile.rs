@@ -284,12 +284,14 @@ fn bad_cells() -> Result<Completion> {
         );
         ensure!(answer(&connection)?.is_empty());
     }
-    // A write that begins in its buffer, and ends behind it.
-    let (mut server, connection, file) = victim()?;
-    write_tagged(&file, word(10, 129), 1, 255 << 56)?;
-    let event = server.wait(Some(Duration::from_secs(10)))?;
-    ensure!(matches!(event, Some(Event::Closed { ended: Ended::Violated, .. })), "{event:?}");
-    ensure!(answer(&connection)?.is_empty());
+    // Writes that begin in the last bytes of their buffer, and end with it or behind it.
+    for (len, ends_in_it) in [(128, true), (129, false)] {
+        let (mut server, _connection, file) = victim()?;
+        write_tagged(&file, word(10, len), 1, 255 << 56)?;
+        let event = server.wait(Some(Duration::from_millis(if ends_in_it { 50 } else { 10_000 })))?;
+        let is_violated = matches!(event, Some(Event::Closed { ended: Ended::Violated, .. }));
+        ensure!(is_violated != ends_in_it, "{len} bytes: {event:?}");
+    }
     // In an open slot, and in the line of the pair, there may be a message, or none, and nothing else.
     let next_words = [(word(9, 2), true), (word(15, 0), true), (word(1, 2), false), (word(9, 9), false)];
     let places = [(OPEN, CELLS + 16), (IN_LINE, LINE + 16)];

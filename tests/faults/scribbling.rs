@@ -98,7 +98,7 @@ fn run(
     let mut segment = Segment::by_name(&job, layout)?;
     if target == Target::Joining {
         // Rank 0's settings, which the others have not read yet.
-        let words = [layout.barrier_shape(), layout.single_copy(), layout.swap()];
+        let words = [layout.barrier_shape(), layout.single_copy()];
         segment.write(words[random.usize(0..words.len())], &random.u32(0..4).to_ne_bytes())?;
     }
     (1..RANKS).try_for_each(|rank| job.start(rank, "all operations", set))?;
