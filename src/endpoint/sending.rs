@@ -96,7 +96,7 @@ impl Link {
         let (mask, start) = match is_short {
             true => (0, 0),
             false if len > LONGEST => {
-                // So few are not measured: nothing says yet which lines they go to.
+                // What is measured of so few bytes says little: docs/adr/0069-short-transfers-use-whole-buffers.md.
                 let is_dear =
                     if len <= ENDPOINT_SHORT_BYTES { !cpu::has_strings() } else { publishes_to_held_lines() };
                 self.takes_buffer_for_part(len, is_dear)
