@@ -3,18 +3,13 @@
 use anyhow::Result;
 use intranode::{Ended, EndpointError};
 
-use super::forger::{Asked, DATA, Forger, MAP, PULL, READ, REPLY, WRITE, bytes};
+use super::forger::{Asked, BEGIN, BEGIN_STEP, DATA, Forger, MAP, PULL, READ, REPLY, WRITE, bytes};
 
 /// What is asked for by a map of where the bytes lie, and what is short enough to come with the answer.
 /// What is in between is put in both ways at a time.
 pub(super) const LONG: usize = 300_000;
 const BETWEEN: usize = 100_000;
 pub(super) const SHORT: usize = 1000;
-
-/// From this bit of a cell's number on it says at which byte of a buffer its data begin, divided by `STEP`.
-const BEGIN: u32 = 56;
-
-const STEP: usize = 128;
 
 pub(super) type Outcome = Result<(), EndpointError>;
 
@@ -243,7 +238,7 @@ pub(super) const GETS: &[Row] = &[
         "data that begin at another byte of their buffer",
         SHORT,
         |own, asked| {
-            let bytes = [vec![0; 2 * STEP], own.wanted(asked)].concat();
+            let bytes = [vec![0; 2 * BEGIN_STEP], own.wanted(asked)].concat();
             own.publish(DATA, asked.number | 2 << BEGIN, asked.len, 1, &bytes)
         },
         Result::is_ok,

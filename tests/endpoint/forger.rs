@@ -33,6 +33,10 @@ const WRITES: u64 = 10;
 pub(super) const REPLY: u64 = 6;
 pub(super) const DATA: u64 = 11;
 
+/// From this bit of a cell's number on it says at which byte of a buffer its data begin, divided by `BEGIN_STEP`.
+pub(super) const BEGIN: u32 = 56;
+pub(super) const BEGIN_STEP: usize = 128;
+
 /// What a client has asked: its number, and the words of what it asks.
 pub(super) struct Asked {
     pub(super) number: u64,
@@ -118,8 +122,7 @@ impl Forger {
             if word >> 40 & 0xFF == self.taken / 64 + 1 {
                 self.taken += 1;
                 let asked = Asked {
-                    // Above it is where bytes begin in their buffer.
-                    number: self.word(cell + 8)? & ((1 << 56) - 1),
+                    number: self.word(cell + 8)? & ((1 << BEGIN) - 1),
                     what: self.word(cell + 24)? & 0xFF,
                     offset: self.word(cell + 40)?,
                     len: self.word(cell + 48)?,

@@ -12,7 +12,7 @@ use intranode::{Access, Address, Endpoint, EndpointError, Handle, Peer};
 use libtest_mimic::Completion;
 
 use super::forged_answers::{GETS, LONG, Outcome, PULLED, Row, SENT, honest};
-use super::forger::{self, Asked, DATA, Forger, bytes};
+use super::forger::{self, Asked, BEGIN, DATA, Forger, bytes};
 use super::messages::pattern;
 use super::{Test, repeats, unique};
 
@@ -195,7 +195,7 @@ fn answers_at_random(spin: Duration) -> Result<()> {
             if random.u8(0..4) == 0 {
                 let len = random.u64(0..=asked.len.min(4096));
                 let data = own.data[..len as usize].to_vec();
-                let begin = if random.bool() { 0 } else { random.u64(0..256) << 56 };
+                let begin = if random.bool() { 0 } else { random.u64(0..256) << BEGIN };
                 own.publish(DATA, asked.number | begin, len, u64::from(len > 40), &data)?;
             }
             if random.bool() {

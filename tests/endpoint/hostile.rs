@@ -18,6 +18,7 @@ use nix::sys::socket::{
 use nix::unistd::{ftruncate, geteuid};
 
 use super::child::{self, Child};
+use super::forger::BEGIN;
 use super::messages::{calls, start_echo};
 use super::{Role, Test, repeats, unique};
 
@@ -287,7 +288,7 @@ fn bad_cells() -> Result<Completion> {
     // Writes that begin in the last bytes of their buffer, and end with it or behind it.
     for (len, ends_in_it) in [(128, true), (129, false)] {
         let (mut server, _connection, file) = victim()?;
-        write_tagged(&file, word(10, len), 1, 255 << 56)?;
+        write_tagged(&file, word(10, len), 1, 255 << BEGIN)?;
         let event = server.wait(Some(Duration::from_millis(if ends_in_it { 50 } else { 10_000 })))?;
         let is_violated = matches!(event, Some(Event::Closed { ended: Ended::Violated, .. }));
         ensure!(is_violated != ends_in_it, "{len} bytes: {event:?}");
