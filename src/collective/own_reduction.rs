@@ -11,6 +11,7 @@ use super::gather::gather_to;
 use super::reduction::{FoldJob, InlineJob, Operator, ReduceBuffers, check_len};
 use super::rooted::{check_buffer, check_root};
 use crate::communicator::{Communicator, call};
+use crate::copy::lines;
 use crate::copy::{self, Term};
 use crate::error::{Error, OWN_REDUCTION, Operation, root_and_digest};
 use crate::protocol::allreduce::Shape;
@@ -192,7 +193,7 @@ impl Communicator {
         open.run(|_| {
             for (rank, block) in all.chunks(send.len()).take(terms).enumerate() {
                 match rank {
-                    0 => recv.copy_from_slice(block),
+                    0 => lines::copy_slice(bytemuck::cast_slice(block), bytemuck::cast_slice_mut(recv)),
                     _ => recv.iter_mut().zip(block).for_each(|(acc, x)| combine(acc, x)),
                 }
             }

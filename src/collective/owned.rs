@@ -9,6 +9,7 @@ use super::block_table::BlockTable;
 use super::parts;
 use super::pending::Finish;
 use super::reduction::{Builtin, ReduceBuffers};
+use crate::copy::lines;
 use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source, Term};
 use crate::element::{ReduceOp, Reducible};
@@ -102,7 +103,7 @@ impl<T: Pod> OwnedParts<T> {
     pub(super) fn copy_own_part(&mut self) {
         let (from, to) = (self.sent[self.rank].clone(), self.received[self.rank].clone());
         let send: &[u8] = bytemuck::cast_slice(&self.send);
-        bytemuck::cast_slice_mut::<T, u8>(&mut self.recv)[to].copy_from_slice(&send[from]);
+        lines::copy_slice(&send[from], &mut bytemuck::cast_slice_mut::<T, u8>(&mut self.recv)[to]);
     }
 }
 

@@ -6,6 +6,7 @@
 use super::block_table::BlockTable;
 use super::parts::{position, receivers};
 use crate::communicator::Communicator;
+use crate::copy::lines;
 use crate::copy::policy::{StorePolicy, Stores};
 use crate::copy::{Sink, Source};
 use crate::error::{Error, Operation};
@@ -104,7 +105,7 @@ impl Communicator {
             (send.len(), Senders::of(self.size(), |_| send.len()), Then::Reads),
             recv,
             |_, mut staging| staging.publish(send),
-            |recv| blocks.of_mut(recv, self.rank()).copy_from_slice(send),
+            |recv| lines::copy_slice(send, blocks.of_mut(recv, self.rank())),
             |recv, sender, staging| staging.fetch(blocks.of_mut(recv, sender)),
         )
     }
@@ -126,7 +127,7 @@ impl Communicator {
             },
             |recv| {
                 if is_root {
-                    blocks.of_mut(recv, self.rank()).copy_from_slice(send);
+                    lines::copy_slice(send, blocks.of_mut(recv, self.rank()));
                 }
             },
             |recv, sender, staging| {
@@ -237,7 +238,7 @@ impl Communicator {
             },
             |recv| {
                 if let Some(send) = send {
-                    recv.copy_from_slice(blocks.of(send, root));
+                    lines::copy_slice(blocks.of(send, root), recv);
                 }
             },
             |recv, sender, staging| {
@@ -258,7 +259,7 @@ impl Communicator {
             ((size - 1) * blocks.bytes, Senders::of(size, |_| 1), Then::Reads),
             recv,
             |_, staging| blocks.put_others(send, rank, staging),
-            |recv| blocks.of_mut(recv, rank).copy_from_slice(blocks.of(send, rank)),
+            |recv| lines::copy_slice(blocks.of(send, rank), blocks.of_mut(recv, rank)),
             |recv, sender, staging| {
                 staging.after(blocks.start(sender, rank)).fetch(blocks.of_mut(recv, sender))
             },

@@ -10,6 +10,7 @@ use super::pending::Pending;
 use super::reduction::{check_op, reduction, slices_from};
 use super::rooted::check_root;
 use crate::communicator::{Communicator, call};
+use crate::copy::lines;
 use crate::element::{ReduceOp, Reducible};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
@@ -149,7 +150,8 @@ impl Communicator {
         if let Err(error) = counts::check_gather(operation, sizes, send.len(), recv.len(), counts, displs) {
             return Err(self.rank_state.start_refusal(&call, error));
         }
-        recv[displs[rank]..displs[rank] + counts[rank]].copy_from_slice(send);
+        let own = &mut recv[displs[rank]..displs[rank] + counts[rank]];
+        lines::copy_slice(bytemuck::cast_slice(send), bytemuck::cast_slice_mut(own));
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
         let blocks = ranges(&table, self.size());
         let blocks = OwnedBlocks { data: recv, blocks, receiver: None, rank };

@@ -11,6 +11,7 @@ use super::pending::Pending;
 use super::reduction::check_len;
 use super::rooted::{check_equal_blocks, check_given_blocks};
 use crate::communicator::{Communicator, call};
+use crate::copy::lines;
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::started::TransferSteps;
@@ -45,7 +46,7 @@ impl Communicator {
         let table = BlockTable::Equal { bytes: size_of_val(send) };
         // In bytes: the places of elements without any may overflow.
         let own = &mut bytemuck::cast_slice_mut::<T, u8>(&mut recv)[table.range(rank)];
-        own.copy_from_slice(bytemuck::cast_slice(send));
+        lines::copy_slice(bytemuck::cast_slice(send), own);
         let blocks = ranges(&table, self.size());
         let blocks = OwnedBlocks { data: recv, blocks, receiver: None, rank };
         Pending::start(self, operation, call, TransferSteps::new(blocks))
@@ -139,8 +140,8 @@ impl Communicator {
         let rank = self.rank();
         let (data, blocks) = match recv {
             Some(mut recv) => {
-                let own = table.range(rank);
-                bytemuck::cast_slice_mut::<T, u8>(&mut recv)[own].copy_from_slice(bytemuck::cast_slice(send));
+                let own = &mut bytemuck::cast_slice_mut::<T, u8>(&mut recv)[table.range(rank)];
+                lines::copy_slice(bytemuck::cast_slice(send), own);
                 (recv, ranges(&table, self.size()))
             }
             // Only the root knows where blocks belong; here each is as if it were alone.

@@ -48,7 +48,7 @@ impl StorePolicy {
     #[inline]
     pub(crate) fn copy(&self, source: &[u8], target: &mut [u8]) {
         match self.receive {
-            Stores::Cached => target.copy_from_slice(source),
+            Stores::Cached => lines::copy_slice(source, target),
             Stores::NonTemporal => lines::copy_slice_nontemporal(source, target),
         }
     }
