@@ -1,6 +1,7 @@
 //! Bytes for memory, which a peer writes there or was asked for: they stay in the buffers of its channel until they are copied to where
 //! they belong.
 
+use crate::copy::lines;
 use crate::copy::policy::StorePolicy;
 use crate::endpoint::calls::Body;
 use crate::endpoint::link::{Link, Violation};
@@ -36,7 +37,7 @@ impl Link {
         let mut at = 0;
         for target in targets {
             match &body {
-                Body::Private(bytes) => target.copy_from_slice(&bytes[at..at + target.len()]),
+                Body::Private(bytes) => lines::copy_slice(&bytes[at..at + target.len()], target),
                 Body::Buffer { mask, start, .. } => {
                     buffers::read_part(&self.incoming(), *mask, start + at, target, &stores);
                 }

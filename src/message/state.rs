@@ -1,6 +1,7 @@
 //! The state of a rank's messages, and its progress: which happens in calls only.
 
 use crate::codes::Codes;
+use crate::copy::lines;
 use crate::error::{Error, Operation};
 use crate::message::arrivals::{Arrivals, Content, Staged};
 use crate::message::core::Core;
@@ -403,7 +404,7 @@ impl State {
         }
         match &mut message.content {
             Content::Inline(inline) => target.copy_from_slice(&inline[..bytes]),
-            Content::Private(private) => target.copy_from_slice(private),
+            Content::Private(private) => lines::copy_slice(private, target),
             Content::Buffers(place) => {
                 let place = *place;
                 core.copies(bytes, || place.read(core, source, target));
