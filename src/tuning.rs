@@ -202,10 +202,10 @@ pub(crate) const FIRST_PART_BYTES: usize = 4 << 10;
 
 // ---- Stores and loads (copy/)
 
-/// From this size on bytes are copied within private memory by vectors, on processors without fast string instructions: from there on the C library
-/// uses those. Measured: docs/adr/0070-copies-within-private-memory.md.
+/// From this size on bytes are copied within private memory by vectors, on processors whose string instructions are slow: from about there on the C
+/// library may use these. Measured: docs/adr/0070-copies-within-private-memory.md.
 #[cfg(target_arch = "x86_64")]
-pub(crate) const COPY_VECTORS_FROM_BYTES: usize = 4 << 10;
+pub(crate) const COPY_VECTORS_FROM_BYTES: usize = 2 << 10;
 
 /// From this size on a put or a get moves vectors. Shorter ones are done before the first vector is. Measured.
 #[cfg(target_arch = "x86_64")]

@@ -12,6 +12,7 @@ use super::reduction::{FoldJob, InlineJob, Operator, ReduceBuffers, check_len};
 use super::rooted::{check_buffer, check_root};
 use crate::communicator::{Communicator, call};
 use crate::copy::lines;
+use crate::copy::policy::StorePolicy;
 use crate::copy::{self, Term};
 use crate::error::{Error, OWN_REDUCTION, Operation, root_and_digest};
 use crate::protocol::allreduce::Shape;
@@ -193,7 +194,8 @@ impl Communicator {
         open.run(|_| {
             for (rank, block) in all.chunks(send.len()).take(terms).enumerate() {
                 match rank {
-                    0 => lines::copy_slice(bytemuck::cast_slice(block), bytemuck::cast_slice_mut(recv)),
+                    0 => StorePolicy::of_call(size_of_val(block))
+                        .copy(bytemuck::cast_slice(block), bytemuck::cast_slice_mut(recv)),
                     _ => recv.iter_mut().zip(block).for_each(|(acc, x)| combine(acc, x)),
                 }
             }
@@ -231,14 +233,14 @@ impl<T: Pod, F: Fn(&mut T, &T)> Operator<T> for Own<T, F> {
                     Term::Staged(staging) => {
                         let staging = staging.after(start * width);
                         if first {
-                            staging.get(0, bytemuck::cast_slice_mut(target));
+                            staging.fetch(bytemuck::cast_slice_mut(target));
                             continue;
                         }
                         if scratch.len() < target.len() {
                             *scratch = bytemuck::allocation::zeroed_vec(target.len());
                         }
                         let values = &mut scratch[..target.len()];
-                        staging.get(0, bytemuck::cast_slice_mut(values));
+                        staging.fetch(bytemuck::cast_slice_mut(values));
                         self.combine(false, target, values);
                     }
                 }
@@ -280,7 +282,7 @@ impl<T: Pod, F: Fn(&mut T, &T)> Own<T, F> {
     #[inline(never)]
     fn combine(&self, first: bool, target: &mut [T], values: &[T]) {
         if first {
-            target.copy_from_slice(values);
+            lines::copy_slice(bytemuck::cast_slice(values), bytemuck::cast_slice_mut(target));
         } else {
             target.iter_mut().zip(values).for_each(|(acc, x)| (self.combine)(acc, x));
         }

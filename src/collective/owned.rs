@@ -9,7 +9,6 @@ use super::block_table::BlockTable;
 use super::parts;
 use super::pending::Finish;
 use super::reduction::{Builtin, ReduceBuffers};
-use crate::copy::lines;
 use crate::copy::policy::StorePolicy;
 use crate::copy::{Sink, Source, Term};
 use crate::element::{ReduceOp, Reducible};
@@ -103,7 +102,8 @@ impl<T: Pod> OwnedParts<T> {
     pub(super) fn copy_own_part(&mut self) {
         let (from, to) = (self.sent[self.rank].clone(), self.received[self.rank].clone());
         let send: &[u8] = bytemuck::cast_slice(&self.send);
-        lines::copy_slice(&send[from], &mut bytemuck::cast_slice_mut::<T, u8>(&mut self.recv)[to]);
+        let own = &mut bytemuck::cast_slice_mut::<T, u8>(&mut self.recv)[to];
+        StorePolicy::of_call(own.len()).copy(&send[from], own);
     }
 }
 

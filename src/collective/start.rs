@@ -10,7 +10,7 @@ use super::pending::Pending;
 use super::reduction::{check_op, reduction, slices_from};
 use super::rooted::check_root;
 use crate::communicator::{Communicator, call};
-use crate::copy::lines;
+use crate::copy::policy::StorePolicy;
 use crate::element::{ReduceOp, Reducible};
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
@@ -151,7 +151,7 @@ impl Communicator {
             return Err(self.rank_state.start_refusal(&call, error));
         }
         let own = &mut recv[displs[rank]..displs[rank] + counts[rank]];
-        lines::copy_slice(bytemuck::cast_slice(send), bytemuck::cast_slice_mut(own));
+        StorePolicy::of_call(size_of_val(send)).copy(bytemuck::cast_slice(send), bytemuck::cast_slice_mut(own));
         let table = BlockTable::Given { counts, displs, width: size_of::<T>() };
         let blocks = ranges(&table, self.size());
         let blocks = OwnedBlocks { data: recv, blocks, receiver: None, rank };

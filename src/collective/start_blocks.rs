@@ -11,7 +11,7 @@ use super::pending::Pending;
 use super::reduction::check_len;
 use super::rooted::{check_equal_blocks, check_given_blocks};
 use crate::communicator::{Communicator, call};
-use crate::copy::lines;
+use crate::copy::policy::StorePolicy;
 use crate::error::{Error, Operation};
 use crate::protocol::Call;
 use crate::protocol::started::TransferSteps;
@@ -46,7 +46,7 @@ impl Communicator {
         let table = BlockTable::Equal { bytes: size_of_val(send) };
         // In bytes: the places of elements without any may overflow.
         let own = &mut bytemuck::cast_slice_mut::<T, u8>(&mut recv)[table.range(rank)];
-        lines::copy_slice(bytemuck::cast_slice(send), own);
+        StorePolicy::of_call(own.len()).copy(bytemuck::cast_slice(send), own);
         let blocks = ranges(&table, self.size());
         let blocks = OwnedBlocks { data: recv, blocks, receiver: None, rank };
         Pending::start(self, operation, call, TransferSteps::new(blocks))
@@ -141,7 +141,7 @@ impl Communicator {
         let (data, blocks) = match recv {
             Some(mut recv) => {
                 let own = &mut bytemuck::cast_slice_mut::<T, u8>(&mut recv)[table.range(rank)];
-                lines::copy_slice(bytemuck::cast_slice(send), own);
+                StorePolicy::of_call(own.len()).copy(bytemuck::cast_slice(send), own);
                 (recv, ranges(&table, self.size()))
             }
             // Only the root knows where blocks belong; here each is as if it were alone.

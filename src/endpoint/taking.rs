@@ -1,5 +1,6 @@
 //! What comes over a connection: taking it out of the channel, and receiving it.
 
+use crate::copy::lines;
 use crate::endpoint::calls::{Reply, Wanted};
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::link::{Arrived, Content, LONGEST, Link, Short, TakenIn, Violation};
@@ -170,7 +171,7 @@ impl Link {
             Content::Inline(Short(inline)) => target.copy_from_slice(&inline[..bytes]),
             Content::Buffer(mask) => self.read(*mask, target),
             Content::Private(private) => {
-                target.copy_from_slice(private);
+                lines::copy_slice(private, target);
                 self.private -= bytes;
             }
         }

@@ -34,8 +34,8 @@ const NUMBERS: u32 = 56;
 /// Where bytes begin in a buffer is a multiple of this.
 pub(crate) const BODY_STEP: usize = PAIR_BUFFER >> (u64::BITS - NUMBERS);
 
-/// The word of a cell with bytes: the number of the request, and at which byte they begin if they are in a buffer. Cells between ranks say that in
-/// line. A cell's word is read once; what is in line is read to be checked, and again to be copied, and a peer could write something else in between.
+/// The tag of a cell with bytes: the number of the request, and at which byte they begin if they are in a buffer. Cells between ranks say the latter in
+/// line, where it is read twice: to be checked, and when the cell is copied. A peer that is not trusted could change it in between; the tag is read once.
 pub(crate) fn encode_number(number: u64, start: usize) -> u64 {
     number & ((1 << NUMBERS) - 1) | ((start / BODY_STEP) as u64) << NUMBERS
 }
