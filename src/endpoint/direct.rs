@@ -82,7 +82,7 @@ impl Link {
                 return None;
             }
             if cell.mask == 0 {
-                cell.inline.get_few(0, &mut buffer[..cell.len]);
+                cell.inline.copy_few_to(&mut buffer[..cell.len]);
             }
             Some((cell.tag, cell.len, cell.mask))
         });

@@ -162,7 +162,7 @@ impl State {
             let envelope = Envelope { source, tag: cell.tag, bytes: cell.len };
             let is_asked_for = is_asked_for(pattern, &envelope, target.len(), element);
             if is_asked_for && cell.kind == Kind::Message && cell.mask == 0 {
-                cell.inline.get(0, &mut target[..cell.len]);
+                cell.inline.copy_to(&mut target[..cell.len]);
                 return Ok(envelope);
             }
             Err((message::Envelope::of(&cell), is_asked_for))

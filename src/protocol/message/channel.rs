@@ -329,8 +329,39 @@ impl<B: AsRef<[u8]>> Envelope<B> {
     }
 }
 
-/// Where a message begins that does not begin with its buffers. Apart from the rest, since short messages have none.
+/// What is in line in a cell that was not copied yet.
+#[derive(Clone, Copy, Debug)]
+pub struct InCell<'a> {
+    source: Source<'a>,
+    /// Where the message begins in its buffers, as it was checked: in the cell, another process could write something else since.
+    start: usize,
+}
+
+impl InCell<'_> {
+    /// Copies a message that is in the cell.
+    ///
+    /// # Panics
+    /// When it is longer than a cell.
+    #[inline(always)]
+    pub fn copy_to(&self, target: &mut [u8]) {
+        self.source.get(0, target);
+    }
+
+    /// The same for what is often a single number.
+    ///
+    /// # Panics
+    /// When it is longer than a cell.
+    #[cfg(target_os = "linux")]
+    #[inline(always)]
+    pub fn copy_few_to(&self, target: &mut [u8]) {
+        self.source.get_few(0, target);
+    }
+}
+
+/// Where a message begins that does not begin with its buffers. Apart from the rest, since short messages have none, and so that it is
+/// read once.
 #[cold]
+#[inline(never)]
 fn start_of(cell: &Source<'_>) -> usize {
     usize::try_from(u64::from_ne_bytes(cell.array(16))).unwrap_or(usize::MAX)
 }
@@ -388,13 +419,17 @@ impl Envelope {
 
     /// The same cell with a copy of what is in line.
     #[inline]
-    pub fn of(cell: &Envelope<Source<'_>>) -> Self {
-        let Envelope { kind, len, tag, mask, inline } = *cell;
-        Envelope { kind, len, tag, mask, inline: inline.array(0) }
+    pub fn of(cell: &Envelope<InCell<'_>>) -> Self {
+        let Envelope { kind, len, tag, mask, inline: InCell { source, start } } = *cell;
+        let mut inline = source.array(0);
+        if kind.has_start() {
+            inline[..8].copy_from_slice(&(start as u64).to_ne_bytes());
+        }
+        Envelope { kind, len, tag, mask, inline }
     }
 }
 
-impl<'a> Envelope<Source<'a>> {
+impl<'a> Envelope<InCell<'a>> {
     /// Reads a cell with this word. `None`: another process has overwritten it.
     ///
     /// What follows relies on nothing but these checks: the message fits into the cell or, from where it begins, into the buffers, and these
@@ -409,10 +444,17 @@ impl<'a> Envelope<Source<'a>> {
         let room = if in_line { INLINE - kind.head() } else { mask.count_ones() as usize * buffer_len };
         let possible = len <= room && (in_line || buffers == MOST || mask >> buffers == 0);
         // Those lie in buffers.
-        if !possible || mask == 0 && kind.has_start() || kind.has_start() && start_of(&source) > room - len {
+        if !possible || mask == 0 && kind.has_start() {
             return None;
         }
-        Some(Envelope { kind, len, tag, mask, inline: source.after(16) })
+        let start = if kind.has_start() { start_of(&source) } else { 0 };
+        (start <= room - len).then(|| Envelope {
+            kind,
+            len,
+            tag,
+            mask,
+            inline: InCell { source: source.after(16), start },
+        })
     }
 }
 
@@ -495,7 +537,7 @@ mod tests {
             inline[..16].copy_from_slice(&shifted(1, 2)[..16]);
             let envelope = Envelope { kind: Kind::Write, len, tag: 1, mask, inline };
             envelope.write(Sink::of(&mut payload));
-            let read = Envelope::<Source<'_>>::read(envelope.word(1), Source::of(&payload), 64, 4096)?;
+            let read = Envelope::<InCell<'_>>::read(envelope.word(1), Source::of(&payload), 64, 4096)?;
             Some(Envelope::of(&read))
         };
         let short = reads(INLINE - 16, 0).unwrap();
@@ -511,7 +553,7 @@ mod tests {
             let mut payload = [0; PAYLOAD];
             let envelope = Envelope { kind, len, tag: 1, mask, inline: shifted(start, 0) };
             envelope.write(Sink::of(&mut payload));
-            let read = Envelope::<Source<'_>>::read(envelope.word(1), Source::of(&payload), 64, 4096)?;
+            let read = Envelope::<InCell<'_>>::read(envelope.word(1), Source::of(&payload), 64, 4096)?;
             Some(Envelope::of(&read).start())
         };
         for kind in [Kind::Shifted, Kind::Part, Kind::Returned, Kind::ReturnedPart] {
@@ -522,5 +564,15 @@ mod tests {
         }
         // It has no start, and its bytes are not read.
         assert_eq!(reads(Kind::Message, 97, 4000, 1), Some(0));
+    }
+
+    #[test]
+    fn where_a_message_begins_is_what_was_checked() {
+        let overwritten = shifted(4096, 3);
+        let inline = InCell { source: Source::of(&overwritten), start: 96 };
+        let cell = Envelope { kind: Kind::Part, len: 4000, tag: 1, mask: 1, inline };
+        assert_eq!((Envelope::of(&cell).start(), Envelope::of(&cell).filled()), (96, 3));
+        let whole = Envelope { kind: Kind::Message, mask: 0, ..cell };
+        assert_eq!(Envelope::of(&whole).inline, overwritten);
     }
 }

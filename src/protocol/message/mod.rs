@@ -24,7 +24,7 @@ pub mod wait;
 use super::symmetric::{OneSided, SymmetricPlatform};
 use super::{Killed, Segment};
 
-pub use channel::{Channel, Envelope, Kind, Mask, Slot};
+pub use channel::{Channel, Envelope, InCell, Kind, Mask, Slot};
 pub use offer::{Offer, Settled};
 pub use parking::{Attention, Fenced, Marked};
 pub use ring::{Inbox, Outbox};

@@ -25,8 +25,7 @@ use super::super::symmetric::{IntegerCell, SymmetricPlatform};
 use super::super::{Failure, Killed, Ordering, Payload};
 use super::channel::{Next, SLOTS, Slot, blank_word, closed_word, is_closed, is_in_line, is_open};
 use super::pair_line::{LineIn, LineOut};
-use super::{Channel, Envelope, Post};
-use crate::copy::Source;
+use super::{Channel, Envelope, InCell, Post};
 use crate::tuning::MESSAGE_PREFETCH_CELLS;
 use Ordering::{Acquire, Relaxed, Release};
 
@@ -371,7 +370,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         inbox: &mut Inbox,
         outbox: &mut Outbox,
         word: u64,
-        read: impl FnOnce(Envelope<Source<'_>>) -> R,
+        read: impl FnOnce(Envelope<InCell<'_>>) -> R,
     ) -> Result<R, Failure> {
         let (buffers, buffer_len) = (channel.buffers(), channel.buffer_len());
         let at = inbox.next;
@@ -380,7 +379,7 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         }
         let read = channel
             .payload(at.cell(channel.cells()))
-            .read(|source| Envelope::<Source<'_>>::read(word, source, buffers, buffer_len).map(read));
+            .read(|source| Envelope::<InCell<'_>>::read(word, source, buffers, buffer_len).map(read));
         self.0.platform.fail_point("cell-copied")?;
         outbox.hears(word);
         self.pass(channel, inbox, false);
