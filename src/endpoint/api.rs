@@ -7,9 +7,9 @@ use crate::endpoint::address::Address;
 use crate::endpoint::builder::EndpointBuilder;
 use crate::endpoint::dialling::dial;
 use crate::endpoint::error::EndpointError;
-use crate::endpoint::link::LONGEST;
 use crate::endpoint::listener::Listener;
 use crate::endpoint::peer::Peer;
+use crate::endpoint::short::LONGEST;
 use crate::endpoint::state::State;
 
 /// Messages between processes that are not ranks of one job: a server listens, clients come and go, all of one user on one

@@ -5,6 +5,7 @@ use crate::copy::lines;
 use crate::copy::policy::StorePolicy;
 use crate::endpoint::calls::Body;
 use crate::endpoint::link::{Link, Violation};
+use crate::endpoint::short::Short;
 use crate::endpoint::wire::decode_number;
 use crate::protocol::message::{Envelope, buffers};
 use crate::segment::message_memory::PAIR_BUFFER;
@@ -15,10 +16,10 @@ impl Link {
     ///
     /// # Errors
     /// When they are said to lie beyond the end of their buffer.
-    pub(super) fn body(&mut self, cell: &Envelope) -> Result<(u64, Body), Violation> {
+    pub(super) fn body(&self, cell: &Envelope) -> Result<(u64, Body), Violation> {
         let (number, start) = decode_number(cell.tag);
         match cell.mask {
-            0 => Ok((number, Body::Private(self.copied(cell)))),
+            0 => Ok((number, Body::InCell(Short::of(cell.short()), cell.len))),
             mask if start + cell.len <= PAIR_BUFFER => {
                 Ok((number, Body::Buffer { mask, start, len: cell.len }))
             }
@@ -37,6 +38,7 @@ impl Link {
         let mut at = 0;
         for target in targets {
             match &body {
+                Body::InCell(Short(bytes), _) => target.copy_from_slice(&bytes[at..at + target.len()]),
                 Body::Private(bytes) => lines::copy_slice(&bytes[at..at + target.len()], target),
                 Body::Buffer { mask, start, .. } => {
                     buffers::read_part(&self.incoming(), *mask, start + at, target, &stores);
@@ -50,6 +52,7 @@ impl Link {
     /// It is not used any more.
     pub(crate) fn dispose(&mut self, body: Body) {
         match body {
+            Body::InCell(..) => {}
             Body::Private(bytes) => self.calls.keep_spare(bytes),
             Body::Buffer { mask, .. } => unstopped(self.post().release(&self.incoming(), mask, self.other())),
         }

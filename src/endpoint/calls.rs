@@ -4,6 +4,8 @@ use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::endpoint::sender::Sender;
+use crate::endpoint::short::Short;
+use crate::endpoint::wire::Request;
 use crate::protocol::message::Mask;
 
 /// The most requests of a peer that wait. Further ones stay in its channel.
@@ -14,6 +16,8 @@ pub(crate) type Kept = Box<dyn Any + Send + Sync>;
 
 /// Bytes that have come to be written.
 pub(crate) enum Body {
+    /// A copy of what was in a cell, and how many bytes that is.
+    InCell(Short, usize),
     Private(Vec<u8>),
     /// In a buffer of the channel from their sender, from this byte of it on.
     Buffer {
@@ -28,15 +32,15 @@ impl Body {
     pub(crate) fn len(&self) -> usize {
         match self {
             Body::Private(bytes) => bytes.len(),
-            Body::Buffer { len, .. } => *len,
+            Body::InCell(_, len) | Body::Buffer { len, .. } => *len,
         }
     }
 }
 
 /// What the other side asks for.
 pub(crate) enum Wanted {
-    /// What a [request](crate::endpoint::wire::Request) says.
-    Request(Vec<u8>),
+    /// An answer.
+    Request(Request),
     /// To write this to the memory with a key, from an offset on.
     Write { place: [u64; 2], data: Body },
 }
@@ -169,9 +173,25 @@ impl Calls {
 
     /// The number of a request that this side makes, and for whose answer it waits.
     pub(crate) fn ask(&mut self, gives_lease: bool) -> u64 {
+        let number = self.number();
+        self.asked.insert(number, Asked::Waits { gives_lease });
+        number
+    }
+
+    /// The number of a request whose answer is looked for before anything else is taken in.
+    pub(crate) fn number(&mut self) -> u64 {
         self.next += 1;
-        self.asked.insert(self.next, Asked::Waits { gives_lease });
         self.next
+    }
+
+    /// The answer to a request with such a number has not come at once.
+    pub(crate) fn waits_for(&mut self, number: u64) {
+        self.asked.insert(number, Asked::Waits { gives_lease: false });
+    }
+
+    /// It has come at once.
+    pub(crate) fn is_answered(&mut self, number: u64) {
+        self.sender.has_answered(number);
     }
 
     /// An answer has come. It may be one for which nobody waits any more: it is returned, so that a lease or buffers are given back.

@@ -5,8 +5,9 @@
 
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
-use crate::endpoint::link::{LONGEST, Link, Violation};
+use crate::endpoint::link::{Link, Violation};
 use crate::endpoint::peer::{Incoming, Peer};
+use crate::endpoint::short::LONGEST;
 use crate::endpoint::state::State;
 use crate::protocol::message::{Envelope, Kind};
 use crate::segment::unit::unstopped;
@@ -24,7 +25,7 @@ pub(super) enum Direct {
 impl Link {
     /// Whether what is next in the channel is the first that can be received, and nothing else is to be gone on with.
     #[inline]
-    fn is_direct(&self) -> bool {
+    pub(super) fn is_direct(&self) -> bool {
         self.arrived.is_empty()
             && self.refused.is_none()
             && !self.calls.wants_room

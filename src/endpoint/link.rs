@@ -9,7 +9,7 @@ use crate::endpoint::ended::Ended;
 use crate::endpoint::mapped::Mapped;
 use crate::endpoint::peer::{Event, Peer};
 use crate::endpoint::postings::Postings;
-use crate::protocol::message::channel::INLINE;
+use crate::endpoint::short::{LONGEST, Short};
 use crate::protocol::message::{Attention, Envelope, Fenced, Inbox, Marked, Mask, Outbox, Post};
 use crate::segment::pair_memory::{PairChannel, PairMemory};
 use crate::segment::platform::{ShmPlatform, Wait};
@@ -17,9 +17,6 @@ use crate::segment::unit::unstopped;
 use crate::sys::socket;
 use crate::sys::wait::first_poll::FirstPoll;
 use crate::tuning::ENDPOINT_UNRECEIVED;
-
-/// The longest message, in bytes.
-pub(crate) const LONGEST: usize = 4096;
 
 /// A message that has come.
 pub(super) struct Arrived {
@@ -37,11 +34,6 @@ pub(super) enum Content {
     /// In private memory.
     Private(Box<[u8]>),
 }
-
-/// The bytes of a short message, aligned so that they are copied word by word: at odd places each copy of what was just stored would be
-/// a store-forwarding stall.
-#[repr(align(8))]
-pub(super) struct Short(pub(super) [u8; INLINE]);
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,9 @@
 use crate::endpoint::api::Endpoint;
 use crate::endpoint::direct::Direct;
 use crate::endpoint::error::EndpointError;
-use crate::endpoint::link::{LONGEST, Stage};
+use crate::endpoint::link::Stage;
 use crate::endpoint::peer::{Incoming, Peer};
+use crate::endpoint::short::LONGEST;
 use crate::endpoint::state::State;
 use crate::tuning::ENDPOINT_POLLS_PER_CALL;
 

@@ -22,6 +22,7 @@ pub(crate) mod address;
 pub(crate) mod api;
 #[cfg(feature = "tokio")]
 pub(crate) mod asynchronous;
+mod at_once;
 mod body;
 pub(crate) mod builder;
 mod calls;
@@ -53,6 +54,7 @@ mod sender;
 mod sending;
 mod shares;
 mod sharing;
+mod short;
 mod slices;
 mod sockets;
 pub(crate) mod started;

@@ -2,8 +2,8 @@
 
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::handle::Access;
-use crate::endpoint::link::LONGEST;
 use crate::endpoint::requests::{Content, Moved, Requests, Transfer, Way};
+use crate::endpoint::short::LONGEST;
 use crate::endpoint::slices::{part, window};
 use crate::endpoint::state::State;
 use crate::endpoint::wire::{DATA, PARTS, Status, What};

@@ -8,8 +8,9 @@ use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::handle::Handle;
 use crate::endpoint::left::Unanswered;
-use crate::endpoint::link::{LONGEST, Stage};
+use crate::endpoint::link::Stage;
 use crate::endpoint::peer::Peer;
+use crate::endpoint::short::LONGEST;
 use crate::endpoint::slices::window;
 use crate::endpoint::state::State;
 use crate::endpoint::wire::{DATA, Request, Status, What, decode_reply, encode_place};
@@ -166,12 +167,9 @@ impl Requests {
         let Transfer { peer, handle, offset, len: all } = self.transfer;
         let link = state.links.find_open(peer)?;
         let number = link.calls.ask(matches!(what, What::Map(_)));
-        let mut request = core::mem::take(&mut link.calls.made);
-        request.clear();
         let left = (all - start) as u64;
-        Request { key: handle.key, offset: offset + start as u64, left, what }.encode(&mut request);
-        let sent = link.send_quietly(Kind::Request, number, &request);
-        link.calls.made = request;
+        let request = Request { key: handle.key, offset: offset + start as u64, left, what };
+        let sent = link.send_request(number, &request);
         debug_assert!(sent, "room was found for it");
         self.is_asked(Asked { number, way: self.way, start, len });
         Ok(())
@@ -191,12 +189,17 @@ impl Requests {
         let link = state.links.find_open(peer)?;
         let len = len.min(DATA);
         let number = link.calls.ask(false);
-        let slices: Vec<_> = window(data.iter().copied(), start, len).collect();
         let is_large = self.transfer.len >= RECEIVE_NON_TEMPORAL_FROM_BYTES;
         let place = encode_place(handle.key, offset + start as u64, is_large);
-        link.send_slices(Kind::Write, number, &place, &slices);
+        link.send_slices(Kind::Write, number, &place, len, window(data.iter().copied(), start, len));
         self.is_asked(Asked { number, way: Way::Messages, start, len });
         Ok(len)
+    }
+
+    /// A request for all, which was not answered at once.
+    pub(super) fn waits_for(&mut self, number: u64) {
+        self.way = Way::Messages;
+        self.is_asked(Asked { number, way: self.way, start: 0, len: self.transfer.len });
     }
 
     fn is_asked(&mut self, asked: Asked) {

@@ -2,8 +2,9 @@
 
 use crate::copy::cpu;
 use crate::copy::publish::publishes_to_held_lines;
-use crate::endpoint::link::{LONGEST, Link};
-use crate::endpoint::wire::{BODY_STEP, encode_number};
+use crate::endpoint::link::Link;
+use crate::endpoint::short::LONGEST;
+use crate::endpoint::wire::{BODY_STEP, Request, encode_number};
 use crate::protocol::message::channel::{INLINE, Slot};
 use crate::protocol::message::{Envelope, Kind, Mask, buffers};
 use crate::segment::message_memory::PAIR_BUFFER;
@@ -73,6 +74,16 @@ impl Link {
         true
     }
 
+    /// Sends a request, if there is room.
+    pub(super) fn send_request(&mut self, number: u64, request: &Request) -> bool {
+        let mut bytes = core::mem::take(&mut self.calls.made);
+        bytes.clear();
+        request.encode(&mut bytes);
+        let is_sent = self.send_quietly(Kind::Request, number, &bytes);
+        self.calls.made = bytes;
+        is_sent
+    }
+
     /// Whether a message of this length can be sent. Room that is found stays until one is.
     pub(crate) fn finds_room(&mut self, bytes: usize) -> bool {
         let (post, channel) = (self.memory.post(&self.platform), self.memory.outgoing());
@@ -85,9 +96,16 @@ impl Link {
         bytes <= INLINE || self.reserved != 0
     }
 
-    /// Sends bytes that lie in slices, for which room was [found](Self::finds_room), behind what a cell of this kind has in front.
-    pub(crate) fn send_slices(&mut self, kind: Kind, number: u64, front: &[u64], slices: &[&[u8]]) {
-        let len = slices.iter().map(|slice| slice.len()).sum::<usize>();
+    /// Sends bytes that lie in slices of this length together, for which room was [found](Self::finds_room), behind what a cell of this
+    /// kind has in front.
+    pub(crate) fn send_slices<'a>(
+        &mut self,
+        kind: Kind,
+        number: u64,
+        front: &[u64],
+        len: usize,
+        slices: impl Iterator<Item = &'a [u8]>,
+    ) {
         let (mut inline, head) = ([0; INLINE], kind.head());
         for (place, word) in inline[..head].chunks_exact_mut(8).zip(front) {
             place.copy_from_slice(&word.to_ne_bytes());
@@ -113,6 +131,7 @@ impl Link {
             }
             at += slice.len();
         }
+        debug_assert_eq!(at, len);
         let cell = Envelope { kind, len, tag: encode_number(number, start), mask, inline };
         unstopped(post.publish(&channel, &mut self.outbox, self.memory.other(), &cell));
     }

@@ -5,19 +5,20 @@
 //! finds its lease withdrawn when it has read throws away what it has. Nobody writes to this memory but this process: what a peer
 //! puts, it pulls from there.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use crate::copy::lent::Lent;
 use crate::endpoint::calls::{Body, Wanted};
 use crate::endpoint::handle::{Access, Handle, Registration};
-use crate::endpoint::link::{LONGEST, Link, Violation};
+use crate::endpoint::link::Link;
 use crate::endpoint::links::Links;
 use crate::endpoint::peer::Peer;
+use crate::endpoint::short::LONGEST;
 use crate::endpoint::slices::{Parts, pair, part, window, window_mut};
 use crate::endpoint::wire::{
-    Map, PARTS, Part, Request, Status, What, begin_reply, decode_place, encode_map, len_of,
+    Map, PARTS, Part, Request, Status, What, begin_reply, decode_place, encode_map, len_of, status_alone,
 };
 use crate::protocol::message::Kind;
 use crate::rank::cma_peers::ProbeCookie;
@@ -36,6 +37,8 @@ struct Share {
 enum Answered {
     /// The reply was made.
     Made,
+    /// It is this alone.
+    With(Status),
     /// What was asked for was sent in place of it.
     Sent,
 }
@@ -48,7 +51,7 @@ pub(crate) enum Memory {
 
 /// All that is shared.
 pub(crate) struct Shares {
-    shares: HashMap<u64, Share>,
+    shares: BTreeMap<u64, Share>,
     keys: RandomState,
     made: u64,
     /// Where answers are made.
@@ -110,39 +113,36 @@ impl Shares {
     }
 
     /// Answers what a peer has asked for, as far as there is room for answers.
-    pub(crate) fn serve(&mut self, link: &mut Link) -> Result<(), Violation> {
+    pub(crate) fn serve(&mut self, link: &mut Link) {
         while link.has_requests() && link.finds_room(LONGEST) {
             let Some((number, wanted)) = link.next_request() else { break };
             let mut reply = core::mem::take(&mut self.reply);
-            begin_reply(&mut reply, Status::Done);
             let outcome = match wanted {
-                Wanted::Request(bytes) => {
-                    let request = Request::decode(&bytes).ok_or(Violation)?;
-                    link.calls.keep_spare(bytes);
-                    self.answer(link, number, request, &mut reply)
+                Wanted::Request(request) => self.answer(link, number, request, &mut reply),
+                Wanted::Write { place, data } => {
+                    self.write(link, place, data).map(|()| Answered::With(Status::Done))
                 }
-                Wanted::Write { place, data } => self.write(link, place, data),
             };
-            if let Err(status) = outcome {
-                begin_reply(&mut reply, status);
-            }
-            if outcome != Ok(Answered::Sent) {
-                link.send_quietly(Kind::Reply, number, &reply);
+            match outcome {
+                Ok(Answered::Sent) => {}
+                Ok(Answered::Made) => drop(link.send_quietly(Kind::Reply, number, &reply)),
+                Ok(Answered::With(status)) | Err(status) => {
+                    link.send_quietly(Kind::Reply, number, &status_alone(status));
+                }
             }
             self.reply = reply;
         }
         link.keep_requests();
-        Ok(())
     }
 
-    fn write(&mut self, link: &mut Link, place: [u64; 2], data: Body) -> Result<Answered, Status> {
+    fn write(&mut self, link: &mut Link, place: [u64; 2], data: Body) -> Result<(), Status> {
         let (key, offset, is_large) = decode_place(place);
         let share = self.shares.get_mut(&key).ok_or(Status::Unknown);
         let len = data.len();
         match share.and_then(|share| share.writable(offset, len as u64)) {
             Ok(targets) => {
                 link.deliver(data, targets, if is_large { usize::MAX } else { len });
-                Ok(Answered::Made)
+                Ok(())
             }
             Err(status) => {
                 link.dispose(data);
@@ -170,14 +170,14 @@ impl Shares {
                 let (start, parts) = share.parts(start)?;
                 // What is lent may be a file's that somebody truncates. Who copies it by the system notices that.
                 let is_sent = matches!(share.memory, Memory::Owned(_));
+                begin_reply(reply, Status::Done);
                 encode_map(reply, &Map { lease, is_sent, start: start as u64, parts });
+                Ok(Answered::Made)
             }
             What::Read(len) => {
                 let (start, len) = share.range(offset, len)?;
-                share.read(start, len, |slices| {
-                    link.send_slices(Kind::Data, number, &[], &slices.collect::<Vec<_>>());
-                })?;
-                return Ok(Answered::Sent);
+                share.read(start, len, |slices| link.send_slices(Kind::Data, number, &[], len, slices))?;
+                Ok(Answered::Sent)
             }
             What::Pull(parts) => {
                 let len =
@@ -185,17 +185,17 @@ impl Shares {
                 let mut pairs = pair(&mut Parts::behind(0, &parts), share.writable(offset, len)?);
                 let mut done = 0;
                 match link.read_parts(&mut pairs, &mut done) {
-                    Fetched::All => {}
-                    Fetched::Refused => return Err(Status::Refused),
+                    Fetched::All => Ok(Answered::With(Status::Done)),
+                    Fetched::Refused => Err(Status::Refused),
                     Fetched::Unmapped => {
                         begin_reply(reply, Status::Fault);
                         reply.extend((done as u64).to_ne_bytes());
+                        Ok(Answered::Made)
                     }
                 }
             }
-            What::Check => drop(share.writable(offset, request.left)?),
+            What::Check => share.writable(offset, request.left).map(|_| Answered::With(Status::Done)),
         }
-        Ok(Answered::Made)
     }
 }
 

@@ -206,7 +206,9 @@ impl State {
     /// Goes on with what was taken in.
     fn is_taken_in(&mut self, peer: Peer, taken: Result<TakenIn, Violation>) {
         let Some(link) = self.links.get(peer) else { return };
-        let taken = taken.and_then(|taken| self.shares.serve(link).map(|()| taken));
+        if taken.is_ok() {
+            self.shares.serve(link);
+        }
         let has_room = link.notices_room();
         if has_room {
             self.links.has_news_of(peer);
@@ -222,7 +224,9 @@ impl State {
             return Ok(false);
         }
         let taken = link.take_in_behind()?;
-        let taken = taken.and_then(|taken| self.shares.serve(link).map(|()| taken));
+        if taken.is_ok() {
+            self.shares.serve(link);
+        }
         let has_come = taken.as_ref().map_or(true, |taken| taken.cells > 0);
         self.has_come(peer, taken);
         Ok(has_come)

@@ -3,7 +3,9 @@
 use crate::copy::lines;
 use crate::endpoint::calls::{Reply, Wanted};
 use crate::endpoint::error::EndpointError;
-use crate::endpoint::link::{Arrived, Content, LONGEST, Link, Short, TakenIn, Violation};
+use crate::endpoint::link::{Arrived, Content, Link, TakenIn, Violation};
+use crate::endpoint::short::{LONGEST, Short};
+use crate::endpoint::wire::Request;
 use crate::protocol::message::channel::most_under_way;
 use crate::protocol::message::{Channel, Envelope, Kind, Mask, buffers};
 use crate::segment::unit::unstopped;
@@ -67,9 +69,15 @@ impl Link {
     #[inline(never)]
     fn take_in_call(&mut self, cell: Envelope) -> Result<(), Violation> {
         match cell.kind {
+            Kind::Request if cell.mask == 0 => {
+                let request = Request::decode(cell.short()).ok_or(Violation)?;
+                self.calls.push_request(cell.tag, Wanted::Request(request));
+            }
             Kind::Request => {
-                let request = Wanted::Request(self.copied(&cell));
-                self.calls.push_request(cell.tag, request);
+                let bytes = self.copied(&cell);
+                let request = Request::decode(&bytes).ok_or(Violation)?;
+                self.calls.keep_spare(bytes);
+                self.calls.push_request(cell.tag, Wanted::Request(request));
             }
             Kind::Write => {
                 let (number, data) = self.body(&cell)?;

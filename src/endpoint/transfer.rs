@@ -31,10 +31,13 @@ impl Endpoint {
         offset: u64,
         targets: &mut [IoSliceMut<'_>],
     ) -> Result<(), EndpointError> {
-        let mut targets: Vec<&mut [u8]> = targets.iter_mut().map(|target| &mut target[..]).collect();
         let len = targets.iter().map(|target| target.len()).sum();
         let transfer = Transfer { peer: from, handle: *handle, offset, len };
         let mut get = Get::new(&mut self.state, transfer, true)?;
+        if get.at_once(&mut self.state, targets)? {
+            return Ok(());
+        }
+        let mut targets: Vec<&mut [u8]> = targets.iter_mut().map(|target| &mut target[..]).collect();
         let result = self.go_through("get", |state, polls| get.step(state, &mut targets, polls));
         get.requests.abandon(&mut self.state, None);
         result
@@ -54,10 +57,13 @@ impl Endpoint {
         offset: u64,
         data: &[IoSlice<'_>],
     ) -> Result<(), EndpointError> {
-        let data: Vec<&[u8]> = data.iter().map(|data| &data[..]).collect();
         let len = data.iter().map(|data| data.len()).sum();
         let transfer = Transfer { peer: to, handle: *handle, offset, len };
         let mut put = Put::new(&mut self.state, transfer, true)?;
+        if put.at_once(&mut self.state, data)? {
+            return Ok(());
+        }
+        let data: Vec<&[u8]> = data.iter().map(|data| &data[..]).collect();
         let result = self.go_through("put", |state, _| put.step(state, &data));
         put.requests.abandon(&mut self.state, None);
         result

@@ -1,7 +1,7 @@
 //! What endpoints ask of each other's memory, as bytes of a message. Nothing of it is believed.
 
 use crate::codes::codes;
-use crate::endpoint::link::LONGEST;
+use crate::endpoint::short::LONGEST;
 use crate::segment::message_memory::PAIR_BUFFER;
 
 /// Where bytes lie in the sender's memory: address and length.
@@ -159,9 +159,14 @@ impl Request {
 
 /// Begins the answer to a request: a status, with what was asked for behind it.
 pub(crate) fn begin_reply(bytes: &mut Vec<u8>, status: Status) {
-    use crate::codes::Codes;
     bytes.clear();
-    put(bytes, &[status.code()]);
+    bytes.extend(status_alone(status));
+}
+
+/// An answer that is no more than a status.
+pub(crate) fn status_alone(status: Status) -> [u8; 8] {
+    use crate::codes::Codes;
+    status.code().to_ne_bytes()
 }
 
 /// `None`: it is no answer.

@@ -7,9 +7,9 @@ use std::io;
 use crate::endpoint::address::Address;
 use crate::endpoint::asynchronous::api::AsyncEndpoint;
 use crate::endpoint::error::EndpointError;
-use crate::endpoint::link::LONGEST;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::routes::Route;
+use crate::endpoint::short::LONGEST;
 
 /// What a transport to other machines must do, so that a program talks through it as through an endpoint. The library has none of its
 /// own; examples/key_value/over_tcp.rs is one over TCP, of some 60 lines.

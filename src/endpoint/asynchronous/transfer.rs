@@ -13,10 +13,10 @@ use crate::endpoint::asynchronous::waiters::Interest;
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::getting::Get;
 use crate::endpoint::handle::Handle;
-use crate::endpoint::link::LONGEST;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::putting::Put;
 use crate::endpoint::requests::{Moved, Transfer};
+use crate::endpoint::short::LONGEST;
 use crate::endpoint::steps::{Gets, Puts, Steps};
 
 /// A transfer that is under way. Dropped before its end it leaves nothing behind.

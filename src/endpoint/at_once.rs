@@ -1,0 +1,268 @@
+//! Transfers of one message, most of which are answered while the caller polls: then neither the request nor its answer is kept, and
+//! the bytes are copied straight from the channel to where they belong.
+
+use std::io::{IoSlice, IoSliceMut};
+
+use crate::endpoint::ended::Ended;
+use crate::endpoint::error::EndpointError;
+use crate::endpoint::getting::Get;
+use crate::endpoint::link::Link;
+use crate::endpoint::peer::Peer;
+use crate::endpoint::putting::Put;
+use crate::endpoint::requests::Transfer;
+use crate::endpoint::short::LONGEST;
+use crate::endpoint::state::State;
+use crate::endpoint::wire::{Request, Status, What, encode_place, status_alone};
+use crate::protocol::message::{Envelope, Kind};
+use crate::tuning::ENDPOINT_POLLS_PER_CALL;
+
+impl State {
+    /// Whether an answer is polled for, and nothing else: the transfer is one message, and nobody else is awake.
+    fn may_answer_at_once(&mut self, transfer: &Transfer) -> bool {
+        let Transfer { peer, len, .. } = *transfer;
+        let is_one = len > 0 && transfer.is_short() && len <= transfer.message();
+        is_one
+            && self.polls()
+            && self.awake[..] == [peer]
+            && !self.is_due(0)
+            && self.links.get(peer).is_some_and(|link| link.is_direct())
+    }
+
+    /// Polls for a moment for the answer to this request, which `accept` deals with. False: it has not come, or not as the next, or is
+    /// another than is wanted. Then it is waited for in the usual way.
+    fn is_answered_at_once(
+        &mut self,
+        peer: Peer,
+        number: u64,
+        accept: impl FnOnce(&mut Link, &Envelope) -> bool,
+    ) -> bool {
+        self.polls += ENDPOINT_POLLS_PER_CALL;
+        let Some(link) = self.links.get(peer) else { return false };
+        let next = self.spin.spin_briefly(true, || link.next_cell().transpose());
+        if let Some(Ok(cell)) = &next
+            && accept(link, cell)
+        {
+            link.ring();
+            link.calls.is_answered(number);
+            self.is_busy = true;
+            return true;
+        }
+        link.calls.waits_for(number);
+        match next {
+            Some(Ok(cell)) => self.keep(peer, cell),
+            Some(Err(_)) => self.end(peer, Ended::Violated),
+            None => {}
+        }
+        false
+    }
+}
+
+impl Get {
+    /// Gets all, if that is answered at once. False: it goes on step by step.
+    pub(super) fn at_once(
+        &mut self,
+        state: &mut State,
+        targets: &mut [IoSliceMut<'_>],
+    ) -> Result<bool, EndpointError> {
+        let asked = self.ask_at_once(state)?;
+        Ok(asked.is_some_and(|number| self.is_got_at_once(state, number, targets)))
+    }
+
+    /// The number of the request, if it is made.
+    fn ask_at_once(&self, state: &mut State) -> Result<Option<u64>, EndpointError> {
+        let Transfer { peer, handle, offset, len } = self.requests.transfer;
+        if !state.may_answer_at_once(&self.requests.transfer) {
+            return Ok(None);
+        }
+        let link = state.links.find_open(peer)?;
+        let number = link.calls.number();
+        let request = Request { key: handle.key, offset, left: len as u64, what: What::Read(len as u64) };
+        Ok(link.send_request(number, &request).then_some(number))
+    }
+
+    fn is_got_at_once(&mut self, state: &mut State, number: u64, targets: &mut [IoSliceMut<'_>]) -> bool {
+        let Transfer { peer, len, .. } = self.requests.transfer;
+        let is_done = state.is_answered_at_once(peer, number, |link, cell| {
+            let is_whole = cell.kind == Kind::Data && cell.len == len && cell.mask.count_ones() <= 1;
+            match link.body(cell) {
+                Ok((of, data)) if is_whole && of == number => {
+                    link.deliver(data, targets.iter_mut().map(|target| &mut target[..]), len);
+                    true
+                }
+                _ => false,
+            }
+        });
+        if !is_done {
+            self.requests.waits_for(number);
+        }
+        is_done
+    }
+}
+
+impl Put {
+    /// Puts all, if that is answered at once. False: it goes on step by step.
+    pub(super) fn at_once(&mut self, state: &mut State, data: &[IoSlice<'_>]) -> Result<bool, EndpointError> {
+        let asked = self.write_at_once(state, data)?;
+        Ok(asked.is_some_and(|number| self.is_put_at_once(state, number)))
+    }
+
+    /// The number of the request, if the data is sent.
+    fn write_at_once(&self, state: &mut State, data: &[IoSlice<'_>]) -> Result<Option<u64>, EndpointError> {
+        let Transfer { peer, handle, offset, len } = self.requests.transfer;
+        if !state.may_answer_at_once(&self.requests.transfer) {
+            return Ok(None);
+        }
+        let link = state.links.find_open(peer)?;
+        if !link.finds_room(LONGEST) {
+            return Ok(None);
+        }
+        let number = link.calls.number();
+        let place = encode_place(handle.key, offset, false);
+        link.send_slices(Kind::Write, number, &place, len, data.iter().map(|slice| &slice[..]));
+        Ok(Some(number))
+    }
+
+    fn is_put_at_once(&mut self, state: &mut State, number: u64) -> bool {
+        let peer = self.requests.transfer.peer;
+        let is_done = state.is_answered_at_once(peer, number, |_, cell| {
+            let is_it = cell.kind == Kind::Reply && cell.tag == number && cell.mask == 0;
+            is_it && cell.short() == status_alone(Status::Done)
+        });
+        if !is_done {
+            self.requests.waits_for(number);
+        }
+        is_done
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::endpoint::api::Endpoint;
+    use crate::endpoint::handle::{Access, Registration};
+    use crate::endpoint::requests::Moved;
+
+    const BYTES: usize = 3 << 10;
+
+    /// A client, connected, whose server shares this number of bytes.
+    struct Pair {
+        server: Endpoint,
+        memory: Registration,
+        client: Endpoint,
+        to_server: Peer,
+        to_client: Peer,
+    }
+
+    fn pair(name: &str) -> Result<Pair, EndpointError> {
+        let mut server = Endpoint::listen(&format!("at-once-{name}-{}", std::process::id()))?;
+        let memory = server.share(vec![vec![1; BYTES].into()], Access::ReadWrite);
+        let mut client = Endpoint::builder().spin(Duration::from_millis(10)).client()?;
+        let to_server = client.connect(server.address().expect("it listens"))?;
+        client.send_unexpected(to_server, 0, b"")?;
+        let to_client = server.recv_unexpected(&mut [])?.peer;
+        // It has accepted, and nothing is left in the channel.
+        while client.poll()?.is_none() {}
+        Ok(Pair { server, memory, client, to_server, to_client })
+    }
+
+    impl Pair {
+        fn transfer(&self, offset: usize) -> Transfer {
+            let len = BYTES - offset;
+            Transfer { peer: self.to_server, handle: self.memory.handle(), offset: offset as u64, len }
+        }
+
+        /// Completes a get that was asked for at once.
+        fn complete(&mut self, get: &mut Get, target: &mut [u8]) -> Result<(), EndpointError> {
+            assert!(get.requests.are_under_way());
+            while get.step(&mut self.client.state, &mut [&mut target[..]], true)? != Some(Moved::All) {
+                self.server.poll()?;
+                self.client.state.progress()?;
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_answer_that_does_not_come_at_once_is_waited_for() -> Result<(), EndpointError> {
+        let mut pair = pair("late")?;
+        let (mut target, transfer) = (vec![0; BYTES], pair.transfer(0));
+        let mut get = Get::new(&mut pair.client.state, transfer, true)?;
+        assert!(!get.at_once(&mut pair.client.state, &mut [IoSliceMut::new(&mut target)])?);
+        pair.complete(&mut get, &mut target)?;
+        assert_eq!(target, [1; BYTES]);
+        // So it is for a put.
+        let mut put = Put::new(&mut pair.client.state, transfer, true)?;
+        assert!(!put.at_once(&mut pair.client.state, &[IoSlice::new(&[2; BYTES])])?);
+        while put.step(&mut pair.client.state, &[&[2; BYTES]])? != Some(Moved::All) {
+            pair.server.poll()?;
+            pair.client.state.progress()?;
+        }
+        assert_eq!(pair.server.shared(&pair.memory)?, [&[2; BYTES][..]]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_message_before_the_answer_is_kept() -> Result<(), EndpointError> {
+        let mut pair = pair("behind")?;
+        pair.server.send_unexpected(pair.to_client, 7, b"before")?;
+        let (mut target, transfer) = (vec![0; BYTES], pair.transfer(0));
+        let mut get = Get::new(&mut pair.client.state, transfer, true)?;
+        assert!(!get.at_once(&mut pair.client.state, &mut [IoSliceMut::new(&mut target)])?);
+        pair.complete(&mut get, &mut target)?;
+        assert_eq!(target, [1; BYTES]);
+        // What is kept is received before anything is polled for alone.
+        let mut next = Get::new(&mut pair.client.state, transfer, true)?;
+        assert!(!next.at_once(&mut pair.client.state, &mut [IoSliceMut::new(&mut target)])?);
+        assert!(!next.requests.are_under_way());
+        let mut message = [0; 6];
+        assert_eq!(pair.client.recv_unexpected(&mut message)?.tag, 7);
+        assert_eq!(&message, b"before");
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_refused_is_an_error_and_moves_nothing() -> Result<(), EndpointError> {
+        let mut pair = pair("refused")?;
+        let (mut target, transfer) = (vec![0; BYTES], pair.transfer(0));
+        let memory = pair.server.revoke(pair.memory)?;
+        let mut get = Get::new(&mut pair.client.state, transfer, true)?;
+        assert!(!get.at_once(&mut pair.client.state, &mut [IoSliceMut::new(&mut target)])?);
+        // The answer is there when the next transfer looks for its own.
+        pair.server.poll()?;
+        let mut put = Put::new(&mut pair.client.state, transfer, true)?;
+        assert!(!put.at_once(&mut pair.client.state, &[IoSlice::new(&[2; BYTES])])?);
+        let got = get.step(&mut pair.client.state, &mut [&mut target[..]], true);
+        assert!(matches!(got, Err(EndpointError::NotShared { .. })), "{got:?}");
+        pair.server.poll()?;
+        pair.client.state.progress()?;
+        let done = put.step(&mut pair.client.state, &[&[2; BYTES]]);
+        assert!(matches!(done, Err(EndpointError::NotShared { .. })), "{done:?}");
+        assert_eq!((target, memory), (vec![0; BYTES], vec![vec![1; BYTES].into()]));
+        Ok(())
+    }
+
+    #[test]
+    fn an_answer_that_comes_at_once_is_copied_from_the_channel() -> Result<(), EndpointError> {
+        // In a cell, and in a buffer.
+        for len in [5, BYTES] {
+            let mut pair = pair("now")?;
+            let transfer = pair.transfer(BYTES - len);
+            let state = &mut pair.client.state;
+            let mut put = Put::new(state, transfer, true)?;
+            let number = put.write_at_once(state, &[IoSlice::new(&[2, 3]), IoSlice::new(&vec![4; len - 2])])?;
+            pair.server.poll()?;
+            assert!(put.is_put_at_once(state, number.expect("there is room")));
+            let get = &mut Get::new(state, transfer, true)?;
+            let (number, mut bytes) = (get.ask_at_once(state)?, vec![0; len]);
+            pair.server.poll()?;
+            let (first, last) = bytes.split_at_mut(3);
+            let targets = &mut [IoSliceMut::new(first), IoSliceMut::new(last)];
+            assert!(get.is_got_at_once(state, number.expect("there is room"), targets));
+            assert_eq!([&[2, 3], &vec![4; len - 2][..]].concat(), bytes);
+            assert!(!get.requests.are_under_way() && state.links.find(pair.to_server)?.is_quiet());
+        }
+        Ok(())
+    }
+}
