@@ -43,7 +43,7 @@ impl State {
             && accept(link, cell)
         {
             link.ring();
-            link.calls.is_answered(number);
+            link.calls.sender.has_answered(number);
             self.is_busy = true;
             return true;
         }
@@ -146,7 +146,7 @@ mod tests {
 
     const BYTES: usize = 3 << 10;
 
-    /// A client, connected, whose server shares this number of bytes.
+    /// A client, and a server that shares [`BYTES`].
     struct Pair {
         server: Endpoint,
         memory: Registration,
@@ -261,7 +261,10 @@ mod tests {
             let targets = &mut [IoSliceMut::new(first), IoSliceMut::new(last)];
             assert!(get.is_got_at_once(state, number.expect("there is room"), targets));
             assert_eq!([&[2, 3], &vec![4; len - 2][..]].concat(), bytes);
-            assert!(!get.requests.are_under_way() && state.links.find(pair.to_server)?.is_quiet());
+            assert!(!get.requests.are_under_way());
+            // Nothing was noted, and nothing is left.
+            let link = state.links.find(pair.to_server)?;
+            assert_eq!((link.calls.bytes(), link.is_quiet()), (0, true));
         }
         Ok(())
     }

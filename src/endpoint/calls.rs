@@ -39,7 +39,7 @@ impl Body {
 
 /// What the other side asks for.
 pub(crate) enum Wanted {
-    /// An answer.
+    /// To answer this.
     Request(Request),
     /// To write this to the memory with a key, from an offset on.
     Write { place: [u64; 2], data: Body },
@@ -187,11 +187,6 @@ impl Calls {
     /// The answer to a request with such a number has not come at once.
     pub(crate) fn waits_for(&mut self, number: u64) {
         self.asked.insert(number, Asked::Waits { gives_lease: false });
-    }
-
-    /// It has come at once.
-    pub(crate) fn is_answered(&mut self, number: u64) {
-        self.sender.has_answered(number);
     }
 
     /// An answer has come. It may be one for which nobody waits any more: it is returned, so that a lease or buffers are given back.
