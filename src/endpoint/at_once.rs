@@ -195,6 +195,7 @@ mod tests {
         // So it is for a put.
         let mut put = Put::new(&mut pair.client.state, transfer, true)?;
         assert!(!put.at_once(&mut pair.client.state, &[IoSlice::new(&[2; BYTES])])?);
+        assert!(put.requests.are_under_way());
         while put.step(&mut pair.client.state, &[&[2; BYTES]])? != Some(Moved::All) {
             pair.server.poll()?;
             pair.client.state.progress()?;
@@ -229,10 +230,12 @@ mod tests {
         let memory = pair.server.revoke(pair.memory)?;
         let mut get = Get::new(&mut pair.client.state, transfer, true)?;
         assert!(!get.at_once(&mut pair.client.state, &mut [IoSliceMut::new(&mut target)])?);
+        assert!(get.requests.are_under_way());
         // The answer is there when the next transfer looks for its own.
         pair.server.poll()?;
         let mut put = Put::new(&mut pair.client.state, transfer, true)?;
         assert!(!put.at_once(&mut pair.client.state, &[IoSlice::new(&[2; BYTES])])?);
+        assert!(put.requests.are_under_way());
         let got = get.step(&mut pair.client.state, &mut [&mut target[..]], true);
         assert!(matches!(got, Err(EndpointError::NotShared { .. })), "{got:?}");
         pair.server.poll()?;

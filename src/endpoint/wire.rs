@@ -35,7 +35,7 @@ const NUMBERS: u32 = 56;
 pub(crate) const BODY_STEP: usize = PAIR_BUFFER >> (u64::BITS - NUMBERS);
 
 /// The tag of a cell with bytes: the number of the request, and at which byte they begin if they are in a buffer. Cells between ranks say the latter in
-/// line, where it is read twice: to be checked, and when the cell is copied. A peer that is not trusted could change it in between; the tag is read once.
+/// line.
 pub(crate) fn encode_number(number: u64, start: usize) -> u64 {
     number & ((1 << NUMBERS) - 1) | ((start / BODY_STEP) as u64) << NUMBERS
 }
