@@ -143,6 +143,10 @@ mod tests {
     use crate::endpoint::api::Endpoint;
     use crate::endpoint::handle::{Access, Registration};
     use crate::endpoint::requests::Moved;
+    use crate::endpoint::wire::{BODY_STEP, encode_number};
+    use crate::protocol::message::channel::INLINE;
+    use crate::segment::message_memory::PAIR_BUFFER;
+    use crate::segment::unit::unstopped;
 
     const BYTES: usize = 3 << 10;
 
@@ -243,6 +247,34 @@ mod tests {
         let done = put.step(&mut pair.client.state, &[&[2; BYTES]]);
         assert!(matches!(done, Err(EndpointError::NotShared { .. })), "{done:?}");
         assert_eq!((target, memory), (vec![0; BYTES], vec![vec![1; BYTES].into()]));
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_no_answer_to_a_get_ends_its_peer() -> Result<(), EndpointError> {
+        // Longer than what was asked for; in two buffers; and behind the end of its own.
+        let forged = [(BYTES + 1, 0b1, 0), (BYTES, 0b11, 0), (BYTES, 0b1, PAIR_BUFFER - BODY_STEP)];
+        for (len, mask, start) in forged {
+            let mut pair = pair("forged")?;
+            let (mut target, transfer) = (vec![0; BYTES], pair.transfer(0));
+            let state = &mut pair.client.state;
+            let mut get = Get::new(state, transfer, true)?;
+            let number = get.ask_at_once(state)?.expect("there is room");
+            let link = pair.server.state.links.find(pair.to_client)?;
+            let (post, channel) = (link.memory.post(&link.platform), link.memory.outgoing());
+            let cell = Envelope {
+                kind: Kind::Data,
+                len,
+                tag: encode_number(number, start),
+                mask,
+                inline: [0; INLINE],
+            };
+            unstopped(post.publish(&channel, &mut link.outbox, link.memory.other(), &cell));
+            assert!(!get.is_got_at_once(state, number, &mut [IoSliceMut::new(&mut target)]));
+            let got = get.step(state, &mut [&mut target[..]], true);
+            let is_ended = matches!(got, Err(EndpointError::PeerGone { ended: Ended::Violated, .. }));
+            assert!(is_ended && target == [0; BYTES], "{len} {mask} {start}: {got:?}");
+        }
         Ok(())
     }
 
