@@ -7,9 +7,8 @@ use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
 use crate::endpoint::getting::Get;
 use crate::endpoint::link::Link;
-use crate::endpoint::peer::Peer;
 use crate::endpoint::putting::Put;
-use crate::endpoint::requests::Transfer;
+use crate::endpoint::requests::{Requests, Transfer};
 use crate::endpoint::short::LONGEST;
 use crate::endpoint::state::State;
 use crate::endpoint::wire::{Request, Status, What, encode_place, status_alone};
@@ -32,10 +31,11 @@ impl State {
     /// another than is wanted. Then it is waited for in the usual way.
     fn is_answered_at_once(
         &mut self,
-        peer: Peer,
+        requests: &mut Requests,
         number: u64,
         accept: impl FnOnce(&mut Link, &Envelope) -> bool,
     ) -> bool {
+        let peer = requests.transfer.peer;
         self.polls += ENDPOINT_POLLS_PER_CALL;
         let Some(link) = self.links.get(peer) else { return false };
         let next = self.spin.spin_briefly(true, || link.next_cell().transpose());
@@ -47,7 +47,8 @@ impl State {
             self.is_busy = true;
             return true;
         }
-        link.calls.waits_for(number);
+        link.calls.waits_for(number, false);
+        requests.waits_for(number);
         match next {
             Some(Ok(cell)) => self.keep(peer, cell),
             Some(Err(_)) => self.end(peer, Ended::Violated),
@@ -81,21 +82,19 @@ impl Get {
     }
 
     fn is_got_at_once(&mut self, state: &mut State, number: u64, targets: &mut [IoSliceMut<'_>]) -> bool {
-        let Transfer { peer, len, .. } = self.requests.transfer;
-        let is_done = state.is_answered_at_once(peer, number, |link, cell| {
-            let is_whole = cell.kind == Kind::Data && cell.len == len && cell.mask.count_ones() <= 1;
+        let len = self.requests.transfer.len;
+        state.is_answered_at_once(&mut self.requests, number, |link, cell| {
+            if cell.kind != Kind::Data || cell.len != len || cell.mask.count_ones() > 1 {
+                return false;
+            }
             match link.body(cell) {
-                Ok((of, data)) if is_whole && of == number => {
+                Ok((of, data)) if of == number => {
                     link.deliver(data, targets.iter_mut().map(|target| &mut target[..]), len);
                     true
                 }
                 _ => false,
             }
-        });
-        if !is_done {
-            self.requests.waits_for(number);
-        }
-        is_done
+        })
     }
 }
 
@@ -123,15 +122,10 @@ impl Put {
     }
 
     fn is_put_at_once(&mut self, state: &mut State, number: u64) -> bool {
-        let peer = self.requests.transfer.peer;
-        let is_done = state.is_answered_at_once(peer, number, |_, cell| {
+        state.is_answered_at_once(&mut self.requests, number, |_, cell| {
             let is_it = cell.kind == Kind::Reply && cell.tag == number && cell.mask == 0;
             is_it && cell.short() == status_alone(Status::Done)
-        });
-        if !is_done {
-            self.requests.waits_for(number);
-        }
-        is_done
+        })
     }
 }
 
@@ -142,6 +136,7 @@ mod tests {
     use super::*;
     use crate::endpoint::api::Endpoint;
     use crate::endpoint::handle::{Access, Registration};
+    use crate::endpoint::peer::Peer;
     use crate::endpoint::requests::Moved;
     use crate::endpoint::wire::{BODY_STEP, encode_number};
     use crate::protocol::message::channel::INLINE;

@@ -174,19 +174,19 @@ impl Calls {
     /// The number of a request that this side makes, and for whose answer it waits.
     pub(crate) fn ask(&mut self, gives_lease: bool) -> u64 {
         let number = self.number();
-        self.asked.insert(number, Asked::Waits { gives_lease });
+        self.waits_for(number, gives_lease);
         number
     }
 
-    /// The number of a request whose answer is looked for before anything else is taken in.
+    /// The number of the next request.
     pub(crate) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
-    /// The answer to a request with such a number has not come at once.
-    pub(crate) fn waits_for(&mut self, number: u64) {
-        self.asked.insert(number, Asked::Waits { gives_lease: false });
+    /// Somebody waits for the answer to this request.
+    pub(crate) fn waits_for(&mut self, number: u64, gives_lease: bool) {
+        self.asked.insert(number, Asked::Waits { gives_lease });
     }
 
     /// An answer has come. It may be one for which nobody waits any more: it is returned, so that a lease or buffers are given back.

@@ -33,7 +33,6 @@ struct Share {
 }
 
 /// How a request was answered.
-#[derive(PartialEq, Eq)]
 enum Answered {
     /// The reply was made.
     Made,
@@ -123,10 +122,10 @@ impl Shares {
                     self.write(link, place, data).map(|()| Answered::With(Status::Done))
                 }
             };
-            match outcome {
-                Ok(Answered::Sent) => {}
-                Ok(Answered::Made) => drop(link.send_quietly(Kind::Reply, number, &reply)),
-                Ok(Answered::With(status)) | Err(status) => {
+            match outcome.unwrap_or_else(Answered::With) {
+                Answered::Sent => {}
+                Answered::Made => drop(link.send_quietly(Kind::Reply, number, &reply)),
+                Answered::With(status) => {
                     link.send_quietly(Kind::Reply, number, &status_alone(status));
                 }
             }
