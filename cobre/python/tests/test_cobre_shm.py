@@ -84,12 +84,12 @@ def test_overrides_and_a_callback_that_stops(case: Path, tmp_path: Path) -> None
     limit = {"training.stopping_rules": [{"type": "iteration_limit", "limit": 3}]}
     result = cobre_shm.run(case, tmp_path / "three", num_workers=2, config_overrides=limit)
     assert result["iterations"] == 3
-    endless = {"training.stopping_rules": [{"type": "iteration_limit", "limit": 1_000_000}]}
+    endless = {"training.stopping_rules": [{"type": "iteration_limit", "limit": 10_000}]}
     result = cobre_shm.run(
         case, tmp_path / "stopped", num_workers=2, config_overrides=endless, on_iteration=lambda event: event["iteration"] == 2
     )
     # The configured simulation has run.
-    assert 2 <= result["iterations"] < 1_000_000 and result["simulation"] is not None
+    assert 2 <= result["iterations"] < 10_000 and result["simulation"] is not None
 
     def raises(event: dict[str, Any]) -> None:
         raise LookupError("of the callback")
@@ -116,7 +116,7 @@ def test_errors(case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 SCRIPT = """
 import sys, cobre_shm
-endless = {"training.stopping_rules": [{"type": "iteration_limit", "limit": 1_000_000}]}
+endless = {"training.stopping_rules": [{"type": "iteration_limit", "limit": 10_000}]}
 first = lambda event: print(event["iteration"], flush=True) if event["iteration"] == 1 else None
 cobre_shm.run(sys.argv[1], sys.argv[2], num_workers=2, threads=1, config_overrides=endless, on_iteration=first)
 """
