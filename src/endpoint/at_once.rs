@@ -139,6 +139,7 @@ mod tests {
     use crate::endpoint::peer::Peer;
     use crate::endpoint::requests::Moved;
     use crate::endpoint::wire::{BODY_STEP, encode_number};
+    use crate::protocol::message::Channel;
     use crate::protocol::message::channel::INLINE;
     use crate::segment::message_memory::PAIR_BUFFER;
     use crate::segment::unit::unstopped;
@@ -172,6 +173,24 @@ mod tests {
             Transfer { peer: self.to_server, handle: self.memory.handle(), offset: offset as u64, len }
         }
 
+        /// The server sends a cell that its library would not send.
+        fn server_forges(&mut self, cell: Envelope) -> Result<(), EndpointError> {
+            let link = self.server.state.links.find(self.to_client)?;
+            let (post, channel) = (link.memory.post(&link.platform), link.memory.outgoing());
+            unstopped(post.publish(&channel, &mut link.outbox, link.memory.other(), &cell));
+            Ok(())
+        }
+
+        /// Completes a put that was written at once.
+        fn complete_put(&mut self, put: &mut Put) -> Result<(), EndpointError> {
+            assert!(put.requests.are_under_way());
+            while put.step(&mut self.client.state, &[&[2; BYTES]])? != Some(Moved::All) {
+                self.server.poll()?;
+                self.client.state.progress()?;
+            }
+            Ok(())
+        }
+
         /// Completes a get that was asked for at once.
         fn complete(&mut self, get: &mut Get, target: &mut [u8]) -> Result<(), EndpointError> {
             assert!(get.requests.are_under_way());
@@ -194,11 +213,7 @@ mod tests {
         // So it is for a put.
         let mut put = Put::new(&mut pair.client.state, transfer, true)?;
         assert!(!put.at_once(&mut pair.client.state, &[IoSlice::new(&[2; BYTES])])?);
-        assert!(put.requests.are_under_way());
-        while put.step(&mut pair.client.state, &[&[2; BYTES]])? != Some(Moved::All) {
-            pair.server.poll()?;
-            pair.client.state.progress()?;
-        }
+        pair.complete_put(&mut put)?;
         assert_eq!(pair.server.shared(&pair.memory)?, [&[2; BYTES][..]]);
         Ok(())
     }
@@ -252,23 +267,80 @@ mod tests {
         for (len, mask, start) in forged {
             let mut pair = pair("forged")?;
             let (mut target, transfer) = (vec![0; BYTES], pair.transfer(0));
+            let mut get = Get::new(&mut pair.client.state, transfer, true)?;
+            let number = get.ask_at_once(&mut pair.client.state)?.expect("there is room");
+            let tag = encode_number(number, start);
+            pair.server_forges(Envelope { kind: Kind::Data, len, tag, mask, inline: [0; INLINE] })?;
             let state = &mut pair.client.state;
-            let mut get = Get::new(state, transfer, true)?;
-            let number = get.ask_at_once(state)?.expect("there is room");
-            let link = pair.server.state.links.find(pair.to_client)?;
-            let (post, channel) = (link.memory.post(&link.platform), link.memory.outgoing());
-            let cell = Envelope {
-                kind: Kind::Data,
-                len,
-                tag: encode_number(number, start),
-                mask,
-                inline: [0; INLINE],
-            };
-            unstopped(post.publish(&channel, &mut link.outbox, link.memory.other(), &cell));
             assert!(!get.is_got_at_once(state, number, &mut [IoSliceMut::new(&mut target)]));
             let got = get.step(state, &mut [&mut target[..]], true);
             let is_ended = matches!(got, Err(EndpointError::PeerGone { ended: Ended::Violated, .. }));
             assert!(is_ended && target == [0; BYTES], "{len} {mask} {start}: {got:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_no_answer_to_a_put_ends_its_peer() -> Result<(), EndpointError> {
+        // Bytes; what is no status; and a part of one.
+        for (kind, len, byte) in [(Kind::Data, 5, 0), (Kind::Reply, 8, 255), (Kind::Reply, 5, 0)] {
+            let mut pair = pair("forged-put")?;
+            let transfer = pair.transfer(0);
+            let mut put = Put::new(&mut pair.client.state, transfer, true)?;
+            let number = put.write_at_once(&mut pair.client.state, &[IoSlice::new(&[2; BYTES])])?;
+            let number = number.expect("there is room");
+            pair.server_forges(Envelope { kind, len, tag: number, mask: 0, inline: [byte; INLINE] })?;
+            let state = &mut pair.client.state;
+            assert!(!put.is_put_at_once(state, number));
+            let done = put.step(state, &[&[2; BYTES]]);
+            let is_ended = matches!(done, Err(EndpointError::PeerGone { ended: Ended::Violated, .. }));
+            assert!(is_ended, "{kind:?}: {done:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_answer_to_another_request_is_none() -> Result<(), EndpointError> {
+        let mut pair = pair("other")?;
+        let (mut target, transfer) = (vec![0; BYTES], pair.transfer(0));
+        let mut put = Put::new(&mut pair.client.state, transfer, true)?;
+        let number = put.write_at_once(&mut pair.client.state, &[IoSlice::new(&[2; BYTES])])?;
+        let number = number.expect("there is room");
+        let mut inline = [0; INLINE];
+        inline[..8].copy_from_slice(&status_alone(Status::Done));
+        pair.server_forges(Envelope { kind: Kind::Reply, len: 8, tag: number + 1, mask: 0, inline })?;
+        assert!(!put.is_put_at_once(&mut pair.client.state, number));
+        pair.complete_put(&mut put)?;
+        let mut get = Get::new(&mut pair.client.state, transfer, true)?;
+        let number = get.ask_at_once(&mut pair.client.state)?.expect("there is room");
+        let tag = encode_number(number + 1, 0);
+        pair.server_forges(Envelope { kind: Kind::Data, len: BYTES, tag, mask: 0b1, inline: [0; INLINE] })?;
+        let targets = &mut [IoSliceMut::new(&mut target)];
+        assert!(!get.is_got_at_once(&mut pair.client.state, number, targets));
+        pair.complete(&mut get, &mut target)?;
+        assert_eq!(target, [2; BYTES]);
+        Ok(())
+    }
+
+    #[test]
+    fn buffers_are_given_back() -> Result<(), EndpointError> {
+        let mut pair = pair("buffers")?;
+        let (transfer, mut target) = (pair.transfer(0), vec![0; BYTES]);
+        let state = &mut pair.client.state;
+        let buffers = state.links.find(pair.to_server)?.incoming().buffers();
+        for round in 0..2 * buffers {
+            // As often as it is due the endpoint looks at all instead.
+            state.polls = 0;
+            let data = [round as u8; BYTES];
+            let mut put = Put::new(state, transfer, true)?;
+            let number = put.write_at_once(state, &[IoSlice::new(&data)])?.expect("there is room");
+            pair.server.poll()?;
+            assert!(put.is_put_at_once(state, number));
+            let mut get = Get::new(state, transfer, true)?;
+            let number = get.ask_at_once(state)?.expect("there is room");
+            pair.server.poll()?;
+            assert!(get.is_got_at_once(state, number, &mut [IoSliceMut::new(&mut target)]), "{round}");
+            assert_eq!(target, data);
         }
         Ok(())
     }

@@ -323,9 +323,16 @@ fn owner_dies() -> Result<Completion> {
 }
 
 fn both_sides() -> Result<Completion> {
+    // Of one message, in a cell and in a buffer, and of many.
+    for (len, times) in [(8, 2000), (3000, 2000), (300_000, 20)] {
+        get_from_each_other(len, times)?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn get_from_each_other(len: usize, times: usize) -> Result<()> {
     let name = unique();
     let mut server = Endpoint::listen(&name)?;
-    let len = 300_000;
     let transfers = move |own: &mut Endpoint, peer: Peer| -> Result<()> {
         let registration = own.share(vec![pattern(1, len).into()], Access::Read);
         own.send_expected(peer, 1, &registration.handle().to_bytes())?;
@@ -333,7 +340,7 @@ fn both_sides() -> Result<Completion> {
         own.recv_expected(peer, 1, &mut bytes)?;
         let handle = Handle::from_bytes(&bytes)?;
         let mut target = vec![0; len];
-        for _ in 0..20 {
+        for _ in 0..times {
             own.get(peer, &handle, 0, &mut [IoSliceMut::new(&mut target)])?;
             ensure!(target == pattern(1, len));
             target.fill(0);
@@ -352,5 +359,5 @@ fn both_sides() -> Result<Completion> {
     let peer = server.recv_unexpected(&mut [])?.peer;
     transfers(&mut server, peer)?;
     client.join().ok().context("no panic")??;
-    Ok(Completion::Completed)
+    Ok(())
 }
