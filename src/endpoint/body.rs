@@ -19,7 +19,7 @@ impl Link {
     pub(super) fn body(&self, cell: &Envelope) -> Result<(u64, Body), Violation> {
         let (number, start) = decode_number(cell.tag);
         match cell.mask {
-            0 => Ok((number, Body::InCell(Short::of(cell.short()), cell.len))),
+            0 => Ok((number, Body::Inline(Short::of(cell.short()), cell.len))),
             mask if start + cell.len <= PAIR_BUFFER => {
                 Ok((number, Body::Buffer { mask, start, len: cell.len }))
             }
@@ -38,7 +38,7 @@ impl Link {
         let mut at = 0;
         for target in targets {
             match &body {
-                Body::InCell(Short(bytes), _) => target.copy_from_slice(&bytes[at..at + target.len()]),
+                Body::Inline(Short(bytes), _) => target.copy_from_slice(&bytes[at..at + target.len()]),
                 Body::Private(bytes) => lines::copy_slice(&bytes[at..at + target.len()], target),
                 Body::Buffer { mask, start, .. } => {
                     buffers::read_part(&self.incoming(), *mask, start + at, target, &stores);
@@ -52,7 +52,7 @@ impl Link {
     /// It is not used any more.
     pub(crate) fn dispose(&mut self, body: Body) {
         match body {
-            Body::InCell(..) => {}
+            Body::Inline(..) => {}
             Body::Private(bytes) => self.calls.keep_spare(bytes),
             Body::Buffer { mask, .. } => unstopped(self.post().release(&self.incoming(), mask, self.other())),
         }

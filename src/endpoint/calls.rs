@@ -17,7 +17,7 @@ pub(crate) type Kept = Box<dyn Any + Send + Sync>;
 /// Bytes that have come to be written.
 pub(crate) enum Body {
     /// A copy of what was in a cell, and how many bytes that is.
-    InCell(Short, usize),
+    Inline(Short, usize),
     Private(Vec<u8>),
     /// In a buffer of the channel from their sender, from this byte of it on.
     Buffer {
@@ -32,7 +32,7 @@ impl Body {
     pub(crate) fn len(&self) -> usize {
         match self {
             Body::Private(bytes) => bytes.len(),
-            Body::InCell(_, len) | Body::Buffer { len, .. } => *len,
+            Body::Inline(_, len) | Body::Buffer { len, .. } => *len,
         }
     }
 }

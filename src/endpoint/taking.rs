@@ -69,14 +69,8 @@ impl Link {
     #[inline(never)]
     fn take_in_call(&mut self, cell: Envelope) -> Result<(), Violation> {
         match cell.kind {
-            Kind::Request if cell.mask == 0 => {
-                let request = Request::decode(cell.short()).ok_or(Violation)?;
-                self.calls.push_request(cell.tag, Wanted::Request(request));
-            }
             Kind::Request => {
-                let bytes = self.copied(&cell);
-                let request = Request::decode(&bytes).ok_or(Violation)?;
-                self.calls.keep_spare(bytes);
+                let request = self.request(&cell).ok_or(Violation)?;
                 self.calls.push_request(cell.tag, Wanted::Request(request));
             }
             Kind::Write => {
@@ -104,6 +98,17 @@ impl Link {
         if let Some(abandoned) = self.calls.push_reply(number, reply) {
             self.give_back(abandoned);
         }
+    }
+
+    /// `None`: it is none of this library's.
+    fn request(&mut self, cell: &Envelope) -> Option<Request> {
+        if cell.mask == 0 {
+            return Request::decode(cell.short());
+        }
+        let bytes = self.copied(cell);
+        let request = Request::decode(&bytes);
+        self.calls.keep_spare(bytes);
+        request
     }
 
     /// The bytes of a cell, whose buffer is given back.
