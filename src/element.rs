@@ -176,8 +176,15 @@ pub(crate) mod sealed {
 
     /// Something that can apply a combination to all its elements. The choice of the operation stays outside the
     /// loop over the elements.
-    pub trait Folder<T> {
+    pub trait Folder<T>: Sized {
+        /// The same over elements of another type.
+        type Of<U: Pod>: Folder<U>;
+
         fn each(self, combine: impl Fn(T, T) -> T);
+
+        /// Takes the elements for those of a type of the same size and alignment: types that an operation gives the same bits
+        /// share its loops.
+        fn cast<U: Pod>(self) -> Self::Of<U>;
     }
 }
 
@@ -198,17 +205,24 @@ macro_rules! sent_as_it_is {
     };
 }
 
-macro_rules! integers {
+/// What is true of all integers.
+macro_rules! integer {
+    () => {
+        sent_as_it_is!();
+
+        #[inline]
+        fn has(op: ReduceOp) -> bool {
+            !op.is_located()
+        }
+    };
+}
+
+macro_rules! unsigned {
     ($($number:ty)*) => {$(
         impl Number for $number {}
         impl Reducible for $number {}
         impl sealed::Sealed for $number {
-            sent_as_it_is!();
-
-            #[inline]
-            fn has(op: ReduceOp) -> bool {
-                !op.is_located()
-            }
+            integer!();
 
             fn fold(op: ReduceOp, fold: impl sealed::Folder<Self>) {
                 match op {
@@ -224,6 +238,40 @@ macro_rules! integers {
                     ReduceOp::LogicalXor => fold.each(|a, b| <$number>::from((a != 0) ^ (b != 0))),
                     ReduceOp::MinLoc | ReduceOp::MaxLoc => unreachable!("{op} of integers is refused"),
                 }
+            }
+        }
+    )*};
+}
+
+/// In two's complement all operations but minimum and maximum give the bits that they give unsigned.
+macro_rules! signed {
+    ($($number:ty: $unsigned:ty),*) => {$(
+        impl Number for $number {}
+        impl Reducible for $number {}
+        impl sealed::Sealed for $number {
+            integer!();
+
+            fn fold(op: ReduceOp, fold: impl sealed::Folder<Self>) {
+                match op {
+                    ReduceOp::Min => fold.each(Ord::min),
+                    ReduceOp::Max => fold.each(Ord::max),
+                    op => <$unsigned as sealed::Sealed>::fold(op, fold.cast()),
+                }
+            }
+        }
+    )*};
+}
+
+/// A word is an integer of 64 bits: lib.rs refuses to be compiled where it is not.
+macro_rules! sized {
+    ($($number:ty: $fixed:ty),*) => {$(
+        impl Number for $number {}
+        impl Reducible for $number {}
+        impl sealed::Sealed for $number {
+            integer!();
+
+            fn fold(op: ReduceOp, fold: impl sealed::Folder<Self>) {
+                <$fixed as sealed::Sealed>::fold(op, fold.cast());
             }
         }
     )*};
@@ -263,8 +311,36 @@ macro_rules! floats {
     )*};
 }
 
-integers!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
+unsigned!(u8 u16 u32 u64);
+signed!(i8: u8, i16: u16, i32: u32, i64: u64);
+sized!(usize: u64, isize: i64);
 floats!(f32 f64);
+
+/// `into[i] = op(into[i], next[i])`, of what is sent for values of `V`.
+///
+/// # Panics
+/// When the lengths differ.
+pub(crate) fn combine_slices<V: Reducible>(op: ReduceOp, into: &mut [V::Repr], next: &[V::Repr]) {
+    assert_eq!(into.len(), next.len(), "two slices of the same length can be combined");
+    V::fold(op, Slices { into, next });
+}
+
+struct Slices<'a, R> {
+    into: &'a mut [R],
+    next: &'a [R],
+}
+
+impl<'a, R: Pod> sealed::Folder<R> for Slices<'a, R> {
+    type Of<U: Pod> = Slices<'a, U>;
+
+    fn each(self, combine: impl Fn(R, R) -> R) {
+        self.into.iter_mut().zip(self.next).for_each(|(into, next)| *into = combine(*into, *next));
+    }
+
+    fn cast<U: Pod>(self) -> Slices<'a, U> {
+        Slices { into: bytemuck::cast_slice_mut(self.into), next: bytemuck::cast_slice(self.next) }
+    }
+}
 
 mod boolean;
 #[cfg(feature = "num-complex")]
@@ -347,18 +423,10 @@ pub(crate) fn describe(code: u8, shape: u32) -> String {
 mod tests {
     use super::*;
 
-    struct Pair<T>(T, T, Option<T>);
-
-    impl<T: Copy> sealed::Folder<T> for &mut Pair<T> {
-        fn each(self, combine: impl Fn(T, T) -> T) {
-            self.2 = Some(combine(self.0, self.1));
-        }
-    }
-
-    fn reduce<T: Number + sealed::Sealed<Repr = T>>(op: ReduceOp, a: T, b: T) -> T {
-        let mut pair = Pair(a, b, None);
-        T::fold(op, &mut pair);
-        pair.2.expect("every operation combines")
+    fn reduce<T: Number>(op: ReduceOp, a: T, b: T) -> T {
+        let mut value = [a];
+        op.combine(&mut value, &[b]).expect("every operation that is used here is defined");
+        value[0]
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A reduction of two slices of one rank: what the collectives do with the contributions of two ranks.
 
 use super::reduction::check_op;
-use crate::element::{ReduceOp, Reducible, sealed::Folder};
+use crate::element::{ReduceOp, Reducible, combine_slices};
 use crate::error::{Error, Operation};
 
 impl ReduceOp {
@@ -27,22 +27,8 @@ impl ReduceOp {
     /// If the lengths, in elements, differ.
     pub fn combine<T: Reducible>(self, into: &mut [T], next: &[T]) -> Result<(), Error> {
         check_op::<T>(Operation::Reduce, self)?;
-        assert_eq!(into.len(), next.len(), "two slices of the same length can be combined");
-        T::update(into, |into| T::fold(self, Two { into, next: &T::encode(next) }));
+        T::update(into, |into| combine_slices::<T>(self, into, &T::encode(next)));
         Ok(())
-    }
-}
-
-struct Two<'a, T> {
-    into: &'a mut [T],
-    next: &'a [T],
-}
-
-impl<T: Copy> Folder<T> for Two<'_, T> {
-    fn each(self, combine: impl Fn(T, T) -> T) {
-        for (into, next) in self.into.iter_mut().zip(self.next) {
-            *into = combine(*into, *next);
-        }
     }
 }
 

@@ -143,11 +143,19 @@ struct RawFold<'a, T> {
     staging: Option<Sink<'a>>,
 }
 
-impl<T: Pod> Folder<T> for RawFold<'_, T> {
+impl<'a, T: Pod> Folder<T> for RawFold<'a, T> {
+    type Of<U: Pod> = RawFold<'a, U>;
+
     #[inline]
     fn each(self, combine: impl Fn(T, T) -> T) {
         let RawFold { target, own, begin, terms, staging } = self;
         copy::fold_raw(target, own, begin, terms, staging, combine);
+    }
+
+    #[inline]
+    fn cast<U: Pod>(self) -> RawFold<'a, U> {
+        let RawFold { target, own, begin, terms, staging } = self;
+        RawFold { target: target.cast(), own: own.map(RawSource::cast), begin, terms, staging }
     }
 }
 

@@ -159,11 +159,20 @@ pub(crate) struct FoldJob<'a, T> {
     pub(super) staging: Option<Sink<'a>>,
 }
 
-impl<T: Pod> Folder<T> for FoldJob<'_, T> {
+impl<'a, T: Pod> Folder<T> for FoldJob<'a, T> {
+    type Of<U: Pod> = FoldJob<'a, U>;
+
     #[inline]
     fn each(self, combine: impl Fn(T, T) -> T) {
         let FoldJob { target, own, begin, terms, staging } = self;
         copy::fold(target, own, begin, terms, staging, combine);
+    }
+
+    #[inline]
+    fn cast<U: Pod>(self) -> FoldJob<'a, U> {
+        let FoldJob { target, own, begin, terms, staging } = self;
+        let own = own.map(bytemuck::cast_slice);
+        FoldJob { target: bytemuck::cast_slice_mut(target), own, begin, terms, staging }
     }
 }
 
@@ -173,13 +182,20 @@ pub(crate) struct InlineJob<'a, T, P: Platform> {
     pub(super) terms: &'a HeaderTerms<'a, P>,
 }
 
-impl<T: Pod, P: Platform> Folder<T> for InlineJob<'_, T, P> {
+impl<'a, T: Pod, P: Platform> Folder<T> for InlineJob<'a, T, P> {
+    type Of<U: Pod> = InlineJob<'a, U, P>;
+
     #[inline]
     fn each(self, combine: impl Fn(T, T) -> T) {
         let InlineJob { target, terms } = self;
         for rank in 1..terms.ranks() {
             terms.look(rank, |term| copy::fold_short(target, term, &combine));
         }
+    }
+
+    #[inline]
+    fn cast<U: Pod>(self) -> InlineJob<'a, U, P> {
+        InlineJob { target: bytemuck::cast_slice_mut(self.target), terms: self.terms }
     }
 }
 

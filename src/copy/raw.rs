@@ -75,6 +75,13 @@ impl<'a, T: Pod> RawSource<'a, T> {
         RawSource { start, len: range.len(), of: PhantomData }
     }
 
+    /// The same memory as elements of another type of the same size.
+    #[inline]
+    pub(crate) fn cast<U: Pod>(self) -> RawSource<'a, U> {
+        const { assert!(size_of::<T>() == size_of::<U>()) };
+        RawSource { start: self.start, len: self.len, of: PhantomData }
+    }
+
     /// Its bytes.
     #[inline]
     pub(crate) fn bytes(self) -> RawSource<'a, u8> {
@@ -119,6 +126,13 @@ impl<'a, T: Pod> RawTarget<'a, T> {
     pub(crate) fn part(&mut self, range: Range<usize>) -> RawTarget<'_, T> {
         let start = place::<T>(self.start, self.len, &range).cast_mut();
         RawTarget { start, len: range.len(), of: PhantomData }
+    }
+
+    /// The same memory as elements of another type of the same size.
+    #[inline]
+    pub(crate) fn cast<U: Pod>(self) -> RawTarget<'a, U> {
+        const { assert!(size_of::<T>() == size_of::<U>()) };
+        RawTarget { start: self.start, len: self.len, of: PhantomData }
     }
 
     /// Its bytes.

@@ -7,6 +7,8 @@ use super::{Number, ReduceOp, Reducible, sealed};
 
 /// A number of a pair, in 64 bits.
 trait Located: Number {
+    /// Has the same order, and of each value the same bits: types that are folded alike share its loops.
+    type Wide: Located;
     fn to_bits(self) -> u64;
     fn of_bits(bits: u64) -> Self;
     /// The order of `Min` and `Max`; `None`: at least one is not a number.
@@ -21,8 +23,10 @@ trait Located: Number {
 }
 
 macro_rules! located_integers {
-    ($($number:ty)*) => {$(
+    ($wide:ty: $($number:ty)*) => {$(
         impl Located for $number {
+            type Wide = $wide;
+
             fn to_bits(self) -> u64 {
                 self as u64
             }
@@ -41,6 +45,8 @@ macro_rules! located_integers {
 macro_rules! located_floats {
     ($($number:ident)*) => {$(
         impl Located for $number {
+            type Wide = Self;
+
             fn to_bits(self) -> u64 {
                 $number::to_bits(self).into()
             }
@@ -66,8 +72,17 @@ macro_rules! located_floats {
     )*};
 }
 
-located_integers!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
+located_integers!(u64: u8 u16 u32 u64 usize);
+located_integers!(i64: i8 i16 i32 i64 isize);
 located_floats!(f32 f64);
+
+fn fold_located<V: Located>(op: ReduceOp, fold: impl sealed::Folder<[u64; 2]>) {
+    match op {
+        ReduceOp::MinLoc => fold.each(|a, b| located::<V>(Ordering::Less, a, b)),
+        ReduceOp::MaxLoc => fold.each(|a, b| located::<V>(Ordering::Greater, a, b)),
+        other => unreachable!("{other} of pairs is refused"),
+    }
+}
 
 /// The pair of two that is wanted: the number that is `wanted` relative to the other, or is none; else the lower index.
 fn located<V: Located>(wanted: Ordering, a: [u64; 2], b: [u64; 2]) -> [u64; 2] {
@@ -100,11 +115,7 @@ impl<V: Located> sealed::Sealed for (V, usize) {
     }
 
     fn fold(op: ReduceOp, fold: impl sealed::Folder<[u64; 2]>) {
-        match op {
-            ReduceOp::MinLoc => fold.each(|a, b| located::<V>(Ordering::Less, a, b)),
-            ReduceOp::MaxLoc => fold.each(|a, b| located::<V>(Ordering::Greater, a, b)),
-            other => unreachable!("{other} of pairs is refused"),
-        }
+        fold_located::<V::Wide>(op, fold);
     }
 
     fn encode(values: &[Self]) -> Cow<'_, [[u64; 2]]> {
@@ -126,17 +137,17 @@ mod tests {
     use super::*;
 
     fn least<V: Located>(a: (V, usize), b: (V, usize)) -> (V, usize) {
-        of(Ordering::Less, a, b)
+        of(ReduceOp::MinLoc, a, b)
     }
 
     fn greatest<V: Located>(a: (V, usize), b: (V, usize)) -> (V, usize) {
-        of(Ordering::Greater, a, b)
+        of(ReduceOp::MaxLoc, a, b)
     }
 
-    fn of<V: Located>(wanted: Ordering, a: (V, usize), b: (V, usize)) -> (V, usize) {
-        let bits = |(value, index): (V, usize)| [value.to_bits(), index as u64];
-        let [value, index] = located::<V>(wanted, bits(a), bits(b));
-        (V::of_bits(value), index as usize)
+    fn of<V: Located>(op: ReduceOp, a: (V, usize), b: (V, usize)) -> (V, usize) {
+        let mut pair = [a];
+        op.combine(&mut pair, &[b]).expect("pairs have it");
+        pair[0]
     }
 
     #[test]
@@ -145,6 +156,7 @@ mod tests {
         assert_eq!((least((5u64, 9), (5, 1)), greatest((5u64, 1), (5, 9))), ((5, 1), (5, 1)));
         assert_eq!(least((f64::NEG_INFINITY, 4), (1.0, 3)), (f64::NEG_INFINITY, 4));
         assert_eq!(greatest((u64::MAX, 0), (1, 1)), (u64::MAX, 0));
+        assert_eq!((greatest((200u8, 0), (100, 1)), least((-1isize, 0), (0, 1))), ((200, 0), (-1, 0)));
     }
 
     #[test]

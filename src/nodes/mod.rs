@@ -12,7 +12,6 @@ mod alltoallv;
 mod checks;
 pub(crate) mod connector;
 mod desk;
-mod fold;
 mod gathers;
 mod gathers_to_root;
 pub(crate) mod hierarchical;

@@ -3,9 +3,8 @@
 use bytemuck::Pod;
 
 use crate::communicator::call;
-use crate::element::{ReduceOp, Reducible};
+use crate::element::{ReduceOp, Reducible, combine_slices};
 use crate::error::{Error, Operation};
-use crate::nodes::fold::fold;
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
 use crate::nodes::packets::comes_along;
@@ -212,7 +211,7 @@ impl<L: Leaders> Session<'_, L> {
 pub(super) fn folded<T: Reducible>(before: Option<&[T]>, own: &[T], op: ReduceOp) -> Vec<T> {
     let Some(before) = before else { return own.to_vec() };
     let mut folded = before.to_vec();
-    T::update(&mut folded, |prefix| fold::<T>(op, prefix, &T::encode(own)));
+    T::update(&mut folded, |prefix| combine_slices::<T>(op, prefix, &T::encode(own)));
     folded
 }
 
@@ -221,7 +220,7 @@ pub(super) fn fold_all<T: Reducible>(op: ReduceOp, result: &mut [T::Repr], all: 
     let len = result.len();
     for rank in 0..ranks {
         let term = &all[rank * len..][..len];
-        if rank == 0 { result.copy_from_slice(term) } else { fold::<T>(op, result, term) }
+        if rank == 0 { result.copy_from_slice(term) } else { combine_slices::<T>(op, result, term) }
     }
 }
 
