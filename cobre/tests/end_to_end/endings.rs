@@ -66,9 +66,9 @@ fn variables_are_named() {
     }
 }
 
-/// Starts a run that would take for ever, and waits until it has trained for an iteration.
+/// Starts a run that would take far longer than a test, and waits until it has trained for an iteration.
 fn start_long_run(bench: &Bench, ranks: usize, timeout: &str) -> Child {
-    // Hours of them. Not more: Cobre allocates room for the cuts of all at the start, and 1,000,000 take gigabytes, which
+    // Not more: Cobre allocates room for the cuts of all at the start, and 1,000,000 take gigabytes, which
     // a rank that ends gives back for a second and more.
     bench.case(&["--iterations=10000"]);
     let log = fs::File::create(bench.path("log")).expect("a log");
