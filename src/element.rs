@@ -263,7 +263,7 @@ macro_rules! signed {
 }
 
 /// A word is an integer of 64 bits: lib.rs refuses to be compiled where it is not.
-macro_rules! sized {
+macro_rules! words {
     ($($number:ty: $fixed:ty),*) => {$(
         impl Number for $number {}
         impl Reducible for $number {}
@@ -313,7 +313,7 @@ macro_rules! floats {
 
 unsigned!(u8 u16 u32 u64);
 signed!(i8: u8, i16: u16, i32: u32, i64: u64);
-sized!(usize: u64, isize: i64);
+words!(usize: u64, isize: i64);
 floats!(f32 f64);
 
 /// `into[i] = op(into[i], next[i])`, of what is sent for values of `V`.
@@ -333,10 +333,12 @@ struct Slices<'a, R> {
 impl<'a, R: Pod> sealed::Folder<R> for Slices<'a, R> {
     type Of<U: Pod> = Slices<'a, U>;
 
+    #[inline]
     fn each(self, combine: impl Fn(R, R) -> R) {
         self.into.iter_mut().zip(self.next).for_each(|(into, next)| *into = combine(*into, *next));
     }
 
+    #[inline]
     fn cast<U: Pod>(self) -> Slices<'a, U> {
         Slices { into: bytemuck::cast_slice_mut(self.into), next: bytemuck::cast_slice(self.next) }
     }
@@ -434,6 +436,7 @@ mod tests {
         assert_eq!(reduce(ReduceOp::Sum, 250u8, 10), 4);
         assert_eq!(reduce(ReduceOp::Prod, i32::MIN, -1), i32::MIN);
         assert_eq!(reduce(ReduceOp::Min, -3i64, 2), -3);
+        assert_eq!((reduce(ReduceOp::Min, -1isize, 1), reduce(ReduceOp::Max, -1i8, 1)), (-1, 1));
         assert_eq!(reduce(ReduceOp::Max, 3usize, 2), 3);
         assert_eq!(reduce(ReduceOp::BitAnd, 6u16, 3), 2);
         assert_eq!(reduce(ReduceOp::BitOr, 6u16, 3), 7);

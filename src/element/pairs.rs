@@ -7,7 +7,8 @@ use super::{Number, ReduceOp, Reducible, sealed};
 
 /// A number of a pair, in 64 bits.
 trait Located: Number {
-    /// Has the same order, and of each value the same bits: types that are folded alike share its loops.
+    /// Has the same order, and of each value the same bits: types that are folded alike share its loops. Bits that are no value's, which
+    /// this library does not send, are compared as they are, and cut when they become one.
     type Wide: Located;
     fn to_bits(self) -> u64;
     fn of_bits(bits: u64) -> Self;
@@ -134,6 +135,7 @@ impl<V: Located> sealed::Sealed for (V, usize) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::combine_slices;
     use super::*;
 
     fn least<V: Located>(a: (V, usize), b: (V, usize)) -> (V, usize) {
@@ -157,6 +159,15 @@ mod tests {
         assert_eq!(least((f64::NEG_INFINITY, 4), (1.0, 3)), (f64::NEG_INFINITY, 4));
         assert_eq!(greatest((u64::MAX, 0), (1, 1)), (u64::MAX, 0));
         assert_eq!((greatest((200u8, 0), (100, 1)), least((-1isize, 0), (0, 1))), ((200, 0), (-1, 0)));
+    }
+
+    #[test]
+    fn bits_that_are_no_value_become_one() {
+        let mut pair = [(7u8, 3)];
+        <(u8, usize) as sealed::Sealed>::update(&mut pair, |bits| {
+            combine_slices::<(u8, usize)>(ReduceOp::MaxLoc, bits, &[[0x1FF, 1]]);
+        });
+        assert_eq!(pair, [(0xFF, 1)]);
     }
 
     #[test]

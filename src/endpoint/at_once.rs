@@ -327,6 +327,7 @@ mod tests {
         let mut pair = pair("buffers")?;
         let (transfer, mut target) = (pair.transfer(0), vec![0; BYTES]);
         let state = &mut pair.client.state;
+        // As many as the other way.
         let buffers = state.links.find(pair.to_server)?.incoming().buffers();
         for round in 0..2 * buffers {
             // As often as it is due the endpoint looks at all instead.

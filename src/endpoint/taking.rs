@@ -100,7 +100,7 @@ impl Link {
         }
     }
 
-    /// `None`: it is none of this library's.
+    /// The request in a cell, whose buffer is given back. `None`: it is none of this library's.
     fn request(&mut self, cell: &Envelope) -> Option<Request> {
         if cell.mask == 0 {
             return Request::decode(cell.short());

@@ -43,6 +43,8 @@ fn raw_and_other_buffers_in_one_call(comm: Communicator) -> Outcome {
             mixed::<f64>(&comm, turn, ReduceOp::Sum, len)?;
         }
         mixed::<i8>(&comm, len, ReduceOp::Prod, len)?;
+        mixed::<isize>(&comm, len, ReduceOp::Sum, len)?;
+        mixed::<i16>(&comm, len, ReduceOp::Min, len)?;
         mixed::<u32>(&comm, len, ReduceOp::Max, len)?;
     }
     still_works(&comm)

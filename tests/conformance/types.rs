@@ -146,7 +146,10 @@ fn pairs(comm: &Communicator, lengths: &[usize]) -> Outcome {
     for len in lengths {
         of(comm, *len, |value| f64::from(value) - 1.5)?;
         of(comm, *len, |value| -f32::from(value) - 0.5)?;
-        of(comm, *len, |value| i8::MIN + value)?;
+        of(comm, *len, |value| value - 2)?;
+        of(comm, *len, |value| i32::from(value) - 2)?;
+        of(comm, *len, |value| isize::from(value) - 2)?;
+        of(comm, *len, |value| u8::MAX - value as u8)?;
         of(comm, *len, |value| -i64::from(value))?;
         of(comm, *len, |value| u64::MAX - value as u64)?;
         of(comm, *len, |value| value as usize)?;
