@@ -4,6 +4,9 @@
 
 .PHONY: demo test lint package install-check msrv dependencies fuzz tsan heap miri aarch64 check-macos chaos race launchers instructions cobre-matrix memory cmake python nodes python-bench cobre-python wheel cobre-nodes nodes-bench
 
+# How the solver of Cobre's crates is compiled.
+export CMAKE_TOOLCHAIN_FILE ?= $(CURDIR)/cobre/solver.cmake
+
 # One hydrothermal case with Cobre's own backend and with 1, 2 and 4 processes: all results are equal bit for bit.
 demo: cmake
 	cobre/run.sh demo --iterations 20 --cut-selection lml1 --max-active-per-stage 200
