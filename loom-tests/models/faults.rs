@@ -195,8 +195,8 @@ fn leave_races_death(waiting: Waiting) -> Model {
 }
 
 /// The same with a third rank, which is told one of the two.
-fn leave_races_death_of_three() -> Model {
-    Model::new("leave_races_death", Parking, &[&[GATHER, leave], &[GATHER, GATHER], &[GATHER, GATHER]])
+fn leave_races_death_of_three(waiting: Waiting) -> Model {
+    Model::new("leave_races_death", waiting, &[&[GATHER, leave], &[GATHER, GATHER], &[GATHER, GATHER]])
         .fate(1, Fate::dies_at("round", 2))
         .check(agreement(1, |cause| matches!((cause.kind, cause.rank), (Left, 0) | (Died, 1))))
 }
@@ -255,7 +255,8 @@ pub(crate) fn models() -> Vec<Model> {
         models.extend(feasible(leave_races_death(waiting)));
     }
     models.extend(["round", "arrived"].map(|fail_point| two_deaths(fail_point).bound(2)));
-    models.push(leave_races_death_of_three().bound(1));
+    models.push(leave_races_death_of_three(Blocking).bound(1));
+    models.push(leave_races_death_of_three(Parking).bound(1).long());
     models
 }
 

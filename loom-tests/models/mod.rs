@@ -21,7 +21,11 @@ mod symmetric_phases;
 pub(crate) mod threads;
 mod watch;
 
+use crate::harness::record;
 use crate::harness::search::Search;
+
+/// A search with more executions in its record is for the long run. This many take one or two seconds.
+const BRIEF: u64 = 12_000;
 
 /// All models.
 pub(crate) fn all() -> Vec<Search> {
@@ -52,6 +56,20 @@ pub(crate) fn all() -> Vec<Search> {
         searches(endpoints::models()),
     ]
     .concat()
+    .into_iter()
+    .flat_map(briefly)
+    .collect()
+}
+
+/// In place of a search with more than [`BRIEF`] executions, a default run has one with a preemption less, or with three where the
+/// page asks for any number: a tenth of the executions, or fewer. What has one preemption keeps it.
+fn briefly(search: Search) -> Vec<Search> {
+    let recorded = record::recorded().explored.get(&search.id());
+    if search.long || search.bound == Some(1) || recorded.is_none_or(|explored| explored.executions <= BRIEF) {
+        return vec![search];
+    }
+    let bound = search.bound.map_or(3, |bound| bound - 1);
+    vec![search.clone().bound(bound), Search { long: true, ..search }]
 }
 
 /// The fail points at which a rank dies in some model.
