@@ -62,7 +62,7 @@ pub(crate) fn all() -> Vec<Search> {
 }
 
 /// In place of a search with more than [`BRIEF`] executions, a default run has one with a preemption less, or with three where the
-/// page asks for any number: a tenth of the executions, or fewer. What has one preemption keeps it.
+/// page asks for any number. What has one preemption keeps it.
 fn briefly(search: Search) -> Vec<Search> {
     let recorded = record::recorded().explored.get(&search.id());
     if search.long || search.bound == Some(1) || recorded.is_none_or(|explored| explored.executions <= BRIEF) {
