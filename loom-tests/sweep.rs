@@ -53,11 +53,10 @@ fn ladder(mutation: Mutation) -> Vec<Search> {
     let limit = if report::is_long_run() { u64::MAX } else { SHORT };
     let about = sites::all().iter().find(|site| site.name == mutation.site).map(|site| about(&site.file));
     let sleeping = matches!(mutation.weakening, Weakening::NoWake | Weakening::WakeOne | Weakening::Unchecked);
-    let executions = |model: &Search| record::recorded().explored.get(&model.id()).map(|row| row.executions);
     let mut models: Vec<_> = (models::all().into_iter())
         .filter(|model| !model.name.starts_with("pair_") && Some(model.about) == about)
         .filter(|model| !sleeping || model.waiting == Waiting::Parking)
-        .filter_map(|model| executions(&model).map(|executions| (executions, model)))
+        .filter_map(|model| record::executions(&model).map(|executions| (executions, model)))
         .filter(|(executions, _)| *executions <= limit)
         .collect();
     let from_smallest = report::is_long_run() || record::is_recording();

@@ -58,6 +58,11 @@ pub(crate) fn recorded() -> &'static Findings {
     &RECORDED
 }
 
+/// How many executions a model is recorded with.
+pub(crate) fn executions(model: &Search) -> Option<u64> {
+    recorded().explored.get(&model.id()).map(|explored| explored.executions)
+}
+
 fn text() -> String {
     fs::read_to_string(FILE).unwrap_or_default()
 }

@@ -37,8 +37,7 @@ pub(crate) fn explore(model: &Search) -> Result<(), Failed> {
     if record::is_recording() {
         return Ok(());
     }
-    let recorded =
-        record::recorded().explored.get(&model.id()).ok_or("not in EXPLORED.md: record it")?.executions;
+    let recorded = record::executions(model).ok_or("not in EXPLORED.md: record it")?;
     if executions * 2 < recorded {
         return Err(format!("only {executions} executions, and {recorded} before").into());
     }

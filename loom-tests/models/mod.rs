@@ -24,7 +24,7 @@ mod watch;
 use crate::harness::record;
 use crate::harness::search::Search;
 
-/// A search with more executions in its record is for the long run. This many take one or two seconds.
+/// The most executions, by its record, of a search that a default run has as its page asks for it. They take one or two seconds.
 const BRIEF: u64 = 12_000;
 
 /// All models.
@@ -64,8 +64,8 @@ pub(crate) fn all() -> Vec<Search> {
 /// In place of a search with more than [`BRIEF`] executions, a default run has one with a preemption less, or with three where the
 /// page asks for any number. What has one preemption keeps it.
 fn briefly(search: Search) -> Vec<Search> {
-    let recorded = record::recorded().explored.get(&search.id());
-    if search.long || search.bound == Some(1) || recorded.is_none_or(|explored| explored.executions <= BRIEF) {
+    let is_brief = record::executions(&search).is_none_or(|executions| executions <= BRIEF);
+    if is_brief || search.long || search.bound == Some(1) {
         return vec![search];
     }
     let bound = search.bound.map_or(3, |bound| bound - 1);
