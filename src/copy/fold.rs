@@ -205,10 +205,13 @@ impl<T: Pod, R: AsRef<[*const T]> + Copy, C: Fn(T, T) -> T, const ALSO: bool, co
         if size_of::<T>() < 4 {
             // So that a block of small values is worth a vector.
             // SAFETY: I1, I2 and I8: as above, here and below.
-            done = unsafe { self.blocks::<64>(done..end, wide) };
+            done = unsafe { self.most::<64>(done..end, wide) };
+            // SAFETY: I1, I2 and I8: as above.
+            done = unsafe { self.blocks::<16>(done..end, wide) };
+        } else {
+            // SAFETY: I1, I2 and I8: as above.
+            done = unsafe { self.most::<16>(done..end, wide) };
         }
-        // SAFETY: I1, I2 and I8: as above.
-        done = unsafe { self.blocks::<16>(done..end, wide) };
         // SAFETY: I1, I2 and I8: as above.
         done = unsafe { self.blocks::<4>(done..end, wide) };
         // SAFETY: I1, I2 and I8: as above.
@@ -219,13 +222,12 @@ impl<T: Pod, R: AsRef<[*const T]> + Copy, C: Fn(T, T) -> T, const ALSO: bool, co
 impl<T: Pod, R: AsRef<[*const T]> + Copy, C: Fn(T, T) -> T, const ALSO: bool, const RAW: bool>
     Fold<'_, T, R, C, ALSO, RAW>
 {
-    /// Folds as many blocks of `N` values as the range has, and returns where the rest begins. Long ranges are prefetched, or read in
-    /// [several places](lines::streams) at a time.
+    /// [`blocks`](Self::blocks) of what may be long: it is prefetched, or read in [several places](lines::streams) at a time.
     ///
     /// # Safety
-    /// The range can be read at each term and written at the targets, of which a term is all or nothing.
+    /// As there.
     #[inline(always)]
-    unsafe fn blocks<const N: usize>(&self, range: Range<usize>, wide: bool) -> usize {
+    unsafe fn most<const N: usize>(&self, range: Range<usize>, wide: bool) -> usize {
         let ahead = PREFETCH_READ_BYTES / size_of::<T>().max(1);
         let level = lines::prefetches_folds();
         let prefetched = |start| level.filter(|_| start + ahead + N <= self.until);
@@ -245,6 +247,21 @@ impl<T: Pod, R: AsRef<[*const T]> + Copy, C: Fn(T, T) -> T, const ALSO: bool, co
         while range.end - start >= N {
             // SAFETY: the caller's promise, as above.
             unsafe { self.block::<N>(start, prefetched(start), wide) };
+            start += N;
+        }
+        start
+    }
+
+    /// Folds as many blocks of `N` values as the range has, and returns where the rest begins.
+    ///
+    /// # Safety
+    /// The range can be read at each term and written at the targets, of which a term is all or nothing.
+    #[inline(always)]
+    unsafe fn blocks<const N: usize>(&self, range: Range<usize>, wide: bool) -> usize {
+        let mut start = range.start;
+        while range.end - start >= N {
+            // SAFETY: the caller's promise: the block is in the range.
+            unsafe { self.block::<N>(start, None, wide) };
             start += N;
         }
         start
