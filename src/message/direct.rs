@@ -29,16 +29,13 @@ impl<'c> Incoming<'c> {
 impl Peer {
     /// The word of an answer that has not come at once where ranks share a processor: they are given it before anything else is looked at.
     #[inline(never)]
-    fn next_yielding(
-        &mut self,
-        core: &Core,
-        incoming: &Incoming<'_>,
-        source: usize,
-    ) -> Option<(&mut Peer, u64)> {
+    fn next_yielding(&mut self, core: &Core, source: usize) -> Option<(&mut Peer, u64)> {
+        // Found again: the caller's would have to lie in memory for this call, and for all that make none.
+        let Incoming { post, channel } = Incoming::new(core, source);
         let mut word = None;
         let mut spin = || {
             core.platform.spin.spin_directly(&mut self.before_yield, || {
-                word = incoming.post.arrived(&incoming.channel, &mut self.inbox);
+                word = post.arrived(&channel, &mut self.inbox);
                 word.is_some()
             });
         };
@@ -96,7 +93,7 @@ impl State {
         let is_answer = peer.outgoing.outbox.awaits_answer();
         if core.platform.spin.yields() {
             return match incoming.post.arrived(&incoming.channel, &mut peer.inbox) {
-                None if is_answer => peer.next_yielding(core, incoming, source),
+                None if is_answer => peer.next_yielding(core, source),
                 word => word.map(|word| (peer, word)),
             };
         }

@@ -52,7 +52,7 @@ impl Payload {
 impl Deref for Payload {
     type Target = [f64];
 
-    #[inline]
+    #[inline(always)]
     fn deref(&self) -> &[f64] {
         match self {
             Payload::Private(values) => values,
@@ -63,7 +63,7 @@ impl Deref for Payload {
 }
 
 impl DerefMut for Payload {
-    #[inline]
+    #[inline(always)]
     fn deref_mut(&mut self) -> &mut [f64] {
         match self {
             Payload::Private(values) => values,
