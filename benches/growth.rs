@@ -60,7 +60,8 @@ fn cost(operation: Operation, bytes: usize, ranks: usize) -> Result<Cost, Failur
     let share = if matches!(operation, Operation::Allgatherv) { bytes / ranks } else { bytes };
     let (mirror, shared) =
         (Mirror::default(), Shared::new(ranks, intranode::segment::layout::Layout::default_chunk(ranks)));
-    let mut member = shared.member(&mirror);
+    let segment = shared.segment();
+    let mut member = shared.member(&mirror, &segment);
     let mut data = Data::new(ranks, share / size_of::<f64>(), true);
     call(operation, &mut member, &Barrier::Flat, &mut data, intranode::tuning::fold_slices_from_bytes(ranks))?;
     // An inline contribution begins behind the word and the call, in a line that was read for them.
@@ -108,7 +109,8 @@ fn in_groups(ranks: usize) -> Result<[u64; 2], Failure> {
     for rank in 0..ranks {
         let (mirror, shared) = (Mirror::default(), Shared::new(ranks, LINE));
         let barrier = Barrier::Hierarchical(Group::new(&leaders, rank));
-        let mut member = shared.rank(&mirror, rank);
+        let segment = shared.segment();
+        let mut member = shared.rank(&mirror, &segment, rank);
         call(Operation::Barrier, &mut member, &barrier, &mut Data::new(ranks, 0, false), 0)?;
         reads.push(mirror.polls.get());
     }

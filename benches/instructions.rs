@@ -98,7 +98,8 @@ fn main() -> ExitCode {
 /// Under callgrind.
 fn run(operation: Operation, elements: usize, calls: u64) -> Result<(), Failure> {
     let (mirror, shared) = (Mirror::default(), Shared::new(RANKS, CHUNK));
-    let mut member = shared.member(&mirror);
+    let segment = shared.segment();
+    let mut member = shared.member(&mirror, &segment);
     let mut data = Data::new(RANKS, elements, false);
     for _ in 0..calls {
         call(operation, &mut member, &Barrier::Flat, &mut data, usize::MAX)?;

@@ -72,8 +72,8 @@ fn claims() {
             let (simulation, memory) = (simulation.clone(), memory.clone());
             thread::spawn(move || {
                 let (rank, process) = (rival % ranks, 1 + rival as u32);
-                let holder = claim(&*simulation, memory.segment(), rank, process).err().unwrap_or(process);
-                assert_eq!(owner(&*simulation, memory.segment(), rank), holder, "two hold one rank");
+                let holder = claim(&*simulation, &memory.segment(), rank, process).err().unwrap_or(process);
+                assert_eq!(owner(&*simulation, &memory.segment(), rank), holder, "two hold one rank");
                 (rank, holder)
             })
         })

@@ -180,22 +180,33 @@ impl Shared {
     }
 
     /// The view of the last rank.
-    pub(crate) fn member<'s>(&'s self, mirror: &'s Mirror) -> Member<'s, Mirror> {
-        self.rank(mirror, self.slots.len() - 1)
+    pub(crate) fn member<'s>(
+        &'s self,
+        mirror: &'s Mirror,
+        segment: &'s Segment<'s, Mirror>,
+    ) -> Member<'s, Mirror> {
+        self.rank(mirror, segment, self.slots.len() - 1)
     }
 
     /// The view of a rank.
-    pub(crate) fn rank<'s>(&'s self, mirror: &'s Mirror, rank: usize) -> Member<'s, Mirror> {
-        let segment = Segment {
+    pub(crate) fn rank<'s>(
+        &'s self,
+        mirror: &'s Mirror,
+        segment: &'s Segment<'s, Mirror>,
+        rank: usize,
+    ) -> Member<'s, Mirror> {
+        Member::new(mirror, segment, &self.staging, rank, START, &self.turns[rank])
+    }
+
+    pub(crate) fn segment(&self) -> Segment<'_, Mirror> {
+        Segment {
             cause: &self.cause,
             spread: &self.spread,
             claims: &self.claims,
             slots: &self.slots,
             buffers: &self.buffers,
-            staging: self.staging,
             bells: &[],
-        };
-        Member::new(mirror, segment, rank, START, &self.turns[rank])
+        }
     }
 }
 

@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use intranode::protocol::symmetric::access::Signalling;
 use intranode::protocol::symmetric::lock::{Node, Queue};
 use intranode::protocol::symmetric::{Fetch, OneSided};
-use intranode::protocol::{Cause, CauseKind, Failure, Generation, Member, Payload, membership};
+use intranode::protocol::{Cause, CauseKind, Failure, Generation, Member, Payload, Segment, membership};
 
 use crate::harness::atomic_cells::{Cell32, Cell64};
-use crate::harness::cells::Bytes;
+use crate::harness::cells::{Bytes, STAGING};
 use crate::harness::machine::{Fate, Machine};
 use crate::harness::mutant::Simulated;
 use crate::harness::rank::Operation;
@@ -28,7 +28,7 @@ const ELEMENTS: usize = 3;
 
 /// What the threads share.
 pub(crate) struct Memory {
-    segment: SegmentMemory,
+    pub(crate) segment: SegmentMemory,
     /// By rank: its instance of the object.
     cells: Vec<Vec<Cell64>>,
     lock: LockCells,
@@ -88,20 +88,26 @@ pub(crate) struct Actor<'s> {
     pub(crate) rank: usize,
     platform: &'s Simulated,
     memory: &'s Memory,
+    segment: &'s Segment<'s, Simulated>,
     one_sided: OneSided<'s, Simulated>,
     values: RefCell<Vec<u64>>,
 }
 
 impl<'s> Actor<'s> {
-    pub(crate) fn new(rank: usize, platform: &'s Simulated, memory: &'s Memory) -> Self {
-        let one_sided = OneSided::new(platform, memory.segment.segment(), rank);
-        Actor { rank, platform, memory, one_sided, values: RefCell::default() }
+    pub(crate) fn new(
+        rank: usize,
+        platform: &'s Simulated,
+        memory: &'s Memory,
+        segment: &'s Segment<'s, Simulated>,
+    ) -> Self {
+        let one_sided = OneSided::new(platform, segment, rank);
+        Actor { rank, platform, memory, segment, one_sided, values: RefCell::default() }
     }
 
     /// The same thread as another rank, which has a fate of its own: for what happens step by step.
     pub(crate) fn as_rank<R>(&self, rank: usize, fate: Fate, act: impl FnOnce(&Actor<'_>) -> R) -> R {
         let platform = self.platform.with_fate(fate);
-        let result = act(&Actor::new(rank, &platform, self.memory));
+        let result = act(&Actor::new(rank, &platform, self.memory, self.segment));
         assert!(!fate.is_any() || platform.machine().has_met_its_fate(), "rank {rank} has missed its fate");
         result
     }
@@ -210,7 +216,7 @@ impl<'s> Actor<'s> {
     /// The first call of this rank.
     pub(crate) fn barrier(&self) -> Result<(), Failure> {
         let turn = Word::turn(self.rank);
-        let mut member = Member::new(self.platform, self.memory.segment.segment(), self.rank, START, &turn);
+        let mut member = Member::new(self.platform, self.segment, &STAGING, self.rank, START, &turn);
         member.barrier(&Operation::Barrier.call(0, 0))
     }
 
@@ -257,6 +263,6 @@ impl<'s> Actor<'s> {
 
     fn poison(&self, kind: CauseKind) -> Result<(), Failure> {
         let cause = Cause { kind, rank: self.rank, detail: 0 };
-        Ok(membership::poison(self.platform, self.memory.segment.segment(), cause)?)
+        Ok(membership::poison(self.platform, self.segment, cause)?)
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use intranode::protocol::{Cause, CauseKind, Failure, Generation, Member, membership};
 
+use crate::harness::cells::STAGING;
 use crate::harness::machine::Fate;
 use crate::harness::mutant::Simulated;
 use crate::harness::rank::{Outcome, Rank, Step};
@@ -127,7 +128,8 @@ impl Model {
             }
             Role::Rank(script) => {
                 let turn = Word::turn(thread);
-                let member = Member::new(platform, memory.segment(), thread, start, &turn);
+                let segment = memory.segment();
+                let member = Member::new(platform, &segment, &STAGING, thread, start, &turn);
                 let mut rank = Rank::new(thread, member, memory);
                 follow(script, &mut rank, platform, memory);
                 let complete = rank.member.completed().number().wrapping_sub(start.number());
@@ -177,5 +179,5 @@ fn follow(script: &[Step], rank: &mut Rank<'_>, platform: &Simulated, memory: &S
 
 fn poison_for(dead: usize, platform: &Simulated, memory: &SegmentMemory) -> Result<(), Failure> {
     let cause = Cause { kind: CauseKind::Died, rank: dead, detail: 0 };
-    Ok(membership::poison(platform, memory.segment(), cause)?)
+    Ok(membership::poison(platform, &memory.segment(), cause)?)
 }

@@ -97,7 +97,8 @@ impl OneSidedModel {
         let (threads, check) = (self.threads.clone(), Arc::clone(&self.check));
         let act = move |thread: usize, platform: &Simulated, memory: &Memory| {
             let Thread { rank, role, .. } = threads[thread];
-            let actor = Actor::new(rank, platform, memory);
+            let segment = memory.segment.segment();
+            let actor = Actor::new(rank, platform, memory, &segment);
             let end = role.map_or_else(|| actor.is_found_dead(), |role| role(&actor));
             if end == Err(Failure::Killed) {
                 // Its thread stands in for the watcher that finds it dead, and that has one life only.

@@ -8,7 +8,7 @@ use intranode::protocol::message::{
     Channel, Envelope, Inbox, Kind, Mask, Outbox, Post, Settled, Slot, buffers, channel, offer,
 };
 use intranode::protocol::symmetric::Cell as _;
-use intranode::protocol::{Cause, CauseKind, Failure, Ordering, Payload, membership};
+use intranode::protocol::{Cause, CauseKind, Failure, Ordering, Payload, Segment, membership};
 
 use crate::harness::atomic_cells::Cell64;
 use crate::harness::cells::Bytes;
@@ -93,7 +93,8 @@ impl PostModel {
         let fates: Vec<Fate> = self.roles.iter().map(|(_, fate)| *fate).collect();
         let (roles, check, in_line) = (self.roles.clone(), Arc::clone(&self.check), self.in_line);
         let act = move |rank: usize, platform: &Simulated, memory: &Memory| {
-            let one = Correspondent::new(rank, platform, memory, in_line);
+            let segment = memory.segment.segment();
+            let one = Correspondent::new(rank, platform, (memory, &segment), in_line);
             let end = roles[rank].0(&one);
             if end == Err(Failure::Killed) {
                 // Its thread stands in for the watcher that finds it dead, and that has one life only.
@@ -287,6 +288,7 @@ pub(crate) struct Correspondent<'s> {
     pub(crate) rank: usize,
     platform: &'s Simulated,
     memory: &'s Memory,
+    segment: &'s Segment<'s, Simulated>,
     post: Post<'s, Simulated>,
     /// By peer.
     outboxes: Vec<Cell<Outbox>>,
@@ -298,14 +300,20 @@ pub(crate) struct Correspondent<'s> {
 const OFFER: u32 = channel::OFFERS as u32;
 
 impl<'s> Correspondent<'s> {
-    fn new(rank: usize, platform: &'s Simulated, memory: &'s Memory, in_line: bool) -> Self {
+    fn new(
+        rank: usize,
+        platform: &'s Simulated,
+        (memory, segment): (&'s Memory, &'s Segment<'s, Simulated>),
+        in_line: bool,
+    ) -> Self {
         let peers = memory.channels.len();
         let (outbox, inbox) = if in_line { (Outbox::in_line(), Inbox::in_line()) } else { Default::default() };
         Correspondent {
             rank,
             platform,
             memory,
-            post: Post::new(platform, memory.segment.segment(), rank),
+            segment,
+            post: Post::new(platform, segment, rank),
             outboxes: vec![Cell::new(outbox); peers],
             inboxes: vec![Cell::new(inbox); peers],
             values: RefCell::default(),
@@ -612,7 +620,7 @@ impl<'s> Correspondent<'s> {
 
     fn poison(&self, kind: CauseKind) -> Result<(), Failure> {
         let cause = Cause { kind, rank: self.rank, detail: 0 };
-        Ok(membership::poison(self.platform, self.memory.segment.segment(), cause)?)
+        Ok(membership::poison(self.platform, self.segment, cause)?)
     }
 }
 

@@ -4,7 +4,7 @@ use intranode::protocol::generation::{POISON, WAITER};
 use intranode::protocol::{Barrier, Bell, Generation, Group, Segment, Slot};
 use loom::sync::atomic::AtomicU64;
 
-use crate::harness::cells::{Buffer, Bytes, STAGING};
+use crate::harness::cells::{Buffer, Bytes};
 use crate::harness::mutant::Simulated;
 use crate::harness::trace::Label;
 use crate::harness::word::Word;
@@ -78,7 +78,6 @@ impl SegmentMemory {
             claims: &self.claims,
             slots: &self.slots,
             buffers: &self.buffers,
-            staging: STAGING,
             bells: &self.bells,
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use intranode::protocol::Ordering::Relaxed;
 use intranode::protocol::message::{Attention, Envelope, Inbox, Kind, Outbox, Post, Settled, channel, parking};
 use intranode::protocol::symmetric::Cell as _;
-use intranode::protocol::{Failure, Killed, Platform};
+use intranode::protocol::{Failure, Killed, Platform, Segment};
 
 use crate::harness::atomic_cells::Cell64;
 use crate::harness::machine::Fate;
@@ -72,9 +72,15 @@ impl StrangerModel {
         let fates: Vec<Fate> = self.roles.iter().map(|(_, fate)| *fate).collect();
         let (roles, check) = (self.roles.clone(), Arc::clone(&self.check));
         let act = move |thread: usize, platform: &Simulated, connections: &Vec<Connection>| {
+            let segments: Vec<_> = connections.iter().map(|connection| connection.segment.segment()).collect();
+            let mut all = connections.iter().zip(&segments);
             let links = match thread {
-                0 => connections.iter().map(|connection| Link::new(platform, connection, 1)).collect(),
-                thread => vec![Link::new(platform, &connections[thread - 1], 0)],
+                0 => all.map(|connection| Link::new(platform, connection, 1)).collect(),
+                thread => all
+                    .nth(thread - 1)
+                    .map(|connection| Link::new(platform, connection, 0))
+                    .into_iter()
+                    .collect(),
             };
             let mut own = Stranger { platform, links, values: RefCell::default() };
             if roles[thread].0(&mut own).is_err() {
@@ -140,9 +146,13 @@ struct Link<'s> {
 }
 
 impl<'s> Link<'s> {
-    fn new(platform: &'s Simulated, connection: &'s Connection, side: usize) -> Self {
+    fn new(
+        platform: &'s Simulated,
+        (connection, segment): (&'s Connection, &'s Segment<'s, Simulated>),
+        side: usize,
+    ) -> Self {
         Link {
-            post: Post::new(platform, connection.segment.segment(), side),
+            post: Post::new(platform, segment, side),
             connection,
             side,
             outbox: Cell::default(),

@@ -7,6 +7,7 @@ use intranode::protocol::started::{Started, TransferSteps};
 use intranode::protocol::{Call, CallLock, Cause, CauseKind, Failure, Generation, Member, membership};
 use loom::sync::Mutex;
 
+use crate::harness::cells::STAGING;
 use crate::harness::data::Blocks;
 use crate::harness::machine::Fate;
 use crate::harness::mutant::Simulated;
@@ -153,7 +154,7 @@ impl RankThread<'_> {
     /// Begins a call, and completes what was started before. The last round that the rank has completed.
     fn begin(&self) -> Result<Generation, Failure> {
         let segment = self.shared.memory.segment();
-        let Ok((completed, started)) = self.lock().begin(self.platform, || segment, self.rank) else {
+        let Ok((completed, started)) = self.lock().begin(self.platform, &segment, self.rank) else {
             let cause = Cause { kind: CauseKind::ConcurrentUse, rank: self.rank, detail: 0 };
             return Err(Failure::Dead(Some(cause)));
         };
@@ -233,7 +234,7 @@ impl RankThread<'_> {
         step: impl FnOnce(&mut Member<'_, Simulated>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let (segment, turn) = (self.shared.memory.segment(), &self.shared.turns[self.rank]);
-        let mut member = Member::new(self.platform, segment, self.rank, *completed, turn);
+        let mut member = Member::new(self.platform, &segment, &STAGING, self.rank, *completed, turn);
         let result = step(&mut member);
         *completed = member.completed();
         self.knows(*completed, true);
@@ -247,7 +248,7 @@ impl RankThread<'_> {
     pub(crate) fn leave(&self) -> Result<(), Failure> {
         let detail = self.lock().completed(self.platform).0.number();
         let cause = Cause { kind: CauseKind::Left, rank: self.rank, detail };
-        Ok(membership::poison(self.platform, self.shared.memory.segment(), cause)?)
+        Ok(membership::poison(self.platform, &self.shared.memory.segment(), cause)?)
     }
 
     /// Makes a call that decides whether this rank owns the element. During the call the borrow checker sees to it that no

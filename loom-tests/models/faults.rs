@@ -40,7 +40,7 @@ fn claim(processes: usize) -> Search {
     Search::new("claim", Spinning, names, move |run: &Run| {
         let memory = SegmentMemory::new(processes, Generation::new(4)).unclaimed();
         let claim_rank_0 = |process: usize, platform: &Simulated, memory: &SegmentMemory| {
-            membership::claim(platform, memory.segment(), 0, process as u32 + 1).is_ok()
+            membership::claim(platform, &memory.segment(), 0, process as u32 + 1).is_ok()
         };
         run.threads(memory, &vec![Fate::NONE; processes], claim_rank_0, |claimed| {
             let winners = claimed.iter().filter(|claimed| **claimed).count();

@@ -141,7 +141,8 @@ impl Memory {
 
 /// What a rank does, and what becomes of it.
 pub fn live(plan: &Plan, rank: usize, simulation: &Simulation, memory: &Memory) -> Log {
-    let one_sided = OneSided::new(simulation, memory.segment.segment(), rank);
+    let segment = memory.segment.segment();
+    let one_sided = OneSided::new(simulation, &segment, rank);
     let sent = vec![0; plan.ranks()];
     let mut actor = Actor { plan, rank, one_sided, memory, sent, round: 0, log: Log::default() };
     for round in &plan.actions[rank] {

@@ -63,11 +63,11 @@ fn watch(simulation: &Simulation, memory: &Channels) {
         known += 1;
         memory.dead.fetch_or(1 << rank, SeqCst);
         let cause = Cause { kind: CauseKind::Died, rank, detail: 0 };
-        if membership::poison(simulation, segment, cause).is_err() {
+        if membership::poison(simulation, &segment, cause).is_err() {
             return;
         }
         for (rank, bell) in segment.bells.iter().enumerate() {
-            if OneSided::new(simulation, segment, rank).ring(rank).is_err() {
+            if OneSided::new(simulation, &segment, rank).ring(rank).is_err() {
                 return;
             }
             simulation.wake_sleepers(&bell.word);

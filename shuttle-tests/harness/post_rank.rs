@@ -65,7 +65,8 @@ struct Incoming {
 /// What a rank does, and what becomes of it.
 pub fn live(plan: &Plan, rank: usize, simulation: &Simulation, memory: &Channels) -> Log {
     let ranks = plan.ranks();
-    let post = Post::new(simulation, memory.segment.segment(), rank);
+    let segment = memory.segment.segment();
+    let post = Post::new(simulation, &segment, rank);
     let log = Log { received: vec![Vec::new(); ranks], withdrawn: vec![Vec::new(); ranks], ..Log::default() };
     let outgoing = (0..ranks).map(|_| Outgoing { outbox: Outbox::in_line(), ..Outgoing::default() }).collect();
     let incoming = (0..ranks).map(|_| Incoming { inbox: Inbox::in_line(), ..Incoming::default() }).collect();
@@ -118,7 +119,7 @@ impl<'s> Actor<'s> {
         let rounds = self.plan.sends.iter().map(Vec::len).max().unwrap_or(0);
         if self.plan.sends[self.rank].len() < rounds {
             let cause = Cause { kind: CauseKind::Left, rank: self.rank, detail: 0 };
-            return Ok(membership::poison(self.simulation, memory.segment.segment(), cause)?);
+            return Ok(membership::poison(self.simulation, &memory.segment.segment(), cause)?);
         }
         let through =
             self.wait(|_| Ok(memory.closed.iter().all(|closed| post.is_closed(closed)).then_some(())))?;

@@ -129,7 +129,7 @@ impl Scenario {
                 let (simulation, memory) = (simulation.clone(), memory.clone());
                 spawn(format!("poisoner {}", cause.detail), move || {
                     if simulation.wait_for_step(step) {
-                        let _ = poison(&*simulation, memory.segment(), cause);
+                        let _ = poison(&*simulation, &memory.segment(), cause);
                     }
                 })
             })
@@ -147,7 +147,8 @@ impl Scenario {
 
     fn live(&self, rank: usize, simulation: &Arc<Simulation>, memory: &SegmentMemory) -> Log {
         let turn = Word::new(0, simulation.actors());
-        let mut member = Member::new(&**simulation, memory.segment(), rank, self.start, &turn);
+        let (segment, staging) = (memory.segment(), &memory.staging);
+        let mut member = Member::new(&**simulation, &segment, staging, rank, self.start, &turn);
         let (calls, end) = self.follow(rank, &mut member, simulation, memory);
         simulation.finish();
         Log { calls, completed: member.completed(), end }
@@ -245,7 +246,7 @@ pub fn watch(simulation: &Simulation, memory: &SegmentMemory) {
     while let Some(rank) = simulation.next_death(known) {
         known += 1;
         let cause = Cause { kind: CauseKind::Died, rank, detail: 0 };
-        if poison(simulation, memory.segment(), cause).is_err() {
+        if poison(simulation, &memory.segment(), cause).is_err() {
             return;
         }
     }

@@ -26,7 +26,7 @@ pub struct SegmentMemory {
     pub barriers: Vec<Barrier>,
     buffers: Vec<[Cell; 2]>,
     bells: Vec<Bell<Simulation>>,
-    staging: Staging,
+    pub staging: Staging,
     /// By rank: what others see in place.
     pub blocks: Vec<Cell>,
 }
@@ -103,7 +103,6 @@ impl SegmentMemory {
             claims: &self.claims,
             slots: &self.slots,
             buffers: &self.buffers,
-            staging: self.staging,
             bells: &self.bells,
         }
     }

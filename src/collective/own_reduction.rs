@@ -146,7 +146,7 @@ impl Communicator {
         if self.rank_state.settings.check {
             self.check_own(operation, &call, send, &combine)?;
         }
-        let is_long = size_of::<T>() > self.rank_state.mapped.segment().staging.folded;
+        let is_long = size_of::<T>() > self.rank_state.staging.folded;
         if is_long && size_of_val(send) > INLINE {
             return self.gather_and_fold((operation, &call), shape, send, recv, combine);
         }

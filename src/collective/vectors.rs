@@ -139,7 +139,7 @@ pub(super) fn broadcast_vec<T: Pod>(
     root: usize,
 ) -> Result<(), Error> {
     let (is_root, width) = (open.rank_state().rank == root, size_of::<T>());
-    let capacity = open.rank_state().mapped.segment().staging.capacity;
+    let capacity = open.rank_state().staging.capacity;
     let own = is_root.then_some((bytemuck::cast_slice(data.as_slice()), data.len()));
     let mut first = FirstPart::new(root, width, capacity, own);
     open.transfer(call, &mut first)?;

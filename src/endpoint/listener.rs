@@ -39,7 +39,7 @@ pub(crate) enum Greeted {
     Gone,
     Refused(Refusal),
     /// The memory of the connection, and the process that has made it.
-    Accepted(PairMemory, (Option<OwnedFd>, u32)),
+    Accepted(Box<PairMemory>, (Option<OwnedFd>, u32)),
 }
 
 impl Listener {
@@ -128,7 +128,9 @@ impl Greeting {
             return Greeted::Refused(Refusal::Memory);
         }
         match PairMemory::open(&file) {
-            Ok(Some(memory)) => Greeted::Accepted(memory, (self.process(&hello), self.credentials.process)),
+            Ok(Some(memory)) => {
+                Greeted::Accepted(Box::new(memory), (self.process(&hello), self.credentials.process))
+            }
             Ok(None) => Greeted::Refused(Refusal::Memory),
             Err(_) => Greeted::Refused(Refusal::Resources),
         }

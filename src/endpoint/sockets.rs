@@ -50,7 +50,7 @@ impl State {
                 // Before the connection is there: what it sends comes after this. An error means that the other side is gone.
                 let _ = socket::send(socket.as_raw_fd(), &Packet::Accepted.encode());
                 // Without room in the set of descriptors the connection is closed.
-                let _ = self.add(Stage::Open, socket, process, memory);
+                let _ = self.add(Stage::Open, socket, process, *memory);
             }
         }
     }

@@ -225,7 +225,7 @@ impl<P: Platform> Member<'_, P> {
                 data.fold_inline(0..len, terms);
             });
         }
-        if self.segment.staging.is_short(len * size) && len * size < slices_from {
+        if self.staging.is_short(len * size) && len * size < slices_from {
             return self.reduction_short(call, shape, data);
         }
         let mut plan = self.plan(shape, slices_from, data);
@@ -329,9 +329,9 @@ impl<P: Platform> Member<'_, P> {
     /// Chunks of about the same length, and as few as there can be.
     pub(super) fn plan(&self, shape: Shape, slices_from: usize, data: &impl Reduction) -> Plan {
         let (len, size) = (data.elements(), data.element_size());
-        let Staging { capacity, folded, .. } = self.segment.staging;
+        let Staging { capacity, folded, .. } = *self.staging;
         let streamed = shape.is_streamed(self.size()) && len * size < slices_from;
-        let most = if streamed { self.segment.staging.streamed_len(len * size) } else { folded } / size;
+        let most = if streamed { self.staging.streamed_len(len * size) } else { folded } / size;
         let chunk_len = match len <= most {
             true => len,
             false => len.div_ceil(len.div_ceil(most)).next_multiple_of((STEP / size).max(1)).min(most),
@@ -371,7 +371,7 @@ impl<P: Platform> Member<'_, P> {
         plan.contributions_are_staged = !all;
         if all && !plan.sliced {
             // Not as short as where one rank contributes while another folds; but a round for each, by which those that wait see that it goes on.
-            plan.chunk_len = plan.len.min(self.segment.staging.folded / plan.element_size);
+            plan.chunk_len = plan.len.min(self.staging.folded / plan.element_size);
         }
     }
 

@@ -85,7 +85,7 @@ impl<P: Platform> Member<'_, P> {
                 .write(|mut header| header.store_relaxed(PROCESSOR, here));
         }
         // From its previous value and from nothing else: a swap would erase poison.
-        let state = &self.segment.slots[self.rank][generation.parity()].state;
+        let state = &self.slots[self.rank][generation.parity()].state;
         let (previous, next) = (generation.previous().previous().word(), generation.word());
         if let Err(seen) = self.platform.compare_exchange("arrive", state, previous, next, Release, Relaxed) {
             self.arrive_and_wake(state, seen, next)?;
@@ -129,7 +129,7 @@ impl<P: Platform> Member<'_, P> {
     /// known afterwards: their words are read again, with the others.
     pub(super) fn yield_to_co_located(&self, here: u8, generation: Generation) {
         for rank in self.others() {
-            let Slot { state, header } = &self.segment.slots[rank][generation.parity()];
+            let Slot { state, header } = &self.slots[rank][generation.parity()];
             if self.platform.peek(header) == here {
                 let _ = self.platform.spin("co-located", state, Relaxed, true, generation.is_decided());
             }
@@ -139,7 +139,7 @@ impl<P: Platform> Member<'_, P> {
     /// Waits until a rank has arrived.
     #[inline]
     pub(super) fn wait_for(&self, rank: usize, generation: Generation) -> Result<(), Failure> {
-        let state = &self.segment.slots[rank][generation.parity()].state;
+        let state = &self.slots[rank][generation.parity()].state;
         match self.wait_on(state, P::deadline, generation.is_decided()) {
             Ok(seen) if Generation::of_word(seen) == generation => Ok(()),
             Ok(_) => Err(self.failure()),

@@ -48,24 +48,21 @@ impl<P: Platform> CallLock<P> {
     /// # Errors
     /// When another thread is in a call. The communicator has ended then, for all ranks.
     #[inline(always)]
-    pub fn begin<'s>(
+    pub fn begin(
         &self,
         platform: &P,
-        segment: impl FnOnce() -> Segment<'s, P>,
+        segment: &Segment<'_, P>,
         rank: usize,
-    ) -> Result<(Generation, bool), Overlap>
-    where
-        P: 's,
-    {
+    ) -> Result<(Generation, bool), Overlap> {
         let before = platform.fetch_or("call-begin", &self.0, BUSY, Acquire);
         if before & BUSY != 0 {
-            return Err(Self::overlap(platform, segment(), rank));
+            return Err(Self::overlap(platform, segment, rank));
         }
         Ok((Generation::of_word(before), before & STARTED != 0))
     }
 
     #[cold]
-    fn overlap(platform: &P, segment: Segment<'_, P>, rank: usize) -> Overlap {
+    fn overlap(platform: &P, segment: &Segment<'_, P>, rank: usize) -> Overlap {
         let cause = Cause { kind: CauseKind::ConcurrentUse, rank, detail: 0 };
         // Only tests stop a rank in between.
         let _ = membership::poison(platform, segment, cause);

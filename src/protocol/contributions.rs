@@ -48,7 +48,7 @@ impl<P: Platform> Member<'_, P> {
         offset: usize,
         own: Source<'t>,
     ) -> HeaderTerms<'t, P> {
-        HeaderTerms { slots: self.segment.slots, parity, ranks, offset: HEAD + offset, rank: self.rank, own }
+        HeaderTerms { slots: self.slots, parity, ranks, offset: HEAD + offset, rank: self.rank, own }
     }
 }
 

@@ -42,7 +42,7 @@ impl<P: Platform> Member<'_, P> {
     /// # Errors
     /// As [`Member::begin_call`].
     pub fn exchange_eagerly(&mut self, call: &Call, blocks: &mut impl EagerBlocks) -> Result<(), Failure> {
-        let (turn, staging, ranks) = (self.turn(), self.segment.staging, self.size());
+        let (turn, staging, ranks) = (self.turn(), self.staging, self.size());
         // A rank does not know yet how much the others send.
         let senders = Senders::Several;
         let offset = |staged| staging.offset(staged, senders, ranks, turn);

@@ -124,7 +124,7 @@ impl<P: Platform> Member<'_, P> {
     fn follow(&self, leader: usize, wanted: u32, call: &Call, generation: Generation) -> Result<bool, Failure> {
         // Its call first: a leader that calls something else makes no progress.
         self.wait_for(leader, generation)?;
-        let slot = &self.segment.slots[leader][generation.parity()];
+        let slot = &self.slots[leader][generation.parity()];
         if slot.header.read(|header| call.is_in(&header)) {
             let enough = |state| state & POISON != 0 || progress(state) >= wanted;
             match self.wait_on(&slot.state, P::brief_deadline, enough) {
@@ -140,7 +140,7 @@ impl<P: Platform> Member<'_, P> {
     /// Adds to this rank's word how far the others have come. A word that is poisoned stays as it is: those that wait for
     /// it read all words.
     fn write_progress(&self, generation: Generation, progress: u32) -> Result<(), Failure> {
-        let state = &self.segment.slots[self.rank][generation.parity()].state;
+        let state = &self.slots[self.rank][generation.parity()].state;
         let arrived = generation.word();
         self.advance(state, arrived, arrived | progress << PROGRESS.trailing_zeros()).map(drop)
     }

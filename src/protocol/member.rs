@@ -37,8 +37,6 @@ pub struct Segment<'s, P: Platform> {
     pub slots: &'s [[Slot<P>; 2]],
     /// By rank, two each: the staging buffers for what does not fit into a header, used by [turns](Turn).
     pub buffers: &'s [[P::Buffer; 2]],
-    /// How those are used.
-    pub staging: Staging,
     /// By rank: what it sleeps on until its symmetric memory changes. Empty where there is no symmetric memory.
     pub bells: &'s [Bell<P>],
 }
@@ -53,16 +51,20 @@ impl<P: Platform> Copy for Segment<'_, P> {}
 
 impl<'s, P: Platform> Segment<'s, P> {
     /// All words that a rank may sleep on.
-    pub fn words(self) -> impl Iterator<Item = &'s P::Word> {
-        let bells = self.bells.iter().map(|bell| &bell.word);
-        self.slots.iter().flatten().map(|slot| &slot.state).chain(bells)
+    pub fn words(&self) -> impl Iterator<Item = &'s P::Word> + use<'s, P> {
+        let (slots, bells) = (self.slots, self.bells.iter().map(|bell| &bell.word));
+        slots.iter().flatten().map(|slot| &slot.state).chain(bells)
     }
 }
 
 /// One rank's view of a segment: the state of every protocol in this module.
 pub struct Member<'s, P: Platform> {
     pub(super) platform: &'s P,
-    pub(super) segment: Segment<'s, P>,
+    pub(super) segment: &'s Segment<'s, P>,
+    /// The segment's, which each call needs several times.
+    pub(super) slots: &'s [[Slot<P>; 2]],
+    /// How calls use the staging buffers: the same on all ranks.
+    pub(super) staging: &'s Staging,
     pub(super) rank: usize,
     pub(super) completed: Generation,
     /// Its next [`Turn`]: no other thread uses it meanwhile.
@@ -77,19 +79,20 @@ impl<'s, P: Platform> Member<'s, P> {
     /// When the segment's tables differ in length, or `rank` is not in them.
     pub fn new(
         platform: &'s P,
-        segment: Segment<'s, P>,
+        segment: &'s Segment<'s, P>,
+        staging: &'s Staging,
         rank: usize,
         completed: Generation,
         turn: &'s P::Word,
     ) -> Self {
         assert!(rank < segment.slots.len());
         assert!(segment.buffers.len() == segment.slots.len());
-        Member { platform, segment, rank, completed, turn }
+        Member { platform, segment, slots: segment.slots, staging, rank, completed, turn }
     }
 
     /// The number of ranks.
     pub fn size(&self) -> usize {
-        self.segment.slots.len()
+        self.slots.len()
     }
 
     /// The machine that it runs on.
@@ -141,18 +144,18 @@ impl<'s, P: Platform> Member<'s, P> {
     }
 
     pub(super) fn header(&self, rank: usize, parity: usize) -> &'s P::Header {
-        &self.segment.slots[rank][parity].header
+        &self.slots[rank][parity].header
     }
 
     /// What a rank has staged, or stages, in a turn that uses these buffers.
     pub(super) fn buffer(&self, rank: usize, buffers: TurnBuffers) -> &'s P::Buffer {
-        let owner = self.segment.staging.owner(rank, self.size(), buffers);
+        let owner = self.staging.owner(rank, self.size(), buffers);
         &self.segment.buffers[owner][buffers.buffer()]
     }
 
     /// Where in the buffers of the next turn the chunks begin, if these ranks send and the longest has `len` bytes.
     pub(super) fn offset(&self, len: usize, senders: Senders) -> usize {
-        self.segment.staging.offset(len, senders, self.size(), self.turn())
+        self.staging.offset(len, senders, self.size(), self.turn())
     }
 
     /// The other ranks, each starting with its own successor, so that not all read the same memory at once.

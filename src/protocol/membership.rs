@@ -21,17 +21,17 @@ use Ordering::{AcqRel, Acquire, Relaxed, Release};
 ///
 /// # Errors
 /// The process that has the rank already.
-pub fn claim<P: Platform>(platform: &P, segment: Segment<'_, P>, rank: usize, owner: u32) -> Result<(), u32> {
+pub fn claim<P: Platform>(platform: &P, segment: &Segment<'_, P>, rank: usize, owner: u32) -> Result<(), u32> {
     platform.compare_exchange("claim", &segment.claims[rank], 0, owner, Relaxed, Relaxed).map(drop)
 }
 
 /// The process that has taken `rank`, or 0.
-pub fn owner<P: Platform>(platform: &P, segment: Segment<'_, P>, rank: usize) -> u32 {
+pub fn owner<P: Platform>(platform: &P, segment: &Segment<'_, P>, rank: usize) -> u32 {
     platform.load("owner", &segment.claims[rank], Relaxed)
 }
 
 /// Ends the communicator for every rank, unless it has ended before.
-pub fn poison<P: Platform>(platform: &P, segment: Segment<'_, P>, cause: Cause) -> Result<(), Killed> {
+pub fn poison<P: Platform>(platform: &P, segment: &Segment<'_, P>, cause: Cause) -> Result<(), Killed> {
     // The first cause stays. The words below publish it.
     let _ = platform.compare_exchange64("cause", segment.cause, 0, cause.pack(), Relaxed, Relaxed);
     platform.fail_point("cause-written")?;
@@ -44,7 +44,7 @@ const SPREAD: u32 = 1;
 /// Sets the poison bit everywhere and wakes everybody, unless somebody has been through all words before. Also where
 /// `POISON` is set already: the rank that did it may have died in between. Also where nobody seems to wait: a rank that has
 /// died between its arrival and its wake-up has taken `WAITER` with it, and left the sleepers.
-fn poison_all<P: Platform>(platform: &P, segment: Segment<'_, P>) -> Result<(), Killed> {
+fn poison_all<P: Platform>(platform: &P, segment: &Segment<'_, P>) -> Result<(), Killed> {
     if platform.load("spread-known", segment.spread, Acquire) == SPREAD {
         return Ok(());
     }
@@ -59,7 +59,7 @@ fn poison_all<P: Platform>(platform: &P, segment: Segment<'_, P>) -> Result<(), 
 
 /// What a rank reports that has met poison.
 #[cold]
-pub(super) fn failure<P: Platform>(platform: &P, segment: Segment<'_, P>) -> Failure {
+pub(super) fn failure<P: Platform>(platform: &P, segment: &Segment<'_, P>) -> Failure {
     if poison_all(platform, segment).is_err() {
         return Failure::Killed;
     }
@@ -69,7 +69,7 @@ pub(super) fn failure<P: Platform>(platform: &P, segment: Segment<'_, P>) -> Fai
 
 /// The ranks that have not arrived at the round, in a communicator that is poisoned: the same on every rank, since the
 /// words are frozen.
-pub fn late<P: Platform>(platform: &P, segment: Segment<'_, P>, generation: Generation) -> Vec<usize> {
+pub fn late<P: Platform>(platform: &P, segment: &Segment<'_, P>, generation: Generation) -> Vec<usize> {
     let arrived = |rank: usize| {
         let word = &segment.slots[rank][generation.parity()].state;
         let behind = generation.previous().previous();

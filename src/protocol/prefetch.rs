@@ -59,7 +59,7 @@ impl<P: Platform> Member<'_, P> {
     /// The same where the next call is taken to need no staging.
     #[inline]
     pub(super) fn prefetch_next_slot(&self) {
-        let state = &self.segment.slots[self.rank][self.next_parity()].state;
+        let state = &self.slots[self.rank][self.next_parity()].state;
         self.platform.prefetch_for_write(state);
     }
 }

@@ -121,7 +121,7 @@ impl<P: Platform> Member<'_, P> {
     /// Pieces of about the same length, in as few windows as there can be.
     fn windows(&self, blocks: &impl Fn(usize) -> Range<usize>, size: usize) -> Windows {
         let longest = (0..self.size()).map(|rank| blocks(rank).len()).max().unwrap_or(0);
-        let most = self.segment.staging.folded / size;
+        let most = self.staging.folded / size;
         let piece = (most / self.size()).clamp(1, longest.max(1));
         let even = longest.div_ceil(longest.div_ceil(piece).max(1)).max(1);
         // Pieces begin at a line, if there is room.

@@ -38,7 +38,7 @@ impl<P: Platform> Member<'_, P> {
     /// Gets a rank's block, piece by piece, until the communicator is poisoned. False: that was not possible.
     pub(super) fn fetch(&self, rank: usize, from: NonZeroU64, blocks: &mut impl BlockTransfer) -> bool {
         let len = blocks.length(rank);
-        let word = &self.segment.slots[self.rank][self.completed.parity()].state;
+        let word = &self.slots[self.rank][self.completed.parity()].state;
         (0..len).step_by(SINGLE_COPY_PIECE_BYTES).all(|start| {
             let ended = self.platform.load("poll-poison", word, Relaxed) & POISON != 0;
             !ended && blocks.fetch(rank, start..(start + SINGLE_COPY_PIECE_BYTES).min(len), from)

@@ -109,7 +109,7 @@ impl<P: Platform> Member<'_, P> {
     fn missing(&self, started: &mut Started) -> Result<Option<usize>, Failure> {
         let generation = self.completed.next();
         for rank in self.others().skip(started.arrived) {
-            let state = &self.segment.slots[rank][generation.parity()].state;
+            let state = &self.slots[rank][generation.parity()].state;
             let seen = self.platform.load("poll-arrival", state, Acquire);
             if !generation.is_decided()(seen) {
                 return Ok(Some(rank));
@@ -184,7 +184,7 @@ impl<B: BlockTransfer> TransferSteps<B> {
     /// Publishes the first chunk, through staging.
     fn stage_first<P: Platform>(&mut self, member: &Member<'_, P>) {
         self.senders = Senders::of(member.size(), |rank| self.blocks.length(rank));
-        self.chunk_len = member.segment.staging.chunk_len(self.longest, self.senders, member.size());
+        self.chunk_len = member.staging.chunk_len(self.longest, self.senders, member.size());
         self.stage(member);
     }
 

@@ -52,11 +52,11 @@ impl<P: Platform> Member<'_, P> {
         may_fetch: bool,
     ) -> Result<(), Failure> {
         let longest = (0..self.size()).map(|rank| blocks.length(rank)).max().unwrap_or(0);
-        if self.segment.staging.is_short(longest) {
+        if self.staging.is_short(longest) {
             return self.transfer_short(call, longest, blocks);
         }
         let senders = self.senders(blocks);
-        let chunk_len = self.segment.staging.chunk_len(longest, senders, self.size());
+        let chunk_len = self.staging.chunk_len(longest, senders, self.size());
         let chunk = |start: usize, len: usize| start.min(len)..(start + chunk_len).min(len);
         let (own, place) = (blocks.length(self.rank), blocks.place());
         let address = if may_fetch && place.is_none() && own > 0 { blocks.address() } else { None };

@@ -12,7 +12,7 @@ use crate::error::{CallSummary, Error, Operation, TimeoutInfo};
 use crate::protocol::block_transfer::BlockTransfer;
 use crate::protocol::eager::EagerBlocks;
 use crate::protocol::{
-    Barrier, Call, CallLock, Cause, CauseKind, Failure, Generation, Member, Overlap, Payload, Segment, Staging,
+    Barrier, Call, CallLock, Cause, CauseKind, Failure, Generation, Member, Overlap, Payload, Staging,
     membership,
 };
 use crate::rank::buffers::Buffers;
@@ -89,7 +89,7 @@ impl RankState {
         let lock = CallLock::new(AtomicU32::new(CallLock::<ShmPlatform>::initial_word(completed)));
         let dead = (0..mapped.layout().ranks()).map(|_| AtomicBool::new(false)).collect();
         RankState {
-            staging: mapped.segment().staging,
+            staging: mapped.staging(),
             mapped,
             platform,
             rank,
@@ -241,7 +241,7 @@ impl RankState {
         if self.mapped.forked() {
             return Err(Error::Forked { operation });
         }
-        let begun = self.lock.begin(&self.platform, || self.mapped.segment(), self.rank);
+        let begun = self.lock.begin(&self.platform, self.mapped.segment(), self.rank);
         begun.map_err(|Overlap| Error::ConcurrentUse { operation })
     }
 
@@ -266,8 +266,8 @@ impl RankState {
         completed: &mut Generation,
         step: impl FnOnce(&mut Member<'_, ShmPlatform>) -> Result<R, Failure>,
     ) -> Result<R, Error> {
-        let segment = Segment { staging: self.staging, ..self.mapped.segment() };
-        let member = Member::new(&self.platform, segment, self.rank, *completed, &self.turn);
+        let (segment, staging) = (self.mapped.segment(), &self.staging);
+        let member = Member::new(&self.platform, segment, staging, self.rank, *completed, &self.turn);
         let mut running = Running { rank_state: self, member, completed, returned: false };
         let result = step(&mut running.member);
         running.returned = true;

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::sync::Arc;
 
 use super::platform::{Buffer, Pairs, ShmPlatform, Wait};
 use super::settings::{BarrierShape, SegmentSettings, SingleCopy};
@@ -26,7 +27,9 @@ pub(crate) const START: Generation = Generation::new(0);
 pub(crate) struct MappedSegment {
     mapping: Mapping,
     layout: Layout,
-    buffers: Box<[[Buffer; 2]]>,
+    /// Found once, since each call needs them. Their lifetime is that of the mapping, and of the buffers.
+    segment: Segment<'static, ShmPlatform>,
+    _buffers: Arc<[[Buffer; 2]]>,
     staging: Staging,
     shape: BarrierShape,
     /// The key of the digests by which ranks compare counts.
@@ -86,13 +89,19 @@ impl MappedSegment {
             // SAFETY: I1: the layout's parts are disjoint and inside the mapping, which this value owns.
             unsafe { Buffer::new(mapping.start().wrapping_add(offset), layout.chunk()) }
         };
-        let buffers = (0..layout.ranks()).map(|rank| [buffer(rank, 0), buffer(rank, 1)]).collect();
+        let buffers: Arc<[_]> = (0..layout.ranks()).map(|rank| [buffer(rank, 0), buffer(rank, 1)]).collect();
         let staging = Staging::of(layout.chunk(), layout.ranks());
         let staging =
             if word_of(&mapping, layout.swap()).load(Relaxed) != 0 { staging.swapping() } else { staging };
         let shape = BarrierShape(word_of(&mapping, layout.barrier_shape()).load(Relaxed));
         let key = word64_of(&mapping, layout.key()).load(Relaxed);
-        MappedSegment { shape, key, mapping, layout, buffers, staging, torn: AtomicBool::new(false) }
+        let segment = segment(&mapping, &layout, &buffers);
+        // SAFETY: I1: the mapping and the buffers stay where they are, and are kept as long as what refers to them; what is given
+        // out does not outlive it.
+        let segment =
+            unsafe { core::mem::transmute::<Segment<'_, ShmPlatform>, Segment<'static, ShmPlatform>>(segment) };
+        let torn = AtomicBool::new(false);
+        MappedSegment { shape, key, mapping, layout, segment, _buffers: buffers, staging, torn }
     }
 
     /// Whether this process is a forked child, in which the segment does not exist.
@@ -186,20 +195,28 @@ impl MappedSegment {
     }
 
     /// The control structures in the mapping.
-    #[inline]
-    pub(crate) fn segment(&self) -> Segment<'_, ShmPlatform> {
-        let (start, ranks) = (self.mapping.start(), self.layout.ranks());
-        let claims = start.wrapping_add(self.layout.claims()).cast::<AtomicU32>();
-        Segment {
-            cause: word64_of(&self.mapping, self.layout.cause()),
-            spread: word_of(&self.mapping, self.layout.spread()),
-            // SAFETY: I1: inside the mapping and aligned by the layout; other ranks may change atomics.
-            claims: unsafe { core::slice::from_raw_parts(claims, ranks) },
-            slots: slots(&self.mapping, &self.layout),
-            buffers: &self.buffers,
-            staging: self.staging,
-            bells: bells(&self.mapping, &self.layout),
-        }
+    #[inline(always)]
+    pub(crate) fn segment(&self) -> &Segment<'_, ShmPlatform> {
+        &self.segment
+    }
+
+    /// How calls use the staging buffers, as far as that follows from the segment.
+    pub(crate) fn staging(&self) -> Staging {
+        self.staging
+    }
+}
+
+/// The control structures in a mapping.
+fn segment<'a>(mapping: &'a Mapping, layout: &Layout, buffers: &'a [[Buffer; 2]]) -> Segment<'a, ShmPlatform> {
+    let claims = mapping.start().wrapping_add(layout.claims()).cast::<AtomicU32>();
+    Segment {
+        cause: word64_of(mapping, layout.cause()),
+        spread: word_of(mapping, layout.spread()),
+        // SAFETY: I1: inside the mapping and aligned by the layout; other ranks may change atomics.
+        claims: unsafe { core::slice::from_raw_parts(claims, layout.ranks()) },
+        slots: slots(mapping, layout),
+        buffers,
+        bells: bells(mapping, layout),
     }
 }
 
@@ -275,7 +292,7 @@ mod tests {
             MappedSegment::initialise(&mapping, &layout, 1, SegmentSettings::default()).unwrap();
             let word = word_of(&mapping, layout.swap());
             word.store(change(word.load(Relaxed)), Relaxed);
-            MappedSegment::new(mapping, layout).segment().staging.swaps
+            MappedSegment::new(mapping, layout).staging().swaps
         };
         assert_eq!([swaps(|word| word), swaps(|_| 0), swaps(|_| 1)], [!cpu::has_strings(), false, true]);
     }

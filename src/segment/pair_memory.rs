@@ -19,7 +19,7 @@ use super::unit::Instance;
 use crate::copy::{Sink, Source};
 use crate::protocol::message::channel::PAYLOAD;
 use crate::protocol::message::{Channel, Post};
-use crate::protocol::{Bell, Payload, Segment, Staging};
+use crate::protocol::{Bell, Payload, Segment};
 use crate::sys::cma::Token;
 use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::memfd;
@@ -50,17 +50,19 @@ pub(crate) struct PairMemory {
     channels: Channels,
     /// 0: the side that has connected; 1: the side that listens.
     side: usize,
-    /// What the protocols of a job would poison; between strangers nothing does.
-    cause: AtomicU64,
-    spread: AtomicU32,
 }
 
-/// Where the mapping begins, and both channels, found once, since they are needed for each message. Their lifetime is the mapping's.
+/// Where the mapping begins, the bells, and both channels, found once, since they are needed for each message. Their lifetime is the mapping's.
 struct Channels {
     start: *mut u8,
+    segment: Segment<'static, ShmPlatform>,
     outgoing: MappedChannel<'static>,
     incoming: MappedChannel<'static>,
 }
+
+/// What the protocols of a job would poison; between strangers nothing does.
+static CAUSE: AtomicU64 = AtomicU64::new(0);
+static SPREAD: AtomicU32 = AtomicU32::new(0);
 
 // SAFETY: I18: any thread may use a channel, as it could find it anew.
 unsafe impl Send for Channels {}
@@ -76,7 +78,17 @@ impl Channels {
         // what refers to it, and what is given out does not outlive it.
         let instance = unsafe { Instance::new(start, layout.words) };
         let channel = |sender| MappedChannel::new([instance; SIDES], &layout, sender, 1 - sender);
-        Channels { start: mapping.start(), outgoing: channel(side), incoming: channel(1 - side) }
+        let bells = mapping.start().cast::<Bell<ShmPlatform>>();
+        let segment = Segment {
+            cause: &CAUSE,
+            spread: &SPREAD,
+            claims: &[],
+            slots: &[],
+            buffers: &[],
+            // SAFETY: I1 and I3: the mapping begins with them, at a page; the other side may change atomics. I18: as above.
+            bells: unsafe { core::slice::from_raw_parts(bells, SIDES) },
+        };
+        Channels { start: mapping.start(), segment, outgoing: channel(side), incoming: channel(1 - side) }
     }
 }
 
@@ -112,9 +124,8 @@ impl PairMemory {
 
     fn map(file: &File, side: usize) -> io::Result<Self> {
         let mapping = Mapping::of(file, Self::file_len())?;
-        let (cause, spread) = (AtomicU64::new(0), AtomicU32::new(0));
         let channels = Channels::of(&mapping, side);
-        Ok(PairMemory { mapping: Memory::Shared(mapping), channels, side, cause, spread })
+        Ok(PairMemory { mapping: Memory::Shared(mapping), channels, side })
     }
 
     /// Gives the memory up, for a connection that has ended: what is done with the channels from now on has no effect. Otherwise it is as before,
@@ -152,18 +163,7 @@ impl PairMemory {
     /// This side's access to the channels. The platform says how the other side is woken.
     #[inline(always)]
     pub(crate) fn post<'a>(&'a self, platform: &'a ShmPlatform) -> Post<'a, ShmPlatform> {
-        let bells = self.channels.start.cast::<Bell<ShmPlatform>>();
-        let segment = Segment {
-            cause: &self.cause,
-            spread: &self.spread,
-            claims: &[],
-            slots: &[],
-            buffers: &[],
-            staging: Staging::of(0, SIDES),
-            // SAFETY: I1 and I3: the mapping begins with them, at a page; the other side may change atomics.
-            bells: unsafe { core::slice::from_raw_parts(bells, SIDES) },
-        };
-        Post::new(platform, segment, self.side)
+        Post::new(platform, &self.channels.segment, self.side)
     }
 
     /// The channel to the other side.

@@ -166,7 +166,7 @@ pub(crate) struct Heap {
     claims: Box<[AtomicU32]>,
     slots: Box<[[Slot<Machine>; 2]]>,
     buffers: Box<[[Buffer; 2]]>,
-    staging: Staging,
+    pub(crate) staging: Staging,
     start: Generation,
 }
 
@@ -204,7 +204,8 @@ impl Heap {
             let barrier =
                 leaders.map_or(Barrier::Flat, |leaders| Barrier::Hierarchical(Group::new(leaders, rank)));
             let turn = AtomicU32::new(0);
-            let mut member = Member::new(machine, self.segment(), rank, self.start, &turn);
+            let segment = self.segment();
+            let mut member = Member::new(machine, &segment, &self.staging, rank, self.start, &turn);
             program(rank, &mut member, &barrier)
         };
         let rank = &rank;
@@ -222,7 +223,6 @@ impl Heap {
             claims: &self.claims,
             slots: &self.slots,
             buffers: &self.buffers,
-            staging: self.staging,
             bells: &[],
         }
     }

@@ -127,7 +127,8 @@ fn ranks_that_leave_one_after_the_other_wake_the_sleepers_once() {
     let heap = heap(64);
     for rank in 0..64 {
         let turn = AtomicU32::new(0);
-        Member::new(&MACHINE, heap.segment(), rank, START, &turn).leave().expect("no rank is stopped");
+        let segment = heap.segment();
+        Member::new(&MACHINE, &segment, &heap.staging, rank, START, &turn).leave().expect("no rank is stopped");
     }
     assert_eq!(WAKES.get(), heap.segment().words().count());
 }
@@ -151,6 +152,6 @@ fn all_learn_who_does_not_come() {
 #[test]
 fn a_rank_is_taken_once() {
     let heap = heap(2);
-    let claims = heap.run(&MACHINE, None, |rank, _, _| claim(&MACHINE, heap.segment(), 1, 10 + rank as u32));
+    let claims = heap.run(&MACHINE, None, |rank, _, _| claim(&MACHINE, &heap.segment(), 1, 10 + rank as u32));
     assert_eq!(claims.iter().filter(|claim| claim.is_ok()).count(), 1, "{claims:?}");
 }

@@ -46,7 +46,7 @@ impl<'s, P: SymmetricPlatform> Post<'s, P> {
     /// # Panics
     /// When the segment has no bell for this rank.
     #[inline]
-    pub fn new(platform: &'s P, segment: Segment<'s, P>, rank: usize) -> Self {
+    pub fn new(platform: &'s P, segment: &'s Segment<'s, P>, rank: usize) -> Self {
         Post(OneSided::new(platform, segment, rank))
     }
 

@@ -22,7 +22,7 @@ pub use platform::{AtomicCell, Cell, Fetch, IntegerCell, SymmetricPlatform};
 /// One rank's access to symmetric memory. Unlike a [`Member`](super::Member), several threads of a rank may have one.
 pub struct OneSided<'s, P: SymmetricPlatform> {
     pub(super) platform: &'s P,
-    pub(super) segment: Segment<'s, P>,
+    pub(super) segment: &'s Segment<'s, P>,
     pub(super) rank: usize,
 }
 
@@ -40,7 +40,7 @@ impl<'s, P: SymmetricPlatform> OneSided<'s, P> {
     /// # Panics
     /// When the segment has no bell for this rank.
     #[inline]
-    pub fn new(platform: &'s P, segment: Segment<'s, P>, rank: usize) -> Self {
+    pub fn new(platform: &'s P, segment: &'s Segment<'s, P>, rank: usize) -> Self {
         assert!(rank < segment.bells.len());
         OneSided { platform, segment, rank }
     }
