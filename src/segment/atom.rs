@@ -3,6 +3,7 @@
 use core::fmt;
 use core::sync::atomic::{
     AtomicI32, AtomicI64, AtomicIsize, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    Ordering::Relaxed,
 };
 
 use bytemuck::Pod;
@@ -82,35 +83,53 @@ macro_rules! cells {
                 self.store(value, order);
             }
 
-            #[inline]
+            #[inline(always)]
             fn store_all(cells: &[Self], values: &[$value], order: Ordering) {
-                assert!(cells.len() == values.len() && order == Ordering::Relaxed);
-                let bytes = size_of_val(values);
-                let head = relaxed::head(cells.as_ptr().cast(), bytes) / size_of::<$value>();
-                let (cells_head, cells) = cells.split_at(head);
-                let (values_head, values) = values.split_at(head);
-                cells_head.iter().zip(values_head).for_each(|(cell, value)| cell.store(*value, order));
-                let target = cells.as_ptr().cast_mut().cast();
-                // SAFETY: I15: atomics may be written behind a shared reference; both have this length; a private or
-                // published slice does not overlap with cells that are open.
-                let done = unsafe { relaxed::copy_lines(values.as_ptr().cast(), target, size_of_val(values)) };
-                let done = done / size_of::<$value>();
-                cells[done..].iter().zip(&values[done..]).for_each(|(cell, value)| cell.store(*value, order));
+                // Not in line, so that the copy of a single value can be.
+                #[inline(never)]
+                fn several(cells: &[$atomic], values: &[$value]) {
+                    let bytes = size_of_val(values);
+                    let head = relaxed::head(cells.as_ptr().cast(), bytes) / size_of::<$value>();
+                    let (cells_head, cells) = cells.split_at(head);
+                    let (values_head, values) = values.split_at(head);
+                    cells_head.iter().zip(values_head).for_each(|(cell, value)| cell.store(*value, Relaxed));
+                    let (source, target) = (values.as_ptr().cast(), cells.as_ptr().cast_mut().cast());
+                    // SAFETY: I15: atomics may be written behind a shared reference; both have this length; a private or
+                    // published slice does not overlap with cells that are open.
+                    let done = unsafe { relaxed::copy_lines(source, target, size_of_val(values)) };
+                    let rest = cells.iter().zip(values).skip(done / size_of::<$value>());
+                    rest.for_each(|(cell, value)| cell.store(*value, Relaxed));
+                }
+
+                assert!(cells.len() == values.len() && order == Relaxed);
+                match (cells, values) {
+                    ([cell], [value]) => cell.store(*value, order),
+                    _ => several(cells, values),
+                }
             }
 
-            #[inline]
+            #[inline(always)]
             fn load_all(cells: &[Self], values: &mut [$value], order: Ordering) {
-                assert!(cells.len() == values.len() && order == Ordering::Relaxed);
-                let bytes = size_of_val(values);
-                let head = relaxed::head(values.as_ptr().cast(), bytes) / size_of::<$value>();
-                let (cells_head, cells) = cells.split_at(head);
-                let (values_head, values) = values.split_at_mut(head);
-                cells_head.iter().zip(values_head).for_each(|(cell, value)| *value = cell.load(order));
-                let (target, bytes) = (values.as_mut_ptr().cast(), size_of_val(values));
-                // SAFETY: I15, as above.
-                let done = unsafe { relaxed::copy_lines(cells.as_ptr().cast(), target, bytes) };
-                let done = done / size_of::<$value>();
-                cells[done..].iter().zip(&mut values[done..]).for_each(|(cell, value)| *value = cell.load(order));
+                // As above.
+                #[inline(never)]
+                fn several(cells: &[$atomic], values: &mut [$value]) {
+                    let bytes = size_of_val(values);
+                    let head = relaxed::head(values.as_ptr().cast(), bytes) / size_of::<$value>();
+                    let (cells_head, cells) = cells.split_at(head);
+                    let (values_head, values) = values.split_at_mut(head);
+                    cells_head.iter().zip(values_head).for_each(|(cell, value)| *value = cell.load(Relaxed));
+                    let (target, bytes) = (values.as_mut_ptr().cast(), size_of_val(values));
+                    // SAFETY: I15, as above.
+                    let done = unsafe { relaxed::copy_lines(cells.as_ptr().cast(), target, bytes) };
+                    let rest = cells.iter().zip(values).skip(done / size_of::<$value>());
+                    rest.for_each(|(cell, value)| *value = cell.load(Relaxed));
+                }
+
+                assert!(cells.len() == values.len() && order == Relaxed);
+                match (cells, &mut *values) {
+                    ([cell], [value]) => *value = cell.load(order),
+                    _ => several(cells, values),
+                }
             }
         }
     )*};
