@@ -73,14 +73,10 @@ impl StrangerModel {
         let (roles, check) = (self.roles.clone(), Arc::clone(&self.check));
         let act = move |thread: usize, platform: &Simulated, connections: &Vec<Connection>| {
             let segments: Vec<_> = connections.iter().map(|connection| connection.segment.segment()).collect();
-            let mut all = connections.iter().zip(&segments);
+            let link = |index: usize, side| Link::new(platform, (&connections[index], &segments[index]), side);
             let links = match thread {
-                0 => all.map(|connection| Link::new(platform, connection, 1)).collect(),
-                thread => all
-                    .nth(thread - 1)
-                    .map(|connection| Link::new(platform, connection, 0))
-                    .into_iter()
-                    .collect(),
+                0 => (0..connections.len()).map(|index| link(index, 1)).collect(),
+                thread => vec![link(thread - 1, 0)],
             };
             let mut own = Stranger { platform, links, values: RefCell::default() };
             if roles[thread].0(&mut own).is_err() {

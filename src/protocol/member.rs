@@ -41,14 +41,6 @@ pub struct Segment<'s, P: Platform> {
     pub bells: &'s [Bell<P>],
 }
 
-impl<P: Platform> Clone for Segment<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P: Platform> Copy for Segment<'_, P> {}
-
 impl<'s, P: Platform> Segment<'s, P> {
     /// All words that a rank may sleep on.
     pub fn words(&self) -> impl Iterator<Item = &'s P::Word> + use<'s, P> {
