@@ -29,6 +29,7 @@ pub(crate) struct MappedSegment {
     layout: Layout,
     /// Found once, since each call needs them. Their lifetime is that of the mapping, and of the buffers.
     segment: Segment<'static, ShmPlatform>,
+    /// No `Box`: nothing may refer to what is in one when it is moved.
     _buffers: Arc<[[Buffer; 2]]>,
     staging: Staging,
     shape: BarrierShape,
