@@ -57,7 +57,8 @@ const INDICES: u64 = 1 << 26;
 /// The value at index 0 that `rank` of `ranks` contributes to call `number`.
 pub(super) fn first_value(number: u64, rank: usize, ranks: usize) -> f64 {
     let ranks = ranks as u64;
-    // It repeats after many calls, so that the values stay exact. Signed: the conversion is in the time of a short call, and so a single instruction.
+    // It repeats after many calls, so that the values stay exact. Signed numbers are converted by a single instruction, which is in the time
+    // of a short call.
     (((number % 1024) * ranks + rank as u64) * INDICES) as i64 as f64
 }
 
