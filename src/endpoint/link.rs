@@ -56,6 +56,8 @@ pub(crate) struct TakenIn {
     pub(crate) cells: usize,
     /// Those of them that were not expected.
     pub(crate) unexpected: usize,
+    /// Whether the cell behind these is none of this library's.
+    pub(crate) violated: bool,
 }
 
 pub(crate) struct Link {

@@ -14,7 +14,7 @@ use crate::endpoint::ended::Ended;
 use crate::endpoint::error::{EndpointError, system};
 use crate::endpoint::key::Key;
 use crate::endpoint::left::{Left, Unanswered};
-use crate::endpoint::link::{Link, Stage, TakenIn, Violation};
+use crate::endpoint::link::{Link, Stage, TakenIn};
 use crate::endpoint::links::Links;
 use crate::endpoint::listener::{Greeting, Listener};
 use crate::endpoint::peer::Peer;
@@ -204,11 +204,9 @@ impl State {
     }
 
     /// Goes on with what was taken in.
-    fn is_taken_in(&mut self, peer: Peer, taken: Result<TakenIn, Violation>) {
+    fn is_taken_in(&mut self, peer: Peer, taken: TakenIn) {
         let Some(link) = self.links.get(peer) else { return };
-        if taken.is_ok() {
-            self.shares.serve(link);
-        }
+        self.shares.serve(link);
         let has_room = link.notices_room();
         if has_room {
             self.links.has_news_of(peer);
@@ -224,10 +222,8 @@ impl State {
             return Ok(false);
         }
         let taken = link.take_in_behind()?;
-        if taken.is_ok() {
-            self.shares.serve(link);
-        }
-        let has_come = taken.as_ref().map_or(true, |taken| taken.cells > 0);
+        self.shares.serve(link);
+        let has_come = taken.cells > 0 || taken.violated;
         self.has_come(peer, taken);
         Ok(has_come)
     }
@@ -244,23 +240,25 @@ impl State {
         has_come
     }
 
-    /// Notes what has come.
-    pub(crate) fn has_come(&mut self, peer: Peer, taken: Result<TakenIn, Violation>) {
-        if !matches!(taken, Ok(TakenIn { cells: 0, .. })) {
+    /// Notes what has come, and ends a peer behind what it has sent before it violated the protocol.
+    pub(crate) fn has_come(&mut self, peer: Peer, taken: TakenIn) {
+        if taken.cells > 0 || taken.violated {
             self.is_busy = true;
             self.taken_in = self.taken_in.wrapping_add(1);
         }
         match taken {
-            Ok(TakenIn { cells: 0, .. }) => {}
-            Ok(TakenIn { messages: 0, .. }) => self.links.has_changed(),
-            Ok(TakenIn { unexpected, .. }) => {
+            TakenIn { cells: 0, .. } => {}
+            TakenIn { messages: 0, .. } => self.links.has_changed(),
+            TakenIn { unexpected, .. } => {
                 (0..unexpected).for_each(|_| self.unexpected.push_back(peer));
                 if self.links.get(peer).is_some_and(|link| link.is_full()) {
                     self.full.insert(peer);
                 }
                 self.links.has_news_of(peer);
             }
-            Err(Violation) => self.end(peer, Ended::Violated),
+        }
+        if taken.violated {
+            self.end(peer, Ended::Violated);
         }
     }
 
@@ -323,8 +321,8 @@ impl State {
         // First: what it has sent before it closed can be seen then.
         let ended = if ended == Ended::Died { link.died_or_left() } else { ended };
         // What follows a violation is not believed either.
-        let rest = if ended == Ended::Violated { Ok(TakenIn::default()) } else { link.take_in_rest() };
-        let ended = if rest.is_err() { Ended::Violated } else { ended };
+        let rest = if ended == Ended::Violated { TakenIn::default() } else { link.take_in_rest() };
+        let ended = if rest.violated { Ended::Violated } else { ended };
         link.descriptors().for_each(|descriptor| self.epoll.remove(descriptor));
         link.end(ended);
         if !link.is_done() {
@@ -332,7 +330,7 @@ impl State {
         }
         self.shares.forget(peer);
         self.awake.retain(|awake| *awake != peer);
-        self.has_come(peer, rest.or(Ok(TakenIn::default())));
+        self.has_come(peer, rest);
         // Nothing comes behind what has come.
         self.full.remove(&peer);
         for forgotten in self.links.has_ended(peer) {

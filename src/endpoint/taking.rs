@@ -13,27 +13,40 @@ use crate::tuning::{ENDPOINT_PRIVATE_BYTES, ENDPOINT_UNRECEIVED, ENDPOINT_UNRECE
 
 impl Link {
     /// Takes in what has come.
-    pub(crate) fn take_in(&mut self) -> Result<TakenIn, Violation> {
+    pub(crate) fn take_in(&mut self) -> TakenIn {
         self.take_in_up_to(None, MESSAGE_BATCH, ENDPOINT_UNRECEIVED)
     }
 
     /// The same behind a cell that was taken, and rung for by nobody yet.
-    pub(super) fn take_in_with(&mut self, cell: Envelope) -> Result<TakenIn, Violation> {
+    pub(super) fn take_in_with(&mut self, cell: Envelope) -> TakenIn {
         self.take_in_up_to(Some(cell), MESSAGE_BATCH, ENDPOINT_UNRECEIVED)
     }
 
     /// All that has come, when no more can.
-    pub(crate) fn take_in_rest(&mut self) -> Result<TakenIn, Violation> {
+    pub(crate) fn take_in_rest(&mut self) -> TakenIn {
         self.take_in_up_to(None, most_under_way(&self.incoming()), usize::MAX)
     }
 
-    fn take_in_up_to(
+    fn take_in_up_to(&mut self, first: Option<Envelope>, batch: usize, limit: usize) -> TakenIn {
+        let mut taken_in = TakenIn::default();
+        taken_in.violated = self.take_cells(first, batch, limit, &mut taken_in).is_err();
+        self.unreported += taken_in.messages;
+        if taken_in.cells > 0 {
+            // Once for all of them.
+            self.ring();
+        }
+        taken_in
+    }
+
+    /// Counts what it takes, also of what is ahead of a violation.
+    #[inline(always)]
+    fn take_cells(
         &mut self,
         mut first: Option<Envelope>,
         batch: usize,
         limit: usize,
-    ) -> Result<TakenIn, Violation> {
-        let mut taken_in = TakenIn::default();
+        taken_in: &mut TakenIn,
+    ) -> Result<(), Violation> {
         while first.is_some() || taken_in.cells < batch && self.arrived.len() < limit && !self.calls.is_full() {
             let cell = if first.is_some() { first.take() } else { self.next_cell()? };
             let Some(cell) = cell else { break };
@@ -57,12 +70,7 @@ impl Link {
             taken_in.messages += 1;
             taken_in.unexpected += usize::from(!expected);
         }
-        self.unreported += taken_in.messages;
-        if taken_in.cells > 0 {
-            // Once for all of them.
-            self.ring();
-        }
-        Ok(taken_in)
+        Ok(())
     }
 
     /// Takes in a cell that is no message.
@@ -124,7 +132,7 @@ impl Link {
 
     /// Looks behind messages that nobody has received, for one that somebody asks for: these are moved out of the channel, as
     /// far as memory is granted to this peer.
-    pub(crate) fn take_in_behind(&mut self) -> Result<Result<TakenIn, Violation>, EndpointError> {
+    pub(crate) fn take_in_behind(&mut self) -> Result<TakenIn, EndpointError> {
         for index in 0..self.arrived.len() {
             let Arrived { content: Content::Buffer(_), bytes, .. } = self.arrived[index] else { continue };
             if self.private + bytes > ENDPOINT_PRIVATE_BYTES {

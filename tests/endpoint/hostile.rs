@@ -26,6 +26,7 @@ pub(super) const TESTS: &[Test] = &[
     ("case_53_hellos_that_are_none", bad_hellos),
     ("case_53_random_hellos", random_hellos),
     ("case_54_cells_that_nobody_has_sent", bad_cells),
+    ("case_54_messages_ahead_of_a_cell_that_nobody_has_sent", messages_ahead_of_a_bad_cell),
     ("case_54_a_client_that_overwrites_everything", scribbling),
     ("case_54_a_client_that_overwrites_what_it_has_sent_when_it_is_gone", overwriting_when_gone),
     ("packets_that_nobody_sends_end_the_connection", bad_packets),
@@ -239,10 +240,43 @@ fn write_cell(file: &File, word: u64, mask: u64) -> Result<()> {
 }
 
 fn write_tagged(file: &File, word: u64, mask: u64, tag: u64) -> Result<()> {
-    file.write_all_at(&tag.to_ne_bytes(), CELLS + 8)?;
-    file.write_all_at(&mask.to_ne_bytes(), CELLS + 16)?;
-    file.write_all_at(&[b'x'; 40], CELLS + 24)?;
-    Ok(file.write_all_at(&word.to_ne_bytes(), CELLS)?)
+    write_cell_at(file, CELLS, word, mask, tag)
+}
+
+fn write_cell_at(file: &File, cell: u64, word: u64, mask: u64, tag: u64) -> Result<()> {
+    file.write_all_at(&tag.to_ne_bytes(), cell + 8)?;
+    file.write_all_at(&mask.to_ne_bytes(), cell + 16)?;
+    file.write_all_at(&[b'x'; 40], cell + 24)?;
+    Ok(file.write_all_at(&word.to_ne_bytes(), cell)?)
+}
+
+/// What is ahead of a cell that nobody sends can be received, also if all is taken in in one go.
+fn messages_ahead_of_a_bad_cell() -> Result<Completion> {
+    const TAG: u64 = 7;
+    let (mut server, _connection, file) = victim()?;
+    // The first one last: until it is there nothing is looked at.
+    for (index, kind, len) in [(3, 0, 1), (2, 1, 5), (1, 4, 3), (0, 1, 40)] {
+        write_cell_at(&file, CELLS + 64 * index, word(kind, len), 0, TAG)?;
+    }
+    let violated = |event: &_| matches!(event, Some(Event::Closed { ended: Ended::Violated, .. }));
+    let mut events = Vec::new();
+    while !events.last().is_some_and(violated) {
+        events.push(server.wait(Some(Duration::from_secs(10)))?);
+        ensure!(events.last().is_some_and(Option::is_some), "{events:?}");
+    }
+    let lens = events.iter().filter_map(|event| match event {
+        Some(Event::Message { bytes, .. }) => Some(*bytes),
+        _ => None,
+    });
+    ensure!(lens.eq([40, 3, 5]), "{events:?}");
+    let mut buffer = [0; 40];
+    let first = server.try_recv_unexpected(&mut buffer)?.context("the first message")?;
+    ensure!((first.tag, first.bytes, buffer) == (TAG, 40, [b'x'; 40]));
+    ensure!(server.try_recv_expected(first.peer, TAG, &mut buffer)? == Some(3));
+    let last = server.try_recv_unexpected(&mut buffer)?.context("the last message")?;
+    ensure!((last.peer, last.bytes) == (first.peer, 5));
+    ensure!(server.try_recv_unexpected(&mut buffer)?.is_none());
+    Ok(Completion::Completed)
 }
 
 fn bad_cells() -> Result<Completion> {
