@@ -79,3 +79,47 @@ impl Link {
         }
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::io;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::endpoint::link::Stage;
+    use crate::endpoint::peer::Peer;
+    use crate::protocol::message::Mask;
+    use crate::segment::pair_memory::PairMemory;
+
+    /// The two sides of a connection.
+    fn connected() -> io::Result<[Link; 2]> {
+        let ((memory, file), sockets) = (PairMemory::create()?, UnixStream::pair()?);
+        let other = PairMemory::open(&file)?.expect("it has the right length");
+        let link = |socket: UnixStream, memory| {
+            Link::new(Peer { slot: 0, generation: 0 }, Stage::Open, OwnedFd::from(socket), (None, 0), memory)
+        };
+        Ok([link(sockets.0, memory), link(sockets.1, other)])
+    }
+
+    #[test]
+    fn what_begins_inside_a_buffer_is_moved_whole_and_the_buffer_given_back() -> io::Result<()> {
+        let [sender, mut receiver] = connected()?;
+        let (post, channel) = (sender.memory.post(&sender.platform), sender.memory.outgoing());
+        let sent: Vec<u8> = (0..1000u32).map(|number| (number % 251) as u8).collect();
+        let mask = unstopped(post.reserve(&channel, Mask::BITS as usize)).expect("nothing was sent");
+        for start in [0, 640, PAIR_BUFFER - sent.len()] {
+            let last = 1 << (Mask::BITS - 1);
+            buffers::fill_from(&channel, last, start, &sent);
+            let mut body = Body::Buffer { mask: last, start, len: sent.len() };
+            receiver.make_private(&mut body);
+            assert!(matches!(&body, Body::Private(bytes) if *bytes == sent), "from byte {start} on");
+            assert_eq!(unstopped(post.reserve(&channel, 1)), Some(last));
+            // What is private stays as it is.
+            receiver.make_private(&mut body);
+            assert!(matches!(&body, Body::Private(bytes) if *bytes == sent), "twice");
+        }
+        assert_eq!(mask, Mask::MAX);
+        Ok(())
+    }
+}
