@@ -53,6 +53,12 @@ pub(crate) fn all() -> Vec<KnownBad> {
             "A rank reads what was staged with a header though another's data come later: it was no turn, and the owner fills the buffer again.",
         ),
         KnownBad::race(
+            "buffers_swapped_by_own_count",
+            2,
+            buffers_swapped_by_own_count,
+            "Two ranks swap their buffers by how often each has staged something, not by the turn: both write to one.",
+        ),
+        KnownBad::race(
             "slice_in_place",
             2,
             slice_in_place,
@@ -72,6 +78,24 @@ fn one_buffer(rank: &mut Participant<'_>, mistake: bool) {
         rank.write(if mistake { 0 } else { rank.next().parity() });
         let parity = rank.round();
         rank.read(1 - rank.number, if mistake { 0 } else { parity });
+    }
+}
+
+fn buffers_swapped_by_own_count(rank: &mut Participant<'_>, mistake: bool) {
+    let mut staged = 0;
+    for turn in 0..3 {
+        // The second rank has nothing to send in between.
+        let sends = rank.number == 0 || turn != 1;
+        let parity = rank.next().parity();
+        let is_swapped = |count: usize| count / 2 % 2;
+        if sends {
+            rank.put(rank.number ^ is_swapped(if mistake { staged } else { turn }), parity);
+            staged += 1;
+        }
+        rank.round();
+        if rank.number == 1 || turn != 1 {
+            rank.read(1 - rank.number ^ is_swapped(turn), parity);
+        }
     }
 }
 
