@@ -132,6 +132,8 @@ fn join() {
 #[cfg(target_os = "linux")]
 fn endpoint() {
     replay("endpoint", targets::endpoint::run, 1_500);
+    let inputs = corpus("endpoint");
+    assert!(inputs.iter().any(|(_, data)| targets::endpoint::writes(data)), "no input puts anything");
 }
 
 /// The largest mapping of a process of 32 and of 64 bits.

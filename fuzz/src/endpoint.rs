@@ -30,6 +30,15 @@ const WORDS: usize = 9728;
 
 /// The input: a hello, what comes with it, and then steps. Returns whether the endpoint has accepted the connection.
 pub fn run(data: &[u8]) -> bool {
+    run_and_look(data).0
+}
+
+/// Whether the input is a stranger's that puts something else into the memory that is shared.
+pub fn writes(data: &[u8]) -> bool {
+    run_and_look(data).1
+}
+
+fn run_and_look(data: &[u8]) -> (bool, bool) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let name = format!("fuzz-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let mut server = Endpoint::builder().max_peers(8).listen(&name).expect("a name of its own");
@@ -47,7 +56,9 @@ pub fn run(data: &[u8]) -> bool {
     check_served(&mut server);
     let buffers = server.revoke(memory).expect("its own");
     assert_eq!((buffers.len(), buffers[0].len(), buffers[1].len()), (2, 5000, 3000));
-    accepted
+    let is_written =
+        buffers.iter().zip([1, 2]).any(|(buffer, before)| buffer.iter().any(|byte| *byte != before));
+    (accepted, is_written)
 }
 
 /// Says a hello, or something like it.
