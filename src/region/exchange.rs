@@ -121,8 +121,8 @@ impl<T: Pod> Exchange<T> {
     }
 
     /// This rank's block of the next turn. It still holds what this rank wrote two turns ago, or zeros. It is empty after
-    /// a [fatal](Error::is_fatal) error of [`share`](Self::share), since other ranks may have ended the turn and read it. Not
-    /// collective. Example: [`Exchange`].
+    /// a [fatal](Error::is_fatal) error of [`share`](Self::share), or a panic of a hook there, since other ranks may have ended the turn
+    /// and read it. Not collective. Example: [`Exchange`].
     ///
     /// # Panics
     /// In a forked child, in which the memory does not exist.
@@ -140,18 +140,15 @@ impl<T: Pod> Exchange<T> {
         let call = Call { length: self.memory.len() as u64, extra: self.number, ..call::<T>(Operation::Share) };
         // The release store of the round does not order non-temporal stores.
         crate::copy::lines::fence();
-        match self
+        // Meanwhile it owns nothing: where a hook panics the others may have completed the round.
+        let own = self.memory.disown();
+        let result = self
             .rank_state
-            .collective(Operation::Share, |member| member.publish(&self.rank_state.barrier, &call, true))
-        {
-            Ok(published) => Ok(self.memory.flip(published)),
-            Err(error) => {
-                if error.is_fatal() {
-                    self.memory.disown();
-                }
-                Err(error)
-            }
+            .collective(Operation::Share, |member| member.publish(&self.rank_state.barrier, &call, true));
+        if !result.as_ref().is_err_and(Error::is_fatal) {
+            self.memory.own_again(own);
         }
+        result.map(|published| self.memory.flip(published))
     }
 }
 

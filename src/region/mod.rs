@@ -270,20 +270,18 @@ impl<T: Pod> Region<T> {
     /// it begins, and [`Error::Refused`] on the other ranks; [`Error::OverlappingBlocks`] on every rank if two ranges share an
     /// element; [`Error::AllocationFailed`] if this rank has no memory for the list of all ranks' ranges, and
     /// [`Error::Refused`] on the other ranks. The owners have not changed then. Otherwise as [`Communicator::barrier`]; after
-    /// a [fatal](Error::is_fatal) error this rank owns nothing, since other ranks may have completed the call.
+    /// a [fatal](Error::is_fatal) error, or a panic of a hook, this rank owns nothing, since other ranks may have completed the call.
     pub fn set_ownership(&mut self, own: impl IntoIterator<Item = Range<usize>>) -> Result<(), Error> {
         let own: Vec<_> = own.into_iter().collect();
-        let result = self.agree(own);
-        match result {
-            Ok(parts) => self.memory.set_ownership(parts),
-            Err(error) => {
-                if error.is_fatal() {
-                    self.memory.set_ownership(Parts::none());
-                }
-                return Err(error);
-            }
-        }
-        Ok(())
+        // Nothing meanwhile: where a hook panics in the last round the others may have completed it.
+        let before = self.memory.set_ownership(Parts::none());
+        let (parts, result) = match self.agree(own) {
+            Ok(parts) => (parts, Ok(())),
+            Err(error) if error.is_fatal() => return Err(error),
+            Err(error) => (before, Err(error)),
+        };
+        self.memory.set_ownership(parts);
+        result
     }
 
     /// Checks the ranges of all ranks. Returns this rank's parts.

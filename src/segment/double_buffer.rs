@@ -26,6 +26,9 @@ pub(crate) struct DoubleBuffer<T> {
     values: PhantomData<T>,
 }
 
+/// The block of a rank that is in a round.
+pub(crate) struct Disowned(Range<usize>);
+
 /// The size of two buffers of `len` values each; `None` if it overflows.
 pub(crate) fn bytes<T>(len: usize) -> Option<usize> {
     // A mapping cannot be empty.
@@ -84,9 +87,14 @@ impl<T: Pod> DoubleBuffer<T> {
         unsafe { core::slice::from_raw_parts_mut(start, self.own.len()) }
     }
 
-    /// This rank owns no block any more: other ranks may read it.
-    pub(crate) fn disown(&mut self) {
-        self.own = 0..0;
+    /// This rank owns no block any more: other ranks may read it. Returns it, for [`own_again`](Self::own_again).
+    pub(crate) fn disown(&mut self) -> Disowned {
+        Disowned(core::mem::replace(&mut self.own, 0..0))
+    }
+
+    /// Owns its block of the next turn again: this one has ended on all ranks, or on none.
+    pub(crate) fn own_again(&mut self, Disowned(own): Disowned) {
+        self.own = own;
     }
 
     /// Swaps the buffers after a round. Returns the one that the ranks have written.

@@ -165,13 +165,13 @@ impl<T: Pod> Memory<T, Writable> {
         &self.parts
     }
 
-    /// Changes the ownership of elements. All ranks do so, between the same two rounds.
+    /// Changes the ownership of elements. All ranks do so, between the same two rounds. Returns the parts of before.
     ///
     /// # Panics
     /// When a part reaches past the end.
-    pub(crate) fn set_ownership(&mut self, parts: Parts) {
+    pub(crate) fn set_ownership(&mut self, parts: Parts) -> Parts {
         assert!(parts.end() <= self.len);
-        self.parts = parts;
+        core::mem::replace(&mut self.parts, parts)
     }
 
     /// The parts that this rank owns.

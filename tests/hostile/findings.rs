@@ -1,9 +1,11 @@
 //! Defects that random programs have found, each as a small test, named after the property that must hold.
 
+use std::cell::Cell;
 use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use intranode::{Communicator, Config, Error, Exchange};
@@ -12,13 +14,15 @@ use libtest_mimic::{Failed, Trial};
 type Finding = (&'static str, fn() -> Result<()>);
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let findings: [Finding; 6] = [
+    let findings: [Finding; 8] = [
         ("findings::an_exchange_of_other_counts_is_a_mismatch", an_exchange_of_other_counts),
         ("findings::an_allgatherv_of_other_counts_is_a_mismatch", an_allgatherv_of_other_counts),
         ("findings::no_two_ranks_own_an_element_when_a_second_thread_calls", a_second_thread_calls),
         ("findings::a_rank_owns_nothing_of_a_region_after_a_fatal_set_ownership", a_fatal_set_ownership),
         ("findings::a_rank_owns_nothing_of_a_region_after_a_fatal_distribute", a_fatal_distribute),
         ("findings::a_rank_owns_nothing_of_an_exchange_after_a_fatal_share", a_fatal_share),
+        ("findings::a_rank_owns_nothing_of_a_region_after_a_panic_in_set_ownership", a_panic_in_set_ownership),
+        ("findings::a_rank_owns_nothing_of_an_exchange_after_a_panic_in_share", a_panic_in_share),
     ];
     let run = |test: fn() -> Result<()>| move || test().map_err(|error| Failed::from(format!("{error:#}")));
     findings.map(|(name, test)| Trial::test(name, run(test))).into()
@@ -159,6 +163,108 @@ fn a_fatal_share() -> Result<()> {
         (error, exchange.own().len())
     };
     let owned = owned_after_rank_left(|comm| comm.exchange::<u64>(&[10, 10]), share)?;
+    ensure!(owned == 0, "it owns {owned} values");
+    Ok(())
+}
+
+/// What ranks and their hooks tell each other.
+struct Told(AtomicBool);
+
+impl Told {
+    const fn nothing() -> Self {
+        Told(AtomicBool::new(false))
+    }
+
+    fn tell(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn await_it(&self) {
+        let begin = Instant::now();
+        while !self.0.load(Ordering::Acquire) {
+            assert!(begin.elapsed() < Duration::from_secs(10), "nobody tells");
+            thread::yield_now();
+        }
+    }
+}
+
+thread_local! {
+    static RANK: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Rank 0 completes the last round of the call while rank 1 is in its hook, which panics then. Returns what rank 1 owns.
+fn owned_after_a_panic<R: Send + Debug>(
+    hook: fn(),
+    play: impl Fn(&Communicator) -> Result<R, Error> + Sync,
+) -> Result<R> {
+    let play = |comm: Communicator| {
+        let owned = play(&comm);
+        RANK.set(None);
+        owned
+    };
+    let results = intranode::threads_with(&brief(2).timeout(Duration::from_secs(30)).long_wait(hook), play)?;
+    let results: Result<Vec<_>, Error> = results.into_iter().collect();
+    results?.pop().context("there are two ranks")
+}
+
+fn a_panic_in_set_ownership() -> Result<()> {
+    static IS_FIRST: Told = Told::nothing();
+    static WAITS: Told = Told::nothing();
+    static COMPLETED: Told = Told::nothing();
+    fn hook() {
+        match RANK.get() {
+            // In the first round, so that rank 1 has to wait in the last.
+            Some(0) => {
+                IS_FIRST.tell();
+                WAITS.await_it();
+            }
+            Some(_) => {
+                WAITS.tell();
+                COMPLETED.await_it();
+                panic!("a hook");
+            }
+            None => {}
+        }
+    }
+    let owned = owned_after_a_panic(hook, |comm| {
+        let mut region = comm.region::<u64>(10)?;
+        region.set_ownership((comm.rank() == 1).then_some(0..10))?;
+        RANK.set(Some(comm.rank()));
+        if comm.rank() == 0 {
+            region.set_ownership([0..10])?;
+            COMPLETED.tell();
+        } else {
+            IS_FIRST.await_it();
+            assert!(catch_unwind(AssertUnwindSafe(|| region.set_ownership([]))).is_err());
+        }
+        Ok((region.parts().len(), region.as_mut_slice().len()))
+    })?;
+    ensure!(owned == (0, 0), "parts, and values of the first: {owned:?}");
+    Ok(())
+}
+
+fn a_panic_in_share() -> Result<()> {
+    static WAITS: Told = Told::nothing();
+    static COMPLETED: Told = Told::nothing();
+    fn hook() {
+        if RANK.get() == Some(1) {
+            WAITS.tell();
+            COMPLETED.await_it();
+            panic!("a hook");
+        }
+    }
+    let owned = owned_after_a_panic(hook, |comm| {
+        let mut exchange = comm.exchange::<u64>(&[10, 10])?;
+        RANK.set(Some(comm.rank()));
+        if comm.rank() == 0 {
+            WAITS.await_it();
+            exchange.share()?;
+            COMPLETED.tell();
+        } else {
+            assert!(catch_unwind(AssertUnwindSafe(|| exchange.share().map(drop))).is_err());
+        }
+        Ok(exchange.own().len())
+    })?;
     ensure!(owned == 0, "it owns {owned} values");
     Ok(())
 }
