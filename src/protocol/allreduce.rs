@@ -331,7 +331,8 @@ impl<P: Platform> Member<'_, P> {
         let (len, size) = (data.elements(), data.element_size());
         let Staging { capacity, folded, .. } = *self.staging;
         let streamed = shape.is_streamed(self.size()) && len * size < slices_from;
-        let most = if streamed { self.staging.streamed_len(len * size) } else { folded } / size;
+        // One element at least, for which there is room: longer ones than `folded` are not reduced here.
+        let most = if streamed { self.staging.streamed_len(len * size).max(size) } else { folded } / size;
         let chunk_len = match len <= most {
             true => len,
             false => len.div_ceil(len.div_ceil(most)).next_multiple_of((STEP / size).max(1)).min(most),

@@ -2,9 +2,10 @@
 
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::slice::{from_mut, from_ref};
 
 use anyhow::{Context, ensure};
-use intranode::bytemuck::Pod;
+use intranode::bytemuck::{Pod, cast_slice, cast_slice_mut};
 use intranode::{Communicator, Error, Operation, ReduceOp, Reducible};
 
 use crate::errors::wrong_on_one_or_all;
@@ -228,7 +229,8 @@ fn types_of_pairs_that_differ(comm: Communicator) -> Outcome {
 }
 
 /// Neither commutative nor associative, so that only the order of the ranks gives the result.
-fn mix<const N: usize>(acc: &mut [u64; N], x: &[u64; N]) {
+fn mix<T: Pod>(acc: &mut T, x: &T) {
+    let (acc, x): (&mut [u64], &[u64]) = (cast_slice_mut(from_mut(acc)), cast_slice(from_ref(x)));
     acc.iter_mut().zip(x).for_each(|(acc, x)| *acc = acc.wrapping_mul(31).wrapping_add(*x));
 }
 
@@ -236,10 +238,16 @@ fn own<const N: usize>(comm: &Communicator, len: usize) -> Outcome
 where
     [u64; N]: Pod,
 {
+    own_of::<[u64; N]>(comm, len)
+}
+
+/// Elements of numbers.
+fn own_of<T: Pod + PartialEq + Debug>(comm: &Communicator, len: usize) -> Outcome {
     let (rank, size) = (comm.rank(), comm.size());
-    let values = |rank: usize| -> Vec<[u64; N]> {
+    let numbers = len * size_of::<T>() / size_of::<u64>();
+    let values = |rank: usize| -> Vec<T> {
         let mut random = fastrand::Rng::with_seed(seed().wrapping_add(rank as u64));
-        (0..len).map(|_| std::array::from_fn(|_| random.u64(..))).collect()
+        cast_slice(&Vec::from_iter((0..numbers).map(|_| random.u64(..)))).to_vec()
     };
     let folded = |ranks: usize| {
         (1..ranks).fold(values(0), |mut sums, next| {
@@ -247,8 +255,8 @@ where
             sums
         })
     };
-    let context = || format!("{len} elements of {N} numbers");
-    let (send, before) = (values(rank), vec![[7; N]; len]);
+    let context = || format!("{len} elements of {} bytes", size_of::<T>());
+    let (send, before) = (values(rank), vec![T::zeroed(); len]);
     let mut recv = before.clone();
     comm.allreduce_with(&send, &mut recv, "mix", mix)?;
     ensure_same(&recv, &folded(size)).with_context(context)?;
@@ -273,7 +281,13 @@ fn own_operations_of_every_length(comm: Communicator) -> Outcome {
     }
     own::<1>(&comm, SLICED / 8)?;
     own::<512>(&comm, 1)?;
-    own::<512>(&comm, 300)
+    own::<512>(&comm, 300)?;
+    // Longer than what is sent at a time where one rank folds what another sends.
+    for len in [1, 2, 7, 9] {
+        own_of::<[[u64; 512]; 9]>(&comm, len)?;
+    }
+    own_of::<[[u64; 512]; 31]>(&comm, 1)?;
+    own_of::<[[u64; 1024]; 25]>(&comm, 3)
 }
 
 /// Bytes of a contribution of which two ranks fold a slice each.
