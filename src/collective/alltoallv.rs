@@ -34,7 +34,8 @@ impl Communicator {
     /// The first round exchanges the counts: the header of each rank has 94 bytes for its `2 * size()` counts. A count below 128 takes 1
     /// byte, below 16,384 it takes 2, and so on. If the counts of some rank alone do not fit, two further rounds exchange them and say
     /// whether all agree. If they do, and all blocks of each rank for the others have less than 8 KiB together, the data come with the counts
-    /// (the eager protocol of message passing): in the header if they fit beside these, or else through staging. Otherwise they follow as
+    /// (the eager protocol of message passing): in the header if they fit beside these, or else through staging. After two calls with longer
+    /// ones in a row they come with the counts only from the second short one on. Otherwise they follow as
     /// in [`alltoall`](Communicator::alltoall). Blocks of `send` that do not follow one another in rank order go through staging, unless
     /// they have 1 MiB or more together and lie in memory that all ranks map; then one more round exchanges the displacements.
     ///

@@ -27,9 +27,10 @@ pub(super) struct FirstPart<'a> {
 }
 
 impl<'a> FirstPart<'a> {
-    /// `capacity`: that of staging, in bytes, the same on every rank. `own`: on the root, the data, and their length in elements.
-    pub(super) fn new(root: usize, width: usize, capacity: usize, own: Option<(&'a [u8], usize)>) -> Self {
-        let room = if capacity >= FIRST_PART_BYTES { FIRST_PART_BYTES } else { INLINE };
+    /// `chunk`: the bytes of one sender that go in one round, the same on every rank. `own`: on the root, the data, and their length in
+    /// elements.
+    pub(super) fn new(root: usize, width: usize, chunk: usize, own: Option<(&'a [u8], usize)>) -> Self {
+        let room = if chunk >= FIRST_PART_BYTES { FIRST_PART_BYTES } else { INLINE };
         let (own, count) = own.unzip();
         FirstPart { root, room, width, count: count.unwrap_or(0) as u64, own, received: Vec::new() }
     }
@@ -92,9 +93,9 @@ mod tests {
     use super::*;
 
     /// What rank 1 gets of what rank 0 gives, through chunks of a length.
-    fn moved(data: &[u8], capacity: usize, chunk_len: usize) -> (bool, usize, Vec<u8>) {
-        let mut given = FirstPart::new(0, 1, capacity, Some((data, data.len())));
-        let mut taken = FirstPart::new(0, 1, capacity, None);
+    fn moved(data: &[u8], chunk: usize, chunk_len: usize) -> (bool, usize, Vec<u8>) {
+        let mut given = FirstPart::new(0, 1, chunk, Some((data, data.len())));
+        let mut taken = FirstPart::new(0, 1, chunk, None);
         assert_eq!((given.length(0), given.length(1)), (taken.length(0), 0));
         for start in (0..given.length(0)).step_by(chunk_len) {
             let chunk = start..given.length(0).min(start + chunk_len);
@@ -107,14 +108,14 @@ mod tests {
 
     #[test]
     fn data_that_end_in_it_arrive_whatever_the_chunks() {
-        for capacity in [64, FIRST_PART_BYTES, 1 << 20] {
-            let room = FirstPart::new(0, 1, capacity, None).room;
+        for chunk in [64, FIRST_PART_BYTES - 1, FIRST_PART_BYTES, 1 << 20] {
+            let room = FirstPart::new(0, 1, chunk, None).room;
             for len in [0, 1, 55, 56, 57, 88, 89, 1000, room - HEAD, room - HEAD + 1, 10_000] {
                 let data: Vec<u8> = (0..len).map(|index| (index * 7 % 251) as u8).collect();
                 for chunk_len in [64, 192, 1024, room] {
                     let whole = len <= room - HEAD;
                     let expected = if whole { data.clone() } else { Vec::new() };
-                    assert_eq!(moved(&data, capacity, chunk_len), (whole, len, expected));
+                    assert_eq!(moved(&data, chunk, chunk_len), (whole, len, expected));
                 }
             }
         }

@@ -32,9 +32,9 @@ impl Communicator {
     /// another result on some ranks is [`Error::OperationsDiffer`]. If `combine` panics, the communicator has ended on all ranks.
     /// It must not use this communicator: that is [`Error::ConcurrentUse`].
     ///
-    /// The rounds are those of [`allreduce`](Communicator::allreduce). Elements that are longer than a
-    /// [chunk](crate::Config::chunk_bytes), or about two thirds of it, are gathered from all ranks and folded then, which takes
-    /// memory for them.
+    /// The rounds are those of [`allreduce`](Communicator::allreduce). Elements that are longer than 1 MiB, or two thirds of a
+    /// [chunk](crate::Config::chunk_bytes), or with four ranks or more than 2 MiB divided by the number of ranks, are gathered from all
+    /// ranks and folded then, which takes memory for them.
     ///
     /// ```
     /// // Intervals, and whether they are one after the other: neither commutative nor a number.

@@ -24,7 +24,7 @@ impl Communicator {
     /// Copies the vector of rank `root` to all ranks, whatever its length: on the other ranks `data` may have any length before.
     /// Collective.
     ///
-    /// Up to 4,088 bytes take one round (88 with [chunks](crate::Config::chunk_bytes) of less than 4 KiB). For longer data that
+    /// Up to 4,088 bytes take one round (88 with [chunks](crate::Config::chunk_bytes) of less than 6 KiB). For longer data that
     /// round brings the length, and they follow as in a [`broadcast`](Communicator::broadcast).
     ///
     /// ```
@@ -139,9 +139,9 @@ pub(super) fn broadcast_vec<T: Pod>(
     root: usize,
 ) -> Result<(), Error> {
     let (is_root, width) = (open.rank_state().rank == root, size_of::<T>());
-    let capacity = open.rank_state().staging.capacity;
+    let chunk = open.rank_state().staging.chunk_of_one;
     let own = is_root.then_some((bytemuck::cast_slice(data.as_slice()), data.len()));
-    let mut first = FirstPart::new(root, width, capacity, own);
+    let mut first = FirstPart::new(root, width, chunk, own);
     open.transfer(call, &mut first)?;
     let (is_whole, count, beginning) = (first.is_whole(), first.count(), first.into_received());
     if is_root {
