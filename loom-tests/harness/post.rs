@@ -597,6 +597,23 @@ impl<'s> Correspondent<'s> {
         Ok(())
     }
 
+    /// Wants a part, and settles the offer without it.
+    pub(crate) fn wants_and_settles(&self, source: usize) -> Result<(), Failure> {
+        let want = offer::Want { number: OFFER as u16, attempt: 1, start: 3, count: 1 };
+        self.post.want(&self.from(source), want, source)?;
+        self.post.settle(&self.from(source), OFFER, source)?;
+        Ok(())
+    }
+
+    /// Waits until a later offer can have the lease, and opens it: one whose number a want takes for that of the first.
+    pub(crate) fn offers_once_more(&self, target: usize) -> Result<(), Failure> {
+        let (channel, later) = (&self.to(target), OFFER + (1 << 16));
+        self.waits(|| self.post.open_lease(channel, later).then_some(Ok(())))?;
+        let want = self.post.wanted(channel, later);
+        assert!(want.is_none(), "stale data: of an earlier offer {want:?}");
+        Ok(())
+    }
+
     /// Sends what is wanted, once it is.
     pub(crate) fn sends_wanted(&self, target: usize, value: u64) -> Result<(), Failure> {
         let want = self.waits(|| self.post.wanted(&self.to(target), OFFER).map(Ok))?;

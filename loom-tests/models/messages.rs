@@ -357,6 +357,21 @@ fn wanted(waiting: Waiting) -> PostModel {
     pair("message_wanted", waiting, offers, wants).check(sees(&[1]))
 }
 
+/// What was wanted of an offer is not wanted of a later one with its lease, whether it was pulled or withdrawn.
+fn wanted_before(waiting: Waiting) -> PostModel {
+    let offers = |rank: &Correspondent<'_>| {
+        rank.offers(1)?;
+        rank.withdraws(1);
+        rank.offers_once_more(1)
+    };
+    let wants = |rank: &Correspondent<'_>| {
+        rank.takes_offer(0)?;
+        rank.wants_and_settles(0)
+    };
+    pair("message_wanted_before", waiting, offers, wants)
+        .check(|seen| assert!(seen.iter().all(|seen| seen.end.is_ok()), "wrong verdict: {seen:?}"))
+}
+
 /// The sender withdraws its offer, and changes its memory. Either that was in time, and the receiver has no message; or the
 /// receiver has it as it was offered, and the sender knows.
 fn withdrawn(waiting: Waiting) -> PostModel {
@@ -575,6 +590,7 @@ pub(crate) fn models() -> Vec<PostModel> {
                 given_back(waiting),
                 parts(waiting),
                 wanted(waiting),
+                wanted_before(waiting),
             ]
             .map(bounded),
         );

@@ -35,7 +35,7 @@ impl Arrived {
     /// The receive that has got it, and what that asks for, if it may get another one: nothing of this one has been received.
     fn movable(&self) -> Option<(u64, Pattern)> {
         let Matched { id, pattern } = self.receive?;
-        let has_begun = matches!(&self.content, Content::Offer(_, Some(staged)) if !staged.is_untouched());
+        let has_begun = matches!(&self.content, Content::Offer(_, Some(staged)) if staged.is_touched());
         pattern.filter(|_| !has_begun).map(|pattern| (id, pattern))
     }
 }
@@ -55,7 +55,7 @@ pub(crate) enum Content {
 /// How far a message has come that is sent through buffers because it cannot be pulled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Staged {
-    pub(crate) attempt: u8,
+    pub(crate) attempt: u16,
     /// In bytes: what was copied to the receive buffer.
     pub(crate) received: usize,
     /// In bytes: the end of what was asked for. Not less.
@@ -67,7 +67,12 @@ pub(crate) struct Staged {
 impl Staged {
     /// What was asked for and not copied yet, in buffers of this length.
     pub(crate) fn asked(&self, buffer_len: usize) -> usize {
-        (self.wanted - self.received).div_ceil(buffer_len)
+        self.asked_bytes().div_ceil(buffer_len)
+    }
+
+    /// The same in bytes.
+    pub(crate) fn asked_bytes(&self) -> usize {
+        self.wanted - self.received
     }
 }
 
@@ -140,7 +145,7 @@ impl Arrivals {
             let message = &mut self.messages[index];
             if let Content::Offer(_, staged) = &mut message.content {
                 // What was asked for was for the other receive.
-                *staged = staged.filter(Staged::is_untouched);
+                *staged = staged.map(Staged::for_another);
             }
             message.receive = None;
             let envelope = message.envelope;
@@ -248,8 +253,13 @@ impl Arrivals {
         self.private + self.messages.len() * EACH
     }
 
+    /// Whether a receive has got a message of this rank, and has not received it.
+    pub(crate) fn has_matched(&self, source: usize) -> bool {
+        self.messages.iter().any(|message| message.receive.is_some() && message.envelope.source == source)
+    }
+
     /// Whether an attempt to get a message through buffers goes on.
-    pub(crate) fn is_staged(&self, source: usize, number: u16, attempt: u8) -> bool {
+    pub(crate) fn is_staged(&self, source: usize, number: u16, attempt: u16) -> bool {
         self.messages.iter().any(|message| match &message.content {
             Content::Offer(offer, Some(staged)) => {
                 message.envelope.source == source && offer.number as u16 == number && staged.attempt == attempt

@@ -107,7 +107,7 @@ impl Messages {
     pub fn wait_all(&mut self, requests: &mut [&mut dyn Request]) -> Result<Vec<Envelope>, Error> {
         let mut done: Vec<Option<Envelope>> = vec![None; requests.len()];
         let operation = requests.first().map_or(Operation::Recv, |request| request.wait().operation);
-        self.wait_for(Wait::from(operation, None), requests, |core, state, requests| {
+        self.wait_for(Wait::of_several(operation), requests, |core, state, requests| {
             for (request, done) in requests.iter_mut().zip(&mut done).filter(|(_, done)| done.is_none()) {
                 match poll(core, state, &mut **request) {
                     Some(Ok(envelope)) => *done = Some(envelope),
@@ -151,7 +151,7 @@ impl Messages {
             return Ok(None);
         }
         let operation = requests.first().map_or(Operation::Recv, |request| request.wait().operation);
-        let found = self.wait_for(Wait::from(operation, None), requests, |core, state, requests| {
+        let found = self.wait_for(Wait::of_several(operation), requests, |core, state, requests| {
             let mut unreported = requests
                 .iter_mut()
                 .enumerate()

@@ -169,18 +169,24 @@ impl Core {
         }
     }
 
-    /// Whether messages go on with a rank, or with any, as far as this one can know.
+    /// Whether messages go on with a rank, or with any, as far as this one can know. `goes_on`: whether what is waited for may come although all others
+    /// are gone.
     ///
     /// # Errors
     /// The cause, when the communicator has ended, but for a rank that has left; else that all ranks are gone that are waited for, or that
     /// any has died.
     #[inline]
-    pub(crate) fn check(&self, operation: Operation, source: Option<usize>) -> Result<(), Error> {
+    pub(crate) fn check(
+        &self,
+        operation: Operation,
+        source: Option<usize>,
+        goes_on: impl FnOnce() -> bool,
+    ) -> Result<(), Error> {
         let failed = |failure| self.failed(operation, failure);
         self.post().check().map_err(failed)?;
         let gone = match source {
             Some(rank) => self.gone(rank).map(|kind| (kind, rank)).or_else(|| self.death()),
-            None => self.death().or_else(|| self.all_gone()),
+            None => self.death().or_else(|| self.all_gone().filter(|_| !goes_on())),
         };
         match gone {
             None => Ok(()),
@@ -209,6 +215,13 @@ impl Core {
     /// nobody asks.
     pub(crate) fn window_buffers(&self) -> usize {
         (self.layout.buffers - self.layout.buffers / 4).max(1)
+    }
+
+    /// The most buffers of a sender's that hold parts of long messages, where some have asked for one beyond the [window](Self::window_buffers): the
+    /// longest that is sent without waiting always finds room.
+    pub(crate) fn most_asked(&self) -> usize {
+        let (buffers, window) = (self.layout.buffers, self.window_buffers());
+        (window + (buffers - window) / 2).min(buffers - self.eager() / self.layout.buffer_len).max(1)
     }
 
     /// The longest message that comes right behind its offer, in bytes: half of a sender's buffers are left to others.

@@ -211,7 +211,7 @@ impl Messages {
         let Messages { core, state, .. } = self;
         core.check_rank(Operation::Send, Some(to))?;
         state.begin(core);
-        core.check(Operation::Send, Some(to))
+        core.check(Operation::Send, Some(to), || false)
     }
 
     #[cold]

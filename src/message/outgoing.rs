@@ -10,7 +10,7 @@ use crate::error::{Error, Operation};
 use crate::message::core::{Core, address};
 use crate::message::in_buffers::InBuffers;
 use crate::protocol::message::channel::{INLINE, OFFERS, Slot, shifted};
-use crate::protocol::message::offer::{Offer, Want};
+use crate::protocol::message::offer::{Offer, Part, Want};
 use crate::protocol::message::{Channel, Envelope, Kind, Mask, Outbox, Post, Settled, buffers};
 use crate::protocol::{Failure, Killed, Payload};
 use crate::segment::message_memory::MappedChannel;
@@ -366,12 +366,12 @@ impl Outgoing {
         core: &Core,
         target: usize,
         mask: Mask,
-        (number, attempt): (u16, u8),
+        place: Part,
         part: &[u8],
     ) -> Result<(), Killed> {
         let channel = core.to(target);
         core.copies(part.len(), || buffers::fill(&channel, mask, part));
-        let cell = envelope(Kind::Fragment, part.len(), u64::from(number) << 8 | u64::from(attempt), mask);
+        let cell = envelope(Kind::Fragment, part.len(), place.encode(), mask);
         core.post().publish(&channel, &mut self.outbox, target, &cell)
     }
 
@@ -417,7 +417,9 @@ impl Outgoing {
             };
             let Some((mask, _)) = reserved else { break };
             self.rotation.took(part.len());
-            self.publish_fragment(core, target, mask, (want.number, want.attempt), part)?;
+            let start = (served.position / buffer_len) as u32;
+            let place = Part { number: want.number, attempt: want.attempt, start };
+            self.publish_fragment(core, target, mask, place, part)?;
             served.position += part.len();
         }
         Ok(false)

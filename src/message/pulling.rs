@@ -12,7 +12,7 @@ use crate::message::in_buffers::InBuffers;
 use crate::message::state::{Fragment, State};
 use crate::protocol::Killed;
 use crate::protocol::block_transfer::OFFER;
-use crate::protocol::message::offer::{Offer, Want};
+use crate::protocol::message::offer::{Offer, Part, Want};
 use crate::protocol::message::{Settled, buffers};
 use crate::rank::lending::Lending;
 use crate::sys::cma::{self, Fetched, Token};
@@ -34,7 +34,7 @@ impl State {
             return settle();
         }
         let Content::Offer(_, staged) = &self.arrivals.at(index).content else { return Ok(None) };
-        let staged = *staged;
+        let (before, staged) = (*staged, staged.filter(Staged::has_begun));
         if let (Some(place), None, false) = (offer.place, staged, self.peers[source].unfound) {
             if core.copies(target.len(), || read_in_place(core, source, offer, place, target)) {
                 return settle();
@@ -58,10 +58,7 @@ impl State {
                 Fetched::Unmapped => {}
             }
         }
-        let mut staged = match staged {
-            Some(staged) => staged,
-            None => Staged { attempt: self.attempts.next(), received: 0, wanted: 0, idle: 0 },
-        };
+        let mut staged = staged.or(before).unwrap_or_default();
         self.follow(core, source, offer, &mut staged, target)?;
         if staged.received == target.len() {
             return settle();
@@ -89,15 +86,13 @@ impl State {
             self.arrivals.others_staged(source, index).map(|other| other.asked(buffer_len)).sum();
         let asked = staged.asked(buffer_len);
         // One more for each, of those that are left to short ones: its sender may send this one and none of the others.
-        let one_more = usize::from(asked == 0 && others < window + (core.layout.buffers - window) / 2);
+        let one_more = usize::from(asked == 0 && others < core.most_asked());
         let room = window.saturating_sub(others + asked).max(one_more);
         if room == 0 {
             // The others may be of receives that nobody tests any more: what has come of them comes once more.
             if asked == 0 && others > 0 && staged.idle > MESSAGE_IDLE_POLLS {
                 staged.idle = 0;
-                for other in self.arrivals.others_staged(source, index) {
-                    (other.attempt, other.wanted) = (self.attempts.next(), other.received);
-                }
+                self.arrivals.others_staged(source, index).for_each(Staged::starts_over);
                 self.drop_stale_fragments(core)?;
             }
             return Ok(());
@@ -147,16 +142,20 @@ impl State {
         let stores = StorePolicy::of_call(target.len());
         let mut index = 0;
         while index < self.fragments.len() {
-            let Fragment { source: from, number, attempt, mask, len } = self.fragments[index];
+            let Fragment { source: from, part: Part { number, attempt, start }, mask, len } =
+                self.fragments[index];
             if (from, number, attempt) != (source, offer.number as u16, staged.attempt) {
                 index += 1;
                 continue;
             }
             self.fragments.remove(index);
-            let end = staged.received.saturating_add(len).min(staged.wanted);
-            let part = &mut target[staged.received..end];
-            core.copies(part.len(), || buffers::read_part(&core.from(source), mask, 0, part, &stores));
-            staged.received = end;
+            // No sender sends what does not follow. If one did it would not get to another place.
+            if (start as usize).checked_mul(core.layout.buffer_len) == Some(staged.received) {
+                let end = staged.received.saturating_add(len).min(staged.wanted);
+                let part = &mut target[staged.received..end];
+                core.copies(part.len(), || buffers::read_part(&core.from(source), mask, 0, part, &stores));
+                staged.received = end;
+            }
             self.release(core, source, InBuffers { mask, start: 0, returned: false })?;
         }
         Ok(())
@@ -166,8 +165,8 @@ impl State {
     pub(super) fn drop_stale_fragments(&mut self, core: &Core) -> Result<(), Killed> {
         let mut index = 0;
         while index < self.fragments.len() {
-            let Fragment { source, number, attempt, mask, .. } = self.fragments[index];
-            if self.arrivals.is_staged(source, number, attempt) {
+            let Fragment { source, part, mask, .. } = self.fragments[index];
+            if self.arrivals.is_staged(source, part.number, part.attempt) {
                 index += 1;
             } else {
                 self.fragments.remove(index);

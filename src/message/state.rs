@@ -8,9 +8,8 @@ use crate::message::core::Core;
 use crate::message::envelope::{Envelope, Pattern};
 use crate::message::in_buffers::InBuffers;
 use crate::message::outgoing::Outgoing;
-use crate::message::unasked::Attempts;
 use crate::protocol::message::channel::INLINE;
-use crate::protocol::message::offer::Offer;
+use crate::protocol::message::offer::{Offer, Part};
 use crate::protocol::message::{Inbox, Kind, Mask, Outbox, Post, Settled};
 use crate::protocol::{Failure, Killed, message};
 use crate::segment::message_memory::MappedChannel;
@@ -29,7 +28,6 @@ pub struct State {
     /// The rank whose turn it is.
     pub(super) turn: usize,
     pub(super) polls: u32,
-    pub(super) attempts: Attempts,
     /// Whether the call waits: a test does not.
     pub(super) waits: bool,
     /// The rank from which a message was received last whose buffers were kept for the reply.
@@ -73,8 +71,7 @@ impl Peer {
 /// A part of a message that is sent through buffers.
 pub(super) struct Fragment {
     pub(super) source: usize,
-    pub(super) number: u16,
-    pub(super) attempt: u8,
+    pub(super) part: Part,
     pub(super) mask: Mask,
     pub(super) len: usize,
 }
@@ -109,17 +106,24 @@ pub struct Wait {
     pub(crate) focus: Option<usize>,
     /// The only rank that can end the wait, if it is one.
     pub(crate) peer: Option<usize>,
+    /// Whether it is for several requests, each of which finds out by itself who is gone.
+    pub(crate) is_of_several: bool,
 }
 
 impl Wait {
     /// For a message from one rank, or from any.
     pub(crate) fn from(operation: Operation, source: Option<usize>) -> Self {
-        Wait { operation, focus: source, peer: source }
+        Wait { operation, focus: source, peer: source, is_of_several: false }
+    }
+
+    /// For several requests.
+    pub(crate) fn of_several(operation: Operation) -> Self {
+        Wait { is_of_several: true, ..Wait::from(operation, None) }
     }
 
     /// For a rank that receives.
     pub(crate) fn to(target: usize) -> Self {
-        Wait { operation: Operation::Send, focus: None, peer: Some(target) }
+        Wait { operation: Operation::Send, focus: None, peer: Some(target), is_of_several: false }
     }
 }
 
@@ -131,7 +135,6 @@ impl State {
             fragments: Vec::new(),
             turn: 0,
             polls: 0,
-            attempts: Attempts::default(),
             waits: false,
             kept: None,
         }
@@ -200,7 +203,7 @@ impl State {
         if let Some(found) = poll(self) {
             return Some(found);
         }
-        let error = core.check(wait.operation, wait.peer).err()?;
+        self.check(core, wait).err()?;
         // Now all can be seen that they have done before.
         loop {
             if let Some(found) = poll(self) {
@@ -208,12 +211,19 @@ impl State {
             }
             // A send waits for nothing that comes.
             if wait.operation == Operation::Send || !self.has_more(core, wait.peer) {
-                return Some(Err(error));
+                return self.check(core, wait).err().map(Err);
             }
             if let Err(full) = self.take_in(core, Wait { focus: None, ..wait }) {
                 return Some(poll(self).unwrap_or(Err(full)));
             }
         }
+    }
+
+    /// Whether what is waited for may still come.
+    #[inline]
+    fn check(&self, core: &Core, wait: Wait) -> Result<(), Error> {
+        // What this rank sends itself comes in any case.
+        core.check(wait.operation, wait.peer, || wait.is_of_several || self.arrivals.has_matched(core.rank()))
     }
 
     /// Takes in what has come, without waiting.
@@ -326,13 +336,13 @@ impl State {
             // The message comes behind it.
             Kind::Part | Kind::ReturnedPart => return Ok(false),
             Kind::Fragment => {
-                let (number, attempt) = ((cell.tag >> 8) as u16, cell.tag as u8);
-                if !self.arrivals.is_staged(source, number, attempt) {
+                let part = Part::decode(cell.tag);
+                if !self.arrivals.is_staged(source, part.number, part.attempt) {
                     // Nobody waits for it any more.
                     return core.post().release(&core.from(source), cell.mask, source).map(|()| false);
                 }
                 self.peers[source].held += pages;
-                self.fragments.push(Fragment { source, number, attempt, mask: cell.mask, len: cell.len });
+                self.fragments.push(Fragment { source, part, mask: cell.mask, len: cell.len });
                 return Ok(false);
             }
             Kind::Offer => {

@@ -8,23 +8,12 @@ use crate::message::arrivals::Staged;
 use crate::message::core::Core;
 use crate::message::outgoing::Outgoing;
 use crate::protocol::Killed;
-use crate::protocol::message::offer::Offer;
+use crate::protocol::message::offer::{Offer, Part, Want};
 use crate::protocol::message::{Mask, buffers};
 use crate::tuning::MESSAGE_PART_BYTES;
 
 /// The attempt of what nobody has asked for.
-const UNASKED: u8 = 0;
-
-/// Numbers the attempts to get messages through buffers.
-#[derive(Default)]
-pub(super) struct Attempts(u8);
-
-impl Attempts {
-    pub(super) fn next(&mut self) -> u8 {
-        self.0 = self.0.checked_add(1).unwrap_or(UNASKED + 1);
-        self.0
-    }
-}
+const UNASKED: u16 = 0;
 
 /// The length of a part: whole buffers of this length.
 fn part_len(buffer_len: usize) -> usize {
@@ -63,10 +52,14 @@ impl Outgoing {
         bytes: &[u8],
     ) -> Result<(), Killed> {
         let buffer_len = core.layout.buffer_len;
+        let mut start = 0;
         for part in bytes.chunks(part_len(buffer_len)) {
-            let of_part = buffers::lowest(mask, part.len().div_ceil(buffer_len)).unwrap_or(mask);
-            self.publish_fragment(core, target, of_part, (number as u16, UNASKED), part)?;
+            let count = part.len().div_ceil(buffer_len);
+            let of_part = buffers::lowest(mask, count).unwrap_or(mask);
+            let place = Part { number: number as u16, attempt: UNASKED, start };
+            self.publish_fragment(core, target, of_part, place, part)?;
             mask &= !of_part;
+            start += count as u32;
         }
         // The sender waits now, until all is received.
         self.prefetch_before_answer(core, target);
@@ -83,8 +76,42 @@ impl Staged {
     }
 
     /// Whether nobody has asked for it, and all of it is there, or will be.
-    pub(super) fn is_untouched(&self) -> bool {
+    fn is_untouched(&self) -> bool {
         self.attempt == UNASKED && self.received == 0
+    }
+
+    /// Whether a receive has asked for something, or has got it.
+    pub(super) fn is_touched(&self) -> bool {
+        self.has_begun() && !self.is_untouched()
+    }
+
+    /// Whether something was asked for, or comes without that.
+    pub(super) fn has_begun(&self) -> bool {
+        self.wanted > 0
+    }
+
+    /// For another receive: what was asked for was for the one before.
+    pub(super) fn for_another(self) -> Self {
+        if self.is_untouched() { self } else { Staged { attempt: self.next_attempt(), ..Staged::default() } }
+    }
+
+    /// Asks for nothing: what has come since the last that was copied comes once more.
+    pub(super) fn starts_over(&mut self) {
+        // The sender may not have looked since any of those before, so none comes again.
+        if self.asked_bytes() > 0 && self.attempt < Want::ATTEMPT {
+            (self.attempt, self.wanted) = (self.next_attempt(), self.received);
+        }
+    }
+
+    fn next_attempt(&self) -> u16 {
+        if self.attempt < Want::ATTEMPT { self.attempt + 1 } else { UNASKED + 1 }
+    }
+}
+
+impl Default for Staged {
+    /// Of what nobody has asked for, and what does not come without that.
+    fn default() -> Self {
+        Staged { attempt: UNASKED + 1, received: 0, wanted: 0, idle: 0 }
     }
 }
 
@@ -93,9 +120,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_has_asked_for_is_no_attempt() {
-        let mut attempts = Attempts::default();
-        assert!((0..1000).all(|_| attempts.next() != UNASKED));
+    fn attempts_at_a_message_differ() {
+        let mut staged = Staged { wanted: 10, ..Staged::default() };
+        for attempt in UNASKED + 1..Want::ATTEMPT {
+            assert_eq!(staged.attempt, attempt);
+            staged.starts_over();
+            assert_eq!((staged.attempt, staged.wanted), (attempt + 1, 0));
+            // Nothing was asked for since.
+            staged.starts_over();
+            staged.wanted = 10;
+        }
+        // There are no others.
+        staged.starts_over();
+        assert_eq!((staged.attempt, staged.wanted), (Want::ATTEMPT, 10));
+    }
+
+    #[test]
+    fn what_was_begun_is_begun_anew_for_another_receive() {
+        let unasked = Staged { attempt: UNASKED, received: 0, wanted: 100, idle: 7 };
+        assert!(unasked.for_another().has_begun() && unasked.for_another().attempt == UNASKED);
+        let touched = Staged { received: 1, ..unasked };
+        assert!(!touched.for_another().has_begun() && touched.for_another().attempt == UNASKED + 1);
+        let asked = Staged { wanted: 100, ..Staged::default() };
+        assert!(asked.has_begun() && !asked.for_another().has_begun());
+        assert_eq!(asked.for_another().attempt, asked.attempt + 1);
     }
 
     #[test]

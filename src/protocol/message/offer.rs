@@ -91,8 +91,8 @@ impl Offer {
 pub struct Want {
     /// The number of the offer, modulo 2¹⁶.
     pub number: u16,
-    /// Tells an attempt from those before it, of which fragments may be under way.
-    pub attempt: u8,
+    /// Tells an attempt from those before it, of which fragments may be under way. Modulo 2¹³.
+    pub attempt: u16,
     /// The first.
     pub start: u32,
     /// How many.
@@ -100,25 +100,45 @@ pub struct Want {
 }
 
 impl Want {
+    /// The last attempt.
+    pub const ATTEMPT: u16 = (1 << 13) - 1;
     const START: u32 = (1 << 28) - 1;
-    const COUNT: u16 = (1 << 12) - 1;
+    const COUNT: u16 = (1 << 7) - 1;
 
     /// As a word; not 0, since at least one buffer is wanted.
     pub fn encode(self) -> u64 {
-        debug_assert!(self.start <= Self::START && (1..=Self::COUNT).contains(&self.count));
-        let place = u64::from(self.start & Self::START) << 12 | u64::from(self.count & Self::COUNT);
-        u64::from(self.number) << 48 | u64::from(self.attempt) << 40 | place
+        let Want { number, attempt, start, count } = self;
+        debug_assert!(attempt <= Self::ATTEMPT && (1..=Self::COUNT).contains(&count));
+        Part { number, attempt, start }.encode() << 7 | u64::from(count & Self::COUNT)
     }
 
     /// `None`: nothing is wanted.
     pub fn decode(word: u64) -> Option<Self> {
-        let want = Want {
-            number: (word >> 48) as u16,
-            attempt: (word >> 40) as u8,
-            start: (word >> 12) as u32 & Self::START,
-            count: word as u16 & Self::COUNT,
-        };
-        (want.count > 0).then_some(want)
+        let (Part { number, attempt, start }, count) = (Part::decode(word >> 7), word as u16 & Self::COUNT);
+        (count > 0).then_some(Want { number, attempt, start, count })
+    }
+}
+
+/// Of which offer and attempt a fragment is, and at which buffer of the message it begins: the tag of its cell. Modulo the numbers of a
+/// [`Want`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub number: u16,
+    pub attempt: u16,
+    pub start: u32,
+}
+
+impl Part {
+    pub fn encode(self) -> u64 {
+        debug_assert!(self.start <= Want::START);
+        u64::from(self.number) << 41
+            | u64::from(self.attempt & Want::ATTEMPT) << 28
+            | u64::from(self.start & Want::START)
+    }
+
+    pub fn decode(word: u64) -> Self {
+        let (number, attempt) = ((word >> 41) as u16, (word >> 28) as u16 & Want::ATTEMPT);
+        Part { number, attempt, start: word as u32 & Want::START }
     }
 }
 
@@ -134,8 +154,8 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     /// Whether an offer can have its lease. False: an earlier one still needs the word.
     #[inline]
     pub fn has_lease<C: Channel>(&self, channel: &C, number: u32) -> bool {
-        // Relaxed: nothing but this word is used again.
-        self.0.platform.load_cell("lease-free", channel.lease(slot(number)), Relaxed) & 3 == SETTLED
+        // Acquire: nothing is wanted any more of the one before, whose number may be taken for this one's.
+        self.0.platform.load_cell("lease-free", channel.lease(slot(number)), Acquire) & 3 == SETTLED
     }
 
     /// Opens the lease of an offer, before its cell is published, if it [has](Self::has_lease) one.
@@ -186,13 +206,14 @@ impl<P: SymmetricPlatform> Post<'_, P> {
     #[inline]
     pub fn settle<C: Channel>(&self, channel: &C, number: u32, source: usize) -> Result<Settled, Killed> {
         self.0.platform.fail_point("offer-pulled")?;
+        self.wants_no_more(channel, number);
         let word = channel.lease(slot(number));
         let (from, to) = (lease(number, OFFERED), lease(number, SETTLED));
-        // Release: the copy is made.
+        // Release: the copy is made, and nothing is wanted.
         let pulled = self.0.platform.exchange_cell("settle", word, from, to, Release, Relaxed).is_ok();
         if !pulled {
-            // Relaxed: the sender uses nothing but this word again.
-            self.0.platform.store_cell("settle-withdrawn", word, to, Relaxed);
+            // Release: nothing is wanted.
+            self.0.platform.store_cell("settle-withdrawn", word, to, Release);
         }
         self.ring(source)?;
         Ok(if pulled { Settled::Pulled } else { Settled::Withdrawn })
@@ -220,6 +241,17 @@ impl<P: SymmetricPlatform> Post<'_, P> {
         self.ring(source)
     }
 
+    /// What was wanted of an offer is not wanted of a later one.
+    #[inline]
+    fn wants_no_more<C: Channel>(&self, channel: &C, number: u32) {
+        let word = channel.want(slot(number));
+        // Relaxed: this rank's own. Where nothing was wanted it stays in the sender's cache.
+        if self.0.platform.load_cell("want-left", word, Relaxed) != 0 {
+            // Relaxed: before the lease is settled.
+            self.0.platform.store_cell("want-over", word, 0, Relaxed);
+        }
+    }
+
     /// What the receiver wants of this offer.
     #[inline]
     pub fn wanted<C: Channel>(&self, channel: &C, number: u32) -> Option<Want> {
@@ -242,9 +274,12 @@ mod tests {
         }
         for want in [
             Want { number: u16::MAX, attempt: 0, start: Want::START, count: Want::COUNT },
-            Want { number: 0, attempt: u8::MAX, start: 0, count: 1 },
+            Want { number: 0, attempt: Want::ATTEMPT, start: 0, count: 1 },
+            Want { number: 0, attempt: 0, start: Want::START, count: 64 },
         ] {
             assert_eq!(Want::decode(want.encode()), Some(want));
+            let part = Part { number: want.number, attempt: want.attempt, start: want.start };
+            assert_eq!(Part::decode(part.encode()), part);
         }
         assert_eq!(Want::decode(0), None);
     }

@@ -7,6 +7,7 @@ use intranode::{Communicator, Error, Messages, Operation, Source, Tag};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::unistd::Pid;
 
+use super::refused::refuse_reading;
 use super::{EAGER, await_stopped, bytes, pair};
 use crate::scenario::{Outcome, Scenario, ensure_matches, row, still_works};
 
@@ -20,6 +21,8 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_22_send_then_leave).ranks(&[2, 4]),
         row!(message_22_others_go_on_after_a_rank_has_left).ranks(&[4]),
         row!(message_22_a_receiver_leaves_when_too_much_has_come).ranks(&[2]).timeout(Duration::from_secs(20)),
+        row!(message_22_to_oneself_after_all_others_have_left).ranks(&[2, 3]),
+        row!(message_22_to_oneself_after_all_others_have_left_where_memory_cannot_be_read).ranks(&[2, 3]),
         row!(message_22_without_communicators).ranks(&[2]).timeout(TIMEOUT),
         row!(message_23_who_stops_after_a_death_is_not_its_cause).ranks(&[3]).last_is_killed(),
         row!(message_23_send_then_die).ranks(&[2, 4]).last_is_killed(),
@@ -54,6 +57,41 @@ fn message_20_head_to_head(comm: Communicator) -> Outcome {
     messages.recv(&mut received, other, 1)?;
     ensure!(received == [other]);
     still_works(&comm)
+}
+
+/// What a rank sends itself comes all the same.
+fn message_22_to_oneself_after_all_others_have_left(comm: Communicator) -> Outcome {
+    let (mut messages, rank) = (comm.messages()?, comm.rank());
+    if rank != 0 {
+        drop(messages);
+        return still_works(&comm);
+    }
+    for other in 1..comm.size() {
+        let error = messages.recv(&mut [0u8], other, 9).expect_err("it has left");
+        ensure_matches!(error, Error::RankLeft { rank, .. } if *rank == other);
+    }
+    for len in [8, EAGER, 8 << 20] {
+        let (data, mut received) = (bytes(len, len), vec![0u8; len]);
+        for source in [Source::Rank(0), Source::Any] {
+            received.fill(0);
+            messages.sendrecv(&data, 0, &mut received, source, 1)?;
+            ensure!(received == data, "{len} bytes from {source:?}");
+            received.fill(0);
+            let mut sending = messages.start_send_synchronous(&data, 0, 2)?;
+            let mut receiving = messages.start_recv(&mut received, source, 2)?;
+            messages.wait_all(&mut [&mut sending, &mut receiving])?;
+            drop(receiving);
+            ensure!(received == data, "{len} bytes from {source:?}, started");
+        }
+    }
+    let error = messages.recv(&mut [0u8], Source::Any, 1).expect_err("nobody sends");
+    ensure_matches!(error, Error::RankLeft { .. });
+    still_works(&comm)
+}
+
+fn message_22_to_oneself_after_all_others_have_left_where_memory_cannot_be_read(comm: Communicator) -> Outcome {
+    refuse_reading()?;
+    message_22_to_oneself_after_all_others_have_left(comm)
 }
 
 fn message_20_nothing_comes(comm: Communicator) -> Outcome {

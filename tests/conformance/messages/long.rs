@@ -17,6 +17,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_16_started_received_in_reverse_where_memory_cannot_be_read).ranks(&[2]),
         row!(message_16_started_sends_do_not_block_others_where_memory_cannot_be_read).ranks(&[2, 4]),
         row!(message_18_a_sending_is_dropped).ranks(&[2]),
+        row!(message_16_started_receives_leave_room_for_others_where_memory_cannot_be_read).ranks(&[2, 9]),
         row!(message_18_a_sending_is_dropped_where_memory_cannot_be_read).ranks(&[2]),
         row!(message_behind_all_that_there_is_room_for_where_memory_cannot_be_read).ranks(&[2, 4, 8]),
     ]
@@ -166,6 +167,52 @@ fn message_16_started_sends_do_not_block_others_where_memory_cannot_be_read(comm
         messages.wait_all(&mut receivings.iter_mut().map(|one| one as &mut dyn Request).collect::<Vec<_>>())?;
         drop(receivings);
         ensure!(received == all);
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+/// What the receiver has asked for, and does not look at, leaves room for the longest message that is not asked for.
+fn message_16_started_receives_leave_room_for_others_where_memory_cannot_be_read(
+    comm: Communicator,
+) -> Outcome {
+    const LEN: usize = 1 << 20;
+    refuse_reading()?;
+    let mut messages = comm.messages()?;
+    let all = [1, 2].map(|tag| bytes(tag, LEN));
+    match comm.rank() {
+        0 => {
+            let mut sendings = Vec::new();
+            for data in &all {
+                sendings.push(messages.start_send(data, 1, 1)?);
+            }
+            comm.barrier()?;
+            comm.barrier()?;
+            for sending in &mut sendings {
+                messages.test(sending)?;
+            }
+            messages.send(&all[0][..EAGER], 1, 2)?;
+            messages
+                .wait_all(&mut sendings.iter_mut().map(|one| one as &mut dyn Request).collect::<Vec<_>>())?;
+        }
+        1 => {
+            let (mut received, mut short) = ([1, 2].map(|_| vec![0u8; LEN]), vec![0u8; EAGER]);
+            let mut receivings = Vec::new();
+            for buffer in &mut received {
+                receivings.push(messages.start_recv(buffer, 0, 1)?);
+            }
+            comm.barrier()?;
+            for receiving in &mut receivings {
+                messages.test(receiving)?;
+            }
+            comm.barrier()?;
+            messages.recv(&mut short, 0, 2)?;
+            messages
+                .wait_all(&mut receivings.iter_mut().map(|one| one as &mut dyn Request).collect::<Vec<_>>())?;
+            drop(receivings);
+            ensure!(short == all[0][..EAGER] && received == all);
+        }
+        _ => (0..2).try_for_each(|_| comm.barrier())?,
     }
     comm.barrier()?;
     Ok(())
