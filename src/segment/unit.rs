@@ -195,6 +195,15 @@ impl<'a, T: Pod> Instance<'a, T> {
         value
     }
 
+    /// Panics, as a slice does, unless these elements are all inside.
+    #[track_caller]
+    fn check_strided(self, index: usize, stride: usize, count: usize) {
+        if let Some(last) = count.checked_sub(1) {
+            // Those before it have smaller indices.
+            self.check(&self.range(strided(index, stride, last), 1));
+        }
+    }
+
     /// Writes elements that are `stride` elements apart.
     #[track_caller]
     pub(crate) fn put_strided(
@@ -205,6 +214,8 @@ impl<'a, T: Pod> Instance<'a, T> {
         stride: usize,
         values: &[T],
     ) {
+        // Before anything is written.
+        self.check_strided(index, stride, values.len());
         for (number, value) in values.iter().enumerate() {
             let range = self.range(strided(index, stride, number), 1);
             by_unit!(T, U => {
@@ -218,6 +229,7 @@ impl<'a, T: Pod> Instance<'a, T> {
     /// Reads elements that are `stride` elements apart.
     #[track_caller]
     pub(crate) fn get_strided(self, access: &Access<'_>, index: usize, stride: usize, values: &mut [T]) {
+        self.check_strided(index, stride, values.len());
         for (number, value) in values.iter_mut().enumerate() {
             let range = self.range(strided(index, stride, number), 1);
             by_unit!(T, U => {
