@@ -24,7 +24,6 @@ use crate::segment::mapped::MappedSegment;
 use crate::sys::kept_file::KeptFile;
 use crate::sys::memory::backing::{Refusal, too_long};
 use crate::sys::memory::findable;
-use crate::sys::memory::mapping::Mapping;
 use crate::sys::memory::pages::page_size;
 use crate::sys::shared_heap;
 
@@ -146,36 +145,33 @@ impl Buffers {
         }
         let (number, range) = fit.ok_or_else(too_long)?;
         let segment = &mut own[number];
-        if let Some(file) = &segment.file {
-            let page = page_size();
-            let pages = range.start * GRANULE / page * page..(range.end * GRANULE).next_multiple_of(page);
-            if let Err(refusal) = findable::allocate(file, pages) {
-                segment.free.free_range(range);
-                return Err(refusal);
-            }
+        let bytes = range.start * GRANULE..range.end * GRANULE;
+        let mut block = BufferBlock::new(Arc::clone(&segment.bytes), bytes);
+        if let Err(refusal) = block.allocate(segment.file.as_ref()) {
+            // It was allocated in steps, of which the first ones may have succeeded.
+            block.give_back(segment.file.as_ref());
+            segment.free.free_range(range);
+            return Err(refusal);
         }
         let used = segment.used.saturating_sub(range.start).min(range.len()) * GRANULE;
         segment.used = segment.used.max(range.end);
-        let bytes = range.start * GRANULE..range.end * GRANULE;
-        let mut block = BufferBlock::new(Arc::clone(&segment.bytes), bytes);
         drop(own);
         block.values_mut::<u8>(used).fill(0);
         Ok(block)
     }
 
     /// A buffer has been dropped: its block is free. In a forked child nothing changes, since the memory is the parent's.
-    pub(crate) fn free(&self, block: &BufferBlock) {
+    pub(crate) fn free(&self, block: &mut BufferBlock) {
         if block.bytes().forked() {
             return;
         }
-        let range = block.range();
+        let range = block.range().clone();
         let mut own = self.own();
         let Some(segment) = own.iter_mut().find(|segment| Arc::ptr_eq(&segment.bytes, block.bytes())) else {
             return;
         };
-        if let Some(file) = segment.file.as_ref().filter(|_| range.len() >= GIVE_BACK_FROM_BYTES) {
-            let page = page_size();
-            findable::give_back(file, range.start.next_multiple_of(page)..range.end / page * page);
+        if range.len() >= GIVE_BACK_FROM_BYTES {
+            block.give_back(segment.file.as_ref());
         }
         segment.free.free_range(range.start / GRANULE..range.end / GRANULE);
     }
@@ -269,11 +265,12 @@ fn grow(name: Option<String>, needed: usize, longest: usize) -> Result<Segment, 
         Some(name) => findable::make(name, len.ok_or_else(too_long)?),
         None => Err(io::Error::from(io::ErrorKind::Unsupported).into()),
     };
+    let make_private = |len: Option<usize>| findable::make_private(len.ok_or_else(too_long)?);
     let (file, mapping) = match make(spare).or_else(|_| make(Some(alone))) {
         Ok((file, mapping)) => (Some(file), mapping),
         Err(Refusal::Memory(headroom)) => return Err(Refusal::Memory(headroom)),
         // The system has no memory that others find.
-        Err(Refusal::System(_)) => (None, Mapping::anonymous(spare.unwrap_or(alone))?),
+        Err(Refusal::System(_)) => (None, make_private(spare).or_else(|_| make_private(Some(alone)))?),
     };
     let free = RangeAllocator::new(0..mapping.len() / GRANULE);
     let reach = if file.is_some() { Reach::Unknown } else { Reach::NotAll };

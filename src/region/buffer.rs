@@ -141,7 +141,7 @@ impl<T: Pod> DerefMut for Buffer<T> {
 
 impl<T: Pod> Drop for Buffer<T> {
     fn drop(&mut self) {
-        self.rank_state.buffers.free(&self.block);
+        self.rank_state.buffers.free(&mut self.block);
     }
 }
 

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use crate::copy::Source;
+use crate::sys::kept_file::KeptFile;
+use crate::sys::memory::backing::Refusal;
+use crate::sys::memory::findable;
 use crate::sys::memory::mapping::Mapping;
 
 /// Memory in which one rank's buffers lie: that rank's mapping of it, or another rank's own one, which is read-only.
@@ -69,6 +72,21 @@ impl BufferBlock {
 
     pub(crate) fn range(&self) -> &Range<usize> {
         &self.range
+    }
+
+    /// Allocates its pages, whose contents may become zeros. `file`: where the memory lies, unless it is private.
+    pub(crate) fn allocate(&mut self, file: Option<&KeptFile>) -> Result<(), Refusal> {
+        if !findable::allocate(file, &self.bytes.mapping, self.range.clone())? {
+            // The system allocates it when something is stored there.
+            self.values_mut::<u8>(self.range.len()).fill(0);
+        }
+        Ok(())
+    }
+
+    /// Gives its whole pages back to the system, where that is possible. `file` as above.
+    pub(crate) fn give_back(&mut self, file: Option<&KeptFile>) {
+        // SAFETY: I19: no other block has these bytes, and the exclusive borrow of `self` excludes references to them.
+        unsafe { findable::give_back(file, &self.bytes.mapping, self.range.clone()) };
     }
 
     /// The first `len` elements.

@@ -8,6 +8,7 @@
 //!
 //! `FAULTS_REPEAT=10` repeats random tests ten times as often.
 
+mod buffer_memory;
 mod buffers;
 mod calls;
 mod control_group;
@@ -67,6 +68,7 @@ fn tests() -> Vec<Test> {
         joining::TESTS,
         freezing::TESTS,
         families::TESTS,
+        buffer_memory::TESTS,
         buffers::TESTS,
         single_copy::TESTS,
         foreign::TESTS,
@@ -103,6 +105,7 @@ fn programs() -> Vec<Program> {
         processes::PROGRAMS,
         joining::PROGRAMS,
         families::PROGRAMS,
+        buffer_memory::PROGRAMS,
         buffers::PROGRAMS,
         single_copy::PROGRAMS,
         foreign::PROGRAMS,

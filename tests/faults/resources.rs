@@ -389,7 +389,7 @@ fn limit_this_process() -> Result<()> {
 }
 
 /// This process's usage of a resource.
-fn used(limit: &str) -> Result<u64> {
+pub(crate) fn used(limit: &str) -> Result<u64> {
     let field = if limit == "AS" { "VmSize:" } else { "VmData:" };
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix(field)).context("a field")?;

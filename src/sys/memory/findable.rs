@@ -12,6 +12,7 @@ use super::headroom;
 use super::mapping::Mapping;
 #[cfg(target_os = "linux")]
 use super::memfd;
+use super::pages::page_size;
 use super::rlimit;
 use crate::sys::kept_file::KeptFile;
 use crate::sys::shm_file;
@@ -24,32 +25,66 @@ pub(crate) fn make(name: &str, len: usize) -> Result<(KeptFile, Mapping), Refusa
     Ok((KeptFile::new(file)?, mapping))
 }
 
+/// As [`make`], but of private memory, which nobody finds.
+pub(crate) fn make_private(len: usize) -> Result<Mapping, Refusal> {
+    rlimit::refuses(0, len as u64).map_or(Ok(()), |headroom| Err(Refusal::Memory(headroom)))?;
+    Ok(Mapping::anonymous(len)?)
+}
+
+/// The program has closed the descriptor.
+fn closed() -> io::Error {
+    io::Error::from_raw_os_error(libc::EBADF)
+}
+
 /// Whether there is room for `len` bytes more.
 pub(crate) fn check_room(len: usize) -> Result<(), Refusal> {
     let too_small = headroom::min_headroom().filter(|headroom| headroom.bytes < len as u64);
     too_small.map_or(Ok(()), |headroom| Err(Refusal::Memory(headroom)))
 }
 
-/// Allocates a range, before anything is stored there.
-pub(crate) fn allocate(file: &KeptFile, range: Range<usize>) -> Result<(), Refusal> {
-    let file = file.get().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
-    shm_file::allocate(file, range).map_err(refused)
+/// Allocates the pages of a range, before anything is stored there. `file`: that of the mapping, unless it is private. Reports whether
+/// the system did it: private memory it may only allocate when something is stored there.
+pub(crate) fn allocate(
+    file: Option<&KeptFile>,
+    mapping: &Mapping,
+    range: Range<usize>,
+) -> Result<bool, Refusal> {
+    let page = page_size();
+    let pages = range.start / page * page..range.end.next_multiple_of(page);
+    let Some(file) = file else { return Ok(mapping.populate(pages)?) };
+    shm_file::allocate(file.get().ok_or_else(closed)?, pages).map_err(refused)?;
+    Ok(true)
 }
 
-/// Gives the pages of a range, which begins and ends at a page, back to the system: they are zeros then. Where the system cannot,
-/// they stay as they are.
+/// Gives the whole pages of a range back to the system. Where it cannot, they stay as they are; else they are zeros. `file` as above.
+///
+/// # Safety
+/// No reference lies in the range.
+pub(crate) unsafe fn give_back(file: Option<&KeptFile>, mapping: &Mapping, range: Range<usize>) {
+    let page = page_size();
+    let pages = range.start.next_multiple_of(page)..range.end / page * page;
+    // By the file where that is open, since locked pages of a mapping stay.
+    if pages.is_empty() || file.is_some_and(|file| file.get().is_some_and(|file| punch(file, &pages))) {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { mapping.give_back(pages, file.is_some()) };
+}
+
+/// Makes a hole in a file. Reports whether the system did it.
 #[cfg(target_os = "linux")]
-pub(crate) fn give_back(file: &KeptFile, range: Range<usize>) {
+fn punch(file: &File, range: &Range<usize>) -> bool {
     use std::os::fd::AsRawFd;
-    let Some(file) = file.get() else { return };
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    let (Ok(start), Ok(len)) = (range.start.try_into(), range.len().try_into()) else { return };
+    let (Ok(start), Ok(len)) = (range.start.try_into(), range.len().try_into()) else { return false };
     // SAFETY: I7: the descriptor is open; no memory is involved.
-    let _ = unsafe { libc::fallocate(file.as_raw_fd(), mode, start, len) };
+    unsafe { libc::fallocate(file.as_raw_fd(), mode, start, len) == 0 }
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn give_back(_file: &KeptFile, _range: Range<usize>) {}
+fn punch(_file: &File, _range: &Range<usize>) -> bool {
+    false
+}
 
 /// Maps the memory of this name that a process has made, to be read.
 #[cfg(target_os = "linux")]
@@ -125,13 +160,14 @@ mod tests {
         let first_byte = |mapping: &Mapping| unsafe { mapping.start().read_volatile() };
         let name = format!("findable_{}", std::process::id());
         let (file, own) = make(&name, 8192).unwrap();
-        allocate(&file, 0..4096).unwrap();
+        assert!(allocate(Some(&file), &own, 0..4096).unwrap());
         // SAFETY: as above.
         unsafe { own.start().write_volatile(7) };
         let found = find(std::process::id(), &name).unwrap();
         assert_eq!((found.len(), first_byte(&found)), (8192, 7));
         assert!(find(std::process::id(), &name[1..]).is_err());
-        give_back(&file, 0..4096);
+        // SAFETY: there is no reference to it.
+        unsafe { give_back(Some(&file), &own, 0..4096) };
         assert_eq!((first_byte(&own), first_byte(&found)), (0, 0));
         // A part of it, and a note.
         let part = find_part(std::process::id(), &name, 4096).unwrap();

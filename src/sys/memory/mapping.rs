@@ -101,6 +101,52 @@ impl Mapping {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// Allocates the pages of a range that begins and ends at a page. Reports whether the system knows how to: before Linux 5.14 it
+    /// does not, and a page is allocated when something is stored there.
+    ///
+    /// # Panics
+    /// When the range exceeds the mapping.
+    #[cfg(target_os = "linux")]
+    pub(super) fn populate(&self, range: Range<usize>) -> io::Result<bool> {
+        assert!(range.start <= range.end && range.end <= self.len.next_multiple_of(page_size()));
+        // Miri does not know it.
+        if cfg!(miri) {
+            return Ok(false);
+        }
+        let start = self.start.wrapping_add(range.start);
+        // SAFETY: I7: a part of our own mapping; its contents do not change.
+        if unsafe { libc::madvise(start.cast(), range.len(), libc::MADV_POPULATE_WRITE) } == 0 {
+            return Ok(true);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() == Some(libc::EINVAL) { Ok(false) } else { Err(error) }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn populate(&self, _range: Range<usize>) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// Gives the pages of a range, which begins and ends at a page, back to the system, so that they are zeros. Where it cannot, they
+    /// stay as they are. `has_file`: whether the mapping is of a file, in which the range becomes a hole.
+    ///
+    /// # Safety
+    /// No reference lies in the range.
+    #[cfg(target_os = "linux")]
+    pub(super) unsafe fn give_back(&self, range: Range<usize>, has_file: bool) {
+        assert!(range.start <= range.end && range.end <= self.len);
+        if cfg!(miri) || self.guard.forked() {
+            return;
+        }
+        let advice = if has_file { libc::MADV_REMOVE } else { libc::MADV_DONTNEED };
+        let start = self.start.wrapping_add(range.start);
+        // SAFETY: I19: a part of our own mapping, to which nothing refers.
+        let _ = unsafe { libc::madvise(start.cast(), range.len(), advice) };
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) unsafe fn give_back(&self, _range: Range<usize>, _has_file: bool) {}
+
     /// Asks for it not to be in core dumps, for which the system would allocate all of its pages.
     #[cfg(target_os = "linux")]
     pub(super) fn leave_out_of_dumps(&self) {
