@@ -8,6 +8,7 @@ pub(crate) mod epoll;
 pub(crate) mod fence;
 pub(crate) mod file_size;
 pub(crate) mod handler;
+pub(crate) mod inherited;
 pub(crate) mod kept_file;
 #[cfg(target_os = "linux")]
 pub(crate) mod membarrier;

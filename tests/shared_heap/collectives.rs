@@ -25,6 +25,7 @@ pub(super) const PROGRAMS: &[Program] = &[
     ("blocks_far_behind_in_the_heap_are_found", 2, far_blocks),
     ("short_vectors_are_read_in_place_once_they_stay", 2, short_vectors),
     ("a_rank_that_forks_goes_on", 2, forking_rank),
+    ("a_child_keeps_no_memory_of_its_parent", 2, child_without_files),
     ("named_memory_finds_no_heap", 2, named),
     ("a_rank_dies_while_others_read_it", 3, one_dies),
     ("a_rank_gives_up_and_frees_what_others_read", 2, gives_up),
@@ -55,6 +56,41 @@ fn ensure_gathered(all: &[u64], len: usize, first: usize) -> Result<()> {
 pub(super) fn foreign() -> Result<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     Ok(maps.lines().filter(|line| line.contains("/memfd:intranode_heap_") && line.contains(" r--s ")).count())
+}
+
+/// The files of memory that this process has open.
+fn memory_files() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let link = std::fs::read_link(entry?.path()).unwrap_or_default();
+        names.extend(link.to_str().filter(|link| link.contains("memfd:intranode")).map(str::to_owned));
+    }
+    Ok(names)
+}
+
+/// Neither the heap's descriptor nor those of its note and of buffers.
+fn child_without_files() -> Result<()> {
+    let comm = join()?;
+    let buffer = comm.buffer::<u64>(1 << 20)?;
+    gather(&comm, 1 << 20, 0)?;
+    let own = memory_files()?;
+    ensure!(own.len() == 3, "{own:?}");
+    // SAFETY: no other thread of this process holds a lock that the child needs.
+    match unsafe { fork() }? {
+        ForkResult::Child => {
+            let left = memory_files().map_or(1, |names| names.len());
+            drop(buffer);
+            // SAFETY: ends the child without running the parent's exit handlers.
+            unsafe { libc::_exit(left as i32) }
+        }
+        ForkResult::Parent { child } => {
+            let status = waitpid(child, None)?;
+            ensure!(matches!(status, WaitStatus::Exited(_, 0)), "{status:?}");
+        }
+    }
+    ensure!(memory_files()? == own);
+    drop(buffer);
+    gather(&comm, 1 << 20, 1)
 }
 
 pub(super) fn gather(comm: &Communicator, len: usize, turn: usize) -> Result<()> {

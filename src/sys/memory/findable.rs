@@ -8,6 +8,7 @@ use std::io;
 use std::ops::Range;
 
 use super::backing::{Refusal, refused, too_large};
+use super::fork::with_fork_lock;
 use super::headroom;
 use super::mapping::Mapping;
 #[cfg(target_os = "linux")]
@@ -20,15 +21,20 @@ use crate::sys::shm_file;
 /// Makes `len` bytes of zeros, of which none is allocated.
 pub(crate) fn make(name: &str, len: usize) -> Result<(KeptFile, Mapping), Refusal> {
     rlimit::refuses(len as u64, 0).map_or(Ok(()), |headroom| Err(Refusal::Memory(headroom)))?;
-    let file = create(name, len as u64).map_err(too_large)?;
-    let mapping = Mapping::of(&file, len)?;
-    Ok((KeptFile::new(file)?, mapping))
+    let kept = keep(|| create(name, len as u64)).map_err(too_large)?;
+    let mapping = Mapping::of(kept.get().ok_or_else(closed)?, len)?;
+    Ok((kept, mapping))
 }
 
 /// As [`make`], but of private memory, which nobody finds.
 pub(crate) fn make_private(len: usize) -> Result<Mapping, Refusal> {
     rlimit::refuses(0, len as u64).map_or(Ok(()), |headroom| Err(Refusal::Memory(headroom)))?;
     Ok(Mapping::anonymous(len)?)
+}
+
+/// Keeps a new file open here, and not in forked children, which would keep its memory.
+fn keep(create: impl FnOnce() -> io::Result<File>) -> io::Result<KeptFile> {
+    with_fork_lock(|| KeptFile::not_in_children(create()?))
 }
 
 /// The program has closed the descriptor.
@@ -109,7 +115,7 @@ pub(crate) fn find_part(process: u32, name: &str, len: usize) -> io::Result<Mapp
 /// Makes something without bytes, which only has a name, as long as the file is open.
 #[cfg(target_os = "linux")]
 pub(crate) fn make_note(name: &str) -> io::Result<KeptFile> {
-    KeptFile::new(memfd::make_named(0, name)?)
+    keep(|| memfd::make_named(0, name))
 }
 
 /// What follows this beginning in a name of a process.

@@ -7,6 +7,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::pages;
+use crate::sys::inherited;
 
 /// The values of the page's word. With MADV_WIPEONFORK a forked child finds a page of zeros.
 const WIPED: u32 = 0;
@@ -68,7 +69,7 @@ impl Drop for ForkGuard {
 }
 
 /// Runs `work` while no other thread of this process can fork: a mapping exists for a moment before MADV_DONTFORK applies
-/// to it. Does not exclude fork system calls that bypass the C library.
+/// to it, and a descriptor before it is noted to be closed in children. Does not exclude fork system calls that bypass the C library.
 pub(super) fn with_fork_lock<R>(work: impl FnOnce() -> R) -> R {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
@@ -76,9 +77,9 @@ pub(super) fn with_fork_lock<R>(work: impl FnOnce() -> R) -> R {
         if cfg!(miri) {
             return;
         }
-        // SAFETY: I5: the three functions only lock and unlock. If registering fails for want of memory, a child may inherit
-        // a mapping, which it does not touch.
-        let _ = unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(unlock)) };
+        // SAFETY: I5: the three functions only lock, unlock and close. If registering fails for want of memory, a child may
+        // inherit a mapping, which it does not touch, and descriptors.
+        let _ = unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(in_child)) };
     });
     struct Unlock;
     impl Drop for Unlock {
@@ -108,6 +109,11 @@ extern "C" fn lock() {
 extern "C" fn unlock() {
     // SAFETY: I5: held by this thread, or, in a child, by the thread of which it is a copy.
     unsafe { libc::pthread_mutex_unlock(FORK_LOCK.0.get()) };
+}
+
+extern "C" fn in_child() {
+    inherited::close_in_child();
+    unlock();
 }
 
 #[cfg(all(target_os = "linux", not(miri)))]
