@@ -21,6 +21,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("buffers_that_were_dropped_have_no_memory", || alone("drops a buffer", "memfd")),
     ("buffers_by_no_name_that_were_dropped_have_no_memory", || alone("drops a buffer", "named")),
     ("buffers_dropped_after_their_descriptors_were_closed", || alone("drops a closed buffer", "memfd")),
+    ("buffers_read_by_a_rank_that_locks_its_memory", locked),
     ("limits_on_buffers", || alone("has buffers under limits", "memfd")),
     ("limits_on_buffers_by_no_name", || alone("has buffers under limits", "named")),
 ];
@@ -29,6 +30,8 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ("has half of a buffer", has_half_of_a_buffer),
     ("drops a buffer", || drops_a_buffer(|| Ok(()))),
     ("drops a closed buffer", || drops_a_buffer(close_all)),
+    ("reads buffers, and locks its memory", || reads_locked(true)),
+    ("lends a buffer", || reads_locked(false)),
     ("has buffers under limits", has_buffers_under_limits),
 ];
 
@@ -126,6 +129,46 @@ fn drops_a_buffer(before_it_is_dropped: fn() -> Result<()>) -> Result<()> {
         ensure!(left == 0, "{left} pages of {pages}");
     }
     rank::send("works")
+}
+
+fn locked() -> Result<Completion> {
+    let programs = ["lends a buffer", "reads buffers, and locks its memory"];
+    let mut job = Job::new(2);
+    (0..2).try_for_each(|rank| job.start(rank, programs[rank], super::buffers::in_place))?;
+    for rank in 0..2 {
+        job.await_line(rank, "joined")?;
+    }
+    let lines = [job.line(0)?, job.line(1)?];
+    job.finish(&[])?;
+    if let Some(reason) = lines[1].strip_prefix("not allowed: ") {
+        return Ok(Completion::ignored_with(reason.to_owned()));
+    }
+    ensure!(lines == ["works"; 2], "{lines:?}");
+    Ok(Completion::Completed)
+}
+
+/// Segments are longer than what lies in them, also where a rank locks all that it maps.
+fn reads_locked(locks: bool) -> Result<()> {
+    let comm = rank::join()?;
+    let large = comm.buffer::<u8>(32 * MIB)?;
+    drop(large);
+    // SAFETY: touches no memory of the program.
+    let refused = locks && unsafe { libc::mlockall(libc::MCL_FUTURE) } != 0;
+    let error = std::io::Error::last_os_error();
+    // A segment of 64 MiB.
+    let mut own = comm.buffer::<u64>(33 * MIB / 8)?;
+    own.fill(comm.rank() as u64 + 1);
+    let before = allocated()?;
+    ensure!(before < 40 * MIB as u64, "{before} bytes");
+    let part = &own[..MIB];
+    let mut all = vec![0u64; 2 * MIB];
+    comm.allgather(part, &mut all)?;
+    ensure!(all[..MIB].iter().all(|value| *value == 1) && all[MIB..].iter().all(|value| *value == 2));
+    comm.barrier()?;
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    ensure!(maps.lines().any(|line| line.contains("memfd:intranode_") && line.contains(" r--s ")), "{maps}");
+    ensure!(allocated()? == before, "{before} bytes, then {}", allocated()?);
+    rank::send(&if refused { format!("not allowed: to lock memory: {error}") } else { "works".to_owned() })
 }
 
 fn close_all() -> Result<()> {

@@ -1,5 +1,6 @@
 //! Collectives of what lies in the heaps of the ranks' processes.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -9,7 +10,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
-use super::blocks::{MIB, is_shared};
+use super::blocks::{MIB, is_shared, memory};
 use super::limits::without_heap;
 use super::{Program, job};
 
@@ -26,6 +27,7 @@ pub(super) const PROGRAMS: &[Program] = &[
     ("short_vectors_are_read_in_place_once_they_stay", 2, short_vectors),
     ("a_rank_that_forks_goes_on", 2, forking_rank),
     ("a_child_keeps_no_memory_of_its_parent", 2, child_without_files),
+    ("a_rank_that_locks_its_memory_allocates_none_of_another", 2, locked_reader),
     ("named_memory_finds_no_heap", 2, named),
     ("a_rank_dies_while_others_read_it", 3, one_dies),
     ("a_rank_gives_up_and_frees_what_others_read", 2, gives_up),
@@ -66,6 +68,42 @@ fn memory_files() -> Result<Vec<String>> {
         names.extend(link.to_str().filter(|link| link.contains("memfd:intranode")).map(str::to_owned));
     }
     Ok(names)
+}
+
+/// What was never written has no memory, also where a rank locks all that it maps from then on.
+fn locked_reader() -> Result<()> {
+    let locks = std::env::var("INTRANODE_RANK")? == "1";
+    // SAFETY: touches no memory of the program.
+    if locks && unsafe { libc::mlockall(libc::MCL_FUTURE) } != 0 {
+        return Err(job::NotAllowed(format!("to lock memory: {}", std::io::Error::last_os_error())).into());
+    }
+    let comm = join()?;
+    let unwritten = vec![0u8; if locks { MIB } else { 150 * MIB }];
+    let own = block(comm.rank(), 1 << 20);
+    let mut all = vec![0; own.len() * comm.size()];
+    let before = allocated()?;
+    // What a heap has beside its blocks is not locked: its table alone would take more.
+    ensure!(before < 100 * MIB as u64 && memory()?[1] < 200 * MIB, "{before} bytes, {:?}", memory()?);
+    comm.allgather(&own, &mut all)?;
+    ensure_gathered(&all, own.len(), 0)?;
+    comm.barrier()?;
+    ensure!(foreign()? == 1);
+    let after = allocated()?;
+    ensure!(locks || after <= before + 20 * MIB as u64, "{before} bytes, then {after}");
+    comm.barrier()?;
+    drop(unwritten);
+    Ok(())
+}
+
+/// The bytes that the file of this process's heap has.
+fn allocated() -> Result<u64> {
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let path = entry?.path();
+        if std::fs::read_link(&path).is_ok_and(|link| link.to_string_lossy().contains("intranode_heap_")) {
+            return Ok(std::fs::metadata(&path)?.blocks() * 512);
+        }
+    }
+    anyhow::bail!("there is no heap")
 }
 
 /// Neither the heap's descriptor nor those of its note and of buffers.

@@ -22,7 +22,7 @@ use crate::sys::shm_file;
 pub(crate) fn make(name: &str, len: usize) -> Result<(KeptFile, Mapping), Refusal> {
     rlimit::refuses(len as u64, 0).map_or(Ok(()), |headroom| Err(Refusal::Memory(headroom)))?;
     let kept = keep(|| create(name, len as u64)).map_err(too_large)?;
-    let mapping = Mapping::of(kept.get().ok_or_else(closed)?, len)?;
+    let mapping = Mapping::sparse(kept.get().ok_or_else(closed)?, len, true)?;
     Ok((kept, mapping))
 }
 
@@ -106,8 +106,7 @@ pub(crate) fn find_part(process: u32, name: &str, len: usize) -> io::Result<Mapp
     if rlimit::refuses(len as u64, 0).is_some() {
         return Err(io::ErrorKind::OutOfMemory.into());
     }
-    let mapping = Mapping::of(&file, len)?;
-    mapping.protect(false)?;
+    let mapping = Mapping::sparse(&file, len, false)?;
     mapping.leave_out_of_dumps();
     Ok(mapping)
 }

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 
 use super::fork::{ForkGuard, with_fork_lock};
-use super::pages::{map, map_from, page_size, unmap};
+use super::pages::{map, map_from, map_sparse, page_size, unmap};
 
 /// A mapping, unmapped on drop.
 ///
@@ -37,7 +37,16 @@ impl Mapping {
         Self::new(len, || map(len, libc::MAP_SHARED, file.as_raw_fd()))
     }
 
-    /// The same for `len` bytes from an offset on, which is a multiple of the page size.
+    /// The same of a file with holes, which stay holes even if the process locks all memory that it maps. Without `writable`, a store to it
+    /// is a fault.
+    pub(super) fn sparse(file: &File, len: usize, writable: bool) -> io::Result<Self> {
+        if file.metadata()?.len() < len as u64 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
+        }
+        Self::new(len, || map_sparse(len, access(writable), libc::MAP_SHARED, file.as_raw_fd()))
+    }
+
+    /// As [`of`](Self::of), for `len` bytes from an offset on, which is a multiple of the page size.
     pub(crate) fn part(file: &File, offset: usize, len: usize) -> io::Result<Self> {
         let end = offset.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?;
         if file.metadata()?.len() < end as u64 {
@@ -93,11 +102,10 @@ impl Mapping {
         if self.guard.forked() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let access = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         let start = self.start.wrapping_add(range.start);
         // SAFETY: I7: a part of our own mapping; nothing is moved. The callers see to it that no reference conflicts with
         // the new protection.
-        let result = unsafe { libc::mprotect(start.cast(), range.len(), access) };
+        let result = unsafe { libc::mprotect(start.cast(), range.len(), access(writable)) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
@@ -184,6 +192,10 @@ impl Drop for Mapping {
             unsafe { unmap(self.start, self.len) };
         }
     }
+}
+
+fn access(writable: bool) -> libc::c_int {
+    if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ }
 }
 
 /// Maps the first `len` bytes of a file at a multiple of `align`: reserves a larger address range, and unmaps the rest.

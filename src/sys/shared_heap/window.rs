@@ -14,7 +14,7 @@ use super::ranges::Page;
 use crate::sys::kept_file::KeptFile;
 use crate::sys::memory::huge;
 use crate::sys::memory::memfd;
-use crate::sys::memory::pages::page_size;
+use crate::sys::memory::pages::{map_sparse, page_size};
 use crate::sys::memory::rlimit;
 use crate::tuning::{HEAP_GROWS_BY_BYTES, HEAP_WINDOW_BYTES, HEAP_WINDOW_MEMORIES};
 
@@ -52,7 +52,7 @@ impl Window {
         let file = memfd::sealed(len as u64, &CString::new(name(number)).ok()?).ok()?;
         let file = KeptFile::new(file).ok()?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE;
-        let table = map(ptr::null_mut(), table_len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
+        let table = map_sparse(table_len, libc::PROT_READ | libc::PROT_WRITE, flags, -1).ok()?;
         let Some(reserved) = map(ptr::null_mut(), len + huge::ALIGN, libc::PROT_NONE, flags, -1, 0) else {
             // SAFETY: I20: just mapped, and nothing refers to it.
             unsafe { libc::munmap(table.cast(), table_len) };
