@@ -29,7 +29,7 @@ use crate::endpoint::state::State;
 /// * Nothing is in the file system. A name is free again when its endpoint is gone, however it ends.
 ///
 /// The other side is not trusted with more than its own messages: docs/endpoint.md says what that means. An endpoint belongs to one
-/// process: in a forked child its calls fail. It takes a descriptor, one more for the name, and two for each peer.
+/// process: in a forked child its calls fail. It takes a descriptor, two more for the name, and two for each peer.
 ///
 /// ```
 /// use intranode::{Endpoint, EndpointError};
