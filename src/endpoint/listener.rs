@@ -31,6 +31,16 @@ pub(crate) struct Greeting {
     since: Instant,
 }
 
+/// What has come of accepting.
+pub(crate) enum Accepted {
+    /// The next connection of this user.
+    Greeting(Greeting),
+    /// The next connection was none of this user's, or was gone. There may be others.
+    Refused,
+    /// There is none that can be accepted now.
+    None,
+}
+
 /// What has come of a greeting.
 pub(crate) enum Greeted {
     /// Nothing was said.
@@ -52,26 +62,25 @@ impl Listener {
         Ok(Listener { address, socket, spare: Some(spare) })
     }
 
-    /// The next connection of this user. `None`: there is none that can be accepted now.
-    pub(crate) fn accept(&mut self, number: u32) -> Option<Greeting> {
-        loop {
-            let socket = match socket::accept(self.as_fd()) {
-                Ok(socket) => socket,
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::EMFILE | libc::ENFILE) if self.spare.is_some() => {
-                        self.refuse_one();
-                        return None;
-                    }
-                    Some(libc::ECONNABORTED | libc::EINTR) => continue,
-                    _ => return None,
-                },
-            };
-            let Ok(credentials) = socket::credentials(socket.as_fd()) else { continue };
-            if process::is_own_user(credentials.user) {
-                return Some(Greeting { number, socket, credentials, since: Instant::now() });
-            }
-            refuse(socket.as_fd(), Refusal::User);
+    /// Accepts one connection, whose ever it is: those of others may be without end.
+    pub(crate) fn accept(&mut self, number: u32) -> Accepted {
+        let socket = match socket::accept(self.as_fd()) {
+            Ok(socket) => socket,
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EMFILE | libc::ENFILE) if self.spare.is_some() => {
+                    self.refuse_one();
+                    return Accepted::None;
+                }
+                Some(libc::ECONNABORTED | libc::EINTR) => return Accepted::Refused,
+                _ => return Accepted::None,
+            },
+        };
+        let Ok(credentials) = socket::credentials(socket.as_fd()) else { return Accepted::Refused };
+        if process::is_own_user(credentials.user) {
+            return Accepted::Greeting(Greeting { number, socket, credentials, since: Instant::now() });
         }
+        refuse(socket.as_fd(), Refusal::User);
+        Accepted::Refused
     }
 
     /// Nobody connects any more. Who has connected before can still be accepted.

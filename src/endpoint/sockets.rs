@@ -7,7 +7,7 @@ use crate::endpoint::ended::{Ended, Refusal};
 use crate::endpoint::hello::{PACKET, Packet};
 use crate::endpoint::key::Key;
 use crate::endpoint::link::Stage;
-use crate::endpoint::listener::{Greeted, Greeting, refuse};
+use crate::endpoint::listener::{Accepted, Greeted, Greeting, refuse};
 use crate::endpoint::peer::Peer;
 use crate::endpoint::state::State;
 use crate::sys::socket;
@@ -23,8 +23,11 @@ impl State {
         for _ in 0..ENDPOINT_BATCH {
             self.greeted = self.greeted.wrapping_add(1);
             let number = self.greeted;
-            let Some(greeting) = self.listener.as_mut().and_then(|listener| listener.accept(number)) else {
-                return false;
+            let accepted = self.listener.as_mut().map_or(Accepted::None, |listener| listener.accept(number));
+            let greeting = match accepted {
+                Accepted::Greeting(greeting) => greeting,
+                Accepted::Refused => continue,
+                Accepted::None => return false,
             };
             if self.links.alive() + self.greetings.len() >= self.max_peers {
                 refuse(greeting.socket.as_fd(), Refusal::Full);
@@ -63,8 +66,13 @@ impl State {
         self.epoll.remove(listener.as_fd());
         // First: who connects from now on finds that nobody listens.
         listener.shut();
-        let waiting = core::iter::from_fn(|| listener.accept(0));
-        for greeting in self.greetings.drain(..).chain(waiting) {
+        // As many as were waiting.
+        let waiting = core::iter::from_fn(|| match listener.accept(0) {
+            Accepted::Greeting(greeting) => Some(Some(greeting)),
+            Accepted::Refused => Some(None),
+            Accepted::None => None,
+        });
+        for greeting in self.greetings.drain(..).chain(waiting.flatten()) {
             let _ = socket::send(greeting.socket.as_raw_fd(), &Packet::Left.encode());
         }
     }

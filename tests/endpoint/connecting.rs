@@ -26,6 +26,7 @@ pub(super) const TESTS: &[Test] = &[
     ("messages_of_many_clients_that_are_gone_are_kept", many_gone),
     ("a_client_that_comes_again_and_again_displaces_its_own_messages", comes_again),
     ("case_52_another_user_is_refused", other_user),
+    ("a_look_refuses_only_some_of_many_of_another_user", many_of_another_user),
     ("a_server_that_always_has_calls_sees_who_connects", always_busy),
     ("descriptors_that_run_out_are_no_reason_to_spin", no_descriptors),
     ("names_and_addresses_are_checked", names),
@@ -40,6 +41,7 @@ pub(super) const ROLES: &[Role] = &[
     ("listens if free", listens_if_free),
     ("sends and leaves", sends_and_leaves),
     ("as another user", as_another_user),
+    ("many of another user", many_as_another_user),
     ("has few descriptors", has_few_descriptors),
 ];
 
@@ -316,6 +318,48 @@ fn other_user() -> Result<Completion> {
     other.ends()?;
     calls(&address, 10)?;
     drop(server);
+    Ok(Completion::Completed)
+}
+
+/// Connects many times, and says each time it is asked how many of these have been answered.
+fn many_as_another_user(args: &[String]) -> Result<()> {
+    setuid(Uid::from_raw(65_534))?;
+    let sockets = (0..args[1].parse()?).map(|_| super::hostile::connect_as(0, &args[0]));
+    let sockets = sockets.collect::<Result<Vec<_>>>()?;
+    child::say("connected")?;
+    while child::hear()?.is_some() {
+        let mut sockets: Vec<_> =
+            sockets.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)).collect();
+        poll(&mut sockets, PollTimeout::ZERO)?;
+        let answered = sockets.iter().filter(|socket| socket.any() == Some(true));
+        child::say(&answered.count().to_string())?;
+    }
+    Ok(())
+}
+
+/// Who connects again and again holds up no call for longer than a look takes.
+fn many_of_another_user() -> Result<Completion> {
+    const COUNT: usize = 64;
+    if !geteuid().is_root() {
+        return Ok(Completion::ignored_with("only root can become another user"));
+    }
+    let mut server = Endpoint::listen(&unique())?;
+    let address = server.address().context("it listens")?.clone();
+    let mut other = Child::start("many of another user", &[address.name(), &COUNT.to_string()])?;
+    other.says("connected")?;
+    let mut answered = Vec::new();
+    while answered.last() != Some(&COUNT) {
+        ensure!(answered.len() <= COUNT, "{answered:?}");
+        ensure!(server.poll()?.is_none());
+        other.tell("how many?")?;
+        answered.push(other.line()?.parse()?);
+    }
+    ensure!(answered[0] > 0 && answered[0] < COUNT / 2, "{answered:?}");
+    other.ends()?;
+    // Behind all of them there is room for one of this user.
+    let mut client = Endpoint::client()?;
+    client.connect(&address)?;
+    ensure!(matches!(server.wait(Some(Duration::from_secs(10)))?, Some(Event::Connected { .. })));
     Ok(Completion::Completed)
 }
 
