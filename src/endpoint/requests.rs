@@ -13,7 +13,7 @@ use crate::endpoint::peer::Peer;
 use crate::endpoint::short::LONGEST;
 use crate::endpoint::slices::window;
 use crate::endpoint::state::State;
-use crate::endpoint::wire::{DATA, Request, Status, What, decode_reply, encode_place};
+use crate::endpoint::wire::{DATA, FARTHEST, Request, Status, What, decode_reply, encode_place};
 use crate::protocol::message::Kind;
 use crate::tuning::{ENDPOINT_BULK_IN_FLIGHT, ENDPOINT_SHORT_BYTES, RECEIVE_NON_TEMPORAL_FROM_BYTES};
 
@@ -99,7 +99,9 @@ impl Requests {
         let Transfer { peer, handle, offset, len } = transfer;
         state.check()?;
         state.links.find_open(peer)?;
-        if offset.checked_add(len as u64).is_none_or(|end| end > handle.len) {
+        // A handle may say more than there is.
+        let most = handle.len.min(FARTHEST);
+        if offset.checked_add(len as u64).is_none_or(|end| end > most) {
             return Err(EndpointError::OutOfBounds { offset, bytes: len as u64, len: handle.len });
         }
         let (under_way, missing) = Default::default();

@@ -17,8 +17,9 @@ pub(crate) const PARTS: usize = (LONGEST - HEAD) / 16;
 pub(crate) const DATA: usize = PAIR_BUFFER;
 
 /// Where a part of a transfer is written: the memory's key and the offset, and whether the transfer is larger than caches are.
+/// An offset beyond all that can be said is said as [`FARTHEST`], which is beyond every memory, too.
 pub(crate) fn encode_place(key: u64, offset: u64, is_large: bool) -> [u64; 2] {
-    [key, offset | if is_large { LARGE } else { 0 }]
+    [key, offset.min(FARTHEST) | if is_large { LARGE } else { 0 }]
 }
 
 pub(crate) fn decode_place([key, offset]: [u64; 2]) -> (u64, u64, bool) {
@@ -27,6 +28,9 @@ pub(crate) fn decode_place([key, offset]: [u64; 2]) -> (u64, u64, bool) {
 
 /// Says so in the word of the offset, which is never so large.
 const LARGE: u64 = 1 << 63;
+
+/// No transfer ends behind this byte.
+pub(crate) const FARTHEST: u64 = LARGE - 1;
 
 /// The number of a request is less.
 const NUMBERS: u32 = 56;
@@ -119,12 +123,13 @@ pub(crate) fn len_of(parts: &[Part]) -> Option<u64> {
     parts.iter().try_fold(0u64, |sum, (_, len)| sum.checked_add(*len))
 }
 
-/// From this bit on the word of what is asked for says how much is left. The length of any transfer fits.
+/// From this bit on the word of what is asked for says how much is left, or the most that can be said, which no memory has.
 const LEFT: u32 = 8;
 
 impl Request {
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
-        let head = |what| [what | self.left << LEFT, self.key, self.offset];
+        let left = self.left.min(u64::MAX >> LEFT);
+        let head = |what| [what | left << LEFT, self.key, self.offset];
         match &self.what {
             What::Map(len) => {
                 put(bytes, &head(1));
@@ -216,6 +221,23 @@ mod tests {
         // Whatever a stranger writes, they begin in the buffer, and its numbers do not say where.
         assert!(decode_number(u64::MAX).1 < PAIR_BUFFER);
         assert_eq!(decode_number(encode_number(u64::MAX, 0)).1, 0);
+    }
+
+    #[test]
+    fn places_and_lengths_that_no_memory_has_are_no_others() {
+        for is_large in [false, true] {
+            assert_eq!(decode_place(encode_place(7, 5, is_large)), (7, 5, is_large));
+            for offset in [1 << 63, (1 << 63) + 5, u64::MAX] {
+                let (key, decoded, large) = decode_place(encode_place(7, offset, is_large));
+                assert!((key, large) == (7, is_large) && decoded >= 1 << 62, "{offset:#x}: {decoded:#x}");
+            }
+        }
+        for left in [1 << 56, (1 << 56) + 5, u64::MAX] {
+            let mut bytes = Vec::new();
+            Request { key: 7, offset: 0, left, what: What::Check }.encode(&mut bytes);
+            let decoded = Request::decode(&bytes).unwrap();
+            assert!(decoded.what == What::Check && decoded.left >= 1 << 55, "{left:#x}: {decoded:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use intranode::{Access, Ended, Endpoint, EndpointError};
+use intranode::{Access, Ended, Endpoint, EndpointError, Handle};
 use libtest_mimic::Completion;
 
 use super::messages::pattern;
@@ -20,6 +20,7 @@ pub(super) const TESTS: &[Test] = &[
     ("errors_end_a_started_transfer_and_stay", errors),
     ("a_get_whose_owner_leaves_says_so", owner_leaves),
     ("a_started_transfer_of_another_endpoint_is_refused", foreign),
+    ("offsets_that_no_memory_has_are_refused", offsets_beyond_all_memory),
 ];
 
 const LEN: usize = 3_000_000;
@@ -236,5 +237,28 @@ fn foreign() -> Result<Completion> {
     drop(server);
     let error = client.get(to_server, &memory.handle(), 0, &mut [IoSliceMut::new(&mut target)]);
     ensure!(matches!(error, Err(EndpointError::PeerGone { .. })), "{error:?}");
+    Ok(Completion::Completed)
+}
+
+/// Also where the handle says that the memory is as large as can be said.
+fn offsets_beyond_all_memory() -> Result<Completion> {
+    let (mut client, to_server, mut server, _) = pair()?;
+    let memory = server.share(vec![vec![1; 100].into()], Access::ReadWrite);
+    let mut bytes = memory.handle().to_bytes();
+    bytes[8..16].copy_from_slice(&u64::MAX.to_ne_bytes());
+    let forged = Handle::from_bytes(&bytes)?;
+    for offset in [1 << 62, (1 << 63) - 4, (1 << 63) - 3, (1 << 63) + 5, u64::MAX - 4, u64::MAX] {
+        let started = client.start_put(to_server, &forged, offset, vec![vec![9; 4]]);
+        let result = started.and_then(|mut put| {
+            loop {
+                server.poll()?;
+                if let Some(bytes) = client.test(&mut put)? {
+                    return Ok(bytes);
+                }
+            }
+        });
+        ensure!(matches!(result, Err(EndpointError::OutOfBounds { .. })), "a put at {offset:#x}: {result:?}");
+    }
+    ensure!(server.shared(&memory)? == [[1; 100]], "something was written");
     Ok(Completion::Completed)
 }
