@@ -14,20 +14,21 @@ use crate::tuning::{ENDPOINT_PRIVATE_BYTES, ENDPOINT_UNRECEIVED, ENDPOINT_UNRECE
 impl Link {
     /// Takes in what has come.
     pub(crate) fn take_in(&mut self) -> TakenIn {
-        self.take_in_up_to(None, MESSAGE_BATCH, ENDPOINT_UNRECEIVED)
+        self.take_in_up_to(None, MESSAGE_BATCH, Some(ENDPOINT_UNRECEIVED))
     }
 
     /// The same behind a cell that was taken, and rung for by nobody yet.
     pub(super) fn take_in_with(&mut self, cell: Envelope) -> TakenIn {
-        self.take_in_up_to(Some(cell), MESSAGE_BATCH, ENDPOINT_UNRECEIVED)
+        self.take_in_up_to(Some(cell), MESSAGE_BATCH, Some(ENDPOINT_UNRECEIVED))
     }
 
-    /// All that has come, when no more can.
+    /// All that has come, when no more can. Requests that nobody will answer are in no message's way.
     pub(crate) fn take_in_rest(&mut self) -> TakenIn {
-        self.take_in_up_to(None, most_under_way(&self.incoming()), usize::MAX)
+        self.take_in_up_to(None, most_under_way(&self.incoming()), None)
     }
 
-    fn take_in_up_to(&mut self, first: Option<Envelope>, batch: usize, limit: usize) -> TakenIn {
+    /// `limit`: of messages that are not received, and of requests that are not answered. `None`: none.
+    fn take_in_up_to(&mut self, first: Option<Envelope>, batch: usize, limit: Option<usize>) -> TakenIn {
         let mut taken_in = TakenIn::default();
         taken_in.violated = self.take_cells(first, batch, limit, &mut taken_in).is_err();
         self.unreported += taken_in.messages;
@@ -44,10 +45,12 @@ impl Link {
         &mut self,
         mut first: Option<Envelope>,
         batch: usize,
-        limit: usize,
+        limit: Option<usize>,
         taken_in: &mut TakenIn,
     ) -> Result<(), Violation> {
-        while first.is_some() || taken_in.cells < batch && self.arrived.len() < limit && !self.calls.is_full() {
+        let has_room =
+            |link: &Self| limit.is_none_or(|limit| link.arrived.len() < limit && !link.calls.is_full());
+        while first.is_some() || taken_in.cells < batch && has_room(self) {
             let cell = if first.is_some() { first.take() } else { self.next_cell()? };
             let Some(cell) = cell else { break };
             taken_in.cells += 1;
@@ -143,7 +146,7 @@ impl Link {
         if self.arrived.len() >= ENDPOINT_UNRECEIVED_MOST {
             return Err(self.too_many());
         }
-        Ok(self.take_in_up_to(None, MESSAGE_BATCH, ENDPOINT_UNRECEIVED_MOST))
+        Ok(self.take_in_up_to(None, MESSAGE_BATCH, Some(ENDPOINT_UNRECEIVED_MOST)))
     }
 
     fn too_many(&self) -> EndpointError {

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use intranode::{Address, Ended, Endpoint, EndpointError, Peer, RecvRequest};
+use intranode::{Access, Address, Ended, Endpoint, EndpointError, Event, Peer, RecvRequest};
 use libtest_mimic::Completion;
 
 use super::child::{self, Child};
@@ -19,6 +19,7 @@ pub(super) const TESTS: &[Test] = &[
     ("a_request_with_a_short_buffer_leaves_the_message", short_buffer),
     ("a_request_belongs_to_its_endpoint", foreign),
     ("more_short_answers_than_cells_of_a_peer_that_leaves", many_answers),
+    ("messages_behind_requests_of_a_peer_that_leaves", behind_requests),
     ("requests_wake_a_sleeper", sleeper),
     ("requests_of_a_peer_that_was_killed", killed),
     ("requests_of_a_peer_that_leaves", left),
@@ -54,6 +55,28 @@ fn many_answers() -> Result<Completion> {
         matches!(behind, Err(EndpointError::PeerGone { .. } | EndpointError::UnknownPeer { .. })),
         "{behind:?}"
     );
+    Ok(Completion::Completed)
+}
+
+/// What a peer has sent last is behind as many requests as a server takes in that it had no room to answer.
+fn behind_requests() -> Result<Completion> {
+    let (mut client, to_server, mut server, to_client) = pair()?;
+    let handle = server.share(vec![vec![1; 4096].into()], Access::Read).handle();
+    while server.try_send_unexpected(to_client, 1, b"nobody receives this")? {}
+    let mut gets = Vec::new();
+    for count in [60, 4] {
+        for _ in 0..count {
+            gets.push(client.start_get(to_server, &handle, 0, vec![vec![0; 100]])?);
+        }
+        // The server takes these in.
+        (0..100).try_for_each(|_| server.poll().map(drop))?;
+    }
+    ensure!(client.try_send_unexpected(to_server, 77, b"last words")?);
+    drop((gets, client));
+    while !matches!(server.wait(Some(Duration::from_secs(10)))?.context("its end")?, Event::Closed { .. }) {}
+    let mut message = [0; 16];
+    let received = server.try_recv_unexpected(&mut message)?.context("what it has sent last")?;
+    ensure!((received.tag, &message[..received.bytes]) == (77, &b"last words"[..]), "{received:?}");
     Ok(Completion::Completed)
 }
 
