@@ -251,11 +251,12 @@ impl State {
             TakenIn { messages: 0, .. } => self.links.has_changed(),
             TakenIn { unexpected, .. } => {
                 (0..unexpected).for_each(|_| self.unexpected.push_back(peer));
-                if self.links.get(peer).is_some_and(|link| link.is_full()) {
-                    self.full.insert(peer);
-                }
                 self.links.has_news_of(peer);
             }
+        }
+        // An answer may hold the last buffer.
+        if taken.cells > 0 && self.links.get(peer).is_some_and(|link| link.is_full()) {
+            self.full.insert(peer);
         }
         if taken.violated {
             self.end(peer, Ended::Violated);

@@ -153,9 +153,10 @@ impl Link {
         EndpointError::TooManyUnreceived { peer: self.peer, messages: self.arrived.len() }
     }
 
-    /// Whether it holds the most that are taken in, or the sender may have no buffer left.
+    /// Whether it holds the most that are taken in, or the sender may have no buffer left: answers that nobody has taken hold some, too.
     pub(crate) fn is_full(&self) -> bool {
-        self.arrived.len() >= ENDPOINT_UNRECEIVED || self.incoming().buffers() <= self.arrived.len()
+        let held = self.arrived.len() + self.calls.buffers();
+        self.arrived.len() >= ENDPOINT_UNRECEIVED || self.incoming().buffers() <= held
     }
 
     /// Copies a buffer, and gives it back.

@@ -1,7 +1,7 @@
 //! Receives that are started, and completed later.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use intranode::{Access, Address, Ended, Endpoint, EndpointError, Event, Peer, RecvRequest};
@@ -20,6 +20,7 @@ pub(super) const TESTS: &[Test] = &[
     ("a_request_belongs_to_its_endpoint", foreign),
     ("more_short_answers_than_cells_of_a_peer_that_leaves", many_answers),
     ("messages_behind_requests_of_a_peer_that_leaves", behind_requests),
+    ("messages_behind_others_and_data_that_hold_all_buffers", behind_data),
     ("requests_wake_a_sleeper", sleeper),
     ("requests_of_a_peer_that_was_killed", killed),
     ("requests_of_a_peer_that_leaves", left),
@@ -77,6 +78,48 @@ fn behind_requests() -> Result<Completion> {
     let mut message = [0; 16];
     let received = server.try_recv_unexpected(&mut message)?.context("what it has sent last")?;
     ensure!((received.tag, &message[..received.bytes]) == (77, &b"last words"[..]), "{received:?}");
+    Ok(Completion::Completed)
+}
+
+/// The answers to gets that nobody tests, and messages that nobody receives: behind them a call finds what it waits for.
+fn behind_data() -> Result<Completion> {
+    for (expected, gets) in [(true, 2), (false, 2), (true, 20)] {
+        let (mut client, to_server, mut server, to_client) = pair()?;
+        let handle = server.share(vec![vec![1; 16 << 10].into()], Access::Read).handle();
+        let start = |_| client.start_get(to_server, &handle, 0, vec![vec![0; 16 << 10]]);
+        let gets = (0..gets).map(start).collect::<Result<Vec<_>, _>>()?;
+        (0..100).try_for_each(|_| server.poll().map(drop))?;
+        // Of the other kind than what is waited for.
+        let mut send = |tag, expected| match expected {
+            true => server.try_send_expected(to_client, tag, &[8; 4096]),
+            false => server.try_send_unexpected(to_client, tag, &[8; 4096]),
+        };
+        while send(1, !expected)? {}
+        let mut buffer = [0; 4096];
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut is_sent = false;
+        loop {
+            is_sent = is_sent || send(9, expected)?;
+            let bytes = match expected {
+                true => client.try_recv_expected(to_server, 9, &mut buffer)?,
+                false => client.try_recv_unexpected(&mut buffer)?.map(|message| message.bytes),
+            };
+            if bytes == Some(4096) {
+                break;
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "sent: {is_sent}, with {} gets, expected: {expected}",
+                gets.len()
+            );
+        }
+        for mut get in gets {
+            while client.test(&mut get)?.is_none() {
+                server.poll()?;
+            }
+            ensure!(get.into_buffers() == [vec![1; 16 << 10]]);
+        }
+    }
     Ok(Completion::Completed)
 }
 
