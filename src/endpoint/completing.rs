@@ -75,8 +75,8 @@ impl Endpoint {
     /// may have ended with an error: [`test`](Endpoint::test) says how. Example: [`RecvRequest`](crate::RecvRequest).
     ///
     /// # Errors
-    /// [`EndpointError::TimedOut`], [`EndpointError::ForeignRequest`], [`EndpointError::TooManyUnreceived`],
-    /// [`EndpointError::Forked`], [`EndpointError::System`]: these end no request.
+    /// [`EndpointError::TooManyUnreceived`] of one of their peers, if none of them has ended or goes on; [`EndpointError::TimedOut`],
+    /// [`EndpointError::ForeignRequest`], [`EndpointError::Forked`], [`EndpointError::System`]: these end no request.
     pub fn wait_any<R: EndpointRequest>(&mut self, requests: &mut [R]) -> Result<Option<usize>, EndpointError> {
         if requests.iter_mut().all(|request| *request.reported()) {
             return Ok(None);
@@ -97,15 +97,21 @@ fn advance_any<R: EndpointRequest>(
     state: &mut State,
     requests: &mut [R],
 ) -> Result<Option<Option<usize>>, EndpointError> {
-    let mut has_gone_on = false;
+    let (mut has_gone_on, mut too_many) = (false, None);
     for (place, request) in requests.iter_mut().enumerate() {
         if *request.reported() {
             continue;
         }
-        match request.advance(state)? {
-            Advanced::Ended => return Ok(Some(Some(place))),
-            advanced => has_gone_on |= advanced != Advanced::Waits,
+        match request.advance(state) {
+            Ok(Advanced::Ended) => return Ok(Some(Some(place))),
+            Ok(advanced) => has_gone_on |= advanced != Advanced::Waits,
+            // Those of other peers may end all the same.
+            Err(error @ EndpointError::TooManyUnreceived { .. }) => too_many = too_many.or(Some(error)),
+            Err(error) => return Err(error),
         }
     }
-    Ok(has_gone_on.then_some(None))
+    match too_many {
+        Some(error) if !has_gone_on => Err(error),
+        _ => Ok(has_gone_on.then_some(None)),
+    }
 }

@@ -21,6 +21,7 @@ pub(super) const TESTS: &[Test] = &[
     ("more_short_answers_than_cells_of_a_peer_that_leaves", many_answers),
     ("messages_behind_requests_of_a_peer_that_leaves", behind_requests),
     ("messages_behind_others_and_data_that_hold_all_buffers", behind_data),
+    ("others_are_received_beside_a_peer_that_has_sent_too_many", beside_too_many),
     ("requests_wake_a_sleeper", sleeper),
     ("requests_of_a_peer_that_was_killed", killed),
     ("requests_of_a_peer_that_leaves", left),
@@ -120,6 +121,39 @@ fn behind_data() -> Result<Completion> {
             ensure!(get.into_buffers() == [vec![1; 16 << 10]]);
         }
     }
+    Ok(Completion::Completed)
+}
+
+/// `wait_any` says so only if nothing else has ended.
+fn beside_too_many() -> Result<Completion> {
+    let (mut many, to_server, mut server, from_many) = pair()?;
+    let address = server.address().context("it listens")?.clone();
+    let mut other = Endpoint::client()?;
+    let other_to_server = other.connect(&address)?;
+    other.send_unexpected(other_to_server, 0, b"")?;
+    let from_other = server.recv_unexpected(&mut [])?.peer;
+    let start = |server: &mut Endpoint, from| server.start_recv_expected(from, 1, [0; 8]);
+    let mut requests = [start(&mut server, from_many)?, start(&mut server, from_other)?];
+    loop {
+        while many.try_send_expected(to_server, 2, b"nobody receives this")? {}
+        match server.test(&mut requests[0]) {
+            Ok(bytes) => ensure!(bytes.is_none()),
+            Err(EndpointError::TooManyUnreceived { .. }) => break,
+            Err(error) => Err(error)?,
+        }
+    }
+    let error = server.wait_any(&mut requests);
+    ensure!(matches!(error, Err(EndpointError::TooManyUnreceived { .. })), "{error:?}");
+    other.send_expected(other_to_server, 1, b"good")?;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let ended = loop {
+        match server.wait_any(&mut requests) {
+            // It has not come yet.
+            Err(EndpointError::TooManyUnreceived { .. }) if Instant::now() < deadline => {}
+            ended => break ended?,
+        }
+    };
+    ensure!(ended == Some(1) && server.test(&mut requests[1])? == Some(4), "{ended:?}");
     Ok(Completion::Completed)
 }
 
