@@ -28,6 +28,8 @@ pub(crate) struct Links {
     news: VecDeque<Peer>,
     /// What is still to be reported of connections that are not there any more.
     closed: VecDeque<Event>,
+    /// Whether these had their turn to be reported last.
+    closed_had_turn: bool,
     /// How often something has happened.
     #[cfg(feature = "tokio")]
     pub(super) changes: u64,
@@ -182,8 +184,18 @@ impl Links {
         !self.news.is_empty() || !self.closed.is_empty()
     }
 
-    /// The next that is to be reported, each peer in its turn.
+    /// The next that is to be reported: of those that are not there any more, and of the others, each in turn.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.closed_had_turn = !self.closed_had_turn;
+        if self.closed_had_turn {
+            self.closed.pop_front().or_else(|| self.next_news())
+        } else {
+            self.next_news().or_else(|| self.closed.pop_front())
+        }
+    }
+
+    /// Each peer in its turn.
+    fn next_news(&mut self) -> Option<Event> {
         while let Some(peer) = self.news.pop_front() {
             let Some(link) = self.get(peer) else { continue };
             link.in_news = false;
@@ -201,6 +213,6 @@ impl Links {
                 }
             }
         }
-        self.closed.pop_front()
+        None
     }
 }

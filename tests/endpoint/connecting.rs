@@ -35,6 +35,7 @@ pub(super) const TESTS: &[Test] = &[
     ("an_endpoint_connects_to_itself", itself),
     ("one_process_has_many_endpoints", many_endpoints),
     ("the_end_of_a_peer_is_reported_to_who_disconnects", own_end),
+    ("the_end_of_a_peer_is_reported_while_another_is_busy", end_beside_a_busy_peer),
 ];
 
 pub(super) const ROLES: &[Role] = &[
@@ -499,6 +500,33 @@ fn own_end() -> Result<Completion> {
         ensure!(ends == 1, "{events:?} where it sends: {sends}, and leaves: {leaves}");
     }
     Ok(Completion::Completed)
+}
+
+/// The busy one has something new whenever the server asks.
+fn end_beside_a_busy_peer() -> Result<Completion> {
+    let (mut busy, to_server, mut server, _) = pair()?;
+    let address = server.address().context("it listens")?.clone();
+    let mut other = Endpoint::client()?;
+    other.connect(&address)?;
+    let connected = server.wait(Some(Duration::from_secs(10)))?;
+    let Some(Event::Connected { peer }) = connected else { bail!("{connected:?}") };
+    (0..10).try_for_each(|_| busy.send_unexpected(to_server, 1, b"x"))?;
+    drop(other);
+    for _ in 0..10_000 {
+        busy.try_send_unexpected(to_server, 1, b"x")?;
+        match server.poll()? {
+            Some(Event::Message { .. }) => {
+                server.try_recv_unexpected(&mut [0; 8])?;
+            }
+            Some(Event::Closed { peer: closed, .. }) => {
+                ensure!(closed == peer);
+                return Ok(Completion::Completed);
+            }
+            Some(Event::Room { .. }) | None => {}
+            event => bail!("{event:?}"),
+        }
+    }
+    bail!("10,000 reports, and none of its end")
 }
 
 fn many_endpoints() -> Result<Completion> {
