@@ -44,6 +44,17 @@ pub(crate) enum Stage {
     Ended(Ended),
 }
 
+/// Whether the program may wait for the end of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// The peer has connected, and nothing was reported of it.
+    Unknown,
+    /// The program has connected to it.
+    Dialled,
+    /// It was reported as connected.
+    Reported,
+}
+
 /// The other side has written what this library does not write.
 #[derive(Debug)]
 pub(crate) struct Violation;
@@ -67,6 +78,7 @@ pub(crate) struct Link {
     pub(crate) attention: Attention,
     /// Whether it is in the queue of those of which something is to be reported.
     pub(crate) in_news: bool,
+    pub(crate) known: Known,
     pub(crate) calls: Calls,
     pub(crate) postings: Postings,
     socket: Option<OwnedFd>,
@@ -120,6 +132,7 @@ impl Link {
             stage,
             attention: Attention::Awake,
             in_news: false,
+            known: if stage == Stage::Asked { Known::Dialled } else { Known::Unknown },
             calls: Calls::default(),
             postings: Postings::default(),
             socket: Some(socket),
@@ -234,6 +247,7 @@ impl Link {
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         let peer = self.peer;
         if core::mem::take(&mut self.connected) {
+            self.known = Known::Reported;
             return Some(Event::Connected { peer });
         }
         if self.unreported > 0 {

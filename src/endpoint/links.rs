@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::endpoint::ended::Ended;
 use crate::endpoint::error::EndpointError;
-use crate::endpoint::link::{Link, Stage};
+use crate::endpoint::link::{Known, Link, Stage};
 use crate::endpoint::peer::{Event, Peer};
 use crate::tuning::ENDPOINT_GONE_BYTES;
 
@@ -14,6 +14,15 @@ struct Slot {
     link: Option<Link>,
     /// Why the one before has ended.
     ended: Option<Ended>,
+}
+
+/// A connection that is not there any more, of which the end is to be reported.
+struct Gone {
+    peer: Peer,
+    ended: Ended,
+    /// Whether its beginning is to be reported first.
+    connected: bool,
+    known: Known,
 }
 
 /// The connections, and those of which something is to be reported.
@@ -26,8 +35,7 @@ pub(crate) struct Links {
     /// Whose connections have ended, and who have sent what nobody has received.
     gone: VecDeque<Peer>,
     news: VecDeque<Peer>,
-    /// What is still to be reported of connections that are not there any more.
-    closed: VecDeque<Event>,
+    closed: VecDeque<Gone>,
     /// Whether these had their turn to be reported last.
     closed_had_turn: bool,
     /// How often something has happened.
@@ -35,7 +43,7 @@ pub(crate) struct Links {
     pub(super) changes: u64,
 }
 
-/// The most reports that are kept of connections that are not there any more.
+/// The most connections that are not there any more of which the end is kept to be reported, beside those that were reported as connected.
 const CLOSED: usize = 4096;
 
 impl Links {
@@ -154,7 +162,7 @@ impl Links {
         }
     }
 
-    /// Removes a connection that has ended. Its end is reported, and no message.
+    /// Removes a connection that has ended. That it began and has ended is reported, and nothing else.
     pub(crate) fn remove(&mut self, peer: Peer) {
         let Some(mut link) =
             self.get(peer).is_some().then(|| self.slots[peer.slot as usize].link.take()).flatten()
@@ -162,11 +170,15 @@ impl Links {
             return;
         };
         self.gone.retain(|gone| *gone != peer);
-        let events = core::iter::from_fn(|| link.next_event());
-        self.closed.extend(events.filter(|event| !matches!(event, Event::Message { .. })));
-        while self.closed.len() > CLOSED {
-            self.closed.pop_front();
+        let (known, mut connected) = (link.known, false);
+        while let Some(event) = link.next_event() {
+            match event {
+                Event::Connected { .. } => connected = true,
+                Event::Closed { ended, .. } => self.closed.push_back(Gone { peer, ended, connected, known }),
+                _ => {}
+            }
         }
+        self.limit_closed();
         let slot = &mut self.slots[peer.slot as usize];
         if let Stage::Ended(ended) = link.stage {
             slot.ended = Some(ended);
@@ -175,9 +187,19 @@ impl Links {
         self.free.push(peer.slot);
     }
 
+    /// Forgets the first of those that nobody knows of, if there are too many; if the program knows of all, one that it has connected to
+    /// itself. The ends of those that were reported are not forgotten: they are few, since each report lets one of these be reported.
+    fn limit_closed(&mut self) {
+        if self.closed.len() > CLOSED {
+            let first = |known| self.closed.iter().position(|gone| gone.known == known);
+            let first = first(Known::Unknown).or_else(|| first(Known::Dialled));
+            first.map(|first| self.closed.remove(first));
+        }
+    }
+
     /// Reports nothing more of a connection that is not there any more.
     pub(crate) fn forget(&mut self, peer: Peer) {
-        self.closed.retain(|event| event.peer() != peer);
+        self.closed.retain(|gone| gone.peer != peer);
     }
 
     pub(crate) fn has_news(&self) -> bool {
@@ -188,10 +210,20 @@ impl Links {
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.closed_had_turn = !self.closed_had_turn;
         if self.closed_had_turn {
-            self.closed.pop_front().or_else(|| self.next_news())
+            self.next_closed().or_else(|| self.next_news())
         } else {
-            self.next_news().or_else(|| self.closed.pop_front())
+            self.next_news().or_else(|| self.next_closed())
         }
+    }
+
+    fn next_closed(&mut self) -> Option<Event> {
+        let gone = self.closed.front_mut()?;
+        let peer = gone.peer;
+        if core::mem::take(&mut gone.connected) {
+            gone.known = Known::Reported;
+            return Some(Event::Connected { peer });
+        }
+        self.closed.pop_front().map(|Gone { ended, .. }| Event::Closed { peer, ended })
     }
 
     /// Each peer in its turn.
@@ -214,5 +246,64 @@ impl Links {
             }
         }
         None
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::collections::HashSet;
+    use std::io;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::segment::pair_memory::PairMemory;
+
+    fn add(links: &mut Links, stage: Stage) -> io::Result<Peer> {
+        let (memory, socket) = (PairMemory::create()?.0, UnixStream::pair()?.0);
+        let peer = links.add(|peer| Link::new(peer, stage, OwnedFd::from(socket), (None, 0), memory));
+        links.has_news_of(peer);
+        Ok(peer)
+    }
+
+    fn end(links: &mut Links, peer: Peer) {
+        links.get(peer).expect("it is there").end(Ended::Left);
+        links.has_ended(peer);
+    }
+
+    /// However many connect and leave meanwhile.
+    #[test]
+    fn the_end_of_who_was_reported_is_reported() -> io::Result<()> {
+        let mut links = Links::default();
+        let connected = |event| matches!(event, Some(Event::Connected { .. }));
+        let reported = add(&mut links, Stage::Open)?;
+        assert!(connected(links.next_event()));
+        // Its program knows of it.
+        let dialled = add(&mut links, Stage::Asked)?;
+        // Half of what there is to report of this one is.
+        let half = add(&mut links, Stage::Open)?;
+        end(&mut links, half);
+        assert!(connected(links.next_event()));
+        end(&mut links, reported);
+        end(&mut links, dialled);
+        for _ in 0..2 * CLOSED {
+            let peer = add(&mut links, Stage::Open)?;
+            end(&mut links, peer);
+        }
+        let (mut begun, mut ended) = (HashSet::from([reported, dialled, half]), 0);
+        while let Some(event) = links.next_event() {
+            match event {
+                Event::Connected { peer } => assert!(begun.insert(peer), "{peer} twice"),
+                Event::Closed { peer, .. } => {
+                    assert!(begun.remove(&peer), "the end of {peer} alone");
+                    ended += 1;
+                }
+                event => panic!("{event:?}"),
+            }
+        }
+        assert!(begun.is_empty(), "no ends of {begun:?}");
+        // What nobody asks for does not grow.
+        assert_eq!(ended, CLOSED);
+        Ok(())
     }
 }
