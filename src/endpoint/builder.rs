@@ -56,8 +56,8 @@ impl EndpointBuilder {
     }
 
     /// The most peers at a time. Unless set: as many as the soft limit of descriptors allows, two for each, if 64 are left to
-    /// the program. Each takes a little more than 4 MiB of shared memory, which the side that connects has made, page by page as it is
-    /// used. Example: [`EndpointBuilder`].
+    /// the program. Those that have connected and have not said hello yet count for up to 5 s. Each takes a little more than 4 MiB of
+    /// shared memory, which the side that connects has made, page by page as it is used. Example: [`EndpointBuilder`].
     pub fn max_peers(self, peers: usize) -> Self {
         EndpointBuilder { max_peers: Some(peers), ..self }
     }

@@ -40,8 +40,9 @@ pub(crate) fn dial(address: &Address, timeout: Option<Duration>) -> Result<Diall
 }
 
 impl State {
-    /// Says the hello, and adds the connection.
+    /// Says the hello, and adds the connection, if there is still room for it: others may have connected while this one waited.
     pub(crate) fn introduce(&mut self, Dialled(socket, peer): Dialled) -> Result<Peer, EndpointError> {
+        self.check_room_for_peer()?;
         let (memory, file) = PairMemory::create().map_err(system(CONNECT, "the memory of the connection"))?;
         let started = process::start_time(std::process::id()).unwrap_or(0);
         let hello = Hello { started, memory: PairMemory::file_len() as u64 }.encode();

@@ -28,7 +28,7 @@ pub(crate) struct Greeting {
     pub(crate) number: u32,
     pub(crate) socket: OwnedFd,
     credentials: Credentials,
-    since: Instant,
+    pub(super) since: Instant,
 }
 
 /// What has come of accepting.

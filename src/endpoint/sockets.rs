@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use crate::endpoint::ended::{Ended, Refusal};
+use crate::endpoint::error::EndpointError;
 use crate::endpoint::hello::{PACKET, Packet};
 use crate::endpoint::key::Key;
 use crate::endpoint::link::Stage;
@@ -16,10 +17,7 @@ use crate::tuning::ENDPOINT_BATCH;
 impl State {
     /// Accepts connections, as far as there is room for them. Returns whether more may wait.
     pub(super) fn accept(&mut self) -> bool {
-        let late = self.greetings.iter().position(Greeting::is_late);
-        if let Some(late) = late {
-            self.remove_greeting(late);
-        }
+        self.remove_late();
         for _ in 0..ENDPOINT_BATCH {
             self.greeted = self.greeted.wrapping_add(1);
             let number = self.greeted;
@@ -29,7 +27,7 @@ impl State {
                 Accepted::Refused => continue,
                 Accepted::None => return false,
             };
-            if self.links.alive() + self.greetings.len() >= self.max_peers {
+            if self.places_taken() >= self.max_peers {
                 refuse(greeting.socket.as_fd(), Refusal::Full);
             } else if self.epoll.add(greeting.socket.as_fd(), Key::Greeting(number).encode()).is_err() {
                 refuse(greeting.socket.as_fd(), Refusal::Resources);
@@ -77,6 +75,27 @@ impl State {
         }
     }
 
+    /// How many peers there are, with those that have connected and may be accepted.
+    fn places_taken(&self) -> usize {
+        self.links.alive() + self.greetings.len()
+    }
+
+    /// Whether this endpoint can have one peer more.
+    pub(crate) fn check_room_for_peer(&mut self) -> Result<(), EndpointError> {
+        self.remove_late();
+        let peers = self.places_taken();
+        if peers < self.max_peers { Ok(()) } else { Err(EndpointError::TooManyPeers { peers }) }
+    }
+
+    /// Those that have said nothing for too long hold no places.
+    fn remove_late(&mut self) {
+        for index in (0..self.greetings.len()).rev() {
+            if self.greetings[index].is_late() {
+                self.remove_greeting(index);
+            }
+        }
+    }
+
     fn remove_greeting(&mut self, index: usize) -> Greeting {
         let greeting = self.greetings.swap_remove(index);
         self.epoll.remove(greeting.socket.as_fd());
@@ -118,5 +137,65 @@ impl State {
     fn ends(&mut self, peer: Peer, ended: Ended) -> bool {
         self.end(peer, ended);
         false
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::endpoint::api::Endpoint;
+    use crate::endpoint::error::system;
+    use crate::endpoint::peer::Event;
+    use crate::tuning::ENDPOINT_HELLO;
+
+    /// A server with room for this number of peers, and as many connections to it over which nothing is said.
+    fn silent(name: &str, count: usize) -> Result<(Endpoint, Vec<OwnedFd>), EndpointError> {
+        let name = format!("silent-{name}-{}", std::process::id());
+        let mut server = Endpoint::builder().max_peers(count).listen(&name)?;
+        let socket_name = server.address().expect("it listens").socket_name();
+        let connect = |_| socket::connect(&socket_name, None).map_err(system("test", "a connection"));
+        let silent = (0..count).map(connect).collect::<Result<_, _>>()?;
+        while server.state.greetings.len() < count {
+            server.poll()?;
+        }
+        Ok((server, silent))
+    }
+
+    /// Time passes.
+    fn are_late(server: &mut Endpoint) {
+        for greeting in &mut server.state.greetings {
+            greeting.since = greeting.since.checked_sub(ENDPOINT_HELLO).expect("the machine was just booted");
+        }
+    }
+
+    #[test]
+    fn connections_over_which_nothing_is_said_hold_no_places_for_long() -> Result<(), EndpointError> {
+        const COUNT: usize = 8;
+        let (mut server, _silent) = silent("late", COUNT)?;
+        are_late(&mut server);
+        let address = server.address().expect("it listens").clone();
+        let mut clients = (0..COUNT).map(|_| Endpoint::client()).collect::<Result<Vec<_>, _>>()?;
+        clients.iter_mut().try_for_each(|client| client.connect(&address).map(drop))?;
+        while server.poll()?.is_some() || server.state.links.alive() + server.state.greetings.len() < COUNT {}
+        for mut client in clients {
+            let event = client.wait(Some(Duration::from_secs(10)))?;
+            assert!(matches!(event, Some(Event::Connected { .. })), "{event:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn who_may_be_accepted_has_a_place_among_the_peers() -> Result<(), EndpointError> {
+        let (mut server, _silent) = silent("counted", 1)?;
+        let other = Endpoint::listen(&format!("silent-other-{}", std::process::id()))?;
+        let address = other.address().expect("it listens");
+        let error = server.connect(address);
+        assert!(matches!(error, Err(EndpointError::TooManyPeers { peers: 1 })), "{error:?}");
+        are_late(&mut server);
+        server.connect(address)?;
+        Ok(())
     }
 }

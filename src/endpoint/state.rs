@@ -103,11 +103,6 @@ impl State {
         if self.guard.forked() { Err(EndpointError::Forked) } else { Ok(()) }
     }
 
-    pub(crate) fn check_room_for_peer(&self) -> Result<(), EndpointError> {
-        let peers = self.links.alive();
-        if peers < self.max_peers { Ok(()) } else { Err(EndpointError::TooManyPeers { peers }) }
-    }
-
     /// Adds a connection.
     pub(crate) fn add(
         &mut self,

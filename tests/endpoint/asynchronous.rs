@@ -1,13 +1,17 @@
 //! Endpoints that the tasks of a tokio runtime share.
 
 use std::future::Future;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use intranode::{AsyncEndpoint, Ended, Endpoint, EndpointError, Event};
+use intranode::{Address, AsyncEndpoint, Ended, Endpoint, EndpointError, Event};
 use libtest_mimic::Completion;
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept, bind, listen, socket};
+use nix::unistd::geteuid;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
@@ -21,6 +25,7 @@ pub(super) const TESTS: &[Test] = &[
     ("async_peers_that_are_gone", gone),
     ("async_names_are_free_at_once", names),
     ("async_without_a_runtime", no_runtime),
+    ("async_connects_at_a_time_are_no_more_than_peers", connects_at_a_time),
 ];
 
 pub(super) fn runtime() -> Result<Runtime> {
@@ -200,5 +205,38 @@ fn no_runtime() -> Result<Completion> {
     })?;
     let error = server.share(Vec::new(), intranode::Access::Read);
     ensure!(matches!(error, Err(EndpointError::NoRuntime)), "{error:?}");
+    Ok(Completion::Completed)
+}
+
+/// All of them find room, and wait to be accepted.
+fn connects_at_a_time() -> Result<Completion> {
+    let name = unique();
+    let address = Address::local(&name)?;
+    let socket_name = UnixAddr::new_abstract(format!("intranode-{}-{name}", geteuid()).as_bytes())?;
+    let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+    bind(listener.as_raw_fd(), &socket_name)?;
+    listen(&listener, Backlog::new(0)?)?;
+    let (begin, begins) = channel();
+    // It takes the one place in the queue of those that are to be accepted.
+    let first = super::hostile::connect_as(geteuid().as_raw(), &name)?;
+    let acceptor = thread::spawn(move || -> Result<()> {
+        begins.recv()?;
+        let accepted = (0..4).map(|_| accept(listener.as_raw_fd())).collect::<Result<Vec<_>, _>>()?;
+        // A peer whose connection is closed makes room for another.
+        ensure!(begins.recv().is_err(), "the client is done");
+        Ok(accepted.into_iter().try_for_each(nix::unistd::close)?)
+    });
+    let connected = runtime()?.block_on(async {
+        let client = AsyncEndpoint::new(Endpoint::builder().max_peers(1).client()?)?;
+        let connect = || soon(async { Ok(client.connect(&address).await) });
+        let (one, two, three, ()) =
+            tokio::join!(connect(), connect(), connect(), async { begin.send(()).expect("it waits") });
+        Ok::<_, anyhow::Error>([one?, two?, three?])
+    })?;
+    let is_refused = |result: &&Result<_, _>| matches!(result, Err(EndpointError::TooManyPeers { peers: 1 }));
+    ensure!(connected.iter().filter(is_refused).count() == 2, "{connected:?}");
+    ensure!(connected.iter().filter(|result| result.is_ok()).count() == 1, "{connected:?}");
+    drop((first, begin));
+    acceptor.join().ok().context("no panic")??;
     Ok(Completion::Completed)
 }
