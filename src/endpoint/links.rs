@@ -170,6 +170,9 @@ impl Links {
             return;
         };
         self.gone.retain(|gone| *gone != peer);
+        if link.in_news {
+            self.news.retain(|news| *news != peer);
+        }
         let (known, mut connected) = (link.known, false);
         while let Some(event) = link.next_event() {
             match event {
@@ -290,6 +293,7 @@ mod tests {
             let peer = add(&mut links, Stage::Open)?;
             end(&mut links, peer);
         }
+        assert!(links.news.is_empty(), "no connection is there of which there is news");
         let (mut begun, mut ended) = (HashSet::from([reported, dialled, half]), 0);
         while let Some(event) = links.next_event() {
             match event {
