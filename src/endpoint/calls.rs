@@ -228,7 +228,6 @@ impl Calls {
     }
 
     /// Whether an answer is there that nobody has taken yet.
-    #[cfg(feature = "tokio")]
     pub(crate) fn has_replies(&self) -> bool {
         self.asked.values().any(|asked| matches!(asked, Asked::Answered(_)))
     }

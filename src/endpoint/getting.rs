@@ -62,11 +62,16 @@ impl Get {
         if let Some(answer) = self.requests.answer(state)? {
             (self.idle, self.wakes) = (None, false);
             if answer.way == Way::Direct {
+                // Of a peer that is gone nothing can be read.
+                state.links.find_open(self.requests.transfer.peer)?;
                 self.map(state, answer, targets)?;
                 return Ok(Some(self.requests.moved()));
             }
             self.copy(state, answer, targets)?;
             moved = Some(self.requests.moved());
+            if self.requests.ends_step(state) {
+                return Ok(moved);
+            }
         }
         // The peer copies again while this side takes what else has come.
         loop {

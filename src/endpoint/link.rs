@@ -319,8 +319,8 @@ impl Link {
         size_of::<Self>() + arrived + mapped + self.calls.bytes() + self.memory.bytes()
     }
 
-    /// Whether it has ended, and everything that has come is received.
+    /// Whether it has ended, and everything that has come is received, or was given up.
     pub(crate) fn is_done(&self) -> bool {
-        matches!(self.stage, Stage::Ended(_)) && self.arrived.is_empty()
+        matches!(self.stage, Stage::Ended(_)) && self.arrived.is_empty() && !self.calls.has_replies()
     }
 }

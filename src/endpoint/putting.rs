@@ -67,6 +67,9 @@ impl Put {
             }
             self.requests.is_dealt_with(state, answer.content);
             moved = Some(self.requests.moved());
+            if self.requests.ends_step(state) {
+                return Ok(moved);
+            }
         }
         loop {
             let cannot_be_read = state.links.find_open(transfer.peer)?.calls.cannot_be_read;

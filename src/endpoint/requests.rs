@@ -117,6 +117,17 @@ impl Requests {
         if self.are_done() { Moved::All } else { Moved::Some }
     }
 
+    /// Whether a step that has dealt with an answer is over: nothing is left to be done, or the peer is gone, of which further answers may have
+    /// come.
+    pub(super) fn ends_step(&self, state: &mut State) -> bool {
+        let peer = self.transfer.peer;
+        let is_gone = state.links.find_open(peer).is_err();
+        if is_gone && self.are_done() {
+            state.links.remove_if_done(peer);
+        }
+        is_gone || self.are_done()
+    }
+
     /// What has not been asked for yet: its start and length.
     pub(super) fn rest(&self) -> (usize, usize) {
         self.missing.unwrap_or((self.asked, self.transfer.len - self.asked))

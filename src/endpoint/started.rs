@@ -266,3 +266,73 @@ impl<B: AsRef<[u8]> + Send + Sync + 'static> fmt::Debug for PutRequest<B> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::endpoint::handle::Access;
+    use crate::endpoint::peer::Event;
+
+    const LEN: usize = 16 << 10;
+
+    /// A server that shares [`LEN`] bytes, and its client.
+    fn pair(name: &str) -> Result<(Endpoint, Handle, Endpoint, Peer), EndpointError> {
+        let mut server = Endpoint::listen(&format!("started-{name}-{}", std::process::id()))?;
+        let handle = server.share(vec![vec![1; LEN].into()], Access::ReadWrite).handle();
+        let mut client = Endpoint::client()?;
+        let peer = client.connect(server.address().expect("it listens"))?;
+        Ok((server, handle, client, peer))
+    }
+
+    fn await_end(client: &mut Endpoint) -> Result<(), EndpointError> {
+        loop {
+            let event = client.wait(Some(Duration::from_secs(10)))?;
+            if matches!(event.expect("its end comes in time"), Event::Closed { .. }) {
+                return Ok(());
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_answered_before_the_peer_left_is_done() -> Result<(), EndpointError> {
+        let (mut server, handle, mut client, peer) = pair("left")?;
+        let get = |client: &mut Endpoint| client.start_get(peer, &handle, 0, vec![vec![0; LEN]]);
+        let mut put = client.start_put(peer, &handle, 0, vec![[9; 4]])?;
+        let (mut first, dropped) = (get(&mut client)?, get(&mut client)?);
+        for _ in 0..1000 {
+            server.poll()?;
+        }
+        let mut late = get(&mut client)?;
+        drop(server);
+        await_end(&mut client)?;
+        assert_eq!(client.test(&mut put)?, Some(4));
+        while client.test(&mut first)?.is_none() {}
+        assert_eq!(first.into_buffers()[0], [&[9; 4], &[1; LEN - 4][..]].concat());
+        let unanswered = client.test(&mut late);
+        assert!(matches!(unanswered, Err(EndpointError::PeerGone { .. })), "{unanswered:?}");
+        // The answer to the last one is kept for as long as that is there, and the connection with it.
+        assert!(client.state.links.get(peer).is_some());
+        drop(dropped);
+        client.arm()?;
+        assert!(client.state.links.get(peer).is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn a_connection_that_has_ended_is_gone_with_its_last_answer() -> Result<(), EndpointError> {
+        let (mut server, handle, mut client, peer) = pair("last")?;
+        let mut put = client.start_put(peer, &handle, 0, vec![[9; 4]])?;
+        for _ in 0..1000 {
+            server.poll()?;
+        }
+        drop(server);
+        await_end(&mut client)?;
+        assert_eq!(client.test(&mut put)?, Some(4));
+        assert!(client.state.links.get(peer).is_none());
+        let gone = client.send_unexpected(peer, 0, b"");
+        assert!(matches!(gone, Err(EndpointError::PeerGone { ended: Ended::Left, .. })), "{gone:?}");
+        Ok(())
+    }
+}

@@ -286,6 +286,7 @@ impl State {
                 link.give_back(reply);
             }
         }
+        self.links.remove_if_done(peer);
     }
 
     /// From now on this peer's channel is polled.
