@@ -67,7 +67,9 @@ impl Asked {
     fn bytes(&self) -> usize {
         size_of::<Self>()
             + match self {
-                Asked::Answered(Reply::Message(bytes) | Reply::Data(Body::Private(bytes))) => bytes.capacity(),
+                Asked::Answered {
+                    reply: Reply::Message(bytes) | Reply::Data(Body::Private(bytes)), ..
+                } => bytes.capacity(),
                 _ => 0,
             }
     }
@@ -76,14 +78,11 @@ impl Asked {
 /// A request of this side.
 enum Asked {
     /// Somebody waits for the answer. If it is one that gives a lease, that has to be given back in any case.
-    Waits {
-        gives_lease: bool,
-    },
-    Answered(Reply),
+    Waits { gives_lease: bool },
+    /// Whether nobody has been told yet that it has come.
+    Answered { reply: Reply, is_new: bool },
     /// Nobody waits any more. The answer gives a lease; or the other side may read this until it has answered.
-    Abandoned {
-        _kept: Option<Kept>,
-    },
+    Abandoned { _kept: Option<Kept> },
 }
 
 #[derive(Default)]
@@ -99,6 +98,8 @@ pub(crate) struct Calls {
     next: u64,
     /// The buffers that answers keep.
     buffers: usize,
+    /// The answers of which nobody has been told.
+    new: usize,
     /// Whether the other side is asked to send what can be read without it.
     pub(crate) sender: Sender,
     /// Whether there was no room for a request of this side.
@@ -142,7 +143,7 @@ impl Calls {
     /// The bytes that were asked for, have come, and were not looked at.
     pub(crate) fn answers(&mut self) -> impl Iterator<Item = &mut Body> {
         self.asked.values_mut().filter_map(|asked| match asked {
-            Asked::Answered(Reply::Data(data)) => Some(data),
+            Asked::Answered { reply: Reply::Data(data), .. } => Some(data),
             _ => None,
         })
     }
@@ -195,7 +196,8 @@ impl Calls {
         match self.asked.get_mut(&number) {
             Some(asked @ Asked::Waits { .. }) => {
                 self.buffers += reply.buffers();
-                *asked = Asked::Answered(reply);
+                self.new += 1;
+                *asked = Asked::Answered { reply, is_new: true };
                 None
             }
             Some(Asked::Abandoned { .. }) => {
@@ -203,7 +205,7 @@ impl Calls {
                 Some(reply)
             }
             // A lease that was not asked for is none.
-            Some(Asked::Answered(_)) | None => Some(reply).filter(|reply| matches!(reply, Reply::Data(_))),
+            Some(Asked::Answered { .. }) | None => Some(reply).filter(|reply| matches!(reply, Reply::Data(_))),
         }
     }
 
@@ -214,29 +216,53 @@ impl Calls {
 
     /// The answer to a request, once it is there.
     pub(crate) fn take_reply(&mut self, number: u64) -> Option<Reply> {
-        let Some(Asked::Answered(_)) = self.asked.get(&number) else { return None };
+        let Some(Asked::Answered { .. }) = self.asked.get(&number) else { return None };
         match self.asked.remove(&number) {
-            Some(Asked::Answered(reply)) => Some(self.is_taken(reply)),
+            Some(Asked::Answered { reply, is_new }) => Some(self.is_taken(reply, is_new)),
             _ => None,
         }
     }
 
     /// An answer is kept here no longer.
-    fn is_taken(&mut self, reply: Reply) -> Reply {
+    fn is_taken(&mut self, reply: Reply, is_new: bool) -> Reply {
         self.buffers -= reply.buffers();
+        self.new -= usize::from(is_new);
         reply
+    }
+
+    /// Whether answers are there of which nobody has been told.
+    pub(crate) fn has_new(&self) -> bool {
+        self.new > 0
+    }
+
+    /// The same; somebody is told of them now.
+    pub(crate) fn take_new(&mut self) -> bool {
+        if core::mem::take(&mut self.new) == 0 {
+            return false;
+        }
+        for asked in self.asked.values_mut() {
+            if let Asked::Answered { is_new, .. } = asked {
+                *is_new = false;
+            }
+        }
+        true
+    }
+
+    /// Whether somebody waits for an answer that has not come.
+    pub(crate) fn awaits_answers(&self) -> bool {
+        self.asked.values().any(|asked| matches!(asked, Asked::Waits { .. }))
     }
 
     /// Whether an answer is there that nobody has taken yet.
     pub(crate) fn has_replies(&self) -> bool {
-        self.asked.values().any(|asked| matches!(asked, Asked::Answered(_)))
+        self.asked.values().any(|asked| matches!(asked, Asked::Answered { .. }))
     }
 
     /// Nobody waits for this answer any more; until it comes the other side may read what is kept. If it is there already, it is
     /// returned, so that a lease or buffers are given back.
     pub(crate) fn abandon(&mut self, number: u64, kept: Option<Kept>) -> Option<Reply> {
         match self.asked.remove(&number)? {
-            Asked::Answered(reply) => Some(self.is_taken(reply)),
+            Asked::Answered { reply, is_new } => Some(self.is_taken(reply, is_new)),
             Asked::Waits { gives_lease } => {
                 if gives_lease || kept.is_some() {
                     self.asked.insert(number, Asked::Abandoned { _kept: kept });

@@ -40,7 +40,8 @@ use sealed::Advanced;
 
 impl Endpoint {
     /// The number of bytes that a request has received, got or put, if it has ended; goes on with it as far as it can without waiting, and
-    /// at most until it has moved something. Asked again it says the same. `None`: it has not ended. Example:
+    /// at most until it has moved something: then [`arm`](Endpoint::arm) says once that there is work. Asked again it says the same.
+    /// `None`: it has not ended. Example:
     /// [`RecvRequest`](crate::RecvRequest), [`GetRequest`](crate::GetRequest).
     ///
     /// # Errors

@@ -22,9 +22,13 @@ impl Endpoint {
     /// Whether an event loop may sleep: then the endpoint's descriptor becomes readable as soon as there is something to do. Until
     /// it is armed the descriptor says nothing. A loop goes through these steps:
     ///
-    /// 1. [`poll`](Endpoint::poll) until there is nothing more, and receive.
+    /// 1. [`poll`](Endpoint::poll) until there is nothing more, receive, and [`test`](Endpoint::test) what was started.
     /// 2. Arm. If there is work, go back to 1.
     /// 3. Wait for the descriptor by `poll`, `epoll` or its like, level-triggered or edge-triggered, and go back to 1.
+    ///
+    /// There is work, too, where a get or a put that was started can go on: an answer to it has come since it was tested, or it was
+    /// only tested until it had moved something. This is said once of each such thing, so that a request that nobody tests does not keep
+    /// the loop awake: test all that were started before the next `arm`.
     ///
     /// A peer that sends to an endpoint that is armed makes one system call; then none before it is armed again.
     ///
@@ -61,7 +65,10 @@ impl Endpoint {
     /// # Errors
     /// As [`poll`](Endpoint::poll).
     pub fn arm(&mut self) -> Result<Armed, EndpointError> {
-        let has_work = self.state.park()? || self.state.links.has_news();
+        let is_awake = self.state.park()?;
+        // First: an answer may be behind messages, which are reported.
+        let goes_on = self.state.transfers_go_on();
+        let has_work = is_awake || goes_on || self.state.links.has_news();
         Ok(if has_work { Armed::Work } else { Armed::Sleep })
     }
 

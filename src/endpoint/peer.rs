@@ -123,7 +123,8 @@ impl Event {
 /// Whether an endpoint may sleep. Example: [`Endpoint::arm`](crate::Endpoint::arm).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
-    /// There is something to do: call [`poll`](crate::Endpoint::poll) until it returns nothing.
+    /// There is something to do: call [`poll`](crate::Endpoint::poll) until it returns nothing, and [`test`](crate::Endpoint::test) what
+    /// was started.
     Work,
     /// There is nothing to do; as soon as there is, the descriptor becomes readable.
     Sleep,

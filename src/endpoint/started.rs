@@ -52,9 +52,10 @@ impl<T: Steps> Started<T> {
 
     /// Asks for what can be asked for at once, and moves nothing. What fails is found again when it is tested.
     fn begin(&mut self, state: &mut State) {
-        if self.transfer.as_ref().is_some_and(|transfer| !transfer.moves(state)) {
-            let _ = self.advance(state);
-        }
+        let moves = self.transfer.as_ref().is_some_and(|transfer| transfer.moves(state));
+        let advanced = if moves { None } else { self.advance(state).ok() };
+        // Otherwise it is gone on with when something comes.
+        state.goes_on |= !matches!(advanced, Some(Advanced::Waits | Advanced::Asked));
     }
 
     /// Makes the next step.
@@ -66,7 +67,10 @@ impl<T: Steps> Started<T> {
         let end = match transfer.step(state) {
             Ok(None) => return Ok(Advanced::Waits),
             Ok(Some(Moved::Asked)) => return Ok(Advanced::Asked),
-            Ok(Some(Moved::Some)) => return Ok(Advanced::Moved),
+            Ok(Some(Moved::Some)) => {
+                state.goes_on = true;
+                return Ok(Advanced::Moved);
+            }
             Ok(Some(Moved::All)) => End::Done,
             Err(EndpointError::OutOfBounds { offset, bytes, len }) => End::OutOfBounds { offset, bytes, len },
             Err(EndpointError::NotShared { .. }) => End::NotShared,
@@ -113,6 +117,30 @@ impl<T: Steps> Started<T> {
 impl<T: Steps> Drop for Started<T> {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+impl State {
+    /// Whether a transfer that was started may go on, of which nobody has been told. It is told once of each thing that has come: a request
+    /// may have been forgotten, and nobody goes on with that.
+    pub(super) fn transfers_go_on(&mut self) -> bool {
+        self.look_behind_for_answers();
+        let mut goes_on = core::mem::take(&mut self.goes_on);
+        if core::mem::take(&mut self.has_answers) {
+            self.links.all().for_each(|link| goes_on |= link.calls.take_new());
+        }
+        goes_on
+    }
+
+    /// Once the peers are parked: they do not ring for an answer that came before, behind messages that nobody has received.
+    fn look_behind_for_answers(&mut self) {
+        let full: Vec<_> = self.full.iter().copied().collect();
+        for peer in full {
+            if self.links.get(peer).is_some_and(|link| link.calls.awaits_answers()) {
+                // Of an error the request is told when it is tested.
+                while self.take_in_behind(peer).is_ok_and(|has_come| has_come) {}
+            }
+        }
     }
 }
 
@@ -269,11 +297,15 @@ impl<B: AsRef<[u8]> + Send + Sync + 'static> fmt::Debug for PutRequest<B> {
 
 #[cfg(all(test, not(miri)))]
 mod tests {
+    use std::os::fd::AsFd;
     use std::time::Duration;
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
     use super::*;
     use crate::endpoint::handle::Access;
-    use crate::endpoint::peer::Event;
+    use crate::endpoint::peer::{Armed, Event};
+    use crate::tuning::ENDPOINT_UNRECEIVED;
 
     const LEN: usize = 16 << 10;
 
@@ -333,6 +365,111 @@ mod tests {
         assert!(client.state.links.get(peer).is_none());
         let gone = client.send_unexpected(peer, 0, b"");
         assert!(matches!(gone, Err(EndpointError::PeerGone { ended: Ended::Left, .. })), "{gone:?}");
+        Ok(())
+    }
+
+    fn is_readable(endpoint: &Endpoint) -> bool {
+        let mut descriptors = [PollFd::new(endpoint.as_fd(), PollFlags::POLLIN)];
+        poll(&mut descriptors, PollTimeout::ZERO).expect("a descriptor") > 0
+    }
+
+    /// Goes on with a request as an event loop does, which sleeps when it is told to. `tests_first`: before it polls.
+    fn run_armed<R: EndpointRequest>(
+        (client, server): (&mut Endpoint, &mut Endpoint),
+        request: &mut R,
+        tests_first: bool,
+    ) -> Result<usize, EndpointError> {
+        // Before the first test, too.
+        let mut is_asleep = client.arm()? == Armed::Sleep;
+        for _ in 0..1000 {
+            for _ in 0..100 {
+                server.poll()?;
+            }
+            assert!(!is_asleep || is_readable(client), "it sleeps, and {:?}", client.test(request));
+            let mut result = if tests_first { client.test(request)? } else { None };
+            // What it asks for is answered before it polls.
+            for _ in 0..100 {
+                server.poll()?;
+            }
+            while client.poll()?.is_some() {}
+            if !tests_first {
+                result = client.test(request)?;
+            }
+            if let Some(bytes) = result {
+                return Ok(bytes);
+            }
+            is_asleep = client.arm()? == Armed::Sleep;
+        }
+        panic!("it does not end");
+    }
+
+    #[test]
+    fn an_event_loop_that_arms_completes_transfers() -> Result<(), EndpointError> {
+        const LARGE: usize = 3 << 20;
+        let (mut server, small, mut client, peer) = pair("armed")?;
+        let large = server.share(vec![vec![1; LARGE].into()], Access::ReadWrite).handle();
+        for (handle, len) in [(small, 4), (small, LEN), (large, LARGE), (large, LARGE)] {
+            for tests_first in [true, false] {
+                let mut get = client.start_get(peer, &handle, 0, vec![vec![0; len]])?;
+                assert_eq!(run_armed((&mut client, &mut server), &mut get, tests_first)?, len);
+                let mut put = client.start_put(peer, &handle, 0, vec![vec![1; len]])?;
+                assert_eq!(run_armed((&mut client, &mut server), &mut put, tests_first)?, len);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_answer_behind_messages_is_work() -> Result<(), EndpointError> {
+        let (mut server, handle, mut client, peer) = pair("behind")?;
+        client.send_unexpected(peer, 0, b"")?;
+        let to_client = server.recv_unexpected(&mut [])?.peer;
+        while client.state.links.find(peer)?.arrived.len() < ENDPOINT_UNRECEIVED {
+            assert!(server.try_send_unexpected(to_client, 0, b"message")?);
+            while client.poll()?.is_some() {}
+        }
+        let mut get = client.start_get(peer, &handle, 0, vec![[0; 4]])?;
+        assert_eq!(client.test(&mut get)?, None);
+        for _ in 0..1000 {
+            server.poll()?;
+        }
+        assert_eq!(client.arm()?, Armed::Work);
+        assert_eq!(client.test(&mut get)?, Some(4));
+        // Messages that nobody receives are none.
+        assert_eq!(client.arm()?, Armed::Sleep);
+        Ok(())
+    }
+
+    #[test]
+    fn requests_that_nobody_tests_keep_no_event_loop_awake() -> Result<(), EndpointError> {
+        let (mut server, handle, mut client, peer) = pair("untested")?;
+        let get = |client: &mut Endpoint| client.start_get(peer, &handle, 0, vec![[0; 4]]);
+        std::mem::forget(get(&mut client)?);
+        let (dropped, mut last) = (get(&mut client)?, get(&mut client)?);
+        for _ in 0..1000 {
+            server.poll()?;
+        }
+        drop(dropped);
+        let mut armed = Vec::new();
+        for _ in 0..5 {
+            while client.poll()?.is_some() {}
+            armed.push(client.arm()?);
+        }
+        assert_eq!((armed[0], &armed[2..]), (Armed::Work, &[Armed::Sleep; 3][..]));
+        assert_eq!(client.test(&mut last)?, Some(4));
+        assert_eq!(client.arm()?, Armed::Sleep);
+        Ok(())
+    }
+
+    #[test]
+    fn the_end_of_a_peer_is_work_for_who_waits_for_its_answers() -> Result<(), EndpointError> {
+        let (server, handle, mut client, peer) = pair("end")?;
+        let mut get = client.start_get(peer, &handle, 0, vec![[0; 4]])?;
+        drop(server);
+        await_end(&mut client)?;
+        assert_eq!(client.arm()?, Armed::Work);
+        assert!(client.test(&mut get).is_err());
+        assert_eq!(client.arm()?, Armed::Sleep);
         Ok(())
     }
 }

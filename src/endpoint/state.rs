@@ -51,6 +51,10 @@ pub struct State {
     pub(super) polls: u32,
     /// Whether something has come since then.
     pub(super) is_busy: bool,
+    /// Whether answers may have come of which nobody has been told.
+    pub(super) has_answers: bool,
+    /// Whether it may be that a transfer that was started can go on without another answer.
+    pub(super) goes_on: bool,
     /// How often something was taken in that is not received at once, wrapping.
     pub(super) taken_in: u32,
     /// When the system was last asked.
@@ -86,6 +90,8 @@ impl State {
             turn: 0,
             polls: 0,
             is_busy: false,
+            has_answers: false,
+            goes_on: false,
             taken_in: 0,
             looked: Instant::now(),
             spin,
@@ -202,8 +208,10 @@ impl State {
     fn is_taken_in(&mut self, peer: Peer, taken: TakenIn) {
         let Some(link) = self.links.get(peer) else { return };
         self.shares.serve(link);
+        let wanted_room = link.calls.wants_room;
         let has_room = link.notices_room();
         if has_room {
+            self.goes_on |= wanted_room && !link.calls.wants_room;
             self.links.has_news_of(peer);
         }
         self.has_come(peer, taken);
@@ -240,6 +248,9 @@ impl State {
         if taken.cells > 0 || taken.violated {
             self.is_busy = true;
             self.taken_in = self.taken_in.wrapping_add(1);
+        }
+        if taken.cells > taken.messages {
+            self.has_answers |= self.links.get(peer).is_some_and(|link| link.calls.has_new());
         }
         match taken {
             TakenIn { cells: 0, .. } => {}
@@ -321,6 +332,8 @@ impl State {
         let rest = if ended == Ended::Violated { TakenIn::default() } else { link.take_in_rest() };
         let ended = if rest.violated { Ended::Violated } else { ended };
         link.descriptors().for_each(|descriptor| self.epoll.remove(descriptor));
+        // Who waits for answers is told that none come.
+        self.goes_on |= link.calls.awaits_answers();
         link.end(ended);
         if !link.is_done() {
             link.keep_privately();
