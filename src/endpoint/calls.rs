@@ -82,7 +82,7 @@ enum Asked {
     /// Whether nobody has been told yet that it has come.
     Answered { reply: Reply, is_new: bool },
     /// Nobody waits any more. The answer gives a lease; or the other side may read this until it has answered.
-    Abandoned { _kept: Option<Kept> },
+    Abandoned { kept: Option<Kept> },
 }
 
 #[derive(Default)]
@@ -100,6 +100,8 @@ pub(crate) struct Calls {
     buffers: usize,
     /// The answers of which nobody has been told.
     new: usize,
+    /// What nobody reads any more, to be dropped when nothing of the endpoint is being changed: that is code of the program's.
+    over: Vec<Kept>,
     /// Whether the other side is asked to send what can be read without it.
     pub(crate) sender: Sender,
     /// Whether there was no room for a request of this side.
@@ -200,7 +202,8 @@ impl Calls {
                 *asked = Asked::Answered { reply, is_new: true };
                 None
             }
-            Some(Asked::Abandoned { .. }) => {
+            Some(Asked::Abandoned { kept }) => {
+                self.over.extend(kept.take());
                 self.asked.remove(&number);
                 Some(reply)
             }
@@ -258,14 +261,14 @@ impl Calls {
         self.asked.values().any(|asked| matches!(asked, Asked::Answered { .. }))
     }
 
-    /// Nobody waits for this answer any more; until it comes the other side may read what is kept. If it is there already, it is
-    /// returned, so that a lease or buffers are given back.
-    pub(crate) fn abandon(&mut self, number: u64, kept: Option<Kept>) -> Option<Reply> {
+    /// Nobody waits for this answer any more; until it comes the other side may read what is kept, which is taken for that. If it is there
+    /// already, it is returned, so that a lease or buffers are given back.
+    pub(crate) fn abandon(&mut self, number: u64, kept: &mut Option<Kept>) -> Option<Reply> {
         match self.asked.remove(&number)? {
             Asked::Answered { reply, is_new } => Some(self.is_taken(reply, is_new)),
             Asked::Waits { gives_lease } => {
                 if gives_lease || kept.is_some() {
-                    self.asked.insert(number, Asked::Abandoned { _kept: kept });
+                    self.asked.insert(number, Asked::Abandoned { kept: kept.take() });
                 }
                 None
             }
@@ -278,9 +281,21 @@ impl Calls {
 
     /// The connection has ended: no answer comes any more, what was kept is given up, and nobody waits for what was asked for.
     pub(crate) fn end(&mut self) {
-        self.asked.retain(|_, asked| !matches!(asked, Asked::Abandoned { .. }));
+        let over = &mut self.over;
+        self.asked.retain(|_, asked| match asked {
+            Asked::Abandoned { kept } => {
+                over.extend(kept.take());
+                false
+            }
+            _ => true,
+        });
         self.requests.clear();
         self.spare.clear();
+    }
+
+    /// What nobody reads any more.
+    pub(crate) fn take_over(&mut self) -> Vec<Kept> {
+        core::mem::take(&mut self.over)
     }
 
     /// The memory that answers take which nobody has looked at.

@@ -11,7 +11,7 @@
 //! | `link`, `taking`, `direct`, `sending`, `calls`, `body` | what goes through one of them? |
 //! | `postings` | which receive has which message? |
 //! | `handle`, `shares`, `lease`, `mapped` | which memory may peers access, and until when? |
-//! | `getting`, `putting`, `requests`, `steps`, `left` | how does a transfer go on, step by step, and what is left of it? |
+//! | `getting`, `putting`, `requests`, `steps`, `left`, `over` | how does a transfer go on, step by step, and what is left of it? |
 //! | `wire`, `slices` | what do they ask for, and where does it lie? |
 //! | `asynchronous` | how do the tasks of a tokio runtime share an endpoint? |
 //!
@@ -44,6 +44,7 @@ mod links;
 mod listener;
 mod mapped;
 mod messages;
+mod over;
 pub(crate) mod peer;
 mod postings;
 mod putting;

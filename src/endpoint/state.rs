@@ -17,6 +17,7 @@ use crate::endpoint::left::{Left, Unanswered};
 use crate::endpoint::link::{Link, Stage, TakenIn};
 use crate::endpoint::links::Links;
 use crate::endpoint::listener::{Greeting, Listener};
+use crate::endpoint::over::Over;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::shares::Shares;
 use crate::protocol::message::{Attention, Envelope};
@@ -39,6 +40,7 @@ pub struct State {
     pub(crate) shares: Shares,
     /// By which requests know the endpoint, too.
     pub(super) left: Arc<Left>,
+    pub(super) over: Over,
     /// Those whose channels are polled.
     pub(super) awake: Vec<Peer>,
     /// By message that was not expected, in the order in which they were taken in: its sender.
@@ -74,7 +76,7 @@ impl State {
             epoll.add(listener.as_fd(), Key::Listener.encode()).map_err(system("listen", "a descriptor"))?;
         }
         let guard = ForkGuard::new().map_err(system("listen", "a page of memory"))?;
-        let (greetings, links, left, awake, unexpected, full) = Default::default();
+        let (greetings, links, left, over, awake, unexpected, full) = Default::default();
         Ok(State {
             epoll,
             guard,
@@ -84,6 +86,7 @@ impl State {
             links,
             shares: Shares::new(),
             left,
+            over,
             awake,
             unexpected,
             full,
@@ -215,6 +218,7 @@ impl State {
             self.links.has_news_of(peer);
         }
         self.has_come(peer, taken);
+        self.over.drop_now();
     }
 
     /// Looks behind messages of a peer that nobody has received, if they may be in the way. Returns whether
@@ -228,6 +232,7 @@ impl State {
         self.shares.serve(link);
         let has_come = taken.cells > 0 || taken.violated;
         self.has_come(peer, taken);
+        self.over.drop_now();
         Ok(has_come)
     }
 
@@ -250,7 +255,7 @@ impl State {
             self.taken_in = self.taken_in.wrapping_add(1);
         }
         if taken.cells > taken.messages {
-            self.has_answers |= self.links.get(peer).is_some_and(|link| link.calls.has_new());
+            self.have_come(peer);
         }
         match taken {
             TakenIn { cells: 0, .. } => {}
@@ -266,6 +271,14 @@ impl State {
         }
         if taken.violated {
             self.end(peer, Ended::Violated);
+        }
+    }
+
+    /// Notes that requests or answers have come.
+    fn have_come(&mut self, peer: Peer) {
+        if let Some(link) = self.links.get(peer) {
+            self.has_answers |= link.calls.has_new();
+            self.over.add(link.calls.take_over());
         }
     }
 
@@ -286,18 +299,23 @@ impl State {
                 Key::Process(peer) => self.end(peer, Ended::Died),
             }
         }
+        self.over.drop_now();
         Ok(is_left)
     }
 
     /// Nobody waits for these answers any more. What the peer may still read is kept until it has answered.
     pub(super) fn abandon(&mut self, Unanswered { peer, numbers, mut kept }: Unanswered) {
-        let Some(link) = self.links.get(peer) else { return };
-        for number in numbers {
-            if let Some(reply) = link.calls.abandon(number, kept.take()) {
-                link.give_back(reply);
+        if let Some(link) = self.links.get(peer) {
+            for number in numbers {
+                if let Some(reply) = link.calls.abandon(number, &mut kept) {
+                    link.give_back(reply);
+                }
             }
+            self.links.remove_if_done(peer);
         }
-        self.links.remove_if_done(peer);
+        // It was asked for nothing that is not answered.
+        self.over.add(kept);
+        self.over.drop_now();
     }
 
     /// From now on this peer's channel is polled.
@@ -335,6 +353,7 @@ impl State {
         // Who waits for answers is told that none come.
         self.goes_on |= link.calls.awaits_answers();
         link.end(ended);
+        self.over.add(link.calls.take_over());
         if !link.is_done() {
             link.keep_privately();
         }
@@ -361,6 +380,7 @@ impl State {
             self.links.remove(peer);
             self.forget_unexpected(peer);
         }
+        self.over.drop_now();
     }
 }
 

@@ -3,10 +3,12 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context as TaskContext, Waker};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use intranode::{Access, Address, AsyncEndpoint, Endpoint, EndpointError, Handle, Peer, Registration};
+use intranode::{Access, Address, AsyncEndpoint, Endpoint, EndpointError, Event, Handle, Peer, Registration};
 use libtest_mimic::Completion;
 use tokio::task::yield_now;
 
@@ -24,6 +26,7 @@ pub(super) const TESTS: &[Test] = &[
     ("async_transfers_that_fail_give_the_memory_back", failures),
     ("async_gets_that_are_dropped_leave_nothing", dropped_gets),
     ("async_puts_that_are_dropped_keep_their_data", dropped_puts),
+    ("async_data_of_a_put_uses_the_endpoint_when_it_is_dropped", data_that_uses_the_endpoint),
 ];
 
 /// An owner of memory with this pattern, and a client of it.
@@ -268,4 +271,111 @@ fn dropped_puts() -> Result<Completion> {
         Ok::<_, anyhow::Error>(())
     })?;
     Ok(Completion::Completed)
+}
+
+/// What is done when the data of a put is dropped.
+struct Dropped(Option<Box<dyn FnOnce() + Send + Sync>>);
+
+impl AsRef<[u8]> for Dropped {
+    fn as_ref(&self) -> &[u8] {
+        &[3; 100_000]
+    }
+}
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(|run| run());
+    }
+}
+
+/// What becomes of a put that was given up.
+#[derive(Clone, Copy, Debug)]
+enum GivenUp {
+    /// It is answered later.
+    Unanswered,
+    /// It was answered before.
+    Answered,
+    /// Its peer leaves.
+    Left,
+    /// The endpoint ends the connection.
+    Disconnected,
+}
+
+/// Drops the data in all ways. `uses` is called each time, with the endpoint, which has one share in it, and has to return.
+async fn drops_data(what: GivenUp, uses: fn(Arc<AsyncEndpoint>)) -> Result<Arc<AsyncEndpoint>> {
+    let mut server = Endpoint::listen(&unique())?;
+    let memory = server.share(vec![vec![0; 100_000].into()], Access::ReadWrite);
+    let client = Arc::new(AsyncEndpoint::client()?);
+    let peer = client.connect(server.address().context("it listens")?).await?;
+    let count = Arc::new(AtomicUsize::new(0));
+    let (own, counted) = (Arc::clone(&client), Arc::clone(&count));
+    let run = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        uses(own);
+    };
+    {
+        let (data, handle) = (vec![Dropped(Some(Box::new(run)))], memory.handle());
+        let mut put = pin!(client.put(peer, &handle, 0, data));
+        let mut context = TaskContext::from_waker(Waker::noop());
+        ensure!(put.as_mut().poll(&mut context).is_pending());
+        if matches!(what, GivenUp::Answered) {
+            for _ in 0..1000 {
+                server.poll()?;
+                yield_now().await;
+            }
+        }
+    }
+    if matches!(what, GivenUp::Disconnected) {
+        client.disconnect(peer)?;
+    }
+    let mut server = Some(server).filter(|_| !matches!(what, GivenUp::Left));
+    let begin = Instant::now();
+    while count.load(Ordering::Relaxed) == 0 {
+        ensure!(begin.elapsed() < Duration::from_secs(30), "{what:?}: the data is not dropped");
+        if let Some(server) = &mut server {
+            server.poll()?;
+        }
+        yield_now().await;
+    }
+    Ok(client)
+}
+
+fn data_that_uses_the_endpoint() -> Result<Completion> {
+    runtime()?.block_on(async {
+        for what in [GivenUp::Unanswered, GivenUp::Answered, GivenUp::Left, GivenUp::Disconnected] {
+            drops_data(what, |own| {
+                drop(own.share(vec![vec![1; 10].into()], Access::Read).expect("the runtime is there"));
+            })
+            .await?;
+        }
+        // A panic of the program's own does not end the task that takes in what comes.
+        for what in [GivenUp::Unanswered, GivenUp::Left] {
+            let client = drops_data(what, |_| panic!("it is dropped")).await?;
+            let (server, memory, _, _) = pair(100_000).await?;
+            let peer = client.connect(server.address().context("it listens")?).await?;
+            let (result, got) = client.get(peer, &memory.handle(), 0, zeros(&[100_000])).await;
+            result?;
+            ensure!(got == [pattern(7, 100_000)]);
+        }
+        last_share().await
+    })?;
+    Ok(Completion::Completed)
+}
+
+/// The data holds the last share in the endpoint, which is dropped with it.
+async fn last_share() -> Result<()> {
+    let mut server = Endpoint::listen(&unique())?;
+    let memory = server.share(vec![vec![0; 100_000].into()], Access::ReadWrite);
+    let client = Arc::new(AsyncEndpoint::client()?);
+    let peer = client.connect(server.address().context("it listens")?).await?;
+    let own = Arc::clone(&client);
+    let data = vec![Dropped(Some(Box::new(|| drop(own))))];
+    ensure!(polled(client.put(peer, &memory.handle(), 0, data), 1).await.is_none());
+    drop(client);
+    let begin = Instant::now();
+    while !matches!(server.poll()?, Some(Event::Closed { .. })) {
+        ensure!(begin.elapsed() < Duration::from_secs(30), "the endpoint is not dropped");
+        yield_now().await;
+    }
+    Ok(())
 }

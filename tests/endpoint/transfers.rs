@@ -1,22 +1,24 @@
 //! Gets and puts that are started, and completed by later calls.
 
 use std::io::IoSliceMut;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use intranode::{Access, Ended, Endpoint, EndpointError, Handle};
+use anyhow::{Context, Result, ensure};
+use intranode::{Access, Ended, Endpoint, EndpointError, Event, Handle};
 use libtest_mimic::Completion;
 
 use super::messages::pattern;
 use super::owner::{Client, Digest};
-use super::{Test, pair, repeats};
+use super::{Test, pair, repeats, unique};
 
 pub(super) const TESTS: &[Test] = &[
     ("started_transfers_end_in_any_order", any_order),
     ("started_transfers_where_memory_cannot_be_read", refused),
     ("a_started_get_that_is_dropped_or_forgotten_is_in_nobodys_way", dropped_gets),
     ("a_put_that_is_dropped_keeps_its_data_until_it_is_answered", dropped_puts),
+    ("data_of_a_put_that_panics_when_it_is_dropped_spoils_nothing", panicking_data),
     ("errors_end_a_started_transfer_and_stay", errors),
     ("a_get_whose_owner_leaves_says_so", owner_leaves),
     ("a_started_transfer_of_another_endpoint_is_refused", foreign),
@@ -260,5 +262,65 @@ fn offsets_beyond_all_memory() -> Result<Completion> {
         ensure!(matches!(result, Err(EndpointError::OutOfBounds { .. })), "a put at {offset:#x}: {result:?}");
     }
     ensure!(server.shared(&memory)? == [[1; 100]], "something was written");
+    Ok(Completion::Completed)
+}
+
+struct Panics([u8; 4]);
+
+impl AsRef<[u8]> for Panics {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        panic!("it is dropped");
+    }
+}
+
+/// Gives up a put whose data panics when it is dropped, which happens while this runs, and uses the endpoint then.
+fn panics_while(run: impl FnOnce(&mut Endpoint, &mut Option<Endpoint>) -> Result<()>) -> Result<()> {
+    let mut server = Endpoint::listen(&unique())?;
+    let handle = server.share(vec![vec![1; 8].into()], Access::ReadWrite).handle();
+    let mut client = Endpoint::builder().max_peers(1).client()?;
+    let peer = client.connect(server.address().context("it listens")?)?;
+    drop(client.start_put(peer, &handle, 0, vec![Panics([9; 4])])?);
+    client.arm()?;
+    let mut server = Some(server);
+    let panic = catch_unwind(AssertUnwindSafe(|| run(&mut client, &mut server)));
+    let panic = panic.err().context("the data is dropped")?;
+    ensure!(panic.downcast_ref::<&str>() == Some(&"it is dropped"));
+    // What the endpoint was about is complete: there is room for another peer.
+    if server.is_some() {
+        client.disconnect(peer);
+    }
+    let mut other = Endpoint::listen(&unique())?;
+    let handle = other.share(vec![vec![2; 8].into()], Access::Read).handle();
+    let peer = client.connect(other.address().context("it listens")?)?;
+    let mut get = client.start_get(peer, &handle, 0, vec![[0; 8]])?;
+    let begin = Instant::now();
+    while client.test(&mut get)?.is_none() {
+        other.poll()?;
+        ensure!(begin.elapsed() < Duration::from_secs(30), "it does not end");
+    }
+    ensure!(get.into_buffers() == [[2; 8]]);
+    Ok(())
+}
+
+fn panicking_data() -> Result<Completion> {
+    panics_while(|client, server| {
+        let server = server.as_mut().context("it is there")?;
+        for _ in 0..10_000 {
+            server.poll()?;
+            client.poll()?;
+        }
+        Ok(())
+    })?;
+    panics_while(|client, server| {
+        drop(server.take());
+        while !matches!(client.wait(Some(Duration::from_secs(10)))?, None | Some(Event::Closed { .. })) {}
+        Ok(())
+    })?;
     Ok(Completion::Completed)
 }

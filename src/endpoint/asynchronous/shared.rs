@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -27,8 +28,9 @@ struct Inner {
 
 impl Shared {
     /// In a runtime.
-    pub(super) fn new(endpoint: Endpoint) -> io::Result<Self> {
+    pub(super) fn new(mut endpoint: Endpoint) -> io::Result<Self> {
         let readable = TokioReadable::new(endpoint.as_fd())?;
+        endpoint.state.over.is_taken_from_now_on();
         let (endpoint, waiters) = (Some(endpoint), Waiters::default());
         Ok(Shared(Mutex::new(Inner { endpoint, readable, waiters, driver: None, stopped: None })))
     }
@@ -74,9 +76,13 @@ impl Shared {
 
     /// Withdraws something that a future has left behind; also where all calls fail.
     pub(super) fn leave(&self, call: impl FnOnce(&mut Endpoint)) {
-        if let Some(endpoint) = &mut self.lock().endpoint {
+        let mut inner = self.lock();
+        let over = inner.endpoint.as_mut().map(|endpoint| {
             call(endpoint);
-        }
+            endpoint.state.over.take()
+        });
+        drop(inner);
+        drop(over);
     }
 
     fn locked<R>(
@@ -94,9 +100,11 @@ impl Shared {
         if !endpoint.state.awake.is_empty() {
             woken.extend(driver.take());
         }
+        let over = endpoint.state.over.take();
         drop(inner);
-        // Without the lock: what a waker does is another's.
+        // Without the lock: what a waker does is another's, and so is what is dropped.
         woken.into_iter().for_each(Waker::wake);
+        drop(over);
         result
     }
 
@@ -124,10 +132,15 @@ impl Shared {
             woken.extend(waiters.take_parked(state));
             again = readable.poll(context).is_ready();
         }
+        let over = state.over.take();
         drop(inner);
         woken.into_iter().for_each(Waker::wake);
         if again {
             context.waker().wake_by_ref();
+        }
+        for kept in over {
+            // A panic is the program's own, and ends neither this task nor the endpoint. The system has been told of it.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(kept)));
         }
         Poll::Pending
     }
