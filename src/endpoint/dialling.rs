@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
+#[cfg(feature = "tokio")]
+use std::time::Instant;
 
 use crate::endpoint::address::Address;
 use crate::endpoint::error::{EndpointError, system};
@@ -15,6 +17,10 @@ use crate::sys::socket::Credentials;
 use crate::sys::{process, socket};
 
 const CONNECT: &str = "connect";
+
+/// The longest between two attempts.
+#[cfg(feature = "tokio")]
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// A connection to this user's process that listens, which has not been told anything.
 pub(crate) struct Dialled(OwnedFd, Credentials);
@@ -37,6 +43,26 @@ pub(crate) fn dial(address: &Address, timeout: Option<Duration>) -> Result<Diall
         return Err(EndpointError::ForeignUser { name: name(), process: peer.process, user: peer.user });
     }
     Ok(Dialled(socket, peer))
+}
+
+/// The same for a task. The system has no descriptor that says when there is room again, and a thread that waits for it could not be stopped
+/// when the future is dropped.
+#[cfg(feature = "tokio")]
+pub(crate) async fn dial_again(address: &Address, timeout: Option<Duration>) -> Result<Dialled, EndpointError> {
+    let begin = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match dial(address, Some(Duration::ZERO)) {
+            Err(EndpointError::TimedOut { .. }) => {}
+            dialled => return dialled,
+        }
+        let left = timeout.map(|timeout| timeout.saturating_sub(begin.elapsed()));
+        if let (Some(timeout), Some(Duration::ZERO)) = (timeout, left) {
+            return Err(EndpointError::TimedOut { operation: CONNECT, timeout });
+        }
+        tokio::time::sleep(left.map_or(pause, |left| left.min(pause))).await;
+        pause = (2 * pause).min(LONGEST_PAUSE);
+    }
 }
 
 impl State {

@@ -75,8 +75,11 @@ fn limit_sends(socket: &OwnedFd, timeout: Duration) -> io::Result<()> {
 }
 
 /// Connects to who listens at a name. Waits for room among the connections that are to be accepted, at most for so long.
+/// [`io::ErrorKind::WouldBlock`]: there was none.
 pub(crate) fn connect(name: &[u8], timeout: Option<Duration>) -> io::Result<OwnedFd> {
-    let socket = socket(0)?;
+    // The shortest limit that the system knows is one of its ticks.
+    let waits = timeout.is_none_or(|timeout| !timeout.is_zero());
+    let socket = socket(if waits { 0 } else { libc::SOCK_NONBLOCK })?;
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (address, len) = address(name)?;
     loop {

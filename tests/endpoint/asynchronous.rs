@@ -1,7 +1,7 @@
 //! Endpoints that the tasks of a tokio runtime share.
 
 use std::future::Future;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use intranode::{Address, AsyncEndpoint, Ended, Endpoint, EndpointError, Event};
 use libtest_mimic::Completion;
-use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept, bind, listen, socket};
-use nix::unistd::geteuid;
+use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::messages::{calls, pattern, start_echo};
@@ -24,6 +24,7 @@ pub(super) const TESTS: &[Test] = &[
     ("async_others_run_while_messages_pour_in", flood),
     ("async_peers_that_are_gone", gone),
     ("async_names_are_free_at_once", names),
+    ("async_connects_where_many_wait", connects_where_many_wait),
     ("async_without_a_runtime", no_runtime),
     ("async_connects_at_a_time_are_no_more_than_peers", connects_at_a_time),
 ];
@@ -208,20 +209,56 @@ fn no_runtime() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
+/// One that listens, and accepts nobody by itself: there is no room for another that waits for that.
+fn listens_and_is_full(name: &str) -> Result<(OwnedFd, OwnedFd)> {
+    let address = UnixAddr::new_abstract(format!("intranode-{}-{name}", nix::unistd::geteuid()).as_bytes())?;
+    let new = || socket::socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None);
+    let (listener, waits) = (new()?, new()?);
+    socket::bind(listener.as_raw_fd(), &address)?;
+    socket::listen(&listener, Backlog::new(0)?)?;
+    socket::connect(waits.as_raw_fd(), &address)?;
+    Ok((listener, waits))
+}
+
+fn connects_where_many_wait() -> Result<Completion> {
+    let name = unique();
+    let address = Address::local(&name)?;
+    let (listener, _waits) = listens_and_is_full(&name)?;
+    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
+    runtime.block_on(async {
+        let client = AsyncEndpoint::new(Endpoint::builder().timeout(None).client()?)?;
+        for _ in 0..3 {
+            let connected = timeout(Duration::from_millis(20), client.connect(&address)).await;
+            ensure!(connected.is_err(), "{connected:?}, and there is no room");
+        }
+        // Those take no thread any more.
+        timeout(Duration::from_secs(30), tokio::task::spawn_blocking(|| ())).await.context("a thread")??;
+        let limited = Endpoint::builder().timeout(Duration::from_millis(30)).client()?;
+        let limited = AsyncEndpoint::new(limited)?;
+        let late = timeout(Duration::from_secs(30), limited.connect(&address)).await?;
+        ensure!(matches!(late, Err(EndpointError::TimedOut { .. })), "{late:?}");
+        // Once there is room it connects.
+        let (connected, accepted) = tokio::join!(soon(client.connect(&address)), async {
+            yield_now().await;
+            socket::accept(listener.as_raw_fd())
+        });
+        connected?;
+        nix::unistd::close(accepted?)?;
+        Ok::<_, anyhow::Error>(())
+    })?;
+    drop(runtime);
+    Ok(Completion::Completed)
+}
+
 /// All of them find room, and wait to be accepted.
 fn connects_at_a_time() -> Result<Completion> {
     let name = unique();
     let address = Address::local(&name)?;
-    let socket_name = UnixAddr::new_abstract(format!("intranode-{}-{name}", geteuid()).as_bytes())?;
-    let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
-    bind(listener.as_raw_fd(), &socket_name)?;
-    listen(&listener, Backlog::new(0)?)?;
+    let (listener, first) = listens_and_is_full(&name)?;
     let (begin, begins) = channel();
-    // It takes the one place in the queue of those that are to be accepted.
-    let first = super::hostile::connect_as(geteuid().as_raw(), &name)?;
     let acceptor = thread::spawn(move || -> Result<()> {
         begins.recv()?;
-        let accepted = (0..4).map(|_| accept(listener.as_raw_fd())).collect::<Result<Vec<_>, _>>()?;
+        let accepted = (0..4).map(|_| socket::accept(listener.as_raw_fd())).collect::<Result<Vec<_>, _>>()?;
         // A peer whose connection is closed makes room for another.
         ensure!(begins.recv().is_err(), "the client is done");
         Ok(accepted.into_iter().try_for_each(nix::unistd::close)?)

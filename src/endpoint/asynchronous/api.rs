@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::task::{AbortHandle, spawn_blocking};
+use tokio::task::AbortHandle;
 
 use crate::endpoint::address::Address;
 use crate::endpoint::api::Endpoint;
@@ -13,7 +13,7 @@ use crate::endpoint::asynchronous::attempt::wait;
 use crate::endpoint::asynchronous::driver::Driver;
 use crate::endpoint::asynchronous::shared::Shared;
 use crate::endpoint::asynchronous::waiters::Interest;
-use crate::endpoint::dialling::dial;
+use crate::endpoint::dialling::dial_again;
 use crate::endpoint::error::{EndpointError, system};
 use crate::endpoint::peer::{Event, Peer};
 
@@ -138,21 +138,20 @@ impl AsyncEndpoint {
     ///
     /// # Errors
     /// Those of [`Endpoint::connect`]; [`EndpointError::NoRuntime`].
+    ///
+    /// # Panics
+    /// Where very many wait to be accepted, in a runtime that has not enabled its timers.
     pub async fn connect(&self, address: &Address) -> Result<Peer, EndpointError> {
         self.shared.call(|endpoint| {
             endpoint.state.check()?;
             endpoint.state.check_room_for_peer()
         })?;
-        let dialled = match dial(address, Some(Duration::ZERO)) {
-            // Very many wait to be accepted, and the system has no descriptor that says when there is room again.
-            Err(EndpointError::TimedOut { .. }) => {
-                let (address, timeout) = (address.clone(), self.timeout);
-                let dialled = spawn_blocking(move || dial(&address, timeout)).await;
-                dialled.map_err(|_| EndpointError::NoRuntime)?
-            }
-            dialled => dialled,
-        }?;
-        self.shared.call(|endpoint| endpoint.state.introduce(dialled))
+        let dialled = dial_again(address, self.timeout).await?;
+        self.shared.call(|endpoint| {
+            // Others may have connected meanwhile.
+            endpoint.state.check_room_for_peer()?;
+            endpoint.state.introduce(dialled)
+        })
     }
 
     /// Ends a connection, as [`Endpoint::disconnect`]. Who waits for its messages gets an error.

@@ -29,6 +29,9 @@ impl AsyncEndpoint {
     ///
     /// # Errors
     /// Those of [`Endpoint::route`](crate::Endpoint::route), without the time-out; [`EndpointError::NoRuntime`].
+    ///
+    /// # Panics
+    /// As [`connect`](AsyncEndpoint::connect).
     pub async fn route<'a>(&self, address: &'a Address) -> Result<Route<'a>, EndpointError> {
         let mut asked = match self.connect(address).await {
             Ok(peer) => Asked { endpoint: self, peer: Some(peer) },
