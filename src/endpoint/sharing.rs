@@ -1,6 +1,8 @@
 //! Memory that an endpoint shares with its peers: its own, or borrowed for the time of a call.
 
 use std::io::IoSlice;
+use std::sync::atomic::{Ordering::Acquire, fence};
+use std::sync::{Arc, Weak};
 
 use crate::copy::lent::Lent;
 use crate::endpoint::api::Endpoint;
@@ -12,12 +14,21 @@ use crate::endpoint::state::State;
 struct Shared<'e> {
     endpoint: &'e mut Endpoint,
     handle: Handle,
+    loan: Weak<Lent>,
 }
 
 impl Drop for Shared<'_> {
     fn drop(&mut self) {
         let State { shares, links, .. } = &mut self.endpoint.state;
         let was_shared = shares.revoke(&self.handle, links).is_some();
+        // Besides the frame that lends, whoever shares the memory has the loan.
+        if self.loan.strong_count() > 1 {
+            // Its peers may go on reading what is borrowed no more, and only it can take its leases back.
+            eprintln!("intranode: {EXCHANGED}");
+            std::process::abort();
+        }
+        // What was withdrawn by another thread, which has dropped the endpoint, is withdrawn before the borrow ends.
+        fence(Acquire);
         // A panic in a panic would end the process.
         assert!(was_shared || std::thread::panicking(), "{EXCHANGED}");
     }
@@ -102,15 +113,20 @@ impl Endpoint {
     /// ```
     ///
     /// # Panics
-    /// When `run` has exchanged the endpoint for another one (`std::mem::swap`). The memory is not read any more by either then.
+    /// When `run` has exchanged the endpoint for another one (`std::mem::replace`), and dropped it.
+    ///
+    /// # Aborts
+    /// The process ends (`std::process::abort`) when `run` has exchanged the endpoint for another one (`std::mem::swap`) that stays: its peers
+    /// could go on reading the memory, which is borrowed no more.
     pub fn with_shared<R>(
         &mut self,
         slices: &[IoSlice<'_>],
         run: impl FnOnce(&mut Endpoint, Handle) -> R,
     ) -> R {
         Lent::during(slices, |lent| {
+            let loan = Arc::downgrade(&lent);
             let handle = self.state.shares.lend(lent);
-            let shared = Shared { endpoint: self, handle };
+            let shared = Shared { endpoint: self, handle, loan };
             run(shared.endpoint, handle)
         })
     }

@@ -95,6 +95,7 @@ pub(super) fn main() -> ExitCode {
             owner::ROLES,
             event_loops::ROLES,
             routes::ROLES,
+            sharing::ROLES,
             files::ROLES,
             namespaces::ROLES,
             steps::ROLES,

@@ -1,16 +1,19 @@
 //! Memory that is shared for the time of a call, and what ends that it is shared.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use intranode::{Access, Endpoint, EndpointError, Handle, Peer};
 use libtest_mimic::Completion;
+use nix::sys::signal::Signal;
 
 use super::messages::pattern;
-use super::{Test, pair, repeats};
+use super::{Role, Test, child, pair, repeats};
 
 pub(super) const TESTS: &[Test] = &[
     ("borrowed_slices_are_read_as_one", as_one),
@@ -20,8 +23,11 @@ pub(super) const TESTS: &[Test] = &[
     ("case_60_borrowed_slices_end_with_a_panic", end_with_a_panic),
     ("case_60_borrowed_slices_change_after_the_call", change_after_the_call),
     ("case_60_disconnected_meanwhile", disconnected_meanwhile),
+    ("borrowed_slices_of_an_endpoint_that_is_replaced", replaced),
     ("borrowed_slices_of_an_endpoint_that_is_exchanged", exchanged),
 ];
+
+pub(super) const ROLES: &[Role] = &[("exchanges an endpoint", exchanges)];
 
 /// A client that does this with its peer, while the server answers.
 fn beside<R: Send + 'static>(
@@ -220,22 +226,58 @@ fn disconnected_meanwhile() -> Result<Completion> {
     Ok(Completion::Completed)
 }
 
-fn exchanged() -> Result<Completion> {
-    let (client, to_server, mut server, _) = pair()?;
+/// It is dropped, which revokes what it shares.
+fn replaced() -> Result<Completion> {
+    let (mut client, to_server, mut server, _) = pair()?;
     let own = pattern(7, 100_000);
-    let (mut taken, mut kept) = (None, None);
+    let mut kept = None;
     let run = AssertUnwindSafe(|| {
         server.with_shared(&[IoSlice::new(&own)], |server, handle| {
             kept = Some(handle);
-            taken = Some(std::mem::replace(server, Endpoint::client().expect("an endpoint")));
+            *server = Endpoint::client().expect("an endpoint");
         });
     });
     let panic = catch_unwind(run).err().context("it has to panic")?;
     let text = panic.downcast_ref::<String>().context("a text")?;
     ensure!(text.contains("the endpoint was exchanged"), "{text}");
     drop(own);
-    // The one that still has the registration has no memory to it.
-    let mut taken = taken.context("it was taken")?;
-    is_not_shared(&mut taken, (client, to_server), kept.context("it ran")?)?;
+    let gone = get(&mut client, to_server, &kept.context("it ran")?, 0, 100_000);
+    ensure!(matches!(gone, Err(EndpointError::PeerGone { .. })), "{gone:?}");
     Ok(Completion::Completed)
+}
+
+/// In a process of its own, which ends: an endpoint that cannot be found has given leases of borrowed memory.
+fn exchanged() -> Result<Completion> {
+    for way in ["swaps", "swaps and panics", "forgets"] {
+        let mut command = Command::new(std::env::current_exe()?);
+        let output = command.args([child::FLAG, "exchanges an endpoint", way]).output()?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.signal() == Some(Signal::SIGABRT as i32), "{way}: {}, {text}", output.status);
+        ensure!(text.contains("the endpoint was exchanged"), "{way}: {text}");
+    }
+    // One that comes back in time is asked.
+    let output = Command::new(std::env::current_exe()?)
+        .args([child::FLAG, "exchanges an endpoint", "swaps twice"])
+        .output()?;
+    ensure!(output.status.success(), "{}", output.status);
+    Ok(Completion::Completed)
+}
+
+fn exchanges(args: &[String]) -> Result<()> {
+    // No file is to be left of it.
+    nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0)?;
+    let (client, to_server, mut server, _) = pair()?;
+    let (mut other, own) = (Endpoint::client()?, pattern(7, 100_000));
+    server.with_shared(&[IoSlice::new(&own)], |server, handle| -> Result<()> {
+        beside(server, (client, to_server), move |own, peer| Ok(get(own, peer, &handle, 0, 100_000)?))?;
+        match args[0].as_str() {
+            "forgets" => std::mem::forget(std::mem::replace(server, Endpoint::client()?)),
+            _ => std::mem::swap(server, &mut other),
+        }
+        assert!(args[0] != "swaps and panics", "it panics");
+        if args[0] == "swaps twice" {
+            std::mem::swap(server, &mut other);
+        }
+        Ok(())
+    })
 }
