@@ -24,6 +24,7 @@ use crate::protocol::message::{Attention, Envelope};
 use crate::segment::pair_memory::PairMemory;
 use crate::sys::epoll::{BATCH, Epoll};
 use crate::sys::memory::fork::ForkGuard;
+use crate::sys::socket;
 use crate::sys::wait::spin::SpinPolicy;
 use crate::tuning::{
     ENDPOINT_CALLS_OF_CHANNELS, ENDPOINT_POLLS_PER_CALL, ENDPOINT_SPIN_FOR_ANSWERS, ENDPOINT_TIME_OF_CHANNELS,
@@ -121,6 +122,8 @@ impl State {
         memory: PairMemory,
     ) -> io::Result<Peer> {
         memory.show(self.shares.cookie.token());
+        // Nothing that this library sends from here on has descriptors.
+        socket::refuse_descriptors(socket.as_fd());
         let peer = self.links.add(|peer| Link::new(peer, stage, socket, process, memory));
         let link = self.links.get(peer).expect("it was just added");
         let keys = [Key::Socket(peer), Key::Process(peer)];

@@ -13,8 +13,9 @@ use crate::sys::descriptors::beyond_standard;
 /// The connections that wait for being accepted, at most; the system may allow fewer.
 const BACKLOG: libc::c_int = 4096;
 
-/// The most descriptors of one packet that are received. The system closes further ones.
-const DESCRIPTORS: usize = 4;
+/// The most descriptors of one packet, which the system allows (SCM_MAX_FD): it would close those for which there is no room, in the receiver's
+/// call.
+const DESCRIPTORS: usize = 253;
 
 /// The longest name, in bytes.
 pub(crate) const LONGEST_NAME: usize = 107;
@@ -67,11 +68,7 @@ fn limit_sends(socket: &OwnedFd, timeout: Duration) -> io::Result<()> {
     // Zeros would mean: without limit.
     let microseconds = timeout.subsec_micros().max(1);
     let limit = libc::timeval { tv_sec: seconds, tv_usec: microseconds as _ };
-    let (level, option) = (libc::SOL_SOCKET, libc::SO_SNDTIMEO);
-    let len = size_of_val(&limit) as libc::socklen_t;
-    // SAFETY: I7: the value is live, and of the stated length.
-    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const limit).cast(), len) })?;
-    Ok(())
+    set_option(socket.as_raw_fd(), libc::SO_SNDTIMEO, &limit)
 }
 
 /// Connects to who listens at a name. Waits for room among the connections that are to be accepted, at most for so long.
@@ -152,12 +149,32 @@ pub(crate) fn send_with(socket: BorrowedFd<'_>, packet: &[u8], descriptor: Borro
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Receives a packet, and cuts what the buffer has no room for. 0 bytes: the other side has closed.
+/// Receives a packet, and cuts what the buffer has no room for. 0 bytes: the other side has closed. Descriptors are closed.
 pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
-    let (start, len) = (buffer.as_mut_ptr().cast(), buffer.len());
-    // SAFETY: I7: a live slice, which is ours alone.
-    let received = unsafe { libc::recv(socket.as_raw_fd(), start, len, libc::MSG_DONTWAIT) };
-    usize::try_from(received).map_err(|_| io::Error::last_os_error())
+    receive_with(socket, buffer).map(|packet| packet.len)
+}
+
+/// From now on nobody can send descriptors over this connection, where the system can say so.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+pub(crate) fn refuse_descriptors(socket: BorrowedFd<'_>) {
+    /// Since Linux 6.16; not in the libc crate.
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    let _ = set_option(socket.as_raw_fd(), SO_PASSRIGHTS, &0i32);
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+pub(crate) fn refuse_descriptors(_socket: BorrowedFd<'_>) {}
+
+/// Closing this socket, if it is one, does not wait until what was sent over it has arrived: its sender may have asked for that.
+fn do_not_linger(descriptor: RawFd) {
+    let _ = set_option(descriptor, libc::SO_LINGER, &libc::linger { l_onoff: 0, l_linger: 0 });
+}
+
+fn set_option<T>(descriptor: RawFd, option: libc::c_int, value: &T) -> io::Result<()> {
+    let (value, len) = (core::ptr::from_ref(value), size_of::<T>() as libc::socklen_t);
+    // SAFETY: I7: the value is live, and of the stated length.
+    check(unsafe { libc::setsockopt(descriptor, libc::SOL_SOCKET, option, value.cast(), len) })?;
+    Ok(())
 }
 
 /// A packet with descriptors.
@@ -171,7 +188,8 @@ pub(crate) struct Packet {
 /// Receives a packet and the descriptors that it carries.
 pub(crate) fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Packet> {
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    let mut control = Control::<DESCRIPTORS>::new();
+    // Of whole words.
+    let mut control = Control::<{ DESCRIPTORS + 1 }>::new();
     let mut message = message(&mut part, &mut control);
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: I7: the message, its part and its control are live, ours alone, and of the stated lengths.
@@ -186,6 +204,7 @@ pub(crate) fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Res
         && header.cmsg_type == libc::SCM_RIGHTS;
     let bytes = header_len.saturating_sub(size_of::<libc::cmsghdr>());
     let count = if is_given { (bytes / size_of::<RawFd>()).min(DESCRIPTORS) } else { 0 };
+    control.descriptors[..count].iter().for_each(|descriptor| do_not_linger(*descriptor));
     // All of them, so that none stays open where one fails.
     let owned: Vec<_> = control.descriptors[..count].iter().map(|descriptor| owned(*descriptor)).collect();
     let descriptors = owned.into_iter().collect::<io::Result<_>>()?;
@@ -281,6 +300,50 @@ mod tests {
         assert!(receive_with(server.as_fd(), &mut buffer).unwrap().truncated);
         drop(client);
         assert_eq!(receive(server.as_fd(), &mut buffer).unwrap(), 0);
+    }
+
+    /// One that has not sent all, and whose owner wants to wait for that when it closes it.
+    fn lingers() -> io::Result<(OwnedFd, std::net::TcpStream)> {
+        use std::io::Write;
+
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let mut stream = std::net::TcpStream::connect(listener.local_addr()?)?;
+        let (other, _) = listener.accept()?;
+        stream.set_nonblocking(true)?;
+        while stream.write(&[0; 1 << 16]).is_ok() {}
+        let linger = libc::linger { l_onoff: 1, l_linger: 60 };
+        set_option(stream.as_raw_fd(), libc::SO_LINGER, &linger)?;
+        Ok((stream.into(), other))
+    }
+
+    #[test]
+    fn descriptors_that_are_slow_to_close_hold_up_nobody() -> io::Result<()> {
+        let name = unique("slow");
+        let listener = listen(&name)?;
+        let client = connect(&name, Some(Duration::from_secs(5)))?;
+        let server = accept(listener.as_fd())?;
+        let begin = Instant::now();
+        let mut buffer = [0; 16];
+        for with in [true, false] {
+            let (slow, _other) = lingers()?;
+            send_with(client.as_fd(), b"hello", slow.as_fd())?;
+            drop(slow);
+            let received = if with {
+                receive_with(server.as_fd(), &mut buffer).map(|packet| (packet.len, packet.descriptors.len()))
+            } else {
+                receive(server.as_fd(), &mut buffer).map(|len| (len, 1))
+            };
+            assert_eq!(received?, (5, 1));
+        }
+        assert!(begin.elapsed() < Duration::from_secs(30), "it waits");
+        // Where the system can refuse them no further ones come.
+        refuse_descriptors(server.as_fd());
+        if send_with(client.as_fd(), b"again", listener.as_fd()).is_ok() {
+            assert_eq!(receive(server.as_fd(), &mut buffer)?, 5);
+        }
+        send(client.as_raw_fd(), b"again")?;
+        assert_eq!(receive(server.as_fd(), &mut buffer)?, 5);
+        Ok(())
     }
 
     #[test]
