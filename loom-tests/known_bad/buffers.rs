@@ -94,7 +94,7 @@ fn buffers_swapped_by_own_count(rank: &mut Participant<'_>, mistake: bool) {
         }
         rank.round();
         if rank.number == 1 || turn != 1 {
-            rank.read(1 - rank.number ^ is_swapped(turn), parity);
+            rank.read((1 - rank.number) ^ is_swapped(turn), parity);
         }
     }
 }

@@ -16,6 +16,7 @@ pub(crate) struct KeptFile {
 }
 
 impl KeptFile {
+    #[cfg(target_os = "linux")]
     pub(crate) fn new(file: File) -> io::Result<Self> {
         let identity = Identity::of(&file)?;
         Ok(KeptFile { file: Some(file), identity, inherited: None })

@@ -231,7 +231,7 @@ fn a_panic_in_set_ownership() -> Result<()> {
         region.set_ownership((comm.rank() == 1).then_some(0..10))?;
         RANK.set(Some(comm.rank()));
         if comm.rank() == 0 {
-            region.set_ownership([0..10])?;
+            region.set_ownership(Some(0..10))?;
             COMPLETED.tell();
         } else {
             IS_FIRST.await_it();
