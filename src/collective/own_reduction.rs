@@ -33,7 +33,7 @@ impl Communicator {
     /// It must not use this communicator: that is [`Error::ConcurrentUse`].
     ///
     /// The rounds are those of [`allreduce`](Communicator::allreduce). Elements that are longer than 1 MiB, or two thirds of a
-    /// [chunk](crate::Config::chunk_bytes), or with four ranks or more than 2 MiB divided by the number of ranks, are gathered from all
+    /// [chunk](crate::Config::chunk_bytes), or, with at least four ranks, than 2 MiB divided by their number, are gathered from all
     /// ranks and folded then, which takes memory for them.
     ///
     /// ```

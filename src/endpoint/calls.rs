@@ -100,6 +100,8 @@ pub(crate) struct Calls {
     buffers: usize,
     /// The answers of which nobody has been told.
     new: usize,
+    /// Whether no answer comes any more.
+    has_ended: bool,
     /// What nobody reads any more, to be dropped when nothing of the endpoint is being changed: that is code of the program's.
     over: Vec<Kept>,
     /// Whether the other side is asked to send what can be read without it.
@@ -261,13 +263,13 @@ impl Calls {
         self.asked.values().any(|asked| matches!(asked, Asked::Answered { .. }))
     }
 
-    /// Nobody waits for this answer any more; until it comes the other side may read what is kept, which is taken for that. If it is there
+    /// Nobody waits for this answer any more; until it comes, if it can, the other side may read what is kept, which is taken for that. If it is there
     /// already, it is returned, so that a lease or buffers are given back.
     pub(crate) fn abandon(&mut self, number: u64, kept: &mut Option<Kept>) -> Option<Reply> {
         match self.asked.remove(&number)? {
             Asked::Answered { reply, is_new } => Some(self.is_taken(reply, is_new)),
             Asked::Waits { gives_lease } => {
-                if gives_lease || kept.is_some() {
+                if !self.has_ended && (gives_lease || kept.is_some()) {
                     self.asked.insert(number, Asked::Abandoned { kept: kept.take() });
                 }
                 None
@@ -281,6 +283,7 @@ impl Calls {
 
     /// The connection has ended: no answer comes any more, what was kept is given up, and nobody waits for what was asked for.
     pub(crate) fn end(&mut self) {
+        self.has_ended = true;
         let over = &mut self.over;
         self.asked.retain(|_, asked| match asked {
             Asked::Abandoned { kept } => {

@@ -62,7 +62,7 @@ impl Listener {
         Ok(Listener { address, socket, spare: Some(spare) })
     }
 
-    /// Accepts one connection, whose ever it is: those of others may be without end.
+    /// Accepts one connection, of any user: those of others may be without end.
     pub(crate) fn accept(&mut self, number: u32) -> Accepted {
         let socket = match socket::accept(self.as_fd()) {
             Ok(socket) => socket,

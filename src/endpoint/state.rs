@@ -235,7 +235,6 @@ impl State {
         self.shares.serve(link);
         let has_come = taken.cells > 0 || taken.violated;
         self.has_come(peer, taken);
-        self.over.drop_now();
         Ok(has_come)
     }
 
@@ -316,9 +315,8 @@ impl State {
             }
             self.links.remove_if_done(peer);
         }
-        // It was asked for nothing that is not answered.
+        // It was asked for nothing that is not answered, or no answer comes any more.
         self.over.add(kept);
-        self.over.drop_now();
     }
 
     /// From now on this peer's channel is polled.
@@ -354,7 +352,7 @@ impl State {
         let ended = if rest.violated { Ended::Violated } else { ended };
         link.descriptors().for_each(|descriptor| self.epoll.remove(descriptor));
         // Who waits for answers is told that none come.
-        self.goes_on |= link.calls.awaits_answers();
+        self.goes_on |= link.calls.awaits_answers() || link.calls.wants_room;
         link.end(ended);
         self.over.add(link.calls.take_over());
         if !link.is_done() {

@@ -53,7 +53,7 @@ pub(crate) enum Content {
 }
 
 /// How far a message has come that is sent through buffers because it cannot be pulled.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Staged {
     pub(crate) attempt: u16,
     /// In bytes: what was copied to the receive buffer.
@@ -62,6 +62,8 @@ pub(crate) struct Staged {
     pub(crate) wanted: usize,
     /// How often this rank has looked since a part has come.
     pub(crate) idle: u32,
+    /// Whether no receive has begun with it since another one was withdrawn.
+    pub(crate) is_new: bool,
 }
 
 impl Staged {
@@ -253,9 +255,9 @@ impl Arrivals {
         self.private + self.messages.len() * EACH
     }
 
-    /// Whether a receive has got a message of this rank, and has not received it.
-    pub(crate) fn has_matched(&self, source: usize) -> bool {
-        self.messages.iter().any(|message| message.receive.is_some() && message.envelope.source == source)
+    /// Who has sent the message of a receive, if it has got one, and has not received it.
+    pub(crate) fn source_of(&self, id: u64) -> Option<usize> {
+        self.index_of(id).map(|index| self.messages[index].envelope.source)
     }
 
     /// Whether an attempt to get a message through buffers goes on.

@@ -212,16 +212,16 @@ impl Core {
     }
 
     /// The most buffers of a sender's that hold parts of long messages, or will: the others are left to short ones, for which
-    /// nobody asks.
+    /// nobody asks. Fewer than [`most_asked`](Self::most_asked).
     pub(crate) fn window_buffers(&self) -> usize {
-        (self.layout.buffers - self.layout.buffers / 4).max(1)
+        let buffers = self.layout.buffers;
+        (buffers - buffers / 4).min(self.most_asked() - (buffers / 8).max(1)).max(1)
     }
 
-    /// The most buffers of a sender's that hold parts of long messages, where some have asked for one beyond the [window](Self::window_buffers): the
-    /// longest that is sent without waiting always finds room.
+    /// The same where some have asked for one buffer more: the longest message that is sent without waiting always finds room.
     pub(crate) fn most_asked(&self) -> usize {
-        let (buffers, window) = (self.layout.buffers, self.window_buffers());
-        (window + (buffers - window) / 2).min(buffers - self.eager() / self.layout.buffer_len).max(1)
+        let buffers = self.layout.buffers;
+        (buffers - buffers / 8).min(buffers - self.eager() / self.layout.buffer_len).max(2)
     }
 
     /// The longest message that comes right behind its offer, in bytes: half of a sender's buffers are left to others.

@@ -34,7 +34,7 @@ impl State {
             return settle();
         }
         let Content::Offer(_, staged) = &self.arrivals.at(index).content else { return Ok(None) };
-        let (before, staged) = (*staged, staged.filter(Staged::has_begun));
+        let (before, staged) = (*staged, staged.filter(|staged| !staged.is_new));
         if let (Some(place), None, false) = (offer.place, staged, self.peers[source].unfound) {
             if core.copies(target.len(), || read_in_place(core, source, offer, place, target)) {
                 return settle();
@@ -58,13 +58,16 @@ impl State {
                 Fetched::Unmapped => {}
             }
         }
-        let mut staged = staged.or(before).unwrap_or_default();
+        let mut staged = Staged { is_new: false, ..before.unwrap_or_default() };
         self.follow(core, source, offer, &mut staged, target)?;
         if staged.received == target.len() {
             return settle();
         }
         self.ask(core, index, source, offer, &mut staged, target.len())?;
         self.arrivals.at(index).content = Content::Offer(*offer, Some(staged));
+        if before.is_some_and(|before| before.attempt != staged.attempt) {
+            self.drop_stale_fragments(core)?;
+        }
         Ok(None)
     }
 
@@ -94,6 +97,8 @@ impl State {
                 staged.idle = 0;
                 self.arrivals.others_staged(source, index).for_each(Staged::starts_over);
                 self.drop_stale_fragments(core)?;
+                // Before they ask again.
+                return self.ask(core, index, source, offer, staged, len);
             }
             return Ok(());
         }
@@ -140,7 +145,7 @@ impl State {
         target: &mut [u8],
     ) -> Result<(), Killed> {
         let stores = StorePolicy::of_call(target.len());
-        let mut index = 0;
+        let (mut index, mut follows) = (0, true);
         while index < self.fragments.len() {
             let Fragment { source: from, part: Part { number, attempt, start }, mask, len } =
                 self.fragments[index];
@@ -149,14 +154,18 @@ impl State {
                 continue;
             }
             self.fragments.remove(index);
-            // No sender sends what does not follow. If one did it would not get to another place.
-            if (start as usize).checked_mul(core.layout.buffer_len) == Some(staged.received) {
+            // A sender that takes this attempt for one of long ago, with the same number, sends from elsewhere on.
+            follows &= (start as usize).checked_mul(core.layout.buffer_len) == Some(staged.received);
+            if follows {
                 let end = staged.received.saturating_add(len).min(staged.wanted);
                 let part = &mut target[staged.received..end];
                 core.copies(part.len(), || buffers::read_part(&core.from(source), mask, 0, part, &stores));
                 staged.received = end;
             }
             self.release(core, source, InBuffers { mask, start: 0, returned: false })?;
+        }
+        if !follows {
+            staged.starts_over();
         }
         Ok(())
     }

@@ -272,7 +272,7 @@ impl sealed::Poll for Receiving<'_> {
     }
 
     fn wait(&self) -> Wait {
-        Wait::from(Operation::Recv, self.source)
+        Wait { receive: Some(self.posted.id), ..Wait::from(Operation::Recv, self.source) }
     }
 
     fn awaited(&self) -> Vec<usize> {

@@ -106,6 +106,8 @@ pub struct Wait {
     pub(crate) focus: Option<usize>,
     /// The only rank that can end the wait, if it is one.
     pub(crate) peer: Option<usize>,
+    /// The receive that waits, if it is one.
+    pub(crate) receive: Option<u64>,
     /// Whether it is for several requests, each of which finds out by itself who is gone.
     pub(crate) is_of_several: bool,
 }
@@ -113,7 +115,7 @@ pub struct Wait {
 impl Wait {
     /// For a message from one rank, or from any.
     pub(crate) fn from(operation: Operation, source: Option<usize>) -> Self {
-        Wait { operation, focus: source, peer: source, is_of_several: false }
+        Wait { operation, focus: source, peer: source, receive: None, is_of_several: false }
     }
 
     /// For several requests.
@@ -123,7 +125,13 @@ impl Wait {
 
     /// For a rank that receives.
     pub(crate) fn to(target: usize) -> Self {
-        Wait { operation: Operation::Send, focus: None, peer: Some(target), is_of_several: false }
+        Wait {
+            operation: Operation::Send,
+            focus: None,
+            peer: Some(target),
+            receive: None,
+            is_of_several: false,
+        }
     }
 }
 
@@ -223,7 +231,8 @@ impl State {
     #[inline]
     fn check(&self, core: &Core, wait: Wait) -> Result<(), Error> {
         // What this rank sends itself comes in any case.
-        core.check(wait.operation, wait.peer, || wait.is_of_several || self.arrivals.has_matched(core.rank()))
+        let is_own = |id| self.arrivals.source_of(id) == Some(core.rank());
+        core.check(wait.operation, wait.peer, || wait.is_of_several || wait.receive.is_some_and(is_own))
     }
 
     /// Takes in what has come, without waiting.

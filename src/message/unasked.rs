@@ -72,7 +72,7 @@ impl Staged {
     pub(super) fn unasked(core: &Core, offer: &Offer) -> Option<Self> {
         let wanted =
             usize::try_from(offer.len).ok().filter(|len| offer.unasked && *len <= core.most_unasked())?;
-        Some(Staged { attempt: UNASKED, received: 0, wanted, idle: 0 })
+        Some(Staged { attempt: UNASKED, received: 0, wanted, idle: 0, is_new: false })
     }
 
     /// Whether nobody has asked for it, and all of it is there, or will be.
@@ -82,23 +82,20 @@ impl Staged {
 
     /// Whether a receive has asked for something, or has got it.
     pub(super) fn is_touched(&self) -> bool {
-        self.has_begun() && !self.is_untouched()
-    }
-
-    /// Whether something was asked for, or comes without that.
-    pub(super) fn has_begun(&self) -> bool {
-        self.wanted > 0
+        !self.is_new && !self.is_untouched()
     }
 
     /// For another receive: what was asked for was for the one before.
     pub(super) fn for_another(self) -> Self {
-        if self.is_untouched() { self } else { Staged { attempt: self.next_attempt(), ..Staged::default() } }
+        match self.is_untouched() || self.is_new {
+            true => self,
+            false => Staged { attempt: self.next_attempt(), ..Staged::default() },
+        }
     }
 
-    /// Asks for nothing: what has come since the last that was copied comes once more.
+    /// What has come since the last that was copied comes once more, if anything was asked for.
     pub(super) fn starts_over(&mut self) {
-        // The sender may not have looked since any of those before, so none comes again.
-        if self.asked_bytes() > 0 && self.attempt < Want::ATTEMPT {
+        if self.asked_bytes() > 0 {
             (self.attempt, self.wanted) = (self.next_attempt(), self.received);
         }
     }
@@ -111,7 +108,7 @@ impl Staged {
 impl Default for Staged {
     /// Of what nobody has asked for, and what does not come without that.
     fn default() -> Self {
-        Staged { attempt: UNASKED + 1, received: 0, wanted: 0, idle: 0 }
+        Staged { attempt: UNASKED + 1, received: 0, wanted: 0, idle: 0, is_new: true }
     }
 }
 
@@ -120,30 +117,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_at_a_message_differ() {
+    fn what_starts_over_is_another_attempt() {
         let mut staged = Staged { wanted: 10, ..Staged::default() };
-        for attempt in UNASKED + 1..Want::ATTEMPT {
+        for attempt in (UNASKED + 1..=Want::ATTEMPT).chain(UNASKED + 1..3) {
             assert_eq!(staged.attempt, attempt);
             staged.starts_over();
-            assert_eq!((staged.attempt, staged.wanted), (attempt + 1, 0));
+            let next = staged.attempt;
+            assert!(next != attempt && next != UNASKED && staged.wanted == 0);
             // Nothing was asked for since.
             staged.starts_over();
+            assert_eq!(staged.attempt, next);
             staged.wanted = 10;
         }
-        // There are no others.
-        staged.starts_over();
-        assert_eq!((staged.attempt, staged.wanted), (Want::ATTEMPT, 10));
     }
 
     #[test]
     fn what_was_begun_is_begun_anew_for_another_receive() {
-        let unasked = Staged { attempt: UNASKED, received: 0, wanted: 100, idle: 7 };
-        assert!(unasked.for_another().has_begun() && unasked.for_another().attempt == UNASKED);
+        let unasked = Staged { attempt: UNASKED, received: 0, wanted: 100, idle: 7, is_new: false };
+        assert!(!unasked.is_touched() && unasked.for_another() == unasked);
         let touched = Staged { received: 1, ..unasked };
-        assert!(!touched.for_another().has_begun() && touched.for_another().attempt == UNASKED + 1);
-        let asked = Staged { wanted: 100, ..Staged::default() };
-        assert!(asked.has_begun() && !asked.for_another().has_begun());
-        assert_eq!(asked.for_another().attempt, asked.attempt + 1);
+        assert!(touched.is_touched() && !touched.for_another().is_touched());
+        assert_eq!(touched.for_another().attempt, UNASKED + 1);
+        let asked = Staged { wanted: 100, is_new: false, ..Staged::default() };
+        let another = asked.for_another();
+        assert!(asked.is_touched() && another.is_new && another.attempt == asked.attempt + 1);
+        assert_eq!(another.for_another(), another);
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl Mapping {
             return Ok(true);
         }
         let error = io::Error::last_os_error();
-        if error.raw_os_error() == Some(libc::EINVAL) { Ok(false) } else { Err(error) }
+        if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) { Ok(false) } else { Err(error) }
     }
 
     #[cfg(not(target_os = "linux"))]

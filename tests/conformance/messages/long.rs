@@ -15,7 +15,7 @@ pub(super) fn rows() -> Vec<Scenario> {
         row!(message_14_sendrecv_around_a_ring_where_memory_cannot_be_read),
         row!(message_16_started_received_in_reverse).ranks(&[2]),
         row!(message_16_started_received_in_reverse_where_memory_cannot_be_read).ranks(&[2]),
-        row!(message_16_started_sends_do_not_block_others_where_memory_cannot_be_read).ranks(&[2, 4]),
+        row!(message_16_started_sends_do_not_block_others_where_memory_cannot_be_read).ranks(&[2, 4, 10]),
         row!(message_18_a_sending_is_dropped).ranks(&[2]),
         row!(message_16_started_receives_leave_room_for_others_where_memory_cannot_be_read).ranks(&[2, 9]),
         row!(message_18_a_sending_is_dropped_where_memory_cannot_be_read).ranks(&[2]),
