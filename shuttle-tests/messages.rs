@@ -26,7 +26,7 @@ const FAIL_POINTS: [&str; 14] = [
 ];
 
 /// All other places where a rank makes a step with messages.
-const STEPS: [&str; 47] = [
+const STEPS: [&str; 49] = [
     "held",
     "reserve",
     "release",
@@ -39,6 +39,8 @@ const STEPS: [&str; 47] = [
     "settle",
     "settle-withdrawn",
     "want",
+    "want-left",
+    "want-over",
     "wanted",
     "credit",
     "publish-cell",

@@ -48,7 +48,7 @@ const BROKEN: [(&str, &str, &str); 36] = [
     ("weaken:release", "8 ranks send messages, random", "data race"),
     ("weaken:settle", "8 ranks send messages, random", "data race"),
     ("swap:settle", "8 ranks send messages, random", "withdrawn"),
-    ("swap:withdraw", "8 ranks send messages, random", "withdrawn"),
+    ("swap:withdraw", "8 ranks send messages, random", "deadlock!"),
     ("weaken:publish-line", "8 ranks send messages, random", "data race"),
 ];
 

@@ -316,7 +316,8 @@ impl Messages {
     ///
     /// # Errors
     /// As [`send`](Messages::send) and [`recv`](Messages::recv). Where the receive fails, a long message that was not received yet is taken
-    /// back; after a time-out of the receive it may have been received.
+    /// back; after a time-out of the receive it may have been received. Where the send fails, `buffer` may have got a message all the same:
+    /// who has to know which starts both, and [waits for each](Messages::wait).
     pub fn sendrecv<T: Pod, U: Pod>(
         &mut self,
         data: &[T],
