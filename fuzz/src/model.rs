@@ -7,7 +7,7 @@ use std::ops::Range;
 pub const MAGIC: u64 = 0x696E_7472_616E_6F64;
 
 /// The version that is described here.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// The largest mapping of a process with this many bits.
 pub fn address_space(bits: u32) -> u128 {

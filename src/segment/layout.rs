@@ -76,7 +76,7 @@ const STAGING_ALIGN: usize = 4096;
 const STAGING_OFFSET: usize = STAGING_ALIGN / 2;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"intranod");
-const VERSION: u32 = 10;
+const VERSION: u32 = 11;
 
 /// The layout of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -527,8 +527,8 @@ mod tests {
         assert_eq!(Layout::new(2, 0), Err(LayoutError::Chunk(0)));
         let layout = Layout::new(2, 4096).unwrap();
         let mut other = layout.preamble(1);
-        other[8..12].copy_from_slice(&11u32.to_ne_bytes());
-        assert_eq!(Layout::decode(&other, wide(layout.len())), Err(LayoutError::Version(11)));
+        other[8..12].copy_from_slice(&(VERSION - 1).to_ne_bytes());
+        assert_eq!(Layout::decode(&other, wide(layout.len())), Err(LayoutError::Version(VERSION - 1)));
         let mut other = layout.preamble(1);
         other[..8].reverse();
         assert_eq!(Layout::decode(&other, wide(layout.len())), Err(LayoutError::Abi));
