@@ -21,7 +21,7 @@ impl Drop for Shared<'_> {
     fn drop(&mut self) {
         let State { shares, links, .. } = &mut self.endpoint.state;
         let was_shared = shares.revoke(&self.handle, links).is_some();
-        // Besides the frame that lends, whoever shares the memory has the loan.
+        // Besides the frame that lends, the endpoint that shares the memory has the loan.
         if self.loan.strong_count() > 1 {
             // Its peers may go on reading what is borrowed no more, and only it can take its leases back.
             eprintln!("intranode: {EXCHANGED}");

@@ -147,11 +147,7 @@ impl AsyncEndpoint {
             endpoint.state.check_room_for_peer()
         })?;
         let dialled = dial_again(address, self.timeout).await?;
-        self.shared.call(|endpoint| {
-            // Others may have connected meanwhile.
-            endpoint.state.check_room_for_peer()?;
-            endpoint.state.introduce(dialled)
-        })
+        self.shared.call(|endpoint| endpoint.state.introduce(dialled))
     }
 
     /// Ends a connection, as [`Endpoint::disconnect`]. Who waits for its messages gets an error.
