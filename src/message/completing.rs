@@ -212,10 +212,14 @@ impl Messages {
             }
         }
         let mut late: Vec<usize> = Vec::new();
-        for request in requests {
+        for request in requests.iter_mut() {
             if !*request.reported() && request.poll(core, state).is_none() {
                 late.extend(request.awaited());
             }
+        }
+        // That look came behind the deadline, and may have completed what is waited for.
+        if let Some(done) = poll(core, state, requests) {
+            return done;
         }
         late.sort_unstable();
         late.dedup();
@@ -227,4 +231,59 @@ impl Messages {
 fn poll(core: &Core, state: &mut State, request: &mut dyn Request) -> Option<Result<Envelope, Error>> {
     let wait = request.wait();
     state.poll_or_gone(core, wait, |state| request.poll(core, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::message::request::sealed;
+
+    /// Complete from the first look on that comes behind the deadline.
+    struct CompleteLate {
+        progress: std::cell::Cell<usize>,
+        reported: bool,
+    }
+
+    impl Request for CompleteLate {}
+
+    impl sealed::Poll for CompleteLate {
+        fn poll(&mut self, _core: &Core, _state: &mut State) -> Option<Result<Envelope, Error>> {
+            // Asked before the wait, and after it.
+            (self.progress.get() > 1).then_some(Ok(Envelope { source: 0, tag: 5, bytes: 7 }))
+        }
+
+        fn wait(&self) -> Wait {
+            Wait::of_several(Operation::Recv)
+        }
+
+        fn awaited(&self) -> Vec<usize> {
+            vec![0]
+        }
+
+        fn progress(&self) -> usize {
+            self.progress.set(self.progress.get() + 1);
+            0
+        }
+
+        fn reported(&mut self) -> &mut bool {
+            &mut self.reported
+        }
+
+        fn withdraw(&mut self, _core: &Core, _state: &mut State) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn what_is_complete_at_the_deadline_is_no_time_out() -> Result<(), Error> {
+        let config = crate::Config::new("/threads", 0, 1).timeout(Duration::from_millis(1));
+        let results = crate::threads_with(&config, |comm| {
+            let mut messages = comm.messages()?;
+            messages.wait(&mut CompleteLate { progress: Default::default(), reported: false })
+        })?;
+        assert!(matches!(results[0], Ok(Envelope { tag: 5, .. })), "{results:?}");
+        Ok(())
+    }
 }
