@@ -233,7 +233,7 @@ fn poll(core: &Core, state: &mut State, request: &mut dyn Request) -> Option<Res
     state.poll_or_gone(core, wait, |state| request.poll(core, state))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use std::time::Duration;
 
