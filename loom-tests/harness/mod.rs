@@ -13,18 +13,20 @@ pub(crate) mod sites;
 
 pub(crate) mod mutant;
 
+pub(crate) mod channel_memory;
 pub(crate) mod search;
 pub(crate) mod segment;
 pub(crate) mod symmetric;
 
+pub(crate) mod correspondent;
 pub(crate) mod data;
 pub(crate) mod known_bad;
-pub(crate) mod post;
 pub(crate) mod rank;
 pub(crate) mod ring;
 pub(crate) mod threads;
 
 pub(crate) mod actor;
+pub(crate) mod post;
 
 pub(crate) mod one_sided;
 pub(crate) mod stranger;

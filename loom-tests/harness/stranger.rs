@@ -13,9 +13,9 @@ use intranode::protocol::symmetric::Cell as _;
 use intranode::protocol::{Failure, Killed, Platform, Segment};
 
 use crate::harness::atomic_cells::Cell64;
+use crate::harness::channel_memory::{ChannelMemory, envelope};
 use crate::harness::machine::Fate;
 use crate::harness::mutant::Simulated;
-use crate::harness::post::{ChannelMemory, envelope};
 use crate::harness::search::{About, Run, Search};
 use crate::harness::segment::SegmentMemory;
 use crate::harness::trace::Label;

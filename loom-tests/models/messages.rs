@@ -7,8 +7,9 @@
 use intranode::protocol::CauseKind::{self, Died, Interrupted};
 use intranode::protocol::{Cause, Failure};
 
+use crate::harness::correspondent::Correspondent;
 use crate::harness::machine::Fate;
-use crate::harness::post::{Correspondent, PostModel, Role, Seen};
+use crate::harness::post::{PostModel, Role, Seen};
 use crate::harness::waiting::Waiting::{self, Dozing, Parking, Spinning};
 
 /// The fail points of a sender, those of a receiver, and those of either.
