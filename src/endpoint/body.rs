@@ -83,28 +83,15 @@ impl Link {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use std::io;
-    use std::os::fd::OwnedFd;
-    use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::endpoint::link::Stage;
+    use crate::endpoint::link::{Stage, connected};
     use crate::endpoint::peer::Peer;
     use crate::protocol::message::Mask;
-    use crate::segment::pair_memory::PairMemory;
-
-    /// The two sides of a connection.
-    fn connected() -> io::Result<[Link; 2]> {
-        let ((memory, file), sockets) = (PairMemory::create()?, UnixStream::pair()?);
-        let other = PairMemory::open(&file)?.expect("it has the right length");
-        let link = |socket: UnixStream, memory| {
-            Link::new(Peer { slot: 0, generation: 0 }, Stage::Open, OwnedFd::from(socket), (None, 0), memory)
-        };
-        Ok([link(sockets.0, memory), link(sockets.1, other)])
-    }
 
     #[test]
     fn what_begins_inside_a_buffer_is_moved_whole_and_the_buffer_given_back() -> io::Result<()> {
-        let [sender, mut receiver] = connected()?;
+        let [sender, mut receiver] = connected(Peer { slot: 0, generation: 0 }, Stage::Open)?;
         let (post, channel) = (sender.memory.post(&sender.platform), sender.memory.outgoing());
         let sent: Vec<u8> = (0..1000u32).map(|number| (number % 251) as u8).collect();
         let mask = unstopped(post.reserve(&channel, Mask::BITS as usize)).expect("nothing was sent");

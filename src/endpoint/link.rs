@@ -324,3 +324,12 @@ impl Link {
         matches!(self.stage, Stage::Ended(_)) && self.arrived.is_empty() && !self.calls.has_replies()
     }
 }
+
+/// For unit tests: the two sides of a connection, without a listener.
+#[cfg(test)]
+pub(super) fn connected(peer: Peer, stage: Stage) -> std::io::Result<[Link; 2]> {
+    let ((memory, file), sockets) = (PairMemory::create()?, std::os::unix::net::UnixStream::pair()?);
+    let other = PairMemory::open(&file)?.expect("it has the right length");
+    let sides = [(sockets.0, memory), (sockets.1, other)];
+    Ok(sides.map(|(socket, memory)| Link::new(peer, stage, OwnedFd::from(socket), (None, 0), memory)))
+}

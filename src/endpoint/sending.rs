@@ -179,20 +179,15 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::OwnedFd;
-    use std::os::unix::net::UnixStream;
-
     use super::*;
-    use crate::endpoint::link::Stage;
+    use crate::endpoint::link::{Stage, connected};
     use crate::endpoint::peer::Peer;
-    use crate::segment::pair_memory::PairMemory;
     use crate::tuning::MESSAGE_ASKED_MEASURE_BYTES;
 
     /// A connection to nobody.
     fn link() -> Link {
-        let (socket, _) = UnixStream::pair().unwrap();
-        let (memory, _) = PairMemory::create().unwrap();
-        Link::new(Peer { slot: 0, generation: 0 }, Stage::Open, OwnedFd::from(socket), (None, 0), memory)
+        let [link, _] = connected(Peer { slot: 0, generation: 0 }, Stage::Open).unwrap();
+        link
     }
 
     /// The number of the buffer that the next part takes, and where in it it begins.
