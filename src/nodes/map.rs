@@ -51,6 +51,10 @@ impl NodeMap {
         if nodes == 0 {
             return Err(wrong(&[], "at least one node"));
         }
+        // Before there is a count of each.
+        if nodes > ranks {
+            return Err(wrong(&[nodes], &format!("a number of nodes up to {ranks}, that of the ranks")));
+        }
         NodeMap::new(&Blocks::new(ranks, nodes).counts())
     }
 
@@ -65,7 +69,7 @@ impl NodeMap {
             if *node == counts.len() {
                 counts.push(0);
             }
-            if *node + 1 != counts.len() {
+            if node.checked_add(1) != Some(counts.len()) {
                 return Err(wrong(nodes, "numbers of nodes that begin with 0 and go up one by one"));
             }
             counts[*node] += 1;
@@ -136,4 +140,20 @@ pub(super) fn wrong(value: &[usize], allowed: &str) -> Error {
         value: Some(numbers.join(",")),
         allowed: allowed.to_owned(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_too_large_are_refused() {
+        for nodes in [5, 1 << 50, usize::MAX] {
+            let error = NodeMap::even(4, nodes).expect_err("there are fewer ranks");
+            assert!(error.to_string().contains(&nodes.to_string()), "{error}");
+        }
+        assert!(NodeMap::of_ranks(&[usize::MAX]).is_err());
+        assert!(NodeMap::of_ranks(&[0, usize::MAX]).is_err());
+        assert!(NodeMap::new(&[usize::MAX, 1]).is_err());
+    }
 }

@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(counts("2", 5).unwrap(), [3, 2]);
         assert_eq!(counts("1", 5).unwrap(), [5]);
         assert_eq!(counts("3, 1", 4).unwrap(), [3, 1]);
-        for wrong in ["0", "6", "3,1", "5,0", "", "two", "2,"] {
+        for wrong in ["0", "6", "18446744073709551615", "3,1", "5,0", "", "two", "2,"] {
             let error = counts(wrong, 5).expect_err("it is refused");
             assert!(error.to_string().contains(VARIABLE), "{error}");
         }
