@@ -98,6 +98,11 @@ impl Notice {
         }
     }
 
+    /// Of a panic of a rank, in code of the program's own that is part of a call.
+    pub(super) fn panicked(rank: usize) -> Self {
+        Notice::with_reason(Kind::Poisoned, rank, "its thread panicked")
+    }
+
     fn with_reason(kind: Kind, about: usize, reason: &str) -> Self {
         let mut notice = Notice::new(kind, about, 0, 0);
         let mut end = reason.len().min(REASON);

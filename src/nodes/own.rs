@@ -19,6 +19,8 @@ impl<L: Leaders> Hierarchical<L> {
     /// [`Communicator::allreduce_with`](crate::Communicator::allreduce_with), with the same result: `combine(acc, x)` combines the next
     /// rank's `x` into `acc`, from rank 0's value on. `name` stands for the operation. Collective.
     ///
+    /// If `combine` panics, the communicator has ended on all ranks.
+    ///
     /// With `INTRANODE_CHECK=1` only the ranks of one node compare what their operations do, and only in the form for long data.
     ///
     /// ```
@@ -53,14 +55,17 @@ impl<L: Leaders> Hierarchical<L> {
         let checked = check_len(operation, send.len(), recv.len());
         let mut session = self.begin(operation)?;
         let call = self.own_call::<T>(operation, send.len(), name, 0);
-        match session.agree_on_reduction(&call, checked, send)? {
-            Contributions::Here(all) => fold_all(recv, &all, self.size(), &combine),
-            Contributions::ToBeFolded => {
-                session.fold_own_along(send, recv, name, &combine)?;
-                session.spread(bytemuck::cast_slice_mut(recv), self.map.nodes() - 1)?;
+        let contributions = session.agree_on_reduction(&call, checked, send)?;
+        session.run(|session| {
+            match contributions {
+                Contributions::Here(all) => fold_all(recv, &all, self.size(), &combine),
+                Contributions::ToBeFolded => {
+                    session.fold_own_along(send, recv, name, &combine)?;
+                    session.spread(bytemuck::cast_slice_mut(recv), self.map.nodes() - 1)?;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// A [`reduce`](Hierarchical::reduce) by an operation of the program's own, as in
@@ -103,22 +108,25 @@ impl<L: Leaders> Hierarchical<L> {
             .and_then(|()| check_len(operation, send.len(), room));
         let mut session = self.begin(operation)?;
         let call = self.own_call::<T>(operation, send.len(), name, root);
-        match session.agree_on_reduction(&call, checked, send)? {
-            Contributions::Here(all) => {
-                if let Some(recv) = recv {
-                    fold_all(recv, &all, self.size(), &combine);
+        let contributions = session.agree_on_reduction(&call, checked, send)?;
+        session.run(|session| {
+            match contributions {
+                Contributions::Here(all) => {
+                    if let Some(recv) = recv {
+                        fold_all(recv, &all, self.size(), &combine);
+                    }
+                }
+                Contributions::ToBeFolded => {
+                    let mut result = send.to_vec();
+                    session.fold_own_along(send, &mut result, name, &combine)?;
+                    session.hand_over(bytemuck::cast_slice_mut(&mut result), self.map.nodes() - 1, root)?;
+                    if let Some(recv) = recv {
+                        recv.copy_from_slice(&result);
+                    }
                 }
             }
-            Contributions::ToBeFolded => {
-                let mut result = send.to_vec();
-                session.fold_own_along(send, &mut result, name, &combine)?;
-                session.hand_over(bytemuck::cast_slice_mut(&mut result), self.map.nodes() - 1, root)?;
-                if let Some(recv) = recv {
-                    recv.copy_from_slice(&result);
-                }
-            }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// A [`scan`](Hierarchical::scan) by an operation of the program's own, as in
@@ -155,21 +163,24 @@ impl<L: Leaders> Hierarchical<L> {
         let checked = check_len(operation, send.len(), recv.len());
         let mut session = self.begin(operation)?;
         let call = self.own_call::<T>(operation, send.len(), name, 0);
-        match session.agree_on_reduction(&call, checked, send)? {
-            Contributions::Here(all) => fold_all(recv, &all, self.rank() + 1, &combine),
-            Contributions::ToBeFolded => {
-                for part in parts(send.len(), size_of::<T>(), self.sizes.chunk) {
-                    let (own, recv) = (&send[part.clone()], &mut recv[part]);
-                    let first = session.prefix_and_own(own, &combine)?;
-                    session.node(|node| node.scan_with(&first, recv, name, &combine))?;
-                    if self.own + 1 < self.map.nodes() {
-                        let folded = session.fold_own_node(&first, name, &combine)?;
-                        session.send_folded(&folded)?;
+        let contributions = session.agree_on_reduction(&call, checked, send)?;
+        session.run(|session| {
+            match contributions {
+                Contributions::Here(all) => fold_all(recv, &all, self.rank() + 1, &combine),
+                Contributions::ToBeFolded => {
+                    for part in parts(send.len(), size_of::<T>(), self.sizes.chunk) {
+                        let (own, recv) = (&send[part.clone()], &mut recv[part]);
+                        let first = session.prefix_and_own(own, &combine)?;
+                        session.node(|node| node.scan_with(&first, recv, name, &combine))?;
+                        if self.own + 1 < self.map.nodes() {
+                            let folded = session.fold_own_node(&first, name, &combine)?;
+                            session.send_folded(&folded)?;
+                        }
                     }
                 }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn own_call<T: Pod>(&self, operation: Operation, length: usize, name: &str, root: usize) -> Call {

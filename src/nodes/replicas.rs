@@ -1,13 +1,15 @@
 //! One copy of data on each node.
 
+use std::mem;
+
 use bytemuck::Pod;
 
-use crate::communicator::call;
+use crate::communicator::{Communicator, call};
 use crate::error::{Error, Operation};
 use crate::nodes::hierarchical::Hierarchical;
 use crate::nodes::leaders::Leaders;
 use crate::nodes::session::Session;
-use crate::protocol::Call;
+use crate::protocol::{Call, CauseKind};
 use crate::region::{Region, Shared};
 use crate::tuning::SPREAD_PIECE_BYTES;
 
@@ -45,14 +47,16 @@ impl<L: Leaders> Hierarchical<L> {
         if self.map.nodes() == 1 {
             let mut region = self.node.region(len)?;
             if self.node.rank() == 0 {
+                let filling = Filling(&self.node);
                 fill(region.as_mut_slice());
+                mem::forget(filling);
             }
             return region.publish();
         }
         let mut session = self.begin(operation)?;
         let mut region = session.region(len)?;
         if self.rank() == 0 {
-            fill(region.as_mut_slice());
+            session.run(|_| fill(region.as_mut_slice()));
         }
         // Only a leader has a part of it; all ranks of a node count its pieces.
         let bytes = len * size_of::<T>();
@@ -126,5 +130,14 @@ impl<L: Leaders> Session<'_, L> {
             Some(node) => Err(Error::Refused { operation, round: self.round(), rank: map.leader_of(node) }),
             None => Ok(made),
         }
+    }
+}
+
+/// The values of the only node are being filled. It is dropped only by a panic: then the others would wait for them.
+struct Filling<'a>(&'a Communicator);
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        self.0.rank_state.poison(CauseKind::Panicked, 0);
     }
 }

@@ -4,6 +4,7 @@
 //! tells that too, several times within the time-out; so the ranks of its node, which wait for it, do not give it up.
 //! A failure is told to all other leaders, and every later call fails like it.
 
+use std::mem;
 use std::sync::MutexGuard;
 
 use crate::communicator::Communicator;
@@ -13,7 +14,7 @@ use crate::nodes::leaders::Leaders;
 use crate::nodes::notice::{NOTICE, Notice, among_all};
 use crate::nodes::steps::LEADER;
 use crate::nodes::waiting::{LeadersError, Waiting};
-use crate::protocol::Call;
+use crate::protocol::{Call, CauseKind};
 
 /// A call in progress, the only one of this rank.
 pub(super) struct Session<'a, L: Leaders> {
@@ -137,6 +138,14 @@ impl<L: Leaders> Session<'_, L> {
         }
     }
 
+    /// Runs code of the program's own, with the steps that it is part of. If it panics, the communicator ends on all ranks.
+    pub(super) fn run<R>(&mut self, code: impl FnOnce(&mut Self) -> R) -> R {
+        let running = Running(self);
+        let result = code(running.0);
+        mem::forget(running);
+        result
+    }
+
     /// Ends the communicator on this rank, and tells the other nodes if it is a leader.
     fn fail(&mut self, notice: Notice) {
         self.state.fail(notice);
@@ -160,5 +169,16 @@ impl<L: Leaders> Session<'_, L> {
             Some(Err(error)) => error,
             _ => unreachable!("the calls differ"),
         }
+    }
+}
+
+/// Code of the program's own runs. It is dropped only by a panic.
+struct Running<'s, 'a, L: Leaders>(&'s mut Session<'a, L>);
+
+impl<L: Leaders> Drop for Running<'_, '_, L> {
+    fn drop(&mut self) {
+        // What other ranks wait for does not come any more. Those of the node learn it from its communicator.
+        self.0.all.node.rank_state.poison(CauseKind::Panicked, 0);
+        self.0.fail(Notice::panicked(self.0.all.rank()));
     }
 }

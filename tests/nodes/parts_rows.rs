@@ -1,5 +1,7 @@
 //! Rows of alltoallv, of operations of the program's own, and of communicators of a part of the ranks.
 
+use std::panic::{self, AssertUnwindSafe};
+
 use anyhow::{Context, bail, ensure};
 use fastrand::Rng;
 use intranode::{Communicator, CountPair, Error, Hierarchical, LocalLeaders, NodeMap, ReduceOp};
@@ -15,6 +17,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
     vec![
         row!(nodes_exchange_blocks_of_any_length).ranks(RANKS),
         row!(nodes_with_own_operations).ranks(RANKS),
+        row!(nodes_end_where_own_code_panics).ranks(RANKS),
         row!(nodes_that_are_split).ranks(&[2, 3, 6, 8]),
         row!(nodes_that_nothing_connects).ranks(&[2]),
     ]
@@ -98,6 +101,45 @@ fn nodes_with_own_operations(comm: Communicator) -> Outcome {
         ensure_matches!(result, Err(Error::Mismatch { .. }));
         Ok(nodes.barrier()?)
     })
+}
+
+/// The rank whose code panics goes on, and calls nothing: no other waits for it.
+fn nodes_end_where_own_code_panics(comm: Communicator) -> Outcome {
+    let size = comm.size();
+    for counts in [vec![1, size - 1], vec![size - 1, 1], vec![size]] {
+        let map = NodeMap::new(&counts)?;
+        let last = map.leader_of(map.nodes() - 1);
+        for (rank, len) in [(0, 1), (size - 1, 1), (last, 40_000), (0, 0)] {
+            let nodes = Hierarchical::simulated(comm.split_local()?, &map)?;
+            let combine = |acc: &mut u64, x: &u64| {
+                assert!(nodes.rank() != rank, "an operation that is not defined here");
+                *acc += x;
+            };
+            let called = panic::catch_unwind(AssertUnwindSafe(|| match len {
+                0 => nodes.replicate(9, |_: &mut [u64]| panic!("values that cannot be read")).map(drop),
+                _ => nodes.allreduce_with(&vec![1; len], &mut vec![0; len], "sum", combine),
+            }));
+            ensure!(called.is_err() == (rank == nodes.rank()));
+            if !matches!(called, Ok(Err(_))) {
+                // It was complete here, or it has panicked.
+                ensure!(nodes.barrier().is_err());
+            }
+            let error = match called {
+                Ok(Err(error)) => error,
+                _ => nodes.barrier().expect_err("it has ended"),
+            };
+            let named = match &error {
+                Error::Poisoned { rank: named, .. } => *named == rank,
+                Error::LeadersFailed { reason, .. } => {
+                    **reason == format!("rank {rank} has failed: its thread panicked")
+                }
+                _ => false,
+            };
+            ensure!(named, "{counts:?}: {error:?} where rank {rank} has panicked");
+            comm.barrier()?;
+        }
+    }
+    Ok(())
 }
 
 fn nodes_that_are_split(comm: Communicator) -> Outcome {
