@@ -296,6 +296,10 @@ impl Mail {
         match error {
             Error::RankDied { rank, pid, .. } => LeadersError::Died { node: rank, pid },
             Error::RankLeft { rank, .. } => LeadersError::Left { node: rank },
+            Error::Aborted { rank, code, .. } => LeadersError::Aborted { node: rank, code },
+            Error::Poisoned { rank, reason, .. } => {
+                LeadersError::Unusable { node: rank, reason: reason.to_owned() }
+            }
             Error::TimedOut { late, .. } if !late.is_empty() => LeadersError::Late { node: late[0] },
             other => LeadersError::Transport { reason: other.to_string() },
         }

@@ -127,6 +127,12 @@ impl Notice {
             LeadersError::Late { node } => Notice::new(Kind::NodeLate, node, nanoseconds(timeout), round),
             LeadersError::Died { node, pid } => Notice::new(Kind::Died, leader(node), pid.into(), round),
             LeadersError::Left { node } => Notice::new(Kind::Left, leader(node), 0, round),
+            LeadersError::Aborted { node, code } => {
+                Notice::new(Kind::Aborted, leader(node), code.cast_unsigned().into(), round)
+            }
+            LeadersError::Unusable { node, reason } => {
+                Notice::with_reason(Kind::Poisoned, leader(node), &reason)
+            }
             LeadersError::Failed { notice } => Notice::of_bytes(&notice),
             LeadersError::OwnNode => Notice::with_reason(Kind::Transport, 0, "a rank of this node has failed"),
             LeadersError::Transport { reason } => Notice::with_reason(Kind::Transport, 0, &reason),

@@ -34,6 +34,22 @@ pub enum LeadersError {
         /// Its node.
         node: usize,
     },
+    /// The leader of a node has ended the job.
+    #[error("the leader of node {node} aborted the job with code {code}")]
+    Aborted {
+        /// Its node.
+        node: usize,
+        /// The exit code that it asks for.
+        code: i32,
+    },
+    /// The leader of a node has ended what connects the leaders, as by a panic.
+    #[error("the leader of node {node} has made it unusable: {reason}")]
+    Unusable {
+        /// Its node.
+        node: usize,
+        /// What has happened there.
+        reason: String,
+    },
     /// A node has failed, as its leader has told by [`fail`](crate::Leaders::fail).
     #[error("a node has failed, as its leader has told")]
     Failed {

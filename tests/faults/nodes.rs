@@ -33,7 +33,8 @@ pub(crate) const PROGRAMS: &[Program] = &[
     (SUMS, || repeat_over_nodes(sum)),
     (TESTED, || repeat_over_nodes(|nodes, round| started(nodes, round, only_test))),
     (WAITED, || repeat_over_nodes(|nodes, round| started(nodes, round, |_| ()))),
-    ("aborts on a node", aborts_on_a_node),
+    (ABORTS, || aborts_on_a_node(|nodes| nodes.abort(CODE))),
+    (LOCAL_ABORTS, || aborts_on_a_node(|nodes| nodes.local().abort(CODE))),
 ];
 
 const BARRIERS: &str = "barriers over nodes";
@@ -185,18 +186,22 @@ fn a_follower_is_late(program: &str) -> Result<Completion> {
 
 const CODE: i32 = 3;
 
-fn aborts_on_a_node() -> Result<()> {
+const ABORTS: &str = "aborts on a node";
+const LOCAL_ABORTS: &str = "aborts by the communicator of its node";
+
+fn aborts_on_a_node(abort: fn(&Hierarchical)) -> Result<()> {
     let nodes = join()?;
     while rank::receive()?.is_none() {}
-    nodes.abort(CODE)
+    abort(&nodes);
+    Ok(())
 }
 
 /// A leader and a follower abort, in turn.
 fn aborts() -> Result<Completion> {
-    for victim in [2, 3] {
+    for (victim, program) in [(2, ABORTS), (3, ABORTS), (2, LOCAL_ABORTS), (3, LOCAL_ABORTS)] {
         let mut job = Job::joined_with(
             4,
-            |rank| if rank == victim { "aborts on a node" } else { BARRIERS },
+            |rank| if rank == victim { program } else { BARRIERS },
             |command| {
                 command.env("INTRANODE_NODES", "2");
             },

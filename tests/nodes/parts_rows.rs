@@ -18,6 +18,7 @@ pub(crate) fn rows() -> Vec<Scenario> {
         row!(nodes_exchange_blocks_of_any_length).ranks(RANKS),
         row!(nodes_with_own_operations).ranks(RANKS),
         row!(nodes_end_where_own_code_panics).ranks(RANKS),
+        row!(nodes_name_a_rank_that_panics).ranks(RANKS),
         row!(nodes_that_are_split).ranks(&[2, 3, 6, 8]),
         row!(nodes_that_nothing_connects).ranks(&[2]),
     ]
@@ -128,18 +129,45 @@ fn nodes_end_where_own_code_panics(comm: Communicator) -> Outcome {
                 Ok(Err(error)) => error,
                 _ => nodes.barrier().expect_err("it has ended"),
             };
-            let named = match &error {
-                Error::Poisoned { rank: named, .. } => *named == rank,
-                Error::LeadersFailed { reason, .. } => {
-                    **reason == format!("rank {rank} has failed: its thread panicked")
-                }
-                _ => false,
-            };
-            ensure!(named, "{counts:?}: {error:?} where rank {rank} has panicked");
+            ensure!(names(&error, rank), "{counts:?}: {error:?} where rank {rank} has panicked");
             comm.barrier()?;
         }
     }
     Ok(())
+}
+
+/// It drops the communicator as it unwinds. Leaders have other numbers among themselves.
+fn nodes_name_a_rank_that_panics(comm: Communicator) -> Outcome {
+    let size = comm.size();
+    for counts in [vec![1, size - 1], vec![size - 1, 1], vec![1; size]] {
+        for rank in 0..size {
+            let nodes = Hierarchical::simulated(comm.split_local()?, &NodeMap::new(&counts)?)?;
+            nodes.barrier()?;
+            if comm.rank() == rank {
+                let dropped = panic::catch_unwind(AssertUnwindSafe(|| {
+                    let _nodes = nodes;
+                    panic!("a rank");
+                }));
+                ensure!(dropped.is_err());
+            } else {
+                let error = nodes.barrier().expect_err("a rank has panicked");
+                ensure!(names(&error, rank), "{counts:?}: {error:?} where rank {rank} has panicked");
+            }
+            comm.barrier()?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether an error says that this rank has panicked.
+fn names(error: &Error, rank: usize) -> bool {
+    match error {
+        Error::Poisoned { rank: named, .. } => *named == rank,
+        Error::LeadersFailed { reason, .. } => {
+            **reason == format!("rank {rank} has failed: its thread panicked")
+        }
+        _ => false,
+    }
 }
 
 fn nodes_that_are_split(comm: Communicator) -> Outcome {
