@@ -48,8 +48,12 @@ impl MpiLeaders {
     fn complete(&self, mut request: Request, wait: &mut Waiting<'_>) -> Result<(), LeadersError> {
         let failed = loop {
             match request.test() {
-                Ok(true) => return Ok(()),
-                Ok(false) if wait.is_over() => break self.late(),
+                Ok(true) => {
+                    wait.restart();
+                    return Ok(());
+                }
+                // The ranks of the node are not to give this leader up meanwhile.
+                Ok(false) if wait.is_over() => break self.late(ROLL_CALL, || wait.pause()),
                 Ok(false) => {}
                 Err(error) => break transport(error),
             }
@@ -88,11 +92,11 @@ impl MpiLeaders {
     }
 
     /// The first node whose leader is not in a call of the leaders. If all are, the time-outs of the calls differ: the next.
-    fn late(&self) -> LeadersError {
+    fn late(&self, roll_call: Duration, mut pause: impl FnMut() -> Result<(), LeadersError>) -> LeadersError {
         self.others().for_each(|node| self.tell(node, &[ASKED]));
         let mut missing: Vec<i32> = self.others().collect();
         let begun = Instant::now();
-        while !missing.is_empty() && begun.elapsed() < ROLL_CALL {
+        while !missing.is_empty() && begun.elapsed() < roll_call {
             match self.control() {
                 Some((_, control)) if control[0] == FAILED => return failed(&control),
                 // Who asks is there too.
@@ -102,7 +106,11 @@ impl MpiLeaders {
                     }
                     missing.retain(|node| *node != from);
                 }
-                None => std::thread::yield_now(),
+                None => {
+                    if let Err(error) = pause() {
+                        return error;
+                    }
+                }
             }
         }
         let next = (self.comm.rank() + 1) % self.comm.size();
@@ -212,8 +220,13 @@ impl Leaders for MpiLeaders {
             return Ok(Some(mem::take(&mut started.data)));
         }
         let missed = *started.missed.get_or_insert_with(Instant::now);
-        if timeout.is_some_and(|timeout| missed.elapsed() >= timeout) {
-            return Err(self.late());
+        if let Some(timeout) = timeout.filter(|timeout| missed.elapsed() >= *timeout) {
+            // It is shorter where the ranks of the node would give this leader up meanwhile.
+            let yields = || {
+                std::thread::yield_now();
+                Ok(())
+            };
+            return Err(self.late(ROLL_CALL.min(timeout / 4), yields));
         }
         match self.control() {
             Some((_, control)) if control[0] == FAILED => return Err(failed(&control)),

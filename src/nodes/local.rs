@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::collective::pending::Pending;
@@ -16,10 +17,15 @@ use crate::message::request::Request;
 use crate::nodes::desk::pause;
 use crate::nodes::leaders::Leaders;
 use crate::nodes::places::packed;
-use crate::nodes::waiting::{LeadersError, Waiting};
+use crate::nodes::waiting::{LeadersError, Waiting, roll_call};
 
 const DATA: u64 = 1;
-const NOTICE: u64 = 2;
+const CONTROL: u64 = 2;
+
+/// The first byte of a control message: a failure, whose notice follows; a question who is there, and the answer.
+const FAILED: u8 = 0;
+const ASKED: u8 = 1;
+const HERE: u8 = 2;
 
 /// Leaders that meet in a second segment: [`Leaders`] between the nodes that [`Hierarchical::simulated`] makes of one machine.
 /// Node `n` is rank `n` of a communicator of the leaders.
@@ -58,6 +64,8 @@ struct Started {
 #[derive(Debug)]
 struct Mail {
     messages: Messages,
+    /// The nodes of the other leaders.
+    others: Vec<usize>,
     /// What a leader has told of the failure of its node, while this one could still complete a call.
     heard: Option<Vec<u8>>,
 }
@@ -68,7 +76,8 @@ impl LocalLeaders {
     /// # Errors
     /// As [`Communicator::messages`].
     pub fn new(comm: Communicator) -> Result<Self, Error> {
-        let mail = Mail { messages: comm.messages()?, heard: None };
+        let others = (0..comm.size()).filter(|node| *node != comm.rank()).collect();
+        let mail = Mail { messages: comm.messages()?, others, heard: None };
         Ok(LocalLeaders { started: None, mail: Arc::new(Mutex::new(mail)), comm: Arc::new(comm) })
     }
 }
@@ -176,7 +185,7 @@ impl Leaders for LocalLeaders {
                 let Some((node, missed)) = message else { return Ok(None) };
                 let since = *missed.get_or_insert_with(Instant::now);
                 let is_late = timeout.is_some_and(|timeout| since.elapsed() >= timeout);
-                return if is_late { Err(LeadersError::Late { node: *node }) } else { Ok(None) };
+                return if is_late { Err(lock(&self.mail).late(*node, timeout)) } else { Ok(None) };
             }
         };
         let is_message = message.is_some();
@@ -187,10 +196,8 @@ impl Leaders for LocalLeaders {
 
     fn fail(&mut self, notice: &[u8]) {
         self.started = None;
-        for node in (0..self.comm.size()).filter(|node| *node != self.comm.rank()) {
-            // Where it finds no room, or has ended, the node learns from what ends with this leader.
-            let _ = lock(&self.mail).messages.try_send(notice, node, NOTICE);
-        }
+        // Where it finds no room, or has ended, a node learns from what ends with this leader.
+        lock(&self.mail).tell_all(&[&[FAILED], notice].concat());
     }
 }
 
@@ -251,7 +258,7 @@ impl Mail {
             match self.messages.test(&mut request) {
                 Ok(Some(_)) => return Ok(()),
                 Ok(None) if told => return Err(self.failed()),
-                Ok(None) if wait.is_over() => return Err(LeadersError::Late { node }),
+                Ok(None) if wait.is_over() => return Err(self.late(node, wait.timeout())),
                 Ok(None) => wait.pause()?,
                 Err(error) => return Err(self.blamed(error)),
             }
@@ -273,15 +280,59 @@ impl Mail {
         }
     }
 
-    /// Whether a leader has told of the failure of its node.
+    /// Whether a leader has told of the failure of its node. Answers those who ask.
     fn look(&mut self) -> bool {
-        if self.heard.is_none()
-            && let Ok(Some(envelope)) = self.messages.try_probe(Source::Any, NOTICE)
-            && let Ok((notice, _)) = self.messages.recv_vec(envelope.source, NOTICE)
+        while self.heard.is_none()
+            && let Some((from, control)) = self.control()
         {
-            self.heard = Some(notice);
+            self.hear(from, &control);
         }
         self.heard.is_some()
+    }
+
+    /// A control message that has come, and from where.
+    fn control(&mut self) -> Option<(usize, Vec<u8>)> {
+        let from = self.messages.try_probe(Source::Any, CONTROL).ok()??.source;
+        let (control, _) = self.messages.recv_vec(from, CONTROL).ok()?;
+        Some((from, control))
+    }
+
+    fn hear(&mut self, from: usize, control: &[u8]) {
+        match control.split_first() {
+            Some((&FAILED, notice)) => self.heard = Some(notice.to_vec()),
+            Some((&ASKED, _)) => self.tell(from, &[HERE]),
+            _ => {}
+        }
+    }
+
+    fn tell(&mut self, node: usize, control: &[u8]) {
+        let _ = self.messages.try_send(control, node, CONTROL);
+    }
+
+    fn tell_all(&mut self, control: &[u8]) {
+        (0..self.others.len()).for_each(|index| self.tell(self.others[index], control));
+    }
+
+    /// Who is late where this leader waits for `node`: that may wait for another one itself, as where a fold goes from node to node.
+    /// So the leaders call the roll: who is in a call of theirs, and not somewhere else, answers.
+    fn late(&mut self, node: usize, timeout: Option<Duration>) -> LeadersError {
+        self.tell_all(&[ASKED]);
+        let mut missing = self.others.clone();
+        let begun = Instant::now();
+        while !missing.is_empty() && begun.elapsed() < roll_call(timeout) {
+            let Some((from, control)) = self.control() else {
+                thread::yield_now();
+                continue;
+            };
+            self.hear(from, &control);
+            if self.heard.is_some() {
+                return self.failed();
+            }
+            // Who asks is there too.
+            missing.retain(|node| *node != from);
+        }
+        let late = if missing.contains(&node) { None } else { missing.first().copied() };
+        LeadersError::Late { node: late.unwrap_or(node) }
     }
 
     fn failed(&mut self) -> LeadersError {

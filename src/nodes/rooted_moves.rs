@@ -35,10 +35,10 @@ impl<L: Leaders> Session<'_, L> {
         self.gather_on_leader(own, block, local)?;
         let starts = packed(&of_nodes);
         self.leaders(|leaders, wait| {
-            let others = (0..of_nodes.len()).filter(|node| *node != here);
-            others
-                .into_iter()
-                .try_for_each(|node| leaders.recv(&mut blocks[starts[node]..][..of_nodes[node]], node, wait))
+            (0..of_nodes.len()).filter(|node| *node != here).try_for_each(|node| {
+                wait.restart();
+                leaders.recv(&mut blocks[starts[node]..][..of_nodes[node]], node, wait)
+            })
         })?;
         self.hand_down(&blocks, all, total, root)
     }
@@ -65,10 +65,10 @@ impl<L: Leaders> Session<'_, L> {
             let total = of_nodes.iter().sum();
             let blocks = self.hand_up(all, total, root)?;
             self.leaders(|leaders, wait| {
-                let others = (0..of_nodes.len()).filter(|node| *node != here);
-                others
-                    .into_iter()
-                    .try_for_each(|node| leaders.send(&blocks[starts[node]..][..of_nodes[node]], node, wait))
+                (0..of_nodes.len()).filter(|node| *node != here).try_for_each(|node| {
+                    wait.restart();
+                    leaders.send(&blocks[starts[node]..][..of_nodes[node]], node, wait)
+                })
             })?;
             if leads {
                 block.copy_from_slice(&blocks[starts[here]..][..of_nodes[here]]);

@@ -101,6 +101,9 @@ const SLEEP: Duration = Duration::from_micros(200);
 /// A leader that waits shows the ranks of its node that it lives at least so often; so a death among them ends its wait too.
 const PULSE: Duration = Duration::from_millis(50);
 
+/// How long leaders have for an answer, if the time-out is much longer.
+const ROLL_CALL: Duration = Duration::from_millis(500);
+
 impl<'a> Waiting<'a> {
     /// A wait that begins now. `pulse` shows the ranks of the node that this leader lives; false: they have failed.
     pub(super) fn new(timeout: Option<Duration>, pulse: &'a mut dyn FnMut() -> bool) -> Self {
@@ -125,6 +128,17 @@ impl<'a> Waiting<'a> {
         Ok(())
     }
 
+    /// The time-out, if there is one.
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// Begins the time-out again: what was awaited has come, and something else is awaited from now on. The library does so before each
+    /// call of a [`Leaders`](crate::Leaders); an implementation whose call waits for several messages does so after each.
+    pub fn restart(&mut self) {
+        self.begun = Instant::now();
+    }
+
     /// Whether the time-out is over: the call is to return [`LeadersError::Late`]. Example: [`Waiting`].
     pub fn is_over(&self) -> bool {
         self.timeout.is_some_and(|timeout| self.begun.elapsed() >= timeout)
@@ -145,6 +159,11 @@ pub(super) fn pause_since(begun: Instant) {
     progress::go_on();
     // What connects leaders wakes nobody in general, MPI does not; so there is nothing to sleep on.
     if begun.elapsed() < POLLS { thread::yield_now() } else { thread::sleep(SLEEP) }
+}
+
+/// How long a leader asks who is there, when its time-out is over. The ranks of its node wait meanwhile, and are not to give it up.
+pub(super) fn roll_call(timeout: Option<Duration>) -> Duration {
+    timeout.map_or(ROLL_CALL, |timeout| ROLL_CALL.min(timeout / 4))
 }
 
 /// Several times within the time-out of the ranks that wait.

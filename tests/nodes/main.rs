@@ -7,6 +7,7 @@ mod compared;
 #[path = "../conformance/job.rs"]
 #[allow(dead_code, reason = "shared with the conformance tests, which use all of it")]
 mod job;
+mod leaders_rows;
 #[path = "../conformance/model.rs"]
 #[allow(dead_code, reason = "shared with the conformance tests, which use all of it")]
 mod model;
@@ -76,6 +77,7 @@ fn all_rows() -> Vec<Scenario> {
         vec_rows::rows(),
         started_rows::rows(),
         started_errors::rows(),
+        leaders_rows::rows(),
     ]
     .concat()
 }
