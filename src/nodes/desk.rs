@@ -25,13 +25,26 @@ pub(super) enum Exchange {
     Recv { data: Vec<u8>, from: usize },
 }
 
+impl Exchange {
+    /// How many bytes come back; `None`: they are not read.
+    fn len(&self) -> Option<usize> {
+        match self {
+            Exchange::Allgatherv { data, .. }
+            | Exchange::Broadcast { data, .. }
+            | Exchange::Recv { data, .. } => Some(data.len()),
+            Exchange::Send { .. } => None,
+        }
+    }
+}
+
 /// How far the exchange has come that the current call has asked for.
 #[derive(Default)]
 enum Stage {
     #[default]
     None,
     Wanted(Exchange),
-    UnderWay,
+    /// With how many bytes are to come.
+    UnderWay(Option<usize>),
     Done(Result<Vec<u8>, LeadersError>),
 }
 
@@ -92,18 +105,18 @@ impl Desk {
         test: impl FnOnce(&mut C) -> Result<Option<Vec<u8>>, LeadersError>,
     ) -> bool {
         let mut slots = self.slots();
-        let started = match std::mem::take(&mut slots.stage) {
+        let (len, started) = match std::mem::take(&mut slots.stage) {
             Stage::None => return false,
-            Stage::Wanted(exchange) => start(context, exchange),
-            Stage::UnderWay => Ok(()),
+            Stage::Wanted(exchange) => (exchange.len(), start(context, exchange)),
+            Stage::UnderWay(len) => (len, Ok(())),
             done => {
                 slots.stage = done;
                 return true;
             }
         };
         slots.stage = match started.and_then(|()| test(context)).transpose() {
-            Some(result) => Stage::Done(result),
-            None => Stage::UnderWay,
+            Some(result) => Stage::Done(result.and_then(|data| check(len, data))),
+            None => Stage::UnderWay(len),
         };
         matches!(slots.stage, Stage::Done(_))
     }
@@ -116,6 +129,17 @@ impl Desk {
     /// The failure that the current call has told.
     pub(super) fn take_failure(&self) -> Option<Notice> {
         self.slots().failed.take()
+    }
+}
+
+/// What an implementation of the leaders has brought is as long as what it was asked for.
+fn check(len: Option<usize>, data: Vec<u8>) -> Result<Vec<u8>, LeadersError> {
+    match len {
+        Some(len) if len != data.len() => {
+            let reason = format!("a call of the leaders brought {} bytes of {len}", data.len());
+            Err(LeadersError::Transport { reason })
+        }
+        _ => Ok(data),
     }
 }
 

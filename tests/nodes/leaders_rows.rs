@@ -1,11 +1,13 @@
-//! Rows of nodes that are late, or seem to be: leaders that are not the library's are slow.
+//! Rows of leaders that are not the library's: slow ones, and some that bring too little.
 
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use intranode::{Communicator, Error, Hierarchical, Leaders, LeadersError, LocalLeaders, NodeMap, Waiting};
+use intranode::{
+    Communicator, Error, Hierarchical, Leaders, LeadersError, LocalLeaders, NodeMap, ReduceOp, Waiting,
+};
 
-use crate::scenario::{Outcome, Scenario, row};
+use crate::scenario::{Outcome, Scenario, ensure_matches, row};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -13,22 +15,25 @@ pub(crate) fn rows() -> Vec<Scenario> {
     vec![
         row!(nodes_that_come_in_time_for_each_message).ranks(&[4]).timeout(TIMEOUT),
         row!(nodes_name_who_is_late_and_not_who_waits_for_it).ranks(&[4]).timeout(TIMEOUT),
+        row!(nodes_whose_leaders_bring_too_little).ranks(&[3]),
     ]
 }
 
-/// Leaders over simulated nodes that take this long for each message.
+/// Leaders over simulated nodes that take this long for each message, and that may lose half of what comes in calls that are tested.
 struct Odd {
     leaders: LocalLeaders,
     delay: Duration,
+    cuts: bool,
 }
 
-fn join(comm: &Communicator, map: NodeMap, delay: Duration) -> Result<Hierarchical<Odd>, Error> {
+fn join(comm: &Communicator, map: NodeMap, delay: Duration, cuts: bool) -> Result<Hierarchical<Odd>, Error> {
     let own = map.node_of(comm.rank());
     let node = comm.split(own, comm.rank())?;
     let leads = node.rank() == 0;
     let meet = comm.split(usize::from(leads), comm.rank())?;
+    let cuts = cuts && own == 1;
     let leaders = match leads {
-        true => Some(Odd { leaders: LocalLeaders::new(meet)?, delay }),
+        true => Some(Odd { leaders: LocalLeaders::new(meet)?, delay, cuts }),
         false => None,
     };
     Hierarchical::new(node, leaders, map)
@@ -97,7 +102,11 @@ impl Leaders for Odd {
     }
 
     fn test(&mut self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, LeadersError> {
-        self.leaders.test(timeout)
+        let mut data = self.leaders.test(timeout)?;
+        if let Some(data) = data.as_mut().filter(|_| self.cuts) {
+            data.truncate(data.len() / 2);
+        }
+        Ok(data)
     }
 
     fn fail(&mut self, notice: &[u8]) {
@@ -108,7 +117,7 @@ impl Leaders for Odd {
 /// All messages of a call take longer than the time-out, and none of them does.
 fn nodes_that_come_in_time_for_each_message(comm: Communicator) -> Outcome {
     let (rank, size) = (comm.rank(), comm.size());
-    let nodes = join(&comm, NodeMap::even(size, size)?, TIMEOUT / 5)?;
+    let nodes = join(&comm, NodeMap::even(size, size)?, TIMEOUT / 5, false)?;
     let mut blocks: Vec<usize> = (0..size).map(|to| 10 * rank + to).collect();
     nodes.alltoall_in_place(&mut blocks)?;
     ensure!(blocks == (0..size).map(|from| 10 * from + rank).collect::<Vec<_>>());
@@ -132,4 +141,19 @@ fn nodes_name_who_is_late_and_not_who_waits_for_it(comm: Communicator) -> Outcom
         other => ensure!(false, "{other:?}"),
     }
     Ok(comm.barrier()?)
+}
+
+fn nodes_whose_leaders_bring_too_little(comm: Communicator) -> Outcome {
+    let size = comm.size();
+    for counts in [vec![1, size - 1], vec![size - 1, 1]] {
+        let nodes = join(&comm, NodeMap::new(&counts)?, Duration::ZERO, true)?;
+        let sum = nodes.start_allreduce(vec![1.0; 3], ReduceOp::Sum)?.wait();
+        // On the other node it may have been complete.
+        if nodes.node() == 1 {
+            ensure_matches!(&sum, Err(Error::LeadersFailed { reason, .. }) if reason.contains(" bytes of "));
+        }
+        ensure_matches!(nodes.barrier(), Err(Error::LeadersFailed { .. }));
+        comm.barrier()?;
+    }
+    Ok(())
 }
