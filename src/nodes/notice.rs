@@ -199,6 +199,14 @@ pub(super) fn among_all(error: Error, operation: Operation, round: u32, first: u
             Error::TimedOut { operation, late, info: Box::new(TimeoutInfo { round, ..*info }) }
         }
         Error::ConcurrentUse { .. } => Error::ConcurrentUse { operation },
+        Error::Refused { rank, .. } => Error::Refused { operation, round, rank: among(rank) },
+        Error::OperationsDiffer { ranks, .. } => {
+            Error::OperationsDiffer { operation, ranks: ranks.iter().map(|rank| among(*rank)).collect() }
+        }
+        Error::Mismatch { mut calls, .. } => {
+            calls.iter_mut().for_each(|call| call.rank = among(call.rank));
+            Error::Mismatch { operation, round, calls }
+        }
         other => other,
     }
 }
@@ -239,6 +247,27 @@ mod tests {
             assert_eq!(format!("{heard:?}"), format!("{error:?}"));
         }
         assert!(Notice::WAITS.is_waiting() && Notice::DONE.error(operation, &map).is_none());
+    }
+
+    #[test]
+    fn an_error_of_a_node_names_ranks_among_all() {
+        use crate::error::CallSummary;
+        use crate::protocol::Call;
+
+        let operation = Operation::Allreduce;
+        let of_node = |error| among_all(error, operation, 7, 3);
+        let refused = Error::Refused { operation: Operation::Allgather, round: 5, rank: 1 };
+        assert!(matches!(
+            of_node(refused),
+            Error::Refused { operation: Operation::Allreduce, round: 7, rank: 4 }
+        ));
+        let differ = Error::OperationsDiffer { operation, ranks: [1, 2].into() };
+        assert!(matches!(of_node(differ), Error::OperationsDiffer { ranks, .. } if *ranks == [4, 5]));
+        let calls = CallSummary::all(&[Call::default(); 2]);
+        let Error::Mismatch { calls, .. } = of_node(Error::Mismatch { operation, round: 5, calls }) else {
+            panic!("it is the same error");
+        };
+        assert_eq!(calls.iter().map(|call| call.rank).collect::<Vec<_>>(), [3, 4]);
     }
 
     #[test]
