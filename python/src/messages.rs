@@ -1,18 +1,49 @@
 //! Messages: their data go by way of private memory, as those of collectives do.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::HashSet;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
+use std::time::Duration;
 
-use intranode::{Cancelled, Communicator, Envelope, Error, Request, Source, Tag};
+use intranode::{Cancelled, Communicator, Envelope, Error, Operation, Request, Source, Tag};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::buffer::View;
 use crate::collectives;
+use crate::errors;
 use crate::requests::{Data, Pending};
+
+/// How long a thread sleeps between two looks whether another one's call is over.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// A rank's messages.
 #[pyclass(frozen, module = "intranode._core")]
-pub(crate) struct Messages(Mutex<intranode::Messages>);
+pub(crate) struct Messages {
+    messages: Mutex<intranode::Messages>,
+    /// The thread whose call runs, as `own_thread` names it; 0: none.
+    caller: AtomicUsize,
+    /// The process that has made them.
+    pid: u32,
+}
+
+/// A number of this thread, which is not 0.
+fn own_thread() -> usize {
+    thread_local!(static OWN: u8 = const { 0 });
+    OWN.with(|own| ptr::from_ref(own).addr())
+}
+
+/// Ends a call, also by a panic.
+struct Caller<'a>(&'a AtomicUsize);
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Relaxed);
+    }
+}
 
 /// The source, the tag, and the length in bytes.
 type Known = (usize, u64, usize);
@@ -32,7 +63,8 @@ fn tag(tag: Option<u64>) -> Tag {
 impl Messages {
     pub(crate) fn new(py: Python<'_>, comm: &Communicator) -> PyResult<Self> {
         let messages = py.detach(|| comm.messages());
-        collectives::finish(py, messages).map(|messages| Messages(Mutex::new(messages)))
+        let messages = Mutex::new(collectives::finish(py, messages)?);
+        Ok(Messages { messages, caller: AtomicUsize::new(0), pid: std::process::id() })
     }
 
     /// Runs a call while the interpreter is detached; those of other threads wait for it.
@@ -41,8 +73,35 @@ impl Messages {
         py: Python<'_>,
         call: impl FnOnce(&mut intranode::Messages) -> Result<R, Error> + Send,
     ) -> PyResult<R> {
-        let result = py.detach(|| call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)));
+        // A handler of a signal runs in the middle of the call that it interrupts.
+        if self.caller.load(Relaxed) == own_thread() {
+            return Err(PyRuntimeError::new_err(
+                "a handler of a signal called on the messages of a communicator in the middle of another call on them",
+            ));
+        }
+        let mut messages = self.lock(py)?;
+        self.caller.store(own_thread(), Relaxed);
+        let _caller = Caller(&self.caller);
+        let messages = &mut *messages;
+        let result = py.detach(|| call(messages));
         collectives::finish(py, result)
+    }
+
+    /// Waits for the calls of other threads, and lets Ctrl-C end that.
+    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, intranode::Messages>> {
+        loop {
+            match self.messages.try_lock() {
+                Ok(messages) => return Ok(messages),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            // In a forked child nobody ends the call of a thread that it does not have.
+            if self.pid != std::process::id() {
+                return Err(errors::exception(py, &Error::Forked { operation: Operation::Recv }));
+            }
+            py.detach(|| thread::sleep(LOOK));
+            py.check_signals()?;
+        }
     }
 }
 
@@ -124,35 +183,25 @@ impl Messages {
         Ok(Started::new(slf, pending, Some(view)))
     }
 
-    /// Waits until all of these requests are complete.
-    fn wait_all(&self, py: Python<'_>, requests: Vec<Bound<'_, Started>>) -> PyResult<()> {
-        let requests: Vec<&Started> = requests.iter().map(Bound::get).collect();
-        self.call(py, |messages| {
-            let mut locked: Vec<_> = requests.iter().map(|request| request.lock()).collect();
-            let mut open: Vec<&mut dyn Request> =
-                locked.iter_mut().filter_map(|pending| pending.request()).collect();
-            let envelopes = messages.wait_all(&mut open)?;
-            drop(open);
-            let open = requests.iter().zip(&mut locked).filter(|(_, pending)| pending.done().is_none());
-            for ((request, pending), envelope) in open.zip(envelopes) {
-                request.deliver(pending, envelope);
-            }
-            Ok(())
-        })
-    }
-
-    /// Waits until one of these requests, none of which is complete, is. Returns its place.
+    /// Waits until one of these requests that was not complete is. Returns its place; `None` if all are. A request may be there
+    /// several times.
     fn wait_any(&self, py: Python<'_>, requests: Vec<Bound<'_, Started>>) -> PyResult<Option<usize>> {
         let requests: Vec<&Started> = requests.iter().map(Bound::get).collect();
         self.call(py, |messages| {
-            let mut locked: Vec<_> = requests.iter().map(|request| request.lock()).collect();
-            let mut open: Vec<&mut dyn Request> =
-                locked.iter_mut().filter_map(|pending| pending.request()).collect();
+            let mut seen = HashSet::new();
+            let firsts =
+                requests.iter().enumerate().filter(|(_, request)| seen.insert(ptr::from_ref(**request)));
+            let mut locked: Vec<_> = firsts.map(|(place, request)| (place, request.lock())).collect();
+            // Those that are complete are not asked for, so that places among the others are other ones.
+            let open = locked.iter_mut().enumerate();
+            let (indices, mut open): (Vec<usize>, Vec<&mut dyn Request>) =
+                open.filter_map(|(index, (_, pending))| Some((index, pending.request()?))).unzip();
             let found = messages.wait_any(&mut open)?;
             drop(open);
-            Ok(found.map(|(place, envelope)| {
-                requests[place].deliver(&mut locked[place], envelope);
-                place
+            Ok(found.map(|(at, envelope)| {
+                let (place, pending) = &mut locked[indices[at]];
+                requests[*place].deliver(pending, envelope);
+                *place
             }))
         })
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .. import errors
+from .. import _core, errors
 from .constants import pickle
 from .request import Request
 
@@ -48,10 +48,8 @@ class Prequest(Request):
     """A request that can be started again and again."""
 
     def __init__(self, request: Request | None = None) -> None:
-        super().__init__()
-        self._begin: Any = None
-        if request is not None:
-            self.__dict__.update(request.__dict__)
+        super().__init__(request)
+        self._begin: Any = self.__dict__.get("_begin")
 
     def Start(self) -> None:
         """Starts it."""
@@ -83,6 +81,9 @@ class Both(Request):
     """A send and a receive."""
 
     _sending: Request
+
+    def _open(self) -> list[_core.Started]:
+        return [*super()._open(), *self._sending._open()]
 
     def _try(self) -> bool:
         sent, received = self._sending._try(), super()._try()

@@ -30,7 +30,10 @@ class Request(Several):
         self._cancelled = False
         self._active = False
         if request is not None:
-            self.__dict__.update(request.__dict__)
+            # Another handle of the same request: what becomes of one becomes of both.
+            if type(self) is Request:
+                self.__class__ = type(request)
+            self.__dict__ = request.__dict__
 
     @classmethod
     def _of(cls, comm: Messages | None, started: _core.Started | None, place: Any = None) -> Request:
@@ -64,12 +67,18 @@ class Request(Several):
         that its receive is passed to, and another rank may wait for that before it sends what this one waits for.
         """
         while self._comm is not None and self._started is not None and not self._try():
-            others = [each for each in list(self._comm._receives) if each is not self and not each._try()]
+            others = [each for each in list(self._comm._receives) if each is not self and each._is_to_come()]
             if not others:
                 return
             with contextlib.suppress(errors.Truncated):
                 # Of another one, or of this: the next look says.
-                self._comm._post.wait_any([self._started, *(each._started for each in others if each._started)])
+                self._comm._post.wait_any([started for each in [self, *others] for started in each._open()])
+
+    def _is_to_come(self) -> bool:
+        """Whether it goes on while another one is waited for. Its error is raised where it is waited for itself."""
+        with contextlib.suppress(errors.Truncated):
+            return self._active and not self._try()
+        return False
 
     def _arrived(self, known: tuple[int, int, int]) -> None:
         self._known = known

@@ -33,9 +33,9 @@ class Several:
                 # Of several communicators, or messages and collectives: one after the other, as long as none is complete.
                 time.sleep(0)
             else:
-                others = [each for each in list(comm._receives) if each not in together and not each._try()]
+                others = [each for each in list(comm._receives) if each not in together and each._is_to_come()]
                 with contextlib.suppress(errors.Truncated):
-                    comm._post.wait_any([each._started for each in [*together, *others] if each._started])
+                    comm._post.wait_any([started for each in [*together, *others] for started in each._open()])
             waiting = [request for request in waiting if not request._try()]
 
     @classmethod

@@ -1,0 +1,152 @@
+"""Requests of messages, datatypes and splits, as `intranode.MPI` has them: over processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import numpy
+import pytest
+
+import intranode
+from intranode import Communicator
+from job import Job, run
+
+
+def some_complete(comm: Communicator) -> list[float]:
+    """Requests of which one is complete on one side, and two are not, whose messages come in the other order."""
+    from intranode import MPI
+
+    world, found = MPI.COMM_WORLD, numpy.zeros(3)
+    big = numpy.ones(1 << 20)
+    if comm.rank == 0:
+        both = world.Isendrecv(big, 1, 1, found[:1], 1, 5)
+        others = [world.Irecv(found[place : place + 1], 1, 5 + place) for place in (1, 2)]
+        world.Barrier()
+        MPI.Request.Waitall([both, *others])
+    else:
+        world.Barrier()
+        for value in (5.0, 7.0, 6.0):
+            time.sleep(0.3)
+            world.Send(numpy.array([value]), 0, int(value))
+        world.Recv(big, 0, 1)
+    return list(found)
+
+
+def test_a_message_goes_to_its_own_request() -> None:
+    assert run("test_requests:some_complete", 2)[0] == [5.0, 6.0, 7.0]
+
+
+def twice(comm: Communicator) -> list[Any]:
+    """A request twice in a list, and by two handles."""
+    from intranode import MPI
+
+    world, found = MPI.COMM_WORLD, numpy.zeros(2)
+    total, maximum = numpy.zeros(1), numpy.zeros(1)
+    if comm.rank == 0:
+        first, second = (world.Irecv(found[place : place + 1], 1, place) for place in range(2))
+        MPI.Request.Waitall([first, first])
+        other = MPI.Request(second)
+        other.Wait()
+        assert not first and not second and not other
+        text = MPI.Request(world.irecv(source=1)).wait()
+    else:
+        for place in range(2):
+            time.sleep(0.1)
+            world.Send(numpy.array([place + 1.0]), 0, place)
+        text = "text"
+        world.send(text, 0)
+    started = [world.Iallreduce(numpy.full(1, comm.rank + 1.0), total), world.Iallreduce(numpy.ones(1), maximum, MPI.MAX)]
+    MPI.Request(started[0]).Wait()
+    MPI.Request.Waitall(started)
+    return [*found, text, total[0], maximum[0]]
+
+
+def test_a_request_may_be_there_twice() -> None:
+    assert run("test_requests:twice", 2) == [[1.0, 2.0, "text", 3.0, 1.0], [0.0, 0.0, "text", 3.0, 1.0]]
+
+
+def too_long(comm: Communicator) -> list[str]:
+    """The message of one receive is too long: that is an error of this receive only."""
+    from intranode import MPI
+
+    world, found = MPI.COMM_WORLD, numpy.zeros(2)
+    raised = []
+    if comm.rank == 0:
+        short, other = world.Irecv(found[:1], 1, 1), world.Irecv(found[1:], 1, 2)
+        world.Probe(1, 3)
+        for wait in (lambda: world.Send(found, 1), other.Wait, short.Wait):
+            try:
+                wait()
+                raised.append("")
+            except intranode.Truncated as error:
+                raised.append(f"{error.rank} {error.bytes} {error.capacity}")
+    else:
+        world.Send(numpy.ones(2), 0, 1)
+        world.Send(numpy.ones(1), 0, 3)
+        world.Recv(found, 0)
+        world.Send(numpy.ones(1), 0, 2)
+    return raised
+
+
+def test_an_error_is_that_of_its_request() -> None:
+    assert run("test_requests:too_long", 2)[0] == ["", "", "1 16 8"]
+
+
+def handles(comm: Communicator) -> str:
+    """A handler of a signal that calls in the middle of a call."""
+    from intranode import MPI
+
+    if comm.rank == 1:
+        try:
+            MPI.COMM_WORLD.recv(source=0)
+        except intranode.Interrupted as error:
+            return f"{error.rank}"
+
+    signal.signal(signal.SIGUSR1, lambda *_: MPI.COMM_WORLD.Iprobe())
+    print("ready", flush=True)
+    try:
+        MPI.COMM_WORLD.recv(source=1)
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+def test_a_handler_cannot_call_in_the_middle_of_a_call() -> None:
+    with Job("test_requests:handles", 2) as job:
+        assert job.wait_for_line(0) == b"ready\n"
+        time.sleep(0.2)
+        job.ranks[0].send_signal(signal.SIGUSR1)
+        first, second = job.results()
+    assert first.startswith("a handler of a signal called") and second == "0"
+
+
+def waits_for_a_thread(comm: Communicator) -> str:
+    """Ctrl-C while a thread of this rank is in a call on the same messages."""
+    import threading
+
+    from intranode import MPI
+
+    world = MPI.COMM_WORLD
+    if comm.rank == 1:
+        world.recv(source=0)
+        return ""
+    thread = threading.Thread(target=lambda: world.recv(source=1, tag=1), daemon=True)
+    thread.start()
+    time.sleep(0.2)
+    print("ready", flush=True)
+    try:
+        world.Send(numpy.zeros(1), 1)
+    except KeyboardInterrupt:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "sent"
+
+
+def test_ctrl_c_ends_the_wait_for_another_thread() -> None:
+    with Job("test_requests:waits_for_a_thread", 2) as job:
+        assert job.wait_for_line(0) == b"ready\n"
+        time.sleep(0.2)
+        job.ranks[0].send_signal(signal.SIGINT)
+        assert job.ranks[0].wait(10) == -signal.SIGKILL
