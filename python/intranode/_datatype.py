@@ -17,6 +17,8 @@ class Datatype:
     format: str
     width: int
     """The length of an item, in bytes."""
+    lower: int
+    """Where an element begins, from its place on, in bytes."""
     extent: int
     """The distance of two elements, in bytes."""
     offsets: list[int]
@@ -26,6 +28,7 @@ class Datatype:
         self.name = datatype.name if datatype else "DATATYPE_NULL"
         self.format = datatype.format if datatype else ""
         self.width = datatype.width if datatype else 0
+        self.lower = datatype.lower if datatype else 0
         self.extent = datatype.extent if datatype else 0
         self.offsets = list(datatype.offsets) if datatype else []
 
@@ -49,7 +52,7 @@ class Datatype:
 
     def Get_extent(self) -> tuple[int, int]:
         """Where an element begins, and the distance of two, in bytes."""
-        return 0, self.extent
+        return self.lower, self.extent
 
     def Commit(self) -> Datatype:
         return self
@@ -71,14 +74,10 @@ class Datatype:
     def _of_blocks(self, name: str, blocks: Iterable[tuple[int, int]]) -> Datatype:
         """Of pairs: where a block begins, in bytes, and how many of these elements it has."""
         new = Datatype(self)._derived(name)
-        new.offsets = []
-        end = 0
-        for start, length in blocks:
-            for element in range(length):
-                at = start + element * self.extent
-                new.offsets.extend(at + offset for offset in self.offsets)
-                end = max(end, at + self.extent)
-        new.extent = end
+        places = [start + element * self.extent for start, length in blocks for element in range(length)]
+        new.offsets = [at + offset for at in places for offset in self.offsets]
+        new.lower = min(places, default=0) + (self.lower if places else 0)
+        new.extent = max(places, default=0) + (self.lower + self.extent if places else 0) - new.lower
         return new
 
     def Create_contiguous(self, count: int) -> Datatype:
@@ -99,11 +98,9 @@ class Datatype:
         return self._of_blocks("indexed", [(at * self.extent, blocklength) for at in displacements])
 
     def Create_resized(self, lb: int, extent: int) -> Datatype:
-        """The same with another distance of two elements, in bytes."""
-        if lb != 0:
-            raise NotImplementedError("a lower bound other than 0")
+        """The same with another beginning, and another distance of two elements, in bytes."""
         new = Datatype(self)._derived("resized")
-        new.extent = extent
+        new.lower, new.extent = lb, extent
         return new
 
     def pack(self, memory: memoryview, start: int, count: int) -> bytearray:
@@ -138,8 +135,8 @@ class Datatype:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Datatype):
             return NotImplemented
-        mine = (self.name, self.format, self.width, self.extent, self.offsets)
-        return mine == (other.name, other.format, other.width, other.extent, other.offsets)
+        mine = (self.name, self.format, self.width, self.lower, self.extent, self.offsets)
+        return mine == (other.name, other.format, other.width, other.lower, other.extent, other.offsets)
 
     def __hash__(self) -> int:
         return hash((self.name, self.format, self.extent))

@@ -52,7 +52,7 @@ class Place:
             raise TypeError(f"a datatype is needed, such as MPI.DOUBLE or its format 'd', not {datatype!r}")
         self.datatype = datatype
         self._packed: bytearray | None = None
-        whole = len(self.memory) // datatype.extent if datatype.extent else 0
+        whole = len(self.memory) // datatype.extent if datatype.extent > 0 else 0
         number = 1 if blocks is None else blocks
         if count is None:
             self.counts = [whole // number + (rank < whole % number) for rank in range(number)]
@@ -75,15 +75,17 @@ class Place:
                 f"{len(self.counts)} counts and {len(self.displs)} displacements for {blocks} ranks: one for each is needed"
             )
         for at, length in zip(self.displs, self.counts, strict=True):
-            if at < 0 or length < 0 or (length and self._end(at, length) > len(self.memory)):
+            if at < 0 or length < 0 or (length and not self._fits(at, length)):
                 raise ValueError(
                     f"{length} elements of {datatype.name} from element {at} on do not fit into a buffer of "
                     f"{len(self.memory)} bytes"
                 )
 
-    def _end(self, at: int, length: int) -> int:
-        last = max((offset + self.datatype.width for offset in self.datatype.offsets), default=0)
-        return (at + length - 1) * self.datatype.extent + last
+    def _fits(self, at: int, length: int) -> bool:
+        places = (at * self.datatype.extent, (at + length - 1) * self.datatype.extent)
+        first = min(self.datatype.offsets, default=0)
+        end = max((offset + self.datatype.width for offset in self.datatype.offsets), default=0)
+        return min(places) + first >= 0 and max(places) + end <= len(self.memory)
 
     @property
     def items(self) -> int:

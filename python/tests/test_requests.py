@@ -150,3 +150,40 @@ def test_ctrl_c_ends_the_wait_for_another_thread() -> None:
         time.sleep(0.2)
         job.ranks[0].send_signal(signal.SIGINT)
         assert job.ranks[0].wait(10) == -signal.SIGKILL
+
+
+def derived(comm: Communicator) -> list[Any]:
+    """What MPICH says of the same: where it begins, its extent, and the values, of two elements or of one."""
+    from intranode import MPI
+
+    world, number = MPI.COMM_WORLD, MPI.DOUBLE
+    inner = number.Create_indexed([1], [1])
+    results = []
+    for datatype, count in (
+        (inner, 2),
+        (number.Create_indexed_block(1, [2, 4]), 2),
+        (inner.Create_vector(2, 1, 2), 1),
+        (inner.Create_contiguous(2), 1),
+        (number.Create_contiguous(0), 2),
+        (number.Create_resized(-8, 16), 2),
+    ):
+        found, status = numpy.zeros(10), MPI.Status()
+        request = world.Irecv(found, comm.rank)
+        world.Send([numpy.arange(10.0), count, datatype], comm.rank)
+        request.Wait(status)
+        number_of = status.Get_count(number)
+        results.append((datatype.Get_extent(), list(found[:number_of]), status.Get_elements(datatype)))
+    with pytest.raises(ValueError, match="do not fit"):
+        world.Send([numpy.arange(10.0), 1, number.Create_vector(2, 1, -1)], comm.rank)
+    return results
+
+
+def test_datatypes_begin_where_their_first_item_does() -> None:
+    assert run("test_requests:derived", 1)[0] == [
+        ((8, 8), [1.0, 2.0], 2),
+        ((16, 24), [2.0, 4.0, 5.0, 7.0], 4),
+        ((8, 24), [1.0, 3.0], 2),
+        ((8, 16), [1.0, 2.0], 2),
+        ((0, 0), [], 0),
+        ((-8, 16), [0.0, 2.0], 2),
+    ]

@@ -6,6 +6,12 @@ from .._datatype import BYTE, Datatype
 from .constants import ANY_SOURCE, ANY_TAG, SUCCESS, UNDEFINED
 
 
+def _whole(length: int, part: int) -> int:
+    if part == 0:
+        return 0 if length == 0 else UNDEFINED
+    return length // part if length % part == 0 else UNDEFINED
+
+
 class Status:
     """Who sent a message, with which tag, and how long it is."""
 
@@ -27,9 +33,11 @@ class Status:
 
     def Get_count(self, datatype: Datatype = BYTE) -> int:
         """Its length, in elements; `UNDEFINED` if it is no whole number of them."""
-        return self._bytes // datatype.size if self._bytes % datatype.size == 0 else UNDEFINED
+        return _whole(self._bytes, datatype.size)
 
-    Get_elements = Get_count
+    def Get_elements(self, datatype: Datatype) -> int:
+        """The same in the items that elements consist of."""
+        return _whole(self._bytes, datatype.width)
 
     @property
     def count(self) -> int:
